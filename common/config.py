@@ -1,0 +1,147 @@
+"""Every setting of a run: one dataclass, from which the command line of every backend is made."""
+
+import contextlib
+import dataclasses
+import io
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from common.errors import UserError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of a run. Where the default is None, the workload's own value is taken."""
+
+    workload: str = "cnn"
+    """What to train: cnn."""
+    dataset: Literal["digits", "mnist"] | None = None
+    """Data to train on; digits comes with scikit-learn, mnist is read from --data-dir. cnn: digits."""
+    data_dir: Path | None = None
+    """Folder with MNIST as IDX files (gzipped or not) or as mnist.npz."""
+    batch_size: int | None = None
+    """Samples a step: per rank under weak scaling, over all ranks under strong scaling. cnn: 32."""
+    last_batch: Literal["drop", "pad"] = "drop"
+    """What happens to the samples that do not fill a global batch: left out, or filled up with samples of weight 0."""
+    evaluation_batch_size: int = 90
+    """Held-out samples evaluated at once on a rank, at most."""
+    epochs: int | None = None
+    """Epochs to train at most. cnn: 16."""
+    target: float | None = None
+    """Accuracy on the held-out samples that ends the clock, from 0 to 1. cnn: 0.97."""
+    stop_at_target: bool = True
+    """Whether to stop at the evaluation that meets the target; otherwise all epochs are trained."""
+    scaling: Literal["weak", "strong"] = "weak"
+    """weak: fixed batch per rank, rate scaled with the ranks and warmed up; strong: fixed global batch, fixed rate."""
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    """Optimizer: SGD with momentum, or Adam (beta 0.9 and 0.999, epsilon 1e-8)."""
+    momentum: float = 0.9
+    """Momentum of SGD: v = momentum * v + gradient; parameter = parameter - rate * v."""
+    learning_rate: float | None = None
+    """Learning rate before scaling. cnn: 0.01 for sgd, 0.001 for adam."""
+    rate_factor: float | None = None
+    """The rate after warm-up over the rate before scaling. Default: the number of ranks (weak), 1 (strong)."""
+    warmup_epochs: float = 3.0
+    """Epochs over which the rate rises to its scaled value; may be a fraction."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """The rate after warm-up."""
+    dropout: bool = False
+    """Whether to drop out as the original model does (cnn: 0.25 and 0.5), with a seed of its own on each rank."""
+    precision: Literal["fp32", "fp64"] = "fp32"
+    """Floating-point type of parameters, data and arithmetic. fp64 shows that runs are equal; fp32 is for speed."""
+    seed: int = 1
+    """Seed of the initial parameters and of the order of the samples."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train; auto takes CUDA where there is a GPU."""
+    threads: int = 1
+    """Cores of each rank: its threads, and the cores it is bound to."""
+    bind: bool = True
+    """Whether to bind each rank to cores of its own, unless the launcher did."""
+    allocator: Literal["keep", "system"] = "keep"
+    """Whether the C library keeps the memory of large buffers between steps, or does as it does by itself."""
+    host_suffix: str = ""
+    """What turns rank 0's short host name into the name of its fast interface, e.g. i (JSC)."""
+    results: Path = Path("results")
+    """Folder for the records; a run writes RESULTS/MACHINE/RUN.json."""
+    machine: str | None = None
+    """Name of this machine in the results. Default: the Slurm cluster's name, else the host name."""
+    run_id: str | None = None
+    """Name of the record. Default: made from the time, workload, backend and ranks."""
+    repeat: int = 0
+    """Which repeat of the same run this is, counted from 0; recorded, changes nothing."""
+
+
+# What a setting changes in the training itself. The seed does too, but differs between repeats on purpose; epochs only bound it.
+MATHEMATICS = (
+    "workload", "dataset", "batch_size", "last_batch", "target", "scaling", "optimizer", "momentum", "learning_rate",
+    "rate_factor", "warmup_epochs", "schedule", "dropout", "precision",
+)  # fmt: skip
+
+
+def check(settings):
+    """Raises UserError for the first setting that cannot be, saying what it should be."""
+    for name, what in (("batch_size", 1), ("epochs", 1), ("evaluation_batch_size", 1), ("threads", 1), ("seed", 0), ("repeat", 0)):
+        value = getattr(settings, name)
+        if value is not None and value < what:
+            raise UserError(f"{flag(name)} is {value}; it must be a whole number from {what}")
+    for name in ("learning_rate", "rate_factor"):
+        value = getattr(settings, name)
+        if value is not None and not 0 < value < float("inf"):
+            raise UserError(f"{flag(name)} is {value}; it must be above 0")
+    if not 0 <= settings.momentum < 1:
+        raise UserError(f"--momentum is {settings.momentum}; it must be from 0 to below 1")
+    if not 0 <= settings.warmup_epochs < float("inf"):
+        raise UserError(f"--warmup-epochs is {settings.warmup_epochs}; it must be 0 or above")
+    if settings.target is not None and not 0 < settings.target <= 1:
+        raise UserError(f"--target is {settings.target}; accuracy goes from 0 to 1, as in --target 0.97")
+    if settings.run_id is not None and not re.fullmatch(r"[\w.@-]+", settings.run_id):
+        raise UserError(f"--run-id is {settings.run_id!r}; use letters, digits, '.', '_', '@' and '-'")
+    if settings.machine is not None and not re.fullmatch(r"\w[\w.-]*", settings.machine):
+        raise UserError(f"--machine is {settings.machine!r}; use letters, digits, '.', '_' and '-'")
+
+
+def flag(name):
+    return "--" + name.replace("_", "-")
+
+
+def parse(kind, program, description, arguments=None):
+    """An instance of the dataclass `kind` from the command line.
+
+    Prints the help and exits with 0 where it is asked for. Raises UserError, in one line, for arguments that cannot be read.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if {"-h", "--help"} & set(arguments):
+        return tyro.cli(kind, prog=program, description=description, args=["--help"])
+    told = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
+            return tyro.cli(kind, prog=program, description=description, args=arguments)
+    except SystemExit:
+        # tyro draws its message in a box over several lines.
+        text = re.sub(r"[^\x20-\x7e]|\x1b\[[0-9;]*m", " ", told.getvalue().split("For full helptext")[0])
+        text = re.sub(r"\s+", " ", re.sub(r"-{3,}", " ", text.replace("Parsing error", ""))).strip(" -")
+        raise UserError(f"{text}; see {program} --help") from None
+
+
+def as_arguments(settings):
+    """The command-line arguments that make these settings, leaving out what is at its default."""
+    arguments = []
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if value == field.default:
+            continue
+        if isinstance(value, bool):
+            arguments.append(flag(field.name) if value else flag("no_" + field.name))
+        else:
+            arguments += [flag(field.name), str(value)]
+    return arguments
+
+
+def as_json(settings):
+    """The settings as they stand in a record: names and plain values."""
+    return {name: str(value) if isinstance(value, Path) else value for name, value in dataclasses.asdict(settings).items()}

@@ -1,0 +1,159 @@
+"""The one training loop and the one stopwatch; drives any backend's Trainer and never asks which one it has."""
+
+import resource
+import time
+
+import numpy as np
+
+from common import schedules, sharding, weights, workloads
+from common.progress import Progress, format_line
+from common.trainer import Batch, Totals
+
+PROGRESS_INTERVAL_SECONDS = 1.0
+
+
+class OutOfSync(Exception):
+    """The replicas of the parameters differ between ranks."""
+
+
+def prepare(trainer, settings, record):
+    """Gets a trainer ready for the clock: warmed up, at the initial parameters, the same ones on every rank."""
+    workload = workloads.workload_of(settings)
+    # One step and one evaluation on made-up samples: compiling and first allocations belong to the start, not to training.
+    batch = _made_up(workload, workloads.local_batch(settings, trainer.ranks.size), settings.precision)
+    trainer.train_epoch([batch], float)
+    trainer.evaluate([_made_up(workload, settings.evaluation_batch_size, settings.precision)])
+    trainer.restore(weights.draw(workload.parameters, settings.seed, settings.precision))
+    compare_replicas(trainer, record, "before training")
+    # The sum is also the barrier from which all ranks start their clocks.
+    crowded, nodes = trainer.sum(np.array([record["oversubscribed"], trainer.ranks.local_rank == 0], dtype=np.float64))
+    record["oversubscribed"], record["nodes"] = bool(crowded), int(nodes)
+
+
+def train(trainer, settings, load, record, workload_digest):
+    """Trains until the target is met or the epochs are over; every number goes into the record as soon as it is known.
+
+    The clock starts before the data is touched and is never stopped: loading, training, evaluation and the comparison
+    of replicas are on it. The time to solution is read at the end of the evaluation that first meets the target.
+    `load` reads the data; `workload_digest` gives the digest for it.
+    """
+    ranks = trainer.ranks
+    started = time.perf_counter()
+    data = load()
+    record["load_seconds"] = time.perf_counter() - started
+    num_samples, global_batch = len(data.train_labels), workloads.global_batch(settings, ranks.size)
+    num_steps = sharding.num_steps(num_samples, global_batch, settings.last_batch)
+    rates = schedules.learning_rates(
+        settings.learning_rate, settings.rate_factor, settings.warmup_epochs, settings.schedule, settings.epochs, num_steps
+    )
+    used = min(num_steps * global_batch, num_samples)
+    record["samples_per_epoch"] = used
+    record["samples_dropped_per_epoch"] = num_samples - used
+    record["samples_padded_per_epoch"] = num_steps * global_batch - used
+    record["workload_digest"] = workload_digest(data)
+    record["reached"] = False
+    for epoch in range(settings.epochs):
+        indices, sample_weights = sharding.training_shard(
+            num_samples, global_batch, settings.last_batch, settings.seed, epoch, ranks.rank, ranks.size
+        )
+        batches = _batches(data.train_images, data.train_labels, indices, sample_weights, rates[epoch])
+        begun = time.perf_counter()
+        losses, ends = _train_epoch(trainer, batches, _reporter(ranks, settings, record, epoch, num_steps, started))
+        trained = time.perf_counter()
+        totals = _evaluate(trainer, data, settings)
+        evaluated = time.perf_counter()
+        accuracy = totals.num_correct / totals.count
+        if accuracy >= settings.target and not record["reached"]:
+            record["reached"], record["time_to_solution_seconds"] = True, evaluated - started
+        record["losses"] += (trainer.sum(losses) / ranks.size).tolist()
+        record["learning_rates"] += rates[epoch].tolist()
+        record["step_seconds"] += np.diff(ends, prepend=begun).tolist()
+        record["train_seconds"].append(trained - begun)
+        record["eval_seconds"].append(evaluated - trained)
+        record["eval_losses"].append(totals.loss / totals.count)
+        record["accuracies"].append(accuracy)
+        record["accuracy"] = accuracy
+        record["samples_per_second"] = used * len(record["train_seconds"]) / sum(record["train_seconds"])
+        if ranks.rank == 0:
+            print(
+                format_line(Progress(epoch + 1, settings.epochs, num_steps, num_steps, losses[-1], accuracy, evaluated - started)),
+                flush=True,
+            )
+        compare_replicas(trainer, record, f"after epoch {epoch + 1}")
+        if record["reached"] and settings.stop_at_target:
+            break
+    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    record["peak_memory_bytes_by_rank"] = _by_rank(trainer, peak_bytes).astype(int).tolist()
+    record["peak_memory_bytes"] = max(record["peak_memory_bytes_by_rank"])
+
+
+def compare_replicas(trainer, record, when):
+    """Compares a digest of all parameters over the ranks. Raises OutOfSync, on every rank, where they differ.
+
+    The sum of equal whole numbers is their multiple, and where it is each rank's own multiple they are equal; both are
+    exact in float64, since a digest travels as eight numbers of 32 bits.
+    """
+    parameters = {name: value for name, value in trainer.state().items() if "/" not in name}
+    digest = weights.digest(parameters)
+    numbers = np.frombuffer(digest, np.uint32).astype(np.float64)
+    differs = (trainer.sum(numbers) != trainer.ranks.size * numbers).any()
+    record["in_sync"] = bool(trainer.sum(np.array([differs], dtype=np.float64))[0] == 0)
+    record["parameter_digests"].append(digest.hex())
+    if not record["in_sync"]:
+        raise OutOfSync(f"the parameters of the ranks differ {when}: this backend did not train one model")
+
+
+def _train_epoch(trainer, batches, report):
+    """This rank's loss of each step, and when each step ended."""
+    losses, ends = [], []
+
+    def observe(loss):
+        losses.append(loss)
+        ends.append(time.perf_counter())
+        report(len(losses), loss)
+
+    trainer.train_epoch(batches, observe)
+    # A loss that is still being computed on a device becomes a number here, so the epoch ends when its work has ended.
+    return np.array([float(loss) for loss in losses]), ends
+
+
+def _evaluate(trainer, data, settings):
+    """Totals over all held-out samples and all ranks."""
+    ranks = trainer.ranks
+    indices, sample_weights = sharding.evaluation_shard(len(data.test_labels), settings.evaluation_batch_size, ranks.rank, ranks.size)
+    batches = _batches(data.test_images, data.test_labels, indices, sample_weights, np.zeros(len(indices)))
+    return Totals(*trainer.sum(np.array(trainer.evaluate(batches), dtype=np.float64)).tolist())
+
+
+def _batches(inputs, targets, indices, sample_weights, rates):
+    for mine, weight, rate in zip(indices, sample_weights, rates, strict=True):
+        yield Batch(inputs[mine], targets[mine], weight.astype(inputs.dtype), float(rate))
+
+
+def _made_up(workload, batch_size, precision):
+    inputs = np.zeros((batch_size, *workload.input_shape), weights.DTYPES[precision])
+    return Batch(inputs, np.zeros(batch_size, np.int64), np.full(batch_size, 1 / batch_size, inputs.dtype))
+
+
+def _by_rank(trainer, value):
+    """The value of every rank, by rank."""
+    values = np.zeros(trainer.ranks.size)
+    values[trainer.ranks.rank] = value
+    return trainer.sum(values)
+
+
+def _reporter(ranks, settings, record, epoch, num_steps, started):
+    """A function of (step, loss) that prints, on rank 0 and once a second at most, how far the run is."""
+    told = started
+
+    def report(step, loss):
+        nonlocal told
+        now = time.perf_counter()
+        if ranks.rank == 0 and now - told >= PROGRESS_INTERVAL_SECONDS:
+            told = now
+            print(
+                format_line(Progress(epoch + 1, settings.epochs, step, num_steps, float(loss), record["accuracy"], now - started)),
+                flush=True,
+            )
+
+    return report

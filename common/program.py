@@ -1,0 +1,101 @@
+"""The program that every backend is: its command line, its record and its exit status around the one loop."""
+
+import json
+import os
+import shlex
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from common import allocator, binding, datasets, loop, records, workloads
+from common.config import Settings, parse
+from common.errors import UserError
+from common.ranks import from_environment
+
+
+def main(trainer_class, file):
+    """Trains with a backend's Trainer as the arguments say and writes the record; `file` is the backend's own file.
+
+    Exit status 0: trained, whether or not the target was reached; 1: failed; 2: a mistake in the arguments, the data or
+    the launch; 130: interrupted.
+    """
+    import_seconds = process_age_seconds()
+    entered = time.perf_counter()
+    backend = Path(file).stem
+    ranks = record = path = None
+    try:
+        ranks = from_environment()
+        given = parse(
+            Settings, f"python -m frameworks.{backend}", f"Trains a workload with the backend {backend} and writes the record of the run."
+        )
+        settings = workloads.resolve(given, ranks.size)
+        load = datasets.loader(settings)
+        launch = launch_of(backend, ranks)
+        record = records.new(backend, settings, ranks, launch)
+        record["import_seconds"] = import_seconds
+        if launch["launched_at"]:
+            record["launch_seconds"] = time.time() - launch["launched_at"] - import_seconds - (time.perf_counter() - entered)
+        path = records.folder(settings) / f"{records.run_name(backend, settings, ranks.size)}.json"
+        if ranks.rank == 0:
+            records.make_folder(path.parent)
+            records.write(path, record)
+        cores = choose_cores(ranks, settings, record)
+        if settings.bind:
+            binding.bind(cores)
+        if settings.allocator == "keep":
+            record["environment"]["allocator_keeps"] = allocator.keep_large_buffers()
+        trainer = trainer_class(settings)
+        loop.prepare(trainer, settings, record)
+        record["init_seconds"] = time.perf_counter() - entered
+        loop.train(trainer, settings, load, record, lambda data: workloads.digest(given, data.digest))
+        record["environment"]["mpi"] = records.mpi_library()
+        trainer.close()
+        status, record["status"] = 0, "ok"
+    except (Exception, KeyboardInterrupt) as problem:
+        status, error = describe(problem)
+        if record:
+            record |= {"status": "failed", "error": error}
+    if ranks is None or ranks.rank == 0:
+        if path:
+            records.write(path, record)
+        print(error if status else f"record: {path}", file=sys.stderr if status else sys.stdout, flush=True)
+    if status and ranks and ranks.size > 1:
+        # The ordinary way out waits in MPI_Finalize for ranks that wait for this one. This way the launcher ends them all.
+        os._exit(status)
+    sys.exit(status)
+
+
+def describe(problem):
+    """(exit status, one line) for what ended a run. A traceback is printed for what is not the user's doing."""
+    if isinstance(problem, UserError):
+        return 2, f"error: {problem}"
+    if isinstance(problem, KeyboardInterrupt):
+        return 130, "interrupted"
+    traceback.print_exc()
+    return 1, f"{type(problem).__name__}: {problem}"
+
+
+def launch_of(backend, ranks):
+    """What started this run: as launch/matrix.py told in TANDEM_LAUNCH, else as it looks from here."""
+    seen = {
+        "launcher": ranks.source,
+        "command": shlex.join(["python", "-m", f"frameworks.{backend}", *sys.argv[1:]]),
+        "launched_at": None,
+    }
+    return seen | json.loads(os.environ.get("TANDEM_LAUNCH", "{}"))
+
+
+def choose_cores(ranks, settings, record):
+    """The cores of this rank; notes in the record which those are and whether ranks must share them."""
+    allowed, total = os.sched_getaffinity(0), os.cpu_count()
+    cores = binding.cores_for(allowed, ranks.local_rank, settings.threads, total)
+    record["environment"]["cores_of_rank_0"] = sorted(cores if settings.bind else allowed)
+    record["oversubscribed"] = binding.oversubscribed(allowed, ranks.local_size, settings.threads, total)
+    return cores
+
+
+def process_age_seconds():
+    """Seconds since this process was started, to 10 ms (proc(5): starttime, in clock ticks since boot)."""
+    started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started

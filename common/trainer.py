@@ -1,0 +1,49 @@
+"""The seam: what a backend provides, and what passes through it."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from common.ranks import Ranks
+
+
+class Batch(NamedTuple):
+    """One rank's shard of one global batch: arrays with the samples first, their weights, and the step's learning rate."""
+
+    inputs: np.ndarray
+    targets: np.ndarray
+    weights: np.ndarray
+    learning_rate: float = 0.0
+
+
+class Totals(NamedTuple):
+    """What one rank found on its share of the held-out samples; padding counts 0."""
+
+    loss: float
+    num_correct: float
+    count: float
+
+
+class Trainer(Protocol):
+    """One backend, driven by common/loop.py, which never asks which one it has."""
+
+    ranks: Ranks
+
+    def train_epoch(self, batches: Iterable[Batch], observe: Callable) -> None:
+        """Trains on every batch of one epoch; calls observe(loss) once a step with this rank's weighted loss."""
+
+    def evaluate(self, batches: Iterable[Batch]) -> Totals:
+        """This rank's totals over the batches, without training."""
+
+    def sum(self, values: np.ndarray) -> np.ndarray:
+        """The float64 values added up over all ranks, through the backend's own collective; every rank gets the sum."""
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Parameters and optimizer slots, whole, in the names and layouts of weights.py."""
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Takes over a state; optimizer slots that are not in it start at 0."""
+
+    def close(self) -> None:
+        """Leaves the process group. Called once, after everything else."""

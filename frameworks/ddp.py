@@ -1,0 +1,55 @@
+"""PyTorch's DistributedDataParallel, over Gloo on CPUs and NCCL on GPUs."""  # backend
+
+import torch  # backend
+import torch.distributed as dist  # backend
+from torch.nn.parallel import DistributedDataParallel  # backend
+
+from common.program import main
+from common.ranks import from_environment
+from common.rendezvous import agree_on_master  # backend
+from frameworks import torch_side
+
+
+class Trainer:
+    def __init__(self, settings):
+        self.ranks = from_environment()
+        self.device = torch_side.pick_device(settings, self.ranks)
+        agree_on_master(self.ranks, settings.host_suffix)  # backend
+        collectives = "nccl" if self.device.type == "cuda" else "gloo"  # backend
+        dist.init_process_group(collectives, rank=self.ranks.rank, world_size=self.ranks.size)  # backend
+        self.net = self.model = torch_side.build(settings, self.device, self.ranks)
+        self.optimizer = torch_side.optimizer_for(settings, self.net)
+        self.model = DistributedDataParallel(self.net)  # backend
+
+    def train_epoch(self, batches, observe):
+        self.model.train()
+        for inputs, targets, weights, rate in torch_side.tensors(batches, self.device):
+            torch_side.set_learning_rate(self.optimizer, rate)
+            self.optimizer.zero_grad()
+            loss = torch_side.weighted_loss(self.model(inputs), targets, weights)
+            loss.backward()
+            self.optimizer.step()
+            observe(loss.detach())
+
+    def evaluate(self, batches):
+        return torch_side.evaluate(self.model, batches, self.device)
+
+    def sum(self, values):
+        total = torch.tensor(values, dtype=torch.float64, device=self.device)  # backend
+        dist.all_reduce(total)  # backend
+        return total.cpu().numpy()  # backend
+
+    def state(self):
+        return torch_side.state(self.net, self.optimizer)
+
+    def restore(self, state):
+        torch_side.restore(self.net, self.optimizer, state)
+
+    def close(self):
+        # Gloo's threads still hold the last tensors, and need Python to let go of them: one more exchange, and they have.
+        dist.barrier()  # backend
+        dist.destroy_process_group()  # backend
+
+
+if __name__ == "__main__":
+    main(Trainer, __file__)

@@ -1,0 +1,55 @@
+"""Horovod's DistributedOptimizer around a PyTorch optimizer, over MPI on CPUs and NCCL or MPI on GPUs."""  # backend
+
+import horovod.torch as hvd  # backend
+import torch  # backend
+
+from common.errors import UserError  # backend
+from common.program import main
+from common.ranks import from_environment
+from frameworks import torch_side
+
+
+class Trainer:
+    def __init__(self, settings):
+        self.ranks = from_environment()
+        self.device = torch_side.pick_device(settings, self.ranks)
+        hvd.init()  # backend
+        if hvd.size() != self.ranks.size:  # backend
+            raise UserError(  # backend
+                f"{self.ranks.source} started {self.ranks.size} ranks, Horovod sees {hvd.size()}; "  # backend
+                "start it with the mpiexec of the MPI that Horovod was built with (srun: --mpi=pmi2)"  # backend
+            )  # backend
+        self.net = self.model = torch_side.build(settings, self.device, self.ranks)
+        self.optimizer = torch_side.optimizer_for(settings, self.net)
+        self.optimizer = hvd.DistributedOptimizer(self.optimizer, self.net.named_parameters(), op=hvd.Average)  # backend
+        hvd.broadcast_parameters(self.net.state_dict(), root_rank=0)  # backend
+
+    def train_epoch(self, batches, observe):
+        self.model.train()
+        for inputs, targets, weights, rate in torch_side.tensors(batches, self.device):
+            torch_side.set_learning_rate(self.optimizer, rate)
+            self.optimizer.zero_grad()
+            loss = torch_side.weighted_loss(self.model(inputs), targets, weights)
+            loss.backward()
+            self.optimizer.step()
+            observe(loss.detach())
+
+    def evaluate(self, batches):
+        return torch_side.evaluate(self.model, batches, self.device)
+
+    def sum(self, values):
+        total = torch.tensor(values, dtype=torch.float64, device=self.device)  # backend
+        return hvd.allreduce(total, op=hvd.Sum, name="sum").cpu().numpy()  # backend
+
+    def state(self):
+        return torch_side.state(self.net, self.optimizer)
+
+    def restore(self, state):
+        torch_side.restore(self.net, self.optimizer, state)
+
+    def close(self):
+        hvd.shutdown()  # backend
+
+
+if __name__ == "__main__":
+    main(Trainer, __file__)

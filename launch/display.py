@@ -1,0 +1,79 @@
+"""What a matrix shows while it runs: a live line on a terminal, plain lines elsewhere."""
+
+import contextlib
+import time
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+PLAIN_INTERVAL_SECONDS = 10.0
+
+
+class Display:
+    """Shows which run is on and how far it is. Used as a context manager around the whole matrix."""
+
+    def __init__(self, num_jobs, console=None):
+        self.console = console or Console()
+        self.num_jobs = num_jobs
+        self.title = ""
+        self.told = 0.0
+        self.live = Live(console=self.console, refresh_per_second=4, transient=True) if self.console.is_terminal else None
+
+    def __enter__(self):
+        if self.live:
+            self.live.start()
+        return self
+
+    def __exit__(self, *exception):
+        if self.live:
+            with contextlib.suppress(BrokenPipeError):
+                self.live.stop()
+
+    def say(self, text):
+        self.console.print(Text(text), soft_wrap=True)
+
+    def begin(self, number, job):
+        self.title = f"[{number}/{self.num_jobs}] {job.settings.workload} {job.backend} {ranks_of(job.ranks)}"
+        self.told = time.monotonic()
+        if self.live:
+            self.live.update(Text(f"{self.title}: starting"))
+        else:
+            self.say(f"{self.title}: starting")
+
+    def progress(self, found):
+        line = f"{self.title}: {describe(found)}"
+        if self.live:
+            self.live.update(Text(line))
+        elif time.monotonic() - self.told >= PLAIN_INTERVAL_SECONDS:
+            self.told = time.monotonic()
+            self.say(line)
+
+    def finish(self, record):
+        self.say(f"{self.title}: {outcome(record)}")
+
+
+def ranks_of(number):
+    return f"{number} rank" if number == 1 else f"{number} ranks"
+
+
+def describe(found):
+    """A Progress in words."""
+    parts = [f"epoch {found.epoch}/{found.num_epochs}", f"step {found.step}/{found.num_steps}"]
+    if found.loss is not None:
+        parts.append(f"loss {found.loss:.4f}")
+    if found.accuracy is not None:
+        parts.append(f"accuracy {found.accuracy:.4f}")
+    left = found.seconds_left()
+    if left is not None:
+        parts.append(f"at most {left:.0f} s left")
+    return ", ".join(parts)
+
+
+def outcome(record):
+    """How a run ended, in one line."""
+    if record["status"] != "ok":
+        return f"{record['status']}: {record['error']}"
+    if record["reached"]:
+        return f"reached {record['target']:g} in {record['time_to_solution_seconds']:.2f} s (accuracy {record['accuracy']:.4f})"
+    return f"not reached {record['target']:g} (accuracy {record['accuracy']:.4f} after {len(record['accuracies'])} epochs)"
