@@ -3,14 +3,12 @@
 import os
 
 
-def cores_for(allowed, local_rank, threads, total):
+def cores_for(allowed, local_rank, threads):
     """The cores of one rank: `threads` of the `allowed` ones, the next ones for each local rank, round and round.
 
-    Where the launcher has left this rank no more than it needs, on a node with more cores than that, those are kept.
+    Where the launcher has left this rank no more cores than it needs, it gets just those.
     """
     allowed = sorted(allowed)
-    if len(allowed) <= threads and len(allowed) < total:
-        return set(allowed)
     return {allowed[(local_rank * threads + i) % len(allowed)] for i in range(threads)}
 
 

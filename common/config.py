@@ -76,7 +76,8 @@ class Settings:
     """Which repeat of the same run this is, counted from 0; recorded, changes nothing."""
 
 
-# What a setting changes in the training itself. The seed does too, but differs between repeats on purpose; epochs only bound it.
+# What a setting changes in the training itself. The seed does too, but differs between repeats on purpose; epochs only bound it
+# where the schedule is constant.
 MATHEMATICS = (
     "workload", "dataset", "batch_size", "last_batch", "target", "scaling", "optimizer", "momentum", "learning_rate",
     "rate_factor", "warmup_epochs", "schedule", "dropout", "precision",
@@ -122,10 +123,19 @@ def parse(kind, program, description, arguments=None):
         with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
             return tyro.cli(kind, prog=program, description=description, args=arguments)
     except SystemExit:
-        # tyro draws its message in a box over several lines.
-        text = re.sub(r"[^\x20-\x7e]|\x1b\[[0-9;]*m", " ", told.getvalue().split("For full helptext")[0])
-        text = re.sub(r"\s+", " ", re.sub(r"-{3,}", " ", text.replace("Parsing error", ""))).strip(" -")
-        raise UserError(f"{text}; see {program} --help") from None
+        raise UserError(f"{one_line(told.getvalue())}; see {program} --help") from None
+
+
+def one_line(told):
+    """What tyro says of arguments it cannot read, which it draws in a box over several lines, in one."""
+    text = re.sub(r"[^\x20-\x7e]+", " ", re.sub(r"\x1b\[[0-9;]*m", "", told))
+    text = re.sub(r"\s+", " ", re.sub(r"-{4,}", " ", text.split("For full helptext")[0])).strip()
+    if found := re.search(r"Unrecognized options: (.*)", text):
+        return f"unknown argument: {found[1].strip()}"
+    if found := re.search(r"Argument helptext: (.*)", text):
+        given = re.search(r"(?:arguments:|from|value|invalid choice) \[?('[^\]]*?')", text)
+        return f"cannot take {given[1] if given else 'what was given'} as {found[1].strip()}"
+    return re.sub(r"^(Missing argument|Invalid choice|Value error|Parsing error) ", "", text).rstrip(".")
 
 
 def as_arguments(settings):
@@ -138,7 +148,8 @@ def as_arguments(settings):
         if isinstance(value, bool):
             arguments.append(flag(field.name) if value else flag("no_" + field.name))
         else:
-            arguments += [flag(field.name), str(value)]
+            # A value that begins with a dash would be read as an option of its own.
+            arguments += [f"{flag(field.name)}={value}"] if str(value).startswith("-") else [flag(field.name), str(value)]
     return arguments
 
 

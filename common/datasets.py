@@ -101,9 +101,12 @@ def _read_mnist(paths):
         arrays = [read_idx(path) for path in paths]
     for images, labels in (arrays[:2], arrays[2:]):
         if images.ndim != 3 or images.shape[1:] != (SIDE, SIDE) or labels.shape != images.shape[:1] or len(labels) == 0:
-            raise UserError(f"{paths[0].parent}: images {images.shape} and labels {labels.shape} are not MNIST's (n, 28, 28) and (n,)")
+            raise UserError(
+                f"{paths[0].parent}: images {images.shape} and labels {labels.shape} are not MNIST's (n, 28, 28) and (n,); "
+                "copy the files again"
+            )
         if labels.max() > 9:
-            raise UserError(f"{paths[0].parent}: there is a label {labels.max()}; MNIST's go from 0 to 9")
+            raise UserError(f"{paths[0].parent}: there is a label {labels.max()}; MNIST's go from 0 to 9: copy the files again")
     return arrays
 
 
@@ -111,7 +114,7 @@ def _read_npz(path):
     try:
         with np.load(path, allow_pickle=False) as archive:
             return [archive[key] for key in MNIST_KEYS]
-    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (KeyError, ValueError, TypeError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{path} cannot be read ({error}); it must be a whole .npz with {', '.join(MNIST_KEYS)}") from None
 
 
@@ -128,6 +131,7 @@ def read_idx(path):
     start = 4 + 4 * len(shape)
     if len(raw) - start != math.prod(shape):
         raise UserError(
-            f"{path} holds {len(raw) - start:,} bytes of data where its header says {math.prod(shape):,}; it is cut off or damaged: copy it again"
+            f"{path} holds {len(raw) - start:,} bytes of data where its header says {math.prod(shape):,}; "
+            "it is cut off or damaged: copy it again"
         )
     return np.frombuffer(raw, np.uint8, offset=start).reshape(shape)

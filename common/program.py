@@ -1,5 +1,6 @@
 """The program that every backend is: its command line, its record and its exit status around the one loop."""
 
+import dataclasses
 import json
 import os
 import shlex
@@ -30,9 +31,10 @@ def main(trainer_class, file):
             Settings, f"python -m frameworks.{backend}", f"Trains a workload with the backend {backend} and writes the record of the run."
         )
         settings = workloads.resolve(given, ranks.size)
+        settings = dataclasses.replace(settings, machine=records.machine_name(settings))
         load = datasets.loader(settings)
         launch = launch_of(backend, ranks)
-        record = records.new(backend, settings, ranks, launch)
+        record = records.new(backend, settings, ranks, launch, records.environment() if ranks.rank == 0 else {})
         record["import_seconds"] = import_seconds
         if launch["launched_at"]:
             record["launch_seconds"] = time.time() - launch["launched_at"] - import_seconds - (time.perf_counter() - entered)
@@ -46,10 +48,11 @@ def main(trainer_class, file):
         if settings.allocator == "keep":
             record["environment"]["allocator_keeps"] = allocator.keep_large_buffers()
         trainer = trainer_class(settings)
+        # Before training: the first rank to leave Horovod ends MPI on all of them.
+        record["environment"]["mpi"] = records.mpi_library()
         loop.prepare(trainer, settings, record)
         record["init_seconds"] = time.perf_counter() - entered
         loop.train(trainer, settings, load, record, lambda data: workloads.digest(given, data.digest))
-        record["environment"]["mpi"] = records.mpi_library()
         trainer.close()
         status, record["status"] = 0, "ok"
     except (Exception, KeyboardInterrupt) as problem:
@@ -60,10 +63,24 @@ def main(trainer_class, file):
         if path:
             records.write(path, record)
         print(error if status else f"record: {path}", file=sys.stderr if status else sys.stdout, flush=True)
-    if status and ranks and ranks.size > 1:
-        # The ordinary way out waits in MPI_Finalize for ranks that wait for this one. This way the launcher ends them all.
-        os._exit(status)
-    sys.exit(status)
+    leave(status)
+
+
+def leave(status):
+    """Ends this process at once, without taking the interpreter down around the threads of libraries.
+
+    After a success only MPI is left to be ended. Taking the interpreter down would abort some runs that are over: Gloo's
+    threads let go of their last tensors late, and need the interpreter for it. After a failure it would wait in
+    MPI_Finalize for ranks that wait for this one; this way the launcher ends them all.
+    """
+    if not status and "mpi4py.MPI" in sys.modules:
+        from mpi4py import MPI
+
+        if MPI.Is_initialized() and not MPI.Is_finalized():
+            MPI.Finalize()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def describe(problem):
@@ -89,7 +106,7 @@ def launch_of(backend, ranks):
 def choose_cores(ranks, settings, record):
     """The cores of this rank; notes in the record which those are and whether ranks must share them."""
     allowed, total = os.sched_getaffinity(0), os.cpu_count()
-    cores = binding.cores_for(allowed, ranks.local_rank, settings.threads, total)
+    cores = binding.cores_for(allowed, ranks.local_rank, settings.threads)
     record["environment"]["cores_of_rank_0"] = sorted(cores if settings.bind else allowed)
     record["oversubscribed"] = binding.oversubscribed(allowed, ranks.local_size, settings.threads, total)
     return cores

@@ -35,7 +35,8 @@ def format_line(progress):
     )
 
 
-LINE = re.compile(MARK + r" epoch (\d+)/(\d+) step (\d+)/(\d+) loss (\S+) accuracy (\S+) elapsed (\S+) s left \S+ s")
+NUMBER = r"(-|nan|-?inf|-?[\d.]+)"
+LINE = re.compile(MARK + rf" epoch (\d+)/(\d+) step (\d+)/(\d+) loss {NUMBER} accuracy {NUMBER} elapsed ([\d.]+) s left \S+ s")
 
 
 def read_line(line):

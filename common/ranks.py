@@ -53,31 +53,39 @@ def from_environment(environ=None):
         present.append(SLURM)
     if not present:
         return _from_mpi() if any(name in environ for name in RANK_ONLY) else Ranks()
-    found = [_read(source, environ) for source in present]
-    for source, ranks in zip(present[1:], found[1:], strict=True):
-        if (ranks.rank, ranks.size) != (found[0].rank, found[0].size):
+    first, *others = present
+    told = _told(first, environ)
+    for other in others:
+        if _told(other, environ) != told:
             raise UserError(
-                f"{_told(present[0], environ)} ({present[0].name}) contradicts {_told(source, environ)} ({source.name}); "
-                "unset the variables that the launcher in use did not set"
+                f"{_shown(first, environ)} contradicts {_shown(other, environ)}; unset the variables that the launcher in use did not set"
             )
-    return found[0]
+    # srun --mpi=pmi2 sets PMI's rank and size, and leaves it to Slurm's own variables to say which of them are on this node.
+    return _read(next((source for source in present if _knows_node(source, environ)), first), environ)
 
 
 def _told(source, environ):
-    return f"{source.rank}={environ.get(source.rank, '')} {source.size}={environ.get(source.size, '')}"
+    """(rank, size) as a launcher told them."""
+    rank, size = _number(source.rank, environ), _number(source.size, environ)
+    if not 0 <= rank < size:
+        raise UserError(f"{_shown(source, environ)} cannot be: ranks count from 0 to size - 1")
+    return rank, size
+
+
+def _shown(source, environ):
+    return f"{source.rank}={environ.get(source.rank, '')} {source.size}={environ.get(source.size, '')} ({source.name})"
+
+
+def _knows_node(source, environ):
+    return source is SLURM or any(name in environ for name in source.local_size)
 
 
 def _read(source, environ):
-    rank, size = _number(source.rank, environ), _number(source.size, environ)
-    if source is SLURM:
-        local_size = _slurm_local_size(environ)
-    else:
-        local_size = _first(source.local_size, environ, size)
-    local_rank = _first(source.local_rank, environ, rank % local_size)
-    if not (0 <= rank < size and 0 <= local_rank < local_size <= size):
-        raise UserError(
-            f"{_told(source, environ)} with local rank {local_rank} of {local_size} ({source.name}) cannot be: ranks count from 0 to size - 1"
-        )
+    rank, size = _told(source, environ)
+    local_size = _slurm_local_size(environ) if source is SLURM else _first(source.local_size, environ, size)
+    local_rank = _first(source.local_rank, environ, rank % local_size if local_size > 0 else 0)
+    if not 0 <= local_rank < local_size <= size:
+        raise UserError(f"{_shown(source, environ)} with local rank {local_rank} of {local_size} cannot be: ranks count from 0 to size - 1")
     return Ranks(rank, size, local_rank, local_size, source.name)
 
 
@@ -96,11 +104,15 @@ def _number(name, environ):
 
 def _slurm_local_size(environ):
     """Tasks on this node from SLURM_STEP_TASKS_PER_NODE, written like `4(x2),3`."""
+    name = "SLURM_STEP_TASKS_PER_NODE"
     tasks = []
-    for part in environ.get("SLURM_STEP_TASKS_PER_NODE", environ["SLURM_STEP_NUM_TASKS"]).split(","):
-        count, _, times = part.rstrip(")").partition("(x")
-        tasks += [int(count)] * int(times or 1)
-    return tasks[int(environ.get("SLURM_NODEID", 0))]
+    try:
+        for part in environ.get(name, environ["SLURM_STEP_NUM_TASKS"]).split(","):
+            count, _, times = part.rstrip(")").partition("(x")
+            tasks += [int(count)] * int(times or 1)
+        return tasks[int(environ.get("SLURM_NODEID", 0))]
+    except (ValueError, IndexError):
+        raise UserError(f"{name}={environ.get(name)} does not go with SLURM_NODEID={environ.get('SLURM_NODEID')}") from None
 
 
 def _from_mpi():

@@ -25,10 +25,11 @@ ENVIRONMENT = re.compile(
 NOT_KEPT = {"TANDEM_LAUNCH"}
 
 
-def new(backend, settings, ranks, launch):
+def new(backend, settings, ranks, launch, surroundings):
     """The record of a run that is about to start; what is not known yet is None. Keys: results/README.md.
 
-    `launch` is what the launcher's side told of itself: `launcher`, `command` and `launched_at` (seconds since 1970).
+    `launch` is what the launcher's side told of itself: `launcher`, `command` and `launched_at` (seconds since 1970); `surroundings`
+    is the `environment`, which only the rank that writes the record needs to know.
     """
     return {
         "schema": SCHEMA,
@@ -70,7 +71,7 @@ def new(backend, settings, ranks, launch):
         "peak_memory_bytes_by_rank": None,
         "parameter_digests": [],
         "settings": config.as_json(settings),
-        "environment": environment(),
+        "environment": surroundings,
         "output_tail": None,
     }
 
@@ -184,6 +185,11 @@ def _cpu_model():
 
 def _git(*arguments):
     try:
-        return subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True, check=True).stdout.strip() or None
+        return (
+            subprocess.run(
+                ["git", "--no-optional-locks", "-C", ROOT, *arguments], capture_output=True, text=True, check=True
+            ).stdout.strip()
+            or None
+        )
     except (OSError, subprocess.CalledProcessError):
         return None

@@ -26,13 +26,16 @@ def free_port():
 def agree_on_master(ranks, suffix=""):
     """Sets MASTER_ADDR and MASTER_PORT on every rank: as the launcher gave them, else as rank 0 tells over MPI.
 
-    Raises UserError where there is neither.
+    Raises UserError where there is neither, or only one of the two is given.
     """
     on_one_node = ranks.local_size == ranks.size
     if on_one_node and "MASTER_ADDR" not in os.environ:
         # Without this, Gloo asks for the address of the host's own name, which a laptop may not be able to resolve.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    if "MASTER_ADDR" in os.environ and "MASTER_PORT" in os.environ:
+    given = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name in os.environ]
+    if len(given) == 1:
+        raise UserError(f"{given[0]}={os.environ[given[0]]} is set alone; set both MASTER_ADDR and MASTER_PORT, or neither")
+    if given:
         return
     if ranks.size == 1:
         master = LOOPBACK, free_port()

@@ -7,6 +7,15 @@ from common.errors import UserError
 LAST_BATCH = ("drop", "pad")
 
 
+def local_batch_of(global_batch, num_ranks):
+    """Samples of one rank's shard. Raises UserError where the global batch cannot be cut into equal ones."""
+    if global_batch % num_ranks:
+        raise UserError(
+            f"a global batch of {global_batch} cannot be cut into {num_ranks} equal shards; make --batch-size a multiple of {num_ranks}"
+        )
+    return global_batch // num_ranks
+
+
 def num_steps(num_samples, global_batch, last_batch):
     """Steps of one epoch. Raises UserError where the samples do not fill a single batch that is not padded."""
     steps = num_samples // global_batch if last_batch == "drop" else -(-num_samples // global_batch)
@@ -26,17 +35,13 @@ def training_shard(num_samples, global_batch, last_batch, seed, epoch, rank, num
     Weights are scaled so that the sum of weight * loss on a rank, averaged over ranks, is the mean loss of the global
     batch, however its padding is spread.
     """
-    if global_batch % num_ranks:
-        raise UserError(
-            f"a global batch of {global_batch} cannot be cut into {num_ranks} equal shards; make --batch-size a multiple of {num_ranks}"
-        )
+    local_batch = local_batch_of(global_batch, num_ranks)
     steps = num_steps(num_samples, global_batch, last_batch)
     order = np.random.default_rng([seed, epoch]).permutation(num_samples)
     positions = np.arange(steps * global_batch)
     valid = (positions < num_samples).reshape(steps, global_batch)
     indices = order[positions % num_samples].reshape(steps, global_batch)
     weights = valid * (num_ranks / valid.sum(axis=1, keepdims=True))
-    local_batch = global_batch // num_ranks
     mine = slice(rank * local_batch, (rank + 1) * local_batch)
     return indices[:, mine], weights[:, mine]
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from common.config import MATHEMATICS, as_json, check
 from common.errors import UserError
+from common.sharding import local_batch_of
 
 
 class Workload(NamedTuple):
@@ -71,10 +72,7 @@ def resolve(settings, num_ranks):
         "rate_factor": float(num_ranks) if settings.scaling == "weak" else 1.0,
     }
     resolved = dataclasses.replace(settings, **{name: value for name, value in own.items() if getattr(settings, name) is None})
-    if resolved.scaling == "strong" and resolved.batch_size % num_ranks:
-        raise UserError(
-            f"a global batch of {resolved.batch_size} cannot be cut into {num_ranks} equal shards; make --batch-size a multiple of {num_ranks}"
-        )
+    local_batch(resolved, num_ranks)
     return resolved
 
 
@@ -83,7 +81,8 @@ def global_batch(settings, num_ranks):
 
 
 def local_batch(settings, num_ranks):
-    return global_batch(settings, num_ranks) // num_ranks
+    """Samples of one rank at each step. Raises UserError where the ranks cannot have equally many."""
+    return local_batch_of(global_batch(settings, num_ranks), num_ranks)
 
 
 def digest(settings, data_digest):
@@ -94,6 +93,7 @@ def digest(settings, data_digest):
     workload = workload_of(settings)
     factor = settings.rate_factor
     resolved = dataclasses.replace(resolve(settings, 1), rate_factor=factor)
-    spec = {name: value for name, value in as_json(resolved).items() if name in MATHEMATICS}
+    counted = MATHEMATICS if settings.schedule == "constant" else (*MATHEMATICS, "epochs")
+    spec = {name: value for name, value in as_json(resolved).items() if name in counted}
     spec |= {"parameters": workload.parameters, "data": data_digest}
     return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()

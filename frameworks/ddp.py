@@ -46,8 +46,6 @@ class Trainer:
         torch_side.restore(self.net, self.optimizer, state)
 
     def close(self):
-        # Gloo's threads still hold the last tensors, and need Python to let go of them: one more exchange, and they have.
-        dist.barrier()  # backend
         dist.destroy_process_group()  # backend
 
 

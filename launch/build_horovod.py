@@ -90,7 +90,8 @@ def substitute(text, substitution):
     count = text.count(substitution.old)
     if count != 1:
         raise BuildError(
-            f"{substitution.path}: {substitution.old.strip()!r} is there {count} times instead of once; this source needs other substitutions"
+            f"{substitution.path}: {substitution.old.strip()!r} is there {count} times instead of once; "
+            "this source needs other substitutions"
         )
     return text.replace(substitution.old, substitution.new)
 

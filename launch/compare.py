@@ -19,7 +19,10 @@ COLUMNS = (
 
 
 def same_training(found):
-    """Raises UserError where records of one workload and scaling did not train the same thing."""
+    """Raises UserError where records are of several machines, or those of one workload and scaling trained different things."""
+    machines = sorted({record["settings"]["machine"] for record in found})
+    if len(machines) > 1:
+        raise UserError(f"these records are of several machines ({', '.join(machines)}); compare one machine at a time")
     first = {}
     for record in found:
         if not record["workload_digest"]:
@@ -34,7 +37,7 @@ def same_training(found):
             ]
             raise UserError(
                 f"{record['settings']['run_id']} and {other['settings']['run_id']} trained different things "
-                f"({', '.join(names) or 'their data differ'}); compare them apart"
+                f"({', '.join(names) or 'their data or rate factors differ'}); compare them apart"
             )
 
 
@@ -141,7 +144,7 @@ def show(found, console=None):
         drawn.add_row(*cells(row))
     console = console or Console()
     # Without a terminal there is no width to fit into, and a cut table is of no use.
-    console = console if console.is_terminal else Console(width=200)
+    console = console if console.is_terminal else Console(width=240)
     console.print(drawn)
     for sentence in first_to_target(table):
         console.print(sentence, highlight=False)

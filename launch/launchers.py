@@ -42,6 +42,11 @@ def openmpi(start):
     return [start.executable, "-n", str(start.num_ranks), *placing, *start.program]
 
 
+def intel(start):
+    """Intel MPI's mpiexec, a Hydra that takes the same options."""
+    return mpich(start)
+
+
 def pals(start):
     """The mpiexec of HPE Cray PALS, as at ALCF."""
     placing = ["--ppn", str(start.ranks_per_node), "--depth", str(start.threads), "--cpu-bind", "depth"]
@@ -58,15 +63,19 @@ def srun(start):
 
 
 def torchrun(start):
-    """PyTorch's torchrun on one node. It starts no MPI."""
+    """PyTorch's torchrun, on one node. It starts no MPI."""
+    if start.num_nodes > 1:
+        raise UserError(
+            f"--launcher torchrun is for one node here, and {start.num_ranks} ranks would need {start.num_nodes}; use another launcher"
+        )
     return [start.executable, "--standalone", f"--nproc-per-node={start.num_ranks}", *start.program[1:]]
 
 
-LAUNCHERS = {"mpich": mpich, "openmpi": openmpi, "pals": pals, "srun": srun, "torchrun": torchrun}
+LAUNCHERS = {"mpich": mpich, "openmpi": openmpi, "intel": intel, "pals": pals, "srun": srun, "torchrun": torchrun}
 WITHOUT_MPI = {"torchrun"}
 
 # What `mpiexec --version` says of itself -> the launcher it is. A name alone tells nothing: three of these are called mpiexec.
-SIGNATURES = {"HYDRA": "mpich", "Open MPI": "openmpi", "OpenRTE": "openmpi", "PALS": "pals"}
+SIGNATURES = {"Intel(R) MPI": "intel", "HYDRA": "mpich", "Open MPI": "openmpi", "OpenRTE": "openmpi", "PALS": "pals"}
 
 
 def needs_mpi(backend):

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from collections import deque
 from typing import NamedTuple
 
@@ -20,10 +19,10 @@ GRACE_SECONDS = 5.0
 
 
 class Outcome(NamedTuple):
-    """How a run's processes ended: exit status (None: the time limit), and the end of what they printed."""
+    """How a run's processes ended, and the end of what they printed."""
 
-    returncode: int | None
-    seconds: float
+    returncode: int
+    timed_out: bool
     last_lines: list[str]
 
 
@@ -33,7 +32,6 @@ def run(argv, variables, run_id, cwd, time_limit_seconds, on_progress):
     `on_progress` is called with each Progress that the run prints. An exception, such as KeyboardInterrupt, ends the
     run before it goes on its way.
     """
-    started = time.monotonic()
     environ = os.environ | variables | {MARK: run_id}
     process = subprocess.Popen(
         argv, cwd=cwd, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
@@ -41,14 +39,15 @@ def run(argv, variables, run_id, cwd, time_limit_seconds, on_progress):
     last_lines = deque(maxlen=KEPT_LINES)
     reader = threading.Thread(target=_read, args=(process.stdout, last_lines, on_progress), daemon=True)
     reader.start()
+    timed_out = False
     try:
-        returncode = process.wait(timeout=time_limit_seconds)
+        process.wait(timeout=time_limit_seconds)
     except subprocess.TimeoutExpired:
-        returncode = None
+        timed_out = True
     finally:
         end(process, run_id)
     reader.join(timeout=GRACE_SECONDS)
-    return Outcome(returncode, time.monotonic() - started, list(last_lines))
+    return Outcome(process.returncode, timed_out, list(last_lines))
 
 
 def _read(stream, last_lines, on_progress):

@@ -51,7 +51,7 @@ fi
 
 wanted=$({
   cat "$root/environment.yml" "$root/launch/setup.sh" "$root/launch/build_horovod.py"
-  echo "$venv $device $mpicc ${TANDEM_PYTHON:-} ${CONDA_PREFIX:-}"
+  echo "$device $mpicc ${TANDEM_PYTHON:-} ${CONDA_PREFIX:-}"
   env | grep '^HOROVOD_' | sort || true
 } | sha256sum | cut -d' ' -f1)
 up_to_date() { [ -x "$venv/bin/python" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; }

@@ -1,0 +1,270 @@
+"""The settings: typed and read again, checked, filled in from the workload, explained in the help, and their digest."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common import workloads
+from common.config import MATHEMATICS, Settings, as_arguments, as_json, check, flag, parse
+from common.errors import UserError
+
+PROGRAM = "python -m frameworks.some"
+FIELDS = [field.name for field in dataclasses.fields(Settings)]
+
+# Another value than the default for every setting.
+CHANGED = {
+    "workload": "other",
+    "dataset": "mnist",
+    "data_dir": Path("/data/my mnist"),
+    "batch_size": 48,
+    "last_batch": "pad",
+    "evaluation_batch_size": 7,
+    "epochs": 2,
+    "target": 0.875,
+    "stop_at_target": False,
+    "scaling": "strong",
+    "optimizer": "adam",
+    "momentum": 0.0,
+    "learning_rate": 0.1,
+    "rate_factor": 1.5,
+    "warmup_epochs": 0.5,
+    "schedule": "cosine",
+    "dropout": True,
+    "precision": "fp64",
+    "seed": 0,
+    "device": "cpu",
+    "threads": 3,
+    "bind": False,
+    "allocator": "system",
+    "host_suffix": ".hsn.cm.polaris.alcf.anl.gov",
+    "results": Path("elsewhere"),
+    "machine": "polaris",
+    "run_id": "20250101-cnn-ddp-n4-r0",
+    "repeat": 4,
+}
+
+
+# Not taken from the code: whoever adds a setting decides here as well whether it changes what is trained.
+NO_MATHEMATICS = {
+    "data_dir", "evaluation_batch_size", "epochs", "stop_at_target", "seed", "device", "threads", "bind", "allocator", "host_suffix",
+    "results", "machine", "run_id", "repeat",
+}  # fmt: skip
+
+
+def parsed(arguments):
+    return parse(Settings, PROGRAM, "Trains.", arguments)
+
+
+def refusal(call, *arguments):
+    """The text of the UserError, which must be one line."""
+    with pytest.raises(UserError) as raised:
+        call(*arguments)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def test_these_tests_know_every_setting():
+    assert list(CHANGED) == FIELDS
+    assert not [name for name in FIELDS if CHANGED[name] == getattr(Settings(), name)]
+
+
+def test_default_settings_need_no_arguments():
+    assert as_arguments(Settings()) == []
+    assert parsed([]) == Settings()
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_setting_is_read_as_it_was_typed(name):
+    given = Settings(**{name: CHANGED[name]})
+    assert as_arguments(given)
+    assert parsed(as_arguments(given)) == given
+
+
+def test_all_settings_together_are_read_as_they_were_typed():
+    given = Settings(**CHANGED)
+    assert parsed(as_arguments(given)) == given
+
+
+def test_values_that_begin_with_a_dash_are_read_as_they_were_typed():
+    given = Settings(host_suffix="-ib0", run_id="-x")
+    assert parsed(as_arguments(given)) == given
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "batch_size": st.integers(1, 10**9),
+            "learning_rate": st.floats(1e-300, 1e300),
+            "momentum": st.floats(0, 1, exclude_max=True),
+            "warmup_epochs": st.floats(0, 1e6),
+            "target": st.floats(0, 1, exclude_min=True),
+            "seed": st.integers(0, 2**63),
+            "dropout": st.booleans(),
+            "bind": st.booleans(),
+            "precision": st.sampled_from(["fp32", "fp64"]),
+            "data_dir": st.text("ab/ .=\u00e9", min_size=1).map(Path),
+        },
+    )
+)
+def test_drawn_settings_are_read_as_they_were_typed(drawn):
+    given = Settings(**drawn)
+    assert parsed(as_arguments(given)) == given
+
+
+def test_json_holds_plain_values_by_name():
+    told = as_json(Settings(**CHANGED))
+    assert told == {name: str(value) if isinstance(value, Path) else value for name, value in CHANGED.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("batch_size", 0),
+        ("batch_size", -4),
+        ("epochs", 0),
+        ("evaluation_batch_size", 0),
+        ("threads", 0),
+        ("seed", -1),
+        ("repeat", -1),
+        ("learning_rate", 0.0),
+        ("learning_rate", -0.1),
+        ("learning_rate", float("inf")),
+        ("learning_rate", float("nan")),
+        ("rate_factor", 0.0),
+        ("rate_factor", float("nan")),
+        ("momentum", 1.0),
+        ("momentum", -0.1),
+        ("momentum", float("nan")),
+        ("warmup_epochs", -1.0),
+        ("warmup_epochs", float("inf")),
+        ("warmup_epochs", float("nan")),
+        ("target", 0.0),
+        ("target", 97.0),
+        ("target", float("nan")),
+        ("run_id", "a/b"),
+        ("run_id", ""),
+        ("machine", "../up"),
+        ("machine", ".hidden"),
+        ("machine", ""),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_with_its_flag(name, value):
+    assert flag(name) in refusal(check, Settings(**{name: value}))
+    assert flag(name) in refusal(workloads.resolve, Settings(**{name: value}), 2)
+
+
+def test_an_unknown_workload_is_refused_with_those_there_are():
+    text = refusal(workloads.resolve, Settings(workload="resnet"), 1)
+    assert "'resnet'" in text
+    assert all(name in text for name in workloads.WORKLOADS)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_settings_at_their_changed_values_can_be(name):
+    check(Settings(**{name: CHANGED[name]}))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--wrong-flag", "1"], "--wrong-flag"),
+        (["--epoch", "1"], "--epoch"),
+        (["extra"], "extra"),
+        (["--batch-size", "many"], "--batch-size"),
+        (["--learning-rate", "fast"], "--learning-rate"),
+        (["--optimizer", "lion"], "--optimizer"),
+        (["--seed"], "--seed"),
+        (["--epochs", "1.5"], "--epochs"),
+    ],
+)
+@pytest.mark.parametrize("columns", ["40", "200"])
+def test_arguments_that_cannot_be_read_are_told_in_one_line(arguments, said, columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    text = refusal(parsed, arguments)
+    assert said in text
+    assert f"{PROGRAM} --help" in text
+    assert text.isascii()
+
+
+@pytest.mark.parametrize(
+    ("given", "num_ranks", "expected"),
+    [
+        (Settings(), 1, ("digits", 32, 16, 0.97, 0.01, 1.0)),
+        (Settings(), 8, ("digits", 32, 16, 0.97, 0.01, 8.0)),
+        (Settings(scaling="strong"), 8, ("digits", 32, 16, 0.97, 0.01, 1.0)),
+        (Settings(optimizer="adam"), 2, ("digits", 32, 16, 0.97, 0.001, 2.0)),
+        (Settings(batch_size=5, epochs=1, target=0.5, learning_rate=3.0, rate_factor=1.0), 4, ("digits", 5, 1, 0.5, 3.0, 1.0)),
+        (Settings(dataset="mnist", optimizer="adam", learning_rate=0.5), 1, ("mnist", 32, 16, 0.97, 0.5, 1.0)),
+    ],
+)
+def test_what_is_left_open_comes_from_the_workload_and_the_ranks(given, num_ranks, expected):
+    names = ("dataset", "batch_size", "epochs", "target", "learning_rate", "rate_factor")
+    resolved = workloads.resolve(given, num_ranks)
+    assert tuple(getattr(resolved, name) for name in names) == expected
+    assert dataclasses.replace(resolved, **{name: getattr(given, name) for name in names}) == given
+
+
+@pytest.mark.parametrize(("scaling", "expected"), [("weak", (128, 32)), ("strong", (32, 8))])
+def test_batches_by_scaling(scaling, expected):
+    resolved = workloads.resolve(Settings(scaling=scaling), 4)
+    assert (workloads.global_batch(resolved, 4), workloads.local_batch(resolved, 4)) == expected
+
+
+def test_a_strong_batch_that_does_not_divide_is_refused():
+    assert "--batch-size a multiple of 3" in refusal(workloads.resolve, Settings(scaling="strong"), 3)
+
+
+def test_every_setting_is_explained_in_the_help_with_its_default(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit) as ended:
+        parsed(["--seed", "5", "--help"])
+    assert ended.value.code in (0, None)
+    text = re.sub(r"[\s\u2500-\u257f]+", " ", capsys.readouterr().out)
+    assert PROGRAM in text
+    parts = text.split("(default:")
+    for name, part, after in zip(FIELDS, parts, parts[1:], strict=False):
+        default = getattr(Settings(), name)
+        assert re.search(rf"{flag(name)}\b", part), name
+        assert part.rstrip().endswith("."), f"{name} has no sentence of help"
+        assert after.startswith(f" {default if default != '' else repr(default)})"), name
+    assert len(parts) == len(FIELDS) + 1
+
+
+def test_every_setting_is_mathematics_or_not():
+    assert sorted([*MATHEMATICS, *NO_MATHEMATICS]) == sorted(FIELDS)
+
+
+@pytest.fixture
+def _other_workload(monkeypatch):
+    monkeypatch.setitem(workloads.WORKLOADS, "other", workloads.CNN)
+
+
+@pytest.mark.usefixtures("_other_workload")
+@pytest.mark.parametrize("name", FIELDS)
+def test_the_digest_differs_for_what_is_mathematics_and_for_nothing_else(name):
+    plain, changed = (workloads.digest(given, "data") for given in (Settings(), Settings(**{name: CHANGED[name]})))
+    assert (plain == changed) == (name in NO_MATHEMATICS)
+
+
+def test_the_digest_differs_for_other_data_and_another_model(monkeypatch):
+    plain = workloads.digest(Settings(), "data")
+    assert workloads.digest(Settings(), "other data") != plain
+    grown = workloads.CNN._replace(parameters=workloads.CNN.parameters | {"dense3.bias": (10,)})
+    monkeypatch.setitem(workloads.WORKLOADS, "cnn", grown)
+    assert workloads.digest(Settings(), "data") != plain
+
+
+@pytest.mark.parametrize(("name", "value"), [("dataset", "digits"), ("batch_size", 32), ("target", 0.97), ("learning_rate", 0.01)])
+def test_the_digest_is_the_same_for_a_default_that_is_typed(name, value):
+    assert workloads.digest(Settings(**{name: value}), "data") == workloads.digest(Settings(), "data")
+
+
+def test_epochs_are_mathematics_only_where_the_rate_depends_on_them():
+    assert digest(Settings(epochs=4), "data") == digest(Settings(epochs=16), "data")
+    assert digest(Settings(schedule="cosine", epochs=4), "data") != digest(Settings(schedule="cosine", epochs=16), "data")

@@ -1,0 +1,67 @@
+"""A backend on PyTorch is the plain program and the lines its library forces, which are marked; nothing else differs."""
+
+from pathlib import Path
+
+import pytest
+
+FRAMEWORKS = Path(__file__).resolve().parent.parent / "frameworks"
+MARK = "# backend"
+BACKENDS = ("single", "ddp", "horovod_torch")
+MIN_SHARED_LINES = 28
+MAX_MARKED_LINES = 18
+
+
+def unmarked(text):
+    """The lines of code without a mark; a comment above a marked line belongs to it, and empty lines do not count."""
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    return [line for line in lines if not line.endswith(MARK) and not line.strip().startswith("#")]
+
+
+def complaints(texts):
+    """What is wrong with the backends' files, {name: text}, as a list of texts; empty where all is well."""
+    wrong = []
+    plain = unmarked(texts["single"])
+    if len(plain) < MIN_SHARED_LINES:
+        wrong.append(f"only {len(plain)} lines are shared")
+    for name, text in texts.items():
+        num_marked = sum(line.endswith(MARK) for line in text.splitlines())
+        if num_marked > MAX_MARKED_LINES:
+            wrong.append(f"{name} has {num_marked} marked lines")
+        if unmarked(text) != plain:
+            unlike = sorted(set(unmarked(text)) ^ set(plain)) or ["the order of lines"]
+            wrong.append(f"{name} differs from single in an unmarked line: {unlike[0].strip()}")
+    return wrong
+
+
+def files():
+    return {name: (FRAMEWORKS / f"{name}.py").read_text() for name in BACKENDS}
+
+
+def test_the_unmarked_lines_of_all_backends_on_pytorch_are_the_same():
+    assert complaints(files()) == []
+
+
+def test_every_backend_on_pytorch_is_held_to_it():
+    on_pytorch = {path.stem for path in FRAMEWORKS.glob("*.py") if "torch_side" in path.read_text() and not path.stem.endswith("_side")}
+    assert on_pytorch == set(BACKENDS)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("            self.optimizer.step()\n", "", "ddp differs"),
+        ("        dist.all_reduce(total)  # backend", "        dist.all_reduce(total)", "ddp differs"),
+        ("observe(loss.detach())", "observe(loss)", "ddp differs"),
+        ("self.model.train()\n", "self.model.train()\n" + "        pass  # backend\n" * MAX_MARKED_LINES, "marked lines"),
+    ],
+)
+def test_it_fails_when_someone_breaks_it(old, new, complaint):
+    texts = files()
+    assert old in texts["ddp"]
+    texts["ddp"] = texts["ddp"].replace(old, new)
+    assert any(complaint in text for text in complaints(texts))
+
+
+def test_it_fails_when_everything_is_marked():
+    texts = {name: "\n".join(f"{line}  {MARK}" for line in text.splitlines()) for name, text in files().items()}
+    assert any("lines are shared" in text for text in complaints(texts))

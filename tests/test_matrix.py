@@ -1,0 +1,136 @@
+"""A matrix from end to end: all its runs recorded whatever becomes of them, the exit status, and no process left."""
+
+import json
+import signal
+import subprocess
+import time
+
+import jsonschema
+import pytest
+
+from tests.running import BIN, ROOT, environ, left_over
+
+pytestmark = pytest.mark.matrix
+
+SCHEMA = json.loads((ROOT / "results" / "schema.json").read_text())
+
+# A backend that goes wrong on rank 1 in its sixth step.
+BROKEN = """
+from common.program import main
+from frameworks import ddp
+
+
+class Trainer(ddp.Trainer):
+    def train_epoch(self, batches, observe):
+        def until_the_sixth(loss, steps=[]):
+            steps.append(loss)
+            if len(steps) > 5 and self.ranks.rank == 1:
+                {what}
+            observe(loss)
+
+        super().train_epoch(batches, until_the_sixth)
+
+
+if __name__ == "__main__":
+    main(Trainer, __file__)
+"""
+
+
+@pytest.fixture
+def broken(checkout):
+    """A function that puts a backend into the copied checkout which does something on rank 1 in its sixth step."""
+    made = []
+
+    def make(name, what):
+        made.append(checkout / "frameworks" / f"{name}.py")
+        made[-1].write_text(BROKEN.format(what=what))
+
+    yield make
+    for path in made:
+        path.unlink()
+
+
+def start(checkout, *arguments):
+    return subprocess.Popen(
+        [BIN / "python", "-m", "launch.matrix", *arguments],
+        cwd=checkout,
+        env=environ(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def records_in(folder):
+    return {
+        (record["backend"], record["ranks"]): record for record in (json.loads(path.read_text()) for path in folder.glob("here/*.json"))
+    }
+
+
+def test_a_crash_and_a_hang_leave_the_others_their_records_and_no_process(checkout, tmp_path, broken):
+    broken("crash", "raise RuntimeError('rank 1 has had enough')")
+    broken("hang", "__import__('time').sleep(1000)")
+    matrix = start(
+        checkout, "1", "2", "--backends", "single,crash,hang,ddp", "--epochs", "2", "--no-stop-at-target", "--time-limit", "40",
+        "--results", str(tmp_path), "--machine", "here",
+    )  # fmt: skip
+    output, _ = matrix.communicate(timeout=300)
+    assert matrix.returncode == 1, output
+    assert left_over(checkout) == []
+    found = records_in(tmp_path)
+    for record in found.values():
+        jsonschema.validate(record, SCHEMA)
+    assert {key: record["status"] for key, record in found.items()} == {
+        ("single", 1): "ok", ("crash", 1): "ok", ("hang", 1): "ok", ("ddp", 1): "ok",
+        ("crash", 2): "failed", ("hang", 2): "timeout", ("ddp", 2): "ok",
+    }  # fmt: skip
+    assert any("rank 1 has had enough" in line for line in found["crash", 2]["output_tail"])
+    assert "time limit of 40 s" in found["hang", 2]["error"]
+    ok = found["ddp", 2]
+    assert (ok["ranks"], ok["nodes"], ok["launcher"], ok["in_sync"]) == (2, 1, "mpich", True)
+    assert len(ok["losses"]) == len(ok["step_seconds"]) == 2 * (ok["samples_per_epoch"] // 64)
+    assert 0 < ok["launch_seconds"] < 30
+    assert len(ok["peak_memory_bytes_by_rank"]) == 2
+    assert "timeout" in output
+    assert "not reached" in output
+    assert list(tmp_path.glob("here/*.part")) == []
+
+
+def test_ctrl_c_ends_the_run_with_all_its_ranks_and_records_it(checkout, tmp_path):
+    matrix = start(
+        checkout, "2", "--backends", "ddp", "--epochs", "500", "--no-stop-at-target", "--results", str(tmp_path), "--machine", "here"
+    )
+    limit = time.monotonic() + 60
+    # The process that the matrix starts writes its record once it trains.
+    while not list(tmp_path.glob("here/*.json")) and time.monotonic() < limit:
+        time.sleep(0.2)
+    assert len(left_over(checkout)) > 2
+    matrix.send_signal(signal.SIGINT)
+    output, _ = matrix.communicate(timeout=60)
+    assert matrix.returncode == 130, output
+    assert left_over(checkout) == []
+    record = records_in(tmp_path)["ddp", 2]
+    assert (record["status"], record["error"]) == ("failed", "interrupted")
+    jsonschema.validate(record, SCHEMA)
+
+
+def test_torchrun_starts_the_torch_backends_and_says_why_not_horovod(checkout, tmp_path):
+    matrix = start(
+        checkout,
+        "2",
+        "--launcher",
+        "torchrun",
+        "--backends",
+        "ddp,horovod_torch",
+        "--epochs",
+        "1",
+        "--results",
+        str(tmp_path),
+        "--machine",
+        "here",
+    )
+    output, _ = matrix.communicate(timeout=120)
+    assert matrix.returncode == 0, output
+    assert "skipping horovod_torch: it needs MPI" in output
+    record = records_in(tmp_path)["ddp", 2]
+    assert (record["launcher"], record["status"], record["in_sync"]) == ("torchrun", "ok", True)

@@ -1,0 +1,107 @@
+"""A user's mistake gets one clear line and exit status 2, before anything runs, and nothing is lost."""
+
+import json
+import subprocess
+
+import pytest
+
+from tests.running import BIN, ROOT, environ
+
+
+def run(*command):
+    done = subprocess.run([str(part) for part in command], cwd=ROOT, env=environ(), capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+MISTAKES = [
+    (["0"], "size 0"),
+    (["two"], "'two'"),
+    (["1", "--backends", "nope"], "there is no backend 'nope'; choose from: single, ddp, horovod_torch"),
+    (["1", "--workloads", "rnn"], "there is no workload 'rnn'; choose from: cnn"),
+    (["1", "--launcher", "carrier-pigeon"], "there is no launcher 'carrier-pigeon'"),
+    (["1", "--dataset", "mnist"], "--dataset mnist needs --data-dir"),
+    (["1", "--dataset", "mnist", "--data-dir", "/there/is/none"], "--data-dir /there/is/none is no folder"),
+    (["3", "--scaling", "strong"], "cannot be cut into 3 equal shards"),
+    (["64"], "--last-batch drop leaves no step"),
+    (["1", "--target", "97"], "--target is 97"),
+    (["1", "--repeats", "0"], "--repeats is 0"),
+    (["1", "--time-limit", "0"], "--time-limit is 0"),
+    (["1", "--workload", "cnn", "--run-id", "mine"], "--run-id is for a single run"),
+    (["1", "--frobnicate"], "unknown argument: --frobnicate"),
+    (["1", "--results", "/etc/hostname/results"], "cannot write records to /etc/hostname/results"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "told"), MISTAKES, ids=[" ".join(arguments) for arguments, _ in MISTAKES])
+def test_the_matrix_refuses(arguments, told, tmp_path):
+    results = [] if "--results" in arguments else ["--results", tmp_path]
+    status, output, error = run(BIN / "python", "-m", "launch.matrix", *arguments, *results)
+    assert status == 2
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert told in error
+    assert output == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_matrix_refuses_a_truncated_idx_file(tmp_path):
+    data, results = tmp_path / "data", tmp_path / "results"
+    data.mkdir()
+    header = b"\0\0\x08\x03" + b"".join(number.to_bytes(4, "big") for number in (100, 28, 28))
+    for name in ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"):
+        (data / name).write_bytes(header + b"x" * 1000)
+    status, _, error = run(BIN / "python", "-m", "launch.matrix", "1", "--dataset", "mnist", "--data-dir", data, "--results", results)
+    assert status == 2
+    assert "train-images-idx3-ubyte holds 1,000 bytes of data where its header says 78,400" in error
+    assert error.count("\n") == 1
+    assert not results.exists()
+
+
+def test_the_matrix_refuses_results_of_an_older_schema_and_leaves_them_alone(tmp_path):
+    old = tmp_path / "here" / "old.json"
+    old.parent.mkdir()
+    old.write_text(json.dumps({"schema": 0, "status": "ok"}))
+    status, _, error = run(BIN / "python", "-m", "launch.matrix", "1", "--backends", "single", "--results", tmp_path, "--machine", "here")
+    assert status == 2
+    assert "old.json has schema 0" in error
+    assert json.loads(old.read_text()) == {"schema": 0, "status": "ok"}
+    assert list(old.parent.iterdir()) == [old]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--epochs", "many"], "cannot take 'many' as --epochs"),
+        (["--nonsense", "1"], "unknown argument: --nonsense"),
+        (["--workload", "rnn"], "choose from: cnn"),
+        (["--device", "cuda"], "--device cuda"),
+    ],
+)
+def test_a_run_refuses(arguments, told, tmp_path):
+    status, _, error = run(BIN / "python", "-m", "frameworks.single", *arguments, "--results", tmp_path)
+    assert status == 2
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert told in error
+
+
+def test_of_many_ranks_only_the_first_tells_the_mistake():
+    status, _, error = run(BIN / "mpiexec", "-n", "2", BIN / "python", "-m", "frameworks.ddp", "--epochs", "0")
+    assert status != 0
+    assert error.count("error: --epochs is 0") == 1
+
+
+def test_single_refuses_more_than_one_rank(tmp_path):
+    _, _, error = run(BIN / "mpiexec", "-n", "2", BIN / "python", "-m", "frameworks.single", "--results", tmp_path)
+    assert "single trains in one process; 2 ranks were started" in error
+
+
+def test_compare_refuses_a_folder_without_records(tmp_path):
+    assert run(BIN / "python", "-m", "launch.compare", tmp_path)[0] == 2
+    assert "is not there" in run(BIN / "python", "-m", "launch.compare", tmp_path / "none")[2]
+
+
+def test_setup_refuses_what_it_does_not_know():
+    status, _, error = run(ROOT / "launch" / "setup.sh", "--fast")
+    assert (status, error.count("\n")) == (2, 1)
+    assert "unknown argument '--fast'" in error

@@ -1,0 +1,57 @@
+"""The record, its schema and its documentation name the same keys; the committed records follow them."""
+
+import json
+import re
+
+import jsonschema
+import pytest
+
+from common import records, workloads
+from common.config import Settings
+from common.ranks import Ranks
+from tests.running import ROOT
+
+RESULTS = ROOT / "results"
+SCHEMA = json.loads((RESULTS / "schema.json").read_text())
+
+
+def new_record():
+    launch = {"launcher": "alone", "command": "python -m frameworks.single", "launched_at": None}
+    return records.new("single", workloads.resolve(Settings(), 1), Ranks(), launch, records.environment())
+
+
+def test_a_new_record_follows_the_schema():
+    jsonschema.validate(new_record(), SCHEMA)
+
+
+def test_the_documentation_names_the_keys_of_the_schema_and_no_others():
+    first_cells = re.findall(r"^\| (`.*?) \|", (RESULTS / "README.md").read_text(), re.MULTILINE)
+    documented = [name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)]
+    assert sorted(documented) == sorted(SCHEMA["properties"])
+    assert SCHEMA["properties"]["schema"]["const"] == records.SCHEMA
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"status": "fine"},
+        {"status": "ok"},
+        {"status": "failed"},
+        {"reached": True},
+        {"time_to_solution_seconds": 3.0},
+        {"schema": 0},
+        {"surprise": 1},
+    ],
+)
+def test_the_schema_refuses(change):
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(new_record() | change, SCHEMA)
+
+
+def test_the_committed_records_follow_the_schema_and_trained_the_same_thing():
+    found = records.read_all(RESULTS / "reference")
+    assert found
+    for record in found:
+        jsonschema.validate(record, SCHEMA)
+        assert record["status"] == "ok"
+    assert len({record["workload_digest"] for record in found if (record["workload"], record["scaling"]) == ("cnn", "weak")}) == 1
