@@ -37,7 +37,8 @@ def main(trainer_class, file):
         record = records.new(backend, settings, ranks, launch, records.environment() if ranks.rank == 0 else {})
         record["import_seconds"] = import_seconds
         if launch["launched_at"]:
-            record["launch_seconds"] = time.time() - launch["launched_at"] - import_seconds - (time.perf_counter() - entered)
+            # The start of a process is known to 10 ms only, and some launchers take less.
+            record["launch_seconds"] = max(0.0, time.time() - launch["launched_at"] - import_seconds - (time.perf_counter() - entered))
         path = records.folder(settings) / f"{records.run_name(backend, settings, ranks.size)}.json"
         if ranks.rank == 0:
             records.make_folder(path.parent)

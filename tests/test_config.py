@@ -266,5 +266,7 @@ def test_the_digest_is_the_same_for_a_default_that_is_typed(name, value):
 
 
 def test_epochs_are_mathematics_only_where_the_rate_depends_on_them():
-    assert digest(Settings(epochs=4), "data") == digest(Settings(epochs=16), "data")
-    assert digest(Settings(schedule="cosine", epochs=4), "data") != digest(Settings(schedule="cosine", epochs=16), "data")
+    assert workloads.digest(Settings(epochs=4), "data") == workloads.digest(Settings(epochs=16), "data")
+    assert workloads.digest(Settings(schedule="cosine", epochs=4), "data") != workloads.digest(
+        Settings(schedule="cosine", epochs=16), "data"
+    )

@@ -71,7 +71,7 @@ def test_a_crash_and_a_hang_leave_the_others_their_records_and_no_process(checko
     broken("crash", "raise RuntimeError('rank 1 has had enough')")
     broken("hang", "__import__('time').sleep(1000)")
     matrix = start(
-        checkout, "1", "2", "--backends", "single,crash,hang,ddp", "--epochs", "2", "--no-stop-at-target", "--time-limit", "40",
+        checkout, "1", "2", "--backends", "single,crash,hang,ddp", "--epochs", "2", "--no-stop-at-target", "--time-limit", "30",
         "--results", str(tmp_path), "--machine", "here",
     )  # fmt: skip
     output, _ = matrix.communicate(timeout=300)
@@ -85,11 +85,11 @@ def test_a_crash_and_a_hang_leave_the_others_their_records_and_no_process(checko
         ("crash", 2): "failed", ("hang", 2): "timeout", ("ddp", 2): "ok",
     }  # fmt: skip
     assert any("rank 1 has had enough" in line for line in found["crash", 2]["output_tail"])
-    assert "time limit of 40 s" in found["hang", 2]["error"]
+    assert "time limit of 30 s" in found["hang", 2]["error"]
     ok = found["ddp", 2]
     assert (ok["ranks"], ok["nodes"], ok["launcher"], ok["in_sync"]) == (2, 1, "mpich", True)
     assert len(ok["losses"]) == len(ok["step_seconds"]) == 2 * (ok["samples_per_epoch"] // 64)
-    assert 0 < ok["launch_seconds"] < 30
+    assert 0 <= ok["launch_seconds"] < 30
     assert len(ok["peak_memory_bytes_by_rank"]) == 2
     assert "timeout" in output
     assert "not reached" in output
