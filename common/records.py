@@ -20,9 +20,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("torch", "tensorflow-cpu", "tensorflow", "horovod", "mpi4py", "mpich", "numpy", "scikit-learn")
 # Only what changes how a run goes; names of people, projects and keys stay out.
 ENVIRONMENT = re.compile(
-    r"(OMP|KMP|MKL|OPENBLAS|HOROVOD|NCCL|GLOO|MPICH|MPIR_CVAR|I_MPI|FI|UCX|MALLOC|TF|TORCH|CUDA|TANDEM)_[A-Z0-9_]+|LD_PRELOAD"
+    r"(OMP|KMP|MKL|OPENBLAS|HOROVOD|NCCL|GLOO|MPICH|MPIR_CVAR|I_MPI|FI|UCX|MALLOC|TORCH|CUDA"
+    r"|TF_(CPP|DETERMINISTIC|ENABLE|FORCE|GPU|NUM|USE|XLA))_[A-Z0-9_]+|LD_PRELOAD"
 )
-NOT_KEPT = {"TANDEM_LAUNCH"}
 
 
 def new(backend, settings, ranks, launch, surroundings):
@@ -151,7 +151,7 @@ def environment():
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "git_commit": _git("rev-parse", "HEAD"),
         "git_changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
-        "variables": {name: os.environ[name] for name in sorted(os.environ) if ENVIRONMENT.fullmatch(name) and name not in NOT_KEPT},
+        "variables": {name: os.environ[name] for name in sorted(os.environ) if ENVIRONMENT.fullmatch(name)},
     }
 
 

@@ -45,7 +45,7 @@ case "$device" in cpu | cuda) ;; *) die "TANDEM_DEVICE is '$device'; it must be 
 mpicc=${TANDEM_MPICC:-}
 if [ -n "$mpicc" ]; then
   mpicc=$(command -v "$mpicc") || die "TANDEM_MPICC is '$TANDEM_MPICC', which is no program; give the path of mpicc"
-elif [ -x "${CONDA_PREFIX:-}/bin/mpicc" ]; then
+elif [ -n "${CONDA_PREFIX:-}" ] && [ -x "$CONDA_PREFIX/bin/mpicc" ]; then
   mpicc=$CONDA_PREFIX/bin/mpicc
 fi
 
@@ -76,7 +76,7 @@ done
 "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null ||
   die "TANDEM_PYTHON is '$python', which is not Python 3.11; name a Python 3.11"
 "$python" -c 'import venv, ensurepip' 2>/dev/null || die "$python has no venv module; install it (Debian: apt install python3.11-venv)"
-mkdir -p "$cache" 2>/dev/null && [ -w "$cache" ] || die "cannot write to the cache $cache; set XDG_CACHE_HOME to a folder that can be written"
+{ mkdir -p "$cache" && [ -w "$cache" ]; } 2>/dev/null || die "cannot write to the cache $cache; set XDG_CACHE_HOME to a folder that can be written"
 [ -w "$root" ] || die "cannot write to the checkout $root; clone it to a folder that can be written"
 free_gib=$(df -Pk "$root" | awk 'NR == 2 {print int($4 / 1048576)}')
 [ "$free_gib" -ge 6 ] || die "only $free_gib GiB free under $root; 6 GiB are needed"
