@@ -90,6 +90,7 @@ def test_a_crash_and_a_hang_leave_the_others_their_records_and_no_process(checko
     assert (ok["ranks"], ok["nodes"], ok["launcher"], ok["in_sync"]) == (2, 1, "mpich", True)
     assert len(ok["losses"]) == len(ok["step_seconds"]) == 2 * (ok["samples_per_epoch"] // 64)
     assert 0 <= ok["launch_seconds"] < 30
+    assert len(ok["environment"]["cores_of_rank_0"]) == 1
     assert len(ok["peak_memory_bytes_by_rank"]) == 2
     assert "timeout" in output
     assert "not reached" in output
@@ -112,6 +113,18 @@ def test_ctrl_c_ends_the_run_with_all_its_ranks_and_records_it(checkout, tmp_pat
     record = records_in(tmp_path)["ddp", 2]
     assert (record["status"], record["error"]) == ("failed", "interrupted")
     jsonschema.validate(record, SCHEMA)
+
+
+def test_what_a_dry_run_prints_can_be_pasted(checkout, tmp_path):
+    dry = start(
+        checkout, "1", "--backends", "ddp", "--epochs", "1", "--results", str(tmp_path / "it's here"), "--machine", "here", "--dry-run"
+    )
+    printed, _ = dry.communicate(timeout=60)
+    assert dry.returncode == 0, printed
+    assert list(tmp_path.iterdir()) == []
+    pasted = subprocess.run(["bash", "-c", printed], cwd=checkout, env=environ(), capture_output=True, text=True, timeout=120, check=False)
+    assert pasted.returncode == 0, pasted.stderr
+    assert records_in(tmp_path / "it's here")["ddp", 1]["status"] == "ok"
 
 
 def test_torchrun_starts_the_torch_backends_and_says_why_not_horovod(checkout, tmp_path):

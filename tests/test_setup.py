@@ -1,0 +1,81 @@
+"""launch/setup.sh says in one line what is missing and what to do, and touches nothing then."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.running import ROOT
+
+TOOLS = ("bash", "awk", "cat", "cut", "df", "dirname", "env", "flock", "g++", "grep", "make", "mkdir", "sed", "sha256sum", "sort", "uname")
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    """A checkout without an environment, and a PATH that has only what set-up needs."""
+    (tmp_path / "tandem" / "launch").mkdir(parents=True)
+    for name in ("environment.yml", "launch/setup.sh", "launch/build_horovod.py"):
+        shutil.copy2(ROOT / name, tmp_path / "tandem" / name)
+    (tmp_path / "bin").mkdir()
+    for tool in TOOLS:
+        (tmp_path / "bin" / tool).symlink_to(shutil.which(tool))
+    (tmp_path / "bin" / "python3.11").symlink_to(Path(sys.base_prefix) / "bin" / "python3.11")
+    return tmp_path
+
+
+def setup(fresh, *arguments, **variables):
+    environ = {"PATH": str(fresh / "bin"), "HOME": str(fresh), "TANDEM_DEVICE": "cpu"} | {
+        name: str(value) for name, value in variables.items()
+    }
+    before = sorted(fresh.rglob("*"))
+    done = subprocess.run(
+        [fresh / "tandem/launch/setup.sh", *arguments], env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert sorted(path for path in fresh.rglob("*") if ".cache" not in path.parts) == before
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "told", "remedy"),
+    [
+        ({"TANDEM_DEVICE": "tpu"}, "TANDEM_DEVICE is 'tpu'", "cpu or cuda"),
+        ({"TANDEM_MPICC": "/there/is/none"}, "TANDEM_MPICC is '/there/is/none'", "path of mpicc"),
+        ({"TANDEM_PYTHON": "/bin/false"}, "'/bin/false', which is not Python 3.11", "name a Python 3.11"),
+        ({"XDG_CACHE_HOME": "/etc/hostname/cache"}, "cannot write to the cache /etc/hostname/cache", "set XDG_CACHE_HOME"),
+    ],
+)
+def test_a_wrong_choice_is_named(fresh, variables, told, remedy):
+    status, _, error = setup(fresh, **variables)
+    assert status == 2
+    assert error.count("\n") == 1
+    assert told in error
+    assert remedy in error
+
+
+@pytest.mark.parametrize(("tool", "told"), [("g++", "no g++ found"), ("make", "no make found"), ("python3.11", "no Python 3.11 found")])
+def test_a_missing_tool_is_named(fresh, tool, told):
+    (fresh / "bin" / tool).unlink()
+    status, _, error = setup(fresh)
+    assert status == 2
+    assert error.count("\n") == 1
+    assert told in error
+    assert "install it" in error
+
+
+def test_too_little_space_is_named(fresh):
+    (fresh / "bin" / "df").unlink()
+    (fresh / "bin" / "df").write_text("#!/bin/bash\necho header; echo disk 100 90 3145728 90% /\n")
+    (fresh / "bin" / "df").chmod(0o755)
+    status, _, error = setup(fresh)
+    assert status == 2
+    assert "only 3 GiB free" in error
+    assert "6 GiB are needed" in error
+
+
+def test_check_says_whether_the_environment_is_up_to_date(fresh):
+    assert setup(fresh, "--check")[:2] == (1, "setup: .venv is missing or stale; run launch/setup.sh\n")
+    here = subprocess.run([ROOT / "launch/setup.sh", "--check"], capture_output=True, text=True, env=os.environ, check=False)
+    assert (here.returncode, here.stdout) == (0, "setup: .venv is up to date\n")
