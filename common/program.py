@@ -39,9 +39,10 @@ def main(trainer_class, file):
         if launch["launched_at"]:
             # The start of a process is known to 10 ms only, and some launchers take less.
             record["launch_seconds"] = max(0.0, time.time() - launch["launched_at"] - import_seconds - (time.perf_counter() - entered))
-        path = records.folder(settings) / f"{records.run_name(backend, settings, ranks.size)}.json"
+        folder = records.folder(settings)
         if ranks.rank == 0:
-            records.make_folder(path.parent)
+            records.make_folder(folder)
+            path = folder / f"{records.run_name(backend, settings, ranks.size)}.json"
             records.write(path, record)
         cores = choose_cores(ranks, settings, record)
         if settings.bind:
@@ -60,10 +61,10 @@ def main(trainer_class, file):
         status, error = describe(problem)
         if record:
             record |= {"status": "failed", "error": error}
+    if path:
+        records.write(path, record)
     if ranks is None or ranks.rank == 0:
-        if path:
-            records.write(path, record)
-        print(error if status else f"record: {path}", file=sys.stderr if status else sys.stdout, flush=True)
+        print(f"error: {error}" if status else f"record: {path}", file=sys.stderr if status else sys.stdout, flush=True)
     leave(status)
 
 
@@ -87,7 +88,7 @@ def leave(status):
 def describe(problem):
     """(exit status, one line) for what ended a run. A traceback is printed for what is not the user's doing."""
     if isinstance(problem, UserError):
-        return 2, f"error: {problem}"
+        return 2, str(problem)
     if isinstance(problem, KeyboardInterrupt):
         return 130, "interrupted"
     traceback.print_exc()

@@ -71,6 +71,7 @@ WITHOUT_GPU = (
     ),
 )
 
+BUILD_FLAG = re.compile(r"HOROVOD_(WITH|GPU|NCCL|CUDA|CPU)[A-Z_]*")
 FLAGS = {
     "HOROVOD_WITH_PYTORCH": "1",
     "HOROVOD_WITH_TENSORFLOW": "1",
@@ -97,8 +98,8 @@ def substitute(text, substitution):
 
 
 def build_flags(environ):
-    """HOROVOD_* of the build: ours, and whatever the user set over them."""
-    return FLAGS | {name: value for name, value in environ.items() if name.startswith("HOROVOD_")}
+    """Variables of Horovod's build: ours, and what the user set over them. Those that Horovod reads when it runs do not count."""
+    return FLAGS | {name: value for name, value in environ.items() if BUILD_FLAG.fullmatch(name) and value}
 
 
 def substitutions_for(flags):

@@ -11,11 +11,12 @@ start again; changes nothing outside the checkout and ${XDG_CACHE_HOME:-~/.cache
 
   --check    only say whether the environment is up to date (exit status 1 if not)
 
-Environment:
+Environment, remembered from one set-up of a checkout to the next (NAME= forgets):
   TANDEM_PYTHON   the Python 3.11 to use      (default: the active conda environment's, python3.11, python3)
   TANDEM_MPICC    a site's own MPI, by mpicc  (default: the active conda environment's, else the mpich of environment.yml)
   TANDEM_DEVICE   cpu or cuda: which TensorFlow to install (default: cuda where nvidia-smi finds a GPU)
-  HOROVOD_*       given to Horovod's build, e.g. HOROVOD_GPU_OPERATIONS=NCCL
+  HOROVOD_WITH…, HOROVOD_GPU…, HOROVOD_NCCL…, HOROVOD_CUDA…, HOROVOD_CPU…: given to Horovod's build
+The active conda environment counts if its name is tandem.
 TXT
 }
 
@@ -39,20 +40,34 @@ case "${1-}" in
   *) die "unknown argument '$1'; see launch/setup.sh --help" ;;
 esac
 
+# What an earlier set-up was told or found holds until something else is said: a compute node may have no GPU in sight, no
+# conda and no internet, and must not find the environment stale for that.
+choices=$venv/tandem-choices
+if [ -f "$choices" ]; then
+  while IFS='=' read -r name value; do
+    [ -n "${!name+given}" ] || declare -x "$name=$value"
+  done <"$choices"
+fi
+[ "${CONDA_DEFAULT_ENV:-}" != tandem ] || TANDEM_CONDA=$CONDA_PREFIX
+conda=${TANDEM_CONDA:-}
+
 device=${TANDEM_DEVICE:-$(nvidia-smi -L >/dev/null 2>&1 && echo cuda || echo cpu)}
 case "$device" in cpu | cuda) ;; *) die "TANDEM_DEVICE is '$device'; it must be cpu or cuda" ;; esac
 
 mpicc=${TANDEM_MPICC:-}
 if [ -n "$mpicc" ]; then
   mpicc=$(command -v "$mpicc") || die "TANDEM_MPICC is '$TANDEM_MPICC', which is no program; give the path of mpicc"
-elif [ -n "${CONDA_PREFIX:-}" ] && [ -x "$CONDA_PREFIX/bin/mpicc" ]; then
-  mpicc=$CONDA_PREFIX/bin/mpicc
+elif [ -n "$conda" ] && [ -x "$conda/bin/mpicc" ]; then
+  mpicc=$conda/bin/mpicc
 fi
 
+chosen=$(
+  printf '%s\n' "TANDEM_DEVICE=$device" "TANDEM_MPICC=$mpicc" "TANDEM_PYTHON=${TANDEM_PYTHON:-}" "TANDEM_CONDA=$conda"
+  env | grep -E '^HOROVOD_(WITH|GPU|NCCL|CUDA|CPU)[A-Z_]*=' | sort || true
+)
 wanted=$({
   cat "$root/environment.yml" "$root/launch/setup.sh" "$root/launch/build_horovod.py"
-  echo "$device $mpicc ${TANDEM_PYTHON:-} ${CONDA_PREFIX:-}"
-  env | grep '^HOROVOD_' | sort || true
+  echo "$chosen"
 } | sha256sum | cut -d' ' -f1)
 up_to_date() { [ -x "$venv/bin/python" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; }
 
@@ -68,7 +83,7 @@ for tool in g++ make flock; do
   command -v $tool >/dev/null || die "no $tool found; install it (Debian: apt install g++ make util-linux) or load a compiler module"
 done
 python=${TANDEM_PYTHON:-}
-for candidate in "${CONDA_PREFIX:+$CONDA_PREFIX/bin/python}" python3.11 python3; do
+for candidate in "${conda:+$conda/bin/python}" python3.11 python3; do
   [ -n "$python" ] && break
   [ -n "$candidate" ] && "$candidate" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && python=$candidate
 done
@@ -94,13 +109,17 @@ if ! "$venv/bin/python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11)
   say "making .venv with $("$python" --version) ($python)"
   rm -rf "$venv"
   # In a conda environment made from environment.yml the pins are there already; only Horovod is added.
-  "$python" -m venv ${CONDA_PREFIX:+--system-site-packages} "$venv"
+  "$python" -m venv ${conda:+--system-site-packages} "$venv"
 fi
 
 pins=$venv/pins.txt
 sed -n 's/^ *- *\([A-Za-z0-9_.-]*==[^ #]*\).*/\1/p' "$root/environment.yml" >"$pins.new"
 [ "$device" = cpu ] || sed -i 's/^tensorflow-cpu==/tensorflow==/' "$pins.new"
-[ -z "$mpicc" ] || sed -i '/^mpich==/d' "$pins.new"
+if [ -n "$mpicc" ]; then
+  # Two MPI libraries in reach of one program are one too many.
+  sed -i '/^mpich==/d' "$pins.new"
+  "$venv/bin/python" -m pip uninstall --quiet --yes mpich 2>/dev/null
+fi
 mv "$pins.new" "$pins"
 export PIP_CONSTRAINT=$pins
 
@@ -117,5 +136,6 @@ wheel=$("$venv/bin/python" "$root/launch/build_horovod.py" "$horovod_version" --
   die "Horovod was not built; the messages above say why"
 install --no-deps --force-reinstall "$wheel"
 
+echo "$chosen" >"$choices"
 echo "$wanted" >"$stamp.new" && mv "$stamp.new" "$stamp"
 say "done"

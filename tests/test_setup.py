@@ -75,6 +75,19 @@ def test_too_little_space_is_named(fresh):
     assert "6 GiB are needed" in error
 
 
+def test_an_earlier_choice_holds_until_another_is_made(fresh):
+    (fresh / "tandem/.venv").mkdir()
+    (fresh / "tandem/.venv/tandem-choices").write_text("TANDEM_MPICC=/gone/mpicc\nTANDEM_PYTHON=\n")
+    assert "TANDEM_MPICC is '/gone/mpicc'" in setup(fresh, "--check")[2]
+    assert setup(fresh, "--check", TANDEM_MPICC="")[0] == 1
+
+
+def test_what_horovod_reads_when_it_runs_does_not_make_the_environment_stale():
+    for variables, status in (({"HOROVOD_CYCLE_TIME": "5"}, 0), ({"HOROVOD_GPU_OPERATIONS": "NCCL"}, 1)):
+        done = subprocess.run([ROOT / "launch/setup.sh", "--check"], capture_output=True, env=os.environ | variables, check=False)
+        assert done.returncode == status
+
+
 def test_check_says_whether_the_environment_is_up_to_date(fresh):
     assert setup(fresh, "--check")[:2] == (1, "setup: .venv is missing or stale; run launch/setup.sh\n")
     here = subprocess.run([ROOT / "launch/setup.sh", "--check"], capture_output=True, text=True, env=os.environ, check=False)
