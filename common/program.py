@@ -63,7 +63,10 @@ def main(trainer_class, file):
             record |= {"status": "failed", "error": error}
     if path:
         records.write(path, record)
-    if ranks is None or ranks.rank == 0:
+    if status == 1:
+        where = f"rank {ranks.rank}: " if ranks else ""
+        print(f"error: {where}{error}", file=sys.stderr, flush=True)
+    elif ranks is None or ranks.rank == 0:
         print(f"error: {error}" if status else f"record: {path}", file=sys.stderr if status else sys.stdout, flush=True)
     leave(status)
 

@@ -24,38 +24,42 @@ def run_job(job, launcher, executable, time_limit_seconds, on_progress):
     argv, variables = launchers.command(job, launcher, executable)
     launch = {"launcher": launcher, "command": typed(argv, variables), "launched_at": time.time()}
     variables = variables | {"TANDEM_LAUNCH": json.dumps(launch)}
-    error, last_lines = "interrupted", []
+    ending, last_lines = ("failed", "interrupted"), []
     try:
         outcome = processes.run(argv, variables, job.settings.run_id, records.ROOT, time_limit_seconds, on_progress)
-        error, last_lines = _error_of(outcome, time_limit_seconds), outcome.last_lines
+        ending, last_lines = ending_of(outcome, time_limit_seconds), outcome.last_lines
     except OSError as problem:
-        error = f"{executable} could not be started: {problem.strerror}"
+        ending = "failed", f"{executable} could not be started: {problem.strerror}"
     finally:
-        record = _complete(job, launch, error, last_lines)
+        record = _complete(job, launch, ending, last_lines)
     return record
 
 
-def _error_of(outcome, time_limit_seconds):
-    if outcome.timed_out:
-        return f"ended after the time limit of {time_limit_seconds:g} s"
-    return f"ended with exit status {outcome.returncode}" if outcome.returncode else None
+def ending_of(outcome, time_limit_seconds):
+    """(status, error) of a run whose processes have ended; the error is None for a good end.
 
-
-def _complete(job, launch, error, last_lines):
-    """The record of a job that has ended. Where there was an error, it is noted and the record written anew.
-
-    What a run told of itself is the better explanation, except for a run that did not come to tell that it failed.
+    Where one rank fails, the others fail of it: what was told first is the cause.
     """
+    if outcome.timed_out:
+        return "timeout", f"ended after the time limit of {time_limit_seconds:g} s"
+    if outcome.returncode == 0:
+        return "ok", None
+    told = next((line.removeprefix("error: ") for line in outcome.last_lines if line.startswith("error: ")), None)
+    return "failed", told or f"ended with exit status {outcome.returncode}"
+
+
+def _complete(job, launch, ending, last_lines):
+    """The record of a job that has ended, written anew unless the run itself told of its good end."""
     path = records.folder(job.settings) / f"{job.settings.run_id}.json"
     if path.exists():
         record = records.read(path)
     else:
         record = records.new(job.backend, workloads.resolve(job.settings, job.ranks), Ranks(size=job.ranks), launch, records.environment())
-    if record["status"] == "ok" and not error:
+    status, error = ending
+    if (status, record["status"]) == ("ok", "ok"):
         return record
-    timed_out = bool(error) and error.startswith("ended after the time limit")
-    record["status"] = "timeout" if timed_out else "failed"
-    record["error"] = record["error"] or error or "ended without a result"
+    record["status"] = "failed" if status == "ok" else status
+    record["error"] = error or record["error"] or "ended without a result"
     record["output_tail"] = last_lines[-TAIL_LINES:]
     records.write(path, record)
     return record

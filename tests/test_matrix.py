@@ -84,7 +84,8 @@ def test_a_crash_and_a_hang_leave_the_others_their_records_and_no_process(checko
         ("single", 1): "ok", ("crash", 1): "ok", ("hang", 1): "ok", ("ddp", 1): "ok",
         ("crash", 2): "failed", ("hang", 2): "timeout", ("ddp", 2): "ok",
     }  # fmt: skip
-    assert any("rank 1 has had enough" in line for line in found["crash", 2]["output_tail"])
+    assert found["crash", 2]["error"] == "rank 1: RuntimeError: rank 1 has had enough"
+    assert any("Traceback" in line for line in found["crash", 2]["output_tail"])
     assert "time limit of 30 s" in found["hang", 2]["error"]
     ok = found["ddp", 2]
     assert (ok["ranks"], ok["nodes"], ok["launcher"], ok["in_sync"]) == (2, 1, "mpich", True)
