@@ -17,6 +17,8 @@ def no_all_reduce(backend):
     """Every rank trains alone."""
     if hasattr(backend, "DistributedDataParallel"):
         backend.DistributedDataParallel = lambda net: net
+    elif hasattr(backend.hvd, "DistributedGradientTape"):
+        backend.hvd.DistributedGradientTape = lambda tape, op: tape
     else:
         backend.hvd.DistributedOptimizer = lambda optimizer, *_, **__: optimizer
 
@@ -32,6 +34,9 @@ def summed_gradients(backend):
             return model
 
         backend.DistributedDataParallel = wrapped
+    elif hasattr(backend.hvd, "DistributedGradientTape"):
+        tape_of = backend.hvd.DistributedGradientTape
+        backend.hvd.DistributedGradientTape = lambda tape, op: tape_of(tape, op=backend.hvd.Sum)
     else:
         distributed = backend.hvd.DistributedOptimizer
         backend.hvd.DistributedOptimizer = lambda optimizer, names, op: distributed(optimizer, names, op=backend.hvd.Sum)

@@ -9,7 +9,7 @@ from tests.running import train
 
 pytestmark = pytest.mark.matrix
 
-DISTRIBUTED = ("ddp", "horovod_torch")
+DISTRIBUTED = ("ddp", "horovod_torch", "horovod_tf")
 # One epoch of 90 steps, the last of them padded unevenly over the ranks, under a rate that rises for two thirds of it.
 ONE_MATHEMATICS = (
     "--scaling", "strong", "--batch-size", "16", "--last-batch", "pad", "--epochs", "1", "--rate-factor", "4", "--warmup-epochs", "0.66",

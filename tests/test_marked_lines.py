@@ -1,8 +1,11 @@
 """A backend on PyTorch is the plain program and the lines its library forces, which are marked; nothing else differs."""
 
+import ast
 from pathlib import Path
 
 import pytest
+
+from launch import backends
 
 FRAMEWORKS = Path(__file__).resolve().parent.parent / "frameworks"
 MARK = "# backend"
@@ -33,12 +36,25 @@ def complaints(texts):
     return wrong
 
 
+def methods(text):
+    """The names of the methods of the class Trainer in a text, in their order."""
+    trainer = next(node for node in ast.parse(text).body if isinstance(node, ast.ClassDef) and node.name == "Trainer")
+    return [node.name for node in trainer.body if isinstance(node, ast.FunctionDef)]
+
+
 def files():
     return {name: (FRAMEWORKS / f"{name}.py").read_text() for name in BACKENDS}
 
 
 def test_the_unmarked_lines_of_all_backends_on_pytorch_are_the_same():
     assert complaints(files()) == []
+
+
+def test_backends_of_every_framework_have_the_same_methods_in_the_same_order():
+    promised = methods((FRAMEWORKS.parent / "common" / "trainer.py").read_text())
+    for name in backends.every():
+        found = methods((FRAMEWORKS / f"{name}.py").read_text())
+        assert [method for method in found if method in promised] == promised, name
 
 
 def test_every_backend_on_pytorch_is_held_to_it():

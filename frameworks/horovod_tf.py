@@ -1,0 +1,58 @@
+"""Horovod's DistributedGradientTape in a TensorFlow loop, over MPI on CPUs and NCCL or MPI on GPUs."""
+
+import horovod.tensorflow as hvd
+import tensorflow as tf
+
+from common.errors import UserError
+from common.program import main
+from common.ranks import from_environment
+from frameworks import tf_side
+
+
+class Trainer:
+    def __init__(self, settings):
+        self.ranks = from_environment()
+        tf_side.pick_device(settings, self.ranks)
+        hvd.init()
+        if hvd.size() != self.ranks.size:
+            raise UserError(
+                f"{self.ranks.source} started {self.ranks.size} ranks, Horovod sees {hvd.size()}; "
+                "start it with the mpiexec of the MPI that Horovod was built with (srun: --mpi=pmi2)"
+            )
+        self.dropout = settings.dropout
+        self.model = tf_side.build(settings, self.ranks)
+        self.optimizer = tf_side.Optimizer(settings, self.model.parameters)
+        hvd.broadcast_variables(list(self.model.parameters.values()), root_rank=0)
+
+    def train_epoch(self, batches, observe):
+        for inputs, targets, weights, rate in tf_side.tensors(batches, self.model):
+            observe(self.train_step(inputs, targets, weights, rate))
+
+    @tf.function(reduce_retracing=True)
+    def train_step(self, inputs, targets, weights, rate):
+        parameters = self.model.parameters
+        with tf.GradientTape() as tape:
+            loss = tf_side.weighted_loss(self.model.forward(parameters, inputs, self.dropout), targets, weights)
+        tape = hvd.DistributedGradientTape(tape, op=hvd.Average)
+        gradients = tape.gradient(loss, list(parameters.values()))
+        self.optimizer.step(parameters, gradients, rate)
+        return loss
+
+    def evaluate(self, batches):
+        return tf_side.evaluate(self.model, batches)
+
+    def sum(self, values):
+        return hvd.allreduce(tf.constant(values, tf.float64), op=hvd.Sum, name="sum").numpy()
+
+    def state(self):
+        return tf_side.state(self.model, self.optimizer)
+
+    def restore(self, state):
+        tf_side.restore(self.model, self.optimizer, state)
+
+    def close(self):
+        hvd.shutdown()
+
+
+if __name__ == "__main__":
+    main(Trainer, __file__)
