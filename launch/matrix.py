@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 import tyro
+from rich.console import Console
 
 from common import config, datasets, records, sharding, workloads
 from common.config import Settings
@@ -67,7 +68,12 @@ def run(matrix):
     names_of_workloads = [name.strip() for name in matrix.workloads.split(",") if name.strip()]
     jobs = plan(names, names_of_workloads, matrix.sizes, matrix.repeats, matrix.ranks_per_node, settings, stamp)
     check(jobs, launcher, executable)
-    reasons = backends.unavailable(names, launcher)
+    folder = records.folder(settings)
+    if not matrix.dry_run:
+        records.make_folder(folder)
+        records.read_all(folder)
+    with Console(stderr=True).status("looking which backends can run here"):
+        reasons = backends.unavailable(names, launcher)
     for name, reason in reasons.items():
         print(f"skipping {name}: {reason}", file=sys.stderr)
     jobs = [job for job in jobs if job.backend not in reasons]
@@ -77,9 +83,6 @@ def run(matrix):
         for job in jobs:
             print(runner.typed(*launchers.command(job, launcher, executable)))
         return 0
-    folder = records.folder(settings)
-    records.make_folder(folder)
-    records.read_all(folder)
     done = []
     try:
         with Display(len(jobs)) as display:
