@@ -7,7 +7,7 @@ usage() {
 usage: launch/setup.sh [--check]
 
 Makes the environment .venv in this checkout from environment.yml and builds Horovod into it. Safe to interrupt and to
-start again; changes nothing outside the checkout and ${XDG_CACHE_HOME:-~/.cache}/tandem, where the built wheel is kept.
+start again; changes nothing outside the checkout and ${XDG_CACHE_HOME:-~/.cache}/tandem, where the built wheel and what pip downloads are kept.
 
   --check    only say whether the environment is up to date (exit status 1 if not)
 
@@ -101,7 +101,7 @@ flock -n 9 || { say "another set-up of this checkout is running; waiting for it"
 up_to_date && exit 0
 
 trap 'echo "setup: interrupted; start it again and it goes on" >&2; exit 130' INT TERM
-export PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONNOUSERSITE=1
+export PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONNOUSERSITE=1 PIP_CACHE_DIR=$cache/pip
 unset PYTHONPATH PYTHONHOME
 
 rm -f "$stamp"
