@@ -44,12 +44,17 @@ def agree_on_master(ranks, suffix=""):
     os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = master[0], str(master[1])
 
 
+def expect_size(ranks, size, library):
+    """Raises UserError where a library sees another number of ranks than the launcher started: each would train alone."""
+    if size != ranks.size:
+        raise UserError(
+            f"{ranks.source} started {ranks.size} ranks, {library} sees {size}; "
+            "start with the mpiexec of the MPI that Horovod was built with and mpi4py finds (srun: --mpi=pmi2)"
+        )
+
+
 def _broadcast(master, ranks):
     from mpi4py import MPI
 
-    if MPI.COMM_WORLD.size != ranks.size:
-        raise UserError(
-            f"{ranks.source} started {ranks.size} ranks, MPI sees {MPI.COMM_WORLD.size}; "
-            "start with the mpiexec of this MPI (srun: --mpi=pmi2), or set MASTER_ADDR and MASTER_PORT"
-        )
+    expect_size(ranks, MPI.COMM_WORLD.size, "MPI")
     return MPI.COMM_WORLD.bcast(master)

@@ -3,9 +3,9 @@
 import horovod.tensorflow as hvd
 import tensorflow as tf
 
-from common.errors import UserError
 from common.program import main
 from common.ranks import from_environment
+from common.rendezvous import expect_size
 from frameworks import tf_side
 
 
@@ -14,11 +14,7 @@ class Trainer:
         self.ranks = from_environment()
         tf_side.pick_device(settings, self.ranks)
         hvd.init()
-        if hvd.size() != self.ranks.size:
-            raise UserError(
-                f"{self.ranks.source} started {self.ranks.size} ranks, Horovod sees {hvd.size()}; "
-                "start it with the mpiexec of the MPI that Horovod was built with (srun: --mpi=pmi2)"
-            )
+        expect_size(self.ranks, hvd.size(), "Horovod")
         self.dropout = settings.dropout
         self.model = tf_side.build(settings, self.ranks)
         self.optimizer = tf_side.Optimizer(settings, self.model.parameters)

@@ -3,9 +3,9 @@
 import horovod.torch as hvd  # backend
 import torch  # backend
 
-from common.errors import UserError  # backend
 from common.program import main
 from common.ranks import from_environment
+from common.rendezvous import expect_size  # backend
 from frameworks import torch_side
 
 
@@ -14,11 +14,7 @@ class Trainer:
         self.ranks = from_environment()
         self.device = torch_side.pick_device(settings, self.ranks)
         hvd.init()  # backend
-        if hvd.size() != self.ranks.size:  # backend
-            raise UserError(  # backend
-                f"{self.ranks.source} started {self.ranks.size} ranks, Horovod sees {hvd.size()}; "  # backend
-                "start it with the mpiexec of the MPI that Horovod was built with (srun: --mpi=pmi2)"  # backend
-            )  # backend
+        expect_size(self.ranks, hvd.size(), "Horovod")  # backend
         self.net = self.model = torch_side.build(settings, self.device, self.ranks)
         self.optimizer = torch_side.optimizer_for(settings, self.net)
         self.optimizer = hvd.DistributedOptimizer(self.optimizer, self.net.named_parameters(), op=hvd.Average)  # backend

@@ -7,7 +7,8 @@ usage() {
 usage: launch/setup.sh [--check]
 
 Makes the environment .venv in this checkout from environment.yml and builds Horovod into it. Safe to interrupt and to
-start again; changes nothing outside the checkout and ${XDG_CACHE_HOME:-~/.cache}/tandem, where the built wheel and what pip downloads are kept.
+start again; changes nothing outside the checkout and ${XDG_CACHE_HOME:-~/.cache}/tandem, where the built wheel and what pip
+downloads are kept.
 
   --check    only say whether the environment is up to date (exit status 1 if not)
 
@@ -115,12 +116,12 @@ fi
 pins=$venv/pins.txt
 sed -n 's/^ *- *\([A-Za-z0-9_.-]*==[^ #]*\).*/\1/p' "$root/environment.yml" >"$pins.new"
 [ "$device" = cpu ] || sed -i 's/^tensorflow-cpu==/tensorflow==/' "$pins.new"
-if [ -n "$mpicc" ]; then
-  # Two MPI libraries in reach of one program are one too many.
-  sed -i '/^mpich==/d' "$pins.new"
-  "$venv/bin/python" -m pip uninstall --quiet --yes mpich 2>/dev/null
-fi
+[ -z "$mpicc" ] || sed -i '/^mpich==/d' "$pins.new"
 mv "$pins.new" "$pins"
+# What an earlier choice has installed goes: two MPI libraries, or two TensorFlows, in one environment are one too many.
+for name in mpich tensorflow tensorflow-cpu; do
+  grep -q "^$name==" "$pins" || "$venv/bin/python" -m pip uninstall --quiet --yes "$name" 2>/dev/null
+done
 export PIP_CONSTRAINT=$pins
 
 install() { "$venv/bin/python" -m pip install --quiet "$@" || die "pip could not install: $*; its messages above say why (no network? see README, Without internet)"; }

@@ -99,6 +99,14 @@ def test_single_refuses_more_than_one_rank(tmp_path):
     assert "single trains in one process; 2 ranks were started" in error
 
 
+@pytest.mark.parametrize("backend", ["horovod_torch", "horovod_tf"])
+def test_horovod_refuses_ranks_that_it_does_not_see(backend, tmp_path):
+    torchrun = (BIN / "torchrun", "--standalone", "--nproc-per-node=2", "-m", f"frameworks.{backend}", "--results", tmp_path)
+    status, _, error = run(*torchrun)
+    assert status != 0
+    assert "torchrun started 2 ranks, Horovod sees 1; start with the mpiexec" in error
+
+
 def test_compare_refuses_a_folder_without_records(tmp_path):
     assert run(BIN / "python", "-m", "launch.compare", tmp_path)[0] == 2
     assert "is not there" in run(BIN / "python", "-m", "launch.compare", tmp_path / "none")[2]
