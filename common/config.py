@@ -19,31 +19,33 @@ class Settings:
     """The settings of a run. Where the default is None, the workload's own value is taken."""
 
     workload: str = "cnn"
-    """What to train: cnn."""
-    dataset: Literal["digits", "mnist"] | None = None
-    """Data to train on; digits comes with scikit-learn, mnist is read from --data-dir. cnn: digits."""
+    """What to train: cnn, transformer (small), transformer-lab, transformer-base, or transformer-alcf (for throughput alone)."""
+    dataset: Literal["digits", "mnist", "pydoc", "tinystories", "xsum", "random"] | None = None
+    """Data to train on. cnn: digits, which comes with scikit-learn, or mnist; transformers: pydoc, the documentation that comes with
+    Python, or tinystories or xsum; transformer-alcf: random. mnist, tinystories and xsum are read from --data-dir."""
     data_dir: Path | None = None
-    """Folder with MNIST as IDX files (gzipped or not) or as mnist.npz."""
+    """Folder with local data: MNIST as IDX files (gzipped or not) or mnist.npz; TinyStories as .txt or .jsonl; XSum as .jsonl. Texts
+    are held out where a file has valid, val, test or dev as a word in its name, else every tenth sequence is."""
     batch_size: int | None = None
-    """Samples a step: per rank under weak scaling, over all ranks under strong scaling. cnn: 32."""
+    """Samples (images or sequences) a step: per rank under weak scaling, over all ranks under strong. cnn: 32, transformer: 16."""
     last_batch: Literal["drop", "pad"] = "drop"
     """What happens to the samples that do not fill a global batch: left out, or filled up with samples of weight 0."""
-    evaluation_batch_size: int = 90
-    """Held-out samples evaluated at once on a rank, at most."""
+    evaluation_batch_size: int | None = None
+    """Held-out samples evaluated at once on a rank, at most. cnn: 90, transformer: 64."""
     epochs: int | None = None
-    """Epochs to train at most. cnn: 16."""
+    """Epochs to train at most. cnn: 16, transformer: 12."""
     target: float | None = None
-    """Accuracy on the held-out samples that ends the clock, from 0 to 1. cnn: 0.97."""
+    """Accuracy on the held-out samples (of labels, or of next tokens) that ends the clock, from 0 to 1. cnn: 0.97, transformer: 0.6."""
     stop_at_target: bool = True
     """Whether to stop at the evaluation that meets the target; otherwise all epochs are trained."""
     scaling: Literal["weak", "strong"] = "weak"
     """weak: fixed batch per rank, rate scaled with the ranks and warmed up; strong: fixed global batch, fixed rate."""
-    optimizer: Literal["sgd", "adam"] = "sgd"
-    """Optimizer: SGD with momentum, or Adam (beta 0.9 and 0.999, epsilon 1e-8)."""
+    optimizer: Literal["sgd", "adam"] | None = None
+    """Optimizer: SGD with momentum, or Adam (beta 0.9 and 0.999, epsilon 1e-8). cnn: sgd, transformer: adam."""
     momentum: float = 0.9
     """Momentum of SGD: v = momentum * v + gradient; parameter = parameter - rate * v."""
     learning_rate: float | None = None
-    """Learning rate before scaling. cnn: 0.01 for sgd, 0.001 for adam."""
+    """Learning rate before scaling. cnn: 0.01 for sgd, 0.001 for adam; transformer: 0.05 for sgd, 0.002 for adam."""
     rate_factor: float | None = None
     """The rate after warm-up over the rate before scaling. Default: the number of ranks (weak), 1 (strong)."""
     warmup_epochs: float = 3.0
@@ -51,11 +53,13 @@ class Settings:
     schedule: Literal["constant", "cosine"] = "constant"
     """The rate after warm-up."""
     dropout: bool = False
-    """Whether to drop out as the original model does (cnn: 0.25 and 0.5), with a seed of its own on each rank."""
+    """Whether to drop out as the original model does (cnn: 0.25 and 0.5, transformer-alcf: 0.1), with a seed of its own on each rank."""
     precision: Literal["fp32", "fp64"] = "fp32"
     """Floating-point type of parameters, data and arithmetic. fp64 shows that runs are equal; fp32 is for speed."""
     seed: int = 1
     """Seed of the initial parameters and of the order of the samples."""
+    zero_stage: Literal[0, 1, 2, 3] = 1
+    """deepspeed_zero: the stage of ZeRO, which divides optimizer state (1), gradients (2) and parameters (3) among the ranks."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train; auto takes CUDA where there is a GPU."""
     threads: int = 1

@@ -6,6 +6,7 @@ import time
 import numpy as np
 
 from common import schedules, sharding, weights, workloads
+from common.datasets import counted
 from common.progress import Progress, format_line
 from common.trainer import Batch, Totals
 
@@ -20,9 +21,9 @@ def prepare(trainer, settings, record):
     """Gets a trainer ready for the clock: warmed up, at the initial parameters, the same ones on every rank."""
     workload = workloads.workload_of(settings)
     # One step and one evaluation on made-up samples: compiling and first allocations belong to the start, not to training.
-    batch = _made_up(workload, workloads.local_batch(settings, trainer.ranks.size), settings.precision)
-    trainer.train_epoch([batch], float)
-    trainer.evaluate([_made_up(workload, settings.evaluation_batch_size, settings.precision)])
+    trainer.train_epoch([_made_up(workload.model, workloads.local_batch(settings, trainer.ranks.size), settings.precision)], float)
+    if workload.target is not None:
+        trainer.evaluate([_made_up(workload.model, settings.evaluation_batch_size, settings.precision)])
     trainer.restore(weights.draw(workload.parameters, settings.seed, settings.precision))
     compare_replicas(trainer, record, "before training")
     # The sum is also the barrier from which all ranks start their clocks.
@@ -41,7 +42,7 @@ def train(trainer, settings, load, record, workload_digest):
     started = time.perf_counter()
     data = load()
     record["load_seconds"] = time.perf_counter() - started
-    num_samples, global_batch = len(data.train_labels), workloads.global_batch(settings, ranks.size)
+    num_samples, global_batch = len(data.train_inputs), workloads.global_batch(settings, ranks.size)
     num_steps = sharding.num_steps(num_samples, global_batch, settings.last_batch)
     rates = schedules.learning_rates(
         settings.learning_rate, settings.rate_factor, settings.warmup_epochs, settings.schedule, settings.epochs, num_steps
@@ -51,34 +52,28 @@ def train(trainer, settings, load, record, workload_digest):
     record["samples_dropped_per_epoch"] = num_samples - used
     record["samples_padded_per_epoch"] = num_steps * global_batch - used
     record["workload_digest"] = workload_digest(data)
-    record["reached"] = False
+    # Without a target there is nothing to reach, and no accuracy to evaluate.
+    record["reached"] = None if settings.target is None else False
+    counts = counted(data.train_targets).reshape(num_samples, -1).sum(axis=1)
     for epoch in range(settings.epochs):
         indices, sample_weights = sharding.training_shard(
-            num_samples, global_batch, settings.last_batch, settings.seed, epoch, ranks.rank, ranks.size
+            num_samples, global_batch, settings.last_batch, settings.seed, epoch, ranks.rank, ranks.size, counts
         )
-        batches = _batches(data.train_images, data.train_labels, indices, sample_weights, rates[epoch])
+        batches = _batches(data.train_inputs, data.train_targets, indices, sample_weights, rates[epoch], settings.precision)
         begun = time.perf_counter()
         losses, ends = _train_epoch(trainer, batches, _reporter(ranks, settings, record, epoch, num_steps, started))
         trained = time.perf_counter()
-        totals = _evaluate(trainer, data, settings)
-        evaluated = time.perf_counter()
-        accuracy = totals.num_correct / totals.count
-        if accuracy >= settings.target and not record["reached"]:
-            record["reached"], record["time_to_solution_seconds"] = True, evaluated - started
+        if settings.target is not None:
+            _evaluate(trainer, data, settings, record, started)
         record["losses"] += (trainer.sum(losses) / ranks.size).tolist()
         record["learning_rates"] += rates[epoch].tolist()
         record["step_seconds"] += np.diff(ends, prepend=begun).tolist()
         record["train_seconds"].append(trained - begun)
-        record["eval_seconds"].append(evaluated - trained)
-        record["eval_losses"].append(totals.loss / totals.count)
-        record["accuracies"].append(accuracy)
-        record["accuracy"] = accuracy
         record["samples_per_second"] = used * len(record["train_seconds"]) / sum(record["train_seconds"])
         if ranks.rank == 0:
-            print(
-                format_line(Progress(epoch + 1, settings.epochs, num_steps, num_steps, losses[-1], accuracy, evaluated - started)),
-                flush=True,
-            )
+            elapsed_seconds = time.perf_counter() - started
+            done = Progress(epoch + 1, settings.epochs, num_steps, num_steps, losses[-1], record["accuracy"], elapsed_seconds)
+            print(format_line(done), flush=True)
         compare_replicas(trainer, record, f"after epoch {epoch + 1}")
         if record["reached"] and settings.stop_at_target:
             break
@@ -93,8 +88,7 @@ def compare_replicas(trainer, record, when):
     The sum of equal whole numbers is their multiple, and where it is each rank's own multiple they are equal; both are
     exact in float64, since a digest travels as eight numbers of 32 bits.
     """
-    parameters = {name: value for name, value in trainer.state().items() if "/" not in name}
-    digest = weights.digest(parameters)
+    digest = weights.digest(trainer.state(with_slots=False))
     numbers = np.frombuffer(digest, np.uint32).astype(np.float64)
     differs = (trainer.sum(numbers) != trainer.ranks.size * numbers).any()
     record["in_sync"] = bool(trainer.sum(np.array([differs], dtype=np.float64))[0] == 0)
@@ -117,22 +111,44 @@ def _train_epoch(trainer, batches, report):
     return np.array([float(loss) for loss in losses]), ends
 
 
-def _evaluate(trainer, data, settings):
-    """Totals over all held-out samples and all ranks."""
+def _evaluate(trainer, data, settings, record, started):
+    """Evaluates on all held-out samples, over all ranks, and stops the clock where that meets the target for the first time."""
+    begun = time.perf_counter()
     ranks = trainer.ranks
-    indices, sample_weights = sharding.evaluation_shard(len(data.test_labels), settings.evaluation_batch_size, ranks.rank, ranks.size)
-    batches = _batches(data.test_images, data.test_labels, indices, sample_weights, np.zeros(len(indices)))
-    return Totals(*trainer.sum(np.array(trainer.evaluate(batches), dtype=np.float64)).tolist())
+    indices, sample_weights = sharding.evaluation_shard(len(data.test_inputs), settings.evaluation_batch_size, ranks.rank, ranks.size)
+    batches = _batches(data.test_inputs, data.test_targets, indices, sample_weights, np.zeros(len(indices)), settings.precision)
+    totals = Totals(*trainer.sum(np.array(trainer.evaluate(batches), dtype=np.float64)).tolist())
+    evaluated = time.perf_counter()
+    accuracy = totals.num_correct / totals.count
+    if accuracy >= settings.target and not record["reached"]:
+        record["reached"], record["time_to_solution_seconds"] = True, evaluated - started
+    record["eval_seconds"].append(evaluated - begun)
+    record["eval_losses"].append(totals.loss / totals.count)
+    record["accuracies"].append(accuracy)
+    record["accuracy"] = accuracy
 
 
-def _batches(inputs, targets, indices, sample_weights, rates):
+def _batches(inputs, targets, indices, sample_weights, rates, precision):
+    """The batches of an epoch, with a weight for each single loss: that of its sample, or 0 where its target does not count."""
     for mine, weight, rate in zip(indices, sample_weights, rates, strict=True):
-        yield Batch(inputs[mine], targets[mine], weight.astype(inputs.dtype), float(rate))
+        picked = targets[mine]
+        counts = counted(picked)
+        loss_weights = counts * weight.reshape(-1, *[1] * (counts.ndim - 1))
+        yield Batch(_widened(inputs[mine]), np.maximum(_widened(picked), 0), loss_weights.astype(weights.DTYPES[precision]), float(rate))
 
 
-def _made_up(workload, batch_size, precision):
-    inputs = np.zeros((batch_size, *workload.input_shape), weights.DTYPES[precision])
-    return Batch(inputs, np.zeros(batch_size, np.int64), np.full(batch_size, 1 / batch_size, inputs.dtype))
+def _widened(array):
+    """Whole numbers, kept small in memory, as all frameworks take them."""
+    return array.astype(np.int64) if np.issubdtype(array.dtype, np.integer) else array
+
+
+def _made_up(model, batch_size, precision):
+    """A batch of samples of zeros in the shapes and types of a model's real ones."""
+    kinds = {True: np.int64, False: weights.DTYPES[precision]}
+    inputs = np.zeros((batch_size, *model.input_shape), kinds[model.whole_inputs])
+    targets = np.zeros((batch_size, *model.target_shape), kinds[model.whole_targets])
+    counts = counted(targets)
+    return Batch(inputs, targets, (counts / counts.size).astype(weights.DTYPES[precision]))
 
 
 def _by_rank(trainer, value):

@@ -9,7 +9,7 @@ import time
 import traceback
 from pathlib import Path
 
-from common import allocator, binding, datasets, loop, records, workloads
+from common import allocator, binding, datasets, loop, records, variants, workloads
 from common.config import Settings, parse
 from common.errors import UserError
 from common.ranks import from_environment
@@ -30,11 +30,12 @@ def main(trainer_class, file):
         given = parse(
             Settings, f"python -m frameworks.{backend}", f"Trains a workload with the backend {backend} and writes the record of the run."
         )
+        name = variants.name_of(backend, given)
         settings = workloads.resolve(given, ranks.size)
         settings = dataclasses.replace(settings, machine=records.machine_name(settings))
         load = datasets.loader(settings)
         launch = launch_of(backend, ranks)
-        record = records.new(backend, settings, ranks, launch, records.environment() if ranks.rank == 0 else {})
+        record = records.new(name, settings, ranks, launch, records.environment() if ranks.rank == 0 else {})
         record["import_seconds"] = import_seconds
         if launch["launched_at"]:
             # The start of a process is known to 10 ms only, and some launchers take less.
@@ -42,7 +43,7 @@ def main(trainer_class, file):
         folder = records.folder(settings)
         if ranks.rank == 0:
             records.make_folder(folder)
-            path = folder / f"{records.run_name(backend, settings, ranks.size)}.json"
+            path = folder / f"{records.run_name(name, settings, ranks.size)}.json"
             records.write(path, record)
         cores = choose_cores(ranks, settings, record)
         if settings.bind:
@@ -50,6 +51,7 @@ def main(trainer_class, file):
         if settings.allocator == "keep":
             record["environment"]["allocator_keeps"] = allocator.keep_large_buffers()
         trainer = trainer_class(settings)
+        record["library_configuration"] = getattr(trainer, "configuration", None)
         # Before training: the first rank to leave Horovod ends MPI on all of them.
         record["environment"]["mpi"] = records.mpi_library()
         loop.prepare(trainer, settings, record)

@@ -15,12 +15,12 @@ from pathlib import Path
 from common import config
 from common.errors import UserError
 
-SCHEMA = 1
+SCHEMA = 2
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("torch", "tensorflow-cpu", "tensorflow", "horovod", "mpi4py", "mpich", "numpy", "scikit-learn")
+PACKAGES = ("torch", "tensorflow-cpu", "tensorflow", "tf-keras", "horovod", "deepspeed", "mpi4py", "mpich", "numpy", "scikit-learn")
 # Only what changes how a run goes; names of people, projects and keys stay out.
 ENVIRONMENT = re.compile(
-    r"(OMP|KMP|MKL|OPENBLAS|HOROVOD|NCCL|GLOO|MPICH|MPIR_CVAR|I_MPI|FI|UCX|MALLOC|TORCH|CUDA"
+    r"(OMP|KMP|MKL|OPENBLAS|HOROVOD|NCCL|GLOO|MPICH|MPIR_CVAR|I_MPI|FI|UCX|MALLOC|TORCH|CUDA|DS"
     r"|TF_(CPP|DETERMINISTIC|ENABLE|FORCE|GPU|NUM|USE|XLA))_[A-Z0-9_]+|LD_PRELOAD"
 )
 
@@ -71,6 +71,7 @@ def new(backend, settings, ranks, launch, surroundings):
         "peak_memory_bytes_by_rank": None,
         "parameter_digests": [],
         "settings": config.as_json(settings),
+        "library_configuration": None,
         "environment": surroundings,
         "output_tail": None,
     }

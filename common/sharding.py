@@ -27,13 +27,13 @@ def num_steps(num_samples, global_batch, last_batch):
     return steps
 
 
-def training_shard(num_samples, global_batch, last_batch, seed, epoch, rank, num_ranks):
+def training_shard(num_samples, global_batch, last_batch, seed, epoch, rank, num_ranks, counts=1):
     """(indices, weights) of one rank in one epoch, each of shape (steps, global_batch / num_ranks).
 
     One permutation per (seed, epoch) is cut into global batches, and each of those into contiguous shards, one a rank:
     N ranks with batch b see at each step what one rank with batch N*b sees. What pads the last batch has weight 0.
     Weights are scaled so that the sum of weight * loss on a rank, averaged over ranks, is the mean loss of the global
-    batch, however its padding is spread.
+    batch, however its padding is spread. `counts` says of each sample how many losses it has; the mean is over losses.
     """
     local_batch = local_batch_of(global_batch, num_ranks)
     steps = num_steps(num_samples, global_batch, last_batch)
@@ -41,7 +41,8 @@ def training_shard(num_samples, global_batch, last_batch, seed, epoch, rank, num
     positions = np.arange(steps * global_batch)
     valid = (positions < num_samples).reshape(steps, global_batch)
     indices = order[positions % num_samples].reshape(steps, global_batch)
-    weights = valid * (num_ranks / valid.sum(axis=1, keepdims=True))
+    num_losses = valid * np.broadcast_to(counts, num_samples)[indices]
+    weights = valid * (num_ranks / num_losses.sum(axis=1, keepdims=True))
     mine = slice(rank * local_batch, (rank + 1) * local_batch)
     return indices[:, mine], weights[:, mine]
 

@@ -9,7 +9,10 @@ from common.ranks import Ranks
 
 
 class Batch(NamedTuple):
-    """One rank's shard of one global batch: arrays with the samples first, their weights, and the step's learning rate."""
+    """One rank's shard of one global batch: arrays with the samples first, a weight for each single loss, and the step's rate.
+
+    Targets are whole numbers, in the shape of the weights, or probabilities, along one more axis at the end.
+    """
 
     inputs: np.ndarray
     targets: np.ndarray
@@ -18,7 +21,7 @@ class Batch(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """What one rank found on its share of the held-out samples; padding counts 0."""
+    """What one rank found on its share of the held-out samples: sums over single losses; padding counts 0."""
 
     loss: float
     num_correct: float
@@ -26,7 +29,10 @@ class Totals(NamedTuple):
 
 
 class Trainer(Protocol):
-    """One backend, driven by common/loop.py, which never asks which one it has."""
+    """One backend, driven by common/loop.py, which never asks which one it has.
+
+    Where a library takes a configuration of its own, `configuration` holds it, for the record.
+    """
 
     ranks: Ranks
 
@@ -39,8 +45,8 @@ class Trainer(Protocol):
     def sum(self, values: np.ndarray) -> np.ndarray:
         """The float64 values added up over all ranks, through the backend's own collective; every rank gets the sum."""
 
-    def state(self) -> dict[str, np.ndarray]:
-        """Parameters and optimizer slots, whole, in the names and layouts of weights.py."""
+    def state(self, with_slots: bool = True) -> dict[str, np.ndarray]:
+        """Parameters and, unless not wanted, optimizer slots, whole, in the names and layouts of weights.py."""
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Takes over a state; optimizer slots that are not in it start at 0."""

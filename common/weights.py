@@ -3,27 +3,54 @@
 import hashlib
 import math
 import zlib
+from typing import NamedTuple
 
 import numpy as np
 
 DTYPES = {"fp32": np.float32, "fp64": np.float64}
 
 
-def draw(parameters, seed, precision):
-    """{name: array} for {name: shape}, every weight from a random stream of its own, biases 0.
+class Initial(NamedTuple):
+    """How a parameter starts. Shapes as PyTorch has them: OIHW, (out, in)."""
 
-    Uniform within sqrt(6 / fan-in): He et al. 2015, arXiv:1502.01852, section 2.2. Drawn in float64, so that both
-    precisions start alike.
+    shape: tuple[int, ...]
+    distribution: str
+    scale: float
+
+
+def constant(shape, value=0.0):
+    return Initial(shape, "constant", value)
+
+
+def he_uniform(shape):
+    """Uniform within sqrt(6 / fan-in): He et al. 2015, arXiv:1502.01852, section 2.2."""
+    return Initial(shape, "uniform", math.sqrt(6 / math.prod(shape[1:])))
+
+
+def xavier_uniform(shape):
+    """Uniform within sqrt(6 / (fan-in + fan-out)): Glorot and Bengio 2010, eq. 16."""
+    return Initial(shape, "uniform", math.sqrt(6 / sum(shape)))
+
+
+def normal(shape, deviation):
+    return Initial(shape, "normal", deviation)
+
+
+def draw(parameters, seed, precision):
+    """{name: array} for {name: Initial}, every parameter from a random stream of its own.
+
+    Drawn in float64, so that both precisions start alike.
     """
-    drawn = {}
-    for name, shape in parameters.items():
-        if name.endswith(".bias"):
-            values = np.zeros(shape)
-        else:
-            bound = math.sqrt(6 / math.prod(shape[1:]))
-            values = np.random.default_rng([seed, zlib.crc32(name.encode())]).uniform(-bound, bound, shape)
-        drawn[name] = values.astype(DTYPES[precision])
-    return drawn
+    return {name: _values(initial, name, seed).astype(DTYPES[precision]) for name, initial in parameters.items()}
+
+
+def _values(initial, name, seed):
+    if initial.distribution == "constant":
+        return np.full(initial.shape, initial.scale)
+    stream = np.random.default_rng([seed, zlib.crc32(name.encode())])
+    if initial.distribution == "uniform":
+        return stream.uniform(-initial.scale, initial.scale, initial.shape)
+    return stream.normal(0, initial.scale, initial.shape)
 
 
 def digest(state):

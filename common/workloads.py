@@ -1,4 +1,4 @@
-"""What is trained: the shapes of each model, its hyperparameters and its target."""
+"""What is trained: each workload's model, data, hyperparameters and target."""
 
 import dataclasses
 import hashlib
@@ -6,51 +6,42 @@ import json
 from typing import NamedTuple
 
 from common.config import MATHEMATICS, as_json, check
+from common.conventions import CONVENTIONS
 from common.errors import UserError
+from common.models import Cnn, Decoder, EncoderDecoder, parameters_of
 from common.sharding import local_batch_of
 
 
 class Workload(NamedTuple):
-    """A model and how it is trained unless the settings say otherwise. Shapes as PyTorch has them: OIHW, (out, in)."""
+    """A model and how it is trained unless the settings say otherwise.
 
-    parameters: dict[str, tuple[int, ...]]
-    input_shape: tuple[int, ...]
-    num_classes: int
-    dataset: str
+    The first of `datasets` is the default. Without a `target` a workload is for throughput alone: it has no accuracy, and
+    never a time to solution.
+    """
+
+    model: Cnn | Decoder | EncoderDecoder
+    datasets: tuple[str, ...]
     batch_size: int
+    evaluation_batch_size: int
     epochs: int
-    target: float
+    target: float | None
+    optimizer: str
     learning_rates: dict[str, float]
 
+    @property
+    def parameters(self):
+        return parameters_of(self.model)
 
-# The CNN of ALCF's tutorials, which is that of Horovod's and PyTorch's MNIST examples: 1,199,882 parameters.
-CNN = Workload(
-    parameters={
-        "conv1.weight": (32, 1, 3, 3),
-        "conv1.bias": (32,),
-        "conv2.weight": (64, 32, 3, 3),
-        "conv2.bias": (64,),
-        "dense1.weight": (128, 64 * 12 * 12),
-        "dense1.bias": (128,),
-        "dense2.weight": (10, 128),
-        "dense2.bias": (10,),
-    },
-    input_shape=(28, 28),
-    num_classes=10,
-    dataset="digits",
-    batch_size=32,
-    epochs=16,
-    target=0.97,
-    learning_rates={"sgd": 0.01, "adam": 0.001},
-)
 
-WORKLOADS = {"cnn": CNN}
+TEXTS = ("pydoc", "tinystories", "xsum")
 
-# Where two frameworks have unlike defaults, what all backends here do: Adam's epsilon stands outside the square root
-# (Kingma and Ba 2015, arXiv:1412.6980, algorithm 1), and all optimizer state starts at 0.
-ADAM_BETAS = (0.9, 0.999)
-ADAM_EPSILON = 1e-8
-CNN_DROPOUT = (0.25, 0.5)
+WORKLOADS = {
+    "cnn": Workload(Cnn(), ("digits", "mnist"), 32, 90, 16, 0.97, "sgd", {"sgd": 0.01, "adam": 0.001}),
+    "transformer": Workload(Decoder(64, 4, 2, 64), TEXTS, 16, 64, 12, 0.60, "adam", {"sgd": 0.05, "adam": 0.002}),
+    "transformer-lab": Workload(Decoder(288, 6, 6, 256), TEXTS, 8, 16, 12, 0.60, "adam", {"sgd": 0.05, "adam": 0.001}),
+    "transformer-base": Workload(Decoder(512, 8, 6, 256), TEXTS, 8, 16, 12, 0.60, "adam", {"sgd": 0.05, "adam": 0.0005}),
+    "transformer-alcf": Workload(EncoderDecoder(), ("random",), 32, 32, 1, None, "sgd", {"sgd": 0.01, "adam": 0.0001}),
+}
 
 
 def workload_of(settings):
@@ -63,12 +54,18 @@ def resolve(settings, num_ranks):
     """The settings with every None filled in from the workload and the number of ranks. Raises UserError for what cannot be."""
     check(settings)
     workload = workload_of(settings)
+    if settings.dataset is not None and settings.dataset not in workload.datasets:
+        raise UserError(f"--dataset {settings.dataset} is not for {settings.workload}; choose from: {', '.join(workload.datasets)}")
+    if settings.target is not None and workload.target is None:
+        raise UserError(f"--target is not for {settings.workload}, which is for throughput alone")
     own = {
-        "dataset": workload.dataset,
+        "dataset": workload.datasets[0],
         "batch_size": workload.batch_size,
+        "evaluation_batch_size": workload.evaluation_batch_size,
         "epochs": workload.epochs,
         "target": workload.target,
-        "learning_rate": workload.learning_rates[settings.optimizer],
+        "optimizer": workload.optimizer,
+        "learning_rate": workload.learning_rates[settings.optimizer or workload.optimizer],
         "rate_factor": float(num_ranks) if settings.scaling == "weak" else 1.0,
     }
     resolved = dataclasses.replace(settings, **{name: value for name, value in own.items() if getattr(settings, name) is None})
@@ -95,5 +92,5 @@ def digest(settings, data_digest):
     resolved = dataclasses.replace(resolve(settings, 1), rate_factor=factor)
     counted = MATHEMATICS if settings.schedule == "constant" else (*MATHEMATICS, "epochs")
     spec = {name: value for name, value in as_json(resolved).items() if name in counted}
-    spec |= {"parameters": workload.parameters, "data": data_digest}
+    spec |= {"model": workload.model._asdict(), "parameters": workload.parameters, "conventions": CONVENTIONS, "data": data_digest}
     return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()

@@ -39,8 +39,8 @@ class Trainer:
         dist.all_reduce(total)  # backend
         return total.cpu().numpy()  # backend
 
-    def state(self):
-        return torch_side.state(self.net, self.optimizer)
+    def state(self, with_slots=True):
+        return torch_side.state(self.net, self.optimizer if with_slots else None)
 
     def restore(self, state):
         torch_side.restore(self.net, self.optimizer, state)

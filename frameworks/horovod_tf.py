@@ -29,7 +29,7 @@ class Trainer:
         parameters = self.model.parameters
         with tf.GradientTape() as tape:
             loss = tf_side.weighted_loss(self.model.forward(parameters, inputs, self.dropout), targets, weights)
-        tape = hvd.DistributedGradientTape(tape, op=hvd.Average)
+        tape = hvd.DistributedGradientTape(tape, op=hvd.Average, sparse_as_dense=True)
         gradients = tape.gradient(loss, list(parameters.values()))
         self.optimizer.step(parameters, gradients, rate)
         return loss
@@ -40,8 +40,8 @@ class Trainer:
     def sum(self, values):
         return hvd.allreduce(tf.constant(values, tf.float64), op=hvd.Sum, name="sum").numpy()
 
-    def state(self):
-        return tf_side.state(self.model, self.optimizer)
+    def state(self, with_slots=True):
+        return tf_side.state(self.model, self.optimizer if with_slots else None)
 
     def restore(self, state):
         tf_side.restore(self.model, self.optimizer, state)

@@ -37,8 +37,8 @@ class Trainer:
         total = torch.tensor(values, dtype=torch.float64, device=self.device)  # backend
         return hvd.allreduce(total, op=hvd.Sum, name="sum").cpu().numpy()  # backend
 
-    def state(self):
-        return torch_side.state(self.net, self.optimizer)
+    def state(self, with_slots=True):
+        return torch_side.state(self.net, self.optimizer if with_slots else None)
 
     def restore(self, state):
         torch_side.restore(self.net, self.optimizer, state)

@@ -31,8 +31,8 @@ class Trainer:
     def sum(self, values):
         return values  # backend
 
-    def state(self):
-        return torch_side.state(self.net, self.optimizer)
+    def state(self, with_slots=True):
+        return torch_side.state(self.net, self.optimizer if with_slots else None)
 
     def restore(self, state):
         torch_side.restore(self.net, self.optimizer, state)

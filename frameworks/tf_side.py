@@ -1,35 +1,39 @@
 """The models in TensorFlow, and what all backends on TensorFlow share."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
-from common import workloads
+from common import conventions, models
 from common.errors import UserError
 from common.trainer import Totals
+from common.workloads import workload_of
 
 DTYPES = {"fp32": tf.float32, "fp64": tf.float64}
 
 # Axes of a weight in weights.py (OIHW; out, in) -> here (HWIO; in, out), by the number of its axes.
 AXES = {1: (0,), 2: (1, 0), 4: (2, 3, 1, 0)}
+# A table of rows to look up, in one layout everywhere.
+TABLES = {"embedding.weight"}
 # The inputs of these layers are flattened images: (channels, height, width) in weights.py, (height, width, channels) here.
-FLATTENED = {"cnn": {"dense1.weight": (64, 12, 12)}}
+FLATTENED = {"dense1.weight": (64, 12, 12)}
 
 
 class Model(tf.Module):
-    """The variables of a workload by the names of weights.py, and the function (variables, inputs, dropout) -> logits."""
+    """The variables of a model by the names of weights.py, and the function (variables, inputs, dropout) -> logits."""
 
-    def __init__(self, workload, precision):
+    def __init__(self, model, precision):
         super().__init__()
-        self.workload = workload
-        shapes = workloads.WORKLOADS[workload].parameters
         self.parameters = {
-            name: tf.Variable(as_variable(workload, name, np.zeros(shape)), dtype=DTYPES[precision]) for name, shape in shapes.items()
+            name: tf.Variable(as_variable(name, np.zeros(initial.shape)), dtype=DTYPES[precision], name=name.replace(".", "_"))
+            for name, initial in models.parameters_of(model).items()
         }
-        self.forward = MODELS[workload]
+        self.forward = functools.partial(MODELS[type(model)], model)
 
 
-def cnn(parameters, x, dropout):
-    """The CNN of workloads.py: (samples, 28, 28) -> (samples, 10) logits."""
+def cnn(_, parameters, x, dropout):
+    """The CNN of common/models.py: (samples, 28, 28) -> (samples, 10) logits."""
 
     def layer(name, product):
         return tf.nn.bias_add(product, parameters[f"{name}.bias"])
@@ -38,14 +42,98 @@ def cnn(parameters, x, dropout):
     x = tf.nn.relu(layer("conv1", tf.nn.conv2d(x, parameters["conv1.weight"], 1, "VALID")))
     x = tf.nn.relu(layer("conv2", tf.nn.conv2d(x, parameters["conv2.weight"], 1, "VALID")))
     x = tf.nn.max_pool2d(x, 2, 2, "VALID")
-    x = tf.nn.dropout(x, workloads.CNN_DROPOUT[0]) if dropout else x
+    x = tf.nn.dropout(x, conventions.CNN_DROPOUT[0]) if dropout else x
     x = tf.reshape(x, (-1, 64 * 12 * 12))
     x = tf.nn.relu(layer("dense1", x @ parameters["dense1.weight"]))
-    x = tf.nn.dropout(x, workloads.CNN_DROPOUT[1]) if dropout else x
+    x = tf.nn.dropout(x, conventions.CNN_DROPOUT[1]) if dropout else x
     return layer("dense2", x @ parameters["dense2.weight"])
 
 
-MODELS = {"cnn": cnn}
+def decoder(model, parameters, tokens, _):
+    """The decoder-only Transformer of common/models.py: tokens (samples, context) -> logits (samples, context, tokens)."""
+    x = tf.gather(parameters["embedding.weight"], tokens)
+    rotary = [tf.constant(table, x.dtype) for table in models.rotary_tables(model)]
+    for layer in range(model.num_layers):
+        own = {name: parameters[f"blocks.{layer}.{name}.weight"] for name in DECODER_LAYERS}
+        normed = rms_norm(x, own["attention_norm"])
+        query, key, value = (heads(normed @ own[name], model.num_heads) for name in ("query", "key", "value"))
+        x += merged(attention(rotated(query, rotary), rotated(key, rotary), value, causal=True)) @ own["attended"]
+        normed = rms_norm(x, own["feed_norm"])
+        x += (tf.nn.silu(normed @ own["gate"]) * (normed @ own["up"])) @ own["down"]
+    return rms_norm(x, parameters["norm.weight"]) @ parameters["head.weight"]
+
+
+DECODER_LAYERS = ("attention_norm", "query", "key", "value", "attended", "feed_norm", "gate", "up", "down")
+
+
+def encoder_decoder(model, parameters, x, dropout):
+    """nn.Transformer of PyTorch: (samples, source and target positions, width) -> (samples, width, target positions)."""
+
+    def dense(name, x):
+        return tf.nn.bias_add(x @ parameters[f"{name}.weight"], parameters[f"{name}.bias"])
+
+    def dropped(x):
+        return tf.nn.dropout(x, conventions.ENCODER_DECODER_DROPOUT) if dropout else x
+
+    def norm(name, x):
+        mean, variance = tf.nn.moments(x, -1, keepdims=True)
+        scale, offset = parameters[f"{name}.weight"], parameters[f"{name}.bias"]
+        return tf.nn.batch_normalization(x, mean, variance, offset, scale, conventions.LAYER_NORM_EPSILON)
+
+    def attended(name, x, memory):
+        weights = tf.split(parameters[f"{name}.in_proj_weight"], 3, axis=1)
+        biases = tf.split(parameters[f"{name}.in_proj_bias"], 3)
+        projected = [tf.nn.bias_add(of @ weight, bias) for of, weight, bias in zip((x, memory, memory), weights, biases, strict=True)]
+        query, key, value = (heads(each, model.num_heads) for each in projected)
+        return dropped(dense(f"{name}.out_proj", merged(attention(query, key, value, causal=False, dropped=dropped))))
+
+    def fed(name, x):
+        return dropped(dense(f"{name}.linear2", dropped(tf.nn.relu(dense(f"{name}.linear1", x)))))
+
+    memory, x = x[:, : model.source_length], x[:, model.source_length :]
+    for layer in range(model.num_layers):
+        name = f"encoder.layers.{layer}"
+        memory = norm(f"{name}.norm1", memory + attended(f"{name}.self_attn", memory, memory))
+        memory = norm(f"{name}.norm2", memory + fed(name, memory))
+    memory = norm("encoder.norm", memory)
+    for layer in range(model.num_layers):
+        name = f"decoder.layers.{layer}"
+        x = norm(f"{name}.norm1", x + attended(f"{name}.self_attn", x, x))
+        x = norm(f"{name}.norm2", x + attended(f"{name}.multihead_attn", x, memory))
+        x = norm(f"{name}.norm3", x + fed(name, x))
+    return tf.transpose(norm("decoder.norm", x), (0, 2, 1))
+
+
+def rms_norm(x, weight):
+    return x * tf.math.rsqrt(tf.reduce_mean(x * x, -1, keepdims=True) + conventions.RMS_NORM_EPSILON) * weight
+
+
+def heads(x, num_heads):
+    """(samples, positions, width) -> (samples, heads, positions, head width)."""
+    return tf.transpose(tf.reshape(x, (-1, x.shape[1], num_heads, x.shape[2] // num_heads)), (0, 2, 1, 3))
+
+
+def merged(x):
+    """The inverse of `heads`."""
+    return tf.reshape(tf.transpose(x, (0, 2, 1, 3)), (-1, x.shape[2], x.shape[1] * x.shape[3]))
+
+
+def rotated(x, rotary):
+    """Rotary positions (common/models.py) put on (samples, heads, context, head width)."""
+    cosine, sine = rotary
+    real, imaginary = tf.split(x, 2, axis=-1)
+    return tf.concat((real * cosine - imaginary * sine, real * sine + imaginary * cosine), axis=-1)
+
+
+def attention(query, key, value, causal, dropped=lambda shares: shares):
+    scores = tf.matmul(query, key, transpose_b=True) / tf.sqrt(tf.cast(query.shape[-1], query.dtype))
+    if causal:
+        past = np.tri(query.shape[2], dtype=bool)
+        scores = tf.where(past, scores, scores.dtype.min)
+    return dropped(tf.nn.softmax(scores)) @ value
+
+
+MODELS = {models.Cnn: cnn, models.Decoder: decoder, models.EncoderDecoder: encoder_decoder}
 
 
 def pick_device(settings, ranks):
@@ -72,11 +160,19 @@ def pick_device(settings, ranks):
 def build(settings, ranks):
     """The model. Its parameters are set before training; random numbers are for dropout alone."""
     tf.random.set_seed(settings.seed * 100_003 + ranks.rank)
-    return Model(settings.workload, settings.precision)
+    return Model(workload_of(settings).model, settings.precision)
+
+
+def losses(logits, targets):
+    """Cross entropies: logits (…, classes), and targets (…) or probabilities (…, classes) -> (…)."""
+    if targets.dtype.is_integer:
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
+    # softmax_cross_entropy_with_logits has a wrong gradient for probabilities that do not add up to 1, as random ones do not.
+    return -tf.reduce_sum(targets * tf.nn.log_softmax(logits), -1)
 
 
 def weighted_loss(logits, targets, weights):
-    return tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits) * weights)
+    return tf.reduce_sum(losses(logits, targets) * weights)
 
 
 class Optimizer(tf.Module):
@@ -98,21 +194,25 @@ class Optimizer(tf.Module):
 
     def step(self, parameters, gradients, rate):
         for (name, parameter), gradient in zip(parameters.items(), gradients, strict=True):
-            if self.kinds == ("momentum",):
-                velocity = self.slots[f"momentum/{name}"]
-                velocity.assign(self.momentum * velocity + gradient)
-                parameter.assign_sub(rate * velocity)
-            else:
-                self._adam(name, parameter, gradient, rate)
+            self.update(name, parameter, gradient, rate)
+
+    def update(self, name, parameter, gradient, rate):
+        """One parameter's update; `rate` is a tensor of the parameter's type."""
+        if self.kinds == ("momentum",):
+            velocity = self.slots[f"momentum/{name}"]
+            velocity.assign(tf.constant(self.momentum, gradient.dtype) * velocity + gradient)
+            parameter.assign_sub(rate * velocity)
+        else:
+            self._adam(name, parameter, gradient, rate)
 
     def _adam(self, name, parameter, gradient, rate):
         mean, square, step = (self.slots[f"{kind}/{name}"] for kind in self.kinds)
-        beta1, beta2 = (tf.constant(beta, gradient.dtype) for beta in workloads.ADAM_BETAS)
+        beta1, beta2 = (tf.constant(beta, gradient.dtype) for beta in conventions.ADAM_BETAS)
         step.assign_add(1)
         mean.assign(beta1 * mean + (1 - beta1) * gradient)
         square.assign(beta2 * square + (1 - beta2) * gradient * gradient)
         taken = tf.cast(step, gradient.dtype)
-        spread = tf.sqrt(square / (1 - beta2**taken)) + workloads.ADAM_EPSILON
+        spread = tf.sqrt(square / (1 - beta2**taken)) + conventions.ADAM_EPSILON
         parameter.assign_sub(rate / (1 - beta1**taken) * mean / spread)
 
 
@@ -134,42 +234,42 @@ def evaluate(model, batches):
 @tf.function(reduce_retracing=True)
 def _totals(model, inputs, targets, weights):
     logits = model.forward(model.parameters, inputs, False)
-    correct = tf.cast(tf.argmax(logits, 1) == targets, weights.dtype) * weights
+    correct = tf.cast(tf.argmax(logits, -1) == targets, weights.dtype) * weights
     return tf.cast(tf.stack([weighted_loss(logits, targets, weights), tf.reduce_sum(correct), tf.reduce_sum(weights)]), tf.float64)
 
 
 def state(model, optimizer):
-    """Parameters and optimizer slots as arrays, by the names and in the layouts of weights.py."""
-    named = model.parameters | optimizer.slots
-    return {name: as_array(model.workload, name.rpartition("/")[2], value.numpy()) for name, value in named.items()}
+    """Parameters, and an optimizer's slots, as arrays by the names and in the layouts of weights.py."""
+    named = model.parameters | (optimizer.slots if optimizer else {})
+    return {name: as_array(name.rpartition("/")[2], value.numpy()) for name, value in named.items()}
 
 
 def restore(model, optimizer, state):
     """Copies a state into the model and its optimizer; slots that the state lacks start anew."""
     for name, variable in (model.parameters | optimizer.slots).items():
         if name in state:
-            variable.assign(as_variable(model.workload, name.rpartition("/")[2], state[name]))
+            variable.assign(as_variable(name.rpartition("/")[2], state[name]))
         else:
             variable.assign(tf.zeros_like(variable))
 
 
-def as_variable(workload, name, array):
+def as_variable(name, array):
     """A parameter of weights.py, or a slot of it, in TensorFlow's layout."""
-    if array.ndim == 0:
+    if name in TABLES or not array.ndim:
         return array
-    if name in FLATTENED[workload]:
-        channels_first = array.reshape(len(array), *FLATTENED[workload][name])
+    if name in FLATTENED:
+        channels_first = array.reshape(len(array), *FLATTENED[name])
         array = channels_first.transpose(0, 2, 3, 1).reshape(len(array), -1)
     return np.ascontiguousarray(array.transpose(AXES[array.ndim]))
 
 
-def as_array(workload, name, array):
+def as_array(name, array):
     """The inverse of `as_variable`."""
-    if array.ndim == 0:
+    if name in TABLES or not array.ndim:
         return array
     array = array.transpose(np.argsort(AXES[array.ndim]))
-    if name in FLATTENED[workload]:
-        channels, height, width = FLATTENED[workload][name]
+    if name in FLATTENED:
+        channels, height, width = FLATTENED[name]
         channels_last = array.reshape(len(array), height, width, channels)
         array = channels_last.transpose(0, 3, 1, 2).reshape(len(array), -1)
     return np.ascontiguousarray(array)

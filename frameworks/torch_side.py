@@ -3,11 +3,12 @@
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention, silu
 
-from common import workloads
+from common import conventions, models
 from common.errors import UserError
 from common.trainer import Totals
+from common.workloads import workload_of
 
 DTYPES = {"fp32": torch.float32, "fp64": torch.float64}
 
@@ -28,15 +29,15 @@ class Convolution(nn.Module):
 
 
 class Cnn(nn.Module):
-    """The CNN of workloads.py: (samples, 28, 28) -> (samples, 10) logits."""
+    """The CNN of common/models.py: (samples, 28, 28) -> (samples, 10) logits."""
 
-    def __init__(self, dropout):
+    def __init__(self, _, dropout):
         super().__init__()
         self.conv1 = Convolution(1, 32, 3)
         self.conv2 = Convolution(32, 64, 3)
         self.dense1 = nn.Linear(64 * 12 * 12, 128)
         self.dense2 = nn.Linear(128, 10)
-        rates = workloads.CNN_DROPOUT if dropout else (0.0, 0.0)
+        rates = conventions.CNN_DROPOUT if dropout else (0.0, 0.0)
         self.dropout1, self.dropout2 = nn.Dropout(rates[0]), nn.Dropout(rates[1])
 
     def forward(self, x):
@@ -47,7 +48,75 @@ class Cnn(nn.Module):
         return self.dense2(x)
 
 
-MODELS = {"cnn": Cnn}
+class Block(nn.Module):
+    """One layer of the decoder: attention and SwiGLU, each added to what comes in, (samples, context, width)."""
+
+    def __init__(self, model):
+        super().__init__()
+        width, hidden = model.width, model.hidden
+        self.heads = (model.num_heads, model.head_width)
+        self.attention_norm = nn.RMSNorm(width, eps=conventions.RMS_NORM_EPSILON)
+        self.query = nn.Linear(width, width, bias=False)
+        self.key = nn.Linear(width, width, bias=False)
+        self.value = nn.Linear(width, width, bias=False)
+        self.attended = nn.Linear(width, width, bias=False)
+        self.feed_norm = nn.RMSNorm(width, eps=conventions.RMS_NORM_EPSILON)
+        self.gate = nn.Linear(width, hidden, bias=False)
+        self.up = nn.Linear(width, hidden, bias=False)
+        self.down = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x, rotary):
+        normed = self.attention_norm(x)
+        query, key, value = (each(normed).unflatten(-1, self.heads).transpose(1, 2) for each in (self.query, self.key, self.value))
+        mixed = scaled_dot_product_attention(rotated(query, rotary), rotated(key, rotary), value, is_causal=True)
+        x = x + self.attended(mixed.transpose(1, 2).flatten(2))
+        normed = self.feed_norm(x)
+        return x + self.down(silu(self.gate(normed)) * self.up(normed))
+
+
+def rotated(x, rotary):
+    """Rotary positions (common/models.py) put on (samples, heads, context, head width)."""
+    cosine, sine = rotary
+    real, imaginary = x.chunk(2, dim=-1)
+    return torch.cat((real * cosine - imaginary * sine, real * sine + imaginary * cosine), dim=-1)
+
+
+class Decoder(nn.Module):
+    """The decoder-only Transformer of common/models.py: tokens (samples, context) -> logits (samples, context, tokens)."""
+
+    def __init__(self, model, _):
+        super().__init__()
+        self.embedding = nn.Embedding(model.num_tokens, model.width)
+        self.blocks = nn.ModuleList([Block(model) for _ in range(model.num_layers)])
+        self.norm = nn.RMSNorm(model.width, eps=conventions.RMS_NORM_EPSILON)
+        self.head = nn.Linear(model.width, model.num_tokens, bias=False)
+        cosine, sine = (torch.from_numpy(table) for table in models.rotary_tables(model))
+        self.register_buffer("cosine", cosine, persistent=False)
+        self.register_buffer("sine", sine, persistent=False)
+
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x, (self.cosine, self.sine))
+        return self.head(self.norm(x))
+
+
+class EncoderDecoder(nn.Module):
+    """PyTorch's own nn.Transformer: (samples, source and target positions, width) -> (samples, width, target positions)."""
+
+    def __init__(self, model, dropout):
+        super().__init__()
+        net = nn.Transformer(
+            model.width, model.num_heads, model.num_layers, model.num_layers, model.hidden, batch_first=True,
+            dropout=conventions.ENCODER_DECODER_DROPOUT if dropout else 0.0, layer_norm_eps=conventions.LAYER_NORM_EPSILON,
+        )  # fmt: skip
+        self.encoder, self.decoder, self.source_length = net.encoder, net.decoder, model.source_length
+
+    def forward(self, x):
+        return self.decoder(x[:, self.source_length :], self.encoder(x[:, : self.source_length])).transpose(1, 2)
+
+
+MODELS = {models.Cnn: Cnn, models.Decoder: Decoder, models.EncoderDecoder: EncoderDecoder}
 
 
 def pick_device(settings, ranks):
@@ -74,19 +143,21 @@ def pick_device(settings, ranks):
 def build(settings, device, ranks):
     """The model on its device. Its parameters are overwritten before training; random numbers are for dropout alone."""
     torch.manual_seed(settings.seed * 100_003 + ranks.rank)
-    model = MODELS[settings.workload](settings.dropout)
-    return model.to(device=device, dtype=DTYPES[settings.precision])
+    model = workload_of(settings).model
+    return MODELS[type(model)](model, settings.dropout).to(device=device, dtype=DTYPES[settings.precision])
 
 
 def weighted_loss(logits, targets, weights):
-    return (cross_entropy(logits, targets, reduction="none") * weights).sum()
+    """The sum of the weighted cross entropies: logits (…, classes), targets (…) or probabilities (…, classes), weights (…)."""
+    losses = cross_entropy(logits.flatten(0, -2), targets.flatten(0, weights.dim() - 1), reduction="none")
+    return (losses * weights.flatten()).sum()
 
 
 def optimizer_for(settings, model):
     """The optimizer of the settings, with every default that matters written out."""
     if settings.optimizer == "adam":
         return torch.optim.Adam(
-            model.parameters(), lr=settings.learning_rate, betas=workloads.ADAM_BETAS, eps=workloads.ADAM_EPSILON, weight_decay=0
+            model.parameters(), lr=settings.learning_rate, betas=conventions.ADAM_BETAS, eps=conventions.ADAM_EPSILON, weight_decay=0
         )
     return torch.optim.SGD(
         model.parameters(), lr=settings.learning_rate, momentum=settings.momentum, dampening=0, nesterov=False, weight_decay=0
@@ -111,7 +182,7 @@ def evaluate(model, batches, device):
     totals = torch.zeros(3, dtype=torch.float64, device=device)
     for inputs, targets, weights, _ in tensors(batches, device):
         logits = model(inputs)
-        correct = (logits.argmax(1) == targets) * weights
+        correct = (logits.argmax(-1) == targets) * weights
         totals += torch.stack([weighted_loss(logits, targets, weights), correct.sum(), weights.sum()])
     return Totals(*totals.tolist())
 
@@ -121,11 +192,11 @@ SLOTS = {"momentum_buffer": "momentum", "exp_avg": "adam_mean", "exp_avg_sq": "a
 
 
 def state(model, optimizer):
-    """Parameters and optimizer slots as arrays, by the names and in the layouts of weights.py."""
+    """Parameters, and an optimizer's slots, as arrays by the names and in the layouts of weights.py."""
     found = {}
     for name, parameter in model.named_parameters():
         found[name] = as_array(parameter)
-        for slot, value in optimizer.state.get(parameter, {}).items():
+        for slot, value in optimizer.state.get(parameter, {}).items() if optimizer else ():
             if value is not None:
                 found[f"{SLOTS[slot]}/{name}"] = as_array(torch.as_tensor(value))
     return found

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+from common import variants
+from common.config import Settings
 from common.errors import UserError
 from common.records import ROOT
 from launch import launchers
@@ -21,12 +23,15 @@ def every():
 
 
 def chosen(text):
-    """The backends named in `text`, separated by commas; all there are for None. Raises UserError for an unknown one."""
+    """The backends named in `text`, separated by commas; all there are for None. Raises UserError for an unknown one.
+
+    A variant is named BACKEND@VALUE, but for the default one, whose name is the backend's.
+    """
     names = every() if text is None else [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
-        if name not in every():
+        if variants.file_of(name) not in every():
             raise UserError(f"there is no backend {name!r}; choose from: {', '.join(every())}")
-    return names
+    return [variants.name_of(variants.file_of(name), variants.settings_of(name, Settings())) for name in names]
 
 
 def unavailable(names, launcher):
@@ -35,7 +40,9 @@ def unavailable(names, launcher):
     def why(name):
         if launcher in launchers.WITHOUT_MPI and launchers.needs_mpi(name):
             return f"it needs MPI, which {launcher} does not start; use an MPI launcher"
-        probe = subprocess.run([sys.executable, "-c", f"import frameworks.{name}"], cwd=ROOT, capture_output=True, text=True, check=False)
+        probe = subprocess.run(
+            [sys.executable, "-c", f"import frameworks.{variants.file_of(name)}"], cwd=ROOT, capture_output=True, text=True, check=False
+        )
         return probe.stderr.strip().splitlines()[-1] if probe.returncode else None
 
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from common import records
+from common.config import MATHEMATICS
 from common.errors import UserError
 from launch.plan import BASELINE
 
@@ -33,7 +34,7 @@ def same_training(found):
             names = [
                 name
                 for name, value in record["settings"].items()
-                if name not in ("run_id", "seed", "repeat", "rate_factor") and value != other["settings"][name]
+                if name in (*MATHEMATICS, "epochs") and name != "rate_factor" and value != other["settings"][name]
             ]
             raise UserError(
                 f"{record['settings']['run_id']} and {other['settings']['run_id']} trained different things "
@@ -79,12 +80,14 @@ def rows(found):
 def _summary(group):
     ok = [record for record in group if record["status"] == "ok"]
     reached = [record for record in ok if record["reached"]]
-    states = [record["status"] if record["status"] != "ok" else "not reached" for record in group if record not in reached]
+    # `reached` is None where there is no target to reach.
+    failed = [record for record in group if record not in reached and (record["status"] != "ok" or record["reached"] is False)]
+    states = [record["status"] if record["status"] != "ok" else "not reached" for record in failed]
     return {
         # A median over the lucky repeats only would be no answer.
-        "time": median(record["time_to_solution_seconds"] for record in reached) if not states else None,
+        "time": median(record["time_to_solution_seconds"] for record in reached) if reached and not states else None,
         "instead": f"{states[0]}{f' ({len(states)} of {len(group)})' if len(group) > 1 else ''}" if states else None,
-        "accuracy": median(record["accuracy"] for record in ok) if ok else None,
+        "accuracy": median(record["accuracy"] for record in ok) if ok and ok[0]["accuracy"] is not None else None,
         "rate": median(record["samples_per_second"] for record in ok) if ok else None,
         "memory": max(record["peak_memory_bytes"] for record in ok) / 2**20 if ok else None,
         "oversubscribed": any(record["oversubscribed"] for record in group),
@@ -126,8 +129,10 @@ def first_to_target(table):
                 f"{workload}: {best['backend']} at {best['ranks']} rank{'' if best['ranks'] == 1 else 's'} reached the target first, "
                 f"in {best['time to solution (s)']:.2f} s"
             )
-        else:
+        elif any(row["time to solution (s)"] for row in table if row["workload"] == workload):
             sentences.append(f"{workload}: no run reached the target")
+        else:
+            sentences.append(f"{workload}: has no target; it is for throughput alone")
     return sentences
 
 

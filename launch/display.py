@@ -74,6 +74,8 @@ def outcome(record):
     """How a run ended, in one line."""
     if record["status"] != "ok":
         return f"{record['status']}: {record['error']}"
+    if record["reached"] is None:
+        return f"{record['samples_per_second']:.1f} samples/s"
     if record["reached"]:
         return f"reached {record['target']:g} in {record['time_to_solution_seconds']:.2f} s (accuracy {record['accuracy']:.4f})"
     return f"not reached {record['target']:g} (accuracy {record['accuracy']:.4f} after {len(record['accuracies'])} epochs)"

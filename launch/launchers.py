@@ -5,6 +5,7 @@ from pathlib import Path
 from shutil import which
 from typing import NamedTuple
 
+from common import variants
 from common.config import as_arguments
 from common.errors import UserError
 
@@ -130,7 +131,7 @@ def command(job, launcher, executable):
         ranks_per_node=job.ranks_per_node,
         threads=job.settings.threads,
         python=str(VENV_BIN / "python"),
-        module=f"frameworks.{job.backend}",
+        module=f"frameworks.{variants.file_of(job.backend)}",
         arguments=tuple(as_arguments(job.settings)),
         executable=executable,
     )

@@ -11,7 +11,7 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from common import config, datasets, records, sharding, workloads
+from common import config, datasets, records, sharding, variants, workloads
 from common.config import Settings
 from common.errors import UserError
 from launch import backends, compare, launchers, runner
@@ -28,8 +28,9 @@ class Matrix:
     sizes: Annotated[tuple[int, ...], tyro.conf.Positional] = (1, 2)
     """Numbers of ranks."""
     backends: str | None = None
-    """Backends, separated by commas. Default: all that are installed; `single` runs once, at size 1."""
-    workloads: str = "cnn"
+    """Backends, separated by commas; another stage of ZeRO is written deepspeed_zero@3. Default: all that are installed; `single` runs
+    once, at size 1."""
+    workloads: str = "cnn,transformer"
     """Workloads, separated by commas."""
     repeats: int = 1
     """Runs of each combination; repeat r has seed + r."""
@@ -104,6 +105,9 @@ def settings_of(matrix):
             raise UserError(f"{config.flag(name)} is for a single run; here use --workloads and --repeats")
     if not matrix.time_limit > 0:
         raise UserError(f"--time-limit is {matrix.time_limit:g}; it must be above 0 seconds")
+    for backend, setting in variants.VARIANTS.items():
+        if (value := getattr(matrix.run, setting)) != getattr(Settings(), setting):
+            raise UserError(f"{config.flag(setting)} is for a single run; here write {backend}@{value} in --backends")
     config.check(matrix.run)
     seen = {name: seen_from_root(path) for name in ("results", "data_dir") if (path := getattr(matrix.run, name))}
     return dataclasses.replace(matrix.run, **seen, machine=records.machine_name(matrix.run))
@@ -122,7 +126,7 @@ def check(jobs, launcher, executable):
         launchers.command(job, launcher, executable)
         settings = workloads.resolve(job.settings, job.ranks)
         if settings.workload not in num_samples:
-            num_samples[settings.workload] = len(datasets.loader(settings)().train_labels)
+            num_samples[settings.workload] = len(datasets.loader(settings)().train_inputs)
         sharding.num_steps(num_samples[settings.workload], workloads.global_batch(settings, job.ranks), settings.last_batch)
 
 

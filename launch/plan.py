@@ -3,6 +3,7 @@
 import dataclasses
 from typing import NamedTuple
 
+from common import variants
 from common.config import Settings
 from common.errors import UserError
 
@@ -45,5 +46,5 @@ def plan(backends, workloads, sizes, repeats, ranks_per_node, settings, stamp):
                     if ranks == 1 if backend == BASELINE else ranks in sizes:
                         run_id = f"{stamp}-{workload}-{backend}-n{ranks}-r{repeat}"
                         own = dataclasses.replace(settings, workload=workload, seed=settings.seed + repeat, repeat=repeat, run_id=run_id)
-                        jobs.append(Job(backend, ranks, min(ranks, ranks_per_node or ranks), own))
+                        jobs.append(Job(backend, ranks, min(ranks, ranks_per_node or ranks), variants.settings_of(backend, own)))
     return jobs

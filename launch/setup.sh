@@ -130,10 +130,11 @@ say "installing PyTorch (1 to 3 minutes)"
 install "$(grep '^torch==' "$pins")"
 say "installing TensorFlow, MPI and the rest (2 to 5 minutes)"
 install -r "$pins"
+pinned() { sed -n 's/^ *'"$1"': *"\(.*\)"/\1/p' "$root/environment.yml"; }
+install --no-deps "tf-keras==$(pinned TANDEM_TF_KERAS_VERSION)"
 
 say "Horovod: taking the cached wheel, or building it (5 to 10 minutes)"
-horovod_version=$(sed -n 's/^ *TANDEM_HOROVOD_VERSION: *"\(.*\)"/\1/p' "$root/environment.yml")
-wheel=$("$venv/bin/python" "$root/launch/build_horovod.py" "$horovod_version" --cache "$cache" ${mpicc:+--mpicc "$mpicc"}) ||
+wheel=$("$venv/bin/python" "$root/launch/build_horovod.py" "$(pinned TANDEM_HOROVOD_VERSION)" --cache "$cache" ${mpicc:+--mpicc "$mpicc"}) ||
   die "Horovod was not built; the messages above say why"
 install --no-deps --force-reinstall "$wheel"
 

@@ -1,15 +1,18 @@
-"""Runs a backend broken on purpose: python -m tests.sabotage BACKEND SABOTAGE PARAMETERS.npz [the backend's arguments].
+"""Runs a backend broken on purpose: python -m tests.sabotage BACKEND SABOTAGE FOLDER [the backend's arguments] [THEN …].
 
-The sabotages are what fair comparison has to catch. `none` breaks nothing. Rank 0 saves the final parameters.
+The sabotages are what fair comparison has to catch. `none` breaks nothing. Rank 0 saves the final parameters in FOLDER, by the
+run's name. After THEN come the arguments of another run, in the same processes: starting them takes longer than a short run.
 """
 
 import importlib
+import os
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
-from common import sharding, weights
-from common.program import main
+from common import program, sharding, weights
 from common.ranks import from_environment
 
 
@@ -26,14 +29,7 @@ def no_all_reduce(backend):
 def summed_gradients(backend):
     """Gradients are added up over the ranks and not divided by their number."""
     if hasattr(backend, "DistributedDataParallel"):
-        wrap = backend.DistributedDataParallel
-
-        def wrapped(net):
-            model = wrap(net)
-            model.register_comm_hook(None, lambda _, bucket: _all_reduced(backend, bucket))
-            return model
-
-        backend.DistributedDataParallel = wrapped
+        _hook(backend, lambda bucket: _all_reduced(backend, bucket))
     elif hasattr(backend.hvd, "DistributedGradientTape"):
         tape_of = backend.hvd.DistributedGradientTape
         backend.hvd.DistributedGradientTape = lambda tape, op: tape_of(tape, op=backend.hvd.Sum)
@@ -58,27 +54,88 @@ def unlike_start(_):
     weights.draw = lambda parameters, seed, precision: own(parameters, seed + from_environment().rank, precision)
 
 
+def float32_masters(backend):
+    """Gradients and parameters are rounded to float32 around the optimizer, in a float64 run: what DeepSpeed's stages 1 to 3 do."""
+    optimizer_for = backend.torch_side.optimizer_for
+
+    class Rounding:
+        def __init__(self, settings, net):
+            self.pairs = [(parameter, parameter.detach().float()) for parameter in net.parameters()]
+            self.inner = optimizer_for(settings, SimpleNamespace(parameters=lambda: [master for _, master in self.pairs]))
+            self.param_groups, self.state, self.zero_grad = self.inner.param_groups, self.inner.state, net.zero_grad
+
+        def step(self):
+            for parameter, master in self.pairs:
+                master.copy_(parameter.detach())
+                master.grad = parameter.grad.float()
+            self.inner.step()
+            for parameter, master in self.pairs:
+                parameter.data.copy_(master)
+
+    backend.torch_side.optimizer_for = Rounding
+    if hasattr(backend, "DistributedDataParallel"):
+        _hook(backend, lambda bucket: _averaged_in_float32(backend, bucket))
+
+
+def _averaged_in_float32(backend, bucket):
+    rounded = bucket.buffer().float() / backend.dist.get_world_size()
+    return backend.dist.all_reduce(rounded, async_op=True).get_future().then(lambda done: done.value()[0].double())
+
+
+def _hook(backend, reduce):
+    """Gives DistributedDataParallel another way to reduce a bucket of gradients."""
+    wrap = backend.DistributedDataParallel
+
+    def wrapped(net):
+        model = wrap(net)
+        model.register_comm_hook(None, lambda _, bucket: reduce(bucket))
+        return model
+
+    backend.DistributedDataParallel = wrapped
+
+
 def none(_):
     """Nothing is broken."""
 
 
-def saving(trainer_class, path):
+def saving(trainer_class, folder):
     """The class with a `close` that saves the parameters first."""
     close = trainer_class.close
 
     def save_and_close(self):
         state = self.state()
         if self.ranks.rank == 0:
-            np.savez(path, **{name: value for name, value in state.items() if "/" not in name})
+            run_id = sys.argv[sys.argv.index("--run-id") + 1]
+            np.savez(folder / f"{run_id}.npz", **{name: value for name, value in state.items() if "/" not in name})
         close(self)
+        # Gloo's threads want the interpreter's lock to let go of their last tensors: a process group that is collected waits for
+        # them with the lock held, and so for ever.
+        kept.append(self)
 
+    kept = []
     trainer_class.close = save_and_close
     return trainer_class
 
 
 if __name__ == "__main__":
-    name, sabotage, parameters_path = sys.argv[1:4]
-    del sys.argv[1:4]
+    command, name, sabotage, parameters_folder, *arguments = sys.argv
     module = importlib.import_module(f"frameworks.{name}")
     globals()[sabotage](module)
-    main(saving(module.Trainer, parameters_path), module.__file__)
+    trainer = saving(module.Trainer, Path(parameters_folder))
+    leave = program.leave
+    # Horovod and DeepSpeed cannot be started a second time in a process.
+    if "THEN" in arguments and hasattr(module, "hvd"):
+        module.hvd.shutdown = lambda: None
+    if "THEN" in arguments and hasattr(module, "deepspeed"):
+        module.dist.destroy_process_group = lambda: None
+    while "THEN" in arguments:
+        end = arguments.index("THEN")
+        sys.argv, arguments = [command, *arguments[:end]], arguments[end + 1 :]
+        # A run that failed may not be followed by another: its ranks are no longer at the same place.
+        program.leave = lambda status: leave(status) if status else None
+        program.main(trainer, module.__file__)
+        # The next run meets at a port of its own.
+        for variable in ("MASTER_ADDR", "MASTER_PORT"):
+            os.environ.pop(variable, None)
+    sys.argv, program.leave = [command, *arguments], leave
+    program.main(trainer, module.__file__)

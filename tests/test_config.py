@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common import workloads
+from common import conventions, models, workloads
 from common.config import MATHEMATICS, Settings, as_arguments, as_json, check, flag, parse
 from common.errors import UserError
+from common.weights import constant, normal
 
 PROGRAM = "python -m frameworks.some"
 FIELDS = [field.name for field in dataclasses.fields(Settings)]
@@ -36,6 +37,7 @@ CHANGED = {
     "dropout": True,
     "precision": "fp64",
     "seed": 0,
+    "zero_stage": 2,
     "device": "cpu",
     "threads": 3,
     "bind": False,
@@ -50,8 +52,8 @@ CHANGED = {
 
 # Not taken from the code: whoever adds a setting decides here as well whether it changes what is trained.
 NO_MATHEMATICS = {
-    "data_dir", "evaluation_batch_size", "epochs", "stop_at_target", "seed", "device", "threads", "bind", "allocator", "host_suffix",
-    "results", "machine", "run_id", "repeat",
+    "data_dir", "evaluation_batch_size", "epochs", "stop_at_target", "seed", "zero_stage", "device", "threads", "bind", "allocator",
+    "host_suffix", "results", "machine", "run_id", "repeat",
 }  # fmt: skip
 
 
@@ -165,6 +167,29 @@ def test_an_unknown_workload_is_refused_with_those_there_are():
     assert all(name in text for name in workloads.WORKLOADS)
 
 
+@pytest.mark.parametrize(
+    ("workload", "dataset"), [("cnn", "pydoc"), ("cnn", "random"), ("transformer", "digits"), ("transformer-alcf", "xsum")]
+)
+def test_a_dataset_that_is_not_the_workloads_is_refused_with_those_that_are(workload, dataset):
+    text = refusal(workloads.resolve, Settings(workload=workload, dataset=dataset), 1)
+    assert f"--dataset {dataset} is not for {workload}" in text
+    assert ", ".join(workloads.WORKLOADS[workload].datasets) in text
+
+
+def test_a_target_is_refused_where_there_is_no_accuracy():
+    text = refusal(workloads.resolve, Settings(workload="transformer-alcf", target=0.5), 1)
+    assert "--target is not for transformer-alcf" in text
+    assert "throughput alone" in text
+
+
+@pytest.mark.parametrize(
+    ("workload", "dataset"), [(name, dataset) for name, workload in workloads.WORKLOADS.items() for dataset in workload.datasets]
+)
+def test_every_dataset_of_a_workload_can_be_typed(workload, dataset):
+    given = parsed(["--workload", workload, "--dataset", dataset])
+    assert workloads.resolve(given, 1).dataset == dataset
+
+
 @pytest.mark.parametrize("name", FIELDS)
 def test_settings_at_their_changed_values_can_be(name):
     check(Settings(**{name: CHANGED[name]}))
@@ -179,6 +204,8 @@ def test_settings_at_their_changed_values_can_be(name):
         (["--batch-size", "many"], "--batch-size"),
         (["--learning-rate", "fast"], "--learning-rate"),
         (["--optimizer", "lion"], "--optimizer"),
+        (["--zero-stage", "4"], "--zero-stage"),
+        (["--dataset", "cifar"], "--dataset"),
         (["--seed"], "--seed"),
         (["--epochs", "1.5"], "--epochs"),
     ],
@@ -195,16 +222,22 @@ def test_arguments_that_cannot_be_read_are_told_in_one_line(arguments, said, col
 @pytest.mark.parametrize(
     ("given", "num_ranks", "expected"),
     [
-        (Settings(), 1, ("digits", 32, 16, 0.97, 0.01, 1.0)),
-        (Settings(), 8, ("digits", 32, 16, 0.97, 0.01, 8.0)),
-        (Settings(scaling="strong"), 8, ("digits", 32, 16, 0.97, 0.01, 1.0)),
-        (Settings(optimizer="adam"), 2, ("digits", 32, 16, 0.97, 0.001, 2.0)),
-        (Settings(batch_size=5, epochs=1, target=0.5, learning_rate=3.0, rate_factor=1.0), 4, ("digits", 5, 1, 0.5, 3.0, 1.0)),
-        (Settings(dataset="mnist", optimizer="adam", learning_rate=0.5), 1, ("mnist", 32, 16, 0.97, 0.5, 1.0)),
+        (Settings(), 1, ("digits", 32, 90, 16, 0.97, "sgd", 0.01, 1.0)),
+        (Settings(), 8, ("digits", 32, 90, 16, 0.97, "sgd", 0.01, 8.0)),
+        (Settings(scaling="strong"), 8, ("digits", 32, 90, 16, 0.97, "sgd", 0.01, 1.0)),
+        (Settings(optimizer="adam"), 2, ("digits", 32, 90, 16, 0.97, "adam", 0.001, 2.0)),
+        (Settings(batch_size=5, epochs=1, target=0.5, learning_rate=3.0), 4, ("digits", 5, 90, 1, 0.5, "sgd", 3.0, 4.0)),
+        (Settings(evaluation_batch_size=7, rate_factor=1.0), 4, ("digits", 32, 7, 16, 0.97, "sgd", 0.01, 1.0)),
+        (Settings(dataset="mnist", optimizer="adam", learning_rate=0.5), 1, ("mnist", 32, 90, 16, 0.97, "adam", 0.5, 1.0)),
+        (Settings(workload="transformer"), 2, ("pydoc", 16, 64, 12, 0.60, "adam", 0.002, 2.0)),
+        (Settings(workload="transformer", dataset="xsum", optimizer="sgd"), 1, ("xsum", 16, 64, 12, 0.60, "sgd", 0.05, 1.0)),
+        (Settings(workload="transformer-lab"), 1, ("pydoc", 8, 16, 12, 0.60, "adam", 0.001, 1.0)),
+        (Settings(workload="transformer-base"), 1, ("pydoc", 8, 16, 12, 0.60, "adam", 0.0005, 1.0)),
+        (Settings(workload="transformer-alcf"), 3, ("random", 32, 32, 1, None, "sgd", 0.01, 3.0)),
     ],
 )
 def test_what_is_left_open_comes_from_the_workload_and_the_ranks(given, num_ranks, expected):
-    names = ("dataset", "batch_size", "epochs", "target", "learning_rate", "rate_factor")
+    names = ("dataset", "batch_size", "evaluation_batch_size", "epochs", "target", "optimizer", "learning_rate", "rate_factor")
     resolved = workloads.resolve(given, num_ranks)
     assert tuple(getattr(resolved, name) for name in names) == expected
     assert dataclasses.replace(resolved, **{name: getattr(given, name) for name in names}) == given
@@ -242,7 +275,7 @@ def test_every_setting_is_mathematics_or_not():
 
 @pytest.fixture
 def _other_workload(monkeypatch):
-    monkeypatch.setitem(workloads.WORKLOADS, "other", workloads.CNN)
+    monkeypatch.setitem(workloads.WORKLOADS, "other", workloads.WORKLOADS["cnn"])
 
 
 @pytest.mark.usefixtures("_other_workload")
@@ -252,15 +285,52 @@ def test_the_digest_differs_for_what_is_mathematics_and_for_nothing_else(name):
     assert (plain == changed) == (name in NO_MATHEMATICS)
 
 
-def test_the_digest_differs_for_other_data_and_another_model(monkeypatch):
+def test_the_digest_differs_for_other_data_and_another_start_of_a_parameter(monkeypatch):
     plain = workloads.digest(Settings(), "data")
     assert workloads.digest(Settings(), "other data") != plain
-    grown = workloads.CNN._replace(parameters=workloads.CNN.parameters | {"dense3.bias": (10,)})
-    monkeypatch.setitem(workloads.WORKLOADS, "cnn", grown)
-    assert workloads.digest(Settings(), "data") != plain
+    parameters = models.parameters_of(models.Cnn())
+    changes = ({"dense3.bias": constant((10,))}, {"dense2.bias": constant((10,), 0.5)}, {"dense2.weight": normal((10, 128), 1.0)})
+    digests = {plain}
+    for change in changes:
+        monkeypatch.setitem(models.PARAMETERS, models.Cnn, lambda _, changed=parameters | change: changed)
+        digests.add(workloads.digest(Settings(), "data"))
+    assert len(digests) == 1 + len(changes)
 
 
-@pytest.mark.parametrize(("name", "value"), [("dataset", "digits"), ("batch_size", 32), ("target", 0.97), ("learning_rate", 0.01)])
+@pytest.mark.parametrize(
+    ("workload", "size", "value"),
+    [
+        *[("transformer", size, value) for size, value in (("width", 32), ("num_heads", 2), ("num_layers", 3), ("context", 32))],
+        *[("transformer-alcf", size, value) for size, value in (("num_heads", 4), ("source_length", 2), ("target_length", 10))],
+    ],
+)
+def test_the_digest_differs_for_every_size_of_the_model_whether_parameters_show_it_or_not(workload, size, value, monkeypatch):
+    plain, found = workloads.digest(Settings(workload=workload), "data"), workloads.WORKLOADS[workload]
+    monkeypatch.setitem(workloads.WORKLOADS, workload, found._replace(model=found.model._replace(**{size: value})))
+    assert workloads.digest(Settings(workload=workload), "data") != plain
+
+
+def test_every_workload_has_a_digest_of_its_own():
+    assert len({workloads.digest(Settings(workload=name), "data") for name in workloads.WORKLOADS}) == len(workloads.WORKLOADS)
+
+
+def test_every_constant_of_the_conventions_is_counted():
+    constants = {name: value for name, value in vars(conventions).items() if name.isupper() and name != "CONVENTIONS"}
+    assert constants == conventions.CONVENTIONS
+    assert "ADAM_EPSILON" in constants
+
+
+@pytest.mark.parametrize("name", conventions.CONVENTIONS)
+@pytest.mark.parametrize("workload", ["cnn", "transformer"])
+def test_the_digest_differs_for_another_convention(workload, name, monkeypatch):
+    plain = workloads.digest(Settings(workload=workload), "data")
+    monkeypatch.setitem(conventions.CONVENTIONS, name, 0.125)
+    assert workloads.digest(Settings(workload=workload), "data") != plain
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("dataset", "digits"), ("batch_size", 32), ("target", 0.97), ("optimizer", "sgd"), ("learning_rate", 0.01)]
+)
 def test_the_digest_is_the_same_for_a_default_that_is_typed(name, value):
     assert workloads.digest(Settings(**{name: value}), "data") == workloads.digest(Settings(), "data")
 

@@ -1,232 +1,123 @@
-"""Real data: the digits that come along, and MNIST in every form it is passed around in."""
+"""Data by its name, in the shapes and types its workload takes; random vectors; and which targets count."""
 
 import gzip
-import hashlib
-import struct
+import json
 
 import numpy as np
 import pytest
 
 from common.config import Settings
-from common.datasets import MNIST_FILES, MNIST_KEYS, enlarging_weights, loader
+from common.datasets import NUM_RANDOM_SAMPLES, counted, loader
 from common.errors import UserError
+from common.images import MNIST_KEYS
+from common.weights import DTYPES
+from common.workloads import WORKLOADS
 
-DIGITS_DIGEST = "cb362e55b80fb13de93701d90d883785f498ecf88a11f6252c80d75c17710cdc"
+SPLIT = ("train_inputs", "train_targets", "test_inputs", "test_targets")
 
 
 @pytest.fixture(scope="module")
-def digits():
-    return loader(Settings(precision="fp64"))()
+def data_dir(tmp_path_factory):
+    """A folder for each data set that is read from files."""
+    folder = tmp_path_factory.mktemp("data")
+    for name in ("mnist", "tinystories", "xsum"):
+        (folder / name).mkdir()
+    stream = np.random.default_rng(0)
+    arrays = (stream.integers(0, 256, (6, 28, 28)), np.arange(6), stream.integers(0, 256, (4, 28, 28)), np.arange(4))
+    np.savez(folder / "mnist" / "mnist.npz", **{key: array.astype(np.uint8) for key, array in zip(MNIST_KEYS, arrays, strict=True)})
+    (folder / "tinystories" / "train.txt").write_text("Once there was a cat.\n" * 200)
+    lines = [json.dumps({"document": f"Document {number}. " * 20, "summary": f"The summary of {number}."}) for number in range(20)]
+    (folder / "xsum" / "train.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    return folder
 
 
-def test_digits_are_split_into_1437_and_360(digits):
-    assert [array.shape for array in digits[:4]] == [(1437, 28, 28), (1437,), (360, 28, 28), (360,)]
+PAIRS = [(name, dataset) for name, workload in WORKLOADS.items() for dataset in workload.datasets if dataset != "random"]
 
 
-def test_both_parts_of_the_digits_have_all_classes_in_equal_shares(digits):
-    train, test = np.bincount(digits.train_labels, minlength=10), np.bincount(digits.test_labels, minlength=10)
-    assert len(train) == len(test) == 10
-    assert (np.abs(test - (train + test) * 360 / 1797) < 1).all()
+@pytest.mark.parametrize(("workload", "dataset"), PAIRS)
+def test_samples_have_the_shapes_and_types_that_the_model_takes(workload, dataset, data_dir):
+    model = WORKLOADS[workload].model
+    data = loader(Settings(workload=workload, dataset=dataset, data_dir=data_dir / dataset))()
+    for inputs, targets in (data[:2], data[2:4]):
+        assert len(inputs) == len(targets) > 0
+        assert inputs.shape[1:] == model.input_shape
+        assert targets.shape[1:] == model.target_shape
+        assert np.issubdtype(inputs.dtype, np.integer) == model.whole_inputs
+        assert np.issubdtype(targets.dtype, np.integer) == model.whole_targets
+        assert counted(targets).any(axis=tuple(range(1, targets.ndim))).all(), "a sample has no loss"
+    assert len(data.digest) == 64
 
 
-def test_training_images_have_mean_0_and_standard_deviation_1(digits):
-    assert digits.train_images.mean() == pytest.approx(0, abs=1e-12)
-    assert digits.train_images.std() == pytest.approx(1, abs=1e-12)
+@pytest.mark.parametrize("workload", ["cnn", "transformer"])
+def test_without_a_name_it_is_the_workloads_first(workload):
+    first = WORKLOADS[workload].datasets[0]
+    assert loader(Settings(workload=workload))().digest == loader(Settings(workload=workload, dataset=first))().digest
 
 
-def test_held_out_images_are_scaled_like_the_training_images(digits):
-    # Pixels of both parts go from 0 to 16. Scaled by their own mean, the parts would begin at different values.
-    assert digits.test_images.min() == digits.train_images.min()
-    assert digits.test_images.mean() != pytest.approx(0, abs=1e-6)
+def test_every_data_set_has_a_digest_of_its_own(data_dir):
+    digests = {loader(Settings(workload=workload, dataset=name, data_dir=data_dir / name))().digest for workload, name in PAIRS}
+    # By context as well, for two of the transformers have the same.
+    contexts = {(name, getattr(WORKLOADS[workload].model, "context", None)) for workload, name in PAIRS}
+    assert len(digests) == len(contexts)
 
 
-def test_the_digest_of_the_digits_is_the_same_everywhere(digits):
-    assert digits.digest == DIGITS_DIGEST
-
-
-def test_fp32_is_fp64_rounded_and_has_the_same_digest(digits):
-    single = loader(Settings(precision="fp32"))()
-    assert single.train_images.dtype == single.test_images.dtype == np.float32
-    np.testing.assert_array_equal(single.train_images, digits.train_images.astype(np.float32))
-    assert single.digest == digits.digest
-
-
-def test_enlarging_2_pixels_to_4_keeps_the_edges_and_mixes_the_middle():
-    assert enlarging_weights(2, 4).tolist() == [[8, 0], [6, 2], [2, 6], [0, 8]]
-
-
-@pytest.mark.parametrize(("old", "new"), [(8, 28), (8, 8), (2, 4), (3, 7), (1, 5), (28, 28)])
-def test_enlarging_is_linear_interpolation_between_pixel_centres(old, new):
-    weights = enlarging_weights(old, new)
-    assert weights.shape == (new, old)
-    assert weights.dtype == np.int64
-    assert (weights.sum(axis=1) == 2 * new).all()
-    centres = (np.arange(new) + 0.5) * old / new - 0.5
-    expected = np.stack([np.interp(centres, np.arange(old), pixel) for pixel in np.eye(old)], axis=1)
-    np.testing.assert_allclose(weights / (2 * new), expected, atol=1e-12)
-
-
-def mnist_arrays():
-    rng = np.random.default_rng(0)
-    arrays = [rng.integers(0, 256, (12, 28, 28)), np.arange(12) % 10, rng.integers(0, 256, (5, 28, 28)), np.arange(5)]
-    return [array.astype(np.uint8) for array in arrays]
-
-
-def as_idx(array):
-    return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
-
-
-def write_idx(folder, arrays):
-    for name, array in zip(MNIST_FILES, arrays, strict=True):
-        (folder / name).write_bytes(as_idx(array))
-
-
-def write_gzipped(folder, arrays):
-    for name, array in zip(MNIST_FILES, arrays, strict=True):
-        (folder / f"{name}.gz").write_bytes(gzip.compress(as_idx(array)))
-
-
-def write_dotted(folder, arrays):
-    for name, array in zip(MNIST_FILES, arrays, strict=True):
-        (folder / name.replace("-idx", ".idx")).write_bytes(as_idx(array))
-
-
-def write_npz(folder, arrays):
-    np.savez_compressed(folder / "mnist.npz", **dict(zip(MNIST_KEYS, arrays, strict=True)))
-
-
-def mnist(folder):
-    return loader(Settings(dataset="mnist", data_dir=folder, precision="fp64"))
-
-
-@pytest.mark.parametrize("write", [write_idx, write_gzipped, write_dotted, write_npz])
-def test_mnist_is_the_same_in_every_form(write, tmp_path):
-    arrays = mnist_arrays()
-    write(tmp_path, arrays)
-    found = mnist(tmp_path)()
-    for images, raw in ((found.train_images, arrays[0]), (found.test_images, arrays[2])):
-        np.testing.assert_allclose(images, (raw - arrays[0].mean()) / arrays[0].std(), rtol=1e-12)
-    for labels, raw in ((found.train_labels, arrays[1]), (found.test_labels, arrays[3])):
-        assert labels.dtype == np.int64
-        np.testing.assert_array_equal(labels, raw)
-    # Over whole numbers, so that this computer's floating point does not enter.
-    assert found.digest == hashlib.sha256(b"".join(array.astype("<i8").tobytes() for array in arrays)).hexdigest()
-
-
-def test_the_digest_changes_with_one_pixel_and_with_one_label(tmp_path):
-    digests = set()
-    for changed in (None, 0, 1, 2, 3):
-        arrays = mnist_arrays()
-        if changed is not None:
-            arrays[changed].flat[3] ^= 1
-        write_idx(tmp_path, arrays)
-        digests.add(mnist(tmp_path)().digest)
-    assert len(digests) == 5
-
-
-def cut_off(data):
-    return data[:-1]
-
-
-def too_long(data):
-    return data + b"\0"
-
-
-def wrong_magic(data):
-    return b"\0\0\x0d" + data[3:]
-
-
-def only_half_a_header(data):
-    return data[:6]
-
-
-def nothing(data):
-    return b""
-
-
-def cut_off_gzip(data):
-    return gzip.compress(data)[:-20]
-
-
-def flipped_bits(data):
-    packed = bytearray(gzip.compress(data))
-    packed[len(packed) // 2] ^= 0xFF
-    return bytes(packed)
-
-
-@pytest.mark.parametrize("damage", [cut_off, too_long, wrong_magic, only_half_a_header, nothing, cut_off_gzip, flipped_bits])
-def test_a_damaged_idx_file_is_named_with_the_remedy(damage, tmp_path):
-    write_idx(tmp_path, mnist_arrays())
-    path = tmp_path / MNIST_FILES[0]
-    path.write_bytes(damage(path.read_bytes()))
-    read = mnist(tmp_path)
-    with pytest.raises(UserError) as raised:
-        read()
-    assert str(path) in str(raised.value)
-    assert "copy it again" in str(raised.value)
+@pytest.mark.parametrize(("workload", "dataset"), [("cnn", "mnist"), ("transformer", "tinystories"), ("transformer", "xsum")])
+@pytest.mark.parametrize("folder", [None, "nowhere"])
+def test_a_folder_is_looked_for_before_anything_is_read(workload, dataset, folder, tmp_path):
+    with pytest.raises(UserError, match="--data-dir") as raised:
+        loader(Settings(workload=workload, dataset=dataset, data_dir=folder and tmp_path / folder))
     assert "\n" not in str(raised.value)
 
 
+def test_files_are_not_read_before_they_are_asked_for(tmp_path):
+    (tmp_path / "train.txt").write_text("a")
+    read = loader(Settings(workload="transformer", dataset="tinystories", data_dir=tmp_path))
+    (tmp_path / "train.txt").write_text("Once there was a cat.\n" * 100)
+    assert len(read().train_inputs) > 0
+
+
+@pytest.fixture(scope="module")
+def random():
+    return loader(Settings(workload="transformer-alcf", precision="fp64"))()
+
+
+def test_random_vectors_are_2048_samples_of_21_vectors_and_none_held_out(random):
+    assert [getattr(random, name).shape for name in SPLIT] == [(2048, 21, 512), (2048, 512, 20), (0, 21, 512), (0, 512, 20)]
+    assert len(random.train_inputs) == NUM_RANDOM_SAMPLES
+
+
+def test_random_vectors_are_drawn_evenly_from_0_to_1(random):
+    values = random.train_inputs
+    assert values.min() >= 0
+    assert values.max() < 1
+    assert values.mean() == pytest.approx(1 / 2, abs=1e-3)
+    assert values.std() == pytest.approx(12**-0.5, abs=1e-3)
+
+
+def test_random_targets_are_the_inputs_target_vectors_with_their_positions_last(random):
+    np.testing.assert_array_equal(random.train_targets[:3].transpose(0, 2, 1), random.train_inputs[:3, 1:])
+
+
+def test_random_vectors_are_the_same_at_each_read_and_fp32_is_fp64_rounded(random):
+    single = loader(Settings(workload="transformer-alcf", precision="fp32"))()
+    for name in SPLIT:
+        assert (getattr(single, name).dtype, getattr(random, name).dtype) == (DTYPES["fp32"], DTYPES["fp64"])
+    np.testing.assert_array_equal(single.train_inputs, random.train_inputs.astype(np.float32))
+    assert single.digest == random.digest
+
+
 @pytest.mark.parametrize(
-    ("which", "array", "said"),
+    ("targets", "expected"),
     [
-        (1, np.zeros(11, np.uint8), "(11,)"),
-        (3, np.zeros(6, np.uint8), "(6,)"),
-        (1, np.full(12, 10, np.uint8), "label 10"),
-        (0, np.zeros((12, 27, 28), np.uint8), "(12, 27, 28)"),
-        (0, np.zeros((12, 784), np.uint8), "(12, 784)"),
-        (3, np.zeros((5, 1), np.uint8), "(5, 1)"),
+        (np.array([0, 9, 3]), [True, True, True]),
+        (np.array([[7, -1], [-1, 0]], np.int16), [[True, False], [False, True]]),
+        (np.array([[255, 0]], np.uint8), [[True, True]]),
+        (np.zeros((2, 3)), [True, True]),
+        (np.full((1, 2, 3), -1.0, np.float32), [[True, True]]),
+        (np.zeros((0, 4)), []),
     ],
 )
-@pytest.mark.parametrize("write", [write_idx, write_npz])
-def test_images_and_labels_that_are_not_mnists_are_told(write, which, array, said, tmp_path):
-    arrays = mnist_arrays()
-    arrays[which] = array
-    write(tmp_path, arrays)
-    with pytest.raises(UserError) as raised:
-        mnist(tmp_path)()
-    assert str(tmp_path) in str(raised.value)
-    assert said in str(raised.value)
-    assert "MNIST's" in str(raised.value)
-
-
-@pytest.mark.parametrize("name", MNIST_FILES)
-def test_a_missing_file_is_named_before_anything_is_read(name, tmp_path):
-    write_idx(tmp_path, mnist_arrays())
-    (tmp_path / name).unlink()
-    with pytest.raises(UserError) as raised:
-        mnist(tmp_path)
-    for part in (str(tmp_path), name, f"{name}.gz", "mnist.npz", "--data-dir"):
-        assert part in str(raised.value)
-
-
-def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"--data-dir .*nowhere is no folder; give the one with the IDX files or mnist\.npz"):
-        mnist(tmp_path / "nowhere")
-
-
-def test_mnist_without_a_folder_asks_for_one():
-    with pytest.raises(UserError, match=r"--dataset mnist needs --data-dir, the folder with the IDX files or mnist\.npz"):
-        mnist(None)
-
-
-@pytest.mark.parametrize("missing", MNIST_KEYS)
-def test_an_npz_without_a_key_is_named_with_the_keys(missing, tmp_path):
-    arrays = dict(zip(MNIST_KEYS, mnist_arrays(), strict=True))
-    del arrays[missing]
-    np.savez(tmp_path / "mnist.npz", **arrays)
-    with pytest.raises(UserError) as raised:
-        mnist(tmp_path)()
-    for part in (str(tmp_path / "mnist.npz"), "whole .npz", *MNIST_KEYS):
-        assert part in str(raised.value)
-
-
-@pytest.mark.parametrize("damage", [cut_off, wrong_magic, nothing])
-def test_a_damaged_npz_is_named_with_the_remedy(damage, tmp_path):
-    write_npz(tmp_path, mnist_arrays())
-    path = tmp_path / "mnist.npz"
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(UserError) as raised:
-        mnist(tmp_path)()
-    assert str(path) in str(raised.value)
-    assert "whole .npz" in str(raised.value)
+def test_whole_targets_count_from_0_and_probabilities_always(targets, expected):
+    found = counted(targets)
+    assert found.dtype == bool
+    assert found.tolist() == expected

@@ -29,8 +29,9 @@ def test_nothing_is_pinned_twice():
     assert "dependencies =" not in (ROOT / "pyproject.toml").read_text()
 
 
-def test_horovod_is_of_the_pinned_version():
-    assert version("horovod") == LISTED["variables"]["TANDEM_HOROVOD_VERSION"]
+@pytest.mark.parametrize("name", ["horovod", "tf-keras"])
+def test_what_pip_cannot_install_by_a_pin_is_of_its_version(name):
+    assert version(name) == LISTED["variables"][f"TANDEM_{name.upper().replace('-', '_')}_VERSION"]
 
 
 def test_python_is_of_the_pinned_version():

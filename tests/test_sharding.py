@@ -97,6 +97,50 @@ def test_averaging_weighted_losses_over_ranks_gives_the_mean_loss_of_the_real_sa
     np.testing.assert_allclose(averaged, means, rtol=1e-12)
 
 
+@st.composite
+def counted_epochs(draw):
+    """(an epoch, a number of ranks, how many losses each sample has)."""
+    epoch, num_ranks = draw(epochs())
+    return epoch, num_ranks, np.array(draw(st.lists(st.integers(1, 6), min_size=epoch.num_samples, max_size=epoch.num_samples)))
+
+
+@examples
+@given(counted_epochs())
+def test_averaging_weighted_losses_over_ranks_gives_the_mean_over_losses_however_many_a_sample_has(drawn):
+    epoch, num_ranks, counts = drawn
+    stream = np.random.default_rng(epoch.seed)
+    losses = [stream.uniform(0.1, 10, count) for count in counts]
+    sums = np.array([each.sum() for each in losses])
+    shards = [training_shard(*epoch, rank, num_ranks, counts) for rank in range(num_ranks)]
+    averaged = sum((weights * sums[indices]).sum(axis=1) for indices, weights in shards) / num_ranks
+    ((whole, _),) = epoch.shards(1)
+    means = [np.concatenate([losses[sample] for sample in whole[step, :real]]).mean() for step, real in enumerate(epoch.num_real())]
+    np.testing.assert_allclose(averaged, means, rtol=1e-12)
+
+
+@examples
+@given(counted_epochs())
+def test_counts_change_the_weights_and_not_the_order_or_the_padding(drawn):
+    epoch, num_ranks, counts = drawn
+    for rank, (indices, weights) in enumerate(epoch.shards(num_ranks)):
+        counted_indices, counted_weights = training_shard(*epoch, rank, num_ranks, counts)
+        np.testing.assert_array_equal(counted_indices, indices)
+        np.testing.assert_array_equal(counted_weights > 0, weights > 0)
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_equally_many_losses_in_each_sample_are_one_count_for_all(count):
+    one_for_all, of_each = (training_shard(70, 8, "pad", 1, 0, 1, 2, counts)[1] for counts in (count, np.full(70, count)))
+    np.testing.assert_array_equal(one_for_all, of_each)
+    np.testing.assert_allclose(of_each * count, training_shard(70, 8, "pad", 1, 0, 1, 2)[1], rtol=1e-12)
+
+
+def test_a_sample_without_losses_takes_no_share_of_the_mean():
+    counts = np.arange(8) % 2 * 3
+    _, weights = training_shard(8, 8, "drop", 1, 0, 0, 1, counts)
+    np.testing.assert_allclose(weights, 1 / 12, rtol=1e-12)
+
+
 @pytest.mark.parametrize("other", [(1, 1), (2, 0), (2, 1), (0, 1)])
 def test_epochs_and_seeds_have_orders_of_their_own(other):
     first, again = (training_shard(200, 20, "drop", 1, 0, 0, 1)[0] for _ in range(2))

@@ -1,0 +1,160 @@
+"""Horovod's DistributedOptimizer and callbacks around Keras's compile and fit, over MPI on CPUs and NCCL or MPI on GPUs.
+
+Keras is tf-keras here, the last of Keras 2: under Keras 3, Horovod 0.28's DistributedOptimizer runs and never all-reduces, so
+that every rank trains alone.
+"""
+
+import os
+from collections import deque
+
+# Read by TensorFlow when it is imported; Horovod takes the Keras that TensorFlow then shows.
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+
+import horovod.tensorflow.keras as hvd
+import tensorflow as tf
+from tensorflow import keras
+
+from common.program import main
+from common.ranks import from_environment
+from common.rendezvous import expect_size
+from frameworks import tf_side
+
+
+class Trainer:
+    def __init__(self, settings):
+        self.ranks = from_environment()
+        tf_side.pick_device(settings, self.ranks)
+        hvd.init()
+        expect_size(self.ranks, hvd.size(), "Horovod")
+        expect_keras_2()
+        keras.backend.set_floatx(tf_side.DTYPES[settings.precision].name)
+        self.net = tf_side.build(settings, self.ranks)
+        self.rule = tf_side.Optimizer(settings, self.net.parameters)
+        self.model = Model(self.net, settings.dropout)
+        optimizer = hvd.DistributedOptimizer(SharedRule(self.rule, self.net.parameters), op=hvd.Average, sparse_as_dense=True)
+        self.model.compile(optimizer, loss=Loss(reduction="sum"))
+        self.callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
+
+    def train_epoch(self, batches, observe):
+        rates = deque()
+        self.model.fit(samples_of(batches, rates), verbose=0, callbacks=[*self.callbacks, Schedule(rates), Observer(observe)])
+
+    def evaluate(self, batches):
+        return tf_side.evaluate(self.net, batches)
+
+    def sum(self, values):
+        return hvd.allreduce(tf.constant(values, tf.float64), op=hvd.Sum, name="sum").numpy()
+
+    def state(self, with_slots=True):
+        return tf_side.state(self.net, self.rule if with_slots else None)
+
+    def restore(self, state):
+        tf_side.restore(self.net, self.rule, state)
+
+    def close(self):
+        hvd.shutdown()
+
+
+class Model(keras.Model):
+    """A model of tf_side.py as Keras takes it."""
+
+    def __init__(self, net, dropout):
+        super().__init__()
+        self.net, self.dropout = net, dropout
+
+    def call(self, inputs, training=False):
+        return self.net.forward(self.net.parameters, inputs, self.dropout and training)
+
+
+class Loss(keras.losses.Loss):
+    """The losses of tf_side.py, which Keras multiplies with the weights and adds up."""
+
+    def call(self, y_true, y_pred):
+        # fit has made a column of a batch's labels.
+        labels = tf.squeeze(y_true, -1) if y_true.dtype.is_integer and y_true.shape.rank == y_pred.shape.rank else y_true
+        return tf_side.losses(y_pred, labels)
+
+
+class SharedRule(keras.optimizers.Optimizer):
+    """The update rules that all backends share (tf_side.Optimizer), as an optimizer of Keras.
+
+    Keras's own SGD and Adam have other rules; see common/conventions.py.
+    """
+
+    def __init__(self, rule, parameters):
+        super().__init__(name="SharedRule", jit_compile=False)
+        self._learning_rate = self._build_learning_rate(0.0)
+        self.rule, self.parameters = rule, parameters
+        self.name_of = {parameter.ref(): name for name, parameter in parameters.items()}
+
+    def update_step(self, gradient, variable):
+        self.rule.update(self.name_of[variable.ref()], variable, gradient, tf.cast(self.learning_rate, gradient.dtype))
+
+    def get_config(self):
+        """What Horovod makes its own class of this optimizer from."""
+        return {"rule": self.rule, "parameters": self.parameters}
+
+
+def samples_of(batches, rates):
+    """The batches as a data set for fit; the learning rate of each goes to the end of `rates` before fit asks for the batch.
+
+    Not Dataset.from_generator, which sets the C library's allocator back for the whole process.
+    """
+    batches = iter(batches)
+    ahead = first = next(batches)
+    rates.append(first.learning_rate)
+
+    def read():
+        nonlocal ahead
+        if ahead is None:
+            return False, *first[:3]
+        batch, ahead = ahead, next(batches, None)
+        if ahead is not None:
+            rates.append(ahead.learning_rate)
+        return True, *batch[:3]
+
+    def shaped(_):
+        more, *arrays = tf.numpy_function(read, [], [bool, *(array.dtype for array in first[:3])])
+        return tf.ensure_shape(more, ()), *(
+            tf.ensure_shape(array, (None, *like.shape[1:])) for array, like in zip(arrays, first, strict=False)
+        )
+
+    read_all = tf.data.Dataset.counter().map(shaped).take_while(lambda more, *_: more)
+    return read_all.map(lambda _, *arrays: arrays).prefetch(1)
+
+
+class Schedule(keras.callbacks.Callback):
+    """The shared schedule: the rate of each step."""
+
+    def __init__(self, rates):
+        super().__init__()
+        self.rates = rates
+
+    def on_train_batch_begin(self, batch, logs=None):
+        # fit begins one batch more than there are, and finds the data at its end.
+        if self.rates:
+            self.model.optimizer.learning_rate.assign(self.rates.popleft())
+
+
+class Observer(keras.callbacks.Callback):
+    """Tells the loss of each step, which Keras would average with those before it."""
+
+    def __init__(self, observe):
+        super().__init__()
+        self.observe = observe
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.model.reset_metrics()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.observe(logs["loss"])
+
+
+def expect_keras_2():
+    """Raises RuntimeError where TensorFlow was imported before this file and shows another Keras."""
+    if keras.Model.__module__.partition(".")[0] != "tf_keras":
+        raise RuntimeError("Horovod never all-reduces under Keras 3; set TF_USE_LEGACY_KERAS=1 before TensorFlow is imported")
+
+
+if __name__ == "__main__":
+    main(Trainer, __file__)

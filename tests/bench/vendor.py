@@ -1,0 +1,66 @@
+"""Ours beside its vendor's way of doing the same work: both measured in turns, in one run.
+
+python -m tests.bench.vendor ddp 2
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+from tests.running import BIN, ROOT, TIME_LIMIT_SECONDS, environ, train
+
+BACKENDS = ("ddp", "horovod_torch", "horovod_tf", "horovod_keras", "deepspeed_zero")
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.vendor", description=__doc__.splitlines()[0])
+    parser.add_argument("backend", choices=BACKENDS)
+    parser.add_argument("ranks", type=int)
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each (default: 3)")
+    parser.add_argument("--epochs", type=int, default=3, help="epochs of each run that count (default: 3)")
+    parser.add_argument("--batch-size", type=int, default=32, help="samples a step and rank (default: 32)")
+    parser.add_argument("--allocator", choices=("keep", "system"), default="system", help="the vendor's; ours keeps (default: system)")
+    arguments = parser.parse_args()
+    shared = ["--epochs", str(arguments.epochs), "--batch-size", str(arguments.batch_size)]
+    ratios = []
+    for number in range(arguments.rounds):
+        ours = rate_of_ours(arguments.backend, arguments.ranks, shared)
+        vendors = rate_of_vendors(arguments.backend, arguments.ranks, [*shared, "--allocator", arguments.allocator])
+        ratios.append(ours / vendors)
+        print(f"round {number + 1}  ours: {ours:.0f} samples/s  vendor's: {vendors:.0f} samples/s  ratio: {ratios[-1]:.2f}", flush=True)
+    print(f"{arguments.backend}, {arguments.ranks} ranks, {summary(ratios)}")
+
+
+def rate_of_ours(backend, ranks, arguments):
+    with tempfile.TemporaryDirectory() as folder:
+        status, record, _ = train(backend, ranks, Path(folder), *arguments, "--no-stop-at-target", "--warmup-epochs", "0")
+    if status:
+        sys.exit(f"error: ours: {record['error']}")
+    return record["samples_per_second"]
+
+
+def rate_of_vendors(backend, ranks, arguments):
+    command = [BIN / "mpiexec", "-n", str(ranks), BIN / "python", "-m", f"tests.bench.vendor_loops.{backend}", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environ(), capture_output=True, text=True, timeout=TIME_LIMIT_SECONDS, check=False)
+    found = rate_in(done.stdout)
+    if done.returncode or found is None:
+        sys.exit(f"error: the vendor's:\n{done.stdout}{done.stderr}")
+    return found
+
+
+def rate_in(output):
+    """The samples per second that a vendor's loop printed among other lines, or None."""
+    found = re.search(r"^samples_per_second: ([\d.]+)$", output, re.MULTILINE)
+    return float(found[1]) if found else None
+
+
+def summary(ratios):
+    return f"ours / vendor's: {median(ratios):.2f} (from {min(ratios):.2f} to {max(ratios):.2f})"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""What every vendor's loop has in common with ours, so that only the loops differ: settings, cores, data and the stopwatch."""
+
+import argparse
+import os
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from common import allocator, binding, datasets, sharding, workloads
+from common.config import Settings
+from common.program import leave
+from common.ranks import Ranks, from_environment
+
+
+class Work(NamedTuple):
+    """What a rank's loop trains, in `steps` batches of all ranks an epoch: inputs (samples, 28, 28) and targets, which fill them."""
+
+    ranks: Ranks
+    settings: Settings
+    steps: int
+    inputs: np.ndarray
+    targets: np.ndarray
+
+    @property
+    def learning_rate(self):
+        return self.settings.learning_rate * self.settings.rate_factor
+
+
+def begin():
+    """This rank's work, on the cores that ours would have; to be called when the libraries are imported, as ours does."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--allocator", choices=("keep", "system"), default="system")
+    arguments = parser.parse_args()
+    ranks = from_environment()
+    settings = workloads.resolve(Settings(**vars(arguments)), ranks.size)
+    binding.bind(binding.cores_for(os.sched_getaffinity(0), ranks.local_rank, settings.threads))
+    if settings.allocator == "keep":
+        allocator.keep_large_buffers()
+    data = datasets.loader(settings)()
+    batch = workloads.global_batch(settings, ranks.size)
+    steps = sharding.num_steps(len(data.train_inputs), batch, settings.last_batch)
+    # Ours leaves out what does not fill a batch.
+    return Work(ranks, settings, steps, data.train_inputs[: steps * batch], data.train_targets[: steps * batch])
+
+
+def measure(work, train_epoch):
+    """Reports the rate of train_epoch(epoch), which returns when its steps are done, after an epoch to warm up."""
+    train_epoch(0)
+    begun = time.perf_counter()
+    for epoch in range(work.settings.epochs):
+        train_epoch(epoch + 1)
+    report(work, time.perf_counter() - begun)
+
+
+def report(work, seconds):
+    """Prints on rank 0 the samples per second of all ranks over the epochs that took so many seconds."""
+    if work.ranks.rank == 0:
+        samples = work.settings.epochs * len(work.inputs)
+        print(f"samples_per_second: {samples / seconds:.1f}", flush=True)
+
+
+def end():
+    """Ends this process without taking the interpreter down around the libraries' threads, which would abort some runs."""
+    leave(0)

@@ -1,0 +1,25 @@
+"""The benchmarks' pure parts, and that each backend has its vendor's loop."""
+
+import pytest
+
+from tests.bench.vendor import BACKENDS, rate_in, summary
+from tests.running import ROOT
+
+
+def test_rate_is_found_among_what_libraries_print():
+    assert rate_in("[2026] [INFO] engine\nsamples_per_second: 1604.5\nbye\n") == 1604.5
+
+
+@pytest.mark.parametrize("output", ["", "samples_per_second: nan\n", "rank 0: samples_per_second: 3.0\n"])
+def test_no_rate_is_none(output):
+    assert rate_in(output) is None
+
+
+def test_summary_tells_median_and_range():
+    assert summary([1.5, 0.5, 1.0]) == "ours / vendor's: 1.00 (from 0.50 to 1.50)"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_backend_is_there_as_ours_and_as_its_vendors(backend):
+    assert (ROOT / "frameworks" / f"{backend}.py").is_file()
+    assert (ROOT / "tests" / "bench" / "vendor_loops" / f"{backend}.py").is_file()
