@@ -9,6 +9,8 @@ from deepspeed.utils import (
     safe_get_full_optimizer_state,
     safe_set_full_fp32_param,
     safe_set_full_optimizer_state,
+    safe_set_local_fp32_param,
+    safe_set_local_optimizer_state,
 )
 
 from common import workloads
@@ -77,16 +79,34 @@ def restore(model, optimizer, state):
         value = torch_side.as_tensor(state[name]).to(parameter.device)
         with deepspeed.zero.GatheredParameters([parameter], modifier_rank=0):
             parameter.copy_(value)
-        safe_set_full_fp32_param(parameter, value.float())
+        put(parameter, value)
         for slot in slots:
             key = f"{torch_side.SLOTS[slot]}/{name}"
             if slot != "step":
                 whole = torch_side.as_tensor(state[key]).to(value) if key in state else torch.zeros_like(value)
-                safe_set_full_optimizer_state(parameter, whole.float(), slot)
+                put(parameter, whole, slot)
     if "step" in slots:
         taken = next((float(value) for name, value in state.items() if name.startswith(f"{torch_side.SLOTS['step']}/")), 0.0)
         for shard in optimizer.optimizer.state.values():
             shard["step"].fill_(taken)
+
+
+def put(parameter, value, slot=None):
+    """Writes a whole float32 master parameter, or a slot of it, into the shards that hold it."""
+    value = value.float()
+    if hasattr(parameter, "ds_tensor"):
+        # Stage 3 cuts every parameter into equal parts, the last one padded, which DeepSpeed's own way to write whole ones forgets.
+        size = parameter.ds_tensor.numel()
+        padded = torch.nn.functional.pad(value.flatten(), (0, size * torch.distributed.get_world_size() - value.numel()))
+        mine = padded.narrow(0, size * torch.distributed.get_rank(), size)
+        if slot:
+            safe_set_local_optimizer_state(parameter, mine, slot)
+        else:
+            safe_set_local_fp32_param(parameter, mine)
+    elif slot:
+        safe_set_full_optimizer_state(parameter, value, slot)
+    else:
+        safe_set_full_fp32_param(parameter, value)
 
 
 def sharded(optimizer):

@@ -217,9 +217,9 @@ def restore(model, optimizer, state):
 def as_array(tensor):
     """A parameter or a slot of it in the layout of weights.py: convolutions OIHW."""
     array = tensor.detach().cpu().numpy()
-    return np.ascontiguousarray(array.transpose(0, 3, 1, 2) if array.ndim == 4 else array)
+    return np.array(array.transpose(0, 3, 1, 2) if array.ndim == 4 else array, order="C")
 
 
 def as_tensor(array):
     """The inverse of `as_array`; a copy."""
-    return torch.tensor(np.ascontiguousarray(array.transpose(0, 2, 3, 1)) if array.ndim == 4 else array)
+    return torch.tensor(np.array(array.transpose(0, 2, 3, 1), order="C") if array.ndim == 4 else array)

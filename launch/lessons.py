@@ -48,14 +48,14 @@ class Lesson:
     """Epochs that each run trains."""
     seed: int = 1
     """Seed of both runs."""
-    batch_size: int | None = None
-    """Samples a step on each rank. Default: 32."""
+    batch_size: int = 8
+    """Samples a step on each rank. With more, an epoch of the digits is but a few steps."""
     launcher: str | None = None
     """mpich, openmpi, intel, pals, srun or torchrun. Default: found, in an allocation of Slurm or PBS first."""
     time_limit: float = 900.0
     """Seconds after which a run is ended and recorded as timed out."""
-    results: Path = Path("results")
-    """Folder for the records; a run writes RESULTS/MACHINE/RUN.json."""
+    results: Path = Path("results/lessons")
+    """Folder for the records; a run writes RESULTS/MACHINE/RUN.json. Apart from those of matrices, with which they cannot be compared."""
     machine: str | None = None
     """Name of this machine in the results. Default: the Slurm cluster's name, else the host name."""
 
@@ -154,7 +154,8 @@ def conclusion(without, warmed):
         return "nothing to compare: " + " and ".join(f"the run {name} warm-up {FAILURES[status]}" for name, status in failed.items())
     curves = without["accuracies"], warmed["accuracies"]
     counts, warmup = len(curves[0]), warmed["settings"]["warmup_epochs"]
-    numbers = f"without warm-up {curves[0][-1]:.2f} after {epochs(counts)}, with {epochs(warmup)} of warm-up {curves[1][-1]:.2f}"
+    ends = [f"{curve[-1]:.2f}{f' ({max(curve):.2f} at best)' if max(curve) - curve[-1] >= SMALL else ''}" for curve in curves]
+    numbers = f"without warm-up {ends[0]} after {epochs(counts)}, with {epochs(warmup)} of warm-up {ends[1]}"
     if warmed["ranks"] == 1:
         return f"{numbers}: with 1 rank the rate is not scaled, and warm-up changes nothing"
     if counts < warmup:

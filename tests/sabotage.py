@@ -17,25 +17,37 @@ from common.ranks import from_environment
 
 
 def no_all_reduce(backend):
-    """Every rank trains alone."""
-    if hasattr(backend, "DistributedDataParallel"):
+    """Every rank trains alone; under ZeRO, every rank trains its shard of the parameters with its own gradients."""
+    if hasattr(backend, "deepspeed"):
+        backend.deepspeed.comm.all_reduce = backend.deepspeed.comm.reduce = lambda *_, **__: None
+    elif hasattr(backend, "DistributedDataParallel"):
         backend.DistributedDataParallel = lambda net: net
     elif hasattr(backend.hvd, "DistributedGradientTape"):
-        backend.hvd.DistributedGradientTape = lambda tape, op: tape
+        backend.hvd.DistributedGradientTape = lambda tape, **_: tape
     else:
         backend.hvd.DistributedOptimizer = lambda optimizer, *_, **__: optimizer
 
 
 def summed_gradients(backend):
     """Gradients are added up over the ranks and not divided by their number."""
-    if hasattr(backend, "DistributedDataParallel"):
+    if hasattr(backend, "deepspeed"):
+        initialize = backend.deepspeed.initialize
+
+        def initialized(*arguments, **settings):
+            engine, *others = initialize(*arguments, **settings)
+            backward = engine.backward
+            engine.backward = lambda loss: backward(loss * backend.dist.get_world_size())
+            return engine, *others
+
+        backend.deepspeed.initialize = initialized
+    elif hasattr(backend, "DistributedDataParallel"):
         _hook(backend, lambda bucket: _all_reduced(backend, bucket))
     elif hasattr(backend.hvd, "DistributedGradientTape"):
         tape_of = backend.hvd.DistributedGradientTape
-        backend.hvd.DistributedGradientTape = lambda tape, op: tape_of(tape, op=backend.hvd.Sum)
+        backend.hvd.DistributedGradientTape = lambda *arguments, **settings: tape_of(*arguments, **settings | {"op": backend.hvd.Sum})
     else:
         distributed = backend.hvd.DistributedOptimizer
-        backend.hvd.DistributedOptimizer = lambda optimizer, names, op: distributed(optimizer, names, op=backend.hvd.Sum)
+        backend.hvd.DistributedOptimizer = lambda *arguments, **settings: distributed(*arguments, **settings | {"op": backend.hvd.Sum})
 
 
 def _all_reduced(backend, bucket):
@@ -45,7 +57,7 @@ def _all_reduced(backend, bucket):
 def same_shard(_):
     """Every rank reads the shard of rank 0."""
     own = sharding.training_shard
-    sharding.training_shard = lambda *arguments: own(*arguments[:5], 0, arguments[6])
+    sharding.training_shard = lambda *arguments: own(*arguments[:5], 0, *arguments[6:])
 
 
 def unlike_start(_):
@@ -92,6 +104,23 @@ def _hook(backend, reduce):
         return model
 
     backend.DistributedDataParallel = wrapped
+
+
+def restored(backend):
+    """No sabotage: at its end a run takes over a state with other values everywhere, and must then give that very state."""
+    close = backend.Trainer.close
+
+    def restore_and_close(self):
+        changed = {name: (value * 1.5 + 0.25).astype(value.dtype) for name, value in self.state().items()}
+        # What is float32 in there must be one to come back as it was.
+        changed = {name: value.astype(np.float32).astype(value.dtype) for name, value in changed.items()}
+        steps = {name: np.full_like(value, 7) for name, value in changed.items() if name.startswith("adam_step/")}
+        self.restore(changed | steps)
+        for name, value in self.state().items():
+            np.testing.assert_array_equal(value, (changed | steps)[name], err_msg=name)
+        close(self)
+
+    backend.Trainer.close = restore_and_close
 
 
 def none(_):

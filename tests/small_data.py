@@ -10,6 +10,7 @@ NUM_TRAIN, NUM_TEST = 515, 60
 def write(folder):
     """Writes both data sets below the folder; returns {workload: the arguments that read its data}."""
     from pydoc_data import topics
+
     from sklearn.datasets import load_digits
 
     mnist, stories = folder / "mnist", folder / "stories"

@@ -52,7 +52,7 @@ def broken(checkout):
 
 def start(checkout, *arguments):
     return subprocess.Popen(
-        [BIN / "python", "-m", "launch.matrix", *arguments],
+        [BIN / "python", "-m", "launch.matrix", "--workloads", "cnn", *arguments],
         cwd=checkout,
         env=environ(),
         stdout=subprocess.PIPE,
@@ -135,7 +135,7 @@ def test_torchrun_starts_the_torch_backends_and_says_why_not_horovod(checkout, t
         "--launcher",
         "torchrun",
         "--backends",
-        "ddp,horovod_torch",
+        "ddp,horovod_torch,deepspeed_zero@3",
         "--epochs",
         "1",
         "--results",
@@ -146,5 +146,9 @@ def test_torchrun_starts_the_torch_backends_and_says_why_not_horovod(checkout, t
     output, _ = matrix.communicate(timeout=120)
     assert matrix.returncode == 0, output
     assert "skipping horovod_torch: it needs MPI" in output
-    record = records_in(tmp_path)["ddp", 2]
-    assert (record["launcher"], record["status"], record["in_sync"]) == ("torchrun", "ok", True)
+    found = records_in(tmp_path)
+    assert set(found) == {("ddp", 2), ("deepspeed_zero@3", 2)}
+    for record in found.values():
+        assert (record["launcher"], record["status"], record["in_sync"]) == ("torchrun", "ok", True)
+        jsonschema.validate(record, SCHEMA)
+    assert found["deepspeed_zero@3", 2]["settings"]["zero_stage"] == 3

@@ -14,13 +14,15 @@ COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) 
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command", [pytest.param(command, marks=pytest.mark.long if command == "launch/matrix.sh 1 2" else ()) for command in COMMANDS]
+)
 def test_the_commands_of_the_readme_run(checkout, command):
     # These tests are what `tests/run.sh` runs: here it only has to find them.
     listing = ["--collect-only", "-q"] if command.startswith("tests/run.sh") else []
     done = subprocess.run(
         ["bash", "-c", shlex.join([*shlex.split(command, comments=True), *listing])],
-        cwd=checkout, env=environ(), capture_output=True, text=True, timeout=400, check=False,
+        cwd=checkout, env=environ(), capture_output=True, text=True, timeout=1500, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     if command == "launch/matrix.sh 1 2":

@@ -48,7 +48,7 @@ def rate_of_vendors(backend, ranks, arguments):
     done = subprocess.run(command, cwd=ROOT, env=environ(), capture_output=True, text=True, timeout=TIME_LIMIT_SECONDS, check=False)
     found = rate_in(done.stdout)
     if done.returncode or found is None:
-        sys.exit(f"error: the vendor's:\n{done.stdout}{done.stderr}")
+        sys.exit(f"error: the vendor's, exit status {done.returncode}:\n{done.stdout}{done.stderr}")
     return found
 
 

@@ -40,6 +40,8 @@ def main():
         float(loss_value)
 
     shared.measure(work, train_epoch)
+    # The first rank to leave Horovod may end the others before rank 0 has printed.
+    hvd.allreduce(tf.constant(0.0), name="end")
     hvd.shutdown()
     shared.end()
 

@@ -29,6 +29,8 @@ def main():
             optimizer.step()
 
     shared.measure(work, train_epoch)
+    # The first rank to leave Horovod may end the others before rank 0 has printed.
+    hvd.barrier()
     hvd.shutdown()
     shared.end()
 

@@ -1,0 +1,58 @@
+"""Variants of a backend: BACKEND@VALUE to a file and its setting, and back."""
+
+import pytest
+
+from common import variants
+from common.config import Settings
+from common.errors import UserError
+from launch import backends, launchers, matrix
+from launch.plan import plan
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "stage"),
+    [("deepspeed_zero", "deepspeed_zero", 1), ("deepspeed_zero@0", "deepspeed_zero", 0), ("deepspeed_zero@3", "deepspeed_zero", 3)],
+)
+def test_a_name_is_a_file_and_a_setting_and_the_other_way_round(name, file, stage):
+    assert variants.file_of(name) == file
+    settings = variants.settings_of(name, Settings(seed=7))
+    assert (settings.zero_stage, settings.seed) == (stage, 7)
+    assert variants.name_of(file, settings) == name
+
+
+def test_a_backend_without_variants_keeps_its_name_and_settings():
+    assert variants.name_of("ddp", Settings()) == variants.file_of("ddp") == "ddp"
+    assert variants.settings_of("ddp", Settings(seed=7)) == Settings(seed=7)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: variants.name_of("ddp", Settings(zero_stage=3)), "--zero-stage is for deepspeed_zero, not for ddp; leave it out"),
+        (lambda: variants.settings_of("ddp@3", Settings()), "ddp has no variants; write it without @3"),
+        (lambda: variants.settings_of("deepspeed_zero@4", Settings()), "there is no deepspeed_zero@4; choose from: deepspeed_zero@0, "),
+        (lambda: variants.settings_of("deepspeed_zero@", Settings()), "there is no deepspeed_zero@; choose from"),
+        (lambda: backends.chosen("deepspeed@3"), "there is no backend 'deepspeed@3'; choose from: single, "),
+        (lambda: backends.chosen("ddp,ddp@1"), "ddp has no variants"),
+        (lambda: matrix.settings_of(matrix.Matrix(run=Settings(zero_stage=2))), "write deepspeed_zero@2 in --backends"),
+    ],
+)
+def test_what_is_no_variant_is_told_in_one_line(call, told):
+    with pytest.raises(UserError) as raised:
+        call()
+    assert told in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_the_default_variant_has_no_name_of_its_own():
+    assert backends.chosen("deepspeed_zero@1, deepspeed_zero@3") == ["deepspeed_zero", "deepspeed_zero@3"]
+
+
+def test_a_job_of_a_variant_starts_its_file_with_its_setting():
+    jobs = plan(["deepspeed_zero", "deepspeed_zero@3"], ["cnn"], [2], 1, None, Settings(), "stamp")
+    assert [job.settings.run_id for job in jobs] == ["stamp-cnn-deepspeed_zero-n2-r0", "stamp-cnn-deepspeed_zero@3-n2-r0"]
+    first, second = (" ".join(launchers.command(job, "mpich", "mpiexec")[0]) for job in jobs)
+    assert "-m frameworks.deepspeed_zero " in first
+    assert "--zero-stage" not in first
+    assert "-m frameworks.deepspeed_zero " in second
+    assert "--zero-stage 3" in second
