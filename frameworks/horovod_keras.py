@@ -4,6 +4,7 @@ Keras is tf-keras here, the last of Keras 2: under Keras 3, Horovod 0.28's Distr
 that every rank trains alone.
 """
 
+import itertools
 import os
 from collections import deque
 
@@ -11,6 +12,7 @@ from collections import deque
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 
 import horovod.tensorflow.keras as hvd
+import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
@@ -18,6 +20,8 @@ from common.program import main
 from common.ranks import from_environment
 from common.rendezvous import expect_size
 from frameworks import tf_side
+
+BATCHES_AT_ONCE = 16
 
 
 class Trainer:
@@ -33,11 +37,12 @@ class Trainer:
         self.model = Model(self.net, settings.dropout)
         optimizer = hvd.DistributedOptimizer(SharedRule(self.rule, self.net.parameters), op=hvd.Average, sparse_as_dense=True)
         self.model.compile(optimizer, loss=Loss(reduction="sum"))
-        self.callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
+        self.samples = Samples()
+        horovods = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
+        self.callbacks = [*horovods, Schedule(self.samples.rates)]
 
     def train_epoch(self, batches, observe):
-        rates = deque()
-        self.model.fit(samples_of(batches, rates), verbose=0, callbacks=[*self.callbacks, Schedule(rates), Observer(observe)])
+        self.model.fit(self.samples.begin(batches), verbose=0, callbacks=[*self.callbacks, Observer(observe)])
 
     def evaluate(self, batches):
         return tf_side.evaluate(self.net, batches)
@@ -95,32 +100,49 @@ class SharedRule(keras.optimizers.Optimizer):
         return {"rule": self.rule, "parameters": self.parameters}
 
 
-def samples_of(batches, rates):
-    """The batches as a data set for fit; the learning rate of each goes to the end of `rates` before fit asks for the batch.
+class Samples:
+    """The batches of an epoch as a data set for fit, made once, and their learning rates, there before fit asks for the batch.
 
-    Not Dataset.from_generator, which sets the C library's allocator back for the whole process.
+    Batches are handed over many at once, since each call from TensorFlow into Python costs milliseconds. Not by
+    Dataset.from_generator, which sets the C library's allocator back for the whole process.
     """
-    batches = iter(batches)
-    ahead = first = next(batches)
-    rates.append(first.learning_rate)
 
-    def read():
-        nonlocal ahead
-        if ahead is None:
-            return False, *first[:3]
-        batch, ahead = ahead, next(batches, None)
-        if ahead is not None:
-            rates.append(ahead.learning_rate)
-        return True, *batch[:3]
+    def __init__(self):
+        self.rates, self.dataset = deque(), None
 
-    def shaped(_):
-        more, *arrays = tf.numpy_function(read, [], [bool, *(array.dtype for array in first[:3])])
-        return tf.ensure_shape(more, ()), *(
-            tf.ensure_shape(array, (None, *like.shape[1:])) for array, like in zip(arrays, first, strict=False)
-        )
+    def begin(self, batches):
+        """The data set of another epoch."""
+        self.batches = iter(batches)
+        self.ahead = self._some()
+        if self.dataset is None:
+            self.dataset = self._made(self.ahead)
+        return self.dataset
 
-    read_all = tf.data.Dataset.counter().map(shaped).take_while(lambda more, *_: more)
-    return read_all.map(lambda _, *arrays: arrays).prefetch(1)
+    def _some(self):
+        """The inputs, targets and weights of the next batches, each in one array."""
+        batches = list(itertools.islice(self.batches, BATCHES_AT_ONCE))
+        self.rates.extend(batch.learning_rate for batch in batches)
+        return [np.stack(arrays) for arrays in list(zip(*batches, strict=True))[:3]]
+
+    def _read(self):
+        arrays, self.ahead = self.ahead, self._some() if self.ahead else []
+        return (True, *arrays) if arrays else (False, *self.empty)
+
+    def _made(self, like):
+        self.empty = [array[:0] for array in like]
+
+        def read(_):
+            more, *arrays = tf.numpy_function(self._read, [], [bool, *(array.dtype for array in like)])
+            shaped = (tf.ensure_shape(array, (None, None, *one.shape[2:])) for array, one in zip(arrays, like, strict=True))
+            return tf.ensure_shape(more, ()), *shaped
+
+        options = tf.data.Options()
+        # Its thread would take time from the one core that a rank has.
+        options.autotune.enabled = False
+        # Nothing here gains from rewriting the pipeline, which fit would have done twice an epoch.
+        options.experimental_optimization.apply_default_optimizations = False
+        handed_over = tf.data.Dataset.counter().map(read).take_while(lambda more, *_: more)
+        return handed_over.flat_map(lambda _, *arrays: tf.data.Dataset.from_tensor_slices(arrays)).prefetch(1).with_options(options)
 
 
 class Schedule(keras.callbacks.Callback):

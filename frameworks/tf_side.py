@@ -197,11 +197,12 @@ class Optimizer(tf.Module):
             self.update(name, parameter, gradient, rate)
 
     def update(self, name, parameter, gradient, rate):
-        """One parameter's update; `rate` is a tensor of the parameter's type."""
+        """One parameter's update, in one pass over it; `rate` is a tensor of the parameter's type."""
+        gradient = tf.convert_to_tensor(gradient)
         if self.kinds == ("momentum",):
             velocity = self.slots[f"momentum/{name}"]
-            velocity.assign(tf.constant(self.momentum, gradient.dtype) * velocity + gradient)
-            parameter.assign_sub(rate * velocity)
+            momentum = tf.constant(self.momentum, gradient.dtype)
+            tf.raw_ops.ResourceApplyMomentum(var=parameter.handle, accum=velocity.handle, lr=rate, grad=gradient, momentum=momentum)
         else:
             self._adam(name, parameter, gradient, rate)
 
@@ -209,11 +210,21 @@ class Optimizer(tf.Module):
         mean, square, step = (self.slots[f"{kind}/{name}"] for kind in self.kinds)
         beta1, beta2 = (tf.constant(beta, gradient.dtype) for beta in conventions.ADAM_BETAS)
         step.assign_add(1)
-        mean.assign(beta1 * mean + (1 - beta1) * gradient)
-        square.assign(beta2 * square + (1 - beta2) * gradient * gradient)
         taken = tf.cast(step, gradient.dtype)
-        spread = tf.sqrt(square / (1 - beta2**taken)) + conventions.ADAM_EPSILON
-        parameter.assign_sub(rate / (1 - beta1**taken) * mean / spread)
+        powers = {"beta1_power": beta1**taken, "beta2_power": beta2**taken}
+        # This operation corrects the rate for both moments and adds epsilon to the uncorrected one: times the correction, it is ours.
+        epsilon = conventions.ADAM_EPSILON * tf.sqrt(1 - powers["beta2_power"])
+        tf.raw_ops.ResourceApplyAdam(
+            var=parameter.handle,
+            m=mean.handle,
+            v=square.handle,
+            grad=gradient,
+            lr=rate,
+            beta1=beta1,
+            beta2=beta2,
+            epsilon=epsilon,
+            **powers,
+        )
 
 
 def tensors(batches, model):
