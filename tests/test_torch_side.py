@@ -74,7 +74,11 @@ def test_slots_are_in_a_state_only_with_their_optimizer(optimizer, slots):
     stepped(model, found, [0.1])
     names = set(drawn())
     assert torch_side.state(model, None).keys() == names
-    assert torch_side.state(model, found).keys() == names | {f"{slot}/{name}" for slot in slots for name in names}
+    state = torch_side.state(model, found)
+    assert state.keys() == names | {f"{slot}/{name}" for slot in slots for name in names}
+    # In the shapes that every framework gives them: the number of steps taken is a number and not an array of one.
+    for name, value in state.items():
+        assert value.shape == (() if name.startswith("adam_step/") else state[name.rpartition("/")[2]].shape)
 
 
 def test_momentum_keeps_gradients_and_not_rates_while_the_rate_rises():
