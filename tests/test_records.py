@@ -68,7 +68,7 @@ def test_numbers_that_are_not_finite_become_null(value, tmp_path):
 
 def test_a_new_record_knows_the_run_and_nothing_of_its_end():
     record = new()
-    known = {"schema": 1, "status": "started", "backend": "ddp", "workload": "cnn", "ranks": 2, "repeat": 2, "seed": 7, "scaling": "weak"}
+    known = {"schema": 2, "status": "started", "backend": "ddp", "workload": "cnn", "ranks": 2, "repeat": 2, "seed": 7, "scaling": "weak"}
     assert record.items() >= (known | {"launcher": "mpich", "command": "mpiexec -n 2 python", "target": 0.96}).items()
     assert record["settings"]["rate_factor"] == 2.0
     for name in ("error", "workload_digest", "reached", "time_to_solution_seconds", "accuracy", "in_sync", "oversubscribed"):
@@ -87,7 +87,7 @@ def test_a_damaged_record_is_named(text, tmp_path):
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("content", [{}, {"schema": 2}, {"schema": None}, {"schema": "1"}, [], [1], None, 3, "text"])
+@pytest.mark.parametrize("content", [{}, {"schema": 1}, {"schema": None}, {"schema": "1"}, [], [1], None, 3, "text"])
 def test_a_record_of_another_schema_is_named(content, tmp_path):
     path = tmp_path / "run.json"
     path.write_text(json.dumps(content))

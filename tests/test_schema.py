@@ -54,4 +54,7 @@ def test_the_committed_records_follow_the_schema_and_trained_the_same_thing():
     for record in found:
         jsonschema.validate(record, SCHEMA)
         assert record["status"] == "ok"
-    assert len({record["workload_digest"] for record in found if (record["workload"], record["scaling"]) == ("cnn", "weak")}) == 1
+        assert record["reached"] is True
+        assert record["oversubscribed"] is (record["ranks"] > record["environment"]["cores"])
+    digests = {(record["workload"], record["workload_digest"]) for record in found}
+    assert sorted(workload for workload, _ in digests) == ["cnn", "transformer"]
