@@ -1,0 +1,50 @@
+"""A workload without a target: trained and measured, never evaluated, never said to have reached or missed anything."""
+
+import json
+
+import jsonschema
+import pytest
+
+from common import datasets, loop, records, workloads
+from common.config import Settings
+from common.models import EncoderDecoder
+from common.ranks import Ranks
+from launch.compare import cells, first_to_target, rows
+from launch.display import outcome
+from tests.running import ROOT
+
+single = pytest.importorskip("frameworks.single")
+
+SMALL = EncoderDecoder(width=16, num_heads=2, num_layers=1, hidden=32, source_length=1, target_length=4)
+
+
+@pytest.fixture
+def record(monkeypatch):
+    """The record of one epoch of a small encoder-decoder under the plain backend."""
+    monkeypatch.setitem(workloads.WORKLOADS, "transformer-alcf", workloads.WORKLOADS["transformer-alcf"]._replace(model=SMALL))
+    monkeypatch.setattr(datasets, "NUM_RANDOM_SAMPLES", 96)
+    given = Settings(workload="transformer-alcf", machine="here")
+    settings = workloads.resolve(given, 1)
+    launch = {"launcher": "alone", "command": "python", "launched_at": None}
+    record = records.new("single", settings, Ranks(), launch, records.environment())
+    record["oversubscribed"] = False
+    trainer = single.Trainer(settings)
+    loop.prepare(trainer, settings, record)
+    loop.train(trainer, settings, datasets.loader(settings), record, lambda data: workloads.digest(given, data.digest))
+    return record | {"status": "ok", "import_seconds": 1.0, "init_seconds": 1.0}
+
+
+def test_its_record_has_a_rate_and_losses_and_no_time_to_solution(record):
+    jsonschema.validate(record, json.loads((ROOT / "results" / "schema.json").read_text()))
+    assert (record["target"], record["reached"], record["time_to_solution_seconds"], record["accuracy"]) == (None,) * 4
+    assert (record["accuracies"], record["eval_losses"], record["eval_seconds"]) == ([], [], [])
+    assert len(record["losses"]) == 3
+    assert record["samples_per_second"] > 0
+
+
+def test_it_is_shown_by_its_rate(record):
+    assert outcome(record) == f"{record['samples_per_second']:.1f} samples/s"
+    shown = dict(zip(rows([record])[0], cells(rows([record])[0]), strict=True))
+    assert (shown["time to solution (s)"], shown["accuracy"], shown["speed-up vs own 1 rank"]) == ("-", "-", "-")
+    assert shown["samples/s vs own 1 rank"] == "1.00x"
+    assert first_to_target(rows([record])) == ["transformer-alcf: has no target; it is for throughput alone"]
