@@ -9,6 +9,8 @@ import time
 import traceback
 from pathlib import Path
 
+import numpy as np
+
 from common import allocator, binding, datasets, loop, records, variants, workloads
 from common.config import Settings, parse
 from common.errors import UserError
@@ -57,20 +59,31 @@ def main(trainer_class, file):
         loop.prepare(trainer, settings, record)
         record["init_seconds"] = time.perf_counter() - entered
         loop.train(trainer, settings, load, record, lambda data: workloads.digest(given, data.digest))
-        trainer.close()
-        status, record["status"] = 0, "ok"
+        finish(trainer, record, path)
+        status = 0
     except (Exception, KeyboardInterrupt) as problem:
         status, error = describe(problem)
         if record:
             record |= {"status": "failed", "error": error}
-    if path:
+    if path and status:
         records.write(path, record)
     if status == 1:
         where = f"rank {ranks.rank}: " if ranks else ""
         print(f"error: {where}{error}", file=sys.stderr, flush=True)
-    elif ranks is None or ranks.rank == 0:
-        print(f"error: {error}" if status else f"record: {path}", file=sys.stderr if status else sys.stdout, flush=True)
+    elif status and (ranks is None or ranks.rank == 0):
+        print(f"error: {error}", file=sys.stderr, flush=True)
     leave(status)
+
+
+def finish(trainer, record, path):
+    """Writes the record of a run that has come to its end, and leaves the process group."""
+    record["status"] = "ok"
+    if path:
+        records.write(path, record)
+        print(f"record: {path}", flush=True)
+    # The first rank to leave Horovod may take the others down with it: none leaves before the record is written.
+    trainer.sum(np.zeros(1))
+    trainer.close()
 
 
 def leave(status):
