@@ -187,7 +187,7 @@ def test_a_lesson_runs_and_leaves_two_records(checkout, tmp_path):
     [
         ([], "{warmup}"),
         (["cooldown"], "cooldown"),
-        (["warmup", "--ranks", "64"], "--last-batch drop leaves no step"),
+        (["warmup", "--ranks", "512"], "--last-batch drop leaves no step"),
         (["warmup", "--backend", "nope"], "there is no backend 'nope'"),
         (["warmup", "--epochs", "0"], "--epochs is 0"),
     ],
