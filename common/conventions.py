@@ -22,4 +22,4 @@ ROTARY_BASE = 10_000.0
 CNN_DROPOUT = (0.25, 0.5)
 ENCODER_DECODER_DROPOUT = 0.1
 
-CONVENTIONS = {name: value for name, value in globals().items() if name.isupper() and not name.startswith("_")}
+CONVENTIONS = {name: value for name, value in globals().items() if name.isupper()}

@@ -2,6 +2,7 @@
 
 import resource
 import time
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -59,7 +60,7 @@ def train(trainer, settings, load, record, workload_digest):
         indices, sample_weights = sharding.training_shard(
             num_samples, global_batch, settings.last_batch, settings.seed, epoch, ranks.rank, ranks.size, counts
         )
-        batches = _batches(data.train_inputs, data.train_targets, indices, sample_weights, rates[epoch], settings.precision)
+        batches = _Batches(data.train_inputs, data.train_targets, indices, sample_weights, rates[epoch], settings.precision)
         begun = time.perf_counter()
         losses, ends = _train_epoch(trainer, batches, _reporter(ranks, settings, record, epoch, num_steps, started))
         trained = time.perf_counter()
@@ -116,7 +117,7 @@ def _evaluate(trainer, data, settings, record, started):
     begun = time.perf_counter()
     ranks = trainer.ranks
     indices, sample_weights = sharding.evaluation_shard(len(data.test_inputs), settings.evaluation_batch_size, ranks.rank, ranks.size)
-    batches = _batches(data.test_inputs, data.test_targets, indices, sample_weights, np.zeros(len(indices)), settings.precision)
+    batches = _Batches(data.test_inputs, data.test_targets, indices, sample_weights, np.zeros(len(indices)), settings.precision)
     totals = Totals(*trainer.sum(np.array(trainer.evaluate(batches), dtype=np.float64)).tolist())
     evaluated = time.perf_counter()
     accuracy = totals.num_correct / totals.count
@@ -128,13 +129,27 @@ def _evaluate(trainer, data, settings, record, started):
     record["accuracy"] = accuracy
 
 
-def _batches(inputs, targets, indices, sample_weights, rates, precision):
-    """The batches of an epoch, with a weight for each single loss: that of its sample, or 0 where its target does not count."""
-    for mine, weight, rate in zip(indices, sample_weights, rates, strict=True):
-        picked = targets[mine]
-        counts = counted(picked)
-        loss_weights = counts * weight.reshape(-1, *[1] * (counts.ndim - 1))
-        yield Batch(_widened(inputs[mine]), np.maximum(_widened(picked), 0), loss_weights.astype(weights.DTYPES[precision]), float(rate))
+@dataclass(frozen=True)
+class _Batches:
+    """The batches of an epoch, each made when it is asked for, and their number."""
+
+    inputs: np.ndarray
+    targets: np.ndarray
+    indices: np.ndarray
+    sample_weights: np.ndarray
+    rates: np.ndarray
+    precision: str
+
+    def __len__(self):
+        return len(self.indices)
+
+    def __iter__(self):
+        for mine, weight, rate in zip(self.indices, self.sample_weights, self.rates, strict=True):
+            picked = self.targets[mine]
+            counts = counted(picked)
+            # The weight of its sample, or 0 where a target does not count.
+            loss_weights = (counts * weight.reshape(-1, *[1] * (counts.ndim - 1))).astype(weights.DTYPES[self.precision])
+            yield Batch(_widened(self.inputs[mine]), np.maximum(_widened(picked), 0), loss_weights, float(rate))
 
 
 def _widened(array):

@@ -1,6 +1,6 @@
 """The seam: what a backend provides, and what passes through it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -20,6 +20,14 @@ class Batch(NamedTuple):
     learning_rate: float = 0.0
 
 
+class Batches(Protocol):
+    """The batches of one epoch or one evaluation."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Batch]: ...
+
+
 class Totals(NamedTuple):
     """What one rank found on its share of the held-out samples: sums over single losses; padding counts 0."""
 
@@ -36,10 +44,10 @@ class Trainer(Protocol):
 
     ranks: Ranks
 
-    def train_epoch(self, batches: Iterable[Batch], observe: Callable) -> None:
+    def train_epoch(self, batches: Batches, observe: Callable) -> None:
         """Trains on every batch of one epoch; calls observe(loss) once a step with this rank's weighted loss."""
 
-    def evaluate(self, batches: Iterable[Batch]) -> Totals:
+    def evaluate(self, batches: Batches) -> Totals:
         """This rank's totals over the batches, without training."""
 
     def sum(self, values: np.ndarray) -> np.ndarray:

@@ -42,7 +42,7 @@ class Trainer:
         self.callbacks = [*horovods, Schedule(self.samples.rates)]
 
     def train_epoch(self, batches, observe):
-        self.model.fit(self.samples.begin(batches), verbose=0, callbacks=[*self.callbacks, Observer(observe)])
+        self.model.fit(self.samples.begin(batches), steps_per_epoch=len(batches), verbose=0, callbacks=[*self.callbacks, Observer(observe)])
 
     def evaluate(self, batches):
         return tf_side.evaluate(self.net, batches)
@@ -69,6 +69,14 @@ class Model(keras.Model):
 
     def call(self, inputs, training=False):
         return self.net.forward(self.net.parameters, inputs, self.dropout and training)
+
+    def train_step(self, data):
+        """Keras's own step, but that it tells the loss of this step instead of the mean of the epoch so far."""
+        inputs, targets, weights = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(inputs, targets, self(inputs, training=True), weights)
+        self.optimizer.minimize(loss, self.trainable_variables, tape)
+        return {"loss": loss}
 
 
 class Loss(keras.losses.Loss):
@@ -111,7 +119,7 @@ class Samples:
         self.rates, self.dataset = deque(), None
 
     def begin(self, batches):
-        """The data set of another epoch."""
+        """The data set of another epoch, of which as many batches are to be read as there are."""
         self.batches = iter(batches)
         self.ahead = self._some()
         if self.dataset is None:
@@ -125,24 +133,20 @@ class Samples:
         return [np.stack(arrays) for arrays in list(zip(*batches, strict=True))[:3]]
 
     def _read(self):
-        arrays, self.ahead = self.ahead, self._some() if self.ahead else []
-        return (True, *arrays) if arrays else (False, *self.empty)
+        arrays, self.ahead = self.ahead, self._some()
+        return arrays
 
     def _made(self, like):
-        self.empty = [array[:0] for array in like]
-
         def read(_):
-            more, *arrays = tf.numpy_function(self._read, [], [bool, *(array.dtype for array in like)])
-            shaped = (tf.ensure_shape(array, (None, None, *one.shape[2:])) for array, one in zip(arrays, like, strict=True))
-            return tf.ensure_shape(more, ()), *shaped
+            arrays = tf.numpy_function(self._read, [], [array.dtype for array in like])
+            return tuple(tf.ensure_shape(array, (None, None, *one.shape[2:])) for array, one in zip(arrays, like, strict=True))
 
         options = tf.data.Options()
         # Its thread would take time from the one core that a rank has.
         options.autotune.enabled = False
-        # Nothing here gains from rewriting the pipeline, which fit would have done twice an epoch.
+        # Nothing here gains from rewriting the pipeline, which every call of fit would have done anew.
         options.experimental_optimization.apply_default_optimizations = False
-        handed_over = tf.data.Dataset.counter().map(read).take_while(lambda more, *_: more)
-        return handed_over.flat_map(lambda _, *arrays: tf.data.Dataset.from_tensor_slices(arrays)).prefetch(1).with_options(options)
+        return tf.data.Dataset.counter().map(read).unbatch().with_options(options)
 
 
 class Schedule(keras.callbacks.Callback):
@@ -153,20 +157,15 @@ class Schedule(keras.callbacks.Callback):
         self.rates = rates
 
     def on_train_batch_begin(self, batch, logs=None):
-        # fit begins one batch more than there are, and finds the data at its end.
-        if self.rates:
-            self.model.optimizer.learning_rate.assign(self.rates.popleft())
+        self.model.optimizer.learning_rate.assign(self.rates.popleft())
 
 
 class Observer(keras.callbacks.Callback):
-    """Tells the loss of each step, which Keras would average with those before it."""
+    """Tells the loss of each step."""
 
     def __init__(self, observe):
         super().__init__()
         self.observe = observe
-
-    def on_train_batch_begin(self, batch, logs=None):
-        self.model.reset_metrics()
 
     def on_train_batch_end(self, batch, logs=None):
         self.observe(logs["loss"])
