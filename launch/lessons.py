@@ -1,8 +1,6 @@
 """Lessons: small experiments in distributed training, each run here anew and told from its own numbers."""
 
 import os
-import signal
-import sys
 import time
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -13,10 +11,10 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from common import config, records
+from common import records
 from common.config import Settings
 from common.errors import UserError
-from launch import backends, launchers, matrix, runner
+from launch import backends, command, launchers, matrix, runner
 from launch.display import Display, ranks_of
 from launch.plan import BASELINE, plan
 from launch.plot import plot
@@ -66,19 +64,6 @@ class Epoch(NamedTuple):
     rate: float | None = None
     accuracy: float | None = None
     loss: float | None = None
-
-
-def main():
-    """Exit status 0: all runs ok; 1: a run failed or timed out; 2: a mistake in the arguments; 130: interrupted."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        sys.exit(run(config.parse(Lesson, PROGRAM, "Runs a small experiment in distributed training and tells what came out.")))
-    except UserError as mistake:
-        print(f"error: {mistake}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
 
 
 def run(lesson):
@@ -208,4 +193,4 @@ def show_warmup(without, warmed):
 
 
 if __name__ == "__main__":
-    main()
+    command.main(run, Lesson, PROGRAM, "Runs a small experiment in distributed training and tells what came out.")

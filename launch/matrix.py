@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import signal
 import sys
 import time
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from rich.console import Console
 from common import config, datasets, records, sharding, variants, workloads
 from common.config import Settings
 from common.errors import UserError
-from launch import backends, compare, launchers, runner
+from launch import backends, command, compare, launchers, runner
 from launch.display import Display
 from launch.plan import plan
 
@@ -43,20 +42,6 @@ class Matrix:
     dry_run: bool = False
     """Print the commands and run nothing."""
     run: Annotated[Settings, tyro.conf.arg(name="")] = field(default_factory=Settings)
-
-
-def main():
-    """Exit status 0: all runs ok; 1: a run failed or timed out; 2: a mistake in the arguments; 130: interrupted."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        matrix = config.parse(Matrix, PROGRAM, "Trains every workload with every backend at every size, and compares them in one table.")
-        sys.exit(run(matrix))
-    except UserError as mistake:
-        print(f"error: {mistake}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
 
 
 def run(matrix):
@@ -131,4 +116,4 @@ def check(jobs, launcher, executable):
 
 
 if __name__ == "__main__":
-    main()
+    command.main(run, Matrix, PROGRAM, "Trains every workload with every backend at every size, and compares them in one table.")
