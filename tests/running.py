@@ -23,36 +23,38 @@ def environ():
 def train_in_turn(backend, ranks, folder, runs, sabotage="none"):
     """[(record, final parameters), …] of a backend trained with each of several lists of arguments, in the same processes.
 
-    Both are None from the first run on that failed.
+    The parameters are None where a run failed, and so are those of all runs after it, which have no record either.
     """
     arguments = []
     for number, run in enumerate(runs):
         arguments += ["THEN"] if arguments else []
         arguments += ["--results", folder, "--machine", "here", "--run-id", f"run{number}", *run]
-    command = [BIN / "mpiexec", "-n", ranks, BIN / "python", "-m", "tests.sabotage", backend, sabotage, folder, *arguments]
-    done = subprocess.run(
-        [str(part) for part in command], cwd=ROOT, env=environ(), capture_output=True, text=True, timeout=TIME_LIMIT_SECONDS, check=False
-    )
-    found = []
-    for number in range(len(runs)):
-        paths = folder / "here" / f"run{number}.json", folder / f"run{number}.npz"
-        record = json.loads(paths[0].read_text()) if paths[0].exists() else {"status": "none", "error": done.stdout + done.stderr}
-        found.append((record, dict(np.load(paths[1])) if paths[1].exists() else None))
-    return found
+    _, printed = _run(backend, ranks, sabotage, folder, arguments)
+    return [_found(folder, f"run{number}", printed) for number in range(len(runs))]
 
 
 def train(backend, ranks, folder, *arguments, sabotage="none"):
     """(exit status, record, final parameters) of a backend trained at a number of ranks; parameters None where it failed."""
     run_id = f"{backend}-{ranks}-{sabotage}"
-    command = [BIN / "mpiexec", "-n", ranks, BIN / "python", "-m", "tests.sabotage", backend, sabotage, folder]
-    command += ["--results", folder, "--machine", "here", "--run-id", run_id, *arguments]
+    arguments = ["--results", folder, "--machine", "here", "--run-id", run_id, *arguments]
+    status, printed = _run(backend, ranks, sabotage, folder, arguments)
+    return status, *_found(folder, run_id, printed)
+
+
+def _run(backend, ranks, sabotage, folder, arguments):
+    """(exit status, what was printed) of a backend under the environment's mpiexec."""
+    command = [BIN / "mpiexec", "-n", ranks, BIN / "python", "-m", "tests.sabotage", backend, sabotage, folder, *arguments]
     done = subprocess.run(
         [str(part) for part in command], cwd=ROOT, env=environ(), capture_output=True, text=True, timeout=TIME_LIMIT_SECONDS, check=False
     )
-    path = folder / "here" / f"{run_id}.json"
-    assert path.exists(), done.stdout + done.stderr
-    parameters = folder / f"{run_id}.npz"
-    return done.returncode, json.loads(path.read_text()), dict(np.load(parameters)) if parameters.exists() else None
+    return done.returncode, done.stdout + done.stderr
+
+
+def _found(folder, run_id, printed):
+    """(record, final parameters) that a run has left; a record of what was printed where it has left none."""
+    record, parameters = folder / "here" / f"{run_id}.json", folder / f"{run_id}.npz"
+    found = json.loads(record.read_text()) if record.exists() else {"status": "none", "error": printed}
+    return found, dict(np.load(parameters)) if parameters.exists() else None
 
 
 def left_over(folder):
