@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
+from tests import small_data
 from tests.running import BIN, ROOT, TIME_LIMIT_SECONDS, environ, train
 
 BACKENDS = ("ddp", "horovod_torch", "horovod_tf", "horovod_keras", "deepspeed_zero")
@@ -21,17 +22,25 @@ def main():
     parser.add_argument("backend", choices=BACKENDS)
     parser.add_argument("ranks", type=int)
     parser.add_argument("--rounds", type=int, default=3, help="runs of each (default: 3)")
-    parser.add_argument("--epochs", type=int, default=3, help="epochs of each run that count (default: 3)")
+    parser.add_argument("--epochs", type=int, default=1, help="epochs of each run that count (default: 1)")
     parser.add_argument("--batch-size", type=int, default=32, help="samples a step and rank (default: 32)")
+    parser.add_argument(
+        "--samples",
+        type=int,
+        default=16_000,
+        help="samples an epoch (default: 16,000, as many steps as Horovod's examples have)",
+    )
     parser.add_argument("--allocator", choices=("keep", "system"), default="system", help="the vendor's; ours keeps (default: system)")
     arguments = parser.parse_args()
-    shared = ["--epochs", str(arguments.epochs), "--batch-size", str(arguments.batch_size)]
     ratios = []
-    for number in range(arguments.rounds):
-        ours = rate_of_ours(arguments.backend, arguments.ranks, shared)
-        vendors = rate_of_vendors(arguments.backend, arguments.ranks, [*shared, "--allocator", arguments.allocator])
-        ratios.append(ours / vendors)
-        print(f"round {number + 1}  ours: {ours:.0f} samples/s  vendor's: {vendors:.0f} samples/s  ratio: {ratios[-1]:.2f}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        data = small_data.write_digits(Path(folder) / "mnist", arguments.samples)
+        shared = ["--epochs", str(arguments.epochs), "--batch-size", str(arguments.batch_size), *data]
+        for number in range(arguments.rounds):
+            ours = rate_of_ours(arguments.backend, arguments.ranks, shared)
+            vendors = rate_of_vendors(arguments.backend, arguments.ranks, [*shared, "--allocator", arguments.allocator])
+            ratios.append(ours / vendors)
+            print(f"round {number + 1}  ours: {ours:.0f} samples/s  vendor's: {vendors:.0f} samples/s  ratio: {ratios[-1]:.2f}", flush=True)
     print(f"{arguments.backend}, {arguments.ranks} ranks, {summary(ratios)}")
 
 

@@ -3,6 +3,7 @@
 import argparse
 import os
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +33,9 @@ def begin():
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--workload")
+    parser.add_argument("--dataset")
+    parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--allocator", choices=("keep", "system"), default="system")
     arguments = parser.parse_args()
     ranks = from_environment()
