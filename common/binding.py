@@ -1,6 +1,8 @@
-"""Cores: which ones a rank is bound to, and whether ranks have to share them."""
+"""Cores and GPUs: which ones a rank is bound to, and whether ranks have to share them."""
 
 import os
+
+from common.errors import UserError
 
 
 def cores_for(allowed, local_rank, threads):
@@ -16,6 +18,17 @@ def oversubscribed(allowed, local_size, threads, total):
     """Whether the ranks of a node want more cores than it gives them."""
     bound_by_launcher = len(allowed) <= threads and len(allowed) < total
     return local_size * threads > (total if bound_by_launcher else len(allowed))
+
+
+def gpu_for(num_gpus, local_rank, local_size, order):
+    """The number of a rank's GPU among those it sees. `order` is local or reversed. Raises UserError where ranks would share one.
+
+    One visible GPU: the launcher has given each rank its own.
+    """
+    if 1 < num_gpus < local_size:
+        raise UserError(f"{local_size} ranks on a node with {num_gpus} GPUs; use at most {num_gpus} ranks per node, or --device cpu")
+    own = local_rank % num_gpus
+    return num_gpus - 1 - own if order == "reversed" else own
 
 
 def bind(cores):

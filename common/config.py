@@ -62,6 +62,8 @@ class Settings:
     """deepspeed_zero: the stage of ZeRO, which divides optimizer state (1), gradients (2) and parameters (3) among the ranks."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train; auto takes CUDA where there is a GPU."""
+    gpu_order: Literal["local", "reversed"] = "local"
+    """Which GPU of its node a rank takes: local, the one of its local rank; reversed, the same counted from the last (Polaris)."""
     threads: int = 1
     """Cores of each rank: its threads, and the cores it is bound to."""
     bind: bool = True
@@ -70,6 +72,12 @@ class Settings:
     """Whether the C library keeps the memory of large buffers between steps, or does as it does by itself."""
     host_suffix: str = ""
     """What turns rank 0's short host name into the name of its fast interface, e.g. i (JSC)."""
+    snapshot_dir: Path | None = None
+    """Folder for snapshots: model-last.safetensors, and model-best.safetensors by accuracy. They are written on the clock."""
+    snapshot_every: int = 1
+    """Epochs from one snapshot to the next; the last epoch is always kept."""
+    resume: bool = False
+    """Whether to go on from the last snapshot in --snapshot-dir, which any backend may have written, if there is one."""
     results: Path = Path("results")
     """Folder for the records; a run writes RESULTS/MACHINE/RUN.json."""
     machine: str | None = None
@@ -90,7 +98,8 @@ MATHEMATICS = (
 
 def check(settings):
     """Raises UserError for the first setting that cannot be, saying what it should be."""
-    for name, what in (("batch_size", 1), ("epochs", 1), ("evaluation_batch_size", 1), ("threads", 1), ("seed", 0), ("repeat", 0)):
+    from_one = ("batch_size", "epochs", "evaluation_batch_size", "threads", "snapshot_every")
+    for name, what in (*((name, 1) for name in from_one), ("seed", 0), ("repeat", 0)):
         value = getattr(settings, name)
         if value is not None and value < what:
             raise UserError(f"{flag(name)} is {value}; it must be a whole number from {what}")
@@ -104,6 +113,8 @@ def check(settings):
         raise UserError(f"--warmup-epochs is {settings.warmup_epochs}; it must be 0 or above")
     if settings.target is not None and not 0 < settings.target <= 1:
         raise UserError(f"--target is {settings.target}; accuracy goes from 0 to 1, as in --target 0.97")
+    if settings.resume and settings.snapshot_dir is None:
+        raise UserError("--resume goes on from a snapshot; say with --snapshot-dir where it is")
     if settings.run_id is not None and not re.fullmatch(r"[\w.@-]+", settings.run_id):
         raise UserError(f"--run-id is {settings.run_id!r}; use letters, digits, '.', '_', '@' and '-'")
     if settings.machine is not None and not re.fullmatch(r"\w[\w.-]*", settings.machine):

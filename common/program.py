@@ -16,6 +16,8 @@ from common.config import Settings, parse
 from common.errors import UserError
 from common.ranks import from_environment
 
+SECONDS_TO_TELL = 10.0
+
 
 def main(trainer_class, file):
     """Trains with a backend's Trainer as the arguments say and writes the record; `file` is the backend's own file.
@@ -44,7 +46,7 @@ def main(trainer_class, file):
             record["launch_seconds"] = max(0.0, time.time() - launch["launched_at"] - import_seconds - (time.perf_counter() - entered))
         folder = records.folder(settings)
         if ranks.rank == 0:
-            records.make_folder(folder)
+            make_folders(folder, settings.snapshot_dir)
             path = folder / f"{records.run_name(name, settings, ranks.size)}.json"
             records.write(path, record)
         cores = choose_cores(ranks, settings, record)
@@ -72,7 +74,17 @@ def main(trainer_class, file):
         print(f"error: {where}{error}", file=sys.stderr, flush=True)
     elif status and (ranks is None or ranks.rank == 0):
         print(f"error: {error}", file=sys.stderr, flush=True)
+    elif status == 2:
+        # Rank 0 tells the mistake; the launcher would end it as soon as another rank has left.
+        time.sleep(SECONDS_TO_TELL)
     leave(status)
+
+
+def make_folders(of_records, of_snapshots):
+    """Makes the folders that the run will write to; that of snapshots may be None."""
+    records.make_folder(of_records)
+    if of_snapshots:
+        records.make_folder(of_snapshots, "snapshots", "--snapshot-dir")
 
 
 def finish(trainer, record, path):

@@ -70,6 +70,7 @@ def new(backend, settings, ranks, launch, surroundings):
         "peak_memory_bytes": None,
         "peak_memory_bytes_by_rank": None,
         "parameter_digests": [],
+        "resumed_after_epochs": None,
         "settings": config.as_json(settings),
         "library_configuration": None,
         "environment": surroundings,
@@ -104,15 +105,15 @@ def _finite(value):
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def make_folder(path):
-    """Makes the folder and tries to write in it. Raises UserError where that cannot be."""
+def make_folder(path, what="records", option="--results"):
+    """Makes the folder and tries to write in it. Raises UserError where that cannot be; the option gives another folder."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         probe = path / f".probe-{os.getpid()}"
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise UserError(f"cannot write records to {path} ({error.strerror}); give another folder with --results") from None
+        raise UserError(f"cannot write {what} to {path} ({error.strerror}); give another folder with {option}") from None
 
 
 def read(path):

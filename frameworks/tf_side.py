@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from common import conventions, models
+from common.binding import gpu_for
 from common.errors import UserError
 from common.trainer import Totals
 from common.workloads import workload_of
@@ -148,12 +149,10 @@ def pick_device(settings, ranks):
     gpus = tf.config.list_physical_devices("GPU")
     if settings.device == "cuda" and not gpus:
         raise UserError("--device cuda, but TensorFlow finds no GPU here; use --device cpu, or set up with TANDEM_DEVICE=cuda")
-    if settings.device != "cpu" and 1 < len(gpus) < ranks.local_size:
-        raise UserError(
-            f"{ranks.local_size} ranks on a node with {len(gpus)} GPUs; use at most {len(gpus)} ranks per node, or --device cpu"
-        )
-    # One visible GPU: the launcher has given each rank its own.
-    mine = [] if settings.device == "cpu" or not gpus else [gpus[ranks.local_rank % len(gpus)]]
+    if settings.device == "cpu" or not gpus:
+        mine = []
+    else:
+        mine = [gpus[gpu_for(len(gpus), ranks.local_rank, ranks.local_size, settings.gpu_order)]]
     tf.config.set_visible_devices(mine, "GPU")
 
 

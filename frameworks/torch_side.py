@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention, silu
 
 from common import conventions, models
+from common.binding import gpu_for
 from common.errors import UserError
 from common.trainer import Totals
 from common.workloads import workload_of
@@ -132,10 +133,7 @@ def pick_device(settings, ranks):
         return torch.device("cpu")
     if num_gpus == 0:
         raise UserError("--device cuda, but PyTorch finds no GPU here; use --device cpu, or install the CUDA build of PyTorch")
-    if 1 < num_gpus < ranks.local_size:
-        raise UserError(f"{ranks.local_size} ranks on a node with {num_gpus} GPUs; use at most {num_gpus} ranks per node, or --device cpu")
-    # One visible GPU: the launcher has given each rank its own.
-    device = torch.device("cuda", ranks.local_rank % num_gpus)
+    device = torch.device("cuda", gpu_for(num_gpus, ranks.local_rank, ranks.local_size, settings.gpu_order))
     torch.cuda.set_device(device)
     return device
 
@@ -144,7 +142,11 @@ def build(settings, device, ranks):
     """The model on its device. Its parameters are overwritten before training; random numbers are for dropout alone."""
     torch.manual_seed(settings.seed * 100_003 + ranks.rank)
     model = workload_of(settings).model
-    return MODELS[type(model)](model, settings.dropout).to(device=device, dtype=DTYPES[settings.precision])
+    net = MODELS[type(model)](model, settings.dropout).to(device=device, dtype=DTYPES[settings.precision])
+    for parameter in net.parameters():
+        # Whatever lay in memory may overflow in the warm-up step, which DeepSpeed would then skip, and with it make no slots.
+        nn.init.zeros_(parameter)
+    return net
 
 
 def weighted_loss(logits, targets, weights):

@@ -12,7 +12,9 @@ def main(run, arguments, program, description):
 
     Exit status 0: all runs ok; 1: a run failed or timed out; 2: a mistake in the arguments; 130: interrupted.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A shell that starts a program in the background makes it ignore SIGINT; its runs are to end with it all the same.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     try:
         sys.exit(run(config.parse(arguments, program, description)))
     except UserError as mistake:

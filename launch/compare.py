@@ -79,10 +79,11 @@ def rows(found):
 
 def _summary(group):
     ok = [record for record in group if record["status"] == "ok"]
-    reached = [record for record in ok if record["reached"]]
+    # A run that went on from a snapshot has reached its target, and has no time to solution.
+    reached = [record for record in ok if record["reached"] and record["time_to_solution_seconds"] is not None]
     # `reached` is None where there is no target to reach.
-    failed = [record for record in group if record not in reached and (record["status"] != "ok" or record["reached"] is False)]
-    states = [record["status"] if record["status"] != "ok" else "not reached" for record in failed]
+    failed = [record for record in group if record not in reached and (record["status"] != "ok" or record["reached"] is not None)]
+    states = [record["status"] if record["status"] != "ok" else "resumed" if record["reached"] else "not reached" for record in failed]
     return {
         # A median over the lucky repeats only would be no answer.
         "time": median(record["time_to_solution_seconds"] for record in reached) if reached and not states else None,

@@ -14,7 +14,7 @@ from rich.table import Table
 from common import records
 from common.config import Settings
 from common.errors import UserError
-from launch import backends, command, launchers, matrix, runner
+from launch import backends, command, detect, matrix, runner
 from launch.display import Display, ranks_of
 from launch.plan import BASELINE, plan
 from launch.plot import plot
@@ -49,7 +49,7 @@ class Lesson:
     batch_size: int = 8
     """Samples a step on each rank. With more, an epoch of the digits is but a few steps."""
     launcher: str | None = None
-    """mpich, openmpi, intel, pals, srun or torchrun. Default: found, in an allocation of Slurm or PBS first."""
+    """mpich, openmpi, intel, pals, aprun, srun or torchrun. Default: found, in an allocation of Slurm or PBS first."""
     time_limit: float = 900.0
     """Seconds after which a run is ended and recorded as timed out."""
     results: Path = Path("results/lessons")
@@ -72,9 +72,9 @@ def run(lesson):
     os.chdir(records.ROOT)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     jobs = warmup_jobs(lesson, backends.chosen(lesson.backend), results, machine, stamp)
-    launcher, executable = launchers.find(lesson.launcher, os.environ, records.ROOT)
-    matrix.check(jobs, launcher, executable)
-    for name, reason in backends.unavailable([jobs[0].backend], launcher).items():
+    launcher = detect.choose(lesson.launcher, None, {}, "", os.environ, records.ROOT)
+    matrix.check(jobs, launcher)
+    for name, reason in backends.unavailable([jobs[0].backend], launcher.name).items():
         raise UserError(f"{name} cannot run here: {reason}")
     folder = records.folder(jobs[0].settings)
     records.make_folder(folder)
@@ -83,7 +83,7 @@ def run(lesson):
         with Display(len(jobs)) as display:
             for number, job in enumerate(jobs, 1):
                 display.begin(number, job)
-                done.append(runner.run_job(job, launcher, executable, lesson.time_limit, display.progress))
+                done.append(runner.run_job(job, launcher, lesson.time_limit, display.progress))
                 display.finish(done[-1])
         show_warmup(*done)
     finally:

@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated
 
 import tyro
@@ -13,7 +14,7 @@ from rich.console import Console
 from common import config, datasets, records, sharding, variants, workloads
 from common.config import Settings
 from common.errors import UserError
-from launch import backends, command, compare, launchers, runner
+from launch import backends, command, compare, detect, launchers, machines, runner
 from launch.display import Display
 from launch.plan import plan
 
@@ -34,9 +35,13 @@ class Matrix:
     repeats: int = 1
     """Runs of each combination; repeat r has seed + r."""
     launcher: str | None = None
-    """mpich, openmpi, intel, pals, srun or torchrun. Default: found, in an allocation of Slurm or PBS first."""
+    """mpich, openmpi, intel, pals, aprun, srun or torchrun. Default: the machine file's, else found, in an allocation first."""
     ranks_per_node: int | None = None
-    """Ranks on each node at most. Default: all on one node."""
+    """Ranks on each node at most. Default: the machine file's, else all on one node."""
+    hosts: Path | None = None
+    """File with the name of a node on each line, for ranks on several nodes outside an allocation. Default: the launcher knows."""
+    machine_file: str = "local"
+    """What this machine's nodes and network want: local, polaris, jsc (launch/machines), or the path of a .toml file."""
     time_limit: float = 900.0
     """Seconds after which a run is ended and recorded as timed out."""
     dry_run: bool = False
@@ -46,20 +51,24 @@ class Matrix:
 
 def run(matrix):
     """Runs the matrix and returns the exit status. Raises UserError, before anything has run, for what cannot work."""
-    settings = settings_of(matrix)
+    machine = machines.read(matrix.machine_file)
+    settings = machines.applied(machine, settings_of(matrix))
+    hosts = str(seen_from_root(matrix.hosts)) if matrix.hosts else None
     os.chdir(records.ROOT)
     names = backends.chosen(matrix.backends)
-    launcher, executable = launchers.find(matrix.launcher, os.environ, records.ROOT)
+    wanted = matrix.launcher or machine.launcher
+    launcher = detect.choose(wanted, hosts, machine.variables, settings.host_suffix, os.environ, records.ROOT, matrix.dry_run)
+    ranks_per_node = machine.ranks_per_node if matrix.ranks_per_node is None else matrix.ranks_per_node
     stamp = time.strftime("%Y%m%d-%H%M%S")
     names_of_workloads = [name.strip() for name in matrix.workloads.split(",") if name.strip()]
-    jobs = plan(names, names_of_workloads, matrix.sizes, matrix.repeats, matrix.ranks_per_node, settings, stamp)
-    check(jobs, launcher, executable)
+    jobs = plan(names, names_of_workloads, matrix.sizes, matrix.repeats, ranks_per_node, settings, stamp)
+    check(jobs, launcher)
     folder = records.folder(settings)
     if not matrix.dry_run:
         records.make_folder(folder)
         records.read_all(folder)
     with Console(stderr=True).status("looking which backends can run here"):
-        reasons = backends.unavailable(names, launcher)
+        reasons = backends.unavailable(names, launcher.name)
     for name, reason in reasons.items():
         print(f"skipping {name}: {reason}", file=sys.stderr)
     jobs = [job for job in jobs if job.backend not in reasons]
@@ -67,14 +76,14 @@ def run(matrix):
         raise UserError("none of these backends can run here; the lines above say why")
     if matrix.dry_run:
         for job in jobs:
-            print(runner.typed(*launchers.command(job, launcher, executable)))
+            print(runner.typed(*launchers.command(job, launcher)))
         return 0
     done = []
     try:
         with Display(len(jobs)) as display:
             for number, job in enumerate(jobs, 1):
                 display.begin(number, job)
-                done.append(runner.run_job(job, launcher, executable, matrix.time_limit, display.progress))
+                done.append(runner.run_job(job, launcher, matrix.time_limit, display.progress))
                 display.finish(done[-1])
     finally:
         if done:
@@ -88,6 +97,9 @@ def settings_of(matrix):
     for name in ("workload", "run_id", "repeat"):
         if getattr(matrix.run, name) != getattr(Settings(), name):
             raise UserError(f"{config.flag(name)} is for a single run; here use --workloads and --repeats")
+    for name in ("snapshot_dir", "resume"):
+        if getattr(matrix.run, name):
+            raise UserError(f"{config.flag(name)} is for a single run, python -m frameworks.BACKEND; the runs of a matrix start anew")
     if not matrix.time_limit > 0:
         raise UserError(f"--time-limit is {matrix.time_limit:g}; it must be above 0 seconds")
     for backend, setting in variants.VARIANTS.items():
@@ -95,7 +107,14 @@ def settings_of(matrix):
             raise UserError(f"{config.flag(setting)} is for a single run; here write {backend}@{value} in --backends")
     config.check(matrix.run)
     seen = {name: seen_from_root(path) for name in ("results", "data_dir") if (path := getattr(matrix.run, name))}
-    return dataclasses.replace(matrix.run, **seen, machine=records.machine_name(matrix.run))
+    return dataclasses.replace(matrix.run, **seen, machine=machine_name(matrix))
+
+
+def machine_name(matrix):
+    """The name of the machine in the results: compute nodes of one machine all have other host names, its file has one."""
+    if matrix.run.machine is None and matrix.machine_file != Matrix.machine_file:
+        return Path(matrix.machine_file).stem
+    return records.machine_name(matrix.run)
 
 
 def seen_from_root(path):
@@ -104,11 +123,11 @@ def seen_from_root(path):
     return path.relative_to(records.ROOT) if path.is_relative_to(records.ROOT) else path
 
 
-def check(jobs, launcher, executable):
+def check(jobs, launcher):
     """Makes every job's command and settings and reads its data once, so that a mistake stops the matrix before its first run."""
     num_samples = {}
     for job in jobs:
-        launchers.command(job, launcher, executable)
+        launchers.command(job, launcher)
         settings = workloads.resolve(job.settings, job.ranks)
         if settings.workload not in num_samples:
             num_samples[settings.workload] = len(datasets.loader(settings)().train_inputs)

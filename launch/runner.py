@@ -16,20 +16,20 @@ def typed(argv, variables):
     return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in variables.items()), shlex.join(argv)])
 
 
-def run_job(job, launcher, executable, time_limit_seconds, on_progress):
+def run_job(job, launcher, time_limit_seconds, on_progress):
     """Runs a job and returns its record: the run's own, completed here where the run could not bring it to a good end.
 
     The record is there also after an exception, such as KeyboardInterrupt, has ended the run.
     """
-    argv, variables = launchers.command(job, launcher, executable)
-    launch = {"launcher": launcher, "command": typed(argv, variables), "launched_at": time.time()}
+    argv, variables = launchers.command(job, launcher)
+    launch = {"launcher": launcher.name, "command": typed(argv, variables), "launched_at": time.time()}
     variables = variables | {"TANDEM_LAUNCH": json.dumps(launch)}
     ending, last_lines = ("failed", "interrupted"), []
     try:
         outcome = processes.run(argv, variables, job.settings.run_id, records.ROOT, time_limit_seconds, on_progress)
         ending, last_lines = ending_of(outcome, time_limit_seconds), outcome.last_lines
     except OSError as problem:
-        ending = "failed", f"{executable} could not be started: {problem.strerror}"
+        ending = "failed", f"{launcher.executable} could not be started: {problem.strerror}"
     finally:
         record = _complete(job, launch, ending, last_lines)
     return record

@@ -39,10 +39,14 @@ CHANGED = {
     "seed": 0,
     "zero_stage": 2,
     "device": "cpu",
+    "gpu_order": "reversed",
     "threads": 3,
     "bind": False,
     "allocator": "system",
     "host_suffix": ".hsn.cm.polaris.alcf.anl.gov",
+    "snapshot_dir": Path("kept"),
+    "snapshot_every": 3,
+    "resume": True,
     "results": Path("elsewhere"),
     "machine": "polaris",
     "run_id": "20250101-cnn-ddp-n4-r0",
@@ -53,8 +57,13 @@ CHANGED = {
 # Not taken from the code: whoever adds a setting decides here as well whether it changes what is trained.
 NO_MATHEMATICS = {
     "data_dir", "evaluation_batch_size", "epochs", "stop_at_target", "seed", "zero_stage", "device", "threads", "bind", "allocator",
-    "host_suffix", "results", "machine", "run_id", "repeat",
+    "gpu_order", "host_suffix", "snapshot_dir", "snapshot_every", "resume", "results", "machine", "run_id", "repeat",
 }  # fmt: skip
+
+
+def changed(name):
+    """The settings with one of them changed, and with what that one needs."""
+    return Settings(**{name: CHANGED[name]} | ({"snapshot_dir": CHANGED["snapshot_dir"]} if name == "resume" else {}))
 
 
 def parsed(arguments):
@@ -81,7 +90,7 @@ def test_default_settings_need_no_arguments():
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_a_setting_is_read_as_it_was_typed(name):
-    given = Settings(**{name: CHANGED[name]})
+    given = changed(name)
     assert as_arguments(given)
     assert parsed(as_arguments(given)) == given
 
@@ -192,7 +201,7 @@ def test_every_dataset_of_a_workload_can_be_typed(workload, dataset):
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_settings_at_their_changed_values_can_be(name):
-    check(Settings(**{name: CHANGED[name]}))
+    check(changed(name))
 
 
 @pytest.mark.parametrize(
@@ -281,8 +290,8 @@ def _other_workload(monkeypatch):
 @pytest.mark.usefixtures("_other_workload")
 @pytest.mark.parametrize("name", FIELDS)
 def test_the_digest_differs_for_what_is_mathematics_and_for_nothing_else(name):
-    plain, changed = (workloads.digest(given, "data") for given in (Settings(), Settings(**{name: CHANGED[name]})))
-    assert (plain == changed) == (name in NO_MATHEMATICS)
+    plain, other = (workloads.digest(given, "data") for given in (Settings(), changed(name)))
+    assert (plain == other) == (name in NO_MATHEMATICS)
 
 
 def test_the_digest_differs_for_other_data_and_another_start_of_a_parameter(monkeypatch):

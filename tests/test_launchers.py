@@ -1,32 +1,66 @@
 """The command that each launcher gets, and which launcher is found where."""
 
+import shlex
+
 import pytest
 
 from common.config import Settings, parse
 from common.errors import UserError
 from common.records import ROOT
-from launch.launchers import LAUNCHERS, WITHOUT_MPI, Start, command, find, identify, needs_mpi
+from launch.detect import choose, find, first_node_of, identify
+from launch.launchers import LAUNCHERS, WITHOUT_MPI, Launcher, Start, command, hosts_in, needs_mpi
 from launch.plan import Job
 
 START = Start(
-    num_ranks=5,
+    executable="the/launcher",
+    num_ranks=6,
     ranks_per_node=2,
     threads=3,
-    python=".venv/bin/python",
-    module="frameworks.ddp",
-    arguments=("--epochs", "2"),
-    executable="the/launcher",
+    program=(".venv/bin/python", "-m", "frameworks.ddp", "--epochs", "2"),
+    variables={"OMP_NUM_THREADS": "3", "A": "with space"},
+    hosts="hosts",
+    carrier=("mpich", "mpiexec"),
+    first_node="x1.hsn",
 )
+ON_ONE_NODE = START._replace(ranks_per_node=6, hosts=None, carrier=None, first_node=None)
 PROGRAM = ".venv/bin/python -m frameworks.ddp --epochs 2"
 
 COMMANDS = {
-    "mpich": f"the/launcher -n 5 -ppn 2 {PROGRAM}",
-    "openmpi": f"the/launcher -n 5 --map-by ppr:2:node:OVERSUBSCRIBE --bind-to none {PROGRAM}",
-    "intel": f"the/launcher -n 5 -ppn 2 {PROGRAM}",
-    "pals": f"the/launcher -n 5 --ppn 2 --depth 3 --cpu-bind depth {PROGRAM}",
-    "srun": f"the/launcher --nodes=3 --ntasks=5 --ntasks-per-node=2 --cpus-per-task=3 --cpu-bind=cores --mpi=pmi2 {PROGRAM}",
-    "torchrun": "the/launcher --standalone --nproc-per-node=5 -m frameworks.ddp --epochs 2",
+    "mpich": (
+        "the/launcher -n 6 -ppn 2 -bind-to none -f hosts -genv OMP_NUM_THREADS 3 -genv A |with space|",
+        "the/launcher -n 6 -ppn 6 -bind-to none -genv OMP_NUM_THREADS 3 -genv A |with space|",
+    ),
+    "intel": (
+        "the/launcher -n 6 -ppn 2 -genv I_MPI_PIN 0 -f hosts -genv OMP_NUM_THREADS 3 -genv A |with space|",
+        "the/launcher -n 6 -ppn 6 -genv I_MPI_PIN 0 -genv OMP_NUM_THREADS 3 -genv A |with space|",
+    ),
+    "openmpi": (
+        "the/launcher -n 6 --map-by ppr:2:node:OVERSUBSCRIBE --bind-to none --hostfile hosts -x OMP_NUM_THREADS=3 -x |A=with space|",
+        "the/launcher -n 6 --map-by ppr:6:node:OVERSUBSCRIBE --bind-to none -x OMP_NUM_THREADS=3 -x |A=with space|",
+    ),
+    "pals": (
+        "the/launcher -n 6 --ppn 2 --depth 3 --cpu-bind depth --hostfile hosts --env OMP_NUM_THREADS=3 --env |A=with space|",
+        "the/launcher -n 6 --ppn 6 --depth 3 --cpu-bind depth --env OMP_NUM_THREADS=3 --env |A=with space|",
+    ),
+    "aprun": (
+        "the/launcher -n 6 -N 2 --cc depth -d 3 -L x1,x2,x3 -e OMP_NUM_THREADS=3 -e |A=with space|",
+        "the/launcher -n 6 -N 6 --cc depth -d 3 -e OMP_NUM_THREADS=3 -e |A=with space|",
+    ),
+    "srun": (
+        "the/launcher --nodes=3 --ntasks=6 --ntasks-per-node=2 --cpus-per-task=3 --cpu-bind=cores --mpi=pmi2 --nodefile hosts",
+        "the/launcher --nodes=1 --ntasks=6 --ntasks-per-node=6 --cpus-per-task=3 --cpu-bind=cores --mpi=pmi2",
+    ),
+    "torchrun": (
+        "mpiexec -n 3 -ppn 1 -bind-to none -f hosts -genv OMP_NUM_THREADS 3 -genv A |with space| "
+        "the/launcher --nproc-per-node=2 --nnodes=3 --rdzv-backend=c10d --rdzv-endpoint=x1.hsn:29400 -m frameworks.ddp --epochs 2",
+        "the/launcher --nproc-per-node=6 --standalone -m frameworks.ddp --epochs 2",
+    ),
 }
+
+
+def words(text):
+    """The arguments in a text: those in it that have spaces stand between bars."""
+    return [part for number, piece in enumerate(text.split("|")) for part in ([piece] if number % 2 else piece.split())]
 
 
 def test_these_tests_know_every_launcher():
@@ -35,14 +69,25 @@ def test_these_tests_know_every_launcher():
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_command_of_a_launcher(name):
-    start = START._replace(ranks_per_node=5) if name == "torchrun" else START
-    assert LAUNCHERS[name](start) == COMMANDS[name].split()
+def test_the_command_of_a_launcher(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hosts").write_text("x1\nx2\nx3\n")
+    for start, expected in zip((START, ON_ONE_NODE), COMMANDS[name], strict=True):
+        program = [] if name == "torchrun" else PROGRAM.split()
+        assert LAUNCHERS[name](start) == [*words(expected), *program]
 
 
-def test_torchrun_refuses_more_than_one_node():
-    with pytest.raises(UserError, match="one node"):
-        LAUNCHERS["torchrun"](START)
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"first_node": None}, "--hosts FILE"),
+        ({"carrier": None}, "--hosts FILE"),
+        ({"num_ranks": 5}, "5 are no multiple of 2"),
+    ],
+)
+def test_torchrun_says_what_it_needs_for_several_nodes(changes, said):
+    with pytest.raises(UserError, match=said):
+        LAUNCHERS["torchrun"](START._replace(**changes))
 
 
 @pytest.mark.parametrize(("num_ranks", "ranks_per_node", "nodes"), [(1, 1, 1), (4, 4, 1), (4, 2, 2), (5, 4, 2), (3, 1, 3)])
@@ -50,13 +95,36 @@ def test_nodes_are_as_many_as_the_ranks_need(num_ranks, ranks_per_node, nodes):
     assert START._replace(num_ranks=num_ranks, ranks_per_node=ranks_per_node).num_nodes == nodes
 
 
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("x1\nx2\n", ["x1", "x2"]),
+        ("# ours\n\nx1:4  # with slots\nx2 slots=4\nx1\n", ["x1", "x2"]),
+    ],
+)
+def test_hosts_are_the_names_in_a_file_each_once(text, names, tmp_path):
+    (tmp_path / "hosts").write_text(text)
+    assert hosts_in(tmp_path / "hosts") == names
+
+
+@pytest.mark.parametrize(("text", "said"), [(None, "No such file"), ("# none\n", "names no node")])
+def test_a_file_of_hosts_that_names_none_is_refused(text, said, tmp_path):
+    if text is not None:
+        (tmp_path / "hosts").write_text(text)
+    with pytest.raises(UserError, match=said):
+        hosts_in(tmp_path / "hosts")
+
+
 def test_the_command_of_a_job_says_all_of_its_settings():
     job = Job("horovod_torch", 4, 2, Settings(threads=3, data_dir="/data/my mnist", run_id="it"))
-    argv, variables = command(job, "mpich", ".venv/bin/mpiexec")
-    assert argv[:8] == [".venv/bin/mpiexec", "-n", "4", "-ppn", "2", ".venv/bin/python", "-m", "frameworks.horovod_torch"]
-    assert str(parse(Settings, "it", "", argv[8:]).data_dir) == "/data/my mnist"
-    assert parse(Settings, "it", "", argv[8:]).run_id == "it"
-    assert variables == {"OMP_NUM_THREADS": "3"}
+    argv, variables = command(job, Launcher("pals", "mpiexec", {"GLOO_SOCKET_IFNAME": "hsn0"}))
+    assert shlex.join(argv[:16]) == (
+        "mpiexec -n 4 --ppn 2 --depth 3 --cpu-bind depth --env OMP_NUM_THREADS=3 --env GLOO_SOCKET_IFNAME=hsn0 "
+        ".venv/bin/python -m frameworks.horovod_torch"
+    )
+    assert str(parse(Settings, "it", "", argv[16:]).data_dir) == "/data/my mnist"
+    assert parse(Settings, "it", "", argv[16:]).run_id == "it"
+    assert variables == {"OMP_NUM_THREADS": "3", "GLOO_SOCKET_IFNAME": "hsn0"}
 
 
 @pytest.mark.parametrize(
@@ -77,12 +145,25 @@ HYDRA = """HYDRA build details:
 OPEN_MPI_4 = "mpiexec (OpenRTE) 4.1.5\n\nReport bugs to http://www.open-mpi.org/community/help/\n"
 OPEN_MPI_5 = "mpiexec (Open MPI) 5.0.5\n\nReport bugs to https://www.open-mpi.org/community/help/\n"
 PALS = "mpiexec (PALS) 1.2.12\n"
+ALPS = "aprun (ALPS) 6.6.67\n"
+SHIM = "Tandem's aprun: it starts the launcher at hand\n"
+SRUN = "slurm-wlm 22.05.8\n"
 UNKNOWN = "mpiexec: unrecognized option --version\n"
 
 
 @pytest.mark.parametrize(
     ("text", "name"),
-    [(HYDRA, "mpich"), (OPEN_MPI_4, "openmpi"), (OPEN_MPI_5, "openmpi"), (PALS, "pals"), (UNKNOWN, None), ("", None)],
+    [
+        (HYDRA, "mpich"),
+        (OPEN_MPI_4, "openmpi"),
+        (OPEN_MPI_5, "openmpi"),
+        (PALS, "pals"),
+        (ALPS, "aprun"),
+        (SHIM, None),
+        (SRUN, "srun"),
+        (UNKNOWN, None),
+        ("", None),
+    ],
 )
 def test_an_mpiexec_is_known_by_what_it_says_of_itself(text, name):
     assert identify(text) == name
@@ -107,7 +188,7 @@ def found(root, wanted, environ, present):
         (None, {}, {OWN: HYDRA}, ("mpich", OWN)),
         (None, {}, {"mpiexec": OPEN_MPI_4}, ("openmpi", "mpiexec")),
         # Outside an allocation the environment's own comes first, unless the user asks for another.
-        (None, {}, {OWN: HYDRA, "mpiexec": PALS, "srun": None}, ("mpich", OWN)),
+        (None, {}, {OWN: HYDRA, "mpiexec": PALS, "srun": SRUN}, ("mpich", OWN)),
         ("mpich", {}, {OWN: HYDRA, "mpiexec": HYDRA}, ("mpich", OWN)),
         ("openmpi", {}, {OWN: HYDRA, "mpiexec": OPEN_MPI_5}, ("openmpi", "mpiexec")),
         # In an allocation the site's comes first: it alone knows the nodes.
@@ -115,12 +196,18 @@ def found(root, wanted, environ, present):
         (None, PBS, {OWN: HYDRA}, ("mpich", OWN)),
         (None, PBS, {OWN: HYDRA, "mpiexec": UNKNOWN}, ("mpich", OWN)),
         ("mpich", PBS, {OWN: HYDRA, "mpiexec": PALS}, ("mpich", OWN)),
-        (None, SLURM, {OWN: HYDRA, "mpiexec": OPEN_MPI_5, "srun": None}, ("srun", "srun")),
+        (None, SLURM, {OWN: HYDRA, "mpiexec": OPEN_MPI_5, "srun": SRUN}, ("srun", "srun")),
         (None, SLURM, {OWN: HYDRA}, ("mpich", OWN)),
-        ("mpich", SLURM, {OWN: HYDRA, "srun": None}, ("mpich", OWN)),
-        ("srun", {}, {"srun": None}, ("srun", "srun")),
+        ("mpich", SLURM, {OWN: HYDRA, "srun": SRUN}, ("mpich", OWN)),
+        ("srun", {}, {"srun": SRUN}, ("srun", "srun")),
         ("torchrun", {}, {".venv/bin/torchrun": None, "torchrun": None}, ("torchrun", ".venv/bin/torchrun")),
         ("torchrun", {}, {"torchrun": None}, ("torchrun", "torchrun")),
+        ("aprun", {}, {OWN: HYDRA, "aprun": ALPS}, ("aprun", "aprun")),
+        (None, {"COBALT_JOBID": "7"}, {OWN: HYDRA, "aprun": ALPS}, ("aprun", "aprun")),
+        (None, PBS, {OWN: HYDRA, "aprun": SHIM}, ("mpich", OWN)),
+        (None, PBS, {"mpiexec": PALS, "aprun": ALPS}, ("pals", "mpiexec")),
+        # What is called srun and is none.
+        (None, SLURM, {OWN: HYDRA, "srun": UNKNOWN}, ("mpich", OWN)),
     ],
 )
 def test_the_launcher_that_is_found(wanted, environ, present, expected, tmp_path):
@@ -134,8 +221,10 @@ def test_the_launcher_that_is_found(wanted, environ, present, expected, tmp_path
         (None, SLURM, {}, ["no mpiexec found"]),
         (None, PBS, {}, ["no mpiexec found"]),
         (None, {}, {"mpiexec": UNKNOWN}, ["no mpiexec found", "mpiexec is of an unknown kind"]),
-        ("aprun", {}, {OWN: HYDRA}, ["no launcher 'aprun'", *LAUNCHERS]),
-        ("srun", {}, {OWN: HYDRA}, ["--launcher srun", "no srun on the PATH"]),
+        ("qrun", {}, {OWN: HYDRA}, ["no launcher 'qrun'", *LAUNCHERS]),
+        ("aprun", {}, {OWN: HYDRA}, ["no aprun found"]),
+        ("aprun", {}, {OWN: HYDRA, "aprun": SHIM}, ["no aprun found", "aprun is of an unknown kind"]),
+        ("srun", {}, {OWN: HYDRA}, ["no srun found"]),
         ("torchrun", {}, {OWN: HYDRA}, ["--launcher torchrun", "no torchrun on the PATH"]),
         ("mpich", {}, {}, ["no mpiexec of mpich found"]),
         ("pals", {}, {OWN: HYDRA}, ["no mpiexec of pals found", f"{OWN} is mpich"]),
@@ -152,3 +241,22 @@ def test_where_no_launcher_is_found_the_user_is_told_what_was_seen(wanted, envir
 @pytest.mark.skipif(not (ROOT / OWN).exists(), reason="the environment has no mpiexec of its own; a site's MPI is used")
 def test_the_environments_own_mpiexec_is_asked_for_its_version():
     assert find("mpich", {}, ROOT, path_of=lambda name: None) == ("mpich", OWN)
+
+
+@pytest.mark.parametrize(
+    ("text", "suffix", "node"), [("x1.site\nx2\n", "i", "x1i"), ("x1.site\n", "", "x1.site"), ("10.0.0.1\n10.0.0.2\n", "", "10.0.0.1")]
+)
+def test_the_first_node_is_known_by_its_fast_interface(text, suffix, node, tmp_path):
+    listed = tmp_path / "nodes"
+    listed.write_text(text)
+    assert first_node_of(str(listed), {}, suffix) == first_node_of(None, {"PBS_NODEFILE": str(listed)}, suffix) == node
+
+
+def test_where_nobody_names_the_nodes_there_is_no_first():
+    assert first_node_of(None, {}, "i") is None
+
+
+def test_a_dry_run_may_name_a_launcher_that_is_not_here(tmp_path):
+    assert choose("pals", None, {}, "", {}, tmp_path, pretend=True) == Launcher("pals", "mpiexec")
+    with pytest.raises(UserError):
+        choose("pals", None, {}, "", {}, tmp_path)

@@ -108,7 +108,10 @@ def test_ctrl_c_ends_the_run_with_all_its_ranks_and_records_it(checkout, tmp_pat
         time.sleep(0.2)
     assert len(left_over(checkout)) > 2
     matrix.send_signal(signal.SIGINT)
-    output, _ = matrix.communicate(timeout=60)
+    try:
+        output, _ = matrix.communicate(timeout=60)
+    finally:
+        matrix.terminate()
     assert matrix.returncode == 130, output
     assert left_over(checkout) == []
     record = records_in(tmp_path)["ddp", 2]

@@ -1,0 +1,147 @@
+"""Snapshots: what one backend has left, any other goes on from; what cannot be gone on from is refused."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from common import snapshots
+from common.errors import UserError
+from common.snapshots import BEST, LAST, About
+from tests import small_data
+from tests.running import train
+from tests.test_agreement import DISTRIBUTED, ONE_MATHEMATICS, disagreement
+
+ABOUT = About(epochs=2, best_accuracy=0.5, workload_digest="a", seed=1, global_batch=8, rate_factor=4.0)
+STATE = {"dense1.weight": np.arange(6.0).reshape(2, 3), "adam_step/dense1.weight": np.array(7.0, np.float32)}
+
+
+def test_a_snapshot_comes_back_as_it_was(tmp_path):
+    path = tmp_path / LAST
+    snapshots.write(path, STATE, ABOUT)
+    state, about = snapshots.read(path)
+    assert about == ABOUT
+    assert state.keys() == STATE.keys()
+    for name, value in STATE.items():
+        assert (state[name].dtype, state[name].shape) == (value.dtype, value.shape)
+        np.testing.assert_array_equal(state[name], value)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("content", [b"", b"no snapshot at all", None])
+def test_a_file_that_is_no_snapshot_is_refused(content, tmp_path):
+    path = tmp_path / LAST
+    if content is None:
+        snapshots.save_file(STATE, path)
+    else:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match="is no snapshot of Tandem"):
+        snapshots.read(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "epochs", "said"),
+    [
+        ({"workload_digest": "b"}, 3, "give the same workload, data, optimizer"),
+        ({"seed": 2}, 3, "(seed 1 there, 2 here)"),
+        ({"global_batch": 16}, 3, "global_batch 8 there, 16 here"),
+        ({"rate_factor": 2.0}, 3, "--rate-factor"),
+        ({}, 2, "with --epochs 2 there is nothing left to train"),
+    ],
+)
+def test_another_training_is_not_gone_on_with(changes, epochs, said):
+    with pytest.raises(UserError) as raised:
+        snapshots.check("it", ABOUT, ABOUT._replace(epochs=0, best_accuracy=None, **changes), epochs)
+    assert said in str(raised.value)
+
+
+def test_the_same_training_is_gone_on_with():
+    snapshots.check("it", ABOUT, ABOUT._replace(epochs=0, best_accuracy=None), 3)
+
+
+class Kept:
+    """What `keep` needs of a trainer."""
+
+    class ranks:
+        rank = 0
+
+    def state(self):
+        return STATE
+
+
+@pytest.mark.parametrize(
+    ("epoch", "every", "accuracy", "ended", "written", "best"),
+    [
+        (2, 2, 0.5, False, {LAST}, 0.5),
+        (3, 2, 0.5, False, set(), 0.5),
+        (3, 2, 0.6, False, {BEST}, 0.6),
+        (4, 2, 0.6, False, {LAST, BEST}, 0.6),
+        (3, 2, 0.4, True, {LAST}, 0.5),
+        (3, 1, None, False, {LAST}, 0.5),
+    ],
+)
+def test_what_is_due_after_an_epoch_is_written(epoch, every, accuracy, ended, written, best, tmp_path):
+    from common.config import Settings
+
+    settings = Settings(snapshot_dir=tmp_path, snapshot_every=every)
+    about = snapshots.keep(Kept(), settings, ABOUT._replace(epochs=epoch), accuracy, ended)
+    assert {path.name for path in tmp_path.iterdir()} == written
+    assert about == ABOUT._replace(epochs=epoch, best_accuracy=best)
+    for name in written:
+        assert snapshots.read(tmp_path / name)[1] == about
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """The arguments that read 20 samples, three steps an epoch."""
+    return small_data.write(tmp_path_factory.mktemp("data"), 20)
+
+
+def arguments_for(data, workload, optimizer, *others):
+    fixed = (*ONE_MATHEMATICS, *data[workload], "--optimizer", optimizer, "--precision", "fp64", "--warmup-epochs", "3.5")
+    return (*fixed, "--no-stop-at-target", *others)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(data, tmp_path_factory):
+    """A function that gives the record of four epochs without a break."""
+
+    @functools.cache
+    def once(workload, optimizer):
+        return train("single", 1, tmp_path_factory.mktemp("run"), *arguments_for(data, workload, optimizer, "--epochs", "4"))[1]
+
+    return once
+
+
+# Each backend goes on from another's, in a ring, so that each is at both ends.
+RING = list(zip(DISTRIBUTED, (*DISTRIBUTED[1:], DISTRIBUTED[0]), strict=True))
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize(("before", "after"), RING)
+def test_another_backend_goes_on_as_if_nothing_had_been(uninterrupted, data, before, after, optimizer, tmp_path):
+    # DeepSpeed's master parameters are float32, whose rounding the CNN's training amplifies.
+    workload, bound = ("transformer", 1e-6) if "deepspeed_zero" in (before, after) else ("cnn", 1e-10)
+    kept = ("--snapshot-dir", str(tmp_path / "kept"))
+    status, record, _ = train(before, 2, tmp_path, *arguments_for(data, workload, optimizer, "--epochs", "2", *kept))
+    assert (status, record["resumed_after_epochs"]) == (0, None), record["error"]
+    status, record, parameters = train(after, 2, tmp_path, *arguments_for(data, workload, optimizer, "--epochs", "4", *kept, "--resume"))
+    assert (status, record["resumed_after_epochs"], record["time_to_solution_seconds"]) == (0, 2, None), record["error"]
+    whole = uninterrupted(workload, optimizer)
+    assert record["learning_rates"] == whole["learning_rates"][6:]
+    assert disagreement(record, whole | {"losses": whole["losses"][6:]}) < bound
+    state, about = snapshots.read(tmp_path / "kept" / LAST)
+    assert about.epochs == 4
+    for name, values in parameters.items():
+        np.testing.assert_array_equal(state[name], values)
+
+
+@pytest.mark.matrix
+def test_without_a_snapshot_yet_it_starts_and_another_training_is_told(data, tmp_path):
+    kept = ("--snapshot-dir", str(tmp_path / "kept"), "--resume")
+    status, record, _ = train("single", 1, tmp_path, *arguments_for(data, "cnn", "sgd", "--epochs", "1", *kept))
+    assert (status, record["resumed_after_epochs"], len(record["losses"])) == (0, 0, 3)
+    status, record, _ = train("single", 1, tmp_path, *arguments_for(data, "cnn", "adam", "--epochs", "2", *kept))
+    assert (status, record["status"]) == (2, "failed")
+    assert "is of another training" in record["error"]
