@@ -118,7 +118,7 @@ RING = list(zip(DISTRIBUTED, (*DISTRIBUTED[1:], DISTRIBUTED[0]), strict=True))
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("optimizer", ["sgd", pytest.param("adam", marks=pytest.mark.long)])
 @pytest.mark.parametrize(("before", "after"), RING)
 def test_another_backend_goes_on_as_if_nothing_had_been(uninterrupted, data, before, after, optimizer, tmp_path):
     # DeepSpeed's master parameters are float32, whose rounding the CNN's training amplifies.
