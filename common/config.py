@@ -77,7 +77,8 @@ class Settings:
     snapshot_every: int = 1
     """Epochs from one snapshot to the next; the last epoch is always kept."""
     resume: bool = False
-    """Whether to go on from the last snapshot in --snapshot-dir, which any backend may have written, if there is one."""
+    """A single run: go on from the last snapshot in --snapshot-dir, which any backend may have written, if there is one. A matrix: go on
+    with the last one that these results have, running what has not come to a good end."""
     results: Path = Path("results")
     """Folder for the records; a run writes RESULTS/MACHINE/RUN.json."""
     machine: str | None = None

@@ -14,7 +14,7 @@ from rich.console import Console
 from common import config, datasets, records, sharding, variants, workloads
 from common.config import Settings
 from common.errors import UserError
-from launch import backends, command, compare, detect, launchers, machines, runner
+from launch import backends, command, compare, detect, launchers, machines, resuming, runner
 from launch.display import Display
 from launch.plan import plan
 
@@ -59,7 +59,7 @@ def run(matrix):
     wanted = matrix.launcher or machine.launcher
     launcher = detect.choose(wanted, hosts, machine.variables, settings.host_suffix, os.environ, records.ROOT, matrix.dry_run)
     ranks_per_node = machine.ranks_per_node if matrix.ranks_per_node is None else matrix.ranks_per_node
-    stamp = time.strftime("%Y%m%d-%H%M%S")
+    stamp = resuming.last_stamp(records.folder(settings)) if matrix.run.resume else time.strftime("%Y%m%d-%H%M%S")
     names_of_workloads = [name.strip() for name in matrix.workloads.split(",") if name.strip()]
     jobs = plan(names, names_of_workloads, matrix.sizes, matrix.repeats, ranks_per_node, settings, stamp)
     check(jobs, launcher)
@@ -74,11 +74,11 @@ def run(matrix):
     jobs = [job for job in jobs if job.backend not in reasons]
     if not jobs:
         raise UserError("none of these backends can run here; the lines above say why")
+    done, jobs = resuming.divided(jobs) if matrix.run.resume else ([], jobs)
     if matrix.dry_run:
         for job in jobs:
             print(runner.typed(*launchers.command(job, launcher)))
         return 0
-    done = []
     try:
         with Display(len(jobs)) as display:
             for number, job in enumerate(jobs, 1):
@@ -97,17 +97,18 @@ def settings_of(matrix):
     for name in ("workload", "run_id", "repeat"):
         if getattr(matrix.run, name) != getattr(Settings(), name):
             raise UserError(f"{config.flag(name)} is for a single run; here use --workloads and --repeats")
-    for name in ("snapshot_dir", "resume"):
-        if getattr(matrix.run, name):
-            raise UserError(f"{config.flag(name)} is for a single run, python -m frameworks.BACKEND; the runs of a matrix start anew")
+    if matrix.run.snapshot_dir:
+        raise UserError("--snapshot-dir is for a single run, python -m frameworks.BACKEND; the runs of a matrix start anew")
     if not matrix.time_limit > 0:
         raise UserError(f"--time-limit is {matrix.time_limit:g}; it must be above 0 seconds")
     for backend, setting in variants.VARIANTS.items():
         if (value := getattr(matrix.run, setting)) != getattr(Settings(), setting):
             raise UserError(f"{config.flag(setting)} is for a single run; here write {backend}@{value} in --backends")
-    config.check(matrix.run)
+    # What goes on here is the matrix, not its runs.
+    settings = dataclasses.replace(matrix.run, resume=False)
+    config.check(settings)
     seen = {name: seen_from_root(path) for name in ("results", "data_dir") if (path := getattr(matrix.run, name))}
-    return dataclasses.replace(matrix.run, **seen, machine=machine_name(matrix))
+    return dataclasses.replace(settings, **seen, machine=machine_name(matrix))
 
 
 def machine_name(matrix):
