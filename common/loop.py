@@ -1,5 +1,6 @@
 """The one training loop and the one stopwatch; drives any backend's Trainer and never asks which one it has."""
 
+import os
 import resource
 import time
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ def prepare(trainer, settings, record):
     # The sum is also the barrier from which all ranks start their clocks.
     crowded, nodes = trainer.sum(np.array([record["oversubscribed"], trainer.ranks.local_rank == 0], dtype=np.float64))
     record["oversubscribed"], record["nodes"] = bool(crowded), int(nodes)
+    record["pids_by_rank"] = _by_rank(trainer, os.getpid()).astype(int).tolist()
 
 
 def train(trainer, settings, load, record, workload_digest):

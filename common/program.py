@@ -60,6 +60,7 @@ def main(trainer_class, file):
         record["environment"]["mpi"] = records.mpi_library()
         loop.prepare(trainer, settings, record)
         record["init_seconds"] = time.perf_counter() - entered
+        write_ready(path, record)
         loop.train(trainer, settings, load, record, lambda data: workloads.digest(given, data.digest))
         finish(trainer, record, path)
         status = 0
@@ -85,6 +86,12 @@ def make_folders(of_records, of_snapshots):
     records.make_folder(of_records)
     if of_snapshots:
         records.make_folder(of_snapshots, "snapshots", "--snapshot-dir")
+
+
+def write_ready(path, record):
+    """Writes, on the rank that has a path, the record of a run that begins to train: with it a rank that is killed can be named."""
+    if path:
+        records.write(path, record)
 
 
 def finish(trainer, record, path):

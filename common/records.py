@@ -41,6 +41,7 @@ def new(backend, settings, ranks, launch, surroundings):
         "workload_digest": None,
         "ranks": ranks.size,
         "nodes": None,
+        "pids_by_rank": None,
         "repeat": settings.repeat,
         "seed": settings.seed,
         "scaling": settings.scaling,

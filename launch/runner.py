@@ -6,7 +6,7 @@ import time
 
 from common import records, workloads
 from common.ranks import Ranks
-from launch import launchers, processes
+from launch import deaths, launchers, processes
 
 TAIL_LINES = 50
 
@@ -24,14 +24,19 @@ def run_job(job, launcher, time_limit_seconds, on_progress):
     argv, variables = launchers.command(job, launcher)
     launch = {"launcher": launcher.name, "command": typed(argv, variables), "launched_at": time.time()}
     variables = variables | {"TANDEM_LAUNCH": json.dumps(launch)}
-    ending, last_lines = ("failed", "interrupted"), []
+    ending, last_lines, heard = ("failed", "interrupted"), [], []
+
+    def hear(progress):
+        heard[:] = [progress]
+        on_progress(progress)
+
     try:
-        outcome = processes.run(argv, variables, job.settings.run_id, records.ROOT, time_limit_seconds, on_progress)
+        outcome = processes.run(argv, variables, job.settings.run_id, records.ROOT, time_limit_seconds, hear)
         ending, last_lines = ending_of(outcome, time_limit_seconds), outcome.last_lines
     except OSError as problem:
         ending = "failed", f"{launcher.executable} could not be started: {problem.strerror}"
     finally:
-        record = _complete(job, launch, ending, last_lines)
+        record = _complete(job, launch, ending, last_lines, heard)
     return record
 
 
@@ -48,7 +53,7 @@ def ending_of(outcome, time_limit_seconds):
     return "failed", told or f"ended with exit status {outcome.returncode}"
 
 
-def _complete(job, launch, ending, last_lines):
+def _complete(job, launch, ending, last_lines, heard):
     """The record of a job that has ended, written anew unless the run itself told of its good end."""
     path = records.folder(job.settings) / f"{job.settings.run_id}.json"
     if path.exists():
@@ -58,6 +63,9 @@ def _complete(job, launch, ending, last_lines):
     status, error = ending
     if (status, record["status"]) == ("ok", "ok"):
         return record
+    if status == "failed" and (death := deaths.death_in(last_lines, record["pids_by_rank"] or [])):
+        # Where a rank is killed, the others fail of it, and have told so.
+        error = deaths.told(death, heard[-1] if heard else None)
     record["status"] = "failed" if status == "ok" else status
     record["error"] = error or record["error"] or "ended without a result"
     record["output_tail"] = last_lines[-TAIL_LINES:]

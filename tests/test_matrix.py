@@ -70,8 +70,9 @@ def records_in(folder):
 def test_a_crash_and_a_hang_leave_the_others_their_records_and_no_process(checkout, tmp_path, broken):
     broken("crash", "raise RuntimeError('rank 1 has had enough')")
     broken("hang", "__import__('time').sleep(1000)")
+    broken("killed", "__import__('os').kill(__import__('os').getpid(), 9)")
     matrix = start(
-        checkout, "1", "2", "--backends", "single,crash,hang,ddp", "--epochs", "2", "--no-stop-at-target", "--time-limit", "30",
+        checkout, "1", "2", "--backends", "single,crash,hang,killed,ddp", "--epochs", "2", "--no-stop-at-target", "--time-limit", "30",
         "--results", str(tmp_path), "--machine", "here",
     )  # fmt: skip
     output, _ = matrix.communicate(timeout=300)
@@ -81,12 +82,13 @@ def test_a_crash_and_a_hang_leave_the_others_their_records_and_no_process(checko
     for record in found.values():
         jsonschema.validate(record, SCHEMA)
     assert {key: record["status"] for key, record in found.items()} == {
-        ("single", 1): "ok", ("crash", 1): "ok", ("hang", 1): "ok", ("ddp", 1): "ok",
-        ("crash", 2): "failed", ("hang", 2): "timeout", ("ddp", 2): "ok",
+        ("single", 1): "ok", ("crash", 1): "ok", ("hang", 1): "ok", ("killed", 1): "ok", ("ddp", 1): "ok",
+        ("crash", 2): "failed", ("hang", 2): "timeout", ("killed", 2): "failed", ("ddp", 2): "ok",
     }  # fmt: skip
     assert found["crash", 2]["error"] == "rank 1: RuntimeError: rank 1 has had enough"
     assert any("Traceback" in line for line in found["crash", 2]["output_tail"])
     assert "time limit of 30 s" in found["hang", 2]["error"]
+    assert found["killed", 2]["error"].startswith("rank 1 was ended by SIGKILL")
     ok = found["ddp", 2]
     assert (ok["ranks"], ok["nodes"], ok["launcher"], ok["in_sync"]) == (2, 1, "mpich", True)
     assert len(ok["losses"]) == len(ok["step_seconds"]) == 2 * (ok["samples_per_epoch"] // 64)
