@@ -157,6 +157,8 @@ def saving(trainer_class, folder):
         if self.ranks.rank == 0:
             run_id = sys.argv[sys.argv.index("--run-id") + 1]
             np.savez(folder / f"{run_id}.npz", **{name: value for name, value in state.items() if "/" not in name})
+        # The first rank to leave Horovod may take the others down with it: none leaves before the file is written.
+        self.sum(np.zeros(1))
         close(self)
         # Gloo's threads want the interpreter's lock to let go of their last tensors: a process group that is collected waits for
         # them with the lock held, and so for ever.
