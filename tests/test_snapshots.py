@@ -113,8 +113,12 @@ def uninterrupted(data, tmp_path_factory):
     return once
 
 
-# Each backend goes on from another's, in a ring, so that each is at both ends.
-RING = list(zip(DISTRIBUTED, (*DISTRIBUTED[1:], DISTRIBUTED[0]), strict=True))
+# Each backend goes on from another's, in a ring, so that each is at both ends. From one framework to the other tells most.
+CROSSING = {("horovod_torch", "horovod_tf"), ("horovod_keras", "deepspeed_zero")}
+RING = [
+    pytest.param(*pair, marks=() if pair in CROSSING else pytest.mark.long)
+    for pair in zip(DISTRIBUTED, (*DISTRIBUTED[1:], DISTRIBUTED[0]), strict=True)
+]
 
 
 @pytest.mark.matrix
