@@ -150,14 +150,17 @@ class Samples:
 
 
 class Schedule(keras.callbacks.Callback):
-    """The shared schedule: the rate of each step."""
+    """The shared schedule: the rate of each step, told to the optimizer where it changes."""
 
     def __init__(self, rates):
         super().__init__()
-        self.rates = rates
+        self.rates, self.rate = rates, None
 
     def on_train_batch_begin(self, batch, logs=None):
-        self.model.optimizer.learning_rate.assign(self.rates.popleft())
+        rate = self.rates.popleft()
+        if rate != self.rate:
+            self.model.optimizer.learning_rate.assign(rate)
+            self.rate = rate
 
 
 class Observer(keras.callbacks.Callback):
