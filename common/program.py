@@ -16,7 +16,7 @@ from common.config import Settings, parse
 from common.errors import UserError
 from common.ranks import from_environment
 
-SECONDS_TO_TELL = 10.0
+SECONDS_TO_TELL = 2.0
 
 
 def main(trainer_class, file):

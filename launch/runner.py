@@ -63,7 +63,7 @@ def _complete(job, launch, ending, last_lines, heard):
     status, error = ending
     if (status, record["status"]) == ("ok", "ok"):
         return record
-    if status == "failed" and (death := deaths.death_in(last_lines, record["pids_by_rank"] or [])):
+    if status == "failed" and (death := deaths.death_in(last_lines, record.get("pids_by_rank") or [])):
         # Where a rank is killed, the others fail of it, and have told so.
         error = deaths.told(death, heard[-1] if heard else None)
     record["status"] = "failed" if status == "ok" else status

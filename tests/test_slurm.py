@@ -9,15 +9,13 @@ from tests import slurm_cluster, small_data
 from tests.running import BIN, environ
 from tests.test_agreement import DISTRIBUTED
 
-pytestmark = [
-    pytest.mark.matrix,
-    pytest.mark.long,
-    pytest.mark.skipif(slurm_cluster.why_not() is not None, reason=str(slurm_cluster.why_not())),
-]
+pytestmark = [pytest.mark.matrix, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory):
+    if why_not := slurm_cluster.why_not():
+        pytest.skip(why_not)
     with slurm_cluster.started(tmp_path_factory.mktemp("slurm")) as variables:
         yield environ() | variables
 

@@ -11,14 +11,15 @@ from tests import small_data, two_hosts
 from tests.running import BIN, environ
 from tests.test_agreement import DISTRIBUTED
 
-WHY_NOT = two_hosts.why_not()
-pytestmark = [pytest.mark.matrix, pytest.mark.long, pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))]
+pytestmark = [pytest.mark.matrix, pytest.mark.long]
 
 FLOAT32_BYTES = 4
 
 
 @pytest.fixture(scope="module")
 def folder():
+    if why_not := two_hosts.why_not():
+        pytest.skip(why_not)
     with two_hosts.joined() as made:
         yield made
 
