@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common import allocator, binding, datasets, loop, records, stalls, variants, workloads
+from common import allocator, binding, datasets, elastic, loop, records, stalls, variants, workloads
 from common.config import Settings, parse
 from common.errors import UserError
 from common.ranks import from_environment
@@ -49,6 +49,7 @@ def main(trainer_class, file):
         finish(trainer, record, path)
         status = 0
     except (Exception, KeyboardInterrupt) as problem:
+        elastic.begin_anew_after(problem)
         status, error = describe(problem, watch.place if watch else None)
         if record:
             record |= {"status": "failed", "error": error}
