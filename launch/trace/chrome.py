@@ -5,6 +5,7 @@ The format is Google's "Trace Event Format": an array of events, or an object th
 """
 
 import gzip
+import itertools
 import json
 import os
 import zlib
@@ -34,7 +35,9 @@ def events(path, on_cut=None):
     if start not in (b"[", b"{"):
         raise UserError(f"{path} is no trace: it should begin with [ or {{, and {'begins with ' + repr(start) if start else 'is empty'}")
     try:
-        yield from ijson.items(_rejoined(first, chunks), "item" if start == b"[" else "traceEvents.item", use_float=True)
+        yield from ijson.items(
+            ijson.from_iter(itertools.chain([first], chunks)), "item" if start == b"[" else "traceEvents.item", use_float=True
+        )
     except ijson.JSONError as problem:
         if on_cut:
             on_cut(f"{path} was read up to where it is cut off or damaged: {str(problem).splitlines()[0]}")
@@ -43,17 +46,9 @@ def events(path, on_cut=None):
 def value(path, name, otherwise=None):
     """A value at the top of a trace file that is an object, such as its metadata; `otherwise` where there is none."""
     try:
-        return next(ijson.items(_rejoined(b"", _chunks(path)), name, use_float=True), otherwise)
+        return next(ijson.items(ijson.from_iter(_chunks(path)), name, use_float=True), otherwise)
     except ijson.JSONError:
         return otherwise
-
-
-def _rejoined(first, chunks):
-    def all_chunks():
-        yield first
-        yield from chunks
-
-    return ijson.from_iter(all_chunks())
 
 
 def _chunks(path):
@@ -73,7 +68,7 @@ def _chunks(path):
 
 
 def write(path, trace_events, metadata):
-    """Writes a trace as gzipped JSON, event by event; `metadata` is a dict, or a function that gives it after the last event.
+    """Writes a trace as gzipped JSON, event by event, with `metadata`, a dict, before them.
 
     The file is there, whole, or not at all. Returns how many events it has.
     """
@@ -82,11 +77,11 @@ def write(path, trace_events, metadata):
     count = 0
     try:
         with gzip.open(temporary, "wt", COMPRESSION_LEVEL, encoding="utf-8") as file:
-            file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
+            file.write(f'{{"displayTimeUnit":"ms","metadata":{dump(metadata)},"traceEvents":[\n')
             for event in trace_events:
                 file.write(f",\n{dump(event)}" if count else dump(event))
                 count += 1
-            file.write(f'\n],"metadata":{dump(metadata() if callable(metadata) else metadata)}}}\n')
+            file.write("\n]}\n")
         os.replace(temporary, path)
     finally:
         if os.path.exists(temporary):

@@ -7,7 +7,7 @@ buffer have the same activities at the same time. A mark CYCLE_START for each of
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import NamedTuple
 
 # Ranks that are ready within one cycle (HOROVOD_CYCLE_TIME: 1 ms) are heard together, in the order of the ranks.
@@ -76,141 +76,149 @@ def start_microseconds(events):
     return None
 
 
-class _Buffer:
-    """What is known so far of a buffer and its tensors, which are `pid`s."""
-
-    def __init__(self, first_activity):
-        self.first_activity = first_activity
-        self.closed = False
-        self.members = []
-        self.left = set()
-        self.spans = {}
-        self.size_bytes = 0
-        self.end = 0
-
-    def add(self, pid):
-        self.members.append(pid)
-        self.left.add(pid)
-
-    def cover(self, name, start, end):
-        found = self.spans.get(name, (start, end))
-        self.spans[name] = min(found[0], start), max(found[1], end)
-
-
-class _Tensor:
-    """Where one tensor stands: what is open, as (name, ts), and its buffer in the operation that is open."""
-
-    def __init__(self):
-        self.open = []
-        self.ready = {}
-        self.buffer = None
-        self.waits = []
-
-
 def read(events):
     """Yields Negotiation, Operation and Cycle, each when it has ended, from a timeline's events.
 
     Memory is bounded by the number of tensors. What the file leaves open ends with its last event, not `finished`; an
     end without a beginning is left out.
     """
-    names, tensors = {}, {}
-    forming = None
-    cycle_start, num_tensors, last = None, 0, 0
+    reader = _Reader()
+    handlers = {"M": reader.metadata, "i": reader.mark, "B": reader.begin, "X": reader.tick, "E": reader.end}
     for event in events:
-        phase = event["ph"]
-        if phase == "M":
-            if event["name"] == "process_name" and "name" in event.get("args", {}):
-                names[event["pid"]] = event["args"]["name"]
-            continue
-        ts = event["ts"]
-        last = max(last, ts)
-        if phase == "i":
-            if cycle_start is not None:
-                yield Cycle(cycle_start, ts, num_tensors)
-            cycle_start, num_tensors = ts, 0
-            continue
-        pid = event["pid"]
-        tensor = tensors.get(pid)
-        if tensor is None:
-            tensor = tensors[pid] = _Tensor()
-        if phase == "B":
-            name = event["name"]
-            if not tensor.open:
-                num_tensors += not name.startswith(NEGOTIATE)
-            elif tensor.buffer is None and name not in WAITS:
-                if forming is None or forming.closed or forming.first_activity != name:
-                    forming = _Buffer(name)
-                forming.add(pid)
-                tensor.buffer = forming
-                for wait in tensor.waits:
-                    forming.cover(*wait)
-            tensor.open.append((name, ts))
-        elif phase == "X":
-            tensor.ready[int(event["name"])] = ts
-        elif phase == "E" and tensor.open:
-            name, start = tensor.open.pop()
-            if tensor.open:
-                _end_activity(tensor, name, start, ts)
-            elif name.startswith(NEGOTIATE):
-                yield Negotiation(names.get(pid, str(pid)), name, start, ts, tensor.ready, True)
-                tensor.ready = {}
+        handle = handlers.get(event.get("ph"))
+        if handle and (found := handle(event)):
+            yield found
+    yield from reader.left_open()
+
+
+class _Buffer:
+    """What is known so far of a buffer and its tensors, which are `pid`s; `closed` once no tensor can join them."""
+
+    def __init__(self, first_activity):
+        self.first_activity = first_activity
+        self.closed = False
+        self.members, self.left = [], set()
+        self.spans = {}
+        self.size_bytes = 0
+
+    def add(self, pid, waits):
+        self.members.append(pid)
+        self.left.add(pid)
+        for wait in waits:
+            self.cover(*wait)
+
+    def cover(self, name, start, end):
+        """Notes that a tensor did something; the name is empty for the collective as a whole."""
+        found = self.spans.get(name, (start, end))
+        self.spans[name] = min(found[0], start), max(found[1], end)
+
+
+class _Tensor:
+    """Where one tensor stands: what is open, as (name, ts), which ranks are ready, and its buffer once it is in one."""
+
+    def __init__(self):
+        self.open, self.ready, self.buffer, self.waits = [], {}, None, []
+
+
+class _Reader:
+    """A timeline as far as it has been read; each method takes an event and returns what has ended with it, or None."""
+
+    def __init__(self):
+        self.names = {}
+        self.tensors = defaultdict(_Tensor)
+        self.forming = _Buffer(None)
+        self.cycle_start, self.num_tensors, self.last = None, 0, 0
+
+    def metadata(self, event):
+        if event["name"] == "process_name" and "name" in event.get("args", {}):
+            self.names[event["pid"]] = event["args"]["name"]
+
+    def mark(self, event):
+        ended = None if self.cycle_start is None else Cycle(self.cycle_start, event["ts"], self.num_tensors)
+        self.cycle_start, self.num_tensors, self.last = event["ts"], 0, max(self.last, event["ts"])
+        return ended
+
+    def begin(self, event):
+        pid, name = event["pid"], event["name"]
+        tensor = self.tensors[pid]
+        self.last = max(self.last, event["ts"])
+        if not tensor.open:
+            self.num_tensors += not name.startswith(NEGOTIATE)
+        elif tensor.buffer is None and name not in WAITS:
+            # The tensors of a buffer begin an activity one after the other, and only then do they end it.
+            if self.forming.closed or self.forming.first_activity != name:
+                self.forming = _Buffer(name)
+            self.forming.add(pid, tensor.waits)
+            tensor.buffer = self.forming
+        tensor.open.append((name, event["ts"]))
+
+    def tick(self, event):
+        if event["name"].isdecimal():
+            self.tensors[event["pid"]].ready[int(event["name"])] = event["ts"]
+
+    def end(self, event):
+        pid, ts = event["pid"], event["ts"]
+        tensor = self.tensors[pid]
+        if not tensor.open:
+            return None
+        self.last = max(self.last, ts)
+        name, start = tensor.open.pop()
+        if tensor.open:
+            if tensor.buffer is None:
+                tensor.waits.append((name, start, ts))
             else:
-                yield from _end_operation(names, tensors, pid, (name, start, ts), size_of(event.get("args", {})))
-    yield from _left_open(names, tensors, last)
+                tensor.buffer.closed = True
+                tensor.buffer.cover(name, start, ts)
+            return None
+        self.tensors[pid] = _Tensor()
+        if name.startswith(NEGOTIATE):
+            return Negotiation(self._name(pid), name, start, ts, tensor.ready, True)
+        size_bytes = size_of(event.get("args", {}))
+        if tensor.buffer is None:
+            return self._single(pid, tensor, name, start, ts, size_bytes, True)
+        return self._leave_buffer(pid, tensor.buffer, (name, start, ts), size_bytes)
 
+    def left_open(self):
+        """Yields what is open where the file ends, as if it had ended there."""
+        cut_off = {}
+        for pid, tensor in self.tensors.items():
+            if not tensor.open:
+                continue
+            (name, start), *activities = tensor.open
+            if name.startswith(NEGOTIATE):
+                yield Negotiation(self._name(pid), name, start, self.last, tensor.ready, False)
+            elif tensor.buffer is None:
+                yield self._single(pid, tensor, name, start, self.last, None, False)
+            else:
+                tensor.buffer.cover("", start, self.last)
+                for activity, begun in activities:
+                    tensor.buffer.cover(activity, begun, self.last)
+                cut_off[id(tensor.buffer)] = name, tensor.buffer
+        for name, buffer in cut_off.values():
+            yield self._operation(name, buffer, False)
 
-def _end_activity(tensor, name, start, end):
-    if tensor.buffer is None:
-        tensor.waits.append((name, start, end))
-    else:
-        # The tensors of a buffer begin an activity one after the other, and only then do they end it.
-        tensor.buffer.closed = True
-        tensor.buffer.cover(name, start, end)
+    def _name(self, pid):
+        return self.names.get(pid, str(pid))
 
-
-def _end_operation(names, tensors, pid, span, size_bytes):
-    """Yields the Operation if this was the last of its buffer's tensors to end it."""
-    name, start, end = span
-    tensor, buffer = tensors[pid], tensors[pid].buffer
-    if buffer is None:
-        activities = tuple(Activity(*wait) for wait in tensor.waits)
-        yield Operation(name, start, end, (names.get(pid, str(pid)),), size_bytes, activities, True)
-    else:
+    def _leave_buffer(self, pid, buffer, span, size_bytes):
+        """The Operation, if this was the last of its buffer's tensors to end it."""
+        name, start, end = span
         buffer.closed = True
-        buffer.end = max(buffer.end, end)
         buffer.cover("", start, end)
         buffer.size_bytes = None if None in (size_bytes, buffer.size_bytes) else buffer.size_bytes + size_bytes
         buffer.left.discard(pid)
-        if not buffer.left:
-            yield _operation(names, name, buffer, True)
-    tensor.buffer, tensor.waits, tensor.ready = None, [], {}
+        return None if buffer.left else self._operation(name, buffer, True)
 
+    def _single(self, pid, tensor, name, start, end, size_bytes, finished):
+        """The Operation of a tensor that nothing was done with but to wait."""
+        activities = tuple(Activity(*wait) for wait in tensor.waits)
+        return Operation(name, start, end, (self._name(pid),), size_bytes, activities, finished)
 
-def _operation(names, name, buffer, finished):
-    start, end = buffer.spans.pop("")
-    activities = tuple(sorted((Activity(what, *span) for what, span in buffer.spans.items()), key=lambda activity: activity.start))
-    members = tuple(names.get(pid, str(pid)) for pid in buffer.members)
-    return Operation(name, start, end, members, buffer.size_bytes if finished else None, activities, finished)
-
-
-def _left_open(names, tensors, last):
-    """Yields what is open where the file ends, as if it had ended there."""
-    cut_off = {}
-    for pid, tensor in tensors.items():
-        if not tensor.open:
-            continue
-        (name, start), *activities = tensor.open
-        if name.startswith(NEGOTIATE):
-            yield Negotiation(names.get(pid, str(pid)), name, start, last, tensor.ready, False)
-        elif tensor.buffer is None:
-            yield Operation(name, start, last, (names.get(pid, str(pid)),), None, tuple(Activity(*wait) for wait in tensor.waits), False)
-        else:
-            tensor.buffer.cover("", start, last)
-            for activity, begun in activities:
-                tensor.buffer.cover(activity, begun, last)
-            cut_off[id(tensor.buffer)] = (name, tensor.buffer)
-    for name, buffer in cut_off.values():
-        yield _operation(names, name, buffer, False)
+    def _operation(self, name, buffer, finished):
+        start, end = buffer.spans.pop("")
+        activities = tuple(sorted((Activity(what, *span) for what, span in buffer.spans.items()), key=lambda activity: activity.start))
+        members = tuple(self._name(pid) for pid in buffer.members)
+        return Operation(name, start, end, members, buffer.size_bytes if finished else None, activities, finished)
 
 
 def size_of(args):
@@ -267,40 +275,74 @@ class Summary(NamedTuple):
 
 def summarize(found):
     """The Summary of what `read` yields."""
-    waits, lateness = {}, {}
-    num_operations, tensors_per_buffer, operation_seconds, activity_seconds = Counter(), Counter(), Counter(), Counter()
-    num_negotiations = num_compared = num_cycles = num_used = num_unfinished = max_bytes = total_bytes = 0
-    cycle_microseconds = last = 0
+    sums = Sums()
     for one in found:
-        last = max(last, one.end)
+        sums.add(one)
+    return sums.summary()
+
+
+class Sums:
+    """Adds up what `read` yields, one after the other, to a Summary."""
+
+    def __init__(self):
+        self.waits, self.lateness = {}, {}
+        self.num_operations, self.tensors_per_buffer = Counter(), Counter()
+        self.operation_seconds, self.activity_seconds = Counter(), Counter()
+        self.num_negotiations = self.num_compared = self.num_unfinished = self.num_cycles = self.num_used_cycles = 0
+        self.max_bytes = self.total_bytes = self.cycle_microseconds = self.last = 0
+
+    def add(self, one):
+        self.last = max(self.last, one.end)
         if isinstance(one, Cycle):
-            num_cycles += 1
-            num_used += one.num_tensors > 0
-            cycle_microseconds += one.end - one.start
-            continue
-        num_unfinished += not one.finished
-        seconds = (one.end - one.start) / 1e6
+            self.num_cycles += 1
+            self.num_used_cycles += one.num_tensors > 0
+            self.cycle_microseconds += one.end - one.start
+            return
+        self.num_unfinished += not one.finished
         if isinstance(one, Operation):
-            num_operations[one.name] += 1
-            tensors_per_buffer[len(one.tensors)] += 1
-            max_bytes, total_bytes = max(max_bytes, one.size_bytes or 0), total_bytes + (one.size_bytes or 0)
-            operation_seconds[one.name] += seconds
-            for activity in one.activities:
-                activity_seconds[activity.name] += (activity.end - activity.start) / 1e6
-            continue
-        num_negotiations += 1
-        waits[one.tensor] = _added(waits.get(one.tensor, Wait(0, 0.0, 0.0)), seconds)
-        if len(one.ready) > 1:
-            num_compared += 1
-            rank = max(one.ready, key=one.ready.get)
-            spread = one.ready[rank] - min(one.ready.values())
-            if spread > TOGETHER_MICROSECONDS:
-                lateness[rank] = _added(lateness.get(rank, Lateness(0, 0.0, 0.0)), spread / 1e6)
-    return Summary(
-        last / 1e6, num_negotiations, num_compared, waits, lateness, dict(num_operations), dict(tensors_per_buffer), max_bytes, total_bytes,
-        dict(operation_seconds), dict(activity_seconds), num_cycles or None, num_used if num_cycles else None,
-        cycle_microseconds / num_cycles / 1e6 if num_cycles else None, num_unfinished,
-    )  # fmt: skip
+            self._add_operation(one)
+        else:
+            self._add_negotiation(one)
+
+    def _add_operation(self, one):
+        self.num_operations[one.name] += 1
+        self.tensors_per_buffer[len(one.tensors)] += 1
+        self.max_bytes = max(self.max_bytes, one.size_bytes or 0)
+        self.total_bytes += one.size_bytes or 0
+        self.operation_seconds[one.name] += (one.end - one.start) / 1e6
+        for activity in one.activities:
+            self.activity_seconds[activity.name] += (activity.end - activity.start) / 1e6
+
+    def _add_negotiation(self, one):
+        self.num_negotiations += 1
+        self.waits[one.tensor] = _added(self.waits.get(one.tensor, Wait(0, 0.0, 0.0)), (one.end - one.start) / 1e6)
+        if len(one.ready) < 2:
+            return
+        self.num_compared += 1
+        last = max(one.ready, key=one.ready.get)
+        spread = one.ready[last] - min(one.ready.values())
+        if spread > TOGETHER_MICROSECONDS:
+            self.lateness[last] = _added(self.lateness.get(last, Lateness(0, 0.0, 0.0)), spread / 1e6)
+
+    def summary(self):
+        marked = self.num_cycles > 0
+        return Summary(
+            seconds=self.last / 1e6,
+            num_negotiations=self.num_negotiations,
+            num_compared=self.num_compared,
+            waits=self.waits,
+            lateness=self.lateness,
+            num_operations=dict(self.num_operations),
+            tensors_per_buffer=dict(self.tensors_per_buffer),
+            max_buffer_bytes=self.max_bytes,
+            total_bytes=self.total_bytes,
+            operation_seconds=dict(self.operation_seconds),
+            activity_seconds=dict(self.activity_seconds),
+            num_cycles=self.num_cycles if marked else None,
+            num_used_cycles=self.num_used_cycles if marked else None,
+            mean_cycle_seconds=self.cycle_microseconds / self.num_cycles / 1e6 if marked else None,
+            num_unfinished=self.num_unfinished,
+        )
 
 
 def _added(sums, seconds):
@@ -313,24 +355,32 @@ def told(summary, num_tensors=5):
     buffers = sum(summary.tensors_per_buffer.values())
     if buffers:
         tensors = sum(size * count for size, count in summary.tensors_per_buffer.items())
-        lines.append(
-            f"{buffers} collectives ({', '.join(f'{count} {name}' for name, count in summary.num_operations.items())}) of {tensors} tensors: "
-            f"{tensors / buffers:.1f} tensors and {summary.total_bytes / buffers / 1024:.1f} KiB each, {summary.max_buffer_bytes / 1024:.1f} KiB at most"
-        )
+        kinds = ", ".join(f"{count} {name}" for name, count in summary.num_operations.items())
+        mean_kib, max_kib = summary.total_bytes / buffers / 1024, summary.max_buffer_bytes / 1024
+        lines.append(f"{buffers} collectives ({kinds}) of {tensors / buffers:.1f} tensors on average")
+        lines.append(f"{mean_kib:.1f} KiB in each on average, {max_kib:.1f} KiB at most; in them:")
     for name, seconds in sorted(summary.activity_seconds.items(), key=lambda item: -item[1]):
         lines.append(f"  {name:<28} {seconds:9.3f} s")
     waited = sorted(summary.waits.items(), key=lambda item: -item[1].total_seconds)
     lines.append(f"{summary.num_negotiations} negotiations; longest waits until every rank was ready:")
     for name, wait in waited[:num_tensors]:
         each = wait.total_seconds / wait.num_negotiations
-        lines.append(f"  {name:<40} {wait.num_negotiations:5d} times {1e3 * each:8.2f} ms on average {1e3 * wait.max_seconds:8.2f} ms at most")
-    lines.append(f"when each rank was ready is told for {summary.num_compared} of {summary.num_negotiations} negotiations (not for cached ones)")
+        lines.append(
+            f"  {name:<40} {wait.num_negotiations:5d} times {1e3 * each:8.2f} ms on average {1e3 * wait.max_seconds:8.2f} ms at most"
+        )
+    lines.append(
+        f"when each rank was ready is told for {summary.num_compared} of {summary.num_negotiations} negotiations (not for cached ones)"
+    )
     for rank, late in sorted(summary.lateness.items(), key=lambda item: -item[1].num_last):
         each = late.total_seconds / late.num_last
-        lines.append(f"  rank {rank} was last {late.num_last} times, by {1e3 * each:.2f} ms on average, {1e3 * late.max_seconds:.2f} ms at most")
+        lines.append(
+            f"  rank {rank} was last {late.num_last} times, by {1e3 * each:.2f} ms on average, {1e3 * late.max_seconds:.2f} ms at most"
+        )
     if summary.num_cycles:
         used = summary.num_used_cycles / summary.num_cycles
-        lines.append(f"{summary.num_cycles} cycles of {1e3 * summary.mean_cycle_seconds:.2f} ms on average, {used:.0%} with something to do")
+        lines.append(
+            f"{summary.num_cycles} cycles of {1e3 * summary.mean_cycle_seconds:.2f} ms on average, {used:.0%} with something to do"
+        )
     if summary.num_unfinished:
         lines.append(f"{summary.num_unfinished} were not finished where the timeline ends")
     return lines
