@@ -7,7 +7,7 @@ import numpy as np
 
 from common import loop
 from common.program import main
-from launch.trace.profiling import profiled
+from launch.trace.profiling import framework_of, profiled
 
 
 def profile_first_epoch(folder):
@@ -16,7 +16,7 @@ def profile_first_epoch(folder):
 
     def first(trainer, batches, report):
         loop._train_epoch = train_epoch
-        with profiled(folder, trainer.ranks.rank, len(batches), lambda: trainer.sum(np.zeros(1))) as watch:
+        with profiled(folder, trainer.ranks.rank, len(batches), lambda: trainer.sum(np.zeros(1)), framework_of()) as watch:
 
             def reported(step, loss):
                 watch.step()

@@ -22,11 +22,12 @@ class Placed(NamedTuple):
 class Source(NamedTuple):
     """One part's events, with X for what lasts, and its clock: `ts` 0 is at origin_nanoseconds since the epoch.
 
-    `starts_at` is the least ts; error_microseconds is how far its times may be from its host's clock, None where that is
-    not known, and `note` says why.
+    `rank` is the one whose node's clock it is; `starts_at` is the least ts; error_microseconds is how far its times may be
+    from that clock, None where that is not known, and `note` says why.
     """
 
     name: str
+    rank: int
     origin_nanoseconds: int
     starts_at: float
     error_microseconds: float | None
@@ -41,9 +42,7 @@ def write(path, sources, offsets=None, about=None):
     moved by how far its rank's clock is ahead of rank 0's (clocks.Offset by rank), which the metadata tells as well.
     """
     sources, offsets = list(sources), offsets or {}
-    origin = min((source.origin_nanoseconds + int(source.starts_at * 1000) for source in sources), default=0)
-    # A rank whose clock is ahead moves to the left.
-    origin -= int(max((max(offset.ahead, 0) for offset in offsets.values()), default=0) * 1000)
+    origin = min((_epoch(source, offsets) + int(source.starts_at * 1000) for source in sources), default=0)
     metadata = (about or {}) | {
         "origin_nanoseconds": origin,
         "clocks": [
@@ -61,7 +60,7 @@ def merged(sources, origin_nanoseconds, offsets) -> Iterator[dict]:
     """Yields the events of all sources with a pid for each rank and a tid for each track, and the metadata that names them."""
     tracks = {}
     for source in sources:
-        start = (source.origin_nanoseconds - origin_nanoseconds) / 1000
+        start = (_epoch(source, offsets) - origin_nanoseconds) / 1000
         for rank, kind, track, event in source.events:
             if (tid := tracks.get((rank, kind, track))) is None:
                 tid = KINDS.index(kind) * TRACKS_OF_A_KIND + sum(key[:2] == (rank, kind) for key in tracks) + 1
@@ -69,8 +68,13 @@ def merged(sources, origin_nanoseconds, offsets) -> Iterator[dict]:
                     yield from _named("process", rank, 0, f"rank {rank}", rank)
                 tracks[rank, kind, track] = tid
                 yield from _named("thread", rank, tid, f"{kind}: {track}", tid)
-            ahead = offsets[rank].ahead if rank in offsets else 0
-            yield event | {"pid": rank, "tid": tid, "ts": round(event["ts"] + start - ahead, 3)}
+            yield event | {"pid": rank, "tid": tid, "ts": round(event["ts"] + start, 3)}
+
+
+def _epoch(source, offsets):
+    """When a source's ts 0 was on rank 0's clock, in nanoseconds since the epoch."""
+    ahead = offsets[source.rank].ahead if source.rank in offsets else 0
+    return source.origin_nanoseconds - int(ahead * 1000)
 
 
 def _named(what, rank, tid, name, index):

@@ -34,10 +34,10 @@ class Schedule(NamedTuple):
 
 
 def schedule_for(num_steps):
-    """The Schedule of an epoch: the usual one, or what fits into few steps. At least one step is kept, the first of all if need be."""
+    """The Schedule of an epoch: the usual one, or what fits into few steps; at least one step is kept."""
     active = max(1, min(ACTIVE, num_steps - 2))
-    warmup = min(WARMUP, max(0, num_steps - active - 1), num_steps - active)
-    return Schedule(min(WAIT, max(0, num_steps - active - warmup)), warmup, active)
+    wait = min(WAIT, num_steps - active)
+    return Schedule(wait, min(WARMUP, num_steps - active - wait), active)
 
 
 class Watch(NamedTuple):
@@ -53,16 +53,16 @@ def framework_of(modules=sys.modules):
 
 
 @contextlib.contextmanager
-def profiled(folder, rank, num_steps, meet, framework=None):
+def profiled(folder, rank, num_steps, meet, framework):
     """Profiles a training epoch of num_steps and gives a Watch; what was seen is written into the folder when the epoch has ended.
 
     spans.RANK.json.gz: when each step, and the wait for its data, began and ended; the framework's trace, torch.RANK.json.gz
     or tensorflow.RANK.json.gz; torch.RANK.txt: time and memory of each operator. `meet` is any collective that returns on
     no rank before all ranks have called it, such as `lambda: trainer.sum(np.zeros(1))`: it tells how far clocks are apart.
+    `framework` is torch, tensorflow, or None for the steps alone; framework_of() finds it.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    framework = framework or framework_of()
     profilers = {"torch": _torch, "tensorflow": _tensorflow}
     schedule = schedule_for(num_steps)
     spans = Spans()

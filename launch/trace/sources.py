@@ -20,15 +20,9 @@ HOROVOD_ERROR_MICROSECONDS = 2.0
 
 def spans(path, rank):
     """The steps of a rank, and its waits for data, from the file that profiling.py writes."""
+    origin = chrome.value(path, "metadata.origin_nanoseconds", 0)
     placed = (Placed(rank, "data", "steps", event) for event in chrome.events(path))
-    return Source(
-        f"steps of rank {rank}",
-        chrome.value(path, "metadata.origin_nanoseconds", 0),
-        0.0,
-        1.0,
-        "the host's clock, read at each step",
-        placed,
-    )
+    return Source(f"steps of rank {rank}", rank, origin, 0.0, 1.0, "the host's clock itself", placed)
 
 
 class Steps(NamedTuple):
@@ -92,7 +86,7 @@ def torch(path, rank, steps=None, on_cut=None):
     base = chrome.value(path, "baseTimeNanoseconds", 0)
     survey = _survey(path, on_cut, _wanted)
     events = _torch_events(path, rank, survey.gloo_threads)
-    return Source(f"PyTorch's profiler of rank {rank}", base, survey.starts_at, *_compared(survey, base, steps), events)
+    return Source(f"PyTorch's profiler of rank {rank}", rank, base, survey.starts_at, *_compared(survey, base, steps), events)
 
 
 def _torch_events(path, rank, gloo_threads):
@@ -132,15 +126,16 @@ def tensorflow(path, rank, steps=None, on_cut=None):
     base = chrome.value(path, "metadata.origin_nanoseconds", 0)
     survey = _survey(path, on_cut)
     events = _by_thread(chrome.events(path), rank, "compute", "TensorFlow")
-    return Source(f"TensorFlow's profiler of rank {rank}", base, survey.starts_at, *_compared(survey, base, steps), events)
+    return Source(f"TensorFlow's profiler of rank {rank}", rank, base, survey.starts_at, *_compared(survey, base, steps), events)
 
 
-def mpi(events, rank, origin_nanoseconds, error_microseconds):
-    """A rank's MPI calls: any Chrome events with the epoch time of their ts 0 and how wrong this may be."""
-    return Source(
-        f"MPI calls of rank {rank}", origin_nanoseconds, 0.0, error_microseconds, "the MPI interposer",
-        _by_thread(chrome.completed(events), rank, "MPI", "thread"),
-    )  # fmt: skip
+def mpi(events, rank, starts_at, error_microseconds, origin_nanoseconds=0):
+    """A rank's MPI calls: any Chrome events, X or B and E, whose ts are microseconds since the epoch, or since another origin.
+
+    `starts_at` is the least ts, error_microseconds how far they may be from the host's clock, None where that is not known.
+    """
+    placed = _by_thread(chrome.completed(events), rank, "MPI", "thread")
+    return Source(f"MPI calls of rank {rank}", rank, origin_nanoseconds, starts_at, error_microseconds, "as the interposer tells", placed)
 
 
 def _by_thread(events, rank, kind, otherwise):
@@ -165,7 +160,7 @@ def horovod(path, on_cut=None, also=None):
         return None
     placed = horovod_events(horovod_timeline.read(chrome.events(path, on_cut)), also)
     note = "Horovod's steady clock, set beside the host's when it began; it tells microseconds"
-    return Source("Horovod's timeline", origin * 1000, 0.0, HOROVOD_ERROR_MICROSECONDS, note, placed)
+    return Source("Horovod's timeline", 0, origin * 1000, 0.0, HOROVOD_ERROR_MICROSECONDS, note, placed)
 
 
 def horovod_events(found, also=None):
