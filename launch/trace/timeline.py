@@ -21,7 +21,8 @@ MERGED = "trace.json.gz"
 
 
 def horovod_variables(folder, mark_cycles=True, every_tick=False, autotune=False):
-    """The variables that make Horovod write its timeline, and with `autotune` its autotuner's log, into the folder.
+    """The variables that make Horovod write its timeline, and with `autotune` its autotuner's log, into the folder,
+    which must be there: Horovod makes none, and goes on without a timeline.
 
     every_tick turns Horovod's cache of responses off: then, at the price of slower steps, the timeline tells for each
     tensor of each step when each rank had it; otherwise only for the first time that a tensor is seen.
