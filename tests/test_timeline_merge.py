@@ -108,6 +108,10 @@ def test_a_run_becomes_one_trace(run_folder):
     assert [event["name"] for event in tracks[1, "collectives: Gloo, thread 8"]] == ["gloo:all_reduce", "aten::copy_"]
     assert tracks[0, "collectives: Gloo, thread 8"][0]["args"] == {"bytes": 4 * 1181066}
     assert {event["args"]["name"] for event in events if event["name"] == "process_name"} == {"rank 0", "rank 1"}
+    named = {(event["pid"], event["tid"]): event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert len(named) == len(tracks)
+    kinds = [name.split(":")[0] for _, name in sorted(named.items())]
+    assert [kind for kind, _ in itertools.groupby(kinds)] == ["data", "compute", "collectives"] * 2
 
 
 def test_all_clocks_show_one_time(run_folder):
@@ -191,6 +195,17 @@ def test_mpi_calls_may_count_from_the_epoch(tmp_path):
     merge.write(tmp_path / "t.json.gz", [mpi])
     (found,) = tracks_of(chrome.events(tmp_path / "t.json.gz"))[0, "MPI: thread 0"]
     assert found["ts"] == pytest.approx(0.25, abs=0.25)
+
+
+def test_threads_of_one_name_have_tracks_of_their_own(tmp_path):
+    """TensorFlow calls several threads `python`."""
+    named = [{"ph": "M", "name": "thread_name", "pid": 0, "tid": tid, "args": {"name": "python"}} for tid in (4, 5)]
+    chrome.write(
+        tmp_path / "p.json.gz", [*named, *(span("op", 0, 9 + tid, pid=0, tid=tid) for tid in (4, 5))], {"origin_nanoseconds": 10**18}
+    )
+    merge.write(tmp_path / "t.json.gz", [sources.tensorflow(tmp_path / "p.json.gz", 0)])
+    tracks = tracks_of(chrome.events(tmp_path / "t.json.gz"))
+    assert {name: len(events) for (_, name), events in tracks.items()} == {"compute: python": 1, "compute: python, thread 5": 1}
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=40))

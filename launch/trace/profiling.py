@@ -21,8 +21,6 @@ from launch.trace import chrome, xplane
 WAIT, WARMUP, ACTIVE = 1, 2, 5
 NUM_MEETINGS = 10
 NUM_ROWS = 60
-# As PyTorch's profiler names each step, with its number.
-STEP = "ProfilerStep#"
 
 
 class Schedule(NamedTuple):
@@ -166,7 +164,7 @@ def _tensorflow(folder, rank, schedule):
                 tf.profiler.experimental.start(raw)
                 running.callback(tf.profiler.experimental.stop)
             if first <= done < end:
-                trace = tf.profiler.experimental.Trace(f"{STEP}{done}")
+                trace = tf.profiler.experimental.Trace(f"{xplane.STEP}{done}")
                 trace.__enter__()
 
         def step():

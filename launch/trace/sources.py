@@ -7,7 +7,7 @@ from typing import NamedTuple
 from launch.trace import chrome, clocks, horovod_timeline
 from launch.trace.horovod_timeline import Cycle, Negotiation
 from launch.trace.merge import Lanes, Placed, Source
-from launch.trace.profiling import STEP
+from launch.trace.xplane import STEP
 
 # The collective itself, as PyTorch's profiler names it: in Gloo's own threads, and on the GPU.
 GLOO = "gloo:"
@@ -125,8 +125,13 @@ def tensorflow(path, rank, steps=None, on_cut=None):
     """A rank's trace of TensorFlow's profiler, as xplane.py has converted it. With `steps` its clock is compared with the host's."""
     base = chrome.value(path, "metadata.origin_nanoseconds", 0)
     survey = _survey(path, on_cut)
-    events = _by_thread(chrome.events(path), rank, "compute", "TensorFlow")
+    events = map(_with_own_track_for_steps, _by_thread(chrome.events(path), rank, "compute", "TensorFlow"))
     return Source(f"TensorFlow's profiler of rank {rank}", rank, base, survey.starts_at, *_compared(survey, base, steps), events)
+
+
+def _with_own_track_for_steps(placed):
+    """The steps that profiling.py marks begin inside spans that Keras marks, and end inside others."""
+    return placed._replace(kind="data", track="TensorFlow's steps") if placed.event["name"].startswith(STEP) else placed
 
 
 def mpi(events, rank, starts_at, error_microseconds, origin_nanoseconds=0):
@@ -139,14 +144,16 @@ def mpi(events, rank, starts_at, error_microseconds, origin_nanoseconds=0):
 
 
 def _by_thread(events, rank, kind, otherwise):
-    """The events with a track for each of their threads, by its name where it is told."""
+    """The events with a track for each of their threads, named as these are, with their numbers where names are the same."""
     names = {}
     for event in events:
         thread = event.get("pid"), event.get("tid")
         if event["ph"] != "M":
             yield Placed(rank, kind, names.get(thread, f"{otherwise} {thread[1]}"), event)
         elif event["name"] == "thread_name":
-            names[thread] = event["args"]["name"]
+            name = event["args"]["name"]
+            taken = any(name == other for of, other in names.items() if of != thread)
+            names[thread] = f"{name}, thread {thread[1]}" if taken else name
 
 
 def horovod(path, on_cut=None, also=None):

@@ -2,10 +2,12 @@
 
 from launch.trace import chrome
 
+# As PyTorch's profiler names each step, with its number; profiling.py has TensorFlow's name them so as well.
+STEP = "ProfilerStep#"
+
 
 def convert(path, target):
     """Writes the profile at `path` as a trace in Chrome's format; needs no more than tensorflow."""
-    # Also where TensorFlow's own tools for it are not installed.
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     space = xplane_pb2.XSpace()
@@ -23,16 +25,16 @@ def start_nanoseconds(space):
 
 
 def events(space):
-    """Yields the events of an XSpace that last, as X events; microseconds since start_nanoseconds. Devices are processes, lines threads."""
+    """Yields what lasts in an XSpace as X events; microseconds since start_nanoseconds. Devices are processes, lines threads."""
     for pid, plane in enumerate(space.planes):
-        yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": plane.name}}
         for tid, line in enumerate(plane.lines):
             yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": line.display_name or line.name}}
             for event in line.events:
-                if event.duration_ps == 0:
-                    continue
-                metadata = plane.event_metadata[event.metadata_id]
-                yield {
-                    "ph": "X", "name": metadata.display_name or metadata.name, "pid": pid, "tid": tid,
-                    "ts": line.timestamp_ns / 1e3 + event.offset_ps / 1e6, "dur": event.duration_ps / 1e6,
-                }  # fmt: skip
+                if event.duration_ps:
+                    yield _span(plane, line, event) | {"pid": pid, "tid": tid}
+
+
+def _span(plane, line, event):
+    metadata = plane.event_metadata[event.metadata_id]
+    start = line.timestamp_ns / 1e3 + event.offset_ps / 1e6
+    return {"ph": "X", "name": metadata.display_name or metadata.name, "ts": start, "dur": event.duration_ps / 1e6}
