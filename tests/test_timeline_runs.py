@@ -90,15 +90,23 @@ def _collectives_are_within_the_run(tracks):
 
 
 @pytest.mark.matrix
-def test_without_its_cache_horovod_tells_of_every_rank_and_the_log_of_its_tuning_is_kept(tmp_path):
+def test_without_its_cache_horovod_tells_of_every_rank(tmp_path):
     folder = tmp_path / "traces"
-    status, printed = run("horovod_torch", folder, every_tick=True, autotune=True)
+    status, printed = run("horovod_torch", folder, every_tick=True)
     assert status == 0, printed
     summary = timeline.gather(folder)["horovod"]
-    # What the last rank to leave has left open is not compared.
+    # The file may end before the last negotiation does.
     assert summary.num_negotiations - 8 <= summary.num_compared <= summary.num_negotiations
     assert sum(summary.num_operations.values()) > 2 * NUM_STEPS
     assert summary.num_cycles > summary.num_used_cycles > 0
-    # Eight parameters of 4.6 MB a step.
+    # The CNN's 1,199,882 parameters, in each step.
     assert summary.total_bytes > NUM_STEPS * 1_199_882 * 4
+
+
+@pytest.mark.matrix
+@pytest.mark.long
+def test_the_log_of_horovods_tuning_is_kept(tmp_path):
+    folder = tmp_path / "traces"
+    status, printed = run("horovod_torch", folder, autotune=True)
+    assert status == 0, printed
     assert "tensor_fusion_threshold" in (folder / timeline.AUTOTUNE).read_text()
