@@ -1,10 +1,13 @@
 """A picture shows the window it is asked for, its rows in order, and spans below those they lie in."""
 
+import re
+
 import pytest
 
 from common.errors import UserError
 from launch.trace import chrome, picture
 from launch.trace.picture import Bar, Row
+from tests.running import ROOT
 
 
 def span(name, ts, dur, pid=0, tid=1, **args):
@@ -76,3 +79,10 @@ def test_another_format_is_said_so(tmp_path, name):
 def test_nothing_to_draw_is_said_so(tmp_path):
     with pytest.raises(UserError, match="nothing in this window"):
         picture.draw([], tmp_path / "p.png", "")
+
+
+def test_the_pictures_of_the_page_are_there_and_small():
+    page = ROOT / "launch" / "trace" / "TIMELINES.md"
+    shown = re.findall(r"!\[.*\]\((.*)\)", page.read_text())
+    assert shown == ["pictures/horovod_torch.png", "pictures/ddp.png", "pictures/deepspeed_zero.png"]
+    assert all(0 < (page.parent / name).stat().st_size < 150_000 for name in shown)

@@ -94,7 +94,7 @@ def _torch_events(path, rank, gloo_threads):
         phase = event.get("ph")
         if phase == "X" and _wanted(event):
             kept = {"ph": "X", "name": event["name"], "ts": event["ts"], "dur": event["dur"]}
-            if event["name"].startswith((GLOO, "c10d::")) and (size := size_bytes(event.get("args", {}))):
+            if event["name"].startswith(GLOO) and (size := size_bytes(event.get("args", {}))):
                 kept["args"] = {"bytes": size}
             yield Placed(rank, *_torch_track(event, gloo_threads), kept)
         elif phase == "i" and event.get("name") == "[memory]":
@@ -113,7 +113,7 @@ def _torch_track(event, gloo_threads):
 
 
 def size_bytes(args):
-    """Bytes of a collective from the shapes and types of its inputs; 0 where they are not told."""
+    """Bytes that a rank gives into a collective, from the shapes and types of its inputs; 0 where they are not told."""
     total = 0
     for kind, dims in zip(args.get("Input type", []), args.get("Input Dims", []), strict=False):
         if kind in ELEMENT_BYTES and all(isinstance(length, int) for length in dims):
