@@ -13,7 +13,7 @@ from launch.trace import chrome, merge, sources
 from launch.trace.clocks import Offset
 from launch.trace.horovod_timeline import read
 from launch.trace.merge import Lanes, Placed, Source
-from launch.trace.timeline import files, gather
+from launch.trace.timeline import Collectives, counted, files, gather
 from tests.test_timeline_horovod import EPOCH, FUSED, NAMES, NEGOTIATED, begin, cycle
 
 EPOCH_NANOSECONDS = 1795283289401788 * 1000
@@ -142,6 +142,16 @@ def test_the_account_of_a_run(run_folder):
     assert found["steps"][1]["step_seconds"] == pytest.approx([0.00199] * 5)
     assert found["steps"][1]["data_seconds"] == pytest.approx([0.0003] * 5)
     assert found["horovod"].lateness[1].num_last == 2
+    gloo = Collectives(1, pytest.approx(0.0009), 4 * 1181066)
+    fused = Collectives(1, pytest.approx(0.001001), 4 * (128 + 128 * 9216))
+    assert found["collectives"] == {0: {"gloo:all_reduce": gloo, "ALLREDUCE": fused}, 1: {"gloo:all_reduce": gloo}}
+
+
+def test_collectives_add_up():
+    events = [span("gloo:all_reduce", 0, 1000 * dur, pid=1, tid=1, args={"bytes": 8 * dur}) for dur in (1, 2)]
+    found = {}
+    assert list(counted([*events, span("op", 0, 1, pid=1, tid=1)], found))[:2] == events
+    assert found == {1: {"gloo:all_reduce": Collectives(2, 0.003, 24)}}
 
 
 def test_a_torn_timeline_is_merged_and_told_of(run_folder):

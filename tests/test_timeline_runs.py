@@ -5,6 +5,7 @@ import subprocess
 import pytest
 
 from launch.trace import chrome, picture, timeline
+from launch.trace.profiling import ACTIVE
 from tests.running import BIN, ROOT, TIME_LIMIT_SECONDS, environ
 from tests.test_timeline_merge import tracks_of
 
@@ -75,6 +76,9 @@ def test_a_run_leaves_one_valid_trace(tmp_path, backend, parts, compute, collect
         assert clock["error_microseconds"] < 5000
     assert {name: wrong for name, each in tracks.items() if (wrong := misplaced(event for event in each if event["ph"] == "X"))} == {}
     _collectives_are_within_the_run(tracks)
+    if backend == "ddp":
+        # The CNN's 1,199,882 parameters in each of the steps that are kept.
+        assert [found["collectives"][rank]["gloo:all_reduce"].size_bytes for rank in (0, 1)] == [ACTIVE * 1_199_882 * 4] * 2
     start, end = picture.step_window(events, 4, 1)
     assert {row.rank for row in picture.rows(events, start, end)} == {0, 1}
 

@@ -6,7 +6,7 @@ python -m launch.trace.timeline FOLDER
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import tyro
 
@@ -53,8 +53,8 @@ def gather(folder, mpi_sources=()):
     """Merges the parts in a run's folder into trace.json.gz there and checks it.
 
     `mpi_sources` are more merge.Sources, such as sources.mpi(…). Returns what belongs into the record: `trace`, `num_events`,
-    `clocks`, `ranks`, `horovod` (a horovod_timeline.Summary, or None), `problems` in words, and `steps` by rank: the
-    seconds of each step, and of the wait for its data.
+    `clocks`, `ranks`, `horovod` (a horovod_timeline.Summary, or None), `problems` in words, `steps` by rank: the
+    seconds of each step and of the wait for its data, and `collectives` by rank: see `counted`.
     Raises UserError where there is nothing to merge.
     """
     folder = Path(folder)
@@ -84,12 +84,37 @@ def gather(folder, mpi_sources=()):
     of_rank_0 = meetings.get(0, [])
     offsets = {rank: clocks.offset(met, of_rank_0) if rank else clocks.SAME for rank, met in meetings.items()}
     metadata = merge.write(folder / MERGED, all_sources, offsets, {"run": folder.name})
-    checked = chrome.check(chrome.events(folder / MERGED, problems.append))
+    collectives = {}
+    checked = chrome.check(counted(chrome.events(folder / MERGED, problems.append), collectives))
     problems += checked.problems
     return {
         "trace": MERGED, "num_events": metadata["num_events"], "clocks": metadata["clocks"], "ranks": metadata["ranks"],
         "horovod": sums.summary() if has_timeline else None, "problems": problems, "steps": step_seconds,
+        "collectives": collectives,
     }  # fmt: skip
+
+
+class Collectives(NamedTuple):
+    """Collectives of one name on one rank: their number, seconds from begin to end, and the bytes that the rank gave into them."""
+
+    num: int
+    seconds: float
+    size_bytes: int
+
+
+def counted(events, found):
+    """Yields the events of a merged trace as they are, and counts into `found`, {rank: {name: Collectives}}, those with bytes.
+
+    These are Gloo's, of the steps that the profiler kept, and on rank 0 all of Horovod's.
+    """
+    for event in events:
+        if event["ph"] == "X" and "bytes" in event.get("args", {}):
+            of_rank = found.setdefault(event["pid"], {})
+            before = of_rank.get(event["name"], Collectives(0, 0.0, 0))
+            of_rank[event["name"]] = Collectives(
+                before.num + 1, before.seconds + event["dur"] / 1e6, before.size_bytes + event["args"]["bytes"]
+            )
+        yield event
 
 
 def _seconds(span_events):
@@ -119,6 +144,10 @@ def run(arguments):
     for rank, clock in found["ranks"].items():
         error = "not known" if clock["error_microseconds"] is None else f"{clock['error_microseconds']:.0f} us at most"
         print(f"clock of rank {rank}: {clock['clock_ahead_microseconds']:.0f} us ahead of rank 0's, error {error}")
+    for rank, by_name in sorted(found["collectives"].items()):
+        for name, one in by_name.items():
+            kib, ms = one.size_bytes / one.num / 1024, 1e3 * one.seconds / one.num
+            print(f"rank {rank}: {one.num} {name} of {kib:.1f} KiB on average, each {ms:.2f} ms")
     for problem in found["problems"]:
         print(f"problem: {problem}")
     print(f"{found['num_events']} events: {arguments.folder / MERGED}")
