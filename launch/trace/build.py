@@ -54,19 +54,24 @@ def mpicc_of_environment(choices=None):
     return chosen or str(Path(sys.prefix) / "bin" / "mpicc")
 
 
-def fingerprint(mpi_h, compiler):
-    """Everything that shapes the library, as one short name that is kept inside it."""
-    digest = hashlib.sha256(f"{mpi_h}\0{compiler}\0{FLAGS}".encode())
+def fingerprint(*shaped_by):
+    """Everything that shapes the library, as one short name that is kept inside it: the texts given, the flags and our own files."""
+    digest = hashlib.sha256("\0".join([*shaped_by, *FLAGS]).encode())
     for path in (*(HERE / name for name in GENERATORS), *sorted(SOURCES.iterdir())):
         digest.update(path.read_bytes())
     return f"tandem-trace-{digest.hexdigest()[:16]}"
 
 
-def mpi_library(mpicc, folder):
-    """The file of the MPI library, empty where a program that has it cannot be run here."""
-    program = folder / "which_mpi"
-    compile_it = [mpicc, "-x", "c", "-", "-o", str(program), "-ldl"]
-    if subprocess.run(compile_it, input=WHICH_MPI, capture_output=True, text=True, check=False).returncode:
+def mpi_library(mpicc):
+    """The file of the MPI library that runs, empty where a program that has it cannot be run here."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _printed_by(mpicc, Path(folder))
+
+
+def _printed_by(mpicc, folder):
+    source, program = folder / "which_mpi.c", folder / "which_mpi"
+    source.write_text(WHICH_MPI)
+    if subprocess.run([mpicc, source, "-o", program, "-ldl"], capture_output=True, check=False).returncode:
         return ""
     return subprocess.run([program], capture_output=True, text=True, check=False).stdout.strip()
 
@@ -81,7 +86,8 @@ def build(library=None, mpicc=None):
     mpicc = mpicc or mpicc_of_environment()
     mpi_h = prototypes.preprocessed(mpicc)
     compiler = subprocess.run([mpicc, "--version"], capture_output=True, text=True, check=False).stdout
-    name = fingerprint(mpi_h, f"{mpicc} {compiler}")
+    libmpi = mpi_library(mpicc)
+    name = fingerprint(mpi_h, mpicc, compiler, libmpi)
     if is_up_to_date(library, name):
         return library
     header = prototypes.read(mpi_h)
@@ -93,7 +99,7 @@ def build(library=None, mpicc=None):
         (generated / "wrappers.c").write_text(generate.wrappers_c(header))
         sources = [*sorted(SOURCES.glob("*.c")), generated / "wrappers.c"]
         built = generated / NAME
-        constants = {"TRACE_FINGERPRINT": name, "TRACE_LIBMPI": mpi_library(mpicc, generated)}
+        constants = {"TRACE_FINGERPRINT": name, "TRACE_LIBMPI": libmpi}
         defined = [f'-D{key}="{value}"' for key, value in constants.items()]
         command = [mpicc, *FLAGS, *defined, f"-I{generated}", f"-I{SOURCES}", "-o", built, *sources, "-ldl"]
         done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)

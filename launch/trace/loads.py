@@ -65,41 +65,43 @@ def operation_of(name):
 def load_of(name, parameters):
     """The Load of a function by its name and its parameters' names."""
     operation, at_once = operation_of(name)
-    has = set(parameters).issuperset
-    datatype = "datatype" if has({"datatype"}) else "type"
     if operation.endswith("_init"):
         return Load(NOTHING, "TRACE_OTHER")
     if COMPLETION.fullmatch(operation):
         return Load("trace_moves(0, TRACE_COMPLETION)", "TRACE_COMPLETION")
     if operation == "Barrier":
         return Load("trace_moves(0, TRACE_CONTROL)", "TRACE_CONTROL")
-    if operation in COLLECTIVES:
-        return Load(_collective(operation, datatype, has({"root"})), "TRACE_PAYLOAD", not at_once)
-    if operation.startswith("Neighbor_"):
-        known = has({"sendcount", "sendtype"})
-        return Load(_payload("sendcount", "sendtype") if known else "trace_moves(0, TRACE_PAYLOAD)", "TRACE_PAYLOAD", not at_once)
-    if operation.startswith("Sendrecv") and has({"sendcount", "sendtype"}):
-        return Load(_payload("sendcount", "sendtype"), "TRACE_PAYLOAD")
-    if operation.startswith("File_") and has({"count", datatype}):
-        return Load(f"trace_moves(trace_bytes(count, {datatype}), TRACE_OTHER)", "TRACE_OTHER")
-    if has({"origin_count", "origin_datatype"}):
-        return Load(_payload("origin_count", "origin_datatype"), "TRACE_PAYLOAD")
-    if operation in {"Fetch_and_op", "Compare_and_swap"}:
-        return Load(_payload("1", datatype), "TRACE_PAYLOAD")
-    if has({"buf", "count", datatype}) and (has({"comm"}) or has({"message"})):
-        return Load(_payload("count", datatype), "TRACE_PAYLOAD")
-    return Load(NOTHING, "TRACE_OTHER")
+    if operation in COLLECTIVES or operation.startswith("Neighbor_"):
+        return Load(_collective(operation, parameters), "TRACE_PAYLOAD", not at_once)
+    bytes_moved = _bytes_moved(operation, parameters)
+    kind = "TRACE_OTHER" if bytes_moved is None or operation.startswith("File_") else "TRACE_PAYLOAD"
+    return Load(NOTHING if bytes_moved is None else f"trace_moves({bytes_moved}, {kind})", kind)
 
 
-def _payload(count, datatype):
-    return f"trace_moves(trace_bytes({count}, {datatype}), TRACE_PAYLOAD)"
-
-
-def _collective(operation, datatype, has_root):
+def _collective(operation, parameters):
     if operation == "Alltoallw":
         return f"trace_moves({ALLTOALLW}, TRACE_PAYLOAD)"
-    count, datatype, *times = ELEMENTS.get(operation, ("count", datatype))
+    if operation.startswith("Neighbor_"):
+        return f"trace_moves({_bytes_moved(operation, parameters) or 0}, TRACE_PAYLOAD)"
+    count, datatype, *times = ELEMENTS.get(operation, ("count", _datatype(parameters)))
     arguments = f"{count}, {datatype}, {times[0] if times else 1}"
     moved = f"trace_reduces({arguments}, op)" if operation in REDUCTIONS else f"trace_spreads({arguments})"
     # MPI_ROOT and MPI_PROC_NULL are negative everywhere.
-    return f"(root < 0 ? trace_moves(0, TRACE_PAYLOAD) : {moved})" if has_root else moved
+    return f"(root < 0 ? trace_moves(0, TRACE_PAYLOAD) : {moved})" if "root" in parameters else moved
+
+
+def _datatype(parameters):
+    """The standard's name; Open MPI's headers have `type` in places."""
+    return "datatype" if "datatype" in parameters else "type"
+
+
+def _bytes_moved(operation, parameters):
+    """An expression for the bytes of a call that is no collective, None for one that moves no data."""
+    has = set(parameters).issuperset
+    datatype = _datatype(parameters)
+    if operation in {"Fetch_and_op", "Compare_and_swap"}:
+        return f"trace_bytes(1, {datatype})"
+    for count, counted in (("origin_count", "origin_datatype"), ("sendcount", "sendtype"), ("count", datatype)):
+        if has({count, counted}) and any(has({place}) for place in ("comm", "message", "win", "fh")):
+            return f"trace_bytes({count}, {counted})"
+    return None

@@ -41,6 +41,18 @@ static void *base_of(const void *symbol)
     return dladdr(symbol, &where) ? where.dli_fbase : NULL;
 }
 
+static int is_own(const void *symbol)
+{
+    return base_of(symbol) == base_of((void *)trace_find);
+}
+
+/* The program comes first in this search: it may hold the only valid copy of a library's data (x86-64 psABI, copy relocations). */
+static void *look_in_global_scope(const char *name)
+{
+    void *found = dlsym(RTLD_DEFAULT, name);
+    return found && is_own(found) ? dlsym(RTLD_NEXT, name) : found;
+}
+
 static void *look_in_loaded_objects(const char *name)
 {
     struct names names = {.num = 0};
@@ -50,7 +62,7 @@ static void *look_in_loaded_objects(const char *name)
         void *object = found ? NULL : dlopen(names.name[i], RTLD_LAZY | RTLD_NOLOAD);
         if (object) {
             void *symbol = dlsym(object, name);
-            if (symbol && base_of(symbol) != base_of((void *)trace_find))
+            if (symbol && !is_own(symbol))
                 found = symbol;
             dlclose(object);
         }
@@ -86,12 +98,12 @@ __attribute__((constructor)) static void load_mpi_for_mpi4py(void)
 
 void *trace_find(void *_Atomic *slot, const char *name)
 {
-    void *found = dlsym(RTLD_NEXT, name);
+    void *found = look_in_global_scope(name);
     if (!found)
         found = look_in_loaded_objects(name);
     if (!found && !strncmp(name, "PMPI", 4)) {
         load_mpi();
-        found = dlsym(RTLD_NEXT, name);
+        found = look_in_global_scope(name);
     }
     if (!found) {
         fprintf(stderr, "tandem trace: no loaded library has %s; build the interposer with the MPI that runs: "
