@@ -71,10 +71,11 @@ def read(path):
     )  # fmt: skip
 
 
-def chrome(events):
+def chrome(events, zero_nanoseconds):
     """One rank's calls as dicts of Chrome's trace event format: a process for the rank, a track for each thread that calls MPI.
 
-    `ts` and `dur` are in microseconds, `ts` since 1970 (Trace Event Format, Google, 2016).
+    `ts` and `dur` are in microseconds (Trace Event Format, Google, 2016), `ts` since a moment that is given in nanoseconds since
+    1970: readers keep times in doubles, which hold the microseconds since 1970 to a quarter of one only.
     """
     yield {"ph": "M", "name": "process_name", "pid": events.rank, "args": {"name": f"rank {events.rank} ({events.host})"}}
     for thread in np.unique(events.thread).tolist():
@@ -83,7 +84,7 @@ def chrome(events):
     for start, duration, size_bytes, routine, kind, thread in zip(*(column.tolist() for column in columns), strict=True):
         yield {
             "ph": "X", "name": events.names[routine], "cat": KINDS[kind], "pid": events.rank, "tid": thread,
-            "ts": start / 1000, "dur": duration / 1000, "args": {"bytes": size_bytes},
+            "ts": (start - zero_nanoseconds) / 1000, "dur": duration / 1000, "args": {"bytes": size_bytes},
         }  # fmt: skip
 
 
@@ -96,15 +97,16 @@ def summary(events):
 
 
 def write_chrome(ranks, path):
-    """Writes the Events of several ranks as one trace, compressed where the path ends in .gz."""
+    """Writes the Events of several ranks as one trace, compressed where the path ends in .gz; its `otherData` says when `ts` 0 is."""
     path = Path(path)
     part = path.with_name(f"{path.name}.part")
-    about = {"clock": "epoch of rank 0", "ranks": [summary(events) for events in ranks]}
+    zero_nanoseconds = min((int(events.start_nanoseconds[0]) for events in ranks if len(events.start_nanoseconds)), default=0)
+    about = {"epoch_nanoseconds_of_ts_0": zero_nanoseconds, "ranks": [summary(events) for events in ranks]}
     with gzip.open(part, "wt") if path.suffix == ".gz" else part.open("w") as file:
         file.write(f'{{"otherData": {json.dumps(about)}, "displayTimeUnit": "ms", "traceEvents": [')
         before = "\n"
         for events in ranks:
-            for event in chrome(events):
+            for event in chrome(events, zero_nanoseconds):
                 file.write(before + json.dumps(event))
                 before = ",\n"
         file.write("\n]}\n")

@@ -41,8 +41,8 @@ def wrapper(number, prototype):
 
 
 def intercepted(header):
-    """The prototypes that get a generated wrapper, in the order of the table of routines."""
-    return [one for one in header.prototypes if one.name not in BY_HAND]
+    """The prototypes that get a generated wrapper, in the order of the table of routines: the alphabet's."""
+    return sorted(one for one in header.prototypes if one.name not in BY_HAND)
 
 
 def wrappers_c(header):
