@@ -138,11 +138,11 @@ max resident set size    = \d+\.\d{3} MiB\.
 Message size distributions:
 
 MPI_Allreduce             #calls    avg\. bytes      time\(sec\)
-                               7          16\.0        \d\.\d{3}
-                              10         800\.0        \d\.\d{3}
+                               7          16\.0          \d\.\d{3}
+                              10         800\.0          \d\.\d{3}
 
 MPI_Allreduce_c           #calls    avg\. bytes      time\(sec\)
-                               3          20\.0        \d\.\d{3}
+                               3          20\.0          \d\.\d{3}
 
 """
 

@@ -53,7 +53,8 @@ class Task(NamedTuple):
 class Profile(NamedTuple):
     """One rank's profile. `ended` is what the times go up to: "MPI_Finalize()", or how the program ended without it.
 
-    `tasks` is only in rank 0's. `kinds` are the sums of payload, control, completion and other, None in IBM's files.
+    `tasks` is only in rank 0's, and `num_threads`, those that called MPI, only in JSON. `kinds` are the sums of payload,
+    control, completion and other, None in IBM's files.
     """
 
     rank: int
@@ -69,6 +70,7 @@ class Profile(NamedTuple):
     kinds: dict[str, Sums] | None
     tasks: tuple[Task, ...]
     no_summary_because: str | None
+    num_threads: int | None = None
 
     def payload_bytes_per_second(self):
         """Bytes of payload by the seconds of moving them and of completing what was begun; None without such calls."""
@@ -198,7 +200,7 @@ def _read_json(text, name):
         own.rank, found["num_ranks"], found["ended"], own.communication_seconds, own.elapsed_seconds, own.user_seconds,
         own.system_seconds, own.max_resident_bytes, _routines(found["routines"]), _routines(found["nccl"]),
         {kind: _json_sums(sums) for kind, sums in found["kinds"].items()}, tuple(_task(one) for one in found["tasks"]),
-        found["no_summary_because"],
+        found["no_summary_because"], found["num_threads"],
     )  # fmt: skip
 
 
