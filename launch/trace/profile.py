@@ -195,6 +195,13 @@ def _read_json(text, name):
         raise UserError(f"{name} is cut off or changed ({problem}); copy it again") from None
     if not isinstance(found, dict) or found.get("format") != "tandem mpi profile 1":
         raise UserError(f"{name} is no MPI profile (its format is not 'tandem mpi profile 1'); give a file mpi_profile.JOB.RANK.json")
+    try:
+        return _profile(found)
+    except (KeyError, TypeError) as problem:
+        raise UserError(f"{name} is changed: it has no {problem} where it should; copy it again") from None
+
+
+def _profile(found):
     own = _task(found["own"])
     return Profile(
         own.rank, found["num_ranks"], found["ended"], own.communication_seconds, own.elapsed_seconds, own.user_seconds,

@@ -106,8 +106,9 @@ void *trace_find(void *_Atomic *slot, const char *name)
         found = look_in_global_scope(name);
     }
     if (!found) {
-        fprintf(stderr, "tandem trace: no loaded library has %s; build the interposer with the MPI that runs: "
-                "python -m launch.trace.build --mpicc PATH\n", name);
+        int is_of_mpi = name[0] == 'P' || strstr(name, "mpi") != NULL;
+        fprintf(stderr, "tandem trace: no loaded library has %s%s\n", name,
+                is_of_mpi ? "; build the interposer with the MPI that runs: python -m launch.trace.build --mpicc PATH" : "");
         _exit(127);
     }
     atomic_store_explicit(slot, found, memory_order_relaxed);
