@@ -34,6 +34,7 @@ TERMINATE = "os.kill(os.getpid(), signal.SIGTERM); time.sleep(0.1); "
         (HANDLER.format(then="None"), TERMINATE, 0, "handled\n", "exit()"),
         (HANDLER.format(then="None"), TERMINATE + "os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL, "handled\n", "SIGTERM"),
         (HANDLER.format(then="None"), TERMINATE + "MPI.Finalize()", 0, "handled\n", "MPI_Finalize()"),
+        ("import faulthandler; faulthandler.enable(); " + HANDLER.format(then="None"), TERMINATE, 0, "handled\n", "exit()"),
         ("", HANDLER.format(then="os._exit(5)") + ";" + TERMINATE, 5, "handled\n", "_exit()"),
         ("", HANDLER.format(then="sys.exit(6)") + ";" + TERMINATE, 6, "handled\n", "exit()"),
         ("signal.signal(signal.SIGTERM, signal.SIG_IGN)", TERMINATE + "os._exit(7)", 7, "", "_exit()"),
@@ -84,6 +85,23 @@ MPI.Finalize()
 """
     done = run_python(tmp_path, BEGIN.format(before="") + text)
     assert (done.status, done.only().ended) == (0, "MPI_Finalize()"), done.printed
+
+
+OTHER_MPI = """
+#include <mpi.h>
+int ompi_mpi_comm_world;
+int main(int argc, char **argv)
+{
+    MPI_Init(&argc, &argv);
+    return 0;
+}
+"""
+
+
+def test_a_program_of_another_mpi_is_told_and_not_run_wrongly(tmp_path):
+    done = run(tmp_path, compiled(tmp_path, OTHER_MPI, "-rdynamic"))
+    assert (done.status, done.printed.count("\n"), done.folder.exists()) == (127, 1, False)
+    assert "the interposer is built for MPICH, and the program runs with" in done.printed
 
 
 HANDLED_IN_C = r"""

@@ -72,7 +72,8 @@ static void watch_for_termination(void)
         return;
     struct sigaction ours = terminate_before;
     ours.sa_sigaction = on_terminate;
-    ours.sa_flags |= SA_SIGINFO;
+    /* Writing needs more stack than Python's faulthandler sets aside for signals. */
+    ours.sa_flags = (ours.sa_flags | SA_SIGINFO) & ~SA_ONSTACK;
     sigaction(SIGTERM, &ours, NULL);
 }
 
@@ -103,7 +104,7 @@ static void refuse_other_mpi(void)
     Dl_info where = {0};
     PMPI(Get_library_version)(running, &length);
     dladdr((void *)PMPI(Get_library_version), &where);
-    int is_open_mpi = !strncmp(running, "Open MPI", 8);
+    int is_open_mpi = trace_is_loaded("ompi_mpi_comm_world");
     int is_standard_abi = where.dli_fname && strstr(where.dli_fname, "libmpi_abi");
     if (is_open_mpi != !strcmp(built_for, "Open MPI") || is_standard_abi) {
         fprintf(stderr, "tandem trace: the interposer is built for %s, and the program runs with %s; build it with the MPI that runs: "
@@ -166,8 +167,8 @@ static void begin_with_world(void)
 {
     if (trace_process.with_mpi)
         return;
-    trace_learn_process();
     refuse_other_mpi();
+    trace_learn_process();
     PMPI(Comm_rank)(MPI_COMM_WORLD, &trace_process.rank);
     PMPI(Comm_size)(MPI_COMM_WORLD, &trace_process.num_ranks);
     trace_process.with_mpi = 1;

@@ -4,10 +4,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "process.h"
@@ -38,7 +38,9 @@ void trace_open_file(struct trace_file *file, const char *kind, const char *suff
     /* A program's locale may have a comma for the point in numbers. */
     file->before = trace_process.plain_locale ? uselocale(trace_process.plain_locale) : (locale_t)0;
     trace_path(file->path, sizeof file->path, kind, suffix);
-    snprintf(file->temporary, sizeof file->temporary, "%s.%ld.part", file->path, syscall(SYS_gettid));
+    /* A signal may come while a file is written, and write one of the same name. */
+    static _Atomic int serial;
+    snprintf(file->temporary, sizeof file->temporary, "%s.%d.part", file->path, atomic_fetch_add(&serial, 1));
     mkdir(trace_process.folder, 0777);
     file->descriptor = open(file->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (file->descriptor < 0)

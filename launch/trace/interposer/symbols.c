@@ -96,14 +96,23 @@ __attribute__((constructor)) static void load_mpi_for_mpi4py(void)
         }
 }
 
-void *trace_find(void *_Atomic *slot, const char *name)
+static void *look(const char *name)
 {
     void *found = look_in_global_scope(name);
-    if (!found)
-        found = look_in_loaded_objects(name);
+    return found ? found : look_in_loaded_objects(name);
+}
+
+int trace_is_loaded(const char *name)
+{
+    return look(name) != NULL;
+}
+
+void *trace_find(void *_Atomic *slot, const char *name)
+{
+    void *found = look(name);
     if (!found && !strncmp(name, "PMPI", 4)) {
         load_mpi();
-        found = look_in_global_scope(name);
+        found = look(name);
     }
     if (!found) {
         int is_of_mpi = name[0] == 'P' || strstr(name, "mpi") != NULL;

@@ -79,6 +79,7 @@ extern __thread struct trace_table *trace_own_table;
 
 /* symbols.c */
 void *trace_find(void *_Atomic *slot, const char *name);
+int trace_is_loaded(const char *name);
 
 /* counters.c */
 struct trace_table *trace_take_table(void);
