@@ -254,6 +254,41 @@ def test_a_barrier_tells_waiting_from_moving(tmp_path):
     assert (without.waited_seconds, without.seconds > 0.3) == (0, True)
 
 
+@pytest.mark.matrix
+def test_rank_0s_settings_are_those_of_all_ranks(tmp_path):
+    only_there = 'import os\nif os.environ["PMI_RANK"] == "0":\n    os.environ["TANDEM_TRACE_BARRIER"] = "yes"\n'
+    done = run_python(tmp_path, only_there + WAITING, ranks=2)
+    assert done.profiles()[0].routines["MPI_Allreduce_c"].sums.waited_seconds > 0.3
+    assert done.profiles()[1].routines["MPI_Allreduce_c"].sums.waited_seconds > 0
+
+
+NESTED = r"""
+#include <mpi.h>
+static void add(void *from, void *to, int *count, MPI_Datatype *type)
+{
+    int size;
+    MPI_Type_size(*type, &size);
+    for (int i = 0; i < *count; i++)
+        ((int *)to)[i] += ((int *)from)[i];
+}
+int main(int argc, char **argv)
+{
+    int one[3] = {1, 1, 1}, two[3] = {2, 2, 2};
+    MPI_Op op;
+    MPI_Init(&argc, &argv);
+    MPI_Op_create(add, 1, &op);
+    MPI_Reduce_local(one, two, 3, MPI_INT, op);
+    MPI_Finalize();
+    return two[2] != 3;
+}
+"""
+
+
+def test_calls_within_a_call_are_part_of_it(tmp_path):
+    done = run(tmp_path, compiled(tmp_path, NESTED))
+    assert (done.status, set(done.only().routines)) == (0, {"MPI_Op_create", "MPI_Reduce_local"})
+
+
 @pytest.mark.parametrize(
     ("arguments", "more"),
     [

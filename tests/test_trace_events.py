@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from common.errors import UserError
-from launch.trace import events
+from launch.trace import build, events
 from tests.tracing import run_python
 
 CALLS = """
@@ -82,17 +82,54 @@ def test_a_program_that_is_killed_by_sigterm_leaves_its_events(tmp_path):
     assert (found.routine == found.names.index("MPI_Barrier")).sum() == 31
 
 
+def late_starts(ranks):
+    """(the later start, the earlier end) of each barrier of two ranks."""
+    barriers = [one.routine == one.names.index("MPI_Barrier") for one in ranks]
+    starts = [one.start_nanoseconds[is_barrier] for one, is_barrier in zip(ranks, barriers, strict=True)]
+    ends = [start + one.duration_nanoseconds[is_barrier] for start, one, is_barrier in zip(starts, ranks, barriers, strict=True)]
+    assert len(starts[0]) == len(starts[1]) == 31
+    return np.maximum(*starts), np.minimum(*ends)
+
+
+# A clock of one rank that is five seconds ahead.
+WRONG_CLOCK = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+    int (*real)(clockid_t, struct timespec *) = dlsym(RTLD_NEXT, "clock_gettime");
+    int result = real(clock, now);
+    const char *rank = getenv("PMI_RANK");
+    if (clock == CLOCK_REALTIME && rank && !strcmp(rank, "1"))
+        now->tv_sec += 5;
+    return result;
+}
+"""
+
+
+@pytest.mark.matrix
+def test_a_clock_that_is_wrong_is_set_by_rank_0s(tmp_path):
+    (tmp_path / "clock.c").write_text(WRONG_CLOCK)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "clock.so", tmp_path / "clock.c"], check=True)
+    both = f"{build.build()}:{tmp_path / 'clock.so'}"
+    done = run_python(tmp_path, CALLS, ranks=2, TANDEM_TRACE_EVENTS=10_000, LD_PRELOAD=both)
+    heads = [json.loads(path.read_bytes().split(b"\n")[1]) for path in done.files("mpi_events", ".bin").values()]
+    assert heads[1]["offset_nanoseconds"] == pytest.approx(-5e9, abs=1e6)
+    latest, earliest = late_starts([events.read(path) for path in done.files("mpi_events", ".bin").values()])
+    assert (latest <= earliest + heads[1]["offset_error_nanoseconds"] + 1000).all()
+
+
 @pytest.mark.matrix
 def test_ranks_leave_a_barrier_after_the_last_has_come(tmp_path):
     done = run_python(tmp_path, CALLS, ranks=2, TANDEM_TRACE_EVENTS=10_000)
     first, second = (events.read(path) for path in done.files("mpi_events", ".bin").values())
     error = first.clock_error_nanoseconds + second.clock_error_nanoseconds
     assert 0 < error < 1_000_000
-    barriers = [one.routine == one.names.index("MPI_Barrier") for one in (first, second)]
-    starts = [one.start_nanoseconds[is_barrier] for one, is_barrier in zip((first, second), barriers, strict=True)]
-    ends = [start + one.duration_nanoseconds[is_barrier] for start, one, is_barrier in zip(starts, (first, second), barriers, strict=True)]
-    assert len(starts[0]) == len(starts[1]) == 31
-    assert (np.maximum(*starts) <= np.minimum(*ends) + error).all()
+    latest, earliest = late_starts([first, second])
+    assert (latest <= earliest + error).all()
 
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
