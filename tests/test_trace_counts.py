@@ -5,7 +5,7 @@ import re
 import pytest
 
 from launch.trace import preload
-from tests.tracing import compiled, run, run_python
+from tests.tracing import Traced, compiled, run, run_python
 
 PROGRAM = r"""
 #include <mpi.h>
@@ -89,7 +89,7 @@ def test_calls_bytes_and_control_are_exact(counted, rank):
     profile = counted.profiles()[rank]
     assert {name: (*of(one.sums), *of(one.control)) for name, one in profile.routines.items()} == EXPECTED
     kinds = {name: of(sums) for name, sums in profile.kinds.items()}
-    assert kinds == {"payload": PAYLOAD, "control": CONTROL, "completion": COMPLETION, "other": OTHER}
+    assert kinds == {"payload": PAYLOAD, "control": CONTROL, "completion": COMPLETION, "other": OTHER, "io": (0, 0)}
     assert all(sum(size.num_calls for size in one.sizes) == one.sums.num_calls for one in profile.routines.values())
     assert [of(size) for size in profile.routines["MPI_Allreduce"].sizes] == [(7, 112), (10, 8000)]
 
@@ -99,6 +99,7 @@ def test_times_add_up(counted):
     for profile in counted.profiles().values():
         seconds = sum(one.sums.seconds for one in profile.routines.values())
         assert 0 < seconds == pytest.approx(profile.communication_seconds, abs=1e-6)
+        assert profile.waited_seconds is None
         assert sum(one.seconds for one in profile.kinds.values()) == pytest.approx(seconds, abs=1e-6)
         assert profile.communication_seconds <= profile.elapsed_seconds
         for one in profile.routines.values():
@@ -151,8 +152,9 @@ MPI_Allreduce_c           #calls    avg\. bytes      time\(sec\)
 def test_the_text_has_the_layout_of_mpitrace(counted):
     text = counted.files(suffix="")[0].read_text()
     assert re.match(LAYOUT, text), text
-    assert "\nSummary for all tasks:\n\n  minimum communication time = 0." in text
-    assert "\nMPI timing summary for all ranks:\ntaskid " in text
+    assert "\nSummary for all tasks:\n\n  Rank " in text
+    assert re.search(r"\n\n  minimum communication time = \d\.\d{3} sec for task [01]\n  median ", text)
+    assert re.search(r"\nMPI timing summary for all ranks:\ntaskid  .*\n     0 .*\n     1 .*\n", text)
     assert text.index("MPI timing summary") < text.index("Payload and control (Tandem)")
 
 
@@ -168,6 +170,7 @@ def test_rank_0_says_who_waited_most(counted):
     least, most = sorted(counted.profiles()[0].tasks, key=lambda task: task.communication_seconds)
     texts = {rank: path.read_text() for rank, path in counted.files(suffix="").items()}
     assert f"MPI task {least.rank} of 2 had the minimum communication time." in texts[least.rank]
+    assert f"MPI task {least.rank} of 2 had the median communication time." in texts[least.rank]
     assert f"MPI task {most.rank} of 2 had the maximum communication time." in texts[most.rank]
     assert "Summary for all tasks:" not in texts[1]
     for rank, profile in counted.profiles().items():
@@ -247,19 +250,40 @@ comm.Allreduce(MPI.IN_PLACE, np.ones(10))
 @pytest.mark.matrix
 def test_a_barrier_tells_waiting_from_moving(tmp_path):
     waited = {rank: one.routines["MPI_Allreduce_c"].sums for rank, one in
-              run_python(tmp_path / "with", WAITING, ranks=2, TANDEM_TRACE_BARRIER="yes").profiles().items()}  # fmt: skip
+              run_python(tmp_path / "with", WAITING, ranks=2, COLLECTIVE_BARRIER="yes").profiles().items()}  # fmt: skip
     assert waited[0].waited_seconds > 0.3 > waited[1].waited_seconds
-    assert waited[0].moving_seconds < 0.2
+    assert waited[0].seconds < 0.2
+    texts = Traced(0, "", tmp_path / "with" / "profiles").profiles(suffix="")
+    assert {rank: one.waited_seconds > 0.3 for rank, one in texts.items()} == {0: True, 1: False}
+    assert texts[0].routines["MPI_Allreduce_c"].sums.seconds < 0.2
+    assert texts[0].communication_seconds > 0.3
     without = run_python(tmp_path / "without", WAITING, ranks=2).profiles()[0].routines["MPI_Allreduce_c"].sums
     assert (without.waited_seconds, without.seconds > 0.3) == (0, True)
 
 
 @pytest.mark.matrix
 def test_rank_0s_settings_are_those_of_all_ranks(tmp_path):
-    only_there = 'import os\nif os.environ["PMI_RANK"] == "0":\n    os.environ["TANDEM_TRACE_BARRIER"] = "yes"\n'
+    only_there = 'import os\nif os.environ["PMI_RANK"] == "0":\n    os.environ["COLLECTIVE_BARRIER"] = "yes"\n'
     done = run_python(tmp_path, only_there + WAITING, ranks=2)
     assert done.profiles()[0].routines["MPI_Allreduce_c"].sums.waited_seconds > 0.3
     assert done.profiles()[1].routines["MPI_Allreduce_c"].sums.waited_seconds > 0
+
+
+def test_files_are_no_communication(tmp_path):
+    text = f"""
+from mpi4py import MPI
+file = MPI.File.Open(MPI.COMM_WORLD, "{tmp_path}/data", MPI.MODE_CREATE | MPI.MODE_WRONLY)
+file.Write(b"12345")
+file.Close()
+"""
+    done = run_python(tmp_path, text)
+    profile = done.only()
+    files = {name: one.sums for name, one in profile.routines.items() if name.startswith("MPI_File")}
+    assert of(files["MPI_File_write_c"]) == (1, 5)
+    assert profile.kinds["io"][:2] == (len(files) + files["MPI_File_open"].num_calls - 1, 5)
+    rest = sum(one.sums.seconds for name, one in profile.routines.items() if name not in files)
+    assert profile.communication_seconds == pytest.approx(rest, abs=1e-6)
+    assert f"\ntotal MPI-IO time = {profile.kinds['io'].seconds:.3f} seconds.\n" in done.files(suffix="")[0].read_text()
 
 
 NESTED = r"""
@@ -294,7 +318,7 @@ def test_calls_within_a_call_are_part_of_it(tmp_path):
     [
         ({}, {}),
         ({"events": 1000}, {"TANDEM_TRACE_EVENTS": "1000"}),
-        ({"barrier": True}, {"TANDEM_TRACE_BARRIER": "yes"}),
+        ({"barrier": True}, {"COLLECTIVE_BARRIER": "yes"}),
         ({"preloaded": "/lib/other.so"}, {"LD_PRELOAD": "/lib/trace.so:/lib/other.so"}),
     ],
 )

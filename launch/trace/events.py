@@ -19,7 +19,7 @@ from common.errors import UserError
 MAGIC = b"tandem mpi events 1\n"
 # struct event of interposer/events.c.
 EVENT = np.dtype([("start", "=i8"), ("duration", "=i8"), ("bytes", "=i8"), ("routine", "=u2"), ("kind", "=u2"), ("thread", "=u4")])
-KINDS = ("other", "payload", "control", "completion")
+KINDS = ("other", "payload", "control", "completion", "io")
 
 
 class Events(NamedTuple):

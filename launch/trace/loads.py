@@ -74,8 +74,9 @@ def load_of(name, parameters):
     if operation in COLLECTIVES or operation.startswith("Neighbor_"):
         return Load(_collective(operation, parameters), "TRACE_PAYLOAD", not at_once)
     bytes_moved = _bytes_moved(operation, parameters)
-    kind = "TRACE_OTHER" if bytes_moved is None or operation.startswith("File_") else "TRACE_PAYLOAD"
-    return Load(NOTHING if bytes_moved is None else f"trace_moves({bytes_moved}, {kind})", kind)
+    if operation.startswith("File_"):
+        return Load(f"trace_moves({bytes_moved or 0}, TRACE_IO)", "TRACE_IO")
+    return Load(NOTHING, "TRACE_OTHER") if bytes_moved is None else Load(f"trace_moves({bytes_moved}, TRACE_PAYLOAD)", "TRACE_PAYLOAD")
 
 
 def _collective(operation, parameters):

@@ -6,9 +6,9 @@ import os
 def variables(library, folder, events=None, barrier=False, preloaded=""):
     """{name: value} that every rank must have, for a profile of each rank in `folder`.
 
-    `events`: how many calls of each rank are kept with their start and duration, None for none. `barrier`: a barrier before
-    each collective, so that waiting is told apart from moving. Both are only for our library; a site's own does not know
-    them. `preloaded` is what LD_PRELOAD has already.
+    `barrier`: a barrier before each collective, so that waiting is told apart from moving. `events`: how many calls of each
+    rank are kept with their start and duration, None for none; only our library knows that. `preloaded` is what LD_PRELOAD
+    has already.
     """
     found = {
         "LD_PRELOAD": os.pathsep.join(str(part) for part in (library, preloaded) if part),
@@ -18,5 +18,5 @@ def variables(library, folder, events=None, barrier=False, preloaded=""):
     if events is not None:
         found["TANDEM_TRACE_EVENTS"] = str(events)
     if barrier:
-        found["TANDEM_TRACE_BARRIER"] = "yes"
+        found["COLLECTIVE_BARRIER"] = "yes"
     return found

@@ -15,16 +15,12 @@ MEBIBYTE = 1 << 20
 
 
 class Sums(NamedTuple):
-    """Calls, their bytes and seconds, and how many of the seconds were waiting for other ranks, where a barrier told that."""
+    """Calls, their bytes, and the seconds in them; `waited_seconds` more were waiting for other ranks, where a barrier told that."""
 
     num_calls: int
     size_bytes: float
     seconds: float
     waited_seconds: float = 0.0
-
-    @property
-    def moving_seconds(self):
-        return self.seconds - self.waited_seconds
 
 
 class Routine(NamedTuple):
@@ -54,12 +50,13 @@ class Profile(NamedTuple):
     """One rank's profile. `ended` is what the times go up to: "MPI_Finalize()", or how the program ended without it.
 
     `tasks` is only in rank 0's, and `num_threads`, those that called MPI, only in JSON. `kinds` are the sums of payload,
-    control, completion and other, None in IBM's files.
+    control, completion, io and other, None in IBM's files.
     """
 
     rank: int
     num_ranks: int
     ended: str
+    # All time in MPI, that in its files left out; `waited_seconds` of it were waiting, where a barrier told that.
     communication_seconds: float
     elapsed_seconds: float
     user_seconds: float
@@ -71,12 +68,13 @@ class Profile(NamedTuple):
     tasks: tuple[Task, ...]
     no_summary_because: str | None
     num_threads: int | None = None
+    waited_seconds: float | None = None
 
     def payload_bytes_per_second(self):
         """Bytes of payload by the seconds of moving them and of completing what was begun; None without such calls."""
         if self.kinds is None:
             return None
-        moving = self.kinds["payload"].moving_seconds + self.kinds["completion"].seconds
+        moving = self.kinds["payload"].seconds + self.kinds["completion"].seconds
         return self.kinds["payload"].size_bytes / moving if moving > 0 else None
 
 
@@ -90,14 +88,14 @@ def read(path):
     return _read_json(text, path) if text.lstrip().startswith("{") else read_text(text, path)
 
 
-HEAD = re.compile(r"^Data for MPI rank (\d+) of (\d+):$", re.MULTILINE)
+HEAD = re.compile(r"^Data for MPI rank (\d+) of (\d+):(?: \(all communicators\))?$", re.MULTILINE)
 TIMES = re.compile(r"^Times (?:and statistics )?from .+? to (.+)\.$", re.MULTILINE)
 TABLE = re.compile(r"^(MPI|NCCL) Routine +#calls +avg\. bytes +time\(sec\)$")
 ROW = re.compile(r"^(\w+) +(\d+) +([\d.]+) +([\d.]+)$")
 SIZES = re.compile(r"^(\w+) +#calls +avg\. bytes +time\(sec\)$")
 SIZE_ROW = re.compile(r"^ +(\d+) +([\d.]+) +([\d.]+)$")
-KIND_ROW = re.compile(r"^(payload|control|completion|other) +(\d+) +(\d+) +([\d.]+) +([\d.]+)$")
-TOTAL = re.compile(r"^(total communication time|total elapsed time|user cpu time|system time|max resident set size) += ([\d.]+) (\w+)\.$")
+KIND_ROW = re.compile(r"^(payload|control|completion|other|io) +(\d+) +(\d+) +([\d.]+) +([\d.]+)$")
+TOTAL = re.compile(r"^([a-z ]+?) += ([\d.]+) \w+(?: \(including synchronization\))?\.$")
 TOTALS = ("total communication time", "total elapsed time", "user cpu time", "system time", "max resident set size")
 NO_SUMMARY = re.compile(r"^There is no summary for all tasks: (.*)\.$", re.MULTILINE)
 
@@ -125,6 +123,7 @@ def read_text(text, name):
     return Profile(
         rank, num_ranks, times[1], communication, elapsed, user, system, resident * MEBIBYTE, routines,
         {one.name: one for one in tables.get("NCCL", ())}, kinds or None, tuple(tasks or ()), because and because[1],
+        waited_seconds=totals.get("synchronization time"),
     )  # fmt: skip
 
 
@@ -208,6 +207,7 @@ def _profile(found):
         own.system_seconds, own.max_resident_bytes, _routines(found["routines"]), _routines(found["nccl"]),
         {kind: _json_sums(sums) for kind, sums in found["kinds"].items()}, tuple(_task(one) for one in found["tasks"]),
         found["no_summary_because"], found["num_threads"],
+        sum(one["waited_seconds"] for one in found["routines"]) if found["barrier_before_collectives"] else None,
     )  # fmt: skip
 
 

@@ -136,10 +136,10 @@ void trace_sum_kinds(struct trace_total sums[NUM_KINDS])
     }
 }
 
-/* Bytes of payload by the seconds in which it moved: also those of completing what was begun, without those of waiting at barriers. */
+/* Bytes of payload by the seconds in which it moved, which are also those of completing what was begun. */
 double trace_payload_bandwidth(const struct trace_total sums[NUM_KINDS])
 {
     const struct trace_total *payload = &sums[TRACE_PAYLOAD];
-    int64_t moving = payload->nanoseconds - payload->waited_nanoseconds + sums[TRACE_COMPLETION].nanoseconds;
+    int64_t moving = payload->nanoseconds + sums[TRACE_COMPLETION].nanoseconds;
     return moving > 0 ? (double)payload->bytes * 1e9 / (double)moving : 0.0;
 }

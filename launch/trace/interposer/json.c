@@ -3,6 +3,8 @@
 #include "process.h"
 #include "trace.h"
 
+static const char *const kind_names[NUM_KINDS] = {"other", "payload", "control", "completion", "io"};
+
 static double seconds(int64_t nanoseconds)
 {
     return (double)nanoseconds / 1e9;
@@ -30,8 +32,7 @@ static void write_sums(struct trace_file *file, struct trace_total sum)
 
 static void write_routine(struct trace_file *file, int routine)
 {
-    static const char *const kinds[NUM_KINDS] = {"other", "payload", "control", "completion"};
-    trace_print(file, "{\"name\": \"%s\", \"kind\": \"%s\", ", trace_routine(routine).name, kinds[trace_routine(routine).kind]);
+    trace_print(file, "{\"name\": \"%s\", \"kind\": \"%s\", ", trace_routine(routine).name, kind_names[trace_routine(routine).kind]);
     write_sums(file, trace_sum(routine));
     trace_print(file, ", \"control\": {");
     write_sums(file, trace_sum_control(routine));
@@ -78,12 +79,11 @@ static void write_task(struct trace_file *file, int rank, const struct trace_tas
 
 static void write_kinds(struct trace_file *file)
 {
-    static const char *const names[NUM_KINDS] = {"other", "payload", "control", "completion"};
     struct trace_total sums[NUM_KINDS];
     trace_sum_kinds(sums);
     trace_print(file, ",\n \"kinds\": {");
     for (int kind = 0; kind < NUM_KINDS; kind++) {
-        trace_print(file, "%s\"%s\": {", kind ? ", " : "", names[kind]);
+        trace_print(file, "%s\"%s\": {", kind ? ", " : "", kind_names[kind]);
         write_sums(file, sums[kind]);
         trace_print(file, "}");
     }

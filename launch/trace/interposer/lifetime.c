@@ -119,7 +119,7 @@ static void agree_on_settings(void)
     struct settings settings = {
         .pid = getpid(),
         .epoch_seconds = (int64_t)trace_process.start_epoch_seconds,
-        .with_barrier = trace_setting_yes("TANDEM_TRACE_BARRIER"),
+        .with_barrier = trace_setting_yes("COLLECTIVE_BARRIER"),
         .control_limit_bytes = trace_setting_number("TANDEM_TRACE_CONTROL_BYTES", trace_control_limit_bytes),
         .events = trace_setting_number("TANDEM_TRACE_EVENTS", 0),
     };

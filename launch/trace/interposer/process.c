@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "trace.h"
@@ -63,6 +62,7 @@ void trace_learn_process(void)
     trace_process.pid = getpid();
     trace_process.plain_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     trace_process.start_nanoseconds = trace_now();
+    getrusage(RUSAGE_SELF, &trace_process.start_usage);
     trace_process.start_epoch_seconds = (double)now.tv_sec + (double)now.tv_nsec / 1e9;
     gethostname(trace_process.host, sizeof trace_process.host - 1);
     /* The folder that the program is started in, whatever folder it goes to later. */
@@ -78,16 +78,22 @@ void trace_learn_process(void)
 
 struct trace_task trace_own_task(void)
 {
-    struct trace_task task = {.cpu = sched_getcpu(), .pid = trace_process.pid};
+    const struct trace_process *is = &trace_process;
+    struct trace_task task = {.cpu = sched_getcpu(), .pid = is->pid};
+    struct trace_total sums[NUM_KINDS];
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
-    for (int routine = 0; routine < NUM_MPI_ROUTINES; routine++)
-        task.communication_seconds += (double)trace_sum(routine).nanoseconds / 1e9;
-    task.elapsed_seconds = (double)(trace_now() - trace_process.start_nanoseconds) / 1e9;
-    task.user_seconds = seconds_of(usage.ru_utime);
-    task.system_seconds = seconds_of(usage.ru_stime);
+    trace_sum_kinds(sums);
+    for (int kind = 0; kind < NUM_KINDS; kind++) {
+        double seconds = (double)sums[kind].nanoseconds / 1e9, waited = (double)sums[kind].waited_nanoseconds / 1e9;
+        *(kind == TRACE_IO ? &task.io_seconds : &task.communication_seconds) += seconds + waited;
+        task.waited_seconds += waited;
+    }
+    task.elapsed_seconds = (double)(trace_now() - is->start_nanoseconds) / 1e9;
+    task.user_seconds = seconds_of(usage.ru_utime) - seconds_of(is->start_usage.ru_utime);
+    task.system_seconds = seconds_of(usage.ru_stime) - seconds_of(is->start_usage.ru_stime);
     task.max_resident_bytes = usage.ru_maxrss * INT64_C(1024);
-    task.switches = usage.ru_nvcsw + usage.ru_nivcsw;
-    memcpy(task.host, trace_process.host, sizeof task.host);
+    task.switches = usage.ru_nvcsw + usage.ru_nivcsw - is->start_usage.ru_nvcsw - is->start_usage.ru_nivcsw;
+    memcpy(task.host, is->host, sizeof task.host);
     return task;
 }

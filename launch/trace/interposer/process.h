@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <locale.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #define HOST_LENGTH 64
@@ -13,7 +14,8 @@
 
 /* What each rank tells the others at the end. */
 struct trace_task {
-    double communication_seconds, elapsed_seconds, user_seconds, system_seconds;
+    /* Communication is all time in MPI but that in its files, and has the time waited in it. */
+    double communication_seconds, waited_seconds, io_seconds, elapsed_seconds, user_seconds, system_seconds;
     int64_t max_resident_bytes, switches;
     int cpu, pid;
     char host[HOST_LENGTH];
@@ -24,6 +26,7 @@ struct trace_process {
     int rank, num_ranks;
     int with_mpi;
     int64_t start_nanoseconds;
+    struct rusage start_usage;
     double start_epoch_seconds;
     locale_t plain_locale;
     char job[NAME_LENGTH], stamp[32], folder[PATH_MAX - 256], host[HOST_LENGTH], library[NAME_LENGTH];

@@ -63,7 +63,7 @@ void trace_ask_all_tasks(struct trace_end *end)
         qsort(order, (size_t)num_ranks, sizeof *order, by_communication);
         end->tasks = tasks;
         end->least = order[0];
-        end->median = order[num_ranks / 2];
+        end->median = order[(num_ranks - 1) / 2];
         end->most = order[num_ranks - 1];
     }
     free(order);

@@ -39,11 +39,16 @@ static void write_own_totals(struct trace_file *file, const struct trace_end *en
         trace_print(file, told, is->rank, is->num_ranks, "maximum");
     if (end->tasks && is->rank == end->median)
         trace_print(file, told, is->rank, is->num_ranks, "median");
-    trace_print(file, "total communication time = %.3f seconds.\n", end->own.communication_seconds);
+    if (trace_with_barrier)
+        trace_print(file, "synchronization time     = %.3f seconds.\n", end->own.waited_seconds);
+    trace_print(file, "total communication time = %.3f seconds%s.\n", end->own.communication_seconds,
+                trace_with_barrier ? " (including synchronization)" : "");
     trace_print(file, "total elapsed time       = %.3f seconds.\n", end->own.elapsed_seconds);
     trace_print(file, "user cpu time            = %.3f seconds.\n", end->own.user_seconds);
     trace_print(file, "system time              = %.3f seconds.\n", end->own.system_seconds);
     trace_print(file, "max resident set size    = %.3f MiB.\n\n", (double)end->own.max_resident_bytes / 1048576);
+    if (end->own.io_seconds > 0)
+        trace_print(file, "total MPI-IO time = %.3f seconds.\n\n", end->own.io_seconds);
 }
 
 static void write_sizes(struct trace_file *file)
@@ -67,14 +72,21 @@ static void write_all_tasks(struct trace_file *file, const struct trace_end *end
 {
     const struct trace_task *tasks = end->tasks;
     static const char told[] = "  %s communication time = %.3f sec for task %d\n";
+    int largest = 0, longest = 0;
+    for (int rank = 1; rank < trace_process.num_ranks; rank++) {
+        largest = tasks[rank].max_resident_bytes > tasks[largest].max_resident_bytes ? rank : largest;
+        longest = tasks[rank].elapsed_seconds > tasks[longest].elapsed_seconds ? rank : longest;
+    }
     trace_print(file, SHORT_RULE "\nSummary for all tasks:\n\n");
+    trace_print(file, "  Rank %d reported the largest memory utilization : %.2f MiB\n", largest, (double)tasks[largest].max_resident_bytes / 1048576);
+    trace_print(file, "  Rank %d reported the largest elapsed time : %.2f sec\n\n", longest, tasks[longest].elapsed_seconds);
     trace_print(file, told, "minimum", tasks[end->least].communication_seconds, end->least);
     trace_print(file, told, "median ", tasks[end->median].communication_seconds, end->median);
     trace_print(file, told, "maximum", tasks[end->most].communication_seconds, end->most);
     trace_print(file, "\nMPI timing summary for all ranks:\n");
-    trace_print(file, "taskid               host    cpu      comm(s)   elapsed(s)      user(s)    system(s)    size(MiB)     switches\n");
+    trace_print(file, "taskid               host    cpu    comm(s)  elapsed(s)     user(s)   system(s)   size(MiB)    switches\n");
     for (int rank = 0; rank < trace_process.num_ranks; rank++)
-        trace_print(file, "%6d %18s %6d %12.2f %12.2f %12.2f %12.2f %12.2f %12lld\n", rank, tasks[rank].host, tasks[rank].cpu,
+        trace_print(file, "%6d %18s %6d %10.2f  %10.2f  %10.2f  %10.2f  %10.2f  %10lld\n", rank, tasks[rank].host, tasks[rank].cpu,
                     tasks[rank].communication_seconds, tasks[rank].elapsed_seconds, tasks[rank].user_seconds, tasks[rank].system_seconds,
                     (double)tasks[rank].max_resident_bytes / 1048576, (long long)tasks[rank].switches);
     trace_print(file, "\n");
@@ -96,6 +108,7 @@ static void write_kinds(struct trace_file *file)
     write_kind(file, "control", sums[TRACE_CONTROL]);
     write_kind(file, "completion", sums[TRACE_COMPLETION]);
     write_kind(file, "other", sums[TRACE_OTHER]);
+    write_kind(file, "io", sums[TRACE_IO]);
     trace_print(file, "effective bandwidth of payload = %.3f MB/s.\n\n", trace_payload_bandwidth(sums) / 1e6);
 }
 

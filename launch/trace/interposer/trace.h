@@ -27,8 +27,8 @@
 #define TRACE_NUMBER(name, kind) TRACE_##name,
 enum { TRACE_BEFORE_NCCL = NUM_MPI_ROUTINES - 1, NCCL_ROUTINES(TRACE_NUMBER) NUM_ROUTINES };
 
-/* PAYLOAD moves the program's data, CONTROL agrees on something first, COMPLETION waits for what was begun before. */
-enum trace_kind { TRACE_OTHER, TRACE_PAYLOAD, TRACE_CONTROL, TRACE_COMPLETION, NUM_KINDS };
+/* PAYLOAD moves the program's data, CONTROL agrees on something first, COMPLETION waits for what was begun before, IO is of files. */
+enum trace_kind { TRACE_OTHER, TRACE_PAYLOAD, TRACE_CONTROL, TRACE_COMPLETION, TRACE_IO, NUM_KINDS };
 
 struct trace_routine {
     const char *name;
@@ -36,7 +36,9 @@ struct trace_routine {
 };
 extern const struct trace_routine trace_mpi_routines[NUM_MPI_ROUTINES];
 
-/* Written by one thread and read by any, so relaxed atomics: on the machines we know they cost what plain numbers cost. */
+/* `nanoseconds` are those in the call, without `waited_nanoseconds`, those of the barrier before it.
+ * Written by one thread and read by any, so relaxed atomics: on the machines we know they cost what plain numbers cost.
+ */
 struct trace_sums {
     _Atomic int64_t calls, bytes, nanoseconds, waited_nanoseconds;
 };
@@ -172,13 +174,13 @@ static inline void trace_leave(struct trace_call *call, int routine, struct trac
 {
     if (!call->table)
         return;
-    int64_t nanoseconds = trace_now() - call->start;
+    int64_t whole = trace_now() - call->start, nanoseconds = whole - call->waited;
     struct trace_counts *counts = &call->table->routines[routine];
     trace_count(&counts->bins[trace_bin(load.bytes)], load.bytes, nanoseconds, call->waited);
     if (load.kind == TRACE_CONTROL)
         trace_count(&counts->control, load.bytes, nanoseconds, call->waited);
     if (atomic_load_explicit(&trace_with_events, memory_order_relaxed))
-        trace_event(call, routine, load, nanoseconds);
+        trace_event(call, routine, load, whole);
     call->table->inside = 0;
 }
 
