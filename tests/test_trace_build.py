@@ -18,6 +18,13 @@ def test_what_is_built_is_not_built_again():
     assert library.stat().st_mtime_ns == before
 
 
+def test_what_is_not_built_is_told(monkeypatch, tmp_path):
+    assert build.installed() == build.build()
+    monkeypatch.setattr(build.sys, "prefix", str(tmp_path))
+    with pytest.raises(UserError, match=r"libtandemtrace\.so is not built; run python -m launch\.trace\.build"):
+        build.installed()
+
+
 def test_a_library_of_other_makings_is_stale(tmp_path):
     library = tmp_path / build.NAME
     assert not build.is_up_to_date(library, "tandem-trace-1")

@@ -211,6 +211,7 @@ def ends_of(text, first, last):
 
 CUT_OFF = [
     *ends_of(NEWER, "MPI Routine ", "max resident"),
+    "\n".join(NEWER.splitlines()[:5]) + "\n",
     *ends_of(NEWER, "taskid", "     1   nid0002"),
     NEWER[:-1],
     NEWER[:-5],
@@ -225,9 +226,17 @@ def test_a_text_that_is_cut_off_is_told(text):
         read(text)
 
 
-def test_a_text_that_is_cut_off_between_sizes_is_told():
-    with pytest.raises(UserError, match=r"the message sizes of MPI_Send do not add up to its calls"):
-        read(OLDER[: OLDER.rindex("   ", 0, OLDER.rindex("40   "))].rstrip(" "))
+@pytest.mark.parametrize(
+    ("last", "routine"),
+    [
+        ("                              60           4.0          0.025\n", "MPI_Send"),
+        ("MPI_Send                  #calls    avg. bytes      time(sec)\n", "MPI_Send"),
+        ("max resident set size    = 64.000 MBytes.\n", "MPI_Send"),
+    ],
+)
+def test_a_text_that_is_cut_off_between_sizes_is_told(last, routine):
+    with pytest.raises(UserError, match=f"the message sizes of {routine} do not add up to its calls"):
+        read(OLDER[: OLDER.index(last) + len(last)])
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,14 @@ def default_library():
     return Path(sys.prefix) / "lib" / NAME
 
 
+def installed():
+    """The environment's interposer. Raises UserError where it was not built: a compute node may have no compiler to build it."""
+    library = default_library()
+    if not library.exists():
+        raise UserError(f"{library} is not built; run python -m launch.trace.build where there is a compiler")
+    return library
+
+
 def mpicc_of_environment(choices=None):
     """The mpicc that launch/setup.sh was told to use, or the environment's own."""
     path = Path(sys.prefix) / "tandem-choices"

@@ -115,7 +115,7 @@ def read_text(text, name):
     tables = _tables(lines)
     sizes = _sizes(lines)
     routines = {one.name: one._replace(sizes=sizes.get(one.name, ())) for one in tables.get("MPI", ())}
-    if missing := [one.name for one in routines.values() if one.sizes and _num_calls(one.sizes) != one.sums.num_calls]:
+    if missing := [one.name for one in routines.values() if one.sums.size_bytes and _num_calls(one.sizes) != one.sums.num_calls]:
         raise UserError(f"{name}: the message sizes of {missing[0]} do not add up to its calls; the file was cut off or changed")
     kinds = {found[1]: _sums(*found.groups()[1:]) for line in lines if (found := KIND_ROW.match(line))}
     because = NO_SUMMARY.search(text)

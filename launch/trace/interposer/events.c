@@ -50,9 +50,10 @@ void trace_open_events(int64_t wanted)
     if (wanted <= 0 || capacity)
         return;
     trace_read_clocks();
-    void *memory = wanted > INT64_MAX / (int64_t)sizeof(struct event)
-                       ? MAP_FAILED
-                       : mmap(NULL, (size_t)wanted * sizeof(struct event), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    int without_swap = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    size_t size = (size_t)wanted * sizeof(struct event);
+    void *memory = wanted > INT64_MAX / (int64_t)sizeof(struct event) ? MAP_FAILED
+                                                                      : mmap(NULL, size, PROT_READ | PROT_WRITE, without_swap, -1, 0);
     if (memory == MAP_FAILED) {
         fprintf(stderr, "tandem trace: there is no memory for %lld events; TANDEM_TRACE_EVENTS must be smaller\n", (long long)wanted);
         wanted = 0;
@@ -87,13 +88,12 @@ void trace_write_events(void)
     int64_t all = atomic_load(&seen), kept = all < capacity ? all : capacity;
     struct trace_file file;
     trace_open_file(&file, "mpi_events", ".bin");
-    trace_print(&file, "tandem mpi events 1\n{\"rank\": %d, \"num_ranks\": %d, \"pid\": %d, \"num_events\": %lld, \"num_dropped\": %lld, ", is->rank,
-                is->num_ranks, (int)is->pid, (long long)kept, (long long)(all - kept));
-    trace_print(&file, "\"host\": \"%s\", \"epoch_nanoseconds\": %lld, \"monotonic_nanoseconds\": %lld, \"pairing_error_nanoseconds\": %lld, ",
-                is->host, (long long)clock->epoch_nanoseconds, (long long)clock->monotonic_nanoseconds,
-                (long long)clock->pairing_error_nanoseconds);
-    trace_print(&file, "\"offset_nanoseconds\": %lld, \"offset_error_nanoseconds\": %lld, \"routines\": [", (long long)clock->offset_nanoseconds,
-                (long long)clock->offset_error_nanoseconds);
+    trace_print(&file, "tandem mpi events 1\n{\"rank\": %d, \"num_ranks\": %d, \"pid\": %d, ", is->rank, is->num_ranks, (int)is->pid);
+    trace_print(&file, "\"num_events\": %lld, \"num_dropped\": %lld, \"host\": \"%s\", ", (long long)kept, (long long)(all - kept), is->host);
+    trace_print(&file, "\"epoch_nanoseconds\": %lld, \"monotonic_nanoseconds\": %lld, \"pairing_error_nanoseconds\": %lld, ",
+                (long long)clock->epoch_nanoseconds, (long long)clock->monotonic_nanoseconds, (long long)clock->pairing_error_nanoseconds);
+    trace_print(&file, "\"offset_nanoseconds\": %lld, \"offset_error_nanoseconds\": %lld, \"routines\": [",
+                (long long)clock->offset_nanoseconds, (long long)clock->offset_error_nanoseconds);
     for (int routine = 0; routine < NUM_ROUTINES; routine++)
         trace_print(&file, "%s\"%s\"", routine ? ", " : "", trace_routine(routine).name);
     trace_print(&file, "]}\n");

@@ -71,8 +71,9 @@ static void write_task(struct trace_file *file, int rank, const struct trace_tas
 {
     trace_print(file, "{\"rank\": %d, \"host\": ", rank);
     write_string(file, task->host);
-    trace_print(file, ", \"pid\": %d, \"cpu\": %d, \"communication_seconds\": %.9f, \"elapsed_seconds\": %.9f, \"user_seconds\": %.6f, ", task->pid,
-                task->cpu, task->communication_seconds, task->elapsed_seconds, task->user_seconds);
+    trace_print(file, ", \"pid\": %d, \"cpu\": %d, \"communication_seconds\": %.9f, \"elapsed_seconds\": %.9f, ", task->pid, task->cpu,
+                task->communication_seconds, task->elapsed_seconds);
+    trace_print(file, "\"user_seconds\": %.6f, ", task->user_seconds);
     trace_print(file, "\"system_seconds\": %.6f, \"max_resident_bytes\": %lld, \"switches\": %lld}", task->system_seconds,
                 (long long)task->max_resident_bytes, (long long)task->switches);
 }
@@ -101,8 +102,9 @@ void trace_write_json(const struct trace_end *end)
     write_string(&file, is->library);
     trace_print(&file, ",\n \"ended\": ");
     write_string(&file, end->how);
-    trace_print(&file, ", \"start_epoch_seconds\": %.6f, \"num_threads\": %d, \"barrier_before_collectives\": %s, \"control_limit_bytes\": %lld",
-                is->start_epoch_seconds, trace_num_tables(), trace_with_barrier ? "true" : "false", (long long)trace_control_limit_bytes);
+    trace_print(&file, ", \"start_epoch_seconds\": %.6f, \"num_threads\": %d, ", is->start_epoch_seconds, trace_num_tables());
+    trace_print(&file, "\"barrier_before_collectives\": %s, \"control_limit_bytes\": %lld", trace_with_barrier ? "true" : "false",
+                (long long)trace_control_limit_bytes);
     trace_print(&file, ",\n \"own\": ");
     write_task(&file, is->rank, &end->own);
     write_kinds(&file);

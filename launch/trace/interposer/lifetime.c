@@ -136,6 +136,11 @@ static void agree_on_settings(void)
     trace_open_events(settings.events);
 }
 
+static int64_t epoch_of(int64_t monotonic_nanoseconds)
+{
+    return monotonic_nanoseconds - trace_clock.monotonic_nanoseconds + trace_clock.epoch_nanoseconds;
+}
+
 /* Cristian's algorithm (Distributed Computing 3, 1989): the shortest of several questions to rank 0 bounds the error by half of it. */
 static void compare_clocks_with_rank_0(void)
 {
@@ -148,7 +153,7 @@ static void compare_clocks_with_rank_0(void)
         int64_t asked = trace_now(), answer = 0;
         if (trace_process.rank == 0) {
             PMPI(Recv)(NULL, 0, MPI_BYTE, asking, 0, comm, MPI_STATUS_IGNORE);
-            answer = trace_now() - trace_clock.monotonic_nanoseconds + trace_clock.epoch_nanoseconds;
+            answer = epoch_of(trace_now());
             PMPI(Send)(&answer, (int)sizeof answer, MPI_BYTE, asking, 0, comm);
         } else if (trace_process.rank == asking) {
             PMPI(Send)(NULL, 0, MPI_BYTE, 0, 0, comm);
@@ -156,7 +161,7 @@ static void compare_clocks_with_rank_0(void)
             int64_t half = (trace_now() - asked) / 2;
             if (half < trace_clock.offset_error_nanoseconds) {
                 trace_clock.offset_error_nanoseconds = half;
-                trace_clock.offset_nanoseconds = answer - (asked + half - trace_clock.monotonic_nanoseconds + trace_clock.epoch_nanoseconds);
+                trace_clock.offset_nanoseconds = answer - epoch_of(asked + half);
             }
         }
     }

@@ -34,7 +34,8 @@ static inline struct trace_load trace_reduces(int64_t count, MPI_Datatype type, 
 static inline struct trace_load trace_spreads(int64_t count, MPI_Datatype type, int times)
 {
     int64_t bytes = trace_bytes(count, type) * times;
-    int agreeing = bytes <= trace_control_limit_bytes && (type == MPI_BYTE || type == MPI_CHAR || (count == 1 && (type == MPI_INT || type == MPI_COUNT)));
+    int is_length = count == 1 && (type == MPI_INT || type == MPI_COUNT);
+    int agreeing = bytes <= trace_control_limit_bytes && (type == MPI_BYTE || type == MPI_CHAR || is_length);
     return trace_moves(bytes, agreeing ? TRACE_CONTROL : TRACE_PAYLOAD);
 }
 

@@ -35,7 +35,8 @@ static int64_t bytes_of(size_t count, int type)
 #define MOVES(name, parameters, arguments) WRAP(name, parameters, arguments, bytes_of(count, type), 0, 1)
 #define MANAGES(name, parameters, arguments) WRAP(name, parameters, arguments, 0, 0, 1)
 
-MOVES(ncclAllReduce, (const void *from, void *to, size_t count, int type, int op, void *comm, void *stream), (from, to, count, type, op, comm, stream))
+MOVES(ncclAllReduce, (const void *from, void *to, size_t count, int type, int op, void *comm, void *stream),
+      (from, to, count, type, op, comm, stream))
 MOVES(ncclReduceScatter, (const void *from, void *to, size_t count, int type, int op, void *comm, void *stream),
       (from, to, count, type, op, comm, stream))
 MOVES(ncclAllGather, (const void *from, void *to, size_t count, int type, void *comm, void *stream), (from, to, count, type, comm, stream))
@@ -49,7 +50,8 @@ MOVES(ncclRecv, (void *to, size_t count, int type, int peer, void *comm, void *s
 MANAGES(ncclGroupStart, (void), ())
 MANAGES(ncclGroupEnd, (void), ())
 WRAP(ncclCommInitRank, (void **comm, int ranks, unique_id id, int rank), (comm, ranks, id, rank), 0, rank, ranks)
-WRAP(ncclCommInitRankConfig, (void **comm, int ranks, unique_id id, int rank, void *config), (comm, ranks, id, rank, config), 0, rank, ranks)
+WRAP(ncclCommInitRankConfig, (void **comm, int ranks, unique_id id, int rank, void *config),
+     (comm, ranks, id, rank, config), 0, rank, ranks)
 MANAGES(ncclCommInitAll, (void **comms, int num_devices, const int *devices), (comms, num_devices, devices))
 MANAGES(ncclCommSplit, (void *comm, int color, int key, void **made, void *config), (comm, color, key, made, config))
 MANAGES(ncclCommFinalize, (void *comm), (comm))

@@ -74,7 +74,8 @@ static void *look_in_loaded_objects(const char *name)
 /* The MPI that mpi4py is told to use, the one that the loader finds by name, or the one that this was built with. */
 static void load_mpi(void)
 {
-    const char *const libraries[] = {getenv("MPI4PY_LIBMPI"), strrchr(TRACE_LIBMPI, '/') ? strrchr(TRACE_LIBMPI, '/') + 1 : "", TRACE_LIBMPI};
+    const char *folder_end = strrchr(TRACE_LIBMPI, '/');
+    const char *const libraries[] = {getenv("MPI4PY_LIBMPI"), folder_end ? folder_end + 1 : NULL, TRACE_LIBMPI};
     for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
         if (libraries[i] && *libraries[i] && dlopen(libraries[i], RTLD_LAZY | RTLD_GLOBAL))
             return;

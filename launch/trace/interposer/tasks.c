@@ -54,7 +54,8 @@ void trace_ask_all_tasks(struct trace_end *end)
     MPI_Errhandler before;
     PMPI(Comm_get_errhandler)(MPI_COMM_WORLD, &before);
     PMPI(Comm_set_errhandler)(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    int answered = tasks && order && exchange(&end->own, tasks, trace_setting_number("TANDEM_TRACE_WAIT_SECONDS", PATIENCE_SECONDS), end->missing);
+    int64_t patience_seconds = trace_setting_number("TANDEM_TRACE_WAIT_SECONDS", PATIENCE_SECONDS);
+    int answered = tasks && order && exchange(&end->own, tasks, patience_seconds, end->missing);
     PMPI(Comm_set_errhandler)(MPI_COMM_WORLD, before);
     if (answered) {
         for (int rank = 0; rank < num_ranks; rank++)

@@ -78,7 +78,8 @@ static void write_all_tasks(struct trace_file *file, const struct trace_end *end
         longest = tasks[rank].elapsed_seconds > tasks[longest].elapsed_seconds ? rank : longest;
     }
     trace_print(file, SHORT_RULE "\nSummary for all tasks:\n\n");
-    trace_print(file, "  Rank %d reported the largest memory utilization : %.2f MiB\n", largest, (double)tasks[largest].max_resident_bytes / 1048576);
+    trace_print(file, "  Rank %d reported the largest memory utilization : %.2f MiB\n", largest,
+                (double)tasks[largest].max_resident_bytes / 1048576);
     trace_print(file, "  Rank %d reported the largest elapsed time : %.2f sec\n\n", longest, tasks[longest].elapsed_seconds);
     trace_print(file, told, "minimum", tasks[end->least].communication_seconds, end->least);
     trace_print(file, told, "median ", tasks[end->median].communication_seconds, end->median);
