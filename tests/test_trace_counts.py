@@ -193,6 +193,7 @@ def test_which_ranks_are_written(program, tmp_path, variables, ranks):
 ALONE = "from mpi4py import MPI; import os; print(os.getpid(), os.getppid()); MPI.COMM_WORLD.allreduce(1.5)"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("variables", "job"),
     [
@@ -221,6 +222,7 @@ for _ in range(5):
     assert of(routine.sums) == (5, 5 * 8000)
 
 
+@pytest.mark.matrix
 def test_a_wrong_number_is_told_and_does_not_count(tmp_path):
     done = run_python(tmp_path, ALONE, TANDEM_TRACE_EVENTS="many")
     assert "TANDEM_TRACE_EVENTS is 'many', which is no whole number; taking 0" in done.printed
@@ -228,6 +230,7 @@ def test_a_wrong_number_is_told_and_does_not_count(tmp_path):
     assert not done.files("mpi_events", ".bin")
 
 
+@pytest.mark.matrix
 def test_a_folder_that_cannot_be_written_is_told_once_a_file(tmp_path):
     (tmp_path / "profiles").write_text("no folder")
     done = run_python(tmp_path, ALONE)
@@ -269,6 +272,7 @@ def test_rank_0s_settings_are_those_of_all_ranks(tmp_path):
     assert done.profiles()[1].routines["MPI_Allreduce_c"].sums.waited_seconds > 0
 
 
+@pytest.mark.matrix
 def test_files_are_no_communication(tmp_path):
     text = f"""
 from mpi4py import MPI
@@ -284,6 +288,35 @@ file.Close()
     rest = sum(one.sums.seconds for name, one in profile.routines.items() if name not in files)
     assert profile.communication_seconds == pytest.approx(rest, abs=1e-6)
     assert f"\ntotal MPI-IO time = {profile.kinds['io'].seconds:.3f} seconds.\n" in done.files(suffix="")[0].read_text()
+
+
+SESSION = r"""
+#include <mpi.h>
+int main(void)
+{
+    int one = 1, sum = 0;
+    MPI_Session session;
+    MPI_Group group;
+    MPI_Comm comm;
+    MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &session);
+    MPI_Group_from_session_pset(session, "mpi://WORLD", &group);
+    MPI_Comm_create_from_group(group, "here", MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &comm);
+    MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm);
+    MPI_Comm_free(&comm);
+    MPI_Group_free(&group);
+    MPI_Session_finalize(&session);
+    return sum != 1;
+}
+"""
+
+
+@pytest.mark.matrix
+def test_a_program_with_sessions_and_without_a_world(tmp_path):
+    done = run(tmp_path, compiled(tmp_path, SESSION))
+    assert (done.status, done.printed) == (0, "")
+    assert of(done.only().routines["MPI_Allreduce"].sums) == (1, 4)
+    assert done.only().no_summary_because == "this rank did not call MPI_Init()"
+    assert "\nTimes from MPI_Session_init() to exit().\n" in done.files(suffix="")[0].read_text()
 
 
 NESTED = r"""
@@ -308,6 +341,7 @@ int main(int argc, char **argv)
 """
 
 
+@pytest.mark.matrix
 def test_calls_within_a_call_are_part_of_it(tmp_path):
     done = run(tmp_path, compiled(tmp_path, NESTED))
     assert (done.status, set(done.only().routines)) == (0, {"MPI_Op_create", "MPI_Reduce_local"})

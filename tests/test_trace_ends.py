@@ -8,6 +8,9 @@ import pytest
 from tests.running import BIN
 from tests.tracing import TIME_LIMIT_SECONDS, Traced, compiled, run, run_python, variables
 
+# Each starts a program, and many are quick only one by one.
+pytestmark = pytest.mark.matrix
+
 BEGIN = """
 import os, signal, sys, time
 import mpi4py
@@ -160,14 +163,12 @@ def test_after_a_failure_nothing_is_asked_of_other_ranks(tmp_path):
     assert done.only().no_summary_because == "MPI_Send_c failed on this rank, and after a failure others may wait for ever"
 
 
-@pytest.mark.matrix
 def test_an_abort_leaves_a_profile_of_the_rank_that_aborts(tmp_path):
     done = run_python(tmp_path, BEGIN.format(before="") + "\nif comm.rank == 1: comm.Abort(9)\ntime.sleep(20)", ranks=2)
     assert done.status == 9
     assert done.profiles()[1].ended == "MPI_Abort()"
 
 
-@pytest.mark.matrix
 def test_a_rank_that_comes_late_to_the_end_keeps_none_waiting(tmp_path):
     text = BEGIN.format(before="") + "if comm.rank == 1: time.sleep(3)\nMPI.Finalize()"
     done = run_python(tmp_path, text, ranks=2, TANDEM_TRACE_WAIT_SECONDS=1)
@@ -177,7 +178,6 @@ def test_a_rank_that_comes_late_to_the_end_keeps_none_waiting(tmp_path):
     assert (profile.tasks, profile.routines["MPI_Barrier"].sums.num_calls) == ((), 5)
 
 
-@pytest.mark.matrix
 def test_a_rank_that_failed_keeps_none_waiting(tmp_path):
     done = run_python(tmp_path, BEGIN.format(before="") + FAILING.replace("99", "99 if comm.rank else 0"), ranks=2,
                       TANDEM_TRACE_WAIT_SECONDS=1)  # fmt: skip
@@ -188,7 +188,6 @@ def test_a_rank_that_failed_keeps_none_waiting(tmp_path):
     }
 
 
-@pytest.mark.matrix
 def test_a_launcher_that_is_terminated_leaves_a_profile_of_each_rank(tmp_path):
     text = BEGIN.format(before="") + "comm.rank or print('ready', flush=True); time.sleep(30)"
     command = [BIN / "mpiexec", "-n", "2", BIN / "python", "-c", text]

@@ -68,6 +68,7 @@ def test_kinds_are_told_apart(alone):
     }  # fmt: skip
 
 
+@pytest.mark.matrix
 def test_what_does_not_fit_is_dropped_and_said(alone, tmp_path):
     all_of_them = only(alone[0])
     found = only(run_python(tmp_path, CALLS, TANDEM_TRACE_EVENTS=50))
@@ -77,6 +78,7 @@ def test_what_does_not_fit_is_dropped_and_said(alone, tmp_path):
     assert f"50 calls, {found.num_dropped} later ones dropped" in events.summary(found)
 
 
+@pytest.mark.matrix
 def test_a_program_that_is_killed_by_sigterm_leaves_its_events(tmp_path):
     found = only(run_python(tmp_path, CALLS + "import os, signal; os.kill(os.getpid(), signal.SIGTERM)", TANDEM_TRACE_EVENTS=1000))
     assert (found.routine == found.names.index("MPI_Barrier")).sum() == 31

@@ -52,6 +52,7 @@ def test_no_call_of_several_threads_is_lost(program, tmp_path):
     assert routines["MPI_Allreduce"].sums[:2] == (4 * 1000, 4 * 1000 * 4)
 
 
+@pytest.mark.matrix
 def test_threads_that_ended_leave_their_counters_to_others(program, tmp_path):
     done = run(tmp_path, program, "3")
     assert done.only().routines["MPI_Comm_rank"].sums.num_calls == 3 * 4 * 50_000
@@ -64,6 +65,7 @@ def test_ranks_whose_threads_reduce_at_once(program, tmp_path):
         assert profile.routines["MPI_Allreduce"].sums[:2] == (4 * 1000, 4 * 1000 * 4)
 
 
+@pytest.mark.matrix
 def test_threads_of_python_are_seen(tmp_path):
     text = """
 import threading

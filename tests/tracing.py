@@ -1,5 +1,6 @@
 """Programs that call MPI under the interposer, and the profiles that they leave."""
 
+import functools
 import subprocess
 from typing import NamedTuple
 
@@ -37,6 +38,12 @@ class Traced(NamedTuple):
         return found[0]
 
 
+@functools.cache
+def library():
+    """The interposer, built once where it is stale."""
+    return build.build()
+
+
 def compiled(folder, source, *flags):
     """A C program compiled with the environment's mpicc."""
     path = folder / "program"
@@ -47,7 +54,7 @@ def compiled(folder, source, *flags):
 
 def variables(folder, **more):
     """The environment of a traced program, for which a profile of every rank goes to the folder."""
-    traced = {"LD_PRELOAD": str(build.build()), "TRACE_DIR": str(folder), "SAVE_ALL_TASKS": "yes"}
+    traced = {"LD_PRELOAD": str(library()), "TRACE_DIR": str(folder), "SAVE_ALL_TASKS": "yes"}
     return environ() | traced | {name: str(value) for name, value in more.items()}
 
 

@@ -91,7 +91,8 @@ void trace_write_events(void)
     trace_print(&file, "tandem mpi events 1\n{\"rank\": %d, \"num_ranks\": %d, \"pid\": %d, ", is->rank, is->num_ranks, (int)is->pid);
     trace_print(&file, "\"num_events\": %lld, \"num_dropped\": %lld, \"host\": \"%s\", ", (long long)kept, (long long)(all - kept), is->host);
     trace_print(&file, "\"epoch_nanoseconds\": %lld, \"monotonic_nanoseconds\": %lld, \"pairing_error_nanoseconds\": %lld, ",
-                (long long)clock->epoch_nanoseconds, (long long)clock->monotonic_nanoseconds, (long long)clock->pairing_error_nanoseconds);
+                (long long)clock->epoch_nanoseconds, (long long)clock->monotonic_nanoseconds,
+                (long long)clock->pairing_error_nanoseconds);
     trace_print(&file, "\"offset_nanoseconds\": %lld, \"offset_error_nanoseconds\": %lld, \"routines\": [",
                 (long long)clock->offset_nanoseconds, (long long)clock->offset_error_nanoseconds);
     for (int routine = 0; routine < NUM_ROUTINES; routine++)

@@ -46,7 +46,7 @@ static void write_own_profile(const char *how)
     if (trace_process.with_mpi)
         snprintf(end.missing, sizeof end.missing, "this rank ended by %s and not by MPI_Finalize()", how);
     else
-        snprintf(end.missing, sizeof end.missing, "the ranks did not start MPI");
+        snprintf(end.missing, sizeof end.missing, "this rank did not call MPI_Init()");
     write_profile(&end);
 }
 
@@ -177,6 +177,7 @@ static void begin_with_world(void)
     PMPI(Comm_rank)(MPI_COMM_WORLD, &trace_process.rank);
     PMPI(Comm_size)(MPI_COMM_WORLD, &trace_process.num_ranks);
     trace_process.with_mpi = 1;
+    trace_process.began = "MPI_Init()";
     agree_on_settings();
     if (atomic_load(&trace_with_events))
         compare_clocks_with_rank_0();
@@ -196,7 +197,7 @@ static int first_number_of(const char *const *names, int otherwise)
 }
 
 /* For a process that has no MPI_COMM_WORLD: its rank is what its launcher says, or what NCCL was told. */
-void trace_begin_alone(int rank, int num_ranks)
+void trace_begin_alone(const char *began, int rank, int num_ranks)
 {
     static const char *const ranks[] = {"RANK", "PALS_RANKID", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", NULL};
     static const char *const sizes[] = {"WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS", NULL};
@@ -204,6 +205,7 @@ void trace_begin_alone(int rank, int num_ranks)
     if (trace_process.pid || atomic_exchange(&has_begun, 1))
         return;
     trace_learn_process();
+    trace_process.began = began;
     trace_process.rank = first_number_of(ranks, rank);
     trace_process.num_ranks = first_number_of(sizes, num_ranks);
     if (!trace_process.job[0])
@@ -217,7 +219,7 @@ void trace_begin_alone(int rank, int num_ranks)
 
 void trace_session_began(void)
 {
-    trace_begin_alone(0, 1);
+    trace_begin_alone("MPI_Session_init()", 0, 1);
 }
 
 void trace_note_failure(const char *routine)

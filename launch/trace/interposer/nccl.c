@@ -24,7 +24,7 @@ static int64_t bytes_of(size_t count, int type)
     { \
         static void *_Atomic slot; \
         int(*real) parameters = (int(*) parameters)trace_real(&slot, #name); \
-        trace_begin_alone(rank, ranks); \
+        trace_begin_alone("the first NCCL call", rank, ranks); \
         struct trace_call call = trace_enter(); \
         struct trace_load load = {bytes, trace_routine(TRACE_##name).kind}; \
         trace_start(&call); \

@@ -24,7 +24,9 @@ struct trace_task {
 struct trace_process {
     pid_t pid;
     int rank, num_ranks;
+    /* Whether there is an MPI_COMM_WORLD; and the call with which recording began. */
     int with_mpi;
+    const char *began;
     int64_t start_nanoseconds;
     struct rusage start_usage;
     double start_epoch_seconds;
@@ -58,6 +60,6 @@ void trace_ask_all_tasks(struct trace_end *end);
 int trace_is_saved(const struct trace_end *end);
 
 /* lifetime.c */
-void trace_begin_alone(int rank, int num_ranks);
+void trace_begin_alone(const char *began, int rank, int num_ranks);
 
 #endif

@@ -131,7 +131,7 @@ void trace_write_text(const struct trace_end *end)
     struct trace_file file;
     trace_open_file(&file, "mpi_profile", "");
     trace_print(&file, "Data for MPI rank %d of %d:\n", trace_process.rank, trace_process.num_ranks);
-    trace_print(&file, "Times from %s to %s.\n", trace_process.with_mpi ? "MPI_Init()" : "the first NCCL call", end->how);
+    trace_print(&file, "Times from %s to %s.\n", trace_process.began, end->how);
     trace_print(&file, RULE "MPI Routine                        #calls     avg. bytes      time(sec)\n" RULE);
     write_routines(&file, 0, NUM_MPI_ROUTINES);
     trace_print(&file, RULE);
