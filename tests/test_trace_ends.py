@@ -139,12 +139,20 @@ def test_a_handler_in_c_is_called_with_what_it_asked_for(tmp_path):
     assert (done.only().ended, done.only().routines["MPI_Barrier"].sums.num_calls) == ("MPI_Finalize()", 2)
 
 
-def test_a_snapshot_of_a_signal_is_removed_where_the_rank_is_not_to_be_written(tmp_path):
+def test_what_a_signal_left_of_a_rank_that_is_not_to_be_written_is_removed(tmp_path):
     text = (
-        BEGIN.format(before=HANDLER.format(then="None")) + TERMINATE + "\nprint(len(os.listdir(os.environ['TRACE_DIR'])))\nMPI.Finalize()"
+        BEGIN.format(before=HANDLER.format(then="None"))
+        + f"""
+if comm.rank == 1:
+    {TERMINATE}
+    print(len(os.listdir(os.environ["TRACE_DIR"])))
+comm.Barrier()
+MPI.Finalize()
+"""
     )
-    done = run_python(tmp_path, text)
-    assert done.printed == "handled\n2\n"
+    done = run_python(tmp_path, text, ranks=2, SAVE_ALL_TASKS="", SAVE_LIST="0")
+    assert (done.status, done.printed) == (0, "handled\n2\n")
+    assert list(done.profiles()) == list(done.profiles(suffix="")) == [0]
 
 
 FAILING = """
