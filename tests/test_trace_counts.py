@@ -245,7 +245,7 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 comm.Barrier()
 if comm.rank:
-    time.sleep(0.5)
+    time.sleep(1)
 comm.Allreduce(MPI.IN_PLACE, np.ones(10))
 """
 
@@ -254,21 +254,21 @@ comm.Allreduce(MPI.IN_PLACE, np.ones(10))
 def test_a_barrier_tells_waiting_from_moving(tmp_path):
     waited = {rank: one.routines["MPI_Allreduce_c"].sums for rank, one in
               run_python(tmp_path / "with", WAITING, ranks=2, COLLECTIVE_BARRIER="yes").profiles().items()}  # fmt: skip
-    assert waited[0].waited_seconds > 0.3 > waited[1].waited_seconds
-    assert waited[0].seconds < 0.2
+    assert waited[0].waited_seconds > 0.7 > waited[1].waited_seconds
+    assert waited[0].seconds < 0.5
     texts = Traced(0, "", tmp_path / "with" / "profiles").profiles(suffix="")
-    assert {rank: one.waited_seconds > 0.3 for rank, one in texts.items()} == {0: True, 1: False}
-    assert texts[0].routines["MPI_Allreduce_c"].sums.seconds < 0.2
-    assert texts[0].communication_seconds > 0.3
+    assert {rank: one.waited_seconds > 0.7 for rank, one in texts.items()} == {0: True, 1: False}
+    assert texts[0].routines["MPI_Allreduce_c"].sums.seconds < 0.5
+    assert texts[0].communication_seconds > 0.7
     without = run_python(tmp_path / "without", WAITING, ranks=2).profiles()[0].routines["MPI_Allreduce_c"].sums
-    assert (without.waited_seconds, without.seconds > 0.3) == (0, True)
+    assert (without.waited_seconds, without.seconds > 0.7) == (0, True)
 
 
 @pytest.mark.matrix
 def test_rank_0s_settings_are_those_of_all_ranks(tmp_path):
     only_there = 'import os\nif os.environ["PMI_RANK"] == "0":\n    os.environ["COLLECTIVE_BARRIER"] = "yes"\n'
     done = run_python(tmp_path, only_there + WAITING, ranks=2)
-    assert done.profiles()[0].routines["MPI_Allreduce_c"].sums.waited_seconds > 0.3
+    assert done.profiles()[0].routines["MPI_Allreduce_c"].sums.waited_seconds > 0.7
     assert done.profiles()[1].routines["MPI_Allreduce_c"].sums.waited_seconds > 0
 
 
