@@ -67,7 +67,8 @@ chosen=$(
   env | grep -E '^HOROVOD_(WITH|GPU|NCCL|CUDA|CPU)[A-Z_]*=' | sort || true
 )
 wanted=$({
-  cat "$root/environment.yml" "$root/launch/setup.sh" "$root/launch/build_horovod.py"
+  cat "$root/environment.yml" "$root/launch/setup.sh" "$root/launch/build_horovod.py" "$root"/launch/trace/{build,generate,loads,prototypes}.py
+  cat "$root"/launch/trace/interposer/*
   echo "$chosen"
 } | sha256sum | cut -d' ' -f1)
 up_to_date() { [ -x "$venv/bin/python" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; }
@@ -137,6 +138,9 @@ say "Horovod: taking the cached wheel, or building it (5 to 10 minutes)"
 wheel=$("$venv/bin/python" "$root/launch/build_horovod.py" "$(pinned TANDEM_HOROVOD_VERSION)" --cache "$cache" ${mpicc:+--mpicc "$mpicc"}) ||
   die "Horovod was not built; the messages above say why"
 install --no-deps --force-reinstall "$wheel"
+
+say "compiling the MPI interposer (10 seconds)"
+(cd "$root" && "$venv/bin/python" -m launch.trace.build ${mpicc:+--mpicc "$mpicc"} >/dev/null) || die "the MPI interposer was not built; the messages above say why"
 
 echo "$chosen" >"$choices"
 echo "$wanted" >"$stamp.new" && mv "$stamp.new" "$stamp"

@@ -7,8 +7,7 @@ from tests.test_agreement import DISTRIBUTED
 
 pytestmark = pytest.mark.matrix
 
-FAST = ("ddp", "horovod_tf")
-BACKENDS = [pytest.param(backend, marks=() if backend in FAST else pytest.mark.long) for backend in DISTRIBUTED]
+BACKENDS = [pytest.param(backend, marks=() if backend == "ddp" else pytest.mark.long) for backend in DISTRIBUTED]
 # Longer than the first step takes, which is compiled, on cores that others use too.
 STALL_LIMIT = ("--stall-limit", "15")
 

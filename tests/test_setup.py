@@ -19,6 +19,7 @@ def fresh(tmp_path):
     (tmp_path / "tandem" / "launch").mkdir(parents=True)
     for name in ("environment.yml", "launch/setup.sh", "launch/build_horovod.py"):
         shutil.copy2(ROOT / name, tmp_path / "tandem" / name)
+    shutil.copytree(ROOT / "launch" / "trace", tmp_path / "tandem" / "launch" / "trace")
     (tmp_path / "bin").mkdir()
     for tool in TOOLS:
         (tmp_path / "bin" / tool).symlink_to(shutil.which(tool))

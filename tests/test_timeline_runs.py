@@ -9,6 +9,8 @@ from launch.trace.profiling import ACTIVE
 from tests.running import BIN, ROOT, TIME_LIMIT_SECONDS, environ
 from tests.test_timeline_merge import tracks_of
 
+pytestmark = [pytest.mark.matrix, pytest.mark.long]
+
 NUM_STEPS = 22
 TORCH = {"torch.0.json.gz", "torch.0.txt", "torch.1.json.gz", "torch.1.txt"}
 TENSORFLOW = {"tensorflow.0.json.gz", "tensorflow.1.json.gz"}
@@ -42,15 +44,14 @@ def misplaced(events):
     return found
 
 
-@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("backend", "parts", "compute", "collective"),
     [
         ("horovod_torch", TORCH | HOROVOD, "aten::conv2d", "MPI_ALLREDUCE"),
         ("ddp", TORCH, "DistributedDataParallel.forward", "gloo:all_reduce"),
-        pytest.param("deepspeed_zero", TORCH, "aten::conv2d", "gloo:all_gather", marks=pytest.mark.long),
+        ("deepspeed_zero", TORCH, "aten::conv2d", "gloo:all_gather"),
         ("horovod_tf", TENSORFLOW | HOROVOD, "train_step", "MPI_ALLREDUCE"),
-        pytest.param("horovod_keras", TENSORFLOW | HOROVOD, "_MklNativeFusedConv2D", "MPI_ALLREDUCE", marks=pytest.mark.long),
+        ("horovod_keras", TENSORFLOW | HOROVOD, "_MklNativeFusedConv2D", "MPI_ALLREDUCE"),
     ],
 )
 def test_a_run_leaves_one_valid_trace(tmp_path, backend, parts, compute, collective):
@@ -93,7 +94,6 @@ def _collectives_are_within_the_run(tracks):
     assert min(times) > first - 60e6
 
 
-@pytest.mark.matrix
 def test_without_its_cache_horovod_tells_of_every_rank(tmp_path):
     folder = tmp_path / "traces"
     status, printed = run("horovod_torch", folder, every_tick=True)
@@ -107,8 +107,6 @@ def test_without_its_cache_horovod_tells_of_every_rank(tmp_path):
     assert summary.total_bytes > NUM_STEPS * 1_199_882 * 4
 
 
-@pytest.mark.matrix
-@pytest.mark.long
 def test_the_log_of_horovods_tuning_is_kept(tmp_path):
     folder = tmp_path / "traces"
     status, printed = run("horovod_torch", folder, autotune=True)
