@@ -38,7 +38,7 @@ def _notes(compared):
     notes = []
     fewest = min(len(entry.runs) for one in compared for entry in one.entries)
     if fewest == 1:
-        notes.append(f"Entries of one run: nothing says how sure a comparison with them is; --repeats {SURE_FROM} makes it known.")
+        notes.append(f"Where an entry is of one run, nothing says how sure a comparison with it is: use --repeats {SURE_FROM}.")
     elif fewest < SURE_FROM:
         notes.append(
             f"An interval from {fewest} runs is no wider than what was seen: it holds the true ratio about "

@@ -65,7 +65,7 @@ def interval(found):
 def how_sure(found):
     """The interval of a statistics.Ratio, and what it is from, in words."""
     if found.low is None:
-        return "from one run, nothing says how sure that is"
+        return "from one run each"
     return f"95 % interval {interval(found)}, {found.num_runs} {'pairs' if found.paired else 'runs each'}"
 
 

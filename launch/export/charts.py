@@ -19,10 +19,20 @@ SHOWN_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 QUANTILES = {"low": 0.05, "q1": 0.25, "median": 0.5, "q3": 0.75, "high": 0.95}
 
 
-class Chart(NamedTuple):
-    """`table` is None where the section's own tables show the same numbers; `apart` marks what is no measure of scaling."""
+KINDS = (
+    "Time to solution", "Accuracy over time", "Samples a second against the own 1 rank", f"Speed-up against {BASELINE}",
+    "Where a run's time goes", "Step times", "Peak memory", "Loss",
+)  # fmt: skip
 
-    title: str
+
+class Chart(NamedTuple):
+    """One of KINDS, of what `about` says. `table` is None where the section's own tables show the same numbers.
+
+    `apart` marks what is no measure of scaling.
+    """
+
+    kind: str
+    about: str
     caption: str
     spec: dict
     table: Table | None
@@ -52,7 +62,7 @@ def of(answer):
                     found["first"].append(_accuracy(ran, at, one.target, look, apart))
                 found["cost"].append(_stages(ran, at, apart))
                 found["same"].append(_losses(ran, at, look, apart))
-    return {key: sorted(made, key=lambda chart: chart.apart) for key, made in found.items()}
+    return {key: sorted(made, key=lambda chart: (chart.apart, KINDS.index(chart.kind))) for key, made in found.items()}
 
 
 class _Look(NamedTuple):
@@ -63,7 +73,7 @@ class _Look(NamedTuple):
         """The colour channel; the legend names what the chart shows, and no more."""
         shown = [backend for backend in self.colours if backend in used]
         scale = {"domain": shown, "range": [self.colours[backend] for backend in shown]}
-        return {"field": "backend", "type": "nominal", "scale": scale, "legend": {"title": None, "orient": "top", "columns": 3}}
+        return {"field": "backend", "type": "nominal", "scale": scale, "legend": {"title": None, "orient": "top"}}
 
     def shape(self, used):
         shown = [backend for backend in self.shapes if backend in used]
@@ -123,7 +133,7 @@ def _times(compared, name, look, apart):
     # A layer without rows would have no scale to stand on.
     layers = layers if dots else layers[:2]
     caption = "Shorter is better. " + ("Each dot is a run." if dots else "One run each.")
-    return Chart(f"Time to solution: {name}", caption, _spec(rows, height, layer=layers), None, apart)
+    return Chart("Time to solution", name, caption, _spec(rows, height, layer=layers), None, apart)
 
 
 def _accuracy(ran, at, target, look, apart):
@@ -143,7 +153,7 @@ def _accuracy(ran, at, target, look, apart):
                 for epoch, (end, accuracy) in enumerate(zip(ends, run["accuracies"], strict=False), 1) if accuracy is not None
             ]  # fmt: skip
     used = {row["backend"] for row in rows}
-    x = _number("seconds", "seconds on the clock")
+    x = _number("seconds", "seconds on the clock", scale={"zero": True})
     y = _number("accuracy", "accuracy", scale={"zero": False})
     curve = {"x": x, "y": y, "color": look.colour(used), "detail": {"field": "repeat"}}
     tooltip = [{"field": name} for name in ("backend", "repeat", "epoch", "seconds")] + [{"field": "accuracy", "format": ".4f"}]
@@ -161,7 +171,7 @@ def _accuracy(ran, at, target, look, apart):
     ]
     columns = (BACKEND, Column("repeat"), Column("epoch"), Column("seconds", ".2f"), ACCURACY)
     table = Table(f"Accuracy over time: {at}", columns, [tuple(row.values()) for row in rows])
-    return Chart(f"Accuracy over time: {at}", f"The dashed line is the target, {target:g}.", _spec(rows, 230, layer=layers), table, apart)
+    return Chart("Accuracy over time", at, f"The dashed line is the target, {target:g}.", _spec(rows, 230, layer=layers), table, apart)
 
 
 def _scaling(compared, look):
@@ -172,13 +182,13 @@ def _scaling(compared, look):
     single = compared.entry(BASELINE, 1)
     rates = {(entry.backend, entry.ranks): scaling.ratio_of_rates(compared, entry) for entry in fair}
     against = {(entry.backend, entry.ranks): entries.time_ratio(single, entry) for entry in fair}
-    made = [_curves(f"Samples a second against the own 1 rank: {compared.name}", rates, "times those of 1 rank", look)]
+    made = [_curves("Samples a second against the own 1 rank", compared.name, rates, "times those of 1 rank", look)]
     if any(against.values()):
-        made.append(_curves(f"Speed-up of the time to solution against {BASELINE}: {compared.name}", against, "speed-up", look))
+        made.append(_curves(f"Speed-up against {BASELINE}", compared.name, against, "speed-up", look))
     return [chart for chart in made if chart]
 
 
-def _curves(title, found, name, look):
+def _curves(kind, about, found, name, look):
     rows = [
         {"backend": backend, "ranks": ranks, "ratio": ratio.value, "low": ratio.low, "high": ratio.high}
         for (backend, ranks), ratio in found.items() if ratio and backend != BASELINE
@@ -211,7 +221,7 @@ def _curves(title, found, name, look):
     has_intervals = any(row["low"] is not None for row in rows)
     layers = layers if has_intervals else [layer for layer in layers if layer["mark"]["type"] != "rule"]
     caption = f"The dashed line is the ideal.{' Vertical bars are 95 % intervals.' if has_intervals else ''}"
-    return Chart(title, caption, _spec(rows, 260, layer=layers), None, False)
+    return Chart(kind, about, caption, _spec(rows, 260, layer=layers), None, False)
 
 
 def _memory(compared, name, look, apart):
@@ -223,7 +233,7 @@ def _memory(compared, name, look, apart):
     x = _number("mib", "peak memory per rank (MiB)")
     tooltip = [{"field": "backend"}, {"field": "ranks"}, {"field": "mib", "title": "MiB", "format": ".0f"}]
     spec = _spec(rows, height, mark={"type": "bar"}, encoding={"x": x, **channels, "tooltip": tooltip})
-    return Chart(f"Memory: {name}", "The largest resident memory of a rank's process.", spec, None, apart)
+    return Chart("Peak memory", name, "The largest resident memory of a rank's process.", spec, None, apart)
 
 
 def _steps(compared, name, look, apart):
@@ -234,16 +244,16 @@ def _steps(compared, name, look, apart):
             found = dict(zip(QUANTILES, np.quantile(steps, list(QUANTILES.values())).round(3).tolist(), strict=True))
             rows.append({"backend": entry.backend, "ranks": entry.ranks} | found | {"most": round(max(steps), 3)})
     height, channels = _by_size(rows, look)
-    placed = {key: channels[key] for key in ("y", "yOffset")}
-    x = _number("low", "seconds of a step, in thousandths", scale={"zero": True})
+    middle = channels["yOffset"] | {"bandPosition": 0.5}
+    x = _number("low", "step (ms)", scale={"zero": True})
     tooltip = [{"field": "backend"}, {"field": "ranks"}, *({"field": key, "format": ".2f"} for key in (*QUANTILES, "most"))]
     layers = [
-        {"mark": {"type": "rule", "strokeWidth": 1.5}, "encoding": {"x": x, "x2": {"field": "high"}, **channels}},
+        {"mark": {"type": "rule", "strokeWidth": 1.5}, "encoding": {"x": x, "x2": {"field": "high"}, **channels, "yOffset": middle}},
+        {"mark": {"type": "bar"}, "encoding": {"x": x | {"field": "q1"}, "x2": {"field": "q3"}, **channels, "tooltip": tooltip}},
         {
-            "mark": {"type": "bar", "height": {"band": 0.8}},
-            "encoding": {"x": x | {"field": "q1"}, "x2": {"field": "q3"}, **channels, "tooltip": tooltip},
+            "mark": {"type": "point", "shape": "stroke", "angle": 90, "color": "#fff", "size": 90, "strokeWidth": 2, "opacity": 1},
+            "encoding": {"x": x | {"field": "median"}, "y": channels["y"], "yOffset": middle},
         },
-        {"mark": {"type": "tick", "color": "#fff", "thickness": 2}, "encoding": {"x": x | {"field": "median"}, **placed}},
     ]
     columns = (
         BACKEND, RANKS, Column("5 % (ms)", ".2f"), Column("25 % (ms)", ".2f"), Column("median (ms)", ".2f"), Column("75 % (ms)", ".2f"),
@@ -251,7 +261,7 @@ def _steps(compared, name, look, apart):
     )  # fmt: skip
     table = Table(f"Step times: {name}", columns, [tuple(row.values()) for row in rows])
     caption = "Boxes hold the middle half of all steps, lines 90 % of them, the white mark is the median."
-    return Chart(f"Step times: {name}", caption, _spec(rows, height, layer=layers), table, apart)
+    return Chart("Step times", name, caption, _spec(rows, height, layer=layers), table, apart)
 
 
 def _stages(ran, at, apart):
@@ -264,13 +274,13 @@ def _stages(ran, at, apart):
     encoding = {
         "x": _number("seconds", "seconds", stack="zero"),
         "y": {"field": "backend", "type": "nominal", "sort": None, "title": None},
-        "color": {"field": "stage", "type": "nominal", "scale": scale, "legend": {"title": None, "orient": "top", "columns": 3}},
+        "color": {"field": "stage", "type": "nominal", "scale": scale, "legend": {"title": None, "orient": "top"}},
         "order": {"field": "place"},
         "tooltip": [{"field": "backend"}, {"field": "stage"}, {"field": "seconds", "format": ".2f"}],
     }
     spec = _spec(rows, 1.6 * BAR_HEIGHT * len(ran), mark={"type": "bar", "stroke": NEUTRAL, "strokeWidth": 0.6}, encoding=encoding)
     caption = "Launch, import and init come before the clock starts; load, train and evaluate are on it."
-    return Chart(f"Where a run's time goes: {at}", caption, spec, None, apart)
+    return Chart("Where a run's time goes", at, caption, spec, None, apart)
 
 
 def _losses(ran, at, look, apart):
@@ -283,7 +293,7 @@ def _losses(ran, at, look, apart):
     ]  # fmt: skip
     used = {row["backend"] for row in rows}
     encoding = {
-        "x": _number("step", "step"),
+        "x": _number("step", "step", scale={"nice": False}),
         "y": _number("loss", "loss (nats)", scale={"type": "log", "nice": False}),
         "color": look.colour(used),
         "tooltip": [{"field": "backend"}, {"field": "step"}, {"field": "loss", "format": ".5f"}],
@@ -292,7 +302,7 @@ def _losses(ran, at, look, apart):
     layers = [
         {
             "transform": [{"filter": {"field": "backend", "equal": backend}}],
-            "mark": {"type": "line", "strokeWidth": 1.5 + 2 * place},
+            "mark": {"type": "line", "strokeWidth": 1.2 + 1.3 * place},
             "encoding": encoding,
         }
         for place, backend in zip(reversed(range(len(used))), look.order(used), strict=True)
@@ -303,7 +313,7 @@ def _losses(ran, at, look, apart):
     ]
     table = Table(f"Loss: {at}", (Column("step"), *(Column(backend, ".6f") for backend in by_backend)), values)
     caption = "One run of each backend, of the same seed where there is one; equal curves lie on one another."
-    return Chart(f"Loss: {at}", caption, _spec(rows, 230, layer=layers), table, apart)
+    return Chart("Loss", at, caption, _spec(rows, 230, layer=layers), table, apart)
 
 
 def _same_seed_losses(entry, ran):

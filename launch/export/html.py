@@ -35,7 +35,7 @@ def text(answer):
     template = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, undefined=jinja2.StrictUndefined)
     return template.get_template("page.html.jinja").render(
         answer=answer, parts=_parts(answer), facts=_facts(answer), apart=APART, json=_json,
-        colour=colours.of_backends(backends).get, is_backend=BACKEND.__eq__, is_number=_is_number, long=LONG,
+        colour=colours.of_backends(backends).get, is_backend=BACKEND.__eq__, numeric_columns=_numeric_columns, long=LONG,
         style=Markup((FOLDER / "page.css").read_text()), script=Markup((FOLDER / "page.js").read_text()),
         library=Markup(vl_convert.javascript_bundle(vl_version=VEGA_LITE)),
     )  # fmt: skip
@@ -76,8 +76,8 @@ def _facts(answer):
     return [(what, ", ".join(sorted(set(values)))) for what, values in found.items() if values]
 
 
-def _is_number(value):
-    return isinstance(value, (int, float))
+def _numeric_columns(table):
+    return {index for row in table.rows for index, value in enumerate(row) if isinstance(value, (int, float))}
 
 
 def _json(spec):

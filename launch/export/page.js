@@ -1,13 +1,18 @@
 "use strict";
 const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
 const font = getComputedStyle(document.body).fontFamily;
-const config = { background: null, font, view: { stroke: null }, axis: { labelFontSize: 11, titleFontSize: 11, titleFontWeight: "normal" }, legend: { labelFontSize: 11, symbolSize: 80, labelLimit: 220 } };
+const configFor = (width) => ({
+  background: null, font, view: { stroke: null },
+  axis: { labelFontSize: 11, titleFontSize: 11, titleFontWeight: "normal" },
+  axisX: { tickCount: width < 450 ? 5 : 8 },
+  legend: { labelFontSize: 11, symbolSize: 80, labelLimit: 220, columns: width < 450 ? 2 : 3 },
+});
 const actions = { export: true, source: false, compiled: false, editor: false };
 
 function draw(plot) {
   if (plot.dataset.drawn) return;
   plot.dataset.drawn = "started";
-  vegaEmbed(plot, JSON.parse(plot.nextElementSibling.textContent), { renderer: "svg", config, actions, tooltip: { theme: isDark ? "dark" : "light" } })
+  vegaEmbed(plot, JSON.parse(plot.nextElementSibling.textContent), { renderer: "svg", config: configFor(plot.clientWidth), actions, tooltip: { theme: isDark ? "dark" : "light" } })
     .then(() => { plot.dataset.drawn = "done"; })
     .catch((error) => { console.error(plot.getAttribute("aria-label"), error); });
 }
@@ -17,8 +22,14 @@ const drawVisible = () => document.querySelectorAll(".plot").forEach((plot) => {
 document.querySelectorAll("details").forEach((one) => one.addEventListener("toggle", drawVisible));
 drawVisible();
 
-// What is printed is all of it.
-addEventListener("beforeprint", () => document.querySelectorAll("details:not(.vega-embed details)").forEach((one) => { one.open = true; }));
+// What is set apart is printed too; the tables of single charts are not.
+let opened = [];
+addEventListener("beforeprint", () => {
+  opened = [...document.querySelectorAll("details.apart:not([open])")];
+  opened.forEach((one) => { one.open = true; });
+  drawVisible();
+});
+addEventListener("afterprint", () => opened.forEach((one) => { one.open = false; }));
 
 function compare(one, other) {
   const [a, b] = [one, other].map((cell) => (cell.dataset.value === undefined ? cell.textContent : Number(cell.dataset.value)));

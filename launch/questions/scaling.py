@@ -3,7 +3,7 @@
 from launch import entries, statistics
 from launch.display import ranks_of
 from launch.plan import BASELINE
-from launch.tables import BACKEND, INTERVAL, RANKS, RATE, TIME, Column, filled, interval, span
+from launch.tables import BACKEND, INTERVAL, RANKS, RATE, TIME, Column, filled, interval, listed, span
 
 QUESTION = "How does each backend scale?"
 COLUMNS = (
@@ -54,18 +54,18 @@ def _row(compared, entry):
         entries.time_of(entry),
         of_own and of_own.value,
         of_single and of_single.value,
-        _remark(entry, rate, of_own),
+        _remark(entry, {"samples/s": rate, "speed-up": of_own, f"speed-up vs {BASELINE}": of_single}),
     )
 
 
-def _remark(entry, rate, speed_up):
-    """What to say of a ratio that the cores cannot explain; None where they can."""
-    if not entry.ok:
+def _remark(entry, ratios):
+    """What to say of ratios {what: Ratio or None} that the cores cannot explain; None where they can, and at 1 rank."""
+    if not entry.ok or entry.ranks == 1:
         return None
     allowed = min(_allowed(run, entry.ranks) for run in entry.ok)
     limit = allowed * (1 + TOLERANCE)
-    above = [what for what, found in (("samples/s", rate), ("speed-up", speed_up)) if found and found.value > limit]
-    return f"{' and '.join(above)} above the {allowed} that the cores allow" if above else None
+    above = [what for what, found in ratios.items() if found and found.value > limit]
+    return f"{listed(above)} above the {allowed} that the cores allow" if above else None
 
 
 def _allowed(run, ranks):
