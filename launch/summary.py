@@ -41,7 +41,7 @@ def _notes(compared):
         notes.append(f"Where an entry is of one run, nothing says how sure a comparison with it is: use --repeats {SURE_FROM}.")
     elif fewest < SURE_FROM:
         notes.append(
-            f"An interval from {fewest} runs is no wider than what was seen: it holds the true ratio about "
+            f"An interval from {fewest} runs cannot be wider than what was seen: it holds the true ratio at best about "
             f"{100 * statistics.coverage(fewest):.0f} times in 100, not 95; --repeats {SURE_FROM} makes it so."
         )
     if any(entry.oversubscribed for one in compared for entry in one.entries):

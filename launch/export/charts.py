@@ -112,8 +112,9 @@ def _times(compared, name, look, apart):
         seconds = entries.time_of(entry)
         here = {"backend": entry.backend, "ranks": entry.ranks}
         said = f"{seconds:.2f} s" if seconds is not None else (entries.misses(entry) or ["no time"])[0]
-        rows.append(here | {"seconds": seconds or 0, "said": said})
-        dots += [here | {"seconds": time} for time in entries.times(entry) if time is not None and len(entry.runs) > 1]
+        reached = [time for time in entries.times(entry) if time is not None]
+        rows.append(here | {"seconds": seconds or 0, "said": said, "end": max([seconds or 0, *reached])})
+        dots += [here | {"seconds": time} for time in reached if len(entry.runs) > 1]
     height, channels = _by_size(rows, look)
     axis = _number("seconds", "time to solution (s)", scale={"zero": True})
     tooltip = [{"field": "backend"}, {"field": "ranks"}, {"field": "said", "title": "time to solution"}]
@@ -122,7 +123,7 @@ def _times(compared, name, look, apart):
         {"mark": {"type": "bar"}, "encoding": {"x": axis, **channels, "tooltip": tooltip}},
         {
             "mark": {"type": "text", "align": "left", "dx": 5, "fontSize": 10},
-            "encoding": {"x": axis, **placed, "text": {"field": "said"}},
+            "encoding": {"x": axis | {"field": "end"}, **placed, "text": {"field": "said"}},
         },
         {
             "data": {"values": dots},
@@ -165,7 +166,7 @@ def _accuracy(ran, at, target, look, apart):
         },
         {"mark": {"type": "line", "strokeWidth": 1.5}, "encoding": curve},
         {
-            "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1},
+            "mark": {"type": "point", "filled": True, "size": 40, "opacity": 1},
             "encoding": curve | {"shape": look.shape(used), "tooltip": tooltip},
         },
     ]
@@ -198,7 +199,8 @@ def _curves(kind, about, found, name, look):
     sizes = sorted({row["ranks"] for row in rows} | {1})
     used = {row["backend"] for row in rows}
     x = _number("ranks", "ranks", scale={"type": "log", "base": 2}, axis={"values": sizes, "grid": False})
-    y = _number("ratio", name, scale={"zero": True})
+    # On two logarithmic axes the ideal is a straight line.
+    y = _number("ratio", name, scale={"type": "log", "base": 2}, axis={"format": "~g"})
     tooltip = [{"field": "backend"}, {"field": "ranks"}, *({"field": key, "format": ".2f"} for key in ("ratio", "low", "high"))]
     layers = [
         {
@@ -210,7 +212,7 @@ def _curves(kind, about, found, name, look):
         {
             "transform": [{"filter": "datum.low !== null && datum.ranks > 1"}],
             "mark": {"type": "rule", "strokeWidth": 1.5},
-            "encoding": {"x": x, "y": _number("low", name), "y2": {"field": "high"}, "color": look.colour(used)},
+            "encoding": {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}, "color": look.colour(used)},
         },
         {
             "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
