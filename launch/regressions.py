@@ -121,7 +121,8 @@ def section(found):
         sentences.append("Nothing that could be judged got slower, less accurate or larger beyond the noise.")
     if num_unknown:
         sentences.append(
-            f"{num_unknown} of {len(found)} numbers are of one run on a side and could not be judged: --repeats 6 makes it possible."
+            f"{num_unknown} of {len(found)} numbers are of one run on a side and could not be judged: "
+            f"--repeats {statistics.SURE_FROM} makes it possible."
         )
     tables = []
     for title, shared in (("Changes", False), (f"Changes, {APART}", True)):

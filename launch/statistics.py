@@ -13,6 +13,8 @@ MISSES_ALLOWED = 1
 FEWEST_WITH_A_MISS = 3
 
 CONFIDENCE = 0.95
+# From so many runs on an interval is as wide as it should be; tests/test_statistics.py tries it.
+SURE_FROM = 5
 NUM_RESAMPLES = 9999
 SEED = 1
 
@@ -59,30 +61,34 @@ def counted(times):
 def ratio(above, below, paired):
     """The Ratio of the typical values of two sets of numbers above 0, with the percentile bootstrap's interval.
 
-    Pairs, as of interleaved repeats, are drawn together, so that what slows both sides alike takes no part. The interval is that of
-    Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 13; its draws are seeded, so that a report can be made again.
+    Pairs, as of interleaved repeats, are drawn together, so that what slows both sides alike takes no part. The draws are seeded, so that
+    a report can be made again. The interval is the expanded percentile interval of Hesterberg, What Teachers Should Know About the
+    Bootstrap (The American Statistician 69, 2015), since the plain one is too narrow for few runs: it takes those percentiles that give
+    the width of Student's t interval for a mean of normal values.
     """
     value = float(typical(above) / typical(below))
     num_runs = min(len(above), len(below))
     if num_runs < 2:
         return Ratio(value, None, None, num_runs, paired)
-    from scipy.stats import bootstrap
+    # Slow to import, and wanted for nothing else.
+    from scipy.stats import bootstrap, norm, t
 
+    quantile = t.ppf((1 + CONFIDENCE) / 2, num_runs - 1) * (num_runs / (num_runs - 1)) ** 0.5
     found = bootstrap(
         (np.asarray(above, float), np.asarray(below, float)),
         lambda upper, lower, axis: typical(upper, axis) / typical(lower, axis),
         paired=paired, vectorized=True, method="percentile",
-        confidence_level=CONFIDENCE, n_resamples=NUM_RESAMPLES, rng=np.random.default_rng(SEED),
+        confidence_level=1 - 2 * norm.cdf(-quantile), n_resamples=NUM_RESAMPLES, rng=np.random.default_rng(SEED),
     ).confidence_interval  # fmt: skip
     return Ratio(value, float(found.low), float(found.high), num_runs, paired)
 
 
 def coverage(num_runs):
-    """How probably the range of so many runs holds the true median: an interval from few runs cannot promise more than that.
+    """How probably an interval from so many runs holds the true ratio, at best: it cannot be wider than what was seen.
 
-    It misses where all runs fall on one side of the median, each with probability 1/2.
+    The range of n runs misses their true median where all fall on one side of it, each with probability 1/2.
     """
-    return 1 - 2.0 ** (1 - num_runs)
+    return min(1 - 2.0 ** (1 - num_runs), CONFIDENCE)
 
 
 def efficiency(speed_up, ranks):

@@ -6,9 +6,6 @@ from launch import comparable, entries, statistics
 from launch.questions import cost, failed, first, same, scaling
 from launch.tables import Section
 
-# From so many runs on, their range holds the true median 19 times in 20 (statistics.coverage).
-SURE_FROM = 6
-
 
 class Answer(NamedTuple):
     """What the records say. `headline`: which backend was first, one sentence a comparison; `notes`: what to know when reading it."""
@@ -38,11 +35,11 @@ def _notes(compared):
     notes = []
     fewest = min(len(entry.runs) for one in compared for entry in one.entries)
     if fewest == 1:
-        notes.append(f"Where an entry is of one run, nothing says how sure a comparison with it is: use --repeats {SURE_FROM}.")
-    elif fewest < SURE_FROM:
+        notes.append(f"Where an entry is of one run, nothing says how sure a comparison with it is: use --repeats {statistics.SURE_FROM}.")
+    elif fewest < statistics.SURE_FROM:
         notes.append(
             f"An interval from {fewest} runs cannot be wider than what was seen: it holds the true ratio at best about "
-            f"{100 * statistics.coverage(fewest):.0f} times in 100, not 95; --repeats {SURE_FROM} makes it so."
+            f"{100 * statistics.coverage(fewest):.0f} times in 100, not 95; --repeats {statistics.SURE_FROM} makes it so."
         )
     if any(entry.oversubscribed for one in compared for entry in one.entries):
         notes.append("Where ranks outnumber cores they share them; such runs are set apart, and are no measure of scaling.")
