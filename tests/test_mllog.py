@@ -50,6 +50,20 @@ def test_a_log_has_the_events_of_a_run_in_the_order_of_their_times():
     assert [line.value["value"] for line in loglines if line.key == "eval_accuracy"] == [0.49, 0.98]
 
 
+def test_a_log_says_what_was_trained():
+    at = {line.key: line.value["value"] for line in parsed(made(ranks=2, repeat=4))[0]}
+    told = {
+        "seed": 5,
+        "global_batch_size": 64,
+        "micro_batch_size": 32,
+        "train_samples": 65,
+        "opt_name": "sgd",
+        "submission_benchmark": "cnn",
+    }
+    assert at.items() >= told.items()
+    assert at["opt_base_learning_rate"] == 0.02
+
+
 @pytest.mark.parametrize(("run", "status"), [(made(), "success"), (not_reached(), "aborted")])
 def test_a_log_says_whether_the_target_was_reached(run, status):
     assert parsed(run)[0][-1].value["metadata"] == {"status": status}

@@ -287,6 +287,12 @@ def test_only_runs_of_one_seed_are_held_against_each_other():
     assert section(found, "same").sentences == ["cnn, weak scaling: all start from the same parameters."]
 
 
+def test_the_repeat_that_both_have_is_held_against_the_other():
+    found = [ended("failed", backend="single"), made(backend="single", repeat=1), made(losses=[9.0, 9.0]), made(repeat=1)]
+    row = line(found, "same", backend="ddp")
+    assert (row["compared with"], row["loss of first 2 steps, apart by"]) == ("single", 0.0)
+
+
 @pytest.mark.parametrize(("values", "said"), [([True, True], "yes"), ([True, False], "no"), ([True, None], "yes")])
 def test_replicas_are_in_sync_only_where_those_of_no_repeat_differed(values, said):
     found = [made(repeat=repeat, in_sync=value) for repeat, value in enumerate(values)]
