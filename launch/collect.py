@@ -23,15 +23,20 @@ class Damaged(NamedTuple):
 
 
 def collect(paths):
-    """(records, list of Damaged) of files and of folders with their subfolders, by name; a file given twice is read once.
+    """(records, list of Damaged) of files and of folders with their subfolders, by name; a file given twice is read once, a copy is damage.
 
     Raises UserError where a path is not there, where nothing is found, and for a whole record of another schema.
     """
-    found, damaged = [], []
+    found, damaged, seen = [], [], {}
     for path in dict.fromkeys(one.resolve() for given in paths for one in _files(given)):
         if path == SCHEMA_FILE:
             continue
         read = _read(path)
+        if not isinstance(read, Damaged):
+            run = read["settings"]["run_id"], read["started_at"]
+            # A copy counted as a repeat would make a result look surer than it is.
+            read = Damaged(path, f"the same run as {seen[run]}") if run in seen else read
+            seen.setdefault(run, path)
         (damaged if isinstance(read, Damaged) else found).append(read)
     if not found:
         said = f"; {damaged[0].path}: {damaged[0].why}" if damaged else ""

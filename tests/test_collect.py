@@ -44,6 +44,13 @@ def test_what_is_no_whole_record_is_listed_with_the_reason(name, content, why, t
     assert [(one.path, why in one.why) for one in damaged] == [(path, True)]
 
 
+def test_a_copy_of_a_run_is_no_repeat(tmp_path):
+    for name in ("a.json", "b.json"):
+        write(tmp_path, name, made())
+    found, damaged = collect([tmp_path])
+    assert (len(found), damaged[0].why) == (1, f"the same run as {tmp_path / 'a.json'}")
+
+
 def test_bytes_that_are_no_text_are_listed(tmp_path):
     write(tmp_path, "a.json", made())
     (tmp_path / "b.json").write_bytes(b"\xff\xfe\x00")

@@ -1,13 +1,13 @@
 """python -m launch.compare: what it writes, what it says, and its exit status."""
 
 import json
-import subprocess
+import sys
 
 import pytest
 
 from common import records
+from launch.compare import main
 from tests.made_records import ended, made, repeats
-from tests.running import BIN, ROOT, environ
 
 
 def folder(path, found):
@@ -17,19 +17,24 @@ def folder(path, found):
     return path
 
 
-def compare(*arguments):
-    done = subprocess.run(
-        [BIN / "python", "-m", "launch.compare", *map(str, arguments)],
-        cwd=ROOT, env=environ(), capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    return done.returncode, done.stdout, done.stderr
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs the program in this process: (exit status, what it printed, its errors)."""
+
+    def compare(*arguments):
+        monkeypatch.setattr(sys, "argv", ["compare", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, *capsys.readouterr()
+
+    return compare
 
 
-def test_every_export_is_written_in_one_go(tmp_path):
+def test_every_export_is_written_in_one_go(tmp_path, run):
     results = folder(tmp_path / "results", [*repeats([9.0, 9.5]), ended("failed", ranks=2)])
     (results / "half.json").write_text("{")
     wanted = {"--markdown": "a.md", "--csv": "a.csv", "--html": "a.html", "--mllog": "logs"}
-    status, printed, error = compare(results, *(part for option, name in wanted.items() for part in (option, tmp_path / name)))
+    status, printed, error = run(results, *(part for option, name in wanted.items() for part in (option, tmp_path / name)))
     assert (status, error) == (0, "")
     assert "ddp at 1 rank reached the target first, in 9.25 s" in printed
     assert "half.json" in printed
@@ -42,25 +47,25 @@ def test_every_export_is_written_in_one_go(tmp_path):
 @pytest.mark.parametrize(
     ("seconds", "status", "said"), [([13.0, 13.1, 13.2], 3, "got slower"), ([10.0, 10.1, 10.2], 0, "Nothing that could be judged")]
 )
-def test_the_exit_status_tells_of_a_regression(seconds, status, said, tmp_path):
+def test_the_exit_status_tells_of_a_regression(seconds, status, said, tmp_path, run):
     old = folder(tmp_path / "old", repeats([10.0, 10.1, 10.2], stamp="20250101-000000"))
     new = folder(tmp_path / "new", repeats(seconds))
-    found = compare(new, "--baseline", old)
+    found = run(new, "--baseline", old)
     assert found[0] == status
     assert said in found[1]
 
 
-def test_a_mistake_is_one_line_and_leaves_nothing_behind(tmp_path):
+def test_a_mistake_is_one_line_and_leaves_nothing_behind(tmp_path, run):
     results = folder(tmp_path / "results", [made()])
     path = tmp_path / "none" / "a.html"
-    status, printed, error = compare(results, "--csv", tmp_path / "a.csv", "--html", path)
+    status, printed, error = run(results, "--csv", tmp_path / "a.csv", "--html", path)
     assert (status, printed, error.count("\n")) == (2, "", 1)
     assert f"--html {path} cannot be written" in error
     assert not (tmp_path / "a.csv").exists()
 
 
-def test_records_of_two_schemas_are_refused(tmp_path):
+def test_records_of_two_schemas_are_refused(tmp_path, run):
     results = folder(tmp_path / "results", [made()])
     (results / "old.json").write_text(json.dumps(made() | {"schema": 1}))
-    status, _, error = compare(results)
+    status, _, error = run(results)
     assert (status, "old.json has schema 1" in error) == (2, True)

@@ -100,6 +100,13 @@ def test_only_runs_that_came_to_their_end_have_a_log(tmp_path):
     assert [path.name for path in (tmp_path / "logs").iterdir()] == ["20260101-000000-cnn-ddp-n1-r0.log"]
 
 
+def test_a_name_does_not_lead_out_of_the_folder(tmp_path):
+    run = made()
+    run["settings"]["run_id"] = "../../else"
+    mllog.write_all(summary.answer([run]), tmp_path / "logs")
+    assert [path.name for path in (tmp_path / "logs").iterdir()] == [".._.._else.log"]
+
+
 def test_the_documentation_names_the_checks_that_cannot_apply():
     text = (ROOT / "launch" / "COMPARE.md").read_text()
     told = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)

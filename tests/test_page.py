@@ -6,10 +6,10 @@ import re
 import pytest
 
 from launch import collect, regressions, summary
-from launch.export import html
+from launch.export import charts, html
 from launch.tables import APART
 from tests import browser
-from tests.made_records import ended, made, repeats
+from tests.made_records import ended, made, not_reached, repeats
 from tests.running import ROOT
 
 NEEDS_BROWSER = pytest.mark.skipif(browser.why_not() is not None, reason=str(browser.why_not()))
@@ -74,6 +74,31 @@ def test_weak_and_strong_scaling_are_never_in_one_chart(page):
     assert {"cnn, weak scaling", "cnn, strong scaling"} <= {about for _, about in headings(text)}
 
 
+def test_every_chart_has_its_table():
+    answer = summary.answer(found())
+    tables = {section.key: [table.title for table in section.tables] for section in answer.sections}
+    for key, drawn in charts.of(answer).items():
+        for chart in drawn:
+            assert chart.table or any(chart.about.startswith(title) for title in tables[key]), chart.about
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [ended("failed")],
+        [ended("started"), ended("timeout", backend="single")],
+        [not_reached()],
+        [made(workload="transformer-alcf")],
+        [made(losses=[None], step_seconds=[None], train_seconds=[None], eval_seconds=[None], accuracies=[None])],
+        [made(ranks=8, oversubscribed=True)],
+        [made(launch_seconds=None, load_seconds=None, eval_seconds=[], resumed_after_epochs=1, time_to_solution_seconds=None)],
+        [made(losses=[0.0, 1.0])],
+    ],
+)
+def test_a_page_is_made_also_of_records_that_hold_little(records):
+    assert "What failed, and why?" in html.text(summary.answer(records))
+
+
 def test_shared_cores_are_set_apart_and_in_no_scaling_chart(page):
     text = page.read_text()
     assert text.count('<details class="apart">') == 3
@@ -106,7 +131,7 @@ def test_what_records_say_cannot_become_markup(page):
 
 
 def test_what_a_chart_says_cannot_end_its_script():
-    text = html.text(summary.answer([made(backend="</script><b>x"), made()]))
+    text = html.text(summary.answer([made() | {"backend": "</script><b>x"}, made()]))
     assert "<b>x" not in text
     assert "\\u003c/script>\\u003cb>x" in text
 

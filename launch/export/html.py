@@ -1,6 +1,7 @@
 """The answer as one page that holds everything it needs: text, tables, charts and the library that draws them."""
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,17 +29,23 @@ class Part(NamedTuple):
 
 def text(answer):
     """The whole page."""
-    # Slow to import, and wanted for nothing else.
-    import vl_convert
-
     backends = list(dict.fromkeys(entry.backend for one in answer.comparisons for entry in one.entries))
     template = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, undefined=jinja2.StrictUndefined)
     return template.get_template("page.html.jinja").render(
         answer=answer, parts=_parts(answer), facts=_facts(answer), apart=APART, json=_json,
         colour=colours.of_backends(backends).get, is_backend=BACKEND.__eq__, numeric_columns=_numeric_columns, long=LONG,
         style=Markup((FOLDER / "page.css").read_text()), script=Markup((FOLDER / "page.js").read_text()),
-        library=Markup(vl_convert.javascript_bundle(vl_version=VEGA_LITE)),
+        library=_library(),
     )  # fmt: skip
+
+
+@cache
+def _library():
+    """Vega, Vega-Lite and Vega-Embed, which the package has in it: nothing is fetched."""
+    # Slow to import, and wanted for nothing else.
+    import vl_convert
+
+    return Markup(vl_convert.javascript_bundle(vl_version=VEGA_LITE))
 
 
 def _parts(answer):

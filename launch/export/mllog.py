@@ -6,10 +6,11 @@ process group, to a second; the events are laid out from there one after the oth
 
 import calendar
 import json
-import os
+import re
 import time
 
 from common import records
+from launch.export import files
 
 START, END, POINT = "INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME"
 
@@ -18,10 +19,9 @@ def write_all(answer, folder):
     """Writes RUN.log into a folder for each run of the answer that came to its end. Raises UserError where that cannot be."""
     records.make_folder(folder, "event logs", "--mllog")
     for run in (run for one in answer.comparisons for entry in one.entries for run in entry.ok):
-        path = folder / f"{run['settings']['run_id']}.log"
-        part = path.with_name(path.name + ".part")
-        part.write_text("".join(f"{line}\n" for line in lines(run)))
-        os.replace(part, path)
+        # What stands in a record may not lead out of the folder.
+        name = re.sub(r"[^\w.@-]", "_", run["settings"]["run_id"])
+        files.write(folder / f"{name}.log", "".join(f"{line}\n" for line in lines(run)))
 
 
 def lines(run):
