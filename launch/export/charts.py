@@ -40,7 +40,7 @@ class Chart(NamedTuple):
 
 
 def of(answer):
-    """{key of a section: its charts} of an answer."""
+    """{key of a section: its charts} of an answer; a chart that would have nothing in it is left out."""
     backends = list(dict.fromkeys(entry.backend for one in answer.comparisons for entry in one.entries))
     look = _Look(colours.of_backends(backends), colours.shapes_of(backends))
     found = {"first": [], "scaling": [], "cost": [], "same": []}
@@ -62,10 +62,12 @@ def of(answer):
                     found["first"].append(_accuracy(ran, at, one.target, look, apart))
                 found["cost"].append(_stages(ran, at, apart))
                 found["same"].append(_losses(ran, at, look, apart))
-    return {key: sorted(made, key=lambda chart: (chart.apart, KINDS.index(chart.kind))) for key, made in found.items()}
+    return {key: sorted(filter(None, made), key=lambda chart: (chart.apart, KINDS.index(chart.kind))) for key, made in found.items()}
 
 
 class _Look(NamedTuple):
+    """Each backend's colour and shape, and the channels of a chart that has some of the backends in it."""
+
     colours: dict[str, str]
     shapes: dict[str, str]
 
@@ -153,6 +155,8 @@ def _accuracy(ran, at, target, look, apart):
                 {"backend": entry.backend, "repeat": run["repeat"], "epoch": epoch, "seconds": round(end, 3), "accuracy": accuracy}
                 for epoch, (end, accuracy) in enumerate(zip(ends, run["accuracies"], strict=False), 1) if accuracy is not None
             ]  # fmt: skip
+    if not rows:
+        return None
     used = {row["backend"] for row in rows}
     x = _number("seconds", "seconds on the clock", scale={"zero": True})
     y = _number("accuracy", "accuracy", scale={"zero": False})
@@ -186,7 +190,7 @@ def _scaling(compared, look):
     made = [_curves("Samples a second against the own 1 rank", compared.name, rates, "times those of 1 rank", look)]
     if any(against.values()):
         made.append(_curves(f"Speed-up against {BASELINE}", compared.name, against, "speed-up", look))
-    return [chart for chart in made if chart]
+    return made
 
 
 def _curves(kind, about, found, name, look):
@@ -245,6 +249,8 @@ def _steps(compared, name, look, apart):
         if steps:
             found = dict(zip(QUANTILES, np.quantile(steps, list(QUANTILES.values())).round(3).tolist(), strict=True))
             rows.append({"backend": entry.backend, "ranks": entry.ranks} | found | {"most": round(max(steps), 3)})
+    if not rows:
+        return None
     height, channels = _by_size(rows, look)
     middle = channels["yOffset"] | {"bandPosition": 0.5}
     x = _number("low", "step (ms)", scale={"zero": True})
@@ -272,6 +278,8 @@ def _stages(ran, at, apart):
         for entry in ran
         for place, (stage, seconds) in enumerate(cost.stages(entry).items()) if seconds is not None
     ]  # fmt: skip
+    if not rows:
+        return None
     scale = {"domain": list(colours.STAGES), "range": list(colours.STAGES.values())}
     encoding = {
         "x": _number("seconds", "seconds", stack="zero"),
@@ -291,8 +299,10 @@ def _losses(ran, at, look, apart):
     steps = sorted({*range(1, min(longest, 20) + 1), *np.linspace(1, longest, NUM_LOSS_POINTS).astype(int).tolist()})
     rows = [
         {"step": step, "backend": backend, "loss": float(f"{losses[step - 1]:.5g}")}
-        for backend, losses in by_backend.items() for step in steps if step <= len(losses) and losses[step - 1] is not None
+        for backend, losses in by_backend.items() for step in steps if step <= len(losses) and losses[step - 1]
     ]  # fmt: skip
+    if not rows:
+        return None
     used = {row["backend"] for row in rows}
     encoding = {
         "x": _number("step", "step", scale={"nice": False}),
