@@ -6,9 +6,9 @@ from pathlib import Path
 
 from common.errors import UserError
 from launch import collect, regressions, summary
-from launch.export import csv, files, html, markdown, mllog, terminal
+from launch.export import csv, files, html, markdown, mllog, svg, terminal
 
-EXPORTERS = {"--markdown": markdown.text, "--csv": csv.text, "--html": html.text}
+EXPORTERS = {"--markdown": markdown.text, "--csv": csv.text, "--html": html.text, "--svg": svg.text}
 REGRESSED = 3
 
 
@@ -31,10 +31,11 @@ def run(arguments):
     answer = summary.answer(found, damaged)
     if changes is not None:
         answer = answer._replace(sections=[regressions.section(changes), *answer.sections])
+    texts = {path: EXPORTERS[option](answer) for option, path in wanted.items()}
     if arguments.mllog:
         mllog.write_all(answer, arguments.mllog)
-    for option, path in wanted.items():
-        files.write(path, EXPORTERS[option](answer))
+    for path, text in texts.items():
+        files.write(path, text)
     terminal.show(answer)
     return REGRESSED if changes and regressions.worse(changes) else 0
 
@@ -45,6 +46,7 @@ def main():
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the answer as Markdown")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write all that was measured as CSV, one line a run")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the answer as one page with charts, which needs no network")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="write the page's first chart as a picture")
     parser.add_argument("--mllog", type=Path, metavar="FOLDER", help="write an event log for each run, as MLPerf has them")
     parser.add_argument(
         "--baseline", type=Path, metavar="OLD", help="a record or folder of an earlier matrix; exit status 3 where something got worse"

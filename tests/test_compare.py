@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from common import records
-from launch.compare import main
+from launch.compare import main, show
 from tests.made_records import ended, made, repeats
 
 
@@ -33,7 +33,7 @@ def run(monkeypatch, capsys):
 def test_every_export_is_written_in_one_go(tmp_path, run):
     results = folder(tmp_path / "results", [*repeats([9.0, 9.5]), ended("failed", ranks=2)])
     (results / "half.json").write_text("{")
-    wanted = {"--markdown": "a.md", "--csv": "a.csv", "--html": "a.html", "--mllog": "logs"}
+    wanted = {"--markdown": "a.md", "--csv": "a.csv", "--html": "a.html", "--svg": "a.svg", "--mllog": "logs"}
     status, printed, error = run(results, *(part for option, name in wanted.items() for part in (option, tmp_path / name)))
     assert (status, error) == (0, "")
     assert "ddp at 1 rank reached the target first, in 9.25 s" in printed
@@ -41,6 +41,7 @@ def test_every_export_is_written_in_one_go(tmp_path, run):
     assert "half.json" in (tmp_path / "a.md").read_text()
     assert len((tmp_path / "a.csv").read_text().splitlines()) == 4
     assert (tmp_path / "a.html").read_text().startswith("<!DOCTYPE html>")
+    assert (tmp_path / "a.svg").read_text().startswith("<svg")
     assert len(list((tmp_path / "logs").glob("*.log"))) == 2
 
 
@@ -69,3 +70,19 @@ def test_records_of_two_schemas_are_refused(tmp_path, run):
     (results / "old.json").write_text(json.dumps(made() | {"schema": 1}))
     status, _, error = run(results)
     assert (status, "old.json has schema 1" in error) == (2, True)
+
+
+def test_a_picture_is_refused_where_there_is_nothing_to_draw(tmp_path, run):
+    results = folder(tmp_path / "results", [made(workload="transformer-alcf")])
+    status, _, error = run(results, "--csv", tmp_path / "a.csv", "--svg", tmp_path / "a.svg")
+    assert (status, error.count("\n"), "leave --svg out" in error) == (2, 1, True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["results"]
+
+
+def test_the_end_of_a_matrix_shows_every_sentence_and_the_first_tables(capsys):
+    show([made(), made(ranks=2, seconds=6.0)])
+    text = capsys.readouterr().out
+    assert "Does every backend train the same thing?" in text
+    assert "times the first's" in text
+    assert "efficiency (%)" not in text
+    assert text.rstrip().endswith("ddp at 2 ranks reached the target first, in 6.00 s.")

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from common.errors import UserError
 from launch import summary
-from launch.export import csv, files, markdown, terminal
+from launch.export import csv, files, markdown, svg, terminal
 from tests.made_records import ended, made, repeats
 
 FOUND = [*repeats([9.0, 9.5, 10.0]), *repeats([6.0, None, 5.0], ranks=2), ended("failed", ranks=4) | {"error": "a | b\nc <d> *e*"}]
@@ -92,3 +92,12 @@ def test_a_path_is_looked_at_without_a_trace_and_written_whole(tmp_path):
     files.check(path, "--markdown")
     files.write(path, "two")
     assert [(found.name, found.read_text()) for found in tmp_path.iterdir()] == [("report.md", "two")]
+
+
+def test_the_picture_has_every_comparison_and_nothing_that_is_set_apart():
+    strong = {"scaling": "strong", "workload_digest": "e" * 64}
+    text = svg.text(summary.answer([made(), made(ranks=8, seconds=77.0, oversubscribed=True), made(seconds=33.0, **strong)]))
+    assert "cnn, weak scaling" in text
+    assert "cnn, strong scaling" in text
+    assert "33.00 s" in text
+    assert "77.00 s" not in text
