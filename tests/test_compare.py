@@ -50,10 +50,12 @@ def test_every_export_is_written_in_one_go(tmp_path, run):
 )
 def test_the_exit_status_tells_of_a_regression(seconds, status, said, tmp_path, run):
     old = folder(tmp_path / "old", repeats([10.0, 10.1, 10.2], stamp="20250101-000000"))
+    (old / "half.json").write_text("{")
     new = folder(tmp_path / "new", repeats(seconds))
     found = run(new, "--baseline", old)
     assert found[0] == status
     assert said in found[1]
+    assert "half.json" in found[1]
 
 
 def test_a_mistake_is_one_line_and_leaves_nothing_behind(tmp_path, run):

@@ -79,7 +79,12 @@ def test_every_chart_has_its_table():
     tables = {section.key: [table.title for table in section.tables] for section in answer.sections}
     for key, drawn in charts.of(answer).items():
         for chart in drawn:
-            assert chart.table or any(chart.about.startswith(title) for title in tables[key]), chart.about
+            own = chart.kind in ("Accuracy over time", "Step times", "Loss")
+            assert chart.table.rows if own else any(chart.about.startswith(title) for title in tables[key]), chart.about
+
+
+def test_the_page_says_what_is_to_be_known(page):
+    assert all(note.replace("'", "&#39;") in page.read_text() for note in summary.answer(found()).notes)
 
 
 @pytest.mark.parametrize(
