@@ -59,6 +59,18 @@ def test_the_terminal_shows_every_question_and_ends_with_what_came_first():
         assert all(table.title in text for table in section.tables)
 
 
+@pytest.mark.parametrize("width", [60, 80, 180])
+def test_a_narrow_terminal_cuts_no_cell_and_names_the_columns_that_it_has_no_room_for(width):
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, no_color=True, highlight=False)
+    terminal.show(summary.answer([*repeats([9.0, 9.5, 10.0], backend="deepspeed_zero"), made()]), console, tables=("first", "same"))
+    text = re.sub(r"\x1b\[[0-9;]*m", "", console.file.getvalue())
+    assert "…" not in text
+    assert "deepspeed_zero" in text
+    assert max(len(line) for line in text.splitlines() if line.startswith(("│", "┃"))) <= width
+    told = ["".join(one.split()) for one in re.findall(r"for want of width without:[^│┃┏]*", text)]
+    assert any("samples/s" in one for one in told) == (width < 180)
+
+
 def test_the_short_form_has_every_sentence_and_the_tables_that_are_wanted(capsys):
     terminal.show(ANSWER, tables=("first",))
     text = capsys.readouterr().out

@@ -225,6 +225,11 @@ def test_scaling_says_what_each_rank_keeps():
     ]
 
 
+def test_scaling_is_told_of_the_largest_size_that_came_to_its_end():
+    found = [made(), made(ranks=2, samples_per_second=180.0), ended("failed", ranks=4)]
+    assert "at 2 ranks, each rank trains 90 % (ddp)" in section(found, "scaling").sentences[0]
+
+
 def test_scaling_says_nothing_of_one_size():
     assert "nothing can be said" in section([made(), made(backend="single")], "scaling").sentences[0]
 

@@ -3,7 +3,7 @@
 from launch.tables import BACKEND, RANKS, Column, filled
 
 QUESTION = "What failed, and why?"
-COLUMNS = (Column("run"), Column("comparison"), BACKEND, RANKS, Column("what"), Column("why"))
+COLUMNS = (Column("run"), Column("what"), Column("why"), Column("comparison"), BACKEND, RANKS)
 ENDS = {"failed": "failed", "timeout": "ran out of time", "started": "not finished"}
 STARTED = "it goes on, or was killed before its record was complete"
 
@@ -12,13 +12,13 @@ def answer(compared, damaged):
     """(sentences, tables) of the comparisons and of files that hold no record (collect.Damaged)."""
     runs = [(one, entry, run) for one in compared for entry in one.entries for run in entry.runs]
     rows = [
-        (run["settings"]["run_id"], one.name, entry.backend, entry.ranks, *found)
+        (run["settings"]["run_id"], *found, one.name, entry.backend, entry.ranks)
         for one, entry, run in runs if (found := what_failed(run))
     ]  # fmt: skip
-    rows += [(file.path.name, None, None, None, "no record", file.why) for file in damaged]
+    rows += [(file.path.name, "no record", file.why, None, None, None) for file in damaged]
     if not rows:
         return [f"Nothing: all {len(runs)} runs came to a good end."], []
-    kinds = [row[4] for row in rows]
+    kinds = [row[1] for row in rows]
     counts = [f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds)]
     return [f"Of {len(runs) + len(damaged)} files: {'; '.join(counts)}."], filled("Runs without a good end", COLUMNS, rows)
 

@@ -7,8 +7,8 @@ from launch.tables import ACCURACY, APART, BACKEND, INTERVAL, RANKS, RATE, TIME,
 
 QUESTION = "Which backend reaches the target first?"
 COLUMNS = (
-    RANKS, BACKEND, TIME, Column("fastest (s)", ".2f"), Column("slowest (s)", ".2f"), Column("reached"),
-    Column("times the first's", ".2f"), INTERVAL, Column("against the first"), ACCURACY, RATE,
+    RANKS, BACKEND, TIME, Column("times the first's", ".2f"), INTERVAL, Column("against the first"), Column("reached"),
+    Column("fastest (s)", ".2f"), Column("slowest (s)", ".2f"), ACCURACY, RATE,
 )  # fmt: skip
 VERDICTS = {None: "one run each", True: "slower", False: "no difference shown"}
 
@@ -90,12 +90,12 @@ def _row(entry, best):
         entry.ranks,
         entry.backend,
         time if time is not None else missed[0] if missed else None,
-        min(reached, default=None),
-        max(reached, default=None),
-        f"{len(reached)} of {len(entry.runs)}{f' ({listed(sorted(set(missed)))})' if missed else ''}" if reached or missed else None,
         against.value if against else None,
         interval(against) if entry is not best else None,
         "first" if entry is best else VERDICTS[against.is_difference] if against else None,
+        f"{len(reached)} of {len(entry.runs)}{f' ({listed(sorted(set(missed)))})' if missed else ''}" if reached or missed else None,
+        min(reached, default=None),
+        max(reached, default=None),
         entries.typical(entry, "accuracy"),
         entries.typical(entry, "samples_per_second"),
     )

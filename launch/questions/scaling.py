@@ -27,9 +27,9 @@ def answer(compared):
 
 
 def _sentence(compared, fair):
-    largest = max((entry.ranks for entry in fair), default=1)
-    found = {entry.backend: ratio_of_rates(compared, entry) for entry in fair if entry.ranks == largest > 1}
-    kept = {backend: 100 * statistics.efficiency(ratio.value, largest) for backend, ratio in found.items() if ratio}
+    found = [(entry, ratio) for entry in fair if entry.ranks > 1 and (ratio := ratio_of_rates(compared, entry))]
+    largest = max((entry.ranks for entry, _ in found), default=1)
+    kept = {entry.backend: 100 * statistics.efficiency(ratio.value, largest) for entry, ratio in found if entry.ranks == largest}
     if not kept:
         return "no backend ran at 1 rank and at more with cores for all of them, so nothing can be said"
     return f"at {ranks_of(largest)}, each rank trains {span(kept, '{:.0f} %')} of the samples a second that one rank alone does"
