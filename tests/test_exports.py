@@ -71,6 +71,15 @@ def test_a_narrow_terminal_cuts_no_cell_and_names_the_columns_that_it_has_no_roo
     assert any("samples/s" in one for one in told) == (width < 180)
 
 
+def test_a_long_error_is_broken_between_its_words_and_not_left_out():
+    console = Console(file=io.StringIO(), width=90, force_terminal=True, no_color=True, highlight=False)
+    error = "the connection was closed by its peer " * 8
+    terminal.show(summary.answer([made(), ended("failed", ranks=2) | {"error": error}]), console, tables=("failed",))
+    text = re.sub(r"\x1b\[[0-9;]*m", "", console.file.getvalue())
+    assert "for want of width" not in text or "why" not in text.partition("for want of width")[2].partition("\n")[0]
+    assert text.count("connection") == 8
+
+
 def test_the_short_form_has_every_sentence_and_the_tables_that_are_wanted(capsys):
     terminal.show(ANSWER, tables=("first",))
     text = capsys.readouterr().out
