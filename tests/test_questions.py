@@ -106,7 +106,11 @@ def test_each_size_has_its_own_first():
         ([made(seconds=9.0), made(ranks=2, seconds=5.0)], "ddp at 2 ranks reached the target first, in 5.00 s."),
         ([made(seconds=9.0), made(ranks=2, seconds=12.0)], "ddp at 1 rank reached the target first, in 9.00 s."),
         ([not_reached(), ended("failed", ranks=2)], "no run reached the target."),
-        ([made(seconds=9.0), made(ranks=8, seconds=5.0, oversubscribed=True)], "ddp at 1 rank reached the target first, in 9.00 s."),
+        ([made(seconds=9.0), made(ranks=8, seconds=12.0, oversubscribed=True)], "ddp at 1 rank reached the target first, in 9.00 s."),
+        (
+            [made(seconds=9.0), made(ranks=8, seconds=5.0, oversubscribed=True)],
+            "ddp at 1 rank reached the target first, in 9.00 s, of those with a core for each rank.",
+        ),
         (
             [made(ranks=8, seconds=5.0, oversubscribed=True)],
             "ddp at 8 ranks reached the target first, in 5.00 s, though its ranks shared cores.",

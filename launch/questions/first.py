@@ -22,8 +22,11 @@ def winner(compared):
     if not timed:
         return f"{compared.name}: no run reached the target."
     seconds, best = timed[0]
-    shared = ", though its ranks shared cores" if best.oversubscribed else ""
-    said = f"{compared.name}: {best.backend} at {ranks_of(best.ranks)} reached the target first, in {seconds:.2f} s{shared}"
+    said = f"{compared.name}: {best.backend} at {ranks_of(best.ranks)} reached the target first, in {seconds:.2f} s"
+    if best.oversubscribed:
+        said += ", though its ranks shared cores"
+    elif by_time(compared.entries)[0][0] < seconds:
+        said += ", of those with a core for each rank"
     against = entries.time_ratio(compared.entry(BASELINE, 1), best) if best.backend != BASELINE else None
     return f"{said}; {times_as_fast(against, BASELINE)}." if against else f"{said}."
 
