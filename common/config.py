@@ -70,6 +70,8 @@ class Settings:
     """Whether to bind each rank to cores of its own, unless the launcher did."""
     allocator: Literal["keep", "system"] = "keep"
     """Whether the C library keeps the memory of large buffers between steps, or does as it does by itself."""
+    stall_limit: float = 120.0
+    """Seconds after which a rank that does not go on, in no step and no evaluation, tells where it stands and ends the run; 0: never."""
     host_suffix: str = ""
     """What turns rank 0's short host name into the name of its fast interface, e.g. i (JSC)."""
     snapshot_dir: Path | None = None
@@ -114,6 +116,8 @@ def check(settings):
         raise UserError(f"--warmup-epochs is {settings.warmup_epochs}; it must be 0 or above")
     if settings.target is not None and not 0 < settings.target <= 1:
         raise UserError(f"--target is {settings.target}; accuracy goes from 0 to 1, as in --target 0.97")
+    if not settings.stall_limit >= 0:
+        raise UserError(f"--stall-limit is {settings.stall_limit:g}; it must be 0 or above, in seconds")
     if settings.resume and settings.snapshot_dir is None:
         raise UserError("--resume goes on from a snapshot; say with --snapshot-dir where it is")
     if settings.run_id is not None and not re.fullmatch(r"[\w.@-]+", settings.run_id):

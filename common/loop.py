@@ -1,5 +1,6 @@
 """The one training loop and the one stopwatch; drives any backend's Trainer and never asks which one it has."""
 
+import math
 import os
 import resource
 import time
@@ -10,6 +11,7 @@ import numpy as np
 from common import schedules, sharding, snapshots, weights, workloads
 from common.datasets import counted
 from common.progress import Progress, format_line
+from common.stalls import Watch
 from common.trainer import Batch, Totals
 
 PROGRESS_INTERVAL_SECONDS = 1.0
@@ -34,15 +36,16 @@ def prepare(trainer, settings, record):
     record["pids_by_rank"] = _by_rank(trainer, os.getpid()).astype(int).tolist()
 
 
-def train(trainer, settings, load, record, workload_digest):
+def train(trainer, settings, load, record, workload_digest, watch):
     """Trains until the target is met or the epochs are over; every number goes into the record as soon as it is known.
 
     The clock starts before the data is touched and is never stopped: loading, training, evaluation and the comparison
     of replicas are on it. The time to solution is read at the end of the evaluation that first meets the target.
-    `load` reads the data; `workload_digest` gives the digest for it.
+    `load` reads the data; `workload_digest` gives the digest for it; the stalls.Watch is told of every step.
     """
     ranks = trainer.ranks
     started = time.perf_counter()
+    watch.goes_on()
     data = load()
     record["load_seconds"] = time.perf_counter() - started
     num_samples, global_batch = len(data.train_inputs), workloads.global_batch(settings, ranks.size)
@@ -66,12 +69,13 @@ def train(trainer, settings, load, record, workload_digest):
         indices, sample_weights = sharding.training_shard(
             num_samples, global_batch, settings.last_batch, settings.seed, epoch, ranks.rank, ranks.size, counts
         )
-        batches = _Batches(data.train_inputs, data.train_targets, indices, sample_weights, rates[epoch], settings.precision)
+        batches = _Batches(data.train_inputs, data.train_targets, indices, sample_weights, rates[epoch], settings.precision, watch)
+        watch.at(epoch + 1, 1, num_steps)
         begun = time.perf_counter()
-        losses, ends = _train_epoch(trainer, batches, _reporter(ranks, settings, record, epoch, num_steps, started))
+        losses, ends = _train_epoch(trainer, batches, _reporter(ranks, settings, record, epoch, num_steps, started, watch))
         trained = time.perf_counter()
         if settings.target is not None:
-            _evaluate(trainer, data, settings, record, started)
+            _evaluate(trainer, data, settings, record, started, watch)
         record["losses"] += (trainer.sum(losses) / ranks.size).tolist()
         record["learning_rates"] += rates[epoch].tolist()
         record["step_seconds"] += np.diff(ends, prepend=begun).tolist()
@@ -121,12 +125,12 @@ def _train_epoch(trainer, batches, report):
     return np.array([float(loss) for loss in losses]), ends
 
 
-def _evaluate(trainer, data, settings, record, started):
+def _evaluate(trainer, data, settings, record, started, watch):
     """Evaluates on all held-out samples, over all ranks, and stops the clock where that meets the target for the first time."""
     begun = time.perf_counter()
     ranks = trainer.ranks
     indices, sample_weights = sharding.evaluation_shard(len(data.test_inputs), settings.evaluation_batch_size, ranks.rank, ranks.size)
-    batches = _Batches(data.test_inputs, data.test_targets, indices, sample_weights, np.zeros(len(indices)), settings.precision)
+    batches = _Batches(data.test_inputs, data.test_targets, indices, sample_weights, np.zeros(len(indices)), settings.precision, watch)
     totals = Totals(*trainer.sum(np.array(trainer.evaluate(batches), dtype=np.float64)).tolist())
     evaluated = time.perf_counter()
     accuracy = totals.num_correct / totals.count
@@ -151,12 +155,14 @@ class _Batches:
     sample_weights: np.ndarray
     rates: np.ndarray
     precision: str
+    watch: Watch
 
     def __len__(self):
         return len(self.indices)
 
     def __iter__(self):
         for mine, weight, rate in zip(self.indices, self.sample_weights, self.rates, strict=True):
+            self.watch.goes_on()
             picked = self.targets[mine]
             counts = counted(picked)
             # The weight of its sample, or 0 where a target does not count.
@@ -185,12 +191,13 @@ def _by_rank(trainer, value):
     return trainer.sum(values)
 
 
-def _reporter(ranks, settings, record, epoch, num_steps, started):
-    """A function of (step, loss) that prints, on rank 0 and once a second at most, how far the run is."""
-    told = started
+def _reporter(ranks, settings, record, epoch, num_steps, started, watch):
+    """A function of (step, loss) that tells the watch and prints, on rank 0, at once and then each second, how far the run is."""
+    told = -math.inf
 
     def report(step, loss):
         nonlocal told
+        watch.at(epoch + 1, step + 1, num_steps)
         now = time.perf_counter()
         if ranks.rank == 0 and now - told >= PROGRESS_INTERVAL_SECONDS:
             told = now

@@ -1,6 +1,7 @@
 """The program that every backend is: its command line, its record and its exit status around the one loop."""
 
 import dataclasses
+import functools
 import json
 import os
 import shlex
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common import allocator, binding, datasets, loop, records, variants, workloads
+from common import allocator, binding, datasets, elastic, loop, records, stalls, variants, workloads
 from common.config import Settings, parse
 from common.errors import UserError
 from common.ranks import from_environment
@@ -25,47 +26,31 @@ def main(trainer_class, file):
     Exit status 0: trained, whether or not the target was reached; 1: failed; 2: a mistake in the arguments, the data or
     the launch; 130: interrupted.
     """
-    import_seconds = process_age_seconds()
-    entered = time.perf_counter()
+    import_seconds, entered = process_age_seconds(), time.perf_counter()
     backend = Path(file).stem
-    ranks = record = path = None
+    ranks = record = path = watch = None
     try:
         ranks = from_environment()
         given = parse(
             Settings, f"python -m frameworks.{backend}", f"Trains a workload with the backend {backend} and writes the record of the run."
         )
-        name = variants.name_of(backend, given)
-        settings = workloads.resolve(given, ranks.size)
-        settings = dataclasses.replace(settings, machine=records.machine_name(settings))
-        load = datasets.loader(settings)
-        launch = launch_of(backend, ranks)
-        record = records.new(name, settings, ranks, launch, records.environment() if ranks.rank == 0 else {})
-        record["import_seconds"] = import_seconds
-        if launch["launched_at"]:
-            # The start of a process is known to 10 ms only, and some launchers take less.
-            record["launch_seconds"] = max(0.0, time.time() - launch["launched_at"] - import_seconds - (time.perf_counter() - entered))
-        folder = records.folder(settings)
-        if ranks.rank == 0:
-            make_folders(folder, settings.snapshot_dir)
-            path = folder / f"{records.run_name(name, settings, ranks.size)}.json"
-            records.write(path, record)
-        cores = choose_cores(ranks, settings, record)
-        if settings.bind:
-            binding.bind(cores)
-        if settings.allocator == "keep":
-            record["environment"]["allocator_keeps"] = allocator.keep_large_buffers()
+        settings, load, record, path = begin(backend, given, ranks, import_seconds, entered)
+        watch = stalls.Watch(settings.stall_limit, functools.partial(end_standstill, ranks.rank, record, path))
+        prepare_process(ranks, settings, record)
         trainer = trainer_class(settings)
+        watch.goes_on()
         record["library_configuration"] = getattr(trainer, "configuration", None)
         # Before training: the first rank to leave Horovod ends MPI on all of them.
         record["environment"]["mpi"] = records.mpi_library()
         loop.prepare(trainer, settings, record)
         record["init_seconds"] = time.perf_counter() - entered
         write_ready(path, record)
-        loop.train(trainer, settings, load, record, lambda data: workloads.digest(given, data.digest))
+        loop.train(trainer, settings, load, record, lambda data: workloads.digest(given, data.digest), watch)
         finish(trainer, record, path)
         status = 0
     except (Exception, KeyboardInterrupt) as problem:
-        status, error = describe(problem)
+        elastic.begin_anew_after(problem)
+        status, error = describe(problem, watch.place if watch else None)
         if record:
             record |= {"status": "failed", "error": error}
     if path and status:
@@ -79,6 +64,45 @@ def main(trainer_class, file):
         # Rank 0 tells the mistake; the launcher would end it as soon as another rank has left.
         time.sleep(SECONDS_TO_TELL)
     leave(status)
+
+
+def begin(backend, given, ranks, import_seconds, entered):
+    """(whole settings, the reader of the data, the record, its path) of a run whose arguments stand; rank 0 has a path, and has written it.
+
+    `entered` is when `main` was, by time.perf_counter.
+    """
+    name = variants.name_of(backend, given)
+    settings = workloads.resolve(given, ranks.size)
+    settings = dataclasses.replace(settings, machine=records.machine_name(settings))
+    load = datasets.loader(settings)
+    launch = launch_of(backend, ranks)
+    record = records.new(name, settings, ranks, launch, records.environment() if ranks.rank == 0 else {})
+    record["import_seconds"] = import_seconds
+    if launch["launched_at"]:
+        # The start of a process is known to 10 ms only, and some launchers take less.
+        record["launch_seconds"] = max(0.0, time.time() - launch["launched_at"] - import_seconds - (time.perf_counter() - entered))
+    folder, path = records.folder(settings), None
+    if ranks.rank == 0:
+        make_folders(folder, settings.snapshot_dir)
+        path = folder / f"{records.run_name(name, settings, ranks.size)}.json"
+        records.write(path, record)
+    return settings, load, record, path
+
+
+def prepare_process(ranks, settings, record):
+    """Binds this process to its cores and tells its allocator what to keep."""
+    cores = choose_cores(ranks, settings, record)
+    if settings.bind:
+        binding.bind(cores)
+    if settings.allocator == "keep":
+        record["environment"]["allocator_keeps"] = allocator.keep_large_buffers()
+
+
+def end_standstill(rank, record, path, place, seconds):
+    """Ends this rank, which stands still; its watch calls this."""
+    if path:
+        records.write(path, record | {"status": "failed", "error": str(stalls.Standstill(rank, place, seconds))})
+    stalls.leave(stalls.Standstill(rank, place, seconds))
 
 
 def make_folders(of_records, of_snapshots):
@@ -122,14 +146,14 @@ def leave(status):
     os._exit(status)
 
 
-def describe(problem):
-    """(exit status, one line) for what ended a run. A traceback is printed for what is not the user's doing."""
+def describe(problem, place):
+    """(exit status, one line) for what ended a run, with its place, if known. A traceback is printed for what is not the user's doing."""
     if isinstance(problem, UserError):
         return 2, str(problem)
     if isinstance(problem, KeyboardInterrupt):
         return 130, "interrupted"
     traceback.print_exc()
-    return 1, f"{type(problem).__name__}: {problem}"
+    return 1, f"{place}: {type(problem).__name__}: {problem}" if place else f"{type(problem).__name__}: {problem}"
 
 
 def launch_of(backend, ranks):

@@ -32,6 +32,7 @@ OPEN_MPI = Source(
     "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", ("OMPI_COMM_WORLD_LOCAL_RANK",), ("OMPI_COMM_WORLD_LOCAL_SIZE",)
 )
 PMI = Source("MPICH/Intel PMI", "PMI_RANK", "PMI_SIZE", ("MPI_LOCALRANKID", "PMI_LOCAL_RANK"), ("MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"))
+HOROVODRUN = Source("horovodrun", "HOROVOD_RANK", "HOROVOD_SIZE", ("HOROVOD_LOCAL_RANK",), ("HOROVOD_LOCAL_SIZE",))
 SLURM = Source("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", ("SLURM_LOCALID",), ())
 
 # Launchers that tell a rank but not how many there are: the MPI library knows.
@@ -48,7 +49,7 @@ def from_environment(environ=None):
     environ = os.environ if environ is None else environ
     if "TORCHELASTIC_RUN_ID" in environ:
         return _read(TORCHRUN, environ)
-    present = [source for source in (PALS, OPEN_MPI, PMI, TORCHRUN) if source.rank in environ]
+    present = [source for source in (PALS, OPEN_MPI, PMI, TORCHRUN, HOROVODRUN) if source.rank in environ]
     if "SLURM_STEP_NUM_TASKS" in environ and not {"MPI_LOCALRANKID", "OMPI_COMM_WORLD_RANK", "PALS_RANKID"} & environ.keys():
         present.append(SLURM)
     if not present:

@@ -57,4 +57,9 @@ def _broadcast(master, ranks):
     from mpi4py import MPI
 
     expect_size(ranks, MPI.COMM_WORLD.size, "MPI")
-    return MPI.COMM_WORLD.bcast(master)
+    master = MPI.COMM_WORLD.bcast(master)
+    # MPI may connect and send only while a rank calls it, and rank 0 goes on to wait for the others outside of MPI. A rank that leaves the
+    # second barrier knows that all have left the first: they have got this, and nothing of theirs is waiting for a connection.
+    MPI.COMM_WORLD.Barrier()
+    MPI.COMM_WORLD.Barrier()
+    return master

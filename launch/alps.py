@@ -60,9 +60,9 @@ def read(arguments):
     return given
 
 
-def command(given, launcher, executable):
-    """The argv that does with a launcher what aprun's arguments ask for, and its variables."""
-    variables = dict(variable.split("=", 1) for variable in given.environment_override)
+def command(given, launcher, executable, needed):
+    """The argv that does with a launcher what aprun's arguments ask for, and its variables, on top of those it needs."""
+    variables = needed | dict(variable.split("=", 1) for variable in given.environment_override)
     start = Start(
         executable=executable, num_ranks=given.pes, ranks_per_node=min(given.pes, given.pes_per_node or given.pes),
         threads=given.cpus_per_pe, program=tuple(given.program), variables=variables,
@@ -78,7 +78,7 @@ def main():
         if launcher == "aprun":
             raise UserError("there is an aprun of ALPS here; use it")
         own = records.ROOT / executable
-        argv, variables = command(given, launcher, str(own) if own.exists() else executable)
+        argv, variables = command(given, launcher, str(own) if own.exists() else executable, detect.variables_for(launcher, records.ROOT))
     except UserError as mistake:
         print(f"error: {mistake}", file=sys.stderr)
         sys.exit(2)

@@ -6,7 +6,8 @@ from common.config import MATHEMATICS, Settings, flag
 from common.errors import UserError
 from common.variants import VARIANTS
 
-# What may differ between the runs of one comparison: names of a run, what the digest covers better, and the variant of a backend.
+# What may differ between the runs of one comparison: names of a run, what the digest covers better or no time depends on, and the
+# variant of a backend.
 MAY_DIFFER = {
     "seed",
     "repeat",
@@ -18,6 +19,7 @@ MAY_DIFFER = {
     "scaling",
     "data_dir",
     "resume",
+    "stall_limit",
     *VARIANTS.values(),
 }
 COMPARED = [field for field in dataclasses.fields(Settings) if field.name not in MAY_DIFFER]

@@ -12,6 +12,9 @@ SIGNATURES = {
     "Intel(R) MPI": "intel", "HYDRA": "mpich", "Open MPI": "openmpi", "OpenRTE": "openmpi", "PALS": "pals",
     "ALPS": "aprun", "slurm": "srun",
 }  # fmt: skip
+# MPICH over UCX hands Slurm's PMI-2 some 4 KiB an address, most of it whatever lay in its memory, in lines that may be longer than the
+# 1,024 characters that Slurm reads: now and then ranks then abort or wait for ever. Over libfabric an address takes one short line.
+MPICH_UNDER_SLURM = {"MPIR_CVAR_CH4_NETMOD": "ofi"}
 # What an allocation of PBS or of Cobalt sets; inside it the site's own launcher alone knows the nodes.
 ALLOCATIONS = {"PBS_JOBID", "COBALT_JOBID"}
 
@@ -86,6 +89,7 @@ def choose(wanted, hosts, variables, host_suffix, environ, root, pretend=False):
         if not (pretend and wanted in LAUNCHERS):
             raise
         name, executable = wanted, wanted if wanted in ("srun", "aprun", "torchrun") else "mpiexec"
+    variables = variables_for(name, root) | variables
     if name != "torchrun":
         return Launcher(name, executable, variables, hosts)
     try:
@@ -93,6 +97,11 @@ def choose(wanted, hosts, variables, host_suffix, environ, root, pretend=False):
     except UserError:
         carrier = None
     return Launcher(name, executable, variables, hosts, carrier, first_node_of(hosts, environ, host_suffix))
+
+
+def variables_for(name, root):
+    """What every rank needs under a launcher with the environment's MPI."""
+    return MPICH_UNDER_SLURM if name == "srun" and _own("mpiexec", root) else {}
 
 
 def _own(program, root):

@@ -77,10 +77,13 @@ def openmpi(start):
 
 
 def srun(start):
-    """Slurm's srun, which passes on the variables that it has itself. PMI-2 is what MPICH and Horovod on it understand."""
+    """Slurm's srun, which passes on the variables that it has itself. PMI-2 is what MPICH and Horovod on it understand.
+
+    By itself it would leave the other ranks waiting for one that has failed.
+    """
     placing = [
         f"--nodes={start.num_nodes}", f"--ntasks={start.num_ranks}", f"--ntasks-per-node={start.ranks_per_node}",
-        f"--cpus-per-task={start.threads}", "--cpu-bind=cores", "--mpi=pmi2",
+        f"--cpus-per-task={start.threads}", "--cpu-bind=cores", "--mpi=pmi2", "--kill-on-bad-exit=1",
     ]  # fmt: skip
     return [start.executable, *placing, *_nodes("--nodefile", start), *start.program]
 

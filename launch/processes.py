@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import psutil
 
-from common import progress
+from common import progress, stalls
 
 # Every process of a run carries this variable, by which it is found again even when it has left its process group.
 MARK = "TANDEM_RUN"
@@ -26,10 +26,10 @@ class Outcome(NamedTuple):
     last_lines: list[str]
 
 
-def run(argv, variables, run_id, cwd, time_limit_seconds, on_progress):
+def run(argv, variables, run_id, cwd, time_limit_seconds, hear):
     """Runs a command to its end or to the time limit, with no process of it left behind in any case.
 
-    `on_progress` is called with each Progress that the run prints. An exception, such as KeyboardInterrupt, ends the
+    `hear` is called with each Progress and each Standstill that the run prints. An exception, such as KeyboardInterrupt, ends the
     run before it goes on its way.
     """
     environ = os.environ | variables | {MARK: run_id}
@@ -37,7 +37,7 @@ def run(argv, variables, run_id, cwd, time_limit_seconds, on_progress):
         argv, cwd=cwd, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
     )
     last_lines = deque(maxlen=KEPT_LINES)
-    reader = threading.Thread(target=_read, args=(process.stdout, last_lines, on_progress), daemon=True)
+    reader = threading.Thread(target=_read, args=(process.stdout, last_lines, hear), daemon=True)
     reader.start()
     timed_out = False
     try:
@@ -50,14 +50,15 @@ def run(argv, variables, run_id, cwd, time_limit_seconds, on_progress):
     return Outcome(process.returncode, timed_out, list(last_lines))
 
 
-def _read(stream, last_lines, on_progress):
+def _read(stream, last_lines, hear):
     for line in stream:
         text = line.decode(errors="replace").rstrip()
-        found = progress.read_line(text)
-        if found:
-            on_progress(found)
-        else:
-            last_lines.append(text)
+        if found := progress.read_line(text):
+            hear(found)
+            continue
+        if found := stalls.read_line(text):
+            hear(found)
+        last_lines.append(text)
 
 
 def end(process, run_id):

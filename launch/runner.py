@@ -6,7 +6,8 @@ import time
 
 from common import records, workloads
 from common.ranks import Ranks
-from launch import deaths, launchers, processes
+from common.stalls import Standstill
+from launch import deaths, launchers, processes, standstills
 
 TAIL_LINES = 50
 
@@ -24,11 +25,14 @@ def run_job(job, launcher, time_limit_seconds, on_progress):
     argv, variables = launchers.command(job, launcher)
     launch = {"launcher": launcher.name, "command": typed(argv, variables), "launched_at": time.time()}
     variables = variables | {"TANDEM_LAUNCH": json.dumps(launch)}
-    ending, last_lines, heard = ("failed", "interrupted"), [], []
+    ending, last_lines, heard, stood = ("failed", "interrupted"), [], [], []
 
-    def hear(progress):
-        heard[:] = [progress]
-        on_progress(progress)
+    def hear(told):
+        if isinstance(told, Standstill):
+            stood.append(told)
+        else:
+            heard[:] = [told]
+            on_progress(told)
 
     try:
         outcome = processes.run(argv, variables, job.settings.run_id, records.ROOT, time_limit_seconds, hear)
@@ -36,7 +40,7 @@ def run_job(job, launcher, time_limit_seconds, on_progress):
     except OSError as problem:
         ending = "failed", f"{launcher.executable} could not be started: {problem.strerror}"
     finally:
-        record = _complete(job, launch, ending, last_lines, heard)
+        record = _complete(job, launch, ending, last_lines, heard, stood)
     return record
 
 
@@ -53,7 +57,7 @@ def ending_of(outcome, time_limit_seconds):
     return "failed", told or f"ended with exit status {outcome.returncode}"
 
 
-def _complete(job, launch, ending, last_lines, heard):
+def _complete(job, launch, ending, last_lines, heard, stood):
     """The record of a job that has ended, written anew unless the run itself told of its good end."""
     path = records.folder(job.settings) / f"{job.settings.run_id}.json"
     if path.exists():
@@ -63,7 +67,9 @@ def _complete(job, launch, ending, last_lines, heard):
     status, error = ending
     if (status, record["status"]) == ("ok", "ok"):
         return record
-    if status == "failed" and (death := deaths.death_in(last_lines, record.get("pids_by_rank") or [])):
+    if status == "failed" and stood:
+        error = standstills.told(stood, job.ranks)
+    elif status == "failed" and (death := deaths.death_in(last_lines, record.get("pids_by_rank") or [])):
         # Where a rank is killed, the others fail of it, and have told so.
         error = deaths.told(death, heard[-1] if heard else None)
     record["status"] = "failed" if status == "ok" else status

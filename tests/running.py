@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -55,6 +56,18 @@ def _found(folder, run_id, printed):
     record, parameters = folder / "here" / f"{run_id}.json", folder / f"{run_id}.npz"
     found = json.loads(record.read_text()) if record.exists() else {"status": "none", "error": printed}
     return found, dict(np.load(parameters)) if parameters.exists() else None
+
+
+def copied(folder):
+    """A copy of this checkout in a folder, uncommitted changes and all, with the same environment."""
+    copy = folder / "tandem"
+    listed = subprocess.run(["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True)
+    for name in listed.stdout.split("\0"):
+        if name and (ROOT / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, copy / name)
+    (copy / ".venv").symlink_to(ROOT / ".venv")
+    return copy
 
 
 def left_over(folder):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.bench import trace_overhead
 from tests.bench.vendor import BACKENDS, rate_in, summary
 from tests.running import ROOT
 
@@ -23,3 +24,17 @@ def test_summary_tells_median_and_range():
 def test_backend_is_there_as_ours_and_as_its_vendors(backend):
     assert (ROOT / "frameworks" / f"{backend}.py").is_file()
     assert (ROOT / "tests" / "bench" / "vendor_loops" / f"{backend}.py").is_file()
+
+
+def test_overhead_is_the_median_of_the_differences_within_rounds():
+    found = {"without": {"MPI_Test": [10.0, 30.0, 20.0]}, "counting": {"MPI_Test": [60.0, 95.0, 60.0]}}
+    assert trace_overhead.overheads(found, "counting") == {"MPI_Test": 50.0}
+
+
+@pytest.mark.matrix
+def test_counting_a_call_costs_less_than_200_ns():
+    found = trace_overhead.measure(num_calls=300_000, num_rounds=5)
+    for routine, without in found["without"].items():
+        # The least of each: what else runs on this machine only adds.
+        assert 0 < min(found["counting"][routine]) - min(without) < trace_overhead.LIMIT_NANOSECONDS
+        assert min(found["events"][routine]) - min(without) < 2 * trace_overhead.LIMIT_NANOSECONDS

@@ -43,6 +43,7 @@ CHANGED = {
     "threads": 3,
     "bind": False,
     "allocator": "system",
+    "stall_limit": 7.5,
     "host_suffix": ".hsn.cm.polaris.alcf.anl.gov",
     "snapshot_dir": Path("kept"),
     "snapshot_every": 3,
@@ -57,7 +58,7 @@ CHANGED = {
 # Not taken from the code: whoever adds a setting decides here as well whether it changes what is trained.
 NO_MATHEMATICS = {
     "data_dir", "evaluation_batch_size", "epochs", "stop_at_target", "seed", "zero_stage", "device", "threads", "bind", "allocator",
-    "gpu_order", "host_suffix", "snapshot_dir", "snapshot_every", "resume", "results", "machine", "run_id", "repeat",
+    "gpu_order", "stall_limit", "host_suffix", "snapshot_dir", "snapshot_every", "resume", "results", "machine", "run_id", "repeat",
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import pytest
 from common.config import Settings, parse
 from common.errors import UserError
 from common.records import ROOT
-from launch.detect import choose, find, first_node_of, identify
+from launch.detect import choose, find, first_node_of, identify, variables_for
 from launch.launchers import LAUNCHERS, WITHOUT_MPI, Launcher, Start, command, hosts_in, needs_mpi
 from launch.plan import Job
 
@@ -47,8 +47,9 @@ COMMANDS = {
         "the/launcher -n 6 -N 6 --cc depth -d 3 -e OMP_NUM_THREADS=3 -e |A=with space|",
     ),
     "srun": (
-        "the/launcher --nodes=3 --ntasks=6 --ntasks-per-node=2 --cpus-per-task=3 --cpu-bind=cores --mpi=pmi2 --nodefile hosts",
-        "the/launcher --nodes=1 --ntasks=6 --ntasks-per-node=6 --cpus-per-task=3 --cpu-bind=cores --mpi=pmi2",
+        "the/launcher --nodes=3 --ntasks=6 --ntasks-per-node=2 --cpus-per-task=3 --cpu-bind=cores --mpi=pmi2 --kill-on-bad-exit=1 "
+        "--nodefile hosts",
+        "the/launcher --nodes=1 --ntasks=6 --ntasks-per-node=6 --cpus-per-task=3 --cpu-bind=cores --mpi=pmi2 --kill-on-bad-exit=1",
     ),
     "torchrun": (
         "mpiexec -n 3 -ppn 1 -bind-to none -f hosts -genv OMP_NUM_THREADS 3 -genv A |with space| "
@@ -260,3 +261,16 @@ def test_a_dry_run_may_name_a_launcher_that_is_not_here(tmp_path):
     assert choose("pals", None, {}, "", {}, tmp_path, pretend=True) == Launcher("pals", "mpiexec")
     with pytest.raises(UserError):
         choose("pals", None, {}, "", {}, tmp_path)
+
+
+def test_only_the_environments_own_mpich_is_told_its_network_and_only_under_slurm(tmp_path):
+    assert variables_for("srun", tmp_path) == {}
+    (tmp_path / OWN).parent.mkdir(parents=True)
+    (tmp_path / OWN).touch()
+    assert variables_for("srun", tmp_path) == {"MPIR_CVAR_CH4_NETMOD": "ofi"}
+    assert variables_for("mpich", tmp_path) == {}
+
+
+@pytest.mark.parametrize("given", [{"A": "b"}, {"MPIR_CVAR_CH4_NETMOD": "ucx"}])
+def test_a_machines_own_variables_stand_above_what_a_launcher_needs(given):
+    assert choose("srun", None, given, "", {}, ROOT, pretend=True).variables == variables_for("srun", ROOT) | given

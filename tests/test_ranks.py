@@ -17,6 +17,10 @@ OPEN_MPI = {
     "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
     "OMPI_UNIVERSE_SIZE": "4", "PMIX_RANK": "3",
 }  # fmt: skip
+HOROVODRUN = {
+    "HOROVOD_HOSTNAME": "localhost", "HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_RANK": "1", "HOROVOD_LOCAL_SIZE": "2",
+    "HOROVOD_CROSS_RANK": "0", "HOROVOD_CROSS_SIZE": "1", "HOROVOD_CONTROLLER": "gloo",
+}  # fmt: skip
 SBATCH = {
     "SLURM_JOB_ID": "17", "SLURM_NTASKS": "8", "SLURM_NPROCS": "8", "SLURM_TASKS_PER_NODE": "4(x2)", "SLURM_NNODES": "2",
     "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0",
@@ -58,6 +62,7 @@ ENVIRONMENTS = {
     "sbatch's own shell": (SBATCH, (0, 1, 0, 1)),
     "an interactive step": (step(0, 0, 0, 1, "1"), (0, 1, 0, 1)),
     "torchrun": (torchrun(1, 4, 1, 2), (1, 4, 1, 2)),
+    "horovodrun over Gloo": (HOROVODRUN, (1, 2, 1, 2)),
     "torchrun inside srun, one a node": (step(1, 0, 1, 2, "1(x2)") | torchrun(5, 8, 1, 4), (5, 8, 1, 4)),
     "torchrun inside Hydra, one a node": (HYDRA | torchrun(5, 8, 1, 4), (5, 8, 1, 4)),
     "Hydra inside srun, one proxy a node": (step(1, 0, 1, 2, "1(x2)") | INTEL, (5, 8, 1, 4)),

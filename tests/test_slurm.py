@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from tests import slurm_cluster, small_data
+from tests import faults, slurm_cluster, small_data
 from tests.running import BIN, environ
 from tests.test_agreement import DISTRIBUTED
 
@@ -55,3 +55,13 @@ def test_the_job_script_trains_through_sbatch(slurm, checkout, settings, tmp_pat
     assert done.returncode == 0, done.stdout + done.stderr + told
     found = [json.loads(path.read_text()) for path in tmp_path.glob("here/*.json")]
     assert sorted((record["ranks"], record["nodes"], record["launcher"]) for record in found) == [(1, 1, "srun"), (2, 2, "srun")]
+
+
+@pytest.mark.parametrize(("fault", "error"), [("stopped", "rank 1 stood still and said nothing"), ("raised", "rank 1: in step 20/22")])
+def test_a_rank_that_goes_wrong_is_named_under_srun(fault, error, slurm, checkout, tmp_path):
+    settings = ("--ranks-per-node", "1", "--stall-limit", "20")
+    around = ("salloc", "--quiet", "-N2", "-n2")
+    record, _, left = faults.run(checkout, "horovod_torch", fault, tmp_path, *settings, around=around, variables=slurm)
+    assert (record["status"], record["launcher"]) == ("failed", "srun")
+    assert record["error"].startswith(error)
+    assert left == []

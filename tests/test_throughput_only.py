@@ -9,6 +9,7 @@ from common import datasets, loop, records, workloads
 from common.config import Settings
 from common.models import EncoderDecoder
 from common.ranks import Ranks
+from common.stalls import Watch
 from launch import summary
 from launch.display import outcome
 from tests.running import ROOT
@@ -30,7 +31,7 @@ def record(monkeypatch):
     record["oversubscribed"] = False
     trainer = single.Trainer(settings)
     loop.prepare(trainer, settings, record)
-    loop.train(trainer, settings, datasets.loader(settings), record, lambda data: workloads.digest(given, data.digest))
+    loop.train(trainer, settings, datasets.loader(settings), record, lambda data: workloads.digest(given, data.digest), Watch(0, None))
     return record | {"status": "ok", "import_seconds": 1.0, "init_seconds": 1.0}
 
 

@@ -1,14 +1,11 @@
 """On two hosts with a network between them: every backend trains what it trains on one, over the network, and over a slow one."""
 
-import json
 import math
-import subprocess
 
 import pytest
 
 from common.models import Cnn, parameters_of
 from tests import small_data, two_hosts
-from tests.running import BIN, environ
 from tests.test_agreement import DISTRIBUTED
 
 pytestmark = [pytest.mark.matrix, pytest.mark.long]
@@ -28,27 +25,10 @@ def folder():
 def matrix(folder, checkout, tmp_path_factory):
     """A function that trains backends with 2 ranks, on one host or on both, and gives their records."""
     data = small_data.write(tmp_path_factory.mktemp("data"), 100)["cnn"]
-    settings = ("--workloads", "cnn", *data[2:], "--batch-size", "8", "--epochs", "1", "--no-stop-at-target", "--machine", "here")
-    variables = {"HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": str(folder / "reach")}
-
-    def train(backends, on_both=False):
-        where = ("--hosts", folder / "hosts", "--machine-file", folder / "two.toml") if on_both else ()
-        results = tmp_path_factory.mktemp("results")
-        command = [BIN / "python", "-m", "launch.matrix", "2", "--backends", ",".join(backends), *settings, "--results", results, *where]
-        command = ["ip", "netns", "exec", "tandem1", "unshare", "--uts", "sh", "-c", 'hostname tandem1; exec "$@"', "sh", *command]
-        done = subprocess.run(
-            [str(part) for part in command],
-            cwd=checkout,
-            env=environ() | variables,
-            capture_output=True,
-            text=True,
-            timeout=500,
-            check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
-        return {record["backend"]: record for record in (json.loads(path.read_text()) for path in results.glob("here/*.json"))}
-
-    return train
+    settings = ("--workloads", "cnn", *data[2:], "--batch-size", "8", "--epochs", "1")
+    return lambda backends, on_both=False: two_hosts.matrix(
+        folder, checkout, tmp_path_factory.mktemp("results"), backends, *settings, on_both=on_both
+    )
 
 
 def test_every_backend_trains_the_same_on_two_hosts_as_on_one(matrix):

@@ -1,12 +1,15 @@
 """Two hosts on this machine: network namespaces with names and addresses of their own, joined by one link."""
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 from shutil import which
+
+from tests.running import BIN, environ
 
 HOSTS = {"tandem1": "10.77.0.1", "tandem2": "10.77.0.2"}
 # What Hydra calls in place of ssh: [options] host command.
@@ -69,6 +72,25 @@ def joined():
 
 def ip(*arguments):
     subprocess.run(["ip", *arguments], capture_output=True, text=True, check=True)
+
+
+def matrix(folder, checkout, results, backends, *settings, on_both=False):
+    """Trains backends with 2 ranks, on one of the hosts or on both; gives their records. `settings` are arguments of the matrix."""
+    where = ("--hosts", folder / "hosts", "--machine-file", folder / "two.toml") if on_both else ()
+    options = ("--no-stop-at-target", "--machine", "here", "--results", results)
+    command = [BIN / "python", "-m", "launch.matrix", "2", "--backends", ",".join(backends), *options, *settings, *where]
+    on_first = ["ip", "netns", "exec", "tandem1", "unshare", "--uts", "sh", "-c", 'hostname tandem1; exec "$@"', "sh"]
+    done = subprocess.run(
+        [str(part) for part in (*on_first, *command)],
+        cwd=checkout,
+        env=environ() | {"HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": str(folder / "reach")},
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {record["backend"]: record for record in (json.loads(path.read_text()) for path in results.glob("here/*.json"))}
 
 
 def bytes_sent(host):

@@ -1,0 +1,134 @@
+"""Builds the MPI interposer, libtandemtrace.so, for the MPI of the environment; does nothing where it is up to date.
+
+python -m launch.trace.build
+"""
+
+import argparse
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from common.errors import UserError
+from launch.trace import generate, prototypes
+
+HERE = Path(__file__).resolve().parent
+SOURCES = HERE / "interposer"
+GENERATORS = ("prototypes.py", "loads.py", "generate.py", "build.py")
+NAME = "libtandemtrace.so"
+FLAGS = (
+    "-std=gnu11", "-O2", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-ftls-model=initial-exec",
+    "-Wall", "-Wextra", "-Wno-deprecated-declarations", "-Wno-unused-parameter", "-Wno-format-truncation",
+    # The MPI library itself is not linked: the interposer must load where there is none.
+    "-Wl,--as-needed", "-Wl,--no-undefined",
+)  # fmt: skip
+
+# Prints the file of the MPI library that a program of this mpicc runs with.
+WHICH_MPI = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <mpi.h>
+#include <stdio.h>
+int main(void)
+{
+    Dl_info where;
+    int (*volatile used)(int *, int *) = MPI_Get_version;
+    void *found = dlsym(RTLD_DEFAULT, "MPI_Get_version");
+    return used && found && dladdr(found, &where) ? puts(where.dli_fname) < 0 : 1;
+}
+"""
+
+
+def default_library():
+    """Where the environment has its interposer."""
+    return Path(sys.prefix) / "lib" / NAME
+
+
+def installed():
+    """The environment's interposer. Raises UserError where it was not built: a compute node may have no compiler to build it."""
+    library = default_library()
+    if not library.exists():
+        raise UserError(f"{library} is not built; run python -m launch.trace.build where there is a compiler")
+    return library
+
+
+def mpicc_of_environment(choices=None):
+    """The mpicc that launch/setup.sh was told to use, or the environment's own."""
+    path = Path(sys.prefix) / "tandem-choices"
+    text = path.read_text() if choices is None and path.exists() else choices or ""
+    chosen = dict(line.split("=", 1) for line in text.splitlines() if "=" in line).get("TANDEM_MPICC")
+    return chosen or str(Path(sys.prefix) / "bin" / "mpicc")
+
+
+def fingerprint(*shaped_by):
+    """Everything that shapes the library, as one short name that is kept inside it: the texts given, the flags and our own files."""
+    digest = hashlib.sha256("\0".join([*shaped_by, *FLAGS]).encode())
+    for path in (*(HERE / name for name in GENERATORS), *sorted(SOURCES.iterdir())):
+        digest.update(path.read_bytes())
+    return f"tandem-trace-{digest.hexdigest()[:16]}"
+
+
+def mpi_library(mpicc):
+    """The file of the MPI library that runs, empty where a program that has it cannot be run here."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _printed_by(mpicc, Path(folder))
+
+
+def _printed_by(mpicc, folder):
+    source, program = folder / "which_mpi.c", folder / "which_mpi"
+    source.write_text(WHICH_MPI)
+    if subprocess.run([mpicc, source, "-o", program, "-ldl"], capture_output=True, check=False).returncode:
+        return ""
+    return subprocess.run([program], capture_output=True, text=True, check=False).stdout.strip()
+
+
+def is_up_to_date(library, name):
+    return library.exists() and name.encode() in library.read_bytes()
+
+
+def build(library=None, mpicc=None):
+    """Path of the interposer for an MPI, built only where it is missing or stale. Raises UserError where that MPI has no compiler."""
+    library = Path(library or default_library())
+    mpicc = mpicc or mpicc_of_environment()
+    mpi_h = prototypes.preprocessed(mpicc)
+    compiler = subprocess.run([mpicc, "--version"], capture_output=True, text=True, check=False).stdout
+    libmpi = mpi_library(mpicc)
+    name = fingerprint(mpi_h, mpicc, compiler, libmpi)
+    if is_up_to_date(library, name):
+        return library
+    header = prototypes.read(mpi_h)
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="trace-", dir=library.parent) as folder:
+        generated = Path(folder)
+        (generated / "routines.h").write_text(generate.routines_h(header))
+        (generated / "handles.h").write_text(generate.handles_h(header))
+        (generated / "wrappers.c").write_text(generate.wrappers_c(header))
+        sources = [*sorted(SOURCES.glob("*.c")), generated / "wrappers.c"]
+        built = generated / NAME
+        constants = {"TRACE_FINGERPRINT": name, "TRACE_LIBMPI": libmpi}
+        defined = [f'-D{key}="{value}"' for key, value in constants.items()]
+        command = [mpicc, *FLAGS, *defined, f"-I{generated}", f"-I{SOURCES}", "-o", built, *sources, "-ldl"]
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.stderr.write(done.stderr)
+            raise UserError(f"{mpicc} could not compile the interposer; its messages above say why")
+        os.replace(built, library)
+    return library
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m launch.trace.build", description=__doc__.splitlines()[0])
+    parser.add_argument("--mpicc", help="the mpicc of the MPI to trace (default: the one that the environment was set up with)")
+    parser.add_argument("--library", type=Path, help=f"where the library goes (default: the environment's lib/{NAME})")
+    arguments = parser.parse_args()
+    try:
+        print(build(arguments.library, arguments.mpicc))
+    except UserError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

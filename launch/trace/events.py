@@ -1,0 +1,132 @@
+"""The interposer's files of events, and a trace for ui.perfetto.dev and chrome://tracing made from them.
+
+python -m launch.trace.events mpi_events.*.bin -o trace.json.gz
+"""
+
+import argparse
+import contextlib
+import gzip
+import json
+import os
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from common.errors import UserError
+
+MAGIC = b"tandem mpi events 1\n"
+# struct event of interposer/events.c.
+EVENT = np.dtype([("start", "=i8"), ("duration", "=i8"), ("bytes", "=i8"), ("routine", "=u2"), ("kind", "=u2"), ("thread", "=u4")])
+KINDS = ("other", "payload", "control", "completion", "io")
+
+
+class Events(NamedTuple):
+    """One rank's calls, in the order of their start. `start_nanoseconds` are since 1970 by rank 0's clock, off by at most the error.
+
+    The error is None where the ranks' clocks were not compared: then it is as good as the machines' clocks are set.
+    """
+
+    rank: int
+    num_ranks: int
+    pid: int
+    host: str
+    num_dropped: int
+    clock_error_nanoseconds: int | None
+    # Names of the routines that `routine` counts through.
+    names: tuple[str, ...]
+    start_nanoseconds: np.ndarray
+    duration_nanoseconds: np.ndarray
+    size_bytes: np.ndarray
+    routine: np.ndarray
+    kind: np.ndarray
+    thread: np.ndarray
+
+
+def read(path):
+    """The Events in a file. Raises UserError where it is none, or is cut off."""
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            if file.readline() != MAGIC:
+                raise UserError(f"{path} is no file of MPI events; give files mpi_events.JOB.RANK.bin")
+            head = json.loads(file.readline())
+            records = np.frombuffer(file.read(), dtype=np.uint8)
+    except OSError as problem:
+        raise UserError(f"{path}: {problem.strerror}; give files mpi_events.JOB.RANK.bin") from None
+    except json.JSONDecodeError:
+        raise UserError(f"{path} is cut off in its head; copy it again") from None
+    if len(records) != head["num_events"] * EVENT.itemsize:
+        raise UserError(f"{path} is cut off after {len(records) // EVENT.itemsize} of {head['num_events']} events; copy it again")
+    records = records.view(EVENT)
+    # A start of 0 is that of a call that was being written when the process ended.
+    records = np.sort(records[records["start"] != 0], order="start", kind="stable")
+    to_epoch = head["epoch_nanoseconds"] - head["monotonic_nanoseconds"] + head["offset_nanoseconds"]
+    compared = head["offset_error_nanoseconds"] >= 0
+    return Events(
+        head["rank"], head["num_ranks"], head["pid"], head["host"], head["num_dropped"],
+        head["pairing_error_nanoseconds"] + head["offset_error_nanoseconds"] if compared else None, tuple(head["routines"]),
+        records["start"] + to_epoch, records["duration"], records["bytes"], records["routine"], records["kind"], records["thread"],
+    )  # fmt: skip
+
+
+def chrome(events, zero_nanoseconds):
+    """One rank's calls as dicts of Chrome's trace event format: a process for the rank, a track for each thread that calls MPI.
+
+    `ts` and `dur` are in microseconds (Trace Event Format, Google, 2016), `ts` since a moment that is given in nanoseconds since
+    1970: readers keep times in doubles, which hold the microseconds since 1970 to a quarter of one only.
+    """
+    yield {"ph": "M", "name": "process_name", "pid": events.rank, "args": {"name": f"rank {events.rank} ({events.host})"}}
+    for thread in np.unique(events.thread).tolist():
+        yield {"ph": "M", "name": "thread_name", "pid": events.rank, "tid": thread, "args": {"name": f"MPI, thread {thread}"}}
+    columns = (events.start_nanoseconds, events.duration_nanoseconds, events.size_bytes, events.routine, events.kind, events.thread)
+    for start, duration, size_bytes, routine, kind, thread in zip(*(column.tolist() for column in columns), strict=True):
+        yield {
+            "ph": "X", "name": events.names[routine], "cat": KINDS[kind], "pid": events.rank, "tid": thread,
+            "ts": (start - zero_nanoseconds) / 1000, "dur": duration / 1000, "args": {"bytes": size_bytes},
+        }  # fmt: skip
+
+
+def summary(events):
+    """One rank's file in a line: how many calls it has, how many were dropped, how good its clock is."""
+    dropped = f", {events.num_dropped} later ones dropped" if events.num_dropped else ""
+    error = events.clock_error_nanoseconds
+    clock = "clock not compared with rank 0's" if error is None else f"clock within {error / 1000:.1f} us of rank 0's"
+    return f"rank {events.rank}: {len(events.start_nanoseconds)} calls{dropped}, {clock}"
+
+
+def write_chrome(ranks, path):
+    """Writes the Events of several ranks as one trace, compressed where the path ends in .gz; its `otherData` says when `ts` 0 is."""
+    path = Path(path)
+    part = path.with_name(f"{path.name}.part")
+    zero_nanoseconds = min((int(events.start_nanoseconds[0]) for events in ranks if len(events.start_nanoseconds)), default=0)
+    about = {"epoch_nanoseconds_of_ts_0": zero_nanoseconds, "ranks": [summary(events) for events in ranks]}
+    with gzip.open(part, "wt") if path.suffix == ".gz" else part.open("w") as file:
+        file.write(f'{{"otherData": {json.dumps(about)}, "displayTimeUnit": "ms", "traceEvents": [')
+        before = "\n"
+        for events in ranks:
+            for event in chrome(events, zero_nanoseconds):
+                file.write(before + json.dumps(event))
+                before = ",\n"
+        file.write("\n]}\n")
+    os.replace(part, path)
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m launch.trace.events", description=__doc__.splitlines()[0])
+    parser.add_argument("files", nargs="+", help="mpi_events.JOB.RANK.bin of one run")
+    parser.add_argument("-o", "--output", required=True, help="the trace, .json or .json.gz")
+    arguments = parser.parse_args()
+    try:
+        ranks = sorted((read(path) for path in arguments.files), key=lambda events: events.rank)
+        write_chrome(ranks, arguments.output)
+    except UserError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        sys.exit(2)
+    with contextlib.suppress(BrokenPipeError):
+        print(*(summary(events) for events in ranks), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

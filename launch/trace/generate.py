@@ -1,0 +1,74 @@
+"""Writes the interposer's wrappers in C: one for each function of an mpi.h, but for those that lifetime.c has by hand."""
+
+from launch.trace import loads
+
+# They begin, end or switch the recording.
+BY_HAND = ("MPI_Init", "MPI_Init_thread", "MPI_Finalize", "MPI_Abort", "MPI_Pcontrol")
+AFTER = {"MPI_Session_init": "    if (trace_result == MPI_SUCCESS)\n        trace_session_began();\n"}
+
+# Local names must not be those of parameters.
+WRAPPER = """
+TRACE_EXPORT {declaration}
+{{
+    static void *_Atomic trace_slot;
+    __typeof__({name}) *trace_function = trace_real(&trace_slot, "P{name}");
+    struct trace_call trace_call = trace_enter();
+    struct trace_load trace_load = trace_call.table ? {load} : TRACE_NOTHING;
+    {start};
+    {returns} trace_result = trace_function({arguments});
+    trace_leave(&trace_call, {number}, trace_load);
+{after}    return trace_result;
+}}
+"""
+
+
+def wrapper(number, prototype):
+    """The C text of one function's wrapper; `number` is its place in the table of routines."""
+    load = loads.load_of(prototype.name, prototype.parameters)
+    after = AFTER.get(prototype.name, "")
+    if load.kind != "TRACE_OTHER" and prototype.returns == "int":
+        after += f'    if (trace_result != MPI_SUCCESS)\n        trace_note_failure("{prototype.name}");\n'
+    return WRAPPER.format(
+        declaration=prototype.declaration,
+        name=prototype.name,
+        load=load.expression,
+        start="trace_start_collective(&trace_call, comm)" if load.is_blocking_collective else "trace_start(&trace_call)",
+        returns=prototype.returns,
+        arguments=", ".join(prototype.parameters),
+        number=number,
+        after=after,
+    )
+
+
+def intercepted(header):
+    """The prototypes that get a generated wrapper, in the order of the table of routines: the alphabet's."""
+    return sorted(one for one in header.prototypes if one.name not in BY_HAND)
+
+
+def wrappers_c(header):
+    """The file with all wrappers and the table of routines."""
+    prototypes = intercepted(header)
+    entries = [f'    {{"{one.name}", {loads.load_of(one.name, one.parameters).kind}}},\n' for one in prototypes]
+    return "".join(
+        [
+            '#include "load.h"\n\nconst struct trace_routine trace_mpi_routines[NUM_MPI_ROUTINES] = {\n',
+            *entries,
+            "};\n",
+            *(wrapper(number, one) for number, one in enumerate(prototypes)),
+        ]
+    )
+
+
+def routines_h(header):
+    return f"#define NUM_MPI_ROUTINES {len(intercepted(header))}\n"
+
+
+def handles_h(header):
+    """Where handles are addresses of structures in the MPI library (Open MPI), each is looked up at its first use.
+
+    Otherwise the interposer could be loaded only where that library is.
+    """
+    return "".join(
+        f'#define {name} (*({kind} *)(__extension__({{ static void *_Atomic slot; trace_real(&slot, "{name}"); }})))\n'
+        for name, kind in header.data.items()
+    )

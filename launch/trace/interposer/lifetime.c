@@ -1,0 +1,276 @@
+/* When recording begins and ends, and what is written then. Nothing happens in a process that calls neither MPI nor NCCL. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "load.h"
+#include "output.h"
+#include "process.h"
+
+static _Atomic int is_written;
+static const char *_Atomic failed_routine;
+static struct sigaction terminate_before;
+
+/* Rank 0's settings are those of all ranks: a barrier that only some of them call would hang. */
+struct settings {
+    int64_t pid, epoch_seconds, with_barrier, control_limit_bytes, events;
+};
+
+static void write_profile(const struct trace_end *end)
+{
+    if (trace_is_saved(end)) {
+        trace_write_text(end);
+        trace_write_json(end);
+    } else {
+        /* What a signal that the program survived has left. */
+        char path[PATH_MAX];
+        trace_path(path, sizeof path, "mpi_profile", "");
+        unlink(path);
+        trace_path(path, sizeof path, "mpi_profile", ".json");
+        unlink(path);
+    }
+    trace_write_events();
+}
+
+/* Writes what this rank has counted, without asking any other. A child of this process has nothing to write. */
+static void write_own_profile(const char *how)
+{
+    if (!trace_process.pid || getpid() != trace_process.pid || atomic_load(&is_written))
+        return;
+    struct trace_end end = {.how = how, .own = trace_own_task(), .least = -1, .median = -1, .most = -1};
+    if (trace_process.with_mpi)
+        snprintf(end.missing, sizeof end.missing, "this rank ended by %s and not by MPI_Finalize()", how);
+    else
+        snprintf(end.missing, sizeof end.missing, "this rank did not call MPI_Init()");
+    write_profile(&end);
+}
+
+static void on_terminate(int number, siginfo_t *info, void *context)
+{
+    write_own_profile("SIGTERM");
+    if (terminate_before.sa_flags & SA_SIGINFO)
+        terminate_before.sa_sigaction(number, info, context);
+    else if (terminate_before.sa_handler == SIG_DFL) {
+        sigaction(number, &terminate_before, NULL);
+        raise(number);
+    } else
+        terminate_before.sa_handler(number);
+}
+
+/* The program's own handler, if it has one, is called after ours; one that it sets later takes our place, and ends as it likes. */
+static void watch_for_termination(void)
+{
+    static _Atomic int is_watching;
+    if (atomic_exchange(&is_watching, 1) || sigaction(SIGTERM, NULL, &terminate_before))
+        return;
+    if (!(terminate_before.sa_flags & SA_SIGINFO) && terminate_before.sa_handler == SIG_IGN)
+        return;
+    struct sigaction ours = terminate_before;
+    ours.sa_sigaction = on_terminate;
+    /* Writing needs more stack than Python's faulthandler sets aside for signals. */
+    ours.sa_flags = (ours.sa_flags | SA_SIGINFO) & ~SA_ONSTACK;
+    sigaction(SIGTERM, &ours, NULL);
+}
+
+__attribute__((destructor)) static void at_exit(void)
+{
+    write_own_profile("exit()");
+}
+
+#define EXPORTED_EXIT(name) \
+    TRACE_EXPORT __attribute__((noreturn)) void name(int status) \
+    { \
+        write_own_profile(#name "()"); \
+        for (;;) \
+            syscall(SYS_exit_group, status); \
+    }
+EXPORTED_EXIT(_exit)
+EXPORTED_EXIT(_Exit)
+
+static void refuse_other_mpi(void)
+{
+#ifdef OPEN_MPI
+    const char *built_for = "Open MPI";
+#else
+    const char *built_for = "MPICH";
+#endif
+    char running[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length = 0;
+    Dl_info where = {0};
+    PMPI(Get_library_version)(running, &length);
+    dladdr((void *)PMPI(Get_library_version), &where);
+    int is_open_mpi = trace_is_loaded("ompi_mpi_comm_world");
+    int is_standard_abi = where.dli_fname && strstr(where.dli_fname, "libmpi_abi");
+    if (is_open_mpi != !strcmp(built_for, "Open MPI") || is_standard_abi) {
+        fprintf(stderr, "tandem trace: the interposer is built for %s, and the program runs with %s; build it with the MPI that runs: "
+                "python -m launch.trace.build --mpicc PATH\n", built_for, where.dli_fname ? where.dli_fname : running);
+        _exit(127);
+    }
+    snprintf(trace_process.library, sizeof trace_process.library, "%.*s", (int)strcspn(running, "\n"), running);
+}
+
+static void agree_on_settings(void)
+{
+    struct settings settings = {
+        .pid = getpid(),
+        .epoch_seconds = (int64_t)trace_process.start_epoch_seconds,
+        .with_barrier = trace_setting_yes("COLLECTIVE_BARRIER"),
+        .control_limit_bytes = trace_setting_number("TANDEM_TRACE_CONTROL_BYTES", trace_control_limit_bytes),
+        .events = trace_setting_number("TANDEM_TRACE_EVENTS", 0),
+    };
+    PMPI(Bcast)(&settings, (int)sizeof settings, MPI_BYTE, 0, MPI_COMM_WORLD);
+    trace_with_barrier = (int)settings.with_barrier;
+    trace_control_limit_bytes = settings.control_limit_bytes;
+    if (!trace_process.job[0])
+        snprintf(trace_process.job, sizeof trace_process.job, "%lld", (long long)settings.pid);
+    if (trace_setting_yes("ADD_TIMESTAMP")) {
+        time_t seconds = (time_t)settings.epoch_seconds;
+        struct tm utc;
+        strftime(trace_process.stamp, sizeof trace_process.stamp, "%Y%m%dT%H%M%SZ", gmtime_r(&seconds, &utc));
+    }
+    trace_open_events(settings.events);
+}
+
+static int64_t epoch_of(int64_t monotonic_nanoseconds)
+{
+    return monotonic_nanoseconds - trace_clock.monotonic_nanoseconds + trace_clock.epoch_nanoseconds;
+}
+
+/* Cristian's algorithm (Distributed Computing 3, 1989): the shortest of several questions to rank 0 bounds the error by half of it. */
+static void compare_clocks_with_rank_0(void)
+{
+    enum { NUM_QUESTIONS = 10 };
+    MPI_Comm comm;
+    trace_clock.offset_error_nanoseconds = trace_process.rank ? INT64_MAX : 0;
+    PMPI(Comm_dup)(MPI_COMM_WORLD, &comm);
+    for (int question = 0; question < NUM_QUESTIONS * (trace_process.num_ranks - 1); question++) {
+        int asking = 1 + question / NUM_QUESTIONS;
+        int64_t asked = trace_now(), answer = 0;
+        if (trace_process.rank == 0) {
+            PMPI(Recv)(NULL, 0, MPI_BYTE, asking, 0, comm, MPI_STATUS_IGNORE);
+            answer = epoch_of(trace_now());
+            PMPI(Send)(&answer, (int)sizeof answer, MPI_BYTE, asking, 0, comm);
+        } else if (trace_process.rank == asking) {
+            PMPI(Send)(NULL, 0, MPI_BYTE, 0, 0, comm);
+            PMPI(Recv)(&answer, (int)sizeof answer, MPI_BYTE, 0, 0, comm, MPI_STATUS_IGNORE);
+            int64_t half = (trace_now() - asked) / 2;
+            if (half < trace_clock.offset_error_nanoseconds) {
+                trace_clock.offset_error_nanoseconds = half;
+                trace_clock.offset_nanoseconds = answer - epoch_of(asked + half);
+            }
+        }
+    }
+    PMPI(Comm_free)(&comm);
+}
+
+static void begin_with_world(void)
+{
+    if (trace_process.with_mpi)
+        return;
+    refuse_other_mpi();
+    trace_learn_process();
+    PMPI(Comm_rank)(MPI_COMM_WORLD, &trace_process.rank);
+    PMPI(Comm_size)(MPI_COMM_WORLD, &trace_process.num_ranks);
+    trace_process.with_mpi = 1;
+    trace_process.began = "MPI_Init()";
+    agree_on_settings();
+    if (atomic_load(&trace_with_events))
+        compare_clocks_with_rank_0();
+    watch_for_termination();
+    trace_process.start_nanoseconds = trace_now();
+    atomic_store(&trace_recording, 1);
+}
+
+static int first_number_of(const char *const *names, int otherwise)
+{
+    for (; *names; names++) {
+        const char *value = getenv(*names);
+        if (value && *value)
+            return atoi(value);
+    }
+    return otherwise;
+}
+
+/* For a process that has no MPI_COMM_WORLD: its rank is what its launcher says, or what NCCL was told. */
+void trace_begin_alone(const char *began, int rank, int num_ranks)
+{
+    static const char *const ranks[] = {"RANK", "PALS_RANKID", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", NULL};
+    static const char *const sizes[] = {"WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS", NULL};
+    static _Atomic int has_begun;
+    if (trace_process.pid || atomic_exchange(&has_begun, 1))
+        return;
+    trace_learn_process();
+    trace_process.began = began;
+    trace_process.rank = first_number_of(ranks, rank);
+    trace_process.num_ranks = first_number_of(sizes, num_ranks);
+    if (!trace_process.job[0])
+        snprintf(trace_process.job, sizeof trace_process.job, "%d", getppid());
+    trace_control_limit_bytes = trace_setting_number("TANDEM_TRACE_CONTROL_BYTES", trace_control_limit_bytes);
+    trace_open_events(trace_setting_number("TANDEM_TRACE_EVENTS", 0));
+    trace_clock.offset_error_nanoseconds = -1;
+    watch_for_termination();
+    atomic_store(&trace_recording, 1);
+}
+
+void trace_session_began(void)
+{
+    trace_begin_alone("MPI_Session_init()", 0, 1);
+}
+
+void trace_note_failure(const char *routine)
+{
+    const char *none = NULL;
+    if (atomic_load_explicit(&trace_recording, memory_order_relaxed))
+        atomic_compare_exchange_strong(&failed_routine, &none, routine);
+}
+
+TRACE_EXPORT int(MPI_Init)(int *argc, char ***argv)
+{
+    int result = PMPI(Init)(argc, argv);
+    if (result == MPI_SUCCESS)
+        begin_with_world();
+    return result;
+}
+
+TRACE_EXPORT int(MPI_Init_thread)(int *argc, char ***argv, int required, int *provided)
+{
+    int result = PMPI(Init_thread)(argc, argv, required, provided);
+    if (result == MPI_SUCCESS)
+        begin_with_world();
+    return result;
+}
+
+TRACE_EXPORT int(MPI_Finalize)(void)
+{
+    if (trace_process.with_mpi && getpid() == trace_process.pid && !atomic_load(&is_written)) {
+        atomic_store(&trace_recording, 0);
+        struct trace_end end = {.how = "MPI_Finalize()", .own = trace_own_task(), .least = -1, .median = -1, .most = -1};
+        const char *failed = atomic_load(&failed_routine);
+        if (failed)
+            snprintf(end.missing, sizeof end.missing, "%s failed on this rank, and after a failure others may wait for ever", failed);
+        else
+            trace_ask_all_tasks(&end);
+        write_profile(&end);
+        atomic_store(&is_written, 1);
+    }
+    return PMPI(Finalize)();
+}
+
+TRACE_EXPORT int(MPI_Abort)(MPI_Comm comm, int status)
+{
+    write_own_profile("MPI_Abort()");
+    return PMPI(Abort)(comm, status);
+}
+
+/* Level 0 stops counting, any other goes on with it. */
+TRACE_EXPORT int MPI_Pcontrol(const int level, ...)
+{
+    if (trace_process.with_mpi)
+        atomic_store(&trace_recording, level != 0 && !atomic_load(&is_written));
+    return MPI_SUCCESS;
+}

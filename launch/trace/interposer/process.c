@@ -1,0 +1,99 @@
+#define _GNU_SOURCE
+#include "process.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "trace.h"
+
+struct trace_process trace_process;
+
+/* What the library was built from; launch/trace/build.py looks for it in the file. */
+__attribute__((used)) static const char fingerprint[] = TRACE_FINGERPRINT;
+
+int trace_setting_yes(const char *name)
+{
+    const char *value = getenv(name);
+    return value && (!strcasecmp(value, "yes") || !strcmp(value, "1"));
+}
+
+/* A whole number of at least 0; what is no such number is told, and does not count. */
+int64_t trace_setting_number(const char *name, int64_t otherwise)
+{
+    const char *value = getenv(name);
+    if (!value || !*value)
+        return otherwise;
+    char *end;
+    long long number = strtoll(value, &end, 10);
+    if (!*end && number >= 0)
+        return number;
+    fprintf(stderr, "tandem trace: %s is '%s', which is no whole number; taking %lld\n", name, value, (long long)otherwise);
+    return otherwise;
+}
+
+static double seconds_of(struct timeval time)
+{
+    return (double)time.tv_sec + (double)time.tv_usec / 1e6;
+}
+
+/* The batch system's number of the job: what stands before the first dot, since PBS adds its server's name. */
+static void name_job(void)
+{
+    static const char *const names[] = {"SLURM_JOBID", "PBS_JOBID", "LSB_JOBID", "COBALT_JOBID"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = getenv(names[i]);
+        if (value && *value) {
+            size_t length = strcspn(value, "./");
+            snprintf(trace_process.job, sizeof trace_process.job, "%.*s", (int)(length < NAME_LENGTH ? length : NAME_LENGTH - 1), value);
+            return;
+        }
+    }
+}
+
+/* All that does not need MPI. */
+void trace_learn_process(void)
+{
+    const char *folder = getenv("TRACE_DIR");
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    trace_process.pid = getpid();
+    trace_process.plain_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    trace_process.start_nanoseconds = trace_now();
+    getrusage(RUSAGE_SELF, &trace_process.start_usage);
+    trace_process.start_epoch_seconds = (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+    gethostname(trace_process.host, sizeof trace_process.host - 1);
+    /* The folder that the program is started in, whatever folder it goes to later. */
+    if (!getcwd(trace_process.folder, sizeof trace_process.folder))
+        strcpy(trace_process.folder, ".");
+    size_t used = strlen(trace_process.folder);
+    if (folder && folder[0] == '/')
+        snprintf(trace_process.folder, sizeof trace_process.folder, "%s", folder);
+    else if (folder && *folder)
+        snprintf(trace_process.folder + used, sizeof trace_process.folder - used, "/%s", folder);
+    name_job();
+}
+
+struct trace_task trace_own_task(void)
+{
+    const struct trace_process *is = &trace_process;
+    struct trace_task task = {.cpu = sched_getcpu(), .pid = is->pid};
+    struct trace_total sums[NUM_KINDS];
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    trace_sum_kinds(sums);
+    for (int kind = 0; kind < NUM_KINDS; kind++) {
+        double seconds = (double)sums[kind].nanoseconds / 1e9, waited = (double)sums[kind].waited_nanoseconds / 1e9;
+        *(kind == TRACE_IO ? &task.io_seconds : &task.communication_seconds) += seconds + waited;
+        task.waited_seconds += waited;
+    }
+    task.elapsed_seconds = (double)(trace_now() - is->start_nanoseconds) / 1e9;
+    task.user_seconds = seconds_of(usage.ru_utime) - seconds_of(is->start_usage.ru_utime);
+    task.system_seconds = seconds_of(usage.ru_stime) - seconds_of(is->start_usage.ru_stime);
+    task.max_resident_bytes = usage.ru_maxrss * INT64_C(1024);
+    task.switches = usage.ru_nvcsw + usage.ru_nivcsw - is->start_usage.ru_nvcsw - is->start_usage.ru_nivcsw;
+    memcpy(task.host, is->host, sizeof task.host);
+    return task;
+}

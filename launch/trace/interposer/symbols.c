@@ -1,0 +1,126 @@
+/* Where the real functions are.
+ *
+ * The library needs no MPI and no NCCL itself, so that it can be loaded into anything: bash, mpiexec, a Python without MPI.
+ * What it forwards to is found when it is first called. Python loads its extensions, and with them MPI, out of sight of
+ * dlsym(RTLD_NEXT), so all loaded objects are asked then.
+ *
+ * mpi4py's wheels look whether the process has an MPI before they load one. The interposer's functions look like one, so
+ * it loads MPI itself where they are called without, and in a Python that a launcher started as a rank from the start.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "trace.h"
+
+#define MAX_OBJECTS 4096
+
+struct names {
+    char *name[MAX_OBJECTS];
+    int num;
+};
+
+/* dlopen must not be called from here: this runs under the loader's lock. */
+static int take_name(struct dl_phdr_info *object, size_t size, void *into)
+{
+    (void)size;
+    struct names *names = into;
+    if (object->dlpi_name && object->dlpi_name[0] && names->num < MAX_OBJECTS)
+        names->name[names->num++] = strdup(object->dlpi_name);
+    return 0;
+}
+
+static void *base_of(const void *symbol)
+{
+    Dl_info where;
+    return dladdr(symbol, &where) ? where.dli_fbase : NULL;
+}
+
+static int is_own(const void *symbol)
+{
+    return base_of(symbol) == base_of((void *)trace_find);
+}
+
+/* The program comes first in this search: it may hold the only valid copy of a library's data (x86-64 psABI, copy relocations). */
+static void *look_in_global_scope(const char *name)
+{
+    void *found = dlsym(RTLD_DEFAULT, name);
+    return found && is_own(found) ? dlsym(RTLD_NEXT, name) : found;
+}
+
+static void *look_in_loaded_objects(const char *name)
+{
+    struct names names = {.num = 0};
+    void *found = NULL;
+    dl_iterate_phdr(take_name, &names);
+    for (int i = 0; i < names.num; i++) {
+        void *object = found ? NULL : dlopen(names.name[i], RTLD_LAZY | RTLD_NOLOAD);
+        if (object) {
+            void *symbol = dlsym(object, name);
+            if (symbol && !is_own(symbol))
+                found = symbol;
+            dlclose(object);
+        }
+        free(names.name[i]);
+    }
+    return found;
+}
+
+/* The MPI that mpi4py is told to use, the one that the loader finds by name, or the one that this was built with. */
+static void load_mpi(void)
+{
+    const char *folder_end = strrchr(TRACE_LIBMPI, '/');
+    const char *const libraries[] = {getenv("MPI4PY_LIBMPI"), folder_end ? folder_end + 1 : NULL, TRACE_LIBMPI};
+    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
+        if (libraries[i] && *libraries[i] && dlopen(libraries[i], RTLD_LAZY | RTLD_GLOBAL))
+            return;
+}
+
+__attribute__((constructor)) static void load_mpi_for_mpi4py(void)
+{
+    static const char *const rank_variables[] = {"PMI_RANK", "PMIX_RANK", "PALS_RANKID", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"};
+    char program[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[length > 0 ? length : 0] = '\0';
+    const char *name = strrchr(program, '/');
+    if (!name || strncmp(name, "/python", 7))
+        return;
+    for (size_t i = 0; i < sizeof rank_variables / sizeof *rank_variables; i++)
+        if (getenv(rank_variables[i])) {
+            load_mpi();
+            return;
+        }
+}
+
+static void *look(const char *name)
+{
+    void *found = look_in_global_scope(name);
+    return found ? found : look_in_loaded_objects(name);
+}
+
+int trace_is_loaded(const char *name)
+{
+    return look(name) != NULL;
+}
+
+void *trace_find(void *_Atomic *slot, const char *name)
+{
+    void *found = look(name);
+    if (!found && !strncmp(name, "PMPI", 4)) {
+        load_mpi();
+        found = look(name);
+    }
+    if (!found) {
+        int is_of_mpi = name[0] == 'P' || strstr(name, "mpi") != NULL;
+        fprintf(stderr, "tandem trace: no loaded library has %s%s\n", name,
+                is_of_mpi ? "; build the interposer with the MPI that runs: python -m launch.trace.build --mpicc PATH" : "");
+        _exit(127);
+    }
+    atomic_store_explicit(slot, found, memory_order_relaxed);
+    return found;
+}

@@ -1,0 +1,98 @@
+/* What all ranks tell each other in MPI_Finalize, and which of them then write their profile. */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "load.h"
+#include "process.h"
+
+#define PATIENCE_SECONDS 60
+#define POLL_MICROSECONDS 20
+
+/* Whether all ranks answered in time. They exchange without blocking, so that a rank that never comes keeps none from ending. */
+static int exchange(const struct trace_task *own, struct trace_task *tasks, int64_t patience_seconds, char *missing)
+{
+    MPI_Request request;
+    int done = 0;
+    int64_t begun = trace_now();
+    if (PMPI(Iallgather)(own, (int)sizeof *own, MPI_BYTE, tasks, (int)sizeof *own, MPI_BYTE, MPI_COMM_WORLD, &request) != MPI_SUCCESS) {
+        snprintf(missing, REASON_LENGTH, "MPI could not exchange between the ranks any more");
+        return 0;
+    }
+    while (!done) {
+        if (PMPI(Test)(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
+            snprintf(missing, REASON_LENGTH, "MPI could not exchange between the ranks any more");
+            return 0;
+        }
+        if (!done && trace_now() - begun > patience_seconds * INT64_C(1000000000)) {
+            snprintf(missing, REASON_LENGTH, "not all ranks came to MPI_Finalize() within %lld s", (long long)patience_seconds);
+            return 0;
+        }
+        if (!done)
+            usleep(POLL_MICROSECONDS);
+    }
+    return 1;
+}
+
+static const struct trace_task *compared;
+
+static int by_communication(const void *left, const void *right)
+{
+    int one = *(const int *)left, other = *(const int *)right;
+    double difference = compared[one].communication_seconds - compared[other].communication_seconds;
+    return difference < 0 ? -1 : difference > 0 ? 1 : one - other;
+}
+
+/* Sets `tasks` and the ranks of least, median and most communication time, or says in `missing` why not. */
+void trace_ask_all_tasks(struct trace_end *end)
+{
+    int num_ranks = trace_process.num_ranks;
+    /* Never freed: an exchange that was given up may still write to it. */
+    struct trace_task *tasks = calloc((size_t)num_ranks, sizeof *tasks);
+    int *order = calloc((size_t)num_ranks, sizeof *order);
+    MPI_Errhandler before;
+    PMPI(Comm_get_errhandler)(MPI_COMM_WORLD, &before);
+    PMPI(Comm_set_errhandler)(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    int64_t patience_seconds = trace_setting_number("TANDEM_TRACE_WAIT_SECONDS", PATIENCE_SECONDS);
+    int answered = tasks && order && exchange(&end->own, tasks, patience_seconds, end->missing);
+    PMPI(Comm_set_errhandler)(MPI_COMM_WORLD, before);
+    if (answered) {
+        for (int rank = 0; rank < num_ranks; rank++)
+            order[rank] = rank;
+        compared = tasks;
+        qsort(order, (size_t)num_ranks, sizeof *order, by_communication);
+        end->tasks = tasks;
+        end->least = order[0];
+        end->median = order[(num_ranks - 1) / 2];
+        end->most = order[num_ranks - 1];
+    }
+    free(order);
+}
+
+static int is_listed(const char *list, int rank)
+{
+    while (*list) {
+        char *after;
+        long one = strtol(list, &after, 10);
+        if (after == list)
+            list++;
+        else if (one == rank)
+            return 1;
+        else
+            list = after;
+    }
+    return 0;
+}
+
+/* Whether this rank's profile is to be written: rank 0's always, since it has the summary, and all where there is no summary. */
+int trace_is_saved(const struct trace_end *end)
+{
+    int rank = trace_process.rank;
+    const char *list = getenv("SAVE_LIST");
+    if (!end->tasks || rank == 0 || trace_setting_yes("SAVE_ALL_TASKS"))
+        return 1;
+    if (list && *list)
+        return is_listed(list, rank);
+    return rank == end->least || rank == end->median || rank == end->most;
+}

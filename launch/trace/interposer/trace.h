@@ -1,0 +1,187 @@
+/* What the parts of the interposer share, and the path that every intercepted call takes: enter, start, leave. */
+#ifndef TANDEM_TRACE_H
+#define TANDEM_TRACE_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "routines.h" /* generated: NUM_MPI_ROUTINES */
+
+#define TRACE_EXPORT __attribute__((visibility("default")))
+#define TRACE_LIKELY(condition) __builtin_expect(!!(condition), 1)
+
+/* The bins of IBM's mpitrace: 0 bytes, up to 4, up to 8, and doubling; the last takes all that is larger. */
+#define NUM_BINS 42
+
+/* NCCL's calls follow MPI's in the table of routines. */
+#define NCCL_ROUTINES(ROUTINE) \
+    ROUTINE(ncclAllReduce, TRACE_PAYLOAD) ROUTINE(ncclReduceScatter, TRACE_PAYLOAD) ROUTINE(ncclAllGather, TRACE_PAYLOAD) \
+    ROUTINE(ncclBroadcast, TRACE_PAYLOAD) ROUTINE(ncclBcast, TRACE_PAYLOAD) ROUTINE(ncclReduce, TRACE_PAYLOAD) \
+    ROUTINE(ncclSend, TRACE_PAYLOAD) ROUTINE(ncclRecv, TRACE_PAYLOAD) \
+    ROUTINE(ncclGroupStart, TRACE_OTHER) ROUTINE(ncclGroupEnd, TRACE_OTHER) \
+    ROUTINE(ncclCommInitRank, TRACE_OTHER) ROUTINE(ncclCommInitRankConfig, TRACE_OTHER) ROUTINE(ncclCommInitAll, TRACE_OTHER) \
+    ROUTINE(ncclCommSplit, TRACE_OTHER) ROUTINE(ncclCommFinalize, TRACE_OTHER) ROUTINE(ncclCommDestroy, TRACE_OTHER) \
+    ROUTINE(ncclCommAbort, TRACE_OTHER)
+#define TRACE_NUMBER(name, kind) TRACE_##name,
+enum { TRACE_BEFORE_NCCL = NUM_MPI_ROUTINES - 1, NCCL_ROUTINES(TRACE_NUMBER) NUM_ROUTINES };
+
+/* PAYLOAD moves the program's data, CONTROL agrees on something first, COMPLETION waits for what was begun before, IO is of files. */
+enum trace_kind { TRACE_OTHER, TRACE_PAYLOAD, TRACE_CONTROL, TRACE_COMPLETION, TRACE_IO, NUM_KINDS };
+
+struct trace_routine {
+    const char *name;
+    enum trace_kind kind;
+};
+extern const struct trace_routine trace_mpi_routines[NUM_MPI_ROUTINES];
+
+/* `nanoseconds` are those in the call, without `waited_nanoseconds`, those of the barrier before it.
+ * Written by one thread and read by any, so relaxed atomics: on the machines we know they cost what plain numbers cost.
+ */
+struct trace_sums {
+    _Atomic int64_t calls, bytes, nanoseconds, waited_nanoseconds;
+};
+
+struct trace_counts {
+    struct trace_sums bins[NUM_BINS];
+    struct trace_sums control;
+};
+
+/* What one thread has counted. Tables are never freed: one whose thread has ended goes on counting for another. */
+struct trace_table {
+    struct trace_counts routines[NUM_ROUTINES];
+    struct trace_table *next;
+    int number;
+    /* MPI calls that happen inside of an MPI call, such as those of a user's reduction, are part of that one. */
+    int inside;
+    _Atomic int in_use;
+};
+
+/* A sum over tables, for reports. */
+struct trace_total {
+    int64_t calls, bytes, nanoseconds, waited_nanoseconds;
+};
+
+struct trace_call {
+    struct trace_table *table;
+    int64_t start, waited;
+};
+
+struct trace_load {
+    int64_t bytes;
+    enum trace_kind kind;
+};
+
+extern _Atomic int trace_recording;
+extern _Atomic int trace_with_events;
+extern int trace_with_barrier;
+extern int64_t trace_control_limit_bytes;
+extern __thread struct trace_table *trace_own_table;
+
+/* symbols.c */
+void *trace_find(void *_Atomic *slot, const char *name);
+int trace_is_loaded(const char *name);
+
+/* counters.c */
+struct trace_table *trace_take_table(void);
+struct trace_total trace_sum_bin(int routine, int bin);
+struct trace_total trace_sum_control(int routine);
+struct trace_total trace_sum(int routine);
+int trace_num_tables(void);
+struct trace_routine trace_routine(int routine);
+void trace_sum_kinds(struct trace_total sums[NUM_KINDS]);
+double trace_payload_bandwidth(const struct trace_total sums[NUM_KINDS]);
+
+/* events.c */
+struct trace_clock {
+    /* One moment on both clocks, and by how much the two readings may be apart. */
+    int64_t epoch_nanoseconds, monotonic_nanoseconds, pairing_error_nanoseconds;
+    /* What must be added to this rank's epoch to get rank 0's, and by how much that may be wrong; -1 where it was not measured. */
+    int64_t offset_nanoseconds, offset_error_nanoseconds;
+};
+extern struct trace_clock trace_clock;
+void trace_read_clocks(void);
+void trace_open_events(int64_t capacity);
+void trace_event(const struct trace_call *call, int routine, struct trace_load load, int64_t nanoseconds);
+void trace_write_events(void);
+
+static inline int64_t trace_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+static inline void *trace_real(void *_Atomic *slot, const char *name)
+{
+    void *found = atomic_load_explicit(slot, memory_order_relaxed);
+    return TRACE_LIKELY(found) ? found : trace_find(slot, name);
+}
+
+/* The MPI library's own function under its second name, which nothing else intercepts. */
+#define PMPI(name) \
+    (__extension__({ \
+        static void *_Atomic slot; \
+        (__typeof__(MPI_##name) *)trace_real(&slot, "PMPI_" #name); \
+    }))
+
+static inline struct trace_call trace_enter(void)
+{
+    struct trace_call call = {0};
+    if (!atomic_load_explicit(&trace_recording, memory_order_relaxed))
+        return call;
+    struct trace_table *table = TRACE_LIKELY(trace_own_table) ? trace_own_table : trace_take_table();
+    if (table && !table->inside) {
+        table->inside = 1;
+        call.table = table;
+    }
+    return call;
+}
+
+static inline void trace_start(struct trace_call *call)
+{
+    if (call->table)
+        call->start = trace_now();
+}
+
+static inline int trace_bin(int64_t bytes)
+{
+    if (bytes <= 0)
+        return 0;
+    if (bytes <= 4)
+        return 1;
+    int bin = 64 - __builtin_clzll((uint64_t)bytes - 1) - 1;
+    return bin < NUM_BINS ? bin : NUM_BINS - 1;
+}
+
+static inline void trace_add(_Atomic int64_t *to, int64_t more)
+{
+    atomic_store_explicit(to, atomic_load_explicit(to, memory_order_relaxed) + more, memory_order_relaxed);
+}
+
+static inline void trace_count(struct trace_sums *sums, int64_t bytes, int64_t nanoseconds, int64_t waited)
+{
+    trace_add(&sums->calls, 1);
+    trace_add(&sums->nanoseconds, nanoseconds);
+    if (bytes)
+        trace_add(&sums->bytes, bytes);
+    if (waited)
+        trace_add(&sums->waited_nanoseconds, waited);
+}
+
+static inline void trace_leave(struct trace_call *call, int routine, struct trace_load load)
+{
+    if (!call->table)
+        return;
+    int64_t whole = trace_now() - call->start, nanoseconds = whole - call->waited;
+    struct trace_counts *counts = &call->table->routines[routine];
+    trace_count(&counts->bins[trace_bin(load.bytes)], load.bytes, nanoseconds, call->waited);
+    if (load.kind == TRACE_CONTROL)
+        trace_count(&counts->control, load.bytes, nanoseconds, call->waited);
+    if (atomic_load_explicit(&trace_with_events, memory_order_relaxed))
+        trace_event(call, routine, load, whole);
+    call->table->inside = 0;
+}
+
+#endif

@@ -1,0 +1,108 @@
+"""What each MPI function moves, as an expression in C over its arguments (interposer/load.h has what the expressions call).
+
+The MPI standard names the parameters, and all MPIs use its names. Bytes are what this rank hands in, or posts to receive;
+for a scatter, its own part. In-place calls and the roots of inter-communicators do not set all arguments: only those are
+read that the standard says are significant (MPI 4.1, chapters 3, 6 and 12). What only prepares a call (`…_init`) moves nothing.
+"""
+
+import re
+from typing import NamedTuple
+
+NOTHING = "TRACE_NOTHING"
+
+REDUCTIONS = {"Reduce", "Allreduce", "Scan", "Exscan", "Reduce_scatter", "Reduce_scatter_block"}
+COLLECTIVES = REDUCTIONS | {
+    "Bcast", "Gather", "Gatherv", "Scatter", "Scatterv", "Allgather", "Allgatherv", "Alltoall", "Alltoallv", "Alltoallw",
+}  # fmt: skip
+COMPLETION = re.compile(
+    r"(Wait|Test)(all|any|some)?|(P|Mp|Imp|Ip)robe|Win_(fence|wait|test|complete|unlock(_all)?|flush(_local)?(_all)?)|Request_get_status"
+)
+
+SENT = "sendbuf == MPI_IN_PLACE"
+# How many elements of which type, and how many times that, for the collectives that do not simply have `count` and `datatype`.
+SENT_OR_RECEIVED = (f"({SENT} ? (int64_t)recvcount : (int64_t)sendcount)", f"({SENT} ? recvtype : sendtype)")
+SENT_OR_OWN = (f"({SENT} ? (int64_t)recvcounts[trace_rank_in(comm)] : (int64_t)sendcount)", f"({SENT} ? recvtype : sendtype)")
+SCATTERED = "recvbuf == MPI_IN_PLACE"
+ELEMENTS = {
+    "Gather": SENT_OR_RECEIVED,
+    "Allgather": SENT_OR_RECEIVED,
+    "Gatherv": SENT_OR_OWN,
+    "Allgatherv": SENT_OR_OWN,
+    "Scatter": (f"({SCATTERED} ? (int64_t)sendcount : (int64_t)recvcount)", f"({SCATTERED} ? sendtype : recvtype)"),
+    "Scatterv": (
+        f"({SCATTERED} ? (int64_t)sendcounts[trace_rank_in(comm)] : (int64_t)recvcount)",
+        f"({SCATTERED} ? sendtype : recvtype)",
+    ),
+    "Alltoall": (*SENT_OR_RECEIVED, "trace_num_peers(comm)"),
+    "Alltoallv": (
+        f"({SENT} ? TRACE_SUM(recvcounts, trace_num_peers(comm)) : TRACE_SUM(sendcounts, trace_num_peers(comm)))",
+        SENT_OR_RECEIVED[1],
+    ),
+    "Reduce_scatter": ("TRACE_SUM(recvcounts, trace_size_of(comm))", "datatype"),
+    "Reduce_scatter_block": ("recvcount", "datatype", "trace_size_of(comm)"),
+}
+ALLTOALLW = (
+    f"({SENT} ? TRACE_SUM_BYTES(recvcounts, recvtypes, trace_num_peers(comm))"
+    " : TRACE_SUM_BYTES(sendcounts, sendtypes, trace_num_peers(comm)))"
+)
+
+
+class Load(NamedTuple):
+    """An expression of type struct trace_load, the kind in the table of routines, and whether a barrier may stand before the call."""
+
+    expression: str
+    kind: str
+    is_blocking_collective: bool = False
+
+
+def operation_of(name):
+    """(operation, whether it returns at once) of a function: MPI_Iallreduce_c is ("Allreduce", True)."""
+    operation = re.sub("^MPIX?_", "", name).removesuffix("_c")
+    at_once = re.fullmatch(r"I([a-z]\w+)", operation)
+    return (at_once[1].capitalize(), True) if at_once and at_once[1] not in {"probe", "mprobe"} else (operation, False)
+
+
+def load_of(name, parameters):
+    """The Load of a function by its name and its parameters' names."""
+    operation, at_once = operation_of(name)
+    if operation.endswith("_init"):
+        return Load(NOTHING, "TRACE_OTHER")
+    if COMPLETION.fullmatch(operation):
+        return Load("trace_moves(0, TRACE_COMPLETION)", "TRACE_COMPLETION")
+    if operation == "Barrier":
+        return Load("trace_moves(0, TRACE_CONTROL)", "TRACE_CONTROL")
+    if operation in COLLECTIVES or operation.startswith("Neighbor_"):
+        return Load(_collective(operation, parameters), "TRACE_PAYLOAD", not at_once)
+    bytes_moved = _bytes_moved(operation, parameters)
+    if operation.startswith("File_"):
+        return Load(f"trace_moves({bytes_moved or 0}, TRACE_IO)", "TRACE_IO")
+    return Load(NOTHING, "TRACE_OTHER") if bytes_moved is None else Load(f"trace_moves({bytes_moved}, TRACE_PAYLOAD)", "TRACE_PAYLOAD")
+
+
+def _collective(operation, parameters):
+    if operation == "Alltoallw":
+        return f"trace_moves({ALLTOALLW}, TRACE_PAYLOAD)"
+    if operation.startswith("Neighbor_"):
+        return f"trace_moves({_bytes_moved(operation, parameters) or 0}, TRACE_PAYLOAD)"
+    count, datatype, *times = ELEMENTS.get(operation, ("count", _datatype(parameters)))
+    arguments = f"{count}, {datatype}, {times[0] if times else 1}"
+    moved = f"trace_reduces({arguments}, op)" if operation in REDUCTIONS else f"trace_spreads({arguments})"
+    # MPI_ROOT and MPI_PROC_NULL are negative everywhere.
+    return f"(root < 0 ? trace_moves(0, TRACE_PAYLOAD) : {moved})" if "root" in parameters else moved
+
+
+def _datatype(parameters):
+    """The standard's name; Open MPI's headers have `type` in places."""
+    return "datatype" if "datatype" in parameters else "type"
+
+
+def _bytes_moved(operation, parameters):
+    """An expression for the bytes of a call that is no collective, None for one that moves no data."""
+    has = set(parameters).issuperset
+    datatype = _datatype(parameters)
+    if operation in {"Fetch_and_op", "Compare_and_swap"}:
+        return f"trace_bytes(1, {datatype})"
+    for count, counted in (("origin_count", "origin_datatype"), ("sendcount", "sendtype"), ("count", datatype)):
+        if has({count, counted}) and any(has({place}) for place in ("comm", "message", "win", "fh")):
+            return f"trace_bytes({count}, {counted})"
+    return None

@@ -1,0 +1,171 @@
+"""A picture of some steps of a merged trace: a row for each rank and track, spans as bars, one below the other where they nest.
+
+python -m launch.trace.picture TRACE PICTURE.png --first-step 4 --num-steps 2
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import tyro
+
+from common.errors import UserError
+from launch import command
+from launch.trace import chrome
+
+PROGRAM = "python -m launch.trace.picture"
+MAX_DEPTH = 3
+# The first that is found in a span's name says what it is.
+COLOURS = (
+    (r"^data$", "waiting for data", "#9a9a9a"),
+    (r"^step$|^ProfilerStep", "step", "#e4e4e4"),
+    (r"^NEGOTIATE|barrier|^WAIT|^QUEUE", "negotiation and waiting", "#f2c14e"),
+    (r"MEMCPY|FUSION_BUFFER|copy_bucket|flatten_dense", "copies for collectives", "#9d6bb5"),
+    (r"gloo:|nccl|^(MPI|NCCL|GLOO|CCL)_|^MPI|ALLREDUCE|BROADCAST|ALLGATHER|c10d::", "collectives", "#c8443c"),
+    (r"Optimizer|optimizer|SGD|Adam|Resource.*Apply", "optimizer", "#e08a3c"),
+    (r"[Bb]ackward|Backprop|autograd|Grad", "backward", "#4f9d69"),
+    (r"", "forward and other work", "#4c7fb8"),
+)
+
+
+class Bar(NamedTuple):
+    """A span in a row; milliseconds since the picture's start, and how many spans it lies in."""
+
+    name: str
+    start: float
+    end: float
+    depth: int
+
+
+class Row(NamedTuple):
+    """A track of a rank: its spans and moments in milliseconds since the picture's start."""
+
+    rank: int
+    name: str
+    bars: list[Bar]
+    moments: list[float]
+
+
+def step_window(events, first_step, num_steps):
+    """(start, end) in microseconds of steps of rank 0. Raises UserError where the trace has not got them."""
+    steps = {}
+    for event in events:
+        if event.get("name") == "step" and event["pid"] == 0:
+            steps[event["args"]["step"]] = event["ts"], event["ts"] + event["dur"]
+    wanted = range(first_step, first_step + num_steps)
+    if num_steps < 1 or not all(step in steps for step in wanted):
+        have = f"steps {min(steps)} to {max(steps)}" if steps else "no steps"
+        raise UserError(f"the trace has {have} of rank 0; choose --first-step and --num-steps from them")
+    return steps[wanted[0]][0], steps[wanted[-1]][1]
+
+
+def rows(events, start, end, leave_out=None):
+    """The Rows of a window in microseconds, in the trace's order. Tracks whose names match `leave_out` are not in it."""
+    names, spans, moments = {}, {}, {}
+    for event in events:
+        track = event["pid"], event["tid"]
+        if event["ph"] == "M":
+            if event["name"] == "thread_name":
+                names[track] = event["args"]["name"]
+        elif event["ph"] == "X" and event["ts"] < end and event["ts"] + event["dur"] > start:
+            spans.setdefault(track, []).append(event)
+        elif event["ph"] == "i" and start <= event["ts"] < end:
+            moments.setdefault(track, []).append((event["ts"] - start) / 1000)
+    return [
+        Row(rank, names.get((rank, tid), str(tid)), _bars(spans.get((rank, tid), []), start, end), moments.get((rank, tid), []))
+        for rank, tid in sorted(spans.keys() | moments.keys())
+        if not (leave_out and re.search(leave_out, names.get((rank, tid), "")))
+    ]
+
+
+def _bars(spans, start, end):
+    """The spans of one track as Bars, cut to the window."""
+    bars, open_until = [], []
+    for event in sorted(spans, key=lambda span: (span["ts"], -span["dur"])):
+        until = event["ts"] + event["dur"]
+        # Times of nanoseconds are rounded: the last inner span may seem to end after the one around it.
+        while open_until and open_until[-1] <= event["ts"] + 0.01:
+            open_until.pop()
+        bars.append(Bar(event["name"], (max(event["ts"], start) - start) / 1000, (min(until, end) - start) / 1000, len(open_until)))
+        open_until.append(until)
+    return bars
+
+
+def kind_of(name):
+    """(what a span is, its colour) by its name."""
+    return next((told, colour) for pattern, told, colour in COLOURS if re.search(pattern, name))
+
+
+def draw(found, path, title, max_depth=MAX_DEPTH):
+    """Draws Rows into a PNG or SVG file, by its name's ending. Raises UserError where there is nothing to draw."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    from matplotlib.patches import Patch
+
+    if not found:
+        raise UserError("the trace has nothing in this window")
+    heights = [max([min(bar.depth, max_depth - 1) + 1 for bar in row.bars], default=1) for row in found]
+    width = max([bar.end for row in found for bar in row.bars] + [moment for row in found for moment in row.moments])
+    figure, axes = pyplot.subplots(figsize=(13, 1.2 + 0.24 * (sum(heights) + 0.6 * len(found))), dpi=80)
+    used, ticks, labels, top = {}, [], [], 0.0
+    for row, height in zip(found, heights, strict=True):
+        for bar in row.bars:
+            if bar.depth < max_depth:
+                told, colour = kind_of(bar.name)
+                used[told] = colour
+                long_enough = max(bar.end - bar.start, width / 2000)
+                axes.broken_barh([(bar.start, long_enough)], (top + bar.depth, 0.92), facecolors=colour, edgecolor="white", linewidth=0.2)
+                if bar.end - bar.start > width * 0.0062 * len(bar.name):
+                    axes.text(bar.start + width * 0.002, top + bar.depth + 0.5, bar.name, fontsize=7, va="center", clip_on=True)
+        axes.plot(row.moments, [top + 0.5] * len(row.moments), "|", color="black", markersize=5)
+        ticks.append(top + height / 2)
+        labels.append(f"rank {row.rank}  {row.name}")
+        top += height + 0.6
+    axes.set(ylim=(top, -0.3), xlim=(0, width), xlabel="ms", title=title, yticks=ticks)
+    axes.set_yticklabels(labels, fontsize=8)
+    axes.grid(axis="x", linewidth=0.3)
+    patches = [Patch(color=colour, label=told) for _, told, colour in COLOURS if told in used]
+    axes.legend(
+        handles=patches,
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.55 / figure.get_figheight()),
+        ncols=len(patches),
+        fontsize=8,
+        frameon=False,
+    )
+    figure.savefig(path, bbox_inches="tight", metadata={"Software": None} if str(path).endswith(".png") else None)
+    pyplot.close(figure)
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What to draw."""
+
+    trace: Annotated[Path, tyro.conf.Positional]
+    """A merged trace."""
+    picture: Annotated[Path, tyro.conf.Positional]
+    """The file to write, .png or .svg."""
+    first_step: int = 4
+    """The first step of rank 0 in the picture, counted from 0."""
+    num_steps: int = 1
+    """How many steps."""
+    leave_out: str = "memory|cycles"
+    """Regular expression of the tracks that are not drawn."""
+    title: str = ""
+    """What stands above the picture."""
+
+
+def run(arguments):
+    """Draws a picture as the arguments say; returns the exit status."""
+    if arguments.picture.suffix not in (".png", ".svg"):
+        raise UserError(f"{arguments.picture} should end with .png or .svg")
+    start, end = step_window(chrome.events(arguments.trace), arguments.first_step, arguments.num_steps)
+    draw(rows(chrome.events(arguments.trace), start, end, arguments.leave_out), arguments.picture, arguments.title)
+    return 0
+
+
+if __name__ == "__main__":
+    command.main(run, Arguments, PROGRAM, "Draws some steps of a merged trace, a row for each rank and track.")

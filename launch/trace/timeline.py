@@ -1,0 +1,158 @@
+"""What a run leaves in its trace folder when its timeline is wanted: asked for before the run, merged and summed up after it.
+
+python -m launch.trace.timeline FOLDER
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import tyro
+
+from common.errors import UserError
+from launch import command
+from launch.trace import chrome, clocks, horovod_timeline, merge, sources
+
+PROGRAM = "python -m launch.trace.timeline"
+HOROVOD = "horovod_timeline.json"
+AUTOTUNE = "horovod_autotune.csv"
+MERGED = "trace.json.gz"
+
+
+def horovod_variables(folder, mark_cycles=True, every_tick=False, autotune=False):
+    """The variables that make Horovod write its timeline, and with `autotune` its autotuner's log, into the folder,
+    which must be there: Horovod makes none, and goes on without a timeline.
+
+    every_tick turns Horovod's cache of responses off: then, at the price of slower steps, the timeline tells for each
+    tensor of each step when each rank had it; otherwise only for the first time that a tensor is seen.
+    """
+    variables = {"HOROVOD_TIMELINE": str(Path(folder) / HOROVOD)}
+    if mark_cycles:
+        variables["HOROVOD_TIMELINE_MARK_CYCLES"] = "1"
+    if every_tick:
+        variables["HOROVOD_CACHE_CAPACITY"] = "0"
+    return variables | (autotune_variables(folder) if autotune else {})
+
+
+def autotune_variables(folder):
+    """The variables that make Horovod tune its cycle time and fusion threshold as it trains, and keep the log of it in the folder."""
+    return {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(Path(folder) / AUTOTUNE)}
+
+
+def files(folder):
+    """{kind: {rank: path}} of the parts in a folder; kinds are spans, torch and tensorflow."""
+    found = {"spans": {}, "torch": {}, "tensorflow": {}}
+    for path in sorted(Path(folder).glob("*.json.gz")):
+        if named := re.fullmatch(r"(spans|torch|tensorflow)\.(\d+)\.json\.gz", path.name):
+            found[named[1]][int(named[2])] = path
+    return {kind: dict(sorted(of_ranks.items())) for kind, of_ranks in found.items()}
+
+
+def gather(folder, mpi_sources=()):
+    """Merges the parts in a run's folder into trace.json.gz there and checks it.
+
+    `mpi_sources` are more merge.Sources, such as sources.mpi(…). Returns what belongs into the record: `trace`, `num_events`,
+    `clocks`, `ranks`, `horovod` (a horovod_timeline.Summary, or None), `problems` in words, `steps` by rank: the
+    seconds of each step and of the wait for its data, and `collectives` by rank: see `counted`.
+    Raises UserError where there is nothing to merge.
+    """
+    folder = Path(folder)
+    parts, problems = files(folder), []
+    steps, meetings, step_seconds = {}, {}, {}
+    all_sources = list(mpi_sources)
+    for rank, path in parts["spans"].items():
+        origin = chrome.value(path, "metadata.origin_nanoseconds", 0)
+        events = list(chrome.events(path, problems.append))
+        steps[rank], step_seconds[rank] = sources.steps_in(events, origin), _seconds(events)
+        meetings[rank] = chrome.value(path, "metadata.meetings", [])
+        all_sources.append(sources.spans(path, rank))
+    for rank, path in parts["torch"].items():
+        all_sources.append(sources.torch(path, rank, steps.get(rank), problems.append))
+    for rank, path in parts["tensorflow"].items():
+        all_sources.append(sources.tensorflow(path, rank, steps.get(rank), problems.append))
+    timeline, sums = folder / HOROVOD, horovod_timeline.Sums()
+    has_timeline = timeline.exists() and timeline.stat().st_size > 0
+    if has_timeline and (source := sources.horovod(timeline, problems.append, sums.add)):
+        all_sources.append(source)
+    elif has_timeline:
+        problems.append(f"{timeline} does not tell when it began, so it is not in the merged trace")
+        for one in horovod_timeline.read(chrome.events(timeline, problems.append)):
+            sums.add(one)
+    if not all_sources:
+        raise UserError(f"{folder} has no timeline, no profile and no steps; run with --timeline")
+    of_rank_0 = meetings.get(0, [])
+    offsets = {rank: clocks.offset(met, of_rank_0) if rank else clocks.SAME for rank, met in meetings.items()}
+    metadata = merge.write(folder / MERGED, all_sources, offsets, {"run": folder.name})
+    collectives = {}
+    checked = chrome.check(counted(chrome.events(folder / MERGED, problems.append), collectives))
+    problems += checked.problems
+    return {
+        "trace": MERGED, "num_events": metadata["num_events"], "clocks": metadata["clocks"], "ranks": metadata["ranks"],
+        "horovod": sums.summary() if has_timeline else None, "problems": problems, "steps": step_seconds,
+        "collectives": collectives,
+    }  # fmt: skip
+
+
+class Collectives(NamedTuple):
+    """Collectives of one name on one rank: their number, seconds from begin to end, and the bytes that the rank gave into them."""
+
+    num: int
+    seconds: float
+    size_bytes: int
+
+
+def counted(events, found):
+    """Yields the events of a merged trace as they are, and counts into `found`, {rank: {name: Collectives}}, those with bytes.
+
+    These are Gloo's, of the steps that the profiler kept, and on rank 0 all of Horovod's.
+    """
+    for event in events:
+        if event["ph"] == "X" and "bytes" in event.get("args", {}):
+            of_rank = found.setdefault(event["pid"], {})
+            before = of_rank.get(event["name"], Collectives(0, 0.0, 0))
+            of_rank[event["name"]] = Collectives(
+                before.num + 1, before.seconds + event["dur"] / 1e6, before.size_bytes + event["args"]["bytes"]
+            )
+        yield event
+
+
+def _seconds(span_events):
+    """The seconds of each step and of each wait for data in the events of a rank's spans."""
+    seconds = {"step": [], "data": []}
+    for event in span_events:
+        seconds[event["name"]].append(event["dur"] / 1e6)
+    return {"step_seconds": seconds["step"], "data_seconds": seconds["data"]}
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What to merge."""
+
+    folder: Annotated[Path, tyro.conf.Positional]
+    """Folder of a run with its spans, profiles and timeline; trace.json.gz is written into it."""
+
+
+def run(arguments):
+    """Merges a folder's parts, prints what they tell, and returns the exit status."""
+    found = gather(arguments.folder)
+    if found["horovod"]:
+        print("\n".join(horovod_timeline.told(found["horovod"])))
+    for clock in found["clocks"]:
+        error = "not known" if clock["error_microseconds"] is None else f"{clock['error_microseconds']:.1f} us"
+        print(f"clock of {clock['source']}: error {error} ({clock['note']})")
+    for rank, clock in found["ranks"].items():
+        error = "not known" if clock["error_microseconds"] is None else f"{clock['error_microseconds']:.0f} us at most"
+        print(f"clock of rank {rank}: {clock['clock_ahead_microseconds']:.0f} us ahead of rank 0's, error {error}")
+    for rank, by_name in sorted(found["collectives"].items()):
+        for name, one in by_name.items():
+            kib, ms = one.size_bytes / one.num / 1024, 1e3 * one.seconds / one.num
+            print(f"rank {rank}: {one.num} {name} of {kib:.1f} KiB on average, each {ms:.2f} ms")
+    for problem in found["problems"]:
+        print(f"problem: {problem}")
+    print(f"{found['num_events']} events: {arguments.folder / MERGED}")
+    return 0
+
+
+if __name__ == "__main__":
+    command.main(run, Arguments, PROGRAM, "Merges what a run has left of its timeline into one trace for ui.perfetto.dev.")

@@ -1,0 +1,55 @@
+"""What becomes of a run of two ranks when one is killed, is stopped or raises in its twentieth step, as a table in Markdown.
+
+python -m tests.bench.faults --stall-limit 10
+"""
+
+import argparse
+import contextlib
+import tempfile
+from pathlib import Path
+
+from tests import faults, slurm_cluster
+from tests.running import copied, environ
+from tests.test_agreement import DISTRIBUTED
+
+COLUMNS = ("launcher", "fault", "backend", "found by", "seconds", "what the record says")
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.faults", description=__doc__.splitlines()[0])
+    parser.add_argument("--stall-limit", default="10", help="seconds, as the backends take it (default: 10)")
+    parser.add_argument("--backends", default=",".join(DISTRIBUTED))
+    parser.add_argument("--launchers", default="mpich,torchrun,srun")
+    parser.add_argument("--faults", default=",".join(faults.FAULTS))
+    arguments = parser.parse_args()
+    print("| " + " | ".join(COLUMNS) + " |\n" + "| --- " * len(COLUMNS) + "|", flush=True)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        checkout = copied(folder)
+        for launcher in arguments.launchers.split(","):
+            around, variables, options = (), {}, ("--launcher", launcher)
+            if launcher == "srun":
+                around, options = ("salloc", "--quiet", "-N2", "-n2"), ("--ranks-per-node", "1")
+                variables = environ() | stack.enter_context(slurm_cluster.started(folder / "slurm"))
+            for fault in arguments.faults.split(","):
+                for backend in arguments.backends.split(","):
+                    if launcher == "torchrun" and backend.startswith("horovod"):
+                        continue
+                    results = folder / f"{launcher}-{fault}-{backend}"
+                    limit = ("--stall-limit", arguments.stall_limit)
+                    record, seconds, left = faults.run(
+                        checkout, backend, fault, results, *limit, *options, around=around, variables=variables
+                    )
+                    found_by = "a process is left!" if left else found_by_whom(record["error"])
+                    print(f"| {launcher} | {fault} | {backend} | {found_by} | {seconds:.1f} | {record['error']} |", flush=True)
+
+
+def found_by_whom(error):
+    """Who saw the fault, from what the record says."""
+    if "--stall-limit" in error:
+        return "the other rank's stall limit"
+    return "the launcher" if "was ended by" in error else f"rank {error.split()[1].rstrip(':')} itself"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""What a slow network does to each backend: samples/s on two hosts of one rank each, as a table in Markdown.
+
+python -m tests.bench.slow_link 1gbit 200mbit
+"""
+
+import argparse
+import contextlib
+import tempfile
+from pathlib import Path
+
+from tests import two_hosts
+from tests.running import copied
+from tests.test_agreement import DISTRIBUTED
+
+FAST = "no limit"
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.slow_link", description=__doc__.splitlines()[0])
+    parser.add_argument("rates", nargs="+", help="rates of the link, as tc writes them")
+    parser.add_argument("--workload", default="cnn")
+    parser.add_argument("--epochs", default="3")
+    arguments = parser.parse_args()
+    rates = (FAST, *arguments.rates)
+    print("| backend | " + " | ".join(f"{rate}: samples/s, of {FAST}" for rate in rates) + " |\n| --- " + "| --- " * len(rates) + "|")
+    with tempfile.TemporaryDirectory() as folder, two_hosts.joined() as hosts:
+        checkout = copied(Path(folder))
+        for backend in DISTRIBUTED:
+            measured = []
+            for rate in rates:
+                results = Path(folder) / f"{backend}-{rate}"
+                settings = ("--workloads", arguments.workload, "--epochs", arguments.epochs)
+                with contextlib.nullcontext() if rate == FAST else two_hosts.narrowed(rate):
+                    record = two_hosts.matrix(hosts, checkout, results, [backend], *settings, on_both=True)[backend]
+                measured.append(record["samples_per_second"])
+            cells = [f"{rate:.0f} ({rate / measured[0]:.2f})" for rate in measured]
+            print(f"| {backend} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""A run under horovodrun whose rank is killed in the middle goes on, with a rank on a spare host, as if nothing had been."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+
+import numpy as np
+import psutil
+import pytest
+
+from common import snapshots
+from common.snapshots import LAST
+from tests import small_data
+from tests.running import BIN, ROOT, environ
+
+pytestmark = [pytest.mark.matrix, pytest.mark.long]
+
+EPOCHS = 60
+# One machine by three names: two hosts and a spare one.
+HOSTS = ("localhost", "127.0.0.1", socket.gethostname())
+
+
+def start(backend, data, folder):
+    """(where its last snapshot is, horovodrun) of a run that starts."""
+    folder.mkdir()
+    kept, hosts = folder / "kept", folder / "hosts"
+    hosts.write_text("#!/bin/sh\n" + "".join(f"echo {name}:1\n" for name in HOSTS))
+    hosts.chmod(0o755)
+    command = [BIN / "horovodrun", "--gloo", "--network-interfaces", "lo", "-np", "2", "--min-np", "2", "--max-np", "2"]
+    command += ["--host-discovery-script", hosts, BIN / "python", "-m", f"frameworks.{backend}", *data]
+    command += ["--batch-size", "8", "--last-batch", "pad", "--scaling", "strong", "--epochs", EPOCHS, "--no-stop-at-target"]
+    command += ["--results", folder, "--machine", "here", "--run-id", "it", "--snapshot-dir", kept, "--resume"]
+    with (folder / "told").open("w") as told:
+        run = subprocess.Popen(
+            [str(part) for part in command], cwd=ROOT, env=environ(), stdout=told, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    return kept / LAST, run
+
+
+def finish(run, folder):
+    """Waits for the run's end, and leaves nothing of it."""
+    try:
+        run.wait(timeout=120)
+    finally:
+        for process in psutil.Process(run.pid).children(recursive=True) if run.poll() is None else []:
+            process.kill()
+        run.kill()
+    assert run.returncode == 0, (folder / "told").read_text()[-5000:]
+
+
+def worker(run, rank):
+    """The process of a rank."""
+    for process in psutil.Process(run.pid).children(recursive=True):
+        trains = process.name().startswith("python") and "-m" in process.cmdline()
+        if trains and process.environ().get("HOROVOD_RANK") == str(rank):
+            return process
+    return None
+
+
+@pytest.mark.parametrize(("backend", "victim"), [("horovod_torch", 0), ("horovod_keras", 1)])
+def test_a_killed_rank_costs_no_more_than_what_came_after_the_last_snapshot(backend, victim, tmp_path):
+    data = small_data.write(tmp_path / "data", 20)["cnn"]
+    undisturbed, run = start(backend, data, tmp_path / "undisturbed")
+    finish(run, tmp_path / "undisturbed")
+    disturbed, run = start(backend, data, tmp_path / "disturbed")
+    limit = time.monotonic() + 60
+    while not disturbed.exists() or snapshots.read(disturbed)[1].epochs < 3:
+        assert run.poll() is None
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+    os.kill(worker(run, victim).pid, signal.SIGKILL)
+    reached = snapshots.read(disturbed)[1].epochs
+    finish(run, tmp_path / "disturbed")
+    assert reached < EPOCHS
+    assert '"resumed_after_epochs": 0' not in (tmp_path / "disturbed" / "here" / "it.json").read_text()
+    (expected, about), (found, same) = snapshots.read(undisturbed), snapshots.read(disturbed)
+    assert about == same
+    assert expected.keys() == found.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values, err_msg=name)

@@ -1,0 +1,38 @@
+"""A rank that is killed, is stopped or raises: the run ends, nothing of it is left, and the record says which rank, where, and why."""
+
+import pytest
+
+from tests import faults
+from tests.test_agreement import DISTRIBUTED
+
+pytestmark = pytest.mark.matrix
+
+FAST = ("ddp", "horovod_tf")
+BACKENDS = [pytest.param(backend, marks=() if backend in FAST else pytest.mark.long) for backend in DISTRIBUTED]
+# Longer than the first step takes, which is compiled, on cores that others use too.
+STALL_LIMIT = ("--stall-limit", "15")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_rank_that_is_stopped_is_named_by_the_others(backend, checkout, tmp_path):
+    record, _, left = faults.run(checkout, backend, "stopped", tmp_path, *STALL_LIMIT)
+    assert record["status"] == "failed"
+    assert record["error"].startswith("rank 1 stood still and said nothing")
+    assert "step 21/22 of epoch 1 for 15 s" in record["error"]
+    assert any("train_epoch" in line for line in record["output_tail"])
+    assert left == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        ("killed", "rank 1 was ended by SIGKILL after step "),
+        ("raised", "rank 1: in step 20/22 of epoch 1: RuntimeError: rank 1 has had enough"),
+    ],
+)
+def test_a_rank_that_ends_is_named_with_its_step_and_the_cause(fault, error, checkout, tmp_path):
+    record, _, left = faults.run(checkout, "horovod_keras", fault, tmp_path, *STALL_LIMIT)
+    assert record["status"] == "failed"
+    assert record["error"].startswith(error)
+    assert left == []

@@ -1,0 +1,116 @@
+"""Real runs of two ranks: their timelines and profiles become one valid trace in which every track is there and clocks agree."""
+
+import subprocess
+
+import pytest
+
+from launch.trace import chrome, picture, timeline
+from launch.trace.profiling import ACTIVE
+from tests.running import BIN, ROOT, TIME_LIMIT_SECONDS, environ
+from tests.test_timeline_merge import tracks_of
+
+NUM_STEPS = 22
+TORCH = {"torch.0.json.gz", "torch.0.txt", "torch.1.json.gz", "torch.1.txt"}
+TENSORFLOW = {"tensorflow.0.json.gz", "tensorflow.1.json.gz"}
+SPANS = {"spans.0.json.gz", "spans.1.json.gz"}
+HOROVOD = {timeline.HOROVOD}
+
+
+def run(backend, folder, every_tick=False, autotune=False):
+    """Trains the backend for an epoch on two ranks, its steps profiled into the folder; returns its exit status and what it printed."""
+    variables = timeline.horovod_variables(folder, every_tick=every_tick, autotune=autotune)
+    command = [BIN / "mpiexec", "-n", 2, BIN / "python", "-m", "tests.profiled_run", backend, folder, "--epochs", 1, "--batch-size", 32]
+    command += ["--results", folder.parent / "results", "--machine", "here"]
+    folder.mkdir()
+    done = subprocess.run(
+        [str(part) for part in command], cwd=ROOT, env=environ() | variables, capture_output=True, text=True, timeout=TIME_LIMIT_SECONDS,
+        check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr
+
+
+def misplaced(events):
+    """Pairs of spans on one track that overlap and do not nest; what is rounded to nanoseconds may seem to, by a few."""
+    found, open_until = [], []
+    for event in sorted(events, key=lambda span: (span["ts"], -span["dur"])):
+        end = event["ts"] + event["dur"]
+        while open_until and open_until[-1][0] <= event["ts"] + 0.01:
+            open_until.pop()
+        if open_until and end > open_until[-1][0] + 0.01:
+            found.append((open_until[-1][1], event["name"]))
+        open_until.append((end, event["name"]))
+    return found
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize(
+    ("backend", "parts", "compute", "collective"),
+    [
+        ("horovod_torch", TORCH | HOROVOD, "aten::conv2d", "MPI_ALLREDUCE"),
+        ("ddp", TORCH, "DistributedDataParallel.forward", "gloo:all_reduce"),
+        pytest.param("deepspeed_zero", TORCH, "aten::conv2d", "gloo:all_gather", marks=pytest.mark.long),
+        ("horovod_tf", TENSORFLOW | HOROVOD, "train_step", "MPI_ALLREDUCE"),
+        pytest.param("horovod_keras", TENSORFLOW | HOROVOD, "_MklNativeFusedConv2D", "MPI_ALLREDUCE", marks=pytest.mark.long),
+    ],
+)
+def test_a_run_leaves_one_valid_trace(tmp_path, backend, parts, compute, collective):
+    folder = tmp_path / "traces"
+    status, printed = run(backend, folder)
+    assert status == 0, printed
+    assert {path.name for path in folder.iterdir()} == SPANS | parts
+    found = timeline.gather(folder)
+    assert found["problems"] == []
+    events = list(chrome.events(folder / timeline.MERGED))
+    assert chrome.check(events).num_problems == 0
+    tracks = tracks_of(events)
+    for rank in (0, 1):
+        assert len(found["steps"][rank]["step_seconds"]) == len(found["steps"][rank]["data_seconds"]) == NUM_STEPS
+        assert any(event["name"] == compute for (of, name), each in tracks.items() if (of, "compute") == (rank, name[:7]) for event in each)
+        _, error = (found["ranks"][str(rank)][name] for name in ("clock_ahead_microseconds", "error_microseconds"))
+        assert error < 20_000
+    ranks = {
+        rank for (rank, name), each in tracks.items() if name.startswith("collectives") for event in each if event["name"] == collective
+    }
+    assert ranks == ({0} if "horovod" in backend else {0, 1})
+    for clock in found["clocks"]:
+        assert clock["error_microseconds"] < 5000
+    assert {name: wrong for name, each in tracks.items() if (wrong := misplaced(event for event in each if event["ph"] == "X"))} == {}
+    _collectives_are_within_the_run(tracks)
+    if backend == "ddp":
+        # The CNN's 1,199,882 parameters in each of the steps that are kept.
+        assert [found["collectives"][rank]["gloo:all_reduce"].size_bytes for rank in (0, 1)] == [ACTIVE * 1_199_882 * 4] * 2
+    start, end = picture.step_window(events, 4, 1)
+    assert {row.rank for row in picture.rows(events, start, end)} == {0, 1}
+
+
+def _collectives_are_within_the_run(tracks):
+    """Were a clock misread, collectives would lie minutes or years away from the steps that they belong to."""
+    steps = [event for (_, name), each in tracks.items() if name == "data: steps" for event in each]
+    first, last = min(event["ts"] for event in steps), max(event["ts"] + event["dur"] for event in steps)
+    times = [event["ts"] for (_, name), each in tracks.items() if name.startswith("collectives") for event in each if event["ph"] == "X"]
+    assert sum(first <= ts <= last for ts in times) > len(times) / 3
+    assert max(times) < last + 60e6
+    assert min(times) > first - 60e6
+
+
+@pytest.mark.matrix
+def test_without_its_cache_horovod_tells_of_every_rank(tmp_path):
+    folder = tmp_path / "traces"
+    status, printed = run("horovod_torch", folder, every_tick=True)
+    assert status == 0, printed
+    summary = timeline.gather(folder)["horovod"]
+    # The file may end before the last negotiation does.
+    assert summary.num_negotiations - 8 <= summary.num_compared <= summary.num_negotiations
+    assert sum(summary.num_operations.values()) > 2 * NUM_STEPS
+    assert summary.num_cycles > summary.num_used_cycles > 0
+    # The CNN's 1,199,882 parameters, in each step.
+    assert summary.total_bytes > NUM_STEPS * 1_199_882 * 4
+
+
+@pytest.mark.matrix
+@pytest.mark.long
+def test_the_log_of_horovods_tuning_is_kept(tmp_path):
+    folder = tmp_path / "traces"
+    status, printed = run("horovod_torch", folder, autotune=True)
+    assert status == 0, printed
+    assert "tensor_fusion_threshold" in (folder / timeline.AUTOTUNE).read_text()
