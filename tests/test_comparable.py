@@ -33,7 +33,8 @@ def test_runs_whose_time_depends_on_other_settings_are_refused_with_the_setting(
 @pytest.mark.parametrize(
     "changes",
     [
-        {"repeat": 3}, {"ranks": 4}, {"settings": {"stall_limit": 5.0}}, {"stamp": "20270101-000000"}, {"backend": "deepspeed_zero@3", "settings": {"zero_stage": 3}},
+        {"repeat": 3}, {"ranks": 4},
+        {"settings": {"stall_limit": 5.0}}, {"stamp": "20270101-000000"}, {"backend": "deepspeed_zero@3", "settings": {"zero_stage": 3}},
         {"scaling": "strong", "workload_digest": "e" * 64, "settings": {"batch_size": 64}},
         {"workload": "transformer", "workload_digest": "e" * 64},
     ],
