@@ -34,7 +34,9 @@ def test_the_readme_gives_the_two_commands_first():
     assert COMMANDS[:2] == ["launch/matrix.sh 1 2", "tests/run.sh"]
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "launch/README.md", "results/README.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "launch/README.md", "launch/COMPARE.md", "results/README.md"]
+)
 def test_every_file_that_is_named_exists(document):
     text = (ROOT / document).read_text()
     named = set(re.findall(r"`((?:common|frameworks|launch|tests|results)/[\w./]*\w/?)`", text)) - {"frameworks/NAME.py"}

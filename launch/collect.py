@@ -1,0 +1,74 @@
+"""Files -> records, and which files hold none: damaged, half written, or of another layout."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import jsonschema
+
+from common.errors import UserError
+from common.records import ROOT, SCHEMA
+
+SCHEMA_FILE = ROOT / "results" / "schema.json"
+# records.write leaves this behind where its program was ended before the file had its name.
+PART = ".json.part"
+
+
+class Damaged(NamedTuple):
+    """A file that should hold a record, and why it cannot be read as one."""
+
+    path: Path
+    why: str
+
+
+def collect(paths):
+    """(records, list of Damaged) of files and of folders with their subfolders, by name; a file given twice is read once, a copy is damage.
+
+    Raises UserError where a path is not there, where nothing is found, and for a whole record of another schema.
+    """
+    found, damaged, seen = [], [], {}
+    for path in dict.fromkeys(one.resolve() for given in paths for one in _files(given)):
+        if path == SCHEMA_FILE:
+            continue
+        read = _read(path)
+        if not isinstance(read, Damaged):
+            run = read["settings"]["run_id"], read["started_at"]
+            # A copy counted as a repeat would make a result look surer than it is.
+            read = Damaged(path, f"the same run as {seen[run]}") if run in seen else read
+            seen.setdefault(run, path)
+        (damaged if isinstance(read, Damaged) else found).append(read)
+    if not found:
+        said = f"; {damaged[0].path}: {damaged[0].why}" if damaged else ""
+        raise UserError(f"there is no record in {', '.join(map(str, paths))}{said}")
+    return found, damaged
+
+
+def _files(path):
+    if not path.exists():
+        raise UserError(f"{path} is not there; give a record or a folder of records")
+    return sorted(one for one in path.rglob("*") if one.name.endswith((".json", PART))) if path.is_dir() else [path]
+
+
+def _read(path):
+    if path.name.endswith(PART):
+        return Damaged(path, "half written: its program ended, or is still at it")
+    try:
+        record = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        return Damaged(path, f"not JSON: {error}" if isinstance(error, ValueError) else error.strerror)
+    if not isinstance(record, dict) or "schema" not in record:
+        return Damaged(path, "no record: it has no schema")
+    if record["schema"] != SCHEMA:
+        raise UserError(f"{path} has schema {record['schema']}, this Tandem reads {SCHEMA}; compare records of one schema, move it away")
+    error = jsonschema.exceptions.best_match(_validator().iter_errors(record))
+    if error:
+        return Damaged(path, f"not as results/schema.json says: {'/'.join(map(str, error.path)) or 'record'}: {error.message[:200]}")
+    # A run that was given no name has taken its file's.
+    record["settings"]["run_id"] = record["settings"].get("run_id") or path.stem
+    return record
+
+
+@cache
+def _validator():
+    return jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))

@@ -1,0 +1,33 @@
+"""All that was measured as CSV: one line a run, nothing left out or averaged."""
+
+import csv
+import io
+
+# Values that are one for each step, epoch or rank stand in one cell, divided by a space.
+COLUMNS = (
+    "run_id", "machine", "workload", "scaling", "backend", "ranks", "nodes", "oversubscribed", "repeat", "seed", "status", "error",
+    "started_at", "workload_digest", "target", "reached", "time_to_solution_seconds", "accuracy", "samples_per_second", "in_sync",
+    "launch_seconds", "import_seconds", "init_seconds", "load_seconds", "samples_per_epoch", "peak_memory_bytes",
+    "peak_memory_bytes_by_rank", "train_seconds", "eval_seconds", "accuracies", "eval_losses", "losses", "step_seconds",
+    "learning_rates", "parameter_digests",
+)  # fmt: skip
+
+
+def text(answer):
+    """One line for each run of the answer, by comparison, backend, size and repeat; what is not known is empty."""
+    written = io.StringIO()
+    lines = csv.writer(written, lineterminator="\n")
+    runs = [run for one in answer.comparisons for entry in one.entries for run in entry.runs]
+    # What only some records have follows the columns that all have.
+    more = sorted({key for run in runs for key in run if key.endswith(("_joules", "_seconds", "_bytes")) and key not in COLUMNS})
+    lines.writerow([*COLUMNS, *more])
+    for run in runs:
+        named = run | {"run_id": run["settings"]["run_id"], "machine": run["settings"]["machine"]}
+        lines.writerow([_cell(named.get(name)) for name in (*COLUMNS, *more)])
+    return written.getvalue()
+
+
+def _cell(value):
+    if isinstance(value, list):
+        return " ".join("-" if item is None else str(item) for item in value)
+    return "" if value is None else value

@@ -1,0 +1,101 @@
+"""A run as an event log, one `:::MLLOG` line an event, as the mlperf-logging package reads them.
+
+Keys and line: github.com/mlcommons/logging, mlperf_logging/mllog. A record has durations and one point in time, the start of its
+process group, to a second; the events are laid out from there one after the other.
+"""
+
+import calendar
+import json
+import re
+import time
+
+from common import records
+from launch.export import files
+
+START, END, POINT = "INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME"
+
+
+def write_all(answer, folder):
+    """Writes RUN.log into a folder for each run of the answer that came to its end. Raises UserError where that cannot be."""
+    records.make_folder(folder, "event logs", "--mllog")
+    for run in (run for one in answer.comparisons for entry in one.entries for run in entry.ok):
+        # What stands in a record may not lead out of the folder.
+        name = re.sub(r"[^\w.@-]", "_", run["settings"]["run_id"])
+        files.write(folder / f"{name}.log", "".join(f"{line}\n" for line in lines(run)))
+
+
+def lines(run):
+    """The lines of one record of status ok, in the order of their times."""
+    return [_line(*event) for event in _events(run)]
+
+
+def _line(time_ms, kind, key, value, metadata):
+    found = {"namespace": "", "time_ms": time_ms, "event_type": kind, "key": key, "value": value, "metadata": metadata}
+    return f":::MLLOG {json.dumps(found)}"
+
+
+def _events(run):
+    begun = 1000 * calendar.timegm(time.strptime(run["started_at"], "%Y-%m-%dT%H:%M:%SZ"))
+    clock = begun + _ms(run["init_seconds"])
+    events = [(begun, POINT, key, value, {}) for key, value in _facts(run).items() if value is not None]
+    events += [(begun, START, "init_start", None, {}), (clock, END, "init_stop", None, {}), (clock, START, "run_start", None, {})]
+    elapsed = run["load_seconds"] or 0.0
+    # A run that went on from a snapshot has no numbers of the epochs before it.
+    first = 1 + (run.get("resumed_after_epochs") or 0)
+    for index, seconds in enumerate(run["train_seconds"]):
+        epoch = {"epoch_num": first + index}
+        events += [
+            (clock + _ms(elapsed), START, "epoch_start", None, epoch),
+            (clock + _ms(elapsed + seconds), END, "epoch_stop", None, epoch),
+        ]
+        elapsed += seconds
+        if index < len(run["eval_seconds"]):
+            evaluated = elapsed + run["eval_seconds"][index]
+            events += [
+                (clock + _ms(elapsed), START, "eval_start", None, epoch),
+                (clock + _ms(evaluated), POINT, "eval_accuracy", run["accuracies"][index], epoch),
+                (clock + _ms(evaluated), END, "eval_stop", None, epoch),
+            ]
+            elapsed = evaluated
+            # Training that goes on after the target was reached is no part of what is timed.
+            if run["reached"] and run["accuracies"][index] >= run["target"]:
+                break
+    stopped = run["time_to_solution_seconds"]
+    status = "success" if run["reached"] else "aborted"
+    return [*events, (clock + _ms(elapsed if stopped is None else stopped), END, "run_stop", None, {"status": status})]
+
+
+def _ms(seconds):
+    return round(1000 * seconds)
+
+
+def _facts(run):
+    """{key: value} of what is said once; what a record does not know is None."""
+    settings = run["settings"]
+    global_batch = settings["batch_size"] * (run["ranks"] if run["scaling"] == "weak" else 1)
+    samples = None
+    if run["samples_per_epoch"] is not None:
+        samples = run["samples_per_epoch"] + (run["samples_dropped_per_epoch"] or 0)
+    return {
+        "submission_org": "tandem",
+        "submission_platform": settings["machine"],
+        "submission_division": "open",
+        "submission_status": "research",
+        "submission_benchmark": run["workload"],
+        "config_filename": f"{settings['run_id']}.json",
+        "seed": run["seed"],
+        "global_batch_size": global_batch,
+        "micro_batch_size": global_batch // run["ranks"],
+        "gradient_accumulation_steps": 1,
+        "train_samples": samples,
+        "opt_name": settings["optimizer"],
+        "opt_base_learning_rate": settings["learning_rate"] * settings["rate_factor"],
+        "opt_learning_rate_warmup_epochs": settings["warmup_epochs"],
+        "lowest_numerical_precision_in_linear": settings["precision"],
+        "lowest_numerical_precision_in_attn": settings["precision"] if run["workload"] != "cnn" else None,
+        "lowest_numerical_precision_in_comm": settings["precision"],
+        "tensor_parallelism": 1,
+        "pipeline_parallelism": 1,
+        "context_parallelism": 1,
+        "expert_parallelism": 1,
+    }

@@ -1,0 +1,63 @@
+"use strict";
+const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
+const font = getComputedStyle(document.body).fontFamily;
+const configFor = (width) => ({
+  background: null, font, view: { stroke: null },
+  axis: { labelFontSize: 11, titleFontSize: 11, titleFontWeight: "normal" },
+  axisX: { tickCount: width < 450 ? 5 : 8 },
+  legend: { labelFontSize: 11, symbolSize: 80, labelLimit: 220, columns: width < 450 ? 2 : 3 },
+});
+const actions = { export: true, source: false, compiled: false, editor: false };
+
+function draw(plot) {
+  if (plot.dataset.drawn) return;
+  plot.dataset.drawn = "started";
+  vegaEmbed(plot, JSON.parse(plot.nextElementSibling.textContent), { renderer: "svg", config: configFor(plot.clientWidth), actions, tooltip: { theme: isDark ? "dark" : "light" } })
+    .then(() => { plot.dataset.drawn = "done"; })
+    .catch((error) => { console.error(plot.getAttribute("aria-label"), error); });
+}
+
+// A chart in a closed <details> has no width yet: it is drawn when it is opened.
+const drawVisible = () => document.querySelectorAll(".plot").forEach((plot) => { if (plot.clientWidth) draw(plot); });
+document.querySelectorAll("details").forEach((one) => one.addEventListener("toggle", drawVisible));
+drawVisible();
+
+// What is set apart is printed too; the tables of single charts are not.
+let opened = [];
+addEventListener("beforeprint", () => {
+  opened = [...document.querySelectorAll("details.apart:not([open])")];
+  opened.forEach((one) => { one.open = true; });
+  drawVisible();
+});
+addEventListener("afterprint", () => opened.forEach((one) => { one.open = false; }));
+
+function compare(one, other) {
+  const [a, b] = [one, other].map((cell) => (cell.dataset.value === undefined ? cell.textContent : Number(cell.dataset.value)));
+  if (typeof a === "number" && typeof b === "number") return a - b;
+  if (typeof a === typeof b) return a.localeCompare(b);
+  return typeof a === "number" ? -1 : 1;
+}
+
+document.querySelectorAll("figure.table").forEach((figure) => {
+  const body = figure.querySelector("tbody");
+  const headings = [...figure.querySelectorAll("th")];
+  headings.forEach((heading, index) => heading.querySelector("button").addEventListener("click", () => {
+    const order = heading.getAttribute("aria-sort") === "ascending" ? "descending" : "ascending";
+    headings.forEach((one) => one.removeAttribute("aria-sort"));
+    heading.setAttribute("aria-sort", order);
+    const sign = order === "ascending" ? 1 : -1;
+    const isEmpty = (row) => row.cells[index].textContent === "-";
+    const rows = [...body.rows].sort((one, other) => isEmpty(one) - isEmpty(other) || sign * compare(one.cells[index], other.cells[index]));
+    body.append(...rows);
+  }));
+  const filter = figure.querySelector("input");
+  filter.addEventListener("input", () => {
+    const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    for (const row of body.rows) {
+      const cells = [...row.cells].map((cell) => cell.textContent.toLowerCase());
+      row.hidden = !words.every((word) => cells.some((cell) => cell.includes(word)));
+    }
+    const shown = [...body.rows].filter((row) => !row.hidden).length;
+    figure.querySelector("output").textContent = words.length ? `${shown} of ${body.rows.length} rows` : "";
+  });
+});

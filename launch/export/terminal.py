@@ -1,0 +1,69 @@
+"""The answer on a terminal."""
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+# Without a terminal there is no width to fit into.
+PLAIN_WIDTH = 240
+# Two spaces and a line beside each column, and a line at the end.
+BESIDE_COLUMN, AT_END = 3, 1
+# A longer text, such as an error, is broken between its words.
+LONG = 24
+
+
+def show(answer, console=None, tables=None):
+    """Prints the answer: questions with their sentences and tables, and at the end, where a reader looks, what came first.
+
+    `tables` are the keys of the sections whose tables are shown; None: all.
+    """
+    console = console or Console()
+    console = console if console.is_terminal else Console(width=PLAIN_WIDTH)
+    for section in answer.sections:
+        _say(console, section.question, style="bold")
+        for sentence in section.sentences:
+            _say(console, sentence)
+        for table in section.tables if tables is None or section.key in tables else ():
+            console.print(_drawn(table, console.width))
+        console.print()
+    for note in answer.notes:
+        _say(console, note)
+    for sentence in answer.headline:
+        _say(console, sentence, style="bold")
+
+
+def _say(console, text, style=""):
+    console.print(Text(text, style=style), soft_wrap=True)
+
+
+def _drawn(table, width):
+    """The table with as many columns as fit with their words uncut; those that do not are named below it."""
+    names = [column.name for column in table.columns]
+    widths = _widths([(name, *texts) for name, *texts in zip(names, *table.texts, strict=True)], width)
+    left_out = ", ".join(names[len(widths) :])
+    caption = Text(f"for want of width without: {left_out}") if left_out else None
+    drawn = Table(title=Text(table.title), title_justify="left")
+    for index, column_width in enumerate(widths):
+        is_number = any(isinstance(row[index], (int, float)) for row in table.rows)
+        drawn.add_column(names[index], justify="right" if is_number else "left", width=column_width)
+    for texts in table.texts:
+        drawn.add_row(*map(Text, texts[: len(widths)]))
+    return Group(drawn, caption) if caption else drawn
+
+
+def _widths(columns, width):
+    """The widths of as many of the columns, each a heading and its texts, as fit; what is left over goes to those that could use more."""
+    least = [_needed_width(*column) for column in columns]
+    fitting = [sum(least[:number]) + number * BESIDE_COLUMN + AT_END <= width for number in range(1, len(columns) + 1)]
+    widths = least[: max(sum(fitting), 1)]
+    spare = width - sum(widths) - len(widths) * BESIDE_COLUMN - AT_END
+    for index, column in enumerate(columns[: len(widths)]):
+        more = max(0, min(spare, max(map(len, column)) - widths[index]))
+        widths[index] += more
+        spare -= more
+    return widths
+
+
+def _needed_width(name, *texts):
+    whole = [part for text in texts for part in ([text] if len(text) <= LONG else text.split())]
+    return max(map(len, (*whole, *name.split())))

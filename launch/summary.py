@@ -1,0 +1,62 @@
+"""Records -> the answer: five questions in their order, each with its sentences and its tables. Pure."""
+
+from typing import NamedTuple
+
+from launch import comparable, entries, statistics
+from launch.questions import cost, failed, first, same, scaling
+from launch.tables import Section
+
+
+class Answer(NamedTuple):
+    """What the records say. `headline`: which backend was first, one sentence a comparison; `notes`: what to know when reading it."""
+
+    machine: str
+    headline: list[str]
+    sections: list[Section]
+    notes: list[str]
+    comparisons: list[entries.Comparison]
+
+
+def answer(found, damaged=()):
+    """The Answer of records, and of files that hold none (collect.Damaged). Raises UserError for records that may not be mixed."""
+    comparable.check(found)
+    compared = entries.comparisons(found)
+    sections = [
+        Section("first", first.QUESTION, *first.answer(compared)),
+        Section("scaling", scaling.QUESTION, *scaling.answer(compared)),
+        Section("cost", cost.QUESTION, *cost.answer(compared)),
+        Section("same", same.QUESTION, *same.answer(compared)),
+        Section("failed", failed.QUESTION, *failed.answer(compared, damaged)),
+    ]
+    return Answer(found[0]["settings"]["machine"], [first.winner(one) for one in compared], sections, _notes(compared), compared)
+
+
+def _notes(compared):
+    notes = []
+    fewest = min(len(entry.runs) for one in compared for entry in one.entries)
+    if fewest == 1:
+        notes.append(f"Where an entry is of one run, nothing says how sure a comparison with it is: use --repeats {statistics.SURE_FROM}.")
+    elif fewest < statistics.SURE_FROM:
+        notes.append(
+            f"An interval from {fewest} runs cannot be wider than what was seen: it holds the true ratio at best about "
+            f"{100 * statistics.coverage(fewest):.0f} times in 100, not 95; --repeats {statistics.SURE_FROM} makes it so."
+        )
+    if any(entry.oversubscribed for one in compared for entry in one.entries):
+        notes.append("Where ranks outnumber cores they share them; such runs are set apart, and are no measure of scaling.")
+    for one in compared:
+        differing = {what: values for what, values in _surroundings(one).items() if len(values) > 1}
+        notes += [f"{one.name}: the records differ in {what}: {', '.join(values)}." for what, values in differing.items()]
+    return notes
+
+
+def _surroundings(compared):
+    """{what: its different values} of what should be the same around all runs of a comparison."""
+    around = {"commit": set(), "processor": set(), "Python": set()}
+    for record in (run for entry in compared.entries for run in entry.runs):
+        environment = record["environment"]
+        around["commit"].add((environment["git_commit"] or "unknown")[:8] + ("+changes" if environment.get("git_changed") else ""))
+        around["processor"].add(environment["cpu"])
+        around["Python"].add(environment["python"])
+        for name, version in environment["packages"].items():
+            around.setdefault(name, set()).add(version)
+    return {what: sorted(values) for what, values in around.items()}

@@ -1,0 +1,61 @@
+"""Records made for tests of the report: whole, as results/schema.json has them, with what a test says of them."""
+
+from common import records, workloads
+from common.config import Settings
+from common.ranks import Ranks
+
+ENVIRONMENT = {
+    "python": "3.11.7", "packages": {"torch": "2.13.0"}, "mpi": None, "host": "here", "os": "Linux", "cpu": "a processor", "cores": 4,
+    "cores_of_rank_0": [0], "allocator_keeps": True, "memory_bytes": 2**34, "git_commit": "0" * 40, "git_changed": False, "variables": {},
+}  # fmt: skip
+DIGEST = "d" * 64
+
+
+def made(backend="ddp", ranks=1, repeat=0, seconds=10.0, accuracy=0.98, settings=None, stamp="20260101-000000", workload="cnn", **changes):
+    """The record of a run that reached its target after `seconds`, in 4 steps and 2 epochs that took them all."""
+    scaling = changes.get("scaling", "weak")
+    run_id = f"{stamp}-{workload}-{backend}-n{ranks}-r{repeat}"
+    own = Settings(workload=workload, scaling=scaling, seed=1 + repeat, repeat=repeat, run_id=run_id, machine="here", **(settings or {}))
+    launch = {"launcher": "mpich", "command": f"mpiexec -n {ranks} python", "launched_at": None}
+    record = records.new(backend, workloads.resolve(own, ranks), Ranks(size=ranks), launch, ENVIRONMENT)
+    reached = {
+        "reached": True, "time_to_solution_seconds": seconds, "accuracy": accuracy,
+        "accuracies": [accuracy / 2, accuracy], "eval_losses": [1.0, 0.5], "eval_seconds": [0.5, 0.5],
+    }  # fmt: skip
+    return (
+        record
+        | {
+            "started_at": f"2026-01-01T00:{repeat:02d}:00Z",
+            "status": "ok", "workload_digest": DIGEST, "nodes": 1, "in_sync": True, "oversubscribed": False,
+            "samples_per_second": 1000 / seconds, "launch_seconds": 0.25, "import_seconds": 1.0, "init_seconds": 2.0, "load_seconds": 0.5,
+            "samples_per_epoch": 64, "samples_dropped_per_epoch": 1, "samples_padded_per_epoch": 0,
+            "losses": [3.0, 2.0, 1.0, 0.5], "learning_rates": [0.01] * 4, "step_seconds": [seconds / 5] * 4,
+            "train_seconds": [seconds / 2 - 1] * 2, "parameter_digests": ["a" * 64, "b" * 64, "c" * 64],
+            "peak_memory_bytes": 300 * 2**20, "peak_memory_bytes_by_rank": [300 * 2**20] * ranks,
+        }
+        | (reached if record["target"] else {})
+        | changes
+    )  # fmt: skip
+
+
+def not_reached(**changes):
+    return made(**{"reached": False, "time_to_solution_seconds": None, "accuracy": 0.9} | changes)
+
+
+def ended(status, **changes):
+    """A run that failed, timed out or was killed before it knew anything."""
+    unknown = (
+        "reached", "time_to_solution_seconds", "accuracy", "samples_per_second", "peak_memory_bytes", "peak_memory_bytes_by_rank",
+        "oversubscribed", "in_sync", "workload_digest", "import_seconds", "init_seconds", "load_seconds",
+    )  # fmt: skip
+    lists = ("losses", "learning_rates", "step_seconds", "train_seconds", "eval_seconds", "accuracies", "eval_losses", "parameter_digests")
+    error = None if status == "started" else "it broke"
+    return made(**changes) | dict.fromkeys(unknown) | {key: [] for key in lists} | {"status": status, "error": error}
+
+
+def repeats(seconds, **changes):
+    """One record for each of the times, interleaved with those of other calls; None: the target was not reached."""
+    return [
+        made(repeat=repeat, seconds=time, **changes) if time is not None else not_reached(repeat=repeat, **changes)
+        for repeat, time in enumerate(seconds)
+    ]  # fmt: skip

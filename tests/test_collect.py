@@ -1,0 +1,89 @@
+"""Every file that should hold a record is read or listed; none is silently left out."""
+
+import json
+
+import pytest
+
+from common import records
+from common.errors import UserError
+from launch.collect import collect
+from tests.made_records import made
+
+
+def write(folder, name, content):
+    text = content if isinstance(content, str) else json.dumps(content)
+    (folder / name).write_text(text)
+    return folder / name
+
+
+def test_records_of_folders_and_files_are_read_once(tmp_path):
+    (tmp_path / "there").mkdir()
+    path = write(tmp_path / "there", "b.json", made(ranks=2))
+    write(tmp_path, "a.json", made())
+    found, damaged = collect([tmp_path, path, tmp_path / "there"])
+    assert ([record["ranks"] for record in found], damaged) == ([1, 2], [])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("b.json", "", "not JSON"),
+        ("b.json", json.dumps(made())[:500], "not JSON"),
+        ("b.json", "[1]", "no record: it has no schema"),
+        ("b.json", {"schema": records.SCHEMA}, "not as results/schema.json says"),
+        ("b.json", made() | {"ranks": "two"}, "not as results/schema.json says: ranks"),
+        ("b.json", made() | {"in_sync": None}, "not as results/schema.json says: in_sync"),
+        ("b.json.part", made(), "half written"),
+    ],
+)
+def test_what_is_no_whole_record_is_listed_with_the_reason(name, content, why, tmp_path):
+    write(tmp_path, "a.json", made())
+    path = write(tmp_path, name, content)
+    found, damaged = collect([tmp_path])
+    assert len(found) == 1
+    assert [(one.path, why in one.why) for one in damaged] == [(path, True)]
+
+
+def test_a_copy_of_a_run_is_no_repeat(tmp_path):
+    for name in ("a.json", "b.json"):
+        write(tmp_path, name, made())
+    found, damaged = collect([tmp_path])
+    assert (len(found), damaged[0].why) == (1, f"the same run as {tmp_path / 'a.json'}")
+
+
+def test_bytes_that_are_no_text_are_listed(tmp_path):
+    write(tmp_path, "a.json", made())
+    (tmp_path / "b.json").write_bytes(b"\xff\xfe\x00")
+    assert len(collect([tmp_path])[1]) == 1
+
+
+def test_a_record_of_another_schema_is_refused_and_named(tmp_path):
+    write(tmp_path, "a.json", made())
+    write(tmp_path, "b.json", made() | {"schema": 1})
+    with pytest.raises(UserError, match=r"b\.json has schema 1, this Tandem reads 2"):
+        collect([tmp_path])
+
+
+@pytest.mark.parametrize("name", ["nothing", "none"])
+def test_where_there_is_no_record_nothing_is_compared(name, tmp_path):
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(UserError, match=r"there is no record|is not there"):
+        collect([tmp_path / name])
+
+
+def test_damaged_files_alone_are_an_error_that_names_one(tmp_path):
+    write(tmp_path, "b.json", "{")
+    with pytest.raises(UserError, match=r"there is no record in .*b\.json: not JSON"):
+        collect([tmp_path])
+
+
+def test_a_run_without_a_name_has_its_files(tmp_path):
+    record = made()
+    record["settings"]["run_id"] = None
+    write(tmp_path, "a.json", record)
+    assert collect([tmp_path])[0][0]["settings"]["run_id"] == "a"
+
+
+def test_the_schema_beside_the_records_is_no_record():
+    found, damaged = collect([records.ROOT / "results"])
+    assert (bool(found), damaged) == (True, [])

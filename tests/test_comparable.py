@@ -1,0 +1,62 @@
+"""Only records of one training, with the same settings, on one machine stand in one comparison."""
+
+import pytest
+
+from common.errors import UserError
+from launch import comparable
+from tests.made_records import ended, made
+
+
+def test_runs_that_trained_different_things_are_refused_with_the_setting():
+    other = made(backend="single", workload_digest="e" * 64, settings={"batch_size": 64})
+    with pytest.raises(UserError) as raised:
+        comparable.check([made(), other])
+    assert "20260101-000000-cnn-single-n1-r0 and 20260101-000000-cnn-ddp-n1-r0 trained different things" in str(raised.value)
+    assert "(--batch-size 64 and 32)" in str(raised.value)
+
+
+def test_runs_on_different_data_are_refused():
+    with pytest.raises(UserError, match="their data or rate factors differ"):
+        comparable.check([made(), made(workload_digest="e" * 64)])
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [({"threads": 2}, "--threads 2 and 1"), ({"bind": False}, "--bind False and True"), ({"stop_at_target": False}, "--stop-at-target")],
+)
+def test_runs_whose_time_depends_on_other_settings_are_refused_with_the_setting(settings, named):
+    with pytest.raises(UserError, match="have different settings") as raised:
+        comparable.check([made(), made(ranks=2, settings=settings)])
+    assert named in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"repeat": 3}, {"ranks": 4},
+        {"settings": {"stall_limit": 5.0}}, {"stamp": "20270101-000000"}, {"backend": "deepspeed_zero@3", "settings": {"zero_stage": 3}},
+        {"scaling": "strong", "workload_digest": "e" * 64, "settings": {"batch_size": 64}},
+        {"workload": "transformer", "workload_digest": "e" * 64},
+    ],
+)  # fmt: skip
+def test_what_a_matrix_varies_may_differ(changes):
+    comparable.check([made(), made(**changes)])
+
+
+def test_a_run_that_did_not_come_to_its_digest_is_let_through():
+    comparable.check([made(), ended("failed", ranks=2, settings={"batch_size": 64})])
+
+
+def test_a_setting_that_an_older_record_does_not_know_was_at_its_default():
+    older = made(ranks=2)
+    del older["settings"]["gpu_order"]
+    comparable.check([made(), older])
+    with pytest.raises(UserError, match="--gpu-order"):
+        comparable.check([made(settings={"gpu_order": "reversed"}), older])
+
+
+def test_records_of_two_machines_are_refused():
+    there = made(backend="single")
+    there["settings"]["machine"] = "there"
+    with pytest.raises(UserError, match=r"several machines \(here, there\)"):
+        comparable.check([made(), there])

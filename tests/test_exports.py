@@ -1,0 +1,124 @@
+"""The answer as a file: every run and every number of it, in a form that its readers take."""
+
+import csv as csv_reader
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from common.errors import UserError
+from launch import summary
+from launch.export import csv, files, markdown, svg, terminal
+from tests.made_records import ended, made, repeats
+
+FOUND = [*repeats([9.0, 9.5, 10.0]), *repeats([6.0, None, 5.0], ranks=2), ended("failed", ranks=4) | {"error": "a | b\nc <d> *e*"}]
+ANSWER = summary.answer(FOUND)
+
+
+def test_csv_has_every_run_with_all_its_samples():
+    rows = list(csv_reader.DictReader(io.StringIO(csv.text(ANSWER))))
+    assert len(rows) == len(FOUND)
+    assert [row["time_to_solution_seconds"] for row in rows] == ["9.0", "9.5", "10.0", "6.0", "", "5.0", ""]
+    assert rows[0]["losses"].split() == ["3.0", "2.0", "1.0", "0.5"]
+    assert [float(step) for step in rows[0]["step_seconds"].split()] == FOUND[0]["step_seconds"]
+    assert (rows[6]["status"], rows[6]["error"]) == ("failed", "a | b\nc <d> *e*")
+
+
+def test_csv_has_what_only_some_records_measured():
+    rows = list(csv_reader.DictReader(io.StringIO(csv.text(summary.answer([made() | {"energy_joules": 5.0}, made(ranks=2)])))))
+    assert [row["energy_joules"] for row in rows] == ["5.0", ""]
+
+
+def test_csv_marks_a_sample_that_is_not_known():
+    text = csv.text(summary.answer([made(losses=[1.0, None, 2.0])]))
+    assert next(csv_reader.DictReader(io.StringIO(text)))["losses"] == "1.0 - 2.0"
+
+
+def test_markdown_has_each_question_and_tables_of_equal_width():
+    text = markdown.text(ANSWER)
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == [*(section.question for section in ANSWER.sections), "To be known"]
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1
+    tables = sum(len(section.tables) for section in ANSWER.sections)
+    assert len(re.findall(r"^\|(?: -+:? \|)+$", text, re.MULTILINE)) == tables
+
+
+def test_markdown_says_what_records_say_as_text():
+    assert r"| a \| b c \<d\> \*e\* |" in markdown.text(ANSWER)
+
+
+def test_the_terminal_shows_every_question_and_ends_with_what_came_first():
+    console = Console(file=io.StringIO(), width=300, force_terminal=True, no_color=True, highlight=False)
+    terminal.show(ANSWER, console)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", console.file.getvalue())
+    places = [text.index(section.question) for section in ANSWER.sections]
+    assert places == sorted(places)
+    assert text.rstrip().endswith(ANSWER.headline[-1])
+    for section in ANSWER.sections:
+        assert all(table.title in text for table in section.tables)
+
+
+@pytest.mark.parametrize("width", [60, 80, 180])
+def test_a_narrow_terminal_cuts_no_cell_and_names_the_columns_that_it_has_no_room_for(width):
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, no_color=True, highlight=False)
+    terminal.show(summary.answer([*repeats([9.0, 9.5, 10.0], backend="deepspeed_zero"), made()]), console, tables=("first", "same"))
+    text = re.sub(r"\x1b\[[0-9;]*m", "", console.file.getvalue())
+    assert "…" not in text
+    assert "deepspeed_zero" in text
+    assert max(len(line) for line in text.splitlines() if line.startswith(("│", "┃"))) <= width
+    told = ["".join(one.split()) for one in re.findall(r"for want of width without:[^│┃┏]*", text)]
+    assert any("samples/s" in one for one in told) == (width < 180)
+
+
+def test_a_long_error_is_broken_between_its_words_and_not_left_out():
+    console = Console(file=io.StringIO(), width=90, force_terminal=True, no_color=True, highlight=False)
+    error = "the connection was closed by its peer " * 8
+    terminal.show(summary.answer([made(), ended("failed", ranks=2) | {"error": error}]), console, tables=("failed",))
+    text = re.sub(r"\x1b\[[0-9;]*m", "", console.file.getvalue())
+    assert "for want of width" not in text or "why" not in text.partition("for want of width")[2].partition("\n")[0]
+    assert text.count("connection") == 8
+
+
+def test_the_short_form_has_every_sentence_and_the_tables_that_are_wanted(capsys):
+    terminal.show(ANSWER, tables=("first",))
+    text = capsys.readouterr().out
+    assert all(sentence in text for section in ANSWER.sections for sentence in section.sentences)
+    assert "times the first's" in text
+    assert "efficiency (%)" not in text
+
+
+def test_nothing_is_cut_where_there_is_no_terminal(capsys):
+    terminal.show(ANSWER)
+    text = capsys.readouterr().out
+    assert "…" not in text
+    assert "a | b" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("folder", "is a folder"), ("file/report.html", "cannot be written"), ("none/report.html", "cannot be written")]
+)
+def test_a_path_that_cannot_be_written_is_refused_with_its_option(name, why, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=f"--html .*{why}"):
+        files.check(tmp_path / name, "--html")
+
+
+def test_a_path_is_looked_at_without_a_trace_and_written_whole(tmp_path):
+    path = tmp_path / "report.md"
+    files.check(path, "--markdown")
+    assert list(tmp_path.iterdir()) == []
+    files.write(path, "one")
+    files.check(path, "--markdown")
+    files.write(path, "two")
+    assert [(found.name, found.read_text()) for found in tmp_path.iterdir()] == [("report.md", "two")]
+
+
+def test_the_picture_has_every_comparison_and_nothing_that_is_set_apart():
+    strong = {"scaling": "strong", "workload_digest": "e" * 64}
+    text = svg.text(summary.answer([made(), made(ranks=8, seconds=77.0, oversubscribed=True), made(seconds=33.0, **strong)]))
+    assert "cnn, weak scaling" in text
+    assert "cnn, strong scaling" in text
+    assert "33.00 s" in text
+    assert "77.00 s" not in text

@@ -1,0 +1,113 @@
+"""A run's event log as the mlperf-logging package reads it: which of its checks pass, and that no others fail than those that are named."""
+
+import re
+from pathlib import Path
+
+import pytest
+from mlperf_logging.compliance_checker import mlp_compliance
+from mlperf_logging.compliance_checker.mlp_parser import ruleset_610
+
+from launch import collect, summary
+from launch.export import mllog
+from tests.made_records import ended, made, not_reached
+from tests.running import ROOT
+
+RULES = Path(mlp_compliance.__file__).parent / "training_6.1.0"
+# What the rules of MLPerf Training want and a run of Tandem has not: launch/COMPARE.md says why.
+CANNOT = {"cache_clear", "eval_samples", "submission_benchmark"}
+
+
+def parsed(run):
+    return ruleset_610.parse_generator(mllog.lines(run))
+
+
+def failing(run):
+    """The keys, of rules for all benchmarks, that the package finds wrong or missing in a run's log."""
+    checker = mlp_compliance.make_checker("training", "6.1.0", quiet=True, werror=False)
+    loglines, errors = parsed(run)
+    assert errors == []
+    failed = set()
+    for rules in ("common.yaml", "open_common.yaml"):
+        checker.configured_checks(loglines, RULES / rules)
+        failed |= set(checker.overwritable)
+    # The rules ask for those of the benchmark next, and there are none for ours.
+    mlp_compliance.enqueued_configs.clear()
+    assert checker.not_overwritable == []
+    return failed
+
+
+def test_a_log_has_the_events_of_a_run_in_the_order_of_their_times():
+    loglines, errors = parsed(made())
+    assert errors == []
+    assert [line.key for line in loglines if line.key.endswith(("_start", "_stop"))] == [
+        "init_start", "init_stop", "run_start", *["epoch_start", "epoch_stop", "eval_start", "eval_stop"] * 2, "run_stop",
+    ]  # fmt: skip
+    times = [line.timestamp for line in loglines]
+    assert times == sorted(times)
+    at = {line.key: line.timestamp for line in loglines}
+    assert at["init_stop"] - at["init_start"] == 2000
+    assert at["run_stop"] - at["run_start"] == 10000
+    assert [line.value["value"] for line in loglines if line.key == "eval_accuracy"] == [0.49, 0.98]
+
+
+def test_a_log_says_what_was_trained():
+    at = {line.key: line.value["value"] for line in parsed(made(ranks=2, repeat=4))[0]}
+    told = {
+        "seed": 5,
+        "global_batch_size": 64,
+        "micro_batch_size": 32,
+        "train_samples": 65,
+        "opt_name": "sgd",
+        "submission_benchmark": "cnn",
+    }
+    assert at.items() >= told.items()
+    assert at["opt_base_learning_rate"] == 0.02
+
+
+@pytest.mark.parametrize(("run", "status"), [(made(), "success"), (not_reached(), "aborted")])
+def test_a_log_says_whether_the_target_was_reached(run, status):
+    assert parsed(run)[0][-1].value["metadata"] == {"status": status}
+
+
+def test_training_after_the_target_is_no_part_of_the_run():
+    run = made(accuracies=[0.97, 0.98], seconds=5.0, train_seconds=[4.0, 4.0])
+    loglines, _ = parsed(run)
+    assert [line.value["value"] for line in loglines if line.key == "eval_accuracy"] == [0.97]
+    at = {line.key: line.timestamp for line in loglines}
+    assert at["run_stop"] - at["run_start"] == 5000
+
+
+def test_a_run_that_went_on_counts_its_epochs_from_there():
+    run = made(resumed_after_epochs=3, time_to_solution_seconds=None)
+    assert {line.value["metadata"]["epoch_num"] for line in parsed(run)[0] if line.key == "eval_accuracy"} == {4, 5}
+
+
+@pytest.mark.parametrize(
+    ("run", "more"), [(made(workload="transformer", ranks=2), set()), (made(ranks=2), {"lowest_numerical_precision_in_attn"})]
+)
+def test_no_other_check_fails_than_those_that_cannot_apply(run, more):
+    assert failing(run) == CANNOT | more
+
+
+def test_every_committed_record_has_a_log_that_can_be_read():
+    found, _ = collect.collect([ROOT / "results" / "reference"])
+    for run in found:
+        assert failing(run) <= CANNOT | {"lowest_numerical_precision_in_attn"}
+
+
+def test_only_runs_that_came_to_their_end_have_a_log(tmp_path):
+    mllog.write_all(summary.answer([made(), ended("failed", ranks=2)]), tmp_path / "logs")
+    assert [path.name for path in (tmp_path / "logs").iterdir()] == ["20260101-000000-cnn-ddp-n1-r0.log"]
+
+
+def test_a_name_does_not_lead_out_of_the_folder(tmp_path):
+    run = made()
+    run["settings"]["run_id"] = "../../else"
+    mllog.write_all(summary.answer([run]), tmp_path / "logs")
+    assert [path.name for path in (tmp_path / "logs").iterdir()] == [".._.._else.log"]
+
+
+def test_the_documentation_names_the_checks_that_cannot_apply():
+    text = (ROOT / "launch" / "COMPARE.md").read_text()
+    told = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+    assert set(told) == CANNOT | {"lowest_numerical_precision_in_attn"}

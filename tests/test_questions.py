@@ -1,0 +1,342 @@
+"""What the report answers from records made for it: numbers only where they mean something, and words where not."""
+
+import pytest
+
+from launch import summary
+from tests.made_records import ended, made, not_reached, repeats
+
+TIME, OWN, SINGLE = "time to solution (s)", "speed-up vs own 1 rank", "speed-up vs single"
+RATE, RATE_RATIO, EFFICIENCY, MEMORY = "samples/s", "samples/s vs own 1 rank", "efficiency (%)", "peak memory per rank (MiB)"
+
+
+def section(found, key, damaged=()):
+    return next(section for section in summary.answer(found, damaged).sections if section.key == key)
+
+
+def lines(found, key, table=0):
+    """The rows of one table of a section, as dicts."""
+    chosen = section(found, key).tables[table]
+    return [dict(zip([column.name for column in chosen.columns], row, strict=True)) for row in chosen.rows]
+
+
+def line(found, key, table=0, **wanted):
+    """The one row with these values."""
+    (one,) = (row for row in lines(found, key, table) if all(row[name] == value for name, value in wanted.items()))
+    return one
+
+
+def test_the_questions_stand_in_their_order():
+    assert [section.key for section in summary.answer([made()]).sections] == ["first", "scaling", "cost", "same", "failed"]
+
+
+def test_the_time_is_the_median_over_the_repeats_with_its_range():
+    row = line(repeats([30.0, 10.0, 20.0]), "first")
+    assert (row[TIME], row["fastest (s)"], row["slowest (s)"], row["reached"], row[RATE]) == (20.0, 10.0, 30.0, "3 of 3", 50.0)
+
+
+def test_from_5_repeats_the_time_is_the_mean_without_the_extremes():
+    assert line(repeats([1.0, 2.0, 3.0, 10.0, 100.0]), "first")[TIME] == 5.0
+
+
+@pytest.mark.parametrize(
+    ("group", "time", "reached"),
+    [
+        ([not_reached()], "not reached", "0 of 1 (not reached)"),
+        ([ended("failed")], "failed", "0 of 1 (failed)"),
+        ([ended("timeout")], "timeout", "0 of 1 (timeout)"),
+        ([ended("started")], "started", "0 of 1 (started)"),
+        ([made(), ended("failed", repeat=1)], "failed", "1 of 2 (failed)"),
+        ([made(), ended("failed", repeat=1), made(repeat=2, seconds=12.0)], 12.0, "2 of 3 (failed)"),
+        ([made(), not_reached(repeat=1), ended("failed", repeat=2)], "not reached", "1 of 3 (failed and not reached)"),
+        ([made(time_to_solution_seconds=None, resumed_after_epochs=2)], "resumed", "0 of 1 (resumed)"),
+    ],
+)
+def test_one_repeat_without_a_time_counts_as_the_slowest_and_otherwise_it_is_said_what_happened(group, time, reached):
+    row = line(group, "first")
+    assert (row[TIME], row["reached"]) == (time, reached)
+
+
+def test_a_backend_without_a_time_stands_last_and_is_not_compared():
+    found = [made(seconds=10.0), ended("failed", backend="horovod_tf"), made(backend="single", seconds=12.0)]
+    rows = lines(found, "first")
+    assert [row["backend"] for row in rows] == ["ddp", "single", "horovod_tf"]
+    assert [row["against the first"] for row in rows] == ["first", "one run each", None]
+
+
+def test_the_first_is_told_with_the_next_and_how_sure_that_is():
+    times = [10.0, 11.0, 12.0]
+    found = [*repeats(times), *repeats([2 * time for time in times], backend="horovod_tf")]
+    assert section(found, "first").sentences == [
+        "cnn, weak scaling, 1 rank: ddp in 11.00 s; 2.00 times as fast as horovod_tf (95 % interval 2.00 to 2.00, 3 pairs)."
+    ]
+    assert [row["against the first"] for row in lines(found, "first")] == ["first", "slower"]
+
+
+def test_no_difference_is_said_of_all_that_cannot_be_told_apart():
+    found = [
+        *repeats([10.0, 11.0, 12.0]), *repeats([11.0, 11.1, 11.2], backend="horovod_tf"), *repeats([10.5, 11.4, 11.3], backend="single"),
+        *repeats([40.0, 40.0, 40.0], backend="horovod_keras"),
+    ]  # fmt: skip
+    (sentence,) = section(found, "first").sentences
+    assert "ddp in 11.00 s; no difference shown from horovod_tf (1.01 times as fast" in sentence
+    assert sentence.endswith("; no difference shown from single either.")
+    assert [row["against the first"] for row in lines(found, "first")] == ["first", "no difference shown", "no difference shown", "slower"]
+
+
+def test_one_run_each_says_nothing_of_how_sure_it_is():
+    found = [made(), made(backend="horovod_tf", seconds=12.0)]
+    assert "from one run each" in section(found, "first").sentences[0]
+    assert line(found, "first", backend="horovod_tf")["95 % interval"] is None
+
+
+def test_repeats_of_two_matrices_are_no_pairs():
+    found = [*repeats([10.0, 11.0, 12.0]), *repeats([20.0, 22.0, 24.0], backend="horovod_tf", stamp="20260202-000000")]
+    assert "3 runs each" in section(found, "first").sentences[0]
+
+
+def test_each_size_has_its_own_first():
+    found = [made(), made(backend="single", seconds=9.0), made(ranks=2, seconds=6.0), made(backend="horovod_tf", ranks=2, seconds=5.0)]
+    rows = lines(found, "first")
+    assert [(row["ranks"], row["backend"]) for row in rows if row["against the first"] == "first"] == [(1, "single"), (2, "horovod_tf")]
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ([made(seconds=9.0), made(ranks=2, seconds=5.0)], "ddp at 2 ranks reached the target first, in 5.00 s."),
+        ([made(seconds=9.0), made(ranks=2, seconds=12.0)], "ddp at 1 rank reached the target first, in 9.00 s."),
+        ([not_reached(), ended("failed", ranks=2)], "no run reached the target."),
+        ([made(seconds=9.0), made(ranks=8, seconds=12.0, oversubscribed=True)], "ddp at 1 rank reached the target first, in 9.00 s."),
+        (
+            [made(seconds=9.0), made(ranks=8, seconds=5.0, oversubscribed=True)],
+            "ddp at 1 rank reached the target first, in 9.00 s, of those with a core for each rank.",
+        ),
+        (
+            [made(ranks=8, seconds=5.0, oversubscribed=True)],
+            "ddp at 8 ranks reached the target first, in 5.00 s, though its ranks shared cores.",
+        ),
+    ],
+)
+def test_the_headline_is_one_sentence(found, said):
+    assert summary.answer(found).headline == [f"cnn, weak scaling: {said}"]
+
+
+def test_the_headline_is_held_against_the_plain_run():
+    found = [made(backend="single", seconds=10.0), made(ranks=2, seconds=4.0)]
+    assert "2.50 times as fast as single" in summary.answer(found).headline[0]
+
+
+def test_a_workload_without_a_target_is_for_throughput_alone():
+    found = [
+        made(workload="transformer-alcf", ranks=ranks, samples_per_second=rate) for ranks, rate in ((1, 10.0), (2, 18.0))
+    ]  # fmt: skip
+    answer = summary.answer(found)
+    assert answer.headline == [
+        "transformer-alcf, weak scaling: has no target; it is for throughput alone. ddp at 2 ranks trained most samples a second, 18."
+    ]
+    row = line(found, "first", ranks=2)
+    assert (row[TIME], row["reached"], row["accuracy"]) == (None, None, None)
+    assert section(found, "first").sentences == []
+    assert line(found, "scaling", ranks=2)[RATE_RATIO] == 1.8
+    assert section(found, "failed").sentences == ["Nothing: all 2 runs came to a good end."]
+
+
+def test_speed_ups_are_ratios_of_times_against_the_own_single_rank_and_the_plain_run():
+    found = [made(backend="single", seconds=9.0), made(seconds=12.0), made(ranks=2, seconds=6.0), made(ranks=4, seconds=4.0)]
+    assert {(row["backend"], row["ranks"]): (row[OWN], row[SINGLE]) for row in lines(found, "scaling")} == {
+        ("single", 1): (1.0, 1.0),
+        ("ddp", 1): (1.0, 0.75),
+        ("ddp", 2): (2.0, 1.5),
+        ("ddp", 4): (3.0, 2.25),
+    }
+    row = line(found, "scaling", ranks=4)
+    assert (row[RATE_RATIO], row[EFFICIENCY]) == (pytest.approx(3.0), pytest.approx(75.0))
+
+
+def test_throughput_has_a_ratio_also_where_no_target_was_reached():
+    found = [not_reached(samples_per_second=100.0), not_reached(ranks=2, samples_per_second=180.0)]
+    row = line(found, "scaling", ranks=2)
+    assert (row[RATE_RATIO], row[EFFICIENCY], row[OWN]) == (1.8, 90.0, None)
+
+
+@pytest.mark.parametrize(
+    "others", [[], [not_reached(), not_reached(backend="single")], [ended("failed"), ended("timeout", backend="single")]]
+)
+def test_without_a_time_to_compare_with_there_is_no_speed_up(others):
+    row = line([made(ranks=2), *others], "scaling", ranks=2)
+    assert (row[TIME], row[OWN], row[SINGLE]) == (10.0, None, None)
+
+
+def test_oversubscribed_runs_are_set_apart_and_have_no_speed_up():
+    found = [made(), made(ranks=2, seconds=6.0), made(ranks=8, seconds=20.0, oversubscribed=True), made(ranks=8, repeat=1, seconds=20.0)]
+    assert [row["ranks"] for row in lines(found, "scaling")] == [1, 2]
+    assert "Set apart, since ranks shared cores: 8 ranks." in section(found, "scaling").sentences[0]
+    for key in ("first", "cost"):
+        assert [table.title for table in section(found, key).tables] == [
+            "cnn, weak scaling", "cnn, weak scaling, more ranks than cores: no measure of scaling",
+        ]  # fmt: skip
+        assert [row["ranks"] for row in lines(found, key, 0)] == [1, 2]
+        assert [row["ranks"] for row in lines(found, key, 1)] == [8]
+
+
+@pytest.mark.parametrize(
+    ("two_ranks", "cores", "remark"),
+    [
+        ({"seconds": 5.0}, 4, None),
+        ({"seconds": 4.0}, 4, "samples/s and speed-up above the 2 that the cores allow"),
+        ({"seconds": 4.0, "samples_per_second": 190.0}, 4, "speed-up above the 2 that the cores allow"),
+        ({"seconds": 6.0, "samples_per_second": 201.0}, 4, "samples/s above the 2 that the cores allow"),
+        ({"seconds": 6.0}, 1, "samples/s and speed-up above the 1 that the cores allow"),
+        ({"seconds": 6.0, "nodes": 2}, 1, None),
+    ],
+)
+def test_more_than_the_cores_allow_has_a_remark(two_ranks, cores, remark):
+    first, second = made(seconds=10.0), made(ranks=2, **two_ranks)
+    second["environment"] = second["environment"] | {"cores": cores}
+    assert line([first, second], "scaling", ranks=2)["remark"] == remark
+
+
+def test_weak_and_strong_scaling_are_never_in_one_table():
+    strong = {"scaling": "strong", "workload_digest": "e" * 64}
+    found = [made(backend="single"), made(seconds=30.0, **strong), made(seconds=15.0, ranks=2, **strong)]
+    for key in ("first", "scaling", "cost", "same"):
+        assert [table.title for table in section(found, key).tables] == ["cnn, strong scaling", "cnn, weak scaling"]
+    assert [(row[OWN], row[SINGLE]) for row in lines(found, "scaling")] == [(1.0, None), (2.0, None)]
+
+
+def test_workloads_are_kept_apart():
+    found = [made(backend="single"), made(workload="transformer", workload_digest="e" * 64)]
+    assert [row[SINGLE] for table in (0, 1) for row in lines(found, "scaling", table)] == [1.0, None]
+
+
+def test_the_plain_run_comes_first_then_backends_by_name_and_size():
+    order = [("horovod_torch", 1), ("ddp", 10), ("single", 1), ("ddp", 2), ("ddp", 1)]
+    found = [made(backend=backend, ranks=ranks) for backend, ranks in order]
+    expected = [("single", 1), ("ddp", 1), ("ddp", 2), ("ddp", 10), ("horovod_torch", 1)]
+    assert [(row["backend"], row["ranks"]) for row in lines(found, "scaling")] == expected
+
+
+def test_scaling_says_what_each_rank_keeps():
+    found = [
+        made(),
+        made(ranks=4, samples_per_second=300.0),
+        made(backend="horovod_tf"),
+        made(backend="horovod_tf", ranks=4, samples_per_second=380.0),
+    ]
+    assert section(found, "scaling").sentences == [
+        "cnn, weak scaling: at 4 ranks, each rank trains from 75 % (ddp) to 95 % (horovod_tf) "
+        "of the samples a second that one rank alone does."
+    ]
+
+
+def test_scaling_is_told_of_the_largest_size_that_came_to_its_end():
+    found = [made(), made(ranks=2, samples_per_second=180.0), ended("failed", ranks=4)]
+    assert "at 2 ranks, each rank trains 90 % (ddp)" in section(found, "scaling").sentences[0]
+
+
+def test_scaling_says_nothing_of_one_size():
+    assert "nothing can be said" in section([made(), made(backend="single")], "scaling").sentences[0]
+
+
+def test_costs_are_typical_values_of_what_runs_measured():
+    found = [
+        made(repeat=repeat, init_seconds=seconds, peak_memory_bytes=memory * 2**20)
+        for repeat, seconds, memory in ((0, 1.0, 100), (1, 9.0, 300), (2, 2.0, 150))
+    ]
+    row = line(found, "cost")
+    assert (row["launch (s)"], row["import (s)"], row["init (s)"], row["load (s)"]) == (0.25, 1.0, 2.0, 0.5)
+    assert (row["train (s)"], row["evaluate (s)"], row[MEMORY], row["median step (ms)"]) == (8.0, 1.0, 150.0, 2000.0)
+
+
+def test_what_a_step_costs_over_one_rank_is_for_weak_scaling_with_a_core_each():
+    def over(**changes):
+        found = [made(step_seconds=[0.1] * 4, **changes), made(ranks=2, step_seconds=[0.1, 0.12, 0.12, 0.5], **changes)]
+        return lines(found, "cost")[1]["step over own 1 rank's (ms)"]
+
+    assert over() == pytest.approx(20.0)
+    assert over(scaling="strong") is None
+    assert over(oversubscribed=True) is None
+
+
+def test_what_was_not_measured_is_said():
+    said = section([made()], "cost").sentences
+    assert said[-2:] == ["Communication exposed: not measured.", "Energy: not measured."]
+    found = [made() | {"energy_joules": 50.0}, made(backend="single")]
+    assert section(found, "cost").sentences[-1] == "Communication exposed: not measured."
+    assert [row["energy (J)"] for row in lines(found, "cost")] == ["not measured", 50.0]
+
+
+def test_equal_training_is_told_by_digests_and_first_losses():
+    losses = [3.0, 2.0 * (1 + 4e-7), 1.1, 0.5]
+    found = [made(backend="single"), made(), made(backend="horovod_tf", losses=losses, parameter_digests=["a" * 64, "f" * 64])]
+    assert section(found, "same").sentences == [
+        "cnn, weak scaling: all start from the same parameters; the losses of their first 2 steps agree to 4e-07; "
+        "to the bit the same at the end: single and ddp at 1 rank."
+    ]
+    row = line(found, "same", backend="horovod_tf")
+    assert (row["first parameters"], row["last parameters"], row["compared with"]) == ("a" * 8, "f" * 8, "single")
+    assert (row["loss of first 2 steps, apart by"], row["of all steps"]) == (pytest.approx(4e-7), pytest.approx(0.1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"losses": [3.0, 2.1, 1.0, 0.5]}, "differ by up to 5e-02, more than the 1e-06 that rounding explains"),
+        ({"parameter_digests": ["f" * 64, "b" * 64]}, "NOT all start from the same parameters"),
+    ],
+)
+def test_unequal_training_is_said(changes, said):
+    assert said in section([made(), made(backend="horovod_tf", **changes)], "same").sentences[0]
+
+
+def test_only_runs_of_one_seed_are_held_against_each_other():
+    found = [made(), made(backend="horovod_tf", repeat=1, losses=[9.0, 9.0], parameter_digests=["f" * 64])]
+    row = line(found, "same", backend="horovod_tf")
+    assert (row["compared with"], row["loss of first 2 steps, apart by"]) == (None, None)
+    assert section(found, "same").sentences == ["cnn, weak scaling: all start from the same parameters."]
+
+
+def test_the_repeat_that_both_have_is_held_against_the_other():
+    found = [ended("failed", backend="single"), made(backend="single", repeat=1), made(losses=[9.0, 9.0]), made(repeat=1)]
+    row = line(found, "same", backend="ddp")
+    assert (row["compared with"], row["loss of first 2 steps, apart by"]) == ("single", 0.0)
+
+
+@pytest.mark.parametrize(("values", "said"), [([True, True], "yes"), ([True, False], "no"), ([True, None], "yes")])
+def test_replicas_are_in_sync_only_where_those_of_no_repeat_differed(values, said):
+    found = [made(repeat=repeat, in_sync=value) for repeat, value in enumerate(values)]
+    assert line(found, "same")["ranks in sync"] == said
+
+
+def test_every_run_without_a_good_end_is_listed_with_its_reason():
+    found = [
+        made(), ended("failed", ranks=2), ended("timeout", ranks=3), ended("started", ranks=4), not_reached(ranks=5),
+        made(ranks=6, time_to_solution_seconds=None, resumed_after_epochs=2),
+    ]  # fmt: skip
+    assert [(row["ranks"], row["what"], row["why"]) for row in lines(found, "failed")] == [
+        (2, "failed", "it broke"),
+        (3, "ran out of time", "it broke"),
+        (4, "not finished", "it goes on, or was killed before its record was complete"),
+        (5, "target not reached", "accuracy 0.9000 after 2 epochs; the target is 0.96"),
+        (6, "no time to solution", "it went on from a snapshot after 2 epochs"),
+    ]
+    assert section(found, "failed").sentences == [
+        "Of 6 files: 1 failed; 1 ran out of time; 1 not finished; 1 target not reached; 1 no time to solution."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("num_runs", "said"),
+    [(1, "nothing says how sure"), (3, "about 75 times in 100, not 95"), (4, "about 88 times in 100, not 95"), (5, None)],
+)
+def test_the_notes_say_what_few_repeats_are_worth(num_runs, said):
+    notes = summary.answer(repeats([10.0] * num_runs)).notes
+    assert said in notes[0] if said else notes == []
+
+
+def test_the_notes_name_what_differs_around_the_runs():
+    second = made(ranks=2)
+    second["environment"] = second["environment"] | {"packages": {"torch": "2.14.0"}, "git_commit": "1" * 40}
+    notes = summary.answer([made(), second]).notes
+    assert "cnn, weak scaling: the records differ in torch: 2.13.0, 2.14.0." in notes
+    assert "cnn, weak scaling: the records differ in commit: 00000000, 11111111." in notes

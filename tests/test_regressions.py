@@ -1,0 +1,107 @@
+"""Before and after: what got slower, less accurate or larger beyond the noise, and nothing else."""
+
+import pytest
+
+from common.errors import UserError
+from launch import regressions
+from tests.made_records import ended, made, not_reached, repeats
+
+BEFORE = [10.0, 10.1, 10.2]
+OLD = {"stamp": "20250101-000000"}
+
+
+def verdicts(found, old):
+    """{measure: verdict} of the one entry of two sets."""
+    return {change.measure.name: change.verdict for change in regressions.changes(found, old)}
+
+
+@pytest.mark.parametrize(
+    ("after", "verdict"),
+    [
+        ([12.0, 12.1, 12.2], "worse"),
+        ([8.0, 8.1, 8.2], "better"),
+        ([9.0, 10.1, 13.0], "no difference shown"),
+        # sure, but not worth a word: 3 %
+        ([10.4, 10.4, 10.41], "no difference shown"),
+        ([12.0], "not judged: one run"),
+        ([12.0, None, 12.2], "worse"),
+        ([None, None, 10.0], "worse"),
+    ],
+)
+def test_a_time_is_worse_only_beyond_the_noise_and_the_tolerance(after, verdict):
+    assert verdicts(repeats(after), repeats(BEFORE, **OLD))["time to solution (s)"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("key", "measure", "before", "after", "verdict"),
+    [
+        ("samples_per_second", "samples/s", (100.0, 101.0), (80.0, 81.0), "worse"),
+        ("samples_per_second", "samples/s", (100.0, 101.0), (120.0, 121.0), "better"),
+        ("accuracy", "accuracy", (0.98, 0.981), (0.961, 0.962), "worse"),
+        ("accuracy", "accuracy", (0.98, 0.981), (0.975, 0.976), "no difference shown"),
+        ("peak_memory_bytes", "peak memory per rank (MiB)", (2**28, 2**28), (2**29, 2**29), "worse"),
+        ("peak_memory_bytes", "peak memory per rank (MiB)", (2**29, 2**29), (2**28, 2**28), "better"),
+    ],
+)
+def test_each_measure_has_its_direction(key, measure, before, after, verdict):
+    old = [made(repeat=repeat, **{key: value}, **OLD) for repeat, value in enumerate(before)]
+    found = [made(repeat=repeat, **{key: value}) for repeat, value in enumerate(after)]
+    assert verdicts(found, old)[measure] == verdict
+
+
+def test_the_list_says_what_got_worse_by_how_much_and_how_sure_that_is():
+    (line, rate) = regressions.worse(regressions.changes(repeats([12.0, 12.0, 12.0]), repeats([10.0, 10.0, 10.0], **OLD)))
+    assert line == (
+        "cnn, weak scaling, 1 rank: ddp got slower: time to solution (s) 10 before, 12 after "
+        "(+20.0 %, 95 % interval of the ratio 1.20 to 1.20)."
+    )
+    assert "samples/s 100 before, 83.33 after" in rate
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        [made(ranks=2), ended("failed")],
+        [made(ranks=2), not_reached(samples_per_second=100.0)],
+        [made(ranks=2)],
+        [made(ranks=2), ended("timeout")],
+    ],
+)
+def test_an_entry_that_has_no_time_any_more_is_worse_also_from_one_run(found):
+    lines = regressions.worse(regressions.changes(found, [made(ranks=2, **OLD), made(**OLD)]))
+    assert lines[0] == "cnn, weak scaling, 1 rank: ddp had 10 time to solution (s) and has none."
+
+
+def test_what_is_only_in_the_results_is_no_change():
+    assert {change.ranks for change in regressions.changes([made(), made(ranks=2)], [made(**OLD)])} == {1}
+
+
+def test_an_entry_without_a_time_before_and_after_is_no_change():
+    found, old = [made(), ended("failed", ranks=2)], [made(**OLD), ended("failed", ranks=2, **OLD)]
+    assert regressions.worse(regressions.changes(found, old)) == []
+
+
+def test_one_run_on_a_side_is_said_to_be_too_few():
+    section = regressions.section(regressions.changes([made(seconds=20.0)], [made(**OLD)]))
+    assert section.sentences == ["4 of 4 numbers are of one run on a side and could not be judged: --repeats 5 makes it possible."]
+
+
+def test_nothing_worse_is_said():
+    section = regressions.section(regressions.changes(repeats(BEFORE), repeats(BEFORE, **OLD)))
+    assert section.sentences == ["Nothing that could be judged got slower, less accurate or larger beyond the noise."]
+
+
+def test_runs_on_shared_cores_stand_apart():
+    shared = [*repeats(BEFORE), *repeats(BEFORE, ranks=8, oversubscribed=True)]
+    section = regressions.section(regressions.changes(shared, shared))
+    assert [sorted({row[2] for row in table.rows}) for table in section.tables] == [[1], [8]]
+
+
+def test_two_sets_of_other_training_are_refused():
+    with pytest.raises(UserError, match="trained different things"):
+        regressions.changes([made()], [made(workload_digest="e" * 64, **OLD)])
+
+
+def test_two_sets_with_nothing_in_common_are_refused():
+    with pytest.raises(UserError, match="no backend, workload and size in common"):
+        regressions.changes([made()], [made(ranks=2, **OLD)])
