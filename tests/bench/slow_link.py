@@ -29,7 +29,8 @@ def main():
             measured = []
             for rate in rates:
                 results = Path(folder) / f"{backend}-{rate}"
-                settings = ("--workloads", arguments.workload, "--epochs", arguments.epochs)
+                # Each host takes this machine for its own, and would bind its rank to the same core.
+                settings = ("--workloads", arguments.workload, "--epochs", arguments.epochs, "--no-bind")
                 with contextlib.nullcontext() if rate == FAST else two_hosts.narrowed(rate):
                     record = two_hosts.matrix(hosts, checkout, results, [backend], *settings, on_both=True)[backend]
                 measured.append(record["samples_per_second"])
