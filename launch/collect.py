@@ -1,5 +1,6 @@
 """Files -> records, and which files hold none: damaged, half written, or of another layout."""
 
+import contextlib
 import json
 from functools import cache
 from pathlib import Path
@@ -42,6 +43,15 @@ def collect(paths):
         said = f"; {damaged[0].path}: {damaged[0].why}" if damaged else ""
         raise UserError(f"there is no record in {', '.join(map(str, paths))}{said}")
     return found, damaged
+
+
+def state(paths):
+    """What tells that a record has come or changed: {file: when it was written}. Raises UserError where a path is not there."""
+    found = {}
+    for path in (one for given in paths for one in _files(given)):
+        with contextlib.suppress(FileNotFoundError):
+            found[path] = path.stat().st_mtime_ns
+    return found
 
 
 def _files(path):

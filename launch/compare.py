@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import time
 from pathlib import Path
 
 from common.errors import UserError
@@ -10,6 +11,8 @@ from launch.export import csv, files, html, markdown, mllog, svg, terminal
 
 EXPORTERS = {"--markdown": markdown.text, "--csv": csv.text, "--html": html.text, "--svg": svg.text}
 REGRESSED = 3
+LOOK_SECONDS = 1.0
+RELOAD_SECONDS = 5
 
 
 def show(found, console=None):
@@ -17,8 +20,48 @@ def show(found, console=None):
     terminal.show(summary.answer(found), console, tables=("first",))
 
 
+def write_page(path, found, reload_seconds=None):
+    """Writes the page of the records of a matrix. Where it cannot be written, that is told, and the matrix goes on."""
+    try:
+        files.write(path, html.text(summary.answer(found), reload_seconds))
+    except (UserError, OSError) as problem:
+        print(f"the page {path} was not written: {problem}", file=sys.stderr)
+
+
+def watch(arguments):
+    """Writes the page again whenever a record comes or changes, until interrupted."""
+    if not arguments.html:
+        raise UserError("--watch keeps a page up to date; say with --html FILE which")
+    seen = None
+    try:
+        while True:
+            now = collect.state(arguments.results)
+            if now != seen:
+                seen = now
+                refresh(arguments, RELOAD_SECONDS)
+            time.sleep(LOOK_SECONDS)
+    except KeyboardInterrupt:
+        refresh(arguments, None)
+    return 0
+
+
+def refresh(arguments, reload_seconds):
+    """Writes the page of what records there are, and says so; says why where there is none yet, or they may not be mixed."""
+    files.check(arguments.html, "--html")
+    try:
+        answer = summary.answer(*collect.collect(arguments.results))
+    except UserError as problem:
+        print(f"{problem}; waiting", flush=True)
+        return
+    files.write(arguments.html, html.text(answer, reload_seconds))
+    num_runs = sum(len(entry.runs) for one in answer.comparisons for entry in one.entries)
+    print(f"{arguments.html}: {num_runs} run{'' if num_runs == 1 else 's'}", flush=True)
+
+
 def run(arguments):
     """Exports, prints, and returns the exit status. Raises UserError for a mistake, before anything is written."""
+    if arguments.watch:
+        return watch(arguments)
     wanted = {option: path for option in EXPORTERS if (path := getattr(arguments, option.strip("-")))}
     for option, path in wanted.items():
         files.check(path, option)
@@ -51,6 +94,7 @@ def main():
     parser.add_argument(
         "--baseline", type=Path, metavar="OLD", help="a record or folder of an earlier matrix; exit status 3 where something got worse"
     )
+    parser.add_argument("--watch", action="store_true", help="keep the page of --html up to date as records come, until Ctrl-C")
     try:
         sys.exit(run(parser.parse_args()))
     except UserError as mistake:

@@ -79,16 +79,19 @@ def run(matrix):
         for job in jobs:
             print(runner.typed(*launchers.command(job, launcher)))
         return 0
+    page = folder / f"{stamp}.html"
     try:
         with Display(len(jobs)) as display:
             for number, job in enumerate(jobs, 1):
                 display.begin(number, job)
                 done.append(runner.run_job(job, launcher, matrix.time_limit, display.progress))
                 display.finish(done[-1])
+                compare.write_page(page, done, compare.RELOAD_SECONDS)
     finally:
         if done:
+            compare.write_page(page, done)
             compare.show(done)
-            print(f"records: {folder}/{stamp}-*.json")
+            print(f"records: {folder}/{stamp}-*.json\npage: {page}")
     return 0 if all(record["status"] == "ok" for record in done) else 1
 
 

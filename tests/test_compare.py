@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from common import records
+from launch import compare
 from launch.compare import main, show
 from tests.made_records import ended, made, repeats
 
@@ -88,3 +89,39 @@ def test_the_end_of_a_matrix_shows_every_sentence_and_the_first_tables(capsys):
     assert "times the first's" in text
     assert "efficiency (%)" not in text
     assert text.rstrip().endswith("ddp at 2 ranks reached the target first, in 6.00 s.")
+
+
+def test_a_page_is_kept_up_to_date_until_interrupted(tmp_path, capsys, monkeypatch):
+    results, page = folder(tmp_path / "results", []), tmp_path / "page.html"
+    said = []
+
+    def look(_):
+        said.append((capsys.readouterr().out, page.exists() and 'http-equiv="refresh"' in page.read_text()))
+        if len(said) == 3:
+            raise KeyboardInterrupt
+        if len(said) == 1:
+            records.write(results / "one.json", made())
+
+    monkeypatch.setattr(compare.time, "sleep", look)
+    monkeypatch.setattr(sys, "argv", ["compare", str(results), "--html", str(page), "--watch"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert said == [(f"there is no record in {results}; waiting\n", False), (f"{page}: 1 run\n", True), ("", True)]
+    assert 'http-equiv="refresh"' not in page.read_text()
+
+
+def test_watching_without_a_page_is_refused(tmp_path, run):
+    assert run(folder(tmp_path / "results", [made()]), "--watch")[::2] == (
+        2,
+        "error: --watch keeps a page up to date; say with --html FILE which\n",
+    )
+
+
+def test_a_page_that_cannot_be_written_is_told_and_raises_nothing(tmp_path, capsys):
+    compare.write_page(tmp_path / "not there" / "page.html", [made()])
+    compare.write_page(tmp_path / "page.html", [made(), made(settings={"threads": 2}, repeat=1)])
+    first, second = capsys.readouterr().err.splitlines()
+    assert "not there" in first
+    assert "different settings" in second
+    assert list(tmp_path.iterdir()) == []

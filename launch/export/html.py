@@ -27,15 +27,15 @@ class Part(NamedTuple):
     apart_tables: list[Table]
 
 
-def text(answer):
-    """The whole page."""
+def text(answer, reload_seconds=None):
+    """The whole page; with `reload_seconds`, one that a browser reads again that often, while more records come."""
     backends = list(dict.fromkeys(entry.backend for one in answer.comparisons for entry in one.entries))
     template = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, undefined=jinja2.StrictUndefined)
     return template.get_template("page.html.jinja").render(
         answer=answer, parts=_parts(answer), facts=_facts(answer), apart=APART, json=_json,
         colour=colours.of_backends(backends).get, is_backend=BACKEND.__eq__, numeric_columns=_numeric_columns, long=LONG,
         style=Markup((FOLDER / "page.css").read_text()), script=Markup((FOLDER / "page.js").read_text()),
-        library=_library(),
+        library=_library(), reload_seconds=reload_seconds,
     )  # fmt: skip
 
 
