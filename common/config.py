@@ -72,6 +72,9 @@ class Settings:
     """Whether the C library keeps the memory of large buffers between steps, or does as it does by itself."""
     stall_limit: float = 120.0
     """Seconds after which a rank that does not go on, in no step and no evaluation, tells where it stands and ends the run; 0: never."""
+    timeline: bool = False
+    """Profile one more epoch after training, off the clock; Horovod writes its timeline of the whole run. All goes into
+    RESULTS/MACHINE/RUN.trace. The run is left out of comparisons; a matrix makes each run without it first."""
     host_suffix: str = ""
     """What turns rank 0's short host name into the name of its fast interface, e.g. i (JSC)."""
     snapshot_dir: Path | None = None

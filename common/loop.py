@@ -36,12 +36,13 @@ def prepare(trainer, settings, record):
     record["pids_by_rank"] = _by_rank(trainer, os.getpid()).astype(int).tolist()
 
 
-def train(trainer, settings, load, record, workload_digest, watch):
+def train(trainer, settings, load, record, workload_digest, watch, profile=None):
     """Trains until the target is met or the epochs are over; every number goes into the record as soon as it is known.
 
     The clock starts before the data is touched and is never stopped: loading, training, evaluation and the comparison
     of replicas are on it. The time to solution is read at the end of the evaluation that first meets the target.
-    `load` reads the data; `workload_digest` gives the digest for it; the stalls.Watch is told of every step.
+    `load` reads the data; `workload_digest` gives the digest for it; the stalls.Watch is told of every step;
+    profile(trainer, batches), where there is one, is called with the batches of one more epoch when all has been measured.
     """
     ranks = trainer.ranks
     started = time.perf_counter()
@@ -94,6 +95,8 @@ def train(trainer, settings, load, record, workload_digest, watch):
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     record["peak_memory_bytes_by_rank"] = _by_rank(trainer, peak_bytes).astype(int).tolist()
     record["peak_memory_bytes"] = max(record["peak_memory_bytes_by_rank"])
+    if profile:
+        profile(trainer, batches)
 
 
 def compare_replicas(trainer, record, when):

@@ -37,6 +37,7 @@ def main(trainer_class, file):
         settings, load, record, path = begin(backend, given, ranks, import_seconds, entered)
         watch = stalls.Watch(settings.stall_limit, functools.partial(end_standstill, ranks.rank, record, path))
         prepare_process(ranks, settings, record)
+        profile = profiler_of(settings)
         trainer = trainer_class(settings)
         watch.goes_on()
         record["library_configuration"] = getattr(trainer, "configuration", None)
@@ -45,7 +46,7 @@ def main(trainer_class, file):
         loop.prepare(trainer, settings, record)
         record["init_seconds"] = time.perf_counter() - entered
         write_ready(path, record)
-        loop.train(trainer, settings, load, record, lambda data: workloads.digest(given, data.digest), watch)
+        loop.train(trainer, settings, load, record, lambda data: workloads.digest(given, data.digest), watch, profile)
         finish(trainer, record, path)
         status = 0
     except (Exception, KeyboardInterrupt) as problem:
@@ -96,6 +97,26 @@ def prepare_process(ranks, settings, record):
         binding.bind(cores)
     if settings.allocator == "keep":
         record["environment"]["allocator_keeps"] = allocator.keep_large_buffers()
+
+
+def profiler_of(settings):
+    """What profiles an epoch into the run's folder of traces, where that is wanted, else None; Horovod is told to write its timeline there.
+
+    Raises UserError where the ranks could not know the run's name, or there may be nothing left to train.
+    """
+    if not settings.timeline:
+        return None
+    if settings.resume:
+        raise UserError("--timeline profiles a run that trains from its start; leave out --resume")
+    if settings.run_id is None:
+        raise UserError("--timeline writes into a folder with the run's name; give one with --run-id")
+    from launch.trace import profiling, timeline
+
+    folder = records.folder(settings) / f"{settings.run_id}{timeline.FOLDER_ENDS}"
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(name.startswith("horovod.") for name in sys.modules):
+        os.environ |= timeline.horovod_variables(folder)
+    return functools.partial(profiling.profile_epoch, folder)
 
 
 def end_standstill(rank, record, path, place, seconds):

@@ -72,6 +72,7 @@ def new(backend, settings, ranks, launch, surroundings):
         "peak_memory_bytes_by_rank": None,
         "parameter_digests": [],
         "resumed_after_epochs": None,
+        "timeline": None,
         "settings": config.as_json(settings),
         "library_configuration": None,
         "environment": surroundings,

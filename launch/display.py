@@ -34,7 +34,8 @@ class Display:
         self.console.print(Text(text), soft_wrap=True)
 
     def begin(self, number, job):
-        self.title = f"[{number}/{self.num_jobs}] {job.settings.workload} {job.backend} {ranks_of(job.ranks)}"
+        what = " with its timeline" if job.settings.timeline else ""
+        self.title = f"[{number}/{self.num_jobs}] {job.settings.workload} {job.backend} {ranks_of(job.ranks)}{what}"
         self.told = time.monotonic()
         if self.live:
             self.live.update(Text(f"{self.title}: starting"))

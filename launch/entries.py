@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from common.errors import UserError
 from launch import statistics
 from launch.plan import BASELINE
 
@@ -37,6 +38,17 @@ class Comparison(NamedTuple):
     def entry(self, backend, ranks):
         """The entry, or None."""
         return next((entry for entry in self.entries if (entry.backend, entry.ranks) == (backend, ranks)), None)
+
+
+def unprofiled(found):
+    """The records of runs that nothing was measured in but time; those with a timeline are slower for it.
+
+    Raises UserError where there is no other.
+    """
+    plain = [record for record in found if not record["settings"].get("timeline")]
+    if found and not plain:
+        raise UserError("all of these runs were profiled (--timeline), which makes them slower; compare runs without it")
+    return plain
 
 
 def comparisons(found):

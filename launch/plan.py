@@ -23,7 +23,8 @@ class Job(NamedTuple):
 def plan(backends, workloads, sizes, repeats, ranks_per_node, settings, stamp):
     """The jobs of a matrix in the order they run: repeats interleave, so that slow drift of a machine hits all alike.
 
-    Repeat r has seed + r. `stamp` begins every run's name. `ranks_per_node` None: all ranks on one node.
+    Repeat r has seed + r. `stamp` begins every run's name. `ranks_per_node` None: all ranks on one node. Where timelines are wanted each
+    job comes without one, to be measured, and then with one.
     Raises UserError for axes that make no runs.
     """
     for name, values in (("backend", backends), ("workload", workloads), ("size", sizes)):
@@ -45,6 +46,8 @@ def plan(backends, workloads, sizes, repeats, ranks_per_node, settings, stamp):
                 for backend in backends:
                     if ranks == 1 if backend == BASELINE else ranks in sizes:
                         run_id = f"{stamp}-{workload}-{backend}-n{ranks}-r{repeat}"
-                        own = dataclasses.replace(settings, workload=workload, seed=settings.seed + repeat, repeat=repeat, run_id=run_id)
-                        jobs.append(Job(backend, ranks, min(ranks, ranks_per_node or ranks), variants.settings_of(backend, own)))
+                        own = dataclasses.replace(settings, workload=workload, seed=settings.seed + repeat, repeat=repeat)
+                        for timeline in (False, True) if settings.timeline else (False,):
+                            named = dataclasses.replace(own, timeline=timeline, run_id=f"{run_id}-timeline" if timeline else run_id)
+                            jobs.append(Job(backend, ranks, min(ranks, ranks_per_node or ranks), variants.settings_of(backend, named)))
     return jobs

@@ -3,7 +3,7 @@
 import re
 
 from common import records, workloads
-from common.config import as_json, flag
+from common.config import Settings, as_json, flag
 from common.errors import UserError
 
 RECORD = re.compile(r"(\d{8}-\d{6})-.+-n\d+-r\d+\.json")
@@ -39,7 +39,9 @@ def divided(jobs):
 
 def check(path, before, now):
     """Raises UserError, naming them, for settings in which a record differs from what is to be run now."""
-    differing = [name for name in now if before.get(name) != now[name]]
+    # What an older record does not know was at its default.
+    before = as_json(Settings()) | before
+    differing = [name for name in now if before[name] != now[name]]
     if differing:
-        shown = ", ".join(f"{flag(name)} was {before.get(name)} and is {now[name]}" for name in differing)
+        shown = ", ".join(f"{flag(name)} was {before[name]} and is {now[name]}" for name in differing)
         raise UserError(f"{path} is of another matrix ({shown}); give the same settings, or leave out --resume")

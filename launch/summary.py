@@ -19,8 +19,9 @@ class Answer(NamedTuple):
 
 def answer(found, damaged=()):
     """The Answer of records, and of files that hold none (collect.Damaged). Raises UserError for records that may not be mixed."""
-    comparable.check(found)
-    compared = entries.comparisons(found)
+    plain = entries.unprofiled(found)
+    comparable.check(plain)
+    compared = entries.comparisons(plain)
     sections = [
         Section("first", first.QUESTION, *first.answer(compared)),
         Section("scaling", scaling.QUESTION, *scaling.answer(compared)),
@@ -28,11 +29,14 @@ def answer(found, damaged=()):
         Section("same", same.QUESTION, *same.answer(compared)),
         Section("failed", failed.QUESTION, *failed.answer(compared, damaged)),
     ]
-    return Answer(found[0]["settings"]["machine"], [first.winner(one) for one in compared], sections, _notes(compared), compared)
+    notes = _notes(compared, len(found) - len(plain))
+    return Answer(plain[0]["settings"]["machine"], [first.winner(one) for one in compared], sections, notes, compared)
 
 
-def _notes(compared):
+def _notes(compared, num_profiled):
     notes = []
+    if num_profiled:
+        notes.append(f"{num_profiled} of the runs were profiled (--timeline), and are left out.")
     fewest = min(len(entry.runs) for one in compared for entry in one.entries)
     if fewest == 1:
         notes.append(f"Where an entry is of one run, nothing says how sure a comparison with it is: use --repeats {statistics.SURE_FROM}.")

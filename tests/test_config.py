@@ -44,6 +44,7 @@ CHANGED = {
     "bind": False,
     "allocator": "system",
     "stall_limit": 7.5,
+    "timeline": True,
     "host_suffix": ".hsn.cm.polaris.alcf.anl.gov",
     "snapshot_dir": Path("kept"),
     "snapshot_every": 3,
@@ -58,7 +59,8 @@ CHANGED = {
 # Not taken from the code: whoever adds a setting decides here as well whether it changes what is trained.
 NO_MATHEMATICS = {
     "data_dir", "evaluation_batch_size", "epochs", "stop_at_target", "seed", "zero_stage", "device", "threads", "bind", "allocator",
-    "gpu_order", "stall_limit", "host_suffix", "snapshot_dir", "snapshot_every", "resume", "results", "machine", "run_id", "repeat",
+    "gpu_order", "stall_limit", "timeline", "host_suffix", "snapshot_dir", "snapshot_every", "resume", "results", "machine", "run_id",
+    "repeat",
 }  # fmt: skip
 
 

@@ -38,6 +38,14 @@ def test_repeats_interleave_and_have_seeds_of_their_own():
     assert [job.settings.seed for job in jobs] == [10] * 3 + [11] * 3 + [12] * 3
 
 
+def test_a_run_with_its_timeline_comes_after_one_without():
+    jobs = made(["single", "ddp"], (1,), repeats=2, timeline=True)
+    assert [(job.backend, job.settings.repeat, job.settings.timeline) for job in jobs] == [
+        (backend, repeat, timeline) for repeat in (0, 1) for backend in ("single", "ddp") for timeline in (False, True)
+    ]
+    assert [job.settings.run_id for job in jobs[:2]] == ["stamp-cnn-single-n1-r0", "stamp-cnn-single-n1-r0-timeline"]
+
+
 def test_workloads_run_one_after_the_other_within_a_repeat():
     jobs = made(["ddp"], (1, 2), repeats=2, workloads=["cnn", "transformer"])
     told = [(job.settings.repeat, job.settings.workload, job.ranks) for job in jobs]

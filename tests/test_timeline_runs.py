@@ -1,7 +1,9 @@
 """Real runs of two ranks: their timelines and profiles become one valid trace in which every track is there and clocks agree."""
 
+import json
 import subprocess
 
+import jsonschema
 import pytest
 
 from launch.trace import chrome, picture, timeline
@@ -112,3 +114,24 @@ def test_the_log_of_horovods_tuning_is_kept(tmp_path):
     status, printed = run("horovod_torch", folder, autotune=True)
     assert status == 0, printed
     assert "tensor_fusion_threshold" in (folder / timeline.AUTOTUNE).read_text()
+
+
+@pytest.mark.parametrize("backend", ["ddp", "horovod_keras"])
+def test_a_matrix_makes_each_run_without_its_timeline_and_then_with_it(backend, checkout, tmp_path):
+    matrix = [BIN / "python", "-m", "launch.matrix", "2", "--backends", backend, "--workloads", "cnn", "--epochs", "2", "--timeline"]
+    matrix += ["--no-stop-at-target", "--results", tmp_path, "--machine", "here"]
+    done = subprocess.run(list(map(str, matrix)), cwd=checkout, env=environ(), capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 of the runs were profiled" in done.stdout
+    plain, profiled = (json.loads(path.read_text()) for path in sorted(tmp_path.glob("here/*.json")))
+    assert (plain["timeline"], plain["settings"]["timeline"], profiled["settings"]["timeline"]) == (None, False, True)
+    jsonschema.validate(profiled, json.loads((ROOT / "results" / "schema.json").read_text()))
+    # The profiled epoch is one more, and changes nothing that was measured before.
+    assert profiled["losses"] == plain["losses"]
+    found = profiled["timeline"]
+    assert found["problems"] == []
+    assert (found["horovod"] is None) == (backend == "ddp")
+    for rank in ("0", "1"):
+        assert len(found["steps"][rank]["step_seconds"]) == NUM_STEPS
+    (folder,) = tmp_path.glob("here/*.trace")
+    assert chrome.check(chrome.events(folder / found["trace"])).num_problems == 0

@@ -4,6 +4,7 @@ For any backend, from outside: what it is given as batches and as observe() tell
 """
 
 import contextlib
+import functools
 import gzip
 import os
 import shutil
@@ -15,6 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from launch.trace import chrome, xplane
 
@@ -48,6 +51,19 @@ class Watch(NamedTuple):
 def framework_of(modules=sys.modules):
     """Whose profiler belongs to this process: torch or tensorflow, whichever is imported; None where neither is."""
     return next((name for name in ("torch", "tensorflow") if name in modules), None)
+
+
+def profile_epoch(folder, trainer, batches):
+    """Trains one epoch of a trainer under its framework's profiler, as `profiled` says; every rank calls this."""
+    meet = functools.partial(trainer.sum, np.zeros(1))
+    with profiled(folder, trainer.ranks.rank, len(batches), meet, framework_of()) as watch:
+
+        def observe(loss):
+            # What is still being computed belongs to this step.
+            float(loss)
+            watch.step()
+
+        trainer.train_epoch(watch.batches(batches), observe)
 
 
 @contextlib.contextmanager

@@ -18,6 +18,8 @@ PROGRAM = "python -m launch.trace.timeline"
 HOROVOD = "horovod_timeline.json"
 AUTOTUNE = "horovod_autotune.csv"
 MERGED = "trace.json.gz"
+# What the folder of a run's traces is called after its record.
+FOLDER_ENDS = ".trace"
 
 
 def horovod_variables(folder, mark_cycles=True, every_tick=False, autotune=False):
@@ -92,6 +94,26 @@ def gather(folder, mpi_sources=()):
         "horovod": sums.summary() if has_timeline else None, "problems": problems, "steps": step_seconds,
         "collectives": collectives,
     }  # fmt: skip
+
+
+def as_json(found):
+    """What `gather` has found, as a record has it."""
+    return _plain(found)
+
+
+def nothing(problem):
+    """What a record has where there was nothing to merge."""
+    return {
+        "trace": None, "num_events": 0, "clocks": [], "ranks": {}, "horovod": None, "problems": [str(problem)], "steps": {},
+        "collectives": {},
+    }  # fmt: skip
+
+
+def _plain(value):
+    """NamedTuples as dicts, and keys as text, all the way down."""
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    return {str(key): _plain(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 class Collectives(NamedTuple):
