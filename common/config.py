@@ -75,6 +75,9 @@ class Settings:
     timeline: bool = False
     """Profile one more epoch after training, off the clock; Horovod writes its timeline of the whole run. All goes into
     RESULTS/MACHINE/RUN.trace. The run is left out of comparisons; a matrix makes each run without it first."""
+    trace: str | None = None
+    """A matrix: make each run once more with MPI traced. mpi: count all calls; events: keep them with their times too; or the path
+    of a site's own libmpitrace.so. All goes into RESULTS/MACHINE/RUN.trace, and the run is left out of comparisons."""
     host_suffix: str = ""
     """What turns rank 0's short host name into the name of its fast interface, e.g. i (JSC)."""
     snapshot_dir: Path | None = None
@@ -119,6 +122,8 @@ def check(settings):
         raise UserError(f"--warmup-epochs is {settings.warmup_epochs}; it must be 0 or above")
     if settings.target is not None and not 0 < settings.target <= 1:
         raise UserError(f"--target is {settings.target}; accuracy goes from 0 to 1, as in --target 0.97")
+    if settings.trace is not None and not (settings.trace in ("mpi", "events") or Path(settings.trace).is_file()):
+        raise UserError(f"--trace is {settings.trace}; give mpi, events, or the path of a libmpitrace.so")
     if not settings.stall_limit >= 0:
         raise UserError(f"--stall-limit is {settings.stall_limit:g}; it must be 0 or above, in seconds")
     if settings.resume and settings.snapshot_dir is None:

@@ -104,6 +104,8 @@ def profiler_of(settings):
 
     Raises UserError where the ranks could not know the run's name, or there may be nothing left to train.
     """
+    if settings.trace and "LD_PRELOAD" not in os.environ:
+        raise UserError("--trace is for a matrix; a single run is traced by LD_PRELOAD, see launch/trace/README.md")
     if not settings.timeline:
         return None
     if settings.resume:

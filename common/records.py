@@ -73,6 +73,7 @@ def new(backend, settings, ranks, launch, surroundings):
         "parameter_digests": [],
         "resumed_after_epochs": None,
         "timeline": None,
+        "mpi_profile": None,
         "settings": config.as_json(settings),
         "library_configuration": None,
         "environment": surroundings,

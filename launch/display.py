@@ -34,7 +34,7 @@ class Display:
         self.console.print(Text(text), soft_wrap=True)
 
     def begin(self, number, job):
-        what = " with its timeline" if job.settings.timeline else ""
+        what = " traced" if job.settings.timeline or job.settings.trace else ""
         self.title = f"[{number}/{self.num_jobs}] {job.settings.workload} {job.backend} {ranks_of(job.ranks)}{what}"
         self.told = time.monotonic()
         if self.live:

@@ -41,13 +41,13 @@ class Comparison(NamedTuple):
 
 
 def unprofiled(found):
-    """The records of runs that nothing was measured in but time; those with a timeline are slower for it.
+    """The records of runs that were neither traced nor profiled, which would have made them slower.
 
     Raises UserError where there is no other.
     """
-    plain = [record for record in found if not record["settings"].get("timeline")]
+    plain = [record for record in found if not (record["settings"].get("timeline") or record["settings"].get("trace"))]
     if found and not plain:
-        raise UserError("all of these runs were profiled (--timeline), which makes them slower; compare runs without it")
+        raise UserError("all of these runs were traced (--timeline, --trace), which makes them slower; compare runs that were not")
     return plain
 
 

@@ -17,6 +17,7 @@ from common.errors import UserError
 from launch import backends, command, compare, detect, launchers, machines, resuming, runner
 from launch.display import Display
 from launch.plan import plan
+from launch.trace import traced
 
 PROGRAM = "launch/matrix.sh"
 
@@ -77,14 +78,14 @@ def run(matrix):
     done, jobs = resuming.divided(jobs) if matrix.run.resume else ([], jobs)
     if matrix.dry_run:
         for job in jobs:
-            print(runner.typed(*launchers.command(job, launcher)))
+            print(runner.typed(*launchers.command(job, traced.launcher_for(job.settings, launcher))))
         return 0
     page = folder / f"{stamp}.html"
     try:
         with Display(len(jobs)) as display:
             for number, job in enumerate(jobs, 1):
                 display.begin(number, job)
-                done.append(runner.run_job(job, launcher, matrix.time_limit, display.progress))
+                done.append(runner.run_job(job, traced.launcher_for(job.settings, launcher), matrix.time_limit, display.progress))
                 display.finish(done[-1])
                 compare.write_page(page, done, compare.RELOAD_SECONDS)
     finally:
@@ -111,6 +112,8 @@ def settings_of(matrix):
     settings = dataclasses.replace(matrix.run, resume=False)
     config.check(settings)
     seen = {name: seen_from_root(path) for name in ("results", "data_dir") if (path := getattr(matrix.run, name))}
+    if matrix.run.trace and matrix.run.trace not in traced.OURS:
+        seen["trace"] = str(Path(matrix.run.trace).absolute())
     return dataclasses.replace(settings, **seen, machine=machine_name(matrix))
 
 
@@ -131,7 +134,7 @@ def check(jobs, launcher):
     """Makes every job's command and settings and reads its data once, so that a mistake stops the matrix before its first run."""
     num_samples = {}
     for job in jobs:
-        launchers.command(job, launcher)
+        launchers.command(job, traced.launcher_for(job.settings, launcher))
         settings = workloads.resolve(job.settings, job.ranks)
         if settings.workload not in num_samples:
             num_samples[settings.workload] = len(datasets.loader(settings)().train_inputs)

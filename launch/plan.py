@@ -23,8 +23,8 @@ class Job(NamedTuple):
 def plan(backends, workloads, sizes, repeats, ranks_per_node, settings, stamp):
     """The jobs of a matrix in the order they run: repeats interleave, so that slow drift of a machine hits all alike.
 
-    Repeat r has seed + r. `stamp` begins every run's name. `ranks_per_node` None: all ranks on one node. Where timelines are wanted each
-    job comes without one, to be measured, and then with one.
+    Repeat r has seed + r. `stamp` begins every run's name. `ranks_per_node` None: all ranks on one node. Where timelines or
+    traces are wanted each job comes without, to be measured, and then with them.
     Raises UserError for axes that make no runs.
     """
     for name, values in (("backend", backends), ("workload", workloads), ("size", sizes)):
@@ -47,7 +47,9 @@ def plan(backends, workloads, sizes, repeats, ranks_per_node, settings, stamp):
                     if ranks == 1 if backend == BASELINE else ranks in sizes:
                         run_id = f"{stamp}-{workload}-{backend}-n{ranks}-r{repeat}"
                         own = dataclasses.replace(settings, workload=workload, seed=settings.seed + repeat, repeat=repeat)
-                        for timeline in (False, True) if settings.timeline else (False,):
-                            named = dataclasses.replace(own, timeline=timeline, run_id=f"{run_id}-timeline" if timeline else run_id)
-                            jobs.append(Job(backend, ranks, min(ranks, ranks_per_node or ranks), variants.settings_of(backend, named)))
+                        runs = [dataclasses.replace(own, timeline=False, trace=None, run_id=run_id)]
+                        if settings.timeline or settings.trace:
+                            runs.append(dataclasses.replace(own, run_id=f"{run_id}-traced"))
+                        placed = ranks, min(ranks, ranks_per_node or ranks)
+                        jobs += [Job(backend, *placed, variants.settings_of(backend, run)) for run in runs]
     return jobs

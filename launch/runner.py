@@ -5,7 +5,6 @@ import shlex
 import time
 
 from common import records, workloads
-from common.errors import UserError
 from common.ranks import Ranks
 from common.stalls import Standstill
 from launch import deaths, launchers, processes, standstills
@@ -42,20 +41,12 @@ def run_job(job, launcher, time_limit_seconds, on_progress):
         ending = "failed", f"{launcher.executable} could not be started: {problem.strerror}"
     finally:
         record = _complete(job, launch, ending, last_lines, heard, stood)
-    if job.settings.timeline and record["status"] == "ok":
-        record["timeline"] = _timeline(job)
+    if (job.settings.timeline or job.settings.trace) and record["status"] == "ok":
+        from launch.trace import traced
+
+        record |= traced.account(job.settings)
         records.write(records.folder(job.settings) / f"{job.settings.run_id}.json", record)
     return record
-
-
-def _timeline(job):
-    """What a run's timeline tells, merged; where nothing can be merged, only the problem."""
-    from launch.trace import timeline
-
-    try:
-        return timeline.as_json(timeline.gather(records.folder(job.settings) / f"{job.settings.run_id}{timeline.FOLDER_ENDS}"))
-    except UserError as problem:
-        return timeline.nothing(problem)
 
 
 def ending_of(outcome, time_limit_seconds):

@@ -33,10 +33,10 @@ def answer(found, damaged=()):
     return Answer(plain[0]["settings"]["machine"], [first.winner(one) for one in compared], sections, notes, compared)
 
 
-def _notes(compared, num_profiled):
+def _notes(compared, num_traced):
     notes = []
-    if num_profiled:
-        notes.append(f"{num_profiled} of the runs were profiled (--timeline), and are left out.")
+    if num_traced:
+        notes.append(f"{num_traced} of the runs were traced (--timeline, --trace), and are left out.")
     fewest = min(len(entry.runs) for one in compared for entry in one.entries)
     if fewest == 1:
         notes.append(f"Where an entry is of one run, nothing says how sure a comparison with it is: use --repeats {statistics.SURE_FROM}.")

@@ -127,15 +127,16 @@ def test_a_page_that_cannot_be_written_is_told_and_raises_nothing(tmp_path, caps
     assert list(tmp_path.iterdir()) == []
 
 
-def test_profiled_runs_are_left_out_and_counted(tmp_path, run):
-    profiled = made(seconds=5.0, stamp="20260102-000000", settings={"timeline": True})
+@pytest.mark.parametrize("setting", [{"timeline": True}, {"trace": "mpi"}])
+def test_traced_runs_are_left_out_and_counted(setting, tmp_path, run):
+    profiled = made(seconds=5.0, stamp="20260102-000000", settings=setting)
     status, printed, _ = run(folder(tmp_path / "results", [made(seconds=9.0), profiled]))
     assert status == 0
     assert "ddp at 1 rank reached the target first, in 9.00 s" in printed
-    assert "1 of the runs were profiled (--timeline), and are left out." in printed
+    assert "1 of the runs were traced (--timeline, --trace), and are left out." in printed
     status, _, error = run(folder(tmp_path / "profiled", [profiled]))
     assert (status, error.count("\n")) == (2, 1)
-    assert "all of these runs were profiled" in error
+    assert "all of these runs were traced" in error
 
 
 def test_a_profiled_run_is_no_regression(tmp_path, run):

@@ -45,6 +45,7 @@ CHANGED = {
     "allocator": "system",
     "stall_limit": 7.5,
     "timeline": True,
+    "trace": "events",
     "host_suffix": ".hsn.cm.polaris.alcf.anl.gov",
     "snapshot_dir": Path("kept"),
     "snapshot_every": 3,
@@ -59,8 +60,8 @@ CHANGED = {
 # Not taken from the code: whoever adds a setting decides here as well whether it changes what is trained.
 NO_MATHEMATICS = {
     "data_dir", "evaluation_batch_size", "epochs", "stop_at_target", "seed", "zero_stage", "device", "threads", "bind", "allocator",
-    "gpu_order", "stall_limit", "timeline", "host_suffix", "snapshot_dir", "snapshot_every", "resume", "results", "machine", "run_id",
-    "repeat",
+    "gpu_order", "stall_limit", "timeline", "trace", "host_suffix", "snapshot_dir", "snapshot_every", "resume", "results", "machine",
+    "run_id", "repeat",
 }  # fmt: skip
 
 
@@ -158,6 +159,9 @@ def test_json_holds_plain_values_by_name():
         ("warmup_epochs", -1.0),
         ("warmup_epochs", float("inf")),
         ("warmup_epochs", float("nan")),
+        ("stall_limit", -1.0),
+        ("stall_limit", float("nan")),
+        ("trace", "everything"),
         ("target", 0.0),
         ("target", 97.0),
         ("target", float("nan")),

@@ -76,6 +76,8 @@ def test_the_matrix_refuses_results_of_an_older_schema_and_leaves_them_alone(tmp
         (["--workload", "rnn"], "choose from: cnn"),
         (["--device", "cuda"], "--device cuda"),
         (["--results", "/etc/hostname/results"], "cannot write records to /etc/hostname/results"),
+        (["--timeline"], "give one with --run-id"),
+        (["--trace", "mpi"], "--trace is for a matrix"),
     ],
 )
 def test_a_run_refuses(arguments, told, tmp_path):

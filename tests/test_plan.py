@@ -43,7 +43,7 @@ def test_a_run_with_its_timeline_comes_after_one_without():
     assert [(job.backend, job.settings.repeat, job.settings.timeline) for job in jobs] == [
         (backend, repeat, timeline) for repeat in (0, 1) for backend in ("single", "ddp") for timeline in (False, True)
     ]
-    assert [job.settings.run_id for job in jobs[:2]] == ["stamp-cnn-single-n1-r0", "stamp-cnn-single-n1-r0-timeline"]
+    assert [job.settings.run_id for job in jobs[:2]] == ["stamp-cnn-single-n1-r0", "stamp-cnn-single-n1-r0-traced"]
 
 
 def test_workloads_run_one_after_the_other_within_a_repeat():

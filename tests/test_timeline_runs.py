@@ -117,12 +117,12 @@ def test_the_log_of_horovods_tuning_is_kept(tmp_path):
 
 
 @pytest.mark.parametrize("backend", ["ddp", "horovod_keras"])
-def test_a_matrix_makes_each_run_without_its_timeline_and_then_with_it(backend, checkout, tmp_path):
-    matrix = [BIN / "python", "-m", "launch.matrix", "2", "--backends", backend, "--workloads", "cnn", "--epochs", "2", "--timeline"]
-    matrix += ["--no-stop-at-target", "--results", tmp_path, "--machine", "here"]
+def test_a_matrix_makes_each_run_untraced_and_then_traced(backend, checkout, tmp_path):
+    matrix = [BIN / "python", "-m", "launch.matrix", "2", "--backends", backend, "--workloads", "cnn", "--epochs", "2"]
+    matrix += ["--timeline", "--trace", "events", "--no-stop-at-target", "--results", tmp_path, "--machine", "here"]
     done = subprocess.run(list(map(str, matrix)), cwd=checkout, env=environ(), capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 of the runs were profiled" in done.stdout
+    assert "1 of the runs were traced" in done.stdout
     plain, profiled = (json.loads(path.read_text()) for path in sorted(tmp_path.glob("here/*.json")))
     assert (plain["timeline"], plain["settings"]["timeline"], profiled["settings"]["timeline"]) == (None, False, True)
     jsonschema.validate(profiled, json.loads((ROOT / "results" / "schema.json").read_text()))
@@ -133,5 +133,8 @@ def test_a_matrix_makes_each_run_without_its_timeline_and_then_with_it(backend, 
     assert (found["horovod"] is None) == (backend == "ddp")
     for rank in ("0", "1"):
         assert len(found["steps"][rank]["step_seconds"]) == NUM_STEPS
+    assert profiled["mpi_profile"]["problems"] == []
+    assert {rank: one["ended"] for rank, one in profiled["mpi_profile"]["ranks"].items()} == dict.fromkeys("01", "MPI_Finalize()")
+    assert {clock["source"] for clock in found["clocks"]} >= {"MPI calls of rank 0", "MPI calls of rank 1"}
     (folder,) = tmp_path.glob("here/*.trace")
     assert chrome.check(chrome.events(folder / found["trace"])).num_problems == 0

@@ -1,0 +1,82 @@
+"""What a traced run of a matrix is started with, and what its record tells of the files it has left."""
+
+import json
+
+import pytest
+
+from common.config import Settings
+from common.errors import UserError
+from launch.launchers import Launcher
+from launch.trace import build, traced
+
+LAUNCHER = Launcher("mpich", "mpiexec", {"A": "b"})
+PROFILE = """Data for MPI rank 1 of 2:
+Times from MPI_Init() to MPI_Finalize().
+-----------------------------------------------------------------------
+MPI Routine                        #calls     avg. bytes      time(sec)
+-----------------------------------------------------------------------
+MPI_Allreduce                           2           16.0          0.250
+-----------------------------------------------------------------
+total communication time = 0.250 seconds.
+total elapsed time       = 1.000 seconds.
+user cpu time            = 0.500 seconds.
+system time              = 0.000 seconds.
+max resident set size    = 10.000 MiB.
+
+-----------------------------------------------------------------
+Message size distributions:
+
+MPI_Allreduce             #calls    avg. bytes      time(sec)
+                               2          16.0          0.250
+-----------------------------------------------------------------
+"""
+
+
+def settings(tmp_path, **changes):
+    return Settings(results=tmp_path, machine="here", run_id="run", **changes)
+
+
+def test_a_run_that_is_not_traced_is_started_as_it_is(tmp_path):
+    assert traced.launcher_for(settings(tmp_path), LAUNCHER) == LAUNCHER
+
+
+@pytest.mark.parametrize(("trace", "more"), [("mpi", {}), ("events", {"TANDEM_TRACE_EVENTS": str(traced.NUM_EVENTS)})])
+def test_every_rank_of_a_traced_run_has_the_environments_library(trace, more, tmp_path):
+    found = traced.launcher_for(settings(tmp_path, trace=trace), LAUNCHER, preloaded="other.so")
+    folder = str(tmp_path / "here" / "run.trace")
+    expected = {"A": "b", "LD_PRELOAD": f"{build.installed()}:other.so", "TRACE_DIR": folder, "SAVE_ALL_TASKS": "yes"}
+    assert found == LAUNCHER._replace(variables=expected | more)
+
+
+def test_a_sites_own_library_is_preloaded_instead(tmp_path):
+    (tmp_path / "libmpitrace.so").touch()
+    found = traced.launcher_for(settings(tmp_path, trace=str(tmp_path / "libmpitrace.so")), LAUNCHER)
+    assert found.variables["LD_PRELOAD"] == str(tmp_path / "libmpitrace.so")
+
+
+def test_without_our_library_it_is_told_how_to_build_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "default_library", lambda: tmp_path / "none.so")
+    with pytest.raises(UserError, match=r"launch\.trace\.build"):
+        traced.launcher_for(settings(tmp_path, trace="mpi"), LAUNCHER)
+
+
+def test_a_sites_profiles_are_in_the_record_and_what_cannot_be_read_is_told(tmp_path):
+    (tmp_path / "mpi_profile.17.1").write_text(PROFILE)
+    (tmp_path / "mpi_profile.17.0").write_text(PROFILE[:300])
+    found = traced.mpi_profile(tmp_path)
+    assert found["ranks"] == {
+        "1": {
+            "communication_seconds": 0.25, "elapsed_seconds": 1.0, "ended": "MPI_Finalize()", "kinds": None,
+            "payload_bytes_per_second": None,
+        }
+    }  # fmt: skip
+    assert len(found["problems"]) == 1
+    assert "mpi_profile.17.0 is cut off" in found["problems"][0]
+    json.dumps(found)
+
+
+def test_a_run_that_left_nothing_is_told(tmp_path):
+    found = traced.account(settings(tmp_path, trace="mpi", timeline=True))
+    assert found["mpi_profile"]["ranks"] == found["timeline"]["ranks"] == {}
+    assert "no MPI profile" in found["mpi_profile"]["problems"][0]
+    assert "has no timeline" in found["timeline"]["problems"][0]
