@@ -84,7 +84,7 @@ def test_a_crash_and_a_hang_leave_the_others_their_records_and_no_process(checko
     assert {key: record["status"] for key, record in found.items()} == {
         ("single", 1): "ok", ("crash", 2): "failed", ("hang", 2): "timeout", ("killed", 2): "failed", ("ddp", 2): "ok",
     }  # fmt: skip
-    assert found["crash", 2]["error"] == "rank 1: RuntimeError: rank 1 has had enough"
+    assert found["crash", 2]["error"] == "rank 1: in step 6/22 of epoch 1: RuntimeError: rank 1 has had enough"
     assert any("Traceback" in line for line in found["crash", 2]["output_tail"])
     assert "time limit of 30 s" in found["hang", 2]["error"]
     assert found["killed", 2]["error"].startswith("rank 1 was ended by SIGKILL")
