@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 from common.errors import UserError
-from launch import collect, regressions, summary
-from launch.export import csv, files, html, markdown, mllog, svg, terminal
+from launch.report import collect, regressions, summary
+from launch.report.export import csv, files, html, markdown, mllog, svg, terminal
 
 EXPORTERS = {"--markdown": markdown.text, "--csv": csv.text, "--html": html.text, "--svg": svg.text}
 REGRESSED = 3

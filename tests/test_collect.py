@@ -6,7 +6,7 @@ import pytest
 
 from common import records
 from common.errors import UserError
-from launch.collect import collect
+from launch.report.collect import collect
 from tests.made_records import made
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from common.errors import UserError
-from launch import comparable
+from launch.report import comparable
 from tests.made_records import ended, made
 
 

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from common.errors import UserError
-from launch import summary
-from launch.export import csv, files, markdown, svg, terminal
+from launch.report import summary
+from launch.report.export import csv, files, markdown, svg, terminal
 from tests.made_records import ended, made, repeats
 
 FOUND = [*repeats([9.0, 9.5, 10.0]), *repeats([6.0, None, 5.0], ranks=2), ended("failed", ranks=4) | {"error": "a | b\nc <d> *e*"}]

@@ -7,13 +7,13 @@ import pytest
 from mlperf_logging.compliance_checker import mlp_compliance
 from mlperf_logging.compliance_checker.mlp_parser import ruleset_610
 
-from launch import collect, summary
-from launch.export import mllog
+from launch.report import collect, summary
+from launch.report.export import mllog
 from tests.made_records import ended, made, not_reached
 from tests.running import ROOT
 
 RULES = Path(mlp_compliance.__file__).parent / "training_6.1.0"
-# What the rules of MLPerf Training want and a run of Tandem has not: launch/COMPARE.md says why.
+# What the rules of MLPerf Training want and a run of Tandem has not: launch/report/README.md says why.
 CANNOT = {"cache_clear", "eval_samples", "submission_benchmark"}
 
 
@@ -108,6 +108,6 @@ def test_a_name_does_not_lead_out_of_the_folder(tmp_path):
 
 
 def test_the_documentation_names_the_checks_that_cannot_apply():
-    text = (ROOT / "launch" / "COMPARE.md").read_text()
+    text = (ROOT / "launch" / "report" / "README.md").read_text()
     told = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
     assert set(told) == CANNOT | {"lowest_numerical_precision_in_attn"}

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from launch import collect, regressions, summary
-from launch.export import charts, html
-from launch.tables import APART
+from launch.report import collect, regressions, summary
+from launch.report.export import charts, html
+from launch.report.tables import APART
 from tests import browser
 from tests.made_records import ended, made, not_reached, repeats
 from tests.running import ROOT

@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch import summary
+from launch.report import summary
 from tests.made_records import ended, made, not_reached, repeats
 
 TIME, OWN, SINGLE = "time to solution (s)", "speed-up vs own 1 rank", "speed-up vs single"

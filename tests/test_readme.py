@@ -35,7 +35,7 @@ def test_the_readme_gives_the_two_commands_first():
 
 
 @pytest.mark.parametrize(
-    "document", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "launch/README.md", "launch/COMPARE.md", "results/README.md"]
+    "document", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "launch/README.md", "launch/report/README.md", "results/README.md"]
 )
 def test_every_file_that_is_named_exists(document):
     text = (ROOT / document).read_text()

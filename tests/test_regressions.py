@@ -3,7 +3,7 @@
 import pytest
 
 from common.errors import UserError
-from launch import regressions
+from launch.report import regressions
 from tests.made_records import ended, made, not_reached, repeats
 
 BEFORE = [10.0, 10.1, 10.2]

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from launch import statistics
-from launch.statistics import Ratio, allowed_speed_up, counted, coverage, efficiency, ratio, typical
+from launch.report import statistics
+from launch.report.statistics import Ratio, allowed_speed_up, counted, coverage, efficiency, ratio, typical
 
 
 @pytest.mark.parametrize(

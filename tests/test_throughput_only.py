@@ -10,8 +10,8 @@ from common.config import Settings
 from common.models import EncoderDecoder
 from common.ranks import Ranks
 from common.stalls import Watch
-from launch import summary
 from launch.display import outcome
+from launch.report import summary
 from tests.running import ROOT
 
 single = pytest.importorskip("frameworks.single")

@@ -1,9 +1,9 @@
 """Which backend reaches the target first at each size, by how much, and how sure that is. Pure."""
 
-from launch import entries
 from launch.display import ranks_of
 from launch.plan import BASELINE
-from launch.tables import ACCURACY, APART, BACKEND, INTERVAL, RANKS, RATE, TIME, Column, filled, interval, listed, times_as_fast
+from launch.report import entries
+from launch.report.tables import ACCURACY, APART, BACKEND, INTERVAL, RANKS, RATE, TIME, Column, filled, interval, listed, times_as_fast
 
 QUESTION = "Which backend reaches the target first?"
 COLUMNS = (

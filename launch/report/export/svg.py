@@ -1,8 +1,8 @@
 """The main chart of the page as a picture for documents that cannot hold a page: the time to solution, by backend and size."""
 
 from common.errors import UserError
-from launch.export import charts
-from launch.export.html import VEGA_LITE
+from launch.report.export import charts
+from launch.report.export.html import VEGA_LITE
 
 WIDTH = 620
 CONFIG = {"background": "#fff", "font": "sans-serif", "view": {"stroke": None}, "legend": {"columns": 6, "labelLimit": 220}}

@@ -1,6 +1,6 @@
 """What failed and why: runs without a good end, runs without their target, files that hold no record. Pure."""
 
-from launch.tables import BACKEND, RANKS, Column, filled
+from launch.report.tables import BACKEND, RANKS, Column, filled
 
 QUESTION = "What failed, and why?"
 COLUMNS = (Column("run"), Column("what"), Column("why"), Column("comparison"), BACKEND, RANKS)

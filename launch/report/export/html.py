@@ -8,8 +8,8 @@ from typing import NamedTuple
 import jinja2
 from markupsafe import Markup
 
-from launch.export import charts, colours
-from launch.tables import APART, BACKEND, Section, Table
+from launch.report.export import charts, colours
+from launch.report.tables import APART, BACKEND, Section, Table
 
 FOLDER = Path(__file__).parent
 VEGA_LITE = "6.4"

@@ -1,9 +1,9 @@
 """How each backend scales, weak and strong apart; nothing is said of sizes where ranks shared cores. Pure."""
 
-from launch import entries, statistics
 from launch.display import ranks_of
 from launch.plan import BASELINE
-from launch.tables import BACKEND, INTERVAL, RANKS, RATE, TIME, Column, filled, interval, listed, span
+from launch.report import entries, statistics
+from launch.report.tables import BACKEND, INTERVAL, RANKS, RATE, TIME, Column, filled, interval, listed, span
 
 QUESTION = "How does each backend scale?"
 COLUMNS = (

@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from launch import entries
 from launch.display import ranks_of
-from launch.export import colours
 from launch.plan import BASELINE
-from launch.questions import cost, scaling
-from launch.tables import ACCURACY, APART, BACKEND, MIB, RANKS, Column, Table
+from launch.report import entries
+from launch.report.export import colours
+from launch.report.questions import cost, scaling
+from launch.report.tables import ACCURACY, APART, BACKEND, MIB, RANKS, Column, Table
 
 NEUTRAL = "#808080"
 BAR_HEIGHT = 15

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from launch.display import ranks_of
-from launch.tables import ACCURACY, BACKEND, RANKS, Column, filled, listed
+from launch.report.tables import ACCURACY, BACKEND, RANKS, Column, filled, listed
 
 QUESTION = "Does every backend train the same thing?"
 # Equal trainings agree so well in float32 in their first steps, before training amplifies rounding (shared with tests/test_agreement.py).

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from launch import entries, statistics
 from launch.display import ranks_of
-from launch.tables import APART, BACKEND, MIB, RANKS, Column, filled, span
+from launch.report import entries, statistics
+from launch.report.tables import APART, BACKEND, MIB, RANKS, Column, filled, span
 
 QUESTION = "What does each backend cost?"
 COLUMNS = (

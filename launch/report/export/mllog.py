@@ -10,7 +10,7 @@ import re
 import time
 
 from common import records
-from launch.export import files
+from launch.report.export import files
 
 START, END, POINT = "INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME"
 

@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from launch import comparable, entries, statistics
-from launch.questions import cost, failed, first, same, scaling
-from launch.tables import Section
+from launch.report import comparable, entries, statistics
+from launch.report.questions import cost, failed, first, same, scaling
+from launch.report.tables import Section
 
 
 class Answer(NamedTuple):

@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 from common.errors import UserError
-from launch import comparable, entries, statistics
 from launch.display import ranks_of
-from launch.tables import APART, BACKEND, INTERVAL, MIB, RANKS, Column, Section, filled, interval
+from launch.report import comparable, entries, statistics
+from launch.report.tables import APART, BACKEND, INTERVAL, MIB, RANKS, Column, Section, filled, interval
 
 QUESTION = "What changed against the baseline?"
 COLUMNS = (

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from common.errors import UserError
-from launch import statistics
 from launch.plan import BASELINE
+from launch.report import statistics
 
 
 class Entry(NamedTuple):
