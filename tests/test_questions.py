@@ -340,3 +340,37 @@ def test_the_notes_name_what_differs_around_the_runs():
     notes = summary.answer([made(), second]).notes
     assert "cnn, weak scaling: the records differ in torch: 2.13.0, 2.14.0." in notes
     assert "cnn, weak scaling: the records differ in commit: 00000000, 11111111." in notes
+
+
+KINDS = {
+    "control": {"num_calls": 806, "size_bytes": 16120, "seconds": 6.66},
+    "payload": {"num_calls": 212, "size_bytes": 326e6, "seconds": 1.61},
+}  # fmt: skip
+
+
+def traced(kinds, bandwidth=None, **changes):
+    rank_0 = {"communication_seconds": 8.28, "kinds": kinds, "payload_bytes_per_second": bandwidth}
+    return made(ranks=2, settings={"trace": "mpi"}, mpi_profile={"ranks": {"0": rank_0}, "problems": []}, **changes)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "bandwidth", "said", "row"),
+    [
+        (
+            KINDS, 202e6, "6.66 s of it to agree, in 806 calls of 20 bytes, and 1.61 s to move 326 MB at 202 MB/s.",
+            (806, 6.66, 212, 326.0, 1.61, 202.0),
+        ),
+        (KINDS | {"payload": dict.fromkeys(KINDS["payload"], 0)}, None, "no payload went through MPI.", (806, 6.66, 0, 0.0, 0, None)),
+        (None, None, "does not tell control from payload.", (None,) * 6),
+    ],
+)  # fmt: skip
+def test_control_and_payload_are_told_apart_where_runs_were_traced(kinds, bandwidth, said, row):
+    found = summary.answer([made(ranks=2), traced(kinds, bandwidth, stamp="20260102-000000")])
+    (section,) = [one for one in found.sections if one.key == "where"]
+    assert section.sentences[0].startswith("cnn, ddp at 2 ranks: rank 0 was 8.28 s in MPI")
+    assert section.sentences[0].endswith(said)
+    assert section.tables[0].rows == [("cnn", "ddp", 2, 8.28, *row)]
+
+
+def test_without_traced_runs_nothing_is_asked_of_mpi():
+    assert "where" not in [section.key for section in summary.answer([made()]).sections]

@@ -1,9 +1,9 @@
-"""Records -> the answer: five questions in their order, each with its sentences and its tables. Pure."""
+"""Records -> the answer: questions in their order, each with its sentences and its tables. Pure."""
 
 from typing import NamedTuple
 
 from launch.report import comparable, entries, statistics
-from launch.report.questions import cost, failed, first, same, scaling
+from launch.report.questions import cost, failed, first, same, scaling, where
 from launch.report.tables import Section
 
 
@@ -26,6 +26,7 @@ def answer(found, damaged=()):
         Section("first", first.QUESTION, *first.answer(compared)),
         Section("scaling", scaling.QUESTION, *scaling.answer(compared)),
         Section("cost", cost.QUESTION, *cost.answer(compared)),
+        *([Section("where", where.QUESTION, *where.answer(profiles))] if (profiles := where.profiled(found)) else []),
         Section("same", same.QUESTION, *same.answer(compared)),
         Section("failed", failed.QUESTION, *failed.answer(compared, damaged)),
     ]
