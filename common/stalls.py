@@ -11,7 +11,7 @@ from typing import NamedTuple
 TICK_SECONDS = 1.0
 # A launcher ends all ranks when the first one leaves: the others get this long to tell where they stand.
 SECONDS_FOR_OTHERS = 3.0
-NUM_FRAMES = 6
+NUM_FRAMES = 20
 
 
 class Place(NamedTuple):
