@@ -38,6 +38,7 @@ def test_python_is_of_the_pinned_version():
     assert f"python={sys.version_info[0]}.{sys.version_info[1]}" in LISTED["dependencies"]
 
 
+@pytest.mark.matrix
 def test_horovod_was_built_with_both_frameworks_and_both_ways_to_communicate():
     told = subprocess.run(
         [BIN / "horovodrun", "--check-build"], env=environ(), capture_output=True, text=True, timeout=60, check=True
