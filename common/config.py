@@ -97,6 +97,8 @@ class Settings:
     """Which repeat of the same run this is, counted from 0; recorded, changes nothing."""
 
 
+# What --trace takes besides the path of a library.
+TRACES = ("mpi", "events")
 # What a setting changes in the training itself. The seed does too, but differs between repeats on purpose; epochs only bound it
 # where the schedule is constant.
 MATHEMATICS = (
@@ -122,7 +124,7 @@ def check(settings):
         raise UserError(f"--warmup-epochs is {settings.warmup_epochs}; it must be 0 or above")
     if settings.target is not None and not 0 < settings.target <= 1:
         raise UserError(f"--target is {settings.target}; accuracy goes from 0 to 1, as in --target 0.97")
-    if settings.trace is not None and not (settings.trace in ("mpi", "events") or Path(settings.trace).is_file()):
+    if settings.trace is not None and not (settings.trace in TRACES or Path(settings.trace).is_file()):
         raise UserError(f"--trace is {settings.trace}; give mpi, events, or the path of a libmpitrace.so")
     if not settings.stall_limit >= 0:
         raise UserError(f"--stall-limit is {settings.stall_limit:g}; it must be 0 or above, in seconds")

@@ -42,7 +42,7 @@ def train(trainer, settings, load, record, workload_digest, watch, profile=None)
     The clock starts before the data is touched and is never stopped: loading, training, evaluation and the comparison
     of replicas are on it. The time to solution is read at the end of the evaluation that first meets the target.
     `load` reads the data; `workload_digest` gives the digest for it; the stalls.Watch is told of every step;
-    profile(trainer, batches), where there is one, is called with the batches of one more epoch when all has been measured.
+    profile(trainer, batches), where there is one, trains the last epoch's batches once more when all has been measured.
     """
     ranks = trainer.ranks
     started = time.perf_counter()

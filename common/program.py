@@ -72,6 +72,8 @@ def begin(backend, given, ranks, import_seconds, entered):
 
     `entered` is when `main` was, by time.perf_counter.
     """
+    if given.trace and "LD_PRELOAD" not in os.environ:
+        raise UserError("--trace is for a matrix; a single run is traced by LD_PRELOAD, see launch/trace/README.md")
     name = variants.name_of(backend, given)
     settings = workloads.resolve(given, ranks.size)
     settings = dataclasses.replace(settings, machine=records.machine_name(settings))
@@ -104,8 +106,6 @@ def profiler_of(settings):
 
     Raises UserError where the ranks could not know the run's name, or there may be nothing left to train.
     """
-    if settings.trace and "LD_PRELOAD" not in os.environ:
-        raise UserError("--trace is for a matrix; a single run is traced by LD_PRELOAD, see launch/trace/README.md")
     if not settings.timeline:
         return None
     if settings.resume:
@@ -116,8 +116,8 @@ def profiler_of(settings):
 
     folder = records.folder(settings) / f"{settings.run_id}{timeline.FOLDER_ENDS}"
     folder.mkdir(parents=True, exist_ok=True)
-    if any(name.startswith("horovod.") for name in sys.modules):
-        os.environ |= timeline.horovod_variables(folder)
+    # Nothing but Horovod reads them.
+    os.environ |= timeline.horovod_variables(folder)
     return functools.partial(profiling.profile_epoch, folder)
 
 

@@ -84,10 +84,11 @@ def run(matrix):
     try:
         with Display(len(jobs)) as display:
             for number, job in enumerate(jobs, 1):
+                if done:
+                    compare.write_page(page, done, compare.RELOAD_SECONDS)
                 display.begin(number, job)
                 done.append(runner.run_job(job, traced.launcher_for(job.settings, launcher), matrix.time_limit, display.progress))
                 display.finish(done[-1])
-                compare.write_page(page, done, compare.RELOAD_SECONDS)
     finally:
         if done:
             compare.write_page(page, done)
@@ -112,7 +113,7 @@ def settings_of(matrix):
     settings = dataclasses.replace(matrix.run, resume=False)
     config.check(settings)
     seen = {name: seen_from_root(path) for name in ("results", "data_dir") if (path := getattr(matrix.run, name))}
-    if matrix.run.trace and matrix.run.trace not in traced.OURS:
+    if matrix.run.trace and matrix.run.trace not in config.TRACES:
         seen["trace"] = str(Path(matrix.run.trace).absolute())
     return dataclasses.replace(settings, **seen, machine=machine_name(matrix))
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections import deque
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from common import progress, stalls
 MARK = "TANDEM_RUN"
 KEPT_LINES = 200
 GRACE_SECONDS = 5.0
+POLL_SECONDS = 0.2
 
 
 class Outcome(NamedTuple):
@@ -29,6 +31,7 @@ class Outcome(NamedTuple):
 def run(argv, variables, run_id, cwd, time_limit_seconds, hear):
     """Runs a command to its end or to the time limit, with no process of it left behind in any case.
 
+    A run whose ranks tell that they stand still is ended when its launcher has had its time to do so: torchrun takes half a minute.
     `hear` is called with each Progress and each Standstill that the run prints. An exception, such as KeyboardInterrupt, ends the
     run before it goes on its way.
     """
@@ -37,20 +40,32 @@ def run(argv, variables, run_id, cwd, time_limit_seconds, hear):
         argv, cwd=cwd, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
     )
     last_lines = deque(maxlen=KEPT_LINES)
-    reader = threading.Thread(target=_read, args=(process.stdout, last_lines, hear), daemon=True)
+    stands_still = threading.Event()
+    reader = threading.Thread(target=_read, args=(process.stdout, last_lines, hear, stands_still), daemon=True)
     reader.start()
-    timed_out = False
     try:
-        process.wait(timeout=time_limit_seconds)
-    except subprocess.TimeoutExpired:
-        timed_out = True
+        timed_out = not _is_over(process, time.monotonic() + time_limit_seconds, stands_still)
     finally:
         end(process, run_id)
     reader.join(timeout=GRACE_SECONDS)
     return Outcome(process.returncode, timed_out, list(last_lines))
 
 
-def _read(stream, last_lines, hear):
+def _is_over(process, deadline, stands_still):
+    """Waits, and tells whether the run came to its end, or to a standstill, before the deadline."""
+    while process.poll() is None:
+        if time.monotonic() > deadline:
+            return False
+        if stands_still.is_set():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=GRACE_SECONDS)
+            return True
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=POLL_SECONDS)
+    return True
+
+
+def _read(stream, last_lines, hear, stands_still):
     for line in stream:
         text = line.decode(errors="replace").rstrip()
         if found := progress.read_line(text):
@@ -58,6 +73,7 @@ def _read(stream, last_lines, hear):
             continue
         if found := stalls.read_line(text):
             hear(found)
+            stands_still.set()
         last_lines.append(text)
 
 
@@ -68,12 +84,14 @@ def end(process, run_id):
             os.killpg(process.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=GRACE_SECONDS)
+    process.kill()
+    # Were psutil to wait for the launcher, its exit status would be lost to Popen, which then says 0.
+    process.wait()
     left = processes_of(run_id)
     for one in left:
         with contextlib.suppress(psutil.NoSuchProcess):
             one.kill()
     psutil.wait_procs(left, timeout=GRACE_SECONDS)
-    process.wait()
 
 
 def processes_of(run_id):

@@ -8,6 +8,7 @@ from common import records, workloads
 from common.ranks import Ranks
 from common.stalls import Standstill
 from launch import deaths, launchers, processes, standstills
+from launch.trace import traced
 
 TAIL_LINES = 50
 
@@ -42,8 +43,6 @@ def run_job(job, launcher, time_limit_seconds, on_progress):
     finally:
         record = _complete(job, launch, ending, last_lines, heard, stood)
     if (job.settings.timeline or job.settings.trace) and record["status"] == "ok":
-        from launch.trace import traced
-
         record |= traced.account(job.settings)
         records.write(records.folder(job.settings) / f"{job.settings.run_id}.json", record)
     return record

@@ -29,7 +29,8 @@ def train_in_turn(backend, ranks, folder, runs, sabotage="none"):
     arguments = []
     for number, run in enumerate(runs):
         arguments += ["THEN"] if arguments else []
-        arguments += ["--results", folder, "--machine", "here", "--run-id", f"run{number}", *run]
+        # The watch of a run that is over would end the processes in the middle of the next.
+        arguments += ["--stall-limit", "0", "--results", folder, "--machine", "here", "--run-id", f"run{number}", *run]
     _, printed = _run(backend, ranks, sabotage, folder, arguments)
     return [_found(folder, f"run{number}", printed) for number in range(len(runs))]
 

@@ -139,6 +139,11 @@ def test_traced_runs_are_left_out_and_counted(setting, tmp_path, run):
     assert "all of these runs were traced" in error
 
 
+def test_a_traced_run_that_failed_is_listed(tmp_path, run):
+    failed = ended("failed", settings={"trace": "mpi"}, stamp="20260102-000000")
+    assert "it broke" in run(folder(tmp_path / "results", [made(), failed]))[1]
+
+
 def test_a_profiled_run_is_no_regression(tmp_path, run):
     old = folder(tmp_path / "old", repeats([10.0, 10.1, 10.2], stamp="20250101-000000"))
     profiled = repeats([20.0, 20.1, 20.2], settings={"timeline": True}, stamp="20260102-000000")

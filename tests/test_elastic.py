@@ -9,12 +9,34 @@ import numpy as np
 import psutil
 import pytest
 
-from common import snapshots
+from common import elastic, snapshots
+from common.errors import UserError
 from common.snapshots import LAST
 from tests import small_data
 from tests.running import BIN, ROOT, environ
 
-pytestmark = [pytest.mark.matrix, pytest.mark.long]
+
+class HorovodInternalError(Exception):
+    """Named as Horovod's own."""
+
+
+class UnknownError(Exception):
+    """Named as TensorFlow's."""
+
+
+@pytest.mark.parametrize(
+    ("problem", "is_loss"),
+    [
+        (HorovodInternalError("Read error: Connection reset by peer"), True),
+        (UnknownError("Read error [Op:HorovodAllreduce]"), True),
+        (UnknownError("something else"), False),
+        (UserError("horovodrun started 2 ranks, Horovod sees 1"), False),
+        (RuntimeError("Horovod never all-reduces under Keras 3"), False),
+    ],
+)
+def test_only_what_horovod_raises_when_a_rank_is_lost_is_a_reason_to_begin_anew(problem, is_loss):
+    assert elastic.is_loss(problem) == is_loss
+
 
 EPOCHS = 60
 # One machine by three names: two hosts and a spare one.
@@ -58,6 +80,8 @@ def worker(run):
     return None
 
 
+@pytest.mark.matrix
+@pytest.mark.long
 def test_a_killed_rank_0_costs_no_more_than_what_came_after_the_last_snapshot(tmp_path):
     data = small_data.write(tmp_path / "data", 20)["cnn"]
     undisturbed, run = start(data, tmp_path / "undisturbed")

@@ -52,6 +52,18 @@ def test_a_record_of_other_settings_is_not_mixed_with(changes, said, tmp_path):
         resuming.divided(jobs_in(tmp_path, **changes))
 
 
+def test_what_an_older_record_does_not_know_was_at_its_default(tmp_path):
+    job = jobs_in(tmp_path)[0]
+    leave(job, "ok")
+    path = tmp_path / "here" / f"{job.settings.run_id}.json"
+    record = json.loads(path.read_text())
+    del record["settings"]["stall_limit"]
+    path.write_text(json.dumps(record))
+    assert resuming.divided([job])[1] == []
+    with pytest.raises(UserError, match=r"--stall-limit was 120\.0 and is 7\.0"):
+        resuming.divided(jobs_in(tmp_path, stall_limit=7.0))
+
+
 @pytest.mark.matrix
 def test_an_interrupted_matrix_goes_on(checkout, tmp_path):
     def matrix(*arguments):

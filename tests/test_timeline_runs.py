@@ -21,11 +21,13 @@ HOROVOD = {timeline.HOROVOD}
 
 
 def run(backend, folder, every_tick=False, autotune=False):
-    """Trains the backend for an epoch on two ranks, its steps profiled into the folder; returns its exit status and what it printed."""
+    """Trains the backend for an epoch and a profiled one on two ranks; returns its exit status and what it printed.
+
+    The folder must be called RESULTS/here/run.trace.
+    """
     variables = timeline.horovod_variables(folder, every_tick=every_tick, autotune=autotune)
-    command = [BIN / "mpiexec", "-n", 2, BIN / "python", "-m", "tests.profiled_run", backend, folder, "--epochs", 1, "--batch-size", 32]
-    command += ["--results", folder.parent / "results", "--machine", "here"]
-    folder.mkdir()
+    command = [BIN / "mpiexec", "-n", 2, BIN / "python", "-m", f"frameworks.{backend}", "--timeline", "--epochs", 1, "--batch-size", 32]
+    command += ["--results", folder.parent.parent, "--machine", "here", "--run-id", "run"]
     done = subprocess.run(
         [str(part) for part in command], cwd=ROOT, env=environ() | variables, capture_output=True, text=True, timeout=TIME_LIMIT_SECONDS,
         check=False,
@@ -57,7 +59,7 @@ def misplaced(events):
     ],
 )
 def test_a_run_leaves_one_valid_trace(tmp_path, backend, parts, compute, collective):
-    folder = tmp_path / "traces"
+    folder = tmp_path / "here" / "run.trace"
     status, printed = run(backend, folder)
     assert status == 0, printed
     assert {path.name for path in folder.iterdir()} == SPANS | parts
@@ -97,7 +99,7 @@ def _collectives_are_within_the_run(tracks):
 
 
 def test_without_its_cache_horovod_tells_of_every_rank(tmp_path):
-    folder = tmp_path / "traces"
+    folder = tmp_path / "here" / "run.trace"
     status, printed = run("horovod_torch", folder, every_tick=True)
     assert status == 0, printed
     summary = timeline.gather(folder)["horovod"]
@@ -110,7 +112,7 @@ def test_without_its_cache_horovod_tells_of_every_rank(tmp_path):
 
 
 def test_the_log_of_horovods_tuning_is_kept(tmp_path):
-    folder = tmp_path / "traces"
+    folder = tmp_path / "here" / "run.trace"
     status, printed = run("horovod_torch", folder, autotune=True)
     assert status == 0, printed
     assert "tensor_fusion_threshold" in (folder / timeline.AUTOTUNE).read_text()

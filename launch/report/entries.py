@@ -40,15 +40,17 @@ class Comparison(NamedTuple):
         return next((entry for entry in self.entries if (entry.backend, entry.ranks) == (backend, ranks)), None)
 
 
-def unprofiled(found):
-    """The records of runs that were neither traced nor profiled, which would have made them slower.
+def divided(found):
+    """(plain, traced): records of runs that may be compared, and of those that were slower for being traced or having a timeline.
 
-    Raises UserError where there is no other.
+    Raises UserError where there are only such.
     """
-    plain = [record for record in found if not (record["settings"].get("timeline") or record["settings"].get("trace"))]
-    if found and not plain:
+    plain, traced = [], []
+    for record in found:
+        (traced if record["settings"].get("timeline") or record["settings"].get("trace") else plain).append(record)
+    if traced and not plain:
         raise UserError("all of these runs were traced (--timeline, --trace), which makes them slower; compare runs that were not")
-    return plain
+    return plain, traced
 
 
 def comparisons(found):

@@ -60,7 +60,7 @@ def changes(found, old):
     any more, also for want of runs. Where one side is of one run, nothing is known of the noise, and it is not judged.
     Raises UserError where the two sets are not of one training, or have no entry in common.
     """
-    found, old = entries.unprofiled(found), entries.unprofiled(old)
+    (found, _), (old, _) = entries.divided(found), entries.divided(old)
     comparable.check([*found, *old])
     after = {one.name: one for one in entries.comparisons(found)}
     pairs = [

@@ -19,18 +19,18 @@ class Answer(NamedTuple):
 
 def answer(found, damaged=()):
     """The Answer of records, and of files that hold none (collect.Damaged). Raises UserError for records that may not be mixed."""
-    plain = entries.unprofiled(found)
+    plain, traced = entries.divided(found)
     comparable.check(plain)
     compared = entries.comparisons(plain)
     sections = [
         Section("first", first.QUESTION, *first.answer(compared)),
         Section("scaling", scaling.QUESTION, *scaling.answer(compared)),
         Section("cost", cost.QUESTION, *cost.answer(compared)),
-        *([Section("where", where.QUESTION, *where.answer(profiles))] if (profiles := where.profiled(found)) else []),
+        *([Section("where", where.QUESTION, *where.answer(profiles))] if (profiles := where.profiled(traced)) else []),
         Section("same", same.QUESTION, *same.answer(compared)),
-        Section("failed", failed.QUESTION, *failed.answer(compared, damaged)),
+        Section("failed", failed.QUESTION, *failed.answer([*compared, *entries.comparisons(traced)], damaged)),
     ]
-    notes = _notes(compared, len(found) - len(plain))
+    notes = _notes(compared, len(traced))
     return Answer(plain[0]["settings"]["machine"], [first.winner(one) for one in compared], sections, notes, compared)
 
 

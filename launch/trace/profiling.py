@@ -156,7 +156,7 @@ def _torch(folder, rank, schedule):
             shutil.copyfileobj(plain, zipped)
         os.replace(f"{path}.gz.tmp", f"{path}.gz")
         path.unlink()
-        by = "self_cuda_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
+        by = "self_device_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
         (folder / f"torch.{rank}.txt").write_text(profiler.key_averages().table(sort_by=by, row_limit=NUM_ROWS) + "\n")
 
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]

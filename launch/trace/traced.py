@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from common import records
+from common.config import TRACES
 from common.errors import UserError
 from launch.trace import build, events, preload, profile, sources, timeline
 
 NUM_EVENTS = 100_000
-OURS = ("mpi", "events")
 
 
 def folder_of(settings):
@@ -22,7 +22,7 @@ def launcher_for(settings, launcher, preloaded=""):
     """
     if settings.trace is None:
         return launcher
-    library = build.installed() if settings.trace in OURS else Path(settings.trace).absolute()
+    library = build.installed() if settings.trace in TRACES else Path(settings.trace).absolute()
     num_events = NUM_EVENTS if settings.trace == "events" else None
     return launcher._replace(
         variables=launcher.variables | preload.variables(library, folder_of(settings), num_events, preloaded=preloaded)

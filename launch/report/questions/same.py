@@ -6,7 +6,7 @@ from launch.display import ranks_of
 from launch.report.tables import ACCURACY, BACKEND, RANKS, Column, filled, listed
 
 QUESTION = "Does every backend train the same thing?"
-# Equal trainings agree so well in float32 in their first steps, before training amplifies rounding (shared with tests/test_agreement.py).
+# Equal trainings agree so well in float32 in their first steps, before training amplifies rounding (see tests/test_agreement.py).
 AGREEMENT = 1e-6
 NUM_EQUAL_STEPS = 2
 COLUMNS = (
