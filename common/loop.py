@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common import schedules, sharding, snapshots, weights, workloads
+from common import energy, schedules, sharding, snapshots, weights, workloads
 from common.datasets import counted
 from common.progress import Progress, format_line
 from common.stalls import Watch
@@ -45,6 +45,7 @@ def train(trainer, settings, load, record, workload_digest, watch, profile=None)
     profile(trainer, batches), where there is one, trains the last epoch's batches once more when all has been measured.
     """
     ranks = trainer.ranks
+    joules = energy.begin(ranks, record["pids_by_rank"])
     started = time.perf_counter()
     watch.goes_on()
     data = load()
@@ -92,6 +93,7 @@ def train(trainer, settings, load, record, workload_digest, watch, profile=None)
             about = snapshots.keep(trainer, settings, about._replace(epochs=epoch + 1), record["accuracy"], ended)
         if ended:
             break
+    record |= energy.total(trainer, joules)
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     record["peak_memory_bytes_by_rank"] = _by_rank(trainer, peak_bytes).astype(int).tolist()
     record["peak_memory_bytes"] = max(record["peak_memory_bytes_by_rank"])

@@ -70,6 +70,8 @@ def new(backend, settings, ranks, launch, surroundings):
         "eval_losses": [],
         "peak_memory_bytes": None,
         "peak_memory_bytes_by_rank": None,
+        "energy_joules": None,
+        "energy_source": None,
         "parameter_digests": [],
         "resumed_after_epochs": None,
         "timeline": None,
