@@ -72,6 +72,8 @@ class Settings:
     """Whether the C library keeps the memory of large buffers between steps, or does as it does by itself."""
     stall_limit: float = 120.0
     """Seconds after which a rank that does not go on, in no step and no evaluation, tells where it stands and ends the run; 0: never."""
+    account: bool = True
+    """After training, off the clock, train some seconds more, with communication and without, to tell where the time of a step goes."""
     timeline: bool = False
     """Profile one more epoch after training, off the clock; Horovod writes its timeline of the whole run. All goes into
     RESULTS/MACHINE/RUN.trace. The run is left out of comparisons; a matrix makes each run without it first."""

@@ -12,7 +12,7 @@ from common import energy, schedules, sharding, snapshots, weights, workloads
 from common.datasets import counted
 from common.progress import Progress, format_line
 from common.stalls import Watch
-from common.trainer import Batch, Totals
+from common.trainer import Batch, Totals, by_rank
 
 PROGRESS_INTERVAL_SECONDS = 1.0
 
@@ -33,16 +33,16 @@ def prepare(trainer, settings, record):
     # The sum is also the barrier from which all ranks start their clocks.
     crowded, nodes = trainer.sum(np.array([record["oversubscribed"], trainer.ranks.local_rank == 0], dtype=np.float64))
     record["oversubscribed"], record["nodes"] = bool(crowded), int(nodes)
-    record["pids_by_rank"] = _by_rank(trainer, os.getpid()).astype(int).tolist()
+    record["pids_by_rank"] = by_rank(trainer, os.getpid()).astype(int).tolist()
 
 
-def train(trainer, settings, load, record, workload_digest, watch, profile=None):
+def train(trainer, settings, load, record, workload_digest, watch, afterwards=None):
     """Trains until the target is met or the epochs are over; every number goes into the record as soon as it is known.
 
     The clock starts before the data is touched and is never stopped: loading, training, evaluation and the comparison
     of replicas are on it. The time to solution is read at the end of the evaluation that first meets the target.
     `load` reads the data; `workload_digest` gives the digest for it; the stalls.Watch is told of every step;
-    profile(trainer, batches), where there is one, trains the last epoch's batches once more when all has been measured.
+    afterwards(trainer, batches, record), where there is one, may train the last epoch's batches once more when all else is known.
     """
     ranks = trainer.ranks
     joules = energy.begin(ranks, record["pids_by_rank"])
@@ -95,10 +95,10 @@ def train(trainer, settings, load, record, workload_digest, watch, profile=None)
             break
     record |= energy.total(trainer, joules)
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    record["peak_memory_bytes_by_rank"] = _by_rank(trainer, peak_bytes).astype(int).tolist()
+    record["peak_memory_bytes_by_rank"] = by_rank(trainer, peak_bytes).astype(int).tolist()
     record["peak_memory_bytes"] = max(record["peak_memory_bytes_by_rank"])
-    if profile:
-        profile(trainer, batches)
+    if afterwards and record["train_seconds"]:
+        afterwards(trainer, batches, record)
 
 
 def compare_replicas(trainer, record, when):
@@ -187,13 +187,6 @@ def _made_up(model, batch_size, precision):
     targets = np.zeros((batch_size, *model.target_shape), kinds[model.whole_targets])
     counts = counted(targets)
     return Batch(inputs, targets, (counts / counts.size).astype(weights.DTYPES[precision]))
-
-
-def _by_rank(trainer, value):
-    """The value of every rank, by rank."""
-    values = np.zeros(trainer.ranks.size)
-    values[trainer.ranks.rank] = value
-    return trainer.sum(values)
 
 
 def _reporter(ranks, settings, record, epoch, num_steps, started, watch):

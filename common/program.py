@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common import allocator, binding, datasets, elastic, loop, records, stalls, variants, workloads
+from common import account, allocator, binding, datasets, elastic, loop, records, stalls, variants, workloads
 from common.config import Settings, parse
 from common.errors import UserError
 from common.ranks import from_environment
@@ -37,7 +37,7 @@ def main(trainer_class, file):
         settings, load, record, path = begin(backend, given, ranks, import_seconds, entered)
         watch = stalls.Watch(settings.stall_limit, functools.partial(end_standstill, ranks.rank, record, path))
         prepare_process(ranks, settings, record)
-        profile = profiler_of(settings)
+        then = afterwards(settings)
         trainer = trainer_class(settings)
         watch.goes_on()
         record["library_configuration"] = getattr(trainer, "configuration", None)
@@ -46,7 +46,7 @@ def main(trainer_class, file):
         loop.prepare(trainer, settings, record)
         record["init_seconds"] = time.perf_counter() - entered
         write_ready(path, record)
-        loop.train(trainer, settings, load, record, lambda data: workloads.digest(given, data.digest), watch, profile)
+        loop.train(trainer, settings, load, record, lambda data: workloads.digest(given, data.digest), watch, then)
         finish(trainer, record, path)
         status = 0
     except (Exception, KeyboardInterrupt) as problem:
@@ -94,6 +94,8 @@ def begin(backend, given, ranks, import_seconds, entered):
 
 def prepare_process(ranks, settings, record):
     """Binds this process to its cores and tells its allocator what to keep."""
+    # PyTorch's profiler would print when it begins and ends.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     cores = choose_cores(ranks, settings, record)
     if settings.bind:
         binding.bind(cores)
@@ -101,13 +103,21 @@ def prepare_process(ranks, settings, record):
         record["environment"]["allocator_keeps"] = allocator.keep_large_buffers()
 
 
+def afterwards(settings):
+    """What is done with an epoch's batches when all has been measured: with a timeline an epoch is profiled, else the account is measured.
+
+    None for a run that is traced, or wants no account.
+    """
+    if settings.timeline:
+        return profiler_of(settings)
+    return None if settings.trace or not settings.account else functools.partial(account.keep, settings)
+
+
 def profiler_of(settings):
-    """What profiles an epoch into the run's folder of traces, where that is wanted, else None; Horovod is told to write its timeline there.
+    """What profiles an epoch into the run's folder of traces; Horovod is told to write its timeline there.
 
     Raises UserError where the ranks could not know the run's name, or there may be nothing left to train.
     """
-    if not settings.timeline:
-        return None
     if settings.resume:
         raise UserError("--timeline profiles a run that trains from its start; leave out --resume")
     if settings.run_id is None:
@@ -118,7 +128,7 @@ def profiler_of(settings):
     folder.mkdir(parents=True, exist_ok=True)
     # Nothing but Horovod reads them.
     os.environ |= timeline.horovod_variables(folder)
-    return functools.partial(profiling.profile_epoch, folder)
+    return lambda trainer, batches, _: profiling.profile_epoch(folder, trainer, batches)
 
 
 def end_standstill(rank, record, path, place, seconds):

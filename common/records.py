@@ -74,6 +74,7 @@ def new(backend, settings, ranks, launch, surroundings):
         "energy_source": None,
         "parameter_digests": [],
         "resumed_after_epochs": None,
+        "account": None,
         "timeline": None,
         "mpi_profile": None,
         "settings": config.as_json(settings),

@@ -1,6 +1,7 @@
 """The seam: what a backend provides, and what passes through it."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -36,6 +37,31 @@ class Totals(NamedTuple):
     count: float
 
 
+class Observed(NamedTuple):
+    """What a library tells of its communication while some steps were trained.
+
+    `seconds` in which a collective ran, hidden behind computation or not, NaN on a rank that is not told; `operations`:
+    {collective: (calls, bytes that a rank gave into them)}; `details` in the library's own words.
+    """
+
+    seconds: float
+    operations: dict[str, tuple[int, int]]
+    details: dict
+
+
+class Communication(NamedTuple):
+    """What common/account.py measures a backend's communication with, when training is over; all ranks do the same.
+
+    Within `alone()` train_epoch exchanges nothing between ranks, whose parameters differ from then on.
+    `observed(train, num_steps)` calls train(), which trains so many steps. `all_reduce(num_bytes)` gives a function that
+    all-reduces a buffer of that size and returns when that is done.
+    """
+
+    alone: Callable[[], AbstractContextManager]
+    observed: Callable[[Callable[[], None], int], Observed]
+    all_reduce: Callable[[int], Callable[[], object]]
+
+
 class Trainer(Protocol):
     """One backend, driven by common/loop.py, which never asks which one it has.
 
@@ -59,5 +85,15 @@ class Trainer(Protocol):
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Takes over a state; optimizer slots that are not in it start at 0."""
 
+    def communication(self) -> Communication | None:
+        """What its communication is measured with; None where it has none."""
+
     def close(self) -> None:
         """Leaves the process group. Called once, after everything else."""
+
+
+def by_rank(trainer, value):
+    """The value of every rank, by rank; every rank gets the array. All ranks call this."""
+    values = np.zeros(trainer.ranks.size)
+    values[trainer.ranks.rank] = value
+    return trainer.sum(values)

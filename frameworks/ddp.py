@@ -1,13 +1,12 @@
 """PyTorch's DistributedDataParallel, over Gloo on CPUs and NCCL on GPUs."""  # backend
 
-import torch  # backend
 import torch.distributed as dist  # backend
 from torch.nn.parallel import DistributedDataParallel  # backend
 
 from common.program import main
 from common.ranks import from_environment
 from common.rendezvous import agree_on_master  # backend
-from frameworks import torch_side
+from frameworks import distributed_side, torch_side  # backend
 
 
 class Trainer:
@@ -35,15 +34,16 @@ class Trainer:
         return torch_side.evaluate(self.model, batches, self.device)
 
     def sum(self, values):
-        total = torch.tensor(values, dtype=torch.float64, device=self.device)  # backend
-        dist.all_reduce(total)  # backend
-        return total.cpu().numpy()  # backend
+        return distributed_side.summed(values, self.device)  # backend
 
     def state(self, with_slots=True):
         return torch_side.state(self.net, self.optimizer if with_slots else None)
 
     def restore(self, state):
         torch_side.restore(self.net, self.optimizer, state)
+
+    def communication(self):
+        return distributed_side.communication_of_ddp(self.model, self.device)  # backend
 
     def close(self):
         dist.destroy_process_group()  # backend

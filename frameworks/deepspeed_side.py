@@ -1,10 +1,12 @@
 """What DeepSpeed needs around its engine: its configuration, its start, and whole states out of and into its shards."""
 
+import contextlib
 import logging
 import os
 
 import deepspeed
 import torch
+from deepspeed.comm import comm
 from deepspeed.utils import (
     safe_get_full_optimizer_state,
     safe_set_full_fp32_param,
@@ -15,7 +17,15 @@ from deepspeed.utils import (
 
 from common import workloads
 from common.errors import UserError
-from frameworks import torch_side
+from common.trainer import Communication, Observed
+from frameworks import distributed_side, torch_side
+
+# DeepSpeed's names for the collectives of common/account.py, and all that exchange anything in a step.
+OPERATIONS = {"all_gather_into_tensor": "all_gather", "reduce_scatter_tensor": "reduce_scatter"}
+COLLECTIVES = {
+    "all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_into_tensor", "all_gather_coalesced", "reduce", "reduce_scatter",
+    "reduce_scatter_tensor", "broadcast", "barrier",
+}  # fmt: skip
 
 
 def configuration(settings, ranks):
@@ -50,6 +60,51 @@ def begin(settings, ranks, device):
     os.environ |= {"RANK": str(ranks.rank), "WORLD_SIZE": str(ranks.size), "LOCAL_RANK": str(ranks.local_rank)}
     backend = "nccl" if device.type == "cuda" else "gloo"
     deepspeed.init_distributed(backend, auto_mpi_discovery=False, verbose=False)
+
+
+def communication(device):
+    """What DeepSpeed's communication is measured with."""
+    return Communication(alone, observed, lambda num_bytes: distributed_side.plain_all_reduce(num_bytes, device))
+
+
+@contextlib.contextmanager
+def alone():
+    """Within it DeepSpeed's collectives do nothing: its own no_sync refuses to step, and ZeRO's stages 2 and 3."""
+    together = comm.cdb
+    comm.cdb = Silent(together)
+    yield
+    comm.cdb = together
+
+
+class Silent:
+    """A communication backend of DeepSpeed whose collectives leave their tensors as they are."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __getattr__(self, name):
+        return (lambda *_, **__: DONE) if name in COLLECTIVES else getattr(self.inner, name)
+
+
+class Done:
+    """The handle of a collective that has ended."""
+
+    def wait(self):
+        return True
+
+
+DONE = Done()
+
+
+def observed(train, _):
+    """DeepSpeed's own log tells what was sent; its times, added up from call to call on CPUs, do not count."""
+    comm.comms_logger.reset_data()
+    deepspeed.comm.configure(enabled=True, prof_all=True)
+    seconds, _ = distributed_side.collectives(train)
+    deepspeed.comm.configure(enabled=False, prof_all=False)
+    calls = {name: {size: calls[0] for size, calls in by_size.items()} for name, by_size in comm.comms_logger.comms_dict.items()}
+    operations = {OPERATIONS.get(name, name): (sum(of.values()), sum(size * num for size, num in of.items())) for name, of in calls.items()}
+    return Observed(seconds, operations, {"calls_by_bytes": calls})
 
 
 def state(model, optimizer, with_slots):

@@ -1,13 +1,12 @@
 """DeepSpeed's ZeRO, which divides what data parallelism keeps on every rank, over Gloo on CPUs and NCCL on GPUs."""  # backend
 
 import deepspeed  # backend
-import torch  # backend
 import torch.distributed as dist  # backend
 
 from common.program import main
 from common.ranks import from_environment
 from common.rendezvous import agree_on_master  # backend
-from frameworks import deepspeed_side, torch_side  # backend
+from frameworks import deepspeed_side, distributed_side, torch_side  # backend
 
 
 class Trainer:
@@ -35,15 +34,16 @@ class Trainer:
         return torch_side.evaluate(self.model, batches, self.device)
 
     def sum(self, values):
-        total = torch.tensor(values, dtype=torch.float64, device=self.device)  # backend
-        dist.all_reduce(total)  # backend
-        return total.cpu().numpy()  # backend
+        return distributed_side.summed(values, self.device)  # backend
 
     def state(self, with_slots=True):
         return deepspeed_side.state(self.net, self.optimizer, with_slots)  # backend
 
     def restore(self, state):
         deepspeed_side.restore(self.net, self.optimizer, state)  # backend
+
+    def communication(self):
+        return deepspeed_side.communication(self.device)  # backend
 
     def close(self):
         dist.destroy_process_group()  # backend

@@ -4,6 +4,7 @@ Keras is tf-keras here, the last of Keras 2: under Keras 3, Horovod 0.28's Distr
 that every rank trains alone.
 """
 
+import contextlib
 import itertools
 import os
 from collections import deque
@@ -18,8 +19,7 @@ from tensorflow import keras
 
 from common.program import main
 from common.ranks import from_environment
-from common.rendezvous import expect_size
-from frameworks import tf_side
+from frameworks import horovod_side, tf_side
 
 BATCHES_AT_ONCE = 16
 
@@ -28,15 +28,13 @@ class Trainer:
     def __init__(self, settings):
         self.ranks = from_environment()
         tf_side.pick_device(settings, self.ranks)
-        hvd.init()
-        expect_size(self.ranks, hvd.size(), "Horovod")
+        horovod_side.begin(hvd, self.ranks)
         expect_keras_2()
         keras.backend.set_floatx(tf_side.DTYPES[settings.precision].name)
         self.net = tf_side.build(settings, self.ranks)
         self.rule = tf_side.Optimizer(settings, self.net.parameters)
-        self.model = Model(self.net, settings.dropout)
         optimizer = hvd.DistributedOptimizer(SharedRule(self.rule, self.net.parameters), op=hvd.Average, sparse_as_dense=True)
-        self.model.compile(optimizer, loss=Loss(reduction="sum"))
+        self.model = compiled(self.net, settings.dropout, optimizer)
         self.samples = Samples()
         horovods = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
         self.callbacks = [*horovods, Schedule(self.samples.rates)]
@@ -56,8 +54,27 @@ class Trainer:
     def restore(self, state):
         tf_side.restore(self.net, self.rule, state)
 
+    def communication(self):
+        model = compiled(self.net, self.model.dropout, SharedRule(self.rule, self.net.parameters))
+        return horovod_side.communication_of_tensorflow(hvd, self, lambda: self.alone(model))
+
+    @contextlib.contextmanager
+    def alone(self, model):
+        """Within it a model without Horovod is trained, on the same parameters."""
+        together = self.model, self.callbacks
+        self.model, self.callbacks = model, [Schedule(self.samples.rates)]
+        yield
+        self.model, self.callbacks = together
+
     def close(self):
         hvd.shutdown()
+
+
+def compiled(net, dropout, optimizer):
+    """A Model that is ready for fit."""
+    model = Model(net, dropout)
+    model.compile(optimizer, loss=Loss(reduction="sum"))
+    return model
 
 
 class Model(keras.Model):

@@ -5,16 +5,14 @@ import torch  # backend
 
 from common.program import main
 from common.ranks import from_environment
-from common.rendezvous import expect_size  # backend
-from frameworks import torch_side
+from frameworks import horovod_side, torch_side  # backend
 
 
 class Trainer:
     def __init__(self, settings):
         self.ranks = from_environment()
         self.device = torch_side.pick_device(settings, self.ranks)
-        hvd.init()  # backend
-        expect_size(self.ranks, hvd.size(), "Horovod")  # backend
+        horovod_side.begin(hvd, self.ranks)  # backend
         self.net = self.model = torch_side.build(settings, self.device, self.ranks)
         self.optimizer = torch_side.optimizer_for(settings, self.net)
         self.optimizer = hvd.DistributedOptimizer(self.optimizer, self.net.named_parameters(), op=hvd.Average)  # backend
@@ -42,6 +40,9 @@ class Trainer:
 
     def restore(self, state):
         torch_side.restore(self.net, self.optimizer, state)
+
+    def communication(self):
+        return horovod_side.communication_of_torch(hvd, self)  # backend
 
     def close(self):
         hvd.shutdown()  # backend

@@ -37,6 +37,9 @@ class Trainer:
     def restore(self, state):
         torch_side.restore(self.net, self.optimizer, state)
 
+    def communication(self):
+        return None  # backend
+
     def close(self):
         pass  # backend
 

@@ -38,6 +38,17 @@ def made(backend="ddp", ranks=1, repeat=0, seconds=10.0, accuracy=0.98, settings
     )  # fmt: skip
 
 
+def account(compute=6.0, exposed=3.0, ranks=2):
+    """An account of ranks whose steps take so many milliseconds, and 1 to wait for data; half of the communication is hidden."""
+    parts = {"data_wait_seconds": 1.0, "compute_seconds": compute, "communication_exposed_seconds": exposed}
+    parts |= {"step_seconds": sum(parts.values()), "communication_seconds": 2 * exposed}
+    return {
+        "num_steps": 10, **{name: [one / 1000] * ranks for name, one in parts.items()},
+        "operations": {"all_reduce": {"num_calls": 2.0, "num_bytes": 4e6}, "all_gather": {"num_calls": 1.0, "num_bytes": 1e6}},
+        "bus_bytes_per_second": 5e8, "plain_bus_bytes_per_second": 1e9, "library": {},
+    }  # fmt: skip
+
+
 def not_reached(**changes):
     return made(**{"reached": False, "time_to_solution_seconds": None, "accuracy": 0.9} | changes)
 

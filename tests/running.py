@@ -30,7 +30,7 @@ def train_in_turn(backend, ranks, folder, runs, sabotage="none"):
     for number, run in enumerate(runs):
         arguments += ["THEN"] if arguments else []
         # The watch of a run that is over would end the processes in the middle of the next.
-        arguments += ["--stall-limit", "0", "--results", folder, "--machine", "here", "--run-id", f"run{number}", *run]
+        arguments += ["--stall-limit", "0", "--no-account", "--results", folder, "--machine", "here", "--run-id", f"run{number}", *run]
     _, printed = _run(backend, ranks, sabotage, folder, arguments)
     return [_found(folder, f"run{number}", printed) for number in range(len(runs))]
 
@@ -38,7 +38,7 @@ def train_in_turn(backend, ranks, folder, runs, sabotage="none"):
 def train(backend, ranks, folder, *arguments, sabotage="none"):
     """(exit status, record, final parameters) of a backend trained at a number of ranks; parameters None where it failed."""
     run_id = f"{backend}-{ranks}-{sabotage}"
-    arguments = ["--results", folder, "--machine", "here", "--run-id", run_id, *arguments]
+    arguments = ["--no-account", "--results", folder, "--machine", "here", "--run-id", run_id, *arguments]
     status, printed = _run(backend, ranks, sabotage, folder, arguments)
     return status, *_found(folder, run_id, printed)
 

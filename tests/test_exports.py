@@ -10,7 +10,7 @@ from rich.console import Console
 from common.errors import UserError
 from launch.report import summary
 from launch.report.export import csv, files, markdown, svg, terminal
-from tests.made_records import ended, made, repeats
+from tests.made_records import account, ended, made, repeats
 
 FOUND = [*repeats([9.0, 9.5, 10.0]), *repeats([6.0, None, 5.0], ranks=2), ended("failed", ranks=4) | {"error": "a | b\nc <d> *e*"}]
 ANSWER = summary.answer(FOUND)
@@ -28,6 +28,12 @@ def test_csv_has_every_run_with_all_its_samples():
 def test_csv_has_what_only_some_records_measured():
     rows = list(csv_reader.DictReader(io.StringIO(csv.text(summary.answer([made() | {"energy_joules": 5.0}, made(ranks=2)])))))
     assert [row["energy_joules"] for row in rows] == ["5.0", ""]
+
+
+def test_csv_has_the_account_with_a_value_for_each_rank_in_a_cell():
+    rows = list(csv_reader.DictReader(io.StringIO(csv.text(summary.answer([made(ranks=2, account=account()), made()])))))
+    assert [row["account_compute_seconds"] for row in rows] == ["", "0.006 0.006"]
+    assert [row["account_bus_bytes_per_second"] for row in rows] == ["", "500000000.0"]
 
 
 def test_csv_marks_a_sample_that_is_not_known():

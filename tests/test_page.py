@@ -9,7 +9,7 @@ from launch.report import collect, regressions, summary
 from launch.report.export import charts, html
 from launch.report.tables import APART
 from tests import browser
-from tests.made_records import ended, made, not_reached, repeats
+from tests.made_records import account, ended, made, not_reached, repeats
 from tests.running import ROOT
 
 NEEDS_BROWSER = pytest.mark.skipif(browser.why_not() is not None, reason=str(browser.why_not()))
@@ -21,7 +21,7 @@ def found():
     return [
         *repeats([9.0, 9.5, 10.0], backend="single"),
         *repeats([10.0, 10.4, 9.9]),
-        *repeats([6.0, 6.3, None], ranks=2),
+        *repeats([6.0, 6.3, None], ranks=2, account=account()),
         *repeats([5.0, 5.2, 5.1], backend="horovod_tf", ranks=2),
         *repeats([12.0, 12.0, 12.0], ranks=8, oversubscribed=True),
         ended("failed", backend="deepspeed_zero", ranks=2) | {"error": "</script><b>it broke</b> & more"},
@@ -59,7 +59,7 @@ def test_the_page_has_every_kind_of_chart(page):
     kinds = {kind.replace("&#39;", "'") for kind, _ in headings(page.read_text())}
     assert kinds == {
         "Time to solution", "Accuracy over time", "Samples a second against the own 1 rank", "Speed-up against single",
-        "Where a run's time goes", "Step times", "Peak memory", "Loss",
+        "Where a run's time goes", "Parts of a step", "Step times", "Peak memory", "Loss",
     }  # fmt: skip
 
 
@@ -151,7 +151,7 @@ def test_changes_against_a_baseline_come_first():
     answer = summary.answer(found())
     changes = regressions.changes(found(), found())
     text = html.text(answer._replace(sections=[regressions.section(changes), *answer.sections]))
-    assert re.findall(r'<section id="(\w+)">', text) == ["baseline", "first", "scaling", "cost", "same", "failed"]
+    assert re.findall(r'<section id="(\w+)">', text) == ["baseline", "first", "scaling", "cost", "step", "same", "failed"]
 
 
 @pytest.fixture(scope="module")

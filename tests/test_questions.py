@@ -3,7 +3,7 @@
 import pytest
 
 from launch.report import summary
-from tests.made_records import ended, made, not_reached, repeats
+from tests.made_records import account, ended, made, not_reached, repeats
 
 TIME, OWN, SINGLE = "time to solution (s)", "speed-up vs own 1 rank", "speed-up vs single"
 RATE, RATE_RATIO, EFFICIENCY, MEMORY = "samples/s", "samples/s vs own 1 rank", "efficiency (%)", "peak memory per rank (MiB)"
@@ -264,6 +264,36 @@ def test_what_was_not_measured_is_said():
     found = [made() | {"energy_joules": 50.0}, made(backend="single")]
     assert section(found, "cost").sentences[-1] == "Communication exposed: not measured."
     assert [row["energy (J)"] for row in lines(found, "cost")] == ["not measured", 50.0]
+
+
+def test_the_parts_of_a_step_are_typical_over_runs_of_the_mean_over_ranks():
+    odd = account()
+    odd["compute_seconds"] = [0.002, 0.004]
+    odd["communication_seconds"] = [0.008, None]
+    found = [made(ranks=2, account=account()), made(ranks=2, repeat=1, account=odd), made(ranks=2, repeat=2), made()]
+    (row,) = lines(found, "step")
+    assert row["step in training (ms)"] == pytest.approx(2000.0)
+    assert [row[f"{part} (ms)"] for part in ("step", "data wait", "compute", "communication exposed", "communication")] == pytest.approx(
+        [10.0, 1.0, 4.5, 3.0, 7.0]
+    )
+    assert [row[name] for name in ("sent (MB)", "bus bandwidth (MB/s)", "of a plain all-reduce (MB/s)")] == [5.0, 500.0, 1000.0]
+    assert line(found, "cost", ranks=2)["communication exposed (ms)"] == pytest.approx(3.0)
+    assert line(found, "cost", ranks=1)["communication exposed (ms)"] == "not measured"
+
+
+def test_what_nothing_hides_is_told_where_ranks_have_a_core_each():
+    found = [
+        made(account=account(exposed=0.0, ranks=1)),
+        made(ranks=2, account=account()),
+        made(backend="horovod_tf", ranks=2, account=account(compute=8.0, exposed=1.0)),
+        made(ranks=8, oversubscribed=True, account=account(exposed=90.0)),
+    ]
+    said = section(found, "step")
+    assert said.sentences == [
+        "cnn, weak scaling, at 2 ranks: communication that nothing hides takes from 10 % (horovod_tf) to 30 % (ddp) of a step."
+    ]
+    assert [len(table.rows) for table in said.tables] == [3, 1]
+    assert said.tables[1].title == "cnn, weak scaling, more ranks than cores: no measure of scaling"
 
 
 def test_equal_training_is_told_by_digests_and_first_losses():

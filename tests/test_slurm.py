@@ -23,7 +23,8 @@ def slurm(tmp_path_factory):
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
     data = small_data.write(tmp_path_factory.mktemp("data"), 100)["cnn"]
-    return [*data[2:], "--workloads", "cnn", "--batch-size", "8", "--epochs", "1", "--no-stop-at-target", "--machine", "here"]
+    fixed = ["--workloads", "cnn", "--no-stop-at-target", "--no-account", "--machine", "here"]
+    return [*data[2:], "--batch-size", "8", "--epochs", "1", *fixed]
 
 
 def records_in(folder):

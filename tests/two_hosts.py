@@ -77,7 +77,7 @@ def ip(*arguments):
 def matrix(folder, checkout, results, backends, *settings, on_both=False):
     """Trains backends with 2 ranks, on one of the hosts or on both; gives their records. `settings` are arguments of the matrix."""
     where = ("--hosts", folder / "hosts", "--machine-file", folder / "two.toml") if on_both else ()
-    options = ("--no-stop-at-target", "--machine", "here", "--results", results)
+    options = ("--no-stop-at-target", "--no-account", "--machine", "here", "--results", results)
     command = [BIN / "python", "-m", "launch.matrix", "2", "--backends", ",".join(backends), *options, *settings, *where]
     on_first = ["ip", "netns", "exec", "tandem1", "unshare", "--uts", "sh", "-c", 'hostname tandem1; exec "$@"', "sh"]
     done = subprocess.run(

@@ -20,6 +20,7 @@ MAY_DIFFER = {
     "data_dir",
     "resume",
     "stall_limit",
+    "account",
     *VARIANTS.values(),
 }
 COMPARED = [field for field in dataclasses.fields(Settings) if field.name not in MAY_DIFFER]

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from launch.report import comparable, entries, statistics
-from launch.report.questions import cost, failed, first, same, scaling, where
+from launch.report.questions import cost, failed, first, same, scaling, step, where
 from launch.report.tables import Section
 
 
@@ -22,11 +22,13 @@ def answer(found, damaged=()):
     plain, traced = entries.divided(found)
     comparable.check(plain)
     compared = entries.comparisons(plain)
+    steps, profiles = step.answer(compared), where.profiled(traced)
     sections = [
         Section("first", first.QUESTION, *first.answer(compared)),
         Section("scaling", scaling.QUESTION, *scaling.answer(compared)),
         Section("cost", cost.QUESTION, *cost.answer(compared)),
-        *([Section("where", where.QUESTION, *where.answer(profiles))] if (profiles := where.profiled(traced)) else []),
+        *([Section("step", step.QUESTION, *steps)] if any(steps) else []),
+        *([Section("where", where.QUESTION, *where.answer(profiles))] if profiles else []),
         Section("same", same.QUESTION, *same.answer(compared)),
         Section("failed", failed.QUESTION, *failed.answer([*compared, *entries.comparisons(traced)], damaged)),
     ]

@@ -9,7 +9,7 @@ from launch.display import ranks_of
 from launch.plan import BASELINE
 from launch.report import entries
 from launch.report.export import colours
-from launch.report.questions import cost, scaling
+from launch.report.questions import cost, scaling, step
 from launch.report.tables import ACCURACY, APART, BACKEND, MIB, RANKS, Column, Table
 
 NEUTRAL = "#808080"
@@ -21,7 +21,7 @@ QUANTILES = {"low": 0.05, "q1": 0.25, "median": 0.5, "q3": 0.75, "high": 0.95}
 
 KINDS = (
     "Time to solution", "Accuracy over time", "Samples a second against the own 1 rank", f"Speed-up against {BASELINE}",
-    "Where a run's time goes", "Step times", "Peak memory", "Loss",
+    "Where a run's time goes", "Parts of a step", "Step times", "Peak memory", "Loss",
 )  # fmt: skip
 
 
@@ -43,7 +43,7 @@ def of(answer):
     """{key of a section: its charts} of an answer; a chart that would have nothing in it is left out."""
     backends = list(dict.fromkeys(entry.backend for one in answer.comparisons for entry in one.entries))
     look = _Look(colours.of_backends(backends), colours.shapes_of(backends))
-    found = {"first": [], "scaling": [], "cost": [], "same": []}
+    found = {"first": [], "scaling": [], "cost": [], "step": [], "same": []}
     for one in answer.comparisons:
         found["scaling"] += _scaling(one, look)
         for apart in (False, True):
@@ -61,6 +61,7 @@ def of(answer):
                 if one.target is not None:
                     found["first"].append(_accuracy(ran, at, one.target, look, apart))
                 found["cost"].append(_stages(ran, at, apart))
+                found["step"].append(_parts(ran, at, apart))
                 found["same"].append(_losses(ran, at, look, apart))
     return {key: sorted(filter(None, made), key=lambda chart: (chart.apart, KINDS.index(chart.kind))) for key, made in found.items()}
 
@@ -278,19 +279,32 @@ def _stages(ran, at, apart):
         for entry in ran
         for place, (stage, seconds) in enumerate(cost.stages(entry).items()) if seconds is not None
     ]  # fmt: skip
-    if not rows:
-        return None
-    scale = {"domain": list(colours.STAGES), "range": list(colours.STAGES.values())}
-    encoding = {
-        "x": _number("seconds", "seconds", stack="zero"),
-        "y": {"field": "backend", "type": "nominal", "sort": None, "title": None},
-        "color": {"field": "stage", "type": "nominal", "scale": scale, "legend": {"title": None, "orient": "top"}},
-        "order": {"field": "place"},
-        "tooltip": [{"field": "backend"}, {"field": "stage"}, {"field": "seconds", "format": ".2f"}],
-    }
-    spec = _spec(rows, 1.6 * BAR_HEIGHT * len(ran), mark={"type": "bar", "stroke": NEUTRAL, "strokeWidth": 0.6}, encoding=encoding)
     caption = "Launch, import and init come before the clock starts; load, train and evaluate are on it."
-    return Chart("Where a run's time goes", at, caption, spec, None, apart)
+    return Chart("Where a run's time goes", at, caption, _stacked(rows, "stage", "seconds", colours.STAGES), None, apart) if rows else None
+
+
+def _parts(ran, at, apart):
+    rows = [
+        {"backend": entry.backend, "part": part, "ms": round(max(0.0, ms), 3), "place": place}
+        for entry in ran
+        for place, (part, ms) in enumerate(step.parts(entry).items())
+    ]
+    caption = "The mean over the ranks; exposed is what a step takes longer than one without communication."
+    return Chart("Parts of a step", at, caption, _stacked(rows, "part", "ms", colours.PARTS), None, apart) if rows else None
+
+
+def _stacked(rows, of, number, colour_of):
+    """A bar for each backend, of parts one after the other, as `place` has them."""
+    scale = {"domain": list(colour_of), "range": list(colour_of.values())}
+    encoding = {
+        "x": _number(number, number, stack="zero"),
+        "y": {"field": "backend", "type": "nominal", "sort": None, "title": None},
+        "color": {"field": of, "type": "nominal", "scale": scale, "legend": {"title": None, "orient": "top"}},
+        "order": {"field": "place"},
+        "tooltip": [{"field": "backend"}, {"field": of}, {"field": number, "format": ".2f"}],
+    }
+    height = 1.6 * BAR_HEIGHT * len({row["backend"] for row in rows})
+    return _spec(rows, height, mark={"type": "bar", "stroke": NEUTRAL, "strokeWidth": 0.6}, encoding=encoding)
 
 
 def _losses(ran, at, look, apart):

@@ -10,8 +10,10 @@ GREY, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
 OWN = {BASELINE: GREY, "ddp": BLUE, "deepspeed_zero": ORANGE, "horovod_torch": GREEN, "horovod_tf": VERMILION, "horovod_keras": PURPLE}
 FREE = (SKY, YELLOW)
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
-# Stages of a run are no backends: greys of one hue, from dark to light, told apart by how light they are.
+# Stages of a run and parts of a step are no backends: greys of one hue, from dark to light, told apart by how light they are.
 STAGES = {"launch": "#2b3440", "import": "#4d5a6b", "init": "#738296", "load": "#9aa7b8", "train": "#c3ccd8", "evaluate": "#e6eaf0"}
+
+PARTS = {"data wait": STAGES["load"], "compute": STAGES["train"], "communication exposed": STAGES["launch"]}
 
 
 def of_backends(backends):

@@ -18,13 +18,19 @@ def text(answer):
     written = io.StringIO()
     lines = csv.writer(written, lineterminator="\n")
     runs = [run for one in answer.comparisons for entry in one.entries for run in entry.runs]
+    found = [run | _account(run) | {name: run["settings"][name] for name in ("run_id", "machine")} for run in runs]
     # What only some records have follows the columns that all have.
-    more = sorted({key for run in runs for key in run if key.endswith(("_joules", "_seconds", "_bytes")) and key not in COLUMNS})
+    more = sorted(
+        {key for run in found for key in run if key.endswith(("_joules", "_seconds", "_bytes", "_second")) and key not in COLUMNS}
+    )
     lines.writerow([*COLUMNS, *more])
-    for run in runs:
-        named = run | {"run_id": run["settings"]["run_id"], "machine": run["settings"]["machine"]}
-        lines.writerow([_cell(named.get(name)) for name in (*COLUMNS, *more)])
+    lines.writerows([_cell(run.get(name)) for name in (*COLUMNS, *more)] for run in found)
     return written.getvalue()
+
+
+def _account(run):
+    """The account of a run as more keys of its own; a value for each rank stands in one cell."""
+    return {f"account_{key}": value for key, value in (run.get("account") or {}).items() if not isinstance(value, dict)}
 
 
 def _cell(value):

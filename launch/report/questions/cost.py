@@ -4,6 +4,7 @@ import numpy as np
 
 from launch.display import ranks_of
 from launch.report import entries, statistics
+from launch.report.questions import step
 from launch.report.tables import APART, BACKEND, MIB, RANKS, Column, filled, span
 
 QUESTION = "What does each backend cost?"
@@ -12,10 +13,10 @@ COLUMNS = (
     Column("train (s)", ".2f"), Column("evaluate (s)", ".2f"), Column("peak memory per rank (MiB)", ".0f"),
     Column("median step (ms)", ".2f"), Column("step over own 1 rank's (ms)", ".2f"),
 )  # fmt: skip
-# What a record has only where there was something to measure it with: its key, and its column.
+# What a record has only where there was something to measure it with: its column, and what gives it of an entry.
 MEASURED = {
-    "communication_exposed_seconds": Column("communication exposed (s)", ".2f"),
-    "energy_joules": Column("energy (J)", ".0f"),
+    Column("communication exposed (ms)", ".2f"): lambda entry: step.parts(entry).get("communication exposed"),
+    Column("energy (J)", ".0f"): lambda entry: entries.typical(entry, "energy_joules"),
 }
 NOT_MEASURED = "not measured"
 STARTUP = ("launch", "import", "init")
@@ -24,18 +25,16 @@ STARTUP = ("launch", "import", "init")
 def answer(compared):
     """(sentences, tables) of the comparisons; numbers are typical values over the runs that came to their end."""
     sentences, tables = [], []
-    runs = [run for one in compared for entry in one.entries for run in entry.ok]
-    measured = {key: column for key, column in MEASURED.items() if any(run.get(key) is not None for run in runs)}
-    columns = (*COLUMNS, *measured.values())
+    everything = [entry for one in compared for entry in one.entries]
+    measured = {column: of for column, of in MEASURED.items() if any(of(entry) is not None for entry in everything)}
+    columns = (*COLUMNS, *measured)
     for one in compared:
         ran = [entry for entry in one.entries if entry.ok]
         for title, shared in ((one.name, False), (f"{one.name}, {APART}", True)):
             tables += filled(title, columns, [_row(one, entry, measured) for entry in ran if entry.oversubscribed == shared])
         if ran:
             sentences.append(_sentence(one, [entry for entry in ran if entry.ranks == min(entry.ranks for entry in ran)]))
-    sentences += [
-        f"{column.name.partition(' (')[0].capitalize()}: {NOT_MEASURED}." for key, column in MEASURED.items() if key not in measured
-    ]
+    sentences += [f"{column.name.partition(' (')[0].capitalize()}: {NOT_MEASURED}." for column in MEASURED if column not in measured]
     return sentences, tables
 
 
@@ -68,12 +67,14 @@ def stages(entry):
 
 def median_step_seconds(entry):
     """The typical value over the runs of the median step; None where no step is known."""
-    medians = [float(np.median(steps)) for run in entry.ok if (steps := [step for step in run["step_seconds"] if step is not None])]
+    medians = [
+        float(np.median(steps)) for run in entry.ok if (steps := [seconds for seconds in run["step_seconds"] if seconds is not None])
+    ]
     return float(statistics.typical(medians)) if medians else None
 
 
 def _row(compared, entry, measured):
-    step = median_step_seconds(entry)
+    median = median_step_seconds(entry)
     own = compared.entry(entry.backend, 1)
     own_step = median_step_seconds(own) if own else None
     # Under strong scaling a rank's share of the batch shrinks, and with it its step.
@@ -83,7 +84,7 @@ def _row(compared, entry, measured):
         entry.ranks,
         *stages(entry).values(),
         entries.typical(entry, "peak_memory_bytes") / MIB,
-        1000 * step if step is not None else None,
-        1000 * (step - own_step) if same_work and step is not None and own_step is not None else None,
-        *(NOT_MEASURED if (value := entries.typical(entry, key)) is None else value for key in measured),
+        1000 * median if median is not None else None,
+        1000 * (median - own_step) if same_work and median is not None and own_step is not None else None,
+        *(NOT_MEASURED if (value := of(entry)) is None else value for of in measured.values()),
     )

@@ -1,0 +1,100 @@
+"""What the backends on Horovod share: its start, and what their communication is measured with."""
+
+import contextlib
+import math
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from common.rendezvous import expect_size
+from common.trainer import Communication, Observed
+
+SECONDS_TO_WRITE = 5.0
+
+
+def begin(hvd, ranks):
+    """Joins the ranks. Raises UserError where Horovod sees others than were started."""
+    # So its timeline can be begun later; until then it writes none.
+    os.environ.setdefault("HOROVOD_TIMELINE", "DYNAMIC")
+    hvd.init()
+    expect_size(ranks, hvd.size(), "Horovod")
+
+
+def communication_of_torch(hvd, trainer):
+    """What the communication of a trainer on PyTorch is measured with."""
+    import torch
+
+    @contextlib.contextmanager
+    def alone():
+        # Horovod takes a handle that is a function for the sum of the gradients, when it has called it.
+        trainer.optimizer._allreduce_grad_async = lambda parameter: (lambda: parameter.grad, None)
+        yield
+        del trainer.optimizer._allreduce_grad_async
+
+    def plain(num_bytes):
+        buffer = torch.zeros(num_bytes // 4, device=trainer.device)
+
+        def all_reduce():
+            hvd.allreduce_(buffer, op=hvd.Sum, name="plain")
+            if trainer.device.type == "cuda":
+                torch.cuda.synchronize(trainer.device)
+
+        return all_reduce
+
+    return Communication(alone, lambda train, _: _observed(hvd, trainer, train), plain)
+
+
+def communication_of_tensorflow(hvd, trainer, alone):
+    """What the communication of a trainer on TensorFlow is measured with; `alone` as in Communication."""
+    import tensorflow as tf
+
+    def plain(num_bytes):
+        buffer = tf.zeros(num_bytes // 4)
+
+        def all_reduce():
+            # One value of it read is all of it there.
+            hvd.allreduce(buffer, op=hvd.Sum, name="plain")[0].numpy()
+
+        return all_reduce
+
+    return Communication(alone, lambda train, _: _observed(hvd, trainer, train), plain)
+
+
+def _observed(hvd, trainer, train):
+    """What Horovod's timeline tells, which rank 0 alone writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "timeline.json"
+        hvd.start_timeline(str(path))
+        trainer.sum(np.zeros(1))
+        train()
+        trainer.sum(np.zeros(1))
+        hvd.stop_timeline()
+        if trainer.ranks.rank:
+            return Observed(math.nan, {}, {})
+        _wait_until_whole(path)
+        return told(path)
+
+
+def _wait_until_whole(path):
+    """Horovod writes from a thread of its own. What is missing after some seconds stays unknown."""
+    patience = time.monotonic() + SECONDS_TO_WRITE
+    while not (path.exists() and path.read_bytes().rstrip().endswith(b"]")) and time.monotonic() < patience:
+        time.sleep(0.01)
+
+
+def told(path):
+    """What a timeline tells of the steps in it."""
+    # What reads it belongs to the tracing of runs; every start would be longer by its import.
+    from launch.trace import chrome, horovod_timeline
+
+    operations, seconds = {}, 0.0
+    for one in horovod_timeline.read(chrome.events(path)):
+        if isinstance(one, horovod_timeline.Operation):
+            name = one.name.lower().replace("all", "all_").replace("reducescatter", "reduce_scatter")
+            num_calls, num_bytes = operations.get(name, (0, 0))
+            operations[name] = num_calls + 1, num_bytes + (one.size_bytes or 0)
+            seconds += (one.end - one.start) / 1e6
+    return Observed(seconds, operations, {})
