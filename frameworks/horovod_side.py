@@ -64,7 +64,7 @@ def communication_of_tensorflow(hvd, trainer, alone):
 
 
 def _observed(hvd, trainer, train):
-    """What Horovod's timeline tells, which rank 0 alone writes."""
+    """What Horovod's timeline tells, which rank 0 alone writes; nothing where it is not written in time."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "timeline.json"
         hvd.start_timeline(str(path))
@@ -72,17 +72,17 @@ def _observed(hvd, trainer, train):
         train()
         trainer.sum(np.zeros(1))
         hvd.stop_timeline()
-        if trainer.ranks.rank:
-            return Observed(math.nan, {}, {})
-        _wait_until_whole(path)
-        return told(path)
+        return told(path) if trainer.ranks.rank == 0 and _is_whole(path) else Observed(math.nan, {}, {})
 
 
-def _wait_until_whole(path):
-    """Horovod writes from a thread of its own. What is missing after some seconds stays unknown."""
+def _is_whole(path):
+    """Waits for a timeline's end, which Horovod writes from a thread of its own; whether it came."""
     patience = time.monotonic() + SECONDS_TO_WRITE
-    while not (path.exists() and path.read_bytes().rstrip().endswith(b"]")) and time.monotonic() < patience:
+    while time.monotonic() < patience:
+        if path.exists() and path.read_bytes().endswith(b"]"):
+            return True
         time.sleep(0.01)
+    return False
 
 
 def told(path):
