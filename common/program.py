@@ -102,23 +102,26 @@ def prepare_process(ranks, settings, record):
 
 
 def profiler_of(settings):
-    """What profiles an epoch into the run's folder of traces, where that is wanted, else None; Horovod is told to write its timeline there.
+    """What profiles an epoch into the run's folder of traces, where that is wanted, else None; Horovod is told what to write there.
 
     Raises UserError where the ranks could not know the run's name, or there may be nothing left to train.
     """
-    if not settings.timeline:
+    # Other backends leave --autotune alone, down to the folder.
+    tunes = settings.autotune and "horovod" in sys.modules
+    if not (settings.timeline or tunes):
         return None
-    if settings.resume:
+    if settings.timeline and settings.resume:
         raise UserError("--timeline profiles a run that trains from its start; leave out --resume")
     if settings.run_id is None:
-        raise UserError("--timeline writes into a folder with the run's name; give one with --run-id")
+        wanted = "--timeline" if settings.timeline else "--autotune"
+        raise UserError(f"{wanted} writes into a folder with the run's name; give one with --run-id")
     from launch.trace import profiling, timeline
 
     folder = records.folder(settings) / f"{settings.run_id}{timeline.FOLDER_ENDS}"
     folder.mkdir(parents=True, exist_ok=True)
     # Nothing but Horovod reads them.
-    os.environ |= timeline.horovod_variables(folder)
-    return functools.partial(profiling.profile_epoch, folder)
+    os.environ |= (timeline.horovod_variables(folder) if settings.timeline else {}) | (timeline.autotune_variables(folder) if tunes else {})
+    return functools.partial(profiling.profile_epoch, folder) if settings.timeline else None
 
 
 def end_standstill(rank, record, path, place, seconds):
