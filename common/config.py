@@ -70,6 +70,12 @@ class Settings:
     """Whether to bind each rank to cores of its own, unless the launcher did."""
     allocator: Literal["keep", "system"] = "keep"
     """Whether the C library keeps the memory of large buffers between steps, or does as it does by itself."""
+    compile: bool = False
+    """Backends on PyTorch alone: train with torch.compile, which compiles before the clock starts; evaluation is not compiled. Needs a
+    C++ compiler (g++, or what CXX names), and for a large model a longer --stall-limit; --dropout then draws other numbers."""
+    autotune: bool = False
+    """Horovod's backends: Horovod tunes its cycle time and fusion threshold while it trains, and logs it in
+    RESULTS/MACHINE/RUN.trace/horovod_autotune.csv. For other backends it does nothing."""
     stall_limit: float = 120.0
     """Seconds after which a rank that does not go on, in no step and no evaluation, tells where it stands and ends the run; 0: never."""
     account: bool = True

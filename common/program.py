@@ -106,29 +106,34 @@ def prepare_process(ranks, settings, record):
 def afterwards(settings):
     """What is done with an epoch's batches when all has been measured: with a timeline an epoch is profiled, else the account is measured.
 
-    None for a run that is traced, or wants no account.
-    """
-    if settings.timeline:
-        return profiler_of(settings)
-    return None if settings.trace or not settings.account else functools.partial(account.keep, settings)
-
-
-def profiler_of(settings):
-    """What profiles an epoch into the run's folder of traces; Horovod is told to write its timeline there.
-
+    None for a run that is traced, or wants no account. Horovod is told what to write into the run's folder of traces.
     Raises UserError where the ranks could not know the run's name, or there may be nothing left to train.
     """
-    if settings.resume:
+    if settings.timeline and settings.resume:
         raise UserError("--timeline profiles a run that trains from its start; leave out --resume")
-    if settings.run_id is None:
-        raise UserError("--timeline writes into a folder with the run's name; give one with --run-id")
-    from launch.trace import profiling, timeline
+    # Other backends leave --autotune alone, down to the folder.
+    tunes = settings.autotune and "horovod" in sys.modules
+    if settings.timeline or tunes:
+        from launch.trace import profiling, timeline
 
-    folder = records.folder(settings) / f"{settings.run_id}{timeline.FOLDER_ENDS}"
+        folder = folder_of_traces(settings, "--timeline" if settings.timeline else "--autotune")
+        # Nothing but Horovod reads them.
+        os.environ |= timeline.horovod_variables(folder) if settings.timeline else {}
+        os.environ |= timeline.autotune_variables(folder) if tunes else {}
+    if settings.timeline:
+        return lambda trainer, batches, _: profiling.profile_epoch(folder, trainer, batches)
+    return functools.partial(account.keep, settings) if settings.account and not settings.trace else None
+
+
+def folder_of_traces(settings, flag):
+    """The folder of a run's traces, made. Raises UserError where the ranks could not know its name; the flag is what wants it."""
+    from launch.trace.timeline import FOLDER_ENDS
+
+    if settings.run_id is None:
+        raise UserError(f"{flag} writes into a folder with the run's name; give one with --run-id")
+    folder = records.folder(settings) / f"{settings.run_id}{FOLDER_ENDS}"
     folder.mkdir(parents=True, exist_ok=True)
-    # Nothing but Horovod reads them.
-    os.environ |= timeline.horovod_variables(folder)
-    return lambda trainer, batches, _: profiling.profile_epoch(folder, trainer, batches)
+    return folder
 
 
 def end_standstill(rank, record, path, place, seconds):

@@ -1,5 +1,8 @@
 """The models in PyTorch, and what all backends on PyTorch share."""
 
+import os
+import shutil
+
 import numpy as np
 import torch
 from torch import nn
@@ -146,7 +149,28 @@ def build(settings, device, ranks):
     for parameter in net.parameters():
         # Whatever lay in memory may overflow in the warm-up step, which DeepSpeed would then skip, and with it make no slots.
         nn.init.zeros_(parameter)
+    if settings.compile:
+        compile_forward(net)
     return net
+
+
+def compile_forward(net):
+    """Has a model's forward compiled, with its backward, when it first trains.
+
+    Raises UserError where there is no compiler of C++ under the name that torch.compile calls.
+    """
+    compiler = os.environ.get("CXX", "g++")
+    if not shutil.which(compiler):
+        raise UserError(f"--compile needs a C++ compiler, and there is no {compiler} here; install one, or name yours, as in CXX=clang++")
+    plain = net.forward
+    # In one piece or not at all: what is left out of it would be slower, and could be compiled later, on the clock.
+    compiled = torch.compile(plain, fullgraph=True, dynamic=False)
+
+    def forward(inputs):
+        # How large the batches of an evaluation are is known when the data is read, on the clock, which is too late to compile for them.
+        return compiled(inputs) if net.training else plain(inputs)
+
+    net.forward = forward
 
 
 def weighted_loss(logits, targets, weights):

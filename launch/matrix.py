@@ -135,6 +135,7 @@ def check(jobs, launcher):
     """Makes every job's command and settings and reads its data once, so that a mistake stops the matrix before its first run."""
     num_samples = {}
     for job in jobs:
+        variants.name_of(variants.file_of(job.backend), job.settings)
         launchers.command(job, traced.launcher_for(job.settings, launcher))
         settings = workloads.resolve(job.settings, job.ranks)
         if settings.workload not in num_samples:

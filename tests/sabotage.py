@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from common import program, sharding, weights
+from common import loop, program, sharding, weights
 from common.ranks import from_environment
 
 
@@ -142,6 +142,19 @@ def restored(backend):
         close(self)
 
     backend.Trainer.close = restore_and_close
+
+
+def compiled_on_the_clock(backend):
+    """Nothing is broken, but a run ends that compiles anything on the clock, or has compiled nothing before."""
+    prepare, torch = loop.prepare, backend.torch_side.torch
+
+    def prepared(*arguments):
+        prepare(*arguments)
+        graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+        assert graphs == 1, f"{graphs} graphs were compiled, not the one for training"
+        torch.compiler.set_stance("fail_on_recompile")
+
+    loop.prepare = prepared
 
 
 def none(_):

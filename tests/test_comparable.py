@@ -22,7 +22,13 @@ def test_runs_on_different_data_are_refused():
 
 @pytest.mark.parametrize(
     ("settings", "named"),
-    [({"threads": 2}, "--threads 2 and 1"), ({"bind": False}, "--bind False and True"), ({"stop_at_target": False}, "--stop-at-target")],
+    [
+        ({"threads": 2}, "--threads 2 and 1"),
+        ({"bind": False}, "--bind False and True"),
+        ({"stop_at_target": False}, "--stop-at-target"),
+        ({"compile": True}, "--compile True and False"),
+        ({"autotune": True}, "--autotune True and False"),
+    ],
 )
 def test_runs_whose_time_depends_on_other_settings_are_refused_with_the_setting(settings, named):
     with pytest.raises(UserError, match="have different settings") as raised:

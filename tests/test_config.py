@@ -43,6 +43,8 @@ CHANGED = {
     "threads": 3,
     "bind": False,
     "allocator": "system",
+    "compile": True,
+    "autotune": True,
     "stall_limit": 7.5,
     "account": False,
     "timeline": True,
@@ -61,8 +63,8 @@ CHANGED = {
 # Not taken from the code: whoever adds a setting decides here as well whether it changes what is trained.
 NO_MATHEMATICS = {
     "data_dir", "evaluation_batch_size", "epochs", "stop_at_target", "seed", "zero_stage", "device", "threads", "bind", "allocator",
-    "gpu_order", "stall_limit", "account", "timeline", "trace", "host_suffix",
-    "snapshot_dir", "snapshot_every", "resume", "results", "machine", "run_id", "repeat",
+    "gpu_order", "compile", "autotune", "stall_limit", "account", "timeline", "trace", "host_suffix", "snapshot_dir", "snapshot_every",
+    "resume", "results", "machine", "run_id", "repeat",
 }  # fmt: skip
 
 

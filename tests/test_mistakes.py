@@ -8,8 +8,10 @@ import pytest
 from tests.running import BIN, ROOT, environ
 
 
-def run(*command):
-    done = subprocess.run([str(part) for part in command], cwd=ROOT, env=environ(), capture_output=True, text=True, timeout=60, check=False)
+def run(*command, **variables):
+    done = subprocess.run(
+        [str(part) for part in command], cwd=ROOT, env=environ() | variables, capture_output=True, text=True, timeout=60, check=False
+    )
     return done.returncode, done.stdout, done.stderr
 
 
@@ -27,6 +29,8 @@ MISTAKES = [
     (["1", "--repeats", "0"], "--repeats is 0"),
     (["1", "--time-limit", "0"], "--time-limit is 0"),
     (["1", "--workload", "cnn", "--run-id", "mine"], "--run-id is for a single run"),
+    (["1", "--compile"], "not for horovod_keras; leave it out, or in a matrix choose --backends single,ddp,horovod_torch,deepspeed_zero"),
+    (["1", "--compile", "--backends", "ddp,deepspeed_zero@3"], "--compile is not for ZeRO's stage 3"),
     (["1", "--frobnicate"], "unknown argument: --frobnicate"),
     (["1", "--results", "/etc/hostname/results"], "cannot write records to /etc/hostname/results"),
 ]
@@ -68,6 +72,16 @@ def test_the_matrix_refuses_results_of_an_older_schema_and_leaves_them_alone(tmp
     assert list(old.parent.iterdir()) == [old]
 
 
+def refused(backend, folder, arguments, **variables):
+    """What a run of a backend says of a mistake, in one line."""
+    results = [] if "--results" in arguments else ["--results", folder]
+    status, _, error = run(BIN / "python", "-m", f"frameworks.{backend}", *results, *arguments, **variables)
+    assert status == 2
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    return error
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -81,13 +95,27 @@ def test_the_matrix_refuses_results_of_an_older_schema_and_leaves_them_alone(tmp
     ],
 )
 def test_a_run_refuses(arguments, told, tmp_path):
-    status, _, error = run(
-        BIN / "python", "-m", "frameworks.single", *([] if "--results" in arguments else ["--results", tmp_path]), *arguments
-    )
+    assert told in refused("single", tmp_path, arguments)
+
+
+@pytest.mark.parametrize("backend", ["horovod_tf", "horovod_keras"])
+def test_a_run_on_tensorflow_refuses_to_compile(backend, tmp_path):
+    status, _, error = run(BIN / "python", "-m", f"frameworks.{backend}", "--compile", "--results", tmp_path)
     assert status == 2
-    assert error.startswith("error: ")
-    assert error.count("\n") == 1
-    assert told in error
+    # TensorFlow tells of its processor before.
+    assert error.splitlines()[-1].startswith(f"error: --compile is for PyTorch, not for {backend}; leave it out")
+    assert "Traceback" not in error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_refuses_to_compile_without_a_compiler(tmp_path):
+    error = refused("single", tmp_path, ["--compile"], CXX="no-such-compiler")
+    assert "--compile needs a C++ compiler, and there is no no-such-compiler here" in error
+
+
+def test_horovod_refuses_to_tune_where_the_ranks_could_not_know_the_folder_of_the_log(tmp_path):
+    error = refused("horovod_torch", tmp_path, ["--autotune"])
+    assert "--autotune writes into a folder with the run's name; give one with --run-id" in error
 
 
 def test_of_many_ranks_only_the_first_tells_the_mistake():

@@ -211,10 +211,10 @@ def test_the_layouts_of_older_and_newer_files_are_the_same_to_us(tmp_path):
     assert older == newer == [*NEGOTIATIONS, FUSED_OPERATION]
 
 
-@pytest.mark.parametrize(("mark_cycles", "every_tick", "autotune"), list(itertools.product([False, True], repeat=3)))
-def test_variables(tmp_path, mark_cycles, every_tick, autotune):
-    found = horovod_variables(tmp_path, mark_cycles, every_tick, autotune)
+@pytest.mark.parametrize(("mark_cycles", "every_tick"), list(itertools.product([False, True], repeat=2)))
+def test_variables(tmp_path, mark_cycles, every_tick):
+    found = horovod_variables(tmp_path, mark_cycles, every_tick)
     assert found.pop("HOROVOD_TIMELINE") == f"{tmp_path}/horovod_timeline.json"
     assert found.pop("HOROVOD_TIMELINE_MARK_CYCLES", None) == ("1" if mark_cycles else None)
     assert found.pop("HOROVOD_CACHE_CAPACITY", None) == ("0" if every_tick else None)
-    assert found == ({"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": f"{tmp_path}/horovod_autotune.csv"} if autotune else {})
+    assert found == {}

@@ -18,16 +18,18 @@ TORCH = {"torch.0.json.gz", "torch.0.txt", "torch.1.json.gz", "torch.1.txt"}
 TENSORFLOW = {"tensorflow.0.json.gz", "tensorflow.1.json.gz"}
 SPANS = {"spans.0.json.gz", "spans.1.json.gz"}
 HOROVOD = {timeline.HOROVOD}
+# What PyTorch's profiler calls each call of a compiled function.
+COMPILED = "Torch-Compiled Region"
 
 
-def run(backend, folder, every_tick=False, autotune=False):
+def run(backend, folder, *arguments, every_tick=False):
     """Trains the backend for an epoch and a profiled one on two ranks; returns its exit status and what it printed.
 
     The folder must be called RESULTS/here/run.trace.
     """
-    variables = timeline.horovod_variables(folder, every_tick=every_tick, autotune=autotune)
+    variables = timeline.horovod_variables(folder, every_tick=every_tick)
     command = [BIN / "mpiexec", "-n", 2, BIN / "python", "-m", f"frameworks.{backend}", "--timeline", "--epochs", 1, "--batch-size", 32]
-    command += ["--results", folder.parent.parent, "--machine", "here", "--run-id", "run"]
+    command += ["--results", folder.parent.parent, "--machine", "here", "--run-id", "run", *arguments]
     done = subprocess.run(
         [str(part) for part in command], cwd=ROOT, env=environ() | variables, capture_output=True, text=True, timeout=TIME_LIMIT_SECONDS,
         check=False,
@@ -111,11 +113,30 @@ def test_without_its_cache_horovod_tells_of_every_rank(tmp_path):
     assert summary.total_bytes > NUM_STEPS * 1_199_882 * 4
 
 
-def test_the_log_of_horovods_tuning_is_kept(tmp_path):
+def test_the_log_of_horovods_tuning_is_kept(tmp_path, monkeypatch):
+    # It waits longer than a short run takes.
+    monkeypatch.setenv("HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "1")
+    monkeypatch.setenv("HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "2")
     folder = tmp_path / "here" / "run.trace"
-    status, printed = run("horovod_torch", folder, autotune=True)
+    status, printed = run("horovod_torch", folder, "--autotune")
     assert status == 0, printed
-    assert "tensor_fusion_threshold" in (folder / timeline.AUTOTUNE).read_text()
+    names, *tried = (folder / timeline.AUTOTUNE).read_text().splitlines()
+    assert "tensor_fusion_threshold" in names
+    assert tried
+
+
+def test_a_compiled_run_leaves_a_valid_trace_in_which_its_compiled_function_is_one_span(tmp_path):
+    folder = tmp_path / "here" / "run.trace"
+    status, printed = run("ddp", folder, "--compile")
+    assert status == 0, printed
+    found = timeline.gather(folder)
+    assert found["problems"] == []
+    events = list(chrome.events(folder / timeline.MERGED))
+    assert chrome.check(events).num_problems == 0
+    for rank in (0, 1):
+        names = [event["name"] for (of, name), each in tracks_of(events).items() if (of, name[:7]) == (rank, "compute") for event in each]
+        assert sum(name.startswith(COMPILED) for name in names) == ACTIVE
+        assert "aten::conv2d" not in names
 
 
 @pytest.mark.parametrize("backend", ["ddp", "horovod_keras"])

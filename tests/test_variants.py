@@ -7,6 +7,7 @@ from common.config import Settings
 from common.errors import UserError
 from launch import backends, launchers, matrix
 from launch.plan import plan
+from tests.test_marked_lines import BACKENDS
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,8 @@ def test_a_backend_without_variants_keeps_its_name_and_settings():
     ("call", "told"),
     [
         (lambda: variants.name_of("ddp", Settings(zero_stage=3)), "--zero-stage is for deepspeed_zero, not for ddp; leave it out"),
+        (lambda: variants.name_of("horovod_tf", Settings(compile=True)), "--compile is for PyTorch, not for horovod_tf; leave it out"),
+        (lambda: variants.name_of("deepspeed_zero", Settings(compile=True, zero_stage=3)), "use stage 0, 1 or 2"),
         (lambda: variants.settings_of("ddp@3", Settings()), "ddp has no variants; write it without @3"),
         (lambda: variants.settings_of("deepspeed_zero@4", Settings()), "there is no deepspeed_zero@4; choose from: deepspeed_zero@0, "),
         (lambda: variants.settings_of("deepspeed_zero@", Settings()), "there is no deepspeed_zero@; choose from"),
@@ -42,6 +45,11 @@ def test_what_is_no_variant_is_told_in_one_line(call, told):
         call()
     assert told in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_the_backends_on_pytorch_are_those_that_compile():
+    assert variants.COMPILED == BACKENDS
+    assert [variants.name_of(backend, Settings(compile=True)) for backend in BACKENDS] == list(BACKENDS)
 
 
 def test_the_default_variant_has_no_name_of_its_own():

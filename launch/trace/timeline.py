@@ -22,9 +22,8 @@ MERGED = "trace.json.gz"
 FOLDER_ENDS = ".trace"
 
 
-def horovod_variables(folder, mark_cycles=True, every_tick=False, autotune=False):
-    """The variables that make Horovod write its timeline, and with `autotune` its autotuner's log, into the folder,
-    which must be there: Horovod makes none, and goes on without a timeline.
+def horovod_variables(folder, mark_cycles=True, every_tick=False):
+    """The variables that make Horovod write its timeline into the folder, which must be there: Horovod makes none, and goes on without.
 
     every_tick turns Horovod's cache of responses off: then, at the price of slower steps, the timeline tells for each
     tensor of each step when each rank had it; otherwise only for the first time that a tensor is seen.
@@ -34,11 +33,11 @@ def horovod_variables(folder, mark_cycles=True, every_tick=False, autotune=False
         variables["HOROVOD_TIMELINE_MARK_CYCLES"] = "1"
     if every_tick:
         variables["HOROVOD_CACHE_CAPACITY"] = "0"
-    return variables | (autotune_variables(folder) if autotune else {})
+    return variables
 
 
 def autotune_variables(folder):
-    """The variables that make Horovod tune its cycle time and fusion threshold as it trains, and keep the log of it in the folder."""
+    """The variables that make Horovod tune its cycle time and fusion threshold, and log that in the folder, which must be there."""
     return {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(Path(folder) / AUTOTUNE)}
 
 
