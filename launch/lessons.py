@@ -106,7 +106,7 @@ def warmup_jobs(lesson, names, results, machine, stamp):
     for name, warmup_epochs in (("without", 0.0), ("with", float(WARMUP_EPOCHS))):
         settings = Settings(
             optimizer="adam", learning_rate=0.01, scaling="weak", warmup_epochs=warmup_epochs, epochs=lesson.epochs, stop_at_target=False,
-            seed=lesson.seed, batch_size=lesson.batch_size, results=results, machine=machine,
+            seed=lesson.seed, batch_size=lesson.batch_size, account=False, results=results, machine=machine,
         )  # fmt: skip
         jobs += plan(names, ["cnn"], [lesson.ranks], 1, None, settings, f"{stamp}-lesson-warmup-{name}")
     return jobs

@@ -32,12 +32,9 @@ def _nothing_compiled_yet(tmp_path_factory):
     ("backend", "ranks", "workload", "own", "bound"),
     [
         ("ddp", 2, "transformer", FLOAT64, 1e-10),
-        ("ddp", 2, "cnn", FLOAT64, 1e-10),
-        ("single", 1, "transformer", FLOAT64, 1e-10),
         ("single", 1, "cnn", FLOAT64, 1e-10),
         ("horovod_torch", 2, "cnn", FLOAT64, 1e-10),
-        ("deepspeed_zero", 2, "cnn", (*GENTLE, "--zero-stage", "0"), 1e-6),
-        *(("deepspeed_zero", 2, "cnn", (*FLOAT64, *GENTLE, "--zero-stage", stage), 1e-6) for stage in "12"),
+        ("deepspeed_zero", 2, "cnn", (*FLOAT64, *GENTLE), 1e-6),
     ],
 )
 def test_a_compiled_run_has_the_losses_of_a_plain_one(backend, ranks, workload, own, bound, data, tmp_path):

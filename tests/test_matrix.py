@@ -121,9 +121,8 @@ def test_ctrl_c_ends_the_run_with_all_its_ranks_and_records_it(checkout, tmp_pat
 
 
 def test_what_a_dry_run_prints_can_be_pasted(checkout, tmp_path):
-    dry = start(
-        checkout, "1", "--backends", "ddp", "--epochs", "1", "--results", str(tmp_path / "it's here"), "--machine", "here", "--dry-run"
-    )
+    where = ("--results", str(tmp_path / "it's here"), "--machine", "here")
+    dry = start(checkout, "1", "--backends", "ddp", "--epochs", "1", "--no-account", *where, "--dry-run")
     printed, _ = dry.communicate(timeout=60)
     assert dry.returncode == 0, printed
     assert list(tmp_path.iterdir()) == []
@@ -133,20 +132,8 @@ def test_what_a_dry_run_prints_can_be_pasted(checkout, tmp_path):
 
 
 def test_torchrun_starts_the_torch_backends_and_says_why_not_horovod(checkout, tmp_path):
-    matrix = start(
-        checkout,
-        "2",
-        "--launcher",
-        "torchrun",
-        "--backends",
-        "ddp,horovod_torch,deepspeed_zero@3",
-        "--epochs",
-        "1",
-        "--results",
-        str(tmp_path),
-        "--machine",
-        "here",
-    )
+    chosen = ("--launcher", "torchrun", "--backends", "ddp,horovod_torch,deepspeed_zero@3")
+    matrix = start(checkout, "2", *chosen, "--epochs", "1", "--no-account", "--results", str(tmp_path), "--machine", "here")
     output, _ = matrix.communicate(timeout=120)
     assert matrix.returncode == 0, output
     assert "skipping horovod_torch: it needs MPI" in output
