@@ -11,9 +11,11 @@ from common import weights, workloads
 from common.trainer import Communication, Observed, by_rank
 
 BLOCK_SECONDS = 0.5
-MIN_STEPS = 3
+MIN_STEPS = 2
 # Blocks with and without communication take turns, so that drift hits both alike.
 NUM_PAIRS = 3
+# With one to compile, and one that the library tells of.
+NUM_BLOCKS = 2 * NUM_PAIRS + 2
 NUM_ALL_REDUCES = 10
 # Bytes that cross the busiest link for each byte that a rank gives into a collective of n ranks (nccl-tests, doc/PERFORMANCE.md, where
 # the size of an all-gather is what a rank gets of it).
@@ -34,6 +36,8 @@ def keep(settings, trainer, batches, record):
     """
     step_seconds = by_rank(trainer, np.median(record["step_seconds"])).mean()
     num_steps = min(len(batches), max(MIN_STEPS, round(BLOCK_SECONDS / step_seconds)))
+    if trainer.ranks.rank == 0:
+        print(f"account: about {NUM_BLOCKS * num_steps * step_seconds:.0f} s of more steps", flush=True)
     parameters = workloads.workload_of(settings).parameters.values()
     gradient_bytes = sum(math.prod(one.shape) for one in parameters) * np.dtype(weights.DTYPES[settings.precision]).itemsize
     record["account"] = measure(trainer, batches, num_steps, gradient_bytes)

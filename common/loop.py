@@ -36,13 +36,13 @@ def prepare(trainer, settings, record):
     record["pids_by_rank"] = by_rank(trainer, os.getpid()).astype(int).tolist()
 
 
-def train(trainer, settings, load, record, workload_digest, watch, afterwards=None):
+def train(trainer, settings, load, record, workload_digest, watch):
     """Trains until the target is met or the epochs are over; every number goes into the record as soon as it is known.
 
     The clock starts before the data is touched and is never stopped: loading, training, evaluation and the comparison
     of replicas are on it. The time to solution is read at the end of the evaluation that first meets the target.
-    `load` reads the data; `workload_digest` gives the digest for it; the stalls.Watch is told of every step;
-    afterwards(trainer, batches, record), where there is one, may train the last epoch's batches once more when all else is known.
+    `load` reads the data; `workload_digest` gives the digest for it; the stalls.Watch is told of every step. Returns the batches of the
+    last epoch, with which more steps may be looked at; None where a snapshot left nothing to train.
     """
     ranks = trainer.ranks
     joules = energy.begin(ranks, record["pids_by_rank"])
@@ -67,6 +67,7 @@ def train(trainer, settings, load, record, workload_digest, watch, afterwards=No
     if settings.resume:
         about = snapshots.resume(trainer, settings, about)
         record["resumed_after_epochs"] = about.epochs
+    batches = None
     for epoch in range(about.epochs, settings.epochs):
         indices, sample_weights = sharding.training_shard(
             num_samples, global_batch, settings.last_batch, settings.seed, epoch, ranks.rank, ranks.size, counts
@@ -97,8 +98,7 @@ def train(trainer, settings, load, record, workload_digest, watch, afterwards=No
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     record["peak_memory_bytes_by_rank"] = by_rank(trainer, peak_bytes).astype(int).tolist()
     record["peak_memory_bytes"] = max(record["peak_memory_bytes_by_rank"])
-    if afterwards and record["train_seconds"]:
-        afterwards(trainer, batches, record)
+    return batches
 
 
 def compare_replicas(trainer, record, when):

@@ -45,8 +45,13 @@ def main(trainer_class, file):
         record["environment"]["mpi"] = records.mpi_library()
         loop.prepare(trainer, settings, record)
         record["init_seconds"] = time.perf_counter() - entered
-        write_ready(path, record)
-        loop.train(trainer, settings, load, record, lambda data: workloads.digest(given, data.digest), watch, then)
+        # With it a rank that is killed can be named.
+        write(path, record)
+        batches = loop.train(trainer, settings, load, record, lambda data: workloads.digest(given, data.digest), watch)
+        if then and batches:
+            # Should something happen to the run from here on, what was measured is kept.
+            write(path, record)
+            then(trainer, batches, record)
         finish(trainer, record, path)
         status = 0
     except (Exception, KeyboardInterrupt) as problem:
@@ -150,8 +155,8 @@ def make_folders(of_records, of_snapshots):
         records.make_folder(of_snapshots, "snapshots", "--snapshot-dir")
 
 
-def write_ready(path, record):
-    """Writes, on the rank that has a path, the record of a run that begins to train: with it a rank that is killed can be named."""
+def write(path, record):
+    """Writes the record, on the rank that has a path."""
     if path:
         records.write(path, record)
 

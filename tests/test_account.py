@@ -8,8 +8,9 @@ import pytest
 
 from common import account
 from frameworks.distributed_side import covered
+from tests import small_data
 from tests.account_run import GRADIENT_BYTES, NUM_STEPS
-from tests.running import BIN, ROOT, environ
+from tests.running import BIN, ROOT, environ, train
 
 # The sums of one number with which Horovod's timeline is begun and ended.
 MARKS_BYTES = 2 * 8
@@ -66,6 +67,14 @@ def test_collectives_at_the_same_time_count_once(spans, length):
 def test_only_as_many_batches_are_taken_and_the_wait_for_them_is_told():
     first = account.First([1, 2, 3], 2)
     assert (len(first), list(first), first.data_seconds > 0) == (2, [1, 2], True)
+
+
+@pytest.mark.matrix
+def test_a_run_that_is_killed_in_its_account_keeps_what_it_measured(tmp_path):
+    data = small_data.write(tmp_path / "data", 20)["cnn"]
+    arguments = (*data, "--batch-size", 8, "--epochs", 1, "--account")
+    status, record, _ = train("single", 1, tmp_path, *map(str, arguments), sabotage="killed_in_its_account")
+    assert (status != 0, record["status"], len(record["losses"]), record["account"]) == (True, "started", 2, None)
 
 
 def measured(folder, backend, *arguments):
