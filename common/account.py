@@ -10,7 +10,7 @@ import numpy as np
 from common import weights, workloads
 from common.trainer import Communication, Observed, by_rank
 
-BLOCK_SECONDS = 0.5
+BLOCK_SECONDS = 0.7
 MIN_STEPS = 2
 # Blocks with and without communication take turns, so that drift hits both alike.
 NUM_PAIRS = 3
