@@ -5,14 +5,13 @@ import pytest
 from tests import faults
 from tests.test_agreement import DISTRIBUTED
 
-pytestmark = pytest.mark.matrix
+pytestmark = [pytest.mark.matrix, pytest.mark.long]
 
-BACKENDS = [pytest.param(backend, marks=() if backend == "ddp" else pytest.mark.long) for backend in DISTRIBUTED]
 # Longer than the first step takes, which is compiled, on cores that others use too.
 STALL_LIMIT = ("--stall-limit", "15")
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", DISTRIBUTED)
 def test_a_rank_that_is_stopped_is_named_by_the_others(backend, checkout, tmp_path):
     record, _, left = faults.run(checkout, backend, "stopped", tmp_path, *STALL_LIMIT)
     assert record["status"] == "failed"
@@ -22,7 +21,6 @@ def test_a_rank_that_is_stopped_is_named_by_the_others(backend, checkout, tmp_pa
     assert left == []
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
