@@ -10,12 +10,12 @@ import numpy as np
 from common import weights, workloads
 from common.trainer import Communication, Observed, by_rank
 
-BLOCK_SECONDS = 0.7
+BLOCK_SECONDS = 0.5
 MIN_STEPS = 2
 # Blocks with and without communication take turns, so that drift hits both alike.
 NUM_PAIRS = 3
-# With one to compile, and one that the library tells of.
-NUM_BLOCKS = 2 * NUM_PAIRS + 2
+# To compile, and for the library to tell of: the profiler's account of a step takes longer than the step.
+NUM_FEW = 5
 NUM_ALL_REDUCES = 10
 # Bytes that cross the busiest link for each byte that a rank gives into a collective of n ranks (nccl-tests, doc/PERFORMANCE.md, where
 # the size of an all-gather is what a rank gets of it).
@@ -37,7 +37,7 @@ def keep(settings, trainer, batches, record):
     step_seconds = by_rank(trainer, np.median(record["step_seconds"])).mean()
     num_steps = min(len(batches), max(MIN_STEPS, round(BLOCK_SECONDS / step_seconds)))
     if trainer.ranks.rank == 0:
-        print(f"account: about {NUM_BLOCKS * num_steps * step_seconds:.0f} s of more steps", flush=True)
+        print(f"account: about {(2 * NUM_PAIRS * num_steps + 2 * NUM_FEW) * step_seconds:.0f} s of more steps", flush=True)
     parameters = workloads.workload_of(settings).parameters.values()
     gradient_bytes = sum(math.prod(one.shape) for one in parameters) * np.dtype(weights.DTYPES[settings.precision]).itemsize
     record["account"] = measure(trainer, batches, num_steps, gradient_bytes)
@@ -46,17 +46,18 @@ def keep(settings, trainer, batches, record):
 def measure(trainer, batches, num_steps, gradient_bytes):
     """The account, as a record has it, of blocks of so many steps."""
     communication = trainer.communication() or NONE
+    num_few = min(num_steps, NUM_FEW)
     with communication.alone():
         # What is compiled for it is compiled here.
-        _block(trainer, batches, num_steps)
+        _block(trainer, batches, num_few)
     together, alone = [], []
     for _ in range(NUM_PAIRS):
         together.append(_block(trainer, batches, num_steps))
         with communication.alone():
             alone.append(_block(trainer, batches, num_steps))
     parts = parts_of(np.median(together, axis=0) / num_steps, np.median(alone, axis=0) / num_steps)
-    observed = communication.observed(lambda: trainer.train_epoch(First(batches, num_steps), float), num_steps)
-    seconds = by_rank(trainer, observed.seconds / num_steps).tolist()
+    observed = communication.observed(lambda: trainer.train_epoch(First(batches, num_few), float), num_few)
+    seconds = by_rank(trainer, observed.seconds / num_few).tolist()
     num_ranks = trainer.ranks.size
     plain = {"all_reduce": (1, gradient_bytes)}
     return {
@@ -64,11 +65,11 @@ def measure(trainer, batches, num_steps, gradient_bytes):
         **{name: by_rank(trainer, value).tolist() for name, value in parts.items()},
         "communication_seconds": seconds,
         "operations": {
-            name: {"num_calls": num_calls / num_steps, "num_bytes": num_bytes / num_steps}
+            name: {"num_calls": num_calls / num_few, "num_bytes": num_bytes / num_few}
             for name, (num_calls, num_bytes) in observed.operations.items()
         },
         # The rank that waited least for the others tells how long moving took.
-        "bus_bytes_per_second": bandwidth(observed.operations, np.nanmin(seconds) * num_steps, num_ranks),
+        "bus_bytes_per_second": bandwidth(observed.operations, np.nanmin(seconds) * num_few, num_ranks),
         "plain_bus_bytes_per_second": bandwidth(plain, _seconds(trainer, communication.all_reduce(gradient_bytes)), num_ranks),
         "library": observed.details,
     }
