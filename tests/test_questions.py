@@ -270,7 +270,8 @@ def test_the_parts_of_a_step_are_typical_over_runs_of_the_mean_over_ranks():
     odd = account()
     odd["compute_seconds"] = [0.002, 0.004]
     odd["communication_seconds"] = [0.008, None]
-    found = [made(ranks=2, account=account()), made(ranks=2, repeat=1, account=odd), made(ranks=2, repeat=2), made()]
+    nothing = {key: [] for key in ("losses", "step_seconds", "train_seconds", "eval_seconds", "accuracies", "eval_losses")}
+    found = [made(ranks=2, account=account()), made(ranks=2, repeat=1, account=odd), made(ranks=2, repeat=2, **nothing), made()]
     (row,) = lines(found, "step")
     assert row["step in training (ms)"] == pytest.approx(2000.0)
     assert [row[f"{part} (ms)"] for part in ("step", "data wait", "compute", "communication exposed", "communication")] == pytest.approx(

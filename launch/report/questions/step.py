@@ -32,26 +32,26 @@ def parts(entry):
     return {part: 1000 * value for part, key in PARTS.items() if (value := _typical(entry, key)) is not None}
 
 
+def _runs(entry):
+    """The runs of an entry that have an account."""
+    return [run for run in entry.ok if run.get("account")]
+
+
 def _typical(entry, key):
     """The typical value of what the accounts of an entry have under a key, of ranks their mean; None where nothing is known."""
-    found = [run["account"][key] for run in entry.ok if run.get("account")]
+    found = [run["account"][key] for run in _runs(entry)]
     known = [values for one in found if (values := [value for value in (one if isinstance(one, list) else [one]) if value is not None])]
     return float(statistics.typical([float(np.mean(values)) for values in known])) if known else None
 
 
 def _sent_bytes(entry):
-    accounts = [run["account"] for run in entry.ok if run.get("account")]
-    return float(statistics.typical([sum(one["num_bytes"] for one in account["operations"].values()) for account in accounts]))
+    operations = [run["account"]["operations"].values() for run in _runs(entry)]
+    return float(statistics.typical([sum(one["num_bytes"] for one in each) for each in operations]))
 
 
 def _trained_milliseconds(entry):
     """What a step of the training itself took, on the clock: typical over the runs of the median epoch's mean."""
-    means = [
-        np.median([seconds for seconds in run["train_seconds"] if seconds is not None])
-        * len(run["train_seconds"])
-        / len(run["step_seconds"])
-        for run in entry.ok
-    ]
+    means = [np.median(run["train_seconds"]) * len(run["train_seconds"]) / len(run["step_seconds"]) for run in _runs(entry)]
     return 1000 * float(statistics.typical(means))
 
 
