@@ -109,7 +109,7 @@ def in_rank_order(backend):
         done.set_result(all_reduced(bucket.buffer() / backend.dist.get_world_size()))
         return done
 
-    torch = backend.torch
+    torch = backend.torch_side.torch
     if hasattr(backend, "deepspeed"):
         backend.deepspeed.comm.all_reduce = lambda tensor, *_, **__: tensor.copy_(all_reduced(tensor))
     else:
