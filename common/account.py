@@ -26,7 +26,7 @@ BUS_FACTORS = {
     "all_to_all": lambda n: (n - 1) / n,
 }
 # Of a backend that exchanges nothing.
-NONE = Communication(contextlib.nullcontext, lambda train, num_steps: Observed(0.0, {}, {}), lambda num_bytes: lambda: None)
+NONE = Communication(contextlib.nullcontext, lambda train: Observed(0.0, {}, {}), lambda num_bytes: lambda: None)
 
 
 def keep(settings, trainer, batches, record):
@@ -56,7 +56,7 @@ def measure(trainer, batches, num_steps, gradient_bytes):
         with communication.alone():
             alone.append(_block(trainer, batches, num_steps))
     parts = parts_of(np.median(together, axis=0) / num_steps, np.median(alone, axis=0) / num_steps)
-    observed = communication.observed(lambda: trainer.train_epoch(First(batches, num_few), float), num_few)
+    observed = communication.observed(lambda: trainer.train_epoch(First(batches, num_few), float))
     seconds = by_rank(trainer, observed.seconds / num_few).tolist()
     num_ranks = trainer.ranks.size
     plain = {"all_reduce": (1, gradient_bytes)}

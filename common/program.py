@@ -99,8 +99,6 @@ def begin(backend, given, ranks, import_seconds, entered):
 
 def prepare_process(ranks, settings, record):
     """Binds this process to its cores and tells its allocator what to keep."""
-    # PyTorch's profiler would print when it begins and ends.
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     cores = choose_cores(ranks, settings, record)
     if settings.bind:
         binding.bind(cores)
@@ -111,34 +109,17 @@ def prepare_process(ranks, settings, record):
 def afterwards(settings):
     """What is done with an epoch's batches when all has been measured: with a timeline an epoch is profiled, else the account is measured.
 
-    None for a run that is traced, or wants no account. Horovod is told what to write into the run's folder of traces.
-    Raises UserError where the ranks could not know the run's name, or there may be nothing left to train.
+    None for a run that is traced, or wants no account. Raises UserError where the ranks could not know the run's name, or there may be
+    nothing left to train.
     """
     if settings.timeline and settings.resume:
         raise UserError("--timeline profiles a run that trains from its start; leave out --resume")
-    # Other backends leave --autotune alone, down to the folder.
-    tunes = settings.autotune and "horovod" in sys.modules
-    if settings.timeline or tunes:
-        from launch.trace import profiling, timeline
-
-        folder = folder_of_traces(settings, "--timeline" if settings.timeline else "--autotune")
-        # Nothing but Horovod reads them.
-        os.environ |= timeline.horovod_variables(folder) if settings.timeline else {}
-        os.environ |= timeline.autotune_variables(folder) if tunes else {}
     if settings.timeline:
+        from launch.trace import profiling
+
+        folder = records.make_trace_folder(settings, "--timeline")
         return lambda trainer, batches, _: profiling.profile_epoch(folder, trainer, batches)
     return functools.partial(account.keep, settings) if settings.account and not settings.trace else None
-
-
-def folder_of_traces(settings, flag):
-    """The folder of a run's traces, made. Raises UserError where the ranks could not know its name; the flag is what wants it."""
-    from launch.trace.timeline import FOLDER_ENDS
-
-    if settings.run_id is None:
-        raise UserError(f"{flag} writes into a folder with the run's name; give one with --run-id")
-    folder = records.folder(settings) / f"{settings.run_id}{FOLDER_ENDS}"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def end_standstill(rank, record, path, place, seconds):

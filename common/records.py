@@ -16,6 +16,8 @@ from common import config
 from common.errors import UserError
 
 SCHEMA = 2
+# What the folder of a run's traces is called after its record.
+TRACES_END = ".trace"
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("torch", "tensorflow-cpu", "tensorflow", "tf-keras", "horovod", "deepspeed", "mpi4py", "mpich", "numpy", "scikit-learn")
 # Only what changes how a run goes; names of people, projects and keys stay out.
@@ -86,6 +88,19 @@ def new(backend, settings, ranks, launch, surroundings):
 
 def folder(settings):
     return settings.results / machine_name(settings)
+
+
+def trace_folder(settings):
+    """The folder of the traces of a run that has a name, beside its record."""
+    return folder(settings) / f"{settings.run_id}{TRACES_END}"
+
+
+def make_trace_folder(settings, flag):
+    """The folder of a run's traces, made, which the flag wants. Raises UserError where the ranks could not know its name."""
+    if settings.run_id is None:
+        raise UserError(f"{flag} writes into a folder with the run's name; give one with --run-id")
+    trace_folder(settings).mkdir(parents=True, exist_ok=True)
+    return trace_folder(settings)
 
 
 def machine_name(settings):

@@ -53,12 +53,12 @@ class Communication(NamedTuple):
     """What common/account.py measures a backend's communication with, when training is over; all ranks do the same.
 
     Within `alone()` train_epoch exchanges nothing between ranks, whose parameters differ from then on.
-    `observed(train, num_steps)` calls train(), which trains so many steps. `all_reduce(num_bytes)` gives a function that
+    `observed(train)` tells of the steps that train() trains. `all_reduce(num_bytes)` gives a function that
     all-reduces a buffer of that size and returns when that is done.
     """
 
     alone: Callable[[], AbstractContextManager]
-    observed: Callable[[Callable[[], None], int], Observed]
+    observed: Callable[[Callable[[], None]], Observed]
     all_reduce: Callable[[int], Callable[[], object]]
 
 

@@ -96,7 +96,7 @@ class Done:
 DONE = Done()
 
 
-def observed(train, _):
+def observed(train):
     """DeepSpeed's own log tells what was sent; its times, added up from call to call on CPUs, do not count."""
     comm.comms_logger.reset_data()
     deepspeed.comm.configure(enabled=True, prof_all=True)

@@ -1,15 +1,10 @@
 """What backends on torch.distributed share: sums over the ranks, and what their communication is measured with."""
 
-import re
-
 import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 
 from common.trainer import Communication, Observed
-
-# The collective itself, as PyTorch's profiler names it: in Gloo's own threads, and on the GPU.
-COLLECTIVE = re.compile(r"gloo:|nccl(Dev)?Kernel", re.IGNORECASE)
 
 
 def summed(values, device):
@@ -22,11 +17,13 @@ def summed(values, device):
 def communication_of_ddp(model, device):
     """What the communication of a DistributedDataParallel is measured with."""
 
-    def observed(train, num_steps):
+    def observed(train):
         # It logs one step in a hundred by itself.
         model._set_ddp_runtime_logging_sample_rate(1)
         seconds, num_calls = collectives(train)
         details = model._get_ddp_logging_data()
+        # A bucket is one call.
+        num_steps = num_calls / details["num_buckets_reduced"]
         return Observed(seconds, {"all_reduce": (num_calls, num_steps * details["total_parameter_size_bytes"])}, details)
 
     return Communication(model.no_sync, observed, lambda num_bytes: plain_all_reduce(num_bytes, device))
@@ -34,10 +31,13 @@ def communication_of_ddp(model, device):
 
 def collectives(train):
     """(seconds in which a collective ran, number of collectives) while train() runs, as PyTorch's profiler sees them."""
+    # What knows its names belongs to the tracing of runs; every start would be longer by its import.
+    from launch.trace import sources
+
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
     with profile(activities=activities) as profiler:
         train()
-    spans = [(one.time_range.start, one.time_range.end) for one in profiler.events() if COLLECTIVE.match(one.name)]
+    spans = [(one.time_range.start, one.time_range.end) for one in profiler.events() if sources.is_collective(one.name)]
     return covered(spans) / 1e6, len(spans)
 
 

@@ -28,7 +28,7 @@ class Trainer:
     def __init__(self, settings):
         self.ranks = from_environment()
         tf_side.pick_device(settings, self.ranks)
-        horovod_side.begin(hvd, self.ranks)
+        horovod_side.begin(hvd, settings, self.ranks)
         expect_keras_2()
         keras.backend.set_floatx(tf_side.DTYPES[settings.precision].name)
         self.net = tf_side.build(settings, self.ranks)

@@ -9,18 +9,35 @@ from pathlib import Path
 
 import numpy as np
 
+from common import records
 from common.rendezvous import expect_size
 from common.trainer import Communication, Observed
 
 SECONDS_TO_WRITE = 5.0
+# Horovod's names for the collectives of common/account.py.
+OPERATIONS = {"ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather", "REDUCESCATTER": "reduce_scatter", "ALLTOALL": "all_to_all"}
 
 
-def begin(hvd, ranks):
-    """Joins the ranks. Raises UserError where Horovod sees others than were started."""
+def begin(hvd, settings, ranks):
+    """Joins the ranks. Raises UserError where Horovod sees others than were started, or --autotune would have no folder for its log."""
+    os.environ |= variables(settings)
     # So its timeline can be begun later; until then it writes none.
     os.environ.setdefault("HOROVOD_TIMELINE", "DYNAMIC")
     hvd.init()
     expect_size(ranks, hvd.size(), "Horovod")
+
+
+def variables(settings):
+    """Horovod's variables for what it is to leave in the folder of the run's traces, which is made."""
+    wanted = {}
+    if settings.timeline or settings.autotune:
+        # Only a run that leaves traces shall wait for this import.
+        from launch.trace import timeline
+
+        folder = records.make_trace_folder(settings, "--timeline" if settings.timeline else "--autotune")
+        wanted |= timeline.horovod_variables(folder) if settings.timeline else {}
+        wanted |= timeline.autotune_variables(folder) if settings.autotune else {}
+    return wanted
 
 
 def communication_of_torch(hvd, trainer):
@@ -44,7 +61,7 @@ def communication_of_torch(hvd, trainer):
 
         return all_reduce
 
-    return Communication(alone, lambda train, _: _observed(hvd, trainer, train), plain)
+    return Communication(alone, lambda train: _observed(hvd, trainer, train), plain)
 
 
 def communication_of_tensorflow(hvd, trainer, alone):
@@ -60,7 +77,7 @@ def communication_of_tensorflow(hvd, trainer, alone):
 
         return all_reduce
 
-    return Communication(alone, lambda train, _: _observed(hvd, trainer, train), plain)
+    return Communication(alone, lambda train: _observed(hvd, trainer, train), plain)
 
 
 def _observed(hvd, trainer, train):
@@ -93,7 +110,7 @@ def told(path):
     operations, seconds = {}, 0.0
     for one in horovod_timeline.read(chrome.events(path)):
         if isinstance(one, horovod_timeline.Operation):
-            name = one.name.lower().replace("all", "all_").replace("reducescatter", "reduce_scatter")
+            name = OPERATIONS.get(one.name, one.name.lower())
             num_calls, num_bytes = operations.get(name, (0, 0))
             operations[name] = num_calls + 1, num_bytes + (one.size_bytes or 0)
             seconds += (one.end - one.start) / 1e6

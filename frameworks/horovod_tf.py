@@ -14,7 +14,7 @@ class Trainer:
     def __init__(self, settings):
         self.ranks = from_environment()
         tf_side.pick_device(settings, self.ranks)
-        horovod_side.begin(hvd, self.ranks)
+        horovod_side.begin(hvd, settings, self.ranks)
         self.exchanges = True
         self.dropout = settings.dropout
         self.model = tf_side.build(settings, self.ranks)

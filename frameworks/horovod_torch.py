@@ -12,7 +12,7 @@ class Trainer:
     def __init__(self, settings):
         self.ranks = from_environment()
         self.device = torch_side.pick_device(settings, self.ranks)
-        horovod_side.begin(hvd, self.ranks)  # backend
+        horovod_side.begin(hvd, settings, self.ranks)  # backend
         self.net = self.model = torch_side.build(settings, self.device, self.ranks)
         self.optimizer = torch_side.optimizer_for(settings, self.net)
         self.optimizer = hvd.DistributedOptimizer(self.optimizer, self.net.named_parameters(), op=hvd.Average)  # backend

@@ -14,6 +14,9 @@ from common.errors import UserError
 from common.trainer import Totals
 from common.workloads import workload_of
 
+# PyTorch's profiler would print when it begins and ends.
+os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+
 DTYPES = {"fp32": torch.float32, "fp64": torch.float64}
 
 

@@ -38,10 +38,10 @@ def main():
     def train():
         trainer.train_epoch(account.First(batches, NUM_STEPS), float)
 
-    found["together"] = communication.observed(train, NUM_STEPS)._asdict()
+    found["together"] = communication.observed(train)._asdict()
     loop.compare_replicas(trainer, record, "together")
     with communication.alone():
-        found["alone"] = communication.observed(train, NUM_STEPS)._asdict()
+        found["alone"] = communication.observed(train)._asdict()
     with contextlib.suppress(loop.OutOfSync):
         loop.compare_replicas(trainer, record, "alone")
     found["in_sync"] = record["in_sync"]

@@ -18,6 +18,11 @@ ELEMENT_BYTES = {"float": 4, "double": 8, "c10::Half": 2, "c10::BFloat16": 2, "i
 HOROVOD_ERROR_MICROSECONDS = 2.0
 
 
+def is_collective(name):
+    """Whether an event of PyTorch's profiler with this name is a collective itself, and not a call of one."""
+    return name.startswith(GLOO) or NCCL_KERNEL.search(name) is not None
+
+
 def spans(path, rank):
     """The steps of a rank, and its waits for data, from the file that profiling.py writes."""
     origin = chrome.value(path, "metadata.origin_nanoseconds", 0)

@@ -18,8 +18,6 @@ PROGRAM = "python -m launch.trace.timeline"
 HOROVOD = "horovod_timeline.json"
 AUTOTUNE = "horovod_autotune.csv"
 MERGED = "trace.json.gz"
-# What the folder of a run's traces is called after its record.
-FOLDER_ENDS = ".trace"
 
 
 def horovod_variables(folder, mark_cycles=True, every_tick=False):

@@ -10,11 +10,6 @@ from launch.trace import build, events, preload, profile, sources, timeline
 NUM_EVENTS = 100_000
 
 
-def folder_of(settings):
-    """The folder of a run's traces, beside its record."""
-    return records.folder(settings) / f"{settings.run_id}{timeline.FOLDER_ENDS}"
-
-
 def launcher_for(settings, launcher, preloaded=""):
     """The Launcher with the variables that a run's ranks need besides, if it is traced. `preloaded`: what LD_PRELOAD has already.
 
@@ -25,13 +20,13 @@ def launcher_for(settings, launcher, preloaded=""):
     library = build.installed() if settings.trace in TRACES else Path(settings.trace).absolute()
     num_events = NUM_EVENTS if settings.trace == "events" else None
     return launcher._replace(
-        variables=launcher.variables | preload.variables(library, folder_of(settings), num_events, preloaded=preloaded)
+        variables=launcher.variables | preload.variables(library, records.trace_folder(settings), num_events, preloaded=preloaded)
     )
 
 
 def account(settings):
     """{key of the record: what it tells} of a run that has come to its end; where something cannot be read, the problem instead."""
-    folder, found = folder_of(settings), {}
+    folder, found = records.trace_folder(settings), {}
     if settings.trace:
         found["mpi_profile"] = mpi_profile(folder)
     if settings.timeline:

@@ -12,7 +12,6 @@ FREE = (SKY, YELLOW)
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 # Stages of a run and parts of a step are no backends: greys of one hue, from dark to light, told apart by how light they are.
 STAGES = {"launch": "#2b3440", "import": "#4d5a6b", "init": "#738296", "load": "#9aa7b8", "train": "#c3ccd8", "evaluate": "#e6eaf0"}
-
 PARTS = {"data wait": STAGES["load"], "compute": STAGES["train"], "communication exposed": STAGES["launch"]}
 
 
