@@ -30,7 +30,6 @@ def prepare(trainer, settings, record):
         trainer.evaluate([_made_up(workload.model, settings.evaluation_batch_size, settings.precision)])
     trainer.restore(weights.draw(workload.parameters, settings.seed, settings.precision))
     compare_replicas(trainer, record, "before training")
-    # The sum is also the barrier from which all ranks start their clocks.
     crowded, nodes = trainer.sum(np.array([record["oversubscribed"], trainer.ranks.local_rank == 0], dtype=np.float64))
     record["oversubscribed"], record["nodes"] = bool(crowded), int(nodes)
     record["pids_by_rank"] = by_rank(trainer, os.getpid()).astype(int).tolist()
@@ -46,6 +45,8 @@ def train(trainer, settings, load, record, workload_digest, watch):
     """
     ranks = trainer.ranks
     joules = energy.begin(ranks, record["pids_by_rank"])
+    # The barrier from which all ranks start their clocks: to open NVML takes the first rank of a node a while.
+    trainer.sum(np.zeros(1))
     started = time.perf_counter()
     watch.goes_on()
     data = load()
