@@ -38,13 +38,17 @@ def keep(settings, trainer, batches, record):
     num_steps = min(len(batches), max(MIN_STEPS, round(BLOCK_SECONDS / step_seconds)))
     if trainer.ranks.rank == 0:
         print(f"account: about {(2 * NUM_PAIRS * num_steps + 2 * NUM_FEW) * step_seconds:.0f} s of more steps", flush=True)
+    record["account"] = measure(trainer, batches, num_steps, gradient_bytes(settings))
+
+
+def gradient_bytes(settings):
+    """The bytes of the gradients of all parameters, which data parallelism exchanges once a step."""
     parameters = workloads.workload_of(settings).parameters.values()
-    gradient_bytes = sum(math.prod(one.shape) for one in parameters) * np.dtype(weights.DTYPES[settings.precision]).itemsize
-    record["account"] = measure(trainer, batches, num_steps, gradient_bytes)
+    return sum(math.prod(one.shape) for one in parameters) * np.dtype(weights.DTYPES[settings.precision]).itemsize
 
 
-def measure(trainer, batches, num_steps, gradient_bytes):
-    """The account, as a record has it, of blocks of so many steps."""
+def measure(trainer, batches, num_steps, plain_bytes):
+    """The account, as a record has it, of blocks of so many steps, and of a plain all-reduce of so many bytes."""
     communication = trainer.communication() or NONE
     num_few = min(num_steps, NUM_FEW)
     with communication.alone():
@@ -59,7 +63,7 @@ def measure(trainer, batches, num_steps, gradient_bytes):
     observed = communication.observed(lambda: trainer.train_epoch(First(batches, num_few), float))
     seconds = by_rank(trainer, observed.seconds / num_few).tolist()
     num_ranks = trainer.ranks.size
-    plain = {"all_reduce": (1, gradient_bytes)}
+    plain = {"all_reduce": (1, plain_bytes)}
     return {
         "num_steps": num_steps,
         **{name: by_rank(trainer, value).tolist() for name, value in parts.items()},
@@ -70,7 +74,7 @@ def measure(trainer, batches, num_steps, gradient_bytes):
         },
         # The rank that waited least for the others tells how long moving took.
         "bus_bytes_per_second": bandwidth(observed.operations, np.nanmin(seconds) * num_few, num_ranks),
-        "plain_bus_bytes_per_second": bandwidth(plain, _seconds(trainer, communication.all_reduce(gradient_bytes)), num_ranks),
+        "plain_bus_bytes_per_second": bandwidth(plain, _seconds(trainer, communication.all_reduce(plain_bytes)), num_ranks),
         "library": observed.details,
     }
 

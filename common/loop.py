@@ -24,10 +24,12 @@ class OutOfSync(Exception):
 def prepare(trainer, settings, record):
     """Gets a trainer ready for the clock: warmed up, at the initial parameters, the same ones on every rank."""
     workload = workloads.workload_of(settings)
-    # One step and one evaluation on made-up samples: compiling and first allocations belong to the start, not to training.
+    # One step and some evaluation on made-up samples: compiling and first allocations belong to the start, not to training.
     trainer.train_epoch([_made_up(workload.model, workloads.local_batch(settings, trainer.ranks.size), settings.precision)], float)
     if workload.target is not None:
-        trainer.evaluate([_made_up(workload.model, settings.evaluation_batch_size, settings.precision)])
+        # Of two sizes: what TensorFlow has traced for them holds for the size that the shards of an evaluation have.
+        sizes = (settings.evaluation_batch_size, settings.evaluation_batch_size + 1)
+        trainer.evaluate([_made_up(workload.model, size, settings.precision) for size in sizes])
     trainer.restore(weights.draw(workload.parameters, settings.seed, settings.precision))
     compare_replicas(trainer, record, "before training")
     crowded, nodes = trainer.sum(np.array([record["oversubscribed"], trainer.ranks.local_rank == 0], dtype=np.float64))

@@ -18,7 +18,8 @@ class Trainer:
         dist.init_process_group(collectives, rank=self.ranks.rank, world_size=self.ranks.size)  # backend
         self.net = self.model = torch_side.build(settings, self.device, self.ranks)
         self.optimizer = torch_side.optimizer_for(settings, self.net)
-        self.model = DistributedDataParallel(self.net)  # backend
+        # The Transformer's buffers are tables of constants, which DDP would send at every step.
+        self.model = DistributedDataParallel(self.net, forward_sync_buffers=False)  # backend
 
     def train_epoch(self, batches, observe):
         self.model.train()

@@ -22,7 +22,7 @@ def communication_of_ddp(model, device):
         model._set_ddp_runtime_logging_sample_rate(1)
         seconds, num_calls = collectives(train)
         details = model._get_ddp_logging_data()
-        # A bucket is one call.
+        # A bucket is one call, and nothing else is.
         num_steps = num_calls / details["num_buckets_reduced"]
         return Observed(seconds, {"all_reduce": (num_calls, num_steps * details["total_parameter_size_bytes"])}, details)
 

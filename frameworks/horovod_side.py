@@ -14,6 +14,8 @@ from common.rendezvous import expect_size
 from common.trainer import Communication, Observed
 
 SECONDS_TO_WRITE = 5.0
+# Summed where a timeline begins and where it ends, so that all ranks are there.
+MARK = np.zeros(1)
 # Horovod's names for the collectives of common/account.py.
 OPERATIONS = {"ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather", "REDUCESCATTER": "reduce_scatter", "ALLTOALL": "all_to_all"}
 
@@ -85,9 +87,9 @@ def _observed(hvd, trainer, train):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "timeline.json"
         hvd.start_timeline(str(path))
-        trainer.sum(np.zeros(1))
+        trainer.sum(MARK)
         train()
-        trainer.sum(np.zeros(1))
+        trainer.sum(MARK)
         hvd.stop_timeline()
         return told(path) if trainer.ranks.rank == 0 and _is_whole(path) else Observed(math.nan, {}, {})
 
@@ -103,13 +105,13 @@ def _is_whole(path):
 
 
 def told(path):
-    """What a timeline tells of the steps in it."""
+    """What a timeline tells of the steps in it, which have no tensor as small as the marks around them."""
     # What reads it belongs to the tracing of runs; every start would be longer by its import.
     from launch.trace import chrome, horovod_timeline
 
     operations, seconds = {}, 0.0
     for one in horovod_timeline.read(chrome.events(path)):
-        if isinstance(one, horovod_timeline.Operation):
+        if isinstance(one, horovod_timeline.Operation) and one.size_bytes != MARK.nbytes:
             name = OPERATIONS.get(one.name, one.name.lower())
             num_calls, num_bytes = operations.get(name, (0, 0))
             operations[name] = num_calls + 1, num_bytes + (one.size_bytes or 0)

@@ -7,6 +7,7 @@ ranks have the same parameters after steps alone (`in_sync`).
 import contextlib
 import importlib
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -17,8 +18,6 @@ from common.ranks import from_environment
 from common.trainer import Batch
 
 NUM_STEPS = 4
-# Of the 1,199,882 parameters of the CNN in float32.
-GRADIENT_BYTES = 4_799_528
 
 
 def main():
@@ -31,7 +30,7 @@ def main():
     record = {"oversubscribed": False, "parameter_digests": []}
     loop.prepare(trainer, settings, record)
     batches = own_batches(settings, ranks)
-    found = {"account": account.measure(trainer, batches, NUM_STEPS, GRADIENT_BYTES)}
+    found = {"account": account.measure(trainer, batches, NUM_STEPS, account.gradient_bytes(settings))}
     trainer.restore(weights.draw(workloads.workload_of(settings).parameters, settings.seed, settings.precision))
     communication = trainer.communication()
 
@@ -55,9 +54,14 @@ def own_batches(settings, ranks):
     """Batches of random samples, others on each rank."""
     model, size = workloads.workload_of(settings).model, workloads.local_batch(settings, ranks.size)
     stream, real = np.random.default_rng(ranks.rank), weights.DTYPES[settings.precision]
-    each = np.full(size, 1 / size, real)
+
+    def drawn(shape, whole):
+        return stream.integers(0, 10, (size, *shape)) if whole else stream.random((size, *shape)).astype(real)
+
+    each = np.full((size, *model.target_shape), 1 / (size * math.prod(model.target_shape)), real)
     return [
-        Batch(stream.random((size, *model.input_shape)).astype(real), stream.integers(0, 10, size), each, 0.01) for _ in range(NUM_STEPS)
+        Batch(drawn(model.input_shape, model.whole_inputs), drawn(model.target_shape, model.whole_targets), each, 0.01)
+        for _ in range(NUM_STEPS)
     ]
 
 

@@ -23,7 +23,7 @@ def no_all_reduce(backend):
     if hasattr(backend, "deepspeed"):
         backend.deepspeed.comm.all_reduce = backend.deepspeed.comm.reduce = lambda *_, **__: None
     elif hasattr(backend, "DistributedDataParallel"):
-        backend.DistributedDataParallel = lambda net: net
+        backend.DistributedDataParallel = lambda net, **_: net
     elif hasattr(backend.hvd, "DistributedGradientTape"):
         backend.hvd.DistributedGradientTape = lambda tape, **_: tape
     else:
@@ -120,8 +120,8 @@ def _hook(backend, reduce):
     """Gives DistributedDataParallel another way to reduce a bucket of gradients."""
     wrap = backend.DistributedDataParallel
 
-    def wrapped(net):
-        model = wrap(net)
+    def wrapped(net, **settings):
+        model = wrap(net, **settings)
         model.register_comm_hook(None, lambda _, bucket: reduce(bucket))
         return model
 
@@ -154,6 +154,24 @@ def compiled_on_the_clock(backend):
         graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
         assert graphs == 1, f"{graphs} graphs were compiled, not the one for training"
         torch.compiler.set_stance("fail_on_recompile")
+
+    loop.prepare = prepared
+
+
+def traced_on_the_clock(backend):
+    """Nothing is broken, but a run ends in which TensorFlow traces anything for an evaluation on the clock."""
+    prepare, evaluate, count = loop.prepare, backend.tf_side.evaluate, backend.tf_side._totals.experimental_get_tracing_count
+
+    def prepared(*arguments):
+        prepare(*arguments)
+        num_traces = count()
+
+        def evaluated(*arguments):
+            totals = evaluate(*arguments)
+            assert count() == num_traces, f"{count() - num_traces} traces were made on the clock"
+            return totals
+
+        backend.tf_side.evaluate = evaluated
 
     loop.prepare = prepared
 

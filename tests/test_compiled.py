@@ -1,4 +1,4 @@
-"""A compiled model trains what a plain one trains, and all of it is compiled before the clock starts."""
+"""A compiled model trains what a plain one trains, and all of it is compiled before the clock starts; TensorFlow's traces too."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests import small_data
 from tests.running import train
 from tests.test_agreement import disagreement
 
-pytestmark = [pytest.mark.matrix, pytest.mark.long]
+pytestmark = pytest.mark.matrix
 
 # The made-up evaluation has the size of a training batch, and the real ones are of fewer samples.
 SETTINGS = ("--scaling", "strong", "--batch-size", "16", "--evaluation-batch-size", "16", "--last-batch", "pad", "--epochs", "1")
@@ -28,6 +28,7 @@ def _nothing_compiled_yet(tmp_path_factory):
         yield
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("backend", "ranks", "workload", "own", "bound"),
     [
@@ -46,3 +47,8 @@ def test_a_compiled_run_has_the_losses_of_a_plain_one(backend, ranks, workload, 
     assert compiled["in_sync"] is True
     assert compiled["workload_digest"] == plain["workload_digest"]
     assert compiled["accuracies"] == plain["accuracies"]
+
+
+def test_tensorflow_traces_nothing_for_evaluations_on_the_clock(data, tmp_path):
+    status, record, _ = train("horovod_tf", 1, tmp_path, *SETTINGS, *data["transformer"], sabotage="traced_on_the_clock")
+    assert (status, record["status"], len(record["accuracies"])) == (0, "ok", 1), record["error"]
