@@ -61,14 +61,8 @@ def main(trainer_class, file):
             record |= {"status": "failed", "error": error}
     if path and status:
         records.write(path, record)
-    if status == 1:
-        where = f"rank {ranks.rank}: " if ranks else ""
-        print(f"error: {where}{error}", file=sys.stderr, flush=True)
-    elif status and (ranks is None or ranks.rank == 0):
-        print(f"error: {error}", file=sys.stderr, flush=True)
-    elif status == 2:
-        # Rank 0 tells the mistake; the launcher would end it as soon as another rank has left.
-        time.sleep(SECONDS_TO_TELL)
+    if status:
+        tell(status, error, ranks)
     leave(status)
 
 
@@ -151,6 +145,18 @@ def finish(trainer, record, path):
     # The first rank to leave Horovod may take the others down with it: none leaves before the record is written.
     trainer.sum(np.zeros(1))
     trainer.close()
+
+
+def tell(status, error, ranks):
+    """Prints the one line that says what ended the run on this rank; of an interruption the first rank alone tells. `ranks` may be None."""
+    first = ranks is None or ranks.rank == 0
+    if status == 2 and not first:
+        # A mistake that all ranks make is told once: the launcher ends the others when rank 0 has told it and left. It would end
+        # rank 0 as soon as another has left.
+        time.sleep(SECONDS_TO_TELL)
+    if first or status in (1, 2):
+        where = f"rank {ranks.rank}: " if ranks and (status == 1 or not first) else ""
+        print(f"error: {where}{error}", file=sys.stderr, flush=True)
 
 
 def leave(status):

@@ -124,6 +124,16 @@ def test_of_many_ranks_only_the_first_tells_the_mistake():
     assert error.count("error: --epochs is 0") == 1
 
 
+def test_a_mistake_that_another_rank_alone_makes_is_told_by_that_rank(tmp_path):
+    ddp = (BIN / "python", "-m", "frameworks.ddp", "--results", tmp_path, "--dataset", "mnist", "--data-dir", "/there/is/none")
+    # The first rank is any process that makes no mistake: training itself would wait for the second.
+    status, _, error = run(BIN / "mpiexec", "-n", "1", "true", ":", "-n", "1", *ddp)
+    assert status == 2
+    assert error.count("error: ") == 1
+    assert "error: rank 1: --data-dir /there/is/none is no folder" in error
+    assert "Traceback" not in error
+
+
 def test_single_refuses_more_than_one_rank(tmp_path):
     _, _, error = run(BIN / "mpiexec", "-n", "2", BIN / "python", "-m", "frameworks.single", "--results", tmp_path)
     assert "single trains in one process; 2 ranks were started" in error
