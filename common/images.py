@@ -9,6 +9,7 @@ import zlib
 import numpy as np
 
 from common.errors import UserError
+from common.folders import looking_into
 from common.weights import DTYPES
 
 SIDE = 28
@@ -67,20 +68,17 @@ MNIST_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 def _find_mnist(folder):
     """Paths of the four IDX files, or of the one mnist.npz, in the folder."""
-    if folder is None:
-        raise UserError("--dataset mnist needs --data-dir, the folder with the IDX files or mnist.npz")
-    if not folder.is_dir():
-        raise UserError(f"--data-dir {folder} is no folder; give the one with the IDX files or mnist.npz")
-    if (folder / "mnist.npz").is_file():
-        return [folder / "mnist.npz"]
-    found = []
-    for name in MNIST_FILES:
-        variants = [folder / (stem + end) for stem in (name, name.replace("-idx", ".idx")) for end in ("", ".gz")]
-        path = next((path for path in variants if path.is_file()), None)
-        if path is None:
-            raise UserError(f"--data-dir {folder} has neither mnist.npz nor {name} (or {name}.gz)")
-        found.append(path)
-    return found
+    with looking_into(folder, "mnist", "the IDX files or mnist.npz"):
+        if (folder / "mnist.npz").is_file():
+            return [folder / "mnist.npz"]
+        found = []
+        for name in MNIST_FILES:
+            variants = [folder / (stem + end) for stem in (name, name.replace("-idx", ".idx")) for end in ("", ".gz")]
+            path = next((path for path in variants if path.is_file()), None)
+            if path is None:
+                raise UserError(f"--data-dir {folder} has neither mnist.npz nor {name} (or {name}.gz)")
+            found.append(path)
+        return found
 
 
 def _read_mnist(paths):

@@ -9,6 +9,7 @@ import zlib
 import numpy as np
 
 from common.errors import UserError
+from common.folders import looking_into
 
 # Between two texts, and between a document and its summary: a byte that no text holds.
 SEPARATOR = b"\0"
@@ -41,14 +42,8 @@ def reader(name, folder, context):
 
 def find(name, folder):
     """(files to train on, files held out) of a data set: held out are those that say so in their names."""
-    if folder is None:
-        raise UserError(f"--dataset {name} needs --data-dir, the folder with {WHAT[name]}")
-    if not folder.is_dir():
-        raise UserError(f"--data-dir {folder} is no folder; give the one with {WHAT[name]}")
-    try:
+    with looking_into(folder, name, WHAT[name]):
         files = sorted(path for path in folder.iterdir() if path.is_file() and path.name.endswith(ENDINGS[name]))
-    except OSError as error:
-        raise UserError(f"--data-dir {folder} cannot be read ({error.strerror}); give the folder with {WHAT[name]}") from None
     doubled = [path for path in files if path.with_name(f"{path.name}.gz") in files]
     if doubled:
         raise UserError(f"{doubled[0]} is there gzipped as well, and would be read twice; move one of the two away")

@@ -69,6 +69,14 @@ def test_a_folder_is_looked_for_before_anything_is_read(workload, dataset, folde
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize(("workload", "dataset"), [("cnn", "mnist"), ("transformer", "tinystories"), ("transformer", "xsum")])
+def test_a_folder_that_cannot_be_looked_into_is_told(workload, dataset, tmp_path):
+    # No folder is closed to root, who may run this; a name that is too long is refused to anyone.
+    with pytest.raises(UserError, match=r"--data-dir .* cannot be read \(File name too long\); give the folder with ") as raised:
+        loader(Settings(workload=workload, dataset=dataset, data_dir=tmp_path / ("a" * 300)))
+    assert "\n" not in str(raised.value)
+
+
 def test_files_are_not_read_before_they_are_asked_for(tmp_path):
     (tmp_path / "train.txt").write_text("a")
     read = loader(Settings(workload="transformer", dataset="tinystories", data_dir=tmp_path))
