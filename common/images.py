@@ -92,8 +92,15 @@ def _read_mnist(paths):
                 f"{paths[0].parent}: images {images.shape} and labels {labels.shape} are not MNIST's (n, 28, 28) and (n,); "
                 "copy the files again"
             )
-        if labels.max() > 9:
-            raise UserError(f"{paths[0].parent}: there is a label {labels.max()}; MNIST's go from 0 to 9: copy the files again")
+        # Anything else could be cast to the same whole numbers as other data, and would then have the same digest.
+        if images.dtype != np.uint8 or not np.issubdtype(labels.dtype, np.integer):
+            raise UserError(
+                f"{paths[0].parent}: images of {images.dtype} and labels of {labels.dtype} are not MNIST's, "
+                "which are unsigned bytes and whole numbers; copy the files again"
+            )
+        outside = labels[(labels < 0) | (labels > 9)]
+        if len(outside):
+            raise UserError(f"{paths[0].parent}: there is a label {outside[0]}; MNIST's go from 0 to 9: copy the files again")
     return arrays
 
 

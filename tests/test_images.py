@@ -191,6 +191,26 @@ def test_inputs_and_labels_that_are_not_mnists_are_told(write, which, array, sai
     assert "MNIST's" in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("which", "array", "said"),
+    [
+        (0, np.linspace(0, 1, 12 * 28 * 28, dtype=np.float32).reshape(12, 28, 28), "images of float32 and labels of uint8"),
+        (2, np.zeros((5, 28, 28), np.int64), "images of int64"),
+        (1, np.arange(12) / 2, "labels of float64"),
+        (3, np.array([0, 1, -1, 2, 3]), "label -1"),
+    ],
+)
+def test_an_npz_of_other_numbers_than_mnists_is_told(which, array, said, tmp_path):
+    arrays = mnist_arrays()
+    arrays[which] = array
+    write_npz(tmp_path, arrays)
+    with pytest.raises(UserError) as raised:
+        mnist(tmp_path)()
+    for part in (str(tmp_path), said, "MNIST's", "copy the files again"):
+        assert part in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
 @pytest.mark.parametrize("name", MNIST_FILES)
 def test_a_missing_file_is_named_before_anything_is_read(name, tmp_path):
     write_idx(tmp_path, mnist_arrays())
