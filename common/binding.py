@@ -20,15 +20,21 @@ def oversubscribed(allowed, local_size, threads, total):
     return local_size * threads > (total if bound_by_launcher else len(allowed))
 
 
-def gpu_for(num_gpus, local_rank, local_size, order):
+def gpu_for(num_gpus, local_rank, local_size, order, chosen):
     """The number of a rank's GPU among those it sees. `order` is local or reversed. Raises UserError where ranks would share one.
 
-    One visible GPU: the launcher has given each rank its own.
+    `chosen`: the launcher has said which GPUs a rank sees. Then a single one is the rank's own.
     """
-    if 1 < num_gpus < local_size:
-        raise UserError(f"{local_size} ranks on a node with {num_gpus} GPUs; use at most {num_gpus} ranks per node, or --device cpu")
+    if num_gpus < local_size and not (num_gpus == 1 and chosen):
+        gpus = "1 GPU" if num_gpus == 1 else f"{num_gpus} GPUs"
+        raise UserError(f"{local_size} ranks on a node with {gpus}; start at most one for each GPU, or use --device cpu")
     own = local_rank % num_gpus
     return num_gpus - 1 - own if order == "reversed" else own
+
+
+def gpus_chosen(environ):
+    """Whether the launcher has said which GPUs this process sees, in the variables of CUDA or ROCm."""
+    return any(name in environ for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"))
 
 
 def bind(cores):

@@ -1,12 +1,13 @@
 """The models in TensorFlow, and what all backends on TensorFlow share."""
 
 import functools
+import os
 
 import numpy as np
 import tensorflow as tf
 
 from common import conventions, models
-from common.binding import gpu_for
+from common.binding import gpu_for, gpus_chosen
 from common.errors import UserError
 from common.trainer import Totals
 from common.workloads import workload_of
@@ -152,7 +153,7 @@ def pick_device(settings, ranks):
     if settings.device == "cpu" or not gpus:
         mine = []
     else:
-        mine = [gpus[gpu_for(len(gpus), ranks.local_rank, ranks.local_size, settings.gpu_order)]]
+        mine = [gpus[gpu_for(len(gpus), ranks.local_rank, ranks.local_size, settings.gpu_order, gpus_chosen(os.environ))]]
     tf.config.set_visible_devices(mine, "GPU")
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention, silu
 
 from common import conventions, models
-from common.binding import gpu_for
+from common.binding import gpu_for, gpus_chosen
 from common.errors import UserError
 from common.trainer import Totals
 from common.workloads import workload_of
@@ -139,7 +139,7 @@ def pick_device(settings, ranks):
         return torch.device("cpu")
     if num_gpus == 0:
         raise UserError("--device cuda, but PyTorch finds no GPU here; use --device cpu, or install the CUDA build of PyTorch")
-    device = torch.device("cuda", gpu_for(num_gpus, ranks.local_rank, ranks.local_size, settings.gpu_order))
+    device = torch.device("cuda", gpu_for(num_gpus, ranks.local_rank, ranks.local_size, settings.gpu_order, gpus_chosen(os.environ)))
     torch.cuda.set_device(device)
     return device
 

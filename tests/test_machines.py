@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.binding import gpu_for
+from common.binding import gpu_for, gpus_chosen
 from common.config import Settings
 from common.errors import UserError
 from launch import machines
@@ -61,14 +61,30 @@ def test_a_machine_that_is_not_there_is_refused_with_those_that_are(name):
 
 
 @pytest.mark.parametrize(
-    ("num_gpus", "local_rank", "local_size", "order", "gpu"),
-    [(4, 0, 4, "local", 0), (4, 3, 4, "local", 3), (4, 0, 4, "reversed", 3), (4, 3, 4, "reversed", 0), (1, 3, 4, "reversed", 0),
-     (4, 1, 2, "reversed", 2)],
+    ("num_gpus", "local_rank", "local_size", "order", "chosen", "gpu"),
+    [(4, 0, 4, "local", False, 0), (4, 3, 4, "local", False, 3), (4, 0, 4, "reversed", False, 3), (4, 3, 4, "reversed", True, 0),
+     (4, 1, 2, "reversed", False, 2), (1, 3, 4, "reversed", True, 0), (1, 1, 2, "local", True, 0), (1, 0, 1, "local", False, 0)],
 )  # fmt: skip
-def test_a_rank_takes_the_gpu_of_its_local_rank(num_gpus, local_rank, local_size, order, gpu):
-    assert gpu_for(num_gpus, local_rank, local_size, order) == gpu
+def test_a_rank_takes_the_gpu_of_its_local_rank(num_gpus, local_rank, local_size, order, chosen, gpu):
+    assert gpu_for(num_gpus, local_rank, local_size, order, chosen) == gpu
 
 
-def test_ranks_do_not_share_gpus():
-    with pytest.raises(UserError, match="5 ranks on a node with 4 GPUs"):
-        gpu_for(4, 0, 5, "local")
+@pytest.mark.parametrize(
+    ("num_gpus", "local_rank", "local_size", "chosen", "told"),
+    [
+        (4, 0, 5, False, "5 ranks on a node with 4 GPUs"),
+        (4, 4, 5, True, "5 ranks on a node with 4 GPUs"),
+        # No launcher has given each its own.
+        (1, 0, 2, False, "2 ranks on a node with 1 GPU;"),
+        (1, 1, 2, False, "2 ranks on a node with 1 GPU;"),
+    ],
+)
+def test_ranks_do_not_share_gpus(num_gpus, local_rank, local_size, chosen, told):
+    with pytest.raises(UserError, match=told):
+        gpu_for(num_gpus, local_rank, local_size, "local", chosen)
+
+
+@pytest.mark.parametrize("name", ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"])
+def test_a_launcher_says_which_gpus_a_rank_sees(name):
+    assert gpus_chosen({name: "2"})
+    assert not gpus_chosen({"PATH": "/bin"})
