@@ -129,8 +129,10 @@ def _train_epoch(trainer, batches, report):
         report(len(losses), loss)
 
     trainer.train_epoch(batches, observe)
-    # A loss that is still being computed on a device becomes a number here, so the epoch ends when its work has ended.
-    return np.array([float(loss) for loss in losses]), ends
+    # A loss that is still being computed on a device becomes a number here, so the epoch, and its last step, end when its work has ended.
+    numbers = np.array([float(loss) for loss in losses])
+    ends[-1] = time.perf_counter()
+    return numbers, ends
 
 
 def _evaluate(trainer, data, settings, record, started, watch):

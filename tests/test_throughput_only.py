@@ -1,6 +1,7 @@
 """A workload without a target: trained and measured, never evaluated, never said to have reached or missed anything."""
 
 import json
+import time
 
 import jsonschema
 import pytest
@@ -20,19 +21,28 @@ SMALL = EncoderDecoder(width=16, num_heads=2, num_layers=1, hidden=32, source_le
 
 
 @pytest.fixture
-def record(monkeypatch):
-    """The record of one epoch of a small encoder-decoder under the plain backend."""
+def train(monkeypatch):
+    """A function that gives the record of one epoch of a small encoder-decoder under a plain Trainer."""
     monkeypatch.setitem(workloads.WORKLOADS, "transformer-alcf", workloads.WORKLOADS["transformer-alcf"]._replace(model=SMALL))
     monkeypatch.setattr(datasets, "NUM_RANDOM_SAMPLES", 96)
     given = Settings(workload="transformer-alcf", machine="here")
     settings = workloads.resolve(given, 1)
     launch = {"launcher": "alone", "command": "python", "launched_at": None}
-    record = records.new("single", settings, Ranks(), launch, records.environment())
-    record["oversubscribed"] = False
-    trainer = single.Trainer(settings)
-    loop.prepare(trainer, settings, record)
-    loop.train(trainer, settings, datasets.loader(settings), record, lambda data: workloads.digest(given, data.digest), Watch(0, None))
-    return record | {"status": "ok", "import_seconds": 1.0, "init_seconds": 1.0}
+
+    def once(trainer_class):
+        record = records.new("single", settings, Ranks(), launch, records.environment())
+        record["oversubscribed"] = False
+        trainer = trainer_class(settings)
+        loop.prepare(trainer, settings, record)
+        loop.train(trainer, settings, datasets.loader(settings), record, lambda data: workloads.digest(given, data.digest), Watch(0, None))
+        return record | {"status": "ok", "import_seconds": 1.0, "init_seconds": 1.0}
+
+    return once
+
+
+@pytest.fixture
+def record(train):
+    return train(single.Trainer)
 
 
 def test_its_record_has_a_rate_and_losses_and_no_time_to_solution(record):
@@ -51,3 +61,21 @@ def test_it_is_shown_by_its_rate(record):
     assert (shown["time to solution (s)"], shown["reached"], shown["accuracy"]) == ("-", "-", "-")
     assert float(shown["samples/s"]) == round(record["samples_per_second"])
     assert "has no target; it is for throughput alone" in answer.headline[0]
+
+
+class Queueing(single.Trainer):
+    """Its losses take a while to become numbers, as those do that a GPU still computes when the steps are queued."""
+
+    def train_epoch(self, batches, observe):
+        super().train_epoch(batches, lambda loss: observe(Queued(float(loss))))
+
+
+class Queued(float):
+    def __float__(self):
+        time.sleep(0.05)
+        return super().__float__()
+
+
+def test_the_steps_of_an_epoch_end_with_it_also_where_losses_are_late(train):
+    record = train(Queueing)
+    assert sum(record["step_seconds"]) == pytest.approx(sum(record["train_seconds"]), abs=0.05)
