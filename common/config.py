@@ -105,6 +105,8 @@ class Settings:
     """Which repeat of the same run this is, counted from 0; recorded, changes nothing."""
 
 
+# The frameworks' own seeds have 64 bits: one of these times 100,003, and the rank.
+MAX_SEED = 2**32 - 1
 # What --trace takes besides the path of a library.
 TRACES = ("mpi", "events")
 # What a setting changes in the training itself. The seed does too, but differs between repeats on purpose; epochs only bound it
@@ -118,10 +120,12 @@ MATHEMATICS = (
 def check(settings):
     """Raises UserError for the first setting that cannot be, saying what it should be."""
     from_one = ("batch_size", "epochs", "evaluation_batch_size", "threads", "snapshot_every")
-    for name, what in (*((name, 1) for name in from_one), ("seed", 0), ("repeat", 0)):
+    unbounded = float("inf")
+    for name, least, most in (*((name, 1, unbounded) for name in from_one), ("seed", 0, MAX_SEED), ("repeat", 0, unbounded)):
         value = getattr(settings, name)
-        if value is not None and value < what:
-            raise UserError(f"{flag(name)} is {value}; it must be a whole number from {what}")
+        if value is not None and not least <= value <= most:
+            up_to = "" if most == unbounded else f" to {most}"
+            raise UserError(f"{flag(name)} is {value}; it must be a whole number from {least}{up_to}")
     for name in ("learning_rate", "rate_factor"):
         value = getattr(settings, name)
         if value is not None and not 0 < value < float("inf"):

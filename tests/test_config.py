@@ -149,6 +149,7 @@ def test_json_holds_plain_values_by_name():
         ("evaluation_batch_size", 0),
         ("threads", 0),
         ("seed", -1),
+        ("seed", 2**32),
         ("repeat", -1),
         ("learning_rate", 0.0),
         ("learning_rate", -0.1),
