@@ -50,7 +50,7 @@ FLOAT64 = [Run(workload, optimizer) for workload in WORKLOADS for optimizer in O
 FLOAT64_GENTLE = [Run("cnn", optimizer, rate=GENTLE["cnn"]) for optimizer in OPTIMIZERS]
 FLOAT32 = [Run(workload, optimizer, "fp32") for workload in WORKLOADS for optimizer in OPTIMIZERS]
 FLOAT32_GENTLE = [run._replace(rate=GENTLE[run.workload]) for run in FLOAT32]
-FIRST_STEPS = [Run(workload, "sgd", "fp32", short=True) for workload in WORKLOADS]
+FIRST_STEPS = [run._replace(short=True) for run in FLOAT32]
 
 
 def runs_of(backend, ranks, variation):
@@ -199,7 +199,7 @@ def test_the_order_of_additions_is_all_that_stage_0_does_otherwise(trained, opti
 
 @pytest.mark.parametrize("ranks", SIZES)
 @pytest.mark.parametrize("backend", [*EXACT, *(f"deepspeed_zero@{stage}" for stage in STAGES)])
-@pytest.mark.parametrize("run", FIRST_STEPS, ids=lambda run: run.workload)
+@pytest.mark.parametrize("run", FIRST_STEPS, ids=lambda run: f"{run.workload}-{run.optimizer}")
 def test_in_float32_the_first_two_steps_have_the_loss_of_the_plain_run(trained, run, backend, ranks):
     reference, _ = trained("single", 1)[run]
     name, _, stage = backend.partition("@")
