@@ -24,15 +24,20 @@ def environ():
 def train_in_turn(backend, ranks, folder, runs, sabotage="none"):
     """[(record, final parameters), …] of a backend trained with each of several lists of arguments, in the same processes.
 
-    The parameters are None where a run failed, and so are those of all runs after it, which have no record either.
+    The parameters are None where a run failed, and so are those of all runs after it, which have no record either. What fails
+    when a record is written already, the exit status alone tells: it counts as the last run's that has one.
     """
     arguments = []
     for number, run in enumerate(runs):
         arguments += ["THEN"] if arguments else []
         # The watch of a run that is over would end the processes in the middle of the next.
         arguments += ["--stall-limit", "0", "--no-account", "--results", folder, "--machine", "here", "--run-id", f"run{number}", *run]
-    _, printed = _run(backend, ranks, sabotage, folder, arguments)
-    return [_found(folder, f"run{number}", printed) for number in range(len(runs))]
+    status, printed = _run(backend, ranks, sabotage, folder, arguments)
+    found = [_found(folder, f"run{number}", printed) for number in range(len(runs))]
+    recorded = [record for record, _ in found if record["status"] != "none"]
+    if status and recorded:
+        recorded[-1] |= {"status": "failed", "error": printed}
+    return found
 
 
 def train(backend, ranks, folder, *arguments, sabotage="none"):

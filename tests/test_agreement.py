@@ -1,6 +1,8 @@
 """Every backend trains the same thing, at any number of ranks; and what would break that is caught."""
 
 import functools
+import json
+import subprocess
 from typing import NamedTuple
 
 import numpy as np
@@ -235,3 +237,13 @@ def test_replicas_that_start_unlike_are_caught_before_training(trained_once, dat
     status, record, _ = trained_once("ddp", 2, *Run("cnn", "sgd").arguments(data), sabotage="unlike_start")
     assert (status, record["status"], record["in_sync"], record["losses"]) == (1, "failed", False, [])
     assert "differ before training" in record["error"]
+
+
+def test_what_fails_when_a_record_is_written_already_counts(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    for number in range(2):
+        (tmp_path / "here" / f"run{number}.json").write_text(json.dumps({"status": "ok", "error": None}))
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1, "", "it broke"))
+    records = [record for record, _ in train_in_turn("single", 1, tmp_path, [()] * 3)]
+    assert [record["status"] for record in records] == ["ok", "failed", "none"]
+    assert records[1]["error"] == "it broke"
