@@ -151,11 +151,17 @@ def read(path):
     return record
 
 
+def files(folder, ends=(".json",)):
+    """The files of a folder and its subfolders whose names end so, by name; what lies in the folder of a run's traces is no record."""
+    found = sorted(path for path in folder.rglob("*") if path.name.endswith(ends))
+    return [path for path in found if not any(part.endswith(TRACES_END) for part in path.relative_to(folder).parts[:-1])]
+
+
 def read_all(path):
-    """The records of one file, or of every .json file in a folder and in its subfolders, by name."""
+    """The records of one file, or of every .json file in a folder and in its subfolders but those of traces, by name."""
     if not path.exists():
         raise UserError(f"{path} is not there; give a record or a folder of records")
-    paths = sorted(path.rglob("*.json")) if path.is_dir() else [path]
+    paths = files(path) if path.is_dir() else [path]
     return [read(one) for one in paths if one != ROOT / "results" / "schema.json"]
 
 

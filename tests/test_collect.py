@@ -44,6 +44,16 @@ def test_what_is_no_whole_record_is_listed_with_the_reason(name, content, why, t
     assert [(one.path, why in one.why) for one in damaged] == [(path, True)]
 
 
+def test_what_a_traced_run_leaves_is_no_damaged_record(tmp_path):
+    traces = tmp_path / f"a{records.TRACES_END}"
+    traces.mkdir()
+    write(traces, "mpi_profile.1.0.json", {"format": "tandem mpi profile 1"})
+    write(traces, "horovod_timeline.json", "[{},")
+    write(tmp_path, "a.json", made())
+    found, damaged = collect([tmp_path])
+    assert (len(found), damaged) == (1, [])
+
+
 def test_a_copy_of_a_run_is_no_repeat(tmp_path):
     for name in ("a.json", "b.json"):
         write(tmp_path, name, made())

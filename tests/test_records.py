@@ -107,6 +107,18 @@ def test_all_records_of_a_folder_and_its_subfolders_are_read_by_name(tmp_path):
     assert [record["error"] for record in records.read_all(tmp_path / "b.json")] == ["b.json"]
 
 
+def test_what_a_traced_run_leaves_is_no_record(tmp_path):
+    traces = tmp_path / "here" / f"run{records.TRACES_END}"
+    traces.mkdir(parents=True)
+    (traces / "mpi_profile.1.0.json").write_text('{"format": "tandem mpi profile 1"}')
+    (traces / "horovod_timeline.json").write_text("[{},")
+    records.write(tmp_path / "here" / "run.json", new())
+    assert len(records.read_all(tmp_path)) == 1
+    # What is asked for by its own name is read.
+    with pytest.raises(UserError, match="has schema None"):
+        records.read_all(traces / "mpi_profile.1.0.json")
+
+
 def test_one_damaged_record_in_a_folder_is_named(tmp_path):
     records.write(tmp_path / "a.json", new())
     (tmp_path / "b.json").write_text("{")

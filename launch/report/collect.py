@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import jsonschema
 
+from common import records
 from common.errors import UserError
-from common.records import ROOT, SCHEMA
 
-SCHEMA_FILE = ROOT / "results" / "schema.json"
+SCHEMA_FILE = records.ROOT / "results" / "schema.json"
 # records.write leaves this behind where its program was ended before the file had its name.
 PART = ".json.part"
 
@@ -57,7 +57,7 @@ def state(paths):
 def _files(path):
     if not path.exists():
         raise UserError(f"{path} is not there; give a record or a folder of records")
-    return sorted(one for one in path.rglob("*") if one.name.endswith((".json", PART))) if path.is_dir() else [path]
+    return records.files(path, (".json", PART)) if path.is_dir() else [path]
 
 
 def _read(path):
@@ -69,8 +69,10 @@ def _read(path):
         return Damaged(path, f"not JSON: {error}" if isinstance(error, ValueError) else error.strerror)
     if not isinstance(record, dict) or "schema" not in record:
         return Damaged(path, "no record: it has no schema")
-    if record["schema"] != SCHEMA:
-        raise UserError(f"{path} has schema {record['schema']}, this Tandem reads {SCHEMA}; compare records of one schema, move it away")
+    if record["schema"] != records.SCHEMA:
+        raise UserError(
+            f"{path} has schema {record['schema']}, this Tandem reads {records.SCHEMA}; compare records of one schema, move it away"
+        )
     error = jsonschema.exceptions.best_match(_validator().iter_errors(record))
     if error:
         return Damaged(path, f"not as results/schema.json says: {'/'.join(map(str, error.path)) or 'record'}: {error.message[:200]}")
