@@ -1,5 +1,9 @@
 """Records made for tests of the report: whole, as results/schema.json has them, with what a test says of them."""
 
+import json
+
+import jsonschema
+
 from common import records, workloads
 from common.config import Settings
 from common.ranks import Ranks
@@ -9,6 +13,7 @@ ENVIRONMENT = {
     "cores_of_rank_0": [0], "allocator_keeps": True, "memory_bytes": 2**34, "git_commit": "0" * 40, "git_changed": False, "variables": {},
 }  # fmt: skip
 DIGEST = "d" * 64
+VALIDATOR = jsonschema.Draft202012Validator(json.loads((records.ROOT / "results" / "schema.json").read_text()))
 
 
 def made(backend="ddp", ranks=1, repeat=0, seconds=10.0, accuracy=0.98, settings=None, stamp="20260101-000000", workload="cnn", **changes):
@@ -22,7 +27,7 @@ def made(backend="ddp", ranks=1, repeat=0, seconds=10.0, accuracy=0.98, settings
         "reached": True, "time_to_solution_seconds": seconds, "accuracy": accuracy,
         "accuracies": [accuracy / 2, accuracy], "eval_losses": [1.0, 0.5], "eval_seconds": [0.5, 0.5],
     }  # fmt: skip
-    return (
+    return valid(
         record
         | {
             "started_at": f"2026-01-01T00:{repeat:02d}:00Z",
@@ -36,6 +41,12 @@ def made(backend="ddp", ranks=1, repeat=0, seconds=10.0, accuracy=0.98, settings
         | (reached if record["target"] else {})
         | changes
     )  # fmt: skip
+
+
+def valid(record):
+    """The record, which the report would take: a test of another would be a test of nothing."""
+    VALIDATOR.validate(record)
+    return record
 
 
 def account(compute=6.0, exposed=3.0, ranks=2):
@@ -61,7 +72,7 @@ def ended(status, **changes):
     )  # fmt: skip
     lists = ("losses", "learning_rates", "step_seconds", "train_seconds", "eval_seconds", "accuracies", "eval_losses", "parameter_digests")
     error = None if status == "started" else "it broke"
-    return made(**changes) | dict.fromkeys(unknown) | {key: [] for key in lists} | {"status": status, "error": error}
+    return valid(made(**changes) | dict.fromkeys(unknown) | {key: [] for key in lists} | {"status": status, "error": error})
 
 
 def repeats(seconds, **changes):

@@ -271,6 +271,7 @@ def test_the_parts_of_a_step_are_typical_over_runs_of_the_mean_over_ranks():
     odd["compute_seconds"] = [0.002, 0.004]
     odd["communication_seconds"] = [0.008, None]
     nothing = {key: [] for key in ("losses", "step_seconds", "train_seconds", "eval_seconds", "accuracies", "eval_losses")}
+    nothing |= {"resumed_after_epochs": 2, "time_to_solution_seconds": None}
     found = [made(ranks=2, account=account()), made(ranks=2, repeat=1, account=odd), made(ranks=2, repeat=2, **nothing), made()]
     (row,) = lines(found, "step")
     assert row["step in training (ms)"] == pytest.approx(2000.0)
@@ -335,7 +336,10 @@ def test_the_repeat_that_both_have_is_held_against_the_other():
 
 @pytest.mark.parametrize(("values", "said"), [([True, True], "yes"), ([True, False], "no"), ([True, None], "yes")])
 def test_replicas_are_in_sync_only_where_those_of_no_repeat_differed(values, said):
-    found = [made(repeat=repeat, in_sync=value) for repeat, value in enumerate(values)]
+    found = [
+        made(repeat=repeat) if value else made(repeat=repeat, in_sync=value, status="failed", error="it broke")
+        for repeat, value in enumerate(values)
+    ]
     assert line(found, "same")["ranks in sync"] == said
 
 
@@ -343,6 +347,7 @@ def test_every_run_without_a_good_end_is_listed_with_its_reason():
     found = [
         made(), ended("failed", ranks=2), ended("timeout", ranks=3), ended("started", ranks=4), not_reached(ranks=5),
         made(ranks=6, time_to_solution_seconds=None, resumed_after_epochs=2),
+        not_reached(ranks=7, samples_per_second=None, losses=[], resumed_after_epochs=2) | {"accuracy": None},
     ]  # fmt: skip
     assert [(row["ranks"], row["what"], row["why"]) for row in lines(found, "failed")] == [
         (2, "failed", "it broke"),
@@ -350,9 +355,10 @@ def test_every_run_without_a_good_end_is_listed_with_its_reason():
         (4, "not finished", "it goes on, or was killed before its record was complete"),
         (5, "target not reached", "accuracy 0.9000 after 2 epochs; the target is 0.96"),
         (6, "no time to solution", "it went on from a snapshot after 2 epochs"),
+        (7, "target not reached", "it went on from a snapshot after 2 epochs and had nothing left to train"),
     ]
     assert section(found, "failed").sentences == [
-        "Of 6 files: 1 failed; 1 ran out of time; 1 not finished; 1 target not reached; 1 no time to solution."
+        "Of 7 files: 1 failed; 1 ran out of time; 1 not finished; 2 target not reached; 1 no time to solution."
     ]
 
 

@@ -9,6 +9,7 @@ import pytest
 from common import records, workloads
 from common.config import Settings
 from common.ranks import Ranks
+from tests.made_records import VALIDATOR, made
 from tests.running import ROOT
 
 RESULTS = ROOT / "results"
@@ -46,6 +47,17 @@ def test_the_documentation_names_the_keys_of_the_schema_and_no_others():
 def test_the_schema_refuses(change):
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(new_record() | change, SCHEMA)
+
+
+@pytest.mark.parametrize("lacking", [{"time_to_solution_seconds": None}, {"accuracy": None}, {"samples_per_second": None}, {"losses": []}])
+@pytest.mark.parametrize(("resumed", "is_valid"), [({}, False), ({"resumed_after_epochs": 0}, False), ({"resumed_after_epochs": 2}, True)])
+def test_only_a_run_that_went_on_may_lack_what_was_before(lacking, resumed, is_valid):
+    record = made() | resumed | ({"time_to_solution_seconds": None} if is_valid else {})
+    assert VALIDATOR.is_valid(record | lacking) == is_valid
+
+
+def test_a_run_that_went_on_has_no_time_to_solution():
+    assert not VALIDATOR.is_valid(made() | {"resumed_after_epochs": 2})
 
 
 def test_the_committed_records_follow_the_schema_and_trained_the_same_thing():

@@ -27,6 +27,8 @@ def what_failed(run):
     """(what, why) of a run that has no good end; None for one that has."""
     if run["status"] != "ok":
         return ENDS[run["status"]], run["error"] or STARTED
+    if run["reached"] is False and run["accuracy"] is None:
+        return "target not reached", f"it went on from a snapshot after {run['resumed_after_epochs']} epochs and had nothing left to train"
     if run["reached"] is False:
         return (
             "target not reached",
