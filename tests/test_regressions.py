@@ -39,6 +39,9 @@ def test_a_time_is_worse_only_beyond_the_noise_and_the_tolerance(after, verdict)
         ("samples_per_second", "samples/s", (100.0, 101.0), (120.0, 121.0), "better"),
         ("accuracy", "accuracy", (0.98, 0.981), (0.961, 0.962), "worse"),
         ("accuracy", "accuracy", (0.98, 0.981), (0.975, 0.976), "no difference shown"),
+        ("accuracy", "accuracy", (0.98, 0.981), (0.0, 0.0), "worse"),
+        ("accuracy", "accuracy", (0.98, 0.981, 0.0), (0.98, 0.981, 0.0), "no difference shown"),
+        ("accuracy", "accuracy", (0.98, 0.981, 0.0), (0.0, 0.0, 0.0), "worse"),
         ("peak_memory_bytes", "peak memory per rank (MiB)", (2**28, 2**28), (2**29, 2**29), "worse"),
         ("peak_memory_bytes", "peak memory per rank (MiB)", (2**29, 2**29), (2**28, 2**28), "better"),
     ],
@@ -47,6 +50,11 @@ def test_each_measure_has_its_direction(key, measure, before, after, verdict):
     old = [made(repeat=repeat, **{key: value}, **OLD) for repeat, value in enumerate(before)]
     found = [made(repeat=repeat, **{key: value}) for repeat, value in enumerate(after)]
     assert verdicts(found, old)[measure] == verdict
+
+
+def test_to_an_accuracy_of_0_nothing_is_worse():
+    old, found = ([not_reached(repeat=repeat, accuracy=0.0, **stamp) for repeat in range(2)] for stamp in (OLD, {}))
+    assert "accuracy" not in verdicts(found, old)
 
 
 def test_the_list_says_what_got_worse_by_how_much_and_how_sure_that_is():

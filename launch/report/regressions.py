@@ -74,7 +74,8 @@ def changes(found, old):
 
 def _change(name, base, entry, measure):
     before, after = _number(base, measure), _number(entry, measure)
-    if before is None or (after is None and measure.key not in VITAL):
+    # To 0, as of an accuracy, there is no ratio, and nothing is worse.
+    if not before or (after is None and measure.key not in VITAL):
         return None
     if after is None:
         ratio, verdict = None, WORSE
@@ -87,7 +88,7 @@ def _change(name, base, entry, measure):
 
 def _number(entry, measure):
     found = entry and (entries.time_of(entry) if measure.key is None else entries.typical(entry, measure.key))
-    return found / measure.unit if found else None
+    return found / measure.unit if found is not None else None
 
 
 def _verdict(ratio, measure):

@@ -15,6 +15,8 @@ FEWEST_WITH_A_MISS = 3
 CONFIDENCE = 0.95
 # From so many runs on an interval is as wide as it should be; tests/test_statistics.py tries it.
 SURE_FROM = 5
+# What a draw of numbers that are all 0, as accuracies may be, counts as below a ratio.
+SMALLEST = 1e-9
 NUM_RESAMPLES = 9999
 SEED = 1
 
@@ -59,7 +61,7 @@ def counted(times):
 
 
 def ratio(above, below, paired):
-    """The Ratio of the typical values of two sets of numbers above 0, with the percentile bootstrap's interval.
+    """The Ratio of the typical values, that below not 0, of two sets of numbers from 0, with the percentile bootstrap's interval.
 
     Pairs, as of interleaved repeats, are drawn together, so that what slows both sides alike takes no part. The draws are seeded, so that
     a report can be made again. The interval is the expanded percentile interval of Hesterberg, What Teachers Should Know About the
@@ -76,7 +78,7 @@ def ratio(above, below, paired):
     quantile = t.ppf((1 + CONFIDENCE) / 2, num_runs - 1) * (num_runs / (num_runs - 1)) ** 0.5
     found = bootstrap(
         (np.asarray(above, float), np.asarray(below, float)),
-        lambda upper, lower, axis: typical(upper, axis) / typical(lower, axis),
+        lambda upper, lower, axis: typical(upper, axis) / np.maximum(typical(lower, axis), SMALLEST),
         paired=paired, vectorized=True, method="percentile",
         confidence_level=1 - 2 * norm.cdf(-quantile), n_resamples=NUM_RESAMPLES, rng=np.random.default_rng(SEED),
     ).confidence_interval  # fmt: skip
