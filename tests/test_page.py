@@ -106,6 +106,13 @@ def test_a_page_is_made_also_of_records_that_hold_little(records):
     assert all(spec["data"]["values"] for spec in specs(text))
 
 
+def test_the_losses_of_a_run_that_went_on_are_not_drawn_as_those_of_its_first_steps():
+    later = {"resumed_after_epochs": 2, "losses": [0.4, 0.3]}
+    (drawn,) = charts.of(summary.answer([made(), not_reached(backend="horovod_tf", **later)]))["same"]
+    assert {row["backend"] for row in drawn.spec["data"]["values"]} == {"ddp"}
+    assert charts.of(summary.answer([not_reached(**later)]))["same"] == []
+
+
 def test_shared_cores_are_set_apart_and_in_no_scaling_chart(page):
     text = page.read_text()
     assert text.count('<details class="apart">') == 3

@@ -334,6 +334,14 @@ def test_the_repeat_that_both_have_is_held_against_the_other():
     assert (row["compared with"], row["loss of first 2 steps, apart by"]) == ("single", 0.0)
 
 
+def test_runs_that_went_on_are_not_held_against_those_that_began():
+    later = {"resumed_after_epochs": 2, "parameter_digests": ["8" * 64, "9" * 64], "losses": [0.4, 0.3]}
+    found = [made(backend="single"), not_reached(**later), not_reached(backend="horovod_tf", **later), made(backend="horovod_tf", repeat=1)]
+    assert [row["backend"] for row in lines(found, "same")] == ["single", "horovod_tf"]
+    assert section(found, "same").sentences[0].startswith("cnn, weak scaling: all start from the same parameters;")
+    assert section([not_reached(**later)], "same").tables == []
+
+
 @pytest.mark.parametrize(("values", "said"), [([True, True], "yes"), ([True, False], "no"), ([True, None], "yes")])
 def test_replicas_are_in_sync_only_where_those_of_no_repeat_differed(values, said):
     found = [

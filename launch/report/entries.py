@@ -19,6 +19,11 @@ class Entry(NamedTuple):
         return [run for run in self.runs if run["status"] == "ok"]
 
     @property
+    def whole(self):
+        """The runs that came to their end and have all of their training in their records: none that went on from a snapshot."""
+        return [run for run in self.ok if not run.get("resumed_after_epochs")]
+
+    @property
     def oversubscribed(self):
         return any(run["oversubscribed"] for run in self.runs)
 

@@ -308,8 +308,9 @@ def _stacked(rows, of, number, colour_of):
 
 
 def _losses(ran, at, look, apart):
+    ran = [entry for entry in ran if entry.whole]
     by_backend = {entry.backend: _same_seed_losses(entry, ran) for entry in ran}
-    longest = max(len(losses) for losses in by_backend.values())
+    longest = max((len(losses) for losses in by_backend.values()), default=0)
     steps = sorted({*range(1, min(longest, 20) + 1), *np.linspace(1, longest, NUM_LOSS_POINTS).astype(int).tolist()})
     rows = [
         {"step": step, "backend": backend, "loss": float(f"{losses[step - 1]:.5g}")}
@@ -343,5 +344,5 @@ def _losses(ran, at, look, apart):
 
 
 def _same_seed_losses(entry, ran):
-    seed = ran[0].ok[0]["seed"]
-    return next((run for run in entry.ok if run["seed"] == seed), entry.ok[0])["losses"]
+    seed = ran[0].whole[0]["seed"]
+    return next((run for run in entry.whole if run["seed"] == seed), entry.whole[0])["losses"]

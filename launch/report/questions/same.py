@@ -45,14 +45,14 @@ def answer(compared):
 def _likenesses(compared):
     found = []
     for size in sorted({entry.ranks for entry in compared.entries}):
-        present = [entry for entry in compared.entries if entry.ranks == size and entry.ok]
+        present = [entry for entry in compared.entries if entry.ranks == size and entry.whole]
         found += [_likeness(entry, present[0]) for entry in present]
     return found
 
 
 def _likeness(entry, reference):
-    others = {run["seed"]: run for run in reversed(reference.ok)} if entry is not reference else {}
-    run = next((run for run in entry.ok if run["seed"] in others), entry.ok[0])
+    others = {run["seed"]: run for run in reversed(reference.whole)} if entry is not reference else {}
+    run = next((run for run in entry.whole if run["seed"] in others), entry.whole[0])
     other = others.get(run["seed"])
     first, *later = run["parameter_digests"] or [None]
     return Likeness(
