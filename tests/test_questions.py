@@ -379,6 +379,12 @@ def test_the_notes_say_what_few_repeats_are_worth(num_runs, said):
     assert said in notes[0] if said else notes == []
 
 
+def test_a_single_run_beside_others_hides_no_note():
+    single, few = summary.answer([*repeats([10.0, 10.1, 10.2]), made(backend="single"), *repeats([9.0] * 4, backend="horovod_tf")]).notes
+    assert "nothing says how sure" in single
+    assert "An interval from 3 runs" in few
+
+
 def test_the_notes_name_what_differs_around_the_runs():
     second = made(ranks=2)
     second["environment"] = second["environment"] | {"packages": {"torch": "2.14.0"}, "git_commit": "1" * 40}

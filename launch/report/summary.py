@@ -40,10 +40,11 @@ def _notes(compared, num_traced):
     notes = []
     if num_traced:
         notes.append(f"{num_traced} of the runs were traced (--timeline, --trace), and are left out.")
-    fewest = min(len(entry.runs) for one in compared for entry in one.entries)
-    if fewest == 1:
+    sizes = {len(entry.runs) for one in compared for entry in one.entries}
+    if 1 in sizes:
         notes.append(f"Where an entry is of one run, nothing says how sure a comparison with it is: use --repeats {statistics.SURE_FROM}.")
-    elif fewest < statistics.SURE_FROM:
+    fewest = min(sizes - {1}, default=statistics.SURE_FROM)
+    if fewest < statistics.SURE_FROM:
         notes.append(
             f"An interval from {fewest} runs cannot be wider than what was seen: it holds the true ratio at best about "
             f"{100 * statistics.coverage(fewest):.0f} times in 100, not 95; --repeats {statistics.SURE_FROM} makes it so."
