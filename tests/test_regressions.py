@@ -91,7 +91,7 @@ def test_an_entry_without_a_time_before_and_after_is_no_change():
 
 def test_one_run_on_a_side_is_said_to_be_too_few():
     section = regressions.section(regressions.changes([made(seconds=20.0)], [made(**OLD)]))
-    assert section.sentences == ["4 of 4 numbers are of one run on a side and could not be judged: --repeats 5 makes it possible."]
+    assert section.sentences == ["4 of 4 numbers are of one run on a side and could not be judged: --repeats 6 makes it possible."]
 
 
 def test_nothing_worse_is_said():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from launch.report import statistics
-from launch.report.statistics import Ratio, allowed_speed_up, counted, coverage, efficiency, ratio, typical
+from launch.report.statistics import CONFIDENCE, SURE_FROM, Ratio, allowed_speed_up, counted, coverage, efficiency, ratio, typical
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_the_interval_is_that_of_draws_made_here():
     assert (found.low, found.high) == pytest.approx(tuple(np.percentile(ratios, [0.243, 99.757])), rel=0.02)
 
 
-@pytest.mark.parametrize(("num_runs", "paired"), [(5, True), (8, True), (5, False)])
+@pytest.mark.parametrize(("num_runs", "paired"), [(5, True), (SURE_FROM, True), (8, True), (5, False)])
 def test_from_5_runs_no_more_than_1_in_20_equal_sets_is_told_apart(num_runs, paired, monkeypatch):
     monkeypatch.setattr(statistics, "NUM_RESAMPLES", 1999)
     rng = np.random.default_rng(7)
@@ -110,6 +110,10 @@ def test_the_same_records_give_the_same_interval():
 @pytest.mark.parametrize(("num_runs", "expected"), [(1, 0), (2, 0.5), (3, 0.75), (4, 0.875), (20, 0.95)])
 def test_an_interval_from_few_runs_is_right_less_often_than_19_times_in_20(num_runs, expected):
     assert coverage(num_runs) == expected
+
+
+def test_sure_are_as_many_runs_as_can_be_right_19_times_in_20():
+    assert coverage(SURE_FROM) >= CONFIDENCE > coverage(SURE_FROM - 1)
 
 
 def test_coverage_is_what_draws_show():

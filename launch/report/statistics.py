@@ -13,8 +13,8 @@ MISSES_ALLOWED = 1
 FEWEST_WITH_A_MISS = 3
 
 CONFIDENCE = 0.95
-# From so many runs on an interval is as wide as it should be; tests/test_statistics.py tries it.
-SURE_FROM = 5
+# From so many runs on an interval can be as wide as it should be; tests/test_statistics.py tries it.
+SURE_FROM = 6
 # What a draw of numbers that are all 0, as accuracies may be, counts as below a ratio.
 SMALLEST = 1e-9
 NUM_RESAMPLES = 9999
