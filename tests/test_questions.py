@@ -89,6 +89,26 @@ def test_one_run_each_says_nothing_of_how_sure_it_is():
     assert line(found, "first", backend="horovod_tf")["95 % interval"] is None
 
 
+@pytest.mark.parametrize(
+    ("times", "said", "verdict"), [([8.0], "from 1 run against 3", "3 runs against 1"), ([8.0] * 5, ", 5 runs against 3", "slower")]
+)
+def test_unequal_numbers_of_runs_are_both_told(times, said, verdict):
+    found = [*repeats(times), *repeats([10.0, 10.1, 10.2], backend="single")]
+    assert f"{said})" in section(found, "first").sentences[0]
+    assert line(found, "first", backend="single")["against the first"] == verdict
+
+
+def test_what_is_level_behind_one_that_is_not_is_told_without_either():
+    found = [
+        *repeats([10.0, 11.0, 12.0]),
+        *repeats([10.2, 11.2, 12.2], backend="single"),
+        *repeats([9.0, 11.4, 15.0], backend="horovod_tf"),
+    ]
+    (sentence,) = section(found, "first").sentences
+    assert "1.02 times as fast as single (" in sentence
+    assert sentence.endswith("; no difference shown from horovod_tf.")
+
+
 def test_repeats_of_two_matrices_are_no_pairs():
     found = [*repeats([10.0, 11.0, 12.0]), *repeats([20.0, 22.0, 24.0], backend="horovod_tf", stamp="20260202-000000")]
     assert "3 runs each" in section(found, "first").sentences[0]

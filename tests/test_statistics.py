@@ -55,15 +55,15 @@ def test_a_miss_moves_the_typical_value_as_a_run_without_end_would(reached):
 
 
 def test_a_single_run_on_a_side_gives_no_interval():
-    assert ratio([6.0], [2.0], paired=True) == Ratio(3.0, None, None, 1, True)
-    assert ratio([6.0, 6.0], [2.0], paired=False) == Ratio(3.0, None, None, 1, False)
+    assert ratio([6.0], [2.0], paired=True) == Ratio(3.0, None, None, 1, 1, True)
+    assert ratio([6.0, 6.0], [2.0], paired=False) == Ratio(3.0, None, None, 2, 1, False)
     assert ratio([6.0], [2.0], paired=True).is_difference is None
 
 
 def test_the_interval_of_three_pairs_is_by_hand():
     # Some draws have only the first pair, or only the last: the interval of so few goes from one to the other.
     found = ratio([11.0, 24.0, 39.0], [10.0, 20.0, 30.0], paired=True)
-    assert found == Ratio(pytest.approx(1.2), pytest.approx(1.1), pytest.approx(1.3), 3, True)
+    assert found == Ratio(pytest.approx(1.2), pytest.approx(1.1), pytest.approx(1.3), 3, 3, True)
     assert found.is_difference is True
 
 

@@ -24,13 +24,14 @@ SEED = 1
 class Ratio(NamedTuple):
     """A ratio of two typical values with its 95 % interval; `low` and `high` are None where there are too few runs for one.
 
-    `num_runs` is the number of pairs, or of the runs on the side that has fewer.
+    `num_above` and `num_below` are the numbers of runs on its sides, which for pairs are the same.
     """
 
     value: float
     low: float | None
     high: float | None
-    num_runs: int
+    num_above: int
+    num_below: int
     paired: bool
 
     @property
@@ -69,9 +70,10 @@ def ratio(above, below, paired):
     the width of Student's t interval for a mean of normal values.
     """
     value = float(typical(above) / typical(below))
-    num_runs = min(len(above), len(below))
+    num_above, num_below = len(above), len(below)
+    num_runs = min(num_above, num_below)
     if num_runs < 2:
-        return Ratio(value, None, None, num_runs, paired)
+        return Ratio(value, None, None, num_above, num_below, paired)
     # Slow to import, and wanted for nothing else.
     from scipy.stats import bootstrap, norm, t
 
@@ -82,7 +84,7 @@ def ratio(above, below, paired):
         paired=paired, vectorized=True, method="percentile",
         confidence_level=1 - 2 * norm.cdf(-quantile), n_resamples=NUM_RESAMPLES, rng=np.random.default_rng(SEED),
     ).confidence_interval  # fmt: skip
-    return Ratio(value, float(found.low), float(found.high), num_runs, paired)
+    return Ratio(value, float(found.low), float(found.high), num_above, num_below, paired)
 
 
 def coverage(num_runs):

@@ -62,11 +62,19 @@ def interval(found):
     return f"{found.low:.2f} to {found.high:.2f}" if found and found.low is not None else None
 
 
+def runs_against(num_runs, num_others, paired):
+    """How many runs stand against how many others, in words."""
+    if num_runs != num_others:
+        return f"{num_runs} {'run' if num_runs == 1 else 'runs'} against {num_others}"
+    if num_runs == 1:
+        return "one run each"
+    return f"{num_runs} {'pairs' if paired else 'runs each'}"
+
+
 def how_sure(found):
-    """The interval of a statistics.Ratio, and what it is from, in words."""
-    if found.low is None:
-        return "from one run each"
-    return f"95 % interval {interval(found)}, {found.num_runs} {'pairs' if found.paired else 'runs each'}"
+    """The interval of a statistics.Ratio, and what it is from, in words; the runs below come first, since it is they that are told of."""
+    runs = runs_against(found.num_below, found.num_above, found.paired)
+    return f"from {runs}" if found.low is None else f"95 % interval {interval(found)}, {runs}"
 
 
 def times_as_fast(found, other):

@@ -3,14 +3,28 @@
 from launch.display import ranks_of
 from launch.plan import BASELINE
 from launch.report import entries
-from launch.report.tables import ACCURACY, APART, BACKEND, INTERVAL, RANKS, RATE, TIME, Column, filled, interval, listed, times_as_fast
+from launch.report.tables import (
+    ACCURACY,
+    APART,
+    BACKEND,
+    INTERVAL,
+    RANKS,
+    RATE,
+    TIME,
+    Column,
+    filled,
+    interval,
+    listed,
+    runs_against,
+    times_as_fast,
+)
 
 QUESTION = "Which backend reaches the target first?"
 COLUMNS = (
     RANKS, BACKEND, TIME, Column("times the first's", ".2f"), INTERVAL, Column("against the first"), Column("reached"),
     Column("fastest (s)", ".2f"), Column("slowest (s)", ".2f"), ACCURACY, RATE,
 )  # fmt: skip
-VERDICTS = {None: "one run each", True: "slower", False: "no difference shown"}
+VERDICTS = {True: "slower", False: "no difference shown"}
 
 
 def winner(compared):
@@ -73,7 +87,8 @@ def _sentence(compared, size, candidates):
     ratios = {entry.backend: entries.time_ratio(entry, best) for _, entry in others}
     next_one = others[0][1].backend
     level = [backend for backend, found in ratios.items() if found.is_difference is False and backend != next_one]
-    further = f"; no difference shown from {listed(level)} either" if level else ""
+    either = " either" if ratios[next_one].is_difference is False else ""
+    further = f"; no difference shown from {listed(level)}{either}" if level else ""
     return f"{said}; {times_as_fast(ratios[next_one], next_one)}{further}."
 
 
@@ -82,6 +97,12 @@ def _rows(candidates):
     without = [entry for entry in candidates if entries.time_of(entry) is None]
     without.sort(key=lambda entry: -(entries.typical(entry, "samples_per_second") or 0))
     return [_row(entry, timed[0][1] if timed else None) for entry in [*(entry for _, entry in timed), *without]]
+
+
+def _verdict(against):
+    if against.is_difference is None:
+        return runs_against(against.num_above, against.num_below, against.paired)
+    return VERDICTS[against.is_difference]
 
 
 def _row(entry, best):
@@ -95,7 +116,7 @@ def _row(entry, best):
         time if time is not None else missed[0] if missed else None,
         against.value if against else None,
         interval(against) if entry is not best else None,
-        "first" if entry is best else VERDICTS[against.is_difference] if against else None,
+        "first" if entry is best else _verdict(against) if against else None,
         f"{len(reached)} of {len(entry.runs)}{f' ({listed(sorted(set(missed)))})' if missed else ''}" if reached or missed else None,
         min(reached, default=None),
         max(reached, default=None),
