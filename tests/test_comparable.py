@@ -61,6 +61,16 @@ def test_a_setting_that_an_older_record_does_not_know_was_at_its_default():
         comparable.check([made(settings={"gpu_order": "reversed"}), older])
 
 
+def test_runs_of_one_size_on_other_nodes_are_refused_with_their_numbers():
+    with pytest.raises(UserError, match=r"ddp-n4-r1 and .*ddp-n4-r0 were on different numbers of nodes \(4 and 1\); compare them apart"):
+        comparable.check([made(ranks=4), made(ranks=4, repeat=1, nodes=4)])
+
+
+@pytest.mark.parametrize("changes", [{"ranks": 8}, {"backend": "horovod_tf"}, {"status": "failed", "error": "it broke", "nodes": None}])
+def test_other_sizes_and_runs_that_do_not_know_may_be_on_other_nodes(changes):
+    comparable.check([made(ranks=4), made(**{"ranks": 4, "repeat": 1, "nodes": 2} | changes)])
+
+
 def test_records_of_two_machines_are_refused():
     there = made(backend="single")
     there["settings"]["machine"] = "there"

@@ -419,6 +419,19 @@ def test_the_notes_name_what_differs_around_the_runs():
     assert "cnn, weak scaling: the records differ in commit: 00000000, 11111111." in notes
 
 
+def test_the_notes_name_other_launchers_libraries_and_cores():
+    first, second, third = (made(ranks=ranks) for ranks in (1, 2, 3))
+    second["launcher"] = "torchrun"
+    for record, mpi, cores in ((second, "MPICH  4.3", 4), (third, "Open MPI 5", 64)):
+        record["environment"] = record["environment"] | {"mpi": mpi, "cores": cores}
+    notes = summary.answer([first, second, third]).notes
+    assert [note for note in notes if "differ" in note] == [
+        "cnn, weak scaling: the records differ in launcher: mpich, torchrun.",
+        "cnn, weak scaling: the records differ in MPI: MPICH 4.3, Open MPI 5.",
+        "cnn, weak scaling: the records differ in cores: 4, 64.",
+    ]
+
+
 KINDS = {
     "control": {"num_calls": 806, "size_bytes": 16120, "seconds": 6.66},
     "payload": {"num_calls": 212, "size_bytes": 326e6, "seconds": 1.61},

@@ -27,7 +27,8 @@ COMPARED = [field for field in dataclasses.fields(Settings) if field.name not in
 
 
 def check(found):
-    """Raises UserError where records are of several machines, or those of one workload and scaling trained different things.
+    """Raises UserError where records are of several machines, those of one workload and scaling trained different things, or those of
+    one backend and size ran on different numbers of nodes.
 
     A run that ended before it knew what it would train has no numbers that could be mixed, and is let through.
     """
@@ -48,6 +49,17 @@ def check(found):
             )
         if differences:
             raise UserError(f"{names} have different settings ({', '.join(text for _, text in differences)}); compare them apart")
+    _check_nodes(found)
+
+
+def _check_nodes(found):
+    """Raises UserError where runs of one backend at one size, which stand for one another, were on different numbers of nodes."""
+    first = {}
+    for record in (record for record in found if record["nodes"] is not None):
+        other = first.setdefault(tuple(record[key] for key in ("workload", "scaling", "backend", "ranks")), record)
+        if other["nodes"] != record["nodes"]:
+            names = f"{record['settings']['run_id']} and {other['settings']['run_id']}"
+            raise UserError(f"{names} were on different numbers of nodes ({record['nodes']} and {other['nodes']}); compare them apart")
 
 
 def _differences(settings, others):

@@ -59,11 +59,15 @@ def _notes(compared, num_traced):
 
 def _surroundings(compared):
     """{what: its different values} of what should be the same around all runs of a comparison."""
-    around = {"commit": set(), "processor": set(), "Python": set()}
+    around = {what: set() for what in ("launcher", "MPI", "commit", "processor", "cores", "Python")}
     for record in (run for entry in compared.entries for run in entry.runs):
         environment = record["environment"]
         around["commit"].add((environment["git_commit"] or "unknown")[:8] + ("+changes" if environment.get("git_changed") else ""))
+        around["launcher"].add(record["launcher"])
+        if environment["mpi"]:
+            around["MPI"].add(" ".join(environment["mpi"].split()))
         around["processor"].add(environment["cpu"])
+        around["cores"].add(str(environment["cores"]))
         around["Python"].add(environment["python"])
         for name, version in environment["packages"].items():
             around.setdefault(name, set()).add(version)
