@@ -141,7 +141,7 @@ def read(path):
     """The record in a file. Raises UserError where it is damaged or of another schema."""
     try:
         record = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} cannot be read as a record ({error}); move it away") from None
     schema = record.get("schema") if isinstance(record, dict) else None
     if schema != SCHEMA:

@@ -1,13 +1,14 @@
 """Every file that should hold a record is read or listed; none is silently left out."""
 
 import json
+import math
 
 import pytest
 
 from common import records
 from common.errors import UserError
-from launch.report.collect import collect
-from tests.made_records import made
+from launch.report.collect import collect, state
+from tests.made_records import account, made
 
 
 def write(folder, name, content):
@@ -24,6 +25,12 @@ def test_records_of_folders_and_files_are_read_once(tmp_path):
     assert ([record["ranks"] for record in found], damaged) == ([1, 2], [])
 
 
+def changed(part, *without, **changes):
+    """A record with changes in its settings or its environment."""
+    record = made()
+    return record | {part: {name: value for name, value in record[part].items() if name not in without} | changes}
+
+
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
@@ -34,6 +41,18 @@ def test_records_of_folders_and_files_are_read_once(tmp_path):
         ("b.json", made() | {"ranks": "two"}, "not as results/schema.json says: ranks"),
         ("b.json", made() | {"in_sync": None}, "not as results/schema.json says: in_sync"),
         ("b.json.part", made(), "half written"),
+        ("b.json", json.dumps(made() | {"accuracy": math.nan}), "not JSON: NaN is no number there"),
+        ("b.json", json.dumps(made() | {"energy_joules": math.inf}), "not JSON: Infinity is no number there"),
+        pytest.param("b.json", "[" * 100_000, "not JSON", id="deep"),
+        ("b.json", made() | {"started_at": "yesterday"}, "not as results/schema.json says: started_at"),
+        ("b.json", made() | {"samples_per_second": 0.0}, "not as results/schema.json says: samples_per_second"),
+        ("b.json", changed("settings", machine=None), "not as results/schema.json says: settings/machine"),
+        ("b.json", changed("settings", run_id=7), "not as results/schema.json says: settings/run_id"),
+        ("b.json", changed("settings", "warmup_epochs"), "not as results/schema.json says: settings"),
+        ("b.json", changed("environment", "mpi"), "not as results/schema.json says: environment"),
+        ("b.json", changed("environment", cpu=None), "not as results/schema.json says: environment/cpu"),
+        ("b.json", made(account=account()) | {"account": account() | {"step_seconds": []}}, "says: account/step_seconds"),
+        ("b.json", made(account=account()) | {"account": account() | {"compute_seconds": [None]}}, "says: account/compute_seconds"),
     ],
 )
 def test_what_is_no_whole_record_is_listed_with_the_reason(name, content, why, tmp_path):
@@ -59,6 +78,13 @@ def test_a_copy_of_a_run_is_no_repeat(tmp_path):
         write(tmp_path, name, made())
     found, damaged = collect([tmp_path])
     assert (len(found), damaged[0].why) == (1, f"the same run as {tmp_path / 'a.json'}")
+
+
+def test_a_link_to_itself_is_listed(tmp_path):
+    path = write(tmp_path, "a.json", made())
+    (tmp_path / "b.json").symlink_to(tmp_path / "b.json")
+    found, damaged = collect([tmp_path])
+    assert (len(found), [one.path.name for one in damaged], list(state([tmp_path]))) == (1, ["b.json"], [path])
 
 
 def test_bytes_that_are_no_text_are_listed(tmp_path):

@@ -121,6 +121,11 @@ def test_a_path_is_looked_at_without_a_trace_and_written_whole(tmp_path):
     assert [(found.name, found.read_text()) for found in tmp_path.iterdir()] == [("report.md", "two")]
 
 
+def test_half_a_character_does_not_keep_a_text_from_being_written(tmp_path):
+    files.write(tmp_path / "report.md", "half \ud800 a character")
+    assert (tmp_path / "report.md").read_text() == "half ? a character"
+
+
 def test_the_picture_has_every_comparison_and_nothing_that_is_set_apart():
     strong = {"scaling": "strong", "workload_digest": "e" * 64}
     text = svg.text(summary.answer([made(), made(ranks=8, seconds=77.0, oversubscribed=True), made(seconds=33.0, **strong)]))

@@ -77,6 +77,22 @@ def test_training_after_the_target_is_no_part_of_the_run():
     assert at["run_stop"] - at["run_start"] == 5000
 
 
+@pytest.mark.parametrize(
+    ("key", "values", "accuracies"),
+    [
+        ("train_seconds", [4.0, None], [0.49]),
+        ("eval_seconds", [None, 0.5], []),
+        ("accuracies", [0.49, None], [0.49]),
+        ("accuracies", [], []),
+    ],
+)
+def test_what_is_not_known_has_no_place_in_a_log(key, values, accuracies):
+    loglines, errors = parsed(made(**{key: values}))
+    assert errors == []
+    assert [line.value["value"] for line in loglines if line.key == "eval_accuracy"] == accuracies
+    assert loglines[-1].key == "run_stop"
+
+
 def test_a_run_that_went_on_counts_its_epochs_from_there():
     run = made(resumed_after_epochs=3, time_to_solution_seconds=None)
     assert {line.value["metadata"]["epoch_num"] for line in parsed(run)[0] if line.key == "eval_accuracy"} == {4, 5}

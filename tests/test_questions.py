@@ -303,6 +303,14 @@ def test_the_parts_of_a_step_are_typical_over_runs_of_the_mean_over_ranks():
     assert line(found, "cost", ranks=1)["communication exposed (ms)"] == "not measured"
 
 
+@pytest.mark.parametrize(
+    ("changes", "milliseconds"),
+    [({"train_seconds": [None, 4.0]}, pytest.approx(2000.0)), ({"train_seconds": [None]}, None), ({"step_seconds": []}, None)],
+)
+def test_a_step_of_training_is_told_of_what_is_known(changes, milliseconds):
+    assert line([made(ranks=2, account=account(), **changes)], "step")["step in training (ms)"] == milliseconds
+
+
 def test_what_nothing_hides_is_told_where_ranks_have_a_core_each():
     found = [
         made(account=account(exposed=0.0, ranks=1)),

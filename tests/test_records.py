@@ -76,7 +76,7 @@ def test_a_new_record_knows_the_run_and_nothing_of_its_end():
     assert record["losses"] == record["step_seconds"] == record["parameter_digests"] == []
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"schema": 1', "half\x00a record", "\ud800"])
+@pytest.mark.parametrize("text", ["", "{", '{"schema": 1', "half\x00a record", "\ud800", pytest.param("[" * 100_000, id="deep")])
 def test_a_damaged_record_is_named(text, tmp_path):
     path = tmp_path / "run.json"
     path.write_bytes(text.encode(errors="surrogatepass"))

@@ -18,7 +18,7 @@ SCHEMA = json.loads((RESULTS / "schema.json").read_text())
 
 def new_record():
     launch = {"launcher": "alone", "command": "python -m frameworks.single", "launched_at": None}
-    return records.new("single", workloads.resolve(Settings(), 1), Ranks(), launch, records.environment())
+    return records.new("single", workloads.resolve(Settings(machine="here"), 1), Ranks(), launch, records.environment())
 
 
 def test_a_new_record_follows_the_schema():

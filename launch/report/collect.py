@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -29,7 +30,8 @@ def collect(paths):
     Raises UserError where a path is not there, where nothing is found, and for a whole record of another schema.
     """
     found, damaged, seen = [], [], {}
-    for path in dict.fromkeys(one.resolve() for given in paths for one in _files(given)):
+    # Path.resolve would stop at a link to itself, which is to be listed.
+    for path in dict.fromkeys(Path(os.path.realpath(one)) for given in paths for one in _files(given)):
         if path == SCHEMA_FILE:
             continue
         read = _read(path)
@@ -49,7 +51,7 @@ def state(paths):
     """What tells that a record has come or changed: {file: when it was written}. Raises UserError where a path is not there."""
     found = {}
     for path in (one for given in paths for one in _files(given)):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             found[path] = path.stat().st_mtime_ns
     return found
 
@@ -64,9 +66,11 @@ def _read(path):
     if path.name.endswith(PART):
         return Damaged(path, "half written: its program ended, or is still at it")
     try:
-        record = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        return Damaged(path, f"not JSON: {error}" if isinstance(error, ValueError) else error.strerror)
+        record = json.loads(path.read_text(), parse_constant=_no_number)
+    except OSError as error:
+        return Damaged(path, error.strerror)
+    except (ValueError, RecursionError) as error:
+        return Damaged(path, f"not JSON: {error}")
     if not isinstance(record, dict) or "schema" not in record:
         return Damaged(path, "no record: it has no schema")
     if record["schema"] != records.SCHEMA:
@@ -79,6 +83,10 @@ def _read(path):
     # A run that was given no name has taken its file's.
     record["settings"]["run_id"] = record["settings"].get("run_id") or path.stem
     return record
+
+
+def _no_number(name):
+    raise ValueError(f"{name} is no number there; what is not known is null")
 
 
 @cache

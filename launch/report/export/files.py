@@ -20,7 +20,7 @@ def check(path, option):
 
 
 def write(path, text):
-    """Writes the text to a file beside `path` and moves it there."""
+    """Writes the text to a file beside `path` and moves it there; half a character, as a record may hold, becomes a question mark."""
     part = path.with_name(path.name + ".part")
-    part.write_text(text)
+    part.write_text(text, errors="replace")
     os.replace(part, path)

@@ -5,6 +5,7 @@ process group, to a second; the events are laid out from there one after the oth
 """
 
 import calendar
+import itertools
 import json
 import re
 import time
@@ -42,23 +43,27 @@ def _events(run):
     elapsed = run["load_seconds"] or 0.0
     # A run that went on from a snapshot has no numbers of the epochs before it.
     first = 1 + (run.get("resumed_after_epochs") or 0)
-    for index, seconds in enumerate(run["train_seconds"]):
-        epoch = {"epoch_num": first + index}
+    evaluations = zip(run["eval_seconds"], run["accuracies"], strict=False)
+    for number, (seconds, evaluation) in enumerate(itertools.zip_longest(run["train_seconds"], evaluations), first):
+        # After an epoch of unknown length nothing has a place on the clock.
+        if seconds is None or (evaluation and None in evaluation):
+            break
+        epoch = {"epoch_num": number}
         events += [
             (clock + _ms(elapsed), START, "epoch_start", None, epoch),
             (clock + _ms(elapsed + seconds), END, "epoch_stop", None, epoch),
         ]
         elapsed += seconds
-        if index < len(run["eval_seconds"]):
-            evaluated = elapsed + run["eval_seconds"][index]
+        if evaluation:
+            evaluated, accuracy = elapsed + evaluation[0], evaluation[1]
             events += [
                 (clock + _ms(elapsed), START, "eval_start", None, epoch),
-                (clock + _ms(evaluated), POINT, "eval_accuracy", run["accuracies"][index], epoch),
+                (clock + _ms(evaluated), POINT, "eval_accuracy", accuracy, epoch),
                 (clock + _ms(evaluated), END, "eval_stop", None, epoch),
             ]
             elapsed = evaluated
             # Training that goes on after the target was reached is no part of what is timed.
-            if run["reached"] and run["accuracies"][index] >= run["target"]:
+            if run["reached"] and accuracy >= run["target"]:
                 break
     stopped = run["time_to_solution_seconds"]
     status = "success" if run["reached"] else "aborted"

@@ -50,9 +50,12 @@ def _sent_bytes(entry):
 
 
 def _trained_milliseconds(entry):
-    """What a step of the training itself took, on the clock: typical over the runs of the median epoch's mean."""
-    means = [np.median(run["train_seconds"]) * len(run["train_seconds"]) / len(run["step_seconds"]) for run in _runs(entry)]
-    return 1000 * float(statistics.typical(means))
+    """What a step of the training itself took, on the clock: typical over the runs of the median epoch's mean; None where unknown."""
+    epochs = [(run, [seconds for seconds in run["train_seconds"] if seconds is not None]) for run in _runs(entry)]
+    means = [
+        np.median(known) * len(run["train_seconds"]) / len(run["step_seconds"]) for run, known in epochs if known and run["step_seconds"]
+    ]
+    return 1000 * float(statistics.typical(means)) if means else None
 
 
 def _row(entry, found):
