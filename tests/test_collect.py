@@ -73,9 +73,10 @@ def test_what_a_traced_run_leaves_is_no_damaged_record(tmp_path):
     assert (len(found), damaged) == (1, [])
 
 
-def test_a_copy_of_a_run_is_no_repeat(tmp_path):
+@pytest.mark.parametrize("run_id", ["mine", None])
+def test_a_copy_of_a_run_is_no_repeat(run_id, tmp_path):
     for name in ("a.json", "b.json"):
-        write(tmp_path, name, made())
+        write(tmp_path, name, changed("settings", run_id=run_id))
     found, damaged = collect([tmp_path])
     assert (len(found), damaged[0].why) == (1, f"the same run as {tmp_path / 'a.json'}")
 
@@ -117,7 +118,8 @@ def test_a_run_without_a_name_has_its_files(tmp_path):
     record = made()
     record["settings"]["run_id"] = None
     write(tmp_path, "a.json", record)
-    assert collect([tmp_path])[0][0]["settings"]["run_id"] == "a"
+    write(tmp_path, "b.json", record | {"losses": [3.0]})
+    assert [record["settings"]["run_id"] for record in collect([tmp_path])[0]] == ["a", "b"]
 
 
 def test_the_schema_beside_the_records_is_no_record():

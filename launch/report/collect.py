@@ -36,8 +36,10 @@ def collect(paths):
             continue
         read = _read(path)
         if not isinstance(read, Damaged):
-            run = read["settings"]["run_id"], read["started_at"]
             # A copy counted as a repeat would make a result look surer than it is.
+            run = _identity(read)
+            # A run that was given no name has taken its file's.
+            read["settings"]["run_id"] = read["settings"]["run_id"] or path.stem
             read = Damaged(path, f"the same run as {seen[run]}") if run in seen else read
             seen.setdefault(run, path)
         (damaged if isinstance(read, Damaged) else found).append(read)
@@ -80,9 +82,13 @@ def _read(path):
     error = jsonschema.exceptions.best_match(_validator().iter_errors(record))
     if error:
         return Damaged(path, f"not as results/schema.json says: {'/'.join(map(str, error.path)) or 'record'}: {error.message[:200]}")
-    # A run that was given no name has taken its file's.
-    record["settings"]["run_id"] = record["settings"].get("run_id") or path.stem
     return record
+
+
+def _identity(record):
+    """What tells a run from all others, whatever its file is called: its name and start, or all that is told of one without a name."""
+    name = record["settings"]["run_id"]
+    return (name, record["started_at"]) if name else json.dumps(record, sort_keys=True)
 
 
 def _no_number(name):
