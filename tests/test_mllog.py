@@ -7,6 +7,7 @@ import pytest
 from mlperf_logging.compliance_checker import mlp_compliance
 from mlperf_logging.compliance_checker.mlp_parser import ruleset_610
 
+from common.errors import UserError
 from launch.report import collect, summary
 from launch.report.export import mllog
 from tests.made_records import ended, made, not_reached
@@ -114,6 +115,13 @@ def test_every_committed_record_has_a_log_that_can_be_read():
 def test_only_runs_that_came_to_their_end_have_a_log(tmp_path):
     mllog.write_all(summary.answer([made(), ended("failed", ranks=2)]), tmp_path / "logs")
     assert [path.name for path in (tmp_path / "logs").iterdir()] == ["20260101-000000-cnn-ddp-n1-r0.log"]
+
+
+def test_two_runs_of_one_name_are_refused(tmp_path):
+    runs = [made(), made(started_at="2026-01-02T00:00:00Z")]
+    with pytest.raises(UserError, match=r"two runs to 20260101-000000-cnn-ddp-n1-r0\.log"):
+        mllog.write_all(summary.answer(runs), tmp_path / "logs")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_name_does_not_lead_out_of_the_folder(tmp_path):

@@ -83,6 +83,15 @@ def test_every_chart_has_its_table():
             assert chart.table.rows if own else any(chart.about.startswith(title) for title in tables[key]), chart.about
 
 
+def test_each_run_has_its_own_line_of_accuracy_also_where_two_matrices_have_the_same_repeat():
+    runs = [made(), made(stamp="20260102-000000", seconds=20.0)]
+    drawn = next(chart for chart in charts.of(summary.answer(runs))["first"] if chart.kind == "Accuracy over time")
+    lines = {}
+    for row in drawn.spec["data"]["values"]:
+        lines.setdefault(row[drawn.spec["layer"][1]["encoding"]["detail"]["field"]], []).append(row["accuracy"])
+    assert list(lines.values()) == [[0.49, 0.98]] * 2
+
+
 def test_the_page_says_what_is_to_be_known(page):
     assert all(note.replace("'", "&#39;") in page.read_text() for note in summary.answer(found()).notes)
 

@@ -143,17 +143,19 @@ def _times(compared, name, look, apart):
 def _accuracy(ran, at, target, look, apart):
     rows = []
     for entry in ran:
-        for run in entry.ok:
+        for number, run in enumerate(entry.ok):
             begun = (run["load_seconds"] or 0.0) if not run.get("resumed_after_epochs") else 0.0
             lengths = [
                 train + (evaluate or 0.0)
                 for train, evaluate in zip(run["train_seconds"], run["eval_seconds"], strict=False)
                 if train is not None
             ]
+            # Of two matrices a backend has two runs of one repeat.
+            here = {"backend": entry.backend, "run": number, "repeat": run["repeat"]}
             ends = itertools.accumulate(lengths, initial=begun)
             next(ends)
             rows += [
-                {"backend": entry.backend, "repeat": run["repeat"], "epoch": epoch, "seconds": round(end, 3), "accuracy": accuracy}
+                here | {"epoch": epoch, "seconds": round(end, 3), "accuracy": accuracy}
                 for epoch, (end, accuracy) in enumerate(zip(ends, run["accuracies"], strict=False), 1) if accuracy is not None
             ]  # fmt: skip
     if not rows:
@@ -161,7 +163,7 @@ def _accuracy(ran, at, target, look, apart):
     used = {row["backend"] for row in rows}
     x = _number("seconds", "seconds on the clock", scale={"zero": True})
     y = _number("accuracy", "accuracy", scale={"zero": False})
-    curve = {"x": x, "y": y, "color": look.colour(used), "detail": {"field": "repeat"}}
+    curve = {"x": x, "y": y, "color": look.colour(used), "detail": {"field": "run"}}
     tooltip = [{"field": name} for name in ("backend", "repeat", "epoch", "seconds")] + [{"field": "accuracy", "format": ".4f"}]
     layers = [
         {
@@ -176,7 +178,8 @@ def _accuracy(ran, at, target, look, apart):
         },
     ]
     columns = (BACKEND, Column("repeat"), Column("epoch"), Column("seconds", ".2f"), ACCURACY)
-    table = Table(f"Accuracy over time: {at}", columns, [tuple(row.values()) for row in rows])
+    shown = [(row["backend"], row["repeat"], row["epoch"], row["seconds"], row["accuracy"]) for row in rows]
+    table = Table(f"Accuracy over time: {at}", columns, shown)
     return Chart("Accuracy over time", at, f"The dashed line is the target, {target:g}.", _spec(rows, 230, layer=layers), table, apart)
 
 

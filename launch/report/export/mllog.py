@@ -11,6 +11,7 @@ import re
 import time
 
 from common import records
+from common.errors import UserError
 from launch.report.export import files
 
 START, END, POINT = "INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME"
@@ -18,11 +19,16 @@ START, END, POINT = "INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME"
 
 def write_all(answer, folder):
     """Writes RUN.log into a folder for each run of the answer that came to its end. Raises UserError where that cannot be."""
-    records.make_folder(folder, "event logs", "--mllog")
+    logged = {}
     for run in (run for one in answer.comparisons for entry in one.entries for run in entry.ok):
         # What stands in a record may not lead out of the folder.
         name = re.sub(r"[^\w.@-]", "_", run["settings"]["run_id"])
-        files.write(folder / f"{name}.log", "".join(f"{line}\n" for line in lines(run)))
+        if name in logged:
+            raise UserError(f"--mllog would write two runs to {name}.log; give the folders that they are in one at a time")
+        logged[name] = "".join(f"{line}\n" for line in lines(run))
+    records.make_folder(folder, "event logs", "--mllog")
+    for name, text in logged.items():
+        files.write(folder / f"{name}.log", text)
 
 
 def lines(run):
