@@ -1,6 +1,7 @@
 """Records -> the answer: who reached the target first, how sure that is, how each scales, what it costs, what failed."""
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 from common.errors import UserError
 from launch.report import collect, regressions, summary
 from launch.report.export import csv, files, html, markdown, mllog, svg, terminal
+from launch.report.tables import listed
 
 EXPORTERS = {"--markdown": markdown.text, "--csv": csv.text, "--html": html.text, "--svg": svg.text}
 REGRESSED = 3
@@ -32,6 +34,8 @@ def watch(arguments):
     """Writes the page again whenever a record comes or changes, until interrupted."""
     if not arguments.html:
         raise UserError("--watch keeps a page up to date; say with --html FILE which")
+    if others := [option for option in given(arguments) if option != "--html"]:
+        raise UserError(f"--watch writes the page of --html and nothing else; leave out {listed(others)}")
     seen = None
     try:
         while True:
@@ -43,6 +47,20 @@ def watch(arguments):
     except KeyboardInterrupt:
         refresh(arguments, None)
     return 0
+
+
+def given(arguments):
+    """{option: path} of what is asked for beside the answer on the terminal."""
+    return {option: path for option in (*EXPORTERS, "--mllog", "--baseline") if (path := getattr(arguments, option.strip("-")))}
+
+
+def check_paths(wanted):
+    """Raises UserError where one of {option: path} cannot be written, or is to be written twice."""
+    first = {}
+    for option, path in wanted.items():
+        files.check(path, option)
+        if (other := first.setdefault(os.path.realpath(path), option)) != option:
+            raise UserError(f"{other} and {option} are both {path}; give each a file of its own")
 
 
 def refresh(arguments, reload_seconds):
@@ -62,9 +80,8 @@ def run(arguments):
     """Exports, prints, and returns the exit status. Raises UserError for a mistake, before anything is written."""
     if arguments.watch:
         return watch(arguments)
-    wanted = {option: path for option in EXPORTERS if (path := getattr(arguments, option.strip("-")))}
-    for option, path in wanted.items():
-        files.check(path, option)
+    wanted = {option: path for option, path in given(arguments).items() if option in EXPORTERS}
+    check_paths(wanted)
     found, damaged = collect.collect(arguments.results)
     changes = None
     if arguments.baseline:

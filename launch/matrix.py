@@ -87,14 +87,25 @@ def run(matrix):
                 if done:
                     compare.write_page(page, done, compare.RELOAD_SECONDS)
                 display.begin(number, job)
-                done.append(runner.run_job(job, traced.launcher_for(job.settings, launcher), matrix.time_limit, display.progress))
-                display.finish(done[-1])
+                run_job(job, launcher, matrix.time_limit, display, done)
     finally:
         if done:
             compare.write_page(page, done)
             compare.show(done)
             print(f"records: {folder}/{stamp}-*.json\npage: {page}")
     return 0 if all(record["status"] == "ok" for record in done) else 1
+
+
+def run_job(job, launcher, time_limit_seconds, display, done):
+    """Runs a job and adds its record to those that are done, also where it is interrupted."""
+    try:
+        done.append(runner.run_job(job, traced.launcher_for(job.settings, launcher), time_limit_seconds, display.progress))
+    except KeyboardInterrupt:
+        path = records.folder(job.settings) / f"{job.settings.run_id}.json"
+        if path.exists():
+            done.append(records.read(path))
+        raise
+    display.finish(done[-1])
 
 
 def settings_of(matrix):

@@ -118,6 +118,21 @@ def test_watching_without_a_page_is_refused(tmp_path, run):
     )
 
 
+@pytest.mark.parametrize("option", ["--baseline", "--csv", "--markdown", "--svg", "--mllog"])
+def test_watching_does_nothing_else_and_says_so(option, tmp_path, run):
+    results = folder(tmp_path / "results", [made()])
+    status, _, error = run(results, "--html", tmp_path / "a.html", "--watch", option, results)
+    assert (status, error) == (2, f"error: --watch writes the page of --html and nothing else; leave out {option}\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
+
+
+def test_two_exports_into_one_file_are_refused(tmp_path, run):
+    results, path = folder(tmp_path / "results", [made()]), tmp_path / "a.txt"
+    status, _, error = run(results, "--markdown", path, "--csv", results / ".." / "a.txt")
+    assert (status, error.count("\n"), "--markdown and --csv are both" in error) == (2, 1, True)
+    assert not path.exists()
+
+
 def test_a_page_that_cannot_be_written_is_told_and_raises_nothing(tmp_path, capsys):
     compare.write_page(tmp_path / "not there" / "page.html", [made()])
     compare.write_page(tmp_path / "page.html", [made(), made(settings={"threads": 2}, repeat=1)])

@@ -30,6 +30,12 @@ def test_csv_has_what_only_some_records_measured():
     assert [row["energy_joules"] for row in rows] == ["5.0", ""]
 
 
+def test_csv_leaves_out_no_number_of_a_record():
+    rows = list(csv_reader.DictReader(io.StringIO(csv.text(summary.answer([made(resumed_after_epochs=0, energy_source="RAPL")])))))
+    told = {key: rows[0][key] for key in ("samples_dropped_per_epoch", "samples_padded_per_epoch", "resumed_after_epochs", "energy_source")}
+    assert list(told.values()) == ["1", "0", "0", "RAPL"]
+
+
 def test_csv_has_the_account_with_a_value_for_each_rank_in_a_cell():
     rows = list(csv_reader.DictReader(io.StringIO(csv.text(summary.answer([made(ranks=2, account=account()), made()])))))
     assert [row["account_compute_seconds"] for row in rows] == ["", "0.006 0.006"]

@@ -118,6 +118,9 @@ def test_ctrl_c_ends_the_run_with_all_its_ranks_and_records_it(checkout, tmp_pat
     record = records_in(tmp_path)["ddp", 2]
     assert (record["status"], record["error"]) == ("failed", "interrupted")
     jsonschema.validate(record, SCHEMA)
+    (page,) = tmp_path.glob("here/*.html")
+    assert "interrupted" in output
+    assert "interrupted" in page.read_text()
 
 
 def test_what_a_dry_run_prints_can_be_pasted(checkout, tmp_path):

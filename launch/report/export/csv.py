@@ -7,8 +7,9 @@ import io
 COLUMNS = (
     "run_id", "machine", "workload", "scaling", "backend", "ranks", "nodes", "oversubscribed", "repeat", "seed", "status", "error",
     "started_at", "workload_digest", "target", "reached", "time_to_solution_seconds", "accuracy", "samples_per_second", "in_sync",
-    "launch_seconds", "import_seconds", "init_seconds", "load_seconds", "samples_per_epoch", "peak_memory_bytes",
-    "peak_memory_bytes_by_rank", "train_seconds", "eval_seconds", "accuracies", "eval_losses", "losses", "step_seconds",
+    "launch_seconds", "import_seconds", "init_seconds", "load_seconds", "samples_per_epoch", "samples_dropped_per_epoch",
+    "samples_padded_per_epoch", "resumed_after_epochs", "energy_joules", "energy_source", "peak_memory_bytes", "peak_memory_bytes_by_rank",
+    "train_seconds", "eval_seconds", "accuracies", "eval_losses", "losses", "step_seconds",
     "learning_rates", "parameter_digests",
 )  # fmt: skip
 
