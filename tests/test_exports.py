@@ -58,6 +58,15 @@ def test_markdown_has_each_question_and_tables_of_equal_width():
 
 def test_markdown_says_what_records_say_as_text():
     assert r"| a \| b c \<d\> \*e\* |" in markdown.text(ANSWER)
+    assert markdown.escaped("see [it](u) ![i](u) &lt; ~~x~~") == r"see \[it\](u) \!\[i\](u) \&lt; \~\~x\~\~"
+
+
+def test_what_records_say_steers_no_terminal(capsys):
+    answer = summary.answer([made() | {"workload": "cnn\x1b[1m"}, ended("failed", ranks=2) | {"error": "\x1b[31mred\x07 \ud800"}])
+    terminal.show(answer)
+    for text in (capsys.readouterr().out, markdown.text(answer)):
+        assert "red" in text
+        assert not re.search(r"[\x07\x1b\ud800]", text)
 
 
 def test_the_terminal_shows_every_question_and_ends_with_what_came_first():

@@ -52,6 +52,11 @@ def filled(title, columns, rows):
     return [Table(title, columns, rows)] if rows else []
 
 
+def printable(text):
+    """The text with a space for each character that has no shape of its own, such as those that steer a terminal."""
+    return "".join(one if one.isprintable() else " " for one in text)
+
+
 def listed(names):
     """`a, b and c`."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -1,5 +1,7 @@
 """The answer as Markdown, with GitHub's tables."""
 
+from launch.report.tables import printable
+
 
 def text(answer):
     """The whole answer."""
@@ -29,6 +31,6 @@ def _line(cells):
 
 def escaped(cell):
     """A text as it stands in one line of Markdown."""
-    for mark in "\\|<>*_`":
+    for mark in "\\|<>*_`[]!&~":
         cell = cell.replace(mark, f"\\{mark}")
-    return " ".join(cell.split())
+    return " ".join(printable(cell).split())

@@ -4,6 +4,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from launch.report.tables import printable
+
 # Without a terminal there is no width to fit into.
 PLAIN_WIDTH = 240
 # Two spaces and a line beside each column, and a line at the end.
@@ -33,20 +35,21 @@ def show(answer, console=None, tables=None):
 
 
 def _say(console, text, style=""):
-    console.print(Text(text, style=style), soft_wrap=True)
+    console.print(Text(printable(text), style=style), soft_wrap=True)
 
 
 def _drawn(table, width):
     """The table with as many columns as fit with their words uncut; those that do not are named below it."""
     names = [column.name for column in table.columns]
-    widths = _widths([(name, *texts) for name, *texts in zip(names, *table.texts, strict=True)], width)
+    rows = [[printable(text) for text in texts] for texts in table.texts]
+    widths = _widths([(name, *texts) for name, *texts in zip(names, *rows, strict=True)], width)
     left_out = ", ".join(names[len(widths) :])
     caption = Text(f"for want of width without: {left_out}") if left_out else None
-    drawn = Table(title=Text(table.title), title_justify="left")
+    drawn = Table(title=Text(printable(table.title)), title_justify="left")
     for index, column_width in enumerate(widths):
         is_number = any(isinstance(row[index], (int, float)) for row in table.rows)
         drawn.add_column(names[index], justify="right" if is_number else "left", width=column_width)
-    for texts in table.texts:
+    for texts in rows:
         drawn.add_row(*map(Text, texts[: len(widths)]))
     return Group(drawn, caption) if caption else drawn
 
