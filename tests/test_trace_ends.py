@@ -171,6 +171,22 @@ def test_after_a_failure_nothing_is_asked_of_other_ranks(tmp_path):
     assert done.only().no_summary_because == "MPI_Send_c failed on this rank, and after a failure others may wait for ever"
 
 
+def test_an_error_of_a_file_is_no_failure_of_communication(tmp_path):
+    text = """
+if comm.rank:
+    try:
+        MPI.File.Delete("/there/is/none")
+    except MPI.Exception:
+        print("failed", flush=True)
+MPI.Finalize()
+"""
+    done = run_python(tmp_path, BEGIN.format(before="") + text, ranks=2, TANDEM_TRACE_WAIT_SECONDS=1)
+    assert (done.status, done.printed) == (0, "failed\n")
+    profiles = done.profiles()
+    assert [(one.no_summary_because, one.routines["MPI_Barrier"].sums.num_calls) for one in profiles.values()] == [(None, 5), (None, 5)]
+    assert len(profiles[0].tasks) == 2
+
+
 def test_an_abort_leaves_a_profile_of_the_rank_that_aborts(tmp_path):
     done = run_python(tmp_path, BEGIN.format(before="") + "\nif comm.rank == 1: comm.Abort(9)\ntime.sleep(20)", ranks=2)
     assert done.status == 9
