@@ -272,6 +272,28 @@ def test_rank_0s_settings_are_those_of_all_ranks(tmp_path):
     assert done.profiles()[1].routines["MPI_Allreduce_c"].sums.waited_seconds > 0
 
 
+PAUSED = """
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+if not comm.rank:
+    MPI.Pcontrol(0)
+for _ in range(3):
+    comm.Allreduce(MPI.IN_PLACE, np.ones(10))
+MPI.Pcontrol(1)
+comm.Allreduce(MPI.IN_PLACE, np.ones(10))
+"""
+
+
+@pytest.mark.matrix
+def test_a_rank_that_does_not_count_now_takes_part_in_the_barrier(tmp_path):
+    done = run_python(tmp_path, PAUSED, ranks=2, COLLECTIVE_BARRIER="yes")
+    assert done.status == 0
+    reduced = {rank: one.routines["MPI_Allreduce_c"].sums for rank, one in done.profiles().items()}
+    assert {rank: sums.num_calls for rank, sums in reduced.items()} == {0: 1, 1: 4}
+    assert all(sums.waited_seconds > 0 for sums in reduced.values())
+
+
 @pytest.mark.matrix
 def test_files_are_no_communication(tmp_path):
     text = f"""

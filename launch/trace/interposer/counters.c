@@ -10,6 +10,7 @@ _Atomic int trace_recording;
 int trace_with_barrier;
 int64_t trace_control_limit_bytes = 65536;
 __thread struct trace_table *trace_own_table;
+__thread int trace_inside;
 
 static _Atomic(struct trace_table *) tables;
 static pthread_once_t key_made = PTHREAD_ONCE_INIT;

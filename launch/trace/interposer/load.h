@@ -81,14 +81,16 @@ static inline int trace_num_peers(MPI_Comm comm)
         sum; \
     }))
 
-/* With a barrier before it, a collective's own time is that of moving; what the barrier took was waiting for other ranks. */
+/* With a barrier before it, a collective's own time is that of moving; what the barrier took was waiting for other ranks.
+ * All ranks call it, also one that does not record now: MPI_Pcontrol is no collective.
+ */
 static inline void trace_start_collective(struct trace_call *call, MPI_Comm comm)
 {
     trace_start(call);
-    if (call->table && trace_with_barrier) {
+    if (trace_with_barrier && call->is_outermost)
         PMPI(Barrier)(comm);
+    if (trace_with_barrier && call->table)
         call->waited = trace_now() - call->start;
-    }
 }
 
 void trace_note_failure(const char *routine);

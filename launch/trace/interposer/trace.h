@@ -53,8 +53,6 @@ struct trace_table {
     struct trace_counts routines[NUM_ROUTINES];
     struct trace_table *next;
     int number;
-    /* MPI calls that happen inside of an MPI call, such as those of a user's reduction, are part of that one. */
-    int inside;
     _Atomic int in_use;
 };
 
@@ -63,9 +61,11 @@ struct trace_total {
     int64_t calls, bytes, nanoseconds, waited_nanoseconds;
 };
 
+/* `table` is NULL for a call that is not recorded. */
 struct trace_call {
     struct trace_table *table;
     int64_t start, waited;
+    int is_outermost;
 };
 
 struct trace_load {
@@ -78,6 +78,8 @@ extern _Atomic int trace_with_events;
 extern int trace_with_barrier;
 extern int64_t trace_control_limit_bytes;
 extern __thread struct trace_table *trace_own_table;
+/* MPI calls that happen inside of an MPI call, such as those of a user's reduction, are part of that one. */
+extern __thread int trace_inside;
 
 /* symbols.c */
 void *trace_find(void *_Atomic *slot, const char *name);
@@ -128,14 +130,10 @@ static inline void *trace_real(void *_Atomic *slot, const char *name)
 
 static inline struct trace_call trace_enter(void)
 {
-    struct trace_call call = {0};
-    if (!atomic_load_explicit(&trace_recording, memory_order_relaxed))
-        return call;
-    struct trace_table *table = TRACE_LIKELY(trace_own_table) ? trace_own_table : trace_take_table();
-    if (table && !table->inside) {
-        table->inside = 1;
-        call.table = table;
-    }
+    struct trace_call call = {.is_outermost = !trace_inside};
+    trace_inside = 1;
+    if (call.is_outermost && atomic_load_explicit(&trace_recording, memory_order_relaxed))
+        call.table = TRACE_LIKELY(trace_own_table) ? trace_own_table : trace_take_table();
     return call;
 }
 
@@ -172,6 +170,8 @@ static inline void trace_count(struct trace_sums *sums, int64_t bytes, int64_t n
 
 static inline void trace_leave(struct trace_call *call, int routine, struct trace_load load)
 {
+    if (call->is_outermost)
+        trace_inside = 0;
     if (!call->table)
         return;
     int64_t whole = trace_now() - call->start, nanoseconds = whole - call->waited;
@@ -181,7 +181,6 @@ static inline void trace_leave(struct trace_call *call, int routine, struct trac
         trace_count(&counts->control, load.bytes, nanoseconds, call->waited);
     if (atomic_load_explicit(&trace_with_events, memory_order_relaxed))
         trace_event(call, routine, load, whole);
-    call->table->inside = 0;
 }
 
 #endif
