@@ -21,12 +21,14 @@ def typed(argv, variables):
 def run_job(job, launcher, time_limit_seconds, on_progress):
     """Runs a job and returns its record: the run's own, completed here where the run could not bring it to a good end.
 
-    The record is there also after an exception, such as KeyboardInterrupt, has ended the run.
+    The record is there also after an exception, such as KeyboardInterrupt, has ended the run. Raises UserError where traces
+    of an earlier attempt cannot be removed.
     """
     argv, variables = launchers.command(job, launcher)
     launch = {"launcher": launcher.name, "command": typed(argv, variables), "launched_at": time.time()}
     variables = variables | {"TANDEM_LAUNCH": json.dumps(launch)}
     ending, last_lines, heard, stood = ("failed", "interrupted"), [], [], []
+    traced.clear(job.settings)
 
     def hear(told):
         if isinstance(told, Standstill):

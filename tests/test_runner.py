@@ -2,6 +2,11 @@
 
 import pytest
 
+from common.config import Settings
+from common.errors import UserError
+from launch import processes, runner
+from launch.launchers import Launcher
+from launch.plan import Job
 from launch.processes import Outcome
 from launch.runner import ending_of, typed
 
@@ -21,3 +26,32 @@ def test_the_first_error_is_the_cause(outcome, ending):
 
 def test_a_command_is_quoted_as_a_shell_needs_it():
     assert typed(["run", "--data-dir", "it's here"], {"OMP_NUM_THREADS": "1"}) == """OMP_NUM_THREADS=1 run --data-dir 'it'"'"'s here'"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [({"trace": "mpi"}, None), ({"timeline": True}, None), ({"autotune": True}, None), ({}, ["mpi_events.1.0.bin", "raw"])],
+)
+def test_a_run_that_is_made_again_does_not_find_the_traces_of_its_earlier_attempt(changes, found, tmp_path, monkeypatch):
+    folder = tmp_path / "here" / "run.trace"
+    (folder / "raw").mkdir(parents=True)
+    (folder / "mpi_events.1.0.bin").touch()
+    seen = []
+
+    def start(*_):
+        seen.append(sorted(path.name for path in folder.iterdir()) if folder.exists() else None)
+        return Outcome(9, False, ["Killed"])
+
+    monkeypatch.setattr(processes, "run", start)
+    monkeypatch.setattr(runner.records, "environment", dict)
+    job = Job("ddp", 1, 1, Settings(results=tmp_path, machine="here", run_id="run", **changes))
+    assert runner.run_job(job, Launcher("mpich", "mpiexec", {}), 30.0, None)["status"] == "failed"
+    assert seen == [found]
+
+
+def test_traces_that_cannot_be_removed_are_told(tmp_path):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "run.trace").touch()
+    job = Job("ddp", 1, 1, Settings(results=tmp_path, machine="here", run_id="run", timeline=True))
+    with pytest.raises(UserError, match=r"run\.trace, of an earlier attempt of this run, cannot be removed"):
+        runner.run_job(job, Launcher("mpich", "mpiexec", {}), 30.0, None)

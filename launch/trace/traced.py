@@ -1,5 +1,6 @@
 """The runs of a matrix that are traced or have a timeline: what their ranks need, and what the record tells of what they have left."""
 
+import shutil
 from pathlib import Path
 
 from common import records
@@ -22,6 +23,20 @@ def launcher_for(settings, launcher, preloaded=""):
     return launcher._replace(
         variables=launcher.variables | preload.variables(library, records.trace_folder(settings), num_events, preloaded=preloaded)
     )
+
+
+def clear(settings):
+    """Removes what an earlier attempt of a run that leaves traces has left in its folder: it would be taken for the new one's.
+
+    Raises UserError where it cannot be removed.
+    """
+    folder = records.trace_folder(settings)
+    if not (settings.trace or settings.timeline or settings.autotune) or not folder.exists():
+        return
+    try:
+        shutil.rmtree(folder)
+    except OSError as problem:
+        raise UserError(f"{folder}, of an earlier attempt of this run, cannot be removed ({problem}); remove it") from None
 
 
 def account(settings):
