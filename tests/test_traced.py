@@ -2,12 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from common.config import Settings
 from common.errors import UserError
 from launch.launchers import Launcher
-from launch.trace import build, traced
+from launch.trace import build, events, traced
 
 LAUNCHER = Launcher("mpich", "mpiexec", {"A": "b"})
 PROFILE = """Data for MPI rank 1 of 2:
@@ -73,6 +74,30 @@ def test_a_sites_profiles_are_in_the_record_and_what_cannot_be_read_is_told(tmp_
     assert len(found["problems"]) == 1
     assert "mpi_profile.17.0 is cut off" in found["problems"][0]
     json.dumps(found)
+
+
+def events_file(path, rank, num_dropped, starts):
+    """A file of events of 1 ms each that start so many seconds after 1970."""
+    head = {
+        "rank": rank, "num_ranks": 2, "pid": 1, "num_events": len(starts), "num_dropped": num_dropped, "host": "here",
+        "epoch_nanoseconds": 0, "monotonic_nanoseconds": 0, "pairing_error_nanoseconds": 1, "offset_nanoseconds": 0,
+        "offset_error_nanoseconds": 0, "routines": ["MPI_Barrier"],
+    }  # fmt: skip
+    calls = np.array([(start * 1e9, 1e6, 0, 0, 2, 0) for start in starts], dtype=events.EVENT)
+    path.write_bytes(events.MAGIC + json.dumps(head).encode() + b"\n" + calls.tobytes())
+
+
+def test_events_that_were_dropped_are_told(tmp_path):
+    (tmp_path / "mpi_profile.17.1").write_text(PROFILE)
+    events_file(tmp_path / "mpi_events.17.0.bin", 0, 0, [5.0, 7.0])
+    events_file(tmp_path / "mpi_events.17.1.bin", 1, 30, [5.0, 17.5])
+    events_file(tmp_path / "mpi_events.17.2.bin", 2, 4, [])
+    (tmp_path / "mpi_events.17.3.bin").write_text("none")
+    assert traced.mpi_profile(tmp_path)["problems"] == [
+        "rank 1: room for MPI events was used up 12.5 s after its first call; 30 later ones dropped",
+        "rank 2: room for MPI events was used up 0.0 s after its first call; 4 later ones dropped",
+        f"{tmp_path}/mpi_events.17.3.bin is no file of MPI events; give files mpi_events.JOB.RANK.bin",
+    ]
 
 
 def test_a_run_that_left_nothing_is_told(tmp_path):

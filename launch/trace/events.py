@@ -96,6 +96,16 @@ def summary(events):
     return f"rank {events.rank}: {len(events.start_nanoseconds)} calls{dropped}, {clock}"
 
 
+def lost(events):
+    """What one rank's file says of calls that it has not got, in a line; None where it has all."""
+    if not events.num_dropped:
+        return None
+    ends = events.start_nanoseconds + events.duration_nanoseconds
+    seconds = (ends.max() - events.start_nanoseconds[0]) / 1e9 if len(ends) else 0.0
+    dropped = f"{events.num_dropped} later ones dropped"
+    return f"rank {events.rank}: room for MPI events was used up {seconds:.1f} s after its first call; {dropped}"
+
+
 def write_chrome(ranks, path):
     """Writes the Events of several ranks as one trace, compressed where the path ends in .gz; its `otherData` says when `ts` 0 is."""
     path = Path(path)

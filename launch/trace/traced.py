@@ -53,7 +53,10 @@ def account(settings):
 
 
 def mpi_profile(folder):
-    """By rank, the seconds in MPI and, as far as the library tells them, payload and control apart: calls, bytes, seconds, bandwidth."""
+    """By rank, the seconds in MPI and, as far as the library tells them, payload and control apart: calls, bytes, seconds, bandwidth.
+
+    `problems`: what could not be read, and how many events were dropped.
+    """
     ranks, problems = {}, []
     # Our own have all digits in JSON; a site's library writes text alone.
     paths = sorted(folder.glob("mpi_profile.*.json")) or sorted(folder.glob("mpi_profile.*"))
@@ -70,7 +73,18 @@ def mpi_profile(folder):
         }  # fmt: skip
     if not paths:
         problems.append(f"{folder} has no MPI profile: no rank called MPI")
-    return {"ranks": ranks, "problems": problems}
+    return {"ranks": ranks, "problems": problems + lost_events(folder)}
+
+
+def lost_events(folder):
+    """A line for each rank whose file of MPI events has not got all calls, or cannot be read."""
+    problems = []
+    for path in sorted(folder.glob("mpi_events.*.bin")):
+        try:
+            problems.append(events.lost(events.read(path)))
+        except UserError as problem:
+            problems.append(str(problem))
+    return [problem for problem in problems if problem]
 
 
 def mpi_sources(folder):
