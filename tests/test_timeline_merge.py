@@ -179,6 +179,21 @@ def test_a_folder_without_parts_is_said_so(tmp_path, left):
         gather(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("spans", "told"),
+    [
+        ([1, 2], "no trace: one of its events is"),
+        ([{"ph": "X"}], "a wrong or missing entry .'name'"),
+        ([span("step", "0", 1, args={"step": 0})], "a wrong or missing entry"),
+        ([span("nap", 0, 1, args={"step": 0})], "a wrong or missing entry .'nap'"),
+    ],
+)
+def test_steps_that_are_changed_are_told(tmp_path, spans, told):
+    (tmp_path / "spans.0.json.gz").write_text(json.dumps(spans))
+    with pytest.raises(UserError, match=rf"spans\.0\.json\.gz is .*{told}"):
+        gather(tmp_path)
+
+
 def test_files_are_found_by_rank(tmp_path):
     for name in ("torch.10.json.gz", "torch.2.json.gz", "spans.0.json.gz", "tensorflow.1.json.gz", "torch.2.txt", "trace.json.gz"):
         (tmp_path / name).touch()

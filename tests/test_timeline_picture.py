@@ -76,6 +76,22 @@ def test_another_format_is_said_so(tmp_path, name):
         picture.run(picture.Arguments(tmp_path / "t.json.gz", tmp_path / name))
 
 
+@pytest.mark.parametrize(
+    ("name", "leave_out", "events", "told"),
+    [
+        ("none/p.png", "", EVENTS, r"none/p\.png cannot be written \(No such file or directory\)"),
+        ("p.png", "(", EVENTS, r"--leave-out '\(' is no regular expression"),
+        ("p.png", "", [span("step", 0, 9, step=0), {"ph": "X", "name": "step", "ts": 1, "dur": 2}], "no merged trace: .*'pid'"),
+        ("p.png", "", [span("step", "0", 9, step=0)], "no merged trace: an event in it has a wrong or missing entry"),
+        ("p.png", "", [1, 2], "no trace: one of its events is no object but int"),
+    ],
+)
+def test_what_cannot_be_drawn_is_told(tmp_path, name, leave_out, events, told):
+    chrome.write(tmp_path / "t.json.gz", events, {})
+    with pytest.raises(UserError, match=told):
+        picture.run(picture.Arguments(tmp_path / "t.json.gz", tmp_path / name, first_step=0, leave_out=leave_out))
+
+
 def test_nothing_to_draw_is_said_so(tmp_path):
     with pytest.raises(UserError, match="nothing in this window"):
         picture.draw([], tmp_path / "p.png", "")

@@ -69,11 +69,16 @@ def test_a_compiler_that_fails_is_told_and_leaves_nothing(tmp_path):
     assert list(library.parent.iterdir()) == []
 
 
-def test_a_missing_mpi_ends_the_program_with_status_2():
-    command = [sys.executable, "-m", "launch.trace.build", "--mpicc", "/there/is/none"]
+@pytest.mark.parametrize("mpicc", ["/there/is/none", "/bin/false", "/bin/true"])
+def test_a_missing_mpi_ends_the_program_with_status_2(mpicc, tmp_path):
+    command = [sys.executable, "-m", "launch.trace.build", "--mpicc", mpicc, "--library", tmp_path / "none.so"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "name the mpicc of the MPI to trace" in done.stderr
+
+
+def test_an_mpi_whose_programs_cannot_be_run_here_has_no_library_to_name():
+    assert build.mpi_library("/bin/true") == ""
 
 
 LOADED = "import os; maps = open('/proc/self/maps').read(); print('libmpi' in maps, 'tandemtrace' in maps, flush=True); os._exit(4)"

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import subprocess
 import sys
 import time
@@ -160,6 +161,10 @@ def test_the_trace_is_one_of_chromes(alone, tmp_path, name):
         (lambda whole: b"tandem", "is no file of MPI events"),
         (lambda whole: b"", "is no file of MPI events"),
         (lambda whole: whole[:60], "is cut off in its head"),
+        (lambda whole: whole.replace(b'"host": "', b'"host": "\xff'), "is cut off in its head, or changed there"),
+        (lambda whole: whole.replace(b'"num_events"', b'"num"'), "a wrong or missing entry .'num_events'"),
+        (lambda whole: events.MAGIC + b"[1]\n", "a wrong or missing entry"),
+        (lambda whole: re.sub(rb'"routines": .*]', b'"routines": []', whole), "routines or kinds that it does not name"),
         (lambda whole: whole[:-1], r"is cut off after \d+ of \d+ events"),
         (lambda whole: whole[:-32], r"is cut off after \d+ of \d+ events"),
     ],
@@ -170,6 +175,11 @@ def test_a_damaged_file_is_told(alone, tmp_path, change, told):
     with pytest.raises(UserError, match=told) as raised:
         events.read(path)
     assert "\n" not in str(raised.value)
+
+
+def test_a_trace_that_cannot_be_written_is_told(alone, tmp_path):
+    with pytest.raises(UserError, match=r"none/x\.json cannot be written .No such file or directory.; name another file with -o"):
+        events.write_chrome([only(alone[0])], tmp_path / "none" / "x.json")
 
 
 def test_a_mistake_ends_the_program_with_status_2(tmp_path):

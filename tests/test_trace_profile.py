@@ -239,10 +239,37 @@ def test_a_text_that_is_cut_off_between_sizes_is_told(last, routine):
         read(OLDER[: OLDER.index(last) + len(last)])
 
 
+def of_json(**changes):
+    """The JSON of a rank that has called nothing, so far as `read` looks at it, with changes."""
+    task = {"rank": 0, "host": "n", "cpu": 0, "max_resident_bytes": 1, "switches": 0}
+    task |= dict.fromkeys(("communication_seconds", "elapsed_seconds", "user_seconds", "system_seconds"), 0.5)
+    sums = {"calls": 0, "bytes": 0, "seconds": 0.0, "waited_seconds": 0.0}
+    whole = {
+        "format": "tandem mpi profile 1", "num_ranks": 1, "ended": "exit()", "own": task, "kinds": dict.fromkeys(profile.KINDS, sums),
+        "routines": [], "nccl": [], "tasks": [], "no_summary_because": "", "num_threads": 1, "barrier_before_collectives": False,
+    }  # fmt: skip
+    return json.dumps(whole | changes)
+
+
+def test_a_profile_as_json():
+    found = profile.read_json(of_json(), "mpi_profile.1.0.json")
+    assert (found.rank, found.communication_seconds, found.kinds["payload"]) == (0, 0.5, Sums(0, 0, 0.0))
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ("", "is no MPI profile"),
+        (NEWER.replace("58.125", "6.1.41"), r"is changed \(could not convert string to float: '6\.1\.41'\)"),
+        (NEWER.replace("5.887", "5..87"), "is changed .*'5..87'"),
+        (NEWER.replace("     1   nid0002 ", "  one  nid0002 "), "is changed .*'one'"),
+        (NEWER.replace("switches", "changes"), "is changed: it has no 'switches'"),
+        (OURS.replace("completion  ", "fulfilment  "), "is changed: it has no 'completion'"),
+        (of_json(kinds=[]), "is changed"),
+        (of_json(kinds={}), "is changed: it has no 'payload'"),
+        (of_json(kinds={"payload": {"calls": "6.1.41"}}), r"is changed .*'6\.1\.41'"),
+        (of_json(routines={"MPI_Send": 1}), "is changed"),
+        (of_json(own=None), "is changed"),
         ("Data for MPI rank x of 2:\n", "is no MPI profile"),
         ("\x00\xff\x7fELF", "is no MPI profile"),
         (NEWER.replace("Times from", "Zeiten von"), "is no MPI profile"),

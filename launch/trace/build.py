@@ -81,7 +81,10 @@ def _printed_by(mpicc, folder):
     source.write_text(WHICH_MPI)
     if subprocess.run([mpicc, source, "-o", program, "-ldl"], capture_output=True, check=False).returncode:
         return ""
-    return subprocess.run([program], capture_output=True, text=True, check=False).stdout.strip()
+    try:
+        return subprocess.run([program], capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return ""
 
 
 def is_up_to_date(library, name):

@@ -35,9 +35,11 @@ def events(path, on_cut=None):
     if start not in (b"[", b"{"):
         raise UserError(f"{path} is no trace: it should begin with [ or {{, and {'begins with ' + repr(start) if start else 'is empty'}")
     try:
-        yield from ijson.items(
-            ijson.from_iter(itertools.chain([first], chunks)), "item" if start == b"[" else "traceEvents.item", use_float=True
-        )
+        whole = ijson.from_iter(itertools.chain([first], chunks))
+        for event in ijson.items(whole, "item" if start == b"[" else "traceEvents.item", use_float=True):
+            if not isinstance(event, dict):
+                raise UserError(f"{path} is no trace: one of its events is no object but {type(event).__name__}")
+            yield event
     except ijson.JSONError as problem:
         if on_cut:
             on_cut(f"{path} was read up to where it is cut off or damaged: {str(problem).splitlines()[0]}")

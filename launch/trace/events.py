@@ -55,18 +55,29 @@ def read(path):
             records = np.frombuffer(file.read(), dtype=np.uint8)
     except OSError as problem:
         raise UserError(f"{path}: {problem.strerror}; give files mpi_events.JOB.RANK.bin") from None
-    except json.JSONDecodeError:
-        raise UserError(f"{path} is cut off in its head; copy it again") from None
+    except ValueError:
+        raise UserError(f"{path} is cut off in its head, or changed there; copy it again") from None
+    try:
+        return _events(head, records, path)
+    except (KeyError, TypeError) as problem:
+        raise UserError(f"{path} has a head with a wrong or missing entry ({problem}); copy it again") from None
+
+
+def _events(head, records, path):
+    """The Events of a file's head and of the bytes behind it."""
     if len(records) != head["num_events"] * EVENT.itemsize:
         raise UserError(f"{path} is cut off after {len(records) // EVENT.itemsize} of {head['num_events']} events; copy it again")
     records = records.view(EVENT)
     # A start of 0 is that of a call that was being written when the process ended.
     records = np.sort(records[records["start"] != 0], order="start", kind="stable")
+    names = tuple(head["routines"])
+    if len(records) and (records["routine"].max() >= len(names) or records["kind"].max() >= len(KINDS)):
+        raise UserError(f"{path} is changed: its events are of routines or kinds that it does not name; copy it again")
     to_epoch = head["epoch_nanoseconds"] - head["monotonic_nanoseconds"] + head["offset_nanoseconds"]
     compared = head["offset_error_nanoseconds"] >= 0
     return Events(
         head["rank"], head["num_ranks"], head["pid"], head["host"], head["num_dropped"],
-        head["pairing_error_nanoseconds"] + head["offset_error_nanoseconds"] if compared else None, tuple(head["routines"]),
+        head["pairing_error_nanoseconds"] + head["offset_error_nanoseconds"] if compared else None, names,
         records["start"] + to_epoch, records["duration"], records["bytes"], records["routine"], records["kind"], records["thread"],
     )  # fmt: skip
 
@@ -107,12 +118,23 @@ def lost(events):
 
 
 def write_chrome(ranks, path):
-    """Writes the Events of several ranks as one trace, compressed where the path ends in .gz; its `otherData` says when `ts` 0 is."""
+    """Writes the Events of several ranks as one trace, compressed where the path ends in .gz; its `otherData` says when `ts` 0 is.
+
+    Raises UserError where it cannot be written.
+    """
     path = Path(path)
     part = path.with_name(f"{path.name}.part")
+    try:
+        _write_chrome(ranks, part, path.suffix == ".gz")
+        os.replace(part, path)
+    except OSError as problem:
+        raise UserError(f"{path} cannot be written ({problem.strerror}); name another file with -o") from None
+
+
+def _write_chrome(ranks, part, compressed):
     zero_nanoseconds = min((int(events.start_nanoseconds[0]) for events in ranks if len(events.start_nanoseconds)), default=0)
     about = {"epoch_nanoseconds_of_ts_0": zero_nanoseconds, "ranks": [summary(events) for events in ranks]}
-    with gzip.open(part, "wt") if path.suffix == ".gz" else part.open("w") as file:
+    with gzip.open(part, "wt") if compressed else part.open("w") as file:
         file.write(f'{{"otherData": {json.dumps(about)}, "displayTimeUnit": "ms", "traceEvents": [')
         before = "\n"
         for events in ranks:
@@ -120,7 +142,6 @@ def write_chrome(ranks, path):
                 file.write(before + json.dumps(event))
                 before = ",\n"
         file.write("\n]}\n")
-    os.replace(part, path)
 
 
 def main():

@@ -162,8 +162,20 @@ def run(arguments):
     """Draws a picture as the arguments say; returns the exit status."""
     if arguments.picture.suffix not in (".png", ".svg"):
         raise UserError(f"{arguments.picture} should end with .png or .svg")
-    start, end = step_window(chrome.events(arguments.trace), arguments.first_step, arguments.num_steps)
-    draw(rows(chrome.events(arguments.trace), start, end, arguments.leave_out), arguments.picture, arguments.title)
+    try:
+        re.compile(arguments.leave_out)
+    except re.error as problem:
+        raise UserError(f"--leave-out {arguments.leave_out!r} is no regular expression ({problem})") from None
+    try:
+        start, end = step_window(chrome.events(arguments.trace), arguments.first_step, arguments.num_steps)
+        found = rows(chrome.events(arguments.trace), start, end, arguments.leave_out)
+    except (KeyError, TypeError) as problem:
+        told = f"an event in it has a wrong or missing entry ({problem})"
+        raise UserError(f"{arguments.trace} is no merged trace: {told}; give one of launch.trace.timeline") from None
+    try:
+        draw(found, arguments.picture, arguments.title)
+    except OSError as problem:
+        raise UserError(f"{arguments.picture} cannot be written ({problem.strerror}); name another file") from None
     return 0
 
 

@@ -4,6 +4,7 @@ The layout is IBM's (github.com/IBM/mpitrace). The older one has other rules, "T
 `hostname` without `cpu` in the table of tasks. Text has times in thousandths of a second; JSON has all digits.
 """
 
+import contextlib
 import json
 import re
 from pathlib import Path
@@ -85,7 +86,7 @@ def read(path):
         text = path.read_text(errors="replace")
     except OSError as problem:
         raise UserError(f"{path}: {problem.strerror}; give a file mpi_profile.JOB.RANK") from None
-    return _read_json(text, path) if text.lstrip().startswith("{") else read_text(text, path)
+    return read_json(text, path) if text.lstrip().startswith("{") else read_text(text, path)
 
 
 HEAD = re.compile(r"^Data for MPI rank (\d+) of (\d+):(?: \(all communicators\))?$", re.MULTILINE)
@@ -94,7 +95,8 @@ TABLE = re.compile(r"^(MPI|NCCL) Routine +#calls +avg\. bytes +time\(sec\)$")
 ROW = re.compile(r"^(\w+) +(\d+) +([\d.]+) +([\d.]+)$")
 SIZES = re.compile(r"^(\w+) +#calls +avg\. bytes +time\(sec\)$")
 SIZE_ROW = re.compile(r"^ +(\d+) +([\d.]+) +([\d.]+)$")
-KIND_ROW = re.compile(r"^(payload|control|completion|other|io) +(\d+) +(\d+) +([\d.]+) +([\d.]+)$")
+KINDS = ("payload", "control", "completion", "other", "io")
+KIND_ROW = re.compile(rf"^({'|'.join(KINDS)}) +(\d+) +(\d+) +([\d.]+) +([\d.]+)$")
 TOTAL = re.compile(r"^([a-z ]+?) += ([\d.]+) \w+(?: \(including synchronization\))?\.$")
 TOTALS = ("total communication time", "total elapsed time", "user cpu time", "system time", "max resident set size")
 NO_SUMMARY = re.compile(r"^There is no summary for all tasks: (.*)\.$", re.MULTILINE)
@@ -102,6 +104,22 @@ NO_SUMMARY = re.compile(r"^There is no summary for all tasks: (.*)\.$", re.MULTI
 
 def read_text(text, name):
     """The Profile of a text in IBM's layout. `name` is the file's, for what is told of it. Raises UserError."""
+    with _told_as_changed(name):
+        return _profile_of_text(text, name)
+
+
+@contextlib.contextmanager
+def _told_as_changed(name):
+    """Turns what a file's changed content makes fail into UserError."""
+    try:
+        yield
+    except (KeyError, TypeError) as problem:
+        raise UserError(f"{name} is changed: it has no {problem} where it should; copy it again") from None
+    except ValueError as problem:
+        raise UserError(f"{name} is changed ({problem}); copy it again") from None
+
+
+def _profile_of_text(text, name):
     head, times = HEAD.search(text), TIMES.search(text)
     if not head or not times:
         raise UserError(f"{name} is no MPI profile (no 'Data for MPI rank' in it); give a file mpi_profile.JOB.RANK")
@@ -118,11 +136,12 @@ def read_text(text, name):
     if missing := [one.name for one in routines.values() if one.sums.size_bytes and _num_calls(one.sizes) != one.sums.num_calls]:
         raise UserError(f"{name}: the message sizes of {missing[0]} do not add up to its calls; the file was cut off or changed")
     kinds = {found[1]: _sums(*found.groups()[1:]) for line in lines if (found := KIND_ROW.match(line))}
+    kinds = {kind: kinds[kind] for kind in KINDS} if kinds else None
     because = NO_SUMMARY.search(text)
     communication, elapsed, user, system, resident = (totals[one] for one in TOTALS)
     return Profile(
         rank, num_ranks, times[1], communication, elapsed, user, system, resident * MEBIBYTE, routines,
-        {one.name: one for one in tables.get("NCCL", ())}, kinds or None, tuple(tasks or ()), because and because[1],
+        {one.name: one for one in tables.get("NCCL", ())}, kinds, tuple(tasks or ()), because and because[1],
         waited_seconds=totals.get("synchronization time"),
     )  # fmt: skip
 
@@ -187,25 +206,24 @@ def _task_of_row(row):
     )  # fmt: skip
 
 
-def _read_json(text, name):
+def read_json(text, name):
+    """The Profile of the interposer's JSON. `name` is the file's, for what is told of it. Raises UserError."""
     try:
         found = json.loads(text)
     except json.JSONDecodeError as problem:
         raise UserError(f"{name} is cut off or changed ({problem}); copy it again") from None
     if not isinstance(found, dict) or found.get("format") != "tandem mpi profile 1":
         raise UserError(f"{name} is no MPI profile (its format is not 'tandem mpi profile 1'); give a file mpi_profile.JOB.RANK.json")
-    try:
-        return _profile(found)
-    except (KeyError, TypeError) as problem:
-        raise UserError(f"{name} is changed: it has no {problem} where it should; copy it again") from None
+    with _told_as_changed(name):
+        return _profile_of_json(found)
 
 
-def _profile(found):
+def _profile_of_json(found):
     own = _task(found["own"])
     return Profile(
         own.rank, found["num_ranks"], found["ended"], own.communication_seconds, own.elapsed_seconds, own.user_seconds,
         own.system_seconds, own.max_resident_bytes, _routines(found["routines"]), _routines(found["nccl"]),
-        {kind: _json_sums(sums) for kind, sums in found["kinds"].items()}, tuple(_task(one) for one in found["tasks"]),
+        {kind: _json_sums(found["kinds"][kind]) for kind in KINDS}, tuple(_task(one) for one in found["tasks"]),
         found["no_summary_because"], found["num_threads"],
         sum(one["waited_seconds"] for one in found["routines"]) if found["barrier_before_collectives"] else None,
     )  # fmt: skip
@@ -213,13 +231,13 @@ def _profile(found):
 
 def _task(found):
     return Task(
-        found["rank"], found["host"], found["cpu"], found["communication_seconds"], found["elapsed_seconds"], found["user_seconds"],
-        found["system_seconds"], found["max_resident_bytes"], found["switches"],
+        int(found["rank"]), found["host"], found["cpu"], float(found["communication_seconds"]), float(found["elapsed_seconds"]),
+        float(found["user_seconds"]), float(found["system_seconds"]), found["max_resident_bytes"], found["switches"],
     )  # fmt: skip
 
 
 def _json_sums(found):
-    return Sums(found["calls"], found["bytes"], found["seconds"], found["waited_seconds"])
+    return Sums(int(found["calls"]), int(found["bytes"]), float(found["seconds"]), float(found["waited_seconds"]))
 
 
 def _routines(found):

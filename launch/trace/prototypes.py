@@ -35,8 +35,9 @@ def preprocessed(mpicc):
         done = subprocess.run(command, input="#include <mpi.h>\n", capture_output=True, text=True, check=False)
     except OSError as problem:
         raise UserError(f"{mpicc}: {problem.strerror}; name the mpicc of the MPI to trace") from None
-    if done.returncode:
-        raise UserError(f"{mpicc} finds no mpi.h ({done.stderr.strip().splitlines()[0]}); name the mpicc of the MPI to trace")
+    if done.returncode or "MPI_Init" not in done.stdout:
+        told = next(iter(done.stderr.strip().splitlines()), f"exit status {done.returncode}")
+        raise UserError(f"{mpicc} finds no mpi.h ({told}); name the mpicc of the MPI to trace")
     return done.stdout
 
 

@@ -61,9 +61,7 @@ def gather(folder, mpi_sources=()):
     steps, meetings, step_seconds = {}, {}, {}
     all_sources = list(mpi_sources)
     for rank, path in parts["spans"].items():
-        origin = chrome.value(path, "metadata.origin_nanoseconds", 0)
-        events = list(chrome.events(path, problems.append))
-        steps[rank], step_seconds[rank] = sources.steps_in(events, origin), _seconds(events)
+        steps[rank], step_seconds[rank] = _steps(path, problems.append)
         meetings[rank] = chrome.value(path, "metadata.meetings", [])
         all_sources.append(sources.spans(path, rank))
     for rank, path in parts["torch"].items():
@@ -134,6 +132,16 @@ def counted(events, found):
                 before.num + 1, before.seconds + event["dur"] / 1e6, before.size_bytes + event["args"]["bytes"]
             )
         yield event
+
+
+def _steps(path, on_cut):
+    """(sources.Steps, the seconds of `_seconds`) of a rank's spans. Raises UserError where they are damaged."""
+    origin = chrome.value(path, "metadata.origin_nanoseconds", 0)
+    events = list(chrome.events(path, on_cut))
+    try:
+        return sources.steps_in(events, origin), _seconds(events)
+    except (KeyError, TypeError) as problem:
+        raise UserError(f"{path} is changed: a step in it has a wrong or missing entry ({problem}); copy it again, or remove it") from None
 
 
 def _seconds(span_events):
