@@ -52,6 +52,60 @@ def test_no_call_of_several_threads_is_lost(program, tmp_path):
     assert routines["MPI_Allreduce"].sums[:2] == (4 * 1000, 4 * 1000 * 4)
 
 
+GOING_ON = r"""
+#include <mpi.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+static _Atomic int is_over;
+static void *call(void *comm)
+{
+    static int sent[1024], received[1024];
+    for (int i = 0; !is_over; i++)
+        MPI_Allreduce(sent, received, 1 << i % 10, MPI_INT, i % 2 ? MPI_BAND : MPI_SUM, *(MPI_Comm *)comm);
+    return NULL;
+}
+static void handle(int number)
+{
+}
+int main(int argc, char **argv)
+{
+    int provided;
+    char command[100];
+    MPI_Comm comm;
+    pthread_t thread;
+    signal(SIGTERM, handle);
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    pthread_create(&thread, NULL, call, &comm);
+    for (int i = 0; i < 5; i++) {
+        usleep(20000);
+        pthread_kill(pthread_self(), SIGTERM);
+        snprintf(command, sizeof command, "cp -r $TRACE_DIR $TRACE_DIR.%d", i);
+        if (system(command))
+            return 1;
+    }
+    is_over = 1;
+    pthread_join(thread, NULL);
+    MPI_Finalize();
+    return provided != MPI_THREAD_MULTIPLE;
+}
+"""
+
+
+def test_what_is_written_while_another_thread_calls_adds_up(tmp_path):
+    done = run(tmp_path, compiled(tmp_path, GOING_ON, "-pthread"))
+    assert (done.status, done.printed) == (0, "")
+    for number in range(5):
+        left = done._replace(folder=tmp_path / f"profiles.{number}")
+        text, (found,) = left.profiles(suffix="")[0], left.profiles().values()
+        assert text.routines["MPI_Allreduce"].sums.num_calls == found.routines["MPI_Allreduce"].sums.num_calls
+        assert found.routines["MPI_Allreduce"].sums.num_calls == sum(one.num_calls for one in found.routines["MPI_Allreduce"].sizes)
+        assert sum(one.num_calls for one in found.kinds.values()) == sum(one.sums.num_calls for one in found.routines.values())
+
+
 @pytest.mark.matrix
 def test_threads_that_ended_leave_their_counters_to_others(program, tmp_path):
     done = run(tmp_path, program, "3")

@@ -13,6 +13,8 @@ __thread struct trace_table *trace_own_table;
 __thread int trace_inside;
 
 static _Atomic(struct trace_table *) tables;
+/* What this thread reports from instead of `tables`, between trace_freeze and trace_thaw. */
+static __thread struct trace_table *_Atomic frozen;
 static pthread_once_t key_made = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 
@@ -37,11 +39,17 @@ static struct trace_table *take_free_table(void)
     return NULL;
 }
 
+/* Only the pages of routines that are called become memory. */
+static struct trace_table *empty_table(void)
+{
+    struct trace_table *table = mmap(NULL, sizeof *table, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return table == MAP_FAILED ? NULL : table;
+}
+
 static struct trace_table *make_table(void)
 {
-    /* Only the pages of routines that are called become memory. */
-    struct trace_table *table = mmap(NULL, sizeof *table, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (table == MAP_FAILED)
+    struct trace_table *table = empty_table();
+    if (!table)
         return NULL;
     table->in_use = 1;
     struct trace_table *first = atomic_load(&tables);
@@ -83,10 +91,15 @@ static struct trace_total read_sums(struct trace_sums *sums)
     };
 }
 
+static struct trace_table *reported(void)
+{
+    return frozen ? frozen : atomic_load(&tables);
+}
+
 struct trace_total trace_sum_bin(int routine, int bin)
 {
     struct trace_total total = {0};
-    for (struct trace_table *table = atomic_load(&tables); table; table = table->next)
+    for (struct trace_table *table = reported(); table; table = table->next)
         add_to(&total, read_sums(&table->routines[routine].bins[bin]));
     return total;
 }
@@ -94,7 +107,7 @@ struct trace_total trace_sum_bin(int routine, int bin)
 struct trace_total trace_sum_control(int routine)
 {
     struct trace_total total = {0};
-    for (struct trace_table *table = atomic_load(&tables); table; table = table->next)
+    for (struct trace_table *table = reported(); table; table = table->next)
         add_to(&total, read_sums(&table->routines[routine].control));
     return total;
 }
@@ -109,8 +122,44 @@ struct trace_total trace_sum(int routine)
 
 int trace_num_tables(void)
 {
-    struct trace_table *first = atomic_load(&tables);
+    struct trace_table *first = reported();
     return first ? first->number + 1 : 0;
+}
+
+static void copy_sums(struct trace_sums *to, struct trace_total sum)
+{
+    if (!sum.calls)
+        return;
+    atomic_store_explicit(&to->calls, sum.calls, memory_order_relaxed);
+    atomic_store_explicit(&to->bytes, sum.bytes, memory_order_relaxed);
+    atomic_store_explicit(&to->nanoseconds, sum.nanoseconds, memory_order_relaxed);
+    atomic_store_explicit(&to->waited_nanoseconds, sum.waited_nanoseconds, memory_order_relaxed);
+}
+
+/* Whether this thread's reports are now, up to trace_thaw, of this moment, so that they add up while other threads go on counting.
+ * Not where there is no memory for that, nor in a signal that came while they were so already.
+ */
+int trace_freeze(void)
+{
+    struct trace_table *copy = frozen ? NULL : empty_table();
+    if (!copy)
+        return 0;
+    copy->number = trace_num_tables() - 1;
+    for (int routine = 0; routine < NUM_ROUTINES; routine++) {
+        /* Threads count a call before its control, so that there is never more control than calls. */
+        copy_sums(&copy->routines[routine].control, trace_sum_control(routine));
+        for (int bin = 0; bin < NUM_BINS; bin++)
+            copy_sums(&copy->routines[routine].bins[bin], trace_sum_bin(routine, bin));
+    }
+    frozen = copy;
+    return 1;
+}
+
+void trace_thaw(void)
+{
+    struct trace_table *copy = frozen;
+    frozen = NULL;
+    munmap(copy, sizeof *copy);
 }
 
 #define TRACE_ENTRY(name, kind) {#name, kind},

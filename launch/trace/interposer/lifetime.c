@@ -42,12 +42,15 @@ static void write_own_profile(const char *how)
 {
     if (!trace_process.pid || getpid() != trace_process.pid || atomic_load(&is_written))
         return;
+    int is_frozen = trace_freeze();
     struct trace_end end = {.how = how, .own = trace_own_task(), .least = -1, .median = -1, .most = -1};
     if (trace_process.with_mpi)
         snprintf(end.missing, sizeof end.missing, "this rank ended by %s and not by MPI_Finalize()", how);
     else
         snprintf(end.missing, sizeof end.missing, "this rank did not call MPI_Init()");
     write_profile(&end);
+    if (is_frozen)
+        trace_thaw();
 }
 
 static void on_terminate(int number, siginfo_t *info, void *context)

@@ -91,6 +91,8 @@ struct trace_total trace_sum_bin(int routine, int bin);
 struct trace_total trace_sum_control(int routine);
 struct trace_total trace_sum(int routine);
 int trace_num_tables(void);
+int trace_freeze(void);
+void trace_thaw(void);
 struct trace_routine trace_routine(int routine);
 void trace_sum_kinds(struct trace_total sums[NUM_KINDS]);
 double trace_payload_bandwidth(const struct trace_total sums[NUM_KINDS]);
