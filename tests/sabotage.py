@@ -213,7 +213,8 @@ if __name__ == "__main__":
     trainer = saving(module.Trainer, Path(parameters_folder))
     leave = program.leave
     # Horovod and DeepSpeed cannot be started a second time in a process.
-    if "THEN" in arguments and hasattr(module, "hvd"):
+    shutdown = module.hvd.shutdown if hasattr(module, "hvd") else None
+    if "THEN" in arguments and shutdown:
         module.hvd.shutdown = lambda: None
     if "THEN" in arguments and hasattr(module, "deepspeed"):
         module.dist.destroy_process_group = lambda: None
@@ -226,5 +227,8 @@ if __name__ == "__main__":
         # The next run meets at a port of its own.
         for variable in ("MASTER_ADDR", "MASTER_PORT"):
             os.environ.pop(variable, None)
+    # MPI ends with the last run, and Horovod's thread may not call it afterwards.
+    if shutdown:
+        module.hvd.shutdown = shutdown
     sys.argv, program.leave = [command, *arguments], leave
     program.main(trainer, module.__file__)
