@@ -218,8 +218,15 @@ def test_weak_scaling_at_two_ranks_is_one_rank_with_twice_the_batch(trained_once
     assert disagreement(record, reference) < 1e-10
 
 
-@pytest.mark.parametrize("backend", DISTRIBUTED)
-@pytest.mark.parametrize("sabotage", ["no_all_reduce", "same_shard", "summed_gradients"])
+# Which shard a rank reads is none of a backend's doing: one of them tells most of it.
+SABOTAGES = [
+    pytest.param(backend, sabotage, marks=pytest.mark.long if sabotage == "same_shard" and backend != "ddp" else ())
+    for sabotage in ("no_all_reduce", "same_shard", "summed_gradients")
+    for backend in DISTRIBUTED
+]
+
+
+@pytest.mark.parametrize(("backend", "sabotage"), SABOTAGES)
 def test_a_sabotaged_run_does_not_pass_for_an_equal_one(trained, trained_once, data, backend, sabotage):
     # What a run that is not broken is held to: the CNN at its own rate is not, under ZeRO.
     run = Run("transformer" if backend == "deepspeed_zero" else "cnn", "sgd")

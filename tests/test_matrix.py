@@ -134,6 +134,7 @@ def test_what_a_dry_run_prints_can_be_pasted(checkout, tmp_path):
     assert records_in(tmp_path / "it's here")["ddp", 1]["status"] == "ok"
 
 
+@pytest.mark.long
 def test_torchrun_starts_the_torch_backends_and_says_why_not_horovod(checkout, tmp_path):
     chosen = ("--launcher", "torchrun", "--backends", "ddp,horovod_torch,deepspeed_zero@3")
     matrix = start(checkout, "2", *chosen, "--epochs", "1", "--no-account", "--results", str(tmp_path), "--machine", "here")
