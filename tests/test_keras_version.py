@@ -2,7 +2,12 @@
 
 import subprocess
 
+import pytest
+
 from tests.running import BIN, ROOT, environ
+
+# Each starts TensorFlow, which takes seconds.
+pytestmark = pytest.mark.matrix
 
 
 def told(*lines):

@@ -19,6 +19,8 @@ def test_every_launcher_is_on_the_page():
     assert {arguments.split()[1] for arguments, _ in BLOCKS} == LAUNCHERS.keys()
 
 
+# Each starts a matrix, which takes seconds.
+@pytest.mark.matrix
 @pytest.mark.parametrize(("arguments", "command"), BLOCKS, ids=lambda text: text.split()[1])
 def test_the_page_shows_what_a_dry_run_prints(arguments, command, tmp_path):
     (tmp_path / "nodes").write_text("node1\nnode2\n")
