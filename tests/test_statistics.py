@@ -93,7 +93,7 @@ def test_the_interval_is_that_of_draws_made_here():
 
 
 @pytest.mark.parametrize(("num_runs", "paired"), [(5, True), (SURE_FROM, True), (8, True), (5, False)])
-def test_from_5_runs_no_more_than_1_in_20_equal_sets_is_told_apart(num_runs, paired, monkeypatch):
+def test_from_5_runs_on_few_equal_sets_are_told_apart(num_runs, paired, monkeypatch):
     monkeypatch.setattr(statistics, "NUM_RESAMPLES", 1999)
     rng = np.random.default_rng(7)
     sets = 10 + rng.standard_normal((300, 2, num_runs))

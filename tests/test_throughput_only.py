@@ -63,6 +63,22 @@ def test_it_is_shown_by_its_rate(record):
     assert "has no target; it is for throughput alone" in answer.headline[0]
 
 
+def test_clocks_start_together_when_the_energys_counters_are_open_and_before_the_data_is_touched(train, monkeypatch):
+    order = []
+    begin, loader = loop.energy.begin, datasets.loader
+
+    class Meeting(single.Trainer):
+        def sum(self, values):
+            order.append("meet")
+            return super().sum(values)
+
+    monkeypatch.setattr(loop.energy, "begin", lambda *arguments: order.append("open") or begin(*arguments))
+    monkeypatch.setattr(datasets, "loader", lambda settings: lambda: order.append("load") or loader(settings)())
+    train(Meeting)
+    opened = order.index("open")
+    assert order[opened : opened + 3] == ["open", "meet", "load"]
+
+
 class Queueing(single.Trainer):
     """Its losses take a while to become numbers, as those do that a GPU still computes when the steps are queued."""
 
