@@ -1,5 +1,5 @@
-"""The one exception for a user's mistake: its text is the line that the user reads."""
+"""The exception for user errors."""
 
 
 class UserError(Exception):
-    """What was wrong and what would be right, in one line; every program exits with status 2 on it."""
+    """A user error: its text says in one line what is wrong and how to fix it. Programs print it and exit with status 2."""

@@ -1,4 +1,4 @@
-"""The models as far as no framework is needed: their sizes, and every parameter's name, shape and start."""
+"""The models, independent of the framework: sizes, and name, shape and initialization of every parameter."""
 
 import math
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from common.weights import constant, he_uniform, normal, xavier_uniform
 
 
 class Cnn(NamedTuple):
-    """The CNN of ALCF's tutorials, which is that of Horovod's and PyTorch's MNIST examples: 1,199,882 parameters."""
+    """The CNN of the ALCF tutorials and of Horovod's and PyTorch's MNIST examples: 1,199,882 parameters."""
 
     input_shape: tuple[int, ...] = (28, 28)
     target_shape: tuple[int, ...] = ()
@@ -19,10 +19,10 @@ class Cnn(NamedTuple):
 
 
 class Decoder(NamedTuple):
-    """A decoder-only Transformer over bytes: RMSNorm before, rotary positions, SwiGLU, no biases, embedding and head untied.
+    """A decoder-only Transformer over bytes: pre-norm RMSNorm, rotary embeddings, SwiGLU, no biases, untied embedding and head.
 
-    Touvron et al. 2023, arXiv:2302.13971, section 2.2; `hidden`, the width inside SwiGLU, is 8/3 of the width, rounded up to
-    a multiple of 32.
+    Touvron et al. 2023, arXiv:2302.13971, section 2.2. `hidden`, the width of SwiGLU, is 8/3 of the model width, rounded up to a
+    multiple of 32.
     """
 
     width: int
@@ -51,9 +51,9 @@ class Decoder(NamedTuple):
 
 
 class EncoderDecoder(NamedTuple):
-    """The encoder-decoder with the sizes PyTorch's nn.Transformer has by default (Vaswani et al. 2017, arXiv:1706.03762).
+    """The encoder-decoder with the default sizes of PyTorch's nn.Transformer (Vaswani et al. 2017, arXiv:1706.03762).
 
-    A sample is the source's vectors followed by the target's.
+    A sample is the vectors of the source followed by those of the target.
     """
 
     width: int = 512
@@ -84,9 +84,9 @@ def cnn_parameters(_):
 
 
 def decoder_parameters(model):
-    """Weights start normal with variance 1 / fan-in; those that write into the residual stream, 1 / (2 * layers) of that.
+    """Normal initialization with variance 1 / fan-in, divided by 2 * layers for weights that write to the residual stream.
 
-    The latter as GPT-2 does: Radford et al. 2019, section 2.3.
+    The division is that of GPT-2: Radford et al. 2019, section 2.3.
     """
     width, hidden, deviation = model.width, model.hidden, 1 / math.sqrt(model.width)
     residual = 1 / math.sqrt(2 * model.num_layers)
@@ -110,7 +110,7 @@ def decoder_parameters(model):
 
 
 def encoder_decoder_parameters(model):
-    """Names as in PyTorch's nn.Transformer; matrices start Xavier-uniform as there, all biases at 0."""
+    """Names and Xavier-uniform matrices as in PyTorch's nn.Transformer; all biases are 0."""
     width, hidden = model.width, model.hidden
 
     def norm(name):
@@ -147,12 +147,12 @@ PARAMETERS = {Cnn: cnn_parameters, Decoder: decoder_parameters, EncoderDecoder: 
 
 
 def parameters_of(model):
-    """{name: Initial} of every parameter of a model."""
+    """{name: Initial} of all parameters of a model."""
     return PARAMETERS[type(model)](model)
 
 
 def rotary_tables(model):
-    """(cosines, sines) of shape (context, head width / 2), float64, by which queries and keys are turned.
+    """(cosines, sines) of the rotary embeddings, float64, each of shape (context, head width / 2).
 
     Su et al. 2021, arXiv:2104.09864, eq. 34, with the first half of a head's vector as the real parts.
     """

@@ -1,5 +1,6 @@
-"""One line that says how far a run is: printed by rank 0, read again by the launcher's live display."""
+"""One line with the progress of a run: printed by rank 0, read again by the launcher's live display."""
 
+import math
 import re
 from typing import NamedTuple
 
@@ -7,7 +8,7 @@ MARK = "progress:"
 
 
 class Progress(NamedTuple):
-    """Where a run stands. `loss` is rank 0's own; `accuracy` is the last evaluation's; None before there is one."""
+    """How far a run is. `loss` is rank 0's own; `accuracy` is the last evaluation's; None before there is one."""
 
     epoch: int
     num_epochs: int
@@ -18,20 +19,23 @@ class Progress(NamedTuple):
     elapsed_seconds: float
 
     def seconds_left(self):
-        """Until all epochs are done, at the pace so far; meeting the target ends the run before that. None at the start."""
-        done = (self.epoch - 1) * self.num_steps + self.step
-        return self.elapsed_seconds * (self.num_epochs * self.num_steps / done - 1) if done else None
+        """Until all epochs are done, at the pace so far, rounded up to whole seconds; meeting the target ends the run before that.
+
+        None until an epoch is done with its evaluation, which gives the pace, and after the last step: only evaluation is left then.
+        """
+        has_pace = self.epoch > 1 or (self.step == self.num_steps and self.accuracy is not None)
+        num_done, num_all = (self.epoch - 1) * self.num_steps + self.step, self.num_epochs * self.num_steps
+        return math.ceil(self.elapsed_seconds / num_done * (num_all - num_done)) if has_pace and num_done < num_all else None
 
 
 def format_line(progress):
     def number(value, form):
         return "-" if value is None else format(value, form)
 
-    left = progress.seconds_left()
     return (
         f"{MARK} epoch {progress.epoch}/{progress.num_epochs} step {progress.step}/{progress.num_steps} "
         f"loss {number(progress.loss, '.4f')} accuracy {number(progress.accuracy, '.4f')} "
-        f"elapsed {progress.elapsed_seconds:.1f} s left {number(left, '.0f')} s"
+        f"elapsed {progress.elapsed_seconds:.1f} s left {number(progress.seconds_left(), 'd')} s"
     )
 
 

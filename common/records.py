@@ -1,4 +1,4 @@
-"""The record of a run: one JSON file, written when the run starts and replaced, never half written, when it ends."""
+"""The record of a run: a JSON file, written when the run starts and replaced atomically."""
 
 import json
 import math
@@ -12,78 +12,45 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from common import config
+from common import config, durable
 from common.errors import UserError
+from common.record_definition import SCHEMA, Record
 
-SCHEMA = 2
-# What the folder of a run's traces is called after its record.
+# The folder of a run's traces has the name of its record with this ending.
 TRACES_END = ".trace"
 ROOT = Path(__file__).resolve().parent.parent
+LINE_LENGTH = 140
 PACKAGES = ("torch", "tensorflow-cpu", "tensorflow", "tf-keras", "horovod", "deepspeed", "mpi4py", "mpich", "numpy", "scikit-learn")
-# Only what changes how a run goes; names of people, projects and keys stay out.
+# Variables that affect a run. Names of people, projects and keys are not recorded.
 ENVIRONMENT = re.compile(
-    r"(OMP|KMP|MKL|OPENBLAS|HOROVOD|NCCL|GLOO|MPICH|MPIR_CVAR|I_MPI|FI|UCX|MALLOC|TORCH|TORCHINDUCTOR|CUDA|DS"
+    r"(OMP|KMP|MKL|ONEDNN|ATEN|OPENBLAS|HOROVOD|NCCL|GLOO|MPICH|MPIR_CVAR|I_MPI|FI|UCX|MALLOC|TORCH|TORCHINDUCTOR|CUDA|DS"
     r"|TF_(CPP|DETERMINISTIC|ENABLE|FORCE|GPU|NUM|USE|XLA))_[A-Z0-9_]+|LD_PRELOAD"
 )
+VECTOR_FLAGS = re.compile(r"sse4_[12]|f16c|fma|avx\w*|amx_\w+|asimd\w*|sve\w*|sme\w*|bf16|i8mm|altivec|vsx")
 
 
 def new(backend, settings, ranks, launch, surroundings):
-    """The record of a run that is about to start; what is not known yet is None. Keys: results/README.md.
+    """The record of a run at its start, as a dict with all keys of common.record_definition.Record.
 
-    `launch` is what the launcher's side told of itself: `launcher`, `command` and `launched_at` (seconds since 1970); `surroundings`
-    is the `environment`, which only the rank that writes the record needs to know.
+    `launch`: `launcher`, `command` and `launched_at` (seconds since 1970) of the launch. `surroundings`: the `environment`, which is
+    needed only on the rank that writes the record.
     """
-    return {
-        "schema": SCHEMA,
-        "status": "started",
-        "error": None,
-        "started_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "backend": backend,
-        "workload": settings.workload,
-        "workload_digest": None,
-        "ranks": ranks.size,
-        "nodes": None,
-        "pids_by_rank": None,
-        "repeat": settings.repeat,
-        "seed": settings.seed,
-        "scaling": settings.scaling,
-        "launcher": launch["launcher"],
-        "command": launch["command"],
-        "target": settings.target,
-        "reached": None,
-        "time_to_solution_seconds": None,
-        "accuracy": None,
-        "samples_per_second": None,
-        "in_sync": None,
-        "oversubscribed": None,
-        "launch_seconds": None,
-        "import_seconds": None,
-        "init_seconds": None,
-        "load_seconds": None,
-        "samples_per_epoch": None,
-        "samples_dropped_per_epoch": None,
-        "samples_padded_per_epoch": None,
-        "losses": [],
-        "learning_rates": [],
-        "step_seconds": [],
-        "train_seconds": [],
-        "eval_seconds": [],
-        "accuracies": [],
-        "eval_losses": [],
-        "peak_memory_bytes": None,
-        "peak_memory_bytes_by_rank": None,
-        "energy_joules": None,
-        "energy_source": None,
-        "parameter_digests": [],
-        "resumed_after_epochs": None,
-        "account": None,
-        "timeline": None,
-        "mpi_profile": None,
-        "settings": config.as_json(settings),
-        "library_configuration": None,
-        "environment": surroundings,
-        "output_tail": None,
-    }
+    return vars(
+        Record(
+            started_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            backend=backend,
+            workload=settings.workload,
+            num_ranks=ranks.size,
+            repeat=settings.repeat,
+            seed=settings.seed,
+            scaling=settings.scaling,
+            launcher=launch["launcher"],
+            command=launch["command"],
+            target=settings.target,
+            settings=config.as_json(settings),
+            environment=surroundings,
+        )
+    )
 
 
 def folder(settings):
@@ -91,12 +58,12 @@ def folder(settings):
 
 
 def trace_folder(settings):
-    """The folder of the traces of a run that has a name, beside its record."""
+    """The folder of a run's traces, beside its record. The run must have a name."""
     return folder(settings) / f"{settings.run_id}{TRACES_END}"
 
 
 def make_trace_folder(settings, flag):
-    """The folder of a run's traces, made, which the flag wants. Raises UserError where the ranks could not know its name."""
+    """Creates and returns the folder of a run's traces. Raises UserError without a run id: ranks would choose different names."""
     if settings.run_id is None:
         raise UserError(f"{flag} writes into a folder with the run's name; give one with --run-id")
     trace_folder(settings).mkdir(parents=True, exist_ok=True)
@@ -112,10 +79,22 @@ def run_name(backend, settings, num_ranks):
 
 
 def write(path, record):
-    """Writes the record to a file beside `path` and moves it there. Numbers that are not finite become null."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(_finite(record), indent=1, allow_nan=False) + "\n")
-    os.replace(part, path)
+    """Writes the record durably and atomically. Numbers that are not finite become null."""
+    durable.write_text(path, as_text(_finite(record)) + "\n")
+
+
+def as_text(value, depth=0):
+    """A value as readable JSON: each list is on one line, and the entries of an object fill lines of LINE_LENGTH."""
+    if not isinstance(value, dict) or not value:
+        return json.dumps(value, allow_nan=False)
+    pad, lines = " " * (depth + 1), []
+    for key, item in value.items():
+        entry = f"{json.dumps(key)}: {json.dumps(item, allow_nan=False)}"
+        if isinstance(item, dict) and len(pad + entry) > LINE_LENGTH:
+            entry = f"{json.dumps(key)}: {as_text(item, depth + 1)}"
+        fits = lines and "\n" not in lines[-1] + entry and len(f"{pad}{lines[-1]}, {entry}") <= LINE_LENGTH
+        lines = [*lines[:-1], f"{lines[-1]}, {entry}"] if fits else [*lines, entry]
+    return "{\n" + ",\n".join(pad + line for line in lines) + f"\n{' ' * depth}}}"
 
 
 def _finite(value):
@@ -127,7 +106,7 @@ def _finite(value):
 
 
 def make_folder(path, what="records", option="--results"):
-    """Makes the folder and tries to write in it. Raises UserError where that cannot be; the option gives another folder."""
+    """Creates a folder and checks that it is writable. Raises UserError if it is not; `option` is the flag for another folder."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         probe = path / f".probe-{os.getpid()}"
@@ -138,7 +117,7 @@ def make_folder(path, what="records", option="--results"):
 
 
 def read(path):
-    """The record in a file. Raises UserError where it is damaged or of another schema."""
+    """Reads a record. Raises UserError if the file is damaged or has another schema version."""
     try:
         record = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as error:
@@ -146,27 +125,27 @@ def read(path):
     schema = record.get("schema") if isinstance(record, dict) else None
     if schema != SCHEMA:
         raise UserError(
-            f"{path} has schema {schema}, this Tandem reads and writes {SCHEMA}; give another folder with --results or move it away"
+            f"{path} has schema {schema}, this version of Tandem reads {SCHEMA}; give another folder with --results or move it away"
         )
     return record
 
 
 def files(folder, ends=(".json",)):
-    """The files of a folder and its subfolders whose names end so, by name; what lies in the folder of a run's traces is no record."""
+    """The files of a folder and its subfolders with these endings, sorted by path, without those in folders of traces."""
     found = sorted(path for path in folder.rglob("*") if path.name.endswith(ends))
     return [path for path in found if not any(part.endswith(TRACES_END) for part in path.relative_to(folder).parts[:-1])]
 
 
 def read_all(path):
-    """The records of one file, or of every .json file in a folder and in its subfolders but those of traces, by name."""
+    """The records of a file, or of all .json files in a folder and its subfolders except folders of traces, sorted by path."""
     if not path.exists():
-        raise UserError(f"{path} is not there; give a record or a folder of records")
+        raise UserError(f"{path} does not exist; give a record or a folder of records")
     paths = files(path) if path.is_dir() else [path]
     return [read(one) for one in paths if one != ROOT / "results" / "schema.json"]
 
 
 def environment():
-    """What a result depends on beside the settings: versions, machine, commit, whitelisted variables."""
+    """The `environment` of a record: versions, machine, commit, whitelisted variables."""
     return {
         "python": platform.python_version(),
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
@@ -174,7 +153,8 @@ def environment():
         "host": socket.gethostname(),
         "os": platform.platform(),
         "cpu": _cpu_model(),
-        "cores": os.cpu_count(),
+        "instruction_sets": _instruction_sets(),
+        "num_cores": os.cpu_count(),
         "cores_of_rank_0": None,
         "allocator_keeps": False,
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
@@ -185,7 +165,7 @@ def environment():
 
 
 def mpi_library():
-    """Name and version of the MPI library that this process uses, or None."""
+    """Name and version of the MPI library of this process, or None."""
     try:
         import mpi4py
 
@@ -210,6 +190,15 @@ def _cpu_model():
         return re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())[1]
     except (OSError, TypeError):
         return platform.processor() or platform.machine()
+
+
+def _instruction_sets():
+    """The processor's vector and matrix instruction sets by their names in the Linux kernel. Libraries choose their kernels by them."""
+    try:
+        found = re.search(r"^(?:flags|Features)\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return sorted(flag for flag in found[1].split() if VECTOR_FLAGS.fullmatch(flag)) if found else None
 
 
 def _git(*arguments):

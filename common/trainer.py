@@ -1,4 +1,4 @@
-"""The seam: what a backend provides, and what passes through it."""
+"""The interface between the training loop and a backend."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -6,13 +6,13 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from common.ranks import Ranks
+from common.process.ranks import Ranks
 
 
 class Batch(NamedTuple):
-    """One rank's shard of one global batch: arrays with the samples first, a weight for each single loss, and the step's rate.
+    """One rank's shard of a global batch: arrays with samples along the first axis, and the learning rate of the step.
 
-    Targets are whole numbers, in the shape of the weights, or probabilities, along one more axis at the end.
+    `weights` has one weight per loss. `targets` are integers in the shape of `weights`, or probabilities along one more, last axis.
     """
 
     inputs: np.ndarray
@@ -30,18 +30,18 @@ class Batches(Protocol):
 
 
 class Totals(NamedTuple):
-    """What one rank found on its share of the held-out samples: sums over single losses; padding counts 0."""
+    """Evaluation sums of one rank over the losses of its held-out samples, without padding."""
 
     loss: float
     num_correct: float
     count: float
 
 
-class Observed(NamedTuple):
-    """What a library tells of its communication while some steps were trained.
+class ProfiledCommunication(NamedTuple):
+    """Communication of some training steps as profiled by the library.
 
-    `seconds` in which a collective ran, hidden behind computation or not, NaN on a rank that is not told; `operations`:
-    {collective: (calls, bytes that a rank gave into them)}; `details` in the library's own words.
+    `seconds`: time in which a collective ran, overlapped with computation or not; NaN on a rank without a profile.
+    `operations`: {collective: (calls, bytes contributed by a rank)}. `details`: library-specific.
     """
 
     seconds: float
@@ -50,50 +50,50 @@ class Observed(NamedTuple):
 
 
 class Communication(NamedTuple):
-    """What common/account.py measures a backend's communication with, when training is over; all ranks do the same.
+    """How common/step_breakdown.py measures the communication of a backend after training. All ranks make the same calls.
 
-    Within `alone()` train_epoch exchanges nothing between ranks, whose parameters differ from then on.
-    `observed(train)` tells of the steps that train() trains. `all_reduce(num_bytes)` gives a function that
-    all-reduces a buffer of that size and returns when that is done.
+    `without_communication()`: context in which train_epoch does not communicate; the ranks' parameters differ afterwards.
+    `profiled(train)`: the ProfiledCommunication of the steps run by train(). `all_reduce(num_bytes)`: a function that
+    all-reduces a buffer of that size and waits for completion.
     """
 
-    alone: Callable[[], AbstractContextManager]
-    observed: Callable[[Callable[[], None]], Observed]
+    without_communication: Callable[[], AbstractContextManager]
+    profiled: Callable[[Callable[[], None]], ProfiledCommunication]
     all_reduce: Callable[[int], Callable[[], object]]
 
 
 class Trainer(Protocol):
-    """One backend, driven by common/loop.py, which never asks which one it has.
+    """A backend, driven by common/loop.py.
 
-    Where a library takes a configuration of its own, `configuration` holds it, for the record.
+    A backend whose library has a configuration stores it in `configuration`, for the record.
     """
 
     ranks: Ranks
 
     def train_epoch(self, batches: Batches, observe: Callable) -> None:
-        """Trains on every batch of one epoch; calls observe(loss) once a step with this rank's weighted loss."""
+        """Trains one epoch; calls observe(loss) after each step with the weighted loss of this rank."""
 
     def evaluate(self, batches: Batches) -> Totals:
-        """This rank's totals over the batches, without training."""
+        """This rank's totals over the batches."""
 
     def sum(self, values: np.ndarray) -> np.ndarray:
-        """The float64 values added up over all ranks, through the backend's own collective; every rank gets the sum."""
+        """Sum-all-reduce of float64 values with the backend's own collective."""
 
-    def state(self, with_slots: bool = True) -> dict[str, np.ndarray]:
-        """Parameters and, unless not wanted, optimizer slots, whole, in the names and layouts of weights.py."""
+    def state(self, with_optimizer_state: bool = True) -> dict[str, np.ndarray]:
+        """Unsharded parameters and, optionally, optimizer state, in the names and layouts of weights.py."""
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Takes over a state; optimizer slots that are not in it start at 0."""
+        """Loads a state; optimizer state that it lacks is set to 0."""
 
     def communication(self) -> Communication | None:
-        """What its communication is measured with; None where it has none."""
+        """How to measure this backend's communication; None if it has none."""
 
     def close(self) -> None:
-        """Leaves the process group. Called once, after everything else."""
+        """Leaves the process group; the last call."""
 
 
 def by_rank(trainer, value):
-    """The value of every rank, by rank; every rank gets the array. All ranks call this."""
+    """All-gather: an array with the value of each rank. All ranks call this."""
     values = np.zeros(trainer.ranks.size)
     values[trainer.ranks.rank] = value
     return trainer.sum(values)

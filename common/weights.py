@@ -1,4 +1,4 @@
-"""The initial parameters, drawn once in NumPy under one naming scheme; the frameworks convert them to their layouts."""
+"""Initial parameters, drawn in NumPy. Their names and layouts are the reference; the frameworks convert them to their own."""
 
 import hashlib
 import math
@@ -11,7 +11,7 @@ DTYPES = {"fp32": np.float32, "fp64": np.float64}
 
 
 class Initial(NamedTuple):
-    """How a parameter starts. Shapes as PyTorch has them: OIHW, (out, in)."""
+    """Shape and initialization of a parameter. Shapes as in PyTorch: OIHW, (out, in)."""
 
     shape: tuple[int, ...]
     distribution: str
@@ -37,9 +37,9 @@ def normal(shape, deviation):
 
 
 def draw(parameters, seed, precision):
-    """{name: array} for {name: Initial}, every parameter from a random stream of its own.
+    """{name: array} for {name: Initial}; each parameter has its own random stream.
 
-    Drawn in float64, so that both precisions start alike.
+    Values are drawn in float64, so that fp32 is fp64 rounded.
     """
     return {name: _values(initial, name, seed).astype(DTYPES[precision]) for name, initial in parameters.items()}
 
@@ -54,7 +54,7 @@ def _values(initial, name, seed):
 
 
 def digest(state):
-    """SHA-256 over names and bytes of {name: array}, whatever their order."""
+    """SHA-256 of the names and bytes of {name: array}, independent of their order."""
     total = hashlib.sha256()
     for name in sorted(state):
         total.update(name.encode())

@@ -1,22 +1,22 @@
-"""What is trained: each workload's model, data, hyperparameters and target."""
+"""The workloads: model, data, hyperparameters and target."""
 
 import dataclasses
 import hashlib
 import json
 from typing import NamedTuple
 
-from common.config import MATHEMATICS, as_json, check
+from common.config import TRAINING_SETTINGS, as_json, check
 from common.conventions import CONVENTIONS
+from common.data.sharding import local_batch_of
 from common.errors import UserError
 from common.models import Cnn, Decoder, EncoderDecoder, parameters_of
-from common.sharding import local_batch_of
 
 
 class Workload(NamedTuple):
-    """A model and how it is trained unless the settings say otherwise.
+    """A model and the default settings to train it.
 
-    The first of `datasets` is the default. Without a `target` a workload is for throughput alone: it has no accuracy, and
-    never a time to solution.
+    The first of `datasets` is the default. A workload with `target` None is for throughput only: it has no accuracy and no time
+    to solution.
     """
 
     model: Cnn | Decoder | EncoderDecoder
@@ -51,13 +51,13 @@ def workload_of(settings):
 
 
 def resolve(settings, num_ranks):
-    """The settings with every None filled in from the workload and the number of ranks. Raises UserError for what cannot be."""
+    """The settings with every None replaced by the workload's default. Raises UserError for invalid settings."""
     check(settings)
     workload = workload_of(settings)
     if settings.dataset is not None and settings.dataset not in workload.datasets:
         raise UserError(f"--dataset {settings.dataset} is not for {settings.workload}; choose from: {', '.join(workload.datasets)}")
     if settings.target is not None and workload.target is None:
-        raise UserError(f"--target is not for {settings.workload}, which is for throughput alone")
+        raise UserError(f"--target is not for {settings.workload}, which is for throughput only")
     own = {
         "dataset": workload.datasets[0],
         "batch_size": workload.batch_size,
@@ -66,7 +66,7 @@ def resolve(settings, num_ranks):
         "target": workload.target,
         "optimizer": workload.optimizer,
         "learning_rate": workload.learning_rates[settings.optimizer or workload.optimizer],
-        "rate_factor": float(num_ranks) if settings.scaling == "weak" else 1.0,
+        "learning_rate_factor": float(num_ranks) if settings.scaling == "weak" else 1.0,
     }
     resolved = dataclasses.replace(settings, **{name: value for name, value in own.items() if getattr(settings, name) is None})
     local_batch(resolved, num_ranks)
@@ -78,19 +78,19 @@ def global_batch(settings, num_ranks):
 
 
 def local_batch(settings, num_ranks):
-    """Samples of one rank at each step. Raises UserError where the ranks cannot have equally many."""
+    """Samples per rank and step. Raises UserError if the global batch is not divisible by the number of ranks."""
     return local_batch_of(global_batch(settings, num_ranks), num_ranks)
 
 
 def digest(settings, data_digest):
-    """SHA-256 of what is trained: model, data, target, optimizer, batch, precision. Equal for all ranks, sizes and backends.
+    """SHA-256 of model, data, target, optimizer, batch size and precision: the same for all ranks, world sizes and backends.
 
-    `settings` are those the user gave, before `resolve`, where the rate factor may follow from the number of ranks.
+    `settings`: as given, before `resolve`, which may set the learning rate factor to the number of ranks.
     """
     workload = workload_of(settings)
-    factor = settings.rate_factor
-    resolved = dataclasses.replace(resolve(settings, 1), rate_factor=factor)
-    counted = MATHEMATICS if settings.schedule == "constant" else (*MATHEMATICS, "epochs")
+    factor = settings.learning_rate_factor
+    resolved = dataclasses.replace(resolve(settings, 1), learning_rate_factor=factor)
+    counted = TRAINING_SETTINGS if settings.schedule == "constant" else (*TRAINING_SETTINGS, "epochs")
     spec = {name: value for name, value in as_json(resolved).items() if name in counted}
     spec |= {"model": workload.model._asdict(), "parameters": workload.parameters, "conventions": CONVENTIONS, "data": data_digest}
     return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()

@@ -1,49 +1,54 @@
-"""DeepSpeed's ZeRO, which divides what data parallelism keeps on every rank, over Gloo on CPUs and NCCL on GPUs."""  # backend
+"""DeepSpeed's ZeRO, which shards optimizer state, gradients and parameters, over Gloo on CPUs and NCCL on GPUs."""  # backend
 
 import deepspeed  # backend
 import torch.distributed as dist  # backend
 
+from common.backends import Backend
+from common.process.ranks import from_environment
 from common.program import main
-from common.ranks import from_environment
-from common.rendezvous import agree_on_master  # backend
-from frameworks import deepspeed_side, distributed_side, torch_side  # backend
+from frameworks.shared import deepspeed as shared_deepspeed  # backend
+from frameworks.shared import process_group, pytorch  # backend
+
+# Stage 3 gathers parameters between layers in Python hooks, which break the graph.
+BACKEND = Backend(variant_setting="zero_stage", can_compile=(0, 1, 2), float32_masters=True)  # backend
 
 
 class Trainer:
     def __init__(self, settings):
         self.ranks = from_environment()
-        self.device = torch_side.pick_device(settings, self.ranks)
-        agree_on_master(self.ranks, settings.host_suffix)  # backend
-        deepspeed_side.begin(settings, self.ranks, self.device)  # backend
-        self.net = self.model = torch_side.build(settings, self.device, self.ranks)
-        self.optimizer = torch_side.optimizer_for(settings, self.net)
-        self.configuration = deepspeed_side.configuration(settings, self.ranks)  # backend
-        self.model, self.optimizer, *_ = deepspeed.initialize(None, self.net, self.optimizer, config=self.configuration)  # backend
+        self.device = pytorch.pick_device(settings, self.ranks)
+        shared_deepspeed.begin(settings, self.ranks, self.device)  # backend
+        self.module = self.model = pytorch.build(settings, self.device, self.ranks)
+        self.optimizer = pytorch.optimizer_for(settings, self.module)
+        self.configuration = shared_deepspeed.configuration(settings, self.ranks)  # backend
+        # Otherwise deepspeed.initialize would accept float64 in stage 3 on some processors only.
+        shared_deepspeed.partition(self.module, self.configuration)  # backend
+        self.model, self.optimizer, *_ = deepspeed.initialize(None, self.module, self.optimizer, config=self.configuration)  # backend
 
     def train_epoch(self, batches, observe):
         self.model.train()
-        for inputs, targets, weights, rate in torch_side.tensors(batches, self.device):
-            torch_side.set_learning_rate(self.optimizer, rate)
+        for inputs, targets, weights, learning_rate in pytorch.tensors(batches, self.device):
+            pytorch.set_learning_rate(self.optimizer, learning_rate)
             self.optimizer.zero_grad()
-            loss = torch_side.weighted_loss(self.model(inputs), targets, weights)
+            loss = pytorch.weighted_loss(self.model(inputs), targets, weights)
             self.model.backward(loss)  # backend
             self.model.step()  # backend
             observe(loss.detach())
 
     def evaluate(self, batches):
-        return torch_side.evaluate(self.model, batches, self.device)
+        return pytorch.evaluate(self.model, batches, self.device)
 
     def sum(self, values):
-        return distributed_side.summed(values, self.device)  # backend
+        return process_group.summed(values, self.device)  # backend
 
-    def state(self, with_slots=True):
-        return deepspeed_side.state(self.net, self.optimizer, with_slots)  # backend
+    def state(self, with_optimizer_state=True):
+        return shared_deepspeed.state(self.module, self.optimizer, with_optimizer_state)  # backend
 
     def restore(self, state):
-        deepspeed_side.restore(self.net, self.optimizer, state)  # backend
+        shared_deepspeed.restore(self.module, self.optimizer, state)  # backend
 
     def communication(self):
-        return deepspeed_side.communication(self.device)  # backend
+        return shared_deepspeed.communication(self.device)  # backend
 
     def close(self):
         dist.destroy_process_group()  # backend

@@ -5,58 +5,62 @@ import contextlib
 import horovod.tensorflow as hvd
 import tensorflow as tf
 
+from common.backends import Backend
+from common.process.ranks import from_environment
 from common.program import main
-from common.ranks import from_environment
-from frameworks import horovod_side, tf_side
+from frameworks.shared import horovod, tensorflow
+
+BACKEND = Backend(needs_mpi=True)
 
 
 class Trainer:
     def __init__(self, settings):
         self.ranks = from_environment()
-        tf_side.pick_device(settings, self.ranks)
-        horovod_side.begin(hvd, settings, self.ranks)
-        self.exchanges = True
+        tensorflow.pick_device(settings, self.ranks)
+        horovod.begin(hvd, settings, self.ranks)
+        self.communicates = True
         self.dropout = settings.dropout
-        self.model = tf_side.build(settings, self.ranks)
-        self.optimizer = tf_side.Optimizer(settings, self.model.parameters)
-        hvd.broadcast_variables(list(self.model.parameters.values()), root_rank=0)
+        self.model = tensorflow.build(settings, self.ranks)
+        self.optimizer = tensorflow.Optimizer(settings, self.model.parameters)
+        # The optimizer state is needed only when rank 0 alone reads a checkpoint; here every rank reads it.
+        hvd.broadcast_variables([*self.model.parameters.values(), *self.optimizer.state.values()], root_rank=0)
 
     def train_epoch(self, batches, observe):
-        for inputs, targets, weights, rate in tf_side.tensors(batches, self.model):
-            observe(self.train_step(inputs, targets, weights, rate, self.exchanges))
+        for inputs, targets, weights, learning_rate in tensorflow.tensors(batches, self.model):
+            observe(self.train_step(inputs, targets, weights, learning_rate, self.communicates))
 
     @tf.function(reduce_retracing=True)
-    def train_step(self, inputs, targets, weights, rate, exchanges):
+    def train_step(self, inputs, targets, weights, learning_rate, communicates):
         parameters = self.model.parameters
         with tf.GradientTape() as tape:
-            loss = tf_side.weighted_loss(self.model.forward(parameters, inputs, self.dropout), targets, weights)
-        if exchanges:
+            loss = tensorflow.weighted_loss(self.model.forward(parameters, inputs, self.dropout), targets, weights)
+        if communicates:
             tape = hvd.DistributedGradientTape(tape, op=hvd.Average, sparse_as_dense=True)
         gradients = tape.gradient(loss, list(parameters.values()))
-        self.optimizer.step(parameters, gradients, rate)
+        self.optimizer.step(parameters, gradients, learning_rate)
         return loss
 
     def evaluate(self, batches):
-        return tf_side.evaluate(self.model, batches)
+        return tensorflow.evaluate(self.model, batches)
 
     def sum(self, values):
         return hvd.allreduce(tf.constant(values, tf.float64), op=hvd.Sum, name="sum").numpy()
 
-    def state(self, with_slots=True):
-        return tf_side.state(self.model, self.optimizer if with_slots else None)
+    def state(self, with_optimizer_state=True):
+        return tensorflow.state(self.model, self.optimizer if with_optimizer_state else None)
 
     def restore(self, state):
-        tf_side.restore(self.model, self.optimizer, state)
+        tensorflow.restore(self.model, self.optimizer, state)
 
     def communication(self):
-        return horovod_side.communication_of_tensorflow(hvd, self, self.alone)
+        return horovod.communication_of_tensorflow(hvd, self, self.without_communication)
 
     @contextlib.contextmanager
-    def alone(self):
-        """Within it the gradients are this rank's own."""
-        self.exchanges = False
+    def without_communication(self):
+        """Context in which gradients are not all-reduced."""
+        self.communicates = False
         yield
-        self.exchanges = True
+        self.communicates = True
 
     def close(self):
         hvd.shutdown()

@@ -1,41 +1,44 @@
-"""Plain PyTorch in one process, without any library between: what every speed-up is measured against."""  # backend
+"""Plain PyTorch in one process: the baseline of every speed-up."""  # backend
 
+from common.backends import Backend
 from common.errors import UserError  # backend
+from common.process.ranks import from_environment
 from common.program import main
-from common.ranks import from_environment
-from frameworks import torch_side
+from frameworks.shared import pytorch
+
+BACKEND = Backend(can_compile=True)  # backend
 
 
 class Trainer:
     def __init__(self, settings):
         self.ranks = from_environment()
         if self.ranks.size > 1:  # backend
-            raise UserError(f"single trains in one process; {self.ranks.size} ranks were started")  # backend
-        self.device = torch_side.pick_device(settings, self.ranks)
-        self.net = self.model = torch_side.build(settings, self.device, self.ranks)
-        self.optimizer = torch_side.optimizer_for(settings, self.net)
+            raise UserError(f"single runs with one rank; {self.ranks.size} ranks were started")  # backend
+        self.device = pytorch.pick_device(settings, self.ranks)
+        self.module = self.model = pytorch.build(settings, self.device, self.ranks)
+        self.optimizer = pytorch.optimizer_for(settings, self.module)
 
     def train_epoch(self, batches, observe):
         self.model.train()
-        for inputs, targets, weights, rate in torch_side.tensors(batches, self.device):
-            torch_side.set_learning_rate(self.optimizer, rate)
+        for inputs, targets, weights, learning_rate in pytorch.tensors(batches, self.device):
+            pytorch.set_learning_rate(self.optimizer, learning_rate)
             self.optimizer.zero_grad()
-            loss = torch_side.weighted_loss(self.model(inputs), targets, weights)
+            loss = pytorch.weighted_loss(self.model(inputs), targets, weights)
             loss.backward()
             self.optimizer.step()
             observe(loss.detach())
 
     def evaluate(self, batches):
-        return torch_side.evaluate(self.model, batches, self.device)
+        return pytorch.evaluate(self.model, batches, self.device)
 
     def sum(self, values):
         return values  # backend
 
-    def state(self, with_slots=True):
-        return torch_side.state(self.net, self.optimizer if with_slots else None)
+    def state(self, with_optimizer_state=True):
+        return pytorch.state(self.module, self.optimizer if with_optimizer_state else None)
 
     def restore(self, state):
-        torch_side.restore(self.net, self.optimizer, state)
+        pytorch.restore(self.module, self.optimizer, state)
 
     def communication(self):
         return None  # backend

@@ -1,4 +1,4 @@
-"""Records -> the answer: who reached the target first, how sure that is, how each scales, what it costs, what failed."""
+"""Compares the backends of a folder of records: time to solution with intervals, scaling, cost, step breakdown, failures."""
 
 import argparse
 import os
@@ -9,32 +9,32 @@ from pathlib import Path
 from common.errors import UserError
 from launch.report import collect, regressions, summary
 from launch.report.export import csv, files, html, markdown, mllog, svg, terminal
-from launch.report.tables import listed
+from launch.report.words import listed
 
 EXPORTERS = {"--markdown": markdown.text, "--csv": csv.text, "--html": html.text, "--svg": svg.text}
 REGRESSED = 3
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 RELOAD_SECONDS = 5
 
 
 def show(found, console=None):
-    """Prints the short answer to the records of a matrix: every sentence, and the first question's tables."""
+    """Prints the short report of a matrix: every sentence, and the tables of time to solution."""
     terminal.show(summary.answer(found), console, tables=("first",))
 
 
 def write_page(path, found, reload_seconds=None):
-    """Writes the page of the records of a matrix. Where it cannot be written, that is told, and the matrix goes on."""
+    """Writes the page of a matrix. Where that fails, prints a message and returns, so that the matrix continues."""
     try:
         files.write(path, html.text(summary.answer(found), reload_seconds))
     except (UserError, OSError) as problem:
-        print(f"the page {path} was not written: {problem}", file=sys.stderr)
+        print(f"{path} was not written: {problem}", file=sys.stderr)
 
 
 def watch(arguments):
-    """Writes the page again whenever a record comes or changes, until interrupted."""
+    """Rewrites the page whenever a record is added or changed, until interrupted."""
     if not arguments.html:
         raise UserError("--watch keeps a page up to date; say with --html FILE which")
-    if others := [option for option in given(arguments) if option != "--html"]:
+    if others := [option for option in requested(arguments) if option != "--html"]:
         raise UserError(f"--watch writes the page of --html and nothing else; leave out {listed(others)}")
     seen = None
     try:
@@ -43,28 +43,28 @@ def watch(arguments):
             if now != seen:
                 seen = now
                 refresh(arguments, RELOAD_SECONDS)
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
     except KeyboardInterrupt:
         refresh(arguments, None)
     return 0
 
 
-def given(arguments):
-    """{option: path} of what is asked for beside the answer on the terminal."""
+def requested(arguments):
+    """{option: path} of the requested outputs, and of --baseline."""
     return {option: path for option in (*EXPORTERS, "--mllog", "--baseline") if (path := getattr(arguments, option.strip("-")))}
 
 
 def check_paths(wanted):
-    """Raises UserError where one of {option: path} cannot be written, or is to be written twice."""
+    """Raises UserError where one of {option: path} cannot be written, or two are the same file."""
     first = {}
     for option, path in wanted.items():
         files.check(path, option)
         if (other := first.setdefault(os.path.realpath(path), option)) != option:
-            raise UserError(f"{other} and {option} are both {path}; give each a file of its own")
+            raise UserError(f"{other} and {option} are both {path}; name different files")
 
 
 def refresh(arguments, reload_seconds):
-    """Writes the page of what records there are, and says so; says why where there is none yet, or they may not be mixed."""
+    """Writes the page of the current records and prints their number; prints the reason where there is none or they are not comparable."""
     files.check(arguments.html, "--html")
     try:
         answer = summary.answer(*collect.collect(arguments.results))
@@ -77,10 +77,10 @@ def refresh(arguments, reload_seconds):
 
 
 def run(arguments):
-    """Exports, prints, and returns the exit status. Raises UserError for a mistake, before anything is written."""
+    """Writes the outputs, prints the report, returns the exit status. Raises UserError for a usage error, before anything is written."""
     if arguments.watch:
         return watch(arguments)
-    wanted = {option: path for option, path in given(arguments).items() if option in EXPORTERS}
+    wanted = {option: path for option, path in requested(arguments).items() if option in EXPORTERS}
     check_paths(wanted)
     found, damaged = collect.collect(arguments.results)
     changes = None
@@ -102,16 +102,16 @@ def run(arguments):
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m launch.compare", description=__doc__.splitlines()[0])
-    parser.add_argument("results", nargs="+", type=Path, help="records, or folders of records")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the answer as Markdown")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write all that was measured as CSV, one line a run")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write the answer as one page with charts, which needs no network")
-    parser.add_argument("--svg", type=Path, metavar="FILE", help="write the page's first chart as a picture")
-    parser.add_argument("--mllog", type=Path, metavar="FOLDER", help="write an event log for each run, as MLPerf has them")
+    parser.add_argument("results", nargs="+", type=Path, help="records or folders of records")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the report as Markdown")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write all measurements as CSV, one line per run")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as one self-contained page with charts")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="write the chart of time to solution as a picture")
+    parser.add_argument("--mllog", type=Path, metavar="FOLDER", help="write an MLPerf event log for each run")
     parser.add_argument(
-        "--baseline", type=Path, metavar="OLD", help="a record or folder of an earlier matrix; exit status 3 where something got worse"
+        "--baseline", type=Path, metavar="OLD", help="a record or folder of an earlier matrix; exit status 3 for a regression"
     )
-    parser.add_argument("--watch", action="store_true", help="keep the page of --html up to date as records come, until Ctrl-C")
+    parser.add_argument("--watch", action="store_true", help="rewrite the page of --html whenever a record is added, until Ctrl-C")
     try:
         sys.exit(run(parser.parse_args()))
     except UserError as mistake:

@@ -7,17 +7,19 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from launch.report.words import ranks_of
+
 PLAIN_INTERVAL_SECONDS = 10.0
 
 
 class Display:
-    """Shows which run is on and how far it is. Used as a context manager around the whole matrix."""
+    """Shows which run is running and its progress. Used as a context manager around the whole matrix."""
 
     def __init__(self, num_jobs, console=None):
         self.console = console or Console()
         self.num_jobs = num_jobs
         self.title = ""
-        self.told = 0.0
+        self.printed_at = 0.0
         self.live = Live(console=self.console, refresh_per_second=4, transient=True) if self.console.is_terminal else None
 
     def __enter__(self):
@@ -30,44 +32,40 @@ class Display:
             with contextlib.suppress(BrokenPipeError):
                 self.live.stop()
 
-    def say(self, text):
+    def print_line(self, text):
         self.console.print(Text(text), soft_wrap=True)
 
     def begin(self, number, job):
         what = " traced" if job.settings.timeline or job.settings.trace else ""
-        self.title = f"[{number}/{self.num_jobs}] {job.settings.workload} {job.backend} {ranks_of(job.ranks)}{what}"
-        self.told = time.monotonic()
+        self.title = f"[{number}/{self.num_jobs}] {job.settings.workload} {job.backend} {ranks_of(job.num_ranks)}{what}"
+        self.printed_at = time.monotonic()
         if self.live:
             self.live.update(Text(f"{self.title}: starting"))
         else:
-            self.say(f"{self.title}: starting")
+            self.print_line(f"{self.title}: starting")
 
-    def progress(self, found):
-        line = f"{self.title}: {describe(found)}"
+    def progress(self, progress):
+        line = f"{self.title}: {describe(progress)}"
         if self.live:
             self.live.update(Text(line))
-        elif time.monotonic() - self.told >= PLAIN_INTERVAL_SECONDS:
-            self.told = time.monotonic()
-            self.say(line)
+        elif time.monotonic() - self.printed_at >= PLAIN_INTERVAL_SECONDS:
+            self.printed_at = time.monotonic()
+            self.print_line(line)
 
     def finish(self, record):
-        self.say(f"{self.title}: {outcome(record)}")
+        self.print_line(f"{self.title}: {outcome(record)}")
 
 
-def ranks_of(number):
-    return f"{number} rank" if number == 1 else f"{number} ranks"
-
-
-def describe(found):
+def describe(progress):
     """A Progress in words."""
-    parts = [f"epoch {found.epoch}/{found.num_epochs}", f"step {found.step}/{found.num_steps}"]
-    if found.loss is not None:
-        parts.append(f"loss {found.loss:.4f}")
-    if found.accuracy is not None:
-        parts.append(f"accuracy {found.accuracy:.4f}")
-    left = found.seconds_left()
+    parts = [f"epoch {progress.epoch}/{progress.num_epochs}", f"step {progress.step}/{progress.num_steps}"]
+    if progress.loss is not None:
+        parts.append(f"loss {progress.loss:.4f}")
+    if progress.accuracy is not None:
+        parts.append(f"accuracy {progress.accuracy:.4f}")
+    left = progress.seconds_left()
     if left is not None:
-        parts.append(f"at most {left:.0f} s left")
+        parts.append(f"at most {left} s left")
     return ", ".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""Lessons: small experiments in distributed training, each run here anew and told from its own numbers."""
+"""Lessons: small experiments in distributed training, run here, with a conclusion drawn from their own numbers."""
 
 import os
 import time
@@ -11,13 +11,17 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from common import records
+from common import backends, command_line, records
+from common.backends import BASELINE
 from common.config import Settings
 from common.errors import UserError
-from launch import backends, command, detect, matrix, runner
-from launch.display import Display, ranks_of
-from launch.plan import BASELINE, plan
+from launch import lock, matrix, runner
+from launch.available import unavailable
+from launch.display import Display
+from launch.launchers import detect
+from launch.plan import plan
 from launch.plot import plot
+from launch.report.words import ranks_of
 
 PROGRAM = "python -m launch.lessons"
 
@@ -49,9 +53,11 @@ class Lesson:
     batch_size: int = 8
     """Samples a step on each rank. With more, an epoch of the digits is but a few steps."""
     launcher: str | None = None
-    """mpich, openmpi, intel, pals, aprun, srun or torchrun. Default: found, in an allocation of Slurm or PBS first."""
+    """mpich, openmpi, intel, pals, aprun, srun or torchrun. Default: detected, in an allocation of Slurm or PBS first."""
     time_limit: float = 900.0
     """Seconds after which a run is ended and recorded as timed out."""
+    share_machine: bool = False
+    """Run beside a matrix or another lesson on this machine. Default: the second one stops."""
     results: Path = Path("results/lessons")
     """Folder for the records; a run writes RESULTS/MACHINE/RUN.json. Apart from those of matrices, with which they cannot be compared."""
     machine: str | None = None
@@ -74,10 +80,16 @@ def run(lesson):
     jobs = warmup_jobs(lesson, backends.chosen(lesson.backend), results, machine, stamp)
     launcher = detect.choose(lesson.launcher, None, {}, "", os.environ, records.ROOT)
     matrix.check(jobs, launcher)
-    for name, reason in backends.unavailable([jobs[0].backend], launcher.name).items():
-        raise UserError(f"{name} cannot run here: {reason}")
     folder = records.folder(jobs[0].settings)
     records.make_folder(folder)
+    with lock.held(folder, jobs, lesson.share_machine):
+        for name, reason in unavailable([jobs[0].backend], launcher.name).items():
+            raise UserError(f"{name} cannot run here: {reason}")
+        return run_all(lesson, jobs, launcher, f"{folder}/{stamp}-lesson-{lesson.lesson}-*.json")
+
+
+def run_all(lesson, jobs, launcher, shown_records):
+    """Runs the jobs of the lesson, shows what came out and where its records are, and returns the exit status."""
     done = []
     try:
         with Display(len(jobs)) as display:
@@ -88,7 +100,7 @@ def run(lesson):
         show_warmup(*done)
     finally:
         if done:
-            print(f"records: {folder}/{stamp}-lesson-{lesson.lesson}-*.json")
+            print(f"records: {shown_records}")
     return 0 if all(record["status"] == "ok" for record in done) else 1
 
 
@@ -106,14 +118,14 @@ def warmup_jobs(lesson, names, results, machine, stamp):
     for name, warmup_epochs in (("without", 0.0), ("with", float(WARMUP_EPOCHS))):
         settings = Settings(
             optimizer="adam", learning_rate=0.01, scaling="weak", warmup_epochs=warmup_epochs, epochs=lesson.epochs, stop_at_target=False,
-            seed=lesson.seed, batch_size=lesson.batch_size, account=False, results=results, machine=machine,
+            seed=lesson.seed, batch_size=lesson.batch_size, step_breakdown=False, results=results, machine=machine,
         )  # fmt: skip
         jobs += plan(names, ["cnn"], [lesson.ranks], 1, None, settings, f"{stamp}-lesson-warmup-{name}")
     return jobs
 
 
 def epochs_of(record):
-    """The epochs that a record tells of. A run that failed may have told less of its last one."""
+    """The epochs in a record. The last one of a run that failed may lack numbers."""
     rates = record["learning_rates"]
     num_steps = len(rates) // max(len(record["train_seconds"]), 1)
     rates_at_end = rates[num_steps - 1 :: num_steps] if num_steps else []
@@ -141,17 +153,17 @@ def conclusion(without, warmed):
     counts, warmup = len(curves[0]), warmed["settings"]["warmup_epochs"]
     ends = [f"{curve[-1]:.2f}{f' ({max(curve):.2f} at best)' if max(curve) - curve[-1] >= SMALL else ''}" for curve in curves]
     numbers = f"without warm-up {ends[0]} after {epochs(counts)}, with {epochs(warmup)} of warm-up {ends[1]}"
-    if warmed["ranks"] == 1:
+    if warmed["num_ranks"] == 1:
         return f"{numbers}: with 1 rank the rate is not scaled, and warm-up changes nothing"
     if counts < warmup:
         return f"{numbers}: too short to tell, since the warm-up had not ended"
-    # What is judged is what is told: 0.897 is told as 0.90.
+    # The printed numbers are judged: 0.897 is printed as 0.90.
     rounded = [[round(accuracy, 2) for accuracy in curve] for curve in curves]
-    return f"{numbers}: {judgement(*rounded)}, at {ranks_of(warmed['ranks'])} and with one seed"
+    return f"{numbers}: {judgement(*rounded)}, at {ranks_of(warmed['num_ranks'])} and with one seed"
 
 
 def judgement(without, warmed):
-    """What two curves of accuracy say of the warm-up."""
+    """The effect of the warm-up, from two curves of accuracy."""
     gain = warmed[-1] - without[-1]
     if without[-1] >= TRAINED and warmed[-1] >= TRAINED:
         return "it trains without warm-up too"
@@ -193,4 +205,4 @@ def show_warmup(without, warmed):
 
 
 if __name__ == "__main__":
-    command.main(run, Lesson, PROGRAM, "Runs a small experiment in distributed training and tells what came out.")
+    command_line.main(run, Lesson, PROGRAM, "Runs a small experiment in distributed training and prints its result.")

@@ -11,11 +11,14 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from common import config, datasets, records, sharding, variants, workloads
+from common import backends, command_line, config, records, workloads
 from common.config import Settings
+from common.data import datasets, sharding
 from common.errors import UserError
-from launch import backends, command, compare, detect, launchers, machines, resuming, runner
+from launch import compare, lock, resume, runner
+from launch.available import unavailable
 from launch.display import Display
+from launch.launchers import commands, detect, machine_files
 from launch.plan import plan
 from launch.trace import traced
 
@@ -24,7 +27,7 @@ PROGRAM = "launch/matrix.sh"
 
 @dataclass(frozen=True)
 class Matrix:
-    """The axes of a matrix and how it runs; every setting of a run besides."""
+    """The axes of a matrix, how it runs, and every setting of its runs."""
 
     sizes: Annotated[tuple[int, ...], tyro.conf.Positional] = (1, 2)
     """Numbers of ranks."""
@@ -36,15 +39,17 @@ class Matrix:
     repeats: int = 1
     """Runs of each combination; repeat r has seed + r."""
     launcher: str | None = None
-    """mpich, openmpi, intel, pals, aprun, srun or torchrun. Default: the machine file's, else found, in an allocation first."""
+    """mpich, openmpi, intel, pals, aprun, srun or torchrun. Default: the machine file's, else detected, in an allocation first."""
     ranks_per_node: int | None = None
     """Ranks on each node at most. Default: the machine file's, else all on one node."""
     hosts: Path | None = None
-    """File with the name of a node on each line, for ranks on several nodes outside an allocation. Default: the launcher knows."""
+    """File with the name of a node on each line, for ranks on several nodes outside an allocation. Default: the launcher's own."""
     machine_file: str = "local"
-    """What this machine's nodes and network want: local, polaris, jsc (launch/machines), or the path of a .toml file."""
+    """Settings of this machine's nodes and network: local, polaris, jsc (launch/launchers/machines), or the path of a .toml file."""
     time_limit: float = 900.0
     """Seconds after which a run is ended and recorded as timed out."""
+    share_machine: bool = False
+    """Run beside another matrix on this machine: each of the two then measures the other's load. Default: the second one stops."""
     dry_run: bool = False
     """Print the commands and run nothing."""
     run: Annotated[Settings, tyro.conf.arg(name="")] = field(default_factory=Settings)
@@ -52,35 +57,46 @@ class Matrix:
 
 def run(matrix):
     """Runs the matrix and returns the exit status. Raises UserError, before anything has run, for what cannot work."""
-    machine = machines.read(matrix.machine_file)
-    settings = machines.applied(machine, settings_of(matrix))
+    machine = machine_files.read(matrix.machine_file)
+    settings = machine_files.applied(machine, settings_of(matrix))
     hosts = str(seen_from_root(matrix.hosts)) if matrix.hosts else None
     os.chdir(records.ROOT)
     names = backends.chosen(matrix.backends)
     wanted = matrix.launcher or machine.launcher
     launcher = detect.choose(wanted, hosts, machine.variables, settings.host_suffix, os.environ, records.ROOT, matrix.dry_run)
     ranks_per_node = machine.ranks_per_node if matrix.ranks_per_node is None else matrix.ranks_per_node
-    stamp = resuming.last_stamp(records.folder(settings)) if matrix.run.resume else time.strftime("%Y%m%d-%H%M%S")
+    stamp = resume.last_stamp(records.folder(settings)) if matrix.run.resume else time.strftime("%Y%m%d-%H%M%S")
     names_of_workloads = [name.strip() for name in matrix.workloads.split(",") if name.strip()]
     jobs = plan(names, names_of_workloads, matrix.sizes, matrix.repeats, ranks_per_node, settings, stamp)
     check(jobs, launcher)
+    if matrix.dry_run:
+        for job in runnable(matrix, jobs, names, launcher)[1]:
+            print(commands.shell_command(*commands.command(job, traced.launcher_for(job.settings, launcher))))
+        return 0
     folder = records.folder(settings)
-    if not matrix.dry_run:
-        records.make_folder(folder)
-        records.read_all(folder)
-    with Console(stderr=True).status("looking which backends can run here"):
-        reasons = backends.unavailable(names, launcher.name)
+    records.make_folder(folder)
+    records.read_all(folder)
+    with lock.held(folder, jobs, matrix.share_machine):
+        if matrix.run.resume:
+            resume.wait_until_ended(jobs)
+        done, jobs = runnable(matrix, jobs, names, launcher)
+        return run_all(matrix, done, jobs, launcher, folder / f"{stamp}.html")
+
+
+def runnable(matrix, jobs, names, launcher):
+    """(records of the jobs that are completed, the jobs to run), without those that cannot run here. Raises UserError if none can."""
+    with Console(stderr=True).status("checking which backends can run here"):
+        reasons = unavailable(names, launcher.name)
     for name, reason in reasons.items():
         print(f"skipping {name}: {reason}", file=sys.stderr)
     jobs = [job for job in jobs if job.backend not in reasons]
     if not jobs:
         raise UserError("none of these backends can run here; the lines above say why")
-    done, jobs = resuming.divided(jobs) if matrix.run.resume else ([], jobs)
-    if matrix.dry_run:
-        for job in jobs:
-            print(runner.typed(*launchers.command(job, traced.launcher_for(job.settings, launcher))))
-        return 0
-    page = folder / f"{stamp}.html"
+    return resume.divided(jobs) if matrix.run.resume else ([], jobs)
+
+
+def run_all(matrix, done, jobs, launcher, page):
+    """Runs the jobs one after the other, shows them with those that are done, and returns the exit status."""
     try:
         with Display(len(jobs)) as display:
             for number, job in enumerate(jobs, 1):
@@ -92,7 +108,7 @@ def run(matrix):
         if done:
             compare.write_page(page, done)
             compare.show(done)
-            print(f"records: {folder}/{stamp}-*.json\npage: {page}")
+            print(f"records: {page.with_suffix('')}-*.json\npage: {page}")
     return 0 if all(record["status"] == "ok" for record in done) else 1
 
 
@@ -101,7 +117,7 @@ def run_job(job, launcher, time_limit_seconds, display, done):
     try:
         done.append(runner.run_job(job, traced.launcher_for(job.settings, launcher), time_limit_seconds, display.progress))
     except KeyboardInterrupt:
-        path = records.folder(job.settings) / f"{job.settings.run_id}.json"
+        path = runner.record_path(job)
         if path.exists():
             done.append(records.read(path))
         raise
@@ -109,18 +125,18 @@ def run_job(job, launcher, time_limit_seconds, display, done):
 
 
 def settings_of(matrix):
-    """The settings that all runs share, with paths as a program in the checkout's top folder, where runs start, sees them."""
+    """The settings that all runs share, with paths relative to the top folder of the checkout, where runs start."""
     for name in ("workload", "run_id", "repeat"):
         if getattr(matrix.run, name) != getattr(Settings(), name):
-            raise UserError(f"{config.flag(name)} is for a single run; here use --workloads and --repeats")
-    if matrix.run.snapshot_dir:
-        raise UserError("--snapshot-dir is for a single run, python -m frameworks.BACKEND; the runs of a matrix start anew")
+            raise UserError(f"{command_line.flag(name)} is for a single run; here use --workloads and --repeats")
+    if matrix.run.checkpoint_dir:
+        raise UserError("--checkpoint-dir is for a single run, python -m frameworks.BACKEND; the runs of a matrix start from epoch 1")
     if not matrix.time_limit > 0:
         raise UserError(f"--time-limit is {matrix.time_limit:g}; it must be above 0 seconds")
-    for backend, setting in variants.VARIANTS.items():
+    for backend, setting in backends.variant_settings().items():
         if (value := getattr(matrix.run, setting)) != getattr(Settings(), setting):
-            raise UserError(f"{config.flag(setting)} is for a single run; here write {backend}@{value} in --backends")
-    # What goes on here is the matrix, not its runs.
+            raise UserError(f"{command_line.flag(setting)} is for a single run; here write {backend}@{value} in --backends")
+    # It is the matrix that is resumed, not its runs.
     settings = dataclasses.replace(matrix.run, resume=False)
     config.check(settings)
     seen = {name: seen_from_root(path) for name in ("results", "data_dir") if (path := getattr(matrix.run, name))}
@@ -146,13 +162,13 @@ def check(jobs, launcher):
     """Makes every job's command and settings and reads its data once, so that a mistake stops the matrix before its first run."""
     num_samples = {}
     for job in jobs:
-        variants.name_of(variants.file_of(job.backend), job.settings)
-        launchers.command(job, traced.launcher_for(job.settings, launcher))
-        settings = workloads.resolve(job.settings, job.ranks)
+        backends.name_of(backends.file_of(job.backend), job.settings)
+        commands.command(job, traced.launcher_for(job.settings, launcher))
+        settings = workloads.resolve(job.settings, job.num_ranks)
         if settings.workload not in num_samples:
             num_samples[settings.workload] = len(datasets.loader(settings)().train_inputs)
-        sharding.num_steps(num_samples[settings.workload], workloads.global_batch(settings, job.ranks), settings.last_batch)
+        sharding.num_steps(num_samples[settings.workload], workloads.global_batch(settings, job.num_ranks), settings.last_batch)
 
 
 if __name__ == "__main__":
-    command.main(run, Matrix, PROGRAM, "Trains every workload with every backend at every size, and compares them in one table.")
+    command_line.main(run, Matrix, PROGRAM, "Trains every workload with every backend at every size, and compares them in one table.")

@@ -1,4 +1,4 @@
-"""Curves as text, for a terminal: characters on a grid, no colours needed. Pure."""
+"""Curves as text for a terminal. Pure."""
 
 HEIGHT = 21
 WIDTH = 65
@@ -7,9 +7,9 @@ SHARED = "*"
 
 
 def plot(curves, height=HEIGHT, width=WIDTH):
-    """The lines of a plot of {name: values from 0 to 1}, the values of epoch 1, 2 and so on. None and what is missing is left out."""
+    """The lines of a plot of {name: values from 0 to 1 by epoch}; None and missing values are left out."""
     num_epochs = max((len(values) for values in curves.values()), default=0)
-    # Three characters for an epoch where they fit, so that the points of short runs stay close together.
+    # At most three characters per epoch, so that the points of short runs stay close together.
     last_column = min(3 * (num_epochs - 1), width - 1)
     columns = [round(index * last_column / max(num_epochs - 1, 1)) for index in range(num_epochs)]
     marks = dict(zip(curves, MARKS, strict=False))

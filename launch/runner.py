@@ -1,83 +1,91 @@
 """One job from its command to its record, however it ends."""
 
 import json
-import shlex
 import time
 
 from common import records, workloads
-from common.ranks import Ranks
-from common.stalls import Standstill
-from launch import deaths, launchers, processes, standstills
+from common.process.ranks import Ranks
+from common.process.watchdog import Hang
+from launch import failures, processes
+from launch.launchers import commands
 from launch.trace import traced
 
 TAIL_LINES = 50
 
 
-def typed(argv, variables):
-    """A command as one would type it."""
-    return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in variables.items()), shlex.join(argv)])
-
-
 def run_job(job, launcher, time_limit_seconds, on_progress):
-    """Runs a job and returns its record: the run's own, completed here where the run could not bring it to a good end.
+    """Runs a job and returns its record: the run's own, or completed here where the run failed.
 
     The record is there also after an exception, such as KeyboardInterrupt, has ended the run. Raises UserError where traces
     of an earlier attempt cannot be removed.
     """
-    argv, variables = launchers.command(job, launcher)
-    launch = {"launcher": launcher.name, "command": typed(argv, variables), "launched_at": time.time()}
+    argv, variables = commands.command(job, launcher)
+    launch = {"launcher": launcher.name, "command": commands.shell_command(argv, variables), "launched_at": time.time()}
     variables = variables | {"TANDEM_LAUNCH": json.dumps(launch)}
-    ending, last_lines, heard, stood = ("failed", "interrupted"), [], [], []
+    ending, last_lines, last_progress, hangs = ("failed", "interrupted"), [], None, []
     traced.clear(job.settings)
 
-    def hear(told):
-        if isinstance(told, Standstill):
-            stood.append(told)
+    def on_message(message):
+        nonlocal last_progress
+        if isinstance(message, Hang):
+            hangs.append(message)
         else:
-            heard[:] = [told]
-            on_progress(told)
+            last_progress = message
+            on_progress(message)
 
     try:
-        outcome = processes.run(argv, variables, job.settings.run_id, records.ROOT, time_limit_seconds, hear)
+        outcome = processes.run(argv, variables, mark_of(job), records.ROOT, time_limit_seconds, on_message)
         ending, last_lines = ending_of(outcome, time_limit_seconds), outcome.last_lines
     except OSError as problem:
         ending = "failed", f"{launcher.executable} could not be started: {problem.strerror}"
     finally:
-        record = _complete(job, launch, ending, last_lines, heard, stood)
+        record = _complete(job, launch, ending, last_lines, last_progress, hangs)
     if (job.settings.timeline or job.settings.trace) and record["status"] == "ok":
-        record |= traced.account(job.settings)
-        records.write(records.folder(job.settings) / f"{job.settings.run_id}.json", record)
+        record |= traced.summary(job.settings)
+        records.write(record_path(job), record)
     return record
 
 
-def ending_of(outcome, time_limit_seconds):
-    """(status, error) of a run whose processes have ended; the error is None for a good end.
+def record_path(job):
+    """Where a job's record is, which rank 0 of its run writes."""
+    return records.folder(job.settings) / f"{job.settings.run_id}.json"
 
-    Where one rank fails, the others fail of it: what was told first is the cause.
+
+def mark_of(job):
+    """What all processes of a job's run are marked with: its record, which no other run may write at the same time."""
+    return str(record_path(job).absolute())
+
+
+def ending_of(outcome, time_limit_seconds):
+    """(status, error) of a run whose processes have ended; the error is None for a run that completed.
+
+    Where one rank fails, the others fail of it: the first error is the cause.
     """
     if outcome.timed_out:
         return "timeout", f"ended after the time limit of {time_limit_seconds:g} s"
     if outcome.returncode == 0:
         return "ok", None
-    told = next((line.removeprefix("error: ") for line in outcome.last_lines if line.startswith("error: ")), None)
-    return "failed", told or f"ended with exit status {outcome.returncode}"
+    error = next((line.removeprefix("error: ") for line in outcome.last_lines if line.startswith("error: ")), None)
+    return "failed", error or f"ended with exit status {outcome.returncode}"
 
 
-def _complete(job, launch, ending, last_lines, heard, stood):
-    """The record of a job that has ended, written anew unless the run itself told of its good end."""
-    path = records.folder(job.settings) / f"{job.settings.run_id}.json"
+def _complete(job, launch, ending, last_lines, last_progress, hangs):
+    """The record of a job that has ended, rewritten here unless the run has recorded that it completed."""
+    path = record_path(job)
     if path.exists():
         record = records.read(path)
     else:
-        record = records.new(job.backend, workloads.resolve(job.settings, job.ranks), Ranks(size=job.ranks), launch, records.environment())
+        record = records.new(
+            job.backend, workloads.resolve(job.settings, job.num_ranks), Ranks(size=job.num_ranks), launch, records.environment()
+        )
     status, error = ending
     if (status, record["status"]) == ("ok", "ok"):
         return record
-    if status == "failed" and stood:
-        error = standstills.told(stood, job.ranks)
-    elif status == "failed" and (death := deaths.death_in(last_lines, record.get("pids_by_rank") or [])):
-        # Where a rank is killed, the others fail of it, and have told so.
-        error = deaths.told(death, heard[-1] if heard else None)
+    if status == "failed" and hangs:
+        error = failures.describe_hang(hangs, job.num_ranks)
+    elif status == "failed" and (killed := failures.killed_rank(last_lines, record.get("pids_by_rank") or [])):
+        # Where a rank is killed, the others fail of it, and have reported that.
+        error = failures.describe_killed(killed, last_progress)
     record["status"] = "failed" if status == "ok" else status
     record["error"] = error or record["error"] or "ended without a result"
     record["output_tail"] = last_lines[-TAIL_LINES:]

@@ -1,23 +1,22 @@
 #!/usr/bin/env bash
-# Makes .venv with the pins of environment.yml and Horovod in it; does nothing when that is up to date.
+# Creates .venv with the pinned packages of environment.yml and Horovod; does nothing if it is up to date.
 set -euo pipefail
 
 usage() {
   cat <<'TXT'
 usage: launch/setup.sh [--check]
 
-Makes the environment .venv in this checkout from environment.yml and builds Horovod into it. Safe to interrupt and to
-start again; changes nothing outside the checkout and ${XDG_CACHE_HOME:-~/.cache}/tandem, where the built wheel and what pip
-downloads are kept.
+Creates the environment .venv in this checkout from environment.yml and builds Horovod into it. Can be interrupted and
+restarted. Writes only to the checkout and to ${XDG_CACHE_HOME:-~/.cache}/tandem, the cache of the Horovod wheel and of pip.
 
-  --check    only say whether the environment is up to date (exit status 1 if not)
+  --check    check whether the environment is up to date (exit status 1 if not)
 
-Environment, remembered from one set-up of a checkout to the next (NAME= forgets):
+Environment variables, stored for the next set-up of this checkout (NAME= resets):
   TANDEM_PYTHON   the Python 3.11 to use      (default: the active conda environment's, python3.11, python3)
-  TANDEM_MPICC    a site's own MPI, by mpicc  (default: the active conda environment's, else the mpich of environment.yml)
-  TANDEM_DEVICE   cpu or cuda: which TensorFlow to install (default: cuda where nvidia-smi finds a GPU)
-  HOROVOD_WITH…, HOROVOD_GPU…, HOROVOD_NCCL…, HOROVOD_CUDA…, HOROVOD_CPU…: given to Horovod's build
-The active conda environment counts if its name is tandem.
+  TANDEM_MPICC    mpicc of a site's MPI       (default: the active conda environment's, else mpich of environment.yml)
+  TANDEM_DEVICE   cpu or cuda, for TensorFlow (default: cuda if nvidia-smi finds a GPU)
+  HOROVOD_WITH…, HOROVOD_GPU…, HOROVOD_NCCL…, HOROVOD_CUDA…, HOROVOD_CPU…: passed to Horovod's build
+A conda environment is used if it is active and named tandem.
 TXT
 }
 
@@ -41,8 +40,8 @@ case "${1-}" in
   *) die "unknown argument '$1'; see launch/setup.sh --help" ;;
 esac
 
-# What an earlier set-up was told or found holds until something else is said: a compute node may have no GPU in sight, no
-# conda and no internet, and must not find the environment stale for that.
+# Choices of an earlier set-up hold until changed: a compute node may have no visible GPU, no conda and no internet, which must not
+# make the environment stale.
 choices=$venv/tandem-choices
 if [ -f "$choices" ]; then
   while IFS='=' read -r name value; do
@@ -57,7 +56,7 @@ case "$device" in cpu | cuda) ;; *) die "TANDEM_DEVICE is '$device'; it must be 
 
 mpicc=${TANDEM_MPICC:-}
 if [ -n "$mpicc" ]; then
-  mpicc=$(command -v "$mpicc") || die "TANDEM_MPICC is '$TANDEM_MPICC', which is no program; give the path of mpicc"
+  mpicc=$(command -v "$mpicc") || die "TANDEM_MPICC is '$TANDEM_MPICC', which is not a program; give the path of mpicc"
 elif [ -n "$conda" ] && [ -x "$conda/bin/mpicc" ]; then
   mpicc=$conda/bin/mpicc
 fi
@@ -67,7 +66,7 @@ chosen=$(
   env | grep -E '^HOROVOD_(WITH|GPU|NCCL|CUDA|CPU)[A-Z_]*=' | sort || true
 )
 wanted=$({
-  cat "$root/environment.yml" "$root/launch/setup.sh" "$root/launch/build_horovod.py" "$root"/launch/trace/{build,generate,loads,prototypes}.py
+  cat "$root/environment.yml" "$root/launch/setup.sh" "$root/launch/setup/build_horovod.py" "$root"/launch/trace/{build,generate,loads,prototypes}.py
   cat "$root"/launch/trace/interposer/*
   echo "$chosen"
 } | sha256sum | cut -d' ' -f1)
@@ -89,28 +88,28 @@ for candidate in "${conda:+$conda/bin/python}" python3.11 python3; do
   [ -n "$python" ] && break
   [ -n "$candidate" ] && "$candidate" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && python=$candidate
 done
-[ -n "$python" ] || die "no Python 3.11 found; install it or name it in TANDEM_PYTHON"
+[ -n "$python" ] || die "no Python 3.11 found; install it or set TANDEM_PYTHON"
 "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null ||
-  die "TANDEM_PYTHON is '$python', which is not Python 3.11; name a Python 3.11"
+  die "TANDEM_PYTHON is '$python', which is not Python 3.11; set it to a Python 3.11"
 "$python" -c 'import venv, ensurepip' 2>/dev/null || die "$python has no venv module; install it (Debian: apt install python3.11-venv)"
-{ mkdir -p "$cache" && [ -w "$cache" ]; } 2>/dev/null || die "cannot write to the cache $cache; set XDG_CACHE_HOME to a folder that can be written"
-[ -w "$root" ] || die "cannot write to the checkout $root; clone it to a folder that can be written"
+{ mkdir -p "$cache" && [ -w "$cache" ]; } 2>/dev/null || die "cannot write to the cache $cache; set XDG_CACHE_HOME to a writable folder"
+[ -w "$root" ] || die "cannot write to the checkout $root; clone it to a writable folder"
 free_gib=$(df -Pk "$root" | awk 'NR == 2 {print int($4 / 1048576)}')
-[ "$free_gib" -ge 6 ] || die "only $free_gib GiB free under $root; 6 GiB are needed"
+[ "$free_gib" -ge 6 ] || die "only $free_gib GiB free in $root; 6 GiB are needed"
 
 exec 9>"$root/.setup.lock"
 flock -n 9 || { say "another set-up of this checkout is running; waiting for it" && flock 9; }
 up_to_date && exit 0
 
-trap 'echo "setup: interrupted; start it again and it goes on" >&2; exit 130' INT TERM
+trap 'echo "setup: interrupted; run it again to continue" >&2; exit 130' INT TERM
 export PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONNOUSERSITE=1 PIP_CACHE_DIR=$cache/pip
 unset PYTHONPATH PYTHONHOME
 
 rm -f "$stamp"
 if ! "$venv/bin/python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then
-  say "making .venv with $("$python" --version) ($python)"
+  say "creating .venv with $("$python" --version) ($python)"
   rm -rf "$venv"
-  # In a conda environment made from environment.yml the pins are there already; only Horovod is added.
+  # A conda environment created from environment.yml already has the pinned packages; only Horovod is added.
   "$python" -m venv ${conda:+--system-site-packages} "$venv"
 fi
 
@@ -119,28 +118,28 @@ sed -n 's/^ *- *\([A-Za-z0-9_.-]*==[^ #]*\).*/\1/p' "$root/environment.yml" >"$p
 [ "$device" = cpu ] || sed -i 's/^tensorflow-cpu==/tensorflow==/' "$pins.new"
 [ -z "$mpicc" ] || sed -i '/^mpich==/d' "$pins.new"
 mv "$pins.new" "$pins"
-# What an earlier choice has installed goes: two MPI libraries, or two TensorFlows, in one environment are one too many.
+# Uninstall packages of earlier choices: an environment must not have two MPI libraries or two TensorFlows.
 for name in mpich tensorflow tensorflow-cpu; do
   grep -q "^$name==" "$pins" || "$venv/bin/python" -m pip uninstall --quiet --yes "$name" 2>/dev/null
 done
 export PIP_CONSTRAINT=$pins
 
-install() { "$venv/bin/python" -m pip install --quiet "$@" || die "pip could not install: $*; its messages above say why (no network? see README, Without internet)"; }
+install() { "$venv/bin/python" -m pip install --quiet "$@" || die "pip could not install: $*; see its messages above (no network? see launch/setup/README.md)"; }
 say "installing PyTorch (1 to 3 minutes)"
-# PyTorch first and alone: pinned by then, no later resolution can replace it with another build.
+# PyTorch is installed first, so that no later resolution replaces it with another build.
 install "$(grep '^torch==' "$pins")"
 say "installing TensorFlow, MPI and the rest (2 to 5 minutes)"
 install -r "$pins"
 pinned() { sed -n 's/^ *'"$1"': *"\(.*\)"/\1/p' "$root/environment.yml"; }
 install --no-deps "tf-keras==$(pinned TANDEM_TF_KERAS_VERSION)" "mlperf-logging==$(pinned TANDEM_MLPERF_LOGGING_VERSION)"
 
-say "Horovod: taking the cached wheel, or building it (5 to 10 minutes)"
-wheel=$("$venv/bin/python" "$root/launch/build_horovod.py" "$(pinned TANDEM_HOROVOD_VERSION)" --cache "$cache" ${mpicc:+--mpicc "$mpicc"}) ||
-  die "Horovod was not built; the messages above say why"
+say "installing Horovod from the cached wheel, or building it (5 to 10 minutes)"
+wheel=$("$venv/bin/python" "$root/launch/setup/build_horovod.py" "$(pinned TANDEM_HOROVOD_VERSION)" --cache "$cache" ${mpicc:+--mpicc "$mpicc"}) ||
+  die "Horovod was not built; see the messages above"
 install --no-deps --force-reinstall "$wheel"
 
 say "compiling the MPI interposer (10 seconds)"
-(cd "$root" && "$venv/bin/python" -m launch.trace.build ${mpicc:+--mpicc "$mpicc"} >/dev/null) || die "the MPI interposer was not built; the messages above say why"
+(cd "$root" && "$venv/bin/python" -m launch.trace.build ${mpicc:+--mpicc "$mpicc"} >/dev/null) || die "the MPI interposer was not built; see the messages above"
 
 echo "$chosen" >"$choices"
 echo "$wanted" >"$stamp.new" && mv "$stamp.new" "$stamp"

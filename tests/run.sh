@@ -4,4 +4,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 "$root/launch/setup.sh"
 cd "$root"
-exec .venv/bin/python -m pytest "$@"
+# Whatever the environment says: the tests start Python hundreds of times.
+unset PYTHONDONTWRITEBYTECODE
+# Two processes; the tests that start ranks are all in one of them (tests/conftest.py).
+exec .venv/bin/python -m pytest --numprocesses 2 --dist loadgroup "$@"

@@ -4,7 +4,7 @@ import pytest
 
 from tests.bench import trace_overhead
 from tests.bench.vendor import BACKENDS, rate_in, summary
-from tests.running import ROOT
+from tests.support.running import ROOT
 
 
 def test_rate_is_found_among_what_libraries_print():

@@ -1,4 +1,4 @@
-"""Files -> records, and which files hold none: damaged, half written, or of another layout."""
+"""Files -> records, and the files that are not records: damaged, incomplete, or with another layout."""
 
 import contextlib
 import json
@@ -13,44 +13,47 @@ from common import records
 from common.errors import UserError
 
 SCHEMA_FILE = records.ROOT / "results" / "schema.json"
-# records.write leaves this behind where its program was ended before the file had its name.
+# Temporary files of records.write; one remains where the program was killed before it renamed it.
 PART = ".json.part"
+# The schema of an item of a record's longest lists, and the types of the items that it takes.
+NUMBER_OR_NULL = {"type": ["number", "null"]}
+NUMBER_TYPES = {int, float, type(None)}
 
 
 class Damaged(NamedTuple):
-    """A file that should hold a record, and why it cannot be read as one."""
+    """A file that cannot be read as a record, and the reason."""
 
     path: Path
-    why: str
+    reason: str
 
 
 def collect(paths):
-    """(records, list of Damaged) of files and of folders with their subfolders, by name; a file given twice is read once, a copy is damage.
+    """(records, list of Damaged) of files and of folders, recursively, by name. A file given twice is read once; a copy counts as damaged.
 
-    Raises UserError where a path is not there, where nothing is found, and for a whole record of another schema.
+    Raises UserError where a path is missing, where no record is found, and for a record of another schema.
     """
     found, damaged, seen = [], [], {}
-    # Path.resolve would stop at a link to itself, which is to be listed.
+    # Path.resolve raises for a link to itself, which should be listed as damaged.
     for path in dict.fromkeys(Path(os.path.realpath(one)) for given in paths for one in _files(given)):
         if path == SCHEMA_FILE:
             continue
         read = _read(path)
         if not isinstance(read, Damaged):
-            # A copy counted as a repeat would make a result look surer than it is.
+            # A copy counted as a repeat would narrow the interval.
             run = _identity(read)
-            # A run that was given no name has taken its file's.
+            # A run without a run_id is identified by its file name.
             read["settings"]["run_id"] = read["settings"]["run_id"] or path.stem
             read = Damaged(path, f"the same run as {seen[run]}") if run in seen else read
             seen.setdefault(run, path)
         (damaged if isinstance(read, Damaged) else found).append(read)
     if not found:
-        said = f"; {damaged[0].path}: {damaged[0].why}" if damaged else ""
-        raise UserError(f"there is no record in {', '.join(map(str, paths))}{said}")
+        reason = f"; {damaged[0].path}: {damaged[0].reason}" if damaged else ""
+        raise UserError(f"there is no record in {', '.join(map(str, paths))}{reason}")
     return found, damaged
 
 
 def state(paths):
-    """What tells that a record has come or changed: {file: when it was written}. Raises UserError where a path is not there."""
+    """{file: modification time} of the records, to detect new and changed ones. Raises UserError where a path is missing."""
     found = {}
     for path in (one for given in paths for one in _files(given)):
         with contextlib.suppress(OSError):
@@ -60,41 +63,48 @@ def state(paths):
 
 def _files(path):
     if not path.exists():
-        raise UserError(f"{path} is not there; give a record or a folder of records")
+        raise UserError(f"{path} does not exist; give a record or a folder of records")
     return records.files(path, (".json", PART)) if path.is_dir() else [path]
 
 
 def _read(path):
     if path.name.endswith(PART):
-        return Damaged(path, "half written: its program ended, or is still at it")
+        return Damaged(path, "incomplete: its program was killed, or is still writing")
     try:
-        record = json.loads(path.read_text(), parse_constant=_no_number)
+        record = json.loads(path.read_text(), parse_constant=_reject_constant)
     except OSError as error:
         return Damaged(path, error.strerror)
     except (ValueError, RecursionError) as error:
         return Damaged(path, f"not JSON: {error}")
     if not isinstance(record, dict) or "schema" not in record:
-        return Damaged(path, "no record: it has no schema")
+        return Damaged(path, "not a record: it has no schema")
     if record["schema"] != records.SCHEMA:
-        raise UserError(
-            f"{path} has schema {record['schema']}, this Tandem reads {records.SCHEMA}; compare records of one schema, move it away"
-        )
-    error = jsonschema.exceptions.best_match(_validator().iter_errors(record))
+        raise UserError(f"{path} has schema {record['schema']}, this version of Tandem reads {records.SCHEMA}; move the file away")
+    error = jsonschema.exceptions.best_match(validator().iter_errors(record))
     if error:
-        return Damaged(path, f"not as results/schema.json says: {'/'.join(map(str, error.path)) or 'record'}: {error.message[:200]}")
+        return Damaged(path, f"violates results/schema.json: {'/'.join(map(str, error.path)) or 'record'}: {error.message[:200]}")
     return record
 
 
 def _identity(record):
-    """What tells a run from all others, whatever its file is called: its name and start, or all that is told of one without a name."""
+    """What identifies a run, whatever its file name: run_id and start, or the whole record where there is no run_id."""
     name = record["settings"]["run_id"]
     return (name, record["started_at"]) if name else json.dumps(record, sort_keys=True)
 
 
-def _no_number(name):
-    raise ValueError(f"{name} is no number there; what is not known is null")
+def _reject_constant(name):
+    raise ValueError(f"{name} is not a JSON number; unknown values are null")
 
 
 @cache
-def _validator():
-    return jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
+def validator():
+    """The validator of records by results/schema.json."""
+    kind = jsonschema.validators.extend(jsonschema.Draft202012Validator, {"items": _items})
+    return kind(json.loads(SCHEMA_FILE.read_text()))
+
+
+def _items(validator, items, instance, schema):
+    """The keyword `items`. jsonschema takes seconds for the numbers of a folder of records, since it makes a validator for each."""
+    if items == NUMBER_OR_NULL and isinstance(instance, list) and set(map(type, instance)) <= NUMBER_TYPES:
+        return ()
+    return jsonschema.Draft202012Validator.VALIDATORS["items"](validator, items, instance, schema)

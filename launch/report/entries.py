@@ -1,17 +1,17 @@
-"""Records -> entries: all runs of one backend at one size, which the report compares. Pure."""
+"""Records -> entries: all runs of one backend at one number of ranks. Pure."""
 
 from typing import NamedTuple
 
+from common.backends import BASELINE
 from common.errors import UserError
-from launch.plan import BASELINE
 from launch.report import statistics
 
 
 class Entry(NamedTuple):
-    """The repeats of one backend at a number of ranks, as records in the order of their keys (matrix, repeat)."""
+    """The repeats of one backend at one number of ranks: records in the order of their keys (matrix, repeat)."""
 
     backend: str
-    ranks: int
+    num_ranks: int
     runs: tuple[dict, ...]
 
     @property
@@ -19,8 +19,8 @@ class Entry(NamedTuple):
         return [run for run in self.runs if run["status"] == "ok"]
 
     @property
-    def whole(self):
-        """The runs that came to their end and have all of their training in their records: none that went on from a snapshot."""
+    def from_start(self):
+        """The completed runs whose records hold all of the training: those not resumed from a checkpoint."""
         return [run for run in self.ok if not run.get("resumed_after_epochs")]
 
     @property
@@ -29,7 +29,7 @@ class Entry(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """All entries of one workload under one kind of scaling; `target` is None where it is for throughput alone."""
+    """All entries of one workload under one kind of scaling; `target` is None for a workload without one."""
 
     workload: str
     scaling: str
@@ -40,29 +40,31 @@ class Comparison(NamedTuple):
     def name(self):
         return f"{self.workload}, {self.scaling} scaling"
 
-    def entry(self, backend, ranks):
+    def entry(self, backend, num_ranks):
         """The entry, or None."""
-        return next((entry for entry in self.entries if (entry.backend, entry.ranks) == (backend, ranks)), None)
+        return next((entry for entry in self.entries if (entry.backend, entry.num_ranks) == (backend, num_ranks)), None)
 
 
-def divided(found):
-    """(plain, traced): records of runs that may be compared, and of those that were slower for being traced or having a timeline.
+def split_traced(found):
+    """(plain, traced): records of runs that may be compared, and of runs slowed down by tracing or a timeline.
 
-    Raises UserError where there are only such.
+    Raises UserError where there are only traced ones.
     """
     plain, traced = [], []
     for record in found:
         (traced if record["settings"].get("timeline") or record["settings"].get("trace") else plain).append(record)
     if traced and not plain:
-        raise UserError("all of these runs were traced (--timeline, --trace), which makes them slower; compare runs that were not")
+        raise UserError("all of these runs were traced (--timeline, --trace), which slows them down; compare untraced runs")
     return plain, traced
 
 
 def comparisons(found):
-    """The comparisons that records make, by name; the entries of each with the baseline first, then by backend and size."""
+    """The Comparisons of records, by name; entries are ordered by baseline first, then backend and size."""
     groups = {}
     for record in found:
-        groups.setdefault((record["workload"], record["scaling"]), {}).setdefault((record["backend"], record["ranks"]), []).append(record)
+        groups.setdefault((record["workload"], record["scaling"]), {}).setdefault((record["backend"], record["num_ranks"]), []).append(
+            record
+        )
     made = []
     for (workload, scaling), cells in sorted(groups.items()):
         order = sorted(cells, key=lambda cell: (cell[0] != BASELINE, cell))
@@ -73,23 +75,23 @@ def comparisons(found):
 
 
 def key_of(record):
-    """(matrix, repeat): runs of different backends that have the same ran one soon after the other, and are a pair."""
+    """(matrix, repeat): runs of different backends with the same key ran close together in time and form a pair."""
     run_id = record["settings"]["run_id"] or ""
     return run_id.partition(f"-{record['workload']}-{record['backend']}-n")[0], record["repeat"]
 
 
 def times(entry):
-    """The time to solution of each run, in seconds; None where it did not reach the target, failed, or went on from a snapshot."""
+    """The time to solution of each run, in seconds; None where it missed the target, failed, or was resumed from a checkpoint."""
     return [run["time_to_solution_seconds"] if run["status"] == "ok" else None for run in entry.runs]
 
 
-def counted_times(entry):
-    """The times as statistics.counted has them; None for an entry that is not there or not valid."""
-    return entry and statistics.counted(times(entry))
+def scored_times(entry):
+    """The times as statistics.scored gives them; None for a missing or invalid entry."""
+    return entry and statistics.scored(times(entry))
 
 
 def misses(entry):
-    """What became of each run that has no time to solution, in words; nothing for runs without a target."""
+    """The status of each run without a time to solution; empty for workloads without a target."""
     return [
         run["status"] if run["status"] != "ok" else "resumed" if run["reached"] else "not reached"
         for run, time in zip(entry.runs, times(entry), strict=True)
@@ -98,30 +100,30 @@ def misses(entry):
 
 
 def values(entry, key):
-    """What the runs that came to their end have under a key, without what is not known."""
+    """The known values of a record key over the completed runs."""
     return [run[key] for run in entry.ok if run.get(key) is not None]
 
 
 def typical(entry, key):
-    """The typical value of what the runs have under a key, or None."""
+    """The typical value of a record key over the completed runs, or None."""
     found = values(entry, key)
     return float(statistics.typical(found)) if found else None
 
 
 def time_of(entry):
-    """The entry's time to solution in seconds; None for an entry that is not there or not valid."""
-    found = counted_times(entry)
+    """The entry's time to solution in seconds; None for a missing or invalid entry."""
+    found = scored_times(entry)
     return float(statistics.typical(found)) if found else None
 
 
 def time_ratio(above, below):
-    """The Ratio of the times to solution of two entries; None where one of them has no time."""
-    found = counted_times(above), counted_times(below)
+    """The Ratio of the times to solution of two entries; None where either has no time."""
+    found = scored_times(above), scored_times(below)
     return statistics.ratio(*found, paired=_are_pairs(above.runs, below.runs)) if all(found) else None
 
 
 def value_ratio(above, below, key):
-    """The Ratio of what two entries have under a key; None where one of them has nothing."""
+    """The Ratio of a record key of two entries; None where either has no value."""
     if not (above and below and values(above, key) and values(below, key)):
         return None
     runs = [[run for run in entry.ok if run.get(key) is not None] for entry in (above, below)]

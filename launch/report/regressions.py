@@ -1,24 +1,24 @@
-"""Two sets of records of one matrix, before and after a change: what got slower, less accurate, larger, beyond the noise. Pure."""
+"""Two sets of records of one matrix, before and after a change: what got slower, less accurate or larger beyond the noise. Pure."""
 
 from typing import NamedTuple
 
 from common.errors import UserError
-from launch.display import ranks_of
 from launch.report import comparable, entries, statistics
-from launch.report.tables import APART, BACKEND, INTERVAL, MIB, RANKS, Column, Section, filled, interval
+from launch.report.tables import BACKEND, INTERVAL, MIB, OVERSUBSCRIBED, RANKS, Column, Section, filled
+from launch.report.words import interval, ranks_of
 
 QUESTION = "What changed against the baseline?"
 COLUMNS = (
-    Column("comparison"), BACKEND, RANKS, Column("what"), Column("before", ".4g"), Column("after", ".4g"), Column("after / before", ".3f"),
-    INTERVAL, Column("verdict"),
+    Column("comparison"), BACKEND, RANKS, Column("measure"), Column("before", ".4g"), Column("after", ".4g"),
+    Column("after / before", ".3f"), INTERVAL, Column("verdict"),
 )  # fmt: skip
 WORSE, BETTER, LEVEL, UNKNOWN = "worse", "better", "no difference shown", "not judged: one run"
 
 
 class Measure(NamedTuple):
-    """Something that may get worse, and the word for it. `key` is a record's, None for the time to solution, told in units of `unit`.
+    """A quantity that may regress, with its adjective. `key` of a record, None for the time to solution; values are divided by `unit`.
 
-    A relative change within the tolerance is not worth a failed acceptance test, however sure it is.
+    A relative change within the tolerance is not a regression, however small its uncertainty.
     """
 
     name: str
@@ -35,17 +35,17 @@ MEASURES = (
     Measure("accuracy", "less accurate", "accuracy", 1, False, 0.01),
     Measure("peak memory per rank (MiB)", "larger", "peak_memory_bytes", MIB, True, 0.05),
 )
-# What an entry that came to nothing has no number of.
+# An entry that has lost one of these is worse.
 VITAL = {None, "samples_per_second"}
 
 
 class Change(NamedTuple):
-    """One measure of one entry in both sets. `ratio` is a statistics.Ratio, after / before; None where one side has no number."""
+    """One measure of one entry in both sets. `ratio` is a statistics.Ratio, after / before; None where a side has no value."""
 
     comparison: str
     backend: str
-    ranks: int
-    shared: bool
+    num_ranks: int
+    oversubscribed: bool
     measure: Measure
     before: float | None
     after: float | None
@@ -56,15 +56,15 @@ class Change(NamedTuple):
 def changes(found, old):
     """The changes of all entries of the old set of records.
 
-    An entry is worse where the 95 % interval of its ratio leaves out 1 and the ratio is beyond the tolerance, and where it has no number
-    any more, also for want of runs. Where one side is of one run, nothing is known of the noise, and it is not judged.
-    Raises UserError where the two sets are not of one training, or have no entry in common.
+    An entry is worse where the 95 % interval of its ratio excludes 1 and the ratio is beyond the tolerance, and where it no longer has a
+    value. With one run on a side the noise is unknown, and the change is not judged.
+    Raises UserError where the two sets trained different things or have no entry in common.
     """
-    (found, _), (old, _) = entries.divided(found), entries.divided(old)
+    (found, _), (old, _) = entries.split_traced(found), entries.split_traced(old)
     comparable.check([*found, *old])
     after = {one.name: one for one in entries.comparisons(found)}
     pairs = [
-        (one.name, base, after[one.name].entry(base.backend, base.ranks) if one.name in after else None)
+        (one.name, base, after[one.name].entry(base.backend, base.num_ranks) if one.name in after else None)
         for one in entries.comparisons(old) for base in one.entries
     ]  # fmt: skip
     if not any(entry for _, _, entry in pairs):
@@ -74,7 +74,7 @@ def changes(found, old):
 
 def _change(name, base, entry, measure):
     before, after = _number(base, measure), _number(entry, measure)
-    # To 0, as of an accuracy, there is no ratio, and nothing is worse.
+    # Relative to 0, as of an accuracy, there is no ratio, and nothing is worse.
     if not before or (after is None and measure.key not in VITAL):
         return None
     if after is None:
@@ -82,8 +82,8 @@ def _change(name, base, entry, measure):
     else:
         ratio = entries.time_ratio(entry, base) if measure.key is None else entries.value_ratio(entry, base, measure.key)
         verdict = _verdict(ratio, measure)
-    shared = base.oversubscribed or bool(entry and entry.oversubscribed)
-    return Change(name, base.backend, base.ranks, shared, measure, before, after, ratio, verdict)
+    oversubscribed = base.oversubscribed or bool(entry and entry.oversubscribed)
+    return Change(name, base.backend, base.num_ranks, oversubscribed, measure, before, after, ratio, verdict)
 
 
 def _number(entry, measure):
@@ -100,12 +100,12 @@ def _verdict(ratio, measure):
 
 
 def worse(found):
-    """One line for each change to the worse."""
-    return [_told(change) for change in found if change.verdict == WORSE]
+    """One sentence for each regression."""
+    return [_sentence(change) for change in found if change.verdict == WORSE]
 
 
-def _told(change):
-    where = f"{change.comparison}, {ranks_of(change.ranks)}: {change.backend}"
+def _sentence(change):
+    where = f"{change.comparison}, {ranks_of(change.num_ranks)}: {change.backend}"
     name = change.measure.name
     if change.ratio is None:
         return f"{where} had {change.before:.4g} {name} and has none."
@@ -116,25 +116,25 @@ def _told(change):
 
 
 def section(found):
-    """The changes as a Section of the report, those to the worse as its sentences."""
+    """The changes as a Section of the report, the regressions as its sentences."""
     sentences = worse(found)
     num_unknown = sum(change.verdict == UNKNOWN for change in found)
     if not sentences and num_unknown < len(found):
         sentences.append("Nothing that could be judged got slower, less accurate or larger beyond the noise.")
     if num_unknown:
         sentences.append(
-            f"{num_unknown} of {len(found)} numbers are of one run on a side and could not be judged: "
-            f"--repeats {statistics.SURE_FROM} makes it possible."
+            f"{num_unknown} of {len(found)} numbers could not be judged: one side has a single run. "
+            f"Use --repeats {statistics.MIN_RUNS_CONFIDENT}."
         )
     tables = []
-    for title, shared in (("Changes", False), (f"Changes, {APART}", True)):
-        tables += filled(title, COLUMNS, [_row(change) for change in found if change.shared == shared])
+    for title, oversubscribed in (("Changes", False), (f"Changes, {OVERSUBSCRIBED}", True)):
+        tables += filled(title, COLUMNS, [_row(change) for change in found if change.oversubscribed == oversubscribed])
     return Section("baseline", QUESTION, sentences, tables)
 
 
 def _row(change):
     ratio = change.ratio
     return (
-        change.comparison, change.backend, change.ranks, change.measure.name, change.before, change.after, ratio and ratio.value,
+        change.comparison, change.backend, change.num_ranks, change.measure.name, change.before, change.after, ratio and ratio.value,
         interval(ratio), change.verdict,
     )  # fmt: skip

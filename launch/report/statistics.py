@@ -1,30 +1,30 @@
-"""What several runs of one thing say together, and how sure a comparison of two such sets is. Pure."""
+"""Typical values of repeated runs, and ratios of two sets of runs with bootstrap intervals. Pure."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-# MLPerf Training takes 5 runs or more of a benchmark and drops the fastest and the slowest of them
+# MLPerf Training scores 5 runs or more of a benchmark and drops the fastest and the slowest
 # (MLPerf Training Rules, "Benchmark Results", github.com/mlcommons/training_policies).
-TRIMMED_FROM = 5
-# The same rules: one run that did not converge may be counted as the slowest; with more the result is invalid.
-MISSES_ALLOWED = 1
-# A single miss among fewer runs than these would be the middle one itself, or the only one.
-FEWEST_WITH_A_MISS = 3
+MIN_RUNS_TRIMMED = 5
+# The same rules: one run that did not converge counts as the slowest; with more the result is invalid.
+MAX_MISSES = 1
+# With fewer runs than this, a miss would itself be the median.
+MIN_RUNS_WITH_A_MISS = 3
 
 CONFIDENCE = 0.95
-# From so many runs on an interval can be as wide as it should be; tests/test_statistics.py tries it.
-SURE_FROM = 6
-# What a draw of numbers that are all 0, as accuracies may be, counts as below a ratio.
-SMALLEST = 1e-9
+# The smallest number of runs from which an interval can reach CONFIDENCE; see `coverage`.
+MIN_RUNS_CONFIDENT = 6
+# Replaces a denominator of 0, as of a resample of accuracies that are all 0.
+MIN_DENOMINATOR = 1e-9
 NUM_RESAMPLES = 9999
 SEED = 1
 
 
 class Ratio(NamedTuple):
-    """A ratio of two typical values with its 95 % interval; `low` and `high` are None where there are too few runs for one.
+    """A ratio of two typical values with its 95 % interval; `low` and `high` are None with one run on a side.
 
-    `num_above` and `num_below` are the numbers of runs on its sides, which for pairs are the same.
+    `num_above` and `num_below` are the numbers of runs in numerator and denominator; they are equal for pairs.
     """
 
     value: float
@@ -36,51 +36,51 @@ class Ratio(NamedTuple):
 
     @property
     def is_difference(self):
-        """Whether the interval leaves out 1; None where there is no interval."""
+        """Whether the interval excludes 1; None where there is no interval."""
         return None if self.low is None else not self.low <= 1 <= self.high
 
 
 def typical(values, axis=-1):
-    """The one number for several runs: their median, and from 5 on the mean without the smallest and the largest."""
+    """The typical value of several runs: the median; for 5 runs and more the mean without the smallest and the largest."""
     values = np.asarray(values, float)
-    if values.shape[axis] < TRIMMED_FROM:
+    if values.shape[axis] < MIN_RUNS_TRIMMED:
         return np.median(values, axis=axis)
     return (values.sum(axis) - values.min(axis) - values.max(axis)) / (values.shape[axis] - 2)
 
 
-def counted(times):
-    """The times to solution of all repeats as they count, or None where the entry is invalid. A time is None where a run missed its target.
+def scored(times):
+    """The times to solution of all repeats as MLPerf scores them, or None where the entry is invalid. A miss is None in `times`.
 
-    One miss counts as the slowest run: it stands here with the time of the slowest other, which gives the same median or trimmed mean
-    as any longer one. Two misses make the entry invalid, and so does one where fewer than 3 ran.
+    One miss counts as the slowest run: it gets the time of the slowest other run, which gives the same median or trimmed mean as any
+    longer time. Two misses make the entry invalid, and so does one miss with fewer than 3 runs.
     """
     reached = [time for time in times if time is not None]
     num_missed = len(times) - len(reached)
-    if not reached or num_missed > MISSES_ALLOWED or (num_missed and len(times) < FEWEST_WITH_A_MISS):
+    if not reached or num_missed > MAX_MISSES or (num_missed and len(times) < MIN_RUNS_WITH_A_MISS):
         return None
     return [max(reached) if time is None else time for time in times]
 
 
 def ratio(above, below, paired):
-    """The Ratio of the typical values, that below not 0, of two sets of numbers from 0, with the percentile bootstrap's interval.
+    """The Ratio of the typical values of two sets of non-negative numbers, with a bootstrap percentile interval.
 
-    Pairs, as of interleaved repeats, are drawn together, so that what slows both sides alike takes no part. The draws are seeded, so that
-    a report can be made again. The interval is the expanded percentile interval of Hesterberg, What Teachers Should Know About the
-    Bootstrap (The American Statistician 69, 2015), since the plain one is too narrow for few runs: it takes those percentiles that give
-    the width of Student's t interval for a mean of normal values.
+    Pairs, such as interleaved repeats, are resampled together, so that noise common to both sides cancels. The seed is fixed: a report is
+    reproducible. The interval is the expanded percentile interval of Hesterberg, What Teachers Should Know About the Bootstrap (The
+    American Statistician 69, 2015), since the plain one is too narrow for few runs: its percentiles give the width of Student's t interval
+    for a mean of normal values. The typical value of `below` must not be 0.
     """
     value = float(typical(above) / typical(below))
     num_above, num_below = len(above), len(below)
     num_runs = min(num_above, num_below)
     if num_runs < 2:
         return Ratio(value, None, None, num_above, num_below, paired)
-    # Slow to import, and wanted for nothing else.
+    # Slow to import, and used only here.
     from scipy.stats import bootstrap, norm, t
 
     quantile = t.ppf((1 + CONFIDENCE) / 2, num_runs - 1) * (num_runs / (num_runs - 1)) ** 0.5
     found = bootstrap(
         (np.asarray(above, float), np.asarray(below, float)),
-        lambda upper, lower, axis: typical(upper, axis) / np.maximum(typical(lower, axis), SMALLEST),
+        lambda upper, lower, axis: typical(upper, axis) / np.maximum(typical(lower, axis), MIN_DENOMINATOR),
         paired=paired, vectorized=True, method="percentile",
         confidence_level=1 - 2 * norm.cdf(-quantile), n_resamples=NUM_RESAMPLES, rng=np.random.default_rng(SEED),
     ).confidence_interval  # fmt: skip
@@ -88,18 +88,18 @@ def ratio(above, below, paired):
 
 
 def coverage(num_runs):
-    """How probably an interval from so many runs holds the true ratio, at best: it cannot be wider than what was seen.
+    """The largest possible coverage of an interval from `num_runs` runs, which cannot be wider than their range.
 
-    The range of n runs misses their true median where all fall on one side of it, each with probability 1/2.
+    The range of n runs misses the true median where all n fall on one side of it: probability 2^(1-n).
     """
     return min(1 - 2.0 ** (1 - num_runs), CONFIDENCE)
 
 
 def efficiency(speed_up, ranks):
-    """The share of an ideal speed-up by the number of ranks."""
+    """The speed-up as a share of the ideal one, the number of ranks."""
     return speed_up / ranks
 
 
 def allowed_speed_up(ranks, num_cores, threads):
-    """The largest speed-up against one rank that the cores explain: one for each rank that has cores of its own."""
+    """The largest speed-up over one rank without superlinear effects: the number of ranks with cores of their own."""
     return min(ranks, max(num_cores // threads, 1))

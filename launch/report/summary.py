@@ -1,4 +1,4 @@
-"""Records -> the answer: questions in their order, each with its sentences and its tables. Pure."""
+"""Records -> the answer: questions in order, each with sentences and tables. Pure."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from launch.report.tables import Section
 
 
 class Answer(NamedTuple):
-    """What the records say. `headline`: which backend was first, one sentence a comparison; `notes`: what to know when reading it."""
+    """The report's content. `headline`: the fastest backend, one sentence per comparison; `notes`: caveats."""
 
     machine: str
     headline: list[str]
@@ -18,8 +18,8 @@ class Answer(NamedTuple):
 
 
 def answer(found, damaged=()):
-    """The Answer of records, and of files that hold none (collect.Damaged). Raises UserError for records that may not be mixed."""
-    plain, traced = entries.divided(found)
+    """The Answer of records and of files that are not records (collect.Damaged). Raises UserError for records that are not comparable."""
+    plain, traced = entries.split_traced(found)
     comparable.check(plain)
     compared = entries.comparisons(plain)
     steps, profiles = step.answer(compared), where.profiled(traced)
@@ -42,23 +42,23 @@ def _notes(compared, num_traced):
         notes.append(f"{num_traced} of the runs were traced (--timeline, --trace), and are left out.")
     sizes = {len(entry.runs) for one in compared for entry in one.entries}
     if 1 in sizes:
-        notes.append(f"Where an entry is of one run, nothing says how sure a comparison with it is: use --repeats {statistics.SURE_FROM}.")
-    fewest = min(sizes - {1}, default=statistics.SURE_FROM)
-    if fewest < statistics.SURE_FROM:
+        notes.append(f"Entries with one run have no interval; use --repeats {statistics.MIN_RUNS_CONFIDENT}.")
+    fewest = min(sizes - {1}, default=statistics.MIN_RUNS_CONFIDENT)
+    if fewest < statistics.MIN_RUNS_CONFIDENT:
         notes.append(
-            f"An interval from {fewest} runs cannot be wider than what was seen: it holds the true ratio at best about "
-            f"{100 * statistics.coverage(fewest):.0f} times in 100, not 95; --repeats {statistics.SURE_FROM} makes it so."
+            f"A 95 % interval from {fewest} runs covers the true ratio at most {100 * statistics.coverage(fewest):.0f} % of the time; "
+            f"use --repeats {statistics.MIN_RUNS_CONFIDENT}."
         )
     if any(entry.oversubscribed for one in compared for entry in one.entries):
-        notes.append("Where ranks outnumber cores they share them; such runs are set apart, and are no measure of scaling.")
+        notes.append("Entries with more ranks than cores are oversubscribed: they have tables of their own and do not measure scaling.")
     for one in compared:
-        differing = {what: values for what, values in _surroundings(one).items() if len(values) > 1}
-        notes += [f"{one.name}: the records differ in {what}: {', '.join(values)}." for what, values in differing.items()]
+        differing = {what: values for what, values in _environments(one).items() if len(values) > 1}
+        notes += [f"{one.name}: records differ in {what}: {', '.join(values)}." for what, values in differing.items()]
     return notes
 
 
-def _surroundings(compared):
-    """{what: its different values} of what should be the same around all runs of a comparison."""
+def _environments(compared):
+    """{what: its values} of the environment, which should be the same for all runs of a comparison."""
     around = {what: set() for what in ("launcher", "MPI", "commit", "processor", "cores", "Python")}
     for record in (run for entry in compared.entries for run in entry.runs):
         environment = record["environment"]
@@ -67,7 +67,7 @@ def _surroundings(compared):
         if environment["mpi"]:
             around["MPI"].add(" ".join(environment["mpi"].split()))
         around["processor"].add(environment["cpu"])
-        around["cores"].add(str(environment["cores"]))
+        around["cores"].add(str(environment["num_cores"]))
         around["Python"].add(environment["python"])
         for name, version in environment["packages"].items():
             around.setdefault(name, set()).add(version)

@@ -1,4 +1,4 @@
-"""Builds the MPI interposer, libtandemtrace.so, for the MPI of the environment; does nothing where it is up to date.
+"""Builds the MPI interposer, libtandemtrace.so, for the environment's MPI, unless it is up to date.
 
 python -m launch.trace.build
 """
@@ -21,11 +21,11 @@ NAME = "libtandemtrace.so"
 FLAGS = (
     "-std=gnu11", "-O2", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-ftls-model=initial-exec",
     "-Wall", "-Wextra", "-Wno-deprecated-declarations", "-Wno-unused-parameter", "-Wno-format-truncation",
-    # The MPI library itself is not linked: the interposer must load where there is none.
+    # Does not link MPI: the interposer must load where there is none.
     "-Wl,--as-needed", "-Wl,--no-undefined",
 )  # fmt: skip
 
-# Prints the file of the MPI library that a program of this mpicc runs with.
+# Prints the path of the MPI library with which programs of this mpicc run.
 WHICH_MPI = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -42,36 +42,36 @@ int main(void)
 
 
 def default_library():
-    """Where the environment has its interposer."""
+    """The path of the environment's interposer."""
     return Path(sys.prefix) / "lib" / NAME
 
 
 def installed():
-    """The environment's interposer. Raises UserError where it was not built: a compute node may have no compiler to build it."""
+    """The environment's interposer. Raises UserError where it is missing: compute nodes may lack the compiler to build it."""
     library = default_library()
     if not library.exists():
-        raise UserError(f"{library} is not built; run python -m launch.trace.build where there is a compiler")
+        raise UserError(f"{library} is not built; run python -m launch.trace.build on a node with a compiler")
     return library
 
 
 def mpicc_of_environment(choices=None):
-    """The mpicc that launch/setup.sh was told to use, or the environment's own."""
+    """The mpicc that was chosen for launch/setup.sh, or the environment's own."""
     path = Path(sys.prefix) / "tandem-choices"
     text = path.read_text() if choices is None and path.exists() else choices or ""
     chosen = dict(line.split("=", 1) for line in text.splitlines() if "=" in line).get("TANDEM_MPICC")
     return chosen or str(Path(sys.prefix) / "bin" / "mpicc")
 
 
-def fingerprint(*shaped_by):
-    """Everything that shapes the library, as one short name that is kept inside it: the texts given, the flags and our own files."""
-    digest = hashlib.sha256("\0".join([*shaped_by, *FLAGS]).encode())
+def fingerprint(*inputs):
+    """A hash of all inputs of the build (the given texts, the flags, our sources), which the library contains."""
+    digest = hashlib.sha256("\0".join([*inputs, *FLAGS]).encode())
     for path in (*(HERE / name for name in GENERATORS), *sorted(SOURCES.iterdir())):
         digest.update(path.read_bytes())
     return f"tandem-trace-{digest.hexdigest()[:16]}"
 
 
 def mpi_library(mpicc):
-    """The file of the MPI library that runs, empty where a program that has it cannot be run here."""
+    """The path of the MPI library; empty where an MPI program cannot run here."""
     with tempfile.TemporaryDirectory() as folder:
         return _printed_by(mpicc, Path(folder))
 
@@ -92,7 +92,7 @@ def is_up_to_date(library, name):
 
 
 def build(library=None, mpicc=None):
-    """Path of the interposer for an MPI, built only where it is missing or stale. Raises UserError where that MPI has no compiler."""
+    """Path of the interposer for an MPI, built where missing or stale. Raises UserError where it cannot be compiled."""
     library = Path(library or default_library())
     mpicc = mpicc or mpicc_of_environment()
     mpi_h = prototypes.preprocessed(mpicc)
@@ -116,15 +116,15 @@ def build(library=None, mpicc=None):
         done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
         if done.returncode:
             sys.stderr.write(done.stderr)
-            raise UserError(f"{mpicc} could not compile the interposer; its messages above say why")
+            raise UserError(f"{mpicc} could not compile the interposer; see its messages above")
         os.replace(built, library)
     return library
 
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m launch.trace.build", description=__doc__.splitlines()[0])
-    parser.add_argument("--mpicc", help="the mpicc of the MPI to trace (default: the one that the environment was set up with)")
-    parser.add_argument("--library", type=Path, help=f"where the library goes (default: the environment's lib/{NAME})")
+    parser.add_argument("--mpicc", help="mpicc of the MPI to trace (default: the one of the environment's set-up)")
+    parser.add_argument("--library", type=Path, help=f"path of the library (default: the environment's lib/{NAME})")
     arguments = parser.parse_args()
     try:
         print(build(arguments.library, arguments.mpicc))

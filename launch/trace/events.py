@@ -1,4 +1,4 @@
-"""The interposer's files of events, and a trace for ui.perfetto.dev and chrome://tracing made from them.
+"""Reads the interposer's event files and converts them to a trace for ui.perfetto.dev and chrome://tracing.
 
 python -m launch.trace.events mpi_events.*.bin -o trace.json.gz
 """
@@ -7,13 +7,13 @@ import argparse
 import contextlib
 import gzip
 import json
-import os
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from common import durable
 from common.errors import UserError
 
 MAGIC = b"tandem mpi events 1\n"
@@ -23,9 +23,9 @@ KINDS = ("other", "payload", "control", "completion", "io")
 
 
 class Events(NamedTuple):
-    """One rank's calls, in the order of their start. `start_nanoseconds` are since 1970 by rank 0's clock, off by at most the error.
+    """One rank's calls, in the order of their start. `start_nanoseconds` are since the epoch, on rank 0's clock within the error.
 
-    The error is None where the ranks' clocks were not compared: then it is as good as the machines' clocks are set.
+    The error is None where the ranks' clocks were not compared; then the times are those of the machine's own clock.
     """
 
     rank: int
@@ -34,7 +34,7 @@ class Events(NamedTuple):
     host: str
     num_dropped: int
     clock_error_nanoseconds: int | None
-    # Names of the routines that `routine` counts through.
+    # Names of the routines, by the index in `routine`.
     names: tuple[str, ...]
     start_nanoseconds: np.ndarray
     duration_nanoseconds: np.ndarray
@@ -45,34 +45,34 @@ class Events(NamedTuple):
 
 
 def read(path):
-    """The Events in a file. Raises UserError where it is none, or is cut off."""
+    """The Events in a file. Raises UserError where it is not an event file or is truncated."""
     path = Path(path)
     try:
         with path.open("rb") as file:
             if file.readline() != MAGIC:
-                raise UserError(f"{path} is no file of MPI events; give files mpi_events.JOB.RANK.bin")
+                raise UserError(f"{path} is not a file of MPI events; give files mpi_events.JOB.RANK.bin")
             head = json.loads(file.readline())
             records = np.frombuffer(file.read(), dtype=np.uint8)
     except OSError as problem:
         raise UserError(f"{path}: {problem.strerror}; give files mpi_events.JOB.RANK.bin") from None
     except ValueError:
-        raise UserError(f"{path} is cut off in its head, or changed there; copy it again") from None
+        raise UserError(f"{path} has a truncated or damaged header; copy it again") from None
     try:
         return _events(head, records, path)
     except (KeyError, TypeError) as problem:
-        raise UserError(f"{path} has a head with a wrong or missing entry ({problem}); copy it again") from None
+        raise UserError(f"{path} has a wrong or missing header entry ({problem}); copy it again") from None
 
 
 def _events(head, records, path):
-    """The Events of a file's head and of the bytes behind it."""
+    """The Events of a file's header and of the bytes after it."""
     if len(records) != head["num_events"] * EVENT.itemsize:
-        raise UserError(f"{path} is cut off after {len(records) // EVENT.itemsize} of {head['num_events']} events; copy it again")
+        raise UserError(f"{path} is truncated after {len(records) // EVENT.itemsize} of {head['num_events']} events; copy it again")
     records = records.view(EVENT)
-    # A start of 0 is that of a call that was being written when the process ended.
+    # A start of 0 marks a record that was being written when the process ended.
     records = np.sort(records[records["start"] != 0], order="start", kind="stable")
     names = tuple(head["routines"])
     if len(records) and (records["routine"].max() >= len(names) or records["kind"].max() >= len(KINDS)):
-        raise UserError(f"{path} is changed: its events are of routines or kinds that it does not name; copy it again")
+        raise UserError(f"{path} is damaged: its events have unknown routines or kinds; copy it again")
     to_epoch = head["epoch_nanoseconds"] - head["monotonic_nanoseconds"] + head["offset_nanoseconds"]
     compared = head["offset_error_nanoseconds"] >= 0
     return Events(
@@ -100,21 +100,20 @@ def chrome(events, zero_nanoseconds):
 
 
 def summary(events):
-    """One rank's file in a line: how many calls it has, how many were dropped, how good its clock is."""
-    dropped = f", {events.num_dropped} later ones dropped" if events.num_dropped else ""
+    """One rank's file in a line: number of calls, number of dropped calls, clock error."""
+    dropped = f", {events.num_dropped} dropped" if events.num_dropped else ""
     error = events.clock_error_nanoseconds
     clock = "clock not compared with rank 0's" if error is None else f"clock within {error / 1000:.1f} us of rank 0's"
     return f"rank {events.rank}: {len(events.start_nanoseconds)} calls{dropped}, {clock}"
 
 
-def lost(events):
-    """What one rank's file says of calls that it has not got, in a line; None where it has all."""
+def describe_dropped(events):
+    """A message about the calls that were dropped from one rank's file; None where it has all."""
     if not events.num_dropped:
         return None
     ends = events.start_nanoseconds + events.duration_nanoseconds
     seconds = (ends.max() - events.start_nanoseconds[0]) / 1e9 if len(ends) else 0.0
-    dropped = f"{events.num_dropped} later ones dropped"
-    return f"rank {events.rank}: room for MPI events was used up {seconds:.1f} s after its first call; {dropped}"
+    return f"rank {events.rank}: the buffer of MPI events was full {seconds:.1f} s after the first call; {events.num_dropped} calls dropped"
 
 
 def write_chrome(ranks, path):
@@ -123,10 +122,9 @@ def write_chrome(ranks, path):
     Raises UserError where it cannot be written.
     """
     path = Path(path)
-    part = path.with_name(f"{path.name}.part")
     try:
-        _write_chrome(ranks, part, path.suffix == ".gz")
-        os.replace(part, path)
+        with durable.replacing(path) as part:
+            _write_chrome(ranks, part, path.suffix == ".gz")
     except OSError as problem:
         raise UserError(f"{path} cannot be written ({problem.strerror}); name another file with -o") from None
 

@@ -1,12 +1,12 @@
-"""Writes the interposer's wrappers in C: one for each function of an mpi.h, but for those that lifetime.c has by hand."""
+"""Generates the interposer's wrappers in C: one for each function of an mpi.h, except the hand-written ones of lifetime.c."""
 
 from launch.trace import loads
 
-# They begin, end or switch the recording.
-BY_HAND = ("MPI_Init", "MPI_Init_thread", "MPI_Finalize", "MPI_Abort", "MPI_Pcontrol")
+# They begin, end or switch recording.
+HAND_WRITTEN = ("MPI_Init", "MPI_Init_thread", "MPI_Finalize", "MPI_Abort", "MPI_Pcontrol")
 AFTER = {"MPI_Session_init": "    if (trace_result == MPI_SUCCESS)\n        trace_session_began();\n"}
 
-# Local names must not be those of parameters.
+# Local names must differ from those of parameters.
 WRAPPER = """
 TRACE_EXPORT {declaration}
 {{
@@ -23,10 +23,10 @@ TRACE_EXPORT {declaration}
 
 
 def wrapper(number, prototype):
-    """The C text of one function's wrapper; `number` is its place in the table of routines."""
+    """The C text of one function's wrapper; `number` is its index in the table of routines."""
     load = loads.load_of(prototype.name, prototype.parameters)
     after = AFTER.get(prototype.name, "")
-    # Programs expect errors of files, such as MPI_File_delete's of a file that is not there, and go on.
+    # Programs expect errors of MPI-IO, such as MPI_File_delete of a missing file, and continue.
     if load.kind not in ("TRACE_OTHER", "TRACE_IO") and prototype.returns == "int":
         after += f'    if (trace_result != MPI_SUCCESS)\n        trace_note_failure("{prototype.name}");\n'
     return WRAPPER.format(
@@ -42,8 +42,8 @@ def wrapper(number, prototype):
 
 
 def intercepted(header):
-    """The prototypes that get a generated wrapper, in the order of the table of routines: the alphabet's."""
-    return sorted(one for one in header.prototypes if one.name not in BY_HAND)
+    """The prototypes with a generated wrapper, in the alphabetical order of the table of routines."""
+    return sorted(one for one in header.prototypes if one.name not in HAND_WRITTEN)
 
 
 def wrappers_c(header):
@@ -65,9 +65,9 @@ def routines_h(header):
 
 
 def handles_h(header):
-    """Where handles are addresses of structures in the MPI library (Open MPI), each is looked up at its first use.
+    """Definitions that look up handles at their first use, for an MPI whose handles are addresses in its library (Open MPI).
 
-    Otherwise the interposer could be loaded only where that library is.
+    Otherwise the interposer could be loaded only together with that library.
     """
     return "".join(
         f'#define {name} (*({kind} *)(__extension__({{ static void *_Atomic slot; trace_real(&slot, "{name}"); }})))\n'

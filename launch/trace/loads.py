@@ -1,8 +1,8 @@
-"""What each MPI function moves, as an expression in C over its arguments (interposer/load.h has what the expressions call).
+"""The bytes and the kind of each MPI function, as a C expression over its arguments (functions: interposer/load.h).
 
-The MPI standard names the parameters, and all MPIs use its names. Bytes are what this rank hands in, or posts to receive;
-for a scatter, its own part. In-place calls and the roots of inter-communicators do not set all arguments: only those are
-read that the standard says are significant (MPI 4.1, chapters 3, 6 and 12). What only prepares a call (`…_init`) moves nothing.
+Parameters have the names of the MPI standard, which all MPIs use. Bytes are those that this rank sends or posts to receive; for a
+scatter, its own part. In-place calls and the roots of inter-communicators do not set all arguments: only those that the standard
+defines as significant are read (MPI 4.1, chapters 3, 6 and 12). Persistent initialization (`…_init`) moves nothing.
 """
 
 import re
@@ -19,7 +19,7 @@ COMPLETION = re.compile(
 )
 
 SENT = "sendbuf == MPI_IN_PLACE"
-# How many elements of which type, and how many times that, for the collectives that do not simply have `count` and `datatype`.
+# (count, type, factor) of the collectives without plain `count` and `datatype`.
 SENT_OR_RECEIVED = (f"({SENT} ? (int64_t)recvcount : (int64_t)sendcount)", f"({SENT} ? recvtype : sendtype)")
 SENT_OR_OWN = (f"({SENT} ? (int64_t)recvcounts[trace_rank_in(comm)] : (int64_t)sendcount)", f"({SENT} ? recvtype : sendtype)")
 SCATTERED = "recvbuf == MPI_IN_PLACE"
@@ -48,7 +48,7 @@ ALLTOALLW = (
 
 
 class Load(NamedTuple):
-    """An expression of type struct trace_load, the kind in the table of routines, and whether a barrier may stand before the call."""
+    """A C expression of type struct trace_load, the kind in the table of routines, and whether a barrier may precede the call."""
 
     expression: str
     kind: str
@@ -56,15 +56,15 @@ class Load(NamedTuple):
 
 
 def operation_of(name):
-    """(operation, whether it returns at once) of a function: MPI_Iallreduce_c is ("Allreduce", True)."""
+    """(operation, whether it is nonblocking) of a function: MPI_Iallreduce_c is ("Allreduce", True)."""
     operation = re.sub("^MPIX?_", "", name).removesuffix("_c")
-    at_once = re.fullmatch(r"I([a-z]\w+)", operation)
-    return (at_once[1].capitalize(), True) if at_once and at_once[1] not in {"probe", "mprobe"} else (operation, False)
+    nonblocking = re.fullmatch(r"I([a-z]\w+)", operation)
+    return (nonblocking[1].capitalize(), True) if nonblocking and nonblocking[1] not in {"probe", "mprobe"} else (operation, False)
 
 
 def load_of(name, parameters):
-    """The Load of a function by its name and its parameters' names."""
-    operation, at_once = operation_of(name)
+    """The Load of a function, from its name and the names of its parameters."""
+    operation, nonblocking = operation_of(name)
     if operation.endswith("_init"):
         return Load(NOTHING, "TRACE_OTHER")
     if COMPLETION.fullmatch(operation):
@@ -72,7 +72,7 @@ def load_of(name, parameters):
     if operation == "Barrier":
         return Load("trace_moves(0, TRACE_CONTROL)", "TRACE_CONTROL")
     if operation in COLLECTIVES or operation.startswith("Neighbor_"):
-        return Load(_collective(operation, parameters), "TRACE_PAYLOAD", not at_once)
+        return Load(_collective(operation, parameters), "TRACE_PAYLOAD", not nonblocking)
     bytes_moved = _bytes_moved(operation, parameters)
     if operation.startswith("File_"):
         return Load(f"trace_moves({bytes_moved or 0}, TRACE_IO)", "TRACE_IO")
@@ -92,12 +92,12 @@ def _collective(operation, parameters):
 
 
 def _datatype(parameters):
-    """The standard's name; Open MPI's headers have `type` in places."""
+    """The parameter's name in the standard; Open MPI's headers have `type` in places."""
     return "datatype" if "datatype" in parameters else "type"
 
 
 def _bytes_moved(operation, parameters):
-    """An expression for the bytes of a call that is no collective, None for one that moves no data."""
+    """An expression for the bytes of a call other than a collective; None for one that moves no data."""
     has = set(parameters).issuperset
     datatype = _datatype(parameters)
     if operation in {"Fetch_and_op", "Compare_and_swap"}:

@@ -1,45 +1,19 @@
-"""One trace of a run from those of its parts: a process for each rank, its tracks ordered by kind, one clock."""
+"""Merges the traces of a run into one: a process per rank, tracks ordered by kind, one clock."""
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
 
-from launch.trace import chrome
+from common.tracing import chrome
 
 # The order of a rank's tracks.
 KINDS = ("data", "compute", "collectives", "MPI")
 TRACKS_OF_A_KIND = 1000
 
 
-class Placed(NamedTuple):
-    """An event and its place: rank, kind of track and the track's name. The event needs no pid and no tid."""
-
-    rank: int
-    kind: str
-    track: str
-    event: dict
-
-
-class Source(NamedTuple):
-    """One part's events, with X for what lasts, and its clock: `ts` 0 is at origin_nanoseconds since the epoch.
-
-    `rank` is the one whose node's clock it is; `starts_at` is the least ts; error_microseconds is how far its times may be
-    from that clock, None where that is not known, and `note` says why.
-    """
-
-    name: str
-    rank: int
-    origin_nanoseconds: int
-    starts_at: float
-    error_microseconds: float | None
-    note: str
-    events: Iterable[Placed]
-
-
 def write(path, sources, offsets=None, about=None):
     """Writes the merged trace of sources, gzipped, as a stream, and returns its metadata.
 
-    ts 0 is where the first source starts; the metadata holds it as origin_nanoseconds since the epoch. Each source is
-    moved by how far its rank's clock is ahead of rank 0's (clocks.Offset by rank), which the metadata tells as well.
+    ts 0 is the start of the first source; the metadata has it as origin_nanoseconds since the epoch. Each source is corrected by the
+    clock offset of its rank (clocks.Offset by rank), which is in the metadata as well.
     """
     sources, offsets = list(sources), offsets or {}
     origin = min((_epoch(source, offsets) + int(source.starts_at * 1000) for source in sources), default=0)
@@ -57,7 +31,7 @@ def write(path, sources, offsets=None, about=None):
 
 
 def merged(sources, origin_nanoseconds, offsets) -> Iterator[dict]:
-    """Yields the events of all sources with a pid for each rank and a tid for each track, and the metadata that names them."""
+    """Yields the events of all sources with a pid per rank and a tid per track, and the metadata events with their names."""
     tracks = {}
     for source in sources:
         start = (_epoch(source, offsets) - origin_nanoseconds) / 1000
@@ -72,7 +46,7 @@ def merged(sources, origin_nanoseconds, offsets) -> Iterator[dict]:
 
 
 def _epoch(source, offsets):
-    """When a source's ts 0 was on rank 0's clock, in nanoseconds since the epoch."""
+    """A source's ts 0 on rank 0's clock, in nanoseconds since the epoch."""
     ahead = offsets[source.rank].ahead if source.rank in offsets else 0
     return source.origin_nanoseconds - int(ahead * 1000)
 
@@ -81,19 +55,3 @@ def _named(what, rank, tid, name, index):
     common = {"ph": "M", "ts": 0, "pid": rank, "tid": tid}
     yield common | {"name": f"{what}_name", "args": {"name": name}}
     yield common | {"name": f"{what}_sort_index", "args": {"sort_index": index}}
-
-
-class Lanes:
-    """Tracks for spans that overlap: as many as there are spans at once. Spans come in the order in which they end."""
-
-    def __init__(self):
-        self.ends = []
-
-    def lane_for(self, start, end):
-        """The number, from 0, of a lane in which nothing has ended after this span's start."""
-        for number, busy_until in enumerate(self.ends):
-            if busy_until <= start:
-                self.ends[number] = end
-                return number
-        self.ends.append(end)
-        return len(self.ends) - 1

@@ -1,4 +1,4 @@
-"""A picture of some steps of a merged trace: a row for each rank and track, spans as bars, one below the other where they nest.
+"""Draws some steps of a merged trace: a row per rank and track, spans as bars, nested spans below each other.
 
 python -m launch.trace.picture TRACE PICTURE.png --first-step 4 --num-steps 2
 """
@@ -10,13 +10,13 @@ from typing import Annotated, NamedTuple
 
 import tyro
 
+from common import command_line
 from common.errors import UserError
-from launch import command
-from launch.trace import chrome
+from common.tracing import chrome
 
 PROGRAM = "python -m launch.trace.picture"
 MAX_DEPTH = 3
-# The first that is found in a span's name says what it is.
+# The first pattern that matches a span's name gives its label and colour.
 COLOURS = (
     (r"^data$", "waiting for data", "#9a9a9a"),
     (r"^step$|^ProfilerStep", "step", "#e4e4e4"),
@@ -30,7 +30,7 @@ COLOURS = (
 
 
 class Bar(NamedTuple):
-    """A span in a row; milliseconds since the picture's start, and how many spans it lies in."""
+    """A span in a row; milliseconds since the picture's start, and the number of enclosing spans."""
 
     name: str
     start: float
@@ -39,16 +39,16 @@ class Bar(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A track of a rank: its spans and moments in milliseconds since the picture's start."""
+    """A track of a rank: its spans and instants in milliseconds since the picture's start."""
 
     rank: int
     name: str
     bars: list[Bar]
-    moments: list[float]
+    instants: list[float]
 
 
 def step_window(events, first_step, num_steps):
-    """(start, end) in microseconds of steps of rank 0. Raises UserError where the trace has not got them."""
+    """(start, end) in microseconds of steps of rank 0. Raises UserError where the trace does not have them."""
     steps = {}
     for event in events:
         if event.get("name") == "step" and event["pid"] == 0:
@@ -61,8 +61,8 @@ def step_window(events, first_step, num_steps):
 
 
 def rows(events, start, end, leave_out=None):
-    """The Rows of a window in microseconds, in the trace's order. Tracks whose names match `leave_out` are not in it."""
-    names, spans, moments = {}, {}, {}
+    """The Rows of a window in microseconds, in the trace's order, without tracks whose names match `leave_out`."""
+    names, spans, instants = {}, {}, {}
     for event in events:
         track = event["pid"], event["tid"]
         if event["ph"] == "M":
@@ -71,10 +71,10 @@ def rows(events, start, end, leave_out=None):
         elif event["ph"] == "X" and event["ts"] < end and event["ts"] + event["dur"] > start:
             spans.setdefault(track, []).append(event)
         elif event["ph"] == "i" and start <= event["ts"] < end:
-            moments.setdefault(track, []).append((event["ts"] - start) / 1000)
+            instants.setdefault(track, []).append((event["ts"] - start) / 1000)
     return [
-        Row(rank, names.get((rank, tid), str(tid)), _bars(spans.get((rank, tid), []), start, end), moments.get((rank, tid), []))
-        for rank, tid in sorted(spans.keys() | moments.keys())
+        Row(rank, names.get((rank, tid), str(tid)), _bars(spans.get((rank, tid), []), start, end), instants.get((rank, tid), []))
+        for rank, tid in sorted(spans.keys() | instants.keys())
         if not (leave_out and re.search(leave_out, names.get((rank, tid), "")))
     ]
 
@@ -84,7 +84,7 @@ def _bars(spans, start, end):
     bars, open_until = [], []
     for event in sorted(spans, key=lambda span: (span["ts"], -span["dur"])):
         until = event["ts"] + event["dur"]
-        # Times of nanoseconds are rounded: the last inner span may seem to end after the one around it.
+        # Times are rounded: an inner span may seem to end after the outer one.
         while open_until and open_until[-1] <= event["ts"] + 0.01:
             open_until.pop()
         bars.append(Bar(event["name"], (max(event["ts"], start) - start) / 1000, (min(until, end) - start) / 1000, len(open_until)))
@@ -93,8 +93,8 @@ def _bars(spans, start, end):
 
 
 def kind_of(name):
-    """(what a span is, its colour) by its name."""
-    return next((told, colour) for pattern, told, colour in COLOURS if re.search(pattern, name))
+    """(label, colour) of a span by its name."""
+    return next((label, colour) for pattern, label, colour in COLOURS if re.search(pattern, name))
 
 
 def draw(found, path, title, max_depth=MAX_DEPTH):
@@ -108,26 +108,26 @@ def draw(found, path, title, max_depth=MAX_DEPTH):
     if not found:
         raise UserError("the trace has nothing in this window")
     heights = [max([min(bar.depth, max_depth - 1) + 1 for bar in row.bars], default=1) for row in found]
-    width = max([bar.end for row in found for bar in row.bars] + [moment for row in found for moment in row.moments])
+    width = max([bar.end for row in found for bar in row.bars] + [instant for row in found for instant in row.instants])
     figure, axes = pyplot.subplots(figsize=(13, 1.2 + 0.24 * (sum(heights) + 0.6 * len(found))), dpi=80)
     used, ticks, labels, top = {}, [], [], 0.0
     for row, height in zip(found, heights, strict=True):
         for bar in row.bars:
             if bar.depth < max_depth:
-                told, colour = kind_of(bar.name)
-                used[told] = colour
+                label, colour = kind_of(bar.name)
+                used[label] = colour
                 long_enough = max(bar.end - bar.start, width / 2000)
                 axes.broken_barh([(bar.start, long_enough)], (top + bar.depth, 0.92), facecolors=colour, edgecolor="white", linewidth=0.2)
                 if bar.end - bar.start > width * 0.0062 * len(bar.name):
                     axes.text(bar.start + width * 0.002, top + bar.depth + 0.5, bar.name, fontsize=7, va="center", clip_on=True)
-        axes.plot(row.moments, [top + 0.5] * len(row.moments), "|", color="black", markersize=5)
+        axes.plot(row.instants, [top + 0.5] * len(row.instants), "|", color="black", markersize=5)
         ticks.append(top + height / 2)
         labels.append(f"rank {row.rank}  {row.name}")
         top += height + 0.6
     axes.set(ylim=(top, -0.3), xlim=(0, width), xlabel="ms", title=title, yticks=ticks)
     axes.set_yticklabels(labels, fontsize=8)
     axes.grid(axis="x", linewidth=0.3)
-    patches = [Patch(color=colour, label=told) for _, told, colour in COLOURS if told in used]
+    patches = [Patch(color=colour, label=label) for _, label, colour in COLOURS if label in used]
     axes.legend(
         handles=patches,
         loc="upper center",
@@ -155,23 +155,23 @@ class Arguments:
     leave_out: str = "memory|cycles"
     """Regular expression of the tracks that are not drawn."""
     title: str = ""
-    """What stands above the picture."""
+    """Title of the picture."""
 
 
 def run(arguments):
-    """Draws a picture as the arguments say; returns the exit status."""
+    """Draws a picture; returns the exit status."""
     if arguments.picture.suffix not in (".png", ".svg"):
         raise UserError(f"{arguments.picture} should end with .png or .svg")
     try:
         re.compile(arguments.leave_out)
     except re.error as problem:
-        raise UserError(f"--leave-out {arguments.leave_out!r} is no regular expression ({problem})") from None
+        raise UserError(f"--leave-out {arguments.leave_out!r} is not a regular expression ({problem})") from None
     try:
         start, end = step_window(chrome.events(arguments.trace), arguments.first_step, arguments.num_steps)
         found = rows(chrome.events(arguments.trace), start, end, arguments.leave_out)
     except (KeyError, TypeError) as problem:
-        told = f"an event in it has a wrong or missing entry ({problem})"
-        raise UserError(f"{arguments.trace} is no merged trace: {told}; give one of launch.trace.timeline") from None
+        message = f"{arguments.trace} is not a merged trace: an event has a wrong or missing entry ({problem})"
+        raise UserError(f"{message}; give one of launch.trace.timeline") from None
     try:
         draw(found, arguments.picture, arguments.title)
     except OSError as problem:
@@ -180,4 +180,4 @@ def run(arguments):
 
 
 if __name__ == "__main__":
-    command.main(run, Arguments, PROGRAM, "Draws some steps of a merged trace, a row for each rank and track.")
+    command_line.main(run, Arguments, PROGRAM, "Draws some steps of a merged trace, a row per rank and track.")

@@ -1,14 +1,13 @@
-"""The variables with which a run is traced by a preloaded library: ours, or a site's own libmpitrace.so."""
+"""The environment variables of a traced run: a preloaded library, ours or a site's libmpitrace.so."""
 
 import os
 
 
 def variables(library, folder, events=None, barrier=False, preloaded=""):
-    """{name: value} that every rank must have, for a profile of each rank in `folder`.
+    """{name: value} for every rank, for a profile of each rank in `folder`.
 
-    `barrier`: a barrier before each collective, so that waiting is told apart from moving. `events`: how many calls of each
-    rank are kept with their start and duration, None for none; only our library knows that. `preloaded` is what LD_PRELOAD
-    has already.
+    `barrier`: a barrier before each collective, to separate waiting from data transfer. `events`: the number of calls per rank whose
+    start and duration are kept, None for none; our library only. `preloaded`: the present value of LD_PRELOAD.
     """
     found = {
         "LD_PRELOAD": os.pathsep.join(str(part) for part in (library, preloaded) if part),

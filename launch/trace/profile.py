@@ -1,247 +1,114 @@
-"""MPI profiles as files: the text of IBM's mpitrace in its older and newer layout, and the interposer's text and JSON.
+"""MPI profiles as tables: calls, bytes and seconds of each routine, and payload and control where the file has them.
 
-The layout is IBM's (github.com/IBM/mpitrace). The older one has other rules, "Times and statistics from", MBytes for MiB, and
-`hostname` without `cpu` in the table of tasks. Text has times in thousandths of a second; JSON has all digits.
+python -m launch.trace.profile FILE…
 """
 
-import contextlib
-import json
-import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated
 
+import tyro
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from common import command_line
 from common.errors import UserError
+from common.tracing import mpi_profile
 
-MEBIBYTE = 1 << 20
-
-
-class Sums(NamedTuple):
-    """Calls, their bytes, and the seconds in them; `waited_seconds` more were waiting for other ranks, where a barrier told that."""
-
-    num_calls: int
-    size_bytes: float
-    seconds: float
-    waited_seconds: float = 0.0
+PROGRAM = "python -m launch.trace.profile"
+WIDTH_WITHOUT_TERMINAL = 160
 
 
-class Routine(NamedTuple):
-    """What was counted of one function; `sizes` is its calls by size of message, `control` its part that carried no payload (JSON only)."""
+@dataclass(frozen=True)
+class Arguments:
+    """What to print."""
 
-    name: str
-    sums: Sums
-    sizes: tuple[Sums, ...] = ()
-    control: Sums | None = None
-
-
-class Task(NamedTuple):
-    """A rank in the summary over all of them. `cpu` is None where the file does not tell it."""
-
-    rank: int
-    host: str
-    cpu: int | None
-    communication_seconds: float
-    elapsed_seconds: float
-    user_seconds: float
-    system_seconds: float
-    max_resident_bytes: float
-    num_switches: int
+    files: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE…")]
+    """Profiles of ranks, mpi_profile.JOB.RANK or mpi_profile.JOB.RANK.json, or folders with them; Tandem's, or those of IBM's mpitrace."""
 
 
-class Profile(NamedTuple):
-    """One rank's profile. `ended` is what the times go up to: "MPI_Finalize()", or how the program ended without it.
+def run(arguments):
+    """Prints a table for each profile and returns the exit status. Raises UserError, before it prints, for a file that is none."""
+    paths = [path for given in arguments.files for path in paths_of(given)]
+    if not paths:
+        raise UserError("no file is given; give files mpi_profile.JOB.RANK, or a folder with them")
+    profiles = sorted(((mpi_profile.read(path), path) for path in paths), key=lambda found: found[0].rank)
+    console = Console()
+    # A file or a pipe has no width that a table must fit into.
+    console = console if console.is_terminal else Console(width=WIDTH_WITHOUT_TERMINAL)
+    for profile, path in profiles:
+        console.print(Text(heading(profile, path)), soft_wrap=True)
+        console.print(table(profile))
+        for line in remarks(profile):
+            console.print(Text(line), soft_wrap=True)
+    return 0
 
-    `tasks` is only in rank 0's, and `num_threads`, those that called MPI, only in JSON. `kinds` are the sums of payload,
-    control, completion, io and other, None in IBM's files.
+
+def paths_of(path):
+    """The profiles that a path is or contains, of two forms of one profile the JSON, which has all digits.
+
+    Raises UserError for a folder without any.
     """
-
-    rank: int
-    num_ranks: int
-    ended: str
-    # All time in MPI, that in its files left out; `waited_seconds` of it were waiting, where a barrier told that.
-    communication_seconds: float
-    elapsed_seconds: float
-    user_seconds: float
-    system_seconds: float
-    max_resident_bytes: float
-    routines: dict[str, Routine]
-    nccl: dict[str, Routine]
-    kinds: dict[str, Sums] | None
-    tasks: tuple[Task, ...]
-    no_summary_because: str | None
-    num_threads: int | None = None
-    waited_seconds: float | None = None
-
-    def payload_bytes_per_second(self):
-        """Bytes of payload by the seconds of moving them and of completing what was begun; None without such calls."""
-        if self.kinds is None:
-            return None
-        moving = self.kinds["payload"].seconds + self.kinds["completion"].seconds
-        return self.kinds["payload"].size_bytes / moving if moving > 0 else None
+    if not path.is_dir():
+        return [path]
+    found = {one for one in path.glob("mpi_profile.*") if one.suffix == ".json" or one.suffix[1:].isdecimal()}
+    if not found:
+        raise UserError(f"{path} has no MPI profile; give a folder with files mpi_profile.JOB.RANK, or such a file")
+    return sorted(one for one in found if one.with_name(f"{one.name}.json") not in found)
 
 
-def read(path):
-    """The Profile in a file. Raises UserError where it is none, or is cut off."""
-    path = Path(path)
-    try:
-        text = path.read_text(errors="replace")
-    except OSError as problem:
-        raise UserError(f"{path}: {problem.strerror}; give a file mpi_profile.JOB.RANK") from None
-    return read_json(text, path) if text.lstrip().startswith("{") else read_text(text, path)
+def heading(profile, path):
+    """One line above a table: whose profile it is, and the rank's time in MPI."""
+    seconds = f"{profile.communication_seconds:.3f} of {profile.elapsed_seconds:.3f} s in MPI"
+    return f"rank {profile.rank} of {profile.num_ranks}: {seconds}, from MPI_Init() to {profile.ended} ({path})"
 
 
-HEAD = re.compile(r"^Data for MPI rank (\d+) of (\d+):(?: \(all communicators\))?$", re.MULTILINE)
-TIMES = re.compile(r"^Times (?:and statistics )?from .+? to (.+)\.$", re.MULTILINE)
-TABLE = re.compile(r"^(MPI|NCCL) Routine +#calls +avg\. bytes +time\(sec\)$")
-ROW = re.compile(r"^(\w+) +(\d+) +([\d.]+) +([\d.]+)$")
-SIZES = re.compile(r"^(\w+) +#calls +avg\. bytes +time\(sec\)$")
-SIZE_ROW = re.compile(r"^ +(\d+) +([\d.]+) +([\d.]+)$")
-KINDS = ("payload", "control", "completion", "other", "io")
-KIND_ROW = re.compile(rf"^({'|'.join(KINDS)}) +(\d+) +(\d+) +([\d.]+) +([\d.]+)$")
-TOTAL = re.compile(r"^([a-z ]+?) += ([\d.]+) \w+(?: \(including synchronization\))?\.$")
-TOTALS = ("total communication time", "total elapsed time", "user cpu time", "system time", "max resident set size")
-NO_SUMMARY = re.compile(r"^There is no summary for all tasks: (.*)\.$", re.MULTILINE)
+def table(profile):
+    """The table of a profile: its routines, those that took longest first, then NCCL's, then the sums by kind."""
+    sections = [
+        sorted(found.values(), key=lambda routine: -routine.sums.seconds)
+        for found in (profile.routines, profile.nccl, _by_kind(profile.kinds or {}))
+    ]
+    has_control = any(routine.control for section in sections for routine in section)
+    columns = ["routine", "calls", "bytes", "seconds", *(["waiting (s)"] if profile.waited_seconds is not None else [])]
+    columns += ["control calls", "control bytes", "control (s)"] if has_control else []
+    made = Table(*columns)
+    for column in made.columns[1:]:
+        column.justify = "right"
+    for section in sections:
+        for routine in section:
+            made.add_row(*row(routine, profile.waited_seconds is not None, has_control))
+        made.add_section()
+    return made
 
 
-def read_text(text, name):
-    """The Profile of a text in IBM's layout. `name` is the file's, for what is told of it. Raises UserError."""
-    with _told_as_changed(name):
-        return _profile_of_text(text, name)
+def row(routine, has_waited, has_control):
+    """The cells of a routine; those of control are empty where a routine has no such part."""
+    cells = [routine.name, *_cells(routine.sums)]
+    if has_waited:
+        cells.append(f"{routine.sums.waited_seconds:.3f}")
+    if has_control:
+        cells += _cells(routine.control) if routine.control and routine.control.num_calls else [""] * 3
+    return cells
 
 
-@contextlib.contextmanager
-def _told_as_changed(name):
-    """Turns what a file's changed content makes fail into UserError."""
-    try:
-        yield
-    except (KeyError, TypeError) as problem:
-        raise UserError(f"{name} is changed: it has no {problem} where it should; copy it again") from None
-    except ValueError as problem:
-        raise UserError(f"{name} is changed ({problem}); copy it again") from None
+def remarks(profile):
+    """Lines below a table."""
+    if bandwidth := profile.payload_bytes_per_second():
+        yield f"payload: {bandwidth / 1e6:.1f} MB/s over its own and completion's seconds"
+    if profile.no_summary_because:
+        yield f"no summary over all ranks: {profile.no_summary_because}"
 
 
-def _profile_of_text(text, name):
-    head, times = HEAD.search(text), TIMES.search(text)
-    if not head or not times:
-        raise UserError(f"{name} is no MPI profile (no 'Data for MPI rank' in it); give a file mpi_profile.JOB.RANK")
-    lines = text.splitlines()
-    rank, num_ranks = int(head[1]), int(head[2])
-    totals = {found[1]: float(found[2]) for line in lines if (found := TOTAL.match(line))}
-    tasks = _tasks(lines)
-    is_whole = text.endswith("\n") and totals.keys() >= set(TOTALS) and (tasks is None or len(tasks) == num_ranks)
-    if not is_whole:
-        raise UserError(f"{name} is cut off after line {len(lines)}; copy it again, or the run was killed while it was written")
-    tables = _tables(lines)
-    sizes = _sizes(lines)
-    routines = {one.name: one._replace(sizes=sizes.get(one.name, ())) for one in tables.get("MPI", ())}
-    if missing := [one.name for one in routines.values() if one.sums.size_bytes and _num_calls(one.sizes) != one.sums.num_calls]:
-        raise UserError(f"{name}: the message sizes of {missing[0]} do not add up to its calls; the file was cut off or changed")
-    kinds = {found[1]: _sums(*found.groups()[1:]) for line in lines if (found := KIND_ROW.match(line))}
-    kinds = {kind: kinds[kind] for kind in KINDS} if kinds else None
-    because = NO_SUMMARY.search(text)
-    communication, elapsed, user, system, resident = (totals[one] for one in TOTALS)
-    return Profile(
-        rank, num_ranks, times[1], communication, elapsed, user, system, resident * MEBIBYTE, routines,
-        {one.name: one for one in tables.get("NCCL", ())}, kinds, tuple(tasks or ()), because and because[1],
-        waited_seconds=totals.get("synchronization time"),
-    )  # fmt: skip
+def _by_kind(kinds):
+    """The sums by kind as routines, those without a call left out."""
+    return {kind: mpi_profile.Routine(kind, sums) for kind, sums in kinds.items() if sums.num_calls}
 
 
-def _sums(num_calls, size_bytes, seconds, waited_seconds=0.0):
-    return Sums(int(num_calls), float(size_bytes), float(seconds), float(waited_seconds))
+def _cells(sums):
+    return [str(sums.num_calls), f"{sums.size_bytes:.0f}", f"{sums.seconds:.3f}"]
 
 
-def _num_calls(sizes):
-    return sum(one.num_calls for one in sizes)
-
-
-def _counted(num_calls, average_bytes, seconds):
-    return Sums(int(num_calls), int(num_calls) * float(average_bytes), float(seconds))
-
-
-def _tables(lines):
-    """{"MPI" or "NCCL": its Routines in order}: the rows after each table's head, up to the first line that is neither row nor rule."""
-    tables, current = {}, None
-    for line in lines:
-        if found := TABLE.match(line):
-            current = tables.setdefault(found[1], [])
-        elif current is not None and (row := ROW.match(line)):
-            current.append(Routine(row[1], _counted(*row.groups()[1:])))
-        elif not line.startswith("---"):
-            current = None
-    return tables
-
-
-def _sizes(lines):
-    """{routine: its Sums by size of message}."""
-    sizes, current = {}, None
-    for line in lines:
-        if (found := SIZES.match(line)) and not TABLE.match(line):
-            current = sizes.setdefault(found[1], [])
-        elif current is not None and (row := SIZE_ROW.match(line)):
-            current.append(_counted(*row.groups()))
-        else:
-            current = None
-    return {name: tuple(found) for name, found in sizes.items()}
-
-
-def _tasks(lines):
-    """The Tasks of the table over all ranks; None where the file has no such table."""
-    start = next((number for number, line in enumerate(lines) if line.split()[:1] == ["taskid"]), None)
-    if start is None:
-        return None
-    columns = [re.sub(r"\(.*\)", "", column).replace("hostname", "host") for column in lines[start].split()]
-    tasks = []
-    for line in lines[start + 1 :]:
-        values = line.split()
-        if len(values) != len(columns):
-            break
-        tasks.append(_task_of_row(dict(zip(columns, values, strict=True))))
-    return tasks
-
-
-def _task_of_row(row):
-    return Task(
-        int(row["taskid"]), row["host"], int(row["cpu"]) if "cpu" in row else None, float(row["comm"]), float(row["elapsed"]),
-        float(row["user"]), float(row["system"]), float(row["size"]) * MEBIBYTE, int(row["switches"]),
-    )  # fmt: skip
-
-
-def read_json(text, name):
-    """The Profile of the interposer's JSON. `name` is the file's, for what is told of it. Raises UserError."""
-    try:
-        found = json.loads(text)
-    except json.JSONDecodeError as problem:
-        raise UserError(f"{name} is cut off or changed ({problem}); copy it again") from None
-    if not isinstance(found, dict) or found.get("format") != "tandem mpi profile 1":
-        raise UserError(f"{name} is no MPI profile (its format is not 'tandem mpi profile 1'); give a file mpi_profile.JOB.RANK.json")
-    with _told_as_changed(name):
-        return _profile_of_json(found)
-
-
-def _profile_of_json(found):
-    own = _task(found["own"])
-    return Profile(
-        own.rank, found["num_ranks"], found["ended"], own.communication_seconds, own.elapsed_seconds, own.user_seconds,
-        own.system_seconds, own.max_resident_bytes, _routines(found["routines"]), _routines(found["nccl"]),
-        {kind: _json_sums(found["kinds"][kind]) for kind in KINDS}, tuple(_task(one) for one in found["tasks"]),
-        found["no_summary_because"], found["num_threads"],
-        sum(one["waited_seconds"] for one in found["routines"]) if found["barrier_before_collectives"] else None,
-    )  # fmt: skip
-
-
-def _task(found):
-    return Task(
-        int(found["rank"]), found["host"], found["cpu"], float(found["communication_seconds"]), float(found["elapsed_seconds"]),
-        float(found["user_seconds"]), float(found["system_seconds"]), found["max_resident_bytes"], found["switches"],
-    )  # fmt: skip
-
-
-def _json_sums(found):
-    return Sums(int(found["calls"]), int(found["bytes"]), float(found["seconds"]), float(found["waited_seconds"]))
-
-
-def _routines(found):
-    return {
-        one["name"]: Routine(one["name"], _json_sums(one), tuple(_json_sums(size) for size in one["histogram"]), _json_sums(one["control"]))
-        for one in found
-    }
+if __name__ == "__main__":
+    command_line.main(run, Arguments, PROGRAM, "Prints MPI profiles: calls, bytes and seconds of each routine, by rank.")

@@ -1,4 +1,4 @@
-"""The functions and data that an MPI's mpi.h declares, as the C compiler sees them."""
+"""The functions and data declared by an MPI's mpi.h, after the C preprocessor."""
 
 import subprocess
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from pycparser import c_ast, c_generator, c_parser
 
 from common.errors import UserError
 
-# What compilers add to C and a parser of C does not know.
+# Compiler extensions that the C parser does not support.
 WITHOUT_EXTENSIONS = ("-D__attribute__(x)=", "-D__extension__=", "-D__restrict=", "-D__inline=inline", "-D__asm__(x)=", "-D__asm(x)=")
 INTERCEPTED = ("MPI_", "MPIX_")
 
@@ -22,27 +22,27 @@ class Prototype(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What an mpi.h declares: the functions to intercept, and {name: type} of the structures that handles are addresses of."""
+    """The declarations of an mpi.h: functions to intercept, and {name: type} of the structures whose addresses are handles."""
 
     prototypes: tuple[Prototype, ...]
     data: dict[str, str]
 
 
 def preprocessed(mpicc):
-    """The text of mpi.h with all that it includes, as mpicc's preprocessor gives it. Raises UserError where it gives none."""
+    """The text of mpi.h with its includes, from mpicc's preprocessor. Raises UserError where that fails."""
     command = [str(mpicc), "-E", "-P", *WITHOUT_EXTENSIONS, "-x", "c", "-"]
     try:
         done = subprocess.run(command, input="#include <mpi.h>\n", capture_output=True, text=True, check=False)
     except OSError as problem:
         raise UserError(f"{mpicc}: {problem.strerror}; name the mpicc of the MPI to trace") from None
     if done.returncode or "MPI_Init" not in done.stdout:
-        told = next(iter(done.stderr.strip().splitlines()), f"exit status {done.returncode}")
-        raise UserError(f"{mpicc} finds no mpi.h ({told}); name the mpicc of the MPI to trace")
+        message = next(iter(done.stderr.strip().splitlines()), f"exit status {done.returncode}")
+        raise UserError(f"{mpicc} finds no mpi.h ({message}); name the mpicc of the MPI to trace")
     return done.stdout
 
 
 def read(text):
-    """The Header of a preprocessed mpi.h. Functions with a variable list of arguments (MPI_Pcontrol) are left to the hand-written part."""
+    """The Header of a preprocessed mpi.h, without variadic functions (MPI_Pcontrol), whose wrappers are hand-written."""
     declared = [one for one in c_parser.CParser().parse(text).ext if isinstance(one, c_ast.Decl)]
     functions = {one.name: one for one in declared if isinstance(one.type, c_ast.FuncDecl) and one.name.startswith(INTERCEPTED)}
     prototypes = tuple(_prototype(one) for one in functions.values() if not _is_variadic(one))
@@ -54,7 +54,7 @@ def _is_variadic(declared):
 
 
 def _structure(declared):
-    """The type of a structure that lies in the library, as `extern struct x y;` says; None for any other declaration."""
+    """The type of a structure in the library, declared by `extern struct x y;`; None for any other declaration."""
     is_one = "extern" in declared.storage and isinstance(declared.type, c_ast.TypeDecl) and isinstance(declared.type.type, c_ast.Struct)
     return f"struct {declared.type.type.name}" if is_one else None
 
@@ -66,7 +66,7 @@ def _prototype(declared):
     for number, one in enumerate(parameters):
         _name(one, getattr(one, "name", None) or f"argument{number}")
     returned = declared.type.type
-    # In parentheses, the name is the function even where a macro has the same name.
+    # Parentheses prevent the expansion of a macro of the same name.
     declaration = f"{write(_without_name(returned))} ({declared.name})({', '.join(write(one) for one in parameters) or 'void'})"
     return Prototype(declared.name, declaration, write(_without_name(returned)), tuple(_name_of(one) for one in parameters))
 
@@ -86,6 +86,6 @@ def _name(parameter, name):
 
 
 def _without_name(returned):
-    """The type of what a function returns; its declaration carries the function's name."""
+    """The return type of a function, without the function's name that its declaration carries."""
     _innermost(returned).declname = None
     return c_ast.Typename(None, [], None, returned)

@@ -1,6 +1,7 @@
-"""What a run leaves in its trace folder when its timeline is wanted: asked for before the run, merged and summed up after it.
+"""The parts of a run's timeline in its trace folder: found, merged into one trace, checked and summed up.
 
 python -m launch.trace.timeline FOLDER
+python -m launch.trace.timeline FILE
 """
 
 import re
@@ -10,33 +11,13 @@ from typing import Annotated, NamedTuple
 
 import tyro
 
+from common import command_line
 from common.errors import UserError
-from launch import command
-from launch.trace import chrome, clocks, horovod_timeline, merge, sources
+from common.tracing import chrome, clocks, horovod_timeline, sources
+from launch.trace import merge
 
 PROGRAM = "python -m launch.trace.timeline"
-HOROVOD = "horovod_timeline.json"
-AUTOTUNE = "horovod_autotune.csv"
 MERGED = "trace.json.gz"
-
-
-def horovod_variables(folder, mark_cycles=True, every_tick=False):
-    """The variables that make Horovod write its timeline into the folder, which must be there: Horovod makes none, and goes on without.
-
-    every_tick turns Horovod's cache of responses off: then, at the price of slower steps, the timeline tells for each
-    tensor of each step when each rank had it; otherwise only for the first time that a tensor is seen.
-    """
-    variables = {"HOROVOD_TIMELINE": str(Path(folder) / HOROVOD)}
-    if mark_cycles:
-        variables["HOROVOD_TIMELINE_MARK_CYCLES"] = "1"
-    if every_tick:
-        variables["HOROVOD_CACHE_CAPACITY"] = "0"
-    return variables
-
-
-def autotune_variables(folder):
-    """The variables that make Horovod tune its cycle time and fusion threshold, and log that in the folder, which must be there."""
-    return {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(Path(folder) / AUTOTUNE)}
 
 
 def files(folder):
@@ -68,12 +49,12 @@ def gather(folder, mpi_sources=()):
         all_sources.append(sources.torch(path, rank, steps.get(rank), problems.append))
     for rank, path in parts["tensorflow"].items():
         all_sources.append(sources.tensorflow(path, rank, steps.get(rank), problems.append))
-    timeline, sums = folder / HOROVOD, horovod_timeline.Sums()
+    timeline, sums = folder / horovod_timeline.FILE, horovod_timeline.Sums()
     has_timeline = timeline.exists() and timeline.stat().st_size > 0
     if has_timeline and (source := sources.horovod(timeline, problems.append, sums.add)):
         all_sources.append(source)
     elif has_timeline:
-        problems.append(f"{timeline} does not tell when it began, so it is not in the merged trace")
+        problems.append(f"{timeline} has no start time, so it is not in the merged trace")
         for one in horovod_timeline.read(chrome.events(timeline, problems.append)):
             sums.add(one)
     if not all_sources:
@@ -154,32 +135,51 @@ def _seconds(span_events):
 
 @dataclass(frozen=True)
 class Arguments:
-    """What to merge."""
+    """What to merge or to sum up."""
 
-    folder: Annotated[Path, tyro.conf.Positional]
-    """Folder of a run with its spans, profiles and timeline; trace.json.gz is written into it."""
+    path: Annotated[Path, tyro.conf.Positional]
+    """Folder of a run with its spans, profiles and timeline, into which trace.json.gz is written; or a file of Horovod's timeline, of
+    which only the summary is printed."""
 
 
 def run(arguments):
-    """Merges a folder's parts, prints what they tell, and returns the exit status."""
-    found = gather(arguments.folder)
-    if found["horovod"]:
-        print("\n".join(horovod_timeline.told(found["horovod"])))
-    for clock in found["clocks"]:
-        error = "not known" if clock["error_microseconds"] is None else f"{clock['error_microseconds']:.1f} us"
-        print(f"clock of {clock['source']}: error {error} ({clock['note']})")
-    for rank, clock in found["ranks"].items():
-        error = "not known" if clock["error_microseconds"] is None else f"{clock['error_microseconds']:.0f} us at most"
-        print(f"clock of rank {rank}: {clock['clock_ahead_microseconds']:.0f} us ahead of rank 0's, error {error}")
-    for rank, by_name in sorted(found["collectives"].items()):
-        for name, one in by_name.items():
-            kib, ms = one.size_bytes / one.num / 1024, 1e3 * one.seconds / one.num
-            print(f"rank {rank}: {one.num} {name} of {kib:.1f} KiB on average, each {ms:.2f} ms")
-    for problem in found["problems"]:
-        print(f"problem: {problem}")
-    print(f"{found['num_events']} events: {arguments.folder / MERGED}")
+    """Prints what a folder's merged parts, or a file of Horovod's timeline, come to, and returns the exit status."""
+    for line in describe_folder(arguments.path) if arguments.path.is_dir() else describe_file(arguments.path):
+        print(line)
     return 0
 
 
+def describe_file(path):
+    """The summary of a file of Horovod's timeline, in lines. Raises UserError where it is none."""
+    problems = []
+    try:
+        summary = horovod_timeline.summarize(horovod_timeline.read(chrome.events(path, problems.append)))
+    except (KeyError, TypeError) as problem:
+        raise UserError(f"{path} is not a timeline of Horovod: an event has a wrong or missing entry ({problem})") from None
+    if not (summary.num_negotiations or summary.num_operations):
+        raise UserError(
+            f"{path} is not a timeline of Horovod: it has no tensors; give the file of HOROVOD_TIMELINE, or the folder of a run"
+        )
+    return [*horovod_timeline.describe(summary), *(f"problem: {problem}" for problem in problems)]
+
+
+def describe_folder(folder):
+    """What a folder's parts come to, in lines; merges them."""
+    found = gather(folder)
+    lines = horovod_timeline.describe(found["horovod"]) if found["horovod"] else []
+    for clock in found["clocks"]:
+        error = "not known" if clock["error_microseconds"] is None else f"{clock['error_microseconds']:.1f} us"
+        lines.append(f"clock of {clock['source']}: error {error} ({clock['note']})")
+    for rank, clock in found["ranks"].items():
+        error = "not known" if clock["error_microseconds"] is None else f"{clock['error_microseconds']:.0f} us at most"
+        lines.append(f"clock of rank {rank}: {clock['clock_ahead_microseconds']:.0f} us ahead of rank 0's, error {error}")
+    for rank, by_name in sorted(found["collectives"].items()):
+        for name, one in by_name.items():
+            kib, ms = one.size_bytes / one.num / 1024, 1e3 * one.seconds / one.num
+            lines.append(f"rank {rank}: {one.num} {name} of {kib:.1f} KiB on average, each {ms:.2f} ms")
+    lines += [f"problem: {problem}" for problem in found["problems"]]
+    return [*lines, f"{found['num_events']} events: {folder / MERGED}"]
+
+
 if __name__ == "__main__":
-    command.main(run, Arguments, PROGRAM, "Merges what a run has left of its timeline into one trace for ui.perfetto.dev.")
+    command_line.main(run, Arguments, PROGRAM, "Merges what a run has left of its timeline into one trace for ui.perfetto.dev.")

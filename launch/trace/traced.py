@@ -1,4 +1,4 @@
-"""The runs of a matrix that are traced or have a timeline: what their ranks need, and what the record tells of what they have left."""
+"""Traced runs of a matrix: the variables of their ranks, and the summary of their trace files for the record."""
 
 import shutil
 from pathlib import Path
@@ -6,15 +6,16 @@ from pathlib import Path
 from common import records
 from common.config import TRACES
 from common.errors import UserError
-from launch.trace import build, events, preload, profile, sources, timeline
+from common.tracing import mpi_profile, sources
+from launch.trace import build, events, preload, timeline
 
 NUM_EVENTS = 100_000
 
 
 def launcher_for(settings, launcher, preloaded=""):
-    """The Launcher with the variables that a run's ranks need besides, if it is traced. `preloaded`: what LD_PRELOAD has already.
+    """The Launcher, with the variables of a traced run. `preloaded`: the present value of LD_PRELOAD.
 
-    Raises UserError where there is no library to trace with.
+    Raises UserError where the interposer is not built.
     """
     if settings.trace is None:
         return launcher
@@ -26,9 +27,9 @@ def launcher_for(settings, launcher, preloaded=""):
 
 
 def clear(settings):
-    """Removes what an earlier attempt of a run that leaves traces has left in its folder: it would be taken for the new one's.
+    """Removes the trace files of an earlier attempt of a run, which would be mistaken for new ones.
 
-    Raises UserError where it cannot be removed.
+    Raises UserError where they cannot be removed.
     """
     folder = records.trace_folder(settings)
     if not (settings.trace or settings.timeline or settings.autotune) or not folder.exists():
@@ -36,14 +37,14 @@ def clear(settings):
     try:
         shutil.rmtree(folder)
     except OSError as problem:
-        raise UserError(f"{folder}, of an earlier attempt of this run, cannot be removed ({problem}); remove it") from None
+        raise UserError(f"{folder}, left by an earlier attempt of this run, cannot be removed ({problem}); remove it") from None
 
 
-def account(settings):
-    """{key of the record: what it tells} of a run that has come to its end; where something cannot be read, the problem instead."""
+def summary(settings):
+    """{record key: summary} of a finished run's trace files; unreadable files are listed as problems."""
     folder, found = records.trace_folder(settings), {}
     if settings.trace:
-        found["mpi_profile"] = mpi_profile(folder)
+        found["mpi_profile"] = profile_summary(folder)
     if settings.timeline:
         try:
             found["timeline"] = timeline.as_json(timeline.gather(folder, list(mpi_sources(folder))))
@@ -52,17 +53,17 @@ def account(settings):
     return found
 
 
-def mpi_profile(folder):
-    """By rank, the seconds in MPI and, as far as the library tells them, payload and control apart: calls, bytes, seconds, bandwidth.
+def profile_summary(folder):
+    """By rank, the seconds in MPI and, where the library separates them, calls, bytes and seconds of payload and control.
 
-    `problems`: what could not be read, and how many events were dropped.
+    `problems`: unreadable files and numbers of dropped events.
     """
     ranks, problems = {}, []
-    # Our own have all digits in JSON; a site's library writes text alone.
+    # Our JSON has all digits; a site's library writes text only.
     paths = sorted(folder.glob("mpi_profile.*.json")) or sorted(folder.glob("mpi_profile.*"))
     for path in paths:
         try:
-            one = profile.read(path)
+            one = mpi_profile.read(path)
         except UserError as problem:
             problems.append(str(problem))
             continue
@@ -73,22 +74,22 @@ def mpi_profile(folder):
         }  # fmt: skip
     if not paths:
         problems.append(f"{folder} has no MPI profile: no rank called MPI")
-    return {"ranks": ranks, "problems": problems + lost_events(folder)}
+    return {"ranks": ranks, "problems": problems + dropped_events(folder)}
 
 
-def lost_events(folder):
-    """A line for each rank whose file of MPI events has not got all calls, or cannot be read."""
+def dropped_events(folder):
+    """A message for each rank whose file of MPI events is incomplete or unreadable."""
     problems = []
     for path in sorted(folder.glob("mpi_events.*.bin")):
         try:
-            problems.append(events.lost(events.read(path)))
+            problems.append(events.describe_dropped(events.read(path)))
         except UserError as problem:
             problems.append(str(problem))
     return [problem for problem in problems if problem]
 
 
 def mpi_sources(folder):
-    """The sources of the merged trace that the files of MPI events are, of which there may be none."""
+    """The files of MPI events, if any, as sources of the merged trace."""
     for path in sorted(folder.glob("mpi_events.*.bin")):
         found = events.read(path)
         if not len(found.start_nanoseconds):
@@ -96,5 +97,5 @@ def mpi_sources(folder):
         zero = int(found.start_nanoseconds[0])
         error = found.clock_error_nanoseconds
         source = sources.mpi(events.chrome(found, zero), found.rank, 0.0, None if error is None else error / 1000, zero)
-        # Where clocks were compared these are by rank 0's already.
+        # Where clocks were compared, the times are on rank 0's clock.
         yield source if error is None else source._replace(rank=0)

@@ -1,6 +1,6 @@
 """What becomes of a run of two ranks when one is killed, is stopped or raises in its twentieth step, as a table in Markdown.
 
-python -m tests.bench.faults --stall-limit 10
+python -m tests.bench.faults --watchdog-timeout 10
 """
 
 import argparse
@@ -8,19 +8,19 @@ import contextlib
 import tempfile
 from pathlib import Path
 
-from tests import faults, slurm_cluster
-from tests.running import copied, environ
-from tests.test_agreement import DISTRIBUTED
+from tests.support import rank_faults, slurm_cluster
+from tests.support.backends import DISTRIBUTED
+from tests.support.running import copied, environ
 
 COLUMNS = ("launcher", "fault", "backend", "found by", "seconds", "what the record says")
 
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m tests.bench.faults", description=__doc__.splitlines()[0])
-    parser.add_argument("--stall-limit", default="10", help="seconds, as the backends take it (default: 10)")
+    parser.add_argument("--watchdog-timeout", default="10", help="seconds, as the backends take it (default: 10)")
     parser.add_argument("--backends", default=",".join(DISTRIBUTED))
     parser.add_argument("--launchers", default="mpich,torchrun,srun")
-    parser.add_argument("--faults", default=",".join(faults.FAULTS))
+    parser.add_argument("--faults", default=",".join(rank_faults.FAULTS))
     arguments = parser.parse_args()
     print("| " + " | ".join(COLUMNS) + " |\n" + "| --- " * len(COLUMNS) + "|", flush=True)
     with contextlib.ExitStack() as stack:
@@ -36,8 +36,8 @@ def main():
                     if launcher == "torchrun" and backend.startswith("horovod"):
                         continue
                     results = folder / f"{launcher}-{fault}-{backend}"
-                    limit = ("--stall-limit", arguments.stall_limit)
-                    record, seconds, left = faults.run(
+                    limit = ("--watchdog-timeout", arguments.watchdog_timeout)
+                    record, seconds, left = rank_faults.run(
                         checkout, backend, fault, results, *limit, *options, around=around, variables=variables
                     )
                     found_by = "a process is left!" if left else found_by_whom(record["error"])
@@ -46,9 +46,9 @@ def main():
 
 def found_by_whom(error):
     """Who saw the fault, from what the record says."""
-    if "--stall-limit" in error:
+    if "--watchdog-timeout" in error:
         return "the other rank's stall limit"
-    return "the launcher" if "was ended by" in error else f"rank {error.split()[1].rstrip(':')} itself"
+    return "the launcher" if "was killed by" in error else f"rank {error.split()[1].rstrip(':')} itself"
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from tests.running import train
+from tests.support.running import train
 
 
 def main():

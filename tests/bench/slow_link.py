@@ -8,9 +8,9 @@ import contextlib
 import tempfile
 from pathlib import Path
 
-from tests import two_hosts
-from tests.running import copied
-from tests.test_agreement import DISTRIBUTED
+from tests.support import two_hosts
+from tests.support.backends import DISTRIBUTED
+from tests.support.running import copied
 
 FAST = "no limit"
 

@@ -9,7 +9,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from launch.trace import chrome, horovod_timeline, timeline
+from common.tracing import chrome, horovod_timeline
+from launch.trace import timeline
 
 TENSORS_PER_BUFFER = 8
 NUM_TENSORS = 160
@@ -55,7 +56,7 @@ def main():
     parser.add_argument("megabytes", type=float)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / timeline.HOROVOD
+        path = Path(folder) / horovod_timeline.FILE
         num_buffers = generate(path, arguments.megabytes * 1e6)
         size = path.stat().st_size / 1e6
         print(f"{size:.0f} MB, {num_buffers} buffers of {TENSORS_PER_BUFFER} tensors, {NUM_RANKS} ranks")

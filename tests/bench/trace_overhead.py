@@ -11,8 +11,8 @@ from pathlib import Path
 from statistics import median
 
 from launch.trace import build, preload
-from tests.running import environ
-from tests.tracing import compiled
+from tests.support.running import environ
+from tests.support.tracing import compiled
 
 LIMIT_NANOSECONDS = 200
 # Prints, for each kind of call, the nanoseconds that one takes.

@@ -11,10 +11,11 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from tests import small_data
-from tests.running import BIN, ROOT, TIME_LIMIT_SECONDS, environ, train
+from tests.support import small_data
+from tests.support.backends import DISTRIBUTED
+from tests.support.running import BIN, ROOT, TIME_LIMIT_SECONDS, environ, train
 
-BACKENDS = ("ddp", "horovod_torch", "horovod_tf", "horovod_keras", "deepspeed_zero")
+BACKENDS = tuple(name for name in DISTRIBUTED if (Path(__file__).parent / "vendor_loops" / f"{name}.py").exists())
 
 
 def main():

@@ -1,22 +1,22 @@
 """One colour and one shape for each backend, the same in every chart and table of a report. Pure."""
 
-from launch.plan import BASELINE
+from common.backends import BASELINE
 
-# Okabe and Ito, Color Universal Design (2008): eight colours that people with any common colour blindness tell apart. Black would be lost
-# on a dark page, so a grey as dark as it is light stands for it.
+# Okabe and Ito, Color Universal Design (2008): eight colours that remain distinguishable under common colour blindness. A medium grey
+# replaces black, which would be invisible on a dark page.
 GREY, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     "#8a8a8a", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7",
 )  # fmt: skip
 OWN = {BASELINE: GREY, "ddp": BLUE, "deepspeed_zero": ORANGE, "horovod_torch": GREEN, "horovod_tf": VERMILION, "horovod_keras": PURPLE}
 FREE = (SKY, YELLOW)
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
-# Stages of a run and parts of a step are no backends: greys of one hue, from dark to light, told apart by how light they are.
+# Stages of a run and parts of a step are greys of one hue and different lightness, so that none looks like a backend.
 STAGES = {"launch": "#2b3440", "import": "#4d5a6b", "init": "#738296", "load": "#9aa7b8", "train": "#c3ccd8", "evaluate": "#e6eaf0"}
-PARTS = {"data wait": STAGES["load"], "compute": STAGES["train"], "communication exposed": STAGES["launch"]}
+PARTS = {"data wait": STAGES["load"], "compute": STAGES["train"], "exposed communication": STAGES["launch"]}
 
 
 def of_backends(backends):
-    """{backend: colour} in the given order; what has no colour of its own takes the next free one, and then those of the others again."""
+    """{backend: colour} in the given order; backends that are not in OWN take the FREE colours, then those of OWN."""
     others = [backend for backend in backends if backend not in OWN]
     spare = [*FREE, *OWN.values()]
     given = {backend: spare[index % len(spare)] for index, backend in enumerate(others)}

@@ -1,11 +1,11 @@
-"""All that was measured as CSV: one line a run, nothing left out or averaged."""
+"""All measurements as CSV: one line per run, without averaging."""
 
 import csv
 import io
 
-# Values that are one for each step, epoch or rank stand in one cell, divided by a space.
+# Values per step, epoch or rank are in one cell, separated by spaces.
 COLUMNS = (
-    "run_id", "machine", "workload", "scaling", "backend", "ranks", "nodes", "oversubscribed", "repeat", "seed", "status", "error",
+    "run_id", "machine", "workload", "scaling", "backend", "num_ranks", "num_nodes", "oversubscribed", "repeat", "seed", "status", "error",
     "started_at", "workload_digest", "target", "reached", "time_to_solution_seconds", "accuracy", "samples_per_second", "in_sync",
     "launch_seconds", "import_seconds", "init_seconds", "load_seconds", "samples_per_epoch", "samples_dropped_per_epoch",
     "samples_padded_per_epoch", "resumed_after_epochs", "energy_joules", "energy_source", "peak_memory_bytes", "peak_memory_bytes_by_rank",
@@ -15,12 +15,12 @@ COLUMNS = (
 
 
 def text(answer):
-    """One line for each run of the answer, by comparison, backend, size and repeat; what is not known is empty."""
+    """One line per run of the answer, by comparison, backend, size and repeat; unknown values are empty."""
     written = io.StringIO()
     lines = csv.writer(written, lineterminator="\n")
     runs = [run for one in answer.comparisons for entry in one.entries for run in entry.runs]
-    found = [run | _account(run) | {name: run["settings"][name] for name in ("run_id", "machine")} for run in runs]
-    # What only some records have follows the columns that all have.
+    found = [run | _step_breakdown(run) | {name: run["settings"][name] for name in ("run_id", "machine")} for run in runs]
+    # Keys that only some records have come last.
     more = sorted(
         {key for run in found for key in run if key.endswith(("_joules", "_seconds", "_bytes", "_second")) and key not in COLUMNS}
     )
@@ -29,9 +29,9 @@ def text(answer):
     return written.getvalue()
 
 
-def _account(run):
-    """The account of a run as more keys of its own; a value for each rank stands in one cell."""
-    return {f"account_{key}": value for key, value in (run.get("account") or {}).items() if not isinstance(value, dict)}
+def _step_breakdown(run):
+    """The step breakdown of a run as keys of the run."""
+    return {f"step_breakdown_{key}": value for key, value in (run.get("step_breakdown") or {}).items() if not isinstance(value, dict)}
 
 
 def _cell(value):

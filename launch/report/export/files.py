@@ -1,12 +1,13 @@
-"""Where an export goes: looked at before anything is computed, written whole or not at all."""
+"""Output files: checked before anything is computed, written atomically."""
 
 import os
 
+from common import durable
 from common.errors import UserError
 
 
 def check(path, option):
-    """Raises UserError, naming the option, where a file cannot be written at a path; leaves nothing behind."""
+    """Raises UserError, naming the option, where the file cannot be written; creates nothing."""
     if path.is_dir():
         raise UserError(f"{option} {path} is a folder; give the name of a file")
     if path.exists() and not os.access(path, os.W_OK):
@@ -20,7 +21,6 @@ def check(path, option):
 
 
 def write(path, text):
-    """Writes the text to a file beside `path` and moves it there; half a character, as a record may hold, becomes a question mark."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, errors="replace")
-    os.replace(part, path)
+    """Writes the text durably and atomically; a lone surrogate, which JSON may hold, becomes a question mark."""
+    with durable.replacing(path) as part:
+        part.write_text(text, errors="replace")

@@ -1,7 +1,7 @@
-"""A run as an event log, one `:::MLLOG` line an event, as the mlperf-logging package reads them.
+"""A run as an event log, one `:::MLLOG` line per event, in the format of the mlperf-logging package.
 
-Keys and line: github.com/mlcommons/logging, mlperf_logging/mllog. A record has durations and one point in time, the start of its
-process group, to a second; the events are laid out from there one after the other.
+Keys and format: github.com/mlcommons/logging, mlperf_logging/mllog. A record has durations and one point in time, the start of its
+process group, with a resolution of one second; the events follow from there.
 """
 
 import calendar
@@ -18,13 +18,13 @@ START, END, POINT = "INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME"
 
 
 def write_all(answer, folder):
-    """Writes RUN.log into a folder for each run of the answer that came to its end. Raises UserError where that cannot be."""
+    """Writes RUN.log into a folder for each completed run of the answer. Raises UserError where it cannot be written."""
     logged = {}
     for run in (run for one in answer.comparisons for entry in one.entries for run in entry.ok):
-        # What stands in a record may not lead out of the folder.
+        # A run_id must not lead out of the folder.
         name = re.sub(r"[^\w.@-]", "_", run["settings"]["run_id"])
         if name in logged:
-            raise UserError(f"--mllog would write two runs to {name}.log; give the folders that they are in one at a time")
+            raise UserError(f"--mllog would write two runs to {name}.log; name one of their folders at a time")
         logged[name] = "".join(f"{line}\n" for line in lines(run))
     records.make_folder(folder, "event logs", "--mllog")
     for name, text in logged.items():
@@ -32,7 +32,7 @@ def write_all(answer, folder):
 
 
 def lines(run):
-    """The lines of one record of status ok, in the order of their times."""
+    """The lines of one record of status ok, in chronological order."""
     return [_line(*event) for event in _events(run)]
 
 
@@ -47,11 +47,11 @@ def _events(run):
     events = [(begun, POINT, key, value, {}) for key, value in _facts(run).items() if value is not None]
     events += [(begun, START, "init_start", None, {}), (clock, END, "init_stop", None, {}), (clock, START, "run_start", None, {})]
     elapsed = run["load_seconds"] or 0.0
-    # A run that went on from a snapshot has no numbers of the epochs before it.
+    # The record of a resumed run has no numbers of the epochs before the checkpoint.
     first = 1 + (run.get("resumed_after_epochs") or 0)
     evaluations = zip(run["eval_seconds"], run["accuracies"], strict=False)
     for number, (seconds, evaluation) in enumerate(itertools.zip_longest(run["train_seconds"], evaluations), first):
-        # After an epoch of unknown length nothing has a place on the clock.
+        # After an epoch of unknown duration all times are unknown.
         if seconds is None or (evaluation and None in evaluation):
             break
         epoch = {"epoch_num": number}
@@ -68,7 +68,7 @@ def _events(run):
                 (clock + _ms(evaluated), END, "eval_stop", None, epoch),
             ]
             elapsed = evaluated
-            # Training that goes on after the target was reached is no part of what is timed.
+            # Training after the target was reached is not timed.
             if run["reached"] and accuracy >= run["target"]:
                 break
     stopped = run["time_to_solution_seconds"]
@@ -81,9 +81,9 @@ def _ms(seconds):
 
 
 def _facts(run):
-    """{key: value} of what is said once; what a record does not know is None."""
+    """{key: value} of the events without duration; unknown values are None."""
     settings = run["settings"]
-    global_batch = settings["batch_size"] * (run["ranks"] if run["scaling"] == "weak" else 1)
+    global_batch = settings["batch_size"] * (run["num_ranks"] if run["scaling"] == "weak" else 1)
     samples = None
     if run["samples_per_epoch"] is not None:
         samples = run["samples_per_epoch"] + (run["samples_dropped_per_epoch"] or 0)
@@ -96,11 +96,11 @@ def _facts(run):
         "config_filename": f"{settings['run_id']}.json",
         "seed": run["seed"],
         "global_batch_size": global_batch,
-        "micro_batch_size": global_batch // run["ranks"],
+        "micro_batch_size": global_batch // run["num_ranks"],
         "gradient_accumulation_steps": 1,
         "train_samples": samples,
         "opt_name": settings["optimizer"],
-        "opt_base_learning_rate": settings["learning_rate"] * settings["rate_factor"],
+        "opt_base_learning_rate": settings["learning_rate"] * settings["learning_rate_factor"],
         "opt_learning_rate_warmup_epochs": settings["warmup_epochs"],
         "lowest_numerical_precision_in_linear": settings["precision"],
         "lowest_numerical_precision_in_attn": settings["precision"] if run["workload"] != "cnn" else None,

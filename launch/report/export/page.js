@@ -17,15 +17,15 @@ function draw(plot) {
     .catch((error) => { console.error(plot.getAttribute("aria-label"), error); });
 }
 
-// A chart in a closed <details> has no width yet: it is drawn when it is opened.
+// A chart in a closed <details> has no width yet; it is drawn when opened.
 const drawVisible = () => document.querySelectorAll(".plot").forEach((plot) => { if (plot.clientWidth) draw(plot); });
 document.querySelectorAll("details").forEach((one) => one.addEventListener("toggle", drawVisible));
 drawVisible();
 
-// What is set apart is printed too; the tables of single charts are not.
+// Oversubscribed entries are printed too; the tables of single charts are not.
 let opened = [];
 addEventListener("beforeprint", () => {
-  opened = [...document.querySelectorAll("details.apart:not([open])")];
+  opened = [...document.querySelectorAll("details.oversubscribed:not([open])")];
   opened.forEach((one) => { one.open = true; });
   drawVisible();
 });

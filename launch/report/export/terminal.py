@@ -4,47 +4,47 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from launch.report.tables import printable
+from launch.report.words import printable
 
-# Without a terminal there is no width to fit into.
+# Used where the output is not a terminal.
 PLAIN_WIDTH = 240
-# Two spaces and a line beside each column, and a line at the end.
-BESIDE_COLUMN, AT_END = 3, 1
-# A longer text, such as an error, is broken between its words.
+# Padding and border of each column, and the border at the end.
+COLUMN_OVERHEAD, TABLE_OVERHEAD = 3, 1
+# Longer texts, such as errors, wrap between words.
 LONG = 24
 
 
 def show(answer, console=None, tables=None):
-    """Prints the answer: questions with their sentences and tables, and at the end, where a reader looks, what came first.
+    """Prints the answer: questions with sentences and tables, and the headline last, beside the prompt.
 
-    `tables` are the keys of the sections whose tables are shown; None: all.
+    `tables`: keys of the sections whose tables are shown; None for all.
     """
     console = console or Console()
     console = console if console.is_terminal else Console(width=PLAIN_WIDTH)
     for section in answer.sections:
-        _say(console, section.question, style="bold")
+        _print(console, section.question, style="bold")
         for sentence in section.sentences:
-            _say(console, sentence)
+            _print(console, sentence)
         for table in section.tables if tables is None or section.key in tables else ():
             console.print(_drawn(table, console.width))
         console.print()
     for note in answer.notes:
-        _say(console, note)
+        _print(console, note)
     for sentence in answer.headline:
-        _say(console, sentence, style="bold")
+        _print(console, sentence, style="bold")
 
 
-def _say(console, text, style=""):
+def _print(console, text, style=""):
     console.print(Text(printable(text), style=style), soft_wrap=True)
 
 
 def _drawn(table, width):
-    """The table with as many columns as fit with their words uncut; those that do not are named below it."""
+    """The table with as many columns as fit without truncation; the others are named below it."""
     names = [column.name for column in table.columns]
     rows = [[printable(text) for text in texts] for texts in table.texts]
     widths = _widths([(name, *texts) for name, *texts in zip(names, *rows, strict=True)], width)
     left_out = ", ".join(names[len(widths) :])
-    caption = Text(f"for want of width without: {left_out}") if left_out else None
+    caption = Text(f"terminal too narrow for: {left_out}") if left_out else None
     drawn = Table(title=Text(printable(table.title)), title_justify="left")
     for index, column_width in enumerate(widths):
         is_number = any(isinstance(row[index], (int, float)) for row in table.rows)
@@ -55,11 +55,11 @@ def _drawn(table, width):
 
 
 def _widths(columns, width):
-    """The widths of as many of the columns, each a heading and its texts, as fit; what is left over goes to those that could use more."""
+    """The widths of as many columns (heading, texts) as fit; spare width goes to the columns that need more."""
     least = [_needed_width(*column) for column in columns]
-    fitting = [sum(least[:number]) + number * BESIDE_COLUMN + AT_END <= width for number in range(1, len(columns) + 1)]
+    fitting = [sum(least[:number]) + number * COLUMN_OVERHEAD + TABLE_OVERHEAD <= width for number in range(1, len(columns) + 1)]
     widths = least[: max(sum(fitting), 1)]
-    spare = width - sum(widths) - len(widths) * BESIDE_COLUMN - AT_END
+    spare = width - sum(widths) - len(widths) * COLUMN_OVERHEAD - TABLE_OVERHEAD
     for index, column in enumerate(columns[: len(widths)]):
         more = max(0, min(spare, max(map(len, column)) - widths[index]))
         widths[index] += more

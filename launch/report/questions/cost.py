@@ -1,21 +1,21 @@
-"""What each backend costs: time before the clock, memory, communication, energy. Pure."""
+"""What each backend costs: startup time, memory, communication, energy. Pure."""
 
 import numpy as np
 
-from launch.display import ranks_of
 from launch.report import entries, statistics
 from launch.report.questions import step
-from launch.report.tables import APART, BACKEND, MIB, RANKS, Column, filled, span
+from launch.report.tables import BACKEND, MIB, OVERSUBSCRIBED, RANKS, Column, filled
+from launch.report.words import ranks_of, span
 
 QUESTION = "What does each backend cost?"
 COLUMNS = (
     BACKEND, RANKS, Column("launch (s)", ".2f"), Column("import (s)", ".2f"), Column("init (s)", ".2f"), Column("load (s)", ".2f"),
-    Column("train (s)", ".2f"), Column("evaluate (s)", ".2f"), Column("peak memory per rank (MiB)", ".0f"),
-    Column("median step (ms)", ".2f"), Column("step over own 1 rank's (ms)", ".2f"),
+    Column("train (s)", ".2f"), Column("evaluate (s)", ".2f"), Column("peak memory per rank (MiB)", ".0f", brief=True),
+    Column("median step (ms)", ".2f", brief=True), Column("step increase over own 1 rank (ms)", ".2f"),
 )  # fmt: skip
-# What a record has only where there was something to measure it with: its column, and what gives it of an entry.
+# Columns of values that only some records have, and the value of an entry.
 MEASURED = {
-    Column("communication exposed (ms)", ".2f"): lambda entry: step.parts(entry).get("communication exposed"),
+    Column("exposed communication (ms)", ".2f"): lambda entry: step.parts(entry).get("exposed communication"),
     Column("energy (J)", ".0f"): lambda entry: entries.typical(entry, "energy_joules"),
 }
 NOT_MEASURED = "not measured"
@@ -23,17 +23,17 @@ STARTUP = ("launch", "import", "init")
 
 
 def answer(compared):
-    """(sentences, tables) of the comparisons; numbers are typical values over the runs that came to their end."""
+    """(sentences, tables) of the comparisons; numbers are typical values over the completed runs."""
     sentences, tables = [], []
     everything = [entry for one in compared for entry in one.entries]
     measured = {column: of for column, of in MEASURED.items() if any(of(entry) is not None for entry in everything)}
     columns = (*COLUMNS, *measured)
     for one in compared:
         ran = [entry for entry in one.entries if entry.ok]
-        for title, shared in ((one.name, False), (f"{one.name}, {APART}", True)):
+        for title, shared in ((one.name, False), (f"{one.name}, {OVERSUBSCRIBED}", True)):
             tables += filled(title, columns, [_row(one, entry, measured) for entry in ran if entry.oversubscribed == shared])
         if ran:
-            sentences.append(_sentence(one, [entry for entry in ran if entry.ranks == min(entry.ranks for entry in ran)]))
+            sentences.append(_sentence(one, [entry for entry in ran if entry.num_ranks == min(entry.num_ranks for entry in ran)]))
     sentences += [f"{column.name.partition(' (')[0].capitalize()}: {NOT_MEASURED}." for column in MEASURED if column not in measured]
     return sentences, tables
 
@@ -42,13 +42,13 @@ def _sentence(compared, smallest):
     startup = {entry.backend: sum(stages(entry)[name] or 0.0 for name in STARTUP) for entry in smallest}
     memory = {entry.backend: entries.typical(entry, "peak_memory_bytes") / MIB for entry in smallest}
     return (
-        f"{compared.name}, {ranks_of(smallest[0].ranks)}: before the clock starts ({', '.join(STARTUP)}) {span(startup, '{:.1f} s')}; "
-        f"peak memory per rank {span(memory, '{:.0f} MiB')}."
+        f"{compared.name}, {ranks_of(smallest[0].num_ranks)}: startup ({', '.join(STARTUP)}) takes {span(startup, '{:.1f} s')}; "
+        f"peak memory per rank is {span(memory, '{:.0f} MiB')}."
     )
 
 
 def stage_seconds(run):
-    """Seconds of each stage of a run, in their order; None where it is not known. The first three are before the clock starts."""
+    """Seconds of each stage of a run, in order; None where unknown. The first three precede the timed part."""
     before = {name: run[f"{name}_seconds"] for name in (*STARTUP, "load")}
     return before | {"train": _sum(run["train_seconds"]), "evaluate": _sum(run["eval_seconds"])}
 
@@ -59,14 +59,14 @@ def _sum(seconds):
 
 
 def stages(entry):
-    """The typical seconds of each stage over the runs that came to their end."""
+    """The typical seconds of each stage over the completed runs."""
     by_run = [stage_seconds(run) for run in entry.ok]
     known = {name: [stage[name] for stage in by_run if stage[name] is not None] for name in by_run[0]}
     return {name: float(statistics.typical(seconds)) if seconds else None for name, seconds in known.items()}
 
 
 def median_step_seconds(entry):
-    """The typical value over the runs of the median step; None where no step is known."""
+    """The typical value over the runs of the median step; None where no step time is known."""
     medians = [
         float(np.median(steps)) for run in entry.ok if (steps := [seconds for seconds in run["step_seconds"] if seconds is not None])
     ]
@@ -77,11 +77,11 @@ def _row(compared, entry, measured):
     median = median_step_seconds(entry)
     own = compared.entry(entry.backend, 1)
     own_step = median_step_seconds(own) if own else None
-    # Under strong scaling a rank's share of the batch shrinks, and with it its step.
-    same_work = compared.scaling == "weak" and not entry.oversubscribed and entry.ranks > 1
+    # Under strong scaling the batch per rank shrinks with the number of ranks, and so does the step.
+    same_work = compared.scaling == "weak" and not entry.oversubscribed and entry.num_ranks > 1
     return (
         entry.backend,
-        entry.ranks,
+        entry.num_ranks,
         *stages(entry).values(),
         entries.typical(entry, "peak_memory_bytes") / MIB,
         1000 * median if median is not None else None,

@@ -1,34 +1,21 @@
-"""Which backend reaches the target first at each size, by how much, and how sure that is. Pure."""
+"""Which backend reaches the target first at each size, by how much, and with what uncertainty. Pure."""
 
-from launch.display import ranks_of
-from launch.plan import BASELINE
+from common.backends import BASELINE
 from launch.report import entries
-from launch.report.tables import (
-    ACCURACY,
-    APART,
-    BACKEND,
-    INTERVAL,
-    RANKS,
-    RATE,
-    TIME,
-    Column,
-    filled,
-    interval,
-    listed,
-    runs_against,
-    times_as_fast,
-)
+from launch.report.tables import ACCURACY, BACKEND, INTERVAL, OVERSUBSCRIBED, RANKS, RATE, TIME, Column, filled
+from launch.report.words import interval, listed, ranks_of, runs_against, times_as_fast
 
 QUESTION = "Which backend reaches the target first?"
 COLUMNS = (
-    RANKS, BACKEND, TIME, Column("times the first's", ".2f"), INTERVAL, Column("against the first"), Column("reached"),
+    RANKS, BACKEND, TIME, Column("ratio to fastest", ".2f"), INTERVAL, Column("verdict"), Column("reached"),
     Column("fastest (s)", ".2f"), Column("slowest (s)", ".2f"), ACCURACY, RATE,
 )  # fmt: skip
+FASTEST = "fastest"
 VERDICTS = {True: "slower", False: "no difference shown"}
 
 
 def winner(compared):
-    """The one sentence of a comparison: which backend, at which size, reached the target first."""
+    """The headline of a comparison: which backend, at which size, reached the target first."""
     fair = [entry for entry in compared.entries if not entry.oversubscribed]
     if compared.target is None:
         return f"{compared.name}: has no target; it is for throughput alone.{_fastest(fair)}"
@@ -36,13 +23,13 @@ def winner(compared):
     if not timed:
         return f"{compared.name}: no run reached the target."
     seconds, best = timed[0]
-    said = f"{compared.name}: {best.backend} at {ranks_of(best.ranks)} reached the target first, in {seconds:.2f} s"
+    sentence = f"{compared.name}: {best.backend} at {ranks_of(best.num_ranks)} reached the target first, in {seconds:.2f} s"
     if best.oversubscribed:
-        said += ", though its ranks shared cores"
+        sentence += " (oversubscribed)"
     elif by_time(compared.entries)[0][0] < seconds:
-        said += ", of those with a core for each rank"
+        sentence += " (oversubscribed entries left out)"
     against = entries.time_ratio(compared.entry(BASELINE, 1), best) if best.backend != BASELINE else None
-    return f"{said}; {times_as_fast(against, BASELINE)}." if against else f"{said}."
+    return f"{sentence}; {times_as_fast(against, BASELINE)}." if against else f"{sentence}."
 
 
 def _fastest(candidates):
@@ -50,29 +37,29 @@ def _fastest(candidates):
     if not rates:
         return ""
     rate, best = max(rates, key=lambda pair: pair[0])
-    return f" {best.backend} at {ranks_of(best.ranks)} trained most samples a second, {rate:.0f}."
+    return f" Highest throughput: {best.backend} at {ranks_of(best.num_ranks)}, {rate:.0f} samples/s."
 
 
 def by_time(candidates):
-    """[(seconds, entry)] of those that have a time to solution, the fastest first."""
+    """[(seconds, entry)] of the entries with a time to solution, the fastest first."""
     return sorted(((time, entry) for entry in candidates if (time := entries.time_of(entry)) is not None), key=lambda pair: pair[0])
 
 
 def answer(compared):
-    """(sentences, tables) of the comparisons; where ranks shared cores they stand in a table of their own."""
+    """(sentences, tables) of the comparisons; oversubscribed entries have their own tables."""
     sentences, tables = [], []
     for one in compared:
         fair, shared = (_by_size(one.entries, oversubscribed) for oversubscribed in (False, True))
         if one.target is not None:
             sentences += [_sentence(one, size, candidates) for size, candidates in fair.items()]
         tables += filled(one.name, COLUMNS, [row for candidates in fair.values() for row in _rows(candidates)])
-        tables += filled(f"{one.name}, {APART}", COLUMNS, [row for candidates in shared.values() for row in _rows(candidates)])
+        tables += filled(f"{one.name}, {OVERSUBSCRIBED}", COLUMNS, [row for candidates in shared.values() for row in _rows(candidates)])
     return sentences, tables
 
 
 def _by_size(candidates, oversubscribed):
     chosen = [entry for entry in candidates if entry.oversubscribed == oversubscribed]
-    return {size: [entry for entry in chosen if entry.ranks == size] for size in sorted({entry.ranks for entry in chosen})}
+    return {size: [entry for entry in chosen if entry.num_ranks == size] for size in sorted({entry.num_ranks for entry in chosen})}
 
 
 def _sentence(compared, size, candidates):
@@ -81,15 +68,14 @@ def _sentence(compared, size, candidates):
     if not timed:
         return f"{at}: no backend reached the target."
     (seconds, best), *others = timed
-    said = f"{at}: {best.backend} in {seconds:.2f} s"
+    sentence = f"{at}: {best.backend} is fastest, {seconds:.2f} s"
     if not others:
-        return f"{said}; no other reached the target."
+        return f"{sentence}; no other backend reached the target."
     ratios = {entry.backend: entries.time_ratio(entry, best) for _, entry in others}
     next_one = others[0][1].backend
     level = [backend for backend, found in ratios.items() if found.is_difference is False and backend != next_one]
-    either = " either" if ratios[next_one].is_difference is False else ""
-    further = f"; no difference shown from {listed(level)}{either}" if level else ""
-    return f"{said}; {times_as_fast(ratios[next_one], next_one)}{further}."
+    further = f" No difference shown from {listed(level)}." if level else ""
+    return f"{sentence}; {times_as_fast(ratios[next_one], next_one)}.{further}"
 
 
 def _rows(candidates):
@@ -111,12 +97,12 @@ def _row(entry, best):
     against = entries.time_ratio(entry, best) if best else None
     time = entries.time_of(entry)
     return (
-        entry.ranks,
+        entry.num_ranks,
         entry.backend,
         time if time is not None else missed[0] if missed else None,
         against.value if against else None,
         interval(against) if entry is not best else None,
-        "first" if entry is best else _verdict(against) if against else None,
+        FASTEST if entry is best else _verdict(against) if against else None,
         f"{len(reached)} of {len(entry.runs)}{f' ({listed(sorted(set(missed)))})' if missed else ''}" if reached or missed else None,
         min(reached, default=None),
         max(reached, default=None),

@@ -1,32 +1,36 @@
-"""Whether every backend trains the same thing: first parameters, losses of each step, last parameters. Pure."""
+"""Whether every backend trains the same model: initial parameters, losses of each step, final parameters. Pure."""
 
 from typing import NamedTuple
 
-from launch.display import ranks_of
-from launch.report.tables import ACCURACY, BACKEND, RANKS, Column, filled, listed
+from launch.report.tables import ACCURACY, RANKS, Column, filled
+from launch.report.words import listed, ranks_of
 
 QUESTION = "Does every backend train the same thing?"
-# Equal trainings agree so well in float32 in their first steps, before training amplifies rounding (see tests/test_agreement.py).
-AGREEMENT = 1e-6
+# In float32, equal training agrees this well in its first steps; later steps amplify rounding (tests/frameworks/test_agreement.py).
+TOLERANCE = 1e-6
 NUM_EQUAL_STEPS = 2
 COLUMNS = (
-    RANKS, BACKEND, Column("first parameters"), Column("compared with"), Column(f"loss of first {NUM_EQUAL_STEPS} steps, apart by", ".1e"),
-    Column("of all steps", ".1e"), Column("last parameters"), Column("epochs"), ACCURACY, Column("ranks in sync"),
+    RANKS, Column("backends"), Column("initial parameters"), Column("reference"),
+    Column(f"loss difference, first {NUM_EQUAL_STEPS} steps", ".1e"), Column("loss difference, all steps", ".1e"),
+    Column("final parameters"), Column("epochs"), ACCURACY, Column("ranks in sync"),
 )  # fmt: skip
 
 
-class Likeness(NamedTuple):
-    """One backend at one size beside the first of that size, by runs of the same seed; differences are relative, None without such runs."""
+class Agreement(NamedTuple):
+    """One backend at one size against the first backend of that size, from runs of the same seed.
 
-    ranks: int
+    Loss differences are relative; they and `reference` are None where no run has the same seed. `initial` and `final` are digests.
+    """
+
+    num_ranks: int
     backend: str
     seed: int
-    first: str | None
+    initial: str | None
     reference: str | None
     first_steps: float | None
     all_steps: float | None
-    last: str | None
-    epochs: int
+    final: str | None
+    num_epochs: int
     accuracy: float | None
     in_sync: str | None
 
@@ -35,36 +39,36 @@ def answer(compared):
     """(sentences, tables) of the comparisons."""
     sentences, tables = [], []
     for one in compared:
-        likenesses = _likenesses(one)
-        if likenesses:
-            sentences.append(_sentence(one, likenesses))
-        tables += filled(one.name, COLUMNS, [_row(like) for like in likenesses])
+        agreements = _agreements(one)
+        if agreements:
+            sentences.append(_sentence(one, agreements))
+        tables += filled(one.name, COLUMNS, [_row(group) for group in _groups(agreements)])
     return sentences, tables
 
 
-def _likenesses(compared):
+def _agreements(compared):
     found = []
-    for size in sorted({entry.ranks for entry in compared.entries}):
-        present = [entry for entry in compared.entries if entry.ranks == size and entry.whole]
-        found += [_likeness(entry, present[0]) for entry in present]
+    for size in sorted({entry.num_ranks for entry in compared.entries}):
+        present = [entry for entry in compared.entries if entry.num_ranks == size and entry.from_start]
+        found += [_agreement(entry, present[0]) for entry in present]
     return found
 
 
-def _likeness(entry, reference):
-    others = {run["seed"]: run for run in reversed(reference.whole)} if entry is not reference else {}
-    run = next((run for run in entry.whole if run["seed"] in others), entry.whole[0])
+def _agreement(entry, reference):
+    others = {run["seed"]: run for run in reversed(reference.from_start)} if entry is not reference else {}
+    run = next((run for run in entry.from_start if run["seed"] in others), entry.from_start[0])
     other = others.get(run["seed"])
-    first, *later = run["parameter_digests"] or [None]
-    return Likeness(
-        entry.ranks, entry.backend, run["seed"], first, reference.backend if other else None,
-        apart(run["losses"], other["losses"], NUM_EQUAL_STEPS) if other else None,
-        apart(run["losses"], other["losses"]) if other else None,
+    initial, *later = run["parameter_digests"] or [None]
+    return Agreement(
+        entry.num_ranks, entry.backend, run["seed"], initial, reference.backend if other else None,
+        loss_difference(run["losses"], other["losses"], NUM_EQUAL_STEPS) if other else None,
+        loss_difference(run["losses"], other["losses"]) if other else None,
         later[-1] if later else None, len(run["train_seconds"]), run["accuracy"], _in_sync(entry),
     )  # fmt: skip
 
 
-def apart(losses, others, num_steps=None):
-    """The largest relative difference of two lists of losses over the first steps, or over all that both have; None without any."""
+def loss_difference(losses, others, num_steps=None):
+    """The largest relative difference of two lists of losses, of the first steps or of all that both have; None without any."""
     pairs = [(loss, other) for loss, other in zip(losses[:num_steps], others[:num_steps], strict=False) if loss is not None and other]
     return max((abs(loss - other) / abs(other) for loss, other in pairs), default=None)
 
@@ -74,31 +78,48 @@ def _in_sync(entry):
     return "no" if False in known else "yes" if True in known else None
 
 
-def _row(like):
+def _groups(agreements):
+    """The agreements in lists, those of one size, one seed and one result together."""
+    groups = {}
+    for one in agreements:
+        result = (one.initial, one.final, one.num_epochs, one.accuracy, one.in_sync) if one.final else one.backend
+        groups.setdefault((one.num_ranks, one.seed, result), []).append(one)
+    return groups.values()
+
+
+def _row(group):
+    """One row for backends whose final parameters are identical; its differences are the largest of theirs."""
+    one = group[0]
+    first_steps, all_steps = (
+        max((value for member in group if (value := getattr(member, name)) is not None), default=None)
+        for name in ("first_steps", "all_steps")
+    )
     return (
-        like.ranks, like.backend, like.first and like.first[:8], like.reference, like.first_steps, like.all_steps,
-        like.last and like.last[:8], like.epochs, like.accuracy, like.in_sync,
+        one.num_ranks, ", ".join(member.backend for member in group), one.initial and one.initial[:8],
+        next((member.reference for member in group if member.reference), None), first_steps, all_steps,
+        one.final and one.final[:8], one.num_epochs, one.accuracy, one.in_sync,
     )  # fmt: skip
 
 
-def _sentence(compared, likenesses):
-    starts = {}
-    for like in likenesses:
-        starts.setdefault(like.seed, set()).add(like.first)
-    same_start = all(len(digests) == 1 for digests in starts.values())
-    known = [like.first_steps for like in likenesses if like.first_steps is not None]
-    said = f"{compared.name}: {'all' if same_start else 'NOT all'} start from the same parameters"
-    if known:
-        agree = max(known) <= AGREEMENT
-        said += f"; the losses of their first {NUM_EQUAL_STEPS} steps {'agree to' if agree else 'differ by up to'} {max(known):.0e}"
-        said += "" if agree else f", more than the {AGREEMENT:.0e} that rounding explains"
-    equal = [f"{listed(names)} at {ranks_of(size)}" for size, names in _equal_ends(likenesses) if len(names) > 1]
-    return f"{said}; to the bit the same at the end: {'; '.join(equal)}." if equal else f"{said}."
+def _sentence(compared, agreements):
+    initial = {}
+    for one in agreements:
+        initial.setdefault(one.seed, set()).add(one.initial)
+    same_start = all(len(digests) == 1 for digests in initial.values())
+    sentences = [f"{compared.name}: {'all' if same_start else 'NOT all'} backends start from identical parameters."]
+    if known := [one.first_steps for one in agreements if one.first_steps is not None]:
+        agree = max(known) <= TOLERANCE
+        what = f"agree to {max(known):.0e}" if agree else f"differ by up to {max(known):.0e}, more than rounding explains ({TOLERANCE:.0e})"
+        sentences.append(f"Losses of the first {NUM_EQUAL_STEPS} steps {what}.")
+    if equal := [f"{listed(names)} at {ranks_of(size)}" for size, names in _identical_at_end(agreements) if len(names) > 1]:
+        sentences.append(f"Bitwise identical final parameters: {'; '.join(equal)}.")
+    return " ".join(sentences)
 
 
-def _equal_ends(likenesses):
-    ends = {}
-    for like in likenesses:
-        if like.last:
-            ends.setdefault((like.ranks, like.last), []).append(like.backend)
-    return [(ranks, names) for (ranks, _), names in ends.items()]
+def _identical_at_end(agreements):
+    """[(number of ranks, backends with one digest of the final parameters)]."""
+    by_digest = {}
+    for one in agreements:
+        if one.final:
+            by_digest.setdefault((one.num_ranks, one.final), []).append(one.backend)
+    return [(ranks, names) for (ranks, _), names in by_digest.items()]

@@ -1,7 +1,7 @@
-"""Where the time in MPI went, in the runs that were traced: control, by which ranks agree, apart from payload. Pure."""
+"""Where the time in MPI went in traced runs: control messages, such as Horovod's negotiation, and payload. Pure."""
 
-from launch.display import ranks_of
 from launch.report.tables import BACKEND, RANKS, Column, filled
+from launch.report.words import ranks_of
 
 QUESTION = "Where did the time in MPI go?"
 MB = 10**6
@@ -12,33 +12,33 @@ COLUMNS = (
 
 
 def profiled(found):
-    """[(record, rank 0's part of its MPI profile)] of the traced runs that left one."""
+    """[(record, rank 0's part of its MPI profile)] of the traced runs with a profile."""
     profiles = [(record, (record.get("mpi_profile") or {}).get("ranks", {}).get("0")) for record in found]
     return sorted(((record, rank_0) for record, rank_0 in profiles if rank_0), key=_order)
 
 
 def answer(profiles):
-    """(sentences, tables) of what `profiled` has found."""
+    """(sentences, tables) of the result of `profiled`."""
     return [_sentence(*one) for one in profiles], filled("Rank 0 in MPI", COLUMNS, [_row(*one) for one in profiles])
 
 
 def _order(profile):
     record, _ = profile
-    return record["workload"], record["ranks"], record["backend"], record["repeat"]
+    return record["workload"], record["num_ranks"], record["backend"], record["repeat"]
 
 
 def _sentence(record, rank_0):
-    run = f"{record['workload']}, {record['backend']} at {ranks_of(record['ranks'])}"
-    who = f"{run}: rank 0 was {rank_0['communication_seconds']:.2f} s in MPI"
+    run = f"{record['workload']}, {record['backend']} at {ranks_of(record['num_ranks'])}"
+    total = f"{run}: rank 0 spent {rank_0['communication_seconds']:.2f} s in MPI"
     if not rank_0["kinds"]:
-        return f"{who}; the library that traced it does not tell control from payload."
+        return f"{total}; the preloaded library does not separate control from payload."
     control, payload = rank_0["kinds"]["control"], rank_0["kinds"]["payload"]
-    agreeing = f"{control['seconds']:.2f} s of it to agree, in {control['num_calls']} calls of {_mean_bytes(control):.0f} bytes"
+    in_control = f"{control['seconds']:.2f} s in control ({control['num_calls']} calls of {_mean_bytes(control):.0f} bytes on average)"
     if not payload["num_calls"]:
-        return f"{who}, {agreeing}; no payload went through MPI."
+        return f"{total}: {in_control}, no payload."
     bandwidth = rank_0["payload_bytes_per_second"]
     speed = f" at {bandwidth / MB:.0f} MB/s" if bandwidth else ""
-    return f"{who}, {agreeing}, and {payload['seconds']:.2f} s to move {payload['size_bytes'] / MB:.0f} MB{speed}."
+    return f"{total}: {in_control}, {payload['seconds']:.2f} s in payload ({payload['size_bytes'] / MB:.0f} MB{speed})."
 
 
 def _mean_bytes(kind):
@@ -46,7 +46,7 @@ def _mean_bytes(kind):
 
 
 def _row(record, rank_0):
-    head = record["workload"], record["backend"], record["ranks"], rank_0["communication_seconds"]
+    head = record["workload"], record["backend"], record["num_ranks"], rank_0["communication_seconds"]
     if not rank_0["kinds"]:
         return *head, None, None, None, None, None, None
     control, payload = rank_0["kinds"]["control"], rank_0["kinds"]["payload"]

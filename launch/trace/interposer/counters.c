@@ -1,4 +1,4 @@
-/* Counters of each thread, and their sums. */
+/* Counters by thread, and their sums. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@ __thread struct trace_table *trace_own_table;
 __thread int trace_inside;
 
 static _Atomic(struct trace_table *) tables;
-/* What this thread reports from instead of `tables`, between trace_freeze and trace_thaw. */
+/* Replaces `tables` for this thread's reports between trace_freeze and trace_thaw. */
 static __thread struct trace_table *_Atomic frozen;
 static pthread_once_t key_made = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
@@ -39,7 +39,7 @@ static struct trace_table *take_free_table(void)
     return NULL;
 }
 
-/* Only the pages of routines that are called become memory. */
+/* Memory is committed only for the pages of routines that are called. */
 static struct trace_table *empty_table(void)
 {
     struct trace_table *table = mmap(NULL, sizeof *table, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -60,7 +60,7 @@ static struct trace_table *make_table(void)
     return table;
 }
 
-/* This thread's table; NULL where there is no memory for one. */
+/* This thread's table; NULL without memory for one. */
 struct trace_table *trace_take_table(void)
 {
     pthread_once(&key_made, make_key);
@@ -136,8 +136,8 @@ static void copy_sums(struct trace_sums *to, struct trace_total sum)
     atomic_store_explicit(&to->waited_nanoseconds, sum.waited_nanoseconds, memory_order_relaxed);
 }
 
-/* Whether this thread's reports are now, up to trace_thaw, of this moment, so that they add up while other threads go on counting.
- * Not where there is no memory for that, nor in a signal that came while they were so already.
+/* Takes a snapshot for this thread's reports until trace_thaw, so that they are consistent while other threads count.
+ * Returns 0 without memory for it, and in a signal handler that interrupted a frozen state.
  */
 int trace_freeze(void)
 {
@@ -146,7 +146,7 @@ int trace_freeze(void)
         return 0;
     copy->number = trace_num_tables() - 1;
     for (int routine = 0; routine < NUM_ROUTINES; routine++) {
-        /* Threads count a call before its control, so that there is never more control than calls. */
+        /* Threads count a call before its control: control never exceeds calls. */
         copy_sums(&copy->routines[routine].control, trace_sum_control(routine));
         for (int bin = 0; bin < NUM_BINS; bin++)
             copy_sums(&copy->routines[routine].bins[bin], trace_sum_bin(routine, bin));
@@ -170,7 +170,7 @@ struct trace_routine trace_routine(int routine)
     return routine < NUM_MPI_ROUTINES ? trace_mpi_routines[routine] : nccl_routines[routine - NUM_MPI_ROUTINES];
 }
 
-/* What MPI's routines have counted, by kind. */
+/* The counters of MPI's routines by kind. */
 void trace_sum_kinds(struct trace_total sums[NUM_KINDS])
 {
     for (int kind = 0; kind < NUM_KINDS; kind++)
@@ -186,7 +186,7 @@ void trace_sum_kinds(struct trace_total sums[NUM_KINDS])
     }
 }
 
-/* Bytes of payload by the seconds in which it moved, which are also those of completing what was begun. */
+/* Bytes of payload per second of payload and completion calls. */
 double trace_payload_bandwidth(const struct trace_total sums[NUM_KINDS])
 {
     const struct trace_total *payload = &sums[TRACE_PAYLOAD];

@@ -1,4 +1,4 @@
-/* Every call with its start and duration, in a buffer of fixed size that is written at the end.
+/* Every call with start and duration, in a buffer of fixed size that is written at the end.
  *
  * The file: the line "tandem mpi events 1", a line of JSON, then the events, each a `struct event` in the machine's byte order.
  */
@@ -30,7 +30,7 @@ static int64_t epoch(void)
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-/* The epoch is read between two readings of the monotonic clock, and the closest of several pairs is kept. */
+/* Reads the epoch time between two readings of the monotonic clock; the closest of several pairs is kept. */
 void trace_read_clocks(void)
 {
     int64_t closest = INT64_MAX;
@@ -55,12 +55,12 @@ void trace_open_events(int64_t wanted)
     void *memory = wanted > INT64_MAX / (int64_t)sizeof(struct event) ? MAP_FAILED
                                                                       : mmap(NULL, size, PROT_READ | PROT_WRITE, without_swap, -1, 0);
     if (memory == MAP_FAILED) {
-        fprintf(stderr, "tandem trace: there is no memory for %lld events; TANDEM_TRACE_EVENTS must be smaller\n", (long long)wanted);
+        fprintf(stderr, "tandem trace: no memory for %lld events; reduce TANDEM_TRACE_EVENTS\n", (long long)wanted);
         wanted = 0;
     } else
         events = memory;
     capacity = wanted;
-    /* Also without memory for its own, a rank takes part in comparing clocks. */
+    /* A rank without memory for events still takes part in comparing clocks. */
     atomic_store(&trace_with_events, 1);
 }
 
@@ -75,7 +75,7 @@ void trace_event(const struct trace_call *call, int routine, struct trace_load l
     event->routine = (uint16_t)routine;
     event->kind = (uint16_t)load.kind;
     event->thread = (uint32_t)call->table->number;
-    /* An event whose start is 0 is one that is being written. */
+    /* A start of 0 marks an event that is being written. */
     __atomic_store_n(&event->start_nanoseconds, call->start, __ATOMIC_RELEASE);
 }
 

@@ -1,4 +1,4 @@
-/* The profile as JSON, with all that the text has and the numbers of each bin. */
+/* The profile as JSON: the content of the text, and the counters of each bin. */
 #include "output.h"
 #include "process.h"
 #include "trace.h"
@@ -10,7 +10,7 @@ static double seconds(int64_t nanoseconds)
     return (double)nanoseconds / 1e9;
 }
 
-/* A string in quotes; what JSON does not take as it is becomes a question mark. */
+/* A quoted string; control and non-ASCII characters become question marks. */
 static void write_string(struct trace_file *file, const char *text)
 {
     trace_print(file, "\"");

@@ -1,4 +1,4 @@
-/* When recording begins and ends, and what is written then. Nothing happens in a process that calls neither MPI nor NCCL. */
+/* Begin and end of recording, and writing of profiles. Does nothing in a process that calls neither MPI nor NCCL. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <signal.h>
@@ -16,7 +16,7 @@ static _Atomic int is_written;
 static const char *_Atomic failed_routine;
 static struct sigaction terminate_before;
 
-/* Rank 0's settings are those of all ranks: a barrier that only some of them call would hang. */
+/* All ranks use rank 0's settings: a barrier that only some ranks call would hang. */
 struct settings {
     int64_t pid, epoch_seconds, with_barrier, control_limit_bytes, events;
 };
@@ -27,7 +27,7 @@ static void write_profile(const struct trace_end *end)
         trace_write_text(end);
         trace_write_json(end);
     } else {
-        /* What a signal that the program survived has left. */
+        /* Left by a signal that the program survived. */
         char path[PATH_MAX];
         trace_path(path, sizeof path, "mpi_profile", "");
         unlink(path);
@@ -37,7 +37,7 @@ static void write_profile(const struct trace_end *end)
     trace_write_events();
 }
 
-/* Writes what this rank has counted, without asking any other. A child of this process has nothing to write. */
+/* Writes this rank's counters without communication. A forked child writes nothing. */
 static void write_own_profile(const char *how)
 {
     if (!trace_process.pid || getpid() != trace_process.pid || atomic_load(&is_written))
@@ -65,7 +65,7 @@ static void on_terminate(int number, siginfo_t *info, void *context)
         terminate_before.sa_handler(number);
 }
 
-/* The program's own handler, if it has one, is called after ours; one that it sets later takes our place, and ends as it likes. */
+/* The program's own handler, if any, is called after ours; one that is set later replaces ours. */
 static void watch_for_termination(void)
 {
     static _Atomic int is_watching;
@@ -75,7 +75,7 @@ static void watch_for_termination(void)
         return;
     struct sigaction ours = terminate_before;
     ours.sa_sigaction = on_terminate;
-    /* Writing needs more stack than Python's faulthandler sets aside for signals. */
+    /* Writing needs more stack than Python's faulthandler reserves for signals. */
     ours.sa_flags = (ours.sa_flags | SA_SIGINFO) & ~SA_ONSTACK;
     sigaction(SIGTERM, &ours, NULL);
 }
@@ -110,7 +110,7 @@ static void refuse_other_mpi(void)
     int is_open_mpi = trace_is_loaded("ompi_mpi_comm_world");
     int is_standard_abi = where.dli_fname && strstr(where.dli_fname, "libmpi_abi");
     if (is_open_mpi != !strcmp(built_for, "Open MPI") || is_standard_abi) {
-        fprintf(stderr, "tandem trace: the interposer is built for %s, and the program runs with %s; build it with the MPI that runs: "
+        fprintf(stderr, "tandem trace: the interposer is built for %s, but the program runs with %s; build it with the running MPI: "
                 "python -m launch.trace.build --mpicc PATH\n", built_for, where.dli_fname ? where.dli_fname : running);
         _exit(127);
     }
@@ -144,7 +144,7 @@ static int64_t epoch_of(int64_t monotonic_nanoseconds)
     return monotonic_nanoseconds - trace_clock.monotonic_nanoseconds + trace_clock.epoch_nanoseconds;
 }
 
-/* Cristian's algorithm (Distributed Computing 3, 1989): the shortest of several questions to rank 0 bounds the error by half of it. */
+/* Cristian's algorithm (Distributed Computing 3, 1989): half of the shortest round trip to rank 0 bounds the error. */
 static void compare_clocks_with_rank_0(void)
 {
     enum { NUM_QUESTIONS = 10 };
@@ -199,7 +199,7 @@ static int first_number_of(const char *const *names, int otherwise)
     return otherwise;
 }
 
-/* For a process that has no MPI_COMM_WORLD: its rank is what its launcher says, or what NCCL was told. */
+/* For a process without MPI_COMM_WORLD: its rank is from the launcher's variables or NCCL's arguments. */
 void trace_begin_alone(const char *began, int rank, int num_ranks)
 {
     static const char *const ranks[] = {"RANK", "PALS_RANKID", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", NULL};
@@ -255,7 +255,7 @@ TRACE_EXPORT int(MPI_Finalize)(void)
         struct trace_end end = {.how = "MPI_Finalize()", .own = trace_own_task(), .least = -1, .median = -1, .most = -1};
         const char *failed = atomic_load(&failed_routine);
         if (failed)
-            snprintf(end.missing, sizeof end.missing, "%s failed on this rank, and after a failure others may wait for ever", failed);
+            snprintf(end.missing, sizeof end.missing, "%s failed on this rank, and other ranks may hang after a failure", failed);
         else
             trace_ask_all_tasks(&end);
         write_profile(&end);
@@ -270,7 +270,7 @@ TRACE_EXPORT int(MPI_Abort)(MPI_Comm comm, int status)
     return PMPI(Abort)(comm, status);
 }
 
-/* Level 0 stops counting, any other goes on with it. */
+/* Level 0 stops counting, any other level resumes it. */
 TRACE_EXPORT int MPI_Pcontrol(const int level, ...)
 {
     if (trace_process.with_mpi)

@@ -1,10 +1,10 @@
-/* What a call moves, by its arguments: bytes, and whether they are payload or control. Sources of the rules: generate.py. */
+/* The bytes and kind of a call from its arguments. Rules: loads.py. */
 #ifndef TANDEM_TRACE_LOAD_H
 #define TANDEM_TRACE_LOAD_H
 
 #include <mpi.h>
 
-#include "handles.h" /* generated: the handles of an MPI whose handles are addresses */
+#include "handles.h" /* generated: for an MPI whose handles are addresses */
 #include "trace.h"
 
 #define TRACE_NOTHING ((struct trace_load){0, TRACE_OTHER})
@@ -22,21 +22,21 @@ static inline struct trace_load trace_moves(int64_t bytes, enum trace_kind kind)
     return (struct trace_load){bytes, kind};
 }
 
-/* Horovod agrees on ready tensors by bitwise AND and OR of its cache's bits. */
+/* Horovod negotiates ready tensors by bitwise AND and OR of its cache's bits. */
 static inline struct trace_load trace_reduces(int64_t count, MPI_Datatype type, int times, MPI_Op op)
 {
     int64_t bytes = trace_bytes(count, type) * times;
-    int agreeing = bytes <= trace_control_limit_bytes && (op == MPI_BAND || op == MPI_BOR || op == MPI_LAND || op == MPI_LOR);
-    return trace_moves(bytes, agreeing ? TRACE_CONTROL : TRACE_PAYLOAD);
+    int is_control = bytes <= trace_control_limit_bytes && (op == MPI_BAND || op == MPI_BOR || op == MPI_LAND || op == MPI_LOR);
+    return trace_moves(bytes, is_control ? TRACE_CONTROL : TRACE_PAYLOAD);
 }
 
-/* Horovod's coordinator gathers and sends lists as bytes, and the length of each before it; so does mpi4py with objects. */
+/* Horovod's coordinator exchanges lists as bytes, each preceded by its length; so does mpi4py with objects. */
 static inline struct trace_load trace_spreads(int64_t count, MPI_Datatype type, int times)
 {
     int64_t bytes = trace_bytes(count, type) * times;
     int is_length = count == 1 && (type == MPI_INT || type == MPI_COUNT);
-    int agreeing = bytes <= trace_control_limit_bytes && (type == MPI_BYTE || type == MPI_CHAR || is_length);
-    return trace_moves(bytes, agreeing ? TRACE_CONTROL : TRACE_PAYLOAD);
+    int is_control = bytes <= trace_control_limit_bytes && (type == MPI_BYTE || type == MPI_CHAR || is_length);
+    return trace_moves(bytes, is_control ? TRACE_CONTROL : TRACE_PAYLOAD);
 }
 
 static inline int trace_rank_in(MPI_Comm comm)
@@ -53,7 +53,7 @@ static inline int trace_size_of(MPI_Comm comm)
     return size;
 }
 
-/* How many ranks this one exchanges with: the other group's, where there are two. */
+/* The number of ranks with which this one exchanges: those of the remote group for an inter-communicator. */
 static inline int trace_num_peers(MPI_Comm comm)
 {
     int between_groups = 0, size = 0;
@@ -81,8 +81,8 @@ static inline int trace_num_peers(MPI_Comm comm)
         sum; \
     }))
 
-/* With a barrier before it, a collective's own time is that of moving; what the barrier took was waiting for other ranks.
- * All ranks call it, also one that does not record now: MPI_Pcontrol is no collective.
+/* With a barrier before a collective, the collective's time is that of the transfer, the barrier's that of waiting for other ranks.
+ * All ranks call it, even when they do not record: MPI_Pcontrol is not collective.
  */
 static inline void trace_start_collective(struct trace_call *call, MPI_Comm comm)
 {

@@ -1,7 +1,7 @@
-/* NCCL's public calls, by the signatures of its documentation (NVIDIA, NCCL user guide, "NCCL API").
+/* NCCL's public calls, with the signatures of its documentation (NVIDIA, NCCL user guide, "NCCL API").
  *
- * They only put work into a stream of the GPU: what is counted is calls, bytes, and the time to hand them over.
- * NCCL's types are declared as what they are in C, so that no NCCL is needed to build this.
+ * They only enqueue work in a GPU stream: counted are calls, bytes, and the time of enqueueing.
+ * NCCL's types are declared as plain C types, so that building needs no NCCL.
  */
 #include <stddef.h>
 
@@ -12,7 +12,7 @@ typedef struct {
     char internal[128];
 } unique_id;
 
-/* Bytes of ncclDataType_t's values in their order: int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 fp8 fp8. */
+/* Bytes of the values of ncclDataType_t, in order: int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 fp8 fp8. */
 static int64_t bytes_of(size_t count, int type)
 {
     static const int sizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};

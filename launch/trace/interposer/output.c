@@ -35,10 +35,10 @@ void trace_open_file(struct trace_file *file, const char *kind, const char *suff
 {
     file->failed = 0;
     file->used = 0;
-    /* A program's locale may have a comma for the point in numbers. */
+    /* The program's locale may have a decimal comma. */
     file->before = trace_process.plain_locale ? uselocale(trace_process.plain_locale) : (locale_t)0;
     trace_path(file->path, sizeof file->path, kind, suffix);
-    /* A signal may come while a file is written, and write one of the same name. */
+    /* A signal handler may interrupt a write, and write a file of the same name. */
     static _Atomic int serial;
     snprintf(file->temporary, sizeof file->temporary, "%s.%d.part", file->path, atomic_fetch_add(&serial, 1));
     mkdir(trace_process.folder, 0777);
@@ -84,7 +84,7 @@ void trace_close_file(struct trace_file *file)
     if (file->failed) {
         unlink(file->temporary);
         char line[PATH_MAX + 128];
-        int length = snprintf(line, sizeof line, "tandem trace: %s cannot be written (%s); TRACE_DIR names another folder\n", file->path,
+        int length = snprintf(line, sizeof line, "tandem trace: %s cannot be written (%s); set TRACE_DIR to another folder\n", file->path,
                               strerror(file->failed));
         if (write(STDERR_FILENO, line, (size_t)length) < 0)
             return;

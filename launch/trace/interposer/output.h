@@ -1,4 +1,4 @@
-/* A file that is there whole or not at all. Takes no memory from malloc, so that a signal handler can write one. */
+/* Atomic file output. Does not call malloc, so that a signal handler can use it. */
 #ifndef TANDEM_TRACE_OUTPUT_H
 #define TANDEM_TRACE_OUTPUT_H
 
@@ -13,7 +13,7 @@ struct trace_file {
     char path[PATH_MAX], temporary[PATH_MAX + 32], buffer[8192];
 };
 
-/* Opens `kind`.<job>.<rank>`suffix` in the folder of the profiles. */
+/* Opens `kind`.<job>.<rank>`suffix` in the profiles' folder. */
 void trace_open_file(struct trace_file *file, const char *kind, const char *suffix);
 void trace_put(struct trace_file *file, const void *bytes, size_t length);
 __attribute__((format(printf, 2, 3))) void trace_print(struct trace_file *file, const char *format, ...);

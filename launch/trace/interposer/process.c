@@ -11,7 +11,7 @@
 
 struct trace_process trace_process;
 
-/* What the library was built from; launch/trace/build.py looks for it in the file. */
+/* The hash of the build's inputs; launch/trace/build.py searches the file for it. */
 __attribute__((used)) static const char fingerprint[] = TRACE_FINGERPRINT;
 
 int trace_setting_yes(const char *name)
@@ -20,7 +20,7 @@ int trace_setting_yes(const char *name)
     return value && (!strcasecmp(value, "yes") || !strcmp(value, "1"));
 }
 
-/* A whole number of at least 0; what is no such number is told, and does not count. */
+/* A whole number of at least 0; an invalid value is reported and ignored. */
 int64_t trace_setting_number(const char *name, int64_t otherwise)
 {
     const char *value = getenv(name);
@@ -30,7 +30,7 @@ int64_t trace_setting_number(const char *name, int64_t otherwise)
     long long number = strtoll(value, &end, 10);
     if (!*end && number >= 0)
         return number;
-    fprintf(stderr, "tandem trace: %s is '%s', which is no whole number; taking %lld\n", name, value, (long long)otherwise);
+    fprintf(stderr, "tandem trace: %s is '%s', not a whole number; using %lld\n", name, value, (long long)otherwise);
     return otherwise;
 }
 
@@ -39,7 +39,7 @@ static double seconds_of(struct timeval time)
     return (double)time.tv_sec + (double)time.tv_usec / 1e6;
 }
 
-/* The batch system's number of the job: what stands before the first dot, since PBS adds its server's name. */
+/* The batch system's job number, up to the first dot, since PBS appends its server's name. */
 static void name_job(void)
 {
     static const char *const names[] = {"SLURM_JOBID", "PBS_JOBID", "LSB_JOBID", "COBALT_JOBID"};
@@ -53,7 +53,7 @@ static void name_job(void)
     }
 }
 
-/* All that does not need MPI. */
+/* Sets everything that does not need MPI. */
 void trace_learn_process(void)
 {
     const char *folder = getenv("TRACE_DIR");
@@ -65,7 +65,7 @@ void trace_learn_process(void)
     getrusage(RUSAGE_SELF, &trace_process.start_usage);
     trace_process.start_epoch_seconds = (double)now.tv_sec + (double)now.tv_nsec / 1e9;
     gethostname(trace_process.host, sizeof trace_process.host - 1);
-    /* The folder that the program is started in, whatever folder it goes to later. */
+    /* The working directory at start, even if the program changes it later. */
     if (!getcwd(trace_process.folder, sizeof trace_process.folder))
         strcpy(trace_process.folder, ".");
     size_t used = strlen(trace_process.folder);

@@ -1,4 +1,4 @@
-/* What is known of this process and its run: written while MPI begins, read by the reports. */
+/* Data of this process and its run: set during MPI_Init, read when writing profiles. */
 #ifndef TANDEM_TRACE_PROCESS_H
 #define TANDEM_TRACE_PROCESS_H
 
@@ -12,9 +12,9 @@
 #define NAME_LENGTH 128
 #define REASON_LENGTH 256
 
-/* What each rank tells the others at the end. */
+/* Exchanged between the ranks at the end. */
 struct trace_task {
-    /* Communication is all time in MPI but that in its files, and has the time waited in it. */
+    /* Communication: all time in MPI except MPI-IO, including the time waited. */
     double communication_seconds, waited_seconds, io_seconds, elapsed_seconds, user_seconds, system_seconds;
     int64_t max_resident_bytes, switches;
     int cpu, pid;
@@ -24,7 +24,7 @@ struct trace_task {
 struct trace_process {
     pid_t pid;
     int rank, num_ranks;
-    /* Whether there is an MPI_COMM_WORLD; and the call with which recording began. */
+    /* Whether there is an MPI_COMM_WORLD, and the call that began recording. */
     int with_mpi;
     const char *began;
     int64_t start_nanoseconds;
@@ -35,13 +35,13 @@ struct trace_process {
 };
 extern struct trace_process trace_process;
 
-/* How a recording ended, and what all ranks said of themselves; `tasks` is NULL, and `missing` says why, where they did not. */
+/* How recording ended, and the tasks of all ranks; without them `tasks` is NULL and `missing` has the reason. */
 struct trace_end {
     const char *how;
     struct trace_task own;
     const struct trace_task *tasks;
     char missing[REASON_LENGTH];
-    /* Ranks of least, median and most communication time; -1 where that is not known. */
+    /* Ranks of least, median and most communication time; -1 where unknown. */
     int least, median, most;
 };
 

@@ -1,11 +1,11 @@
-/* Where the real functions are.
+/* Lookup of the real functions.
  *
- * The library needs no MPI and no NCCL itself, so that it can be loaded into anything: bash, mpiexec, a Python without MPI.
- * What it forwards to is found when it is first called. Python loads its extensions, and with them MPI, out of sight of
- * dlsym(RTLD_NEXT), so all loaded objects are asked then.
+ * The library links neither MPI nor NCCL, so that it can be loaded into any program: bash, mpiexec, a Python without MPI.
+ * Each real function is looked up at its first call. Python loads its extensions, and with them MPI, with RTLD_LOCAL, invisible to
+ * dlsym(RTLD_NEXT); therefore all loaded objects are searched.
  *
- * mpi4py's wheels look whether the process has an MPI before they load one. The interposer's functions look like one, so
- * it loads MPI itself where they are called without, and in a Python that a launcher started as a rank from the start.
+ * mpi4py's wheels load MPI only if the process has none. The interposer's functions look like an MPI, so it loads MPI itself: at
+ * the first call without one, and at start in a Python that a launcher started as a rank.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -25,7 +25,7 @@ struct names {
     int num;
 };
 
-/* dlopen must not be called from here: this runs under the loader's lock. */
+/* Runs under the loader's lock: must not call dlopen. */
 static int take_name(struct dl_phdr_info *object, size_t size, void *into)
 {
     (void)size;
@@ -46,7 +46,7 @@ static int is_own(const void *symbol)
     return base_of(symbol) == base_of((void *)trace_find);
 }
 
-/* The program comes first in this search: it may hold the only valid copy of a library's data (x86-64 psABI, copy relocations). */
+/* Searches the program first: it may hold the only valid copy of a library's data (x86-64 psABI, copy relocations). */
 static void *look_in_global_scope(const char *name)
 {
     void *found = dlsym(RTLD_DEFAULT, name);
@@ -71,7 +71,7 @@ static void *look_in_loaded_objects(const char *name)
     return found;
 }
 
-/* The MPI that mpi4py is told to use, the one that the loader finds by name, or the one that this was built with. */
+/* The MPI of MPI4PY_LIBMPI, the one that the loader finds by name, or the one of the build. */
 static void load_mpi(void)
 {
     const char *folder_end = strrchr(TRACE_LIBMPI, '/');
@@ -118,7 +118,7 @@ void *trace_find(void *_Atomic *slot, const char *name)
     if (!found) {
         int is_of_mpi = name[0] == 'P' || strstr(name, "mpi") != NULL;
         fprintf(stderr, "tandem trace: no loaded library has %s%s\n", name,
-                is_of_mpi ? "; build the interposer with the MPI that runs: python -m launch.trace.build --mpicc PATH" : "");
+                is_of_mpi ? "; build the interposer with the running MPI: python -m launch.trace.build --mpicc PATH" : "");
         _exit(127);
     }
     atomic_store_explicit(slot, found, memory_order_relaxed);

@@ -1,4 +1,4 @@
-/* What all ranks tell each other in MPI_Finalize, and which of them then write their profile. */
+/* The exchange of summaries in MPI_Finalize, and the choice of ranks that write their profile. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -7,26 +7,26 @@
 #include "load.h"
 #include "process.h"
 
-#define PATIENCE_SECONDS 60
+#define DEFAULT_TIMEOUT_SECONDS 60
 #define POLL_MICROSECONDS 20
 
-/* Whether all ranks answered in time. They exchange without blocking, so that a rank that never comes keeps none from ending. */
-static int exchange(const struct trace_task *own, struct trace_task *tasks, int64_t patience_seconds, char *missing)
+/* Whether all ranks answered in time. The exchange is nonblocking: a missing rank does not block the others. */
+static int exchange(const struct trace_task *own, struct trace_task *tasks, int64_t timeout_seconds, char *missing)
 {
     MPI_Request request;
     int done = 0;
     int64_t begun = trace_now();
     if (PMPI(Iallgather)(own, (int)sizeof *own, MPI_BYTE, tasks, (int)sizeof *own, MPI_BYTE, MPI_COMM_WORLD, &request) != MPI_SUCCESS) {
-        snprintf(missing, REASON_LENGTH, "MPI could not exchange between the ranks any more");
+        snprintf(missing, REASON_LENGTH, "the exchange between the ranks failed");
         return 0;
     }
     while (!done) {
         if (PMPI(Test)(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
-            snprintf(missing, REASON_LENGTH, "MPI could not exchange between the ranks any more");
+            snprintf(missing, REASON_LENGTH, "the exchange between the ranks failed");
             return 0;
         }
-        if (!done && trace_now() - begun > patience_seconds * INT64_C(1000000000)) {
-            snprintf(missing, REASON_LENGTH, "not all ranks came to MPI_Finalize() within %lld s", (long long)patience_seconds);
+        if (!done && trace_now() - begun > timeout_seconds * INT64_C(1000000000)) {
+            snprintf(missing, REASON_LENGTH, "not all ranks called MPI_Finalize() within %lld s", (long long)timeout_seconds);
             return 0;
         }
         if (!done)
@@ -44,18 +44,18 @@ static int by_communication(const void *left, const void *right)
     return difference < 0 ? -1 : difference > 0 ? 1 : one - other;
 }
 
-/* Sets `tasks` and the ranks of least, median and most communication time, or says in `missing` why not. */
+/* Sets `tasks` and the ranks of least, median and most communication time, or `missing` to the reason why not. */
 void trace_ask_all_tasks(struct trace_end *end)
 {
     int num_ranks = trace_process.num_ranks;
-    /* Never freed: an exchange that was given up may still write to it. */
+    /* Never freed: an abandoned exchange may still write to it. */
     struct trace_task *tasks = calloc((size_t)num_ranks, sizeof *tasks);
     int *order = calloc((size_t)num_ranks, sizeof *order);
     MPI_Errhandler before;
     PMPI(Comm_get_errhandler)(MPI_COMM_WORLD, &before);
     PMPI(Comm_set_errhandler)(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    int64_t patience_seconds = trace_setting_number("TANDEM_TRACE_WAIT_SECONDS", PATIENCE_SECONDS);
-    int answered = tasks && order && exchange(&end->own, tasks, patience_seconds, end->missing);
+    int64_t timeout_seconds = trace_setting_number("TANDEM_TRACE_WAIT_SECONDS", DEFAULT_TIMEOUT_SECONDS);
+    int answered = tasks && order && exchange(&end->own, tasks, timeout_seconds, end->missing);
     PMPI(Comm_set_errhandler)(MPI_COMM_WORLD, before);
     if (answered) {
         for (int rank = 0; rank < num_ranks; rank++)
@@ -85,7 +85,7 @@ static int is_listed(const char *list, int rank)
     return 0;
 }
 
-/* Whether this rank's profile is to be written: rank 0's always, since it has the summary, and all where there is no summary. */
+/* Whether this rank writes its profile: always rank 0, which has the summary, and all ranks without a summary. */
 int trace_is_saved(const struct trace_end *end)
 {
     int rank = trace_process.rank;

@@ -1,6 +1,6 @@
-/* The profile as text, in the layout of IBM's mpitrace (github.com/IBM/mpitrace), which its users' programs read.
+/* The profile as text, in the layout of IBM's mpitrace (github.com/IBM/mpitrace), for existing readers.
  *
- * What that layout does not have follows after all that it has.
+ * Additions to the layout come last.
  */
 #include "output.h"
 #include "process.h"
@@ -32,13 +32,13 @@ static void write_routines(struct trace_file *file, int first, int end)
 static void write_own_totals(struct trace_file *file, const struct trace_end *end)
 {
     const struct trace_process *is = &trace_process;
-    static const char told[] = "MPI task %d of %d had the %s communication time.\n";
+    static const char line[] = "MPI task %d of %d had the %s communication time.\n";
     if (end->tasks && is->rank == end->least)
-        trace_print(file, told, is->rank, is->num_ranks, "minimum");
+        trace_print(file, line, is->rank, is->num_ranks, "minimum");
     if (end->tasks && is->rank == end->most)
-        trace_print(file, told, is->rank, is->num_ranks, "maximum");
+        trace_print(file, line, is->rank, is->num_ranks, "maximum");
     if (end->tasks && is->rank == end->median)
-        trace_print(file, told, is->rank, is->num_ranks, "median");
+        trace_print(file, line, is->rank, is->num_ranks, "median");
     if (trace_with_barrier)
         trace_print(file, "synchronization time     = %.3f seconds.\n", end->own.waited_seconds);
     trace_print(file, "total communication time = %.3f seconds%s.\n", end->own.communication_seconds,
@@ -71,7 +71,7 @@ static void write_sizes(struct trace_file *file)
 static void write_all_tasks(struct trace_file *file, const struct trace_end *end)
 {
     const struct trace_task *tasks = end->tasks;
-    static const char told[] = "  %s communication time = %.3f sec for task %d\n";
+    static const char line[] = "  %s communication time = %.3f sec for task %d\n";
     int largest = 0, longest = 0;
     for (int rank = 1; rank < trace_process.num_ranks; rank++) {
         largest = tasks[rank].max_resident_bytes > tasks[largest].max_resident_bytes ? rank : largest;
@@ -81,9 +81,9 @@ static void write_all_tasks(struct trace_file *file, const struct trace_end *end
     trace_print(file, "  Rank %d reported the largest memory utilization : %.2f MiB\n", largest,
                 (double)tasks[largest].max_resident_bytes / 1048576);
     trace_print(file, "  Rank %d reported the largest elapsed time : %.2f sec\n\n", longest, tasks[longest].elapsed_seconds);
-    trace_print(file, told, "minimum", tasks[end->least].communication_seconds, end->least);
-    trace_print(file, told, "median ", tasks[end->median].communication_seconds, end->median);
-    trace_print(file, told, "maximum", tasks[end->most].communication_seconds, end->most);
+    trace_print(file, line, "minimum", tasks[end->least].communication_seconds, end->least);
+    trace_print(file, line, "median ", tasks[end->median].communication_seconds, end->median);
+    trace_print(file, line, "maximum", tasks[end->most].communication_seconds, end->most);
     trace_print(file, "\nMPI timing summary for all ranks:\n");
     trace_print(file, "taskid               host    cpu    comm(s)  elapsed(s)     user(s)   system(s)   size(MiB)    switches\n");
     for (int rank = 0; rank < trace_process.num_ranks; rank++)
@@ -120,7 +120,7 @@ static void write_nccl(struct trace_file *file)
         calls += trace_sum(routine).calls;
     if (!calls)
         return;
-    trace_print(file, SHORT_RULE "NCCL calls (Tandem; the time is that of handing them to the GPU's queue, not of moving):\n\n");
+    trace_print(file, SHORT_RULE "NCCL calls (Tandem; the time is that of enqueueing on the GPU, not of the transfer):\n\n");
     trace_print(file, "NCCL Routine                       #calls     avg. bytes      time(sec)\n");
     write_routines(file, NUM_MPI_ROUTINES, NUM_ROUTINES);
     trace_print(file, "\n");

@@ -1,4 +1,4 @@
-/* What the parts of the interposer share, and the path that every intercepted call takes: enter, start, leave. */
+/* Shared declarations of the interposer, and the path of every intercepted call: enter, start, leave. */
 #ifndef TANDEM_TRACE_H
 #define TANDEM_TRACE_H
 
@@ -12,7 +12,7 @@
 #define TRACE_EXPORT __attribute__((visibility("default")))
 #define TRACE_LIKELY(condition) __builtin_expect(!!(condition), 1)
 
-/* The bins of IBM's mpitrace: 0 bytes, up to 4, up to 8, and doubling; the last takes all that is larger. */
+/* The bins of IBM's mpitrace: 0 bytes, up to 4, up to 8, and doubling; the last has all larger sizes. */
 #define NUM_BINS 42
 
 /* NCCL's calls follow MPI's in the table of routines. */
@@ -27,7 +27,7 @@
 #define TRACE_NUMBER(name, kind) TRACE_##name,
 enum { TRACE_BEFORE_NCCL = NUM_MPI_ROUTINES - 1, NCCL_ROUTINES(TRACE_NUMBER) NUM_ROUTINES };
 
-/* PAYLOAD moves the program's data, CONTROL agrees on something first, COMPLETION waits for what was begun before, IO is of files. */
+/* PAYLOAD: the program's data. CONTROL: negotiation and synchronization. COMPLETION: of nonblocking calls. IO: MPI-IO. */
 enum trace_kind { TRACE_OTHER, TRACE_PAYLOAD, TRACE_CONTROL, TRACE_COMPLETION, TRACE_IO, NUM_KINDS };
 
 struct trace_routine {
@@ -36,8 +36,8 @@ struct trace_routine {
 };
 extern const struct trace_routine trace_mpi_routines[NUM_MPI_ROUTINES];
 
-/* `nanoseconds` are those in the call, without `waited_nanoseconds`, those of the barrier before it.
- * Written by one thread and read by any, so relaxed atomics: on the machines we know they cost what plain numbers cost.
+/* `nanoseconds` of the call, without `waited_nanoseconds` of the barrier before it.
+ * Written by one thread and read by any: relaxed atomics, which are as fast as plain integers on common machines.
  */
 struct trace_sums {
     _Atomic int64_t calls, bytes, nanoseconds, waited_nanoseconds;
@@ -48,7 +48,7 @@ struct trace_counts {
     struct trace_sums control;
 };
 
-/* What one thread has counted. Tables are never freed: one whose thread has ended goes on counting for another. */
+/* The counters of one thread. Tables are never freed: that of an ended thread is reused by another. */
 struct trace_table {
     struct trace_counts routines[NUM_ROUTINES];
     struct trace_table *next;
@@ -78,7 +78,7 @@ extern _Atomic int trace_with_events;
 extern int trace_with_barrier;
 extern int64_t trace_control_limit_bytes;
 extern __thread struct trace_table *trace_own_table;
-/* MPI calls that happen inside of an MPI call, such as those of a user's reduction, are part of that one. */
+/* MPI calls inside an MPI call, such as those of a user-defined reduction, count as part of the outer call. */
 extern __thread int trace_inside;
 
 /* symbols.c */
@@ -99,9 +99,9 @@ double trace_payload_bandwidth(const struct trace_total sums[NUM_KINDS]);
 
 /* events.c */
 struct trace_clock {
-    /* One moment on both clocks, and by how much the two readings may be apart. */
+    /* One moment on both clocks, and the error of the pairing. */
     int64_t epoch_nanoseconds, monotonic_nanoseconds, pairing_error_nanoseconds;
-    /* What must be added to this rank's epoch to get rank 0's, and by how much that may be wrong; -1 where it was not measured. */
+    /* To be added to this rank's epoch time to get rank 0's, and the error bound; -1 where not measured. */
     int64_t offset_nanoseconds, offset_error_nanoseconds;
 };
 extern struct trace_clock trace_clock;
@@ -123,7 +123,7 @@ static inline void *trace_real(void *_Atomic *slot, const char *name)
     return TRACE_LIKELY(found) ? found : trace_find(slot, name);
 }
 
-/* The MPI library's own function under its second name, which nothing else intercepts. */
+/* The MPI library's function by its profiling name, which is not intercepted. */
 #define PMPI(name) \
     (__extension__({ \
         static void *_Atomic slot; \

@@ -5,7 +5,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from common.rendezvous import agree_on_master
+from common.process.rendezvous import agree_on_master
 from tests.bench.vendor_loops import shared, torch_parts
 
 

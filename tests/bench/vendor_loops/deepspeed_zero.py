@@ -6,7 +6,7 @@ import deepspeed
 import torch
 from torch import nn
 
-from common.rendezvous import agree_on_master
+from common.process.rendezvous import agree_on_master
 from tests.bench.vendor_loops import shared, torch_parts
 
 

@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common import allocator, binding, datasets, sharding, workloads
+from common import workloads
 from common.config import Settings
+from common.data import datasets, sharding
+from common.process import allocator, binding
+from common.process.ranks import Ranks, from_environment
 from common.program import leave
-from common.ranks import Ranks, from_environment
 
 
 class Work(NamedTuple):
@@ -25,7 +27,7 @@ class Work(NamedTuple):
 
     @property
     def learning_rate(self):
-        return self.settings.learning_rate * self.settings.rate_factor
+        return self.settings.learning_rate * self.settings.learning_rate_factor
 
 
 def begin():

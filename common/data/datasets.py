@@ -1,0 +1,65 @@
+"""Datasets as arrays. Nothing is downloaded: the defaults are included in Python and scikit-learn, the others are local files."""
+
+import hashlib
+from typing import NamedTuple
+
+import numpy as np
+
+from common.data import images, texts
+from common.weights import DTYPES
+from common.workloads import workload_of
+
+
+class Dataset(NamedTuple):
+    """Inputs and targets of the training and held-out samples, samples along the first axis, and a digest of values and split.
+
+    A target is an integer, ignored if negative, or a vector of probabilities along the last axis. A dataset for throughput only
+    has no held-out samples.
+    """
+
+    train_inputs: np.ndarray
+    train_targets: np.ndarray
+    test_inputs: np.ndarray
+    test_targets: np.ndarray
+    digest: str
+
+
+def loader(settings):
+    """A function that reads the dataset of the settings. Modules are imported and files located now, before the clock starts.
+
+    Raises UserError for missing files; the function raises it for damaged ones.
+    """
+    workload = workload_of(settings)
+    name = settings.dataset or workload.datasets[0]
+    if name == "digits":
+        read = images.digits(settings.precision)
+    elif name == "mnist":
+        read = images.mnist(settings.data_dir, settings.precision)
+    elif name == "random":
+        read = _random(workload.model, settings.precision)
+    else:
+        read = texts.reader(name, settings.data_dir, workload.model.context)
+    return lambda: Dataset(*read())
+
+
+NUM_RANDOM_SAMPLES = 2048
+
+
+def _random(model, precision):
+    """Random vectors in [0, 1), as in the ALCF tutorial: sources (2048, 1, 512), targets (2048, 20, 512).
+
+    The loss is PyTorch's cross entropy with the targets as probabilities over positions.
+    """
+
+    def read():
+        drawn = np.random.default_rng(0).random((NUM_RANDOM_SAMPLES, *model.input_shape))
+        values = drawn.astype(DTYPES[precision])
+        targets = values[:, model.source_length :].transpose(0, 2, 1)
+        return values, targets, values[:0], targets[:0], hashlib.sha256(drawn.data).hexdigest()
+
+    return read
+
+
+def counted(targets):
+    """Whether each target counts: booleans, one per loss, of shape (samples, …)."""
+    return targets >= 0 if np.issubdtype(targets.dtype, np.integer) else np.ones(targets.shape[:-1], bool)

@@ -1,0 +1,18 @@
+"""The folder of --data-dir."""
+
+import contextlib
+
+from common.errors import UserError
+
+
+@contextlib.contextmanager
+def searching(folder, dataset, what):
+    """Context for locating the files of a dataset, described by `what`. Raises UserError for a missing or unreadable folder."""
+    if folder is None:
+        raise UserError(f"--dataset {dataset} requires --data-dir, the folder with {what}")
+    try:
+        if not folder.is_dir():
+            raise UserError(f"--data-dir {folder} is not a folder; give the one with {what}")
+        yield
+    except OSError as error:
+        raise UserError(f"--data-dir {folder} cannot be read ({error.strerror}); give the folder with {what}") from None

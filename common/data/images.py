@@ -1,0 +1,131 @@
+"""Images: scikit-learn's digits, and MNIST from local files."""
+
+import gzip
+import hashlib
+import math
+import zipfile
+import zlib
+
+import numpy as np
+
+from common.data.folders import searching
+from common.errors import UserError
+from common.weights import DTYPES
+
+SIDE = 28
+
+
+def digits(precision):
+    """A function that reads the digits; see common/data/datasets.py."""
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    return lambda: _prepared(*_digits(load_digits, train_test_split), precision)
+
+
+def mnist(folder, precision):
+    """A function that reads MNIST from the files in the folder, which are located now."""
+    files = _find_mnist(folder)
+    return lambda: _prepared(*_read_mnist(files), precision)
+
+
+def _digits(load_digits, train_test_split):
+    """1,797 handwritten digits of 8x8 pixels, 0 to 16 (UCI, Alpaydin and Kaynak 1998), enlarged to 28x28."""
+    digits = load_digits()
+    weights = enlarging_weights(8, SIDE)
+    images = weights @ digits.images.astype(np.int64) @ weights.T
+    train, test = train_test_split(np.arange(len(images)), test_size=360, stratify=digits.target, random_state=0)
+    return images[train], digits.target[train], images[test], digits.target[test]
+
+
+def enlarging_weights(old, new):
+    """Bilinear interpolation along one axis: an integer matrix of shape (new, old) whose rows sum to 2 * new.
+
+    Pixel centres are at half-integers and edge pixels are extended. With integers the data is bitwise the same on every machine;
+    standardisation removes the common factor.
+    """
+    position = np.clip((2 * np.arange(new) + 1) * old - new, 0, 2 * new * (old - 1))
+    left, right_weight = np.divmod(position, 2 * new)
+    weights = np.zeros((new, old), np.int64)
+    weights[np.arange(new), left] = 2 * new - right_weight
+    weights[np.arange(new), np.minimum(left + 1, old - 1)] += right_weight
+    return weights
+
+
+def _prepared(train_images, train_labels, test_images, test_labels, precision):
+    """The fields of a Dataset: images (samples, 28, 28), standardised with the training images; labels 0 to 9."""
+    digest = hashlib.sha256()
+    for array in (train_images, train_labels, test_images, test_labels):
+        digest.update(np.ascontiguousarray(array, np.int64).data)
+    mean, spread = train_images.mean(dtype=np.float64), train_images.std(dtype=np.float64)
+    standardised = [((images - mean) / spread).astype(DTYPES[precision]) for images in (train_images, test_images)]
+    return standardised[0], train_labels.astype(np.int64), standardised[1], test_labels.astype(np.int64), digest.hexdigest()
+
+
+MNIST_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+MNIST_KEYS = ("x_train", "y_train", "x_test", "y_test")
+
+
+def _find_mnist(folder):
+    """Paths of the four IDX files in the folder, or of mnist.npz."""
+    with searching(folder, "mnist", "the IDX files or mnist.npz"):
+        if (folder / "mnist.npz").is_file():
+            return [folder / "mnist.npz"]
+        found = []
+        for name in MNIST_FILES:
+            variants = [folder / (stem + end) for stem in (name, name.replace("-idx", ".idx")) for end in ("", ".gz")]
+            path = next((path for path in variants if path.is_file()), None)
+            if path is None:
+                raise UserError(f"--data-dir {folder} has neither mnist.npz nor {name} (or {name}.gz)")
+            found.append(path)
+        return found
+
+
+def _read_mnist(paths):
+    if len(paths) == 1:
+        arrays = _read_npz(paths[0])
+    else:
+        arrays = [read_idx(path) for path in paths]
+    for images, labels in (arrays[:2], arrays[2:]):
+        if images.ndim != 3 or images.shape[1:] != (SIDE, SIDE) or labels.shape != images.shape[:1] or len(labels) == 0:
+            raise UserError(
+                f"{paths[0].parent}: images {images.shape} and labels {labels.shape} are not MNIST's (n, 28, 28) and (n,); "
+                "copy the files again"
+            )
+        # After a cast to integers, other types could have the same digest as different data.
+        if images.dtype != np.uint8 or not np.issubdtype(labels.dtype, np.integer):
+            raise UserError(
+                f"{paths[0].parent}: images of {images.dtype} and labels of {labels.dtype} are not MNIST's, "
+                "which are unsigned bytes and integers; copy the files again"
+            )
+        outside = labels[(labels < 0) | (labels > 9)]
+        if len(outside):
+            raise UserError(f"{paths[0].parent}: label {outside[0]} is invalid; MNIST's labels are 0 to 9: copy the files again")
+    return arrays
+
+
+def _read_npz(path):
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return [archive[key] for key in MNIST_KEYS]
+    except (KeyError, ValueError, TypeError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise UserError(f"{path} cannot be read ({error}); it must be a complete .npz with {', '.join(MNIST_KEYS)}") from None
+
+
+def read_idx(path):
+    """The array in an IDX file of unsigned bytes, optionally gzipped (format: LeCun, Cortes, Burges, The MNIST database)."""
+    try:
+        raw = path.read_bytes()
+        raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path} cannot be read ({error}); copy it again") from None
+    if len(raw) < 4 or raw[:3] != b"\0\0\x08" or len(raw) < 4 + 4 * raw[3]:
+        raise UserError(f"{path} is not an IDX file of unsigned bytes; copy it again")
+    shape = tuple(np.frombuffer(raw, ">u4", raw[3], 4).tolist())
+    start = 4 + 4 * len(shape)
+    if len(raw) - start != math.prod(shape):
+        raise UserError(
+            f"{path} contains {len(raw) - start:,} bytes of data, its header specifies {math.prod(shape):,}; "
+            "it is truncated or damaged: copy it again"
+        )
+    return np.frombuffer(raw, np.uint8, offset=start).reshape(shape)

@@ -1,0 +1,59 @@
+"""The samples of each rank at each step, as indices and weights."""
+
+import numpy as np
+
+from common.errors import UserError
+
+LAST_BATCH = ("drop", "pad")
+
+
+def local_batch_of(global_batch, num_ranks):
+    """Samples per shard. Raises UserError if the global batch is not divisible by the number of ranks."""
+    if global_batch % num_ranks:
+        raise UserError(
+            f"a global batch of {global_batch} is not divisible into {num_ranks} equal shards; make --batch-size a multiple of {num_ranks}"
+        )
+    return global_batch // num_ranks
+
+
+def num_steps(num_samples, global_batch, last_batch):
+    """Steps per epoch. Raises UserError if --last-batch drop leaves none."""
+    steps = num_samples // global_batch if last_batch == "drop" else -(-num_samples // global_batch)
+    if steps == 0:
+        raise UserError(
+            f"a global batch of {global_batch} exceeds the {num_samples} samples, so --last-batch drop leaves no step; "
+            "use fewer ranks, a smaller --batch-size or --last-batch pad"
+        )
+    return steps
+
+
+def training_shard(num_samples, global_batch, last_batch, seed, epoch, rank, num_ranks, counts=1):
+    """(indices, weights) of one rank in one epoch, each of shape (steps, global_batch / num_ranks).
+
+    One permutation per (seed, epoch) is split into global batches, and each of these into contiguous shards, one per rank:
+    N ranks with batch b process at each step the samples of one rank with batch N*b. Padding has weight 0. Weights are
+    scaled so that the sum of weight * loss on a rank, averaged over ranks, is the mean loss of the global batch. `counts`
+    is the number of losses per sample; the mean is over losses.
+    """
+    local_batch = local_batch_of(global_batch, num_ranks)
+    steps = num_steps(num_samples, global_batch, last_batch)
+    order = np.random.default_rng([seed, epoch]).permutation(num_samples)
+    positions = np.arange(steps * global_batch)
+    valid = (positions < num_samples).reshape(steps, global_batch)
+    indices = order[positions % num_samples].reshape(steps, global_batch)
+    num_losses = valid * np.broadcast_to(counts, num_samples)[indices]
+    weights = valid * (num_ranks / num_losses.sum(axis=1, keepdims=True))
+    mine = slice(rank * local_batch, (rank + 1) * local_batch)
+    return indices[:, mine], weights[:, mine]
+
+
+def evaluation_shard(num_samples, max_batch, rank, num_ranks):
+    """(indices, weights) of one rank, each of shape (batches, batch). Over all ranks every sample occurs once, with weight 1.
+
+    All ranks have the same number of batches of the same size, at most `max_batch`. Padding has weight 0.
+    """
+    share = -(-num_samples // num_ranks)
+    num_batches = -(-share // max_batch)
+    batch = -(-share // num_batches)
+    positions = np.arange(num_batches * batch * num_ranks).reshape(num_ranks, num_batches, batch)[rank]
+    return positions % num_samples, (positions < num_samples).astype(np.float64)

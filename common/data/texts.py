@@ -1,0 +1,151 @@
+"""Text as sequences of bytes: Python's documentation, and TinyStories and XSum from local files."""
+
+import gzip
+import hashlib
+import json
+import re
+import zlib
+
+import numpy as np
+
+from common.data.folders import searching
+from common.errors import UserError
+
+# Between texts, and between a document and its summary.
+SEPARATOR = b"\0"
+# Held-out fraction if no file name marks held-out data: one sequence in this many.
+HELD_OUT_EVERY = 10
+HELD_OUT_NAMES = ("valid", "validation", "val", "test", "dev")
+ENDINGS = {"tinystories": (".txt", ".jsonl", ".txt.gz", ".jsonl.gz"), "xsum": (".jsonl", ".jsonl.gz")}
+WHAT = {
+    "tinystories": "TinyStories as text or JSON lines",
+    "xsum": 'XSum as JSON lines, {"document": …, "summary": …} each',
+}
+END_OF_STORY = b"<|endoftext|>"
+
+
+def reader(name, folder, context):
+    """A function that reads a text dataset into the fields of a Dataset, as sequences of `context` bytes.
+
+    Files are located now. Raises UserError if there are none; the function raises it for damaged files.
+    """
+    if name == "pydoc":
+        from pydoc_data import topics
+
+        return lambda: _split(_sequences("\n".join(topics.topics[key] for key in sorted(topics.topics)).encode(), context, "pydoc"))
+    train, held_out = find(name, folder)
+    read = _stories if name == "tinystories" else _summaries
+    if held_out:
+        return lambda: _fields(*read(train, context), *read(held_out, context))
+    return lambda: _split(read(train, context))
+
+
+def find(name, folder):
+    """(training files, held-out files) of a dataset, by file name."""
+    with searching(folder, name, WHAT[name]):
+        files = sorted(path for path in folder.iterdir() if path.is_file() and path.name.endswith(ENDINGS[name]))
+    doubled = [path for path in files if path.with_name(f"{path.name}.gz") in files]
+    if doubled:
+        raise UserError(f"{doubled[0]} also exists gzipped and would be read twice; move one of the two away")
+    held_out = [path for path in files if set(re.split(r"[^a-z]+", path.name.lower())) & set(HELD_OUT_NAMES)]
+    train = [path for path in files if path not in held_out]
+    if not train:
+        taken = f"; held out by name: {', '.join(path.name for path in held_out)}" if held_out else ""
+        raise UserError(f"--data-dir {folder} has no training file ({', '.join(ENDINGS[name])}){taken}; give the folder with {WHAT[name]}")
+    return train, held_out
+
+
+def _stories(paths, context):
+    """(inputs, targets) of the concatenated stories."""
+    texts = []
+    for path in paths:
+        if path.name.endswith((".txt", ".txt.gz")):
+            texts.append(_bytes_of(path).replace(END_OF_STORY, SEPARATOR))
+        else:
+            texts += [_text(line, ("story", "text"), where) for where, line in _json_lines(path)]
+    return _sequences(SEPARATOR.join(texts), context, _named(paths))
+
+
+def _summaries(paths, context):
+    """(inputs, targets), one sequence per document and summary; only targets of the summary count.
+
+    The summary is truncated to half of the sequence, and the document to the rest.
+    """
+    samples = []
+    for path in paths:
+        for where, line in _json_lines(path):
+            document, summary = (_text(line, (key,), where) for key in ("document", "summary"))
+            ending = SEPARATOR + summary[: context // 2] + SEPARATOR
+            samples.append((document[: context + 1 - len(ending)], ending))
+    if not samples:
+        raise UserError(f"{_named(paths)}: no summary found; give {WHAT['xsum']}")
+    inputs, targets = np.zeros((len(samples), context), np.uint8), np.full((len(samples), context), -1, np.int16)
+    for row, (document, ending) in enumerate(samples):
+        tokens = np.frombuffer(document + ending, np.uint8)
+        inputs[row, : len(tokens) - 1] = tokens[:-1]
+        targets[row, len(document) : len(tokens) - 1] = tokens[len(document) + 1 :]
+    return inputs, targets
+
+
+def _sequences(text, context, where):
+    """(inputs, targets) of shape (sequences, context); the target of a byte is the next byte."""
+    tokens = np.frombuffer(text, np.uint8)
+    num_sequences = (len(tokens) - 1) // context
+    if num_sequences < 1:
+        raise UserError(f"{where}: {len(tokens)} bytes of text are less than one sequence of {context}; give more text")
+    used = num_sequences * context
+    return tokens[:used].reshape(-1, context), tokens[1 : used + 1].reshape(-1, context)
+
+
+def _split(sequences):
+    inputs, targets = sequences
+    held_out = np.arange(len(inputs)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
+    if not held_out.any():
+        raise UserError(
+            f"{len(inputs)} sequences are too few to hold out one in {HELD_OUT_EVERY}; "
+            f"give more text, or a separate file with {HELD_OUT_NAMES[0]} in its name"
+        )
+    return _fields(inputs[~held_out], targets[~held_out], inputs[held_out], targets[held_out])
+
+
+def _fields(*arrays):
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(str((array.shape, array.dtype.str)).encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return *arrays, digest.hexdigest()
+
+
+def _bytes_of(path):
+    try:
+        raw = path.read_bytes()
+        return gzip.decompress(raw) if path.name.endswith(".gz") else raw
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path} cannot be read ({error}); copy it again") from None
+
+
+def _json_lines(path):
+    """(location, object) of each non-empty line."""
+    for number, line in enumerate(_bytes_of(path).splitlines(), 1):
+        if line.strip():
+            where = f"{path}, line {number}"
+            try:
+                found = json.loads(line)
+            except ValueError as error:
+                raise UserError(f"{where} is not JSON ({error}); every line must be one object") from None
+            yield where, found
+
+
+def _text(found, keys, where):
+    """The text of the first key present, as bytes."""
+    text = next((found[key] for key in keys if key in found), None) if isinstance(found, dict) else None
+    if not isinstance(text, str) or not text:
+        raise UserError(f"{where} has no text in {' or '.join(map(repr, keys))}; every line must be an object with one")
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{where} has a lone surrogate in its text; write the whole character or remove it") from None
+
+
+def _named(paths):
+    return ", ".join(map(str, paths))

@@ -1,0 +1,109 @@
+"""Energy of a run's nodes: processors and memory through RAPL (Linux powercap), GPUs through NVML.
+
+RAPL is read without a library: pyRAPL and pyJoules were last released in 2019 and 2020, and Zeus and CodeCarbon depend on pandas,
+which Keras would then import in every run.
+"""
+
+import math
+import threading
+from pathlib import Path
+
+import numpy as np
+import pynvml
+
+POWERCAP = Path("/sys/class/powercap")
+# AMD's counters wrap around after 65 kJ, which a package of 1 kW uses in 65 s. Two wraps between readings would be missed.
+INTERVAL_SECONDS = 20.0
+SOURCES = ("RAPL", "NVML")
+
+
+def begin(ranks, pids):
+    """A function that returns the joules used since now on this rank's node, by SOURCES; NaN for a source that cannot be read.
+
+    The first rank of a node reads for the node and the others return 0, so that packages and GPUs shared by ranks count once.
+    `pids`: the process IDs of all ranks; the GPUs on which they compute are counted.
+    """
+    if ranks.local_rank:
+        return lambda: (0.0, 0.0)
+    # First, because opening NVML may take long and must not be in the processors' energy.
+    gpus = count_gpus(pids)
+    packages = count_packages()
+    return lambda: (packages(), gpus())
+
+
+def total(trainer, joules):
+    """`energy_joules` and `energy_source` of the record, from the function that `begin` returned. All ranks call this.
+
+    A source that one node cannot read is NaN in the sum and thus left out, and so is a sum of 0: counters of virtual machines may
+    not advance.
+    """
+    found = {source: used for source, used in zip(SOURCES, trainer.sum(np.array(joules())).tolist(), strict=True) if used > 0}
+    return {"energy_joules": sum(found.values()) if found else None, "energy_source": " and ".join(found) or None}
+
+
+def count_packages(root=POWERCAP, interval=INTERVAL_SECONDS):
+    """A function that returns the joules used since now by this machine's packages and memory; NaN if they cannot be read."""
+    counters = domains(root)
+    readings, over = [_read(counters)], threading.Event()
+
+    def follow():
+        while not over.wait(interval):
+            readings.append(_read(counters))
+
+    def joules():
+        over.set()
+        return joules_of([*readings, _read(counters)], list(counters.values()))
+
+    if counters and np.isfinite(readings).all():
+        threading.Thread(target=follow, daemon=True).start()
+    return joules
+
+
+def domains(root):
+    """{counter: microjoules at which it wraps around} of the packages and their memory; empty if there are none.
+
+    Core and uncore are parts of a package, and packages are parts of psys, the platform (kernel: include/linux/intel_rapl.h).
+    """
+    try:
+        names = {folder: (folder / "name").read_text().strip() for folder in sorted(root.glob("intel-rapl:*"))}
+        counted = [folder for folder, name in names.items() if name.startswith("package-") or name == "dram"]
+        return {folder / "energy_uj": int((folder / "max_energy_range_uj").read_text()) for folder in counted}
+    except (OSError, ValueError):
+        return {}
+
+
+def joules_of(readings, limits):
+    """Joules from the first to the last reading, (times, counters) in microjoules; counters wrap around. NaN without counters."""
+    steps = np.diff(readings, axis=0)
+    return float(np.where(steps < 0, steps + limits, steps).sum() / 1e6) if limits else math.nan
+
+
+def _read(counters):
+    """The counters in microjoules; NaN for one that cannot be read (often only root can)."""
+    values = []
+    for path in counters:
+        try:
+            values.append(float(path.read_text()))
+        except (OSError, ValueError):
+            values.append(math.nan)
+    return values
+
+
+def count_gpus(pids):
+    """A function that returns the joules used since now by the GPUs on which processes `pids` compute; NaN if there are none."""
+    try:
+        pynvml.nvmlInit()
+        present = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(pynvml.nvmlDeviceGetCount())]
+        used = [gpu for gpu in present if any(one.pid in pids for one in pynvml.nvmlDeviceGetComputeRunningProcesses(gpu))]
+    except pynvml.NVMLError:
+        used = []
+    begun = _millijoules(used)
+    return lambda: (_millijoules(used) - begun) / 1000
+
+
+def _millijoules(gpus):
+    """Energy of the GPUs since the driver was loaded; NaN without GPUs, or if one does not support it (before Volta)."""
+    try:
+        return sum(pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) for gpu in gpus) if gpus else math.nan
+    except pynvml.NVMLError:
+        return math.nan

@@ -1,0 +1,125 @@
+"""Rank and world size of this process, from the environment variables of the launcher."""
+
+import os
+from typing import NamedTuple
+
+from common.errors import UserError
+
+
+class Ranks(NamedTuple):
+    """Global rank and world size, local rank and size on the node, and the launcher they come from."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+    source: str = "alone"
+
+
+class Source(NamedTuple):
+    """The variables of a launcher. Local rank and size are derived from rank and size if their variables are absent."""
+
+    name: str
+    rank: str
+    size: str
+    local_rank: tuple[str, ...] = ()
+    local_size: tuple[str, ...] = ()
+
+
+TORCHRUN = Source("torchrun", "RANK", "WORLD_SIZE", ("LOCAL_RANK",), ("LOCAL_WORLD_SIZE",))
+PALS = Source("PALS", "PALS_RANKID", "PMI_SIZE", ("PALS_LOCAL_RANKID",), ("PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"))
+OPEN_MPI = Source(
+    "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", ("OMPI_COMM_WORLD_LOCAL_RANK",), ("OMPI_COMM_WORLD_LOCAL_SIZE",)
+)
+PMI = Source("MPICH/Intel PMI", "PMI_RANK", "PMI_SIZE", ("MPI_LOCALRANKID", "PMI_LOCAL_RANK"), ("MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"))
+HOROVODRUN = Source("horovodrun", "HOROVOD_RANK", "HOROVOD_SIZE", ("HOROVOD_LOCAL_RANK",), ("HOROVOD_LOCAL_SIZE",))
+SLURM = Source("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", ("SLURM_LOCALID",), ())
+
+# Variables of launchers that set the rank but not the world size, which MPI then provides.
+RANK_ONLY = ("ALPS_APP_PE", "PMIX_RANK")
+
+
+def from_environment(environ=None):
+    """The Ranks of this process, from `environ` (default: os.environ).
+
+    Launchers may be nested: torchrun's workers inherit the variables of the srun or mpiexec around it, and Hydra and Open MPI
+    start one daemon per node through srun. The inner launcher then takes precedence. Raises UserError, with the
+    variables, if two launchers contradict each other.
+    """
+    environ = os.environ if environ is None else environ
+    if "TORCHELASTIC_RUN_ID" in environ:
+        return _read(TORCHRUN, environ)
+    present = [source for source in (PALS, OPEN_MPI, PMI, TORCHRUN, HOROVODRUN) if source.rank in environ]
+    if "SLURM_STEP_NUM_TASKS" in environ and not {"MPI_LOCALRANKID", "OMPI_COMM_WORLD_RANK", "PALS_RANKID"} & environ.keys():
+        present.append(SLURM)
+    if not present:
+        return _from_mpi() if any(name in environ for name in RANK_ONLY) else Ranks()
+    first, *others = present
+    rank_and_size = _rank_and_size(first, environ)
+    for other in others:
+        if _rank_and_size(other, environ) != rank_and_size:
+            raise UserError(
+                f"{_format(first, environ)} contradicts {_format(other, environ)}; unset the variables that the launcher in use did not set"
+            )
+    # srun --mpi=pmi2 sets PMI's rank and size but not the local ones, which are in Slurm's own variables.
+    return _read(next((source for source in present if _has_local_size(source, environ)), first), environ)
+
+
+def _rank_and_size(source, environ):
+    rank, size = _number(source.rank, environ), _number(source.size, environ)
+    if not 0 <= rank < size:
+        raise UserError(f"{_format(source, environ)} is invalid: ranks must be from 0 to size - 1")
+    return rank, size
+
+
+def _format(source, environ):
+    return f"{source.rank}={environ.get(source.rank, '')} {source.size}={environ.get(source.size, '')} ({source.name})"
+
+
+def _has_local_size(source, environ):
+    return source is SLURM or any(name in environ for name in source.local_size)
+
+
+def _read(source, environ):
+    rank, size = _rank_and_size(source, environ)
+    local_size = _slurm_local_size(environ) if source is SLURM else _first(source.local_size, environ, size)
+    local_rank = _first(source.local_rank, environ, rank % local_size if local_size > 0 else 0)
+    if not 0 <= local_rank < local_size <= size:
+        raise UserError(
+            f"{_format(source, environ)} with local rank {local_rank} of {local_size} is invalid: ranks must be from 0 to size - 1"
+        )
+    return Ranks(rank, size, local_rank, local_size, source.name)
+
+
+def _first(names, environ, otherwise):
+    return next((_number(name, environ) for name in names if name in environ), otherwise)
+
+
+def _number(name, environ):
+    try:
+        return int(environ[name])
+    except KeyError:
+        raise UserError(f"{name} is not set although its launcher's other variables are; start all ranks with one launcher") from None
+    except ValueError:
+        raise UserError(f"{name} is {environ[name]!r}; it must be an integer") from None
+
+
+def _slurm_local_size(environ):
+    """Tasks on this node, from SLURM_STEP_TASKS_PER_NODE (format: `4(x2),3`)."""
+    name = "SLURM_STEP_TASKS_PER_NODE"
+    tasks = []
+    try:
+        for part in environ.get(name, environ["SLURM_STEP_NUM_TASKS"]).split(","):
+            count, _, times = part.rstrip(")").partition("(x")
+            tasks += [int(count)] * int(times or 1)
+        return tasks[int(environ.get("SLURM_NODEID", 0))]
+    except (ValueError, IndexError):
+        raise UserError(f"{name}={environ.get(name)} contradicts SLURM_NODEID={environ.get('SLURM_NODEID')}") from None
+
+
+def _from_mpi():
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    node = world.Split_type(MPI.COMM_TYPE_SHARED)
+    return Ranks(world.rank, world.size, node.rank, node.size, "mpi4py")

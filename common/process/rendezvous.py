@@ -1,0 +1,64 @@
+"""MASTER_ADDR and MASTER_PORT: the rendezvous of ranks for backends that do not use MPI."""
+
+import os
+import socket
+
+from common.errors import UserError
+
+LOOPBACK = "127.0.0.1"
+
+
+def master_address(hostname, suffix, on_one_node):
+    """Address of rank 0: the loopback on one node, else its short host name and the machine's suffix.
+
+    The suffix selects the fast interface: `x3001c0s1b0n0` + `.hsn.cm.polaris.alcf.anl.gov` at ALCF, `jwb0001` + `i` at JSC.
+    """
+    return LOOPBACK if on_one_node else hostname.split(".")[0] + suffix
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        return listener.getsockname()[1]
+
+
+def agree_on_master(ranks, suffix=""):
+    """Sets MASTER_ADDR and MASTER_PORT on every rank, unless the launcher has set them; rank 0 broadcasts them over MPI.
+
+    Raises UserError if only one of the two is set, or if MPI has a different number of ranks.
+    """
+    on_one_node = ranks.local_size == ranks.size
+    if on_one_node and "MASTER_ADDR" not in os.environ:
+        # By default Gloo resolves the host name, which can fail on a laptop.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    given = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name in os.environ]
+    if len(given) == 1:
+        raise UserError(f"{given[0]}={os.environ[given[0]]} is set without the other; set both MASTER_ADDR and MASTER_PORT, or neither")
+    if given:
+        return
+    if ranks.size == 1:
+        master = LOOPBACK, free_port()
+    else:
+        master = _broadcast((master_address(socket.gethostname(), suffix, on_one_node), free_port()), ranks)
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = master[0], str(master[1])
+
+
+def expect_size(ranks, size, library):
+    """Raises UserError if a library has a different number of ranks than the launcher started: each would train alone."""
+    if size != ranks.size:
+        raise UserError(
+            f"{ranks.source} started {ranks.size} ranks, {library} sees {size}; "
+            "start with the mpiexec of the MPI that Horovod was built with and mpi4py loads (srun: --mpi=pmi2)"
+        )
+
+
+def _broadcast(master, ranks):
+    from mpi4py import MPI
+
+    expect_size(ranks, MPI.COMM_WORLD.size, "MPI")
+    master = MPI.COMM_WORLD.bcast(master)
+    # MPI may make progress only inside MPI calls, and rank 0 next waits for the others outside MPI. A rank that has left the second
+    # barrier knows that all ranks have left the first, so they have received the broadcast and have no connection pending.
+    MPI.COMM_WORLD.Barrier()
+    MPI.COMM_WORLD.Barrier()
+    return master

@@ -1,0 +1,324 @@
+"""The record of a run: its keys in the order of the file, with types and descriptions.
+
+results/schema.json and the table in results/README.md are generated from here: python -m common.record_schema.
+"""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+# The version of the layout. A record of another version is refused.
+SCHEMA = 3
+# For pydantic, which generates the schema; a training process does not import it. CLOSED: no key but those of the class.
+DOCUMENTED = {"use_attribute_docstrings": True, "json_schema_serialization_defaults_required": True}
+CLOSED = DOCUMENTED | {"extra": "forbid"}
+
+
+class Limits:
+    """Keywords of JSON Schema that narrow a type."""
+
+    def __init__(self, **keywords):
+        self.keywords = keywords
+
+    def __get_pydantic_json_schema__(self, core_schema, handler):
+        return handler(core_schema) | self.keywords
+
+
+FromZero = Annotated[int, Limits(minimum=0)]
+FromOne = Annotated[int, Limits(minimum=1)]
+Positive = Annotated[float, Limits(exclusiveMinimum=0)]
+Moment = Annotated[
+    str, Limits(pattern="^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z$")
+]  # fmt: skip
+Sha256 = Annotated[str, Limits(pattern="^[0-9a-f]{64}$")]
+# A number that is not finite is written as null.
+Numbers = list[float | None]
+ByRank = Annotated[list[float], Limits(minItems=1)]
+
+
+@dataclass
+class Operation:
+    """Calls and bytes of a collective."""
+
+    __pydantic_config__ = CLOSED
+
+    num_calls: float
+    num_bytes: float
+
+
+@dataclass
+class StepBreakdown:
+    """The value of `step_breakdown`."""
+
+    __pydantic_config__ = CLOSED
+
+    num_steps: FromOne
+    """Number of steps in a measured block."""
+    step_seconds: ByRank
+    """Seconds of a step with communication, by rank."""
+    data_wait_seconds: ByRank
+    """Seconds of a step in which the rank waits for data, by rank."""
+    compute_seconds: ByRank
+    """Seconds of a step without communication, less its wait for data, by rank."""
+    communication_exposed_seconds: ByRank
+    """Seconds of exposed (non-overlapped) communication in a step, by rank. This, `data_wait_seconds` and `compute_seconds` add up to
+    `step_seconds`."""
+    communication_seconds: Numbers
+    """Seconds of a step in which a collective runs, overlapped or not, by rank. PyTorch's profiler measures Gloo and NCCL; Horovod's
+    timeline measures rank 0. `null` on a rank that is not measured."""
+    operations: dict[str, Operation]
+    """Calls of each collective in a step, and the bytes that one rank contributes to them. The keys are names such as `all_reduce`."""
+    bus_bytes_per_second: float | None
+    """Bus bandwidth of the collectives in bytes per second, by the convention of nccl-tests. `null` without communication, or where its
+    time is not measured."""
+    plain_bus_bytes_per_second: float | None
+    """Bus bandwidth of a plain all-reduce of the gradients' size through the same library, in bytes per second. `null` without
+    communication."""
+    library: dict
+    """DDP's logging data, or the calls of DeepSpeed by message size. Empty for other backends."""
+
+
+@dataclass
+class Timeline:
+    """The value of `timeline`."""
+
+    __pydantic_config__ = CLOSED
+
+    trace: str | None
+    """File name of the merged trace in the folder `RUN.trace`. `null` where nothing could be merged."""
+    num_events: FromZero
+    """Number of events in the merged trace."""
+    clocks: list[dict]
+    """Each source of events, with the error of its clock in microseconds."""
+    ranks: dict[str, dict]
+    """Offset of each rank's clock from that of rank 0 and the error of the offset, in microseconds, by rank."""
+    horovod: dict | None
+    """Summary of Horovod's timeline. `null` for other backends."""
+    problems: list[str]
+    """Problems that occurred when the traces were read, one line each."""
+    steps: dict[str, dict]
+    """Seconds of each profiled step and of each wait for data, by rank."""
+    collectives: dict[str, dict]
+    """Number, seconds and bytes of the collectives, by rank and name."""
+
+
+@dataclass
+class MpiProfile:
+    """The value of `mpi_profile`."""
+
+    __pydantic_config__ = CLOSED
+
+    ranks: dict[str, dict]
+    """Seconds in MPI; calls, bytes and seconds of payload and of control messages; bandwidth of the payload; by rank."""
+    problems: list[str]
+    """Profiles that could not be read, and the number of dropped events, one line each."""
+
+
+@dataclass
+class ResolvedSettings:
+    """The settings that the report reads. A record has all settings."""
+
+    __pydantic_config__ = DOCUMENTED
+
+    machine: str
+    run_id: str | None
+    batch_size: FromOne
+    learning_rate: float
+    learning_rate_factor: float
+    warmup_epochs: float
+    optimizer: str
+    precision: str
+    threads: FromOne
+
+
+@dataclass
+class Environment:
+    """The value of `environment`."""
+
+    __pydantic_config__ = CLOSED
+
+    python: str
+    """Version of Python."""
+    packages: dict[str, str]
+    """Versions of the installed packages that affect a run, by name."""
+    mpi: str | None
+    """Name and version of the MPI library. `null` where none is loaded."""
+    host: str
+    """Host name."""
+    os: str
+    """Operating system with its version."""
+    cpu: str
+    """Model of the processor."""
+    instruction_sets: list[str] | None
+    """Vector and matrix instruction sets of the processor, by their names in the Linux kernel. `null` where they are not known."""
+    num_cores: FromOne
+    """Number of logical cores of the node."""
+    cores_of_rank_0: list[int] | None
+    """Numbers of the cores that rank 0 runs on. `null` until the cores are chosen."""
+    allocator_keeps: bool
+    """Whether the C library keeps the memory of large buffers between steps."""
+    memory_bytes: int
+    """Main memory of the node in bytes."""
+    git_commit: str | None
+    """Commit of the checkout. `null` outside a git repository."""
+    git_changed: bool
+    """Whether tracked files of the checkout differ from its commit."""
+    variables: dict[str, str]
+    """Environment variables that affect a run, from a fixed list. No others are recorded."""
+
+
+# The sub-objects of a record are plain dicts. The classes above describe them.
+@dataclass(kw_only=True)
+class Record:
+    """Settings, environment and measurements of one run. `null` means that a value is not known or does not apply."""
+
+    __pydantic_config__ = CLOSED | {"title": "Record of one run"}
+
+    schema: Literal[SCHEMA] = SCHEMA
+    """Version of this layout. Records of another version are refused."""
+    status: Literal["started", "ok", "failed", "timeout"] = "started"
+    """State of the run. `ok`: the run completed, whether or not it reached the target. `timeout`: it exceeded its time limit."""
+    error: str | None = None
+    """Cause of the failure in one line. `null` unless `status` is `failed` or `timeout`."""
+    started_at: Moment
+    """Start of the run in UTC."""
+    backend: str
+    """Backend: the name of a file in `frameworks/`, with `@VALUE` for a variant (`deepspeed_zero@3`: ZeRO stage 3)."""
+    workload: str
+    """Workload: a name in `common/workloads.py`."""
+    workload_digest: str | None = None
+    """SHA-256 of the model, data, target, optimizer, batch size, schedule and precision. Records that differ in it are not compared. `null`
+    until the data is loaded."""
+    num_ranks: FromOne
+    """World size: the number of processes."""
+    num_nodes: FromOne | None = None
+    """Number of nodes. `null` until the ranks are connected."""
+    pids_by_rank: list[int] | None = None
+    """Process id of each rank on its node. `null` until the ranks are connected."""
+    repeat: FromZero
+    """Number of the repeat, from 0."""
+    seed: FromZero
+    """Seed of the initial parameters and of the order of the samples."""
+    scaling: Literal["weak", "strong"]
+    """`weak`: fixed batch per rank. `strong`: fixed global batch."""
+    launcher: str
+    """Launcher that started the run."""
+    command: str
+    """Shell command of the run, for the root of the checkout."""
+    target: float | None
+    """Accuracy to reach, from 0 to 1. `null` for a workload that measures throughput alone."""
+    reached: bool | None = None
+    """Whether an evaluation met the target. `null` without a target, and until the data is loaded."""
+    time_to_solution_seconds: float | None = None
+    """Seconds from before the first access to the data to the end of the first evaluation that met the target. `null` where none did, and
+    for a run that resumed after one epoch or more."""
+    accuracy: float | None = None
+    """Accuracy of the last evaluation, from 0 to 1: the share of held-out labels, or next tokens, that are predicted correctly. `null`
+    without an evaluation."""
+    samples_per_second: Positive | None = None
+    """Training throughput over all epochs, without evaluation. A sample is an image or a sequence; padding does not count. `null` until the
+    first epoch has ended."""
+    in_sync: bool | None = None
+    """Whether all ranks had bitwise equal parameters before training and after each epoch. A run where they differ is `failed`. `null`
+    until the first comparison."""
+    oversubscribed: bool | None = None
+    """Whether ranks share cores. Such a run does not measure scaling. `null` until the cores are chosen."""
+    launch_seconds: float | None = None
+    """Seconds from the start of the launcher to the start of rank 0's process, with a resolution of 10 ms. `null` for a run outside a
+    matrix."""
+    import_seconds: float | None = None
+    """Seconds from the start of rank 0's process to the end of its imports. `null` where the run did not get so far."""
+    init_seconds: float | None = None
+    """Seconds from the end of the imports to the start of training: process group, model, compilation and warm-up on synthetic samples.
+    `null` where the run did not get so far."""
+    load_seconds: float | None = None
+    """Seconds to read and prepare the data. They are part of the time to solution. `null` until the data is loaded."""
+    samples_per_epoch: FromZero | None = None
+    """Number of samples trained in an epoch. `null` until the data is loaded."""
+    samples_dropped_per_epoch: FromZero | None = None
+    """Number of samples left out of an epoch because they do not fill a global batch (`--last-batch drop`). `null` until the data is
+    loaded."""
+    samples_padded_per_epoch: FromZero | None = None
+    """Number of samples of weight 0 that fill the last global batch (`--last-batch pad`). `null` until the data is loaded."""
+    losses: Numbers = field(default_factory=list)
+    """Loss of each step: the mean over the global batch, in nats per label or per token."""
+    learning_rates: Numbers = field(default_factory=list)
+    """Learning rate of each step."""
+    step_seconds: Numbers = field(default_factory=list)
+    """Seconds of each step, from the end of the step before. On CUDA, where steps are queued, only the sum over an epoch is exact."""
+    train_seconds: Numbers = field(default_factory=list)
+    """Seconds of training in each epoch."""
+    eval_seconds: Numbers = field(default_factory=list)
+    """Seconds of each evaluation."""
+    accuracies: Numbers = field(default_factory=list)
+    """Accuracy on all held-out samples after each epoch."""
+    eval_losses: Numbers = field(default_factory=list)
+    """Loss on all held-out samples after each epoch."""
+    peak_memory_bytes: FromOne | None = None
+    """Peak resident memory of the rank that used most, in bytes. GPU memory is not included. `null` until training has ended."""
+    peak_memory_bytes_by_rank: list[int] | None = None
+    """Peak resident memory of each rank's process in bytes. `null` until training has ended."""
+    energy_joules: Positive | None = None
+    """Energy of all nodes in joules, from the start of the clock to the end of the last epoch, checkpoints included. `null` where no source
+    can be read on every node."""
+    energy_source: Literal["RAPL", "NVML", "RAPL and NVML"] | None = None
+    """Source of `energy_joules`. RAPL measures the packages and memory of a node; NVML measures the GPUs that a rank uses. `null` where
+    `energy_joules` is."""
+    parameter_digests: list[Sha256] = field(default_factory=list)
+    """SHA-256 of all parameters before training and after each epoch."""
+    resumed_after_epochs: FromZero | None = None
+    """Epochs of the checkpoint from which the run resumed; the record has no numbers of them. 0 where there was no checkpoint yet. `null`
+    without `--resume`."""
+    step_breakdown: StepBreakdown | None = None
+    """Where the time of a step goes, measured on extra steps after training, off the clock. `null` with `--no-step-breakdown`, and in runs
+    that are traced or profiled."""
+    timeline: Timeline | None = None
+    """Summary of the traces of a run of a matrix with `--timeline`. `null` for other runs."""
+    mpi_profile: MpiProfile | None = None
+    """Summary of the MPI profiles of a run of a matrix with `--trace`. `null` for other runs."""
+    settings: ResolvedSettings
+    """Every setting of the run, by its name in `common/config.py`, with defaults resolved."""
+    library_configuration: dict | None = None
+    """Configuration that the backend gave to its library (DeepSpeed). `null` for other backends."""
+    environment: Environment
+    """Software and hardware of rank 0's node; of the launching node where the run wrote no record of its own."""
+    output_tail: list[str] | None = None
+    """Last lines that a run of a matrix printed before it failed or timed out. `null` for other runs."""
+
+
+def _rule(description, conditions, then, otherwise=None):
+    """A rule of the schema: records whose keys meet the conditions meet `then`, all others `otherwise`."""
+    rule = {"description": description, "if": {"properties": conditions}, "then": {"properties": then}}
+    return rule | ({"else": {"properties": otherwise}} if otherwise else {})
+
+
+_NULL, _NOT_NULL, _NUMBER = {"type": "null"}, {"not": {"type": "null"}}, {"type": "number"}
+_OK = {"status": {"const": "ok"}}
+_FROM_THE_START = {"resumed_after_epochs": {"enum": [None, 0]}}
+# What a type of one key cannot express.
+RULES = {
+    "completed": _rule(
+        "A completed run was measured, and its ranks had equal parameters.",
+        _OK,
+        dict.fromkeys(("workload_digest", "num_nodes", "import_seconds", "init_seconds", "peak_memory_bytes"), _NOT_NULL)
+        | {"in_sync": {"const": True}},
+    ),
+    "trained": _rule(
+        "A completed run that did not resume has steps.",
+        _OK | _FROM_THE_START,
+        {"samples_per_second": _NOT_NULL, "losses": {"minItems": 1}},
+    ),
+    "evaluated": _rule(
+        "With a target, a completed run that did not resume has an accuracy.",
+        _OK | _FROM_THE_START | {"target": _NUMBER},
+        {"accuracy": _NOT_NULL},
+    ),
+    "target": _rule("With a target, a completed run reached it or not.", _OK | {"target": _NUMBER}, {"reached": _NOT_NULL}),
+    "no_target": _rule("Without a target there is no evaluation.", {"target": _NULL}, {"reached": _NULL, "accuracy": _NULL}),
+    "failed": _rule("A failed run has an error.", {"status": {"enum": ["failed", "timeout"]}}, {"error": {"type": "string"}}),
+    "time_to_solution": _rule(
+        "Exactly the runs that reached the target, and did not resume, have a time to solution.",
+        {"reached": {"const": True}} | _FROM_THE_START,
+        {"time_to_solution_seconds": {"type": "number", "exclusiveMinimum": 0}},
+        {"time_to_solution_seconds": _NULL},
+    ),
+}

@@ -1,0 +1,81 @@
+"""Start of a run: resolve the settings, create the record, bind the process to its cores."""
+
+import dataclasses
+import json
+import os
+import shlex
+import sys
+import time
+from pathlib import Path
+
+from common import backends, records, workloads
+from common.data import datasets
+from common.errors import UserError
+from common.process import allocator, binding
+
+
+def begin(backend, given, ranks, import_seconds, entered):
+    """(resolved settings, function that reads the data, record, path of the record) of a run; the path is None except on rank 0.
+
+    Rank 0 has written the record when this returns. `entered`: time.perf_counter() at the start of `main`. Raises UserError for
+    invalid settings.
+    """
+    if given.trace and "LD_PRELOAD" not in os.environ:
+        raise UserError("--trace is for a matrix; trace a single run with LD_PRELOAD, see launch/trace/README.md")
+    name = backends.name_of(backend, given)
+    settings = workloads.resolve(given, ranks.size)
+    settings = dataclasses.replace(settings, machine=records.machine_name(settings))
+    load = datasets.loader(settings)
+    launch = launch_of(backend, ranks)
+    record = records.new(name, settings, ranks, launch, records.environment() if ranks.rank == 0 else {})
+    record["import_seconds"] = import_seconds
+    if launch["launched_at"]:
+        # Process start times have a resolution of 10 ms, and some launchers take less.
+        record["launch_seconds"] = max(0.0, time.time() - launch["launched_at"] - import_seconds - (time.perf_counter() - entered))
+    folder, path = records.folder(settings), None
+    if ranks.rank == 0:
+        make_folders(folder, settings.checkpoint_dir)
+        path = folder / f"{records.run_name(name, settings, ranks.size)}.json"
+        records.write(path, record)
+    return settings, load, record, path
+
+
+def prepare_process(ranks, settings, record):
+    """Binds this process to its cores and configures its allocator."""
+    cores = choose_cores(ranks, settings, record)
+    if settings.bind:
+        binding.bind(cores)
+    if settings.allocator == "keep":
+        record["environment"]["allocator_keeps"] = allocator.keep_large_buffers()
+
+
+def choose_cores(ranks, settings, record):
+    """The cores of this rank. Records them, and whether the node is oversubscribed."""
+    allowed, total = os.sched_getaffinity(0), os.cpu_count()
+    cores = binding.cores_for(allowed, ranks.local_rank, settings.threads)
+    record["environment"]["cores_of_rank_0"] = sorted(cores if settings.bind else allowed)
+    record["oversubscribed"] = binding.oversubscribed(allowed, ranks.local_size, settings.threads, total)
+    return cores
+
+
+def make_folders(record_folder, checkpoint_folder):
+    """Creates the output folders of a run; `checkpoint_folder` may be None."""
+    records.make_folder(record_folder)
+    if checkpoint_folder:
+        records.make_folder(checkpoint_folder, "checkpoints", "--checkpoint-dir")
+
+
+def launch_of(backend, ranks):
+    """Launcher, command and start time of this run: from TANDEM_LAUNCH if launch/matrix.py set it, else from this process."""
+    own = {
+        "launcher": ranks.source,
+        "command": shlex.join(["python", "-m", f"frameworks.{backend}", *sys.argv[1:]]),
+        "launched_at": None,
+    }
+    return own | json.loads(os.environ.get("TANDEM_LAUNCH", "{}"))
+
+
+def process_age_seconds():
+    """Seconds since this process started, with a resolution of 10 ms (proc(5): starttime, in clock ticks since boot)."""
+    started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started

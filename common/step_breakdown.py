@@ -1,0 +1,142 @@
+"""Step breakdown: compute, data wait and exposed communication of a step, measured on additional steps after training."""
+
+import contextlib
+import math
+import time
+from itertools import islice
+
+import numpy as np
+
+from common import weights, workloads
+from common.trainer import Communication, ProfiledCommunication, by_rank
+
+BLOCK_SECONDS = 0.5
+MIN_STEPS = 2
+# Blocks with and without communication alternate, so that drift affects both equally.
+NUM_PAIRS = 3
+# For warm-up and for profiling, which slows steps down.
+NUM_FEW = 5
+NUM_ALL_REDUCES = 10
+# Bus bytes per byte that each of n ranks contributes to a collective (nccl-tests, doc/PERFORMANCE.md, which gives the size of an
+# all-gather as the bytes that a rank receives).
+BUS_FACTORS = {
+    "all_reduce": lambda n: 2 * (n - 1) / n,
+    "all_gather": lambda n: n - 1,
+    "reduce_scatter": lambda n: (n - 1) / n,
+    "all_to_all": lambda n: (n - 1) / n,
+}
+# For a backend without communication.
+NONE = Communication(contextlib.nullcontext, lambda train: ProfiledCommunication(0.0, {}, {}), lambda num_bytes: lambda: None)
+
+
+def add_to_record(settings, trainer, batches, record):
+    """Measures the step breakdown after training and adds it to the record (key `step_breakdown`). All ranks call this.
+
+    Afterwards the parameters differ between ranks and must not be used.
+    """
+    step_seconds = by_rank(trainer, np.median(record["step_seconds"])).mean()
+    num_steps = min(len(batches), max(MIN_STEPS, round(BLOCK_SECONDS / step_seconds)))
+    if trainer.ranks.rank == 0:
+        print(f"step breakdown: about {(2 * NUM_PAIRS * num_steps + 2 * NUM_FEW) * step_seconds:.0f} s of additional steps", flush=True)
+    record["step_breakdown"] = measure(trainer, batches, num_steps, gradient_bytes(settings))
+
+
+def gradient_bytes(settings):
+    """Bytes of the gradients of all parameters, which data parallelism all-reduces once per step."""
+    parameters = workloads.workload_of(settings).parameters.values()
+    return sum(math.prod(one.shape) for one in parameters) * np.dtype(weights.DTYPES[settings.precision]).itemsize
+
+
+def measure(trainer, batches, num_steps, plain_bytes):
+    """The step breakdown as stored in a record: of blocks of `num_steps` steps, and of a plain all-reduce of `plain_bytes` bytes."""
+    communication = trainer.communication() or NONE
+    num_few = min(num_steps, NUM_FEW)
+    with communication.without_communication():
+        # Warm-up: steps without communication may have to be compiled.
+        _block(trainer, batches, num_few)
+    with_communication, without = [], []
+    for _ in range(NUM_PAIRS):
+        with_communication.append(_block(trainer, batches, num_steps))
+        with communication.without_communication():
+            without.append(_block(trainer, batches, num_steps))
+    parts = parts_of(np.median(with_communication, axis=0) / num_steps, np.median(without, axis=0) / num_steps)
+    profile = communication.profiled(lambda: trainer.train_epoch(First(batches, num_few), float))
+    seconds = by_rank(trainer, profile.seconds / num_few).tolist()
+    num_ranks = trainer.ranks.size
+    plain = {"all_reduce": (1, plain_bytes)}
+    return {
+        "num_steps": num_steps,
+        **{name: by_rank(trainer, value).tolist() for name, value in parts.items()},
+        "communication_seconds": seconds,
+        "operations": {
+            name: {"num_calls": num_calls / num_few, "num_bytes": num_bytes / num_few}
+            for name, (num_calls, num_bytes) in profile.operations.items()
+        },
+        # The minimum over ranks includes the least waiting for other ranks.
+        "bus_bytes_per_second": bandwidth(profile.operations, np.nanmin(seconds) * num_few, num_ranks),
+        "plain_bus_bytes_per_second": bandwidth(plain, _seconds(trainer, communication.all_reduce(plain_bytes)), num_ranks),
+        "library": profile.details,
+    }
+
+
+def parts_of(with_communication, without):
+    """The parts of a step in seconds, which add up to it, from (step, data wait) seconds with and without communication."""
+    (step, data), (step_without, data_without) = with_communication, without
+    compute = step_without - data_without
+    return {
+        "step_seconds": step,
+        "data_wait_seconds": data,
+        "compute_seconds": compute,
+        "communication_exposed_seconds": step - data - compute,
+    }
+
+
+def bandwidth(operations, seconds, num_ranks):
+    """Bus bandwidth in bytes per second as defined by nccl-tests; None if no bytes were exchanged or `seconds` is 0 or NaN.
+
+    `operations`: {collective: (calls, bytes)} within `seconds`. A collective without a bus factor counts with factor 1.
+    """
+    num_bytes = sum(BUS_FACTORS.get(name, lambda n: 1)(num_ranks) * num for name, (_, num) in operations.items())
+    return num_bytes / seconds if num_bytes and seconds > 0 else None
+
+
+class First:
+    """The first `num` batches of an epoch; `data_seconds` is the time spent waiting for them."""
+
+    def __init__(self, batches, num):
+        self.batches, self.num, self.data_seconds = batches, num, 0.0
+
+    def __len__(self):
+        return self.num
+
+    def __iter__(self):
+        batches = islice(self.batches, self.num)
+        while True:
+            begun = time.perf_counter()
+            batch = next(batches, None)
+            self.data_seconds += time.perf_counter() - begun
+            if batch is None:
+                return
+            yield batch
+
+
+def _block(trainer, batches, num_steps):
+    """(seconds, seconds of data wait) of `num_steps` steps, which all ranks start together."""
+    first, losses = First(batches, num_steps), []
+    trainer.sum(np.zeros(1))
+    begun = time.perf_counter()
+    trainer.train_epoch(first, losses.append)
+    # Waits for the device.
+    float(losses[-1])
+    return time.perf_counter() - begun, first.data_seconds
+
+
+def _seconds(trainer, all_reduce):
+    """The minimum seconds of an isolated all-reduce."""
+    seconds = []
+    for _ in range(NUM_ALL_REDUCES):
+        trainer.sum(np.zeros(1))
+        begun = time.perf_counter()
+        all_reduce()
+        seconds.append(time.perf_counter() - begun)
+    return min(seconds)

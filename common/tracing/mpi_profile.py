@@ -1,0 +1,247 @@
+"""Readers of MPI profiles: the text of IBM's mpitrace in its older and newer layout, and the interposer's text and JSON.
+
+The layout is IBM's (github.com/IBM/mpitrace). The older one differs in the rules, "Times and statistics from", MBytes for MiB, and
+`hostname` without `cpu` in the table of tasks. Text has times in milliseconds; JSON has all digits.
+"""
+
+import contextlib
+import json
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from common.errors import UserError
+
+MEBIBYTE = 1 << 20
+
+
+class Sums(NamedTuple):
+    """Number of calls, their bytes and seconds; `waited_seconds` of the barrier before them are not included in `seconds`."""
+
+    num_calls: int
+    size_bytes: float
+    seconds: float
+    waited_seconds: float = 0.0
+
+
+class Routine(NamedTuple):
+    """The counters of one function; `sizes`: calls by message size; `control`: its control messages (JSON only)."""
+
+    name: str
+    sums: Sums
+    sizes: tuple[Sums, ...] = ()
+    control: Sums | None = None
+
+
+class Task(NamedTuple):
+    """A rank in the summary over all ranks. `cpu` is None where the file does not have it."""
+
+    rank: int
+    host: str
+    cpu: int | None
+    communication_seconds: float
+    elapsed_seconds: float
+    user_seconds: float
+    system_seconds: float
+    max_resident_bytes: float
+    num_switches: int
+
+
+class Profile(NamedTuple):
+    """One rank's profile. `ended`: the end of the measured time, "MPI_Finalize()" or how the program ended without it.
+
+    `tasks` is only in rank 0's profile, `num_threads` (threads that called MPI) only in JSON. `kinds`: the sums of payload, control,
+    completion, io and other; None in IBM's files.
+    """
+
+    rank: int
+    num_ranks: int
+    ended: str
+    # All time in MPI without MPI-IO; `waited_seconds` of it were in the barriers before collectives.
+    communication_seconds: float
+    elapsed_seconds: float
+    user_seconds: float
+    system_seconds: float
+    max_resident_bytes: float
+    routines: dict[str, Routine]
+    nccl: dict[str, Routine]
+    kinds: dict[str, Sums] | None
+    tasks: tuple[Task, ...]
+    no_summary_because: str | None
+    num_threads: int | None = None
+    waited_seconds: float | None = None
+
+    def payload_bytes_per_second(self):
+        """Bytes of payload per second of payload and completion calls; None without such calls."""
+        if self.kinds is None:
+            return None
+        moving = self.kinds["payload"].seconds + self.kinds["completion"].seconds
+        return self.kinds["payload"].size_bytes / moving if moving > 0 else None
+
+
+def read(path):
+    """The Profile in a file. Raises UserError where it is not a profile or is truncated."""
+    path = Path(path)
+    try:
+        text = path.read_text(errors="replace")
+    except OSError as problem:
+        raise UserError(f"{path}: {problem.strerror}; give a file mpi_profile.JOB.RANK") from None
+    return read_json(text, path) if text.lstrip().startswith("{") else read_text(text, path)
+
+
+HEAD = re.compile(r"^Data for MPI rank (\d+) of (\d+):(?: \(all communicators\))?$", re.MULTILINE)
+TIMES = re.compile(r"^Times (?:and statistics )?from .+? to (.+)\.$", re.MULTILINE)
+TABLE = re.compile(r"^(MPI|NCCL) Routine +#calls +avg\. bytes +time\(sec\)$")
+ROW = re.compile(r"^(\w+) +(\d+) +([\d.]+) +([\d.]+)$")
+SIZES = re.compile(r"^(\w+) +#calls +avg\. bytes +time\(sec\)$")
+SIZE_ROW = re.compile(r"^ +(\d+) +([\d.]+) +([\d.]+)$")
+KINDS = ("payload", "control", "completion", "other", "io")
+KIND_ROW = re.compile(rf"^({'|'.join(KINDS)}) +(\d+) +(\d+) +([\d.]+) +([\d.]+)$")
+TOTAL = re.compile(r"^([a-z ]+?) += ([\d.]+) \w+(?: \(including synchronization\))?\.$")
+TOTALS = ("total communication time", "total elapsed time", "user cpu time", "system time", "max resident set size")
+NO_SUMMARY = re.compile(r"^There is no summary for all tasks: (.*)\.$", re.MULTILINE)
+
+
+def read_text(text, name):
+    """The Profile of a text in IBM's layout. `name`: the file's name, for messages. Raises UserError."""
+    with _damage_as_user_error(name):
+        return _profile_of_text(text, name)
+
+
+@contextlib.contextmanager
+def _damage_as_user_error(name):
+    """Turns the errors of damaged content into UserError."""
+    try:
+        yield
+    except (KeyError, TypeError) as problem:
+        raise UserError(f"{name} is damaged: {problem} is missing; copy it again") from None
+    except ValueError as problem:
+        raise UserError(f"{name} is damaged ({problem}); copy it again") from None
+
+
+def _profile_of_text(text, name):
+    head, times = HEAD.search(text), TIMES.search(text)
+    if not head or not times:
+        raise UserError(f"{name} is not an MPI profile (no 'Data for MPI rank'); give a file mpi_profile.JOB.RANK")
+    lines = text.splitlines()
+    rank, num_ranks = int(head[1]), int(head[2])
+    totals = {found[1]: float(found[2]) for line in lines if (found := TOTAL.match(line))}
+    tasks = _tasks(lines)
+    is_complete = text.endswith("\n") and totals.keys() >= set(TOTALS) and (tasks is None or len(tasks) == num_ranks)
+    if not is_complete:
+        raise UserError(f"{name} is truncated after line {len(lines)}; copy it again, unless the run was killed while writing it")
+    tables = _tables(lines)
+    sizes = _sizes(lines)
+    routines = {one.name: one._replace(sizes=sizes.get(one.name, ())) for one in tables.get("MPI", ())}
+    if missing := [one.name for one in routines.values() if one.sums.size_bytes and _num_calls(one.sizes) != one.sums.num_calls]:
+        raise UserError(f"{name}: the message sizes of {missing[0]} do not add up to its calls; the file is truncated or damaged")
+    kinds = {found[1]: _sums(*found.groups()[1:]) for line in lines if (found := KIND_ROW.match(line))}
+    kinds = {kind: kinds[kind] for kind in KINDS} if kinds else None
+    because = NO_SUMMARY.search(text)
+    communication, elapsed, user, system, resident = (totals[one] for one in TOTALS)
+    return Profile(
+        rank, num_ranks, times[1], communication, elapsed, user, system, resident * MEBIBYTE, routines,
+        {one.name: one for one in tables.get("NCCL", ())}, kinds, tuple(tasks or ()), because and because[1],
+        waited_seconds=totals.get("synchronization time"),
+    )  # fmt: skip
+
+
+def _sums(num_calls, size_bytes, seconds, waited_seconds=0.0):
+    return Sums(int(num_calls), float(size_bytes), float(seconds), float(waited_seconds))
+
+
+def _num_calls(sizes):
+    return sum(one.num_calls for one in sizes)
+
+
+def _counted(num_calls, average_bytes, seconds):
+    return Sums(int(num_calls), int(num_calls) * float(average_bytes), float(seconds))
+
+
+def _tables(lines):
+    """{"MPI" or "NCCL": its Routines in order}: the rows after each table's heading, up to the first line that is neither row nor rule."""
+    tables, current = {}, None
+    for line in lines:
+        if found := TABLE.match(line):
+            current = tables.setdefault(found[1], [])
+        elif current is not None and (row := ROW.match(line)):
+            current.append(Routine(row[1], _counted(*row.groups()[1:])))
+        elif not line.startswith("---"):
+            current = None
+    return tables
+
+
+def _sizes(lines):
+    """{routine: its Sums by message size}."""
+    sizes, current = {}, None
+    for line in lines:
+        if (found := SIZES.match(line)) and not TABLE.match(line):
+            current = sizes.setdefault(found[1], [])
+        elif current is not None and (row := SIZE_ROW.match(line)):
+            current.append(_counted(*row.groups()))
+        else:
+            current = None
+    return {name: tuple(found) for name, found in sizes.items()}
+
+
+def _tasks(lines):
+    """The Tasks of the table of all ranks; None where the file has no such table."""
+    start = next((number for number, line in enumerate(lines) if line.split()[:1] == ["taskid"]), None)
+    if start is None:
+        return None
+    columns = [re.sub(r"\(.*\)", "", column).replace("hostname", "host") for column in lines[start].split()]
+    tasks = []
+    for line in lines[start + 1 :]:
+        values = line.split()
+        if len(values) != len(columns):
+            break
+        tasks.append(_task_of_row(dict(zip(columns, values, strict=True))))
+    return tasks
+
+
+def _task_of_row(row):
+    return Task(
+        int(row["taskid"]), row["host"], int(row["cpu"]) if "cpu" in row else None, float(row["comm"]), float(row["elapsed"]),
+        float(row["user"]), float(row["system"]), float(row["size"]) * MEBIBYTE, int(row["switches"]),
+    )  # fmt: skip
+
+
+def read_json(text, name):
+    """The Profile of the interposer's JSON. `name`: the file's name, for messages. Raises UserError."""
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as problem:
+        raise UserError(f"{name} is truncated or damaged ({problem}); copy it again") from None
+    if not isinstance(found, dict) or found.get("format") != "tandem mpi profile 1":
+        raise UserError(f"{name} is not an MPI profile (its format is not 'tandem mpi profile 1'); give a file mpi_profile.JOB.RANK.json")
+    with _damage_as_user_error(name):
+        return _profile_of_json(found)
+
+
+def _profile_of_json(found):
+    own = _task(found["own"])
+    return Profile(
+        own.rank, found["num_ranks"], found["ended"], own.communication_seconds, own.elapsed_seconds, own.user_seconds,
+        own.system_seconds, own.max_resident_bytes, _routines(found["routines"]), _routines(found["nccl"]),
+        {kind: _json_sums(found["kinds"][kind]) for kind in KINDS}, tuple(_task(one) for one in found["tasks"]),
+        found["no_summary_because"], found["num_threads"],
+        sum(one["waited_seconds"] for one in found["routines"]) if found["barrier_before_collectives"] else None,
+    )  # fmt: skip
+
+
+def _task(found):
+    return Task(
+        int(found["rank"]), found["host"], found["cpu"], float(found["communication_seconds"]), float(found["elapsed_seconds"]),
+        float(found["user_seconds"]), float(found["system_seconds"]), found["max_resident_bytes"], found["switches"],
+    )  # fmt: skip
+
+
+def _json_sums(found):
+    return Sums(int(found["calls"]), int(found["bytes"]), float(found["seconds"]), float(found["waited_seconds"]))
+
+
+def _routines(found):
+    return {
+        one["name"]: Routine(one["name"], _json_sums(one), tuple(_json_sums(size) for size in one["histogram"]), _json_sums(one["control"]))
+        for one in found
+    }

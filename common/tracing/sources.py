@@ -1,0 +1,209 @@
+"""Sources of a merged trace: step spans, PyTorch's and TensorFlow's profiles, Horovod's timeline, MPI events."""
+
+import math
+import re
+from typing import NamedTuple
+
+from common.tracing import chrome, clocks, horovod_timeline
+from common.tracing.horovod_timeline import Cycle, Negotiation
+from common.tracing.placed import Lanes, Placed, Source
+from common.tracing.xplane import STEP
+
+# Names of collectives in PyTorch's profiler: in Gloo's threads and on the GPU.
+GLOO = "gloo:"
+NCCL_KERNEL = re.compile(r"nccl(Dev)?Kernel", re.IGNORECASE)
+ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
+ELEMENT_BYTES = {"float": 4, "double": 8, "c10::Half": 2, "c10::BFloat16": 2, "int": 4, "long int": 8, "unsigned char": 1, "signed char": 1}
+# Rounding of both clocks to microseconds. A thread that is descheduled between the two readings adds to it.
+HOROVOD_ERROR_MICROSECONDS = 2.0
+
+
+def is_collective(name):
+    """Whether an event name of PyTorch's profiler is that of a collective itself, not of a call that starts one."""
+    return name.startswith(GLOO) or NCCL_KERNEL.search(name) is not None
+
+
+def spans(path, rank):
+    """The steps of a rank and its waits for data, from the file written by profiling.py."""
+    origin = chrome.value(path, "metadata.origin_nanoseconds", 0)
+    placed = (Placed(rank, "data", "steps", event) for event in chrome.events(path))
+    return Source(f"steps of rank {rank}", rank, origin, 0.0, 1.0, "the host's clock itself", placed)
+
+
+class Steps(NamedTuple):
+    """By number of a training step, the end of the step before and its own start; microseconds since the epoch."""
+
+    before: dict[int, float]
+    after: dict[int, float]
+
+
+def steps_in(span_events, origin_nanoseconds):
+    """The Steps in the events of the file written by profiling.py."""
+    before, after = {}, {}
+    for event in span_events:
+        if event["name"] == "step":
+            number, start = event["args"]["step"], origin_nanoseconds / 1000 + event["ts"]
+            after[number], before[number + 1] = start, start + event["dur"]
+    return Steps(before, after)
+
+
+class _Survey(NamedTuple):
+    """The result of a first pass over a profile: its first time, Gloo's threads, and the starts of steps."""
+
+    starts_at: float
+    gloo_threads: set
+    steps: dict[int, float]
+
+
+def _survey(path, on_cut, wanted=lambda event: True):
+    """The _Survey of the events for which `wanted` is true."""
+    starts_at, gloo_threads, steps = math.inf, set(), {}
+    for event in chrome.events(path, on_cut):
+        if event.get("ph") == "X" and wanted(event):
+            starts_at = min(starts_at, event["ts"])
+            name = event["name"]
+            if name.startswith(GLOO):
+                gloo_threads.add(event["tid"])
+            elif name.startswith(STEP):
+                steps[int(name.partition("#")[2])] = event["ts"]
+    return _Survey(0.0 if starts_at == math.inf else starts_at, gloo_threads, steps)
+
+
+def _wanted(event):
+    return event.get("cat") in ("cpu_op", "user_annotation", *ON_GPU)
+
+
+def _clock_error(survey, base_nanoseconds, steps):
+    """(error in microseconds, note) of a profiler's clock against the host's, from the starts of steps on both.
+
+    The profiler's step begins between the end of the previous training step and the start of its own.
+    """
+    seen = {number: base_nanoseconds / 1000 + ts for number, ts in survey.steps.items()}
+    error = clocks.error_microseconds(seen, *steps) if steps else None
+    return error, "not compared with the host's clock" if error is None else "upper bound from the host's clock at each step"
+
+
+def torch(path, rank, steps=None, on_cut=None):
+    """A rank's trace of PyTorch's profiler: operators as compute, Gloo's and NCCL's work as collectives, memory as a counter.
+
+    `steps` (Steps): for comparing the profiler's clock with the host's.
+    """
+    base = chrome.value(path, "baseTimeNanoseconds", 0)
+    survey = _survey(path, on_cut, _wanted)
+    events = _torch_events(path, rank, survey.gloo_threads)
+    return Source(f"PyTorch's profiler of rank {rank}", rank, base, survey.starts_at, *_clock_error(survey, base, steps), events)
+
+
+def _torch_events(path, rank, gloo_threads):
+    for event in chrome.events(path):
+        phase = event.get("ph")
+        if phase == "X" and _wanted(event):
+            kept = {"ph": "X", "name": event["name"], "ts": event["ts"], "dur": event["dur"]}
+            if event["name"].startswith(GLOO) and (size := size_bytes(event.get("args", {}))):
+                kept["args"] = {"bytes": size}
+            yield Placed(rank, *_torch_track(event, gloo_threads), kept)
+        elif phase == "i" and event.get("name") == "[memory]":
+            allocated = event["args"].get("Total Allocated", 0)
+            yield Placed(rank, "compute", "memory", {"ph": "C", "name": "allocated bytes", "ts": event["ts"], "args": {"bytes": allocated}})
+
+
+def _torch_track(event, gloo_threads):
+    """(kind, track) of an event of PyTorch's profiler."""
+    if event["cat"] in ON_GPU:
+        collective = NCCL_KERNEL.search(event["name"])
+        return ("collectives", f"NCCL, stream {event['tid']}") if collective else ("compute", f"GPU stream {event['tid']}")
+    if event["tid"] in gloo_threads:
+        return "collectives", f"Gloo, thread {event['tid']}"
+    return "compute", f"PyTorch, thread {event['tid']}"
+
+
+def size_bytes(args):
+    """Bytes of a rank's input to a collective, from the shapes and types of the inputs; 0 where unknown."""
+    total = 0
+    for kind, dims in zip(args.get("Input type", []), args.get("Input Dims", []), strict=False):
+        if kind in ELEMENT_BYTES and all(isinstance(length, int) for length in dims):
+            total += ELEMENT_BYTES[kind] * math.prod(dims)
+    return total
+
+
+def tensorflow(path, rank, steps=None, on_cut=None):
+    """A rank's trace of TensorFlow's profiler, converted by xplane.py. `steps`: for comparing its clock with the host's."""
+    base = chrome.value(path, "metadata.origin_nanoseconds", 0)
+    survey = _survey(path, on_cut)
+    events = map(_with_own_track_for_steps, _by_thread(chrome.events(path), rank, "compute", "TensorFlow"))
+    return Source(f"TensorFlow's profiler of rank {rank}", rank, base, survey.starts_at, *_clock_error(survey, base, steps), events)
+
+
+def _with_own_track_for_steps(placed):
+    """Steps on a track of their own: they begin and end inside different spans of Keras."""
+    return placed._replace(kind="data", track="TensorFlow's steps") if placed.event["name"].startswith(STEP) else placed
+
+
+def mpi(events, rank, starts_at, error_microseconds, origin_nanoseconds=0):
+    """A rank's MPI calls: Chrome events, X or B and E, with ts in microseconds since the origin.
+
+    `starts_at`: the smallest ts. `error_microseconds`: the error bound against the host's clock, None where unknown.
+    """
+    placed = _by_thread(chrome.to_complete_events(events), rank, "MPI", "thread")
+    return Source(
+        f"MPI calls of rank {rank}", rank, origin_nanoseconds, starts_at, error_microseconds, "measured by the interposer", placed
+    )
+
+
+def _by_thread(events, rank, kind, default):
+    """The events on one track per thread, with the thread's name, and its number where two threads have the same name."""
+    names = {}
+    for event in events:
+        thread = event.get("pid"), event.get("tid")
+        if event["ph"] != "M":
+            yield Placed(rank, kind, names.get(thread, f"{default} {thread[1]}"), event)
+        elif event["name"] == "thread_name":
+            name = event["args"]["name"]
+            taken = any(name == other for of, other in names.items() if of != thread)
+            names[thread] = f"{name}, thread {thread[1]}" if taken else name
+
+
+def horovod(path, on_cut=None, observe=None):
+    """Horovod's timeline: collectives and negotiations on rank 0, and on each rank the moments at which rank 0 received its readiness.
+
+    `observe` is called with each item, so that a large file is read once. None for a timeline without a start time.
+    """
+    origin = horovod_timeline.start_microseconds(chrome.events(path))
+    if origin is None:
+        return None
+    placed = horovod_events(horovod_timeline.read(chrome.events(path, on_cut)), observe)
+    note = "Horovod's steady clock, paired with the host's at its start; resolution 1 us"
+    return Source("Horovod's timeline", 0, origin * 1000, 0.0, HOROVOD_ERROR_MICROSECONDS, note, placed)
+
+
+def horovod_events(found, observe=None):
+    """Yields the items of horovod_timeline.read as Placed events."""
+    operations, negotiations = Lanes(), Lanes()
+    for one in found:
+        if observe:
+            observe(one)
+        if isinstance(one, Cycle):
+            mark = {"ph": "i", "s": "t", "name": "CYCLE_START", "ts": one.start, "args": {"tensors": one.num_tensors}}
+            yield Placed(0, "collectives", "Horovod cycles", mark)
+            continue
+        unfinished = {} if one.finished else {"unfinished": True}
+        if isinstance(one, Negotiation):
+            track = "Horovod negotiation" + _nth(negotiations.lane_for(one.start, one.end))
+            yield Placed(0, "collectives", track, _span(one, {"tensor": one.tensor} | unfinished))
+            for rank, ts in one.ready.items():
+                ready = {"ph": "i", "s": "t", "name": f"ready: {one.tensor}", "ts": ts}
+                yield Placed(rank, "collectives", "Horovod: ready on rank 0", ready)
+            continue
+        track = "Horovod" + _nth(operations.lane_for(one.start, one.end))
+        args = {"tensors": len(one.tensors), "first": one.tensors[0]} | ({"bytes": one.size_bytes} if one.size_bytes else {})
+        yield Placed(0, "collectives", track, _span(one, args | unfinished))
+        for activity in one.activities:
+            yield Placed(0, "collectives", track, _span(activity, {}))
+
+
+def _nth(lane):
+    return f" {lane + 1}" if lane else ""
+
+
+def _span(one, args):
+    return {"ph": "X", "name": one.name, "ts": one.start, "dur": one.end - one.start} | ({"args": args} if args else {})

@@ -1,0 +1,184 @@
+"""Configuration and initialization of DeepSpeed, and unsharded states from and to its shards."""
+
+import contextlib
+import logging
+import os
+
+import deepspeed
+import torch
+from deepspeed.comm import comm
+from deepspeed.utils import (
+    safe_get_full_optimizer_state,
+    safe_set_full_fp32_param,
+    safe_set_full_optimizer_state,
+    safe_set_local_fp32_param,
+    safe_set_local_optimizer_state,
+)
+
+from common import workloads
+from common.errors import UserError
+from common.process.rendezvous import agree_on_master
+from common.trainer import Communication, ProfiledCommunication
+from frameworks.shared import process_group, pytorch
+
+# DeepSpeed's names -> those of common/step_breakdown.py; and all collectives that occur in a step.
+OPERATIONS = {"all_gather_into_tensor": "all_gather", "reduce_scatter_tensor": "reduce_scatter"}
+COLLECTIVES = {
+    "all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_into_tensor", "all_gather_coalesced", "reduce", "reduce_scatter",
+    "reduce_scatter_tensor", "broadcast", "barrier",
+}  # fmt: skip
+
+
+def configuration(settings, ranks):
+    """DeepSpeed's configuration for the settings, with all other features off. `train_batch_size` is the global batch."""
+    return {
+        "train_batch_size": workloads.global_batch(settings, ranks.size),
+        "train_micro_batch_size_per_gpu": workloads.local_batch(settings, ranks.size),
+        "gradient_accumulation_steps": 1,
+        "gradient_clipping": 0.0,
+        "zero_allow_untested_optimizer": True,
+        "zero_optimization": {
+            "stage": settings.zero_stage,
+            # By default stage 3 does not shard parameters of up to 100,000 elements, which are most of a small model.
+            "stage3_param_persistence_threshold": 0,
+        },
+    }
+
+
+def begin(settings, ranks, device):
+    """Initializes the process group. Raises UserError for unsupported settings."""
+    if settings.zero_stage == 0 and settings.precision == "fp64":
+        raise UserError("ZeRO stage 0 does not all-reduce float64 gradients; use --precision fp32, or --zero-stage 1, 2 or 3")
+    if device.type != deepspeed.get_accelerator().device_name().partition(":")[0]:
+        raise UserError(f"DeepSpeed has chosen {deepspeed.get_accelerator().device_name()}; set DS_ACCELERATOR={device.type}")
+    # Suppresses the messages of every step.
+    logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
+    # This extension would be compiled at first use, by all ranks at once, for a minute.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    agree_on_master(ranks, settings.host_suffix)
+    os.environ |= {"RANK": str(ranks.rank), "WORLD_SIZE": str(ranks.size), "LOCAL_RANK": str(ranks.local_rank)}
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    deepspeed.init_distributed(backend, auto_mpi_discovery=False, verbose=False)
+
+
+def partition(module, configuration):
+    """Shards a module's parameters for stage 3; no effect for the other stages.
+
+    deepspeed.initialize would pass the module's dtype to zero.Init (DeepSpeed 0.19.8, partition_parameters.py, _set_dtype). With it,
+    zero.Init rejects float64 on processors with float16 and substitutes bfloat16 on others; with a configuration and no dtype
+    it does neither. Parameters keep their dtype in either case.
+    """
+    if configuration["zero_optimization"]["stage"] == 3:
+        deepspeed.zero.Init(module=module, config_dict_or_path=configuration)
+
+
+def communication(device):
+    """How to measure DeepSpeed's communication."""
+    return Communication(without_communication, profiled, lambda num_bytes: process_group.plain_all_reduce(num_bytes, device))
+
+
+@contextlib.contextmanager
+def without_communication():
+    """Context in which DeepSpeed's collectives do nothing. Its own no_sync supports neither optimizer steps nor stages 2 and 3."""
+    backend = comm.cdb
+    comm.cdb = Silent(backend)
+    yield
+    comm.cdb = backend
+
+
+class Silent:
+    """A communication backend of DeepSpeed whose collectives do not change their tensors."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __getattr__(self, name):
+        return (lambda *_, **__: DONE) if name in COLLECTIVES else getattr(self.inner, name)
+
+
+class Done:
+    """The handle of a completed collective."""
+
+    def wait(self):
+        return True
+
+
+DONE = Done()
+
+
+def profiled(train):
+    """Calls and bytes from DeepSpeed's communication log. Its times are not used: on CPUs they accumulate from call to call."""
+    comm.comms_logger.reset_data()
+    deepspeed.comm.configure(enabled=True, prof_all=True)
+    seconds, _ = process_group.collectives(train)
+    deepspeed.comm.configure(enabled=False, prof_all=False)
+    calls = {name: {size: calls[0] for size, calls in by_size.items()} for name, by_size in comm.comms_logger.comms_dict.items()}
+    operations = {OPERATIONS.get(name, name): (sum(of.values()), sum(size * num for size, num in of.items())) for name, of in calls.items()}
+    return ProfiledCommunication(seconds, operations, {"calls_by_bytes": calls})
+
+
+def state(model, optimizer, with_optimizer_state):
+    """As pytorch.state, gathered from the shards of all ranks. All ranks call this."""
+    if not sharded(optimizer):
+        return pytorch.state(model, optimizer if with_optimizer_state else None)
+    found = {}
+    optimizer_state = shard_state(optimizer) if with_optimizer_state else {}
+    for name, parameter in model.named_parameters():
+        with deepspeed.zero.GatheredParameters([parameter]):
+            whole = parameter.detach().clone()
+        found[name] = pytorch.as_array(whole)
+        for key, value in optimizer_state.items():
+            of_parameter = value if key == "step" else safe_get_full_optimizer_state(parameter, key).view_as(whole).to(whole)
+            found[f"{pytorch.OPTIMIZER_STATE[key]}/{name}"] = pytorch.as_array(of_parameter)
+    return found
+
+
+@torch.no_grad()
+def restore(model, optimizer, state):
+    """As pytorch.restore, into the shards of all ranks. All ranks call this, after a first step."""
+    if not sharded(optimizer):
+        pytorch.restore(model, optimizer, state)
+        return
+    optimizer_state = shard_state(optimizer)
+    for name, parameter in model.named_parameters():
+        value = pytorch.as_tensor(state[name]).to(parameter.device)
+        with deepspeed.zero.GatheredParameters([parameter], modifier_rank=0):
+            parameter.copy_(value)
+        put(parameter, value)
+        for key in optimizer_state:
+            in_state = f"{pytorch.OPTIMIZER_STATE[key]}/{name}"
+            if key != "step":
+                whole = pytorch.as_tensor(state[in_state]).to(value) if in_state in state else torch.zeros_like(value)
+                put(parameter, whole, key)
+    if "step" in optimizer_state:
+        num_steps = next((float(value) for name, value in state.items() if name.startswith(f"{pytorch.OPTIMIZER_STATE['step']}/")), 0.0)
+        for shard in optimizer.optimizer.state.values():
+            shard["step"].fill_(num_steps)
+
+
+def put(parameter, value, key=None):
+    """Writes an unsharded float32 master parameter, or its optimizer state `key`, into its shards."""
+    value = value.float()
+    if hasattr(parameter, "ds_tensor"):
+        # Stage 3 pads parameters to equal shards, which DeepSpeed's safe_set_full_* functions do not account for.
+        size = parameter.ds_tensor.numel()
+        padded = torch.nn.functional.pad(value.flatten(), (0, size * torch.distributed.get_world_size() - value.numel()))
+        mine = padded.narrow(0, size * torch.distributed.get_rank(), size)
+        if key:
+            safe_set_local_optimizer_state(parameter, mine, key)
+        else:
+            safe_set_local_fp32_param(parameter, mine)
+    elif key:
+        safe_set_full_optimizer_state(parameter, value, key)
+    else:
+        safe_set_full_fp32_param(parameter, value)
+
+
+def sharded(optimizer):
+    """Whether an optimizer is a ZeRO optimizer that wraps a plain one."""
+    return hasattr(optimizer, "optimizer")
+
+
+def shard_state(optimizer):
+    """{PyTorch's key: value} of the optimizer state of this rank's first shard."""
+    return next(({key: value for key, value in shard.items() if value is not None} for shard in optimizer.optimizer.state.values()), {})

@@ -1,0 +1,138 @@
+"""Shared by the Horovod backends: initialization, environment variables and communication measurements."""
+
+import contextlib
+import math
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from common import records
+from common.process.rendezvous import expect_size
+from common.tracing import horovod_timeline
+from common.trainer import Communication, ProfiledCommunication
+
+AUTOTUNE = "horovod_autotune.csv"
+TIMELINE_TIMEOUT_SECONDS = 5.0
+# Summed at the start and end of a profile as a barrier.
+BARRIER = np.zeros(1)
+# Horovod's names -> those of common/step_breakdown.py.
+OPERATIONS = {"ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather", "REDUCESCATTER": "reduce_scatter", "ALLTOALL": "all_to_all"}
+
+
+def begin(hvd, settings, ranks):
+    """Initializes Horovod. Raises UserError if Horovod has a different number of ranks, or --autotune has no folder for its log."""
+    os.environ |= variables(settings)
+    # Allows start_timeline later; no timeline is written until then.
+    os.environ.setdefault("HOROVOD_TIMELINE", "DYNAMIC")
+    hvd.init()
+    expect_size(ranks, hvd.size(), "Horovod")
+
+
+def variables(settings):
+    """Environment variables for the timeline and autotuning; creates the trace folder of the run if one of them is on."""
+    wanted = {}
+    if settings.timeline or settings.autotune:
+        folder = records.make_trace_folder(settings, "--timeline" if settings.timeline else "--autotune")
+        wanted |= timeline_variables(folder) if settings.timeline else {}
+        wanted |= autotune_variables(folder) if settings.autotune else {}
+    return wanted
+
+
+def timeline_variables(folder, mark_cycles=True, every_tick=False):
+    """The variables that make Horovod write its timeline into an existing folder. Without the folder Horovod writes none.
+
+    every_tick disables the response cache: steps become slower, and the timeline has, for every tensor in every step, when it
+    was ready on each rank; otherwise only for the first step with the tensor.
+    """
+    variables = {"HOROVOD_TIMELINE": str(Path(folder) / horovod_timeline.FILE)}
+    if mark_cycles:
+        variables["HOROVOD_TIMELINE_MARK_CYCLES"] = "1"
+    if every_tick:
+        variables["HOROVOD_CACHE_CAPACITY"] = "0"
+    return variables
+
+
+def autotune_variables(folder):
+    """The variables that make Horovod autotune cycle time and fusion threshold and log it into an existing folder."""
+    return {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(Path(folder) / AUTOTUNE)}
+
+
+def communication_of_torch(hvd, trainer):
+    """How to measure the communication of a PyTorch trainer."""
+    import torch
+
+    @contextlib.contextmanager
+    def without_communication():
+        # Horovod accepts a callable as the handle of an all-reduce; its result is the reduced gradient.
+        trainer.optimizer._allreduce_grad_async = lambda parameter: (lambda: parameter.grad, None)
+        yield
+        del trainer.optimizer._allreduce_grad_async
+
+    def plain(num_bytes):
+        buffer = torch.zeros(num_bytes // 4, device=trainer.device)
+
+        def all_reduce():
+            hvd.allreduce_(buffer, op=hvd.Sum, name="plain")
+            if trainer.device.type == "cuda":
+                torch.cuda.synchronize(trainer.device)
+
+        return all_reduce
+
+    return Communication(without_communication, lambda train: _profiled(hvd, trainer, train), plain)
+
+
+def communication_of_tensorflow(hvd, trainer, without_communication):
+    """How to measure the communication of a TensorFlow trainer; `without_communication` as in Communication."""
+    import tensorflow as tf
+
+    def plain(num_bytes):
+        buffer = tf.zeros(num_bytes // 4)
+
+        def all_reduce():
+            # Reading one value waits for completion.
+            hvd.allreduce(buffer, op=hvd.Sum, name="plain")[0].numpy()
+
+        return all_reduce
+
+    return Communication(without_communication, lambda train: _profiled(hvd, trainer, train), plain)
+
+
+def _profiled(hvd, trainer, train):
+    """The ProfiledCommunication from Horovod's timeline; NaN on ranks other than 0, and if the timeline is not written in time."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "timeline.json"
+        hvd.start_timeline(str(path))
+        trainer.sum(BARRIER)
+        train()
+        trainer.sum(BARRIER)
+        hvd.stop_timeline()
+        is_written = trainer.ranks.rank == 0 and _wait_for_timeline(path)
+        return profile_of(path) if is_written else ProfiledCommunication(math.nan, {}, {})
+
+
+def _wait_for_timeline(path):
+    """Waits until Horovod's writer thread has completed a timeline; False after TIMELINE_TIMEOUT_SECONDS."""
+    deadline = time.monotonic() + TIMELINE_TIMEOUT_SECONDS
+    while time.monotonic() < deadline:
+        if path.exists() and path.read_bytes().endswith(b"]"):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def profile_of(path):
+    """The ProfiledCommunication of a timeline, without the barriers, which are smaller than any tensor of a step."""
+    # Imported here because ijson would lengthen the start of every run.
+    from common.tracing import chrome
+
+    operations, seconds = {}, 0.0
+    for one in horovod_timeline.read(chrome.events(path)):
+        if isinstance(one, horovod_timeline.Operation) and one.size_bytes != BARRIER.nbytes:
+            name = OPERATIONS.get(one.name, one.name.lower())
+            num_calls, num_bytes = operations.get(name, (0, 0))
+            operations[name] = num_calls + 1, num_bytes + (one.size_bytes or 0)
+            seconds += (one.end - one.start) / 1e6
+    return ProfiledCommunication(seconds, operations, {})

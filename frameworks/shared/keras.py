@@ -1,0 +1,162 @@
+"""Model, loss, optimizer, input pipeline and callbacks for Keras's compile and fit.
+
+Keras is tf-keras, the last release of Keras 2. Set TF_USE_LEGACY_KERAS=1 before TensorFlow is imported.
+"""
+
+import contextlib
+import itertools
+from collections import deque
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+from frameworks.shared import tensorflow
+
+BATCHES_AT_ONCE = 16
+
+
+def expect_keras_2():
+    """Raises RuntimeError if TensorFlow was imported before TF_USE_LEGACY_KERAS was set, and thus uses Keras 3."""
+    if keras.Model.__module__.partition(".")[0] != "tf_keras":
+        raise RuntimeError("Horovod never all-reduces under Keras 3; set TF_USE_LEGACY_KERAS=1 before TensorFlow is imported")
+
+
+def build(settings, ranks):
+    """The Model of the settings."""
+    expect_keras_2()
+    keras.backend.set_floatx(tensorflow.DTYPES[settings.precision].name)
+    return Model(tensorflow.build(settings, ranks), settings.dropout)
+
+
+def optimizer_for(settings, model):
+    """The Optimizer of the settings."""
+    return Optimizer(tensorflow.Optimizer(settings, model.module.parameters), model.module.parameters)
+
+
+def without_communication(trainer):
+    """A function that gives a context in which `trainer` trains a model without Horovod, on the same parameters."""
+    plain = Model(trainer.model.module, trainer.model.dropout)
+    plain.compile(Optimizer(trainer.optimizer.rule, plain.module.parameters), loss=Loss(reduction="sum"))
+
+    @contextlib.contextmanager
+    def context():
+        with_horovod = trainer.model, trainer.callbacks
+        trainer.model, trainer.callbacks = plain, []
+        yield
+        trainer.model, trainer.callbacks = with_horovod
+
+    return context
+
+
+class Model(keras.Model):
+    """A model of frameworks/shared/tensorflow.py as a Keras model."""
+
+    def __init__(self, module, dropout):
+        super().__init__()
+        self.module, self.dropout = module, dropout
+
+    def call(self, inputs, training=False):
+        return self.module.forward(self.module.parameters, inputs, self.dropout and training)
+
+    def train_step(self, data):
+        """Keras's own step, but it returns the loss of this step instead of the running mean of the epoch."""
+        inputs, targets, weights = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(inputs, targets, self(inputs, training=True), weights)
+        self.optimizer.minimize(loss, self.trainable_variables, tape)
+        return {"loss": loss}
+
+
+class Loss(keras.losses.Loss):
+    """The losses of frameworks/shared/tensorflow.py; Keras computes their weighted sum."""
+
+    def call(self, y_true, y_pred):
+        # fit adds a last axis to labels of shape (samples,).
+        labels = tf.squeeze(y_true, -1) if y_true.dtype.is_integer and y_true.shape.rank == y_pred.shape.rank else y_true
+        return tensorflow.losses(y_pred, labels)
+
+
+class Optimizer(keras.optimizers.Optimizer):
+    """tensorflow.Optimizer (`rule`) as a Keras optimizer. Keras's own SGD and Adam differ; see common/conventions.py."""
+
+    def __init__(self, rule, parameters):
+        super().__init__(name="Optimizer", jit_compile=False)
+        self._learning_rate = self._build_learning_rate(0.0)
+        self.rule, self.parameters = rule, parameters
+        # Horovod broadcasts these.
+        self._variables.extend(rule.state.values())
+        self.name_of = {parameter.ref(): name for name, parameter in parameters.items()}
+
+    def update_step(self, gradient, variable):
+        self.rule.update(self.name_of[variable.ref()], variable, gradient, tf.cast(self.learning_rate, gradient.dtype))
+
+    def get_config(self):
+        """The arguments with which Horovod creates its subclass of this optimizer."""
+        return {"rule": self.rule, "parameters": self.parameters}
+
+
+class Pipeline:
+    """The batches of each epoch as one tf.data.Dataset for fit; `learning_rates` has those of the batches read ahead.
+
+    Batches are passed in groups, because each call from TensorFlow into Python takes milliseconds. Dataset.from_generator is not
+    used because it resets the C library's allocator for the whole process.
+    """
+
+    def __init__(self):
+        self.learning_rates, self.dataset = deque(), None
+
+    def begin(self, batches):
+        """The dataset, starting a new epoch; read exactly len(batches) elements."""
+        self.batches = iter(batches)
+        self.ahead = self._next_group()
+        if self.dataset is None:
+            self.dataset = self._make_dataset(self.ahead)
+        return self.dataset
+
+    def _next_group(self):
+        """The inputs, targets and weights of the next batches, stacked."""
+        batches = list(itertools.islice(self.batches, BATCHES_AT_ONCE))
+        self.learning_rates.extend(batch.learning_rate for batch in batches)
+        return [np.stack(arrays) for arrays in list(zip(*batches, strict=True))[:3]]
+
+    def _read(self):
+        arrays, self.ahead = self.ahead, self._next_group()
+        return arrays
+
+    def _make_dataset(self, example):
+        def read(_):
+            arrays = tf.numpy_function(self._read, [], [array.dtype for array in example])
+            return tuple(tf.ensure_shape(array, (None, None, *one.shape[2:])) for array, one in zip(arrays, example, strict=True))
+
+        options = tf.data.Options()
+        # The autotuning thread would compete for the rank's core.
+        options.autotune.enabled = False
+        # Every call of fit would repeat the optimizations, without a gain.
+        options.experimental_optimization.apply_default_optimizations = False
+        return tf.data.Dataset.counter().map(read).unbatch().with_options(options)
+
+
+class Schedule(keras.callbacks.Callback):
+    """Sets the optimizer's learning rate before each step; `learning_rates` is a deque with those of the coming steps."""
+
+    def __init__(self, learning_rates):
+        super().__init__()
+        self.learning_rates, self.learning_rate = learning_rates, None
+
+    def on_train_batch_begin(self, batch, logs=None):
+        learning_rate = self.learning_rates.popleft()
+        if learning_rate != self.learning_rate:
+            self.model.optimizer.learning_rate.assign(learning_rate)
+            self.learning_rate = learning_rate
+
+
+class Observer(keras.callbacks.Callback):
+    """Calls observe(loss) after each step."""
+
+    def __init__(self, observe):
+        super().__init__()
+        self.observe = observe
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.observe(logs["loss"])

@@ -1,0 +1,254 @@
+"""The models in PyTorch, and the code shared by all PyTorch backends."""
+
+import os
+import shutil
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention, silu
+
+from common import conventions, models
+from common.errors import UserError
+from common.process.binding import gpu_for, gpus_chosen
+from common.trainer import Totals
+from common.workloads import workload_of
+
+# Silences the messages of PyTorch's profiler.
+os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+
+DTYPES = {"fp32": torch.float32, "fp64": torch.float64}
+
+
+class Convolution(nn.Module):
+    """A convolution whose weight is stored as (out, height, width, in).
+
+    Permuted to OIHW it is channels-last, for which convolutions are faster; as stored it is contiguous, as Horovod requires.
+    """
+
+    def __init__(self, num_inputs, num_outputs, size):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_outputs, size, size, num_inputs))
+        self.bias = nn.Parameter(torch.empty(num_outputs))
+
+    def forward(self, x):
+        return nn.functional.conv2d(x, self.weight.permute(0, 3, 1, 2), self.bias)
+
+
+class Cnn(nn.Module):
+    """The CNN of common/models.py: (samples, 28, 28) -> (samples, 10) logits."""
+
+    def __init__(self, _, dropout):
+        super().__init__()
+        self.conv1 = Convolution(1, 32, 3)
+        self.conv2 = Convolution(32, 64, 3)
+        self.dense1 = nn.Linear(64 * 12 * 12, 128)
+        self.dense2 = nn.Linear(128, 10)
+        rates = conventions.CNN_DROPOUT if dropout else (0.0, 0.0)
+        self.dropout1, self.dropout2 = nn.Dropout(rates[0]), nn.Dropout(rates[1])
+
+    def forward(self, x):
+        x = self.conv1(x.unsqueeze(1)).relu()
+        x = self.conv2(x).relu()
+        x = self.dropout1(nn.functional.max_pool2d(x, 2))
+        x = self.dropout2(self.dense1(x.flatten(1)).relu())
+        return self.dense2(x)
+
+
+class Block(nn.Module):
+    """A decoder layer: attention and SwiGLU with residual connections; (samples, context, width) in and out."""
+
+    def __init__(self, model):
+        super().__init__()
+        width, hidden = model.width, model.hidden
+        self.heads = (model.num_heads, model.head_width)
+        self.attention_norm = nn.RMSNorm(width, eps=conventions.RMS_NORM_EPSILON)
+        self.query = nn.Linear(width, width, bias=False)
+        self.key = nn.Linear(width, width, bias=False)
+        self.value = nn.Linear(width, width, bias=False)
+        self.attended = nn.Linear(width, width, bias=False)
+        self.feed_norm = nn.RMSNorm(width, eps=conventions.RMS_NORM_EPSILON)
+        self.gate = nn.Linear(width, hidden, bias=False)
+        self.up = nn.Linear(width, hidden, bias=False)
+        self.down = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x, rotary):
+        normed = self.attention_norm(x)
+        query, key, value = (each(normed).unflatten(-1, self.heads).transpose(1, 2) for each in (self.query, self.key, self.value))
+        mixed = scaled_dot_product_attention(rotated(query, rotary), rotated(key, rotary), value, is_causal=True)
+        x = x + self.attended(mixed.transpose(1, 2).flatten(2))
+        normed = self.feed_norm(x)
+        return x + self.down(silu(self.gate(normed)) * self.up(normed))
+
+
+def rotated(x, rotary):
+    """Rotary embeddings (common/models.py) applied to (samples, heads, context, head width)."""
+    cosine, sine = rotary
+    real, imaginary = x.chunk(2, dim=-1)
+    return torch.cat((real * cosine - imaginary * sine, real * sine + imaginary * cosine), dim=-1)
+
+
+class Decoder(nn.Module):
+    """The decoder-only Transformer of common/models.py: tokens (samples, context) -> logits (samples, context, tokens)."""
+
+    def __init__(self, model, _):
+        super().__init__()
+        self.embedding = nn.Embedding(model.num_tokens, model.width)
+        self.blocks = nn.ModuleList([Block(model) for _ in range(model.num_layers)])
+        self.norm = nn.RMSNorm(model.width, eps=conventions.RMS_NORM_EPSILON)
+        self.head = nn.Linear(model.width, model.num_tokens, bias=False)
+        cosine, sine = (torch.from_numpy(table) for table in models.rotary_tables(model))
+        self.register_buffer("cosine", cosine, persistent=False)
+        self.register_buffer("sine", sine, persistent=False)
+
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x, (self.cosine, self.sine))
+        return self.head(self.norm(x))
+
+
+class EncoderDecoder(nn.Module):
+    """PyTorch's own nn.Transformer: (samples, source and target positions, width) -> (samples, width, target positions)."""
+
+    def __init__(self, model, dropout):
+        super().__init__()
+        transformer = nn.Transformer(
+            model.width, model.num_heads, model.num_layers, model.num_layers, model.hidden, batch_first=True,
+            dropout=conventions.ENCODER_DECODER_DROPOUT if dropout else 0.0, layer_norm_eps=conventions.LAYER_NORM_EPSILON,
+        )  # fmt: skip
+        self.encoder, self.decoder, self.source_length = transformer.encoder, transformer.decoder, model.source_length
+
+    def forward(self, x):
+        return self.decoder(x[:, self.source_length :], self.encoder(x[:, : self.source_length])).transpose(1, 2)
+
+
+MODELS = {models.Cnn: Cnn, models.Decoder: Decoder, models.EncoderDecoder: EncoderDecoder}
+
+
+def pick_device(settings, ranks):
+    """The device of this rank; also sets PyTorch's number of threads and precision.
+
+    Raises UserError if CUDA is requested but not available, or if a node has more ranks than GPUs.
+    """
+    torch.set_num_threads(settings.threads)
+    # With TF32, fp32 on a GPU would have a lower precision than on a CPU.
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    num_gpus = torch.cuda.device_count()
+    if settings.device == "cpu" or (settings.device == "auto" and num_gpus == 0):
+        return torch.device("cpu")
+    if num_gpus == 0:
+        raise UserError("--device cuda, but PyTorch finds no GPU here; use --device cpu, or install the CUDA build of PyTorch")
+    device = torch.device("cuda", gpu_for(num_gpus, ranks.local_rank, ranks.local_size, settings.gpu_order, gpus_chosen(os.environ)))
+    torch.cuda.set_device(device)
+    return device
+
+
+def build(settings, device, ranks):
+    """The model on its device. Parameters are set before training; the random seed is for dropout."""
+    torch.manual_seed(settings.seed * 100_003 + ranks.rank)
+    model = workload_of(settings).model
+    module = MODELS[type(model)](model, settings.dropout).to(device=device, dtype=DTYPES[settings.precision])
+    for parameter in module.parameters():
+        # Uninitialized values may overflow in the warm-up step. DeepSpeed would skip that step and allocate no optimizer state.
+        nn.init.zeros_(parameter)
+    if settings.compile:
+        compile_forward(module)
+    return module
+
+
+def compile_forward(module):
+    """Replaces a module's forward by one that is compiled, with its backward, at the first training step.
+
+    Raises UserError if the C++ compiler that torch.compile calls is missing.
+    """
+    compiler = os.environ.get("CXX", "g++")
+    if not shutil.which(compiler):
+        raise UserError(f"--compile requires a C++ compiler, but {compiler} was not found; install it, or set CXX, e.g. CXX=clang++")
+    plain = module.forward
+    # No graph breaks: they are slower and may be compiled later, on the clock.
+    compiled = torch.compile(plain, fullgraph=True, dynamic=False)
+
+    def forward(inputs):
+        # The size of evaluation batches is known only when the data has been read, on the clock, too late to compile for it.
+        return compiled(inputs) if module.training else plain(inputs)
+
+    module.forward = forward
+
+
+def weighted_loss(logits, targets, weights):
+    """Weighted sum of cross entropies: logits (…, classes), targets (…) or probabilities (…, classes), weights (…)."""
+    losses = cross_entropy(logits.flatten(0, -2), targets.flatten(0, weights.dim() - 1), reduction="none")
+    return (losses * weights.flatten()).sum()
+
+
+def optimizer_for(settings, model):
+    """The optimizer of the settings, with all relevant defaults explicit."""
+    if settings.optimizer == "adam":
+        return torch.optim.Adam(
+            model.parameters(), lr=settings.learning_rate, betas=conventions.ADAM_BETAS, eps=conventions.ADAM_EPSILON, weight_decay=0
+        )
+    return torch.optim.SGD(
+        model.parameters(), lr=settings.learning_rate, momentum=settings.momentum, dampening=0, nesterov=False, weight_decay=0
+    )
+
+
+def set_learning_rate(optimizer, learning_rate):
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate
+
+
+def tensors(batches, device):
+    """(inputs, targets, weights, learning rate) of the batches, with tensors on the device."""
+    for batch in batches:
+        yield *(torch.from_numpy(array).to(device, non_blocking=True) for array in batch[:3]), batch.learning_rate
+
+
+@torch.no_grad()
+def evaluate(model, batches, device):
+    """Totals of the batches, for every PyTorch backend."""
+    model.eval()
+    totals = torch.zeros(3, dtype=torch.float64, device=device)
+    for inputs, targets, weights, _ in tensors(batches, device):
+        logits = model(inputs)
+        correct = (logits.argmax(-1) == targets) * weights
+        totals += torch.stack([weighted_loss(logits, targets, weights), correct.sum(), weights.sum()])
+    return Totals(*totals.tolist())
+
+
+# Optimizer state: PyTorch's key -> prefix of its name in a state, PREFIX/PARAMETER.
+OPTIMIZER_STATE = {"momentum_buffer": "momentum", "exp_avg": "adam_mean", "exp_avg_sq": "adam_square", "step": "adam_step"}
+
+
+def state(model, optimizer):
+    """Parameters and, unless `optimizer` is None, optimizer state, as arrays in the names and layouts of weights.py."""
+    found = {}
+    for name, parameter in model.named_parameters():
+        found[name] = as_array(parameter)
+        for key, value in optimizer.state.get(parameter, {}).items() if optimizer else ():
+            if value is not None:
+                found[f"{OPTIMIZER_STATE[key]}/{name}"] = as_array(torch.as_tensor(value))
+    return found
+
+
+@torch.no_grad()
+def restore(model, optimizer, state):
+    """Loads a state into the model and its optimizer; optimizer state that it lacks is reset."""
+    optimizer.state.clear()
+    for name, parameter in model.named_parameters():
+        parameter.copy_(as_tensor(state[name]))
+        for key, prefix in OPTIMIZER_STATE.items():
+            if f"{prefix}/{name}" in state:
+                value = as_tensor(state[f"{prefix}/{name}"])
+                optimizer.state[parameter][key] = value if key == "step" else value.to(parameter)
+
+
+def as_array(tensor):
+    """A parameter or its optimizer state in the layout of weights.py: convolutions OIHW."""
+    array = tensor.detach().cpu().numpy()
+    return np.array(array.transpose(0, 3, 1, 2) if array.ndim == 4 else array, order="C")
+
+
+def as_tensor(array):
+    """The inverse of `as_array`; a copy."""
+    return torch.tensor(np.array(array.transpose(0, 2, 3, 1), order="C") if array.ndim == 4 else array)

@@ -1,0 +1,288 @@
+"""The models in TensorFlow, and the code shared by all TensorFlow backends."""
+
+import functools
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from common import conventions, models
+from common.errors import UserError
+from common.process.binding import gpu_for, gpus_chosen
+from common.trainer import Totals
+from common.workloads import workload_of
+
+DTYPES = {"fp32": tf.float32, "fp64": tf.float64}
+
+# Permutation of axes from weights.py (OIHW; out, in) to TensorFlow (HWIO; in, out), by number of axes.
+AXES = {1: (0,), 2: (1, 0), 4: (2, 3, 1, 0)}
+# Lookup tables have the same layout everywhere.
+TABLES = {"embedding.weight"}
+# Layers on flattened images: (channels, height, width) in weights.py, (height, width, channels) here.
+FLATTENED = {"dense1.weight": (64, 12, 12)}
+
+
+class Model(tf.Module):
+    """`parameters`: the variables by the names of weights.py; `forward`: the function (parameters, inputs, dropout) -> logits."""
+
+    def __init__(self, model, precision):
+        super().__init__()
+        self.parameters = {
+            name: tf.Variable(as_variable(name, np.zeros(initial.shape)), dtype=DTYPES[precision], name=name.replace(".", "_"))
+            for name, initial in models.parameters_of(model).items()
+        }
+        self.forward = functools.partial(MODELS[type(model)], model)
+
+
+def cnn(_, parameters, x, dropout):
+    """The CNN of common/models.py: (samples, 28, 28) -> (samples, 10) logits."""
+
+    def layer(name, product):
+        return tf.nn.bias_add(product, parameters[f"{name}.bias"])
+
+    x = x[..., tf.newaxis]
+    x = tf.nn.relu(layer("conv1", tf.nn.conv2d(x, parameters["conv1.weight"], 1, "VALID")))
+    x = tf.nn.relu(layer("conv2", tf.nn.conv2d(x, parameters["conv2.weight"], 1, "VALID")))
+    x = tf.nn.max_pool2d(x, 2, 2, "VALID")
+    x = tf.nn.dropout(x, conventions.CNN_DROPOUT[0]) if dropout else x
+    x = tf.reshape(x, (-1, 64 * 12 * 12))
+    x = tf.nn.relu(layer("dense1", x @ parameters["dense1.weight"]))
+    x = tf.nn.dropout(x, conventions.CNN_DROPOUT[1]) if dropout else x
+    return layer("dense2", x @ parameters["dense2.weight"])
+
+
+def decoder(model, parameters, tokens, _):
+    """The decoder-only Transformer of common/models.py: tokens (samples, context) -> logits (samples, context, tokens)."""
+    x = tf.gather(parameters["embedding.weight"], tokens)
+    rotary = [tf.constant(table, x.dtype) for table in models.rotary_tables(model)]
+    for layer in range(model.num_layers):
+        own = {name: parameters[f"blocks.{layer}.{name}.weight"] for name in DECODER_LAYERS}
+        normed = rms_norm(x, own["attention_norm"])
+        query, key, value = (heads(normed @ own[name], model.num_heads) for name in ("query", "key", "value"))
+        x += merged(attention(rotated(query, rotary), rotated(key, rotary), value, causal=True)) @ own["attended"]
+        normed = rms_norm(x, own["feed_norm"])
+        x += (tf.nn.silu(normed @ own["gate"]) * (normed @ own["up"])) @ own["down"]
+    return rms_norm(x, parameters["norm.weight"]) @ parameters["head.weight"]
+
+
+DECODER_LAYERS = ("attention_norm", "query", "key", "value", "attended", "feed_norm", "gate", "up", "down")
+
+
+def encoder_decoder(model, parameters, x, dropout):
+    """PyTorch's nn.Transformer: (samples, source and target positions, width) -> (samples, width, target positions)."""
+
+    def dense(name, x):
+        return tf.nn.bias_add(x @ parameters[f"{name}.weight"], parameters[f"{name}.bias"])
+
+    def dropped(x):
+        return tf.nn.dropout(x, conventions.ENCODER_DECODER_DROPOUT) if dropout else x
+
+    def norm(name, x):
+        mean, variance = tf.nn.moments(x, -1, keepdims=True)
+        scale, offset = parameters[f"{name}.weight"], parameters[f"{name}.bias"]
+        return tf.nn.batch_normalization(x, mean, variance, offset, scale, conventions.LAYER_NORM_EPSILON)
+
+    def attended(name, x, memory):
+        weights = tf.split(parameters[f"{name}.in_proj_weight"], 3, axis=1)
+        biases = tf.split(parameters[f"{name}.in_proj_bias"], 3)
+        projected = [tf.nn.bias_add(of @ weight, bias) for of, weight, bias in zip((x, memory, memory), weights, biases, strict=True)]
+        query, key, value = (heads(each, model.num_heads) for each in projected)
+        return dropped(dense(f"{name}.out_proj", merged(attention(query, key, value, causal=False, dropped=dropped))))
+
+    def fed(name, x):
+        return dropped(dense(f"{name}.linear2", dropped(tf.nn.relu(dense(f"{name}.linear1", x)))))
+
+    memory, x = x[:, : model.source_length], x[:, model.source_length :]
+    for layer in range(model.num_layers):
+        name = f"encoder.layers.{layer}"
+        memory = norm(f"{name}.norm1", memory + attended(f"{name}.self_attn", memory, memory))
+        memory = norm(f"{name}.norm2", memory + fed(name, memory))
+    memory = norm("encoder.norm", memory)
+    for layer in range(model.num_layers):
+        name = f"decoder.layers.{layer}"
+        x = norm(f"{name}.norm1", x + attended(f"{name}.self_attn", x, x))
+        x = norm(f"{name}.norm2", x + attended(f"{name}.multihead_attn", x, memory))
+        x = norm(f"{name}.norm3", x + fed(name, x))
+    return tf.transpose(norm("decoder.norm", x), (0, 2, 1))
+
+
+def rms_norm(x, weight):
+    return x * tf.math.rsqrt(tf.reduce_mean(x * x, -1, keepdims=True) + conventions.RMS_NORM_EPSILON) * weight
+
+
+def heads(x, num_heads):
+    """(samples, positions, width) -> (samples, heads, positions, head width)."""
+    return tf.transpose(tf.reshape(x, (-1, x.shape[1], num_heads, x.shape[2] // num_heads)), (0, 2, 1, 3))
+
+
+def merged(x):
+    """The inverse of `heads`."""
+    return tf.reshape(tf.transpose(x, (0, 2, 1, 3)), (-1, x.shape[2], x.shape[1] * x.shape[3]))
+
+
+def rotated(x, rotary):
+    """Rotary embeddings (common/models.py) applied to (samples, heads, context, head width)."""
+    cosine, sine = rotary
+    real, imaginary = tf.split(x, 2, axis=-1)
+    return tf.concat((real * cosine - imaginary * sine, real * sine + imaginary * cosine), axis=-1)
+
+
+def attention(query, key, value, causal, dropped=lambda shares: shares):
+    scores = tf.matmul(query, key, transpose_b=True) / tf.sqrt(tf.cast(query.shape[-1], query.dtype))
+    if causal:
+        past = np.tri(query.shape[2], dtype=bool)
+        scores = tf.where(past, scores, scores.dtype.min)
+    return dropped(tf.nn.softmax(scores)) @ value
+
+
+MODELS = {models.Cnn: cnn, models.Decoder: decoder, models.EncoderDecoder: encoder_decoder}
+
+
+def pick_device(settings, ranks):
+    """Sets TensorFlow's number of threads, precision and GPU. Must be called before any other use of TensorFlow.
+
+    Raises UserError if CUDA is requested but not available, or if a node has more ranks than GPUs.
+    """
+    tf.config.threading.set_intra_op_parallelism_threads(settings.threads)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    # With TF32, fp32 on a GPU would have a lower precision than on a CPU.
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    gpus = tf.config.list_physical_devices("GPU")
+    if settings.device == "cuda" and not gpus:
+        raise UserError("--device cuda, but TensorFlow finds no GPU here; use --device cpu, or set up with TANDEM_DEVICE=cuda")
+    if settings.device == "cpu" or not gpus:
+        mine = []
+    else:
+        mine = [gpus[gpu_for(len(gpus), ranks.local_rank, ranks.local_size, settings.gpu_order, gpus_chosen(os.environ))]]
+    tf.config.set_visible_devices(mine, "GPU")
+
+
+def build(settings, ranks):
+    """The model. Parameters are set before training; the random seed is for dropout."""
+    tf.random.set_seed(settings.seed * 100_003 + ranks.rank)
+    return Model(workload_of(settings).model, settings.precision)
+
+
+def losses(logits, targets):
+    """Cross entropies (…): logits (…, classes), targets (…) or probabilities (…, classes)."""
+    if targets.dtype.is_integer:
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
+    # softmax_cross_entropy_with_logits has a wrong gradient for probabilities that do not add up to 1, such as random ones.
+    return -tf.reduce_sum(targets * tf.nn.log_softmax(logits), -1)
+
+
+def weighted_loss(logits, targets, weights):
+    return tf.reduce_sum(losses(logits, targets) * weights)
+
+
+class Optimizer(tf.Module):
+    """SGD with momentum, or Adam, with the update rules of common/conventions.py.
+
+    TensorFlow's SGD accumulates learning_rate * gradient, which changes the effective momentum during warm-up (Goyal et al. 2017,
+    arXiv:1706.02677, remark 2). Its Adam adds epsilon before bias correction, unlike algorithm 1 of the paper.
+    """
+
+    def __init__(self, settings, parameters):
+        super().__init__()
+        self.momentum = settings.momentum
+        self.prefixes = ("adam_mean", "adam_square", "adam_step") if settings.optimizer == "adam" else ("momentum",)
+        self.state = {
+            f"{prefix}/{name}": tf.Variable(tf.zeros((), tf.float32) if prefix == "adam_step" else tf.zeros_like(value))
+            for prefix in self.prefixes
+            for name, value in parameters.items()
+        }
+
+    def step(self, parameters, gradients, learning_rate):
+        for (name, parameter), gradient in zip(parameters.items(), gradients, strict=True):
+            self.update(name, parameter, gradient, learning_rate)
+
+    def update(self, name, parameter, gradient, learning_rate):
+        """Updates one parameter with a fused operation; `learning_rate` is a tensor of the parameter's type."""
+        gradient = tf.convert_to_tensor(gradient)
+        if self.prefixes == ("momentum",):
+            velocity = self.state[f"momentum/{name}"]
+            momentum = tf.constant(self.momentum, gradient.dtype)
+            tf.raw_ops.ResourceApplyMomentum(
+                var=parameter.handle, accum=velocity.handle, lr=learning_rate, grad=gradient, momentum=momentum
+            )
+        else:
+            self._adam(name, parameter, gradient, learning_rate)
+
+    def _adam(self, name, parameter, gradient, learning_rate):
+        mean, square, step = (self.state[f"{prefix}/{name}"] for prefix in self.prefixes)
+        beta1, beta2 = (tf.constant(beta, gradient.dtype) for beta in conventions.ADAM_BETAS)
+        step.assign_add(1)
+        taken = tf.cast(step, gradient.dtype)
+        powers = {"beta1_power": beta1**taken, "beta2_power": beta2**taken}
+        # The operation adds epsilon before bias correction; the factor makes it equal to adding ADAM_EPSILON after it.
+        epsilon = conventions.ADAM_EPSILON * tf.sqrt(1 - powers["beta2_power"])
+        tf.raw_ops.ResourceApplyAdam(
+            var=parameter.handle,
+            m=mean.handle,
+            v=square.handle,
+            grad=gradient,
+            lr=learning_rate,
+            beta1=beta1,
+            beta2=beta2,
+            epsilon=epsilon,
+            **powers,
+        )
+
+
+def tensors(batches, model):
+    """(inputs, targets, weights, learning rate) of the batches as tensors; the learning rate in the model's precision."""
+    dtype = next(iter(model.parameters.values())).dtype
+    for batch in batches:
+        yield *(tf.convert_to_tensor(array) for array in batch[:3]), tf.constant(batch.learning_rate, dtype)
+
+
+def evaluate(model, batches):
+    """Totals of the batches, for every TensorFlow backend."""
+    totals = np.zeros(3)
+    for inputs, targets, weights, _ in tensors(batches, model):
+        totals += _totals(model, inputs, targets, weights).numpy()
+    return Totals(*totals.tolist())
+
+
+@tf.function(reduce_retracing=True)
+def _totals(model, inputs, targets, weights):
+    logits = model.forward(model.parameters, inputs, False)
+    correct = tf.cast(tf.argmax(logits, -1) == targets, weights.dtype) * weights
+    return tf.cast(tf.stack([weighted_loss(logits, targets, weights), tf.reduce_sum(correct), tf.reduce_sum(weights)]), tf.float64)
+
+
+def state(model, optimizer):
+    """Parameters and, unless `optimizer` is None, optimizer state, as arrays in the names and layouts of weights.py."""
+    named = model.parameters | (optimizer.state if optimizer else {})
+    return {name: as_array(name.rpartition("/")[2], value.numpy()) for name, value in named.items()}
+
+
+def restore(model, optimizer, state):
+    """Loads a state into the model and its optimizer; optimizer state that it lacks is set to 0."""
+    for name, variable in (model.parameters | optimizer.state).items():
+        if name in state:
+            variable.assign(as_variable(name.rpartition("/")[2], state[name]))
+        else:
+            variable.assign(tf.zeros_like(variable))
+
+
+def as_variable(name, array):
+    """A parameter of weights.py, or its optimizer state, in TensorFlow's layout."""
+    if name in TABLES or not array.ndim:
+        return array
+    if name in FLATTENED:
+        channels_first = array.reshape(len(array), *FLATTENED[name])
+        array = channels_first.transpose(0, 2, 3, 1).reshape(len(array), -1)
+    return np.ascontiguousarray(array.transpose(AXES[array.ndim]))
+
+
+def as_array(name, array):
+    """The inverse of `as_variable`."""
+    if name in TABLES or not array.ndim:
+        return array
+    array = array.transpose(np.argsort(AXES[array.ndim]))
+    if name in FLATTENED:
+        channels, height, width = FLATTENED[name]
+        channels_last = array.reshape(len(array), height, width, channels)
+        array = channels_last.transpose(0, 3, 1, 2).reshape(len(array), -1)
+    return np.ascontiguousarray(array)

@@ -1,0 +1,165 @@
+"""The command that starts a job: one pure function per launcher."""
+
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+from common.backends import file_of
+from common.config import as_arguments
+from common.errors import UserError
+
+VENV_BIN = Path(".venv/bin")
+# Of torchrun's agents, on the first node.
+RENDEZVOUS_PORT = 29400
+
+
+class Start(NamedTuple):
+    """The arguments of a launcher."""
+
+    executable: str
+    num_ranks: int
+    ranks_per_node: int
+    threads: int
+    # The argv of a rank, starting with the Python interpreter.
+    program: tuple[str, ...]
+    # Environment of every rank.
+    variables: dict[str, str]
+    # A host file, one node per line; None: the launcher knows its nodes.
+    hosts: str | None = None
+    # For torchrun on several nodes: (launcher, executable) that starts one agent per node, and the node of the rendezvous.
+    agent_launcher: tuple[str, str] | None = None
+    first_node: str | None = None
+
+    @property
+    def num_nodes(self):
+        return -(-self.num_ranks // self.ranks_per_node)
+
+
+class Launcher(NamedTuple):
+    """The launcher in use: its name, its executable relative to the checkout, and the environment of every rank."""
+
+    name: str
+    executable: str
+    variables: dict[str, str] = {}  # noqa: RUF012
+    hosts: str | None = None
+    agent_launcher: tuple[str, str] | None = None
+    first_node: str | None = None
+
+
+def aprun(start):
+    """ALPS, on Cray XC machines."""
+    placement = ["-n", str(start.num_ranks), "-N", str(start.ranks_per_node), "--cc", "depth", "-d", str(start.threads)]
+    nodes = ["-L", ",".join(hosts_in(start.hosts))] if start.hosts else []
+    return [start.executable, *placement, *nodes, *_set("-e", start), *start.program]
+
+
+def pals(start):
+    """mpiexec of HPE Cray PALS, e.g. at ALCF. It rejects options of Open MPI and of Hydra."""
+    placement = ["-n", str(start.num_ranks), "--ppn", str(start.ranks_per_node), "--depth", str(start.threads), "--cpu-bind", "depth"]
+    return [start.executable, *placement, *_nodes("--hostfile", start), *_set("--env", start), *start.program]
+
+
+def mpich(start):
+    """Hydra, the mpiexec of MPICH. The ranks bind themselves to cores."""
+    placement = ["-n", str(start.num_ranks), "-ppn", str(start.ranks_per_node), "-bind-to", "none"]
+    return [start.executable, *placement, *_nodes("-f", start), *_genv(start.variables), *start.program]
+
+
+def intel(start):
+    """Intel MPI's mpiexec, a Hydra whose binding I_MPI_PIN controls. The ranks bind themselves to cores."""
+    placement = ["-n", str(start.num_ranks), "-ppn", str(start.ranks_per_node), *_genv({"I_MPI_PIN": "0"})]
+    return [start.executable, *placement, *_nodes("-f", start), *_genv(start.variables), *start.program]
+
+
+def openmpi(start):
+    """Open MPI's mpiexec. Oversubscription is allowed, and recorded. The ranks bind themselves to cores."""
+    placement = ["-n", str(start.num_ranks), "--map-by", f"ppr:{start.ranks_per_node}:node:OVERSUBSCRIBE", "--bind-to", "none"]
+    return [start.executable, *placement, *_nodes("--hostfile", start), *_set("-x", start), *start.program]
+
+
+def srun(start):
+    """Slurm's srun, which passes its own environment on to the ranks. MPICH supports PMI-2.
+
+    Without --kill-on-bad-exit the other ranks would wait for a failed one.
+    """
+    placement = [
+        f"--nodes={start.num_nodes}", f"--ntasks={start.num_ranks}", f"--ntasks-per-node={start.ranks_per_node}",
+        f"--cpus-per-task={start.threads}", "--cpu-bind=cores", "--mpi=pmi2", "--kill-on-bad-exit=1",
+    ]  # fmt: skip
+    return [start.executable, *placement, *_nodes("--nodefile", start), *start.program]
+
+
+def torchrun(start):
+    """PyTorch's torchrun, without MPI. On several nodes another launcher starts one agent per node."""
+    agent = [start.executable, f"--nproc-per-node={start.ranks_per_node}"]
+    if start.num_nodes == 1:
+        return [*agent, "--standalone", *start.program[1:]]
+    if start.num_ranks % start.ranks_per_node:
+        raise UserError(
+            f"torchrun starts the same number of ranks on each node, and {start.num_ranks} is not a multiple of {start.ranks_per_node}"
+        )
+    if start.agent_launcher is None or start.first_node is None:
+        raise UserError(
+            f"torchrun needs {start.num_nodes} nodes for {start.num_ranks} ranks with {start.ranks_per_node} per node; "
+            "list them with --hosts FILE, or run inside an allocation of Slurm or PBS"
+        )
+    agent += [f"--nnodes={start.num_nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={start.first_node}:{RENDEZVOUS_PORT}"]
+    name, executable = start.agent_launcher
+    agents = start._replace(
+        executable=executable, num_ranks=start.num_nodes, ranks_per_node=1, threads=start.threads * start.ranks_per_node,
+        program=(*agent, *start.program[1:]),
+    )  # fmt: skip
+    return LAUNCHERS[name](agents)
+
+
+def _nodes(option, start):
+    """The option for the host file, if there is one."""
+    return [option, start.hosts] if start.hosts else []
+
+
+def _set(option, start):
+    """One option NAME=VALUE per variable."""
+    return [part for name, value in start.variables.items() for part in (option, f"{name}={value}")]
+
+
+def _genv(variables):
+    """One option of Hydra per variable."""
+    return [part for variable in variables.items() for part in ("-genv", *variable)]
+
+
+def hosts_in(path):
+    """The unique node names in a host file: the first word of each line, without a slot count. Raises UserError if there are none."""
+    try:
+        lines = Path(path).read_text().splitlines()
+    except OSError as problem:
+        raise UserError(f"{path}: {problem.strerror}; --hosts takes a file with one node per line") from None
+    names = list(dict.fromkeys(line.split("#")[0].split()[0].split(":")[0] for line in lines if line.split("#")[0].strip()))
+    if not names:
+        raise UserError(f"{path} lists no nodes; write one per line")
+    return names
+
+
+LAUNCHERS = {one.__name__: one for one in (mpich, openmpi, intel, pals, aprun, srun, torchrun)}
+WITHOUT_MPI = {"torchrun"}
+
+
+def command(job, launcher):
+    """(argv, environment variables) of a job, to be run in the top folder of the checkout."""
+    variables = {"OMP_NUM_THREADS": str(job.settings.threads)} | launcher.variables
+    start = Start(
+        executable=launcher.executable,
+        num_ranks=job.num_ranks,
+        ranks_per_node=job.ranks_per_node,
+        threads=job.settings.threads,
+        program=(str(VENV_BIN / "python"), "-m", f"frameworks.{file_of(job.backend)}", *as_arguments(job.settings)),
+        variables=variables,
+        hosts=launcher.hosts,
+        agent_launcher=launcher.agent_launcher,
+        first_node=launcher.first_node,
+    )
+    return LAUNCHERS[launcher.name](start), variables
+
+
+def shell_command(argv, variables):
+    """An argv and its environment variables as one shell command."""
+    return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in variables.items()), shlex.join(argv)])

@@ -1,0 +1,81 @@
+"""Machine files: launcher, nodes, GPUs and network of a machine, in launch/launchers/machines/NAME.toml or any .toml file."""
+
+import dataclasses
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from common.config import Settings
+from common.errors import UserError
+from common.records import ROOT
+from launch.launchers.commands import LAUNCHERS
+
+FOLDER = ROOT / "launch" / "launchers" / "machines"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The keys of a machine file and their defaults."""
+
+    launcher: str | None = None
+    """A launcher of launch/launchers/commands.py."""
+    ranks_per_node: int | None = None
+    """Maximum ranks per node."""
+    threads: int = Settings.threads
+    """Cores per rank."""
+    gpu_order: str = Settings.gpu_order
+    """local: local rank 0 uses GPU 0; reversed: the last GPU."""
+    host_suffix: str = Settings.host_suffix
+    """Suffix that turns a node's short name into the name of its fast interface."""
+    variables: dict[str, str] = field(default_factory=dict)
+    """Environment variables for every rank, such as the interface for Gloo and NCCL."""
+
+
+KINDS = {"launcher": str, "ranks_per_node": int, "threads": int, "gpu_order": str, "host_suffix": str, "variables": dict}
+TYPE_NAMES = {str: "a string", int: "an integer", dict: "a table, as in [variables]"}
+ALLOWED = {"launcher": tuple(LAUNCHERS), "gpu_order": ("local", "reversed")}
+
+
+def read(name):
+    """The Machine of a name in launch/launchers/machines or of the path of a .toml file. Raises UserError for an invalid file."""
+    path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
+    try:
+        values = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise UserError(f"there is no machine {name!r}; choose from: {', '.join(names())}, or give the path of a .toml file") from None
+    except OSError as problem:
+        raise UserError(f"{path}: {problem.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise UserError(f"{path} is not valid TOML: {problem}") from None
+    return machine_of(values, path)
+
+
+def machine_of(values, path):
+    """The Machine with the values of a file. Raises UserError for an unknown key or an invalid value."""
+    for key, value in values.items():
+        if key not in KINDS:
+            raise UserError(f"{path}: unknown key {key!r}; the keys of a machine file are: {', '.join(KINDS)}")
+        if type(value) is not KINDS[key]:
+            raise UserError(f"{path}: {key} is {value!r}; it must be {TYPE_NAMES[KINDS[key]]}")
+        if key in ALLOWED and value not in ALLOWED[key]:
+            raise UserError(f"{path}: {key} is {value!r}; choose from: {', '.join(ALLOWED[key])}")
+        if KINDS[key] is int and value < 1:
+            raise UserError(f"{path}: {key} is {value}; it must be an integer, at least 1")
+    for variable, value in values.get("variables", {}).items():
+        if type(value) is not str:
+            raise UserError(f'{path}: variable {variable} is {value!r}; write it as a string: {variable} = "{value}"')
+    return Machine(**values)
+
+
+def names():
+    """The names of the files in launch/launchers/machines."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def applied(machine, settings):
+    """The settings, with the machine's values for those that are at their default."""
+    default = Settings()
+    own = {name: getattr(machine, name) for name in ("threads", "gpu_order", "host_suffix")}
+    return dataclasses.replace(
+        settings, **{name: value for name, value in own.items() if getattr(settings, name) == getattr(default, name)}
+    )

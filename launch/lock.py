@@ -1,0 +1,85 @@
+"""One matrix at a time on a machine: two at once would measure each other's load."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+from common.errors import UserError
+
+# For all users of this machine, and so in no folder that is one user's own. Tests have another one.
+PATH = "/tmp/tandem-matrix.lock"
+VARIABLE = "TANDEM_LOCK"
+ALLOCATIONS = ("SLURM_JOB_ID", "PBS_JOBID", "COBALT_JOBID")
+WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+
+
+def path_for(folder, num_nodes, environ):
+    """The file to lock: this machine's, or one in the folder of the records where ranks are on several nodes or in an allocation."""
+    allocation = next((environ[name] for name in ALLOCATIONS if environ.get(name)), None)
+    if allocation is None and num_nodes == 1:
+        return Path(environ.get(VARIABLE, PATH))
+    return Path(folder).absolute() / f".matrix-{allocation or 'nodes'}.lock"
+
+
+@contextlib.contextmanager
+def held(folder, jobs, share_machine):
+    """Holds the lock for jobs with their records in a folder; with `share_machine` only if nobody else has it.
+
+    The kernel releases it with this process, however that ends; the file stays. Raises UserError where another matrix has the lock.
+    """
+    num_nodes = max((-(-job.num_ranks // job.ranks_per_node) for job in jobs), default=1)
+    path = path_for(folder, num_nodes, os.environ)
+    descriptor = _open(path)
+    try:
+        if _lock(descriptor, path):
+            _write(descriptor, folder)
+        elif not share_machine:
+            holder = os.pread(descriptor, 4096, 0).decode(errors="replace").strip()
+            raise UserError(
+                f"another matrix is running here ({holder or 'it has just begun'}); wait for it, or give --share-machine: "
+                "each of the two would then measure the other's load"
+            )
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _open(path):
+    """A descriptor of the file, which all users may write. Raises UserError where it cannot be opened."""
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        # Linux may refuse O_CREAT for a file of another user in /tmp (fs.protected_regular).
+        with contextlib.suppress(FileNotFoundError):
+            return os.open(path, flags)
+        descriptor = os.open(path, flags | os.O_CREAT, 0o666)
+        # Past the umask; where another user has just made the file, it is done already.
+        with contextlib.suppress(PermissionError):
+            os.fchmod(descriptor, 0o666)
+        return descriptor
+    except OSError as problem:
+        raise UserError(f"the lock {path} cannot be opened ({problem.strerror}); remove it, or name another file in {VARIABLE}") from None
+
+
+def _lock(descriptor, path):
+    """Locks the file. Returns whether no other process has it locked; where the file system has no locks, it prints that."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as problem:
+        if problem.errno not in WITHOUT_LOCKS:
+            raise
+        print(f"{path} cannot be locked ({problem.strerror}): another matrix at the same time is not noticed", file=sys.stderr)
+    return True
+
+
+def _write(descriptor, folder):
+    """Writes who holds the lock, in one line, for those who come later."""
+    since = time.strftime("%Y-%m-%d %H:%M:%S")
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}, since {since}, results in {Path(folder).absolute()}\n".encode(), 0)

@@ -1,0 +1,234 @@
+"""Builds a Horovod wheel from its released source, unless it is in the cache; prints the path of the wheel.
+
+The released source does not compile against current PyTorch and TensorFlow. SUBSTITUTIONS are the required changes. Each must
+match exactly once, so that a new release of Horovod stops the build instead of being changed partially.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Substitution(NamedTuple):
+    path: str
+    old: str
+    new: str
+    why: str
+
+
+RPATH = "$ORIGIN/../../../..;$ORIGIN/../../torch/lib;$ORIGIN/../../tensorflow;$ORIGIN/../../tensorflow/python"
+
+SUBSTITUTIONS = (
+    Substitution("CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 17)", "one definition of gloo's kDefaultTimeout"),
+    Substitution("horovod/torch/CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 17)", "torch's headers are C++17"),
+    Substitution(
+        "horovod/tensorflow/CMakeLists.txt", "set(Tensorflow_CXX17 TRUE)", "set(Tensorflow_CXX17 FALSE)", "no second copy of gloo"
+    ),
+    Substitution(
+        "CMakeLists.txt",
+        "project(horovod CXX)\n",
+        f'project(horovod CXX)\nset(CMAKE_BUILD_WITH_INSTALL_RPATH ON)\nset(CMAKE_INSTALL_RPATH "@SITE_RPATH@{RPATH}")\n',
+        "libraries are found from wherever the wheel is installed",
+    ),
+    Substitution(
+        "CMakeLists.txt",
+        'string(REPLACE "-O2" "-O3" CMAKE_CXX_FLAGS_RELWITHDEBINFO',
+        'string(REPLACE "-O2 -g" "-O3" CMAKE_CXX_FLAGS_RELWITHDEBINFO',
+        "no debug information: it is most of the wheel",
+    ),
+    Substitution(
+        "horovod/tensorflow/keras/__init__.py", "    from keras import backend as K", "    K = keras.backend", "TensorFlow from 2.16 on"
+    ),
+    Substitution(
+        "horovod/tensorflow/keras/callbacks.py", "    from keras import backend as K", "    K = keras.backend", "TensorFlow from 2.16 on"
+    ),
+    Substitution(
+        "horovod/runner/mpi_run.py",
+        "elif 'MPICH' in output:",
+        "elif 'MPICH' in output or 'HYDRA' in output:",
+        "horovodrun --mpi with Hydra",
+    ),
+)
+
+# This source file is for GPUs only, and TensorFlow's CPU wheel lacks a header that it includes.
+WITHOUT_GPU = (
+    Substitution(
+        "horovod/tensorflow/CMakeLists.txt",
+        'list(APPEND TF_SOURCES "${PROJECT_SOURCE_DIR}/horovod/tensorflow/xla_mpi_ops.cc")\n',
+        "",
+        "highwayhash/arch_specific.h is missing",
+    ),
+)
+
+BUILD_FLAG = re.compile(r"HOROVOD_(WITH|GPU|NCCL|CUDA|CPU)[A-Z_]*")
+FLAGS = {
+    "HOROVOD_WITH_PYTORCH": "1",
+    "HOROVOD_WITH_TENSORFLOW": "1",
+    "HOROVOD_WITH_MPI": "1",
+    "HOROVOD_WITH_GLOO": "1",
+    "HOROVOD_WITHOUT_MXNET": "1",
+    "HOROVOD_CPU_OPERATIONS": "MPI",
+}
+
+
+class BuildError(Exception):
+    """The reason why the build stopped and what to do, in one line."""
+
+
+def substitute(text, substitution):
+    """The text after one substitution. Raises BuildError unless the old text occurs exactly once."""
+    count = text.count(substitution.old)
+    if count != 1:
+        raise BuildError(
+            f"{substitution.path}: {substitution.old.strip()!r} occurs {count} times instead of once; this source needs other substitutions"
+        )
+    return text.replace(substitution.old, substitution.new)
+
+
+def build_flags(environ):
+    """The variables of Horovod's build: FLAGS, overridden by the user's. Variables that Horovod reads at run time are ignored."""
+    return FLAGS | {name: value for name, value in environ.items() if BUILD_FLAG.fullmatch(name) and value}
+
+
+def substitutions_for(flags):
+    return SUBSTITUTIONS if flags.get("HOROVOD_GPU_OPERATIONS") else SUBSTITUTIONS + WITHOUT_GPU
+
+
+def mpi_of(mpicc):
+    """(identity, library folder) of the MPI: the environment's mpich, or a site's by its mpicc."""
+    if mpicc is None:
+        return f"mpich {version('mpich')}", None
+    shown = subprocess.run([mpicc, "-show"], capture_output=True, text=True, check=False)
+    if shown.returncode:
+        raise BuildError(f"{mpicc} -show failed; TANDEM_MPICC must be the mpicc of MPICH, Open MPI or a vendor's MPI")
+    folders = re.findall(r"(?:^|\s)-L\s*(\S+)", shown.stdout)
+    return f"{os.path.realpath(mpicc)} {shown.stdout.strip()}", folders[-1] if folders else None
+
+
+def fingerprint(horovod_version, flags, mpi, compiler):
+    """The cache key of a wheel: a hash of everything that affects it."""
+    inputs = {
+        "horovod": horovod_version,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "libc": platform.libc_ver(),
+        "packages": {name: version(name) for name in ("torch", "numpy", "cmake", tensorflow_package())},
+        "mpi": mpi,
+        "compiler": compiler,
+        "flags": flags,
+        "substitutions": substitutions_for(flags),
+    }
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def tensorflow_package():
+    for name in ("tensorflow-cpu", "tensorflow"):
+        try:
+            version(name)
+            return name
+        except ModuleNotFoundError:
+            continue
+    raise BuildError("TensorFlow is not installed; run launch/setup.sh")
+
+
+def say(text):
+    print(f"setup:         {text}", file=sys.stderr, flush=True)
+
+
+def unpack_source(horovod_version, folder):
+    """Downloads and unpacks Horovod's source distribution; returns its top folder."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-build-isolation", "--no-binary", ":all:"]
+    result = subprocess.run([*command, "--dest", str(folder), f"horovod=={horovod_version}"], capture_output=True, text=True, check=False)
+    if result.returncode:
+        sys.stderr.write(result.stderr)
+        raise BuildError(f"pip could not download the source of Horovod {horovod_version}")
+    shutil.unpack_archive(next(folder.glob("horovod-*.tar.gz")), folder)
+    return folder / f"horovod-{horovod_version}"
+
+
+def compile_wheel(source, flags, mpicc, log):
+    """Compiles the changed source into a wheel in its parent folder and returns the wheel. Reports the progress."""
+    bins = [str(Path(sys.executable).parent)] if mpicc is None else [str(Path(mpicc).parent), str(Path(sys.executable).parent)]
+    environ = os.environ | flags | {"PATH": os.pathsep.join([*bins, os.environ["PATH"]])}
+    environ.setdefault("MAKEFLAGS", f"-j{len(os.sched_getaffinity(0))}")
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--verbose",
+        "--no-build-isolation",
+        "--no-deps",
+        "--wheel-dir",
+        str(source.parent),
+        str(source),
+    ]
+    shown_percent = 0
+    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as build, log.open("w") as out:
+        for line in build.stdout:
+            out.write(line)
+            found = re.search(r"\[ *(\d+)%\]", line)
+            if found and int(found[1]) >= shown_percent + 5:
+                shown_percent = int(found[1])
+                say(f"compiled {shown_percent} %")
+    if build.returncode:
+        sys.stderr.write("".join(log.read_text().splitlines(keepends=True)[-40:]))
+        raise BuildError(f"the compiler failed; the complete log is {log}")
+    return next(source.parent.glob("horovod-*.whl"))
+
+
+def build(horovod_version, cache, mpicc):
+    """The path of the Horovod wheel for this environment, built unless it is in the cache."""
+    flags = build_flags(os.environ)
+    mpi, site_folder = mpi_of(mpicc)
+    compiler = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    folder = cache / "wheels" / fingerprint(horovod_version, flags, mpi, compiler)
+    cached = next(folder.glob("horovod-*.whl"), None)
+    if cached:
+        say(f"cached wheel {cached}")
+        return cached
+    folder.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="build-", dir=cache) as scratch:
+        say(f"downloading the source of Horovod {horovod_version}")
+        source = unpack_source(horovod_version, Path(scratch))
+        for substitution in substitutions_for(flags):
+            path = source / substitution.path
+            path.write_text(substitute(path.read_text(), substitution))
+        lists = source / "CMakeLists.txt"
+        lists.write_text(lists.read_text().replace("@SITE_RPATH@", f"{site_folder};" if site_folder else ""))
+        say("compiling")
+        wheel = compile_wheel(source, flags, mpicc, cache / "horovod-build.log")
+        shutil.copy2(wheel, folder / f"{wheel.name}.part")
+        os.replace(folder / f"{wheel.name}.part", folder / wheel.name)
+    say(f"built in {time.monotonic() - started:.0f} s")
+    return folder / wheel.name
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("version", help="version of Horovod, pinned in environment.yml")
+    parser.add_argument("--cache", type=Path, required=True, help="folder of the built wheels")
+    parser.add_argument("--mpicc", help="mpicc of a site's MPI (default: the environment's mpich)")
+    arguments = parser.parse_args()
+    try:
+        print(build(arguments.version, arguments.cache, arguments.mpicc))
+    except BuildError as error:
+        sys.exit(f"setup: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""The processes of a run on this node: found by their mark, and ended, also when the matrix that started them was killed.
+
+Beside each run runs `python -IS launch/supervisor.py RUN GRACE_SECONDS`. Its standard input is a pipe from the matrix, which the
+kernel closes with the matrix, however that ends. It imports little, so that it takes no time from the run that starts beside it.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+
+# Every process of a run carries this variable, by which it is found again even when it has left its process group.
+MARK = "TANDEM_RUN"
+POLL_SECONDS = 0.05
+
+
+@contextlib.contextmanager
+def supervised(run, grace_seconds, output):
+    """Within this context a run is ended when this process is gone. `run` is the value of the mark.
+
+    `output` is the file the run prints into. The supervisor holds it open too: a rank that printed into a pipe without a reader would
+    fail of that before it is ended, and record it.
+    """
+    command = [sys.executable, "-IS", os.path.abspath(__file__), run, str(grace_seconds)]
+    # In a session of its own: it must outlive what a terminal, or a signal to the group, does to the matrix.
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        pass_fds=[output.fileno()],
+    )  # fmt: skip
+    try:
+        yield
+    finally:
+        process.stdin.close()
+        process.wait()
+
+
+def marked():
+    """{process number: the run it belongs to} of all processes on this node that belong to one, the oldest first."""
+    found = []
+    for name in os.listdir("/proc"):
+        # Processes end while they are looked at, and those of other users cannot be read.
+        with contextlib.suppress(OSError):
+            if name.isdecimal() and (run := _run_of(name)):
+                found.append((_start_ticks(name), int(name), run))
+    return {pid: run for _, pid, run in sorted(found)}
+
+
+def processes_of(run):
+    """The numbers of the processes on this node that belong to a run, the oldest first."""
+    return [pid for pid, found in marked().items() if found == run]
+
+
+def end(run, grace_seconds):
+    """Ends a run: its launcher is asked first, so that it can end ranks on other nodes; then what is left here is killed."""
+    if found := processes_of(run):
+        # All others are descendants of the launcher.
+        _terminate(found[0], found)
+        _wait_for(lambda: not _is_of(found[0], run), grace_seconds)
+    _wait_for(lambda: _kill(run), grace_seconds)
+    # While a process becomes another program (execve) it has no environment for a moment, and is not found.
+    time.sleep(POLL_SECONDS)
+    _wait_for(lambda: _kill(run), grace_seconds)
+
+
+def _terminate(launcher, pids):
+    """Sends SIGTERM to the launcher and to what runs in its process group."""
+    with contextlib.suppress(OSError):
+        group = os.getpgid(launcher)
+        for pid in pids:
+            if os.getpgid(pid) == group:
+                os.kill(pid, signal.SIGTERM)
+
+
+def _kill(run):
+    """Kills what is left of a run. Returns whether nothing was."""
+    left = processes_of(run)
+    for pid in left:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    return not left
+
+
+def _wait_for(condition, limit_seconds):
+    limit = time.monotonic() + limit_seconds
+    while not condition() and time.monotonic() < limit:
+        time.sleep(POLL_SECONDS)
+
+
+def _is_of(pid, run):
+    """Whether a process still belongs to a run; one that has ended and waits for its parent does not."""
+    with contextlib.suppress(OSError):
+        return _run_of(pid) == run
+    return False
+
+
+def _run_of(pid):
+    """The value of the mark in a process's environment; None where it has none."""
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        environ = file.read().split(b"\0")
+    mark = f"{MARK}=".encode()
+    return next((os.fsdecode(entry.removeprefix(mark)) for entry in environ if entry.startswith(mark)), None)
+
+
+def _start_ticks(pid):
+    """When a process was started, in clock ticks since boot (proc(5): starttime)."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return int(file.read().rpartition(b")")[2].split()[19])
+
+
+def main(run, grace_seconds):
+    """Waits until the other end of standard input is closed, and ends the run."""
+    while os.read(0, 1):
+        pass
+    end(run, float(grace_seconds))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,131 @@
+"""Datasets by name, with the shapes and types of their workloads; random vectors; and which targets count."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from common.config import Settings
+from common.data.datasets import NUM_RANDOM_SAMPLES, counted, loader
+from common.data.images import MNIST_KEYS
+from common.errors import UserError
+from common.weights import DTYPES
+from common.workloads import WORKLOADS
+
+SPLIT = ("train_inputs", "train_targets", "test_inputs", "test_targets")
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    """A folder for each data set that is read from files."""
+    folder = tmp_path_factory.mktemp("data")
+    for name in ("mnist", "tinystories", "xsum"):
+        (folder / name).mkdir()
+    stream = np.random.default_rng(0)
+    arrays = (stream.integers(0, 256, (6, 28, 28)), np.arange(6), stream.integers(0, 256, (4, 28, 28)), np.arange(4))
+    np.savez(folder / "mnist" / "mnist.npz", **{key: array.astype(np.uint8) for key, array in zip(MNIST_KEYS, arrays, strict=True)})
+    (folder / "tinystories" / "train.txt").write_text("Once there was a cat.\n" * 200)
+    lines = [json.dumps({"document": f"Document {number}. " * 20, "summary": f"The summary of {number}."}) for number in range(20)]
+    (folder / "xsum" / "train.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    return folder
+
+
+PAIRS = [(name, dataset) for name, workload in WORKLOADS.items() for dataset in workload.datasets if dataset != "random"]
+
+
+@pytest.mark.parametrize(("workload", "dataset"), PAIRS)
+def test_samples_have_the_shapes_and_types_that_the_model_takes(workload, dataset, data_dir):
+    model = WORKLOADS[workload].model
+    data = loader(Settings(workload=workload, dataset=dataset, data_dir=data_dir / dataset))()
+    for inputs, targets in (data[:2], data[2:4]):
+        assert len(inputs) == len(targets) > 0
+        assert inputs.shape[1:] == model.input_shape
+        assert targets.shape[1:] == model.target_shape
+        assert np.issubdtype(inputs.dtype, np.integer) == model.whole_inputs
+        assert np.issubdtype(targets.dtype, np.integer) == model.whole_targets
+        assert counted(targets).any(axis=tuple(range(1, targets.ndim))).all(), "a sample has no loss"
+    assert len(data.digest) == 64
+
+
+@pytest.mark.parametrize("workload", ["cnn", "transformer"])
+def test_without_a_name_it_is_the_workloads_first(workload):
+    first = WORKLOADS[workload].datasets[0]
+    assert loader(Settings(workload=workload))().digest == loader(Settings(workload=workload, dataset=first))().digest
+
+
+def test_every_data_set_has_a_digest_of_its_own(data_dir):
+    digests = {loader(Settings(workload=workload, dataset=name, data_dir=data_dir / name))().digest for workload, name in PAIRS}
+    # By context as well, for two of the transformers have the same.
+    contexts = {(name, getattr(WORKLOADS[workload].model, "context", None)) for workload, name in PAIRS}
+    assert len(digests) == len(contexts)
+
+
+@pytest.mark.parametrize(("workload", "dataset"), [("cnn", "mnist"), ("transformer", "tinystories"), ("transformer", "xsum")])
+@pytest.mark.parametrize("folder", [None, "nowhere"])
+def test_the_folder_is_checked_before_anything_is_read(workload, dataset, folder, tmp_path):
+    with pytest.raises(UserError, match="--data-dir") as raised:
+        loader(Settings(workload=workload, dataset=dataset, data_dir=folder and tmp_path / folder))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("workload", "dataset"), [("cnn", "mnist"), ("transformer", "tinystories"), ("transformer", "xsum")])
+def test_an_unreadable_folder_is_an_error(workload, dataset, tmp_path):
+    # No folder is closed to root, who may run this; a name that is too long is refused to anyone.
+    with pytest.raises(UserError, match=r"--data-dir .* cannot be read \(File name too long\); give the folder with ") as raised:
+        loader(Settings(workload=workload, dataset=dataset, data_dir=tmp_path / ("a" * 300)))
+    assert "\n" not in str(raised.value)
+
+
+def test_files_are_not_read_before_the_reader_is_called(tmp_path):
+    (tmp_path / "train.txt").write_text("a")
+    read = loader(Settings(workload="transformer", dataset="tinystories", data_dir=tmp_path))
+    (tmp_path / "train.txt").write_text("Once there was a cat.\n" * 100)
+    assert len(read().train_inputs) > 0
+
+
+@pytest.fixture(scope="module")
+def random():
+    return loader(Settings(workload="transformer-alcf", precision="fp64"))()
+
+
+def test_random_vectors_are_2048_samples_of_21_vectors_and_none_held_out(random):
+    assert [getattr(random, name).shape for name in SPLIT] == [(2048, 21, 512), (2048, 512, 20), (0, 21, 512), (0, 512, 20)]
+    assert len(random.train_inputs) == NUM_RANDOM_SAMPLES
+
+
+def test_random_vectors_are_drawn_evenly_from_0_to_1(random):
+    values = random.train_inputs
+    assert values.min() >= 0
+    assert values.max() < 1
+    assert values.mean() == pytest.approx(1 / 2, abs=1e-3)
+    assert values.std() == pytest.approx(12**-0.5, abs=1e-3)
+
+
+def test_random_targets_are_the_inputs_target_vectors_with_their_positions_last(random):
+    np.testing.assert_array_equal(random.train_targets[:3].transpose(0, 2, 1), random.train_inputs[:3, 1:])
+
+
+def test_random_vectors_are_the_same_at_each_read_and_fp32_is_fp64_rounded(random):
+    single = loader(Settings(workload="transformer-alcf", precision="fp32"))()
+    for name in SPLIT:
+        assert (getattr(single, name).dtype, getattr(random, name).dtype) == (DTYPES["fp32"], DTYPES["fp64"])
+    np.testing.assert_array_equal(single.train_inputs, random.train_inputs.astype(np.float32))
+    assert single.digest == random.digest
+
+
+@pytest.mark.parametrize(
+    ("targets", "expected"),
+    [
+        (np.array([0, 9, 3]), [True, True, True]),
+        (np.array([[7, -1], [-1, 0]], np.int16), [[True, False], [False, True]]),
+        (np.array([[255, 0]], np.uint8), [[True, True]]),
+        (np.zeros((2, 3)), [True, True]),
+        (np.full((1, 2, 3), -1.0, np.float32), [[True, True]]),
+        (np.zeros((0, 4)), []),
+    ],
+)
+def test_whole_targets_count_from_0_and_probabilities_always(targets, expected):
+    found = counted(targets)
+    assert found.dtype == bool
+    assert found.tolist() == expected

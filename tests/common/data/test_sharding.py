@@ -1,0 +1,194 @@
+"""Sharding: N ranks process the samples of one rank, none twice, none lost; checked for random sizes, ranks and batches."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.data.sharding import LAST_BATCH, evaluation_shard, num_steps, training_shard
+from common.errors import UserError
+
+examples = settings(deadline=None, max_examples=100)
+
+
+class Epoch(NamedTuple):
+    num_samples: int
+    global_batch: int
+    last_batch: str
+    seed: int
+    epoch: int
+
+    def shards(self, num_ranks):
+        return [training_shard(*self, rank, num_ranks) for rank in range(num_ranks)]
+
+    def num_real(self):
+        """Samples of each step that are no padding, counted without the code under test."""
+        steps = num_steps(*self[:3])
+        return [min(self.global_batch, self.num_samples - step * self.global_batch) for step in range(steps)]
+
+
+@st.composite
+def epochs(draw):
+    """(an epoch, a number of ranks that divides its global batch)."""
+    num_ranks, local_batch = draw(st.integers(1, 9)), draw(st.integers(1, 12))
+    last_batch = draw(st.sampled_from(LAST_BATCH))
+    fewest = num_ranks * local_batch if last_batch == "drop" else 1
+    num_samples = draw(st.integers(fewest, 300))
+    return Epoch(num_samples, num_ranks * local_batch, last_batch, draw(st.integers(0, 2**32)), draw(st.integers(0, 50))), num_ranks
+
+
+@examples
+@given(epochs())
+def test_ranks_together_see_what_one_rank_sees_in_the_same_order(drawn):
+    epoch, num_ranks = drawn
+    ((whole, whole_weights),) = epoch.shards(1)
+    shards = epoch.shards(num_ranks)
+    assert {(indices.shape, weights.shape) for indices, weights in shards} == {
+        ((num_steps(*epoch[:3]), epoch.global_batch // num_ranks),) * 2
+    }
+    np.testing.assert_array_equal(np.concatenate([indices for indices, _ in shards], axis=1), whole)
+    np.testing.assert_allclose(np.concatenate([weights for _, weights in shards], axis=1), num_ranks * whole_weights, rtol=1e-12)
+
+
+@examples
+@given(epochs())
+def test_shards_of_a_global_batch_are_disjoint(drawn):
+    epoch, num_ranks = drawn
+    shards = epoch.shards(num_ranks)
+    for step, num_real in enumerate(epoch.num_real()):
+        real = np.concatenate([indices[step][weights[step] > 0] for indices, weights in shards])
+        assert len(set(real.tolist())) == len(real) == num_real
+
+
+@examples
+@given(epochs())
+def test_an_epoch_holds_every_sample_once_but_those_dropped(drawn):
+    epoch, num_ranks = drawn
+    shards = epoch.shards(num_ranks)
+    indices, weights = (np.concatenate(arrays, axis=1).ravel() for arrays in zip(*shards, strict=True))
+    assert indices.min() >= 0
+    assert indices.max() < epoch.num_samples
+    real = indices[weights > 0].tolist()
+    assert len(set(real)) == len(real)
+    dropped = epoch.num_samples % epoch.global_batch if epoch.last_batch == "drop" else 0
+    assert len(real) == epoch.num_samples - dropped
+    assert (weights >= 0).all()
+
+
+@examples
+@given(epochs())
+def test_weights_add_up_to_the_number_of_ranks_at_every_step(drawn):
+    epoch, num_ranks = drawn
+    totals = sum(weights.sum(axis=1) for _, weights in epoch.shards(num_ranks))
+    np.testing.assert_allclose(totals, num_ranks, rtol=1e-12)
+
+
+@examples
+@given(epochs())
+def test_averaging_weighted_losses_over_ranks_gives_the_mean_loss_of_the_real_samples(drawn):
+    epoch, num_ranks = drawn
+    losses = np.random.default_rng(epoch.seed).uniform(0.1, 10, epoch.num_samples)
+    averaged = sum((weights * losses[indices]).sum(axis=1) for indices, weights in epoch.shards(num_ranks)) / num_ranks
+    ((whole, _),) = epoch.shards(1)
+    means = [losses[whole[step, :num_real]].mean() for step, num_real in enumerate(epoch.num_real())]
+    np.testing.assert_allclose(averaged, means, rtol=1e-12)
+
+
+@st.composite
+def counted_epochs(draw):
+    """(an epoch, a number of ranks, how many losses each sample has)."""
+    epoch, num_ranks = draw(epochs())
+    return epoch, num_ranks, np.array(draw(st.lists(st.integers(1, 6), min_size=epoch.num_samples, max_size=epoch.num_samples)))
+
+
+@examples
+@given(counted_epochs())
+def test_averaging_weighted_losses_over_ranks_gives_the_mean_over_losses_however_many_a_sample_has(drawn):
+    epoch, num_ranks, counts = drawn
+    stream = np.random.default_rng(epoch.seed)
+    losses = [stream.uniform(0.1, 10, count) for count in counts]
+    sums = np.array([each.sum() for each in losses])
+    shards = [training_shard(*epoch, rank, num_ranks, counts) for rank in range(num_ranks)]
+    averaged = sum((weights * sums[indices]).sum(axis=1) for indices, weights in shards) / num_ranks
+    ((whole, _),) = epoch.shards(1)
+    means = [np.concatenate([losses[sample] for sample in whole[step, :real]]).mean() for step, real in enumerate(epoch.num_real())]
+    np.testing.assert_allclose(averaged, means, rtol=1e-12)
+
+
+@examples
+@given(counted_epochs())
+def test_counts_change_the_weights_and_not_the_order_or_the_padding(drawn):
+    epoch, num_ranks, counts = drawn
+    for rank, (indices, weights) in enumerate(epoch.shards(num_ranks)):
+        counted_indices, counted_weights = training_shard(*epoch, rank, num_ranks, counts)
+        np.testing.assert_array_equal(counted_indices, indices)
+        np.testing.assert_array_equal(counted_weights > 0, weights > 0)
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_equally_many_losses_in_each_sample_are_one_count_for_all(count):
+    one_for_all, of_each = (training_shard(70, 8, "pad", 1, 0, 1, 2, counts)[1] for counts in (count, np.full(70, count)))
+    np.testing.assert_array_equal(one_for_all, of_each)
+    np.testing.assert_allclose(of_each * count, training_shard(70, 8, "pad", 1, 0, 1, 2)[1], rtol=1e-12)
+
+
+def test_a_sample_without_losses_takes_no_share_of_the_mean():
+    counts = np.arange(8) % 2 * 3
+    _, weights = training_shard(8, 8, "drop", 1, 0, 0, 1, counts)
+    np.testing.assert_allclose(weights, 1 / 12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("other", [(1, 1), (2, 0), (2, 1), (0, 1)])
+def test_epochs_and_seeds_have_orders_of_their_own(other):
+    first, again = (training_shard(200, 20, "drop", 1, 0, 0, 1)[0] for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    assert (training_shard(200, 20, "drop", *other, 0, 1)[0] != first).any()
+
+
+def test_a_seed_and_an_epoch_are_not_interchangeable():
+    assert (training_shard(200, 20, "drop", 1, 2, 0, 1)[0] != training_shard(200, 20, "drop", 2, 1, 0, 1)[0]).any()
+
+
+@pytest.mark.parametrize(
+    ("num_samples", "global_batch", "last_batch", "steps"),
+    [
+        (64, 32, "drop", 2),
+        (95, 32, "drop", 2),
+        (32, 32, "drop", 1),
+        (1437, 32, "drop", 44),
+        (64, 32, "pad", 2),
+        (65, 32, "pad", 3),
+        (1, 32, "pad", 1),
+        (1437, 32, "pad", 45),
+    ],
+)
+def test_steps_of_an_epoch(num_samples, global_batch, last_batch, steps):
+    assert num_steps(num_samples, global_batch, last_batch) == steps
+
+
+@examples
+@given(st.integers(1, 300), st.integers(1, 100), st.integers(1, 9))
+def test_evaluation_covers_each_sample_once_in_equal_batches(num_samples, max_batch, num_ranks):
+    shards = [evaluation_shard(num_samples, max_batch, rank, num_ranks) for rank in range(num_ranks)]
+    ((num_batches, batch),) = {indices.shape for indices, _ in shards}
+    assert batch <= max_batch
+    assert num_batches == math.ceil(math.ceil(num_samples / num_ranks) / max_batch)
+    assert all(weights.shape == indices.shape for indices, weights in shards)
+    indices, weights = (np.concatenate(arrays).ravel() for arrays in zip(*shards, strict=True))
+    assert set(weights.tolist()) <= {0.0, 1.0}
+    assert sorted(indices[weights == 1].tolist()) == list(range(num_samples))
+    assert indices.min() >= 0
+    assert indices.max() < num_samples
+
+
+def test_a_global_batch_that_does_not_divide_is_refused():
+    with pytest.raises(UserError, match=r"global batch of 10 .* 3 equal shards; make --batch-size a multiple of 3"):
+        training_shard(100, 10, "drop", 1, 0, 0, 3)
+
+
+def test_dropping_every_sample_is_refused():
+    with pytest.raises(UserError, match=r"global batch of 32 exceeds the 31 samples.*--last-batch pad"):
+        training_shard(31, 32, "drop", 1, 0, 0, 1)

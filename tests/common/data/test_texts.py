@@ -1,0 +1,325 @@
+"""Text as sequences of bytes: Python's documentation, and TinyStories and XSum in every file format."""
+
+import gzip
+import json
+import re
+
+import numpy as np
+import pytest
+
+from common.data import texts
+from common.data.datasets import Dataset
+from common.errors import UserError
+
+CONTEXT = 16
+STORIES = [f"Once upon a time there were {number} cats and a caf\u00e9.\n" for number in range(12)]
+
+
+def read(name, folder=None, context=CONTEXT):
+    return Dataset(*texts.reader(name, folder, context)())
+
+
+def lines(*objects):
+    return "".join(json.dumps(each) + "\n" for each in objects).encode()
+
+
+def joined(inputs, targets):
+    """The text of sequences that follow one another."""
+    assert (inputs.ravel()[1:] == targets.ravel()[:-1]).all()
+    return bytes(inputs.ravel()) + bytes(targets.ravel()[-1:])
+
+
+def in_order(data):
+    """(inputs, targets) of all sequences in their order before every tenth was held out."""
+    num_sequences = len(data.train_inputs) + len(data.test_inputs)
+    held_out = np.arange(num_sequences) % 10 == 9
+    assert held_out.sum() == len(data.test_inputs) > 0
+    found = []
+    for train, test in ((data.train_inputs, data.test_inputs), (data.train_targets, data.test_targets)):
+        whole = np.empty((num_sequences, train.shape[1]), train.dtype)
+        whole[~held_out], whole[held_out] = train, test
+        found.append(whole)
+    return found
+
+
+def parts_equal(found, expected):
+    for name in Dataset._fields[:4]:
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
+    assert found.digest == expected.digest
+
+
+@pytest.fixture(scope="module")
+def pydoc():
+    return read("pydoc", context=64)
+
+
+def test_the_sequences_of_pydoc_are_all_its_topics_in_the_order_of_their_names(pydoc):
+    from pydoc_data.topics import topics
+
+    text = "\n".join(topics[name] for name in sorted(topics)).encode()
+    found = joined(*in_order(pydoc))
+    assert text.startswith(found)
+    assert len(text) - len(found) < 64
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_the_targets_of_pydoc_are_its_inputs_one_byte_on(pydoc, part):
+    inputs, targets = getattr(pydoc, f"{part}_inputs"), getattr(pydoc, f"{part}_targets")
+    assert inputs.shape == targets.shape == (len(inputs), 64)
+    np.testing.assert_array_equal(targets[:, :-1], inputs[:, 1:])
+    assert not np.array_equal(targets, inputs)
+
+
+def test_two_reads_of_pydoc_are_the_same_and_another_context_is_another(pydoc):
+    parts_equal(read("pydoc", context=64), pydoc)
+    assert read("pydoc", context=32).digest != pydoc.digest
+
+
+def test_pydoc_is_the_same_however_its_topics_are_ordered(pydoc, monkeypatch):
+    from pydoc_data import topics
+
+    monkeypatch.setattr(topics, "topics", dict(reversed(topics.topics.items())))
+    parts_equal(read("pydoc", context=64), pydoc)
+
+
+@pytest.mark.parametrize(("length", "num_sequences"), [(161, 10), (176, 10), (177, 11), (321, 20)])
+def test_every_tenth_sequence_is_held_out_and_bytes_that_fill_none_are_left_out(length, num_sequences, tmp_path):
+    (tmp_path / "stories.txt").write_bytes(bytes(32 + number % 90 for number in range(length)))
+    data = read("tinystories", tmp_path)
+    assert len(data.train_inputs) + len(data.test_inputs) == num_sequences
+    assert len(data.test_inputs) == num_sequences // 10
+    assert joined(*in_order(data)) == bytes(32 + number % 90 for number in range(16 * num_sequences + 1))
+
+
+def test_the_digest_is_the_same_at_each_read_and_changes_with_one_byte_of_any_part(tmp_path):
+    digests = []
+    # The first byte of a file is an input alone, the last a target alone.
+    for changed in (None, None, ("train", 0), ("train", 32), ("valid", 0), ("valid", 32)):
+        for name in ("train", "valid"):
+            text = bytearray(b"abc" * 11)
+            if changed and changed[0] == name:
+                text[changed[1]] ^= 1
+            (tmp_path / f"{name}.txt").write_bytes(text)
+        digests.append(read("tinystories", tmp_path).digest)
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == 5
+
+
+@pytest.mark.parametrize(("lengths", "context"), [((17, 33), 16), ((33, 17), 8)])
+def test_the_digest_changes_with_the_split_and_the_context_even_where_all_bytes_are_the_same(lengths, context, tmp_path):
+    digests = []
+    for train, valid, at in ((33, 17, 16), (*lengths, context)):
+        (tmp_path / "train.txt").write_bytes(b"a" * train)
+        (tmp_path / "valid.txt").write_bytes(b"a" * valid)
+        digests.append(read("tinystories", tmp_path, at).digest)
+    assert digests[0] != digests[1]
+
+
+def as_text(stories):
+    return "<|endoftext|>".join(stories).encode()
+
+
+def as_lines(stories):
+    return lines(*({"story": story, "source": "GPT-4"} for story in stories))
+
+
+def as_lines_with_text(stories):
+    return lines(*({"text": story} for story in stories))
+
+
+def as_lines_apart(stories):
+    return b"\n \r\n".join(as_lines([story]) for story in stories)
+
+
+FORMS = [
+    *[("stories.txt", as_text), ("stories.txt.gz", as_text), ("stories.jsonl", as_lines), ("stories.jsonl.gz", as_lines)],
+    *[("stories.jsonl", as_lines_with_text), ("stories.jsonl", as_lines_apart)],
+]
+
+
+def write(path, data):
+    path.write_bytes(gzip.compress(data, mtime=0) if path.name.endswith(".gz") else data)
+
+
+@pytest.mark.parametrize(("name", "form"), FORMS)
+def test_stories_are_the_same_in_every_form_with_a_zero_byte_between_two(name, form, tmp_path):
+    write(tmp_path / name, form(STORIES))
+    text = "\0".join(STORIES).encode()
+    found = joined(*in_order(read("tinystories", tmp_path)))
+    assert text.startswith(found)
+    assert len(text) - len(found) < CONTEXT
+
+
+@pytest.mark.parametrize("held_out", ["TinyStoriesV2-GPT4-valid", "stories_val", "test", "DEV"])
+@pytest.mark.parametrize(("end", "form"), [(".txt", as_text), (".jsonl", as_lines), (".txt.gz", as_text), (".jsonl.gz", as_lines)])
+def test_files_are_held_out_by_name(held_out, end, form, tmp_path):
+    write(tmp_path / f"TinyStories-train{end}", form(STORIES))
+    write(tmp_path / f"{held_out}{end}", form(STORIES[:2]))
+    data = read("tinystories", tmp_path)
+    for text, found in (
+        ("\0".join(STORIES).encode(), joined(data.train_inputs, data.train_targets)),
+        ("\0".join(STORIES[:2]).encode(), joined(data.test_inputs, data.test_targets)),
+    ):
+        assert text.startswith(found)
+        assert len(text) - len(found) < CONTEXT
+
+
+def test_files_are_read_in_order_of_their_names_and_other_files_are_ignored(tmp_path):
+    (tmp_path / "1.jsonl").write_bytes(as_lines(STORIES[6:]))
+    (tmp_path / "0.txt").write_bytes(as_text(STORIES[:6]))
+    (tmp_path / "README.md").write_text("What the test files are.")
+    (tmp_path / "0.json").write_text("{")
+    (tmp_path / "2.txt").mkdir()
+    found = joined(*in_order(read("tinystories", tmp_path)))
+    assert "\0".join(STORIES).encode().startswith(found)
+
+
+def xsum(folder, *pairs, held_out=None, context=CONTEXT):
+    """The data set of these documents and summaries; the same are held out if no others are."""
+    for name, some in (("train", pairs), ("valid", held_out or pairs)):
+        (folder / f"{name}.jsonl").write_bytes(lines(*({"document": document, "summary": summary} for document, summary in some)))
+    return read("xsum", folder, context)
+
+
+@pytest.mark.parametrize(
+    ("document", "summary", "expected_inputs", "expected_targets"),
+    [
+        # A sequence of 16 has a document of 7, a zero byte, a summary of 8 and, as the last target, the zero byte after it.
+        ("abcdefg", "ABCDEFGH", b"abcdefg\0ABCDEFGH", b".......ABCDEFGH\0"),
+        ("abcdefghijkl", "ABCDEFGH", b"abcdefg\0ABCDEFGH", b".......ABCDEFGH\0"),
+        ("abcdefghijkl", "ABCDEFGHIJKL", b"abcdefg\0ABCDEFGH", b".......ABCDEFGH\0"),
+        ("abcdefghijklmnopqrst", "ABC", b"abcdefghijkl\0ABC", b"............ABC\0"),
+        ("ab", "ABC", b"ab\0ABC" + bytes(10), b"..ABC\0.........."),
+        ("ab", "ABCDEFGHIJKL", b"ab\0ABCDEFGH" + bytes(5), b"..ABCDEFGH\0....."),
+        ("a", "A", b"a\0A" + bytes(13), b".A\0............."),
+        ("\u00e9", "\u00e9", "\u00e9\0\u00e9".encode() + bytes(11), b"..\xc3\xa9\0..........."),
+    ],
+)
+def test_a_summary_follows_its_document_both_cut_and_only_what_is_the_summarys_counts(
+    document, summary, expected_inputs, expected_targets, tmp_path
+):
+    data = xsum(tmp_path, (document, summary))
+    assert bytes(data.train_inputs[0].astype(np.uint8)) == expected_inputs
+    # A dot stands for a target that does not count.
+    assert data.train_targets[0].tolist() == [-1 if target == ord(".") else target for target in expected_targets]
+
+
+def test_each_summary_is_a_sequence_and_every_target_that_counts_is_the_next_input(tmp_path):
+    pairs = [("document " * number, "Summary " * (20 - number)) for number in range(1, 20)]
+    data = xsum(tmp_path, *pairs, held_out=pairs[:4], context=64)
+    assert [array.shape for array in data[:4]] == [(19, 64), (19, 64), (4, 64), (4, 64)]
+    for inputs, targets in zip(data.train_inputs, data.train_targets, strict=True):
+        counted = targets[:-1] >= 0
+        np.testing.assert_array_equal(targets[:-1][counted], inputs[1:][counted])
+    np.testing.assert_array_equal(data.test_inputs, data.train_inputs[:4])
+    np.testing.assert_array_equal(data.test_targets, data.train_targets[:4])
+
+
+def test_every_tenth_summary_is_held_out_where_no_file_is(tmp_path):
+    write(tmp_path / "xsum.jsonl.gz", lines(*({"document": "a", "summary": chr(ord("A") + number), "id": 1} for number in range(23))))
+    data = read("xsum", tmp_path)
+    assert bytes(data.train_inputs[:, 2].astype(np.uint8)) == b"ABCDEFGHIKLMNOPQRSUVW"
+    assert bytes(data.test_inputs[:, 2].astype(np.uint8)) == b"JT"
+
+
+def test_the_digest_of_summaries_changes_with_what_is_counted(tmp_path):
+    assert xsum(tmp_path, ("a", "bc")).digest == xsum(tmp_path, ("a", "bc")).digest != xsum(tmp_path, ("a", "bd")).digest
+
+
+@pytest.mark.parametrize("name", ["tinystories", "xsum"])
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (None, r"--dataset {name} requires --data-dir, the folder with .*JSON lines"),
+        ("nowhere", r"--data-dir .*nowhere is not a folder; give the one with .*JSON lines"),
+        ("file", r"--data-dir .*file is not a folder; give the one with"),
+        ([], r"has no training file \(.*\.jsonl, .*\.jsonl\.gz\); give the folder with"),
+        (["stories.json", "xsum.csv", "README"], r"has no training file"),
+        (["valid.jsonl", "test.jsonl.gz"], r"has no training file"),
+    ],
+)
+def test_missing_files_are_an_error_before_anything_is_read(name, files, message, tmp_path):
+    (tmp_path / "file").write_text("")
+    folder = tmp_path / (files if isinstance(files, str) else "folder")
+    if isinstance(files, list):
+        folder.mkdir()
+        for file in files:
+            (folder / file).write_text("{}")
+    with pytest.raises(UserError, match=message.format(name=name)) as raised:
+        texts.reader(name, None if files is None else folder, CONTEXT)
+    assert "\n" not in str(raised.value)
+
+
+def test_text_files_are_not_taken_for_summaries(tmp_path):
+    (tmp_path / "train.txt").write_text("text")
+    with pytest.raises(UserError, match=r"has no training file \(\.jsonl, \.jsonl\.gz\)"):
+        texts.reader("xsum", tmp_path, CONTEXT)
+
+
+def flipped(data):
+    """A gzip file whose sum does not agree."""
+    packed = bytearray(gzip.compress(data, mtime=0))
+    packed[-8] ^= 0xFF
+    return bytes(packed)
+
+
+def no_deflate(data):
+    """A gzip file with a whole header and, after it, nothing that can be unpacked."""
+    return gzip.compress(data, mtime=0)[:10] + b"\xff" * 20
+
+
+STORY = lines({"story": "a" * 1000})
+PAIR = lines({"document": "a", "summary": "b"})
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "data", "message"),
+    [
+        ("tinystories", "a.txt.gz", gzip.compress(b"a" * 1000, mtime=0)[:-9], r"a\.txt\.gz cannot be read \(.*\); copy it again"),
+        ("tinystories", "a.jsonl.gz", flipped(STORY), r"a\.jsonl\.gz cannot be read \(.*\); copy it again"),
+        ("tinystories", "a.txt.gz", no_deflate(STORY), r"a\.txt\.gz cannot be read \(.*\); copy it again"),
+        ("xsum", "a.jsonl.gz", PAIR, r"a\.jsonl\.gz cannot be read \(.*\); copy it again"),
+        ("xsum", "a.jsonl.gz", gzip.compress(PAIR, mtime=0)[:-9], r"a\.jsonl\.gz cannot be read \(.*\); copy it again"),
+        ("tinystories", "a.jsonl", STORY + b'{"story": "b"\n', r"a\.jsonl, line 2 is not JSON \(.*\); every line must be one object"),
+        ("tinystories", "a.jsonl", STORY + b"\n\n\xff\n", r"a\.jsonl, line 4 is not JSON"),
+        ("tinystories", "a.jsonl", b'{"story": "\xe9"}\n', r"a\.jsonl, line 1 is not JSON"),
+        ("xsum", "a.jsonl", PAIR * 3 + PAIR[:-5], r"a\.jsonl, line 4 is not JSON"),
+        ("tinystories", "a.jsonl", STORY + lines({"Story": "b"}), r"a\.jsonl, line 2 has no text in 'story' or 'text'; every line must"),
+        ("tinystories", "a.jsonl", lines({"story": ""}), r"line 1 has no text in 'story' or 'text'"),
+        ("tinystories", "a.jsonl", lines({"story": 5}), r"line 1 has no text in 'story' or 'text'"),
+        ("tinystories", "a.jsonl", lines(["story"]), r"line 1 has no text in 'story' or 'text'"),
+        ("tinystories", "a.jsonl", lines("story"), r"line 1 has no text in 'story' or 'text'"),
+        ("tinystories", "a.jsonl", lines({"story": "\ud800"}), r"a\.jsonl, line 1"),
+        ("xsum", "a.jsonl", PAIR + lines({"document": "a"}), r"a\.jsonl, line 2 has no text in 'summary'; every line must be an object"),
+        ("xsum", "a.jsonl", PAIR + lines({"summary": "a"}), r"line 2 has no text in 'document'"),
+        ("xsum", "a.jsonl", lines({"document": None, "summary": "a"}), r"line 1 has no text in 'document'"),
+        ("xsum", "a.jsonl", lines(5), r"line 1 has no text in 'document'"),
+        ("tinystories", "a.txt", b"", r"0 bytes of text are less than one sequence of 16; give more text"),
+        ("tinystories", "a.txt", b"a" * 16, r"16 bytes of text are less than one sequence of 16; give more text"),
+        ("tinystories", "a.jsonl", b"", r"0 bytes of text are less than one sequence of 16"),
+        (
+            "tinystories",
+            "a.txt",
+            b"a" * 160,
+            r"9 sequences are too few to hold out one in 10; give more text, or a separate file with valid in its name",
+        ),
+        ("xsum", "a.jsonl", PAIR * 9, r"9 sequences are too few to hold out one in 10"),
+        ("xsum", "a.jsonl", b"\n", r"a.jsonl: no summary found; give XSum as JSON lines"),
+    ],
+)
+def test_a_damaged_or_empty_file_gives_a_one_line_error_when_it_is_read(name, file, data, message, tmp_path):
+    (tmp_path / file).write_bytes(data)
+    reading = texts.reader(name, tmp_path, CONTEXT)
+    with pytest.raises(UserError) as raised:
+        reading()
+    assert re.search(message, str(raised.value)), str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("name", "train"), [("tinystories", STORY), ("xsum", PAIR)])
+def test_an_empty_held_out_file_is_an_error(name, train, tmp_path):
+    (tmp_path / "train.jsonl").write_bytes(train)
+    (tmp_path / "valid.jsonl").write_bytes(b"\n")
+    with pytest.raises(UserError) as raised:
+        read(name, tmp_path)
+    assert str(tmp_path) in str(raised.value)

@@ -1,0 +1,193 @@
+"""Energy: which counters are added up and how, and null if there is nothing to read, with artificial powercap trees."""
+
+import math
+import os
+import time
+from types import SimpleNamespace
+from typing import ClassVar
+
+import numpy as np
+import pynvml
+import pytest
+
+from common.process import energy
+from common.process.ranks import Ranks
+
+LIMIT = 1000
+
+
+def powercap(root, zones):
+    """A powercap tree at `root`; zones: {folder: (name, microjoules)}."""
+    for folder, (name, microjoules) in zones.items():
+        (root / folder).mkdir(parents=True)
+        for file, text in (("name", name), ("energy_uj", microjoules), ("max_energy_range_uj", LIMIT)):
+            (root / folder / file).write_text(f"{text}\n")
+    return root
+
+
+ZONES = {
+    "intel-rapl:0": ("package-0", 1),
+    "intel-rapl:0:0": ("core", 2),
+    "intel-rapl:0:1": ("uncore", 4),
+    "intel-rapl:0:2": ("dram", 8),
+    "intel-rapl:1": ("package-1-die-0", 16),
+    "intel-rapl:1:0": ("dram", 32),
+    "intel-rapl:2": ("psys", 64),
+    "intel-rapl-mmio:0": ("package-0", 128),
+}
+
+
+@pytest.mark.parametrize(
+    ("folders", "counted"),
+    [
+        (ZONES, ["intel-rapl:0", "intel-rapl:0:2", "intel-rapl:1", "intel-rapl:1:0"]),
+        (["intel-rapl:0", "intel-rapl:0:0"], ["intel-rapl:0"]),
+        (["intel-rapl:2"], []),
+        ([], []),
+    ],
+)
+def test_packages_and_memory_are_counted_once_and_not_their_parts(folders, counted, tmp_path):
+    (tmp_path / "intel-rapl").mkdir()
+    root = powercap(tmp_path, {folder: ZONES[folder] for folder in folders})
+    assert energy.domains(root) == {root / folder / "energy_uj": LIMIT for folder in counted}
+
+
+@pytest.mark.parametrize(
+    ("readings", "limits", "joules"),
+    [
+        ([[5e6], [7e6]], [9e6], 2.0),
+        ([[5e6], [5e6]], [9e6], 0.0),
+        ([[8e6], [1e6]], [9e6], 2.0),
+        ([[8e6], [1e6], [8e6], [1e6]], [9e6], 11.0),
+        ([[5e6, 8e6], [7e6, 1e6]], [9e6, 9e6], 4.0),
+        ([[8e6, 8e6], [1e6, 1e6]], [9e6, 20e6], 15.0),
+        ([[5e6, math.nan], [7e6, 1e6]], [9e6, 9e6], math.nan),
+        ([[5e6], [math.nan], [7e6]], [9e6], math.nan),
+        ([[], []], [], math.nan),
+    ],
+)
+def test_counters_are_added_up_also_where_they_wrap_around(readings, limits, joules):
+    assert energy.joules_of(readings, limits) == pytest.approx(joules, nan_ok=True)
+
+
+def test_packages_are_read_from_the_start_to_the_end(tmp_path):
+    joules = energy.count_packages(powercap(tmp_path, ZONES))
+    (tmp_path / "intel-rapl:0/energy_uj").write_text("501\n")
+    (tmp_path / "intel-rapl:1:0/energy_uj").write_text("12\n")
+    (tmp_path / "intel-rapl:2/energy_uj").write_text("900\n")
+    assert joules() == pytest.approx((500 + 980) / 1e6)
+
+
+def test_counters_that_wrap_around_several_times_are_counted(tmp_path):
+    counter = powercap(tmp_path, {"intel-rapl:0": ("package-0", 900)}) / "intel-rapl:0/energy_uj"
+    joules = energy.count_packages(tmp_path, interval=0.01)
+    for microjoules in (100, 600, 950):
+        # Replaced in one step: a reader would find a file that is being written empty.
+        counter.with_name("new").write_text(f"{microjoules}\n")
+        os.replace(counter.with_name("new"), counter)
+        time.sleep(0.3)
+    assert joules() == pytest.approx((200 + 500 + 350) / 1e6)
+
+
+@pytest.mark.parametrize(("file", "text"), [("energy_uj", None), ("energy_uj", ""), ("max_energy_range_uj", None), ("name", None)])
+def test_a_file_that_cannot_be_read_means_not_measured(file, text, tmp_path):
+    path = powercap(tmp_path, ZONES) / "intel-rapl:1" / file
+    path.unlink()
+    if text is not None:
+        path.write_text(text)
+    assert math.isnan(energy.count_packages(tmp_path)())
+
+
+def test_a_machine_without_counters_means_not_measured(tmp_path):
+    assert math.isnan(energy.count_packages(tmp_path / "nowhere")())
+
+
+def test_without_a_driver_gpus_are_not_measured():
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        assert math.isnan(energy.count_gpus([os.getpid()])())
+    else:
+        pytest.skip("this machine has a driver")
+
+
+class Driver:
+    """Stands for pynvml on a machine with three GPUs: what each has used, and who computes on it."""
+
+    NVMLError = pynvml.NVMLError
+    PIDS: ClassVar = {"first": [1], "second": [1, 7], "third": [8]}
+
+    def __init__(self):
+        self.millijoules = {"first": 1000, "second": 5000, "third": 20000}
+
+    def nvmlInit(self):
+        pass
+
+    def nvmlDeviceGetCount(self):
+        return len(self.millijoules)
+
+    def nvmlDeviceGetHandleByIndex(self, number):
+        return list(self.millijoules)[number]
+
+    def nvmlDeviceGetComputeRunningProcesses(self, gpu):
+        return [SimpleNamespace(pid=pid) for pid in self.PIDS[gpu]]
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, gpu):
+        return self.millijoules[gpu]
+
+
+@pytest.mark.parametrize(("pids", "joules"), [([7], 2.0), ([7, 8], 6.5), ([1], 2.5), ([9], math.nan), ([], math.nan)])
+def test_gpus_count_where_a_process_of_ours_computes(pids, joules, monkeypatch):
+    driver = Driver()
+    monkeypatch.setattr(energy, "pynvml", driver)
+    count = energy.count_gpus(pids)
+    driver.millijoules = {"first": 1500, "second": 7000, "third": 24500}
+    assert count() == pytest.approx(joules, nan_ok=True)
+
+
+@pytest.mark.parametrize("function", ["nvmlInit", "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetTotalEnergyConsumption"])
+def test_a_driver_without_energy_means_not_measured(function, monkeypatch):
+    def refuse(*_):
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    driver = Driver()
+    monkeypatch.setattr(driver, function, refuse)
+    monkeypatch.setattr(energy, "pynvml", driver)
+    assert math.isnan(energy.count_gpus([7])())
+
+
+def test_a_gpu_that_no_rank_computes_on_is_not_measured():
+    assert math.isnan(energy.count_gpus([])())
+
+
+def test_the_first_rank_of_a_node_reads_for_the_others():
+    assert energy.begin(Ranks(1, 2, 1, 2), [1, 2])() == (0.0, 0.0)
+
+
+class Nodes:
+    """Stands for the trainer of one rank: the sum with what the other ranks read."""
+
+    def __init__(self, *others):
+        self.others = others
+
+    def sum(self, values):
+        return values + sum(map(np.array, self.others), np.zeros(2))
+
+
+NAN = math.nan
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "joules", "source"),
+    [
+        ((5.0, NAN), [], 5.0, "RAPL"),
+        ((NAN, 7.0), [], 7.0, "NVML"),
+        ((5.0, 7.0), [(0.0, 0.0), (1.0, 2.0)], 15.0, "RAPL and NVML"),
+        ((5.0, 7.0), [(NAN, 2.0)], 9.0, "NVML"),
+        ((5.0, NAN), [(NAN, NAN)], None, None),
+        ((0.0, 0.0), [(3.0, NAN)], 3.0, "RAPL"),
+        ((0.0, NAN), [], None, None),
+    ],
+)
+def test_a_source_counts_where_every_node_has_it(own, others, joules, source):
+    assert energy.total(Nodes(*others), lambda: own) == {"energy_joules": joules, "energy_source": source}

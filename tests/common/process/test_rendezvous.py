@@ -1,0 +1,69 @@
+"""MASTER_ADDR and MASTER_PORT: kept if set, else agreed on."""
+
+import os
+import socket
+
+import pytest
+
+from common.process import rendezvous
+from common.process.ranks import Ranks
+
+
+@pytest.fixture(autouse=True)
+def _no_master(monkeypatch):
+    for name in ("MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME"):
+        # setenv makes monkeypatch remove variables that the code under test sets.
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize(
+    ("hostname", "suffix", "on_one_node", "address"),
+    [
+        ("laptop", "", True, "127.0.0.1"),
+        ("jwb0001.juwels", "i", True, "127.0.0.1"),
+        ("node17", "", False, "node17"),
+        ("node17.cluster.example", "", False, "node17"),
+        ("jwb0001.juwels", "i", False, "jwb0001i"),
+        ("x3001c0s1b0n0.hsn.cm.polaris.alcf.anl.gov", ".hsn.cm.polaris.alcf.anl.gov", False, "x3001c0s1b0n0.hsn.cm.polaris.alcf.anl.gov"),
+    ],
+)
+def test_the_address_of_the_master(hostname, suffix, on_one_node, address):
+    assert rendezvous.master_address(hostname, suffix, on_one_node) == address
+
+
+def test_a_single_rank_uses_the_loopback_and_a_free_port():
+    rendezvous.agree_on_master(Ranks(), "i")
+    assert os.environ["MASTER_ADDR"] == "127.0.0.1"
+    assert os.environ["GLOO_SOCKET_IFNAME"] == "lo"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", int(os.environ["MASTER_PORT"])))
+
+
+@pytest.mark.parametrize("ranks", [Ranks(), Ranks(1, 4, 1, 4), Ranks(3, 4, 1, 2)])
+def test_the_launchers_address_is_kept(ranks, monkeypatch):
+    monkeypatch.setenv("MASTER_ADDR", "n1")
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    rendezvous.agree_on_master(ranks)
+    assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == ("n1", "29500")
+    assert "GLOO_SOCKET_IFNAME" not in os.environ
+
+
+def test_gloo_s_interface_is_left_as_the_user_chose_it(monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "ib0")
+    rendezvous.agree_on_master(Ranks())
+    assert os.environ["GLOO_SOCKET_IFNAME"] == "ib0"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "address", "interface"),
+    [(Ranks(0, 4, 0, 4), "127.0.0.1", "lo"), (Ranks(0, 4, 0, 2), "jwb0001i", None)],
+)
+def test_rank_0_proposes_the_address_that_the_others_can_reach(ranks, address, interface, monkeypatch):
+    monkeypatch.setattr(socket, "gethostname", lambda: "jwb0001.juwels")
+    # Replaces MPI's broadcast on rank 0.
+    monkeypatch.setattr(rendezvous, "_broadcast", lambda master, ranks: master)
+    rendezvous.agree_on_master(ranks, "i")
+    assert os.environ["MASTER_ADDR"] == address
+    assert 0 < int(os.environ["MASTER_PORT"]) < 2**16
+    assert os.environ.get("GLOO_SOCKET_IFNAME") == interface

@@ -1,0 +1,95 @@
+"""Hangs: the watchdog, the line that a rank prints, and the description of all of them."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from common.process import watchdog
+from common.process.watchdog import Hang, Place, Watchdog, read_line
+from launch.failures import describe_hang
+
+START, TWENTIETH, LAST, EVALUATING = Place(), Place(1, 20, 22), Place(1, 22, 22), Place(1, 23, 22)
+
+
+@pytest.mark.parametrize("place", [START, TWENTIETH, LAST, EVALUATING])
+@pytest.mark.parametrize("before", ["", "[1] "])
+def test_the_line_of_a_hang_is_parsed(place, before):
+    hang = Hang(3, place, 120.0)
+    assert read_line(f"{before}error: {hang}") == hang
+
+
+@pytest.mark.parametrize("line", ["", "error: rank 1: in step 20/22 of epoch 1: RuntimeError: boom", "rank 1: hung"])
+def test_other_lines_are_not_parsed_as_a_hang(line):
+    assert read_line(line) is None
+
+
+def test_places_are_ordered_by_time():
+    assert sorted([EVALUATING, LAST, Place(2, 1, 22), START, TWENTIETH]) == [START, TWENTIETH, LAST, EVALUATING, Place(2, 1, 22)]
+
+
+@pytest.mark.parametrize(
+    ("places", "line"),
+    [
+        (
+            {0: TWENTIETH},
+            "rank 1 hung without a report, as a stopped process does; the others waited in step 20/22 of epoch 1 for 9 s "
+            "(--watchdog-timeout)",
+        ),
+        (
+            {0: LAST, 1: TWENTIETH},
+            "rank 1 hung in step 20/22 of epoch 1 for 9 s (--watchdog-timeout); the others waited in step 22/22 of epoch 1",
+        ),
+        ({1: EVALUATING, 0: EVALUATING}, "all ranks hung after the 22 steps of epoch 1 for 9 s (--watchdog-timeout)"),
+        ({0: START, 1: START}, "all ranks hung before the first epoch for 9 s (--watchdog-timeout)"),
+    ],
+)
+def test_the_rank_that_the_others_wait_for_is_named(places, line):
+    assert describe_hang([Hang(rank, place, 9.0) for rank, place in places.items()], 2) == line
+
+
+def test_many_ranks_are_not_all_listed():
+    assert describe_hang([Hang(0, START, 9.0)], 512).startswith("ranks 1, 2, 3, 4, 5, 6, 7, 8 and 503 more hung")
+
+
+def test_a_single_rank_is_called_the_only_one():
+    assert describe_hang([Hang(0, LAST, 9.0)], 1).startswith("the only rank hung in step 22/22")
+
+
+def test_a_watchdog_reports_a_hang_and_its_place(monkeypatch):
+    monkeypatch.setattr(watchdog, "TICK_SECONDS", 0.01)
+    called, calls = threading.Event(), []
+    dog = Watchdog(0.3, lambda *arguments: (calls.append(arguments), called.set()))
+    for step in (19, 20):
+        dog.begin_step(1, step, 22)
+    assert called.wait(10)
+    assert calls[0][0] == TWENTIETH
+    assert calls[0][1] == pytest.approx(0.3, abs=0.02)
+
+
+def test_a_watchdog_reports_nothing_while_there_are_heartbeats(monkeypatch):
+    monkeypatch.setattr(watchdog, "TICK_SECONDS", 0.01)
+    called = threading.Event()
+    dog = Watchdog(1.0, lambda *_: called.set())
+    for _ in range(150):
+        dog.heartbeat()
+        assert not called.wait(0.01)
+
+
+def test_a_watchdog_without_a_timeout_starts_no_thread():
+    before = threading.active_count()
+    Watchdog(0.0, None)
+    assert threading.active_count() == before
+
+
+def test_time_in_which_the_process_was_stopped_does_not_count(monkeypatch):
+    clock, called = [0.0], threading.Event()
+
+    def sleep(_):
+        # Stopped for an hour at each tick.
+        clock[0] += 3600.0
+
+    monkeypatch.setattr(watchdog, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: clock[0], perf_counter=lambda: clock[0]))
+    Watchdog(5 * watchdog.TICK_SECONDS, lambda *_: called.set())
+    assert called.wait(10)
+    assert clock[0] == 5 * 3600.0

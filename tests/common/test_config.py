@@ -1,0 +1,364 @@
+"""Settings: command line, validation, defaults of the workload, help and digest."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common import conventions, models, workloads
+from common.command_line import flag, parse
+from common.config import TRAINING_SETTINGS, Settings, as_arguments, as_json, check
+from common.errors import UserError
+from common.weights import constant, normal
+
+PROGRAM = "python -m frameworks.some"
+FIELDS = [field.name for field in dataclasses.fields(Settings)]
+
+# A value other than the default for every setting.
+CHANGED = {
+    "workload": "other",
+    "dataset": "mnist",
+    "data_dir": Path("/data/my mnist"),
+    "batch_size": 48,
+    "last_batch": "pad",
+    "evaluation_batch_size": 7,
+    "epochs": 2,
+    "target": 0.875,
+    "stop_at_target": False,
+    "scaling": "strong",
+    "optimizer": "adam",
+    "momentum": 0.0,
+    "learning_rate": 0.1,
+    "learning_rate_factor": 1.5,
+    "warmup_epochs": 0.5,
+    "schedule": "cosine",
+    "dropout": True,
+    "precision": "fp64",
+    "seed": 0,
+    "zero_stage": 2,
+    "device": "cpu",
+    "gpu_order": "reversed",
+    "threads": 3,
+    "bind": False,
+    "allocator": "system",
+    "compile": True,
+    "autotune": True,
+    "watchdog_timeout": 7.5,
+    "step_breakdown": False,
+    "timeline": True,
+    "trace": "events",
+    "host_suffix": ".hsn.cm.polaris.alcf.anl.gov",
+    "checkpoint_dir": Path("kept"),
+    "checkpoint_every": 3,
+    "resume": True,
+    "results": Path("elsewhere"),
+    "machine": "polaris",
+    "run_id": "20250101-cnn-ddp-n4-r0",
+    "repeat": 4,
+}
+
+
+# Listed again on purpose: a new setting needs a decision here whether it changes the training.
+OTHER_SETTINGS = {
+    "data_dir", "evaluation_batch_size", "epochs", "stop_at_target", "seed", "zero_stage", "device", "threads", "bind", "allocator",
+    "gpu_order", "compile", "autotune", "watchdog_timeout", "step_breakdown", "timeline", "trace", "host_suffix", "checkpoint_dir",
+    "checkpoint_every",
+    "resume", "results", "machine", "run_id", "repeat",
+}  # fmt: skip
+
+
+def changed(name):
+    """The settings with one of them changed, and with the settings that it requires."""
+    return Settings(**{name: CHANGED[name]} | ({"checkpoint_dir": CHANGED["checkpoint_dir"]} if name == "resume" else {}))
+
+
+def parsed(arguments):
+    return parse(Settings, PROGRAM, "Trains.", arguments)
+
+
+def refusal(call, *arguments):
+    """The text of the UserError, which must be one line."""
+    with pytest.raises(UserError) as raised:
+        call(*arguments)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def test_these_tests_know_every_setting():
+    assert list(CHANGED) == FIELDS
+    assert not [name for name in FIELDS if CHANGED[name] == getattr(Settings(), name)]
+
+
+def test_default_settings_need_no_arguments():
+    assert as_arguments(Settings()) == []
+    assert parsed([]) == Settings()
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_setting_survives_the_command_line(name):
+    given = changed(name)
+    assert as_arguments(given)
+    assert parsed(as_arguments(given)) == given
+
+
+def test_all_settings_together_survive_the_command_line():
+    given = Settings(**CHANGED)
+    assert parsed(as_arguments(given)) == given
+
+
+def test_values_with_a_leading_dash_survive_the_command_line():
+    given = Settings(host_suffix="-ib0", run_id="-x")
+    assert parsed(as_arguments(given)) == given
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "batch_size": st.integers(1, 10**9),
+            "learning_rate": st.floats(1e-300, 1e300),
+            "momentum": st.floats(0, 1, exclude_max=True),
+            "warmup_epochs": st.floats(0, 1e6),
+            "target": st.floats(0, 1, exclude_min=True),
+            "seed": st.integers(0, 2**63),
+            "dropout": st.booleans(),
+            "bind": st.booleans(),
+            "precision": st.sampled_from(["fp32", "fp64"]),
+            "data_dir": st.text("ab/ .=\u00e9", min_size=1).map(Path),
+        },
+    )
+)
+def test_drawn_settings_survive_the_command_line(drawn):
+    given = Settings(**drawn)
+    assert parsed(as_arguments(given)) == given
+
+
+def test_json_holds_plain_values_by_name():
+    found = as_json(Settings(**CHANGED))
+    assert found == {name: str(value) if isinstance(value, Path) else value for name, value in CHANGED.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("batch_size", 0),
+        ("batch_size", -4),
+        ("epochs", 0),
+        ("evaluation_batch_size", 0),
+        ("threads", 0),
+        ("seed", -1),
+        ("seed", 2**32),
+        ("repeat", -1),
+        ("learning_rate", 0.0),
+        ("learning_rate", -0.1),
+        ("learning_rate", float("inf")),
+        ("learning_rate", float("nan")),
+        ("learning_rate_factor", 0.0),
+        ("learning_rate_factor", float("nan")),
+        ("momentum", 1.0),
+        ("momentum", -0.1),
+        ("momentum", float("nan")),
+        ("warmup_epochs", -1.0),
+        ("warmup_epochs", float("inf")),
+        ("warmup_epochs", float("nan")),
+        ("watchdog_timeout", -1.0),
+        ("watchdog_timeout", float("nan")),
+        ("trace", "everything"),
+        ("target", 0.0),
+        ("target", 97.0),
+        ("target", float("nan")),
+        ("run_id", "a/b"),
+        ("run_id", ""),
+        ("machine", "../up"),
+        ("machine", ".hidden"),
+        ("machine", ""),
+    ],
+)
+def test_an_invalid_setting_is_refused_with_its_flag(name, value):
+    assert flag(name) in refusal(check, Settings(**{name: value}))
+    assert flag(name) in refusal(workloads.resolve, Settings(**{name: value}), 2)
+
+
+def test_an_unknown_workload_is_refused_with_those_there_are():
+    text = refusal(workloads.resolve, Settings(workload="resnet"), 1)
+    assert "'resnet'" in text
+    assert all(name in text for name in workloads.WORKLOADS)
+
+
+@pytest.mark.parametrize(
+    ("workload", "dataset"), [("cnn", "pydoc"), ("cnn", "random"), ("transformer", "digits"), ("transformer-alcf", "xsum")]
+)
+def test_a_dataset_that_is_not_the_workloads_is_refused_with_those_that_are(workload, dataset):
+    text = refusal(workloads.resolve, Settings(workload=workload, dataset=dataset), 1)
+    assert f"--dataset {dataset} is not for {workload}" in text
+    assert ", ".join(workloads.WORKLOADS[workload].datasets) in text
+
+
+def test_a_target_is_refused_where_there_is_no_accuracy():
+    text = refusal(workloads.resolve, Settings(workload="transformer-alcf", target=0.5), 1)
+    assert "--target is not for transformer-alcf" in text
+    assert "throughput only" in text
+
+
+@pytest.mark.parametrize(
+    ("workload", "dataset"), [(name, dataset) for name, workload in workloads.WORKLOADS.items() for dataset in workload.datasets]
+)
+def test_every_dataset_of_a_workload_is_accepted(workload, dataset):
+    given = parsed(["--workload", workload, "--dataset", dataset])
+    assert workloads.resolve(given, 1).dataset == dataset
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_settings_at_their_changed_values_are_valid(name):
+    check(changed(name))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--wrong-flag", "1"], "--wrong-flag"),
+        (["--epoch", "1"], "--epoch"),
+        (["extra"], "extra"),
+        (["--batch-size", "many"], "--batch-size"),
+        (["--learning-rate", "fast"], "--learning-rate"),
+        (["--optimizer", "lion"], "--optimizer"),
+        (["--zero-stage", "4"], "--zero-stage"),
+        (["--dataset", "cifar"], "--dataset"),
+        (["--seed"], "--seed"),
+        (["--epochs", "1.5"], "--epochs"),
+    ],
+)
+@pytest.mark.parametrize("columns", ["40", "200"])
+def test_invalid_arguments_give_a_one_line_error(arguments, message, columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    text = refusal(parsed, arguments)
+    assert message in text
+    assert f"{PROGRAM} --help" in text
+    assert text.isascii()
+
+
+@pytest.mark.parametrize(
+    ("given", "num_ranks", "expected"),
+    [
+        (Settings(), 1, ("digits", 32, 90, 24, 0.96, "sgd", 0.01, 1.0)),
+        (Settings(), 8, ("digits", 32, 90, 24, 0.96, "sgd", 0.01, 8.0)),
+        (Settings(scaling="strong"), 8, ("digits", 32, 90, 24, 0.96, "sgd", 0.01, 1.0)),
+        (Settings(optimizer="adam"), 2, ("digits", 32, 90, 24, 0.96, "adam", 0.001, 2.0)),
+        (Settings(batch_size=5, epochs=1, target=0.5, learning_rate=3.0), 4, ("digits", 5, 90, 1, 0.5, "sgd", 3.0, 4.0)),
+        (Settings(evaluation_batch_size=7, learning_rate_factor=1.0), 4, ("digits", 32, 7, 24, 0.96, "sgd", 0.01, 1.0)),
+        (Settings(dataset="mnist", optimizer="adam", learning_rate=0.5), 1, ("mnist", 32, 90, 24, 0.96, "adam", 0.5, 1.0)),
+        (Settings(workload="transformer"), 2, ("pydoc", 16, 64, 12, 0.60, "adam", 0.002, 2.0)),
+        (Settings(workload="transformer", dataset="xsum", optimizer="sgd"), 1, ("xsum", 16, 64, 12, 0.60, "sgd", 0.05, 1.0)),
+        (Settings(workload="transformer-lab"), 1, ("pydoc", 8, 16, 12, 0.60, "adam", 0.001, 1.0)),
+        (Settings(workload="transformer-base"), 1, ("pydoc", 8, 16, 12, 0.60, "adam", 0.0005, 1.0)),
+        (Settings(workload="transformer-alcf"), 3, ("random", 32, 32, 1, None, "sgd", 0.01, 3.0)),
+    ],
+)
+def test_defaults_come_from_the_workload_and_the_ranks(given, num_ranks, expected):
+    names = ("dataset", "batch_size", "evaluation_batch_size", "epochs", "target", "optimizer", "learning_rate", "learning_rate_factor")
+    resolved = workloads.resolve(given, num_ranks)
+    assert tuple(getattr(resolved, name) for name in names) == expected
+    assert dataclasses.replace(resolved, **{name: getattr(given, name) for name in names}) == given
+
+
+@pytest.mark.parametrize(("scaling", "expected"), [("weak", (128, 32)), ("strong", (32, 8))])
+def test_batches_by_scaling(scaling, expected):
+    resolved = workloads.resolve(Settings(scaling=scaling), 4)
+    assert (workloads.global_batch(resolved, 4), workloads.local_batch(resolved, 4)) == expected
+
+
+def test_a_strong_batch_that_does_not_divide_is_refused():
+    assert "--batch-size a multiple of 3" in refusal(workloads.resolve, Settings(scaling="strong"), 3)
+
+
+def test_every_setting_is_explained_in_the_help_with_its_default(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit) as ended:
+        parsed(["--seed", "5", "--help"])
+    assert ended.value.code in (0, None)
+    text = re.sub(r"[\s\u2500-\u257f]+", " ", capsys.readouterr().out)
+    assert PROGRAM in text
+    parts = text.split("(default:")
+    for name, part, after in zip(FIELDS, parts, parts[1:], strict=False):
+        default = getattr(Settings(), name)
+        assert re.search(rf"{flag(name)}\b", part), name
+        assert part.rstrip().endswith("."), f"{name} has no sentence of help"
+        assert after.startswith(f" {default if default != '' else repr(default)})"), name
+    assert len(parts) == len(FIELDS) + 1
+
+
+def test_every_setting_changes_the_training_or_not():
+    assert sorted([*TRAINING_SETTINGS, *OTHER_SETTINGS]) == sorted(FIELDS)
+
+
+@pytest.fixture
+def _other_workload(monkeypatch):
+    monkeypatch.setitem(workloads.WORKLOADS, "other", workloads.WORKLOADS["cnn"])
+
+
+@pytest.mark.usefixtures("_other_workload")
+@pytest.mark.parametrize("name", FIELDS)
+def test_the_digest_differs_for_training_settings_only(name):
+    plain, other = (workloads.digest(given, "data") for given in (Settings(), changed(name)))
+    assert (plain == other) == (name in OTHER_SETTINGS)
+
+
+def test_the_digest_differs_for_other_data_and_another_start_of_a_parameter(monkeypatch):
+    plain = workloads.digest(Settings(), "data")
+    assert workloads.digest(Settings(), "other data") != plain
+    parameters = models.parameters_of(models.Cnn())
+    changes = ({"dense3.bias": constant((10,))}, {"dense2.bias": constant((10,), 0.5)}, {"dense2.weight": normal((10, 128), 1.0)})
+    digests = {plain}
+    for change in changes:
+        monkeypatch.setitem(models.PARAMETERS, models.Cnn, lambda _, changed=parameters | change: changed)
+        digests.add(workloads.digest(Settings(), "data"))
+    assert len(digests) == 1 + len(changes)
+
+
+@pytest.mark.parametrize(
+    ("workload", "size", "value"),
+    [
+        *[("transformer", size, value) for size, value in (("width", 32), ("num_heads", 2), ("num_layers", 3), ("context", 32))],
+        *[("transformer-alcf", size, value) for size, value in (("num_heads", 4), ("source_length", 2), ("target_length", 10))],
+    ],
+)
+def test_the_digest_differs_for_every_size_of_the_model_whether_parameters_show_it_or_not(workload, size, value, monkeypatch):
+    plain, found = workloads.digest(Settings(workload=workload), "data"), workloads.WORKLOADS[workload]
+    monkeypatch.setitem(workloads.WORKLOADS, workload, found._replace(model=found.model._replace(**{size: value})))
+    assert workloads.digest(Settings(workload=workload), "data") != plain
+
+
+def test_every_workload_has_a_digest_of_its_own():
+    assert len({workloads.digest(Settings(workload=name), "data") for name in workloads.WORKLOADS}) == len(workloads.WORKLOADS)
+
+
+def test_every_constant_of_the_conventions_is_counted():
+    constants = {name: value for name, value in vars(conventions).items() if name.isupper() and name != "CONVENTIONS"}
+    assert constants == conventions.CONVENTIONS
+    assert "ADAM_EPSILON" in constants
+
+
+@pytest.mark.parametrize("name", conventions.CONVENTIONS)
+@pytest.mark.parametrize("workload", ["cnn", "transformer"])
+def test_the_digest_differs_for_another_convention(workload, name, monkeypatch):
+    plain = workloads.digest(Settings(workload=workload), "data")
+    monkeypatch.setitem(conventions.CONVENTIONS, name, 0.125)
+    assert workloads.digest(Settings(workload=workload), "data") != plain
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("dataset", "digits"), ("batch_size", 32), ("target", 0.96), ("optimizer", "sgd"), ("learning_rate", 0.01)]
+)
+def test_the_digest_is_the_same_for_an_explicit_default(name, value):
+    assert workloads.digest(Settings(**{name: value}), "data") == workloads.digest(Settings(), "data")
+
+
+def test_epochs_change_the_digest_only_if_the_schedule_depends_on_them():
+    assert workloads.digest(Settings(epochs=4), "data") == workloads.digest(Settings(epochs=16), "data")
+    assert workloads.digest(Settings(schedule="cosine", epochs=4), "data") != workloads.digest(
+        Settings(schedule="cosine", epochs=16), "data"
+    )

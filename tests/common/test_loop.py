@@ -1,0 +1,136 @@
+"""The training loop and its clock, driven by a trainer that computes nothing and takes a known time."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from common import loop, records, weights, workloads
+from common.config import Settings
+from common.process.ranks import Ranks
+from common.process.watchdog import Watchdog
+from common.trainer import Totals
+
+LOAD_SECONDS, STEP_SECONDS, EVALUATION_SECONDS = 10.0, 1.0, 2.0
+NUM_TRAIN, NUM_TEST = 10, 7
+# Three steps an epoch, the last one padded, and two evaluation batches, the last one padded.
+SETTINGS = workloads.resolve(Settings(batch_size=4, last_batch="pad", evaluation_batch_size=4, epochs=3, target=0.5), 1)
+PARAMETERS = weights.draw(workloads.workload_of(SETTINGS).parameters, SETTINGS.seed, SETTINGS.precision)
+
+
+class Timed:
+    """A trainer whose steps and evaluations move `now` on; its evaluations have the accuracies, one after the other."""
+
+    def __init__(self, accuracies=()):
+        self.ranks, self.now, self.accuracies, self.parameters = Ranks(), 0.0, iter(accuracies), {}
+
+    def load(self):
+        self.now += LOAD_SECONDS
+        images, labels = (np.zeros((NUM_TRAIN + NUM_TEST, *shape), kind) for shape, kind in (((28, 28), np.float32), ((), np.uint8)))
+        (train_inputs, test_inputs), (train_targets, test_targets) = (np.split(array, [NUM_TRAIN]) for array in (images, labels))
+        return SimpleNamespace(train_inputs=train_inputs, train_targets=train_targets, test_inputs=test_inputs, test_targets=test_targets)
+
+    def train_epoch(self, batches, observe):
+        self.parameters = {"trained": np.ones(1)}
+        for _ in batches:
+            self.now += STEP_SECONDS
+            observe(1.0)
+
+    def evaluate(self, batches):
+        self.now += EVALUATION_SECONDS
+        count = sum(batch.weights.sum() for batch in batches)
+        return Totals(0.0, next(self.accuracies, 0.0) * count, count)
+
+    def sum(self, values):
+        return values
+
+    def state(self, with_optimizer_state=True):
+        return self.parameters
+
+    def restore(self, state):
+        self.parameters = state
+
+
+def new_record():
+    launch = {"launcher": "alone", "command": "python", "launched_at": None}
+    return records.new("single", SETTINGS, Ranks(), launch, {}) | {"pids_by_rank": [], "oversubscribed": False}
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """A function that gives the record of a run with these accuracies after its epochs."""
+
+    def run(*accuracies, trainer_class=Timed, **changes):
+        trainer, record = trainer_class(accuracies), new_record()
+        monkeypatch.setattr(loop.time, "perf_counter", lambda: trainer.now)
+        settings = SimpleNamespace(**vars(SETTINGS) | changes)
+        loop.train(trainer, settings, trainer.load, record, lambda _: "digest", Watchdog(0, None))
+        return record
+
+    return run
+
+
+def test_loading_and_evaluation_are_on_the_clock(trained):
+    assert trained(1.0)["time_to_solution_seconds"] == LOAD_SECONDS + 3 * STEP_SECONDS + EVALUATION_SECONDS
+
+
+def test_the_clock_stops_where_the_target_is_first_met(trained):
+    record = trained(0.2, 0.6, 0.7, stop_at_target=False)
+    assert record["accuracies"] == pytest.approx([0.2, 0.6, 0.7])
+    assert record["time_to_solution_seconds"] == LOAD_SECONDS + 2 * (3 * STEP_SECONDS + EVALUATION_SECONDS)
+
+
+def test_padding_counts_neither_in_the_accuracy_nor_in_the_rate(trained):
+    record = trained(0.6)
+    assert record["accuracy"] == pytest.approx(0.6)
+    assert record["samples_per_second"] == pytest.approx(NUM_TRAIN / (3 * STEP_SECONDS))
+
+
+class Queued(Timed):
+    """Its losses are computed when they are asked for, as those of steps that are queued on a GPU."""
+
+    def train_epoch(self, batches, observe):
+        super().train_epoch(batches, lambda _: observe(Late(self)))
+
+
+class Late:
+    """A loss that takes a second to become a number, the first time."""
+
+    def __init__(self, trainer):
+        self.trainer, self.seconds = trainer, 1.0
+
+    def __float__(self):
+        self.trainer.now += self.seconds
+        self.seconds = 0.0
+        return 2.5
+
+
+def test_an_epoch_ends_when_its_losses_are_computed(trained, monkeypatch):
+    monkeypatch.setattr(loop, "PROGRESS_INTERVAL_SECONDS", 1e9)
+    record = trained(1.0, trainer_class=Queued)
+    assert record["losses"] == [2.5] * 3
+    assert record["train_seconds"] == [3 * (STEP_SECONDS + 1.0)]
+
+
+def test_training_starts_from_the_initial_parameters():
+    record = new_record()
+    loop.prepare(Timed(), SETTINGS, record)
+    assert record["parameter_digests"] == [weights.digest(PARAMETERS).hex()]
+
+
+class Differing(Timed):
+    """One of two ranks, the other of which has the number after each of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.ranks = Ranks(0, 2, 0, 2)
+
+    def sum(self, values):
+        return 2 * values + 1
+
+
+def test_replicas_that_differ_end_the_run():
+    record = new_record()
+    with pytest.raises(loop.OutOfSync):
+        loop.compare_replicas(Differing(), record, "after epoch 1")
+    assert record["in_sync"] is False

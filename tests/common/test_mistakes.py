@@ -1,0 +1,171 @@
+"""A user error is reported in one line with exit status 2, before anything runs."""
+
+import json
+import subprocess
+
+import pytest
+
+from tests.support.forked import run_module
+from tests.support.running import BIN, ROOT, environ
+
+
+def run(*command, **variables):
+    done = subprocess.run(
+        [str(part) for part in command], cwd=ROOT, env=environ() | variables, capture_output=True, text=True, timeout=60, check=False
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+MISTAKES = [
+    (["0"], "size 0"),
+    (["two"], "'two'"),
+    (["1", "--backends", "nope"], "there is no backend 'nope'; choose from: single, ddp, "),
+    (["1", "--workloads", "rnn"], "there is no workload 'rnn'; choose from: cnn"),
+    (["1", "--launcher", "carrier-pigeon"], "there is no launcher 'carrier-pigeon'"),
+    (["1", "--dataset", "mnist"], "--dataset mnist requires --data-dir"),
+    (["1", "--dataset", "mnist", "--data-dir", "/there/is/none"], "--data-dir /there/is/none is not a folder"),
+    (["3", "--scaling", "strong"], "is not divisible into 3 equal shards"),
+    (["64"], "--last-batch drop leaves no step"),
+    (["1", "--target", "97"], "--target is 97"),
+    (["1", "--repeats", "0"], "--repeats is 0"),
+    (["1", "--time-limit", "0"], "--time-limit is 0"),
+    (["1", "--workload", "cnn", "--run-id", "mine"], "--run-id is for a single run"),
+    (["1", "--compile"], "not for horovod_keras; leave it out, or in a matrix choose --backends single,ddp,deepspeed_zero,horovod_torch"),
+    (["1", "--compile", "--backends", "ddp,deepspeed_zero@3"], "--compile is not for deepspeed_zero@3"),
+    (["1", "--frobnicate"], "unknown argument: --frobnicate"),
+    (["1", "--results", "/etc/hostname/results"], "cannot write records to /etc/hostname/results"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=[" ".join(arguments) for arguments, _ in MISTAKES])
+def test_the_matrix_refuses(arguments, message, tmp_path):
+    results = [] if "--results" in arguments else ["--results", tmp_path]
+    status, output, error = run_module("launch.matrix", *arguments, *results)
+    assert status == 2
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert message in error
+    assert output == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_matrix_refuses_a_truncated_idx_file(tmp_path):
+    data, results = tmp_path / "data", tmp_path / "results"
+    data.mkdir()
+    header = b"\0\0\x08\x03" + b"".join(number.to_bytes(4, "big") for number in (100, 28, 28))
+    for name in ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"):
+        (data / name).write_bytes(header + b"x" * 1000)
+    status, _, error = run_module("launch.matrix", "1", "--dataset", "mnist", "--data-dir", data, "--results", results)
+    assert status == 2
+    assert "train-images-idx3-ubyte contains 1,000 bytes of data, its header specifies 78,400" in error
+    assert error.count("\n") == 1
+    assert not results.exists()
+
+
+def test_the_matrix_refuses_results_of_an_older_schema_and_leaves_them_alone(tmp_path):
+    old = tmp_path / "here" / "old.json"
+    old.parent.mkdir()
+    old.write_text(json.dumps({"schema": 0, "status": "ok"}))
+    status, _, error = run_module("launch.matrix", "1", "--backends", "single", "--results", tmp_path, "--machine", "here")
+    assert status == 2
+    assert "old.json has schema 0" in error
+    assert json.loads(old.read_text()) == {"schema": 0, "status": "ok"}
+    assert list(old.parent.iterdir()) == [old]
+
+
+def refused(backend, folder, arguments, **variables):
+    """The one-line error message of a run."""
+    results = [] if "--results" in arguments else ["--results", folder]
+    status, _, error = run_module(f"frameworks.{backend}", *results, *arguments, **variables)
+    assert status == 2
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    return error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--epochs", "many"], "invalid value 'many' for --epochs"),
+        (["--nonsense", "1"], "unknown argument: --nonsense"),
+        (["--workload", "rnn"], "choose from: cnn"),
+        (["--device", "cuda"], "--device cuda"),
+        (["--results", "/etc/hostname/results"], "cannot write records to /etc/hostname/results"),
+        (["--timeline"], "give one with --run-id"),
+        (["--trace", "mpi"], "--trace is for a matrix"),
+    ],
+)
+def test_a_run_refuses(arguments, message, tmp_path):
+    assert message in refused("single", tmp_path, arguments)
+
+
+@pytest.mark.parametrize("program", [("launch.matrix", "0"), ("frameworks.single", "--epochs", "0"), ("launch.compare", "/there/is/none")])
+def test_a_program_refuses_a_mistake_when_it_is_really_started(program):
+    status, output, error = run(BIN / "python", "-m", *program)
+    assert (status, output, error.startswith("error: "), error.count("\n")) == (2, "", True, 1)
+
+
+# TensorFlow takes seconds to start.
+@pytest.mark.matrix
+@pytest.mark.parametrize("backend", ["horovod_tf", "horovod_keras"])
+def test_a_run_on_tensorflow_refuses_to_compile(backend, tmp_path):
+    status, _, error = run(BIN / "python", "-m", f"frameworks.{backend}", "--compile", "--results", tmp_path)
+    assert status == 2
+    # TensorFlow prints messages about the processor before.
+    assert error.splitlines()[-1].startswith(f"error: --compile is for PyTorch, not for {backend}; leave it out")
+    assert "Traceback" not in error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_refuses_to_compile_without_a_compiler(tmp_path):
+    error = refused("single", tmp_path, ["--compile"], CXX="no-such-compiler")
+    assert "--compile requires a C++ compiler, but no-such-compiler was not found" in error
+
+
+def test_horovod_refuses_to_tune_where_the_ranks_could_not_know_the_folder_of_the_log(tmp_path):
+    error = refused("horovod_torch", tmp_path, ["--autotune"])
+    assert "--autotune writes into a folder with the run's name; give one with --run-id" in error
+
+
+@pytest.mark.matrix
+def test_only_rank_0_reports_a_mistake_of_all_ranks():
+    status, _, error = run(BIN / "mpiexec", "-n", "2", BIN / "python", "-m", "frameworks.ddp", "--epochs", "0")
+    assert status != 0
+    assert error.count("error: --epochs is 0") == 1
+
+
+@pytest.mark.matrix
+def test_a_mistake_of_one_rank_is_reported_by_that_rank(tmp_path):
+    ddp = (BIN / "python", "-m", "frameworks.ddp", "--results", tmp_path, "--dataset", "mnist", "--data-dir", "/there/is/none")
+    # Rank 0 runs another program, because training would wait for rank 1.
+    status, _, error = run(BIN / "mpiexec", "-n", "1", "true", ":", "-n", "1", *ddp)
+    assert status == 2
+    assert error.count("error: ") == 1
+    assert "error: rank 1: --data-dir /there/is/none is not a folder" in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.matrix
+def test_single_refuses_more_than_one_rank(tmp_path):
+    _, _, error = run(BIN / "mpiexec", "-n", "2", BIN / "python", "-m", "frameworks.single", "--results", tmp_path)
+    assert "single runs with one rank; 2 ranks were started" in error
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("backend", ["horovod_torch", "horovod_tf"])
+def test_horovod_refuses_ranks_that_it_does_not_see(backend, tmp_path):
+    torchrun = (BIN / "torchrun", "--standalone", "--nproc-per-node=2", "-m", f"frameworks.{backend}", "--results", tmp_path)
+    status, _, error = run(*torchrun)
+    assert status != 0
+    assert "torchrun started 2 ranks, Horovod sees 1; start with the mpiexec" in error
+
+
+def test_compare_refuses_a_folder_without_records(tmp_path):
+    assert run_module("launch.compare", tmp_path)[0] == 2
+    assert "does not exist" in run_module("launch.compare", tmp_path / "none")[2]
+
+
+def test_setup_refuses_what_it_does_not_know():
+    status, _, error = run(ROOT / "launch" / "setup.sh", "--fast")
+    assert (status, error.count("\n")) == (2, 1)
+    assert "unknown argument '--fast'" in error

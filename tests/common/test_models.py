@@ -1,0 +1,192 @@
+"""The models: their parameters are those of the PyTorch modules, and they compute the functions of the papers."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from common import conventions, models, weights
+from common.config import Settings
+from common.process.ranks import Ranks
+from common.workloads import WORKLOADS, resolve
+from frameworks.shared import pytorch
+
+DECODERS = [name for name, workload in WORKLOADS.items() if isinstance(workload.model, models.Decoder)]
+SMALL = models.EncoderDecoder(width=24, num_heads=4, num_layers=2, hidden=40, source_length=3, target_length=5)
+
+
+def made(model, seed=5):
+    """The module of a model, in float64 and evaluating, with the parameters drawn for it, and these by name."""
+    drawn = weights.draw(models.parameters_of(model), seed, "fp64")
+    module = pytorch.MODELS[type(model)](model, False).to(torch.float64).eval()
+    pytorch.restore(module, torch.optim.SGD(module.parameters(), lr=0.1), drawn)
+    return module, drawn
+
+
+def tokens_for(model, num_samples=2):
+    return torch.from_numpy(np.random.default_rng(0).integers(0, 256, (num_samples, model.context)))
+
+
+@torch.no_grad()
+def applied(module, inputs):
+    return module(inputs).numpy()
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_the_module_has_the_parameters_of_the_workload_under_their_names(workload):
+    settings = resolve(Settings(workload=workload), 1)
+    state = pytorch.state(pytorch.build(settings, "cpu", Ranks()), None)
+    assert {name: array.shape for name, array in state.items()} == {
+        name: initial.shape for name, initial in WORKLOADS[workload].parameters.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("workload", "number"),
+    [
+        ("cnn", 1_199_882),
+        # Embedding, head and norm; of each layer: four matrices, three of SwiGLU, two norms.
+        ("transformer", 2 * 256 * 64 + 64 + 2 * (4 * 64**2 + 3 * 64 * 192 + 2 * 64)),
+        ("transformer-lab", 2 * 256 * 288 + 288 + 6 * (4 * 288**2 + 3 * 288 * 768 + 2 * 288)),
+        ("transformer-base", 2 * 256 * 512 + 512 + 6 * (4 * 512**2 + 3 * 512 * 1376 + 2 * 512)),
+        ("transformer-alcf", sum(parameter.numel() for parameter in torch.nn.Transformer(batch_first=True, device="meta").parameters())),
+    ],
+)
+def test_the_number_of_parameters(workload, number):
+    assert sum(math.prod(initial.shape) for initial in WORKLOADS[workload].parameters.values()) == number
+
+
+def test_the_encoder_decoder_has_pytorchs_default_sizes():
+    theirs, ours = torch.nn.Transformer(batch_first=True, device="meta"), models.EncoderDecoder()
+    layer = theirs.decoder.layers[0]
+    assert (ours.width, ours.num_heads, ours.hidden) == (theirs.d_model, theirs.nhead, layer.linear1.out_features)
+    assert ours.num_layers == theirs.encoder.num_layers == theirs.decoder.num_layers
+    assert layer.norm1.eps == conventions.LAYER_NORM_EPSILON
+    assert layer.dropout.p == conventions.ENCODER_DECODER_DROPOUT
+
+
+@pytest.mark.parametrize("workload", DECODERS)
+def test_the_weights_of_a_decoder_start_at_the_deviation_of_their_fan_in_and_into_the_residual_stream_lower(workload):
+    model = WORKLOADS[workload].model
+    for name, (shape, distribution, scale) in models.parameters_of(model).items():
+        kind = name.split(".")[-2]
+        if kind.endswith("norm"):
+            assert (distribution, scale) == ("constant", 1)
+            continue
+        lowered = 1 / math.sqrt(2 * model.num_layers) if kind in ("attended", "down") else 1
+        fan_in = 1 if kind == "embedding" else shape[1]
+        assert distribution == "normal"
+        assert scale == pytest.approx(lowered / math.sqrt(fan_in), rel=1e-12), name
+
+
+def test_a_decoder_starts_with_logits_of_about_1():
+    model = WORKLOADS["transformer"].model
+    assert applied(made(model)[0], tokens_for(model)).std() == pytest.approx(1, rel=0.1)
+
+
+def test_parameters_of_the_encoder_decoder_start_at_0_and_1_except_matrices():
+    for name, (shape, distribution, scale) in models.parameters_of(SMALL).items():
+        if len(shape) == 2:
+            assert (distribution, scale) == ("uniform", pytest.approx(math.sqrt(6 / sum(shape)))), name
+        else:
+            assert (distribution, scale) == ("constant", 1 if "norm" in name and name.endswith(".weight") else 0), name
+
+
+def rms_normed(x, weight):
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * weight
+
+
+def turned(x):
+    """Rotary positions as complex numbers: the i-th turns by the position times 10000 ** (-2 * i / head width)."""
+    context, head_width = x.shape[-2:]
+    angles = np.outer(np.arange(context), 10_000.0 ** (-2 * np.arange(head_width // 2) / head_width))
+    return (x[..., : head_width // 2] + 1j * x[..., head_width // 2 :]) * np.exp(1j * angles)
+
+
+def decoded(tokens, parameters, num_heads, num_layers):
+    """Logits of the decoder from Touvron et al. 2023 and Su et al. 2021, for the tokens of one sample."""
+    x = parameters["embedding.weight"][tokens]
+    context, width = x.shape
+    for layer in range(num_layers):
+        p = {name: parameters[f"blocks.{layer}.{name}.weight"] for name in (
+            "attention_norm", "query", "key", "value", "attended", "feed_norm", "gate", "up", "down")}  # fmt: skip
+        normed = rms_normed(x, p["attention_norm"])
+        query, key, value = ((normed @ p[name].T).reshape(context, num_heads, -1).swapaxes(0, 1) for name in ("query", "key", "value"))
+        scores = (turned(query) @ turned(key).conj().swapaxes(1, 2)).real / math.sqrt(width // num_heads)
+        scores = np.where(np.tri(context, dtype=bool), scores, -np.inf)
+        shares = np.exp(scores - scores.max(-1, keepdims=True))
+        mixed = (shares / shares.sum(-1, keepdims=True)) @ value
+        x = x + mixed.swapaxes(0, 1).reshape(context, width) @ p["attended"].T
+        normed = rms_normed(x, p["feed_norm"])
+        gate = normed @ p["gate"].T
+        x = x + (gate / (1 + np.exp(-gate)) * (normed @ p["up"].T)) @ p["down"].T
+    return rms_normed(x, parameters["norm.weight"]) @ parameters["head.weight"].T
+
+
+def test_the_decoder_is_the_function_of_its_papers():
+    model = WORKLOADS["transformer"].model
+    module, drawn = made(model)
+    # Norms with weight 1 would hide a missing or misplaced one.
+    stream = np.random.default_rng(1)
+    drawn = {name: stream.uniform(0.5, 1.5, array.shape) if "norm" in name else array for name, array in drawn.items()}
+    pytorch.restore(module, torch.optim.SGD(module.parameters(), lr=0.1), drawn)
+    tokens = tokens_for(model)
+    for found, sample in zip(applied(module, tokens), tokens.numpy(), strict=True):
+        np.testing.assert_allclose(found, decoded(sample, drawn, model.num_heads, model.num_layers), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("changed", [1, 30, 63])
+def test_a_later_token_does_not_change_the_logits_before_it(changed):
+    model = WORKLOADS["transformer"].model
+    module, _ = made(model)
+    tokens = tokens_for(model)
+    others = tokens.clone()
+    others[:, changed] = (others[:, changed] + 1) % 256
+    before, after = applied(module, tokens), applied(module, others)
+    np.testing.assert_allclose(after[:, :changed], before[:, :changed], rtol=1e-12, atol=1e-12)
+    assert (np.abs(after - before).max(-1)[:, changed:] > 1e-6).all()
+
+
+@pytest.mark.parametrize("workload", DECODERS)
+def test_attention_scores_depend_on_differences_of_positions_alone(workload):
+    model = WORKLOADS[workload].model
+    stream = np.random.default_rng(2)
+    tables = tuple(torch.from_numpy(table) for table in models.rotary_tables(model))
+    query, key = (torch.from_numpy(stream.normal(size=model.head_width)).expand(1, 1, model.context, -1) for _ in range(2))
+    turned_query, turned_key = pytorch.rotated(query, tables), pytorch.rotated(key, tables)
+    scores = (turned_query @ turned_key.transpose(-1, -2))[0, 0].numpy()
+    np.testing.assert_allclose(scores[1:, 1:], scores[:-1, :-1], rtol=1e-9, atol=1e-9)
+    assert len(set(scores[:, 0].round(6).tolist())) == model.context
+    np.testing.assert_allclose(scores[0, 0], (query[0, 0, 0] @ key[0, 0, 0]).item(), rtol=1e-12)
+
+
+def encoder_decoder_pair():
+    """(our module, PyTorch's nn.Transformer), both with the same parameters, of which none is 0 or 1."""
+    module, drawn = made(SMALL)
+    stream = np.random.default_rng(3)
+    drawn = {name: array + stream.uniform(0.1, 0.2, array.shape) for name, array in drawn.items()}
+    pytorch.restore(module, torch.optim.SGD(module.parameters(), lr=0.1), drawn)
+    theirs = torch.nn.Transformer(24, 4, 2, 2, 40, dropout=0.0, batch_first=True, dtype=torch.float64)
+    theirs.load_state_dict({name: torch.from_numpy(array) for name, array in drawn.items()})
+    return module, theirs
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_the_encoder_decoder_is_pytorchs_with_the_same_parameters(training):
+    ours, theirs = encoder_decoder_pair()
+    ours.train(training)
+    inputs = torch.from_numpy(np.random.default_rng(4).random((2, *SMALL.input_shape)))
+    expected = theirs(inputs[:, :3], inputs[:, 3:]).detach().numpy()
+    found = applied(ours, inputs)
+    assert found.shape == (2, *SMALL.target_shape)
+    np.testing.assert_allclose(found, expected.swapaxes(1, 2), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("part", [slice(0, 3), slice(3, 8)])
+def test_the_encoder_decoder_depends_on_its_source_and_on_its_target(part):
+    module, _ = made(SMALL)
+    inputs = torch.from_numpy(np.random.default_rng(4).random((2, *SMALL.input_shape)))
+    others = inputs.clone()
+    others[:, part] += torch.linspace(0, 1, SMALL.width, dtype=torch.float64)
+    assert np.abs(applied(module, others) - applied(module, inputs)).max() > 1e-3

@@ -1,0 +1,79 @@
+"""The line that says how far a run is, written and read again."""
+
+import pytest
+
+from common.progress import Progress, format_line, read_line
+
+START = Progress(1, 16, 0, 44, None, None, 0.0)
+MIDDLE = Progress(3, 16, 22, 44, 0.1234, 0.9694, 12.5)
+
+
+@pytest.mark.parametrize("progress", [START, MIDDLE, Progress(1, 1, 1, 1, 2.3026, None, 1.0), Progress(16, 16, 44, 44, 0.0, 1.0, 1234.5)])
+def test_a_line_is_parsed_as_it_was_formatted(progress):
+    assert read_line(format_line(progress)) == progress
+
+
+@pytest.mark.parametrize("loss", [float("inf"), 1e12])
+def test_a_run_that_diverges_still_has_its_progress(loss):
+    assert read_line(format_line(MIDDLE._replace(loss=loss))).loss == loss
+
+
+def test_a_loss_that_is_no_number_is_read_as_one():
+    assert str(read_line(format_line(MIDDLE._replace(loss=float("nan")))).loss) == "nan"
+
+
+def test_what_the_launcher_writes_before_a_line_does_not_matter():
+    assert read_line(f"[0] {format_line(MIDDLE)}") == MIDDLE
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "progress:",
+        "record: results/here/run.json",
+        "progress: half way",
+        "epoch 1/16 step 0/44 loss - accuracy - elapsed 0.0 s left - s",
+    ],
+)
+def test_any_other_line_is_none(line):
+    assert read_line(line) is None
+
+
+@pytest.mark.parametrize(
+    ("progress", "seconds"),
+    [
+        (START, None),
+        # In the first epoch there is no pace: its first steps take long, and an evaluation is still to come.
+        (Progress(1, 2, 1, 10, 1.0, None, 0.3), None),
+        (Progress(1, 2, 9, 10, 1.0, None, 300.0), None),
+        (Progress(1, 2, 10, 10, 1.0, None, 3.0), None),
+        # The first epoch has been evaluated.
+        (Progress(1, 2, 10, 10, 1.0, 0.4, 6.0), 6),
+        (Progress(2, 2, 5, 10, 1.0, 0.5, 9.0), 3),
+        # Without a target there is no evaluation, and the first epoch is known to be done in the second.
+        (Progress(2, 3, 10, 10, 1.0, None, 20.0), 10),
+        # Rounded up: there is work left.
+        (Progress(2, 2, 9, 10, 1.0, 0.5, 0.19), 1),
+        (Progress(2, 2, 5, 10, 1.0, 0.5, 9.1), 4),
+        # After the last step the last evaluation may be left, for which there is no measure.
+        (Progress(2, 2, 10, 10, 1.0, 0.5, 9.0), None),
+        (Progress(1, 1, 10, 10, 1.0, 0.5, 9.0), None),
+    ],
+)
+def test_seconds_left_go_by_the_pace_so_far_once_there_is_one(progress, seconds):
+    assert progress.seconds_left() == seconds
+
+
+@pytest.mark.parametrize("num_steps", [1, 7])
+@pytest.mark.parametrize("elapsed_seconds", [0.0001, 3.0, 1e5])
+def test_there_are_never_0_seconds_left(num_steps, elapsed_seconds):
+    places = [(epoch, step) for epoch in (1, 2, 3) for step in range(num_steps + 1)]
+    left = [Progress(epoch, 3, step, num_steps, 1.0, 0.5, elapsed_seconds).seconds_left() for epoch, step in places]
+    assert all(seconds is None or seconds >= 1 for seconds in left)
+    assert any(left)
+
+
+def test_the_line_has_the_seconds_left():
+    assert format_line(Progress(2, 2, 5, 10, 1.0, 0.5, 9.0)).endswith("elapsed 9.0 s left 3 s")
+    assert format_line(Progress(1, 2, 5, 10, 1.0, None, 3.0)).endswith("elapsed 3.0 s left - s")

@@ -1,0 +1,212 @@
+"""The record of a run on disk: complete or absent, of one schema version, without secrets."""
+
+import json
+import math
+
+import pytest
+
+from common import durable, records
+from common.config import Settings
+from common.errors import UserError
+from common.process.ranks import Ranks
+from common.workloads import resolve
+
+LAUNCH = {"launcher": "mpich", "command": "mpiexec -n 2 python", "launched_at": None}
+
+
+def new():
+    return records.new("ddp", resolve(Settings(seed=7, repeat=2), 2), Ranks(size=2), LAUNCH, records.environment())
+
+
+def test_a_record_is_read_as_it_was_written_and_nothing_else_is_left(tmp_path):
+    path, record = tmp_path / "run.json", new()
+    records.write(path, record)
+    assert records.read(path) == record
+    assert [found.name for found in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_a_record_replaces_the_one_before(tmp_path):
+    path = tmp_path / "run.json"
+    records.write(path, new())
+    records.write(path, new() | {"status": "ok"})
+    assert records.read(path)["status"] == "ok"
+    assert [found.name for found in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_a_record_that_cannot_be_written_leaves_the_one_before(tmp_path):
+    path = tmp_path / "run.json"
+    records.write(path, new())
+    with pytest.raises(TypeError):
+        records.write(path, new() | {"error": object()})
+    assert records.read(path)["error"] is None
+    assert [found.name for found in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_a_record_is_never_seen_half_written(tmp_path, monkeypatch):
+    """One rename replaces the old record by the new one."""
+    path, seen = tmp_path / "run.json", []
+    records.write(path, new())
+    replace = records.os.replace
+
+    def look_and_replace(source, target):
+        seen.append((records.read(path)["status"], records.read(source)["status"], target))
+        replace(source, target)
+
+    monkeypatch.setattr(records.os, "replace", look_and_replace)
+    records.write(path, new() | {"status": "ok"})
+    assert seen == [("started", "ok", path)]
+
+
+def test_a_record_is_on_the_disk_before_it_has_its_name_and_the_name_after(tmp_path, monkeypatch):
+    order, replace, sync = [], durable.os.replace, durable.os.fsync
+    monkeypatch.setattr(durable.os, "replace", lambda *paths: order.append("name") or replace(*paths))
+    monkeypatch.setattr(durable.os, "fsync", lambda descriptor: order.append("disk") or sync(descriptor))
+    records.write(tmp_path / "run.json", new())
+    assert order == ["disk", "name", "disk"]
+
+
+def test_a_list_and_a_short_object_are_on_one_line():
+    record = {"losses": list(range(100)), "empty": {}, "short": {"a": 1, "b": [1, 2]}, "long": {"a" * 70: {"b": 1}, "c" * 70: 2}}
+    lines = records.as_text(record).splitlines()
+    assert json.loads("".join(lines)) == record
+    assert [line[:12] for line in lines] == ["{", ' "losses": [', ' "empty": {}', ' "long": {', f'  "{"a" * 9}', f'  "{"c" * 9}', " }", "}"]
+    assert lines[2] == ' "empty": {}, "short": {"a": 1, "b": [1, 2]},'
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_numbers_that_are_not_finite_become_null(value, tmp_path):
+    path = tmp_path / "run.json"
+    records.write(path, new() | {"accuracy": value, "losses": [1.5, value], "environment": {"deep": [{"er": value}]}})
+    # Python's JSON reader accepts NaN by default; others refuse it.
+    found = json.loads(path.read_text(), parse_constant=pytest.fail)
+    assert (found["accuracy"], found["losses"], found["environment"]) == (None, [1.5, None], {"deep": [{"er": None}]})
+
+
+def test_a_new_record_has_the_run_and_no_results():
+    record = new()
+    known = {
+        "schema": records.SCHEMA,
+        "status": "started",
+        "backend": "ddp",
+        "workload": "cnn",
+        "num_ranks": 2,
+        "repeat": 2,
+        "seed": 7,
+        "scaling": "weak",
+    }
+    assert record.items() >= (known | {"launcher": "mpich", "command": "mpiexec -n 2 python", "target": 0.96}).items()
+    assert record["settings"]["learning_rate_factor"] == 2.0
+    for name in ("error", "workload_digest", "reached", "time_to_solution_seconds", "accuracy", "in_sync", "oversubscribed"):
+        assert record[name] is None
+    assert record["losses"] == record["step_seconds"] == record["parameter_digests"] == []
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"schema": 1', "half\x00a record", "\ud800", pytest.param("[" * 100_000, id="deep")])
+def test_a_damaged_record_is_named(text, tmp_path):
+    path = tmp_path / "run.json"
+    path.write_bytes(text.encode(errors="surrogatepass"))
+    with pytest.raises(UserError) as raised:
+        records.read(path)
+    assert str(path) in str(raised.value)
+    assert "move it away" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("content", [{}, {"schema": 1}, {"schema": None}, {"schema": "1"}, [], [1], None, 3, "text"])
+def test_a_record_of_another_schema_is_named(content, tmp_path):
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError) as raised:
+        records.read(path)
+    assert str(path) in str(raised.value)
+    assert "schema" in str(raised.value)
+    assert "--results" in str(raised.value)
+
+
+def test_all_records_of_a_folder_and_its_subfolders_are_read_by_name(tmp_path):
+    (tmp_path / "polaris").mkdir()
+    for name in ("b.json", "a.json", "polaris/c.json"):
+        records.write(tmp_path / name, new() | {"error": name})
+    (tmp_path / "d.json.part").write_text("{")
+    assert [record["error"] for record in records.read_all(tmp_path)] == ["a.json", "b.json", "polaris/c.json"]
+    assert [record["error"] for record in records.read_all(tmp_path / "b.json")] == ["b.json"]
+
+
+def test_the_traces_of_a_run_are_not_read_as_records(tmp_path):
+    traces = tmp_path / "here" / f"run{records.TRACES_END}"
+    traces.mkdir(parents=True)
+    (traces / "mpi_profile.1.0.json").write_text('{"format": "tandem mpi profile 1"}')
+    (traces / "horovod_timeline.json").write_text("[{},")
+    records.write(tmp_path / "here" / "run.json", new())
+    assert len(records.read_all(tmp_path)) == 1
+    # A file that is named explicitly is read.
+    with pytest.raises(UserError, match="has schema None"):
+        records.read_all(traces / "mpi_profile.1.0.json")
+
+
+def test_one_damaged_record_in_a_folder_is_named(tmp_path):
+    records.write(tmp_path / "a.json", new())
+    (tmp_path / "b.json").write_text("{")
+    with pytest.raises(UserError, match=r"b\.json"):
+        records.read_all(tmp_path)
+
+
+def test_a_missing_folder_of_records_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"nowhere does not exist; give a record or a folder of records"):
+        records.read_all(tmp_path / "nowhere")
+
+
+VARIABLES = {
+    "OMP_NUM_THREADS": True,
+    "HOROVOD_FUSION_THRESHOLD": True,
+    "MPIR_CVAR_POLLS_BEFORE_YIELD": True,
+    "MALLOC_TOP_PAD_": True,
+    "CUDA_VISIBLE_DEVICES": True,
+    "LD_PRELOAD": True,
+    "AWS_SECRET_ACCESS_KEY": False,
+    "HOME": False,
+    "USER": False,
+    "SLURM_JOB_ACCOUNT": False,
+    "MY_OMP_NUM_THREADS": False,
+    "OMP_lower": False,
+    "LD_PRELOAD_KEY": False,
+    "TANDEM_LAUNCH": False,
+}
+
+
+@pytest.mark.parametrize(("name", "kept"), VARIABLES.items())
+def test_only_variables_that_affect_a_run_are_recorded(name, kept, monkeypatch):
+    # With LD_PRELOAD set, git would print that it cannot load the library.
+    monkeypatch.setattr(records, "_git", lambda *arguments: None)
+    monkeypatch.setenv(name, "its value")
+    environment = records.environment()
+    assert environment["variables"].get(name) == ("its value" if kept else None)
+    assert ("its value" in json.dumps(environment)) == kept
+
+
+@pytest.mark.parametrize(
+    ("given", "cluster", "name"), [("mine", "polaris", "mine"), (None, "polaris", "polaris"), (None, "", "node17"), (None, None, "node17")]
+)
+def test_the_machine_is_named_by_the_user_else_by_its_cluster_else_by_its_host(given, cluster, name, monkeypatch):
+    monkeypatch.setattr(records.socket, "gethostname", lambda: "node17.cluster.example")
+    monkeypatch.delenv("SLURM_CLUSTER_NAME", raising=False)
+    if cluster is not None:
+        monkeypatch.setenv("SLURM_CLUSTER_NAME", cluster)
+    assert records.machine_name(Settings(machine=given)) == name
+
+
+def test_a_folder_is_created_with_its_parents_and_left_empty(tmp_path):
+    records.make_folder(tmp_path / "results" / "here")
+    assert list((tmp_path / "results" / "here").iterdir()) == []
+    records.make_folder(tmp_path / "results" / "here")
+
+
+@pytest.mark.parametrize("below", ["", "here", "further/down"])
+def test_a_folder_that_cannot_be_created_is_refused(below, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    path = tmp_path / "file" / below
+    with pytest.raises(UserError) as raised:
+        records.make_folder(path)
+    assert str(path) in str(raised.value)
+    assert "--results" in str(raised.value)
+    assert (tmp_path / "file").read_text() == "mine"

@@ -1,0 +1,100 @@
+"""A workload without a target is trained and measured, but not evaluated, and has no time to solution."""
+
+import json
+import time
+
+import jsonschema
+import pytest
+
+from common import loop, records, workloads
+from common.config import Settings
+from common.data import datasets
+from common.models import EncoderDecoder
+from common.process.ranks import Ranks
+from common.process.watchdog import Watchdog
+from launch.display import outcome
+from launch.report import summary
+from tests.support.running import ROOT
+
+single = pytest.importorskip("frameworks.single")
+
+SMALL = EncoderDecoder(width=16, num_heads=2, num_layers=1, hidden=32, source_length=1, target_length=4)
+
+
+@pytest.fixture
+def train(monkeypatch):
+    """A function that returns the record of one epoch of a small encoder-decoder."""
+    monkeypatch.setitem(workloads.WORKLOADS, "transformer-alcf", workloads.WORKLOADS["transformer-alcf"]._replace(model=SMALL))
+    monkeypatch.setattr(datasets, "NUM_RANDOM_SAMPLES", 96)
+    given = Settings(workload="transformer-alcf", machine="here")
+    settings = workloads.resolve(given, 1)
+    launch = {"launcher": "alone", "command": "python", "launched_at": None}
+
+    def once(trainer_class):
+        record = records.new("single", settings, Ranks(), launch, records.environment())
+        record["oversubscribed"] = False
+        trainer = trainer_class(settings)
+        loop.prepare(trainer, settings, record)
+        loop.train(
+            trainer, settings, datasets.loader(settings), record, lambda data: workloads.digest(given, data.digest), Watchdog(0, None)
+        )
+        return record | {"status": "ok", "import_seconds": 1.0, "init_seconds": 1.0}
+
+    return once
+
+
+@pytest.fixture
+def record(train):
+    return train(single.Trainer)
+
+
+def test_its_record_has_a_throughput_and_losses_and_no_time_to_solution(record):
+    jsonschema.validate(record, json.loads((ROOT / "results" / "schema.json").read_text()))
+    assert (record["target"], record["reached"], record["time_to_solution_seconds"], record["accuracy"]) == (None,) * 4
+    assert (record["accuracies"], record["eval_losses"], record["eval_seconds"]) == ([], [], [])
+    assert len(record["losses"]) == 3
+    assert record["samples_per_second"] > 0
+
+
+def test_it_is_shown_by_its_throughput(record):
+    assert outcome(record) == f"{record['samples_per_second']:.1f} samples/s"
+    answer = summary.answer([record])
+    table = answer.sections[0].tables[0]
+    shown = dict(zip([column.name for column in table.columns], table.texts[0], strict=True))
+    assert (shown["time to solution (s)"], shown["reached"], shown["accuracy"]) == ("-", "-", "-")
+    assert float(shown["samples/s"]) == round(record["samples_per_second"])
+    assert "has no target; it is for throughput alone" in answer.headline[0]
+
+
+def test_clocks_start_together_when_the_energys_counters_are_open_and_before_the_data_is_touched(train, monkeypatch):
+    order = []
+    begin, loader = loop.energy.begin, datasets.loader
+
+    class Meeting(single.Trainer):
+        def sum(self, values):
+            order.append("meet")
+            return super().sum(values)
+
+    monkeypatch.setattr(loop.energy, "begin", lambda *arguments: order.append("open") or begin(*arguments))
+    monkeypatch.setattr(datasets, "loader", lambda settings: lambda: order.append("load") or loader(settings)())
+    train(Meeting)
+    opened = order.index("open")
+    assert order[opened : opened + 3] == ["open", "meet", "load"]
+
+
+class Queueing(single.Trainer):
+    """Converting its losses takes time, as on a GPU that still computes queued steps."""
+
+    def train_epoch(self, batches, observe):
+        super().train_epoch(batches, lambda loss: observe(Queued(float(loss))))
+
+
+class Queued(float):
+    def __float__(self):
+        time.sleep(0.05)
+        return super().__float__()
+
+
+def test_the_steps_of_an_epoch_end_with_it_also_where_losses_are_late(train):
+    record = train(Queueing)
+    assert sum(record["step_seconds"]) == pytest.approx(sum(record["train_seconds"]), abs=0.05)

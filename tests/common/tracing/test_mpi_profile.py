@@ -1,0 +1,293 @@
+"""Profiles of IBM's mpitrace in both layouts, of the interposer, and damaged files."""
+
+import json
+
+import pytest
+
+from common.errors import UserError
+from common.tracing import mpi_profile
+from common.tracing.mpi_profile import MEBIBYTE, Routine, Sums, Task
+
+RULE, SHORT_RULE = "-" * 71, "-" * 65
+NEWER = f"""Data for MPI rank 0 of 2:
+Times from MPI_Init() to MPI_Finalize().
+{RULE}
+MPI Routine                        #calls     avg. bytes      time(sec)
+{RULE}
+MPI_Comm_rank                           2            0.0          0.000
+MPI_Allreduce                       12506        38210.5          5.887
+MPI_Bcast                              40       120000.0          0.250
+MPI_Gatherv                            12           17.0          0.004
+{RULE}
+MPI task 0 of 2 had the maximum communication time.
+total communication time = 6.141 seconds.
+total elapsed time       = 60.500 seconds.
+user cpu time            = 58.125 seconds.
+system time              = 1.500 seconds.
+max resident set size    = 1024.500 MiB.
+
+{RULE}
+Message size distributions:
+
+MPI_Allreduce             #calls    avg. bytes      time(sec)
+                           12404          16.0          5.885
+                             102     4682827.1          0.002
+
+MPI_Bcast                 #calls    avg. bytes      time(sec)
+                              40      120000.0          0.250
+
+MPI_Gatherv               #calls    avg. bytes      time(sec)
+                              12          17.0          0.004
+
+{RULE}
+
+Summary for all tasks:
+
+  Rank 0 reported the largest memory utilization : 1024.50 MiB
+  Rank 0 reported the largest elapsed time : 60.50 sec
+
+  minimum communication time = 6.001 sec for task 1
+  median  communication time = 6.001 sec for task 1
+  maximum communication time = 6.141 sec for task 0
+
+MPI timing summary for all ranks:
+taskid     host    cpu    comm(s)  elapsed(s)     user(s)   system(s)   size(MiB)    switches
+     0   nid0001     12       6.14       60.50       58.13        1.50      1024.50         412
+     1   nid0002      0       6.00       60.50       58.20        1.40      1000.00          98
+"""
+# The rule that closes the table is the shorter one.
+OLDER = f"""Data for MPI rank 3 of 8:
+Times and statistics from MPI_Init() to MPI_Finalize().
+{RULE}
+MPI Routine                        #calls     avg. bytes      time(sec)
+{RULE}
+MPI_Send                              100         1000.0          0.125
+MPI_Barrier                             7            0.0          0.500
+{SHORT_RULE}
+MPI task 3 of 8 had the median communication time.
+total communication time = 0.625 seconds.
+total elapsed time       = 2.000 seconds.
+user cpu time            = 1.750 seconds.
+system time              = 0.125 seconds.
+max resident set size    = 64.000 MBytes.
+
+Rank 5 reported the largest memory utilization : 65.00 MBytes
+Rank 3 reported the largest elapsed time : 2.00 sec
+
+{SHORT_RULE}
+Message size distributions:
+
+MPI_Send                  #calls    avg. bytes      time(sec)
+                              60           4.0          0.025
+                              40        2494.0          0.100
+"""
+OLDER_RANK_0 = (
+    OLDER.replace("rank 3", "rank 0").replace("of 8", "of 1")
+    + f"""
+{SHORT_RULE}
+
+Communication summary for all tasks:
+
+  minimum communication time = 0.625 sec for task 0
+  median  communication time = 0.625 sec for task 0
+  maximum communication time = 0.625 sec for task 0
+
+MPI timing summary for all ranks:
+taskid  hostname    comm(s)  elapsed(s)     user(s)   system(s)    size(MB)    switches
+     0     c1n05       0.63        2.00        1.75        0.13       64.00          11
+"""
+)
+OURS = (
+    NEWER
+    + f"""
+{SHORT_RULE}
+Payload and control (Tandem):
+
+kind                               #calls              bytes      time(sec)    waited(sec)
+payload                               142          482448364          0.252          0.000
+control                             12416             198668          5.889          5.500
+completion                              8                  0          0.050          0.000
+other                                   2                  0          0.000          0.000
+io                                      3              12288          0.125          0.000
+effective bandwidth of payload = 1597.511 MB/s.
+
+{SHORT_RULE}
+NCCL calls (Tandem; the time is that of enqueueing on the GPU, not of the transfer):
+
+NCCL Routine                       #calls     avg. bytes      time(sec)
+ncclAllReduce                          10         4000.0          0.001
+
+"""
+)
+KILLED = OLDER.replace("and statistics ", "").replace("MPI_Finalize()", "SIGTERM") + (
+    "\nThere is no summary for all tasks: this rank ended by SIGTERM and not by MPI_Finalize().\n"
+)
+
+
+def read(text):
+    return mpi_profile.read_text(text, "mpi_profile.1.0")
+
+
+def test_newer_layout():
+    found = read(NEWER)
+    assert found[:8] == (0, 2, "MPI_Finalize()", 6.141, 60.5, 58.125, 1.5, 1024.5 * MEBIBYTE)
+    assert list(found.routines) == ["MPI_Comm_rank", "MPI_Allreduce", "MPI_Bcast", "MPI_Gatherv"]
+    assert found.routines["MPI_Comm_rank"] == Routine("MPI_Comm_rank", Sums(2, 0.0, 0.0))
+    allreduce = found.routines["MPI_Allreduce"]
+    assert allreduce.sums == Sums(12506, 12506 * 38210.5, 5.887)
+    assert allreduce.sizes == (Sums(12404, 12404 * 16.0, 5.885), Sums(102, 102 * 4682827.1, 0.002))
+    assert found.tasks == (
+        Task(0, "nid0001", 12, 6.14, 60.5, 58.13, 1.5, 1024.5 * MEBIBYTE, 412),
+        Task(1, "nid0002", 0, 6.0, 60.5, 58.2, 1.4, 1000.0 * MEBIBYTE, 98),
+    )
+    assert (found.kinds, found.nccl, found.no_summary_because, found.payload_bytes_per_second()) == (None, {}, None, None)
+
+
+def test_older_layout():
+    found = read(OLDER)
+    assert found[:8] == (3, 8, "MPI_Finalize()", 0.625, 2.0, 1.75, 0.125, 64.0 * MEBIBYTE)
+    assert found.routines == {
+        "MPI_Send": Routine("MPI_Send", Sums(100, 100_000.0, 0.125), (Sums(60, 240.0, 0.025), Sums(40, 99_760.0, 0.1))),
+        "MPI_Barrier": Routine("MPI_Barrier", Sums(7, 0.0, 0.5)),
+    }
+    assert found.tasks == ()
+
+
+def test_older_summary_has_no_cpu():
+    assert read(OLDER_RANK_0).tasks == (Task(0, "c1n05", None, 0.63, 2.0, 1.75, 0.13, 64.0 * MEBIBYTE, 11),)
+
+
+def test_additions_to_the_layout():
+    found = read(OURS)
+    assert found[:13] == read(NEWER)._replace(nccl=found.nccl, kinds=found.kinds)[:13]
+    assert found.kinds["control"] == Sums(12416, 198668.0, 5.889, 5.5)
+    assert found.nccl == {"ncclAllReduce": Routine("ncclAllReduce", Sums(10, 40000.0, 0.001))}
+    assert found.payload_bytes_per_second() == pytest.approx(482448364 / 0.302)
+
+
+def test_time_in_barriers():
+    text = NEWER.replace(
+        "total communication time = 6.141 seconds.",
+        "synchronization time     = 5.500 seconds.\ntotal communication time = 11.641 seconds (including synchronization).",
+    )
+    assert (read(text).communication_seconds, read(text).waited_seconds, read(NEWER).waited_seconds) == (11.641, 5.5, None)
+
+
+def test_tables_by_communicator_size_and_mpi_io_are_skipped():
+    by_size = """   -----------------------------------------------------------------
+   Profile data by communicator size:
+   -----------------------------------------------------------------------
+   Data for communicator sizes 0 to 2 , avg size = 2.00:
+   -----------------------------------------------------------------------
+   MPI Routine                        #calls      avg. bytes      time(sec)
+   MPI_Allreduce                         12506         38210.5          5.887
+   MPI time for this communicator bin = 5.887 sec.
+"""
+    text = NEWER.replace("rank 0 of 2:", "rank 0 of 2: (all communicators)")
+    text = text.replace("distributions:", "distributions: (all communicators)").replace(
+        f"{RULE}\n\nSummary", f"{by_size}\n{RULE}\n\nSummary"
+    )
+    text = text.replace("1024.500 MiB.\n", "1024.500 MiB.\n\ntotal MPI-IO time = 1.500 seconds.\n")
+    assert by_size in text
+    assert read(text) == read(NEWER)
+
+
+def test_times_between_two_marks_of_the_program():
+    text = NEWER.replace("from MPI_Init() to MPI_Finalize()", "from MPI_Pcontrol(1) to MPI_Pcontrol(0)")
+    assert read(text) == read(NEWER)._replace(ended="MPI_Pcontrol(0)")
+
+
+def test_how_a_program_ended_and_why_there_is_no_summary():
+    found = read(KILLED)
+    assert (found.ended, found.no_summary_because) == ("SIGTERM", "this rank ended by SIGTERM and not by MPI_Finalize()")
+
+
+def ends_of(text, first, last):
+    """The text truncated after each line from one that has `first` to one that has `last`."""
+    lines = text.splitlines(keepends=True)
+    numbers = [number for number, line in enumerate(lines) if first in line or last in line]
+    return ["".join(lines[: number + 1]) for number in range(numbers[0], numbers[-1])]
+
+
+CUT_OFF = [
+    *ends_of(NEWER, "MPI Routine ", "max resident"),
+    "\n".join(NEWER.splitlines()[:5]) + "\n",
+    *ends_of(NEWER, "taskid", "     1   nid0002"),
+    NEWER[:-1],
+    NEWER[:-5],
+    OLDER[: OLDER.index("max resident") + 30],
+    OLDER[:-8],
+]
+
+
+@pytest.mark.parametrize("text", CUT_OFF, ids=range(len(CUT_OFF)))
+def test_a_truncated_text_is_an_error(text):
+    with pytest.raises(UserError, match=r"mpi_profile\.1\.0 is truncated after line \d+; copy it again"):
+        read(text)
+
+
+@pytest.mark.parametrize(
+    ("last", "routine"),
+    [
+        ("                              60           4.0          0.025\n", "MPI_Send"),
+        ("MPI_Send                  #calls    avg. bytes      time(sec)\n", "MPI_Send"),
+        ("max resident set size    = 64.000 MBytes.\n", "MPI_Send"),
+    ],
+)
+def test_a_text_truncated_between_sizes_is_an_error(last, routine):
+    with pytest.raises(UserError, match=f"the message sizes of {routine} do not add up to its calls"):
+        read(OLDER[: OLDER.index(last) + len(last)])
+
+
+def of_json(**changes):
+    """The JSON of a rank without calls, as far as `read` uses it, with changes."""
+    task = {"rank": 0, "host": "n", "cpu": 0, "max_resident_bytes": 1, "switches": 0}
+    task |= dict.fromkeys(("communication_seconds", "elapsed_seconds", "user_seconds", "system_seconds"), 0.5)
+    sums = {"calls": 0, "bytes": 0, "seconds": 0.0, "waited_seconds": 0.0}
+    whole = {
+        "format": "tandem mpi profile 1", "num_ranks": 1, "ended": "exit()", "own": task, "kinds": dict.fromkeys(mpi_profile.KINDS, sums),
+        "routines": [], "nccl": [], "tasks": [], "no_summary_because": "", "num_threads": 1, "barrier_before_collectives": False,
+    }  # fmt: skip
+    return json.dumps(whole | changes)
+
+
+def test_a_profile_as_json():
+    found = mpi_profile.read_json(of_json(), "mpi_profile.1.0.json")
+    assert (found.rank, found.communication_seconds, found.kinds["payload"]) == (0, 0.5, Sums(0, 0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is not an MPI profile"),
+        (NEWER.replace("58.125", "6.1.41"), r"is damaged \(could not convert string to float: '6\.1\.41'\)"),
+        (NEWER.replace("5.887", "5..87"), "is damaged .*'5..87'"),
+        (NEWER.replace("     1   nid0002 ", "  one  nid0002 "), "is damaged .*'one'"),
+        (NEWER.replace("switches", "changes"), "is damaged: 'switches' is missing"),
+        (OURS.replace("completion  ", "fulfilment  "), "is damaged: 'completion' is missing"),
+        (of_json(kinds=[]), "is damaged"),
+        (of_json(kinds={}), "is damaged: 'payload' is missing"),
+        (of_json(kinds={"payload": {"calls": "6.1.41"}}), r"is damaged .*'6\.1\.41'"),
+        (of_json(routines={"MPI_Send": 1}), "is damaged"),
+        (of_json(own=None), "is damaged"),
+        ("Data for MPI rank x of 2:\n", "is not an MPI profile"),
+        ("\x00\xff\x7fELF", "is not an MPI profile"),
+        (NEWER.replace("Times from", "Zeiten von"), "is not an MPI profile"),
+        ("[1, 2]", "is not an MPI profile"),
+        ("{}", "its format is not 'tandem mpi profile 1'"),
+        (json.dumps({"format": "tandem mpi profile 2"}), "its format is not 'tandem mpi profile 1'"),
+        ('{"format": "tandem mpi profile 1", "rank": 0,', "is truncated or damaged"),
+        (json.dumps({"format": "tandem mpi profile 1", "num_ranks": 1}), r"'own' is missing; copy it again"),
+    ],
+)
+def test_a_damaged_profile_is_a_one_line_error(text, message, tmp_path):
+    path = tmp_path / "mpi_profile.1.0"
+    path.write_text(text, errors="surrogateescape")
+    with pytest.raises(UserError, match=message) as raised:
+        mpi_profile.read(path)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_missing_file_is_an_error(tmp_path):
+    with pytest.raises(UserError, match=r"No such file or directory; give a file mpi_profile\.JOB\.RANK"):
+        mpi_profile.read(tmp_path / "none")

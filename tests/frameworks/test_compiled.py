@@ -1,0 +1,54 @@
+"""A compiled model has the losses of a plain one; compilation and TensorFlow's tracing are done before the clock starts."""
+
+import pytest
+
+from tests.frameworks.test_agreement import disagreement
+from tests.support import small_data
+from tests.support.running import train
+
+pytestmark = pytest.mark.matrix
+
+# The warm-up evaluation has the size of a training batch; the real ones have fewer samples.
+SETTINGS = ("--scaling", "strong", "--batch-size", "16", "--evaluation-batch-size", "16", "--last-batch", "pad", "--epochs", "1")
+FLOAT64 = ("--precision", "fp64")
+# DeepSpeed's float32 parameters may round differently, which training at a small learning rate does not amplify.
+SMALL_LEARNING_RATE = ("--learning-rate", "1e-5")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return small_data.write(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_compiled_yet(tmp_path_factory):
+    """An empty cache: the ranks of the first run compile the same functions at the same time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("compiled")))
+        yield
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("backend", "ranks", "workload", "own", "bound"),
+    [
+        ("ddp", 2, "transformer", FLOAT64, 1e-10),
+        ("single", 1, "cnn", FLOAT64, 1e-10),
+        ("horovod_torch", 2, "cnn", FLOAT64, 1e-10),
+        ("deepspeed_zero", 2, "cnn", (*FLOAT64, *SMALL_LEARNING_RATE), 1e-6),
+    ],
+)
+def test_a_compiled_run_has_the_losses_of_a_plain_one(backend, ranks, workload, own, bound, data, tmp_path):
+    arguments = (*SETTINGS, *data[workload], *own)
+    _, plain, _ = train(backend, ranks, tmp_path / "plain", *arguments)
+    _, compiled, _ = train(backend, ranks, tmp_path / "compiled", *arguments, "--compile", fault="compiled_on_the_clock")
+    assert disagreement(compiled, plain) < bound
+    assert len(compiled["losses"]) >= 20
+    assert compiled["in_sync"] is True
+    assert compiled["workload_digest"] == plain["workload_digest"]
+    assert compiled["accuracies"] == plain["accuracies"]
+
+
+def test_tensorflow_traces_nothing_for_evaluations_on_the_clock(data, tmp_path):
+    status, record, _ = train("horovod_tf", 1, tmp_path, *SETTINGS, *data["transformer"], fault="traced_on_the_clock")
+    assert (status, record["status"], len(record["accuracies"])) == (0, "ok", 1), record["error"]

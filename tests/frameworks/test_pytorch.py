@@ -1,0 +1,188 @@
+"""PyTorch: parameters of weights.py, optimizers with the shared update rules, dropout that differs between ranks."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from common import models, weights, workloads
+from common.config import Settings
+from common.process.ranks import Ranks
+from common.trainer import Batch
+from frameworks.shared import pytorch
+
+WORKLOADS = ("cnn", "transformer", "transformer-alcf")
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    """A small encoder-decoder."""
+    found = workloads.WORKLOADS["transformer-alcf"]
+    model = models.EncoderDecoder(width=24, num_heads=4, num_layers=1, hidden=40, source_length=3, target_length=5)
+    monkeypatch.setitem(workloads.WORKLOADS, "transformer-alcf", found._replace(model=model))
+
+
+def drawn(workload="cnn"):
+    return weights.draw(workloads.WORKLOADS[workload].parameters, 3, "fp64")
+
+
+def made(rank=0, **settings):
+    """(model, optimizer) in float64, at the initial parameters."""
+    resolved = workloads.resolve(Settings(precision="fp64", **settings), 1)
+    model = pytorch.build(resolved, "cpu", Ranks(rank, 2))
+    optimizer = pytorch.optimizer_for(resolved, model)
+    pytorch.restore(model, optimizer, drawn(resolved.workload))
+    return model, optimizer
+
+
+def stepped(model, optimizer, learning_rates):
+    """(state after a step at each learning rate, gradients of the steps)."""
+    stream, gradients = np.random.default_rng(0), []
+    shapes = {name: array.shape for name, array in pytorch.state(model, None).items()}
+    for learning_rate in learning_rates:
+        gradients.append({name: stream.normal(size=shape) for name, shape in shapes.items()})
+        for name, parameter in model.named_parameters():
+            parameter.grad = pytorch.as_tensor(gradients[-1][name])
+        pytorch.set_learning_rate(optimizer, learning_rate)
+        optimizer.step()
+    return pytorch.state(model, optimizer), gradients
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_the_model_takes_the_parameters_of_the_workload_as_they_were_drawn(workload):
+    state = pytorch.state(*made(workload=workload))
+    assert state.keys() == drawn(workload).keys()
+    for name, array in drawn(workload).items():
+        np.testing.assert_array_equal(state[name], array, err_msg=name)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_state_with_optimizer_state_is_restored(workload, optimizer):
+    state, _ = stepped(*made(workload=workload, optimizer=optimizer), [0.1, 0.2])
+    model, fresh = made(workload=workload, optimizer=optimizer)
+    pytorch.restore(model, fresh, state)
+    found = pytorch.state(model, fresh)
+    assert found.keys() == state.keys()
+    for name, value in state.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize(("optimizer", "prefixes"), [("sgd", {"momentum"}), ("adam", {"adam_mean", "adam_square", "adam_step"})])
+def test_optimizer_state_is_in_a_state_only_with_the_optimizer(optimizer, prefixes):
+    model, found = made(optimizer=optimizer)
+    stepped(model, found, [0.1])
+    names = set(drawn())
+    assert pytorch.state(model, None).keys() == names
+    state = pytorch.state(model, found)
+    assert state.keys() == names | {f"{prefix}/{name}" for prefix in prefixes for name in names}
+    # Shapes are the same for every framework: the number of steps is a scalar.
+    for name, value in state.items():
+        assert value.shape == (() if name.startswith("adam_step/") else state[name.rpartition("/")[2]].shape)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_optimizer_state_that_a_state_lacks_is_reset(optimizer):
+    model, used = made(optimizer=optimizer)
+    stepped(model, used, [0.1, 0.2])
+    pytorch.restore(model, used, drawn())
+    found, _ = stepped(model, used, [0.1])
+    expected, _ = stepped(*made(optimizer=optimizer), [0.1])
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_momentum_accumulates_gradients_without_the_learning_rate():
+    state, (first, second) = stepped(*made(momentum=0.9), [0.1, 0.3])
+    for name, initial in drawn().items():
+        expected = initial - 0.1 * first[name] - 0.3 * (0.9 * first[name] + second[name])
+        np.testing.assert_allclose(state[name], expected, rtol=1e-12, atol=1e-12)
+
+
+def test_adams_epsilon_is_outside_the_square_root():
+    state, (gradient,) = stepped(*made(optimizer="adam"), [0.1])
+    for name, initial in drawn().items():
+        expected = initial - 0.1 * gradient[name] / (np.abs(gradient[name]) + 1e-8)
+        np.testing.assert_allclose(state[name], expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("workload", ["cnn", "transformer-alcf"])
+def test_dropout_is_off_unless_asked_for_and_then_another_on_each_rank(workload):
+    inputs = torch.ones(4, *workloads.WORKLOADS[workload].model.input_shape, dtype=torch.float64)
+
+    def logits(**settings):
+        model, _ = made(workload=workload, **settings)
+        return model.train()(inputs)
+
+    assert torch.equal(logits(), logits(rank=1))
+    assert torch.equal(logits(dropout=True), logits(dropout=True))
+    assert not torch.equal(logits(dropout=True), logits(dropout=True, rank=1))
+
+
+def test_nothing_is_dropped_out_of_an_evaluation():
+    stream = np.random.default_rng(4)
+    batches = [Batch(stream.random((8, 28, 28)), stream.integers(0, 10, 8), np.ones(8))]
+    plain, dropping = (pytorch.evaluate(made(dropout=dropout)[0].train(), batches, "cpu") for dropout in (False, True))
+    assert plain == dropping
+
+
+def rates_of(workload):
+    model, _ = made(workload=workload, dropout=True)
+    return [module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)]
+
+
+def test_dropout_has_the_probabilities_of_the_conventions():
+    assert rates_of("cnn") == [0.25, 0.5]
+    assert set(rates_of("transformer-alcf")) == {0.1}
+    assert rates_of("transformer") == []
+
+
+def random_logits(*shape):
+    return torch.from_numpy(np.random.default_rng(0).normal(size=shape))
+
+
+def test_samples_of_weight_zero_do_not_count():
+    logits, targets = random_logits(4, 10), torch.tensor([1, 2, 3, 4])
+    weights_of = torch.tensor([0.5, 0.5, 0.0, 0.0], dtype=torch.float64)
+    assert torch.allclose(pytorch.weighted_loss(logits, targets, weights_of), cross_entropy(logits[:2], targets[:2]))
+
+
+def test_each_token_has_a_weight_of_its_own():
+    logits, targets = random_logits(2, 3, 256), torch.tensor([[1, 2, 3], [4, 5, 255]])
+    weights_of = torch.tensor([[0.5, 0.0, 2.0], [0.0, 0.25, 1.0]], dtype=torch.float64)
+    shares = logits.softmax(-1)
+    expected = -sum(weights_of[i, j] * shares[i, j, targets[i, j]].log() for i in range(2) for j in range(3))
+    assert torch.allclose(pytorch.weighted_loss(logits, targets, weights_of), expected)
+
+
+def test_probabilities_are_targets_along_the_last_axis():
+    logits, targets = random_logits(2, 3, 20), torch.from_numpy(np.random.default_rng(1).random((2, 3, 20)))
+    weights_of = torch.tensor([[0.5, 0.0, 2.0], [0.0, 0.25, 1.0]], dtype=torch.float64)
+    expected = -((targets * logits.log_softmax(-1)).sum(-1) * weights_of).sum()
+    assert torch.allclose(pytorch.weighted_loss(logits, targets, weights_of), expected)
+    # What the ALCF tutorial computes: its criterion takes the classes, here the positions, from the second axis.
+    swapped = [array.transpose(1, 2) for array in (logits, targets)]
+    even = torch.full((2, 3), 1 / 6, dtype=torch.float64)
+    assert torch.allclose(pytorch.weighted_loss(logits, targets, even), cross_entropy(*swapped))
+
+
+@pytest.mark.parametrize("workload", ["cnn", "transformer"])
+def test_totals_add_up_over_batches_and_what_has_weight_0_is_in_none(workload):
+    model, _ = made(workload=workload)
+    sizes = workloads.WORKLOADS[workload].model
+    stream = np.random.default_rng(2)
+    inputs = stream.integers(0, 256, (6, *sizes.input_shape)).astype(np.int64 if sizes.whole_inputs else np.float64)
+    targets = stream.integers(0, 10, (6, *sizes.target_shape))
+    with torch.no_grad():
+        logits = model.eval()(torch.from_numpy(inputs))
+    # Every second target is what the model says.
+    found = logits.argmax(-1).numpy()
+    targets.flat[::2] = found.flat[::2]
+    counts = stream.integers(0, 2, targets.shape).astype(np.float64)
+    batches = [Batch(inputs[part], targets[part], counts[part]) for part in (slice(0, 4), slice(4, 6))]
+    totals = pytorch.evaluate(model.train(), batches, "cpu")
+    assert totals.count == counts.sum()
+    assert totals.num_correct == ((found == targets) * counts).sum() > 0
+    each = -logits.log_softmax(-1).gather(-1, torch.from_numpy(targets)[..., None])[..., 0].numpy()
+    assert totals.loss == pytest.approx((each * counts).sum(), rel=1e-9)

@@ -1,0 +1,170 @@
+"""The step breakdown: its parts add up to the step, and steps without communication do not communicate."""
+
+import contextlib
+import json
+import math
+import subprocess
+
+import pytest
+
+from common import step_breakdown
+from common.process.ranks import Ranks
+from common.trainer import Communication, ProfiledCommunication
+from frameworks.shared.process_group import covered
+from tests.support import small_data
+from tests.support.backends import EXACT
+from tests.support.running import BIN, ROOT, environ, train
+from tests.support.step_breakdown_run import NUM_STEPS
+
+# Of 1,199,882 and of 139,584 parameters in float32.
+GRADIENT_BYTES = {"cnn": 4_799_528, "transformer": 558_336}
+
+
+@pytest.mark.parametrize(
+    ("with_communication", "without", "parts"),
+    [
+        ((1.0, 0.1), (0.7, 0.1), (0.1, 0.6, 0.3)),
+        ((1.0, 0.0), (1.0, 0.0), (0.0, 1.0, 0.0)),
+        # Data that took longer by chance is not communication.
+        ((1.0, 0.3), (0.8, 0.1), (0.3, 0.7, 0.0)),
+        # Noise is reported as measured.
+        ((0.9, 0.0), (1.0, 0.0), (0.0, 1.0, -0.1)),
+    ],
+)
+def test_the_parts_of_a_step_add_up_to_it(with_communication, without, parts):
+    step, *found = step_breakdown.parts_of(with_communication, without).values()
+    assert step == with_communication[0]
+    assert found == pytest.approx(parts)
+    assert sum(found) == pytest.approx(step)
+
+
+@pytest.mark.parametrize(
+    ("operations", "num_ranks", "bus_bytes"),
+    [
+        ({"all_reduce": (2, 100)}, 2, 100),
+        ({"all_reduce": (2, 100)}, 4, 150),
+        # Each of four ranks sends its 25 of 100 bytes to three others; 100 bytes are reduced and scattered over four.
+        ({"all_gather": (1, 25)}, 4, 75),
+        ({"reduce_scatter": (1, 100)}, 4, 75),
+        ({"reduce_scatter": (1, 100), "all_gather": (1, 25)}, 4, 150),
+        ({"broadcast": (1, 100)}, 4, 100),
+        ({"all_reduce": (2, 100)}, 1, None),
+        ({}, 4, None),
+    ],
+)
+def test_bus_bandwidth_is_what_the_busiest_link_carries(operations, num_ranks, bus_bytes):
+    assert step_breakdown.bandwidth(operations, 0.5, num_ranks) == (None if bus_bytes is None else pytest.approx(2 * bus_bytes))
+
+
+@pytest.mark.parametrize("seconds", [0.0, math.nan])
+def test_no_time_is_no_bandwidth(seconds):
+    assert step_breakdown.bandwidth({"all_reduce": (1, 100)}, seconds, 2) is None
+
+
+@pytest.mark.parametrize(
+    ("spans", "length"), [([], 0), ([(0, 2), (5, 6)], 3), ([(5, 6), (0, 2)], 3), ([(0, 4), (1, 2), (3, 6)], 6), ([(1, 2), (1, 2)], 1)]
+)
+def test_collectives_at_the_same_time_count_once(spans, length):
+    assert covered(spans) == length
+
+
+def test_the_first_batches_are_taken_and_the_wait_for_them_is_measured():
+    first = step_breakdown.First([1, 2, 3], 2)
+    assert (len(first), list(first), first.data_seconds > 0) == (2, [1, 2], True)
+
+
+class Alternating:
+    """A trainer that notes of each block of four steps whether it communicates."""
+
+    ranks = Ranks()
+
+    def __init__(self):
+        self.communicates, self.blocks = True, []
+
+    def train_epoch(self, batches, observe):
+        for _ in batches:
+            observe(1.0)
+        if len(batches) == 4:
+            self.blocks.append(self.communicates)
+
+    def sum(self, values):
+        return values
+
+    def communication(self):
+        return Communication(self.without, lambda train: ProfiledCommunication(0.0, {}, {}), lambda _: lambda: None)
+
+    @contextlib.contextmanager
+    def without(self):
+        self.communicates = False
+        yield
+        self.communicates = True
+
+
+def test_blocks_with_and_without_communication_alternate(monkeypatch):
+    # Steps that only compile or are profiled are in no block of four.
+    monkeypatch.setattr(step_breakdown, "NUM_FEW", 1)
+    trainer = Alternating()
+    step_breakdown.measure(trainer, [0] * 4, 4, 8)
+    assert trainer.blocks == [True, False] * step_breakdown.NUM_PAIRS
+
+
+@pytest.mark.matrix
+def test_a_run_that_is_killed_in_its_step_breakdown_keeps_what_it_measured(tmp_path):
+    data = small_data.write(tmp_path / "data", 20)["cnn"]
+    arguments = (*data, "--batch-size", 8, "--epochs", 1, "--step-breakdown")
+    status, record, _ = train("single", 1, tmp_path, *map(str, arguments), fault="killed_in_its_step_breakdown")
+    assert (status != 0, record["status"], len(record["losses"]), record["step_breakdown"]) == (True, "started", 2, None)
+
+
+def measured(folder, backend, *arguments):
+    """The output of tests/support/step_breakdown_run.py on each of two ranks."""
+    command = [
+        BIN / "mpiexec",
+        "-n",
+        2,
+        BIN / "python",
+        "-m",
+        "tests.support.step_breakdown_run",
+        folder,
+        backend,
+        "--batch-size",
+        16,
+        *arguments,
+    ]
+    done = subprocess.run(list(map(str, command)), cwd=ROOT, env=environ(), capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+
+
+@pytest.mark.matrix
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("backend", "workload", "arguments", "shares"),
+    [
+        ("ddp", "transformer", (), {"all_reduce": 1}),
+        *((backend, "cnn", (), {"all_reduce": 1}) for backend in EXACT),
+        ("deepspeed_zero", "cnn", ("--zero-stage", 1), {"all_reduce": 1, "all_gather": 1 / 2}),
+        ("deepspeed_zero", "cnn", ("--zero-stage", 3), {"reduce_scatter": 1, "all_gather": 1 / 2, "all_reduce": 0}),
+    ],
+)
+def test_each_backend_has_a_step_breakdown(backend, workload, arguments, shares, tmp_path):
+    ranks = measured(tmp_path, backend, "--workload", workload, *arguments)
+    operations = {name: share * GRADIENT_BYTES[workload] for name, share in shares.items()}
+    for rank, found in enumerate(ranks):
+        breakdown = found["step_breakdown"]
+        assert breakdown["num_steps"] == NUM_STEPS
+        parts = [breakdown[name][rank] for name in ("data_wait_seconds", "compute_seconds", "communication_exposed_seconds")]
+        assert sum(parts) == pytest.approx(breakdown["step_seconds"][rank])
+        assert min(parts[:2]) > 0
+        assert breakdown["plain_bus_bytes_per_second"] > 0
+    # Horovod's timeline is rank 0's.
+    breakdown = ranks[0]["step_breakdown"]
+    assert breakdown["communication_seconds"][0] > 0
+    assert breakdown["bus_bytes_per_second"] > 0
+    assert {name: one["num_bytes"] for name, one in breakdown["operations"].items()} == pytest.approx(operations, abs=16)
+    profile, without = ranks[0]["with_communication"], ranks[0]["without_communication"]
+    assert (profile["seconds"] > 0, without["seconds"]) == (True, 0)
+    sent = sum(num_bytes for _, num_bytes in profile["operations"].values())
+    assert sent == pytest.approx(NUM_STEPS * sum(operations.values()), abs=16 * NUM_STEPS)
+    # Stage 3 has one model in all ranks' shards.
+    assert ranks[0]["in_sync"] == ("3" in map(str, arguments))

@@ -1,0 +1,127 @@
+"""TensorFlow: parameters of weights.py in another layout, and the same functions as in PyTorch."""
+
+import numpy as np
+import pytest
+
+from common import weights
+from common.config import Settings
+from common.models import Cnn, Decoder, EncoderDecoder, parameters_of
+from common.process.ranks import Ranks
+from common.workloads import WORKLOADS, resolve
+
+tensorflow = pytorch = None
+
+SETTINGS = resolve(Settings(precision="fp64"), 1)
+# Small ones of each kind, for the same code.
+MODELS = [Cnn(), Decoder(24, 3, 2, 10), EncoderDecoder(width=24, num_heads=4, num_layers=2, hidden=40, source_length=2, target_length=5)]
+NAMES = [(model, name) for model in MODELS for name in parameters_of(model)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _frameworks():
+    """Imports both frameworks when the first test runs: importing takes seconds, and other processes only collect these tests."""
+    global tensorflow, pytorch
+    tensorflow, pytorch = (pytest.importorskip(f"frameworks.shared.{name}") for name in ("tensorflow", "pytorch"))
+
+
+@pytest.fixture
+def models(request, monkeypatch):
+    """(the model without a framework, in TensorFlow, in PyTorch), both with the same parameters."""
+    monkeypatch.setitem(WORKLOADS, "cnn", WORKLOADS["cnn"]._replace(model=request.param))
+    state = weights.draw(parameters_of(request.param), 3, "fp64")
+    model = tensorflow.build(SETTINGS, Ranks())
+    tensorflow.restore(model, tensorflow.Optimizer(SETTINGS, model.parameters), state)
+    module = pytorch.build(SETTINGS, "cpu", Ranks())
+    pytorch.restore(module, pytorch.optimizer_for(SETTINGS, module), state)
+    return request.param, model, module
+
+
+def batch_of(model):
+    """Random (inputs, targets, weights) of five samples."""
+    stream = np.random.default_rng(1)
+    inputs = stream.integers(0, 256, (5, *model.input_shape)) if model.whole_inputs else stream.normal(size=(5, *model.input_shape))
+    if model.whole_targets:
+        targets = stream.integers(0, 10, (5, *model.target_shape))
+        return inputs, targets, stream.random(targets.shape)
+    targets = stream.random((5, *model.target_shape))
+    return inputs, targets, stream.random(targets.shape[:-1])
+
+
+@pytest.mark.parametrize(("model", "name"), NAMES, ids=lambda value: value if isinstance(value, str) else type(value).__name__)
+def test_a_parameter_survives_the_conversion_of_layouts(model, name):
+    array = np.random.default_rng(0).normal(size=parameters_of(model)[name].shape)
+    there = tensorflow.as_variable(name, array)
+    assert there.size == array.size
+    np.testing.assert_array_equal(tensorflow.as_array(name, there), array)
+
+
+@pytest.mark.parametrize("models", MODELS, indirect=True, ids=lambda model: type(model).__name__)
+def test_both_frameworks_compute_the_same_logits(models):
+    shapes, model, module = models
+    inputs, _, _ = batch_of(shapes)
+    expected = module(pytorch.torch.from_numpy(inputs)).detach().numpy()
+    found = model.forward(model.parameters, tensorflow.tf.constant(inputs), False).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    # Equal only if the layouts are: with axes or samples in another order it is another function.
+    turned = inputs.swapaxes(1, 2) if isinstance(shapes, Cnn) else inputs[:, ::-1]
+    assert not np.allclose(model.forward(model.parameters, tensorflow.tf.constant(turned.copy()), False).numpy(), expected)
+
+
+@pytest.mark.parametrize("models", MODELS, indirect=True, ids=lambda model: type(model).__name__)
+def test_both_frameworks_have_the_same_loss_and_the_same_gradients(models):
+    shapes, model, module = models
+    inputs, targets, loss_weights = batch_of(shapes)
+    torch, tf = pytorch.torch, tensorflow.tf
+    loss = pytorch.weighted_loss(module(torch.from_numpy(inputs)), torch.from_numpy(targets), torch.from_numpy(loss_weights))
+    loss.backward()
+    with tf.GradientTape() as tape:
+        logits = model.forward(model.parameters, tf.constant(inputs), False)
+        same = tensorflow.weighted_loss(logits, tf.constant(targets), tf.constant(loss_weights))
+    np.testing.assert_allclose(same.numpy(), loss.item(), rtol=1e-12)
+    gradients = tape.gradient(same, model.parameters)
+    for name, parameter in module.named_parameters():
+        found = tensorflow.as_array(name, tf.convert_to_tensor(gradients[name]).numpy())
+        np.testing.assert_allclose(found, pytorch.as_array(parameter.grad), rtol=1e-9, atol=1e-11, err_msg=name)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("workload", ["cnn", "transformer"])
+def test_a_state_with_optimizer_state_is_restored(workload, optimizer):
+    settings = resolve(Settings(workload=workload, precision="fp64", optimizer=optimizer), 1)
+    model = tensorflow.build(settings, Ranks())
+    made = tensorflow.Optimizer(settings, model.parameters)
+    stream = np.random.default_rng(2)
+    state = {name: stream.normal(size=value.shape).astype(value.dtype) for name, value in tensorflow.state(model, made).items()}
+    tensorflow.restore(model, made, state)
+    for name, value in tensorflow.state(model, made).items():
+        np.testing.assert_array_equal(value, state[name], err_msg=name)
+
+
+def test_a_state_without_optimizer_state_is_the_parameters():
+    model = tensorflow.build(SETTINGS, Ranks())
+    assert set(tensorflow.state(model, None)) == set(model.parameters)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_both_frameworks_take_the_same_steps(optimizer):
+    settings = resolve(Settings(precision="fp64", optimizer=optimizer), 1)
+    state = weights.draw(parameters_of(Cnn()), 3, "fp64")
+    model, module = tensorflow.build(settings, Ranks()), pytorch.build(settings, "cpu", Ranks())
+    here, there = tensorflow.Optimizer(settings, model.parameters), pytorch.optimizer_for(settings, module)
+    tensorflow.restore(model, here, state)
+    pytorch.restore(module, there, state)
+    stream = np.random.default_rng(5)
+    for learning_rate in (0.1, 0.3, 0.2):
+        # Small ones, beside which epsilon shows.
+        gradients = {name: 1e-6 * stream.normal(size=value.shape) for name, value in state.items()}
+        in_order = [tensorflow.as_variable(name, gradients[name]) for name in model.parameters]
+        here.step(model.parameters, in_order, tensorflow.tf.constant(learning_rate, tensorflow.tf.float64))
+        for name, parameter in module.named_parameters():
+            parameter.grad = pytorch.as_tensor(gradients[name])
+        pytorch.set_learning_rate(there, learning_rate)
+        there.step()
+    expected = pytorch.state(module, there)
+    found = tensorflow.state(model, here)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-9, atol=1e-15, err_msg=name)

@@ -1,0 +1,70 @@
+"""Variants of a backend: from BACKEND@VALUE to file and setting, and back."""
+
+import pytest
+
+from common import backends
+from common.config import Settings
+from common.errors import UserError
+from launch import matrix
+from launch.launchers import commands
+from launch.plan import plan
+from tests.support.backends import ON_PYTORCH
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "stage"),
+    [("deepspeed_zero", "deepspeed_zero", 1), ("deepspeed_zero@0", "deepspeed_zero", 0), ("deepspeed_zero@3", "deepspeed_zero", 3)],
+)
+def test_a_name_maps_to_a_file_and_a_setting_and_back(name, file, stage):
+    assert backends.file_of(name) == file
+    settings = backends.settings_of(name, Settings(seed=7))
+    assert (settings.zero_stage, settings.seed) == (stage, 7)
+    assert backends.name_of(file, settings) == name
+
+
+def test_a_backend_without_variants_keeps_its_name_and_settings():
+    assert backends.name_of("ddp", Settings()) == backends.file_of("ddp") == "ddp"
+    assert backends.settings_of("ddp", Settings(seed=7)) == Settings(seed=7)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: backends.name_of("ddp", Settings(zero_stage=3)), "--zero-stage is for deepspeed_zero, not for ddp; leave it out"),
+        (lambda: backends.name_of("horovod_tf", Settings(compile=True)), "--compile is for PyTorch, not for horovod_tf; leave it out"),
+        (
+            lambda: backends.name_of("deepspeed_zero", Settings(compile=True, zero_stage=3)),
+            "use deepspeed_zero@0, deepspeed_zero@1, deepspeed_zero@2",
+        ),
+        (lambda: backends.settings_of("ddp@3", Settings()), "ddp has no variants; write it without @3"),
+        (lambda: backends.settings_of("deepspeed_zero@4", Settings()), "there is no deepspeed_zero@4; choose from: deepspeed_zero@0, "),
+        (lambda: backends.settings_of("deepspeed_zero@", Settings()), "there is no deepspeed_zero@; choose from"),
+        (lambda: backends.chosen("deepspeed@3"), "there is no backend 'deepspeed@3'; choose from: single, "),
+        (lambda: backends.chosen("ddp,ddp@1"), "ddp has no variants"),
+        (lambda: matrix.settings_of(matrix.Matrix(run=Settings(zero_stage=2))), "write deepspeed_zero@2 in --backends"),
+    ],
+)
+def test_invalid_variants_give_a_one_line_error(call, message):
+    with pytest.raises(UserError) as raised:
+        call()
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_the_backends_on_pytorch_are_those_that_compile():
+    assert {name for name, one in backends.declared().items() if one.can_compile} == set(ON_PYTORCH)
+    assert [backends.name_of(backend, Settings(compile=True)) for backend in ON_PYTORCH] == list(ON_PYTORCH)
+
+
+def test_the_default_variant_has_no_name_of_its_own():
+    assert backends.chosen("deepspeed_zero@1, deepspeed_zero@3") == ["deepspeed_zero", "deepspeed_zero@3"]
+
+
+def test_a_job_of_a_variant_starts_its_file_with_its_setting():
+    jobs = plan(["deepspeed_zero", "deepspeed_zero@3"], ["cnn"], [2], 1, None, Settings(), "stamp")
+    assert [job.settings.run_id for job in jobs] == ["stamp-cnn-deepspeed_zero-n2-r0", "stamp-cnn-deepspeed_zero@3-n2-r0"]
+    first, second = (" ".join(commands.command(job, commands.Launcher("mpich", "mpiexec"))[0]) for job in jobs)
+    assert "-m frameworks.deepspeed_zero " in first
+    assert "--zero-stage" not in first
+    assert "-m frameworks.deepspeed_zero " in second
+    assert "--zero-stage 3" in second

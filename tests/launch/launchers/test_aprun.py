@@ -1,0 +1,73 @@
+"""launch/aprun: the options of ALPS for the detected launcher."""
+
+import shlex
+import subprocess
+
+import pytest
+
+from common.errors import UserError
+from launch.aprun import command, read
+from tests.support.running import ROOT, environ
+
+APRUN = ROOT / "launch" / "aprun"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "given", "expected"),
+    [
+        ("mpich", "-n 8 -N 4 --cc depth -d 16 python x.py -n 3", "run -n 8 -ppn 4 -bind-to none python x.py -n 3"),
+        ("mpich", "-n 8 -N 4 -cc depth -d 16 -e A=1 -e B=x=y python", "run -n 8 -ppn 4 -bind-to none -genv A 1 -genv B x=y python"),
+        ("pals", "-n 8 -N 4 --cc depth -d 16 python", "run -n 8 --ppn 4 --depth 16 --cpu-bind depth python"),
+        ("pals", "--pes 8 --pes-per-node 4 --cpus-per-pe 2 -q python", "run -n 8 --ppn 4 --depth 2 --cpu-bind depth python"),
+        (
+            "srun", "-n 8 -N 4 python",
+            "run --nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task=1 --cpu-bind=cores --mpi=pmi2 --kill-on-bad-exit=1 python",
+        ),
+        ("openmpi", "-n8 -N4 python", "run -n 8 --map-by ppr:4:node:OVERSUBSCRIBE --bind-to none python"),
+        ("mpich", "-n 2 -N 4 python", "run -n 2 -ppn 2 -bind-to none python"),
+        ("mpich", "python", "run -n 1 -ppn 1 -bind-to none python"),
+    ],
+)  # fmt: skip
+def test_the_options_of_aprun_for_other_launchers(launcher, given, expected):
+    assert shlex.join(command(read(given.split()), launcher, "run", {})[0]) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("-n 2 -Z 3 python", "-Z"),
+        ("-n 2 --strict python", "--strict"),
+        ("-n 2 -j 2 python", "-j"),
+        ("-n two python", "'two' is not an integer of at least 1"),
+        ("-n 0 python", "'0' is not an integer of at least 1"),
+        ("-n 2 --cc 0,1 python", "invalid choice: '0,1'"),
+        ("-n 2", "no program given"),
+        ("-n 2 -e A python", "-e A has no value"),
+        ("-n 2 a : -n 3 b", "':'"),
+    ],
+)
+def test_unknown_options_are_an_error(given, message):
+    with pytest.raises(UserError) as raised:
+        read(given.split())
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def run(*arguments, cwd):
+    done = subprocess.run([APRUN, *arguments], cwd=cwd, env=environ(), capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_it_starts_the_ranks_where_it_was_called(tmp_path):
+    say = 'echo "$PMI_RANK of $PMI_SIZE in $PWD with $A"; exit $((PMI_SIZE - 2))'
+    status, output, error = run("-n", "2", "-N", "2", "--cc", "depth", "-d", "1", "-e", "A=a b", "sh", "-c", say, cwd=tmp_path)
+    assert (status, sorted(output.splitlines())) == (0, [f"{rank} of 2 in {tmp_path} with a b" for rank in (0, 1)]), error
+    assert run("-n", "3", "sh", "-c", say, cwd=tmp_path)[0] == 1
+
+
+def test_a_dry_run_prints_and_a_mistake_ends_with_2(tmp_path):
+    status, output, _ = run("-n", "2", "-e", "A=a b", "--dry-run", "touch", "it", cwd=tmp_path)
+    assert status == 0
+    assert output.endswith("mpiexec -n 2 -ppn 2 -bind-to none -genv A 'a b' touch it\n")
+    assert list(tmp_path.iterdir()) == []
+    assert run("-n", "2", "-Z", "3", "touch", "it", cwd=tmp_path)[0] == 2

@@ -1,0 +1,101 @@
+"""A real Slurm cluster of two nodes: the matrix with srun, and the job script with sbatch."""
+
+import json
+import subprocess
+import time
+
+import psutil
+import pytest
+
+from launch import processes, supervisor
+from tests.support import kills, rank_faults, slurm_cluster, small_data
+from tests.support.backends import DISTRIBUTED
+from tests.support.running import BIN, environ
+
+pytestmark = [pytest.mark.matrix, pytest.mark.long]
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    if why_not := slurm_cluster.why_not():
+        pytest.skip(why_not)
+    with slurm_cluster.started(tmp_path_factory.mktemp("slurm")) as variables:
+        yield environ() | variables
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    data = small_data.write(tmp_path_factory.mktemp("data"), 100)["cnn"]
+    fixed = ["--workloads", "cnn", "--no-stop-at-target", "--no-step-breakdown", "--machine", "here"]
+    return [*data[2:], "--batch-size", "8", "--epochs", "1", *fixed]
+
+
+def records_in(folder):
+    return {record["backend"]: record for record in (json.loads(path.read_text()) for path in (folder / "here").glob("*.json"))}
+
+
+def test_the_matrix_trains_the_same_on_two_nodes_through_srun_as_on_one(slurm, checkout, settings, tmp_path):
+    matrix = [BIN / "python", "-m", "launch.matrix", "2", "--backends", ",".join(DISTRIBUTED), *settings]
+    on_one_node = [*matrix, "--results", tmp_path / "one"]
+    on_two_nodes = ["salloc", "-N2", "-n2", *matrix, "--ranks-per-node", "1", "--results", tmp_path / "two"]
+    for command in (on_one_node, on_two_nodes):
+        done = subprocess.run(command, cwd=checkout, env=slurm, capture_output=True, text=True, timeout=400, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    one, two = records_in(tmp_path / "one"), records_in(tmp_path / "two")
+    assert one.keys() == two.keys() == set(DISTRIBUTED)
+    for backend, record in two.items():
+        assert (record["launcher"], record["num_nodes"], one[backend]["launcher"], one[backend]["num_nodes"]) == ("srun", 2, "mpich", 1)
+        assert record["losses"] == one[backend]["losses"], backend
+
+
+def test_the_job_script_trains_through_sbatch(slurm, checkout, settings, tmp_path):
+    small = ["--partition=all", "--gres=none", "--ntasks-per-node=1", "--cpus-per-task=1", f"--output={tmp_path}/out"]
+    variables = {"TANDEM_SIZES": "1 2", "TANDEM_MACHINE_FILE": "local"}
+    job = ["sbatch", "--wait", *small, "launch/launchers/jobs/jsc.sbatch", "--backends", "ddp", "--ranks-per-node", "1", *settings]
+    done = subprocess.run(
+        [*job, "--results", tmp_path], cwd=checkout, env=slurm | variables, capture_output=True, text=True, timeout=300, check=False
+    )
+    output = (tmp_path / "out").read_text() if (tmp_path / "out").exists() else ""
+    assert done.returncode == 0, done.stdout + done.stderr + output
+    found = [json.loads(path.read_text()) for path in tmp_path.glob("here/*.json")]
+    assert sorted((record["num_ranks"], record["num_nodes"], record["launcher"]) for record in found) == [(1, 1, "srun"), (2, 2, "srun")]
+
+
+def test_a_rank_that_is_stopped_under_srun_is_named_and_ended(slurm, checkout, tmp_path):
+    settings = ("--ranks-per-node", "1", "--watchdog-timeout", "20")
+    around = ("salloc", "--quiet", "-N2", "-n2")
+    record, _, left = rank_faults.run(checkout, "horovod_torch", "stopped", tmp_path, *settings, around=around, variables=slurm)
+    assert (record["status"], record["launcher"]) == ("failed", "srun")
+    assert record["error"].startswith("rank 1 hung without a report")
+    assert left == []
+
+
+def test_a_matrix_that_is_killed_leaves_no_rank_on_its_nodes_and_goes_on(slurm, checkout, tmp_path):
+    options = ("--launcher", "srun", "--ranks-per-node", "1", "--epochs", "8")
+    with kills.allocation(slurm) as variables:
+        matrix = kills.start(checkout, tmp_path, *options, variables=variables)
+        kills.wait_until_training(matrix, tmp_path)
+        outcome = kills.kill(matrix, checkout, tmp_path)
+        assert outcome.num_before > 2
+        assert (outcome.left, outcome.statuses) == ([], ["started"])
+        again = kills.start(checkout, tmp_path, *options, "--resume", variables=variables)
+        printed, _ = again.communicate(timeout=240)
+        assert again.returncode == 0, printed
+        assert [record["status"] for record in kills.records_in(tmp_path)] == ["ok"]
+
+
+def test_an_srun_that_is_asked_to_end_ends_the_ranks_of_all_nodes(slurm, tmp_path):
+    """What ends those on other nodes, where the supervisor cannot reach them; here both nodes are this machine."""
+    with kills.allocation(slurm) as variables:
+        command = ["srun", "-N2", "-n2", "--mpi=none", "sleep", "300"]
+        srun = subprocess.Popen(command, env=slurm | variables | {supervisor.MARK: str(tmp_path)})
+        ranks = []
+        limit = time.monotonic() + 30
+        while len(ranks) < 2 and time.monotonic() < limit:
+            ranks = [pid for pid in supervisor.processes_of(str(tmp_path)) if psutil.Process(pid).name() == "sleep"]
+            time.sleep(0.1)
+        assert len(ranks) == 2
+        srun.terminate()
+        gone, left = psutil.wait_procs([psutil.Process(pid) for pid in ranks], timeout=processes.GRACE_SECONDS)
+        srun.wait(timeout=30)
+        assert (len(gone), left) == (2, [])

@@ -1,0 +1,81 @@
+"""Records are comparable only with the same training, the same settings and one machine."""
+
+import pytest
+
+from common.errors import UserError
+from launch.report import comparable
+from tests.support.made_records import ended, made
+
+
+def test_runs_that_trained_different_things_are_refused_with_the_setting():
+    other = made(backend="single", workload_digest="e" * 64, settings={"batch_size": 64})
+    with pytest.raises(UserError) as raised:
+        comparable.check([made(), other])
+    assert "20260101-000000-cnn-single-n1-r0 and 20260101-000000-cnn-ddp-n1-r0 trained different things" in str(raised.value)
+    assert "(--batch-size 64 and 32)" in str(raised.value)
+
+
+def test_runs_on_different_data_are_refused():
+    with pytest.raises(UserError, match="their data or rate factors differ"):
+        comparable.check([made(), made(workload_digest="e" * 64)])
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"threads": 2}, "--threads 2 and 1"),
+        ({"bind": False}, "--bind False and True"),
+        ({"stop_at_target": False}, "--stop-at-target"),
+        ({"compile": True}, "--compile True and False"),
+        ({"autotune": True}, "--autotune True and False"),
+    ],
+)
+def test_runs_whose_time_depends_on_other_settings_are_refused_with_the_setting(settings, named):
+    with pytest.raises(UserError, match="have different settings") as raised:
+        comparable.check([made(), made(num_ranks=2, settings=settings)])
+    assert named in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"repeat": 3}, {"num_ranks": 4},
+        {"settings": {"watchdog_timeout": 5.0}},
+        {"stamp": "20270101-000000"}, {"backend": "deepspeed_zero@3", "settings": {"zero_stage": 3}},
+        {"scaling": "strong", "workload_digest": "e" * 64, "settings": {"batch_size": 64}},
+        {"workload": "transformer", "workload_digest": "e" * 64},
+    ],
+)  # fmt: skip
+def test_what_a_matrix_varies_may_differ(changes):
+    comparable.check([made(), made(**changes)])
+
+
+def test_a_failed_run_without_a_digest_is_accepted():
+    comparable.check([made(), ended("failed", num_ranks=2, settings={"batch_size": 64})])
+
+
+def test_a_setting_missing_in_an_older_record_had_its_default():
+    older = made(num_ranks=2)
+    del older["settings"]["gpu_order"]
+    comparable.check([made(), older])
+    with pytest.raises(UserError, match="--gpu-order"):
+        comparable.check([made(settings={"gpu_order": "reversed"}), older])
+
+
+def test_repeats_on_different_numbers_of_nodes_are_refused():
+    with pytest.raises(UserError, match=r"ddp-n4-r1 and .*ddp-n4-r0 ran on different numbers of nodes \(4 and 1\)"):
+        comparable.check([made(num_ranks=4), made(num_ranks=4, repeat=1, num_nodes=4)])
+
+
+@pytest.mark.parametrize(
+    "changes", [{"num_ranks": 8}, {"backend": "horovod_tf"}, {"status": "failed", "error": "it broke", "num_nodes": None}]
+)
+def test_other_sizes_and_failed_runs_may_use_other_numbers_of_nodes(changes):
+    comparable.check([made(num_ranks=4), made(**{"num_ranks": 4, "repeat": 1, "num_nodes": 2} | changes)])
+
+
+def test_records_of_two_machines_are_refused():
+    there = made(backend="single")
+    there["settings"]["machine"] = "there"
+    with pytest.raises(UserError, match=r"several machines \(here, there\)"):
+        comparable.check([made(), there])

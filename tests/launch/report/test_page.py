@@ -1,0 +1,295 @@
+"""The page in a real browser: it draws every chart, makes no request, and its tables sort and filter."""
+
+import json
+import re
+
+import pytest
+
+from launch.report import collect, regressions, summary
+from launch.report.export import charts, html
+from launch.report.tables import OVERSUBSCRIBED
+from tests.support import browser
+from tests.support.made_records import ended, made, not_reached, repeats, step_breakdown
+from tests.support.running import ROOT
+
+NEEDS_BROWSER = pytest.mark.skipif(browser.why_not() is not None, reason=str(browser.why_not()))
+
+
+def found():
+    """Records for every feature of the page: repeats, both kinds of scaling, oversubscription, failures, and text to be escaped."""
+    strong = {"scaling": "strong", "workload_digest": "e" * 64}
+    return [
+        *repeats([9.0, 9.5, 10.0], backend="single"),
+        *repeats([10.0, 10.4, 9.9]),
+        *repeats([6.0, 6.3, None], num_ranks=2, step_breakdown=step_breakdown()),
+        *repeats([5.0, 5.2, 5.1], backend="horovod_tf", num_ranks=2),
+        *repeats([12.0, 12.0, 12.0], num_ranks=8, oversubscribed=True),
+        ended("failed", backend="deepspeed_zero", num_ranks=2) | {"error": "</script><b>it broke</b> & more"},
+        made(**strong),
+        made(num_ranks=2, seconds=6.0, **strong),
+        made(workload="transformer-alcf", workload_digest="f" * 64),
+    ]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    damaged = [collect.Damaged(path.with_name("half.json"), "not JSON: it ends early")]
+    path.write_text(html.text(summary.answer(found(), damaged)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def reference_page(tmp_path_factory):
+    path = tmp_path_factory.mktemp("reference") / "report.html"
+    records, damaged = collect.collect([ROOT / "results" / "reference"])
+    path.write_text(html.text(summary.answer(records, damaged)))
+    return path
+
+
+def specs(text):
+    return [json.loads(spec) for spec in re.findall(r'<script type="application/json">(.*?)</script>', text)]
+
+
+def headings(text):
+    return re.findall(r"<h3>(.*?) <small>(.*?)</small></h3>", text)
+
+
+def test_the_page_has_every_kind_of_chart(page):
+    kinds = {kind.replace("&#39;", "'") for kind, _ in headings(page.read_text())}
+    assert kinds == {
+        "Time to solution", "Accuracy over time", "Throughput over own 1 rank", "Speed-up over single",
+        "Where a run's time goes", "Parts of a step", "Step times", "Peak memory", "Loss",
+    }  # fmt: skip
+
+
+def test_the_summary_stands_before_the_first_question(page):
+    text = page.read_text()
+    assert text.index("<h1>") < text.index("reached the target first, in 5.10 s") < text.index("<h2>")
+
+
+def test_weak_and_strong_scaling_are_never_in_one_chart(page):
+    text = page.read_text()
+    assert all(("weak scaling" in subject) != ("strong scaling" in subject) for _, subject in headings(text))
+    assert {"cnn, weak scaling", "cnn, strong scaling"} <= {subject for _, subject in headings(text)}
+
+
+def test_every_chart_has_its_table():
+    answer = summary.answer(found())
+    tables = {section.key: [table.title for table in section.tables] for section in answer.sections}
+    for key, drawn in charts.of(answer).items():
+        for chart in drawn:
+            name = next(one.name for one in answer.comparisons if chart.subject.startswith(one.name))
+            title = f"{name}, {OVERSUBSCRIBED}" if chart.oversubscribed else name
+            own = chart.kind in ("Accuracy over time", "Step times", "Loss")
+            assert chart.table.rows if own else title in tables[key], chart.subject
+
+
+def test_each_run_has_its_own_line_of_accuracy_also_where_two_matrices_have_the_same_repeat():
+    runs = [made(), made(stamp="20260102-000000", seconds=20.0)]
+    drawn = next(chart for chart in charts.of(summary.answer(runs))["first"] if chart.kind == "Accuracy over time")
+    lines = {}
+    for row in drawn.spec["data"]["values"]:
+        lines.setdefault(row[drawn.spec["layer"][1]["encoding"]["detail"]["field"]], []).append(row["accuracy"])
+    assert list(lines.values()) == [[0.49, 0.98]] * 2
+
+
+def test_the_page_has_the_notes(page):
+    assert all(note.replace("'", "&#39;") in page.read_text() for note in summary.answer(found()).notes)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [ended("failed")],
+        [ended("started"), ended("timeout", backend="single")],
+        [not_reached()],
+        [made(workload="transformer-alcf")],
+        [made(losses=[None], step_seconds=[None], train_seconds=[None], eval_seconds=[None], accuracies=[None])],
+        [made(num_ranks=8, oversubscribed=True)],
+        [made(launch_seconds=None, load_seconds=None, eval_seconds=[], resumed_after_epochs=1, time_to_solution_seconds=None)],
+        [made(losses=[0.0, 1.0])],
+    ],
+)
+def test_a_page_is_made_of_records_with_few_values(records):
+    text = html.text(summary.answer(records))
+    assert "What failed, and why?" in text
+    assert all(spec["data"]["values"] for spec in specs(text))
+
+
+def test_the_losses_of_a_resumed_run_are_not_drawn_as_those_of_its_first_steps():
+    later = {"resumed_after_epochs": 2, "losses": [0.4, 0.3]}
+    (drawn,) = charts.of(summary.answer([made(), not_reached(backend="horovod_tf", **later)]))["same"]
+    assert {row["backend"] for row in drawn.spec["data"]["values"]} == {"ddp"}
+    assert charts.of(summary.answer([not_reached(**later)]))["same"] == []
+
+
+def test_oversubscribed_entries_are_separate_and_in_no_scaling_chart(page):
+    text = page.read_text()
+    assert text.count('<details class="oversubscribed">') == 3
+    for heading, spec in zip(headings(text), specs(text), strict=True):
+        sizes = {row.get("ranks") for row in spec["data"]["values"]} - {None}
+        assert (8 in sizes) == (OVERSUBSCRIBED in heading[1] and bool(sizes)), heading
+        assert heading[0] not in ("Throughput over own 1 rank", "Speed-up over single") or 8 not in sizes
+
+
+def test_each_backend_has_one_colour_everywhere(page):
+    text = page.read_text()
+    colours = {}
+    for layer in (layer for spec in specs(text) for layer in [spec, *spec.get("layer", [])]):
+        scale = layer.get("encoding", {}).get("color", {}).get("scale", {})
+        if "ddp" in scale.get("domain", []):
+            for backend, colour in zip(scale["domain"], scale["range"], strict=True):
+                colours.setdefault(backend, set()).add(colour)
+    for colour, backend in re.findall(r'<i style="background:(#\w+)"></i>([\w@]+)</td>', text):
+        colours.setdefault(backend, set()).add(colour)
+    assert {backend: len(given) for backend, given in colours.items()} == dict.fromkeys(
+        ("single", "ddp", "horovod_tf", "deepspeed_zero"), 1
+    )
+    assert len({next(iter(given)) for given in colours.values()}) == 4
+
+
+def test_text_from_records_is_escaped(page):
+    text = page.read_text()
+    assert "<b>it broke</b>" not in text
+    assert "&lt;/script&gt;&lt;b&gt;it broke&lt;/b&gt; &amp; more" in text
+
+
+def test_a_chart_cannot_end_its_script_element():
+    text = html.text(summary.answer([made() | {"backend": "</script><b>x"}, made()]))
+    assert "<b>x" not in text
+    assert "\\u003c/script>\\u003cb>x" in text
+
+
+def test_damaged_files_are_on_the_page(page):
+    assert "half.json" in page.read_text()
+
+
+def test_changes_against_a_baseline_come_first():
+    answer = summary.answer(found())
+    changes = regressions.changes(found(), found())
+    text = html.text(answer._replace(sections=[regressions.section(changes), *answer.sections]))
+    assert re.findall(r'<section id="(\w+)">', text) == ["baseline", "first", "scaling", "cost", "step", "same", "failed"]
+
+
+@pytest.fixture(scope="module")
+def shown(page, tmp_path_factory):
+    with browser.opened(page, tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
+
+
+@pytest.mark.matrix
+@NEEDS_BROWSER
+@pytest.mark.parametrize("which", ["page", "reference_page"])
+def test_the_page_draws_every_chart_without_messages_or_requests(which, request, tmp_path):
+    path = request.getfixturevalue(which)
+    with browser.opened(path, tmp_path) as driver:
+        driver.execute_script("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        browser.wait_for_charts(driver)
+        drawn = driver.execute_script(
+            "return [...document.querySelectorAll('.plot')].map((plot) => plot.querySelectorAll('svg path').length)"
+        )
+        messages = driver.get_log("browser")
+        events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
+    assert len(drawn) == len(specs(path.read_text()))
+    assert min(drawn) > 2
+    assert messages == []
+    requested = {event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"}
+    assert requested == {path.as_uri()}
+
+
+def column(driver, table, index):
+    """The visible texts of one column of the n-th table, in order."""
+    script = """
+        const rows = document.querySelectorAll("figure.table")[arguments[0]].querySelectorAll("tbody tr");
+        return [...rows].filter((row) => row.offsetParent).map((row) => row.cells[arguments[1]].textContent);
+    """
+    return driver.execute_script(script, table, index)
+
+
+def press(driver, table, name):
+    """Clicks a heading of the n-th table and returns its index."""
+    figure = driver.find_elements("css selector", "figure.table")[table]
+    buttons = figure.find_elements("css selector", "th button")
+    index = next(index for index, button in enumerate(buttons) if button.text.startswith(name))
+    driver.execute_script("arguments[0].click()", buttons[index])
+    return index
+
+
+def table_called(driver, title):
+    titles = driver.execute_script(
+        "return [...document.querySelectorAll('figure.table > figcaption')].map((one) => one.textContent.trim())"
+    )
+    return titles.index(title)
+
+
+@pytest.mark.matrix
+@NEEDS_BROWSER
+def test_a_table_sorts_numbers_both_ways_with_empty_cells_last(shown):
+    table = table_called(shown, "cnn, weak scaling")
+    times = press(shown, table, "time to solution (s)")
+    assert column(shown, table, times) == ["5.10", "6.30", "9.50", "10.00", "failed"]
+    press(shown, table, "time to solution (s)")
+    assert column(shown, table, times) == ["failed", "10.00", "9.50", "6.30", "5.10"]
+    for _ in ("ascending", "descending"):
+        ratio = press(shown, table, "ratio to fastest")
+        assert [text == "-" for text in column(shown, table, ratio)] == [False] * 4 + [True]
+
+
+@pytest.mark.matrix
+@NEEDS_BROWSER
+def test_a_table_filters_by_all_words_and_counts_the_rows(shown):
+    table = table_called(shown, "cnn, weak scaling")
+    figure = shown.find_elements("css selector", "figure.table")[table]
+    field = figure.find_element("css selector", "input")
+    field.send_keys("DDP 2")
+    assert set(column(shown, table, 1)) == {"ddp"}
+    left = len(column(shown, table, 1))
+    assert 0 < left < 5
+    assert figure.find_element("css selector", "output").text == f"{left} of 5 rows"
+    field.clear()
+    field.send_keys(" ")
+    assert len(column(shown, table, 1)) == 5
+
+
+@pytest.mark.matrix
+@NEEDS_BROWSER
+@pytest.mark.parametrize(("width", "dark"), [(390, False), (1280, True)])
+def test_the_page_fits_a_phone_and_has_a_dark_mode(page, width, dark, tmp_path):
+    with browser.opened(page, tmp_path, (width, 900), dark) as driver:
+        scrolled, seen = driver.execute_script("return [document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+        paper, ink = driver.execute_script("const s = getComputedStyle(document.body); return [s.backgroundColor, s.color]")
+        labels = driver.execute_script("return getComputedStyle(document.querySelector('.plot svg text')).fill")
+        right = driver.execute_script(
+            "return Math.max(...[...document.querySelectorAll('.plot svg')].map((one) => one.getBoundingClientRect().right))"
+        )
+    assert scrolled <= seen
+    assert right <= seen
+    assert (_light(paper), _light(ink), labels) == (not dark, dark, ink)
+
+
+def _light(colour):
+    return sum(map(int, re.findall(r"\d+", colour)[:3])) > 3 * 128
+
+
+@pytest.mark.matrix
+@NEEDS_BROWSER
+def test_printing_includes_oversubscribed_entries_and_is_dark_on_light(page, tmp_path):
+    with browser.opened(page, tmp_path, dark=True) as driver:
+        driver.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia", {"media": "print", "features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+        )
+        closed = "return document.querySelectorAll('details.oversubscribed:not([open])').length"
+        before = driver.execute_script(closed)
+        driver.execute_script("dispatchEvent(new Event('beforeprint'))")
+        browser.wait_for_charts(driver)
+        printed = driver.execute_script(closed)
+        paper = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+        undrawn = driver.execute_script(
+            "return [...document.querySelectorAll('.plot')].filter((plot) => !plot.querySelector('svg')).length"
+        )
+        scrolls = driver.execute_script("return [...document.querySelectorAll('.scroll')].map((one) => getComputedStyle(one).overflowY)")
+        driver.execute_script("dispatchEvent(new Event('afterprint'))")
+        after = driver.execute_script(closed)
+    assert (before, printed, after) == (3, 0, 3)
+    assert (_light(paper), undrawn, set(scrolls)) == (True, 0, {"visible"})

@@ -1,0 +1,115 @@
+"""Before and after: what got slower, less accurate or larger beyond the noise, and nothing else."""
+
+import pytest
+
+from common.errors import UserError
+from launch.report import regressions
+from tests.support.made_records import ended, made, not_reached, repeats
+
+BEFORE = [10.0, 10.1, 10.2]
+OLD = {"stamp": "20250101-000000"}
+
+
+def verdicts(found, old):
+    """{measure: verdict} of the one entry of two sets."""
+    return {change.measure.name: change.verdict for change in regressions.changes(found, old)}
+
+
+@pytest.mark.parametrize(
+    ("after", "verdict"),
+    [
+        ([12.0, 12.1, 12.2], "worse"),
+        ([8.0, 8.1, 8.2], "better"),
+        ([9.0, 10.1, 13.0], "no difference shown"),
+        # significant, but within the tolerance: 3 %
+        ([10.4, 10.4, 10.41], "no difference shown"),
+        ([12.0], "not judged: one run"),
+        ([12.0, None, 12.2], "worse"),
+        ([None, None, 10.0], "worse"),
+    ],
+)
+def test_a_time_is_worse_only_beyond_noise_and_tolerance(after, verdict):
+    assert verdicts(repeats(after), repeats(BEFORE, **OLD))["time to solution (s)"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("key", "measure", "before", "after", "verdict"),
+    [
+        ("samples_per_second", "samples/s", (100.0, 101.0), (80.0, 81.0), "worse"),
+        ("samples_per_second", "samples/s", (100.0, 101.0), (120.0, 121.0), "better"),
+        ("accuracy", "accuracy", (0.98, 0.981), (0.961, 0.962), "worse"),
+        ("accuracy", "accuracy", (0.98, 0.981), (0.975, 0.976), "no difference shown"),
+        ("accuracy", "accuracy", (0.98, 0.981), (0.0, 0.0), "worse"),
+        ("accuracy", "accuracy", (0.98, 0.981, 0.0), (0.98, 0.981, 0.0), "no difference shown"),
+        ("accuracy", "accuracy", (0.98, 0.981, 0.0), (0.0, 0.0, 0.0), "worse"),
+        ("peak_memory_bytes", "peak memory per rank (MiB)", (2**28, 2**28), (2**29, 2**29), "worse"),
+        ("peak_memory_bytes", "peak memory per rank (MiB)", (2**29, 2**29), (2**28, 2**28), "better"),
+    ],
+)
+def test_each_measure_has_its_direction(key, measure, before, after, verdict):
+    old = [made(repeat=repeat, **{key: value}, **OLD) for repeat, value in enumerate(before)]
+    found = [made(repeat=repeat, **{key: value}) for repeat, value in enumerate(after)]
+    assert verdicts(found, old)[measure] == verdict
+
+
+def test_relative_to_an_accuracy_of_0_nothing_is_worse():
+    old, found = ([not_reached(repeat=repeat, accuracy=0.0, **stamp) for repeat in range(2)] for stamp in (OLD, {}))
+    assert "accuracy" not in verdicts(found, old)
+
+
+def test_regressions_are_listed_with_change_and_interval():
+    (line, rate) = regressions.worse(regressions.changes(repeats([12.0, 12.0, 12.0]), repeats([10.0, 10.0, 10.0], **OLD)))
+    assert line == (
+        "cnn, weak scaling, 1 rank: ddp got slower: time to solution (s) 10 before, 12 after "
+        "(+20.0 %, 95 % interval of the ratio 1.20 to 1.20)."
+    )
+    assert "samples/s 100 before, 83.33 after" in rate
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        [made(num_ranks=2), ended("failed")],
+        [made(num_ranks=2), not_reached(samples_per_second=100.0)],
+        [made(num_ranks=2)],
+        [made(num_ranks=2), ended("timeout")],
+    ],
+)
+def test_an_entry_that_lost_its_time_is_worse_even_with_one_run(found):
+    lines = regressions.worse(regressions.changes(found, [made(num_ranks=2, **OLD), made(**OLD)]))
+    assert lines[0] == "cnn, weak scaling, 1 rank: ddp had 10 time to solution (s) and has none."
+
+
+def test_entries_that_are_only_in_the_results_are_not_compared():
+    assert {change.num_ranks for change in regressions.changes([made(), made(num_ranks=2)], [made(**OLD)])} == {1}
+
+
+def test_an_entry_without_a_time_before_and_after_is_not_compared():
+    found, old = [made(), ended("failed", num_ranks=2)], [made(**OLD), ended("failed", num_ranks=2, **OLD)]
+    assert regressions.worse(regressions.changes(found, old)) == []
+
+
+def test_a_single_run_on_a_side_is_not_judged():
+    section = regressions.section(regressions.changes([made(seconds=20.0)], [made(**OLD)]))
+    assert section.sentences == ["4 of 4 numbers could not be judged: one side has a single run. Use --repeats 6."]
+
+
+def test_without_regressions_a_sentence_states_it():
+    section = regressions.section(regressions.changes(repeats(BEFORE), repeats(BEFORE, **OLD)))
+    assert section.sentences == ["Nothing that could be judged got slower, less accurate or larger beyond the noise."]
+
+
+def test_oversubscribed_entries_have_their_own_table():
+    shared = [*repeats(BEFORE), *repeats(BEFORE, num_ranks=8, oversubscribed=True)]
+    section = regressions.section(regressions.changes(shared, shared))
+    assert [sorted({row[2] for row in table.rows}) for table in section.tables] == [[1], [8]]
+
+
+def test_two_sets_of_different_training_are_refused():
+    with pytest.raises(UserError, match="trained different things"):
+        regressions.changes([made()], [made(workload_digest="e" * 64, **OLD)])
+
+
+def test_two_sets_without_common_entries_are_refused():
+    with pytest.raises(UserError, match="no backend, workload and size in common"):
+        regressions.changes([made()], [made(num_ranks=2, **OLD)])

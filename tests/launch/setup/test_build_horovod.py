@@ -1,0 +1,136 @@
+"""Substitutions in Horovod's source, and the cache key of the wheel."""
+
+import re
+
+import pytest
+
+from launch.setup import build_horovod
+from launch.setup.build_horovod import FLAGS, SUBSTITUTIONS, WITHOUT_GPU, BuildError, Substitution, build_flags, fingerprint, substitute
+
+SUBSTITUTION = Substitution("some/CMakeLists.txt", "set(STANDARD 14)", "set(STANDARD 17)", "the headers are C++17")
+GPU = {"HOROVOD_GPU_OPERATIONS": "NCCL"}
+
+
+def test_what_is_there_once_is_changed():
+    assert substitute("a\nset(STANDARD 14)\nb\n", SUBSTITUTION) == "a\nset(STANDARD 17)\nb\n"
+
+
+@pytest.mark.parametrize(("text", "count"), [("a\nb\n", 0), ("set(STANDARD 14)\n" * 2, 2), ("set(STANDARD 17)\n", 0)])
+def test_what_is_not_there_exactly_once_stops_the_build(text, count):
+    with pytest.raises(BuildError) as raised:
+        substitute(text, SUBSTITUTION)
+    for part in ("some/CMakeLists.txt", "'set(STANDARD 14)'", f"{count} times instead of once"):
+        assert part in str(raised.value)
+
+
+@pytest.mark.parametrize("substitution", SUBSTITUTIONS + WITHOUT_GPU, ids=lambda substitution: substitution.why)
+def test_every_substitution_changes_something_and_says_why(substitution):
+    assert substitution.old
+    assert substitution.old != substitution.new
+    assert substitution.why
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({}, SUBSTITUTIONS + WITHOUT_GPU),
+        ({"HOROVOD_GPU_OPERATIONS": ""}, SUBSTITUTIONS + WITHOUT_GPU),
+        ({"HOROVOD_WITH_MPI": "1"}, SUBSTITUTIONS + WITHOUT_GPU),
+        (GPU, SUBSTITUTIONS),
+        ({"HOROVOD_GPU_OPERATIONS": "MPI"}, SUBSTITUTIONS),
+    ],
+)
+def test_gpu_code_is_left_out_only_where_there_is_no_gpu(flags, expected):
+    assert build_horovod.substitutions_for(flags) == expected
+
+
+@pytest.mark.parametrize(
+    ("environ", "changes"),
+    [
+        ({"PATH": "/bin", "CFLAGS": "-O0", "MY_HOROVOD_FLAG": "1"}, {}),
+        (GPU, GPU),
+        ({"HOROVOD_CPU_OPERATIONS": "GLOO"}, {"HOROVOD_CPU_OPERATIONS": "GLOO"}),
+    ],
+)
+def test_the_users_horovod_variables_go_over_ours(environ, changes):
+    assert build_flags(environ) == FLAGS | changes
+
+
+def plain():
+    """Arguments of fingerprint()."""
+    return {"horovod_version": "0.28.1", "flags": dict(FLAGS), "mpi": "mpich 5.0.2", "compiler": "g++ 12.2.0"}
+
+
+@pytest.fixture(autouse=True)
+def packages(monkeypatch):
+    """The installed packages by name, for a test to change."""
+    installed = {"torch": "2.13.0", "numpy": "2.4.6", "cmake": "3.31.10", "tensorflow-cpu": "2.21.0", "rich": "15.0.0", "mpi4py": "4.1.2"}
+
+    def version(name):
+        if name not in installed:
+            raise ModuleNotFoundError(name)
+        return installed[name]
+
+    monkeypatch.setattr(build_horovod, "version", version)
+    return installed
+
+
+def test_the_same_inputs_have_the_same_name():
+    name = fingerprint(**plain())
+    assert re.fullmatch("[0-9a-f]{16}", name)
+    assert fingerprint(**plain()) == name
+    reordered = plain() | {"flags": dict(reversed(FLAGS.items()))}
+    assert fingerprint(**reordered) == name
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"horovod_version": "0.29.0"},
+        {"flags": FLAGS | {"HOROVOD_CPU_OPERATIONS": "GLOO"}},
+        {"flags": FLAGS | GPU},
+        {"mpi": "mpich 5.0.3"},
+        {"compiler": "g++ 13.1.0"},
+    ],
+)
+def test_the_name_changes_with_the_arguments_of_the_build(changes):
+    assert fingerprint(**plain() | changes) != fingerprint(**plain())
+
+
+@pytest.mark.parametrize("name", ["torch", "numpy", "cmake", "tensorflow-cpu"])
+def test_the_name_changes_with_a_package_that_is_built_against(name, packages):
+    before = fingerprint(**plain())
+    packages[name] += ".1"
+    assert fingerprint(**plain()) != before
+
+
+def test_the_name_changes_with_the_kind_of_tensorflow(packages):
+    before = fingerprint(**plain())
+    packages["tensorflow"] = packages.pop("tensorflow-cpu")
+    assert fingerprint(**plain()) != before
+
+
+@pytest.mark.parametrize(("function", "value"), [("python_version", "3.12.1"), ("machine", "aarch64"), ("libc_ver", ("musl", "1.2"))])
+def test_the_name_changes_with_the_platform(function, value, monkeypatch):
+    before = fingerprint(**plain())
+    monkeypatch.setattr(build_horovod.platform, function, lambda: value)
+    assert fingerprint(**plain()) != before
+
+
+def test_the_name_changes_with_the_substitutions(monkeypatch):
+    before = fingerprint(**plain())
+    monkeypatch.setattr(build_horovod, "SUBSTITUTIONS", (*SUBSTITUTIONS, SUBSTITUTION))
+    assert fingerprint(**plain()) != before
+
+
+@pytest.mark.parametrize("name", ["rich", "mpi4py"])
+def test_the_name_does_not_change_with_other_packages(name, packages):
+    before = fingerprint(**plain())
+    packages[name] += ".1"
+    assert fingerprint(**plain()) == before
+
+
+def test_a_missing_tensorflow_is_an_error_with_a_remedy(packages):
+    del packages["tensorflow-cpu"]
+    with pytest.raises(BuildError, match=r"TensorFlow is not installed; run launch/setup\.sh"):
+        fingerprint(**plain())

@@ -1,0 +1,46 @@
+"""environment.yml is the only list of pins, and the installed packages match it."""
+
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+import yaml
+
+from tests.support.running import BIN, ROOT, environ
+
+LISTED = yaml.safe_load((ROOT / "environment.yml").read_text())
+PINS = next(entry["pip"] for entry in LISTED["dependencies"] if isinstance(entry, dict))
+
+
+@pytest.mark.parametrize("pin", PINS)
+def test_a_pin_is_exact_and_installed(pin):
+    name, exact = re.fullmatch(r"([A-Za-z0-9_.-]+)==([\w.]+)", pin).groups()
+    if name == "tensorflow-cpu" and (ROOT / ".venv/pins.txt").read_text().count("tensorflow=="):
+        name = "tensorflow"
+    assert version(name).split("+")[0] == exact
+
+
+def test_nothing_is_pinned_twice():
+    names = [pin.split("==")[0] for pin in PINS]
+    assert sorted(set(names)) == sorted(names)
+    assert not list(ROOT.glob("requirements*.txt"))
+    assert "dependencies =" not in (ROOT / "pyproject.toml").read_text()
+
+
+@pytest.mark.parametrize("name", ["horovod", "tf-keras", "mlperf-logging"])
+def test_what_pip_cannot_install_by_a_pin_is_of_its_version(name):
+    assert version(name) == LISTED["variables"][f"TANDEM_{name.upper().replace('-', '_')}_VERSION"]
+
+
+def test_python_is_of_the_pinned_version():
+    assert f"python={sys.version_info[0]}.{sys.version_info[1]}" in LISTED["dependencies"]
+
+
+@pytest.mark.matrix
+def test_horovod_was_built_with_both_frameworks_and_both_ways_to_communicate():
+    output = subprocess.run(
+        [BIN / "horovodrun", "--check-build"], env=environ(), capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+    assert set(re.findall(r"\[X\] (\w+)", output)) >= {"TensorFlow", "PyTorch", "MPI", "Gloo"}

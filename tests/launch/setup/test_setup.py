@@ -1,0 +1,95 @@
+"""launch/setup.sh reports in one line what is missing and how to fix it, and then changes nothing."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.running import ROOT
+
+TOOLS = ("bash", "awk", "cat", "cut", "df", "dirname", "env", "flock", "g++", "grep", "make", "mkdir", "sed", "sha256sum", "sort", "uname")
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    """A checkout without an environment, and a PATH with only the required tools."""
+    (tmp_path / "tandem" / "launch" / "setup").mkdir(parents=True)
+    for name in ("environment.yml", "launch/setup.sh", "launch/setup/build_horovod.py"):
+        shutil.copy2(ROOT / name, tmp_path / "tandem" / name)
+    shutil.copytree(ROOT / "launch" / "trace", tmp_path / "tandem" / "launch" / "trace")
+    (tmp_path / "bin").mkdir()
+    for tool in TOOLS:
+        (tmp_path / "bin" / tool).symlink_to(shutil.which(tool))
+    (tmp_path / "bin" / "python3.11").symlink_to(Path(sys.base_prefix) / "bin" / "python3.11")
+    return tmp_path
+
+
+def setup(fresh, *arguments, **variables):
+    environ = {"PATH": str(fresh / "bin"), "HOME": str(fresh), "TANDEM_DEVICE": "cpu"} | {
+        name: str(value) for name, value in variables.items()
+    }
+    before = sorted(fresh.rglob("*"))
+    done = subprocess.run(
+        [fresh / "tandem/launch/setup.sh", *arguments], env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert sorted(path for path in fresh.rglob("*") if ".cache" not in path.parts) == before
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "message", "remedy"),
+    [
+        ({"TANDEM_DEVICE": "tpu"}, "TANDEM_DEVICE is 'tpu'", "cpu or cuda"),
+        ({"TANDEM_MPICC": "/there/is/none"}, "TANDEM_MPICC is '/there/is/none'", "path of mpicc"),
+        ({"TANDEM_PYTHON": "/bin/false"}, "'/bin/false', which is not Python 3.11", "set it to a Python 3.11"),
+        ({"XDG_CACHE_HOME": "/etc/hostname/cache"}, "cannot write to the cache /etc/hostname/cache", "set XDG_CACHE_HOME"),
+    ],
+)
+def test_a_wrong_choice_is_named(fresh, variables, message, remedy):
+    status, _, error = setup(fresh, **variables)
+    assert status == 2
+    assert error.count("\n") == 1
+    assert message in error
+    assert remedy in error
+
+
+@pytest.mark.parametrize(("tool", "message"), [("g++", "no g++ found"), ("make", "no make found"), ("python3.11", "no Python 3.11 found")])
+def test_a_missing_tool_is_named(fresh, tool, message):
+    (fresh / "bin" / tool).unlink()
+    status, _, error = setup(fresh)
+    assert status == 2
+    assert error.count("\n") == 1
+    assert message in error
+    assert "install it" in error
+
+
+def test_too_little_space_is_named(fresh):
+    (fresh / "bin" / "df").unlink()
+    (fresh / "bin" / "df").write_text("#!/bin/bash\necho header; echo disk 100 90 3145728 90% /\n")
+    (fresh / "bin" / "df").chmod(0o755)
+    status, _, error = setup(fresh)
+    assert status == 2
+    assert "only 3 GiB free" in error
+    assert "6 GiB are needed" in error
+
+
+def test_an_earlier_choice_holds_until_another_is_made(fresh):
+    (fresh / "tandem/.venv").mkdir()
+    (fresh / "tandem/.venv/tandem-choices").write_text("TANDEM_MPICC=/gone/mpicc\nTANDEM_PYTHON=\n")
+    assert "TANDEM_MPICC is '/gone/mpicc'" in setup(fresh, "--check")[2]
+    assert setup(fresh, "--check", TANDEM_MPICC="")[0] == 1
+
+
+def test_what_horovod_reads_when_it_runs_does_not_make_the_environment_stale():
+    for variables, status in (({"HOROVOD_CYCLE_TIME": "5"}, 0), ({"HOROVOD_GPU_OPERATIONS": "NCCL"}, 1)):
+        done = subprocess.run([ROOT / "launch/setup.sh", "--check"], capture_output=True, env=os.environ | variables, check=False)
+        assert done.returncode == status
+
+
+def test_check_reports_whether_the_environment_is_up_to_date(fresh):
+    assert setup(fresh, "--check")[:2] == (1, "setup: .venv is missing or stale; run launch/setup.sh\n")
+    here = subprocess.run([ROOT / "launch/setup.sh", "--check"], capture_output=True, text=True, env=os.environ, check=False)
+    assert (here.returncode, here.stdout) == (0, "setup: .venv is up to date\n")

@@ -1,0 +1,65 @@
+"""The killed rank from the messages of each launcher."""
+
+import pytest
+
+from common.progress import Progress
+from launch.failures import Killed, describe_killed, killed_rank
+
+HYDRA = """===================================================================================
+=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES
+=   PID 32422 RUNNING AT vm
+=   EXIT CODE: {code}
+=   CLEANING UP REMAINING PROCESSES
+=   YOU CAN IGNORE THE BELOW CLEANUP MESSAGES
+===================================================================================
+"""
+HYDRA_KILLED = HYDRA.format(code=9) + "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)\n"
+HYDRA_SEGV = HYDRA.format(code=139) + "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Segmentation fault (signal 11)\n"
+OPEN_MPI = "mpiexec noticed that process rank 3 with PID 1234 on node x1 exited on signal 9 (Killed).\n"
+SLURM = "srun: error: n2: task 1: Killed\nsrun: launch/slurm: _step_signal: Terminating StepId=3.0\n"
+TORCHRUN = """Failures:
+[1]:
+  time      : 2026-11-21_15:28:12
+  host      : localhost
+  rank      : 1 (local_rank: 1)
+  exitcode  : -9 (pid: 32392)  (SIGKILL)
+Root Cause (first observed failure):
+[0]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 32391)
+"""
+PASSED_ON = "  rank      : 0 (local_rank: 0)\n  exitcode  : -15 (pid: 32391)  (SIGTERM)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "killed"),
+    [
+        (HYDRA_KILLED, Killed(1, 9)),
+        (HYDRA_KILLED.replace("32422", "17"), Killed(None, 9)),
+        (HYDRA_SEGV, Killed(1, 11)),
+        (HYDRA.format(code=1), None),
+        (OPEN_MPI, Killed(3, 9)),
+        (SLURM, Killed(1, 9)),
+        (TORCHRUN, Killed(1, 9)),
+        (PASSED_ON + TORCHRUN, Killed(1, 9)),
+        (PASSED_ON, None),
+        ("error: rank 0: RuntimeError: Connection closed by peer\n", None),
+        ("", None),
+    ],
+)
+def test_the_rank_that_was_killed_is_named(text, killed):
+    assert killed_rank(text.splitlines(), [32421, 32422]) == killed
+
+
+@pytest.mark.parametrize(
+    ("killed", "progress", "line"),
+    [
+        (
+            Killed(1, 9), Progress(2, 5, 7, 22, 0.5, None, 3.0),
+            "rank 1 was killed by SIGKILL after step 7 of epoch 2 (a node that runs out of memory does this)",
+        ),
+        (Killed(None, 11), None, "a rank was killed by SIGSEGV"),
+    ],
+)  # fmt: skip
+def test_a_killed_rank_is_described_in_one_line(killed, progress, line):
+    assert describe_killed(killed, progress) == line

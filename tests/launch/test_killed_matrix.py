@@ -1,0 +1,69 @@
+"""A matrix that is killed by SIGKILL takes its run with it, and can be resumed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from launch import supervisor
+from tests.support import kills
+from tests.support.running import ROOT
+
+# A run whose process ignores SIGTERM, in a session of its own, and keeps printing; where it cannot, it makes a file.
+SCRIPT = """
+import sys
+from launch import processes
+processes.GRACE_SECONDS = 0.5
+loop = "trap '' TERM PIPE; while :; do echo line || touch $0/broken; sleep 0.05; done"
+command = ["setsid", "--wait", "sh", "-c", loop, sys.argv[1]]
+processes.run(command, {}, sys.argv[1], ".", 60, print)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_run_ends_with_the_process_that_started_it(number, tmp_path):
+    mark = str(tmp_path)
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT, mark], cwd=ROOT, stderr=subprocess.DEVNULL)
+    wait_until(lambda: len(supervisor.processes_of(mark)) > 1)
+    process.send_signal(number)
+    process.wait(timeout=20)
+    wait_until(lambda: not supervisor.processes_of(mark))
+    # A rank that cannot print any more would fail of that, and record it.
+    assert not (tmp_path / "broken").exists()
+
+
+def test_a_run_of_another_matrix_is_left_alone(tmp_path):
+    other = subprocess.Popen(["sleep", "60"], env=os.environ | {supervisor.MARK: f"{tmp_path}/other"})
+    try:
+        wait_until(lambda: supervisor.processes_of(f"{tmp_path}/other"))
+        supervisor.end(str(tmp_path), 0.5)
+        assert supervisor.processes_of(f"{tmp_path}/other") == [other.pid]
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
+def wait_until(condition, limit_seconds=20):
+    limit = time.monotonic() + limit_seconds
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("launcher", ["mpich", "torchrun"])
+def test_a_killed_matrix_leaves_no_process_and_goes_on(launcher, checkout, tmp_path):
+    settings = ("--launcher", launcher, "--epochs", "8")
+    matrix = kills.start(checkout, tmp_path, *settings)
+    kills.wait_until_training(matrix, tmp_path)
+    outcome = kills.kill(matrix, checkout, tmp_path)
+    assert outcome.num_before > 2
+    assert (outcome.left, outcome.statuses) == ([], ["started"])
+    again = kills.start(checkout, tmp_path, *settings, "--resume")
+    printed, _ = again.communicate(timeout=240)
+    assert again.returncode == 0, printed
+    assert [record["status"] for record in kills.records_in(tmp_path)] == ["ok"]

@@ -1,0 +1,64 @@
+"""The commands in launch/README.md are those of a dry run; the job scripts run."""
+
+import re
+import subprocess
+
+import pytest
+
+from tests.support.running import BIN, ROOT, environ
+
+PAGE = (ROOT / "launch" / "README.md").read_text()
+BLOCKS = re.findall(r"^```\nlaunch/matrix\.sh 8 (.*)\n(.*)\n```$", PAGE, re.MULTILINE)
+JOBS = sorted((ROOT / "launch" / "launchers" / "jobs").iterdir())
+SCRIPTS = [*JOBS, ROOT / "launch" / "aprun", ROOT / "launch" / "matrix.sh", ROOT / "launch" / "setup.sh", ROOT / "tests" / "run.sh"]
+
+
+def test_every_launcher_is_on_the_page():
+    from launch.launchers.commands import LAUNCHERS
+
+    assert {arguments.split()[1] for arguments, _ in BLOCKS} == LAUNCHERS.keys()
+
+
+# Each starts a matrix, which takes seconds.
+@pytest.mark.matrix
+@pytest.mark.parametrize(("arguments", "command"), BLOCKS, ids=lambda text: text.split()[1])
+def test_the_page_shows_what_a_dry_run_prints(arguments, command, tmp_path):
+    (tmp_path / "nodes").write_text("node1\nnode2\n")
+    dry = ["launch/matrix.sh", "8", "--ranks-per-node", "4", "--backends", "ddp", "--workloads", "cnn", "--machine", "here", "--dry-run"]
+    given = arguments.replace("nodes", str(tmp_path / "nodes")).split()
+    printed = subprocess.run([*dry, *given], cwd=ROOT, env=environ(), capture_output=True, text=True, timeout=60, check=False)
+    assert printed.returncode == 0, printed.stderr
+    shown = printed.stdout.replace(str(tmp_path / "nodes"), "nodes").partition(" --machine here")[0]
+    assert shown == command
+
+
+def test_every_key_of_a_machine_file_is_on_the_page():
+    from launch.launchers.machine_files import KINDS
+
+    assert [key.strip("[]") for key in re.findall(r"^\| `(.*?)` \|", PAGE, re.MULTILINE)] == list(KINDS)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_pass_shellcheck(script):
+    done = subprocess.run([BIN / "shellcheck", "--shell=bash", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("script", JOBS, ids=lambda path: path.name)
+def test_a_job_script_names_nobody_and_is_read_by_its_batch_system(script):
+    text = script.read_text()
+    assert not re.search(r"/(home|users|p|lus|eagle|gpfs)/\w", text)
+    assert re.search(r"^#(PBS|SBATCH) ", text, re.MULTILINE)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("script", JOBS, ids=lambda path: path.name)
+def test_a_job_script_trains_with_the_launcher_at_hand(script, checkout, tmp_path):
+    arguments = ["--backends", "ddp", "--workloads", "cnn", "--epochs", "1", "--results", tmp_path, "--machine", "here"]
+    variables = {"TANDEM_SIZES": "1 2", "TANDEM_MACHINE_FILE": "local"}
+    job = checkout / script.relative_to(ROOT)
+    done = subprocess.run(
+        [job, *arguments], cwd=checkout, env=environ() | variables, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(list(tmp_path.glob("here/*.json"))) == 2

@@ -1,0 +1,169 @@
+"""One matrix at a time on a machine: the second one stops, unless it is to share the machine."""
+
+import contextlib
+import os
+import re
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from common.config import Settings
+from common.errors import UserError
+from launch import lock
+from launch.plan import Job
+from tests.support.forked import run_module
+from tests.support.running import ROOT
+
+ON_ONE_NODE = [Job("ddp", 2, 2, Settings())]
+ON_TWO_NODES = [Job("ddp", 2, 1, Settings())]
+# Holds the lock in another process until its standard input is closed, or it is killed.
+HOLDER = """
+import sys
+from launch import lock
+from tests.launch.test_lock import ON_ONE_NODE
+with lock.held(sys.argv[1], ON_ONE_NODE, False):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    """The lock that this process and its children use."""
+    for name in lock.ALLOCATIONS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(lock.VARIABLE, str(tmp_path / "lock"))
+    return tmp_path / "lock"
+
+
+@contextlib.contextmanager
+def holder(folder):
+    """Another process that holds the lock for records in a folder."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, folder], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ
+    )
+    with process:
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.stdin.close()
+
+
+@pytest.mark.parametrize(
+    ("num_nodes", "environ", "path"),
+    [
+        (1, {}, lock.PATH),
+        (1, {lock.VARIABLE: "/elsewhere"}, "/elsewhere"),
+        (1, {"SLURM_JOB_ID": "7", lock.VARIABLE: "/elsewhere"}, "/results/here/.matrix-7.lock"),
+        (2, {"PBS_JOBID": "8.host"}, "/results/here/.matrix-8.host.lock"),
+        (2, {}, "/results/here/.matrix-nodes.lock"),
+        (2, {"SLURM_JOB_ID": ""}, "/results/here/.matrix-nodes.lock"),
+    ],
+)
+def test_the_lock_is_the_machines_or_in_the_results_of_an_allocation(num_nodes, environ, path):
+    assert lock.path_for("/results/here", num_nodes, environ) == Path(path)
+
+
+def test_the_second_one_is_told_which_one_runs(path, tmp_path):
+    with holder("/their/results") as other, pytest.raises(UserError) as stopped, lock.held(tmp_path, ON_ONE_NODE, False):
+        pass
+    message = str(stopped.value)
+    assert re.search(rf"pid {other.pid} on \S+, since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d, results in /their/results\)", message)
+    assert "--share-machine" in message
+    assert "\n" not in message
+
+
+def test_who_shares_the_machine_goes_on_and_leaves_the_lock_to_the_first(path, tmp_path):
+    with holder("/their/results"):
+        before = path.read_text()
+        with lock.held(tmp_path, ON_ONE_NODE, True):
+            assert path.read_text() == before
+
+
+def test_who_shares_the_machine_keeps_others_off_it(path, tmp_path):
+    first, second = (lock.held(tmp_path, ON_ONE_NODE, share) for share in (True, False))
+    with first, pytest.raises(UserError, match=f"pid {os.getpid()}"), second:
+        pass
+
+
+def test_the_lock_of_one_that_was_killed_is_free(path, tmp_path):
+    with holder("/their/results") as other:
+        other.kill()
+        other.wait()
+        with lock.held(tmp_path, ON_ONE_NODE, False):
+            assert path.read_text().startswith(f"pid {os.getpid()} ")
+
+
+def test_several_nodes_are_locked_with_their_results_only(path, tmp_path):
+    (tmp_path / "other").mkdir()
+    with lock.held(tmp_path, ON_TWO_NODES, False):
+        with lock.held(tmp_path / "other", ON_TWO_NODES, False), lock.held(tmp_path, ON_ONE_NODE, False):
+            pass
+        with pytest.raises(UserError), lock.held(tmp_path, ON_TWO_NODES, False):
+            pass
+
+
+def test_all_users_may_lock_the_file(path, tmp_path):
+    before = os.umask(0o077)
+    try:
+        with lock.held(tmp_path, ON_ONE_NODE, False):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o666
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes two users, and so root")
+@pytest.mark.parametrize("is_free", [True, False])
+def test_two_users_share_the_lock(is_free, path, monkeypatch):
+    with tempfile.TemporaryDirectory() as folder:
+        # As /tmp is: writable for all, and sticky.
+        os.chmod(folder, 0o1777)
+        monkeypatch.setenv(lock.VARIABLE, f"{folder}/lock")
+        with holder("/their/results") as other:
+            if is_free:
+                other.kill()
+                other.wait()
+            assert status_of_another_user() == (0 if is_free else 2)
+
+
+def status_of_another_user():
+    """The exit status of a process of another user that takes the lock: 0 if it gets it, 2 if another matrix has it."""
+    pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            os.setuid(65534)
+            with lock.held("/my/results", ON_ONE_NODE, False):
+                status = 0
+        except UserError as problem:
+            status = 2 if "/their/results" in str(problem) else 1
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_a_lock_that_cannot_be_opened_is_a_mistake_in_one_line(path, tmp_path):
+    path.mkdir()
+    with pytest.raises(UserError, match="cannot be opened"), lock.held(tmp_path, ON_ONE_NODE, False):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("program", "status"),
+    [
+        (("launch.matrix", "1", "--workloads", "cnn", "--backends", "single"), 2),
+        (("launch.lessons", "warmup", "--ranks", "1"), 2),
+        # It looks which backends can run, and so imports them.
+        pytest.param(("launch.matrix", "1", "--workloads", "cnn", "--backends", "single", "--dry-run"), 0, marks=pytest.mark.matrix),
+    ],
+)
+def test_the_matrix_and_the_lessons_take_the_lock_and_a_dry_run_does_not(program, status, path, tmp_path):
+    with holder("/their/results") as other:
+        ended, _, error = run_module(*program, "--results", tmp_path, "--machine", "here", **{lock.VARIABLE: str(path)})
+    assert ended == status, error
+    assert (f"pid {other.pid}" in error) == (status == 2)
+    if status == 2:
+        assert error.count("\n") == 1

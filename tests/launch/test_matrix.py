@@ -1,0 +1,152 @@
+"""A matrix from end to end: all its runs recorded whatever becomes of them, the exit status, and no process left."""
+
+import json
+import signal
+import subprocess
+import time
+
+import jsonschema
+import pytest
+
+from tests.support.running import BIN, ROOT, environ, left_over
+
+pytestmark = pytest.mark.matrix
+
+SCHEMA = json.loads((ROOT / "results" / "schema.json").read_text())
+
+# A backend that goes wrong on rank 1 in its sixth step.
+BROKEN = """
+from common.backends import Backend
+from common.program import main
+from frameworks import ddp
+
+BACKEND = Backend()
+
+
+class Trainer(ddp.Trainer):
+    def train_epoch(self, batches, observe):
+        def until_the_sixth(loss, steps=[]):
+            steps.append(loss)
+            if len(steps) > 5 and self.ranks.rank == 1:
+                {what}
+            observe(loss)
+
+        super().train_epoch(batches, until_the_sixth)
+
+
+if __name__ == "__main__":
+    main(Trainer, __file__)
+"""
+
+
+@pytest.fixture
+def broken(checkout):
+    """A function that puts a backend into the copied checkout which does something on rank 1 in its sixth step."""
+    made = []
+
+    def make(name, what):
+        made.append(checkout / "frameworks" / f"{name}.py")
+        made[-1].write_text(BROKEN.format(what=what))
+
+    yield make
+    for path in made:
+        path.unlink()
+
+
+def start(checkout, *arguments):
+    return subprocess.Popen(
+        [BIN / "python", "-m", "launch.matrix", "--workloads", "cnn", *arguments],
+        cwd=checkout,
+        env=environ(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def records_in(folder):
+    return {
+        (record["backend"], record["num_ranks"]): record for record in (json.loads(path.read_text()) for path in folder.glob("here/*.json"))
+    }
+
+
+def test_a_crash_and_a_hang_leave_the_others_their_records_and_no_process(checkout, tmp_path, broken):
+    broken("crash", "raise RuntimeError('rank 1 has had enough')")
+    broken("hang", "__import__('time').sleep(1000)")
+    broken("killed", "__import__('os').kill(__import__('os').getpid(), 9)")
+    matrix = start(
+        checkout, "2", "--backends", "single,crash,hang,killed,ddp", "--epochs", "2", "--no-stop-at-target", "--time-limit", "30",
+        "--results", str(tmp_path), "--machine", "here",
+    )  # fmt: skip
+    output, _ = matrix.communicate(timeout=300)
+    assert matrix.returncode == 1, output
+    assert left_over(checkout) == []
+    found = records_in(tmp_path)
+    for record in found.values():
+        jsonschema.validate(record, SCHEMA)
+    assert {key: record["status"] for key, record in found.items()} == {
+        ("single", 1): "ok", ("crash", 2): "failed", ("hang", 2): "timeout", ("killed", 2): "failed", ("ddp", 2): "ok",
+    }  # fmt: skip
+    assert found["crash", 2]["error"] == "rank 1: in step 6/22 of epoch 1: RuntimeError: rank 1 has had enough"
+    assert any("Traceback" in line for line in found["crash", 2]["output_tail"])
+    assert "time limit of 30 s" in found["hang", 2]["error"]
+    assert found["killed", 2]["error"].startswith("rank 1 was killed by SIGKILL")
+    ok = found["ddp", 2]
+    assert (ok["num_ranks"], ok["num_nodes"], ok["launcher"], ok["in_sync"]) == (2, 1, "mpich", True)
+    assert len(ok["losses"]) == len(ok["step_seconds"]) == 2 * (ok["samples_per_epoch"] // 64)
+    assert 0 <= ok["launch_seconds"] < 30
+    assert len(ok["environment"]["cores_of_rank_0"]) == 1
+    assert len(ok["peak_memory_bytes_by_rank"]) == len(ok["step_breakdown"]["communication_exposed_seconds"]) == 2
+    assert "timeout" in output
+    assert "not reached" in output
+    assert list(tmp_path.glob("here/*.part")) == []
+
+
+def test_ctrl_c_ends_the_run_with_all_its_ranks_and_records_it(checkout, tmp_path):
+    matrix = start(
+        checkout, "2", "--backends", "ddp", "--epochs", "500", "--no-stop-at-target", "--results", str(tmp_path), "--machine", "here"
+    )
+    limit = time.monotonic() + 60
+    # The process that the matrix starts writes its record once it trains.
+    while not list(tmp_path.glob("here/*.json")) and time.monotonic() < limit:
+        time.sleep(0.2)
+    assert len(left_over(checkout)) > 2
+    matrix.send_signal(signal.SIGINT)
+    try:
+        output, _ = matrix.communicate(timeout=60)
+    finally:
+        matrix.terminate()
+    assert matrix.returncode == 130, output
+    assert left_over(checkout) == []
+    record = records_in(tmp_path)["ddp", 2]
+    assert (record["status"], record["error"]) == ("failed", "interrupted")
+    jsonschema.validate(record, SCHEMA)
+    (page,) = tmp_path.glob("here/*.html")
+    assert "interrupted" in output
+    assert "interrupted" in page.read_text()
+
+
+def test_what_a_dry_run_prints_can_be_pasted(checkout, tmp_path):
+    where = ("--results", str(tmp_path / "it's here"), "--machine", "here")
+    dry = start(checkout, "1", "--backends", "ddp", "--epochs", "1", "--no-step-breakdown", *where, "--dry-run")
+    printed, _ = dry.communicate(timeout=60)
+    assert dry.returncode == 0, printed
+    assert list(tmp_path.iterdir()) == []
+    pasted = subprocess.run(["bash", "-c", printed], cwd=checkout, env=environ(), capture_output=True, text=True, timeout=120, check=False)
+    assert pasted.returncode == 0, pasted.stderr
+    assert records_in(tmp_path / "it's here")["ddp", 1]["status"] == "ok"
+
+
+@pytest.mark.long
+def test_torchrun_starts_the_torch_backends_and_says_why_not_horovod(checkout, tmp_path):
+    chosen = ("--launcher", "torchrun", "--backends", "ddp,horovod_torch,deepspeed_zero@3")
+    matrix = start(checkout, "2", *chosen, "--epochs", "1", "--no-step-breakdown", "--results", str(tmp_path), "--machine", "here")
+    output, _ = matrix.communicate(timeout=120)
+    assert matrix.returncode == 0, output
+    assert "skipping horovod_torch: it needs MPI" in output
+    found = records_in(tmp_path)
+    assert set(found) == {("ddp", 2), ("deepspeed_zero@3", 2)}
+    for record in found.values():
+        assert (record["launcher"], record["status"], record["in_sync"]) == ("torchrun", "ok", True)
+        jsonschema.validate(record, SCHEMA)
+    assert found["deepspeed_zero@3", 2]["settings"]["zero_stage"] == 3

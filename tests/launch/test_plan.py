@@ -1,0 +1,90 @@
+"""The jobs of a matrix and their order."""
+
+import pytest
+
+from common.config import Settings
+from common.errors import UserError
+from launch.plan import plan
+
+
+def names(jobs):
+    """backend@ranks of each job."""
+    return " ".join(f"{job.backend}@{job.num_ranks}" for job in jobs)
+
+
+def made(backends, sizes, repeats=1, workloads=("cnn",), ranks_per_node=None, **changes):
+    return plan(backends, workloads, sizes, repeats, ranks_per_node, Settings(**changes), "stamp")
+
+
+@pytest.mark.parametrize(
+    ("backends", "sizes", "expected"),
+    [
+        (["single", "ddp", "horovod_torch"], (1, 2), "single@1 ddp@1 horovod_torch@1 ddp@2 horovod_torch@2"),
+        (["ddp", "single"], (1,), "ddp@1 single@1"),
+        (["ddp"], (4, 1, 2), "ddp@1 ddp@2 ddp@4"),
+        (["single", "ddp"], (2, 4), "single@1 ddp@2 ddp@4"),
+        (["ddp"], (2, 4), "ddp@2 ddp@4"),
+        (["single"], (2, 4), "single@1"),
+    ],
+)
+def test_jobs_go_by_size_and_single_runs_once_at_size_1(backends, sizes, expected):
+    assert names(made(backends, sizes)) == expected
+
+
+def test_repeats_interleave_and_have_seeds_of_their_own():
+    jobs = made(["single", "ddp"], (1, 2), repeats=3, seed=10)
+    assert names(jobs) == " ".join(["single@1 ddp@1 ddp@2"] * 3)
+    assert [job.settings.repeat for job in jobs] == [0] * 3 + [1] * 3 + [2] * 3
+    assert [job.settings.seed for job in jobs] == [10] * 3 + [11] * 3 + [12] * 3
+
+
+def test_a_run_with_its_timeline_comes_after_one_without():
+    jobs = made(["single", "ddp"], (1,), repeats=2, timeline=True)
+    assert [(job.backend, job.settings.repeat, job.settings.timeline) for job in jobs] == [
+        (backend, repeat, timeline) for repeat in (0, 1) for backend in ("single", "ddp") for timeline in (False, True)
+    ]
+    assert [job.settings.run_id for job in jobs[:2]] == ["stamp-cnn-single-n1-r0", "stamp-cnn-single-n1-r0-traced"]
+
+
+def test_workloads_run_one_after_the_other_within_a_repeat():
+    jobs = made(["ddp"], (1, 2), repeats=2, workloads=["cnn", "transformer"])
+    found = [(job.settings.repeat, job.settings.workload, job.num_ranks) for job in jobs]
+    assert found == [(repeat, workload, ranks) for repeat in (0, 1) for workload in ("cnn", "transformer") for ranks in (1, 2)]
+
+
+def test_every_run_has_a_name_of_its_own():
+    jobs = made(["single", "ddp"], (1, 2), repeats=2, workloads=["cnn", "transformer"])
+    assert jobs[0].settings.run_id == "stamp-cnn-single-n1-r0"
+    assert jobs[-1].settings.run_id == "stamp-transformer-ddp-n2-r1"
+    assert len({job.settings.run_id for job in jobs}) == len(jobs) == 12
+
+
+def test_all_other_settings_are_those_of_the_matrix():
+    (job,) = made(["ddp"], (2,), threads=3, precision="fp64", machine="here")
+    assert job.settings == Settings(threads=3, precision="fp64", machine="here", run_id="stamp-cnn-ddp-n2-r0")
+
+
+@pytest.mark.parametrize(("ranks_per_node", "expected"), [(None, [1, 2, 8]), (4, [1, 2, 4]), (1, [1, 1, 1])])
+def test_ranks_on_a_node_are_no_more_than_there_are(ranks_per_node, expected):
+    assert [job.ranks_per_node for job in made(["ddp"], (1, 2, 8), ranks_per_node=ranks_per_node)] == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"backends": []}, "there is no backend to run"),
+        ({"workloads": []}, "there is no workload to run"),
+        ({"sizes": ()}, "there is no size to run"),
+        ({"backends": ["ddp", "single", "ddp"]}, "backend ddp is given more than once"),
+        ({"workloads": ["cnn", "cnn"]}, "workload cnn is given more than once"),
+        ({"sizes": (1, 2, 4, 2, 4)}, "size 2, 4 is given more than once"),
+        ({"sizes": (2, 0)}, "size 0 is not a number of ranks"),
+        ({"sizes": (-1,)}, "size -1 is not a number of ranks"),
+        ({"repeats": 0}, "--repeats is 0; it must be an integer, at least 1"),
+        ({"ranks_per_node": 0}, "--ranks-per-node is 0; it must be an integer, at least 1"),
+    ],
+)
+def test_axes_that_make_no_runs_are_refused(changes, message):
+    with pytest.raises(UserError) as raised:
+        made(**{"backends": ["single", "ddp"], "sizes": (1, 2)} | changes)
+    assert message in str(raised.value)

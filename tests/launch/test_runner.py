@@ -1,0 +1,69 @@
+"""The status and error of a run from the end of its processes."""
+
+import pytest
+
+from common.config import Settings
+from common.errors import UserError
+from launch import processes, runner
+from launch.launchers.commands import Launcher, shell_command
+from launch.plan import Job
+from launch.processes import Outcome
+from launch.runner import ending_of
+
+
+@pytest.mark.parametrize(
+    ("outcome", "ending"),
+    [
+        (Outcome(0, False, ["record: there"]), ("ok", None)),
+        (Outcome(-15, True, ["error: rank 0: it was ended"]), ("timeout", "ended after the time limit of 30 s")),
+        (Outcome(9, False, ["error: rank 1: the cause", "error: rank 0: what came of it"]), ("failed", "rank 1: the cause")),
+        (Outcome(9, False, ["Killed"]), ("failed", "ended with exit status 9")),
+    ],
+)
+def test_the_first_error_is_the_cause(outcome, ending):
+    assert ending_of(outcome, 30.0) == ending
+
+
+def test_a_command_is_quoted_as_a_shell_needs_it():
+    assert (
+        shell_command(["run", "--data-dir", "it's here"], {"OMP_NUM_THREADS": "1"})
+        == """OMP_NUM_THREADS=1 run --data-dir 'it'"'"'s here'"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [({"trace": "mpi"}, None), ({"timeline": True}, None), ({"autotune": True}, None), ({}, ["mpi_events.1.0.bin", "raw"])],
+)
+def test_a_run_that_is_made_again_does_not_find_the_traces_of_its_earlier_attempt(changes, found, tmp_path, monkeypatch):
+    folder = tmp_path / "here" / "run.trace"
+    (folder / "raw").mkdir(parents=True)
+    (folder / "mpi_events.1.0.bin").touch()
+    seen = []
+
+    def start(*_):
+        seen.append(sorted(path.name for path in folder.iterdir()) if folder.exists() else None)
+        return Outcome(9, False, ["Killed"])
+
+    monkeypatch.setattr(processes, "run", start)
+    monkeypatch.setattr(runner.records, "environment", dict)
+    job = Job("ddp", 1, 1, Settings(results=tmp_path, machine="here", run_id="run", **changes))
+    assert runner.run_job(job, Launcher("mpich", "mpiexec", {}), 30.0, None)["status"] == "failed"
+    assert seen == [found]
+
+
+def test_a_run_that_ends_without_a_result_has_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "run", lambda *_: Outcome(0, False, []))
+    monkeypatch.setattr(runner.records, "environment", dict)
+    job = Job("ddp", 1, 1, Settings(results=tmp_path, machine="here", run_id="run"))
+    (tmp_path / "here").mkdir()
+    record = runner.run_job(job, Launcher("mpich", "mpiexec", {}), 30.0, None)
+    assert (record["status"], bool(record["error"])) == ("failed", True)
+
+
+def test_traces_that_cannot_be_removed_are_an_error(tmp_path):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "run.trace").touch()
+    job = Job("ddp", 1, 1, Settings(results=tmp_path, machine="here", run_id="run", timeline=True))
+    with pytest.raises(UserError, match=r"run\.trace, left by an earlier attempt of this run, cannot be removed"):
+        runner.run_job(job, Launcher("mpich", "mpiexec", {}), 30.0, None)

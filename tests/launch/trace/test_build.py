@@ -1,0 +1,105 @@
+"""The build of the interposer: when it is rebuilt, its errors, and programs without MPI."""
+
+import subprocess
+import sys
+
+import pytest
+
+from common.errors import UserError
+from launch.trace import build
+from tests.support.running import BIN
+from tests.support.tracing import run
+
+
+def test_an_up_to_date_library_is_not_rebuilt():
+    library = build.build()
+    before = library.stat().st_mtime_ns
+    assert build.build() == library
+    assert library.stat().st_mtime_ns == before
+
+
+def test_a_missing_library_is_an_error(monkeypatch, tmp_path):
+    assert build.installed() == build.build()
+    monkeypatch.setattr(build.sys, "prefix", str(tmp_path))
+    with pytest.raises(UserError, match=r"libtandemtrace\.so is not built; run python -m launch\.trace\.build"):
+        build.installed()
+
+
+def test_a_library_with_another_fingerprint_is_stale(tmp_path):
+    library = tmp_path / build.NAME
+    assert not build.is_up_to_date(library, "tandem-trace-1")
+    library.write_bytes(b"\x7fELF tandem-trace-1\0")
+    assert build.is_up_to_date(library, "tandem-trace-1")
+    assert not build.is_up_to_date(library, "tandem-trace-2")
+
+
+def test_the_fingerprint_changes_with_every_input(monkeypatch, tmp_path):
+    before = build.fingerprint("mpi.h", "cc 12")
+    assert build.fingerprint("mpi.h", "cc 12") == before
+    found = {before, build.fingerprint("mpi.h ", "cc 12"), build.fingerprint("mpi.h", "cc 13")}
+    monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-g"))
+    found.add(build.fingerprint("mpi.h", "cc 12"))
+    (tmp_path / "more.c").write_text("int more;")
+    monkeypatch.setattr(build, "SOURCES", tmp_path)
+    found.add(build.fingerprint("mpi.h", "cc 12"))
+    monkeypatch.setattr(build, "GENERATORS", ("generate.py",))
+    found.add(build.fingerprint("mpi.h", "cc 12"))
+    assert len(found) == 6
+
+
+@pytest.mark.parametrize(
+    ("choices", "mpicc"),
+    [
+        ("TANDEM_DEVICE=cpu\nTANDEM_MPICC=/opt/mpi/bin/mpicc\n", "/opt/mpi/bin/mpicc"),
+        ("TANDEM_MPICC=\n", f"{sys.prefix}/bin/mpicc"),
+        ("\n", f"{sys.prefix}/bin/mpicc"),
+    ],
+)
+def test_the_mpi_is_that_of_the_set_up(choices, mpicc):
+    assert build.mpicc_of_environment(choices) == mpicc
+
+
+@pytest.mark.matrix
+def test_a_failed_compilation_is_an_error_and_leaves_no_file(tmp_path):
+    (tmp_path / "mpicc").write_text(f'#!/bin/bash\ncase "$*" in *-shared*) echo no >&2; exit 1;; esac\nexec {BIN}/mpicc "$@"\n')
+    (tmp_path / "mpicc").chmod(0o755)
+    library = tmp_path / "lib" / build.NAME
+    with pytest.raises(UserError, match=r"could not compile the interposer"):
+        build.build(library, str(tmp_path / "mpicc"))
+    assert list(library.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("mpicc", ["/there/is/none", "/bin/false", "/bin/true"])
+def test_a_missing_mpi_ends_the_program_with_status_2(mpicc, tmp_path):
+    command = [sys.executable, "-m", "launch.trace.build", "--mpicc", mpicc, "--library", tmp_path / "none.so"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "name the mpicc of the MPI to trace" in done.stderr
+
+
+def test_an_mpi_whose_programs_cannot_run_here_has_no_library_path():
+    assert build.mpi_library("/bin/true") == ""
+
+
+LOADED = "import os; maps = open('/proc/self/maps').read(); print('libmpi' in maps, 'tandemtrace' in maps, flush=True); os._exit(4)"
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "printed"),
+    [
+        (("bash", "-c", "echo here; (exit 3)"), 3, "here\n"),
+        ((BIN / "python", "-c", LOADED), 4, "False True\n"),
+        ((BIN / "python", "-c", "import os; os.fork() or os._exit(3); os.wait(); os._exit(7)"), 7, ""),
+        ((BIN / "mpiexec", "-n", "1", "bash", "-c", "echo a rank"), 0, "a rank\n"),
+    ],
+)
+def test_programs_without_mpi_are_unaffected(tmp_path, command, status, printed):
+    done = run(tmp_path, *command)
+    assert (done.status, done.printed) == (status, printed)
+    assert not done.folder.exists()
+
+
+def test_signals_end_a_process_as_without_the_interposer(tmp_path):
+    done = run(tmp_path, BIN / "python", "-c", "import os, signal; os.kill(os.getpid(), signal.SIGTERM)")
+    assert done.status == -15
+    assert not done.folder.exists()

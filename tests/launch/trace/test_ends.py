@@ -1,0 +1,223 @@
+"""However a program ends, a profile of what it did is left, with the reason why there is none of all ranks."""
+
+import signal
+import subprocess
+
+import pytest
+
+from tests.support.running import BIN
+from tests.support.tracing import TIME_LIMIT_SECONDS, Traced, compiled, run, run_python, variables
+
+# Each starts a program, and many are quick only one by one.
+pytestmark = pytest.mark.matrix
+
+BEGIN = """
+import os, signal, sys, time
+import mpi4py
+mpi4py.rc.finalize = False
+{before}
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+for _ in range(5):
+    comm.Barrier()
+"""
+HANDLER = "signal.signal(signal.SIGTERM, lambda *_: (print('handled', flush=True), {then}))"
+TERMINATE = "os.kill(os.getpid(), signal.SIGTERM); time.sleep(0.1); "
+
+
+@pytest.mark.parametrize(
+    ("before", "end", "status", "printed", "ended"),
+    [
+        ("", "", 0, "", "exit()"),
+        ("", "sys.exit(3)", 3, "", "exit()"),
+        ("", "os._exit(4)", 4, "", "_exit()"),
+        ("", "MPI.Finalize(); os._exit(4)", 4, "", "MPI_Finalize()"),
+        ("", TERMINATE, -signal.SIGTERM, "", "SIGTERM"),
+        # A handler of the program, set before MPI begins and after, that goes on, ends by itself or gives up.
+        (HANDLER.format(then="None"), TERMINATE, 0, "handled\n", "exit()"),
+        (HANDLER.format(then="None"), TERMINATE + "os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL, "handled\n", "SIGTERM"),
+        (HANDLER.format(then="None"), TERMINATE + "MPI.Finalize()", 0, "handled\n", "MPI_Finalize()"),
+        ("import faulthandler; faulthandler.enable(); " + HANDLER.format(then="None"), TERMINATE, 0, "handled\n", "exit()"),
+        ("", HANDLER.format(then="os._exit(5)") + ";" + TERMINATE, 5, "handled\n", "_exit()"),
+        ("", HANDLER.format(then="sys.exit(6)") + ";" + TERMINATE, 6, "handled\n", "exit()"),
+        ("signal.signal(signal.SIGTERM, signal.SIG_IGN)", TERMINATE + "os._exit(7)", 7, "", "_exit()"),
+    ],
+)  # fmt: skip
+def test_a_program_without_mpi_finalize_writes_its_own_profile(tmp_path, before, end, status, printed, ended):
+    done = run_python(tmp_path, BEGIN.format(before=before) + end)
+    assert (done.status, done.printed) == (status, printed)
+    profile = done.only()
+    assert profile.ended == ended
+    assert profile.routines["MPI_Barrier"].sums.num_calls == 5
+    because = None if ended == "MPI_Finalize()" else f"this rank ended by {ended} and not by MPI_Finalize()"
+    assert profile.no_summary_because == because
+    text = done.profiles(suffix="")[0]
+    assert (text.ended, text.no_summary_because) == (ended, because)
+
+
+@pytest.mark.parametrize("end", ["os._exit(1)", "sys.exit(1)", TERMINATE, "from mpi4py import MPI; MPI.COMM_WORLD.Barrier(); os._exit(0)"])
+def test_a_child_leaves_the_profile_to_its_parent(tmp_path, end):
+    text = f"""
+import ctypes
+if os.fork() == 0:
+    {end}
+    os._exit(0)
+os.wait()
+assert not os.path.exists(os.environ["TRACE_DIR"]), os.listdir(os.environ["TRACE_DIR"])
+comm.Barrier()
+MPI.Finalize()
+"""
+    done = run_python(tmp_path, BEGIN.format(before="") + text)
+    assert (done.status, done.printed) == (0, "")
+    assert done.only().ended == "MPI_Finalize()"
+    assert done.only().routines["MPI_Barrier"].sums.num_calls == 6
+
+
+def test_programs_started_by_a_rank_write_nothing(tmp_path):
+    text = "import subprocess; subprocess.run(['bash', '-c', 'exit 3']); MPI.Finalize()"
+    assert run_python(tmp_path, BEGIN.format(before="") + text).only().ended == "MPI_Finalize()"
+
+
+def test_a_program_that_cannot_be_started_does_not_write_for_its_parent(tmp_path):
+    text = """
+import contextlib, subprocess
+with contextlib.suppress(FileNotFoundError):
+    subprocess.run(["/there/is/none"])
+assert not os.path.exists(os.environ["TRACE_DIR"])
+MPI.Finalize()
+"""
+    done = run_python(tmp_path, BEGIN.format(before="") + text)
+    assert (done.status, done.only().ended) == (0, "MPI_Finalize()"), done.printed
+
+
+OTHER_MPI = """
+#include <mpi.h>
+int ompi_mpi_comm_world;
+int main(int argc, char **argv)
+{
+    MPI_Init(&argc, &argv);
+    return 0;
+}
+"""
+
+
+def test_a_program_of_another_mpi_is_refused(tmp_path):
+    done = run(tmp_path, compiled(tmp_path, OTHER_MPI, "-rdynamic"))
+    assert (done.status, done.printed.count("\n"), done.folder.exists()) == (127, 1, False)
+    assert "the interposer is built for MPICH, but the program runs with" in done.printed
+
+
+HANDLED_IN_C = r"""
+#include <mpi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+static void handle(int number, siginfo_t *info, void *context)
+{
+    (void)context;
+    printf("signal %d from this process: %d\n", number, info->si_pid == getpid());
+    fflush(stdout);
+}
+int main(int argc, char **argv)
+{
+    struct sigaction action = {.sa_sigaction = handle, .sa_flags = SA_SIGINFO | SA_RESTART};
+    sigaction(SIGTERM, &action, NULL);
+    MPI_Init(&argc, &argv);
+    MPI_Barrier(MPI_COMM_WORLD);
+    raise(SIGTERM);
+    raise(SIGTERM);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Finalize();
+    return 0;
+}
+"""
+
+
+def test_a_handler_in_c_is_called_with_what_it_asked_for(tmp_path):
+    done = run(tmp_path, compiled(tmp_path, HANDLED_IN_C))
+    assert (done.status, done.printed) == (0, "signal 15 from this process: 1\n" * 2)
+    assert (done.only().ended, done.only().routines["MPI_Barrier"].sums.num_calls) == ("MPI_Finalize()", 2)
+
+
+def test_the_profile_of_a_survived_signal_is_removed(tmp_path):
+    text = (
+        BEGIN.format(before=HANDLER.format(then="None"))
+        + f"""
+if comm.rank == 1:
+    {TERMINATE}
+    print(len(os.listdir(os.environ["TRACE_DIR"])))
+comm.Barrier()
+MPI.Finalize()
+"""
+    )
+    done = run_python(tmp_path, text, ranks=2, SAVE_ALL_TASKS="", SAVE_LIST="0")
+    assert (done.status, done.printed) == (0, "handled\n2\n")
+    assert list(done.profiles()) == list(done.profiles(suffix="")) == [0]
+
+
+FAILING = """
+comm.Set_errhandler(MPI.ERRORS_RETURN)
+try:
+    comm.Send([None, 0, MPI.BYTE], dest=99)
+except MPI.Exception:
+    print("failed", flush=True)
+MPI.Finalize()
+"""
+
+
+def test_after_a_failure_ranks_do_not_exchange_summaries(tmp_path):
+    done = run_python(tmp_path, BEGIN.format(before="") + FAILING)
+    assert (done.status, done.printed, done.only().ended) == (0, "failed\n", "MPI_Finalize()")
+    assert done.only().no_summary_because == "MPI_Send_c failed on this rank, and other ranks may hang after a failure"
+
+
+def test_an_error_of_mpi_io_is_not_a_communication_failure(tmp_path):
+    text = """
+if comm.rank:
+    try:
+        MPI.File.Delete("/there/is/none")
+    except MPI.Exception:
+        print("failed", flush=True)
+MPI.Finalize()
+"""
+    done = run_python(tmp_path, BEGIN.format(before="") + text, ranks=2, TANDEM_TRACE_WAIT_SECONDS=1)
+    assert (done.status, done.printed) == (0, "failed\n")
+    profiles = done.profiles()
+    assert [(one.no_summary_because, one.routines["MPI_Barrier"].sums.num_calls) for one in profiles.values()] == [(None, 5), (None, 5)]
+    assert len(profiles[0].tasks) == 2
+
+
+def test_mpi_abort_writes_the_profile_of_its_rank(tmp_path):
+    done = run_python(tmp_path, BEGIN.format(before="") + "\nif comm.rank == 1: comm.Abort(9)\ntime.sleep(20)", ranks=2)
+    assert done.status == 9
+    assert done.profiles()[1].ended == "MPI_Abort()"
+
+
+def test_a_late_rank_blocks_no_other(tmp_path):
+    text = BEGIN.format(before="") + "if comm.rank == 1: time.sleep(3)\nMPI.Finalize()"
+    done = run_python(tmp_path, text, ranks=2, TANDEM_TRACE_WAIT_SECONDS=1)
+    assert done.status == 0
+    profile = done.profiles()[0]
+    assert profile.no_summary_because == "not all ranks called MPI_Finalize() within 1 s"
+    assert (profile.tasks, profile.routines["MPI_Barrier"].sums.num_calls) == ((), 5)
+
+
+def test_a_failed_rank_blocks_no_other(tmp_path):
+    done = run_python(tmp_path, BEGIN.format(before="") + FAILING.replace("99", "99 if comm.rank else 0"), ranks=2,
+                      TANDEM_TRACE_WAIT_SECONDS=1)  # fmt: skip
+    assert done.status == 0, done.printed
+    assert {rank: one.no_summary_because for rank, one in done.profiles().items()} == {
+        0: "not all ranks called MPI_Finalize() within 1 s",
+        1: "MPI_Send_c failed on this rank, and other ranks may hang after a failure",
+    }
+
+
+def test_a_terminated_launcher_leaves_a_profile_of_each_rank(tmp_path):
+    text = BEGIN.format(before="") + "comm.rank or print('ready', flush=True); time.sleep(30)"
+    command = [BIN / "mpiexec", "-n", "2", BIN / "python", "-c", text]
+    launcher = subprocess.Popen(command, env=variables(tmp_path / "profiles"), stdout=subprocess.PIPE, text=True)
+    assert launcher.stdout.readline() == "ready\n"
+    launcher.terminate()
+    launcher.wait(timeout=TIME_LIMIT_SECONDS)
+    profiles = Traced(launcher.returncode, "", tmp_path / "profiles").profiles()
+    assert {rank: one.ended for rank, one in profiles.items()} == {0: "SIGTERM", 1: "SIGTERM"}

@@ -1,0 +1,146 @@
+"""The generated wrappers: complete, and counting the right arguments."""
+
+import subprocess
+
+import pytest
+
+from common.errors import UserError
+from launch.trace import build, generate, loads, prototypes
+from tests.support.running import BIN, ROOT
+
+HEADER = """
+typedef int MPI_Comm; typedef int MPI_Datatype; typedef long MPI_Count;
+struct thing { int member; };
+extern struct thing ompi_mpi_comm_world;
+extern int *MPI_UNWEIGHTED;
+typedef int MPI_Copy_function(MPI_Comm, int, void *);
+int MPI_Send_c(const void *buf, MPI_Count count, MPI_Datatype datatype, int dest, int tag, MPI_Comm comm);
+int MPI_Group_range_incl(int group, int n, int ranges[][3], int *newgroup);
+int MPI_Comm_create_keyval(MPI_Copy_function *copy, int (*free_it)(MPI_Comm, void *), int *keyval);
+int MPI_Comm_compare(MPI_Comm, MPI_Comm other, int *result);
+double MPI_Wtime(void);
+MPI_Comm MPI_Comm_f2c(int comm);
+int MPIX_Query(void);
+int MPI_Finalize(void);
+int MPI_Pcontrol(const int level, ...);
+int PMPI_Finalize(void);
+int OMPI_other(void);
+"""
+
+
+@pytest.fixture(scope="module")
+def small():
+    return prototypes.read(HEADER)
+
+
+@pytest.fixture(scope="module")
+def real():
+    return prototypes.read(prototypes.preprocessed(build.mpicc_of_environment()))
+
+
+def test_functions_of_mpi_are_found_and_no_others(small):
+    names = ["Send_c", "Group_range_incl", "Comm_create_keyval", "Comm_compare", "Wtime", "Comm_f2c"]
+    assert [one.name for one in small.prototypes] == [*(f"MPI_{name}" for name in names), "MPIX_Query", "MPI_Finalize"]
+
+
+@pytest.mark.parametrize(
+    ("name", "declaration", "parameters"),
+    [
+        ("MPI_Group_range_incl", "int (MPI_Group_range_incl)(int group, int n, int ranges[][3], int *newgroup)", "group n ranges newgroup"),
+        (
+            "MPI_Comm_create_keyval",
+            "int (MPI_Comm_create_keyval)(MPI_Copy_function *copy, int (*free_it)(MPI_Comm, void *), int *keyval)",
+            "copy free_it keyval",
+        ),
+        ("MPI_Comm_compare", "int (MPI_Comm_compare)(MPI_Comm argument0, MPI_Comm other, int *result)", "argument0 other result"),
+        ("MPI_Wtime", "double (MPI_Wtime)(void)", ""),
+    ],
+)
+def test_declarations_are_repeated_in_c(small, name, declaration, parameters):
+    found = next(one for one in small.prototypes if one.name == name)
+    assert (found.declaration, found.parameters) == (declaration, tuple(parameters.split()))
+
+
+def test_handles_that_are_addresses_are_looked_up(small):
+    assert small.data == {"ompi_mpi_comm_world": "struct thing"}
+    assert generate.handles_h(small).startswith("#define ompi_mpi_comm_world (*(struct thing *)(")
+
+
+def test_functions_that_begin_and_end_recording_are_hand_written(small):
+    assert "MPI_Finalize" not in [one.name for one in generate.intercepted(small)]
+
+
+SENT = "sendbuf sendcount sendtype recvbuf recvcount recvtype comm"
+VECTOR = "sendbuf sendcounts sdispls sendtype recvbuf recvcounts rdispls recvtype comm"
+PLAIN = "trace_moves(trace_bytes(count, datatype), TRACE_PAYLOAD)"
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "expression", "kind", "with_barrier"),
+    [
+        ("MPI_Send", "buf count datatype dest tag comm", PLAIN, "PAYLOAD", False),
+        ("MPI_Irecv_c", "buf count datatype source tag comm request", PLAIN, "PAYLOAD", False),
+        ("MPI_Imrecv", "buf count type message request", PLAIN.replace("datatype", "type"), "PAYLOAD", False),
+        ("MPI_Send_init", "buf count datatype dest tag comm request", "TRACE_NOTHING", "OTHER", False),
+        ("MPI_Allreduce_init_c", "sendbuf recvbuf count datatype op comm info request", "TRACE_NOTHING", "OTHER", False),
+        ("MPI_Allreduce", "sendbuf recvbuf count datatype op comm", "trace_reduces(count, datatype, 1, op)", "PAYLOAD", True),
+        ("MPI_Allreduce_c", "sendbuf recvbuf count datatype op comm", "trace_reduces(count, datatype, 1, op)", "PAYLOAD", True),
+        ("MPI_Iallreduce_c", "sendbuf recvbuf count datatype op comm request", "trace_reduces(count, datatype, 1, op)", "PAYLOAD", False),
+        (
+            "MPI_Bcast", "buffer count datatype root comm",
+            "(root < 0 ? trace_moves(0, TRACE_PAYLOAD) : trace_spreads(count, datatype, 1))", "PAYLOAD", True,
+        ),
+        (
+            "MPI_Allgather", SENT,
+            "trace_spreads((sendbuf == MPI_IN_PLACE ? (int64_t)recvcount : (int64_t)sendcount), "
+            "(sendbuf == MPI_IN_PLACE ? recvtype : sendtype), 1)", "PAYLOAD", True,
+        ),
+        (
+            "MPI_Alltoallv", VECTOR,
+            "trace_spreads((sendbuf == MPI_IN_PLACE ? TRACE_SUM(recvcounts, trace_num_peers(comm)) : "
+            "TRACE_SUM(sendcounts, trace_num_peers(comm))), (sendbuf == MPI_IN_PLACE ? recvtype : sendtype), 1)", "PAYLOAD", True,
+        ),
+        ("MPI_Neighbor_alltoallv", VECTOR, "trace_moves(0, TRACE_PAYLOAD)", "PAYLOAD", True),
+        ("MPI_Put", "origin_addr origin_count origin_datatype target_rank target_disp target_count target_datatype win",
+         "trace_moves(trace_bytes(origin_count, origin_datatype), TRACE_PAYLOAD)", "PAYLOAD", False),
+        ("MPI_File_write_at", "fh offset buf count datatype status", PLAIN.replace("PAYLOAD", "IO"), "IO", False),
+        ("MPI_File_close", "fh", "trace_moves(0, TRACE_IO)", "IO", False),
+        ("MPI_Waitall", "count array_of_requests array_of_statuses", "trace_moves(0, TRACE_COMPLETION)", "COMPLETION", False),
+        ("MPI_Win_unlock_all", "win", "trace_moves(0, TRACE_COMPLETION)", "COMPLETION", False),
+        ("MPI_Improbe", "source tag comm flag message status", "trace_moves(0, TRACE_COMPLETION)", "COMPLETION", False),
+        ("MPI_Barrier", "comm", "trace_moves(0, TRACE_CONTROL)", "CONTROL", False),
+        ("MPI_Status_set_elements", "status datatype count", "TRACE_NOTHING", "OTHER", False),
+        ("MPI_Type_vector", "count blocklength stride oldtype newtype", "TRACE_NOTHING", "OTHER", False),
+        ("MPI_Comm_rank", "comm rank", "TRACE_NOTHING", "OTHER", False),
+    ],
+)  # fmt: skip
+def test_bytes_and_kind_follow_from_the_standards_names(name, parameters, expression, kind, with_barrier):
+    assert loads.load_of(name, parameters.split()) == (expression, f"TRACE_{kind}", with_barrier)
+
+
+def exported(library):
+    """Names of the functions that a library exports."""
+    listed = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
+    return {line.split()[2] for line in listed.splitlines() if line.split()[1] in "TW"}
+
+
+def test_every_function_of_the_environments_mpi_is_intercepted(real):
+    of_mpi = {name[1:] for name in exported(ROOT / ".venv" / "lib" / "libmpi.so.12") if name.startswith("PMPI")}
+    ours = exported(build.build())
+    assert {"MPI_Allreduce", "MPI_Allreduce_c", "MPI_Init_thread", "MPI_Pcontrol"} < of_mpi
+    assert of_mpi - ours == set()
+    assert {one.name for one in real.prototypes} <= ours
+
+
+def test_no_parameter_has_the_name_of_a_wrappers_own(real):
+    assert not [one.name for one in real.prototypes if any(name.startswith("trace_") for name in one.parameters)]
+
+
+def test_a_compiler_without_mpi_is_an_error():
+    for mpicc, message in (("/there/is/none", "No such file"), ("cc", "finds no mpi.h")):
+        with pytest.raises(UserError, match=message):
+            prototypes.preprocessed(mpicc)
+
+
+def test_preprocessing_takes_the_mpi_of_the_compiler():
+    assert "MPI_Allreduce_c" in prototypes.preprocessed(BIN / "mpicc")

@@ -1,0 +1,64 @@
+"""A real training run under the interposer: calls of Horovod and mpi4py are counted, and gradients are separated from control."""
+
+import json
+
+import pytest
+
+from common.tracing import mpi_profile
+from launch.trace import build, preload
+from tests.support import small_data
+from tests.support.running import train
+from tests.support.tracing import Traced
+
+NUM_SAMPLES, BATCH_SIZE = 130, 16
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("horovod")
+    data = small_data.write_digits(folder / "mnist", NUM_SAMPLES)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in preload.variables(build.build(), folder / "profiles").items():
+            patch.setenv(name, value)
+        status, record, parameters = train("horovod_torch", 2, folder, *data, "--epochs", "1", "--batch-size", str(BATCH_SIZE))
+    assert status == 0, record["error"]
+    return record, sum(one.size for one in parameters.values()), Traced(status, "", folder / "profiles")
+
+
+@pytest.mark.matrix
+def test_a_traced_run_ends_like_an_untraced_one(trained):
+    record, _, done = trained
+    assert record["status"] == "ok"
+    assert {rank: one.ended for rank, one in done.profiles().items()} == {0: "MPI_Finalize()", 1: "MPI_Finalize()"}
+    assert all(set(done.profiles(suffix="")[rank].routines) == set(one.routines) for rank, one in done.profiles().items())
+
+
+@pytest.mark.matrix
+def test_gradients_are_payload_and_negotiation_is_control(trained):
+    record, num_parameters, done = trained
+    gradients_bytes = len(record["losses"]) * num_parameters * 4
+    for found in done.profiles().values():
+        allreduce = found.routines["MPI_Allreduce"]
+        payload_bytes = allreduce.sums.size_bytes - allreduce.control.size_bytes
+        # A step before the first that counts makes a little more.
+        assert gradients_bytes <= payload_bytes < 1.5 * gradients_bytes
+        assert allreduce.control.num_calls > 10
+        assert allreduce.control.size_bytes / allreduce.control.num_calls < 1000
+        assert found.kinds["payload"].size_bytes >= payload_bytes
+        assert found.payload_bytes_per_second() > 1e6
+
+
+@pytest.mark.matrix
+def test_calls_of_mpi4py_are_counted_beside_horovods(trained):
+    """The record's MPI version comes through mpi4py; Horovod's library has no such call."""
+    for found in trained[2].profiles().values():
+        assert found.routines["MPI_Get_library_version"].sums.num_calls >= 1
+
+
+@pytest.mark.matrix
+def test_the_summary_names_both_ranks_and_their_host(trained):
+    tasks = trained[2].profiles()[0].tasks
+    raw = json.loads(trained[2].files()[0].read_text())
+    assert [task.rank for task in tasks] == [0, 1]
+    assert {task.host for task in tasks} == {raw["own"]["host"]}
+    assert all(task.max_resident_bytes > 100 * mpi_profile.MEBIBYTE for task in tasks)

@@ -1,0 +1,132 @@
+"""Concurrent calls of MPI from several threads: no call is lost."""
+
+import pytest
+
+from tests.support.tracing import compiled, run, run_python
+
+PROGRAM = r"""
+#include <mpi.h>
+#include <pthread.h>
+#include <stdlib.h>
+#define NUM_THREADS 4
+#define NUM_CALLS 50000
+static MPI_Comm comms[NUM_THREADS];
+static void *call(void *argument)
+{
+    int rank, sum, thread = (int)(long)argument;
+    for (int i = 0; i < NUM_CALLS; i++)
+        MPI_Comm_rank(comms[thread], &rank);
+    for (int i = 0; i < 1000; i++)
+        MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, comms[thread]);
+    return NULL;
+}
+int main(int argc, char **argv)
+{
+    int provided, rounds = atoi(argv[1]);
+    pthread_t threads[NUM_THREADS];
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+    for (int i = 0; i < NUM_THREADS; i++)
+        MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]);
+    for (int round = 0; round < rounds; round++) {
+        for (int i = 0; i < NUM_THREADS; i++)
+            pthread_create(&threads[i], NULL, call, (void *)(long)i);
+        for (int i = 0; i < NUM_THREADS; i++)
+            pthread_join(threads[i], NULL);
+    }
+    MPI_Finalize();
+    return provided != MPI_THREAD_MULTIPLE;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    return compiled(tmp_path_factory.mktemp("program"), PROGRAM, "-pthread")
+
+
+def test_no_call_of_several_threads_is_lost(program, tmp_path):
+    done = run(tmp_path, program, "1", TANDEM_TRACE_EVENTS=10)
+    assert done.status == 0
+    routines = done.only().routines
+    assert routines["MPI_Comm_rank"].sums.num_calls == 4 * 50_000
+    assert routines["MPI_Allreduce"].sums[:2] == (4 * 1000, 4 * 1000 * 4)
+
+
+GOING_ON = r"""
+#include <mpi.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+static _Atomic int is_over;
+static void *call(void *comm)
+{
+    static int sent[1024], received[1024];
+    for (int i = 0; !is_over; i++)
+        MPI_Allreduce(sent, received, 1 << i % 10, MPI_INT, i % 2 ? MPI_BAND : MPI_SUM, *(MPI_Comm *)comm);
+    return NULL;
+}
+static void handle(int number)
+{
+}
+int main(int argc, char **argv)
+{
+    int provided;
+    char command[100];
+    MPI_Comm comm;
+    pthread_t thread;
+    signal(SIGTERM, handle);
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    pthread_create(&thread, NULL, call, &comm);
+    for (int i = 0; i < 5; i++) {
+        usleep(20000);
+        pthread_kill(pthread_self(), SIGTERM);
+        snprintf(command, sizeof command, "cp -r $TRACE_DIR $TRACE_DIR.%d", i);
+        if (system(command))
+            return 1;
+    }
+    is_over = 1;
+    pthread_join(thread, NULL);
+    MPI_Finalize();
+    return provided != MPI_THREAD_MULTIPLE;
+}
+"""
+
+
+def test_a_profile_written_during_calls_of_another_thread_is_consistent(tmp_path):
+    done = run(tmp_path, compiled(tmp_path, GOING_ON, "-pthread"))
+    assert (done.status, done.printed) == (0, "")
+    for number in range(5):
+        left = done._replace(folder=tmp_path / f"profiles.{number}")
+        text, (found,) = left.profiles(suffix="")[0], left.profiles().values()
+        assert text.routines["MPI_Allreduce"].sums.num_calls == found.routines["MPI_Allreduce"].sums.num_calls
+        assert found.routines["MPI_Allreduce"].sums.num_calls == sum(one.num_calls for one in found.routines["MPI_Allreduce"].sizes)
+        assert sum(one.num_calls for one in found.kinds.values()) == sum(one.sums.num_calls for one in found.routines.values())
+
+
+@pytest.mark.matrix
+def test_counters_of_ended_threads_are_reused(program, tmp_path):
+    done = run(tmp_path, program, "3")
+    assert done.only().routines["MPI_Comm_rank"].sums.num_calls == 3 * 4 * 50_000
+    assert 1 < done.only().num_threads <= 5
+
+
+@pytest.mark.matrix
+def test_ranks_whose_threads_reduce_at_once(program, tmp_path):
+    for profile in run(tmp_path, program, "1", ranks=2).profiles().values():
+        assert profile.routines["MPI_Allreduce"].sums[:2] == (4 * 1000, 4 * 1000 * 4)
+
+
+@pytest.mark.matrix
+def test_threads_of_python_are_seen(tmp_path):
+    text = """
+import threading
+from mpi4py import MPI
+comms = [MPI.COMM_WORLD.Dup() for _ in range(3)]
+threads = [threading.Thread(target=lambda comm=comm: [comm.Barrier() for _ in range(500)]) for comm in comms]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+"""
+    assert run_python(tmp_path, text).only().routines["MPI_Barrier"].sums.num_calls == 1500

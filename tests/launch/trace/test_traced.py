@@ -1,0 +1,107 @@
+"""The variables of a traced run of a matrix, and the summary of its trace files in the record."""
+
+import json
+
+import numpy as np
+import pytest
+
+from common.config import Settings
+from common.errors import UserError
+from launch.launchers.commands import Launcher
+from launch.trace import build, events, traced
+
+LAUNCHER = Launcher("mpich", "mpiexec", {"A": "b"})
+PROFILE = """Data for MPI rank 1 of 2:
+Times from MPI_Init() to MPI_Finalize().
+-----------------------------------------------------------------------
+MPI Routine                        #calls     avg. bytes      time(sec)
+-----------------------------------------------------------------------
+MPI_Allreduce                           2           16.0          0.250
+-----------------------------------------------------------------
+total communication time = 0.250 seconds.
+total elapsed time       = 1.000 seconds.
+user cpu time            = 0.500 seconds.
+system time              = 0.000 seconds.
+max resident set size    = 10.000 MiB.
+
+-----------------------------------------------------------------
+Message size distributions:
+
+MPI_Allreduce             #calls    avg. bytes      time(sec)
+                               2          16.0          0.250
+-----------------------------------------------------------------
+"""
+
+
+def settings(tmp_path, **changes):
+    return Settings(results=tmp_path, machine="here", run_id="run", **changes)
+
+
+def test_an_untraced_run_keeps_its_launcher(tmp_path):
+    assert traced.launcher_for(settings(tmp_path), LAUNCHER) == LAUNCHER
+
+
+@pytest.mark.parametrize(("trace", "more"), [("mpi", {}), ("events", {"TANDEM_TRACE_EVENTS": str(traced.NUM_EVENTS)})])
+def test_every_rank_of_a_traced_run_has_the_environments_library(trace, more, tmp_path):
+    found = traced.launcher_for(settings(tmp_path, trace=trace), LAUNCHER, preloaded="other.so")
+    folder = str(tmp_path / "here" / "run.trace")
+    expected = {"A": "b", "LD_PRELOAD": f"{build.installed()}:other.so", "TRACE_DIR": folder, "SAVE_ALL_TASKS": "yes"}
+    assert found == LAUNCHER._replace(variables=expected | more)
+
+
+def test_a_sites_own_library_is_preloaded_instead(tmp_path):
+    (tmp_path / "libmpitrace.so").touch()
+    found = traced.launcher_for(settings(tmp_path, trace=str(tmp_path / "libmpitrace.so")), LAUNCHER)
+    assert found.variables["LD_PRELOAD"] == str(tmp_path / "libmpitrace.so")
+
+
+def test_a_missing_library_is_an_error_with_the_build_command(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "default_library", lambda: tmp_path / "none.so")
+    with pytest.raises(UserError, match=r"launch\.trace\.build"):
+        traced.launcher_for(settings(tmp_path, trace="mpi"), LAUNCHER)
+
+
+def test_a_sites_profiles_are_in_the_record_and_damaged_ones_are_listed(tmp_path):
+    (tmp_path / "mpi_profile.17.1").write_text(PROFILE)
+    (tmp_path / "mpi_profile.17.0").write_text(PROFILE[:300])
+    found = traced.profile_summary(tmp_path)
+    assert found["ranks"] == {
+        "1": {
+            "communication_seconds": 0.25, "elapsed_seconds": 1.0, "ended": "MPI_Finalize()", "kinds": None,
+            "payload_bytes_per_second": None,
+        }
+    }  # fmt: skip
+    assert len(found["problems"]) == 1
+    assert "mpi_profile.17.0 is truncated" in found["problems"][0]
+    json.dumps(found)
+
+
+def events_file(path, rank, num_dropped, starts):
+    """A file of events of 1 ms each; `starts` in seconds since the epoch."""
+    head = {
+        "rank": rank, "num_ranks": 2, "pid": 1, "num_events": len(starts), "num_dropped": num_dropped, "host": "here",
+        "epoch_nanoseconds": 0, "monotonic_nanoseconds": 0, "pairing_error_nanoseconds": 1, "offset_nanoseconds": 0,
+        "offset_error_nanoseconds": 0, "routines": ["MPI_Barrier"],
+    }  # fmt: skip
+    calls = np.array([(start * 1e9, 1e6, 0, 0, 2, 0) for start in starts], dtype=events.EVENT)
+    path.write_bytes(events.MAGIC + json.dumps(head).encode() + b"\n" + calls.tobytes())
+
+
+def test_dropped_events_are_listed(tmp_path):
+    (tmp_path / "mpi_profile.17.1").write_text(PROFILE)
+    events_file(tmp_path / "mpi_events.17.0.bin", 0, 0, [5.0, 7.0])
+    events_file(tmp_path / "mpi_events.17.1.bin", 1, 30, [5.0, 17.5])
+    events_file(tmp_path / "mpi_events.17.2.bin", 2, 4, [])
+    (tmp_path / "mpi_events.17.3.bin").write_text("none")
+    assert traced.profile_summary(tmp_path)["problems"] == [
+        "rank 1: the buffer of MPI events was full 12.5 s after the first call; 30 calls dropped",
+        "rank 2: the buffer of MPI events was full 0.0 s after the first call; 4 calls dropped",
+        f"{tmp_path}/mpi_events.17.3.bin is not a file of MPI events; give files mpi_events.JOB.RANK.bin",
+    ]
+
+
+def test_a_run_without_trace_files_is_listed(tmp_path):
+    found = traced.summary(settings(tmp_path, trace="mpi", timeline=True))
+    assert found["mpi_profile"]["ranks"] == found["timeline"]["ranks"] == {}
+    assert "no MPI profile" in found["mpi_profile"]["problems"][0]
+    assert "has no timeline" in found["timeline"]["problems"][0]

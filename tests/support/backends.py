@@ -1,0 +1,8 @@
+"""The backends as the tests need them, from their own declarations."""
+
+from common.backends import BASELINE, FOLDER, declared
+
+DISTRIBUTED = tuple(name for name in declared() if name != BASELINE)
+# Held to 1e-10 in float64; those with float32 master parameters to 1e-6.
+EXACT = tuple(name for name in DISTRIBUTED if declared()[name].exact and not declared()[name].float32_masters)
+ON_PYTORCH = tuple(name for name in declared() if "pytorch" in (FOLDER / f"{name}.py").read_text())

@@ -1,0 +1,68 @@
+"""A real Chromium without a window, for the tests of the page; and why there is none, where there is none."""
+
+import base64
+import shutil
+from contextlib import contextmanager
+
+PROGRAMS = {"chromium": ("chromium", "chromium-browser", "google-chrome"), "chromedriver": ("chromedriver", "chromium.chromedriver")}
+SWITCHES = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--force-device-scale-factor=1",
+)  # fmt: skip
+
+
+def found():
+    """{program: its path, or None}."""
+    return {name: next(filter(None, map(shutil.which, names)), None) for name, names in PROGRAMS.items()}
+
+
+def why_not():
+    """Why no browser can be started here; None where one can."""
+    missing = [name for name, path in found().items() if path is None]
+    return f"there is no {' and no '.join(missing)} (Debian: chromium, chromium-driver)" if missing else None
+
+
+@contextmanager
+def opened(page, profile, size=(1280, 900), dark=False):
+    """A browser that shows a file, with all its network requests and console messages kept; `profile` is an empty folder."""
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = found()["chromium"]
+    for switch in (*SWITCHES, f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}"):
+        options.add_argument(switch)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(found()["chromedriver"]))
+    try:
+        # The window of a desktop cannot be as narrow as a phone; the size that the page reads can be.
+        metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size[0] < 500}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+        # What the browser's own first page asked for is no concern of ours.
+        driver.get("about:blank")
+        driver.get_log("performance")
+        driver.get(page.as_uri())
+        wait_for_charts(driver)
+        yield driver
+    finally:
+        driver.quit()
+
+
+def wait_for_charts(driver):
+    """Waits until every chart that has a width is drawn. Raises selenium's TimeoutException where one is not."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    pending = "return [...document.querySelectorAll('.plot')].filter((plot) => plot.clientWidth && plot.dataset.drawn !== 'done').length"
+    WebDriverWait(driver, 60).until(lambda driver: driver.execute_script(pending) == 0)
+
+
+def screenshot(driver, path):
+    """The whole page as it is seen, as a PNG file."""
+    taken = driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
+    path.write_bytes(base64.b64decode(taken["data"]))
+
+
+def printed(driver, path):
+    """The page as it is printed, as a PDF file."""
+    path.write_bytes(base64.b64decode(driver.print_page()))

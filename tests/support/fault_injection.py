@@ -1,0 +1,288 @@
+"""Fault injection: runs a backend with a fault. python -m tests.support.fault_injection BACKEND FAULT FOLDER [its arguments] [THEN …].
+
+A fair comparison must catch each fault; `none` is no fault. Rank 0 saves the final parameters in FOLDER, by the
+run's name. After THEN come the arguments of another run, in the same processes: starting them takes longer than a short run.
+"""
+
+import functools
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import numpy as np
+
+from common import loop, program, step_breakdown, weights
+from common.data import sharding
+from common.process import ending
+from common.process.ranks import from_environment
+
+
+def no_all_reduce(backend):
+    """Every rank trains alone; under ZeRO, every rank trains its shard of the parameters with its own gradients."""
+    FAULTS[_name(backend)].no_all_reduce(backend)
+
+
+def summed_gradients(backend):
+    """Gradients are added up over the ranks and not divided by their number."""
+    FAULTS[_name(backend)].summed_gradients(backend)
+
+
+def _name(backend):
+    return backend.__name__.rpartition(".")[2]
+
+
+def _ddp_without_all_reduce(backend):
+    backend.DistributedDataParallel = lambda module, **_: module
+
+
+def _ddp_summed(backend):
+    _hook(backend, lambda bucket: _all_reduced(backend, bucket))
+
+
+def _deepspeed_without_all_reduce(backend):
+    backend.deepspeed.comm.all_reduce = backend.deepspeed.comm.reduce = lambda *_, **__: None
+
+
+def _deepspeed_summed(backend):
+    initialize = backend.deepspeed.initialize
+
+    def initialized(*arguments, **settings):
+        engine, *others = initialize(*arguments, **settings)
+        backward = engine.backward
+        engine.backward = lambda loss: backward(loss * backend.dist.get_world_size())
+        return engine, *others
+
+    backend.deepspeed.initialize = initialized
+
+
+def _horovod_without(name):
+    """A fault: what Horovod's function of that name should wrap is used as it is."""
+
+    def fault(backend):
+        setattr(backend.hvd, name, lambda wrapped, *_, **__: wrapped)
+
+    return fault
+
+
+def _horovod_summed(name):
+    """A fault: Horovod's function of that name is given Sum for Average."""
+
+    def fault(backend):
+        wrap = getattr(backend.hvd, name)
+        setattr(backend.hvd, name, lambda *arguments, **settings: wrap(*arguments, **settings | {"op": backend.hvd.Sum}))
+
+    return fault
+
+
+class Faults(NamedTuple):
+    """How a backend is broken: functions of its module."""
+
+    no_all_reduce: Callable
+    summed_gradients: Callable
+
+
+# Every backend but the baseline has its faults here.
+FAULTS = {
+    "ddp": Faults(_ddp_without_all_reduce, _ddp_summed),
+    "deepspeed_zero": Faults(_deepspeed_without_all_reduce, _deepspeed_summed),
+    "horovod_keras": Faults(_horovod_without("DistributedOptimizer"), _horovod_summed("DistributedOptimizer")),
+    "horovod_tf": Faults(_horovod_without("DistributedGradientTape"), _horovod_summed("DistributedGradientTape")),
+    "horovod_torch": Faults(_horovod_without("DistributedOptimizer"), _horovod_summed("DistributedOptimizer")),
+}
+
+
+def _all_reduced(backend, bucket):
+    return backend.dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda done: done.value()[0])
+
+
+def same_shard(_):
+    """Every rank reads the shard of rank 0."""
+    own = sharding.training_shard
+    sharding.training_shard = lambda *arguments: own(*arguments[:5], 0, *arguments[6:])
+
+
+def unlike_start(_):
+    """Every rank starts from parameters of its own."""
+    own = weights.draw
+    weights.draw = lambda parameters, seed, precision: own(parameters, seed + from_environment().rank, precision)
+
+
+def float32_masters(backend):
+    """Gradients and parameters are rounded to float32 around the optimizer, in a float64 run: what DeepSpeed's stages 1 to 3 do."""
+    optimizer_for = backend.pytorch.optimizer_for
+
+    class Rounding:
+        def __init__(self, settings, module):
+            self.pairs = [(parameter, parameter.detach().float()) for parameter in module.parameters()]
+            self.inner = optimizer_for(settings, SimpleNamespace(parameters=lambda: [master for _, master in self.pairs]))
+            self.param_groups, self.state, self.zero_grad = self.inner.param_groups, self.inner.state, module.zero_grad
+
+        def step(self):
+            for parameter, master in self.pairs:
+                master.copy_(parameter.detach())
+                master.grad = parameter.grad.float()
+            self.inner.step()
+            for parameter, master in self.pairs:
+                parameter.data.copy_(master)
+
+    backend.pytorch.optimizer_for = Rounding
+    if hasattr(backend, "DistributedDataParallel"):
+        _hook(backend, lambda bucket: _averaged_in_float32(backend, bucket))
+
+
+def _averaged_in_float32(backend, bucket):
+    rounded = bucket.buffer().float() / backend.dist.get_world_size()
+    return backend.dist.all_reduce(rounded, async_op=True).get_future().then(lambda done: done.value()[0].double())
+
+
+def in_rank_order(backend):
+    """Gradients are added up in the order of the ranks, where Gloo's order is that of their place in its buffer."""
+
+    def all_reduced(buffer):
+        shares = [torch.empty_like(buffer) for _ in range(backend.dist.get_world_size())]
+        backend.dist.all_gather(shares, buffer)
+        return functools.reduce(torch.add, shares)
+
+    def averaged(bucket):
+        done = torch.futures.Future()
+        done.set_result(all_reduced(bucket.buffer() / backend.dist.get_world_size()))
+        return done
+
+    torch = backend.pytorch.torch
+    if hasattr(backend, "deepspeed"):
+        backend.deepspeed.comm.all_reduce = lambda tensor, *_, **__: tensor.copy_(all_reduced(tensor))
+    else:
+        _hook(backend, averaged)
+
+
+def _hook(backend, reduce):
+    """Gives DistributedDataParallel another way to reduce a bucket of gradients."""
+    wrap = backend.DistributedDataParallel
+
+    def wrapped(module, **settings):
+        model = wrap(module, **settings)
+        model.register_comm_hook(None, lambda _, bucket: reduce(bucket))
+        return model
+
+    backend.DistributedDataParallel = wrapped
+
+
+def float16_supported(backend):
+    """No fault: DeepSpeed takes the processor for one that computes in float16."""
+    type(backend.deepspeed.get_accelerator()).is_fp16_supported = lambda _: True
+
+
+def float16_not_supported(backend):
+    """No fault: DeepSpeed takes the processor for one that does not compute in float16."""
+    type(backend.deepspeed.get_accelerator()).is_fp16_supported = lambda _: False
+
+
+def restored(backend):
+    """No fault: at its end a run takes over a state with other values everywhere, and must then give that very state."""
+    close = backend.Trainer.close
+
+    def restore_and_close(self):
+        changed = {name: (value * 1.5 + 0.25).astype(value.dtype) for name, value in self.state().items()}
+        # What is float32 in there must be one to come back as it was.
+        changed = {name: value.astype(np.float32).astype(value.dtype) for name, value in changed.items()}
+        steps = {name: np.full_like(value, 7) for name, value in changed.items() if name.startswith("adam_step/")}
+        self.restore(changed | steps)
+        for name, value in self.state().items():
+            np.testing.assert_array_equal(value, (changed | steps)[name], err_msg=name)
+        close(self)
+
+    backend.Trainer.close = restore_and_close
+
+
+def compiled_on_the_clock(backend):
+    """Nothing is broken, but a run ends that compiles anything on the clock, or has compiled nothing before."""
+    prepare, torch = loop.prepare, backend.pytorch.torch
+
+    def prepared(*arguments):
+        prepare(*arguments)
+        graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+        assert graphs == 1, f"{graphs} graphs were compiled, not the one for training"
+        torch.compiler.set_stance("fail_on_recompile")
+
+    loop.prepare = prepared
+
+
+def traced_on_the_clock(backend):
+    """Nothing is broken, but a run ends in which TensorFlow traces anything for an evaluation on the clock."""
+    prepare, evaluate, count = loop.prepare, backend.tensorflow.evaluate, backend.tensorflow._totals.experimental_get_tracing_count
+
+    def prepared(*arguments):
+        prepare(*arguments)
+        num_traces = count()
+
+        def evaluated(*arguments):
+            totals = evaluate(*arguments)
+            assert count() == num_traces, f"{count() - num_traces} traces were made on the clock"
+            return totals
+
+        backend.tensorflow.evaluate = evaluated
+
+    loop.prepare = prepared
+
+
+def killed_in_its_step_breakdown(_):
+    """The process is killed when it has trained and measures its step breakdown."""
+    step_breakdown.measure = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+
+
+def none(_):
+    """Nothing is broken."""
+
+
+def saving(trainer_class, folder):
+    """The class with a `close` that saves the parameters first."""
+    close = trainer_class.close
+
+    def save_and_close(self):
+        state = self.state()
+        if self.ranks.rank == 0:
+            run_id = sys.argv[sys.argv.index("--run-id") + 1]
+            np.savez(folder / f"{run_id}.npz", **{name: value for name, value in state.items() if "/" not in name})
+        # The first rank to leave Horovod may take the others down with it: none leaves before the file is written.
+        self.sum(np.zeros(1))
+        close(self)
+        # Gloo's threads want the interpreter's lock to let go of their last tensors: a process group that is collected waits for
+        # them with the lock held, and so for ever.
+        kept.append(self)
+
+    kept = []
+    trainer_class.close = save_and_close
+    return trainer_class
+
+
+if __name__ == "__main__":
+    command, name, fault, parameters_folder, *arguments = sys.argv
+    module = importlib.import_module(f"frameworks.{name}")
+    globals()[fault](module)
+    trainer = saving(module.Trainer, Path(parameters_folder))
+    leave = ending.leave
+    # Horovod and DeepSpeed cannot be started a second time in a process.
+    shutdown = module.hvd.shutdown if hasattr(module, "hvd") else None
+    if "THEN" in arguments and shutdown:
+        module.hvd.shutdown = lambda: None
+    if "THEN" in arguments and hasattr(module, "deepspeed"):
+        module.dist.destroy_process_group = lambda: None
+    while "THEN" in arguments:
+        end = arguments.index("THEN")
+        sys.argv, arguments = [command, *arguments[:end]], arguments[end + 1 :]
+        # A run that failed may not be followed by another: its ranks are no longer at the same place.
+        ending.leave = lambda status: leave(status) if status else None
+        program.main(trainer, module.__file__)
+        # The next run meets at a port of its own.
+        for variable in ("MASTER_ADDR", "MASTER_PORT"):
+            os.environ.pop(variable, None)
+    # MPI ends with the last run, and Horovod's thread may not call it afterwards.
+    if shutdown:
+        module.hvd.shutdown = shutdown
+    sys.argv, ending.leave = [command, *arguments], leave
+    program.main(trainer, module.__file__)

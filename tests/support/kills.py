@@ -1,0 +1,80 @@
+"""Matrices that are killed by SIGKILL, and what becomes of their runs."""
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import time
+from typing import NamedTuple
+
+from launch import supervisor
+from tests.support.running import BIN, environ, left_over
+
+# A launcher has 5 s to end ranks on other nodes; what imports a backend to see if it can run here ends by itself when that is done.
+LIMIT_SECONDS = 60.0
+SETTINGS = ("--workloads", "cnn", "--backends", "ddp", "--no-step-breakdown", "--no-stop-at-target", "--machine", "here")
+
+
+class Outcome(NamedTuple):
+    """What a killed matrix has left: the processes of its run just before, those after LIMIT_SECONDS, seconds until there were none."""
+
+    num_before: int
+    left: list
+    seconds: float
+    statuses: list[str]
+
+
+def start(checkout, folder, *arguments, variables=None):
+    """The Popen of a matrix of two ranks in a copy of the checkout, with `variables`, if any."""
+    command = [BIN / "python", "-m", "launch.matrix", "2", *SETTINGS, "--results", folder, *arguments]
+    return subprocess.Popen(
+        [str(part) for part in command], cwd=checkout, env=environ() | (variables or {}), stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+def kill(matrix, checkout, folder):
+    """Kills a matrix by SIGKILL. Returns the Outcome."""
+    num_before = len(ranks_of(folder))
+    matrix.kill()
+    killed = time.monotonic()
+    matrix.wait()
+    while (left := [*ranks_of(folder), *left_over(checkout)]) and time.monotonic() < killed + LIMIT_SECONDS:
+        time.sleep(0.02)
+    return Outcome(num_before, left, time.monotonic() - killed, [record["status"] for record in records_in(folder)])
+
+
+def wait_until_training(matrix, folder, limit_seconds=180):
+    """Waits until the only record in the folder has the process numbers, which is just before the first step."""
+    limit = time.monotonic() + limit_seconds
+    while not [record for record in records_in(folder) if record["pids_by_rank"]]:
+        if matrix.poll() is not None or time.monotonic() > limit:
+            matrix.terminate()
+            raise TimeoutError(f"no run has begun to train: {matrix.communicate()[0]}")
+        time.sleep(0.02)
+
+
+def ranks_of(folder):
+    """The numbers of the processes on this machine that belong to runs with their record in a folder."""
+    return [pid for pid, run in supervisor.marked().items() if run.startswith(f"{folder}{os.sep}")]
+
+
+def records_in(folder):
+    return [json.loads(path.read_text()) for path in folder.glob("here/*.json")]
+
+
+@contextlib.contextmanager
+def allocation(cluster):
+    """An allocation of the two nodes of a Slurm cluster, whose variables are given; gives the variables of a matrix in it.
+
+    No shell holds the allocation: it outlives the matrix, whose death alone has to end the ranks.
+    """
+    variables = environ() | cluster
+    salloc = ["salloc", "--no-shell", "-N2", "-n2"]
+    granted = subprocess.run(salloc, env=variables, capture_output=True, text=True, timeout=60, check=True)
+    job = re.search(r"Granted job allocation (\d+)", granted.stderr)[1]
+    try:
+        yield cluster | {"SLURM_JOB_ID": job}
+    finally:
+        subprocess.run(["scancel", job], env=variables, timeout=60, check=False)

@@ -1,0 +1,71 @@
+"""Backends in which rank 1 fails in its twentieth step, and the outcome of a run with one."""
+
+import json
+import subprocess
+import time
+from typing import NamedTuple
+
+from common.backends import declared
+from tests.support.running import BIN, environ, left_over
+
+FAULTS = {
+    "killed": "os.kill(os.getpid(), signal.SIGKILL)",
+    "stopped": "os.kill(os.getpid(), signal.SIGSTOP)",
+    "raised": "raise RuntimeError('rank 1 has had enough')",
+}
+# The twentieth step is computed and communicated, and not reported.
+FAULTY = """
+import os, signal, time
+from pathlib import Path
+from common.backends import Backend
+from common.program import main
+from frameworks import {backend}
+
+BACKEND = {declaration}
+
+
+class Trainer({backend}.Trainer):
+    def train_epoch(self, batches, observe):
+        def observe_until_the_twentieth(loss, losses=[]):
+            losses.append(loss)
+            if len(losses) == 20 and self.ranks.rank == 1:
+                Path("{backend}_{fault}.at").write_text(str(time.time()))
+                {statement}
+            observe(loss)
+
+        super().train_epoch(batches, observe_until_the_twentieth)
+
+
+if __name__ == "__main__":
+    main(Trainer, __file__)
+"""
+
+
+class Outcome(NamedTuple):
+    """The record of a run with a fault, the seconds from the fault to its end, and the command lines of what it left running."""
+
+    record: dict
+    seconds: float
+    left: list
+
+
+def run(checkout, backend, fault, folder, *arguments, around=(), variables=None):
+    """The Outcome of a matrix of two ranks in a copy of the checkout, through the commands `around` and with `variables`, if any."""
+    name = f"{backend}_{fault}"
+    program, at = checkout / "frameworks" / f"{name}.py", checkout / f"{name}.at"
+    declaration = declared()[backend]._replace(variant_setting=None)
+    program.write_text(FAULTY.format(backend=backend, fault=fault, statement=FAULTS[fault], declaration=declaration))
+    settings = ("--workloads", "cnn", "--epochs", "2", "--no-stop-at-target", "--results", folder, "--machine", "here", *arguments)
+    command = [str(part) for part in (*around, BIN / "python", "-m", "launch.matrix", "2", "--backends", name, *settings)]
+    try:
+        done = subprocess.run(
+            command, cwd=checkout, env=environ() | (variables or {}), capture_output=True, text=True, timeout=180, check=False
+        )
+        ended = time.time()
+        (path,) = folder.glob(f"here/*-{name}-n2-*.json")
+        record = json.loads(path.read_text())
+        assert at.exists(), "\n".join([done.stdout, done.stderr, *record["output_tail"]])
+        return Outcome(record, ended - float(at.read_text()), left_over(checkout))
+    finally:
+        program.unlink()
+        at.unlink(missing_ok=True)

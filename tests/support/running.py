@@ -1,0 +1,104 @@
+"""Really running things: backends under the environment's mpiexec, and the matrix in a copy of the checkout."""
+
+import atexit
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = ROOT / ".venv" / "bin"
+TIME_LIMIT_SECONDS = 240
+# A lock of these tests' own: they run beside a matrix of whoever works on this machine, and the other way round.
+LOCK = Path(tempfile.gettempdir()) / f"tandem-tests-{os.getpid()}.lock"
+atexit.register(LOCK.unlink, missing_ok=True)
+
+
+def environ():
+    """The environment for a run: without what a launcher around the tests may have set."""
+    cleared = ("PMI_", "SLURM_", "OMPI_", "PALS_", "PBS_", "TANDEM_", "MASTER_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(cleared)}
+    return kept | {"OMP_NUM_THREADS": "1", "TANDEM_LOCK": str(LOCK)}
+
+
+def train_in_turn(backend, ranks, folder, runs, fault="none"):
+    """[(record, final parameters), …] of a backend trained with each of several lists of arguments, in the same processes.
+
+    The parameters are None where a run failed, and so are those of all runs after it, which have no record either. What fails
+    when a record is written already, the exit status alone tells: it counts as the last run's that has one.
+    """
+    arguments = []
+    for number, run in enumerate(runs):
+        arguments += ["THEN"] if arguments else []
+        # The watch of a run that is over would end the processes in the middle of the next.
+        arguments += [
+            "--watchdog-timeout",
+            "0",
+            "--no-step-breakdown",
+            "--results",
+            folder,
+            "--machine",
+            "here",
+            "--run-id",
+            f"run{number}",
+            *run,
+        ]
+    status, printed = _run(backend, ranks, fault, folder, arguments)
+    found = [_found(folder, f"run{number}", printed) for number in range(len(runs))]
+    recorded = [record for record, _ in found if record["status"] != "none"]
+    if status and recorded:
+        recorded[-1] |= {"status": "failed", "error": printed}
+    return found
+
+
+def train(backend, ranks, folder, *arguments, fault="none"):
+    """(exit status, record, final parameters) of a backend trained at a number of ranks; parameters None where it failed."""
+    run_id = f"{backend}-{ranks}-{fault}"
+    arguments = ["--no-step-breakdown", "--results", folder, "--machine", "here", "--run-id", run_id, *arguments]
+    status, printed = _run(backend, ranks, fault, folder, arguments)
+    return status, *_found(folder, run_id, printed)
+
+
+def _run(backend, ranks, fault, folder, arguments):
+    """(exit status, what was printed) of a backend under the environment's mpiexec."""
+    command = [BIN / "mpiexec", "-n", ranks, BIN / "python", "-m", "tests.support.fault_injection", backend, fault, folder, *arguments]
+    done = subprocess.run(
+        [str(part) for part in command], cwd=ROOT, env=environ(), capture_output=True, text=True, timeout=TIME_LIMIT_SECONDS, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def _found(folder, run_id, printed):
+    """(record, final parameters) that a run has left; a record of what was printed where it has left none."""
+    record, parameters = folder / "here" / f"{run_id}.json", folder / f"{run_id}.npz"
+    found = json.loads(record.read_text()) if record.exists() else {"status": "none", "error": printed}
+    return found, dict(np.load(parameters)) if parameters.exists() else None
+
+
+def copied(folder):
+    """A copy of this checkout in a folder, uncommitted changes and all, with the same environment."""
+    copy = folder / "tandem"
+    listed = subprocess.run(["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True)
+    for name in listed.stdout.split("\0"):
+        if name and (ROOT / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, copy / name)
+    (copy / ".venv").symlink_to(ROOT / ".venv")
+    return copy
+
+
+def left_over(folder):
+    """Command lines of the processes that were started in a folder and still run."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if Path(process.cwd()) == folder and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.cmdline())
+        except (psutil.Error, OSError):
+            continue
+    return found

@@ -1,0 +1,98 @@
+"""A Slurm of two virtual nodes on this machine: real slurmctld, slurmd and munged, everything of theirs in one folder."""
+
+import contextlib
+import os
+import secrets
+import socket
+import subprocess
+import time
+from shutil import which
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "salloc", "sinfo")
+CORES = 4
+CONFIGURATION = """
+ClusterName=tandem
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmUser=root
+SlurmdUser=root
+AuthInfo=socket={folder}/munge.socket
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool.%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
+SlurmdParameters=config_overrides
+ProctrackType=proctrack/pgid
+TaskPlugin=task/none
+SelectType=select/cons_tres
+MpiDefault=pmi2
+ReturnToService=2
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs={cores} RealMemory=10000
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs={cores} RealMemory=10000
+PartitionName=all Nodes=ALL Default=YES State=UP
+"""
+
+
+def why_not():
+    """Why no Slurm can be started here; None where it can."""
+    missing = [name for name in PROGRAMS if not which(name)]
+    if missing:
+        return f"there is no {', '.join(missing)} here; install Debian's slurmctld, slurmd, slurm-client and munge"
+    return None if os.geteuid() == 0 else "Slurm's daemons are started as root here"
+
+
+@contextlib.contextmanager
+def started(folder):
+    """Starts the cluster; gives the variables with which Slurm's commands find it."""
+    (folder / "state").mkdir(parents=True)
+    # munged wants no one else to be able to write above its socket.
+    folder.chmod(0o755)
+    key = folder / "munge.key"
+    key.write_bytes(secrets.token_bytes(128))
+    key.chmod(0o600)
+    configuration = folder / "slurm.conf"
+    configuration.write_text(CONFIGURATION.format(host=socket.gethostname(), folder=folder, ports=free_ports(3), cores=CORES))
+    variables = {"SLURM_CONF": str(configuration)}
+    munge = [f"--{what}-file={folder}/munged.{what}" for what in ("log", "pid", "seed")]
+    daemons = []
+    try:
+        for name, command in (
+            ("munged", ["munged", "-F", "--force", f"--socket={folder}/munge.socket", f"--key-file={key}", *munge]),
+            ("slurmctld", ["slurmctld", "-D", "-i"]),
+            ("n1", ["slurmd", "-D", "-N", "n1"]),
+            ("n2", ["slurmd", "-D", "-N", "n2"]),
+        ):
+            with (folder / f"{name}.out").open("w") as log:
+                daemons.append(subprocess.Popen(command, env=os.environ | variables, stdout=log, stderr=subprocess.STDOUT))
+            time.sleep(0.5)
+        wait_until_idle(folder, variables)
+        yield variables
+    finally:
+        for daemon in reversed(daemons):
+            daemon.terminate()
+        for daemon in daemons:
+            daemon.wait(timeout=20)
+
+
+def wait_until_idle(folder, variables, limit_seconds=60):
+    limit = time.monotonic() + limit_seconds
+    message = ""
+    while time.monotonic() < limit:
+        listed = subprocess.run(
+            ["sinfo", "-h", "-N", "-o", "%t"], env=os.environ | variables, capture_output=True, text=True, timeout=30, check=False
+        )
+        message = listed.stdout + listed.stderr
+        if listed.stdout.split() == ["idle", "idle"]:
+            return
+        time.sleep(0.5)
+    logs = "\n".join(f"{path.name}:\n{path.read_text()[-1000:]}" for path in sorted(folder.glob("*.out")))
+    raise TimeoutError(f"the nodes did not become idle: {message}\n{logs}")
+
+
+def free_ports(count):
+    """Ports that nothing listens on."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]

@@ -1,0 +1,37 @@
+"""Data for 41 steps of 8 samples, so that short runs make many steps: digits as MNIST has them, and stories."""
+
+import numpy as np
+
+from common.data import images
+
+NUM_TRAIN, NUM_TEST = 323, 60
+
+
+def write(folder, num_train=NUM_TRAIN):
+    """Writes both data sets below the folder; returns {workload: the arguments that read its data}."""
+    from pydoc_data import topics
+
+    stories = folder / "stories"
+    stories.mkdir(parents=True)
+    text = "\n".join(topics.topics[key] for key in sorted(topics.topics)).encode("ascii", "replace")
+    (stories / "train.txt").write_bytes(text[: num_train * 64 + 1])
+    (stories / "valid.txt").write_bytes(text[-NUM_TEST * 64 - 1 :])
+    return {
+        "cnn": write_digits(folder / "mnist", num_train),
+        "transformer": ("--workload", "transformer", "--dataset", "tinystories", "--data-dir", str(stories)),
+    }
+
+
+def write_digits(folder, num_train):
+    """Writes digits as MNIST has them, the same ones again where there are too few; returns the arguments that read them."""
+    from sklearn.datasets import load_digits
+
+    folder.mkdir(parents=True)
+    digits = load_digits()
+    weights = images.enlarging_weights(8, images.SIDE)
+    enlarged = weights @ digits.images.astype(np.int64) @ weights.T
+    pixels, labels = (enlarged * 255 // enlarged.max()).astype(np.uint8), digits.target.astype(np.uint8)
+    wanted = np.arange(num_train + NUM_TEST) % len(labels)
+    train, test = wanted[:num_train], wanted[num_train:]
+    np.savez(folder / "mnist.npz", x_train=pixels[train], y_train=labels[train], x_test=pixels[test], y_test=labels[test])
+    return "--workload", "cnn", "--dataset", "mnist", "--data-dir", str(folder)

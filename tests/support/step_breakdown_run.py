@@ -1,0 +1,72 @@
+"""Measures the step breakdown of a backend, and what its ranks exchange meanwhile.
+
+python -m tests.support.step_breakdown_run FOLDER BACKEND [arguments]
+
+Each rank writes FOLDER/RANK.json: the `step_breakdown`; the ProfiledCommunication of steps as always (`with_communication`) and
+`without_communication`; and whether the ranks have the same parameters after the latter (`in_sync`).
+"""
+
+import contextlib
+import importlib
+import json
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from common import command_line, config, loop, step_breakdown, weights, workloads
+from common.process import ending
+from common.process.ranks import from_environment
+from common.trainer import Batch
+
+NUM_STEPS = 4
+
+
+def main():
+    folder, name, *arguments = sys.argv[1:]
+    sys.argv[1:] = arguments
+    ranks = from_environment()
+    settings = workloads.resolve(command_line.parse(config.Settings, name, ""), ranks.size)
+    backend = importlib.import_module(f"frameworks.{name}")
+    trainer = backend.Trainer(settings)
+    record = {"oversubscribed": False, "parameter_digests": []}
+    loop.prepare(trainer, settings, record)
+    batches = own_batches(settings, ranks)
+    found = {"step_breakdown": step_breakdown.measure(trainer, batches, NUM_STEPS, step_breakdown.gradient_bytes(settings))}
+    trainer.restore(weights.draw(workloads.workload_of(settings).parameters, settings.seed, settings.precision))
+    communication = trainer.communication()
+
+    def train():
+        trainer.train_epoch(step_breakdown.First(batches, NUM_STEPS), float)
+
+    found["with_communication"] = communication.profiled(train)._asdict()
+    loop.compare_replicas(trainer, record, "with communication")
+    with communication.without_communication():
+        found["without_communication"] = communication.profiled(train)._asdict()
+    with contextlib.suppress(loop.OutOfSync):
+        loop.compare_replicas(trainer, record, "without communication")
+    found["in_sync"] = record["in_sync"]
+    Path(folder, f"{ranks.rank}.json").write_text(json.dumps(found))
+    trainer.sum(np.zeros(1))
+    trainer.close()
+    ending.leave(0)
+
+
+def own_batches(settings, ranks):
+    """Batches of random samples, others on each rank."""
+    model, size = workloads.workload_of(settings).model, workloads.local_batch(settings, ranks.size)
+    stream, real = np.random.default_rng(ranks.rank), weights.DTYPES[settings.precision]
+
+    def drawn(shape, whole):
+        return stream.integers(0, 10, (size, *shape)) if whole else stream.random((size, *shape)).astype(real)
+
+    each = np.full((size, *model.target_shape), 1 / (size * math.prod(model.target_shape)), real)
+    return [
+        Batch(drawn(model.input_shape, model.whole_inputs), drawn(model.target_shape, model.whole_targets), each, 0.01)
+        for _ in range(NUM_STEPS)
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Programs that call MPI under the interposer, and the profiles that they leave."""
+
+import functools
+import subprocess
+from typing import NamedTuple
+
+from common.tracing import mpi_profile
+from launch.trace import build
+from tests.support.running import BIN, ROOT, environ
+
+TIME_LIMIT_SECONDS = 60
+
+
+class Traced(NamedTuple):
+    """How a traced program ended: its exit status, what it printed, and the folder with what the interposer wrote."""
+
+    status: int
+    printed: str
+    folder: object
+
+    def files(self, kind="mpi_profile", suffix=".json"):
+        """{rank: file} of one kind. Fails where something was left half written, or more than one run wrote here."""
+        assert not list(self.folder.glob("*.part"))
+        found = {}
+        for path in self.folder.glob(f"{kind}.*{suffix}"):
+            rank = path.name.removesuffix(suffix).rpartition(".")[2]
+            if rank.isdigit():
+                assert found.setdefault(int(rank), path) == path
+        return dict(sorted(found.items()))
+
+    def profiles(self, suffix=".json"):
+        """{rank: Profile}, from the JSON files or, for an empty suffix, from the texts."""
+        return {rank: mpi_profile.read(path) for rank, path in self.files(suffix=suffix).items()}
+
+    def only(self):
+        """The Profile of a program that ran alone."""
+        found = self.profiles()
+        assert list(found) == [0], (found, self.printed)
+        return found[0]
+
+
+@functools.cache
+def library():
+    """The interposer, built once where it is stale."""
+    return build.build()
+
+
+def compiled(folder, source, *flags):
+    """A C program compiled with the environment's mpicc."""
+    path = folder / "program"
+    (folder / "program.c").write_text(source)
+    subprocess.run([BIN / "mpicc", "-Wall", "-Werror", folder / "program.c", "-o", path, *flags], check=True)
+    return path
+
+
+def variables(folder, **more):
+    """The environment of a traced program, for which a profile of every rank goes to the folder."""
+    traced = {"LD_PRELOAD": str(library()), "TRACE_DIR": str(folder), "SAVE_ALL_TASKS": "yes"}
+    return environ() | traced | {name: str(value) for name, value in more.items()}
+
+
+def run(folder, *command, ranks=None, **more):
+    """Runs a program under the interposer, alone or with a number of ranks."""
+    launcher = [] if ranks is None else [BIN / "mpiexec", "-n", ranks]
+    folder.mkdir(exist_ok=True)
+    profiles = folder / "profiles"
+    done = subprocess.run(
+        [str(part) for part in (*launcher, *command)], cwd=ROOT, env=variables(profiles, **more), capture_output=True, text=True,
+        timeout=TIME_LIMIT_SECONDS, check=False,
+    )  # fmt: skip
+    return Traced(done.returncode, done.stdout + done.stderr, profiles)
+
+
+def run_python(folder, text, **more):
+    """Runs a text of Python under the interposer."""
+    return run(folder, BIN / "python", "-c", text, **more)
