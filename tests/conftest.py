@@ -11,6 +11,8 @@ def checkout(tmp_path_factory):
     return copied(tmp_path_factory.mktemp("checkout"))
 
 
+# First, since pytest-xdist reads the marks in the same hook.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Keeps all tests that start ranks in one process of `--dist loadgroup`: they use both cores, and share their runs."""
     for item in items:

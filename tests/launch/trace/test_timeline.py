@@ -59,7 +59,8 @@ def misplaced(events):
         ("ddp", TORCH, "DistributedDataParallel.forward", "gloo:all_reduce"),
         ("deepspeed_zero", TORCH, "aten::conv2d", "gloo:all_gather"),
         ("horovod_tf", TENSORFLOW | HOROVOD, "train_step", "MPI_ALLREDUCE"),
-        ("horovod_keras", TENSORFLOW | HOROVOD, "_MklNativeFusedConv2D", "MPI_ALLREDUCE"),
+        # Which of its convolutions TensorFlow takes (Conv2D, _MklNativeFusedConv2D, …) depends on the processor.
+        ("horovod_keras", TENSORFLOW | HOROVOD, "Conv2D", "MPI_ALLREDUCE"),
     ],
 )
 def test_a_run_writes_one_valid_trace(tmp_path, backend, parts, compute, collective):
@@ -74,7 +75,7 @@ def test_a_run_writes_one_valid_trace(tmp_path, backend, parts, compute, collect
     tracks = tracks_of(events)
     for rank in (0, 1):
         assert len(found["steps"][rank]["step_seconds"]) == len(found["steps"][rank]["data_seconds"]) == NUM_STEPS
-        assert any(event["name"] == compute for (of, name), each in tracks.items() if (of, "compute") == (rank, name[:7]) for event in each)
+        assert any(compute in event["name"] for (of, name), each in tracks.items() if (of, "compute") == (rank, name[:7]) for event in each)
         _, error = (found["ranks"][str(rank)][name] for name in ("clock_ahead_microseconds", "error_microseconds"))
         assert error < 20_000
     ranks = {
