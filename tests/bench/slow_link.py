@@ -13,6 +13,7 @@ from tests.support.backends import DISTRIBUTED
 from tests.support.running import copied
 
 FAST = "no limit"
+PLAIN = ("--no-stop-at-target", "--no-step-breakdown")
 
 
 def main():
@@ -30,9 +31,9 @@ def main():
             for rate in rates:
                 results = Path(folder) / f"{backend}-{rate}"
                 # Each host takes this machine for its own, and would bind its rank to the same core.
-                settings = ("--workloads", arguments.workload, "--epochs", arguments.epochs, "--no-bind")
+                settings = ("--workloads", arguments.workload, "--epochs", arguments.epochs, "--no-bind", *PLAIN)
                 with contextlib.nullcontext() if rate == FAST else two_hosts.narrowed(rate):
-                    record = two_hosts.matrix(hosts, checkout, results, [backend], *settings, on_both=True)[backend]
+                    record = two_hosts.matrix(hosts, checkout, results, backend, *settings)
                 measured.append(record["samples_per_second"])
             cells = [f"{rate:.0f} ({rate / measured[0]:.2f})" for rate in measured]
             print(f"| {backend} | {' | '.join(cells)} |", flush=True)

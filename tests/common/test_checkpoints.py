@@ -1,6 +1,5 @@
 """Checkpoints: any backend resumes the run of any other, and the checkpoint of a different run is refused."""
 
-import functools
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,10 +8,10 @@ import pytest
 from common import checkpoints
 from common.checkpoints import BEST, LAST, About
 from common.errors import UserError
-from tests.frameworks.test_agreement import SAME_TRAINING, disagreement
+from tests.frameworks.test_agreement import OPTIMIZERS, SAME_TRAINING, disagreement
 from tests.support import small_data
-from tests.support.backends import DISTRIBUTED
-from tests.support.running import train
+from tests.support.backends import DISTRIBUTED, EXACT
+from tests.support.running import train, train_in_turn
 
 ABOUT = About(epochs=2, best_accuracy=0.5, workload_digest="a", seed=1, global_batch=8, learning_rate_factor=4.0)
 STATE = {"dense1.weight": np.arange(6.0).reshape(2, 3), "adam_step/dense1.weight": np.array(7.0, np.float32)}
@@ -114,43 +113,39 @@ def arguments_for(data, workload, optimizer, *others):
     return (*fixed, "--no-stop-at-target", *others)
 
 
-@pytest.fixture(scope="module")
-def uninterrupted(data, tmp_path_factory):
-    """A function that returns the record of four epochs without interruption."""
-
-    @functools.cache
-    def once(workload, optimizer):
-        return train("single", 1, tmp_path_factory.mktemp("run"), *arguments_for(data, workload, optimizer, "--epochs", "4"))[1]
-
-    return once
+def train_both(backend, ranks, folder, data, workload, *others):
+    """{optimizer: (record, final parameters)} of a backend. Checkpoints are in folder.parent / optimizer."""
+    kept = {optimizer: ("--checkpoint-dir", folder.parent / optimizer) for optimizer in OPTIMIZERS}
+    runs = [("none", *arguments_for(data, workload, optimizer, *kept[optimizer], *others)) for optimizer in OPTIMIZERS]
+    return dict(zip(OPTIMIZERS, train_in_turn(backend, ranks, folder, runs), strict=True))
 
 
-# Each backend resumes from the previous one in a ring. A change of framework is the strongest test.
-CROSSING = ("horovod_torch", "horovod_tf")
-RING = [
-    pytest.param(*pair, marks=() if pair == CROSSING else pytest.mark.long)
-    for pair in (CROSSING, *zip(DISTRIBUTED, (*DISTRIBUTED[1:], DISTRIBUTED[0]), strict=True))
-]
-
-
+# Each backend resumes from the previous one. A change of framework is the strongest test. DeepSpeed's master parameters are
+# float32, whose rounding the CNN's training amplifies.
 @pytest.mark.matrix
-@pytest.mark.parametrize("optimizer", ["sgd", pytest.param("adam", marks=pytest.mark.long)])
-@pytest.mark.parametrize(("before", "after"), RING)
-def test_another_backend_resumes_the_same_run(uninterrupted, data, before, after, optimizer, tmp_path):
-    # DeepSpeed's master parameters are float32, whose rounding the CNN's training amplifies.
-    workload, bound = ("transformer", 1e-6) if "deepspeed_zero" in (before, after) else ("cnn", 1e-10)
-    kept = ("--checkpoint-dir", str(tmp_path / "kept"))
-    status, record, _ = train(before, 2, tmp_path, *arguments_for(data, workload, optimizer, "--epochs", "2", *kept))
-    assert (status, record["resumed_after_epochs"]) == (0, None), record["error"]
-    status, record, parameters = train(after, 2, tmp_path, *arguments_for(data, workload, optimizer, "--epochs", "4", *kept, "--resume"))
-    assert (status, record["resumed_after_epochs"], record["time_to_solution_seconds"]) == (0, 2, None), record["error"]
-    whole = uninterrupted(workload, optimizer)
-    assert record["learning_rates"] == whole["learning_rates"][6:]
-    assert disagreement(record, whole | {"losses": whole["losses"][6:]}) < bound
-    state, about = checkpoints.read(tmp_path / "kept" / LAST)
-    assert about.epochs == 4
-    for name, values in parameters.items():
-        np.testing.assert_array_equal(state[name], values)
+@pytest.mark.parametrize(
+    ("workload", "backends", "bound"),
+    [
+        ("cnn", (*EXACT, EXACT[0]), 1e-10),
+        *(("transformer", ("horovod_tf", backend, "ddp"), 1e-6) for backend in DISTRIBUTED if backend not in EXACT),
+    ],
+)
+def test_another_backend_resumes_the_same_run(data, workload, backends, bound, tmp_path):
+    whole = train_both("single", 1, tmp_path / "whole" / "single", data, workload, "--epochs", len(backends))
+    for num_before, backend in enumerate(backends):
+        resume = ("--resume",) if num_before else ()
+        found = train_both(backend, 2, tmp_path / f"{num_before}", data, workload, "--epochs", num_before + 1, *resume)
+        for optimizer, (record, parameters) in found.items():
+            assert (record["status"], record["resumed_after_epochs"]) == ("ok", num_before or None), record["error"]
+            assert (len(record["losses"]), record["time_to_solution_seconds"]) == (3, None)
+            steps = slice(3 * num_before, 3 * num_before + 3)
+            expected = {name: whole[optimizer][0][name][steps] for name in ("losses", "learning_rates")}
+            assert record["learning_rates"] == expected["learning_rates"]
+            assert disagreement(record, expected) < bound, (backend, optimizer)
+            state, about = checkpoints.read(tmp_path / optimizer / LAST)
+            assert about.epochs == num_before + 1
+            for name, values in parameters.items():
+                np.testing.assert_array_equal(state[name], values)
 
 
 @pytest.mark.matrix

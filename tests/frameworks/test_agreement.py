@@ -15,8 +15,6 @@ from tests.support.running import train, train_in_turn
 pytestmark = pytest.mark.matrix
 
 STAGES = (1, 2, 3)
-# One rank, without communication, is the weakest test.
-SIZES = (pytest.param(1, marks=pytest.mark.long), 2, 4)
 WORKLOADS = ("cnn", "transformer")
 OPTIMIZERS = ("sgd", "adam")
 # One epoch of 41 steps, the last of them padded unevenly over the ranks, with warm-up for two thirds of it.
@@ -37,65 +35,77 @@ class Run(NamedTuple):
     learning_rate: str | None = None
     stage: int | None = None
     short: bool = False
+    fault: str = "none"
+    training: tuple = SAME_TRAINING
 
     def arguments(self, data):
         what = (*data[self.short][self.workload], "--optimizer", self.optimizer, "--precision", self.precision)
         learning_rate = ("--learning-rate", self.learning_rate) if self.learning_rate else ()
         stage = ("--zero-stage", str(self.stage)) if self.stage is not None else ()
-        return (*SAME_TRAINING, *what, *learning_rate, *stage)
+        return (*self.training, *what, *learning_rate, *stage)
 
-
-# At the CNN's default learning rate training amplifies the rounding of DeepSpeed's master parameters to float32; at this one not.
-SMALL_LEARNING_RATES = {"cnn": "1e-5", "transformer": None}
 
 FLOAT64 = [Run(workload, optimizer) for workload in WORKLOADS for optimizer in OPTIMIZERS]
-FLOAT64_SMALL_LEARNING_RATE = [Run("cnn", optimizer, learning_rate=SMALL_LEARNING_RATES["cnn"]) for optimizer in OPTIMIZERS]
-FLOAT32 = [Run(workload, optimizer, "fp32") for workload in WORKLOADS for optimizer in OPTIMIZERS]
-FLOAT32_SMALL_LEARNING_RATE = [run._replace(learning_rate=SMALL_LEARNING_RATES[run.workload]) for run in FLOAT32]
-FIRST_STEPS = [run._replace(short=True) for run in FLOAT32]
+FLOAT32 = [run._replace(precision="fp32") for run in FLOAT64]
+# The CNN and Adam, also at 1 and at 4 ranks.
+CNN = Run("cnn", "adam")
+# At the CNN's default learning rate training amplifies the rounding of DeepSpeed's master parameters to float32; at this one not.
+SMALL_LEARNING_RATE = CNN._replace(learning_rate="1e-5")
+FIRST_STEPS = [Run(workload, optimizer, "fp32", short=True) for workload, optimizer in zip(WORKLOADS, ("adam", "sgd"), strict=True)]
+
+WEAK = Run("cnn", "sgd", training=("--epochs", "1", "--warmup-epochs", "0.5", "--batch-size", "8"))
+TWICE_THE_BATCH = WEAK._replace(training=(*WEAK.training[:-1], "16", "--learning-rate-factor", "2"))
+
+# Whichever of both the processor computes in.
+STAGE_3 = Run("transformer", "sgd", short=True)
+PROCESSORS = [STAGE_3._replace(stage=3, fault=fault) for fault in ("float16_supported", "float16_not_supported")]
+
+# Float32 runs under stage 0 and DDP whose gradients are added up in the same order.
+IN_RANK_ORDER = [run._replace(fault="in_rank_order") for run in FLOAT32 if run.workload == "cnn"]
+RESTORED = [Run("cnn", optimizer, "fp32", stage=stage, short=True, fault="restored") for stage in (0, *STAGES) for optimizer in OPTIMIZERS]
+
+# The one after which the ranks differ, so that no other run may follow it, is the last.
+FAULTS = ("summed_gradients", "same_shard", "no_all_reduce")
 
 
-def runs_of(backend, ranks, variation):
+def faulty(backend, fault):
+    # Not the CNN for ZeRO: at its default learning rate even a correct run differs.
+    return Run("transformer" if backend == "deepspeed_zero" else "cnn", "sgd", fault=fault)
+
+
+def runs_of(backend, ranks):
     """The runs of a backend at a number of ranks."""
-    if variation == "restored":
-        return [Run("cnn", optimizer, "fp32", stage=stage, short=True) for stage in (0, *STAGES) for optimizer in OPTIMIZERS]
-    if variation == "in_rank_order":
-        return [run._replace(stage=0 if backend == "deepspeed_zero" else None) for run in FLOAT32 if run.workload == "cnn"]
-    if variation == "default_learning_rate":
-        return [run._replace(stage=stage) for stage in STAGES for run in FLOAT64]
-    if variation != "none":
-        return FLOAT64
-    in_float32 = comparable_in_float32(ranks)
-    if backend != "deepspeed_zero":
-        return [
-            *FLOAT64,
-            *FIRST_STEPS,
-            *(FLOAT64_SMALL_LEARNING_RATE if backend == "single" else []),
-            *(in_float32 if backend == "ddp" else []),
-        ]
-    # At its default learning rate the CNN is compared only with plain training that rounds to float32 as ZeRO does.
-    transformer = [run for run in FLOAT64 if run.workload == "transformer"]
-    sharded = [*transformer, *FLOAT64_SMALL_LEARNING_RATE, *FIRST_STEPS]
-    return [run._replace(stage=stage) for stage in STAGES for run in sharded] + [run._replace(stage=0) for run in in_float32]
+    if backend == "single":
+        return [*FLOAT64, SMALL_LEARNING_RATE, *FIRST_STEPS, STAGE_3, TWICE_THE_BATCH]
+    if backend == "deepspeed_zero":
+        return zero_runs(ranks)
+    own = ddp_runs(ranks) if backend == "ddp" else []
+    return [*FLOAT64, *FIRST_STEPS, *own, *faulty_runs(backend)] if ranks == 2 else [CNN, *own]
 
 
-def comparable_in_float32(ranks):
-    """The float32 runs whose losses stay within 1e-6 over all steps where nothing but the order of additions differs.
-
-    Two gradients have one order of addition, four have several. At the CNN's default learning rate training amplifies the difference:
-    test_stage_0_differs_only_by_the_order_of_additions.
-    """
-    return FLOAT32 if ranks <= 2 else FLOAT32_SMALL_LEARNING_RATE
+def ddp_runs(ranks):
+    """The runs that only DDP makes, to compare others with."""
+    if ranks == 2:
+        return [*FLOAT32, WEAK, *(run._replace(fault="float32_masters") for run in FLOAT64)]
+    return [SMALL_LEARNING_RATE._replace(precision="fp32"), *IN_RANK_ORDER] if ranks == 4 else []
 
 
-def pair(ranks, run, marks=()):
-    return pytest.param(ranks, run, marks=marks, id=f"{run.workload}-{run.optimizer}-{ranks}")
+def zero_runs(ranks):
+    """The runs of DeepSpeed's ZeRO; stage 0 trains in float32 only."""
+    sharded = [*FLOAT64, *FIRST_STEPS] if ranks == 2 else [SMALL_LEARNING_RATE]
+    unsharded = FLOAT32 if ranks == 2 else ddp_runs(ranks)
+    runs = [run._replace(stage=stage) for stage in STAGES for run in sharded] + [run._replace(stage=0) for run in unsharded]
+    others = {2: [*PROCESSORS, *faulty_runs("deepspeed_zero")], 4: RESTORED}
+    return [*runs, *others.get(ranks, [])]
 
 
-PAIRS_IN_FLOAT32 = [
-    *(pair(1, run, pytest.mark.long) for run in comparable_in_float32(1)),
-    *(pair(ranks, run) for ranks in (2, 4) for run in comparable_in_float32(ranks)),
-]
+def faulty_runs(backend):
+    return [faulty(backend, fault) for fault in FAULTS]
+
+
+def pairs(runs):
+    """Parameters `ranks` and `run` from {ranks: runs}."""
+    return [pytest.param(ranks, run, id=f"{run.workload}-{run.optimizer}-{ranks}") for ranks, each in runs.items() for run in each]
 
 
 @pytest.fixture(scope="module")
@@ -110,22 +120,10 @@ def trained(tmp_path_factory, data):
     """A function that returns {run: (record, final parameters)} of all runs of a backend at a number of ranks."""
 
     @functools.cache
-    def once(backend, ranks, variation="none"):
-        runs = runs_of(backend, ranks, variation)
-        fault = "none" if variation == "default_learning_rate" else variation
-        found = train_in_turn(backend, ranks, tmp_path_factory.mktemp("runs"), [run.arguments(data) for run in runs], fault)
+    def once(backend, ranks):
+        runs = runs_of(backend, ranks)
+        found = train_in_turn(backend, ranks, tmp_path_factory.mktemp("runs"), [(run.fault, *run.arguments(data)) for run in runs])
         return dict(zip(runs, found, strict=True))
-
-    return once
-
-
-@pytest.fixture(scope="module")
-def trained_once(tmp_path_factory):
-    """A function that trains as tests.support.running.train does, and once only for the same arguments."""
-
-    @functools.cache
-    def once(backend, ranks, *arguments, fault="none"):
-        return train(backend, ranks, tmp_path_factory.mktemp("run"), *arguments, fault=fault)
 
     return once
 
@@ -138,9 +136,8 @@ def disagreement(record, reference):
     return np.max(np.abs(losses - expected) / np.abs(expected))
 
 
-@pytest.mark.parametrize("ranks", SIZES)
+@pytest.mark.parametrize(("ranks", "run"), pairs({1: [CNN], 2: FLOAT64, 4: [CNN]}))
 @pytest.mark.parametrize("backend", EXACT)
-@pytest.mark.parametrize("run", FLOAT64, ids=lambda run: f"{run.workload}-{run.optimizer}")
 def test_in_float64_every_step_has_the_loss_of_the_plain_run(trained, run, backend, ranks):
     reference, expected = trained("single", 1)[run]
     record, parameters = trained(backend, ranks)[run]
@@ -154,12 +151,10 @@ def test_in_float64_every_step_has_the_loss_of_the_plain_run(trained, run, backe
         np.testing.assert_allclose(parameters[name], values, rtol=1e-9, atol=1e-9 * np.abs(values).max(), err_msg=name)
 
 
-@pytest.mark.parametrize("ranks", SIZES)
+# At its default learning rate the CNN is compared only with plain training that rounds to float32 as ZeRO does.
+@pytest.mark.parametrize(("ranks", "run"), pairs({1: [SMALL_LEARNING_RATE], 2: FLOAT64[2:], 4: [SMALL_LEARNING_RATE]}))
 @pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("workload", WORKLOADS)
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_in_float64_every_step_under_zero_has_the_loss_of_the_plain_run_to_float32(trained, workload, optimizer, stage, ranks):
-    run = Run(workload, optimizer, learning_rate=SMALL_LEARNING_RATES[workload])
+def test_in_float64_every_step_under_zero_has_the_loss_of_the_plain_run_to_float32(trained, run, stage, ranks):
     reference, _ = trained("single", 1)[run]
     record, _ = trained("deepspeed_zero", ranks)[run._replace(stage=stage)]
     assert disagreement(record, reference) < 1e-6
@@ -170,32 +165,32 @@ def test_in_float64_every_step_under_zero_has_the_loss_of_the_plain_run_to_float
     assert record["library_configuration"]["train_batch_size"] == 8
 
 
-@pytest.mark.parametrize("processor", ["float16_supported", "float16_not_supported"])
-def test_stage_3_in_float64_trains_the_same_whatever_the_processor_computes_in(trained_once, data, processor):
-    run = Run("transformer", "sgd", short=True)
-    _, reference, _ = trained_once("single", 1, *run.arguments(data))
-    _, record, _ = trained_once("deepspeed_zero", 2, *run._replace(stage=3).arguments(data), fault=processor)
+@pytest.mark.parametrize("run", PROCESSORS, ids=lambda run: run.fault)
+def test_stage_3_in_float64_trains_the_same_whatever_the_processor_computes_in(trained, run):
+    reference, _ = trained("single", 1)[STAGE_3]
+    record, _ = trained("deepspeed_zero", 2)[run]
     assert disagreement(record, reference) < 1e-6
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("run", FLOAT64, ids=lambda run: f"{run.workload}-{run.optimizer}")
 def test_zero_differs_only_by_rounding_to_float32(trained, run, stage):
-    reference, _ = trained("ddp", 2, "float32_masters")[run]
-    record, _ = trained("deepspeed_zero", 2, "default_learning_rate")[run._replace(stage=stage)]
+    reference, _ = trained("ddp", 2)[run._replace(fault="float32_masters")]
+    record, _ = trained("deepspeed_zero", 2)[run._replace(stage=stage)]
     assert disagreement(record, reference) < 1e-10
 
 
-@pytest.mark.parametrize("stage", [0, *STAGES])
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_zero_restores_an_unsharded_state(trained, optimizer, stage):
-    # Four ranks: the CNN's ten outputs are not divisible by four.
-    record, _ = trained("deepspeed_zero", 4, "restored")[Run("cnn", optimizer, "fp32", stage=stage, short=True)]
+# At four ranks: the CNN's ten outputs are not divisible by four.
+@pytest.mark.parametrize("run", RESTORED, ids=lambda run: f"{run.optimizer}-{run.stage}")
+def test_zero_restores_an_unsharded_state(trained, run):
+    record, _ = trained("deepspeed_zero", 4)[run]
     assert record["status"] == "ok", record["error"]
 
 
-@pytest.mark.parametrize(("ranks", "run"), PAIRS_IN_FLOAT32)
+# Where nothing but the order of additions differs, the losses of float32 runs stay within 1e-6 over all steps. Two gradients have
+# one order of addition, four have several. At the CNN's default learning rate training amplifies the difference:
+# test_stage_0_differs_only_by_the_order_of_additions.
+@pytest.mark.parametrize(("ranks", "run"), pairs({2: FLOAT32, 4: [SMALL_LEARNING_RATE._replace(precision="fp32")]}))
 def test_in_float32_every_step_under_stage_0_has_the_loss_of_ddp(trained, run, ranks):
     reference, _ = trained("ddp", ranks)[run]
     record, _ = trained("deepspeed_zero", ranks)[run._replace(stage=0)]
@@ -203,58 +198,46 @@ def test_in_float32_every_step_under_stage_0_has_the_loss_of_ddp(trained, run, r
     assert len(record["losses"]) >= 40
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_stage_0_differs_only_by_the_order_of_additions(trained, optimizer):
-    run = Run("cnn", optimizer, "fp32")
-    reference, _ = trained("ddp", 4, "in_rank_order")[run]
-    record, _ = trained("deepspeed_zero", 4, "in_rank_order")[run._replace(stage=0)]
+@pytest.mark.parametrize("run", IN_RANK_ORDER, ids=lambda run: run.optimizer)
+def test_stage_0_differs_only_by_the_order_of_additions(trained, run):
+    reference, _ = trained("ddp", 4)[run]
+    record, _ = trained("deepspeed_zero", 4)[run._replace(stage=0)]
     assert disagreement(record, reference) < 1e-6
 
 
-@pytest.mark.parametrize("ranks", SIZES)
 @pytest.mark.parametrize("backend", [*EXACT, *(f"deepspeed_zero@{stage}" for stage in STAGES)])
 @pytest.mark.parametrize("run", FIRST_STEPS, ids=lambda run: f"{run.workload}-{run.optimizer}")
-def test_in_float32_the_first_two_steps_have_the_loss_of_the_plain_run(trained, run, backend, ranks):
+def test_in_float32_the_first_two_steps_have_the_loss_of_the_plain_run(trained, run, backend):
     reference, _ = trained("single", 1)[run]
     name, _, stage = backend.partition("@")
-    record, _ = trained(name, ranks)[run._replace(stage=int(stage) if stage else None)]
+    record, _ = trained(name, 2)[run._replace(stage=int(stage) if stage else None)]
     assert record["status"] == "ok", record["error"]
     np.testing.assert_allclose(record["losses"][:2], reference["losses"][:2], rtol=1e-6)
 
 
-def test_weak_scaling_at_two_ranks_is_one_rank_with_twice_the_batch(trained_once, data):
-    weak = ("--epochs", "1", "--precision", "fp64", "--warmup-epochs", "0.5", *data[False]["cnn"])
-    _, record, _ = trained_once("ddp", 2, *weak, "--batch-size", "8")
-    _, reference, _ = trained_once("single", 1, *weak, "--batch-size", "16", "--learning-rate-factor", "2")
+def test_weak_scaling_at_two_ranks_is_one_rank_with_twice_the_batch(trained):
+    record, _ = trained("ddp", 2)[WEAK]
+    reference, _ = trained("single", 1)[TWICE_THE_BATCH]
     assert record["learning_rates"] == reference["learning_rates"]
     assert disagreement(record, reference) < 1e-10
 
 
-# Sharding does not depend on the backend, so one backend is enough.
-FAULTS = [
-    pytest.param(backend, fault, marks=pytest.mark.long if fault == "same_shard" and backend != "ddp" else ())
-    for fault in ("no_all_reduce", "same_shard", "summed_gradients")
-    for backend in DISTRIBUTED
-]
-
-
-@pytest.mark.parametrize(("backend", "fault"), FAULTS)
-def test_an_injected_fault_changes_the_losses(trained, trained_once, data, backend, fault):
-    # Not the CNN for ZeRO: at its default learning rate even a correct run differs.
-    run = Run("transformer" if backend == "deepspeed_zero" else "cnn", "sgd")
-    reference, _ = trained("single", 1)[run]
-    status, record, _ = trained_once(backend, 2, *run.arguments(data), fault=fault)
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("backend", DISTRIBUTED)
+def test_an_injected_fault_changes_the_losses(trained, backend, fault):
+    run = faulty(backend, fault)
+    reference, _ = trained("single", 1)[run._replace(fault="none")]
+    record, _ = trained(backend, 2)[run]
     # Under ZeRO all ranks gather the same parameters, so the replicas do not differ.
     if fault == "no_all_reduce" and backend != "deepspeed_zero":
-        assert (status, record["status"], record["in_sync"]) == (1, "failed", False)
+        assert (record["status"], record["in_sync"]) == ("failed", False)
         assert "differ after epoch 1" in record["error"]
         record = record | {"status": "ok"}
     assert not disagreement(record, reference) < 1e-4
 
 
-def test_replicas_with_different_initial_parameters_are_detected_before_training(trained_once, data):
-    status, record, _ = trained_once("ddp", 2, *Run("cnn", "sgd").arguments(data), fault="unlike_start")
+def test_replicas_with_different_initial_parameters_are_detected_before_training(data, tmp_path):
+    status, record, _ = train("ddp", 2, tmp_path, *Run("cnn", "sgd").arguments(data), fault="unlike_start")
     assert (status, record["status"], record["in_sync"], record["losses"]) == (1, "failed", False, [])
     assert "differ before training" in record["error"]
 
@@ -264,6 +247,6 @@ def test_a_failure_after_the_record_is_written_counts(tmp_path, monkeypatch):
     for number in range(2):
         (tmp_path / "here" / f"run{number}.json").write_text(json.dumps({"status": "ok", "error": None}))
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1, "", "it broke"))
-    records = [record for record, _ in train_in_turn("single", 1, tmp_path, [()] * 3)]
+    records = [record for record, _ in train_in_turn("single", 1, tmp_path, [("none",)] * 3)]
     assert [record["status"] for record in records] == ["ok", "failed", "none"]
     assert records[1]["error"] == "it broke"

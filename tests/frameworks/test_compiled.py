@@ -4,7 +4,7 @@ import pytest
 
 from tests.frameworks.test_agreement import disagreement
 from tests.support import small_data
-from tests.support.running import train
+from tests.support.running import train, train_in_turn
 
 pytestmark = pytest.mark.matrix
 
@@ -40,8 +40,8 @@ def _nothing_compiled_yet(tmp_path_factory):
 )
 def test_a_compiled_run_has_the_losses_of_a_plain_one(backend, ranks, workload, own, bound, data, tmp_path):
     arguments = (*SETTINGS, *data[workload], *own)
-    _, plain, _ = train(backend, ranks, tmp_path / "plain", *arguments)
-    _, compiled, _ = train(backend, ranks, tmp_path / "compiled", *arguments, "--compile", fault="compiled_on_the_clock")
+    runs = [("none", *arguments), ("compiled_on_the_clock", *arguments, "--compile")]
+    (plain, _), (compiled, _) = train_in_turn(backend, ranks, tmp_path, runs)
     assert disagreement(compiled, plain) < bound
     assert len(compiled["losses"]) >= 20
     assert compiled["in_sync"] is True

@@ -3,20 +3,20 @@
 import pytest
 
 from tests.support import rank_faults
-from tests.support.backends import DISTRIBUTED
 
 pytestmark = [pytest.mark.matrix, pytest.mark.long]
 
 # Longer than the first step takes, which is compiled, on cores that others use too.
-WATCHDOG_TIMEOUT = ("--watchdog-timeout", "15")
+WATCHDOG_TIMEOUT = ("--watchdog-timeout", "10")
 
 
-@pytest.mark.parametrize("backend", DISTRIBUTED)
+# One that waits in Gloo and one that waits in MPI; `python -m tests.bench.faults` measures all.
+@pytest.mark.parametrize("backend", ["deepspeed_zero", "horovod_keras"])
 def test_a_rank_that_is_stopped_is_named_by_the_others(backend, checkout, tmp_path):
     record, _, left = rank_faults.run(checkout, backend, "stopped", tmp_path, *WATCHDOG_TIMEOUT)
     assert record["status"] == "failed"
     assert record["error"].startswith("rank 1 hung without a report")
-    assert "step 21/22 of epoch 1 for 15 s" in record["error"]
+    assert "step 21/22 of epoch 1 for 10 s" in record["error"]
     assert any("train_epoch" in line for line in record["output_tail"])
     assert left == []
 

@@ -16,7 +16,7 @@ from tests.support.running import BIN, ROOT, environ
 
 pytestmark = [pytest.mark.matrix, pytest.mark.long]
 
-EPOCHS = 60
+EPOCHS = 40
 
 
 def start(data, folder):

@@ -1,11 +1,14 @@
-"""Fault injection: runs a backend with a fault. python -m tests.support.fault_injection BACKEND FAULT FOLDER [its arguments] [THEN …].
+"""Fault injection: runs a backend with a fault. python -m tests.support.fault_injection BACKEND FOLDER FAULT [its arguments] [THEN …].
 
 A fair comparison must catch each fault; `none` is no fault. Rank 0 saves the final parameters in FOLDER, by the
-run's name. After THEN come the arguments of another run, in the same processes: starting them takes longer than a short run.
+run's name. After THEN come the fault and the arguments of another run, in the same processes: starting them takes longer than a
+short run.
 """
 
+import contextlib
 import functools
 import importlib
+import itertools
 import os
 import signal
 import sys
@@ -13,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
+from unittest import mock
 
 import numpy as np
 
@@ -20,6 +24,14 @@ from common import loop, program, step_breakdown, weights
 from common.data import sharding
 from common.process import ending
 from common.process.ranks import from_environment
+
+# What the fault of the current run has replaced.
+REPLACED = contextlib.ExitStack()
+
+
+def replace(owner, name, value):
+    """Sets an attribute until the run ends."""
+    REPLACED.enter_context(mock.patch.object(owner, name, value))
 
 
 def no_all_reduce(backend):
@@ -37,7 +49,7 @@ def _name(backend):
 
 
 def _ddp_without_all_reduce(backend):
-    backend.DistributedDataParallel = lambda module, **_: module
+    replace(backend, "DistributedDataParallel", lambda module, **_: module)
 
 
 def _ddp_summed(backend):
@@ -45,7 +57,8 @@ def _ddp_summed(backend):
 
 
 def _deepspeed_without_all_reduce(backend):
-    backend.deepspeed.comm.all_reduce = backend.deepspeed.comm.reduce = lambda *_, **__: None
+    for name in ("all_reduce", "reduce"):
+        replace(backend.deepspeed.comm, name, lambda *_, **__: None)
 
 
 def _deepspeed_summed(backend):
@@ -57,14 +70,14 @@ def _deepspeed_summed(backend):
         engine.backward = lambda loss: backward(loss * backend.dist.get_world_size())
         return engine, *others
 
-    backend.deepspeed.initialize = initialized
+    replace(backend.deepspeed, "initialize", initialized)
 
 
 def _horovod_without(name):
     """A fault: what Horovod's function of that name should wrap is used as it is."""
 
     def fault(backend):
-        setattr(backend.hvd, name, lambda wrapped, *_, **__: wrapped)
+        replace(backend.hvd, name, lambda wrapped, *_, **__: wrapped)
 
     return fault
 
@@ -74,7 +87,7 @@ def _horovod_summed(name):
 
     def fault(backend):
         wrap = getattr(backend.hvd, name)
-        setattr(backend.hvd, name, lambda *arguments, **settings: wrap(*arguments, **settings | {"op": backend.hvd.Sum}))
+        replace(backend.hvd, name, lambda *arguments, **settings: wrap(*arguments, **settings | {"op": backend.hvd.Sum}))
 
     return fault
 
@@ -103,13 +116,13 @@ def _all_reduced(backend, bucket):
 def same_shard(_):
     """Every rank reads the shard of rank 0."""
     own = sharding.training_shard
-    sharding.training_shard = lambda *arguments: own(*arguments[:5], 0, *arguments[6:])
+    replace(sharding, "training_shard", lambda *arguments: own(*arguments[:5], 0, *arguments[6:]))
 
 
 def unlike_start(_):
     """Every rank starts from parameters of its own."""
     own = weights.draw
-    weights.draw = lambda parameters, seed, precision: own(parameters, seed + from_environment().rank, precision)
+    replace(weights, "draw", lambda parameters, seed, precision: own(parameters, seed + from_environment().rank, precision))
 
 
 def float32_masters(backend):
@@ -130,7 +143,7 @@ def float32_masters(backend):
             for parameter, master in self.pairs:
                 parameter.data.copy_(master)
 
-    backend.pytorch.optimizer_for = Rounding
+    replace(backend.pytorch, "optimizer_for", Rounding)
     if hasattr(backend, "DistributedDataParallel"):
         _hook(backend, lambda bucket: _averaged_in_float32(backend, bucket))
 
@@ -155,7 +168,7 @@ def in_rank_order(backend):
 
     torch = backend.pytorch.torch
     if hasattr(backend, "deepspeed"):
-        backend.deepspeed.comm.all_reduce = lambda tensor, *_, **__: tensor.copy_(all_reduced(tensor))
+        replace(backend.deepspeed.comm, "all_reduce", lambda tensor, *_, **__: tensor.copy_(all_reduced(tensor)))
     else:
         _hook(backend, averaged)
 
@@ -169,17 +182,17 @@ def _hook(backend, reduce):
         model.register_comm_hook(None, lambda _, bucket: reduce(bucket))
         return model
 
-    backend.DistributedDataParallel = wrapped
+    replace(backend, "DistributedDataParallel", wrapped)
 
 
 def float16_supported(backend):
     """No fault: DeepSpeed takes the processor for one that computes in float16."""
-    type(backend.deepspeed.get_accelerator()).is_fp16_supported = lambda _: True
+    replace(type(backend.deepspeed.get_accelerator()), "is_fp16_supported", lambda _: True)
 
 
 def float16_not_supported(backend):
     """No fault: DeepSpeed takes the processor for one that does not compute in float16."""
-    type(backend.deepspeed.get_accelerator()).is_fp16_supported = lambda _: False
+    replace(type(backend.deepspeed.get_accelerator()), "is_fp16_supported", lambda _: False)
 
 
 def restored(backend):
@@ -196,7 +209,7 @@ def restored(backend):
             np.testing.assert_array_equal(value, (changed | steps)[name], err_msg=name)
         close(self)
 
-    backend.Trainer.close = restore_and_close
+    replace(backend.Trainer, "close", restore_and_close)
 
 
 def compiled_on_the_clock(backend):
@@ -209,7 +222,7 @@ def compiled_on_the_clock(backend):
         assert graphs == 1, f"{graphs} graphs were compiled, not the one for training"
         torch.compiler.set_stance("fail_on_recompile")
 
-    loop.prepare = prepared
+    replace(loop, "prepare", prepared)
 
 
 def traced_on_the_clock(backend):
@@ -225,14 +238,14 @@ def traced_on_the_clock(backend):
             assert count() == num_traces, f"{count() - num_traces} traces were made on the clock"
             return totals
 
-        backend.tensorflow.evaluate = evaluated
+        replace(backend.tensorflow, "evaluate", evaluated)
 
-    loop.prepare = prepared
+    replace(loop, "prepare", prepared)
 
 
 def killed_in_its_step_breakdown(_):
     """The process is killed when it has trained and measures its step breakdown."""
-    step_breakdown.measure = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    replace(step_breakdown, "measure", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
 
 
 def none(_):
@@ -260,29 +273,37 @@ def saving(trainer_class, folder):
     return trainer_class
 
 
-if __name__ == "__main__":
-    command, name, fault, parameters_folder, *arguments = sys.argv
-    module = importlib.import_module(f"frameworks.{name}")
-    globals()[fault](module)
-    trainer = saving(module.Trainer, Path(parameters_folder))
-    leave = ending.leave
-    # Horovod and DeepSpeed cannot be started a second time in a process.
-    shutdown = module.hvd.shutdown if hasattr(module, "hvd") else None
-    if "THEN" in arguments and shutdown:
-        module.hvd.shutdown = lambda: None
-    if "THEN" in arguments and hasattr(module, "deepspeed"):
-        module.dist.destroy_process_group = lambda: None
-    while "THEN" in arguments:
-        end = arguments.index("THEN")
-        sys.argv, arguments = [command, *arguments[:end]], arguments[end + 1 :]
+def main():
+    name, folder, *arguments = sys.argv[1:]
+    *others, last = (list(run) for is_run, run in itertools.groupby(arguments, lambda word: word != "THEN") if is_run)
+    backend = importlib.import_module(f"frameworks.{name}")
+    saving(backend.Trainer, Path(folder))
+    with contextlib.ExitStack() as meanwhile:
+        # Horovod and DeepSpeed cannot be started a second time in a process. MPI ends with the last run, and Horovod's thread may
+        # not call it afterwards.
+        if others and hasattr(backend, "hvd"):
+            meanwhile.enter_context(mock.patch.object(backend.hvd, "shutdown"))
+        if others and hasattr(backend, "deepspeed"):
+            # Nor can DeepSpeed end with the last.
+            mock.patch.object(backend.dist, "destroy_process_group").start()
+        leave = ending.leave
         # A run that failed may not be followed by another: its ranks are no longer at the same place.
-        ending.leave = lambda status: leave(status) if status else None
-        program.main(trainer, module.__file__)
-        # The next run meets at a port of its own.
-        for variable in ("MASTER_ADDR", "MASTER_PORT"):
-            os.environ.pop(variable, None)
-    # MPI ends with the last run, and Horovod's thread may not call it afterwards.
-    if shutdown:
-        module.hvd.shutdown = shutdown
-    sys.argv, ending.leave = [command, *arguments], leave
-    program.main(trainer, module.__file__)
+        meanwhile.enter_context(mock.patch.object(ending, "leave", lambda status: leave(status) if status else None))
+        for run in others:
+            train(backend, *run)
+            # The next run meets at a port of its own.
+            for variable in ("MASTER_ADDR", "MASTER_PORT"):
+                os.environ.pop(variable, None)
+    train(backend, *last)
+
+
+def train(backend, fault, *arguments):
+    """Trains the backend with a fault and these arguments."""
+    sys.argv[1:] = arguments
+    with REPLACED:
+        globals()[fault](backend)
+        program.main(backend.Trainer, backend.__file__)
+
+
+if __name__ == "__main__":
+    main()

@@ -74,11 +74,10 @@ def ip(*arguments):
     subprocess.run(["ip", *arguments], capture_output=True, text=True, check=True)
 
 
-def matrix(folder, checkout, results, backends, *settings, on_both=False):
-    """Trains backends with 2 ranks, on one of the hosts or on both; gives their records. `settings` are arguments of the matrix."""
-    where = ("--hosts", folder / "hosts", "--machine-file", folder / "two.toml") if on_both else ()
-    options = ("--no-stop-at-target", "--no-step-breakdown", "--machine", "here", "--results", results)
-    command = [BIN / "python", "-m", "launch.matrix", "2", "--backends", ",".join(backends), *options, *settings, *where]
+def matrix(folder, checkout, results, backend, *settings):
+    """Trains a backend with a rank on each host; gives its record. `settings` are arguments of the matrix."""
+    where = ("--hosts", folder / "hosts", "--machine-file", folder / "two.toml", "--machine", "here", "--results", results)
+    command = [BIN / "python", "-m", "launch.matrix", "2", "--backends", backend, *settings, *where]
     on_first = ["ip", "netns", "exec", "tandem1", "unshare", "--uts", "sh", "-c", 'hostname tandem1; exec "$@"', "sh"]
     done = subprocess.run(
         [str(part) for part in (*on_first, *command)],
@@ -90,7 +89,8 @@ def matrix(folder, checkout, results, backends, *settings, on_both=False):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return {record["backend"]: record for record in (json.loads(path.read_text()) for path in results.glob("here/*.json"))}
+    (path,) = results.glob("here/*.json")
+    return json.loads(path.read_text())
 
 
 def bytes_sent(host):

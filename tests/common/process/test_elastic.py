@@ -39,7 +39,7 @@ def test_a_restart_follows_only_horovods_errors_for_a_lost_rank(problem, is_loss
     assert elastic.is_loss(problem) == is_loss
 
 
-EPOCHS = 60
+EPOCHS = 25
 # One machine by three names: two hosts and a spare one.
 HOSTS = ("localhost", "127.0.0.1", "127.1")
 

@@ -1,6 +1,5 @@
 """A real Slurm cluster of two nodes: the matrix with srun, and the job script with sbatch."""
 
-import json
 import subprocess
 import time
 
@@ -8,7 +7,7 @@ import psutil
 import pytest
 
 from launch import processes, supervisor
-from tests.support import kills, rank_faults, slurm_cluster, small_data
+from tests.support import kills, rank_faults, slurm_cluster
 from tests.support.backends import DISTRIBUTED
 from tests.support.running import BIN, environ
 
@@ -23,46 +22,32 @@ def slurm(tmp_path_factory):
         yield environ() | variables
 
 
-@pytest.fixture(scope="module")
-def settings(tmp_path_factory):
-    data = small_data.write(tmp_path_factory.mktemp("data"), 100)["cnn"]
-    fixed = ["--workloads", "cnn", "--no-stop-at-target", "--no-step-breakdown", "--machine", "here"]
-    return [*data[2:], "--batch-size", "8", "--epochs", "1", *fixed]
+def test_the_matrix_trains_the_same_on_two_nodes_through_srun_as_on_one(slurm, checkout, short_run, on_one_node, tmp_path):
+    matrix = ["salloc", "-N2", "-n2", BIN / "python", "-m", "launch.matrix", "2", "--backends", ",".join(DISTRIBUTED)]
+    matrix += ["--workloads", "cnn", *short_run, "--ranks-per-node", "1", "--results", tmp_path, "--machine", "here"]
+    done = subprocess.run(matrix, cwd=checkout, env=slurm, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {record["backend"]: record for record in kills.records_in(tmp_path)}
+    assert found.keys() == set(DISTRIBUTED)
+    for backend, record in found.items():
+        assert (record["launcher"], record["num_nodes"]) == ("srun", 2)
+        assert record["losses"] == on_one_node[backend]["losses"], backend
 
 
-def records_in(folder):
-    return {record["backend"]: record for record in (json.loads(path.read_text()) for path in (folder / "here").glob("*.json"))}
-
-
-def test_the_matrix_trains_the_same_on_two_nodes_through_srun_as_on_one(slurm, checkout, settings, tmp_path):
-    matrix = [BIN / "python", "-m", "launch.matrix", "2", "--backends", ",".join(DISTRIBUTED), *settings]
-    on_one_node = [*matrix, "--results", tmp_path / "one"]
-    on_two_nodes = ["salloc", "-N2", "-n2", *matrix, "--ranks-per-node", "1", "--results", tmp_path / "two"]
-    for command in (on_one_node, on_two_nodes):
-        done = subprocess.run(command, cwd=checkout, env=slurm, capture_output=True, text=True, timeout=400, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-    one, two = records_in(tmp_path / "one"), records_in(tmp_path / "two")
-    assert one.keys() == two.keys() == set(DISTRIBUTED)
-    for backend, record in two.items():
-        assert (record["launcher"], record["num_nodes"], one[backend]["launcher"], one[backend]["num_nodes"]) == ("srun", 2, "mpich", 1)
-        assert record["losses"] == one[backend]["losses"], backend
-
-
-def test_the_job_script_trains_through_sbatch(slurm, checkout, settings, tmp_path):
+def test_the_job_script_trains_through_sbatch(slurm, checkout, short_run, tmp_path):
     small = ["--partition=all", "--gres=none", "--ntasks-per-node=1", "--cpus-per-task=1", f"--output={tmp_path}/out"]
     variables = {"TANDEM_SIZES": "1 2", "TANDEM_MACHINE_FILE": "local"}
-    job = ["sbatch", "--wait", *small, "launch/launchers/jobs/jsc.sbatch", "--backends", "ddp", "--ranks-per-node", "1", *settings]
-    done = subprocess.run(
-        [*job, "--results", tmp_path], cwd=checkout, env=slurm | variables, capture_output=True, text=True, timeout=300, check=False
-    )
+    job = ["sbatch", "--wait", *small, "launch/launchers/jobs/jsc.sbatch", "--backends", "ddp", "--workloads", "cnn", *short_run]
+    job += ["--ranks-per-node", "1", "--results", tmp_path, "--machine", "here"]
+    done = subprocess.run(job, cwd=checkout, env=slurm | variables, capture_output=True, text=True, timeout=300, check=False)
     output = (tmp_path / "out").read_text() if (tmp_path / "out").exists() else ""
     assert done.returncode == 0, done.stdout + done.stderr + output
-    found = [json.loads(path.read_text()) for path in tmp_path.glob("here/*.json")]
+    found = kills.records_in(tmp_path)
     assert sorted((record["num_ranks"], record["num_nodes"], record["launcher"]) for record in found) == [(1, 1, "srun"), (2, 2, "srun")]
 
 
 def test_a_rank_that_is_stopped_under_srun_is_named_and_ended(slurm, checkout, tmp_path):
-    settings = ("--ranks-per-node", "1", "--watchdog-timeout", "20")
+    settings = ("--ranks-per-node", "1", "--watchdog-timeout", "10")
     around = ("salloc", "--quiet", "-N2", "-n2")
     record, _, left = rank_faults.run(checkout, "horovod_torch", "stopped", tmp_path, *settings, around=around, variables=slurm)
     assert (record["status"], record["launcher"]) == ("failed", "srun")
@@ -71,7 +56,7 @@ def test_a_rank_that_is_stopped_under_srun_is_named_and_ended(slurm, checkout, t
 
 
 def test_a_matrix_that_is_killed_leaves_no_rank_on_its_nodes_and_goes_on(slurm, checkout, tmp_path):
-    options = ("--launcher", "srun", "--ranks-per-node", "1", "--epochs", "8")
+    options = ("--launcher", "srun", "--ranks-per-node", "1", "--epochs", "4")
     with kills.allocation(slurm) as variables:
         matrix = kills.start(checkout, tmp_path, *options, variables=variables)
         kills.wait_until_training(matrix, tmp_path)
