@@ -14,7 +14,10 @@ def checkout(tmp_path_factory):
 # First, since pytest-xdist reads the marks in the same hook.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Keeps all tests that start ranks in one process of `--dist loadgroup`: they use both cores, and share their runs."""
+    """Divides the tests that start ranks over two processes of `--dist loadgroup`, so that those of a file share their runs.
+
+    The tests in tests/launch wait for launchers and time limits, while the others compute.
+    """
     for item in items:
         if item.get_closest_marker("matrix"):
-            item.add_marker(pytest.mark.xdist_group("ranks"))
+            item.add_marker(pytest.mark.xdist_group("launch" if "launch" in item.path.parts else "training"))

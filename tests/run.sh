@@ -6,5 +6,5 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 # Whatever the environment says: the tests start Python hundreds of times.
 unset PYTHONDONTWRITEBYTECODE
-# Two processes; the tests that start ranks are all in one of them (tests/conftest.py).
+# Two processes (tests/conftest.py).
 exec .venv/bin/python -m pytest --numprocesses 2 --dist loadgroup "$@"

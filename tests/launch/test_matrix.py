@@ -135,18 +135,3 @@ def test_what_a_dry_run_prints_can_be_pasted(checkout, tmp_path):
     pasted = subprocess.run(["bash", "-c", printed], cwd=checkout, env=environ(), capture_output=True, text=True, timeout=120, check=False)
     assert pasted.returncode == 0, pasted.stderr
     assert records_in(tmp_path / "it's here")["ddp", 1]["status"] == "ok"
-
-
-@pytest.mark.long
-def test_torchrun_starts_the_torch_backends_and_says_why_not_horovod(checkout, tmp_path):
-    chosen = ("--launcher", "torchrun", "--backends", "ddp,horovod_torch,deepspeed_zero@3")
-    matrix = start(checkout, "2", *chosen, "--epochs", "1", "--no-step-breakdown", "--results", str(tmp_path), "--machine", "here")
-    output, _ = matrix.communicate(timeout=120)
-    assert matrix.returncode == 0, output
-    assert "skipping horovod_torch: it needs MPI" in output
-    found = records_in(tmp_path)
-    assert set(found) == {("ddp", 2), ("deepspeed_zero@3", 2)}
-    for record in found.values():
-        assert (record["launcher"], record["status"], record["in_sync"]) == ("torchrun", "ok", True)
-        jsonschema.validate(record, SCHEMA)
-    assert found["deepspeed_zero@3", 2]["settings"]["zero_stage"] == 3

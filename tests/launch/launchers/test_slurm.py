@@ -47,7 +47,7 @@ def test_the_job_script_trains_through_sbatch(slurm, checkout, short_run, tmp_pa
 
 
 def test_a_rank_that_is_stopped_under_srun_is_named_and_ended(slurm, checkout, tmp_path):
-    settings = ("--ranks-per-node", "1", "--watchdog-timeout", "10")
+    settings = ("--ranks-per-node", "1", "--watchdog-timeout", "15")
     around = ("salloc", "--quiet", "-N2", "-n2")
     record, _, left = rank_faults.run(checkout, "horovod_torch", "stopped", tmp_path, *settings, around=around, variables=slurm)
     assert (record["status"], record["launcher"]) == ("failed", "srun")

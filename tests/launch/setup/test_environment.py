@@ -40,7 +40,7 @@ def test_python_is_of_the_pinned_version():
 
 @pytest.mark.matrix
 def test_horovod_was_built_with_both_frameworks_and_both_ways_to_communicate():
-    output = subprocess.run(
-        [BIN / "horovodrun", "--check-build"], env=environ(), capture_output=True, text=True, timeout=60, check=True
-    ).stdout
-    assert set(re.findall(r"\[X\] (\w+)", output)) >= {"TensorFlow", "PyTorch", "MPI", "Gloo"}
+    # `horovodrun --check-build` would import every framework several times.
+    program = "from horovod import tensorflow, torch; print([of.mpi_built() and of.gloo_built() for of in (tensorflow, torch)])"
+    done = subprocess.run([BIN / "python", "-c", program], env=environ(), capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[True, True]\n"

@@ -1,0 +1,32 @@
+"""Fixtures of the tests that start ranks through several launchers."""
+
+import json
+import subprocess
+
+import pytest
+
+from tests.support import small_data
+from tests.support.backends import DISTRIBUTED
+from tests.support.running import BIN, environ
+
+
+@pytest.fixture(scope="session")
+def short_run(tmp_path_factory):
+    """The arguments of a run of six steps."""
+    data = small_data.write(tmp_path_factory.mktemp("data"), 100)["cnn"]
+    return *data[2:], "--batch-size", "8", "--epochs", "1", "--no-stop-at-target", "--no-step-breakdown"
+
+
+@pytest.fixture(scope="session")
+def on_one_node(checkout, short_run, tmp_path_factory):
+    """{backend: its record} of the short run with two ranks, which MPICH starts on this machine."""
+    results = tmp_path_factory.mktemp("results")
+    matrix = [BIN / "python", "-m", "launch.matrix", "2", "--backends", ",".join(DISTRIBUTED), "--workloads", "cnn", *short_run]
+    done = subprocess.run(
+        [*matrix, "--results", results, "--machine", "here"],
+        cwd=checkout, env=environ(), capture_output=True, text=True, timeout=400, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {record["backend"]: record for record in (json.loads(path.read_text()) for path in results.glob("here/*.json"))}
+    assert {(record["launcher"], record["num_nodes"], len(record["losses"])) for record in found.values()} == {("mpich", 1, 6)}
+    return found
