@@ -33,7 +33,6 @@ def _nothing_compiled_yet(tmp_path_factory):
     ("backend", "ranks", "workload", "own", "bound"),
     [
         ("ddp", 2, "transformer", FLOAT64, 1e-10),
-        ("single", 1, "cnn", FLOAT64, 1e-10),
         ("horovod_torch", 2, "cnn", FLOAT64, 1e-10),
         ("deepspeed_zero", 2, "cnn", (*FLOAT64, *SMALL_LEARNING_RATE), 1e-6),
     ],

@@ -51,7 +51,7 @@ def start(data, folder):
     hosts.write_text("#!/bin/sh\n" + "".join(f"echo {name}:1\n" for name in HOSTS))
     hosts.chmod(0o755)
     command = [BIN / "horovodrun", "--gloo", "--network-interfaces", "lo", "-np", "2", "--min-np", "2", "--max-np", "2"]
-    command += ["--host-discovery-script", hosts, BIN / "python", "-m", "frameworks.horovod_keras", *data]
+    command += ["--host-discovery-script", hosts, BIN / "python", "-m", "frameworks.horovod_torch", *data]
     command += ["--batch-size", "8", "--last-batch", "pad", "--scaling", "strong", "--epochs", EPOCHS, "--no-stop-at-target"]
     command += ["--results", folder, "--machine", "here", "--run-id", "it", "--checkpoint-dir", kept, "--resume"]
     with (folder / "output").open("w") as output:
