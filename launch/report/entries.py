@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from common.backends import BASELINE
 from common.errors import UserError
-from launch.report import statistics
+from launch.report import epochs, statistics
 
 
 class Entry(NamedTuple):
@@ -120,6 +120,26 @@ def time_ratio(above, below):
     """The Ratio of the times to solution of two entries; None where either has no time."""
     found = scored_times(above), scored_times(below)
     return statistics.ratio(*found, paired=_are_pairs(above.runs, below.runs)) if all(found) else None
+
+
+def epoch_seconds(entry):
+    """The geometric mean of the seconds per epoch of an entry's runs, or None."""
+    found = [seconds for run in entry.from_start if (seconds := epochs.seconds(run))]
+    return statistics.geometric_mean(found) if found else None
+
+
+def epoch_ratio(above, below, num_compared):
+    """The Ratio of the seconds per epoch of two entries, one of all pairs among `num_compared`; None where either has none.
+
+    Runs with the same key are pairs, and where there are pairs only they count.
+    """
+    sides = [{key_of(run): of for run in entry.from_start if (of := epochs.seconds(run))} for entry in (above, below)]
+    shared = [key for key in sides[0] if key in sides[1]]
+    chosen = [[side[key] for key in shared] if len(shared) > 1 else list(side.values()) for side in sides]
+    if not all(chosen):
+        return None
+    paired = len(shared) > 1 or (len(shared) == 1 and len(chosen[0]) == len(chosen[1]) == 1)
+    return statistics.simultaneous_ratio(*chosen, paired=paired, num_compared=num_compared)
 
 
 def value_ratio(above, below, key):

@@ -1,5 +1,6 @@
 """Typical values of repeated runs, and ratios of two sets of runs with bootstrap intervals. Pure."""
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ SEED = 1
 
 
 class Ratio(NamedTuple):
-    """A ratio of two typical values with its 95 % interval; `low` and `high` are None with one run on a side.
+    """A ratio of two sets of values with its 95 % interval; `low` and `high` are None with one run on a side.
 
     `num_above` and `num_below` are the numbers of runs in numerator and denominator; they are equal for pairs.
     """
@@ -38,6 +39,11 @@ class Ratio(NamedTuple):
     def is_difference(self):
         """Whether the interval excludes 1; None where there is no interval."""
         return None if self.low is None else not self.low <= 1 <= self.high
+
+    @property
+    def verdict(self):
+        """As is_difference, but None where there are too few runs for an interval to reach its confidence."""
+        return self.is_difference if min(self.num_above, self.num_below) >= MIN_RUNS_CONFIDENT else None
 
 
 def typical(values, axis=-1):
@@ -85,6 +91,44 @@ def ratio(above, below, paired):
         confidence_level=1 - 2 * norm.cdf(-quantile), n_resamples=NUM_RESAMPLES, rng=np.random.default_rng(SEED),
     ).confidence_interval  # fmt: skip
     return Ratio(value, float(found.low), float(found.high), num_above, num_below, paired)
+
+
+def geometric_mean(values):
+    return float(np.exp(np.log(np.asarray(values, float)).mean()))
+
+
+def simultaneous_ratio(above, below, paired, num_compared):
+    """The Ratio of the geometric means of two sets of positive numbers, one of all pairs among `num_compared` sets.
+
+    The intervals of all these pairs together have the confidence, so that they hold for the pair of the fastest and another although the
+    fastest was chosen by the same numbers. On logarithms: the Tukey-Kramer method without its assumption of equal variances, which for
+    independent sets is that of Games and Howell (Journal of Educational Statistics 1, 1976), and for pairs uses the variance of the
+    differences.
+    """
+    upper, lower = np.log(np.asarray(above, float)), np.log(np.asarray(below, float))
+    num_above, num_below = len(upper), len(lower)
+    difference = float(upper.mean() - lower.mean())
+    if min(num_above, num_below) < 2:
+        return Ratio(float(np.exp(difference)), None, None, num_above, num_below, paired)
+    if paired:
+        variance, freedom = (upper - lower).var(ddof=1) / num_above, num_above - 1
+    else:
+        parts = np.array([upper.var(ddof=1) / num_above, lower.var(ddof=1) / num_below])
+        variance = parts.sum()
+        # Welch and Satterthwaite; without any variance the degrees of freedom do not matter.
+        shares = parts**2 / np.array([num_above - 1, num_below - 1])
+        freedom = variance**2 / shares.sum() if variance else 1
+    reach = _critical(num_compared, round(freedom, 1)) * variance**0.5
+    return Ratio(*(float(np.exp(difference + part)) for part in (0, -reach, reach)), num_above, num_below, paired)
+
+
+@functools.cache
+def _critical(num_compared, freedom):
+    """How many standard errors a difference may have, of all pairs of `num_compared` means."""
+    # Slow to import, and used only here.
+    from scipy.stats import studentized_range
+
+    return float(studentized_range.ppf(CONFIDENCE, num_compared, freedom)) / 2**0.5
 
 
 def coverage(num_runs):

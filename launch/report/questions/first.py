@@ -1,38 +1,86 @@
-"""Which backend reaches the target first at each size, by how much, and with what uncertainty. Pure."""
+"""Which backend reaches the target first at each size, by how much, and with what uncertainty. Pure.
+
+Backends are compared by seconds per epoch, since epochs to the target do not depend on the backend (launch/report/epochs.py).
+"""
+
+from typing import NamedTuple
 
 from common.backends import BASELINE
-from launch.report import entries
+from launch.report import entries, epochs
+from launch.report.entries import Entry
+from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
 from launch.report.tables import ACCURACY, BACKEND, INTERVAL, OVERSUBSCRIBED, RANKS, RATE, TIME, Column, filled
-from launch.report.words import interval, listed, ranks_of, runs_against, times_as_fast
+from launch.report.words import interval, listed, ranks_of, repeats_give, runs_against, times_as_fast, uncertainty
 
 QUESTION = "Which backend reaches the target first?"
 COLUMNS = (
-    RANKS, BACKEND, TIME, Column("ratio to fastest", ".2f"), INTERVAL, Column("verdict"), Column("reached"),
-    Column("fastest (s)", ".2f"), Column("slowest (s)", ".2f"), ACCURACY, RATE,
+    RANKS, BACKEND, TIME, Column("epochs", ".1f"), Column("seconds per epoch", ".3f"), Column("ratio to fastest", ".2f"), INTERVAL,
+    Column("verdict"), Column("reached"), Column("fastest (s)", ".2f"), Column("slowest (s)", ".2f"), ACCURACY, RATE,
 )  # fmt: skip
 FASTEST = "fastest"
 VERDICTS = {True: "slower", False: "no difference shown"}
+MORE_EPOCHS = "needs more epochs"
+
+
+class Place(NamedTuple):
+    """An entry that reached the target, in the order of the answer.
+
+    `against`: the Ratio of its seconds per epoch to those of the fastest, None for the fastest; `more`: an epochs.MoreEpochs or None.
+    """
+
+    entry: Entry
+    against: Ratio | None
+    more: epochs.MoreEpochs | None
+
+    @property
+    def verdict(self):
+        """fastest, slower, no difference shown, or why there is no verdict."""
+        if self.more:
+            return MORE_EPOCHS
+        if self.against is None:
+            return FASTEST if len(self.entry.runs) >= MIN_RUNS_CONFIDENT else None
+        if self.against.verdict is None:
+            return f"none from {runs_against(self.against.num_above, self.against.num_below, self.against.paired)}"
+        return VERDICTS[self.against.verdict]
+
+
+def places(candidates):
+    """The Places of the entries of one size that reached the target: the fastest first; those that need more epochs last."""
+    timed = [entry for entry in candidates if entries.time_of(entry) is not None and entries.epoch_seconds(entry)]
+    more = {one.backend: one for one in epochs.needing_more(epochs.blocks_of(timed, entries.key_of))}
+    timed.sort(key=lambda entry: (entry.backend in more, entries.epoch_seconds(entry)))
+    return [
+        Place(entry, entries.epoch_ratio(entry, timed[0], len(timed)) if number else None, more.get(entry.backend))
+        for number, entry in enumerate(timed)
+    ]
 
 
 def winner(compared):
     """The headline of a comparison: which backend, at which size, reached the target first."""
     fair = [entry for entry in compared.entries if not entry.oversubscribed]
     if compared.target is None:
-        return f"{compared.name}: has no target; it is for throughput alone.{_fastest(fair)}"
+        return f"{compared.name}: has no target; it is for throughput alone.{_highest_throughput(fair)}"
     timed = by_time(fair) or by_time(compared.entries)
     if not timed:
         return f"{compared.name}: no run reached the target."
     seconds, best = timed[0]
-    sentence = f"{compared.name}: {best.backend} at {ranks_of(best.num_ranks)} reached the target first, in {seconds:.2f} s"
+    left_out = ""
     if best.oversubscribed:
-        sentence += " (oversubscribed)"
+        left_out = " (oversubscribed)"
     elif by_time(compared.entries)[0][0] < seconds:
-        sentence += " (oversubscribed entries left out)"
-    against = entries.time_ratio(compared.entry(BASELINE, 1), best) if best.backend != BASELINE else None
+        left_out = " (oversubscribed entries left out)"
+    if len(best.runs) < MIN_RUNS_CONFIDENT:
+        so_far = f"; the lowest time so far is {seconds:.2f} s, {best.backend} at {ranks_of(best.num_ranks)}" if len(best.runs) > 1 else ""
+        return f"{compared.name}: {repeats_give(len(best.runs))} no verdict, {MIN_RUNS_CONFIDENT} do{so_far}{left_out}."
+    first, *others = places(_by_size(compared.entries, best.oversubscribed)[best.num_ranks])
+    level = [first.entry.backend, *(place.entry.backend for place in others if place.verdict == VERDICTS[False])]
+    seconds = entries.time_of(first.entry)
+    sentence = f"{compared.name}: {listed(level)} at {ranks_of(best.num_ranks)} reached the target first, in {seconds:.2f} s{left_out}"
+    against = entries.time_ratio(compared.entry(BASELINE, 1), first.entry) if first.entry.backend != BASELINE else None
     return f"{sentence}; {times_as_fast(against, BASELINE)}." if against else f"{sentence}."
 
 
-def _fastest(candidates):
+def _highest_throughput(candidates):
     rates = [(rate, entry) for entry in candidates if (rate := entries.typical(entry, "samples_per_second")) is not None]
     if not rates:
         return ""
@@ -51,7 +99,7 @@ def answer(compared):
     for one in compared:
         fair, shared = (_by_size(one.entries, oversubscribed) for oversubscribed in (False, True))
         if one.target is not None:
-            sentences += [_sentence(one, size, candidates) for size, candidates in fair.items()]
+            sentences += [_sentence(f"{one.name}, {ranks_of(size)}", places(candidates)) for size, candidates in fair.items()]
         tables += filled(one.name, COLUMNS, [row for candidates in fair.values() for row in _rows(candidates)])
         tables += filled(f"{one.name}, {OVERSUBSCRIBED}", COLUMNS, [row for candidates in shared.values() for row in _rows(candidates)])
     return sentences, tables
@@ -62,47 +110,49 @@ def _by_size(candidates, oversubscribed):
     return {size: [entry for entry in chosen if entry.num_ranks == size] for size in sorted({entry.num_ranks for entry in chosen})}
 
 
-def _sentence(compared, size, candidates):
-    at = f"{compared.name}, {ranks_of(size)}"
-    timed = by_time(candidates)
-    if not timed:
+def _sentence(at, placed):
+    if not placed:
         return f"{at}: no backend reached the target."
-    (seconds, best), *others = timed
-    sentence = f"{at}: {best.backend} is fastest, {seconds:.2f} s"
+    best, *others = placed
+    seconds = f"{entries.epoch_seconds(best.entry):.3f} s an epoch"
+    more = "".join(
+        f" {one.backend} needs more epochs to the target: {one.mean:.1f} against {one.mean_of_others:.1f} (p = {one.p_value:.2g})."
+        for place in placed
+        if (one := place.more)
+    )
+    others = [place for place in others if not place.more]
     if not others:
-        return f"{sentence}; no other backend reached the target."
-    ratios = {entry.backend: entries.time_ratio(entry, best) for _, entry in others}
-    next_one = others[0][1].backend
-    level = [backend for backend, found in ratios.items() if found.is_difference is False and backend != next_one]
+        return f"{at}: {best.entry.backend} takes {seconds}; no other backend to compare with reached the target.{more}"
+    next_one = others[0]
+    if next_one.against.verdict is None:
+        against = f"{next_one.entry.backend} {next_one.against.value:.2f} times that ({uncertainty(next_one.against)})"
+        return f"{at}: {best.entry.backend} takes {seconds}, {against}; a verdict takes {MIN_RUNS_CONFIDENT} repeats.{more}"
+    level = [place.entry.backend for place in others[1:] if place.verdict == VERDICTS[False]]
     further = f" No difference shown from {listed(level)}." if level else ""
-    return f"{sentence}; {times_as_fast(ratios[next_one], next_one)}.{further}"
+    return f"{at}: {best.entry.backend} is fastest, {seconds}; {times_as_fast(next_one.against, next_one.entry.backend)}.{further}{more}"
 
 
 def _rows(candidates):
-    timed = by_time(candidates)
-    without = [entry for entry in candidates if entries.time_of(entry) is None]
+    placed = places(candidates)
+    without = [entry for entry in candidates if entry not in [place.entry for place in placed]]
     without.sort(key=lambda entry: -(entries.typical(entry, "samples_per_second") or 0))
-    return [_row(entry, timed[0][1] if timed else None) for entry in [*(entry for _, entry in timed), *without]]
+    return [*(_row(place.entry, place) for place in placed), *(_row(entry) for entry in without)]
 
 
-def _verdict(against):
-    if against.is_difference is None:
-        return runs_against(against.num_above, against.num_below, against.paired)
-    return VERDICTS[against.is_difference]
-
-
-def _row(entry, best):
+def _row(entry, place=None):
     missed = entries.misses(entry)
     reached = [time for time in entries.times(entry) if time is not None]
-    against = entries.time_ratio(entry, best) if best else None
+    numbers = [number for run in entry.runs if (number := epochs.to_target(run)) is not None]
     time = entries.time_of(entry)
     return (
         entry.num_ranks,
         entry.backend,
         time if time is not None else missed[0] if missed else None,
-        against.value if against else None,
-        interval(against) if entry is not best else None,
-        FASTEST if entry is best else _verdict(against) if against else None,
+        sum(numbers) / len(numbers) if numbers else None,
+        entries.epoch_seconds(entry),
+        (place.against.value if place.against else 1.0) if place else None,
+        interval(place.against) if place else None,
+        place.verdict if place else None,
         f"{len(reached)} of {len(entry.runs)}{f' ({listed(sorted(set(missed)))})' if missed else ''}" if reached or missed else None,
         min(reached, default=None),
         max(reached, default=None),

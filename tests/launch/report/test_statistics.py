@@ -4,7 +4,18 @@ import numpy as np
 import pytest
 
 from launch.report import statistics
-from launch.report.statistics import CONFIDENCE, MIN_RUNS_CONFIDENT, Ratio, allowed_speed_up, coverage, efficiency, ratio, scored, typical
+from launch.report.statistics import (
+    CONFIDENCE,
+    MIN_RUNS_CONFIDENT,
+    Ratio,
+    allowed_speed_up,
+    coverage,
+    efficiency,
+    ratio,
+    scored,
+    simultaneous_ratio,
+    typical,
+)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +111,48 @@ def test_from_5_runs_on_few_equal_sets_differ_significantly(num_runs, paired, mo
     share_significant = np.mean([ratio(above, below, paired).is_difference for above, below in sets])
     # 300 sets measure a share of 5 % to about 1.3 %; with the plain percentile interval 5 pairs give 11 %.
     assert share_significant < 0.08
+
+
+def test_the_simultaneous_interval_of_two_sets_is_students():
+    above, below = np.exp([0.30, 0.10, 0.26, 0.24]), np.exp([0.10, 0.00, 0.16, 0.04])
+    found = simultaneous_ratio(above, below, paired=True, num_compared=2)
+    # Differences of logarithms 0.2, 0.1, 0.1, 0.2: mean 0.15, standard error 0.028868, t of 3 degrees of freedom 3.1824.
+    assert found == Ratio(*(pytest.approx(np.exp(0.15 + part), rel=1e-4) for part in (0, -0.09187, 0.09187)), 4, 4, True)
+    assert (found.is_difference, found.verdict) == (True, None)
+
+
+def test_more_sets_make_wider_simultaneous_intervals():
+    values = np.exp([0.30, 0.10, 0.26, 0.24, 0.2, 0.2]), np.ones(6)
+    widths = [found.high / found.low for number in (2, 3, 6) if (found := simultaneous_ratio(*values, paired=True, num_compared=number))]
+    assert widths == sorted(widths)
+    # Of the studentized range for 3 means and 5 degrees of freedom, 4.602 (Pearson and Hartley's table), by sqrt(2).
+    error = np.log(values[0]).std(ddof=1) / 6**0.5
+    assert widths[1] == pytest.approx(np.exp(2 * 4.602 / 2**0.5 * error), rel=1e-3)
+
+
+def test_simultaneous_intervals_of_sets_that_are_no_pairs():
+    drifting = np.exp([0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
+    assert simultaneous_ratio(drifting * 1.1, drifting, paired=True, num_compared=2).verdict is True
+    apart = simultaneous_ratio(drifting * 1.1, drifting, paired=False, num_compared=2)
+    # Welch's degrees of freedom for equal variances are 10, t is 2.2281; the variance of each mean is 0.035 / 6.
+    assert apart.high == pytest.approx(1.1 * np.exp(2.2281 * (2 * 0.035 / 6) ** 0.5), rel=1e-3)
+    assert apart.verdict is False
+
+
+@pytest.mark.parametrize(("num_above", "num_below", "verdict"), [(1, 6, None), (5, 6, None), (6, 6, True)])
+def test_a_verdict_takes_6_runs_a_side(num_above, num_below, verdict):
+    above, below = 2.0 + np.arange(num_above) / 100, 1.0 + np.arange(num_below) / 100
+    assert simultaneous_ratio(above, below, paired=False, num_compared=2).verdict is verdict
+
+
+def test_of_equal_backends_few_are_called_slower_than_the_one_that_happens_to_be_fastest():
+    rng = np.random.default_rng(11)
+    num_matrices, num_wrong = 400, 0
+    for values in np.exp(0.05 * rng.standard_normal((num_matrices, 5, 6))):
+        fastest, *others = sorted(values, key=lambda one: np.log(one).mean())
+        num_wrong += any(simultaneous_ratio(one, fastest, paired=True, num_compared=5).verdict for one in others)
+    # 26 of 400; without the correction for having chosen the fastest, 120.
+    assert num_wrong / num_matrices < 0.08
 
 
 def test_the_same_records_give_the_same_interval():

@@ -1,0 +1,72 @@
+"""Time to solution taken apart: epochs to the target times seconds per epoch. Pure.
+
+Exact backends train the same thing, so how many epochs a run needs belongs to workload, size and seed, and varies between backends only
+by rounding. Seconds per epoch belong to the backend. A backend that needs more epochs nevertheless is found by a permutation test.
+"""
+
+import itertools
+from collections import Counter
+from typing import NamedTuple
+
+# Of finding any backend to need more epochs where all need the same.
+ERROR_RATE = 0.05
+
+
+class MoreEpochs(NamedTuple):
+    """A backend that needs more epochs than the others: its mean, that of the others in the same blocks, and the p-value."""
+
+    backend: str
+    mean: float
+    mean_of_others: float
+    p_value: float
+
+
+def to_target(run):
+    """The number of epochs after which a run first met its target; None if it did not, or was resumed from a checkpoint."""
+    if run["status"] != "ok" or run["target"] is None or run.get("resumed_after_epochs"):
+        return None
+    reached = (accuracy is not None and accuracy >= run["target"] for accuracy in run["accuracies"])
+    return next((number for number, is_reached in enumerate(reached, 1) if is_reached), None)
+
+
+def seconds(run):
+    """The mean seconds of an epoch, training and evaluation, of a completed run; None where they are not known."""
+    trained, evaluated = run["train_seconds"], run["eval_seconds"]
+    if run["status"] != "ok" or not trained or None in (*trained, *evaluated):
+        return None
+    return (sum(trained) + sum(evaluated)) / len(trained)
+
+
+def needing_more(blocks):
+    """The MoreEpochs of backends. `blocks`: {backend: epochs} for each (matrix, repeat), which has one seed.
+
+    If all backends train the same thing, each of a block's numbers is as likely as any other for a backend. The test is exact and
+    one-sided: the probability that a backend's sum over the blocks is at least as large as it is, all ways to permute the numbers within
+    the blocks being equally likely. Corrected for the number of backends (Bonferroni).
+    """
+    backends = sorted({backend for block in blocks for backend in block})
+    found = []
+    for backend in backends:
+        own = [block for block in blocks if backend in block and len(block) > 1]
+        p_value = at_least(sum(block[backend] for block in own), [list(block.values()) for block in own])
+        if own and p_value * len(backends) <= ERROR_RATE:
+            others = [number for block in own for other, number in block.items() if other != backend]
+            found.append(MoreEpochs(backend, sum(block[backend] for block in own) / len(own), sum(others) / len(others), p_value))
+    return found
+
+
+def at_least(total, choices):
+    """The probability that numbers drawn uniformly, one from each list of choices, add up to at least the total."""
+    ways = Counter({0: 1})
+    for numbers in choices:
+        ways = sum((Counter({so_far + number: count for so_far, count in ways.items()}) for number in numbers), Counter())
+    return sum(count for reached, count in ways.items() if reached >= total) / sum(ways.values())
+
+
+def blocks_of(entries_at_size, key_of):
+    """The blocks of the entries of one size: {backend: epochs to the target} by key, of the runs that reached it."""
+    found = {}
+    for entry, run in itertools.chain.from_iterable(((entry, run) for run in entry.runs) for entry in entries_at_size):
+        if (number := to_target(run)) is not None:
+            found.setdefault(key_of(run), {})[entry.backend] = number
+    return list(found.values())

@@ -1,0 +1,73 @@
+"""Epochs to the target and seconds per epoch, and the test that no backend needs more epochs."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from launch.report import epochs
+from launch.report.epochs import MoreEpochs
+from tests.support.made_records import ended, made, not_reached
+
+
+@pytest.mark.parametrize(
+    ("record", "number"),
+    [
+        (made(), 2),
+        (made(accuracies=[0.5, 0.7, 0.99, 0.99]), 3),
+        (made(accuracies=[None, 0.99]), 2),
+        (not_reached(accuracies=[0.5, 0.9]), None),
+        (made(resumed_after_epochs=1, time_to_solution_seconds=None), None),
+        (ended("failed"), None),
+        (made(workload="transformer-alcf"), None),
+    ],
+)
+def test_epochs_to_the_target(record, number):
+    assert epochs.to_target(record) == number
+
+
+@pytest.mark.parametrize(
+    ("record", "seconds"),
+    [
+        (made(train_seconds=[3.0, 5.0], eval_seconds=[0.5, 0.5]), 4.5),
+        # Without a target nothing is evaluated.
+        (made(train_seconds=[3.0, 5.0], eval_seconds=[]), 4.0),
+        (made(train_seconds=[3.0, None]), None),
+        (ended("timeout"), None),
+    ],
+)
+def test_seconds_per_epoch(record, seconds):
+    assert epochs.seconds(record) == seconds
+
+
+def test_the_probability_of_a_sum_by_enumeration():
+    choices = [[3, 4, 5], [2, 2, 4], [7, 8, 9]]
+    sums = [sum(chosen) for chosen in itertools.product(*choices)]
+    for total in range(11, 20):
+        assert epochs.at_least(total, choices) == pytest.approx(np.mean([reached >= total for reached in sums]))
+
+
+def test_a_backend_that_needs_more_epochs_is_found():
+    blocks = [{"a": 3, "b": 3, "c": 4}, {"a": 4, "b": 4, "c": 6}, {"a": 3, "b": 4, "c": 5}, {"a": 5, "b": 5, "c": 6}]
+    assert epochs.needing_more(blocks) == [MoreEpochs("c", 5.25, 3.875, pytest.approx(1 / 81))]
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [],
+        [{"a": 3}, {"a": 9}],
+        # Two seeds cannot show it: the backend is the slowest in both by chance with probability 1/9.
+        [{"a": 3, "b": 3, "c": 9}, {"a": 4, "b": 4, "c": 9}],
+        [{"a": 3, "b": 4}, {"a": 4, "b": 3}, {"a": 3, "b": 3}, {"a": 5, "b": 4}],
+    ],
+)
+def test_no_backend_is_named_without_evidence(blocks):
+    assert epochs.needing_more(blocks) == []
+
+
+def test_few_equal_backends_are_named():
+    rng = np.random.default_rng(5)
+    drawn = rng.integers(3, 6, (400, 6, 5))
+    named = [epochs.needing_more([dict(zip("abcde", block.tolist(), strict=True)) for block in blocks]) for blocks in drawn]
+    assert np.mean([bool(found) for found in named]) <= epochs.ERROR_RATE + 0.02
