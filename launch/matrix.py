@@ -15,7 +15,7 @@ from common import backends, command_line, config, records, workloads
 from common.config import Settings
 from common.data import datasets, sharding
 from common.errors import UserError
-from launch import compare, lock, resume, runner
+from launch import compare, lock, resume, runner, until
 from launch.available import unavailable
 from launch.display import Display
 from launch.launchers import commands, detect, machine_files
@@ -38,6 +38,8 @@ class Matrix:
     """Workloads, separated by commas."""
     repeats: int = 1
     """Runs of each combination; repeat r has seed + r."""
+    until: float | None = None
+    """Percent: repeat until every ratio to the fastest at a size is known to ± this, or --repeats is reached. Default: --repeats times."""
     launcher: str | None = None
     """mpich, openmpi, intel, pals, aprun, srun or torchrun. Default: the machine file's, else detected, in an allocation first."""
     ranks_per_node: int | None = None
@@ -68,6 +70,7 @@ def run(matrix):
     stamp = resume.last_stamp(records.folder(settings)) if matrix.run.resume else time.strftime("%Y%m%d-%H%M%S")
     names_of_workloads = [name.strip() for name in matrix.workloads.split(",") if name.strip()]
     jobs = plan(names, names_of_workloads, matrix.sizes, matrix.repeats, ranks_per_node, settings, stamp)
+    until.check(matrix.until, matrix.repeats)
     check(jobs, launcher)
     if matrix.dry_run:
         for job in runnable(matrix, jobs, names, launcher)[1]:
@@ -99,7 +102,7 @@ def run_all(matrix, done, jobs, launcher, page):
     """Runs the jobs one after the other, shows them with those that are done, and returns the exit status."""
     try:
         with Display(len(jobs)) as display:
-            for number, job in enumerate(jobs, 1):
+            for number, job in needed(matrix, jobs, done, display):
                 if done:
                     compare.write_page(page, done, compare.RELOAD_SECONDS)
                 display.begin(number, job)
@@ -110,6 +113,19 @@ def run_all(matrix, done, jobs, launcher, page):
             compare.show(done)
             print(f"records: {page.with_suffix('')}-*.json\npage: {page}")
     return 0 if all(record["status"] == "ok" for record in done) else 1
+
+
+def needed(matrix, jobs, done, display):
+    """(number, job) of the jobs; with --until without those of a workload and size whose intervals are narrow before their repeat."""
+    measured, repeat = {}, 0
+    for number, job in enumerate(jobs, 1):
+        if matrix.until and job.settings.repeat != repeat:
+            repeat, measured = job.settings.repeat, until.widths(done)
+            for line in until.describe(measured, matrix.until, matrix.repeats):
+                display.print_line(line)
+        width = measured.get((job.settings.workload, job.num_ranks))
+        if width is None or width.percent > matrix.until:
+            yield number, job
 
 
 def run_job(job, launcher, time_limit_seconds, display, done):

@@ -40,6 +40,10 @@ class Comparison(NamedTuple):
     def name(self):
         return f"{self.workload}, {self.scaling} scaling"
 
+    def of_size(self, num_ranks, oversubscribed=None):
+        """The entries of a size; those that are oversubscribed or not, if given."""
+        return [entry for entry in self.entries if entry.num_ranks == num_ranks and oversubscribed in (None, entry.oversubscribed)]
+
     def entry(self, backend, num_ranks):
         """The entry, or None."""
         return next((entry for entry in self.entries if (entry.backend, entry.num_ranks) == (backend, num_ranks)), None)

@@ -72,7 +72,7 @@ def winner(compared):
     if len(best.runs) < MIN_RUNS_CONFIDENT:
         so_far = f"; the lowest time so far is {seconds:.2f} s, {best.backend} at {ranks_of(best.num_ranks)}" if len(best.runs) > 1 else ""
         return f"{compared.name}: {repeats_give(len(best.runs))} no verdict, {MIN_RUNS_CONFIDENT} do{so_far}{left_out}."
-    first, *others = places(_by_size(compared.entries, best.oversubscribed)[best.num_ranks])
+    first, *others = places(compared.of_size(best.num_ranks, best.oversubscribed))
     level = [first.entry.backend, *(place.entry.backend for place in others if place.verdict == VERDICTS[False])]
     seconds = entries.time_of(first.entry)
     sentence = f"{compared.name}: {listed(level)} at {ranks_of(best.num_ranks)} reached the target first, in {seconds:.2f} s{left_out}"

@@ -1,0 +1,54 @@
+"""When a matrix has repeated enough: every interval at a size is narrow. Pure."""
+
+import math
+from typing import NamedTuple
+
+from common.errors import UserError
+from launch.report import entries
+from launch.report.questions import first
+from launch.report.statistics import MIN_RUNS_CONFIDENT
+from launch.report.words import ranks_of
+
+
+class Width(NamedTuple):
+    """The widest interval of a ratio to the fastest at a workload and size: ± this many percent of the ratio, from this many repeats."""
+
+    percent: float
+    num_repeats: int
+
+    def expected_repeats(self, percent):
+        """The number of repeats after which the interval should be this narrow: its width falls with their square root."""
+        return max(self.num_repeats, math.ceil(self.num_repeats * (self.percent / percent) ** 2))
+
+
+def check(percent, num_repeats):
+    """Raises UserError for a percentage or a number of repeats that cannot work; `percent` None: repeat `num_repeats` times."""
+    if percent is None:
+        return
+    if not 0 < percent < 100:
+        raise UserError(f"--until is {percent:g}; it must be a percentage above 0 and below 100, such as 5")
+    if num_repeats < MIN_RUNS_CONFIDENT:
+        raise UserError(f"--until needs --repeats as its limit, at least {MIN_RUNS_CONFIDENT}, which a verdict takes; it is {num_repeats}")
+
+
+def widths(found):
+    """{(workload, number of ranks): Width} of records of one matrix, where backends are compared and there are enough for a verdict."""
+    measured = {}
+    for compared in entries.comparisons(entries.split_traced(found)[0]):
+        for size in {entry.num_ranks for entry in compared.entries}:
+            ratios = [place.against for place in first.places(compared.of_size(size)) if place.against]
+            if ratios and all(ratio.verdict is not None for ratio in ratios):
+                widest = max(100 * (ratio.high / ratio.value - 1) for ratio in ratios)
+                measured[compared.workload, size] = Width(widest, min(ratio.num_below for ratio in ratios))
+    return measured
+
+
+def describe(measured, percent, limit):
+    """A line for each workload and size: how narrow its intervals are, and how many repeats are expected."""
+    lines = []
+    for (workload, size), width in sorted(measured.items()):
+        at = f"{workload}, {ranks_of(size)}: every interval within ±{width.percent:.1f} % after {width.num_repeats} repeats"
+        expected = width.expected_repeats(percent)
+        ending = "" if width.percent <= percent else f"; ±{percent:g} % is expected after {expected}, the limit is {limit}"
+        lines.append(at + (ending or ", which is enough"))
+    return lines
