@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 from functools import cache
 from pathlib import Path
@@ -71,7 +72,7 @@ def _read(path):
     if path.name.endswith(PART):
         return Damaged(path, "incomplete: its program was killed, or is still writing")
     try:
-        record = json.loads(path.read_text(), parse_constant=_reject_constant)
+        record = json.loads(path.read_text(), parse_constant=_reject_constant, parse_int=_whole, parse_float=_real)
     except OSError as error:
         return Damaged(path, error.strerror)
     except (ValueError, RecursionError) as error:
@@ -90,6 +91,19 @@ def _identity(record):
     """What identifies a run, whatever its file name: run_id and start, or the whole record where there is no run_id."""
     name = record["settings"]["run_id"]
     return (name, record["started_at"]) if name else json.dumps(record, sort_keys=True)
+
+
+def _real(text):
+    """A JSON number as a float. Raises ValueError where none can hold it."""
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text[:20]}{'…' if len(text) > 20 else ''} is too large a number")
+    return number
+
+
+def _whole(text):
+    _real(text)
+    return int(text)
 
 
 def _reject_constant(name):

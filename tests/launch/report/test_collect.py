@@ -43,6 +43,8 @@ def changed(part, *without, **changes):
         ("b.json.part", made(), "incomplete"),
         ("b.json", json.dumps(made() | {"accuracy": math.nan}), "not JSON: NaN is not a JSON number"),
         ("b.json", json.dumps(made() | {"energy_joules": math.inf}), "not JSON: Infinity is not a JSON number"),
+        pytest.param("b.json", made() | {"samples_per_second": 10**400}, "000… is too large a number", id="whole"),
+        ("b.json", json.dumps(made()).replace('"accuracy": 0.98', '"accuracy": -1e999'), "not JSON: -1e999 is too large a number"),
         pytest.param("b.json", "[" * 100_000, "not JSON", id="deep"),
         ("b.json", made() | {"started_at": "yesterday"}, "violates results/schema.json: started_at"),
         ("b.json", made() | {"samples_per_second": 0.0}, "violates results/schema.json: samples_per_second"),
