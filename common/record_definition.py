@@ -151,9 +151,9 @@ class Environment:
     instruction_sets: list[str] | None
     """Vector and matrix instruction sets of the processor, by their names in the Linux kernel. `null` where they are not known."""
     num_cores: FromOne
-    """Number of logical cores of the node."""
+    """Number of physical cores of the node; hardware threads of one core count once."""
     cores_of_rank_0: list[int] | None
-    """Numbers of the cores that rank 0 runs on. `null` until the cores are chosen."""
+    """Numbers of the hardware threads that rank 0 runs on. `null` until they are chosen."""
     allocator_keeps: bool
     """Whether the C library keeps the memory of large buffers between steps."""
     memory_bytes: int

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from common import config, durable
 from common.errors import UserError
+from common.process import binding
 from common.record_definition import SCHEMA, Record
 
 # The folder of a run's traces has the name of its record with this ending.
@@ -154,7 +155,7 @@ def environment():
         "os": platform.platform(),
         "cpu": _cpu_model(),
         "instruction_sets": _instruction_sets(),
-        "num_cores": os.cpu_count(),
+        "num_cores": binding.num_cores(range(os.cpu_count()), binding.core_of_threads()),
         "cores_of_rank_0": None,
         "allocator_keeps": False,
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),

@@ -51,10 +51,11 @@ def prepare_process(ranks, settings, record):
 
 def choose_cores(ranks, settings, record):
     """The cores of this rank. Records them, and whether the node is oversubscribed."""
-    allowed, total = os.sched_getaffinity(0), os.cpu_count()
-    cores = binding.cores_for(allowed, ranks.local_rank, settings.threads)
+    allowed, core_of = os.sched_getaffinity(0), binding.core_of_threads()
+    cores = binding.cores_for(allowed, ranks.local_rank, settings.threads, core_of)
     record["environment"]["cores_of_rank_0"] = sorted(cores if settings.bind else allowed)
-    record["oversubscribed"] = binding.oversubscribed(allowed, ranks.local_size, settings.threads, total)
+    total = binding.num_cores(range(os.cpu_count()), core_of)
+    record["oversubscribed"] = binding.oversubscribed(allowed, ranks.local_size, settings.threads, total, core_of)
     return cores
 
 

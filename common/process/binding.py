@@ -1,23 +1,53 @@
-"""The cores and the GPU of a rank."""
+"""The cores and the GPU of a rank.
 
+Linux numbers hardware threads. Those of one physical core share its arithmetic units: a rank on each of two is not a rank on a core.
+"""
+
+import collections
 import os
+from pathlib import Path
 
 from common.errors import UserError
 
+TOPOLOGY = Path("/sys/devices/system/cpu")
 
-def cores_for(allowed, local_rank, threads):
-    """The cores of a rank: the next `threads` of the `allowed` cores for each local rank, wrapping around.
 
-    If the launcher has bound the rank to at most `threads` cores, these are its cores.
+def core_of_threads(folder=TOPOLOGY):
+    """{hardware thread: its physical core} of this node; a core is named by its first thread. Empty where Linux does not tell."""
+    found = {}
+    for path in folder.glob("cpu[0-9]*/topology/thread_siblings_list"):
+        # Lists such as 0,64 and 0-1 both begin with the first thread.
+        first = path.read_text().strip().partition(",")[0].partition("-")[0]
+        found[int(path.parts[-3].removeprefix("cpu"))] = int(first)
+    return found
+
+
+def num_cores(threads, core_of):
+    """The number of physical cores of these hardware threads."""
+    return len({core_of.get(thread, thread) for thread in threads})
+
+
+def cores_for(allowed, local_rank, threads, core_of):
+    """The hardware threads of a rank: the next `threads` of the `allowed` ones for each local rank, wrapping around.
+
+    One of each physical core comes before the second of any. If the launcher has bound the rank to at most `threads` cores, these are
+    its cores.
     """
-    allowed = sorted(allowed)
-    return {allowed[(local_rank * threads + i) % len(allowed)] for i in range(threads)}
+    seen = collections.Counter()
+    ordered = []
+    for thread in sorted(allowed):
+        core = core_of.get(thread, thread)
+        ordered.append((seen[core], thread))
+        seen[core] += 1
+    ordered.sort()
+    return {ordered[(local_rank * threads + i) % len(ordered)][1] for i in range(threads)}
 
 
-def oversubscribed(allowed, local_size, threads, total):
-    """Whether the ranks of a node need more cores than are available to them."""
-    bound_by_launcher = len(allowed) <= threads and len(allowed) < total
-    return local_size * threads > (total if bound_by_launcher else len(allowed))
+def oversubscribed(allowed, local_size, threads, total, core_of):
+    """Whether the ranks of a node need more physical cores than are available to them; the node has `total`."""
+    num_allowed = num_cores(allowed, core_of)
+    bound_by_launcher = num_allowed <= threads and num_allowed < total
+    return local_size * threads > (total if bound_by_launcher else num_allowed)
 
 
 def gpu_for(num_gpus, local_rank, local_size, order, chosen):

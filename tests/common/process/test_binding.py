@@ -6,8 +6,12 @@ import sys
 
 import pytest
 
-from common.process.binding import cores_for, oversubscribed
+from common.process.binding import core_of_threads, cores_for, num_cores, oversubscribed
 from common.records import ROOT
+
+# Four cores with two threads each, numbered as Linux does on most machines, and as on some.
+SIBLINGS = {0: 0, 1: 1, 2: 2, 3: 3, 4: 0, 5: 1, 6: 2, 7: 3}
+NEIGHBOURS = {0: 0, 1: 0, 2: 2, 3: 2, 4: 4, 5: 4, 6: 6, 7: 6}
 
 
 @pytest.mark.parametrize(
@@ -30,12 +34,25 @@ from common.records import ROOT
     ],
 )
 def test_cores_of_a_rank(allowed, local_rank, threads, cores):
-    assert cores_for(set(allowed), local_rank, threads) == cores
+    assert cores_for(set(allowed), local_rank, threads, {}) == cores
+
+
+@pytest.mark.parametrize(
+    ("core_of", "allowed", "threads", "taken"),
+    [
+        (SIBLINGS, range(8), 1, [{0}, {1}, {2}, {3}, {4}, {5}]),
+        (NEIGHBOURS, range(8), 1, [{0}, {2}, {4}, {6}, {1}, {3}]),
+        (NEIGHBOURS, range(8), 2, [{0, 2}, {4, 6}, {1, 3}]),
+        (NEIGHBOURS, {2, 3, 4}, 1, [{2}, {4}, {3}, {2}]),
+    ],
+)
+def test_each_rank_gets_a_physical_core_before_any_gets_a_second_thread(core_of, allowed, threads, taken):
+    assert [cores_for(set(allowed), rank, threads, core_of) for rank in range(len(taken))] == taken
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_ranks_that_fit_share_no_core(threads):
-    taken = [core for rank in range(12 // threads) for core in cores_for(range(12), rank, threads)]
+    taken = [core for rank in range(12 // threads) for core in cores_for(range(12), rank, threads, {})]
     assert sorted(taken) == list(range(12))
 
 
@@ -58,7 +75,42 @@ def test_ranks_that_fit_share_no_core(threads):
     ],
 )
 def test_ranks_are_oversubscribed_when_they_want_more_cores_than_there_are(num_allowed, local_size, threads, total, crowded):
-    assert oversubscribed(set(range(num_allowed)), local_size, threads, total) is crowded
+    assert oversubscribed(set(range(num_allowed)), local_size, threads, total, {}) is crowded
+
+
+@pytest.mark.parametrize(
+    ("allowed", "local_size", "threads", "crowded"),
+    [
+        (range(8), 4, 1, False),
+        # Eight hardware threads are four cores.
+        (range(8), 5, 1, True),
+        (range(8), 2, 2, False),
+        (range(8), 3, 2, True),
+        # Bound by the launcher to both threads of one core.
+        ({1, 5}, 4, 1, False),
+        ({1, 5}, 5, 1, True),
+    ],
+)
+def test_threads_of_one_core_are_not_cores(allowed, local_size, threads, crowded):
+    assert oversubscribed(set(allowed), local_size, threads, num_cores(range(8), SIBLINGS), SIBLINGS) is crowded
+
+
+@pytest.mark.parametrize(
+    ("lists", "core_of"),
+    [(["0,2", "1,3", "0,2", "1,3"], {0: 0, 1: 1, 2: 0, 3: 1}), (["0-1", "0-1", "2-3", "2-3"], {0: 0, 1: 0, 2: 2, 3: 2})],
+)
+def test_siblings_are_read_from_linux(lists, core_of, tmp_path):
+    for number, text in enumerate(lists):
+        path = tmp_path / f"cpu{number}" / "topology"
+        path.mkdir(parents=True)
+        (path / "thread_siblings_list").write_text(f"{text}\n")
+    assert core_of_threads(tmp_path) == core_of
+    assert num_cores(range(4), core_of) == 2
+
+
+def test_where_linux_does_not_tell_each_thread_is_a_core(tmp_path):
+    assert core_of_threads(tmp_path) == {}
+    assert num_cores(range(4), {}) == 4
 
 
 BIND_AND_LOOK = """
