@@ -47,7 +47,7 @@ def main():
 def found_by_whom(error):
     """Who saw the fault, from what the record says."""
     if "--watchdog-timeout" in error:
-        return "the other rank's stall limit"
+        return "the other rank's watchdog"
     return "the launcher" if "was killed by" in error else f"rank {error.split()[1].rstrip(':')} itself"
 
 

@@ -1,0 +1,86 @@
+"""Whether the report finds a planted slow-down, and none where there is none: matrices resampled from real runs, as a table in Markdown.
+
+python -m tests.bench.detect --num-runs 30 --percent 5
+
+Three backends are DDP: two are the same, and the third sleeps in each step, for a given part of an epoch. They take turns in one matrix.
+"""
+
+import argparse
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from launch.report import entries, epochs
+from launch.report.statistics import MIN_RUNS_CONFIDENT
+from tests.support.running import BIN, copied, environ
+
+NUM_RANKS = 2
+SETTINGS = ("--workloads", "cnn", "--epochs", "2", "--no-stop-at-target", "--no-step-breakdown", "--machine", "here")
+COLUMNS = ("compared", "matrices", "repeats of each", "called slower or faster", "median ratio")
+SLEEPING = """
+import time
+
+from common.backends import Backend
+from common.program import main
+from frameworks import ddp
+
+BACKEND = Backend()
+
+
+class Trainer(ddp.Trainer):
+    def train_epoch(self, batches, observe):
+        def observe_late(loss):
+            time.sleep({seconds})
+            observe(loss)
+
+        super().train_epoch(batches, observe_late)
+
+
+if __name__ == "__main__":
+    main(Trainer, __file__)
+"""
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.detect", description=__doc__.splitlines()[0])
+    parser.add_argument("--num-runs", type=int, default=30, help="real runs of each backend (default: 30)")
+    parser.add_argument("--percent", type=float, default=5.0, help="the planted slow-down of an epoch (default: 5)")
+    parser.add_argument("--num-matrices", type=int, default=20, help="matrices that are resampled (default: 20)")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        checkout = copied(folder)
+        plain = run(checkout, folder / "plain", ["ddp"], 2)
+        step_seconds = np.median([epochs.seconds(record) * len(record["train_seconds"]) / len(record["losses"]) for record in plain])
+        for backend, seconds in (("ddp_again", 0.0), ("ddp_slower", step_seconds * arguments.percent / 100)):
+            (checkout / "frameworks" / f"{backend}.py").write_text(SLEEPING.format(seconds=seconds))
+        found = run(checkout, folder / "all", ["ddp", "ddp_again", "ddp_slower"], arguments.num_runs)
+    print("| " + " | ".join(COLUMNS) + " |\n" + "| --- " * len(COLUMNS) + "|")
+    rng = np.random.default_rng(1)
+    chosen = [rng.choice(arguments.num_runs, MIN_RUNS_CONFIDENT, replace=False).tolist() for _ in range(arguments.num_matrices)]
+    for backend, what in (("ddp_again", "the same backend"), ("ddp_slower", f"{arguments.percent:g} % slower")):
+        ratios = [entries.epoch_ratio(entry(found, backend, repeats), entry(found, "ddp", repeats), 2) for repeats in chosen]
+        median = np.median([ratio.value for ratio in ratios])
+        cells = (what, len(ratios), MIN_RUNS_CONFIDENT, sum(ratio.verdict for ratio in ratios), f"{median:.3f}")
+        print("| " + " | ".join(map(str, cells)) + " |")
+
+
+def run(checkout, folder, backends, num_repeats):
+    """The records of a matrix of these backends, which takes turns; its progress goes to standard error."""
+    matrix = [BIN / "python", "-m", "launch.matrix", NUM_RANKS, "--backends", ",".join(backends), "--repeats", num_repeats]
+    command = [str(part) for part in (*matrix, *SETTINGS, "--results", folder)]
+    subprocess.run(command, cwd=checkout, env=environ(), stdout=subprocess.DEVNULL, check=True)
+    return [json.loads(path.read_text()) for path in folder.glob("here/*.json")]
+
+
+def entry(found, backend, repeats):
+    """The entry of a backend that has these repeats only."""
+    runs = [record for record in found if record["backend"] == backend and record["repeat"] in repeats]
+    return entries.Entry(backend, NUM_RANKS, tuple(sorted(runs, key=entries.key_of)))
+
+
+if __name__ == "__main__":
+    main()
