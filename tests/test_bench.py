@@ -16,7 +16,7 @@ def test_no_rate_is_none(output):
     assert rate_in(output) is None
 
 
-def test_summary_tells_median_and_range():
+def test_summary_gives_median_and_range():
     assert summary([1.5, 0.5, 1.0]) == "ours / vendor's: 1.00 (from 0.50 to 1.50)"
 
 

@@ -49,7 +49,7 @@ def test_every_export_is_written_in_one_go(tmp_path, run):
 @pytest.mark.parametrize(
     ("seconds", "status", "said"), [([13.0, 13.1, 13.2], 3, "got slower"), ([10.0, 10.1, 10.2], 0, "Nothing that could be judged")]
 )
-def test_the_exit_status_tells_of_a_regression(seconds, status, said, tmp_path, run):
+def test_the_exit_status_reports_a_regression(seconds, status, said, tmp_path, run):
     old = folder(tmp_path / "old", repeats([10.0, 10.1, 10.2], stamp="20250101-000000"))
     (old / "half.json").write_text("{")
     new = folder(tmp_path / "new", repeats(seconds))
@@ -119,7 +119,7 @@ def test_watching_without_a_page_is_refused(tmp_path, run):
 
 
 @pytest.mark.parametrize("option", ["--baseline", "--csv", "--markdown", "--svg", "--mllog"])
-def test_watching_does_nothing_else_and_says_so(option, tmp_path, run):
+def test_watching_refuses_other_outputs(option, tmp_path, run):
     results = folder(tmp_path / "results", [made()])
     status, _, error = run(results, "--html", tmp_path / "a.html", "--watch", option, results)
     assert (status, error) == (2, f"error: --watch writes the page of --html and nothing else; leave out {option}\n")
@@ -133,7 +133,7 @@ def test_two_exports_into_one_file_are_refused(tmp_path, run):
     assert not path.exists()
 
 
-def test_a_page_that_cannot_be_written_is_told_and_raises_nothing(tmp_path, capsys):
+def test_a_page_that_cannot_be_written_is_reported_and_raises_nothing(tmp_path, capsys):
     compare.write_page(tmp_path / "not there" / "page.html", [made()])
     compare.write_page(tmp_path / "page.html", [made(), made(settings={"threads": 2}, repeat=1)])
     first, second = capsys.readouterr().err.splitlines()

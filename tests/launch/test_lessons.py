@@ -78,9 +78,9 @@ def test_rows_hold_both_runs_side_by_side():
 def test_rows_of_a_run_that_failed_end_early():
     assert rows(record(0.1), record(0.5, 0.75))[1] == ["2", "-", "3.0000", "-", "0.7500", "-", "0.2500"]
     assert rows(record(), record()) == []
-    half_told = record(0.1, 0.2)
-    half_told["learning_rates"], half_told["train_seconds"] = half_told["learning_rates"][:2], [1.0]
-    assert [tuple(epoch) for epoch in epochs_of(half_told)] == [(1.0, 0.1, 0.9), (None, 0.2, 0.8)]
+    cut_short = record(0.1, 0.2)
+    cut_short["learning_rates"], cut_short["train_seconds"] = cut_short["learning_rates"][:2], [1.0]
+    assert [tuple(epoch) for epoch in epochs_of(cut_short)] == [(1.0, 0.1, 0.9), (None, 0.2, 0.8)]
 
 
 SENTENCES = [

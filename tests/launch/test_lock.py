@@ -67,7 +67,7 @@ def test_the_lock_is_the_machines_or_in_the_results_of_an_allocation(num_nodes, 
     assert lock.path_for("/results/here", num_nodes, environ) == Path(path)
 
 
-def test_the_second_one_is_told_which_one_runs(path, tmp_path):
+def test_the_second_one_names_the_one_that_runs(path, tmp_path):
     with holder("/their/results") as other, pytest.raises(UserError) as stopped, lock.held(tmp_path, ON_ONE_NODE, False):
         pass
     message = str(stopped.value)

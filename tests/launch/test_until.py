@@ -58,7 +58,7 @@ def test_the_width_falls_with_the_square_root_of_the_repeats(width, expected):
     assert width.expected_repeats(5.0) == expected
 
 
-def test_what_is_expected_is_told():
+def test_the_expected_repeats_are_printed():
     assert until.describe({("cnn", 2): Width(10.0, 6), ("cnn", 1): Width(3.0, 6)}, 5.0, 20) == [
         "cnn, 1 rank: every interval within ±3.0 % after 6 repeats, which is enough",
         "cnn, 2 ranks: every interval within ±10.0 % after 6 repeats; ±5 % is expected after 24, the limit is 20",

@@ -94,7 +94,7 @@ def own_copy(folder):
 
 
 def without_faults(copy, found, all_tests):
-    """The tests that fail without a fault; each is told. Raises UserError where pytest cannot run the tests."""
+    """The tests that fail without a fault; each is printed. Raises UserError where pytest cannot run the tests."""
     print("running the tests without a fault", file=sys.stderr, flush=True)
     named = FAST_TESTS if all_tests else dict.fromkeys(test for fault in found for test in fault.tests)
     result = tested(copy, *named)
@@ -106,7 +106,7 @@ def without_faults(copy, found, all_tests):
 
 
 def plant(copy, fault, all_tests, failing):
-    """Whether a fault is caught, which is told in a line; the copy is afterwards as it was."""
+    """Whether a fault is caught, which is printed in a line; the copy is afterwards as it was."""
     print(f"planting {fault.name}", file=sys.stderr, flush=True)
     path = copy / fault.file
     text = path.read_text()
@@ -121,8 +121,8 @@ def plant(copy, fault, all_tests, failing):
     finally:
         path.write_text(text)
     caught = result.failed[0] if result.failed else None
-    told = f"caught by {caught}" if caught else f"NOT CAUGHT ({ending(result.status)})"
-    print(f"{fault.name}: {fault.file}: {told}, {result.seconds:.1f} s", flush=True)
+    outcome = f"caught by {caught}" if caught else f"NOT CAUGHT ({ending(result.status)})"
+    print(f"{fault.name}: {fault.file}: {outcome}, {result.seconds:.1f} s", flush=True)
     return caught is not None
 
 

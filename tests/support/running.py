@@ -30,7 +30,7 @@ def train_in_turn(backend, ranks, folder, runs):
     """[(record, final parameters), …] of a backend trained with each of several (fault, *arguments), in the same processes.
 
     The parameters are None where a run failed, and so are those of all runs after it, which have no record either. What fails
-    when a record is written already, the exit status alone tells: it counts as the last run's that has one.
+    when a record is written already, only the exit status shows: it counts as the last run's that has one.
     """
     # The watchdog of a run that is over would end the processes in the middle of the next.
     each = [
