@@ -440,7 +440,7 @@ def test_the_notes_give_the_coverage_of_few_repeats(num_runs, note):
 def test_entries_with_one_run_and_with_few_runs_have_two_notes():
     single, few = summary.answer([*repeats([10.0, 10.1, 10.2]), made(backend="single"), *repeats([9.0] * 4, backend="horovod_tf")]).notes
     assert "have no interval" in single
-    assert "A 95 % interval from 3 runs" in few
+    assert "A bootstrap interval, as of a speed-up, from 3 runs" in few
 
 
 def test_the_notes_name_differences_of_the_environment():
