@@ -10,10 +10,10 @@ import numpy as np
 from common import weights, workloads
 from common.trainer import Communication, ProfiledCommunication, by_rank
 
-BLOCK_SECONDS = 0.5
+BLOCK_SECONDS = 0.4
 MIN_STEPS = 2
-# Blocks with and without communication alternate, so that drift affects both equally.
-NUM_PAIRS = 3
+# Blocks with and without communication, in an order that cancels a linear drift.
+COMMUNICATES = (True, False, False, True) * 2
 # For warm-up and for profiling, which slows steps down.
 NUM_FEW = 5
 NUM_ALL_REDUCES = 10
@@ -37,7 +37,7 @@ def add_to_record(settings, trainer, batches, record):
     step_seconds = by_rank(trainer, np.median(record["step_seconds"])).mean()
     num_steps = min(len(batches), max(MIN_STEPS, round(BLOCK_SECONDS / step_seconds)))
     if trainer.ranks.rank == 0:
-        print(f"step breakdown: about {(2 * NUM_PAIRS * num_steps + 2 * NUM_FEW) * step_seconds:.0f} s of additional steps", flush=True)
+        print(f"step breakdown: about {(len(COMMUNICATES) * num_steps + 2 * NUM_FEW) * step_seconds:.0f} s of additional steps", flush=True)
     record["step_breakdown"] = measure(trainer, batches, num_steps, gradient_bytes(settings))
 
 
@@ -54,12 +54,11 @@ def measure(trainer, batches, num_steps, plain_bytes):
     with communication.without_communication():
         # Warm-up: steps without communication may have to be compiled.
         _block(trainer, batches, num_few)
-    with_communication, without = [], []
-    for _ in range(NUM_PAIRS):
-        with_communication.append(_block(trainer, batches, num_steps))
-        with communication.without_communication():
-            without.append(_block(trainer, batches, num_steps))
-    parts = parts_of(np.median(with_communication, axis=0) / num_steps, np.median(without, axis=0) / num_steps)
+    blocks = {True: [], False: []}
+    for communicates in COMMUNICATES:
+        with contextlib.nullcontext() if communicates else communication.without_communication():
+            blocks[communicates].append(_block(trainer, batches, num_steps))
+    parts = parts_of(*(np.median(blocks[communicates], axis=0) / num_steps for communicates in (True, False)))
     profile = communication.profiled(lambda: trainer.train_epoch(First(batches, num_few), float))
     seconds = by_rank(trainer, profile.seconds / num_few).tolist()
     num_ranks = trainer.ranks.size

@@ -46,7 +46,8 @@ def _notes(compared, num_traced):
     fewest = min(sizes - {1}, default=statistics.MIN_RUNS_CONFIDENT)
     if fewest < statistics.MIN_RUNS_CONFIDENT:
         notes.append(
-            f"A bootstrap interval, as of a speed-up, from {fewest} runs covers the true ratio at most {100 * statistics.coverage(fewest):.0f} % of the time; "
+            f"A bootstrap interval, as of a speed-up, from {fewest} runs covers the true ratio at most "
+            f"{100 * statistics.coverage(fewest):.0f} % of the time; "
             f"use --repeats {statistics.MIN_RUNS_CONFIDENT}."
         )
     if any(entry.oversubscribed for one in compared for entry in one.entries):
