@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.matrix, pytest.mark.long]
 def test_under_torchrun_a_backend_trains_the_same_or_is_skipped(checkout, short_run, on_one_node, tmp_path):
     matrix = [BIN / "python", "-m", "launch.matrix", "2", "--launcher", "torchrun", "--workloads", "cnn", *short_run]
     matrix += ["--backends", ",".join((*DISTRIBUTED, "deepspeed_zero@3")), "--results", tmp_path, "--machine", "here"]
-    done = subprocess.run(matrix, cwd=checkout, env=environ(), capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(matrix, cwd=checkout, env=environ(), capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found = {record["backend"]: record for record in records_in(tmp_path)}
     without_mpi = {name for name in DISTRIBUTED if not declared()[name].needs_mpi}
