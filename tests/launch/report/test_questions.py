@@ -2,7 +2,8 @@
 
 import pytest
 
-from launch.report import summary
+from launch.report import entries, summary
+from launch.report.entries import Entry
 from tests.support.made_records import ended, made, not_reached, repeats, step_breakdown
 
 TIME, OWN, SINGLE = "time to solution (s)", "speed-up over own 1 rank", "speed-up over single"
@@ -135,6 +136,10 @@ def test_of_unequal_numbers_of_runs_the_pairs_count(times, verdict):
 def test_repeats_of_two_matrices_are_not_pairs():
     found = [*repeats([10.0, 11.0, 12.0]), *repeats([20.0, 22.0, 24.0], backend="horovod_tf", stamp="20260202-000000")]
     assert "3 runs each" in section(found, "first").sentences[0]
+    slow, fast = (Entry(name, 1, tuple(run for run in found if run["backend"] == name)) for name in ("horovod_tf", "ddp"))
+    assert entries.time_ratio(slow, fast).paired is False
+    assert entries.value_ratio(slow, fast, "samples_per_second").paired is False
+    assert entries.time_ratio(fast, fast).paired is True
 
 
 def test_each_size_has_its_own_fastest():
