@@ -4,7 +4,6 @@ Exact backends train the same thing, so how many epochs a run needs belongs to w
 by rounding. Seconds per epoch belong to the backend. A backend that needs more epochs nevertheless is found by a permutation test.
 """
 
-import itertools
 from collections import Counter
 from typing import NamedTuple
 
@@ -64,9 +63,12 @@ def at_least(total, choices):
 
 
 def blocks_of(entries_at_size, key_of):
-    """The blocks of the entries of one size: {backend: epochs to the target} by key, of the runs that reached it."""
+    """The blocks of the entries of one size: for each key {backend: epochs to the target}.
+
+    A run that did not reach it in all its epochs needs one more at least.
+    """
     found = {}
-    for entry, run in itertools.chain.from_iterable(((entry, run) for run in entry.runs) for entry in entries_at_size):
-        if (number := to_target(run)) is not None:
-            found.setdefault(key_of(run), {})[entry.backend] = number
+    for entry in entries_at_size:
+        for run in entry.from_start:
+            found.setdefault(key_of(run), {})[entry.backend] = to_target(run) or len(run["train_seconds"]) + 1
     return list(found.values())

@@ -33,12 +33,17 @@ class Place(NamedTuple):
     more: epochs.MoreEpochs | None
 
     @property
+    def num_repeats(self):
+        """The number of runs, or of pairs, that the verdict is from."""
+        return min(self.against.num_above, self.against.num_below) if self.against else len(self.entry.runs)
+
+    @property
     def verdict(self):
-        """fastest, slower, no difference shown, or why there is no verdict."""
+        """fastest, slower, no difference shown, or why there is no verdict; None for the fastest of too few runs."""
         if self.more:
             return MORE_EPOCHS
         if self.against is None:
-            return FASTEST if len(self.entry.runs) >= MIN_RUNS_CONFIDENT else None
+            return FASTEST if self.num_repeats >= MIN_RUNS_CONFIDENT else None
         if self.against.verdict is None:
             return f"none from {runs_against(self.against.num_above, self.against.num_below, self.against.paired)}"
         return VERDICTS[self.against.verdict]
@@ -69,10 +74,12 @@ def winner(compared):
         left_out = " (oversubscribed)"
     elif by_time(compared.entries)[0][0] < seconds:
         left_out = " (oversubscribed entries left out)"
-    if len(best.runs) < MIN_RUNS_CONFIDENT:
+    placed = places(compared.of_size(best.num_ranks, best.oversubscribed))
+    num_repeats = min((place.num_repeats for place in placed), default=1)
+    if num_repeats < MIN_RUNS_CONFIDENT:
         so_far = f"; the lowest time so far is {seconds:.2f} s, {best.backend} at {ranks_of(best.num_ranks)}" if len(best.runs) > 1 else ""
-        return f"{compared.name}: {repeats_give(len(best.runs))} no verdict, {MIN_RUNS_CONFIDENT} do{so_far}{left_out}."
-    first, *others = places(compared.of_size(best.num_ranks, best.oversubscribed))
+        return f"{compared.name}: {repeats_give(num_repeats)} no verdict, {MIN_RUNS_CONFIDENT} do{so_far}{left_out}."
+    first, *others = placed
     level = [first.entry.backend, *(place.entry.backend for place in others if place.verdict == VERDICTS[False])]
     seconds = entries.time_of(first.entry)
     sentence = f"{compared.name}: {listed(level)} at {ranks_of(best.num_ranks)} reached the target first, in {seconds:.2f} s{left_out}"
@@ -97,7 +104,7 @@ def answer(compared):
     """(sentences, tables) of the comparisons; oversubscribed entries have their own tables."""
     sentences, tables = [], []
     for one in compared:
-        fair, shared = (_by_size(one.entries, oversubscribed) for oversubscribed in (False, True))
+        fair, shared = (_by_size(one, oversubscribed) for oversubscribed in (False, True))
         if one.target is not None:
             sentences += [_sentence(f"{one.name}, {ranks_of(size)}", places(candidates)) for size, candidates in fair.items()]
         tables += filled(one.name, COLUMNS, [row for candidates in fair.values() for row in _rows(candidates)])
@@ -105,9 +112,10 @@ def answer(compared):
     return sentences, tables
 
 
-def _by_size(candidates, oversubscribed):
-    chosen = [entry for entry in candidates if entry.oversubscribed == oversubscribed]
-    return {size: [entry for entry in chosen if entry.num_ranks == size] for size in sorted({entry.num_ranks for entry in chosen})}
+def _by_size(compared, oversubscribed):
+    """{size: its entries}, those that are oversubscribed or those that are not."""
+    found = {size: compared.of_size(size, oversubscribed) for size in sorted({entry.num_ranks for entry in compared.entries})}
+    return {size: candidates for size, candidates in found.items() if candidates}
 
 
 def _sentence(at, placed):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from launch.report import epochs
+from launch.report.entries import Entry
 from launch.report.epochs import MoreEpochs
 from tests.support.made_records import ended, made, not_reached
 
@@ -38,6 +39,11 @@ def test_epochs_to_the_target(record, number):
 )
 def test_seconds_per_epoch(record, seconds):
     assert epochs.seconds(record) == seconds
+
+
+def test_a_run_that_missed_the_target_needs_more_than_all_its_epochs():
+    cells = [Entry("ddp", 1, (made(), not_reached(repeat=1))), Entry("single", 1, (made(backend="single"),))]
+    assert epochs.blocks_of(cells, lambda run: run["repeat"]) == [{"ddp": 2, "single": 2}, {"ddp": 3}]
 
 
 def test_the_probability_of_a_sum_by_enumeration():

@@ -1,0 +1,36 @@
+"""Where the time and the memory go."""
+
+import pytest
+
+from tests.support.answers import line, lines, section
+from tests.support.made_records import made
+
+MEMORY = "peak memory per rank (MiB)"
+
+
+def test_costs_are_typical_values():
+    found = [
+        made(repeat=repeat, init_seconds=seconds, peak_memory_bytes=memory * 2**20)
+        for repeat, seconds, memory in ((0, 1.0, 100), (1, 9.0, 300), (2, 2.0, 150))
+    ]
+    row = line(found, "cost")
+    assert (row["launch (s)"], row["import (s)"], row["init (s)"], row["load (s)"]) == (0.25, 1.0, 2.0, 0.5)
+    assert (row["train (s)"], row["evaluate (s)"], row[MEMORY], row["median step (ms)"]) == (8.0, 1.0, 150.0, 2000.0)
+
+
+def test_the_step_increase_is_for_weak_scaling_without_oversubscription():
+    def over(**changes):
+        found = [made(step_seconds=[0.1] * 4, **changes), made(num_ranks=2, step_seconds=[0.1, 0.12, 0.12, 0.5], **changes)]
+        return lines(found, "cost")[1]["step increase over own 1 rank (ms)"]
+
+    assert over() == pytest.approx(20.0)
+    assert over(scaling="strong") is None
+    assert over(oversubscribed=True) is None
+
+
+def test_quantities_without_measurement_are_named():
+    sentences = section([made()], "cost").sentences
+    assert sentences[-2:] == ["Exposed communication: not measured.", "Energy: not measured."]
+    found = [made() | {"energy_joules": 50.0}, made(backend="single")]
+    assert section(found, "cost").sentences[-1] == "Exposed communication: not measured."
+    assert [row["energy (J)"] for row in lines(found, "cost")] == ["not measured", 50.0]
