@@ -1,5 +1,6 @@
 """The training loop and its clock, the same for every backend's Trainer."""
 
+import functools
 import math
 import os
 import resource
@@ -11,12 +12,16 @@ import numpy as np
 from common import checkpoints, schedules, weights, workloads
 from common.data import sharding
 from common.data.datasets import counted
+from common.meter import Meter
 from common.process import energy
+from common.process.turns import Turns
 from common.process.watchdog import Watchdog
 from common.progress import Progress, format_line
 from common.trainer import Batch, Totals, by_rank
 
 PROGRESS_INTERVAL_SECONDS = 1.0
+# DDP rebuilds its buckets in the second step, and the last one shows how long a step takes.
+NUM_WARMUP_STEPS = 3
 
 
 class OutOfSync(Exception):
@@ -24,10 +29,12 @@ class OutOfSync(Exception):
 
 
 def prepare(trainer, settings, record):
-    """Warms the trainer up and sets the initial parameters, which must be the same on all ranks."""
+    """Warms the trainer up and sets the initial parameters, which must be the same on all ranks. Returns the Turns of the run."""
     workload = workloads.workload_of(settings)
-    # One step and evaluation on zeros: compilation and first allocations belong to initialization, not to training.
-    trainer.train_epoch([_zeros(workload.model, workloads.local_batch(settings, trainer.ranks.size), settings.precision)], float)
+    # Steps and evaluation on zeros: compilation, first allocations and buckets belong to initialization, not to training.
+    zeros = _zeros(workload.model, workloads.local_batch(settings, trainer.ranks.size), settings.precision)
+    ends = []
+    trainer.train_epoch([zeros] * NUM_WARMUP_STEPS, lambda loss: ends.append((float(loss), time.perf_counter())[1]))
     if workload.target is not None:
         # Two batch sizes make TensorFlow trace a function for any size, including that of the real evaluation batches.
         sizes = (settings.evaluation_batch_size, settings.evaluation_batch_size + 1)
@@ -37,33 +44,32 @@ def prepare(trainer, settings, record):
     crowded, nodes = trainer.sum(np.array([record["oversubscribed"], trainer.ranks.local_rank == 0], dtype=np.float64))
     record["oversubscribed"], record["num_nodes"] = bool(crowded), int(nodes)
     record["pids_by_rank"] = by_rank(trainer, os.getpid()).astype(int).tolist()
+    return Turns(trainer, np.diff(ends)[-1], record["pids_by_rank"])
 
 
-def train(trainer, settings, load, record, workload_digest, watchdog):
+def train(trainer, settings, load, record, workload_digest, watchdog, turns):
     """Trains until the target is reached or all epochs are done; writes every result into the record as soon as it is known.
 
-    The clock starts before the data is read and does not stop: loading, training, evaluation and the comparison of replicas are on
-    it. The time to solution ends with the evaluation that first reaches the target. `load()` reads the data;
-    `workload_digest(data)` is its digest; every step is a heartbeat of `watchdog`. Returns the batches of the last epoch, for
-    measurements after training, or None if no epoch was trained.
+    The clock starts before the data is read. Loading, training and evaluation are on it; it is stopped only for the turns of other
+    runs and for the comparison of replicas, which only Tandem makes. The time to solution ends with the evaluation that first
+    reaches the target. `load()` reads the data; `workload_digest(data)` is its digest; every step is a heartbeat of `watchdog`.
+    Returns the batches of the last epoch, for measurements after training, or None if no epoch was trained.
     """
     ranks = trainer.ranks
-    joules = energy.begin(ranks, record["pids_by_rank"])
+    turns.wait_for_first()
+    joules = Meter(energy.begin(ranks, record["pids_by_rank"]))
     # Barrier: all ranks start their clocks together. Opening NVML delays the first rank of a node.
     trainer.sum(np.zeros(1))
-    started = time.perf_counter()
+    clock = Meter(time.perf_counter)
     watchdog.heartbeat()
     data = load()
-    record["load_seconds"] = time.perf_counter() - started
+    record["load_seconds"] = clock.now()
     num_samples, global_batch = len(data.train_inputs), workloads.global_batch(settings, ranks.size)
     num_steps = sharding.num_steps(num_samples, global_batch, settings.last_batch)
     learning_rates = schedules.learning_rates(
         settings.learning_rate, settings.learning_rate_factor, settings.warmup_epochs, settings.schedule, settings.epochs, num_steps
     )
-    used = min(num_steps * global_batch, num_samples)
-    record["samples_per_epoch"] = used
-    record["samples_dropped_per_epoch"] = num_samples - used
-    record["samples_padded_per_epoch"] = num_steps * global_batch - used
+    record |= _samples(num_samples, num_steps * global_batch)
     record["workload_digest"] = workload_digest(data)
     record["reached"] = None if settings.target is None else False
     counts = counted(data.train_targets).reshape(num_samples, -1).sum(axis=1)
@@ -71,6 +77,7 @@ def train(trainer, settings, load, record, workload_digest, watchdog):
     if settings.resume:
         about = checkpoints.resume(trainer, settings, about)
         record["resumed_after_epochs"] = about.epochs
+    end_turn = functools.partial(_end_turn, trainer, turns, clock, joules)
     batches = None
     for epoch in range(about.epochs, settings.epochs):
         indices, sample_weights = sharding.training_shard(
@@ -80,31 +87,58 @@ def train(trainer, settings, load, record, workload_digest, watchdog):
             data.train_inputs, data.train_targets, indices, sample_weights, learning_rates[epoch], settings.precision, watchdog
         )
         watchdog.begin_step(epoch + 1, 1, num_steps)
-        begun = time.perf_counter()
-        losses, ends = _train_epoch(trainer, batches, _reporter(ranks, settings, record, epoch, num_steps, started, watchdog))
-        trained = time.perf_counter()
+        begun = clock.now()
+        report = _reporter(ranks, settings, record, epoch, num_steps, clock, watchdog)
+        losses, ends = _train_epoch(trainer, batches, clock, report, turns.num_steps, end_turn)
+        trained = clock.now()
         if settings.target is not None:
-            _evaluate(trainer, data, settings, record, started, watchdog)
-        record["losses"] += (trainer.sum(losses) / ranks.size).tolist()
+            _evaluate(trainer, data, settings, record, clock, watchdog)
+        if ranks.rank == 0:
+            done = Progress(epoch + 1, settings.epochs, num_steps, num_steps, losses[-1], record["accuracy"], clock.now())
+            print(format_line(done), flush=True)
         record["learning_rates"] += learning_rates[epoch].tolist()
         record["step_seconds"] += np.diff(ends, prepend=begun).tolist()
         record["train_seconds"].append(trained - begun)
-        record["samples_per_second"] = used * len(record["train_seconds"]) / sum(record["train_seconds"])
-        if ranks.rank == 0:
-            elapsed_seconds = time.perf_counter() - started
-            done = Progress(epoch + 1, settings.epochs, num_steps, num_steps, losses[-1], record["accuracy"], elapsed_seconds)
-            print(format_line(done), flush=True)
-        compare_replicas(trainer, record, f"after epoch {epoch + 1}")
+        record["samples_per_second"] = record["samples_per_epoch"] * len(record["train_seconds"]) / sum(record["train_seconds"])
+        with clock.pause("checks"):
+            record["losses"] += (trainer.sum(losses) / ranks.size).tolist()
+            compare_replicas(trainer, record, f"after epoch {epoch + 1}")
         ended = epoch + 1 == settings.epochs or (record["reached"] and settings.stop_at_target)
         if settings.checkpoint_dir:
             about = checkpoints.keep(trainer, settings, about._replace(epochs=epoch + 1), record["accuracy"], ended)
         if ended:
             break
-    record |= energy.total(trainer, joules)
-    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    record["peak_memory_bytes_by_rank"] = by_rank(trainer, peak_bytes).astype(int).tolist()
-    record["peak_memory_bytes"] = max(record["peak_memory_bytes_by_rank"])
+        end_turn()
+    record |= energy.total(trainer, joules.now()) | _peak_memory(trainer)
+    record |= {"num_turns": turns.num_ended, "turns_of_others_seconds": clock.paused["turns"], "check_seconds": clock.paused["checks"]}
     return batches
+
+
+def _samples(num_samples, num_in_batches):
+    """The number of samples in an epoch as a record has them, from those of the data and the places in the batches of an epoch."""
+    used = min(num_samples, num_in_batches)
+    return {
+        "samples_per_epoch": used,
+        "samples_dropped_per_epoch": num_samples - used,
+        "samples_padded_per_epoch": num_in_batches - used,
+    }
+
+
+def _peak_memory(trainer):
+    """The peak memory of the ranks so far as a record has it. All ranks call this."""
+    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    of_ranks = by_rank(trainer, peak_bytes).astype(int).tolist()
+    return {"peak_memory_bytes": max(of_ranks), "peak_memory_bytes_by_rank": of_ranks}
+
+
+def _end_turn(trainer, turns, clock, joules):
+    """Ends this run's turn, if it takes turns. What happens until its next one does not count."""
+    if not turns.num_steps:
+        return
+    # Barrier: waiting for a slower rank belongs to the training, so it is on the clock.
+    trainer.sum(np.zeros(1))
+    with clock.pause("turns"), joules.pause("turns"):
+        turns.end()
 
 
 def compare_replicas(trainer, record, when):
@@ -122,36 +156,40 @@ def compare_replicas(trainer, record, when):
         raise OutOfSync(f"the parameters of the ranks differ {when}: the replicas are out of sync")
 
 
-def _train_epoch(trainer, batches, report):
-    """(losses, end times) of the steps on this rank."""
+def _train_epoch(trainer, batches, clock, report, num_steps_of_turn, end_turn):
+    """(losses, end times) of the steps on this rank. `num_steps_of_turn` is 0 where the run takes no turns."""
     losses, ends = [], []
 
     def observe(loss):
         losses.append(loss)
-        ends.append(time.perf_counter())
+        ends.append(clock.now())
         report(len(losses), loss)
+        if num_steps_of_turn and len(losses) % num_steps_of_turn == 0 and len(losses) < len(batches):
+            # Converting the loss waits for the device, so the work of this turn is done within it.
+            float(loss)
+            end_turn()
 
     trainer.train_epoch(batches, observe)
-    # Converting the losses waits for the device, so the end of the epoch, and of its last step, includes all of its work.
+    # As above: the end of the epoch, and of its last step, includes all of its work.
     numbers = np.array([float(loss) for loss in losses])
-    ends[-1] = time.perf_counter()
+    ends[-1] = clock.now()
     return numbers, ends
 
 
-def _evaluate(trainer, data, settings, record, started, watchdog):
+def _evaluate(trainer, data, settings, record, clock, watchdog):
     """Evaluates all held-out samples over all ranks; sets the time to solution when the target is first reached."""
-    begun = time.perf_counter()
+    begun = clock.now()
     ranks = trainer.ranks
     indices, sample_weights = sharding.evaluation_shard(len(data.test_inputs), settings.evaluation_batch_size, ranks.rank, ranks.size)
     batches = _Batches(data.test_inputs, data.test_targets, indices, sample_weights, np.zeros(len(indices)), settings.precision, watchdog)
     totals = Totals(*trainer.sum(np.array(trainer.evaluate(batches), dtype=np.float64)).tolist())
-    evaluated = time.perf_counter()
+    evaluated = clock.now()
     accuracy = totals.num_correct / totals.count
     if accuracy >= settings.target and not record["reached"]:
         record["reached"] = True
         # The epochs before a checkpoint were on another clock.
         if not record["resumed_after_epochs"]:
-            record["time_to_solution_seconds"] = evaluated - started
+            record["time_to_solution_seconds"] = evaluated
     record["eval_seconds"].append(evaluated - begun)
     record["eval_losses"].append(totals.loss / totals.count)
     record["accuracies"].append(accuracy)
@@ -197,18 +235,18 @@ def _zeros(model, batch_size, precision):
     return Batch(inputs, targets, (counts / counts.size).astype(weights.DTYPES[precision]))
 
 
-def _reporter(ranks, settings, record, epoch, num_steps, started, watchdog):
+def _reporter(ranks, settings, record, epoch, num_steps, clock, watchdog):
     """A function of (step, loss): updates the watchdog and, on rank 0, prints the progress at most once per second."""
     printed = -math.inf
 
     def report(step, loss):
         nonlocal printed
         watchdog.begin_step(epoch + 1, step + 1, num_steps)
-        now = time.perf_counter()
+        now = clock.now()
         if ranks.rank == 0 and now - printed >= PROGRESS_INTERVAL_SECONDS:
             printed = now
             print(
-                format_line(Progress(epoch + 1, settings.epochs, step, num_steps, float(loss), record["accuracy"], now - started)),
+                format_line(Progress(epoch + 1, settings.epochs, step, num_steps, float(loss), record["accuracy"], now)),
                 flush=True,
             )
 

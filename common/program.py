@@ -37,11 +37,11 @@ def main(trainer_class, file):
         record["library_configuration"] = getattr(trainer, "configuration", None)
         # Read before training: Horovod's shutdown on any rank ends MPI on all ranks.
         record["environment"]["mpi"] = records.mpi_library()
-        loop.prepare(trainer, settings, record)
+        turns = loop.prepare(trainer, settings, record)
         record["init_seconds"] = time.perf_counter() - entered
         # The record now has the process IDs by which the matrix identifies a killed rank.
         write(path, record)
-        batches = loop.train(trainer, settings, load, record, lambda data: workloads.digest(given, data.digest), dog)
+        batches = loop.train(trainer, settings, load, record, lambda data: workloads.digest(given, data.digest), dog, turns)
         if then and batches:
             # Saves the measurements before anything else can fail.
             write(path, record)

@@ -13,6 +13,10 @@ DOCUMENTED = {"use_attribute_docstrings": True, "json_schema_serialization_defau
 CLOSED = DOCUMENTED | {"extra": "forbid"}
 
 
+# Keys that older records of this version lack. The report takes them for null.
+LATER_KEYS = {"num_turns", "turns_of_others_seconds", "check_seconds"}
+
+
 class Limits:
     """Keywords of JSON Schema that narrow a type."""
 
@@ -232,6 +236,15 @@ class Record:
     `null` where the run did not get so far."""
     load_seconds: float | None = None
     """Seconds to read and prepare the data. They are part of the time to solution. `null` until the data is loaded."""
+    num_turns: FromZero | None = None
+    """Number of turns in which the run trained, side by side in time with the runs of other backends. 0 for a run that ran alone. `null`
+    until training has ended."""
+    turns_of_others_seconds: float | None = None
+    """Seconds from the start to the end of training in which the run was stopped while other runs had their turns. They are in no other
+    time of the record. `null` until training has ended."""
+    check_seconds: float | None = None
+    """Seconds of what only Tandem does: gathering and comparing the parameters of all ranks, and adding up the losses. They are in no other
+    time of the record. `null` until training has ended."""
     samples_per_epoch: FromZero | None = None
     """Number of samples trained in an epoch. `null` until the data is loaded."""
     samples_dropped_per_epoch: FromZero | None = None

@@ -18,7 +18,6 @@ class Display:
     def __init__(self, num_jobs, console=None):
         self.console = console or Console()
         self.num_jobs = num_jobs
-        self.title = ""
         self.printed_at = 0.0
         self.live = Live(console=self.console, refresh_per_second=4, transient=True) if self.console.is_terminal else None
 
@@ -36,24 +35,27 @@ class Display:
         self.console.print(Text(text), soft_wrap=True)
 
     def begin(self, number, job):
-        what = " traced" if job.settings.timeline or job.settings.trace else ""
-        self.title = f"[{number}/{self.num_jobs}] {job.settings.workload} {job.backend} {ranks_of(job.num_ranks)}{what}"
         self.printed_at = time.monotonic()
-        if self.live:
-            self.live.update(Text(f"{self.title}: starting"))
-        else:
-            self.print_line(f"{self.title}: starting")
+        self.show(f"{self.title(number, job)}: starting")
 
-    def progress(self, progress):
-        line = f"{self.title}: {describe(progress)}"
+    def progress(self, number, job, progress):
+        if self.live or time.monotonic() - self.printed_at >= PLAIN_INTERVAL_SECONDS:
+            self.printed_at = time.monotonic()
+            self.show(f"{self.title(number, job)}: {describe(progress)}")
+
+    def finish(self, number, job, record):
+        self.print_line(f"{self.title(number, job)}: {outcome(record)}")
+
+    def title(self, number, job):
+        what = " traced" if job.settings.timeline or job.settings.trace else ""
+        return f"[{number}/{self.num_jobs}] {job.settings.workload} {job.backend} {ranks_of(job.num_ranks)}{what}"
+
+    def show(self, line):
+        """Shows what a run does now: in the place of what was shown before on a terminal, as one more line elsewhere."""
         if self.live:
             self.live.update(Text(line))
-        elif time.monotonic() - self.printed_at >= PLAIN_INTERVAL_SECONDS:
-            self.printed_at = time.monotonic()
+        else:
             self.print_line(line)
-
-    def finish(self, record):
-        self.print_line(f"{self.title}: {outcome(record)}")
 
 
 def describe(progress):

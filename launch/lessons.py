@@ -1,5 +1,6 @@
 """Lessons: small experiments in distributed training, run here, with a conclusion drawn from their own numbers."""
 
+import functools
 import os
 import time
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from common import backends, command_line, records
 from common.backends import BASELINE
 from common.config import Settings
 from common.errors import UserError
-from launch import lock, matrix, runner
+from launch import lock, matrix, runner, turns
 from launch.available import unavailable
 from launch.display import Display
 from launch.launchers import detect
@@ -95,8 +96,9 @@ def run_all(lesson, jobs, launcher, shown_records):
         with Display(len(jobs)) as display:
             for number, job in enumerate(jobs, 1):
                 display.begin(number, job)
-                done.append(runner.run_job(job, launcher, lesson.time_limit, display.progress))
-                display.finish(done[-1])
+                on_progress = functools.partial(display.progress, number, job)
+                done.append(turns.alone(runner.run_job(job, launcher, lesson.time_limit, on_progress)))
+                display.finish(number, job, done[-1])
         show_warmup(*done)
     finally:
         if done:

@@ -1,6 +1,7 @@
-"""Runs a matrix: backends x workloads x sizes x repeats, each run on its own, one after the other, and then the table."""
+"""Runs a matrix: backends x workloads x sizes x repeats, the backends of a workload, size and repeat side by side, and then the table."""
 
 import dataclasses
+import functools
 import os
 import sys
 import time
@@ -15,11 +16,11 @@ from common import backends, command_line, config, records, workloads
 from common.config import Settings
 from common.data import datasets, sharding
 from common.errors import UserError
-from launch import compare, lock, resume, runner, until
+from launch import compare, lock, memory, resume, runner, turns, until
 from launch.available import unavailable
 from launch.display import Display
 from launch.launchers import commands, detect, machine_files
-from launch.plan import plan
+from launch.plan import groups, plan
 from launch.trace import traced
 
 PROGRAM = "launch/matrix.sh"
@@ -50,6 +51,10 @@ class Matrix:
     """Settings of this machine's nodes and network: local, polaris, jsc (launch/launchers/machines), or the path of a .toml file."""
     time_limit: float = 900.0
     """Seconds after which a run is ended and recorded as timed out."""
+    side_by_side: bool = True
+    """Run the backends of a workload, size and repeat side by side: all are started, then they take turns, epoch by epoch, one training
+    while the others are stopped, so that all meet the same machine. Runs on several nodes, and runs that do not fit into memory beside
+    the others, follow one after the other."""
     share_machine: bool = False
     """Run beside another matrix on this machine: each of the two then measures the other's load. Default: the second one stops."""
     dry_run: bool = False
@@ -99,14 +104,13 @@ def runnable(matrix, jobs, names, launcher):
 
 
 def run_all(matrix, done, jobs, launcher, page):
-    """Runs the jobs one after the other, shows them with those that are done, and returns the exit status."""
+    """Runs the jobs, those of a group side by side, shows them with those that are done, and returns the exit status."""
     try:
         with Display(len(jobs)) as display:
-            for number, job in needed(matrix, jobs, done, display):
+            for numbered in needed(matrix, jobs, done, display):
                 if done:
                     compare.write_page(page, done, compare.RELOAD_SECONDS)
-                display.begin(number, job)
-                run_job(job, launcher, matrix.time_limit, display, done)
+                run_group(matrix, numbered, launcher, display, done)
     finally:
         if done:
             compare.write_page(page, done)
@@ -116,28 +120,41 @@ def run_all(matrix, done, jobs, launcher, page):
 
 
 def needed(matrix, jobs, done, display):
-    """(number, job) of the jobs; with --until without those of a workload and size whose intervals are narrow before their repeat."""
-    measured, repeat = {}, 0
-    for number, job in enumerate(jobs, 1):
-        if matrix.until and job.settings.repeat != repeat:
-            repeat, measured = job.settings.repeat, until.widths(done)
+    """Groups of (number, job); with --until without those of a workload and size whose intervals are narrow before their repeat."""
+    measured, repeat, num_before = {}, 0, 0
+    for group in groups(jobs, matrix.side_by_side):
+        first = group[0]
+        if matrix.until and first.settings.repeat != repeat:
+            repeat, measured = first.settings.repeat, until.widths(done)
             for line in until.describe(measured, matrix.until, matrix.repeats):
                 display.print_line(line)
-        width = measured.get((job.settings.workload, job.num_ranks))
+        width = measured.get((first.settings.workload, first.num_ranks))
         if width is None or width.percent > matrix.until:
-            yield number, job
+            yield list(enumerate(group, num_before + 1))
+        num_before += len(group)
 
 
-def run_job(job, launcher, time_limit_seconds, display, done):
-    """Runs a job and adds its record to those that are done, also where it is interrupted."""
+def run_group(matrix, numbered, launcher, display, done):
+    """Runs jobs side by side and adds their records to those that are done, also where it is interrupted."""
+    ended = set()
+
+    def start(number, job):
+        display.begin(number, job)
+        own_launcher = traced.launcher_for(job.settings, launcher)
+        on_progress = functools.partial(display.progress, number, job)
+        return runner.run_job(job, own_launcher, matrix.time_limit, on_progress, side_by_side=len(numbered) > 1)
+
+    def on_end(index, record):
+        ended.add(index)
+        done.append(record)
+        display.finish(*numbered[index], record)
+
     try:
-        done.append(runner.run_job(job, traced.launcher_for(job.settings, launcher), time_limit_seconds, display.progress))
+        turns.side_by_side([functools.partial(start, *one) for one in numbered], memory.has_room, on_end)
     except KeyboardInterrupt:
-        path = runner.record_path(job)
-        if path.exists():
-            done.append(records.read(path))
+        paths = [runner.record_path(job) for index, (_, job) in enumerate(numbered) if index not in ended]
+        done += [records.read(path) for path in paths if path.exists()]
         raise
-    display.finish(done[-1])
 
 
 def settings_of(matrix):

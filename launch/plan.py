@@ -1,6 +1,7 @@
 """The jobs of a matrix, from its axes."""
 
 import dataclasses
+import itertools
 from typing import NamedTuple
 
 from common.backends import BASELINE, settings_of
@@ -21,8 +22,28 @@ def plan(backends, workloads, sizes, repeats, ranks_per_node, settings, stamp):
     """The jobs of a matrix in the order they run. Repeats are the outermost loop, so that drift affects all jobs equally.
 
     Repeat r has seed + r. `stamp` is the prefix of run names. `ranks_per_node` None: all ranks on one node. With --timeline or
-    --trace every job runs first without it, to be measured, then with it. Raises UserError for invalid or empty axes.
+    --trace the jobs of a group run first without it, to be measured, then with it. Raises UserError for invalid or empty axes.
     """
+    check(backends, workloads, sizes, repeats, ranks_per_node)
+    jobs = []
+    for repeat in range(repeats):
+        for workload in workloads:
+            for num_ranks in sorted({1, *sizes} if BASELINE in backends else sizes):
+                own = dataclasses.replace(settings, workload=workload, seed=settings.seed + repeat, repeat=repeat)
+                kinds = [("", dataclasses.replace(own, timeline=False, trace=None))]
+                if settings.timeline or settings.trace:
+                    kinds.append(("-traced", own))
+                for ending, of_kind in kinds:
+                    for backend in backends:
+                        if num_ranks == 1 if backend == BASELINE else num_ranks in sizes:
+                            named = dataclasses.replace(of_kind, run_id=f"{stamp}-{workload}-{backend}-n{num_ranks}-r{repeat}{ending}")
+                            placed = num_ranks, min(num_ranks, ranks_per_node or num_ranks)
+                            jobs.append(Job(backend, *placed, settings_of(backend, named)))
+    return jobs
+
+
+def check(backends, workloads, sizes, repeats, ranks_per_node):
+    """Raises UserError for invalid or empty axes of a matrix."""
     for name, values in (("backend", backends), ("workload", workloads), ("size", sizes)):
         if not values:
             raise UserError(f"there is no {name} to run")
@@ -35,17 +56,14 @@ def plan(backends, workloads, sizes, repeats, ranks_per_node, settings, stamp):
         raise UserError(f"--repeats is {repeats}; it must be an integer, at least 1")
     if ranks_per_node is not None and ranks_per_node < 1:
         raise UserError(f"--ranks-per-node is {ranks_per_node}; it must be an integer, at least 1")
-    jobs = []
-    for repeat in range(repeats):
-        for workload in workloads:
-            for num_ranks in sorted({1, *sizes} if BASELINE in backends else sizes):
-                for backend in backends:
-                    if num_ranks == 1 if backend == BASELINE else num_ranks in sizes:
-                        run_id = f"{stamp}-{workload}-{backend}-n{num_ranks}-r{repeat}"
-                        own = dataclasses.replace(settings, workload=workload, seed=settings.seed + repeat, repeat=repeat)
-                        runs = [dataclasses.replace(own, timeline=False, trace=None, run_id=run_id)]
-                        if settings.timeline or settings.trace:
-                            runs.append(dataclasses.replace(own, run_id=f"{run_id}-traced"))
-                        placed = num_ranks, min(num_ranks, ranks_per_node or num_ranks)
-                        jobs += [Job(backend, *placed, settings_of(backend, run)) for run in runs]
-    return jobs
+
+
+def groups(jobs, side_by_side):
+    """The jobs in groups of those that run side by side: the untraced ones of a workload, size and repeat on one node."""
+
+    def group_of(job):
+        settings = job.settings
+        alone = not side_by_side or settings.timeline or settings.trace or job.num_ranks > job.ranks_per_node
+        return settings.workload, job.num_ranks, settings.repeat, settings.run_id if alone else None
+
+    return [list(group) for _, group in itertools.groupby(jobs, group_of)]

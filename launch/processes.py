@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import queue
 import subprocess
 import threading
 import time
@@ -9,12 +10,15 @@ from collections import deque
 from typing import NamedTuple
 
 from common import progress
-from common.process import watchdog
+from common.process import turns, watchdog
+from common.process.watchdog import Hang
 from launch import supervisor
 
 KEPT_LINES = 200
 GRACE_SECONDS = 5.0
 POLL_SECONDS = 0.2
+# Ranks stop within a millisecond of each other.
+STOPPING_SECONDS = 0.001
 
 
 class Outcome(NamedTuple):
@@ -28,16 +32,17 @@ class Outcome(NamedTuple):
 def run(argv, variables, mark, cwd, time_limit_seconds, on_message):
     """Runs a command to its end or to the time limit, with no process of it left behind in any case, also where this process is killed.
 
-    All its processes carry `mark`, which no other run has. A run whose ranks report a hang is ended when its launcher has had its
-    time to do so: torchrun takes half a minute. `on_message` is called with each Progress and each Hang that the run prints. An
-    exception, such as KeyboardInterrupt, ends the run before it is passed on.
+    A generator: it yields the process IDs of the ranks when they have stopped themselves at the end of their turn, continues them when it
+    is resumed, and returns the Outcome. Closing it ends the run, and so does an exception, such as KeyboardInterrupt, before it is passed
+    on. All processes of the run carry `mark`, which no other run has. A run whose ranks report a hang is ended when its launcher has had
+    its time to do so: torchrun takes half a minute. `on_message` is called with each Progress and each Hang that the run prints. The time
+    limit leaves out the time between turns.
     """
     environ = os.environ | variables | {supervisor.MARK: mark}
-    last_lines = deque(maxlen=KEPT_LINES)
-    hung = threading.Event()
+    last_lines, signs = deque(maxlen=KEPT_LINES), queue.SimpleQueue()
     reading, writing = os.pipe()
     output = open(reading, "rb")  # noqa: SIM115
-    reader = threading.Thread(target=_read, args=(output, last_lines, on_message, hung), daemon=True)
+    reader = threading.Thread(target=_read, args=(output, last_lines, on_message, signs), daemon=True)
     # The supervisor is there before the run is, so that there is no moment at which the run could be left alone.
     with supervisor.supervised(mark, GRACE_SECONDS, output):
         with open(writing, "wb") as end_of_pipe:
@@ -46,7 +51,13 @@ def run(argv, variables, mark, cwd, time_limit_seconds, on_message):
             )
         reader.start()
         try:
-            timed_out = not _is_over(process, time.monotonic() + time_limit_seconds, hung)
+            deadline = time.monotonic() + time_limit_seconds
+            while pids := _turn(process, deadline, signs):
+                stopped_at = time.monotonic()
+                yield pids
+                deadline += time.monotonic() - stopped_at
+                supervisor.proceed(pids)
+            timed_out = pids is None
         finally:
             supervisor.end(mark, GRACE_SECONDS)
             # For a launcher whose environment cannot be read, and so not its mark.
@@ -56,28 +67,39 @@ def run(argv, variables, mark, cwd, time_limit_seconds, on_message):
     return Outcome(process.returncode, timed_out, list(last_lines))
 
 
-def _is_over(process, deadline, hung):
-    """Waits. Returns whether the run came to its end, or to a hang, before the deadline."""
+def _turn(process, deadline, signs):
+    """Waits for the end of a turn. Returns the process IDs of the ranks when they have stopped; [] where the run ended.
+
+    None: the deadline has passed. `signs` has a list of process IDs for a turn that ends, and a Hang.
+    """
     while process.poll() is None:
         if time.monotonic() > deadline:
-            return False
-        if hung.is_set():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=GRACE_SECONDS)
-            return True
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=POLL_SECONDS)
-    return True
+            return None
+        with contextlib.suppress(queue.Empty):
+            sign = signs.get(timeout=POLL_SECONDS)
+            if isinstance(sign, Hang):
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=GRACE_SECONDS)
+                return []
+            while any(supervisor.is_running(pid) for pid in sign):
+                if time.monotonic() > deadline:
+                    return None
+                time.sleep(STOPPING_SECONDS)
+            return sign
+    return []
 
 
-def _read(output, last_lines, on_message, hung):
+def _read(output, last_lines, on_message, signs):
     with output:
         for line in output:
             text = line.decode(errors="replace").rstrip()
             if found := progress.read_line(text):
                 on_message(found)
                 continue
+            if pids := turns.read_line(text):
+                signs.put(pids)
+                continue
             if found := watchdog.read_line(text):
                 on_message(found)
-                hung.set()
+                signs.put(found)
             last_lines.append(text)

@@ -4,6 +4,7 @@ import json
 import time
 
 from common import records, workloads
+from common.process import turns
 from common.process.ranks import Ranks
 from common.process.watchdog import Hang
 from launch import failures, processes
@@ -13,15 +14,15 @@ from launch.trace import traced
 TAIL_LINES = 50
 
 
-def run_job(job, launcher, time_limit_seconds, on_progress):
-    """Runs a job and returns its record: the run's own, or completed here where the run failed.
+def run_job(job, launcher, time_limit_seconds, on_progress, side_by_side=False):
+    """Runs a job: a generator that returns its record, the run's own or completed here where the run failed.
 
-    The record is there also after an exception, such as KeyboardInterrupt, has ended the run. Raises UserError where traces
-    of an earlier attempt cannot be removed.
+    With `side_by_side` it yields at the end of each turn, as processes.run does. The record is there also after an exception, such as
+    KeyboardInterrupt, or closing it has ended the run. Raises UserError where traces of an earlier attempt cannot be removed.
     """
     argv, variables = commands.command(job, launcher)
     launch = {"launcher": launcher.name, "command": commands.shell_command(argv, variables), "launched_at": time.time()}
-    variables = variables | {"TANDEM_LAUNCH": json.dumps(launch)}
+    variables = variables | {"TANDEM_LAUNCH": json.dumps(launch)} | ({turns.VARIABLE: turns.node()} if side_by_side else {})
     ending, last_lines, last_progress, hangs = ("failed", "interrupted"), [], None, []
     traced.clear(job.settings)
 
@@ -34,7 +35,7 @@ def run_job(job, launcher, time_limit_seconds, on_progress):
             on_progress(message)
 
     try:
-        outcome = processes.run(argv, variables, mark_of(job), records.ROOT, time_limit_seconds, on_message)
+        outcome = yield from processes.run(argv, variables, mark_of(job), records.ROOT, time_limit_seconds, on_message)
         ending, last_lines = ending_of(outcome, time_limit_seconds), outcome.last_lines
     except OSError as problem:
         ending = "failed", f"{launcher.executable} could not be started: {problem.strerror}"

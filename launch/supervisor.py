@@ -14,6 +14,8 @@ import time
 # Every process of a run carries this variable, by which it is found again even when it has left its process group.
 MARK = "TANDEM_RUN"
 POLL_SECONDS = 0.05
+# The states of a process that was stopped by a signal, or has ended and is not waited for (proc(5)).
+STOPPED = "TtZX"
 
 
 @contextlib.contextmanager
@@ -71,6 +73,8 @@ def _terminate(launcher, pids):
         for pid in pids:
             if os.getpgid(pid) == group:
                 os.kill(pid, signal.SIGTERM)
+    # A process that has stopped between its turns ends of no signal but SIGKILL.
+    proceed(pids)
 
 
 def _kill(run):
@@ -80,6 +84,20 @@ def _kill(run):
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
     return not left
+
+
+def proceed(pids):
+    """Continues processes that have stopped."""
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def is_running(pid):
+    """Whether a process is there and has not stopped."""
+    with contextlib.suppress(OSError):
+        return _stat_of(pid)[0] not in STOPPED
+    return False
 
 
 def _wait_for(condition, limit_seconds):
@@ -105,8 +123,13 @@ def _run_of(pid):
 
 def _start_ticks(pid):
     """When a process was started, in clock ticks since boot (proc(5): starttime)."""
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        return int(file.read().rpartition(b")")[2].split()[19])
+    return int(_stat_of(pid)[19])
+
+
+def _stat_of(pid):
+    """The fields of /proc/PID/stat from the state of the process on (proc(5))."""
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()
 
 
 def main(run, grace_seconds):

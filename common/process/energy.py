@@ -6,6 +6,7 @@ which Keras would then import in every run.
 
 import math
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -18,41 +19,42 @@ SOURCES = ("RAPL", "NVML")
 
 
 def begin(ranks, pids):
-    """A function that returns the joules used since now on this rank's node, by SOURCES; NaN for a source that cannot be read.
+    """A function that returns the joules used since now on this rank's node, an array by SOURCES; NaN for one that cannot be read.
 
     The first rank of a node reads for the node and the others return 0, so that packages and GPUs shared by ranks count once.
     `pids`: the process IDs of all ranks; the GPUs on which they compute are counted.
     """
     if ranks.local_rank:
-        return lambda: (0.0, 0.0)
+        return lambda: np.zeros(len(SOURCES))
     # First, because opening NVML may take long and must not be in the processors' energy.
     gpus = count_gpus(pids)
     packages = count_packages()
-    return lambda: (packages(), gpus())
+    return lambda: np.array([packages(), gpus()])
 
 
 def total(trainer, joules):
-    """`energy_joules` and `energy_source` of the record, from the function that `begin` returned. All ranks call this.
+    """`energy_joules` and `energy_source` of the record, from this rank's joules by SOURCES. All ranks call this.
 
     A source that one node cannot read is NaN in the sum and thus left out, and so is a sum of 0: counters of virtual machines may
     not advance.
     """
-    found = {source: used for source, used in zip(SOURCES, trainer.sum(np.array(joules())).tolist(), strict=True) if used > 0}
+    found = {source: used for source, used in zip(SOURCES, trainer.sum(joules).tolist(), strict=True) if used > 0}
     return {"energy_joules": sum(found.values()) if found else None, "energy_source": " and ".join(found) or None}
 
 
 def count_packages(root=POWERCAP, interval=INTERVAL_SECONDS):
     """A function that returns the joules used since now by this machine's packages and memory; NaN if they cannot be read."""
     counters = domains(root)
-    readings, over = [_read(counters)], threading.Event()
+    readings = [_read(counters)]
 
     def follow():
-        while not over.wait(interval):
+        while True:
+            time.sleep(interval)
             readings.append(_read(counters))
 
     def joules():
-        over.set()
-        return joules_of([*readings, _read(counters)], list(counters.values()))
+        readings.append(_read(counters))
+        return joules_of(readings, list(counters.values()))
 
     if counters and np.isfinite(readings).all():
         threading.Thread(target=follow, daemon=True).start()

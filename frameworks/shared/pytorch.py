@@ -233,14 +233,17 @@ def state(model, optimizer):
 
 @torch.no_grad()
 def restore(model, optimizer, state):
-    """Loads a state into the model and its optimizer; optimizer state that it lacks is reset."""
-    optimizer.state.clear()
+    """Loads a state into the model and its optimizer; optimizer state that it lacks is set to 0."""
     for name, parameter in model.named_parameters():
         parameter.copy_(as_tensor(state[name]))
+        own = optimizer.state[parameter]
         for key, prefix in OPTIMIZER_STATE.items():
             if f"{prefix}/{name}" in state:
                 value = as_tensor(state[f"{prefix}/{name}"])
-                optimizer.state[parameter][key] = value if key == "step" else value.to(parameter)
+                own[key] = value if key == "step" else value.to(parameter)
+            elif own.get(key) is not None:
+                # In place, since its memory was allocated off the clock.
+                own[key].zero_()
 
 
 def as_array(tensor):

@@ -80,11 +80,11 @@ def openmpi(start):
 def srun(start):
     """Slurm's srun, which passes its own environment on to the ranks. MPICH supports PMI-2.
 
-    Without --kill-on-bad-exit the other ranks would wait for a failed one.
+    Without --kill-on-bad-exit the other ranks would wait for a failed one, and without --overlap a run would wait for those beside it.
     """
     placement = [
         f"--nodes={start.num_nodes}", f"--ntasks={start.num_ranks}", f"--ntasks-per-node={start.ranks_per_node}",
-        f"--cpus-per-task={start.threads}", "--cpu-bind=cores", "--mpi=pmi2", "--kill-on-bad-exit=1",
+        f"--cpus-per-task={start.threads}", "--cpu-bind=cores", "--mpi=pmi2", "--kill-on-bad-exit=1", "--overlap",
     ]  # fmt: skip
     return [start.executable, *placement, *_nodes("--nodefile", start), *start.program]
 

@@ -56,15 +56,37 @@ def new_record():
     return records.new("single", SETTINGS, Ranks(), launch, {}) | {"pids_by_rank": [], "oversubscribed": False}
 
 
+def alone(_):
+    """The turns of a run without a matrix."""
+    return SimpleNamespace(num_steps=0, num_ended=0, wait_for_first=lambda: None)
+
+
+class TurnsOfTwoSteps:
+    """Turns after each of which other runs have theirs for a hundred seconds."""
+
+    num_steps = 2
+
+    def __init__(self, trainer):
+        self.trainer, self.num_ended, self.ended_at = trainer, 0, []
+
+    def wait_for_first(self):
+        self.end()
+
+    def end(self):
+        self.ended_at.append(self.trainer.now)
+        self.trainer.now += 100.0
+        self.num_ended += 1
+
+
 @pytest.fixture
 def trained(monkeypatch):
     """A function that gives the record of a run with these accuracies after its epochs."""
 
-    def run(*accuracies, trainer_class=Timed, **changes):
+    def run(*accuracies, trainer_class=Timed, turns_of=alone, **changes):
         trainer, record = trainer_class(accuracies), new_record()
         monkeypatch.setattr(loop.time, "perf_counter", lambda: trainer.now)
         settings = SimpleNamespace(**vars(SETTINGS) | changes)
-        loop.train(trainer, settings, trainer.load, record, lambda _: "digest", Watchdog(0, None))
+        loop.train(trainer, settings, trainer.load, record, lambda _: "digest", Watchdog(0, None), turns_of(trainer))
         return record
 
     return run
@@ -134,3 +156,26 @@ def test_replicas_that_differ_end_the_run():
     with pytest.raises(loop.OutOfSync):
         loop.compare_replicas(Differing(), record, "after epoch 1")
     assert record["in_sync"] is False
+
+
+def test_the_turns_of_other_runs_do_not_count(trained):
+    alone, in_turns = trained(0.2, 0.7), trained(0.2, 0.7, turns_of=TurnsOfTwoSteps)
+    times = ("time_to_solution_seconds", "load_seconds", "train_seconds", "eval_seconds", "step_seconds", "samples_per_second")
+    assert [in_turns[name] for name in times] == [pytest.approx(alone[name]) for name in times]
+    # A turn ends before the first epoch, after two of three steps and with the first epoch, and after two steps of the second.
+    assert (in_turns["num_turns"], in_turns["turns_of_others_seconds"]) == (4, 300.0)
+    assert (alone["num_turns"], alone["turns_of_others_seconds"]) == (0, 0.0)
+
+
+class Checked(Timed):
+    """Giving its parameters takes a thousand seconds."""
+
+    def state(self, with_optimizer_state=True):
+        self.now += 1000.0
+        return super().state(with_optimizer_state)
+
+
+def test_what_only_tandem_does_is_timed_apart(trained):
+    record, plain = trained(0.2, 0.7, trainer_class=Checked), trained(0.2, 0.7)
+    assert record["time_to_solution_seconds"] == plain["time_to_solution_seconds"]
+    assert (record["check_seconds"], plain["check_seconds"]) == (2000.0, 0.0)

@@ -34,10 +34,12 @@ def train(monkeypatch):
         record = records.new("single", settings, Ranks(), launch, records.environment())
         record["oversubscribed"] = False
         trainer = trainer_class(settings)
-        loop.prepare(trainer, settings, record)
-        loop.train(
-            trainer, settings, datasets.loader(settings), record, lambda data: workloads.digest(given, data.digest), Watchdog(0, None)
-        )
+        turns = loop.prepare(trainer, settings, record)
+
+        def digest(data):
+            return workloads.digest(given, data.digest)
+
+        loop.train(trainer, settings, datasets.loader(settings), record, digest, Watchdog(0, None), turns)
         return record | {"status": "ok", "import_seconds": 1.0, "init_seconds": 1.0}
 
     return once

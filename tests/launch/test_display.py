@@ -32,17 +32,17 @@ def test_progress_in_words():
 
 
 def test_without_a_terminal_the_lines_are_plain_and_few():
-    text = shown(False, lambda made: made.progress(HALF))
+    text = shown(False, lambda made: made.progress(1, JOB, HALF))
     assert text == "[1/5] cnn ddp 2 ranks: starting\n"
 
 
 def test_without_a_terminal_the_progress_of_a_long_run_is_printed(monkeypatch):
     monkeypatch.setattr(display, "PLAIN_INTERVAL_SECONDS", 0.0)
-    assert f"[1/5] cnn ddp 2 ranks: {describe(HALF)}\n" in shown(False, lambda made: made.progress(HALF))
+    assert f"[1/5] cnn ddp 2 ranks: {describe(HALF)}\n" in shown(False, lambda made: made.progress(1, JOB, HALF))
 
 
 def test_on_a_terminal_the_line_is_live():
-    text = shown(True, lambda made: made.progress(HALF), lambda made: made.live.refresh())
+    text = shown(True, lambda made: made.progress(1, JOB, HALF), lambda made: made.live.refresh())
     assert "step 11/22, loss 0.2500, accuracy 0.8750, at most 30 s left" in text
 
 

@@ -15,13 +15,13 @@ from tests.support.running import ROOT
 # A run whose process ignores SIGTERM, in a session of its own, and keeps printing; where it cannot, it makes a file.
 SCRIPT = """
 import signal, sys
-from launch import processes
+from launch import processes, turns
 # Whoever runs the tests in the background has it ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 processes.GRACE_SECONDS = 0.5
 loop = "trap '' TERM PIPE; while :; do echo line || touch $0/broken; sleep 0.05; done"
 command = ["setsid", "--wait", "sh", "-c", loop, sys.argv[1]]
-processes.run(command, {}, sys.argv[1], ".", 60, print)
+turns.alone(processes.run(command, {}, sys.argv[1], ".", 60, print))
 """
 
 

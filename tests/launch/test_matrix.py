@@ -97,6 +97,8 @@ def test_a_crash_and_a_hang_leave_the_others_their_records_and_no_process(checko
     assert 0 <= ok["launch_seconds"] < 30
     assert len(ok["environment"]["cores_of_rank_0"]) == 1
     assert len(ok["peak_memory_bytes_by_rank"]) == len(ok["step_breakdown"]["communication_exposed_seconds"]) == 2
+    assert ok["num_turns"] >= 2
+    assert ok["turns_of_others_seconds"] > 0
     assert "timeout" in output
     assert "not reached" in output
     assert list(tmp_path.glob("here/*.part")) == []

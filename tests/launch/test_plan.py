@@ -4,7 +4,7 @@ import pytest
 
 from common.config import Settings
 from common.errors import UserError
-from launch.plan import plan
+from launch.plan import groups, plan
 
 
 def names(jobs):
@@ -38,12 +38,35 @@ def test_repeats_interleave_and_have_seeds_of_their_own():
     assert [job.settings.seed for job in jobs] == [10] * 3 + [11] * 3 + [12] * 3
 
 
-def test_a_run_with_its_timeline_comes_after_one_without():
+def test_runs_with_a_timeline_come_after_those_without():
     jobs = made(["single", "ddp"], (1,), repeats=2, timeline=True)
     assert [(job.backend, job.settings.repeat, job.settings.timeline) for job in jobs] == [
-        (backend, repeat, timeline) for repeat in (0, 1) for backend in ("single", "ddp") for timeline in (False, True)
+        (backend, repeat, timeline) for repeat in (0, 1) for timeline in (False, True) for backend in ("single", "ddp")
     ]
-    assert [job.settings.run_id for job in jobs[:2]] == ["stamp-cnn-single-n1-r0", "stamp-cnn-single-n1-r0-traced"]
+    assert [job.settings.run_id for job in jobs[:4:2]] == ["stamp-cnn-single-n1-r0", "stamp-cnn-single-n1-r0-traced"]
+
+
+@pytest.mark.parametrize(
+    ("side_by_side", "changes", "expected"),
+    [
+        (True, {}, ["single@1 ddp@1 horovod_torch@1", "ddp@2 horovod_torch@2", "ddp@4 horovod_torch@4"]),
+        (True, {"ranks_per_node": 2}, ["single@1 ddp@1 horovod_torch@1", "ddp@2 horovod_torch@2", "ddp@4", "horovod_torch@4"]),
+        (False, {}, ["single@1", "ddp@1", "horovod_torch@1", "ddp@2", "horovod_torch@2", "ddp@4", "horovod_torch@4"]),
+    ],
+)
+def test_the_backends_of_a_size_on_one_node_run_side_by_side(side_by_side, changes, expected):
+    jobs = made(["single", "ddp", "horovod_torch"], (1, 2, 4), **changes)
+    assert [names(group) for group in groups(jobs, side_by_side)] == expected
+
+
+def test_other_workloads_repeats_and_traced_runs_are_not_side_by_side():
+    jobs = made(["single", "ddp"], (1,), repeats=2, workloads=["cnn", "transformer"], trace="mpi")
+    found = [[job.settings.run_id.removeprefix("stamp-") for job in group] for group in groups(jobs, True)]
+    assert found[:4] == [
+        ["cnn-single-n1-r0", "cnn-ddp-n1-r0"], ["cnn-single-n1-r0-traced"], ["cnn-ddp-n1-r0-traced"],
+        ["transformer-single-n1-r0", "transformer-ddp-n1-r0"],
+    ]  # fmt: skip
+    assert len(found) == 12
 
 
 def test_workloads_run_one_after_the_other_within_a_repeat():

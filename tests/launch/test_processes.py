@@ -1,11 +1,17 @@
 """A run's processes: when it is over, and that nothing of it is left."""
 
+import os
+import signal
+import sys
 import time
 
+import psutil
 import pytest
 
+from common.process import turns as turns_of_rank
 from common.process.watchdog import Hang, Place
-from launch import processes, supervisor
+from launch import processes, supervisor, turns
+from tests.support.running import ROOT
 
 HANG = Hang(0, Place(1, 20, 22), 9.0)
 
@@ -18,7 +24,7 @@ def impatient(monkeypatch):
 def run(script, tmp_path, time_limit_seconds):
     """(Outcome, messages) of a shell script."""
     messages = []
-    return processes.run(["sh", "-c", script], {}, "tested", tmp_path, time_limit_seconds, messages.append), messages
+    return turns.alone(processes.run(["sh", "-c", script], {}, "tested", tmp_path, time_limit_seconds, messages.append)), messages
 
 
 def test_a_run_that_hangs_is_ended_though_its_launcher_waits(tmp_path):
@@ -37,3 +43,64 @@ def test_a_run_beyond_its_time_limit_is_timed_out(tmp_path):
 def test_a_run_that_ends_is_over(tmp_path):
     outcome, _ = run("echo last; exit 3", tmp_path, 60)
     assert outcome == processes.Outcome(3, False, ["last"])
+
+
+# A run of two ranks that stop themselves twice, and go on together.
+IN_TURNS = """
+import os, signal, socket
+from common.process import turns
+here, there = socket.socketpair()
+other = os.fork()
+own, its, pids = (here, there, [os.getpid(), other]) if other else (there, here, None)
+its.close()
+for _ in range(2):
+    if pids:
+        print(turns.format_line(pids), flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    own.send(b"!")
+    assert own.recv(1) == b"!"
+print("over", flush=True)
+if pids:
+    os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+def begin(tmp_path, time_limit_seconds):
+    return processes.run([sys.executable, "-c", IN_TURNS], {"PYTHONPATH": str(ROOT)}, "tested", tmp_path, time_limit_seconds, print)
+
+
+def test_a_run_is_stopped_between_its_turns(tmp_path):
+    run = begin(tmp_path, 60)
+    for _ in range(2):
+        assert [psutil.Process(pid).status() for pid in next(run)] == [psutil.STATUS_STOPPED] * 2
+    with pytest.raises(StopIteration) as end:
+        next(run)
+    assert end.value.value == processes.Outcome(0, False, ["over", "over"])
+
+
+def test_the_time_between_turns_does_not_count(tmp_path):
+    run = begin(tmp_path, 3)
+    next(run)
+    time.sleep(4)
+    next(run)
+    run.close()
+
+
+def test_a_run_that_is_closed_between_its_turns_leaves_no_process(tmp_path):
+    run = begin(tmp_path, 60)
+    pids = next(run)
+    run.close()
+    assert supervisor.processes_of("tested") == []
+    assert not any(map(supervisor.is_running, pids))
+
+
+def test_a_rank_that_is_killed_between_its_turns_ends_the_run(tmp_path):
+    run = begin(tmp_path, 60)
+    os.kill(next(run)[1], signal.SIGKILL)
+    outcome = turns.alone(run)
+    assert (outcome.returncode, outcome.timed_out) == (1, False)
+
+
+def test_a_rank_that_does_not_stop_is_timed_out(tmp_path):
+    outcome, _ = run(f"sleep 60 & echo {turns_of_rank.MARK} $!; wait", tmp_path, 1)
+    assert outcome.timed_out

@@ -4,7 +4,7 @@ import pytest
 
 from common.config import Settings
 from common.errors import UserError
-from launch import processes, runner
+from launch import processes, runner, turns
 from launch.launchers.commands import Launcher, shell_command
 from launch.plan import Job
 from launch.processes import Outcome
@@ -42,22 +42,27 @@ def test_a_run_that_is_made_again_does_not_find_the_traces_of_its_earlier_attemp
     seen = []
 
     def start(*_):
+        yield from ()
         seen.append(sorted(path.name for path in folder.iterdir()) if folder.exists() else None)
         return Outcome(9, False, ["Killed"])
 
     monkeypatch.setattr(processes, "run", start)
     monkeypatch.setattr(runner.records, "environment", dict)
     job = Job("ddp", 1, 1, Settings(results=tmp_path, machine="here", run_id="run", **changes))
-    assert runner.run_job(job, Launcher("mpich", "mpiexec", {}), 30.0, None)["status"] == "failed"
+    assert turns.alone(runner.run_job(job, Launcher("mpich", "mpiexec", {}), 30.0, None))["status"] == "failed"
     assert seen == [found]
 
 
 def test_a_run_that_ends_without_a_result_has_failed(tmp_path, monkeypatch):
-    monkeypatch.setattr(processes, "run", lambda *_: Outcome(0, False, []))
+    def end(*_):
+        yield from ()
+        return Outcome(0, False, [])
+
+    monkeypatch.setattr(processes, "run", end)
     monkeypatch.setattr(runner.records, "environment", dict)
     job = Job("ddp", 1, 1, Settings(results=tmp_path, machine="here", run_id="run"))
     (tmp_path / "here").mkdir()
-    record = runner.run_job(job, Launcher("mpich", "mpiexec", {}), 30.0, None)
+    record = turns.alone(runner.run_job(job, Launcher("mpich", "mpiexec", {}), 30.0, None))
     assert (record["status"], bool(record["error"])) == ("failed", True)
 
 
@@ -66,4 +71,4 @@ def test_traces_that_cannot_be_removed_are_an_error(tmp_path):
     (tmp_path / "here" / "run.trace").touch()
     job = Job("ddp", 1, 1, Settings(results=tmp_path, machine="here", run_id="run", timeline=True))
     with pytest.raises(UserError, match=r"run\.trace, left by an earlier attempt of this run, cannot be removed"):
-        runner.run_job(job, Launcher("mpich", "mpiexec", {}), 30.0, None)
+        turns.alone(runner.run_job(job, Launcher("mpich", "mpiexec", {}), 30.0, None))

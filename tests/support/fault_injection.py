@@ -217,10 +217,11 @@ def compiled_on_the_clock(backend):
     prepare, torch = loop.prepare, backend.pytorch.torch
 
     def prepared(*arguments):
-        prepare(*arguments)
+        turns = prepare(*arguments)
         graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
         assert graphs == 1, f"{graphs} graphs were compiled, not the one for training"
         torch.compiler.set_stance("fail_on_recompile")
+        return turns
 
     replace(loop, "prepare", prepared)
 
@@ -230,7 +231,7 @@ def traced_on_the_clock(backend):
     prepare, evaluate, count = loop.prepare, backend.tensorflow.evaluate, backend.tensorflow._totals.experimental_get_tracing_count
 
     def prepared(*arguments):
-        prepare(*arguments)
+        turns = prepare(*arguments)
         num_traces = count()
 
         def evaluated(*arguments):
@@ -239,6 +240,7 @@ def traced_on_the_clock(backend):
             return totals
 
         replace(backend.tensorflow, "evaluate", evaluated)
+        return turns
 
     replace(loop, "prepare", prepared)
 

@@ -21,7 +21,8 @@ APRUN = ROOT / "launch" / "aprun"
         ("pals", "--pes 8 --pes-per-node 4 --cpus-per-pe 2 -q python", "run -n 8 --ppn 4 --depth 2 --cpu-bind depth python"),
         (
             "srun", "-n 8 -N 4 python",
-            "run --nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task=1 --cpu-bind=cores --mpi=pmi2 --kill-on-bad-exit=1 python",
+            "run --nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task=1 --cpu-bind=cores --mpi=pmi2 --kill-on-bad-exit=1 "
+            "--overlap python",
         ),
         ("openmpi", "-n8 -N4 python", "run -n 8 --map-by ppr:4:node:OVERSUBSCRIBE --bind-to none python"),
         ("mpich", "-n 2 -N 4 python", "run -n 2 -ppn 2 -bind-to none python"),

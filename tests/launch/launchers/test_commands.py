@@ -49,8 +49,9 @@ COMMANDS = {
     ),
     "srun": (
         "the/launcher --nodes=3 --ntasks=6 --ntasks-per-node=2 --cpus-per-task=3 --cpu-bind=cores --mpi=pmi2 --kill-on-bad-exit=1 "
-        "--nodefile hosts",
-        "the/launcher --nodes=1 --ntasks=6 --ntasks-per-node=6 --cpus-per-task=3 --cpu-bind=cores --mpi=pmi2 --kill-on-bad-exit=1",
+        "--overlap --nodefile hosts",
+        "the/launcher --nodes=1 --ntasks=6 --ntasks-per-node=6 --cpus-per-task=3 --cpu-bind=cores --mpi=pmi2 --kill-on-bad-exit=1 "
+        "--overlap",
     ),
     "torchrun": (
         "mpiexec -n 3 -ppn 1 -bind-to none -f hosts -genv OMP_NUM_THREADS 3 -genv A |with space| "

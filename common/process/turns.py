@@ -1,0 +1,63 @@
+"""Turns of runs that share a node side by side in time: a run stops itself at the end of its turn, and the matrix continues it.
+
+While it is stopped, it takes no time from the run whose turn it is: the threads of its libraries are stopped with it.
+"""
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import numpy as np
+
+from common.trainer import by_rank
+
+# Set by the matrix to the `node` on which it can continue the processes of the run.
+VARIABLE = "TANDEM_TURNS"
+# A turn ends after so long, or with the epoch: short beside the tens of seconds in which a machine drifts.
+TURN_SECONDS = 2.0
+MARK = "turn ended:"
+LINE = re.compile(MARK + r"((?: \d+)+)")
+
+
+class Turns:
+    """The turns of this rank's run. All ranks make the same calls.
+
+    `num_steps`: the number of steps of a turn; 0 where the run takes no turns, because it was started without a matrix or because the
+    matrix cannot continue all its processes. `num_ended`: the number of turns that have ended. `step_seconds`: how long a step takes on
+    this rank.
+    """
+
+    def __init__(self, trainer, step_seconds, pids_by_rank):
+        self._trainer, self._pids = trainer, pids_by_rank
+        is_reachable = by_rank(trainer, os.environ.get(VARIABLE) == node()).all()
+        self.num_ended = 0
+        self.num_steps = max(1, round(TURN_SECONDS / by_rank(trainer, step_seconds).max())) if is_reachable else 0
+
+    def wait_for_first(self):
+        """Returns when the first turn begins, at once where the run takes no turns."""
+        if self.num_steps:
+            self.end()
+
+    def end(self):
+        """Ends the turn, and returns on all ranks together when the next one begins."""
+        self.num_ended += 1
+        if self._trainer.ranks.rank == 0:
+            print(format_line(self._pids), flush=True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._trainer.sum(np.zeros(1))
+
+
+def node():
+    """What processes that can see and continue each other have in common: the boot of their node and their namespace of processes."""
+    return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
+
+
+def format_line(pids):
+    return " ".join([MARK, *map(str, pids)])
+
+
+def read_line(line):
+    """The process IDs of a run whose turn has ended, from a line that `format_line` made; None for any other line."""
+    found = LINE.search(line)
+    return [int(pid) for pid in found[1].split()] if found else None

@@ -1,0 +1,52 @@
+"""Runs side by side in time: they take turns on the same cores, so that all meet the machine in the same state.
+
+A run is a generator as runner.run_job is: it yields the process IDs of its ranks when its turn has ended, and returns its record.
+"""
+
+from collections import deque
+
+
+def side_by_side(starts, has_room, on_end):
+    """Runs that take turns until all have ended; calls on_end(number, record) for each, in the order in which they end.
+
+    `starts`: functions that start a run. A run is made ready, up to its first turn, before the next one is started. Where
+    `has_room(process IDs of the runs so far)` is false, the rest follows when those before have ended. The order of turns rotates. An
+    exception ends all runs before it is passed on.
+    """
+    waiting = deque(enumerate(starts))
+    while waiting:
+        active, pids = {}, []
+        try:
+            while waiting and (not active or has_room(pids)):
+                number, start = waiting.popleft()
+                active[number] = start()
+                pids.append(_take_turn(number, active, on_end))
+            first = 0
+            while active:
+                numbers = sorted(active)
+                first = (first + 1) % len(numbers)
+                for number in numbers[first:] + numbers[:first]:
+                    _take_turn(number, active, on_end)
+        finally:
+            for run in active.values():
+                run.close()
+
+
+def alone(run):
+    """The record of a run that has the machine for itself."""
+    found = []
+    side_by_side([lambda: run], lambda _: False, lambda _, record: found.append(record))
+    return found[0]
+
+
+def _take_turn(number, active, on_end):
+    """One turn of a run. Returns the process IDs of its ranks; one that has ended is not active any more, and has none."""
+    try:
+        return next(active[number])
+    except StopIteration as end:
+        del active[number]
+        on_end(number, end.value)
+        return []
+    except BaseException:
+        del active[number]
+        raise

@@ -1,0 +1,54 @@
+"""Whether another run fits into memory beside those that are ready."""
+
+import os
+import subprocess
+
+import numpy as np
+import psutil
+import pytest
+
+from launch import memory
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("used", "available", "room"),
+    [
+        ([], 0, True),
+        ([2 * GIB], 3 * GIB, True),
+        ([2 * GIB], 3 * GIB - 1, False),
+        ([GIB, 4 * GIB, 2 * GIB], 5 * GIB, False),
+        ([GIB, 4 * GIB, 2 * GIB], 6 * GIB, True),
+        ([4 * GIB], float("inf"), True),
+    ],
+)
+def test_one_more_as_large_as_the_largest_must_fit(used, available, room):
+    assert memory.fits(used, available) is room
+
+
+def test_the_memory_of_a_process_is_its_own():
+    before = memory.own_bytes(os.getpid())
+    kept = np.ones(2**24)
+    assert memory.own_bytes(os.getpid()) - before == pytest.approx(kept.nbytes, rel=0.1)
+
+
+def test_a_process_that_has_ended_has_no_memory():
+    process = subprocess.Popen(["true"])
+    process.wait()
+    assert memory.own_bytes(process.pid) == 0
+
+
+def test_a_limit_of_the_control_group_counts(tmp_path):
+    assert memory.left_in_cgroup(tmp_path) == float("inf")
+    (tmp_path / "memory.current").write_text("300\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.left_in_cgroup(tmp_path) == float("inf")
+    (tmp_path / "memory.max").write_text("1000\n")
+    assert memory.left_in_cgroup(tmp_path) == 700
+
+
+def test_here_there_is_room_for_another_like_this_one():
+    ((used,), available), *_ = [memory.on_node([[os.getpid()]])]
+    assert 0 < used < psutil.virtual_memory().total
+    assert available > 0

@@ -1,0 +1,77 @@
+"""The order of turns, and what becomes of the runs of a group where one ends, fails or is interrupted."""
+
+import pytest
+
+from launch import turns
+
+
+class Runs:
+    """Runs that note each of their turns: `seen` has (number, turn), with turn 0 for getting ready and "closed" for being ended."""
+
+    def __init__(self, num_turns, failing=None):
+        self.num_turns, self.failing, self.seen, self.ended = num_turns, failing, [], []
+        # Kept, since a generator that nobody has is closed anyway.
+        self.made = []
+
+    def start(self, number):
+        def run():
+            try:
+                for turn in range(self.num_turns[number] + 1):
+                    self.seen.append((number, turn))
+                    if (number, turn) == self.failing:
+                        raise KeyboardInterrupt
+                    if turn < self.num_turns[number]:
+                        yield [100 + number]
+                return f"record {number}"
+            except GeneratorExit:
+                self.seen.append((number, "closed"))
+                raise
+
+        self.made.append(run())
+        return self.made[-1]
+
+    def take(self, has_room=lambda _: True):
+        starts = [lambda number=number: self.start(number) for number in range(len(self.num_turns))]
+        turns.side_by_side(starts, has_room, lambda *ended: self.ended.append(ended))
+
+
+def test_all_are_ready_before_the_first_turn_and_the_order_rotates():
+    runs = Runs([3, 3, 3])
+    runs.take()
+    assert runs.seen == [
+        (0, 0), (1, 0), (2, 0),
+        (1, 1), (2, 1), (0, 1),
+        (2, 2), (0, 2), (1, 2),
+        (0, 3), (1, 3), (2, 3),
+    ]  # fmt: skip
+    assert runs.ended == [(0, "record 0"), (1, "record 1"), (2, "record 2")]
+
+
+def test_runs_that_need_fewer_turns_leave_the_others_theirs():
+    runs = Runs([1, 3, 0])
+    runs.take()
+    assert sorted(runs.seen) == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (1, 3), (2, 0)]
+    assert sorted(runs.ended) == [(number, f"record {number}") for number in range(3)]
+
+
+def test_runs_that_do_not_fit_follow_when_the_others_have_ended():
+    asked = []
+    runs = Runs([1, 1, 1])
+    runs.take(lambda pids: asked.append(list(pids)) or len(pids) < 2)
+    assert [number for number, turn in runs.seen if turn == 0] == [0, 1, 2]
+    assert runs.seen.index((2, 0)) == 4
+    assert asked == [[[100]], [[100], [101]]]
+    assert len(runs.ended) == 3
+
+
+@pytest.mark.parametrize("failing", [(1, 0), (1, 2)])
+def test_an_interruption_ends_the_others(failing):
+    runs = Runs([3, 3], failing)
+    with pytest.raises(KeyboardInterrupt):
+        runs.take()
+    assert runs.seen[-1] == (0, "closed")
+    assert runs.ended == []
+
+
+def test_a_run_alone_is_run_to_its_end():
+    assert turns.alone(Runs([2]).start(0)) == "record 0"
