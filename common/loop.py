@@ -1,6 +1,5 @@
 """The training loop and its clock, the same for every backend's Trainer."""
 
-import functools
 import math
 import os
 import resource
@@ -56,11 +55,11 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns):
     Returns the batches of the last epoch, for measurements after training, or None if no epoch was trained.
     """
     ranks = trainer.ranks
-    turns.wait_for_first()
     joules = Meter(energy.begin(ranks, record["pids_by_rank"]))
     # Barrier: all ranks start their clocks together. Opening NVML delays the first rank of a node.
     trainer.sum(np.zeros(1))
     clock = Meter(time.perf_counter)
+    turns.meters += [clock, joules]
     watchdog.heartbeat()
     data = load()
     record["load_seconds"] = clock.now()
@@ -77,7 +76,6 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns):
     if settings.resume:
         about = checkpoints.resume(trainer, settings, about)
         record["resumed_after_epochs"] = about.epochs
-    end_turn = functools.partial(_end_turn, trainer, turns, clock, joules)
     batches = None
     for epoch in range(about.epochs, settings.epochs):
         indices, sample_weights = sharding.training_shard(
@@ -89,7 +87,7 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns):
         watchdog.begin_step(epoch + 1, 1, num_steps)
         begun = clock.now()
         report = _reporter(ranks, settings, record, epoch, num_steps, clock, watchdog)
-        losses, ends = _train_epoch(trainer, batches, clock, report, turns.num_steps, end_turn)
+        losses, ends = _train_epoch(trainer, batches, clock, report, turns)
         trained = clock.now()
         if settings.target is not None:
             _evaluate(trainer, data, settings, record, clock, watchdog)
@@ -108,7 +106,7 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns):
             about = checkpoints.keep(trainer, settings, about._replace(epochs=epoch + 1), record["accuracy"], ended)
         if ended:
             break
-        end_turn()
+        turns.end()
     record |= energy.total(trainer, joules.now()) | _peak_memory(trainer)
     record |= {"num_turns": turns.num_ended, "turns_of_others_seconds": clock.paused["turns"], "check_seconds": clock.paused["checks"]}
     return batches
@@ -131,16 +129,6 @@ def _peak_memory(trainer):
     return {"peak_memory_bytes": max(of_ranks), "peak_memory_bytes_by_rank": of_ranks}
 
 
-def _end_turn(trainer, turns, clock, joules):
-    """Ends this run's turn, if it takes turns. What happens until its next one does not count."""
-    if not turns.num_steps:
-        return
-    # Barrier: waiting for a slower rank belongs to the training, so it is on the clock.
-    trainer.sum(np.zeros(1))
-    with clock.pause("turns"), joules.pause("turns"):
-        turns.end()
-
-
 def compare_replicas(trainer, record, when):
     """Compares a digest of all parameters across ranks. Raises OutOfSync on every rank if they differ.
 
@@ -156,18 +144,18 @@ def compare_replicas(trainer, record, when):
         raise OutOfSync(f"the parameters of the ranks differ {when}: the replicas are out of sync")
 
 
-def _train_epoch(trainer, batches, clock, report, num_steps_of_turn, end_turn):
-    """(losses, end times) of the steps on this rank. `num_steps_of_turn` is 0 where the run takes no turns."""
+def _train_epoch(trainer, batches, clock, report, turns):
+    """(losses, end times) of the steps on this rank."""
     losses, ends = [], []
 
     def observe(loss):
         losses.append(loss)
         ends.append(clock.now())
         report(len(losses), loss)
-        if num_steps_of_turn and len(losses) % num_steps_of_turn == 0 and len(losses) < len(batches):
+        if turns.num_steps and len(losses) % turns.num_steps == 0 and len(losses) < len(batches):
             # Converting the loss waits for the device, so the work of this turn is done within it.
             float(loss)
-            end_turn()
+            turns.end()
 
     trainer.train_epoch(batches, observe)
     # As above: the end of the epoch, and of its last step, includes all of its work.

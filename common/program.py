@@ -10,7 +10,7 @@ from common import loop, records, starting, step_breakdown, workloads
 from common.command_line import parse
 from common.config import Settings
 from common.errors import UserError
-from common.process import elastic, ending, watchdog
+from common.process import elastic, ending, noise, watchdog
 from common.process.ranks import from_environment
 
 
@@ -41,7 +41,11 @@ def main(trainer_class, file):
         record["init_seconds"] = time.perf_counter() - entered
         # The record now has the process IDs by which the matrix identifies a killed rank.
         write(path, record)
+        # The run is ready; its first turn begins when those beside it are ready too.
+        turns.end()
+        noise_of_machine = noise.begin(trainer, turns)
         batches = loop.train(trainer, settings, load, record, lambda data: workloads.digest(given, data.digest), dog, turns)
+        record["machine_noise"] = noise_of_machine()
         if then and batches:
             # Saves the measurements before anything else can fail.
             write(path, record)

@@ -14,7 +14,7 @@ CLOSED = DOCUMENTED | {"extra": "forbid"}
 
 
 # Keys that older records of this version lack. The report takes them for null.
-LATER_KEYS = {"num_turns", "turns_of_others_seconds", "check_seconds"}
+LATER_KEYS = {"num_turns", "turns_of_others_seconds", "check_seconds", "machine_noise"}
 
 
 class Limits:
@@ -79,6 +79,31 @@ class StepBreakdown:
     communication."""
     library: dict
     """DDP's logging data, or the calls of DeepSpeed by message size. Empty for other backends."""
+
+
+@dataclass
+class MachineNoise:
+    """The value of `machine_noise`."""
+
+    __pydantic_config__ = CLOSED
+
+    product_flops_per_second: Numbers
+    """Floating point operations a second in products of matrices, just before and just after training. All ranks measure at the same time,
+    each on its own cores, off the clock; the number is that of the slowest."""
+    copy_bytes_per_second: Numbers
+    """Bytes a second, read and written, in a copy, measured in the same way."""
+    frequency_hz: Numbers
+    """Lowest frequency of the ranks' cores before and after training. `null` where Linux does not tell."""
+    steal_seconds: float | None
+    """Seconds that the hypervisor took from the ranks' cores during training. `null` where Linux does not tell."""
+    pressure_seconds: float | None
+    """Seconds of training in which a process of the node waited for a core. `null` where Linux does not tell."""
+    involuntary_switches_by_rank: list[int]
+    """Number of times during training that a thread of the rank had to leave its core to another, by rank."""
+    gpu_clock_hz: Numbers
+    """Lowest clock of the ranks' GPUs before and after training. `null` without a GPU."""
+    gpu_throttle_reasons: list[str] | None
+    """Reasons after training for which a GPU ran below its highest clock. `null` without a GPU."""
 
 
 @dataclass
@@ -281,6 +306,8 @@ class Record:
     resumed_after_epochs: FromZero | None = None
     """Epochs of the checkpoint from which the run resumed; the record has no numbers of them. 0 where there was no checkpoint yet. `null`
     without `--resume`."""
+    machine_noise: MachineNoise | None = None
+    """How fast the machine was just before and after training, and what disturbed the run. `null` until training has ended."""
     step_breakdown: StepBreakdown | None = None
     """Where the time of a step goes, measured on extra steps after training, off the clock. `null` with `--no-step-breakdown`, and in runs
     that are traced or profiled."""

@@ -16,7 +16,7 @@ from common import backends, command_line, config, records, workloads
 from common.config import Settings
 from common.data import datasets, sharding
 from common.errors import UserError
-from launch import compare, lock, memory, resume, runner, turns, until
+from launch import compare, lock, memory, quiet, resume, runner, turns, until
 from launch.available import unavailable
 from launch.display import Display
 from launch.launchers import commands, detect, machine_files
@@ -41,6 +41,9 @@ class Matrix:
     """Runs of each combination; repeat r has seed + r."""
     until: float | None = None
     """Percent: repeat until every ratio to the fastest at a size is known to ± this, or --repeats is reached. Default: --repeats times."""
+    quiet_limit: float | None = None
+    """Percent: run again, up to 3 times, what met a machine whose speed was further than this from the median of the matrix. Default: mark
+    it in the report only."""
     launcher: str | None = None
     """mpich, openmpi, intel, pals, aprun, srun or torchrun. Default: the machine file's, else detected, in an allocation first."""
     ranks_per_node: int | None = None
@@ -76,6 +79,7 @@ def run(matrix):
     names_of_workloads = [name.strip() for name in matrix.workloads.split(",") if name.strip()]
     jobs = plan(names, names_of_workloads, matrix.sizes, matrix.repeats, ranks_per_node, settings, stamp)
     until.check(matrix.until, matrix.repeats)
+    quiet.check(matrix.quiet_limit)
     check(jobs, launcher)
     if matrix.dry_run:
         for job in runnable(matrix, jobs, names, launcher)[1]:
@@ -107,10 +111,14 @@ def run_all(matrix, done, jobs, launcher, page):
     """Runs the jobs, those of a group side by side, shows them with those that are done, and returns the exit status."""
     try:
         with Display(len(jobs)) as display:
+            ran = []
             for numbered in needed(matrix, jobs, done, display):
                 if done:
                     compare.write_page(page, done, compare.RELOAD_SECONDS)
                 run_group(matrix, numbered, launcher, display, done)
+                ran.append(numbered)
+            if matrix.quiet_limit:
+                run_again(matrix, ran, launcher, display, done)
     finally:
         if done:
             compare.write_page(page, done)
@@ -132,6 +140,17 @@ def needed(matrix, jobs, done, display):
         if width is None or width.percent > matrix.until:
             yield list(enumerate(group, num_before + 1))
         num_before += len(group)
+
+
+def run_again(matrix, ran, launcher, display, done):
+    """Runs the groups again that met a machine which was not quiet."""
+    for attempt in range(1, quiet.MAX_AGAIN + 1):
+        again = quiet.disturbed(ran, done, matrix.quiet_limit)
+        for numbered in again:
+            runs = ", ".join(job.settings.run_id for _, job in numbered)
+            display.print_line(f"again, since the machine was not quiet ({attempt} of at most {quiet.MAX_AGAIN}): {runs}")
+            quiet.set_aside(numbered, done, attempt)
+            run_group(matrix, numbered, launcher, display, done)
 
 
 def run_group(matrix, numbered, launcher, display, done):

@@ -3,6 +3,7 @@
 While it is stopped, it takes no time from the run whose turn it is: the threads of its libraries are stopped with it.
 """
 
+import contextlib
 import os
 import re
 import signal
@@ -24,28 +25,35 @@ class Turns:
     """The turns of this rank's run. All ranks make the same calls.
 
     `num_steps`: the number of steps of a turn; 0 where the run takes no turns, because it was started without a matrix or because the
-    matrix cannot continue all its processes. `num_ended`: the number of turns that have ended. `step_seconds`: how long a step takes on
-    this rank.
+    matrix cannot continue all its processes. `num_ended`: the number of turns that have ended. `meters`: the Meters that leave out what
+    happens between turns. `step_seconds`: how long a step takes on this rank.
     """
 
     def __init__(self, trainer, step_seconds, pids_by_rank):
         self._trainer, self._pids = trainer, pids_by_rank
         is_reachable = by_rank(trainer, os.environ.get(VARIABLE) == node()).all()
-        self.num_ended = 0
+        self.num_ended, self.meters = 0, []
         self.num_steps = max(1, round(TURN_SECONDS / by_rank(trainer, step_seconds).max())) if is_reachable else 0
 
-    def wait_for_first(self):
-        """Returns when the first turn begins, at once where the run takes no turns."""
-        if self.num_steps:
-            self.end()
-
     def end(self):
-        """Ends the turn, and returns on all ranks together when the next one begins."""
-        self.num_ended += 1
-        if self._trainer.ranks.rank == 0:
-            print(format_line(self._pids), flush=True)
-        os.kill(os.getpid(), signal.SIGSTOP)
+        """Ends the turn, if the run takes turns, and returns on all ranks together when the next one begins."""
+        if not self.num_steps:
+            return
+        # Barrier: waiting for a slower rank belongs to the turn.
         self._trainer.sum(np.zeros(1))
+        self.num_ended += 1
+        with contextlib.ExitStack() as paused:
+            for meter in self.meters:
+                paused.enter_context(meter.pause("turns"))
+            if self._trainer.ranks.rank == 0:
+                print(format_line(self._pids), flush=True)
+            stop()
+            self._trainer.sum(np.zeros(1))
+
+
+def stop():
+    """Stops all threads of this process, until another process continues it."""
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def node():

@@ -135,11 +135,17 @@ def epoch_seconds(entry):
 def epoch_ratio(above, below, num_compared):
     """The Ratio of the seconds per epoch of two entries, one of all pairs among `num_compared`; None where either has none.
 
-    Runs with the same key are pairs, and where there are pairs only they count.
+    Runs with the same key are pairs, and where there are pairs only they count. Of a pair the epochs count that both have trained: of
+    runs side by side these had their turns one after the other.
     """
-    sides = [{key_of(run): of for run in entry.from_start if (of := epochs.seconds(run))} for entry in (above, below)]
+    sides = [{key_of(run): run for run in entry.from_start if epochs.seconds(run)} for entry in (above, below)]
     shared = [key for key in sides[0] if key in sides[1]]
-    chosen = [[side[key] for key in shared] if len(shared) > 1 else list(side.values()) for side in sides]
+    if len(shared) > 1:
+        both = [[side[key] for side in sides] for key in shared]
+        num_epochs = [min(len(run["train_seconds"]) for run in pair) for pair in both]
+        chosen = [[epochs.seconds(pair[side], num) for pair, num in zip(both, num_epochs, strict=True)] for side in (0, 1)]
+    else:
+        chosen = [[epochs.seconds(run) for run in side.values()] for side in sides]
     if not all(chosen):
         return None
     paired = len(shared) > 1 or (len(shared) == 1 and len(chosen[0]) == len(chosen[1]) == 1)

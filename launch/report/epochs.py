@@ -28,9 +28,9 @@ def to_target(run):
     return next((number for number, is_reached in enumerate(reached, 1) if is_reached), None)
 
 
-def seconds(run):
-    """The mean seconds of an epoch, training and evaluation, of a completed run; None where they are not known."""
-    trained, evaluated = run["train_seconds"], run["eval_seconds"]
+def seconds(run, num_epochs=None):
+    """The mean seconds of an epoch, training and evaluation, of a completed run, or of its first ones; None where they are not known."""
+    trained, evaluated = run["train_seconds"][:num_epochs], run["eval_seconds"][:num_epochs]
     if run["status"] != "ok" or not trained or None in (*trained, *evaluated):
         return None
     return (sum(trained) + sum(evaluated)) / len(trained)

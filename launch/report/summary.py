@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from launch.report import comparable, entries, statistics
-from launch.report.questions import cost, failed, first, same, scaling, step, where
+from launch.report.questions import cost, failed, first, quiet, same, scaling, step, where
 from launch.report.tables import Section
 
 
@@ -30,6 +30,7 @@ def answer(found, damaged=()):
         *([Section("step", step.QUESTION, *steps)] if any(steps) else []),
         *([Section("where", where.QUESTION, *where.answer(profiles))] if profiles else []),
         Section("same", same.QUESTION, *same.answer(compared)),
+        Section("quiet", quiet.QUESTION, *quiet.answer(plain)),
         Section("failed", failed.QUESTION, *failed.answer([*compared, *entries.comparisons(traced)], damaged)),
     ]
     notes = _notes(compared, len(traced))

@@ -7,7 +7,9 @@ import pytest
 
 from common import loop, records, weights, workloads
 from common.config import Settings
+from common.process import turns
 from common.process.ranks import Ranks
+from common.process.turns import Turns
 from common.process.watchdog import Watchdog
 from common.trainer import Totals
 
@@ -50,43 +52,25 @@ class Timed:
     def restore(self, state):
         self.parameters = state
 
+    def stop(self):
+        raise AssertionError("it takes no turns")
+
 
 def new_record():
     launch = {"launcher": "alone", "command": "python", "launched_at": None}
     return records.new("single", SETTINGS, Ranks(), launch, {}) | {"pids_by_rank": [], "oversubscribed": False}
 
 
-def alone(_):
-    """The turns of a run without a matrix."""
-    return SimpleNamespace(num_steps=0, num_ended=0, wait_for_first=lambda: None)
-
-
-class TurnsOfTwoSteps:
-    """Turns after each of which other runs have theirs for a hundred seconds."""
-
-    num_steps = 2
-
-    def __init__(self, trainer):
-        self.trainer, self.num_ended, self.ended_at = trainer, 0, []
-
-    def wait_for_first(self):
-        self.end()
-
-    def end(self):
-        self.ended_at.append(self.trainer.now)
-        self.trainer.now += 100.0
-        self.num_ended += 1
-
-
 @pytest.fixture
 def trained(monkeypatch):
     """A function that gives the record of a run with these accuracies after its epochs."""
 
-    def run(*accuracies, trainer_class=Timed, turns_of=alone, **changes):
+    def run(*accuracies, trainer_class=Timed, **changes):
         trainer, record = trainer_class(accuracies), new_record()
         monkeypatch.setattr(loop.time, "perf_counter", lambda: trainer.now)
+        monkeypatch.setattr(turns, "stop", trainer.stop)
         settings = SimpleNamespace(**vars(SETTINGS) | changes)
-        loop.train(trainer, settings, trainer.load, record, lambda _: "digest", Watchdog(0, None), turns_of(trainer))
+        loop.train(trainer, settings, trainer.load, record, lambda _: "digest", Watchdog(0, None), Turns(trainer, 1.0, []))
         return record
 
     return run
@@ -158,12 +142,23 @@ def test_replicas_that_differ_end_the_run():
     assert record["in_sync"] is False
 
 
-def test_the_turns_of_other_runs_do_not_count(trained):
-    alone, in_turns = trained(0.2, 0.7), trained(0.2, 0.7, turns_of=TurnsOfTwoSteps)
+class Stopped(Timed):
+    """While it is stopped, other runs have their turns for a hundred seconds."""
+
+    def stop(self):
+        self.now += 100.0
+
+
+def test_the_turns_of_other_runs_do_not_count(trained, monkeypatch):
+    alone = trained(0.2, 0.7)
+    monkeypatch.setenv(turns.VARIABLE, turns.node())
+    # Two of the three steps of an epoch.
+    monkeypatch.setattr(turns, "TURN_SECONDS", 2.0)
+    in_turns = trained(0.2, 0.7, trainer_class=Stopped)
     times = ("time_to_solution_seconds", "load_seconds", "train_seconds", "eval_seconds", "step_seconds", "samples_per_second")
     assert [in_turns[name] for name in times] == [pytest.approx(alone[name]) for name in times]
-    # A turn ends before the first epoch, after two of three steps and with the first epoch, and after two steps of the second.
-    assert (in_turns["num_turns"], in_turns["turns_of_others_seconds"]) == (4, 300.0)
+    # A turn ends after two steps of the first epoch, with it, and after two steps of the second.
+    assert (in_turns["num_turns"], in_turns["turns_of_others_seconds"]) == (3, 300.0)
     assert (alone["num_turns"], alone["turns_of_others_seconds"]) == (0, 0.0)
 
 

@@ -70,9 +70,10 @@ def test_a_size_is_not_repeated_once_its_intervals_are_narrow(percent, num_runs)
     jobs = plan(["ddp", "horovod_tf"], ["cnn"], (1, 2), 8, None, Settings(machine="here"), "20260101-000000")
     done, shown = [], io.StringIO()
     with Display(len(jobs), Console(file=shown, width=200)) as display:
-        for _, job in matrix.needed(matrix.Matrix(until=percent, repeats=8), jobs, done, display):
-            noisy = job.num_ranks == 2 and job.backend == "ddp"
-            seconds = 15.0 if noisy and job.settings.repeat % 2 else 10.0
-            done.append(made(job.backend, job.num_ranks, job.settings.repeat, seconds))
+        for group in matrix.needed(matrix.Matrix(until=percent, repeats=8), jobs, done, display):
+            for _, job in group:
+                noisy = job.num_ranks == 2 and job.backend == "ddp"
+                seconds = 15.0 if noisy and job.settings.repeat % 2 else 10.0
+                done.append(made(job.backend, job.num_ranks, job.settings.repeat, seconds))
     assert {size: sum(record["num_ranks"] == size for record in done) for size in (1, 2)} == num_runs
     assert ("cnn, 1 rank: every interval within ±0.0 % after 6 repeats, which is enough" in shown.getvalue()) == (percent is not None)

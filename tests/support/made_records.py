@@ -81,3 +81,13 @@ def repeats(seconds, **changes):
         made(repeat=repeat, seconds=time, **changes) if time is not None else not_reached(repeat=repeat, **changes)
         for repeat, time in enumerate(seconds)
     ]  # fmt: skip
+
+
+def noisy(products, copies=(100.0, 100.0), **changes):
+    """A record with these speeds of the machine before and after the run."""
+    noise = {
+        "product_flops_per_second": list(products), "copy_bytes_per_second": list(copies), "frequency_hz": [None, None],
+        "steal_seconds": 0.25, "pressure_seconds": None, "involuntary_switches_by_rank": [10, 20],
+        "gpu_clock_hz": [None, None], "gpu_throttle_reasons": None,
+    }  # fmt: skip
+    return made(**changes) | {"machine_noise": noise}

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from common.backends import BASELINE
-from launch.report import entries
+from launch.report import entries, noise
 from launch.report.export import colours
 from launch.report.questions import cost, scaling, step
 from launch.report.tables import ACCURACY, BACKEND, MIB, OVERSUBSCRIBED, RANKS, Column, Table
@@ -21,7 +21,7 @@ QUANTILES = {"low": 0.05, "q1": 0.25, "median": 0.5, "q3": 0.75, "high": 0.95}
 
 KINDS = (
     "Time to solution", "Accuracy over time", "Throughput over own 1 rank", f"Speed-up over {BASELINE}",
-    "Where a run's time goes", "Parts of a step", "Step times", "Peak memory", "Loss",
+    "Where a run's time goes", "Parts of a step", "Step times", "Peak memory", "Loss", "Speed of the machine",
 )  # fmt: skip
 
 
@@ -40,7 +40,7 @@ def of(answer):
     """{key of a section: its charts} of an answer; empty charts are left out."""
     backends = list(dict.fromkeys(entry.backend for one in answer.comparisons for entry in one.entries))
     look = _Look(colours.of_backends(backends), colours.shapes_of(backends))
-    found = {"first": [], "scaling": [], "cost": [], "step": [], "same": []}
+    found = {"first": [], "scaling": [], "cost": [], "step": [], "same": [], "quiet": _machine_speeds(answer, look)}
     for one in answer.comparisons:
         found["scaling"] += _scaling(one, look)
         for shared in (False, True):
@@ -343,6 +343,36 @@ def _losses(ran, at, look, shared):
     table = Table(f"Loss: {at}", (Column("step"), *(Column(backend, ".6f") for backend in by_backend)), values)
     caption = "One run per backend, of the same seed where available; equal curves overlap."
     return Chart("Loss", at, caption, _spec(rows, 230, layer=layers), table, shared)
+
+
+def _machine_speeds(answer, look):
+    """One chart for each matrix and size: the machine's speed beside its runs, in the order in which they started."""
+    found = {}
+    for sample in noise.samples([run for one in answer.comparisons for entry in one.entries for run in entry.runs]):
+        found.setdefault((entries.key_of(sample.run)[0], sample.run["num_ranks"]), []).append(sample)
+    return [_machine_speed(f"{matrix}, {ranks_of(size)}".removeprefix(", "), samples, look) for (matrix, size), samples in found.items()]
+
+
+def _machine_speed(about, samples, look):
+    rows = [
+        {"backend": one.run["backend"], "run": one.run["settings"]["run_id"], "started": one.run["started_at"],
+         "kernel": f"{one.kernel}, {one.when}", "percent": round(one.percent, 2)}
+        for one in sorted(samples, key=lambda one: (one.run["started_at"], noise.TIMES.index(one.when)))
+    ]  # fmt: skip
+    used = {row["backend"] for row in rows}
+    x, y = {"field": "started", "type": "temporal", "title": "start of the run"}, _number("percent", "from the median (%)")
+    tooltip = [{"field": name} for name in ("run", "kernel", "percent")]
+    mark = {"type": "point", "filled": True, "size": 50, "opacity": 0.8}
+    encoding = {"x": x, "y": y, "color": look.colour(used), "shape": {"field": "kernel", "type": "nominal"}, "tooltip": tooltip}
+    limits = {"data": {"values": [{"percent": limit} for limit in (-noise.QUIET_PERCENT, noise.QUIET_PERCENT)]}}
+    layers = [
+        limits | {"mark": {"type": "rule", "strokeDash": [4, 4], "color": NEUTRAL}, "encoding": {"y": y}},
+        {"mark": mark, "encoding": encoding},
+    ]
+    columns = (Column("run"), Column("kernel"), Column("from the median (%)", "+.1f"))
+    table = Table(f"Speed of the machine: {about}", columns, [(row["run"], row["kernel"], row["percent"]) for row in rows])
+    caption = "A fixed product of matrices and a copy on every core of a run, just before and after it, against their medians."
+    return Chart("Speed of the machine", about, caption, _spec(rows, 200, layer=layers), table, False)
 
 
 def _same_seed_losses(entry, ran):

@@ -9,7 +9,7 @@ from launch.report import collect, regressions, summary
 from launch.report.export import charts, html
 from launch.report.tables import OVERSUBSCRIBED
 from tests.support import browser
-from tests.support.made_records import ended, made, not_reached, repeats, step_breakdown
+from tests.support.made_records import ended, made, noisy, not_reached, repeats, step_breakdown
 from tests.support.running import ROOT
 
 NEEDS_BROWSER = pytest.mark.skipif(browser.why_not() is not None, reason=str(browser.why_not()))
@@ -28,6 +28,7 @@ def found():
         made(**strong),
         made(num_ranks=2, seconds=6.0, **strong),
         made(workload="transformer-alcf", workload_digest="f" * 64),
+        *(noisy([10.0, speed], num_ranks=2, backend="horovod_torch", repeat=repeat) for repeat, speed in enumerate((10.0, 10.1, 8.0))),
     ]
 
 
@@ -60,6 +61,7 @@ def test_the_page_has_every_kind_of_chart(page):
     assert kinds == {
         "Time to solution", "Accuracy over time", "Throughput over own 1 rank", "Speed-up over single",
         "Where a run's time goes", "Parts of a step", "Step times", "Peak memory", "Loss",
+        "Speed of the machine",
     }  # fmt: skip
 
 
@@ -70,7 +72,8 @@ def test_the_summary_stands_before_the_first_question(page):
 
 def test_weak_and_strong_scaling_are_never_in_one_chart(page):
     text = page.read_text()
-    assert all(("weak scaling" in subject) != ("strong scaling" in subject) for _, subject in headings(text))
+    compared = [subject for kind, subject in headings(text) if kind != "Speed of the machine"]
+    assert all(("weak scaling" in subject) != ("strong scaling" in subject) for subject in compared)
     assert {"cnn, weak scaling", "cnn, strong scaling"} <= {subject for _, subject in headings(text)}
 
 
@@ -169,7 +172,7 @@ def test_changes_against_a_baseline_come_first():
     answer = summary.answer(found())
     changes = regressions.changes(found(), found())
     text = html.text(answer._replace(sections=[regressions.section(changes), *answer.sections]))
-    assert re.findall(r'<section id="(\w+)">', text) == ["baseline", "first", "scaling", "cost", "step", "same", "failed"]
+    assert re.findall(r'<section id="(\w+)">', text) == ["baseline", "first", "scaling", "cost", "step", "same", "quiet", "failed"]
 
 
 @pytest.fixture(scope="module")

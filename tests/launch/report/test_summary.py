@@ -7,7 +7,7 @@ from tests.support.made_records import made, repeats
 
 
 def test_the_questions_are_in_order():
-    assert [section.key for section in summary.answer([made()]).sections] == ["first", "scaling", "cost", "same", "failed"]
+    assert [section.key for section in summary.answer([made()]).sections] == ["first", "scaling", "cost", "same", "quiet", "failed"]
 
 
 @pytest.mark.parametrize(

@@ -179,3 +179,11 @@ def test_times_whose_epochs_are_unknown_give_no_verdict():
     found = repeats(SIX, train_seconds=[None, 2.0])
     assert "no verdict" in summary.answer(found).headline[0]
     assert [row["verdict"] for row in lines(found, "first")] == [None]
+
+
+def test_of_a_pair_the_epochs_count_that_both_trained():
+    own = {"accuracies": [0.5, 0.7, 0.98], "eval_losses": [1.0] * 3}
+    longer = [made(backend="single", repeat=repeat, train_seconds=[1.0, 2.0, 60.0], eval_seconds=[0.0] * 3, **own) for repeat in range(6)]
+    shorter = [made(repeat=repeat, train_seconds=[2.0, 4.0], eval_seconds=[0.0] * 2) for repeat in range(6)]
+    slow, fast = (Entry(name, 1, tuple(runs)) for name, runs in (("ddp", shorter), ("single", longer)))
+    assert entries.epoch_ratio(slow, fast, 2).value == pytest.approx(2.0)

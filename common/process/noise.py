@@ -1,0 +1,144 @@
+"""How fast the machine is just before and after training, and what disturbs a run: measured beside every run, off the clock."""
+
+import os
+import re
+import resource
+import time
+from pathlib import Path
+
+import numpy as np
+import pynvml
+
+from common.meter import Meter
+from common.trainer import by_rank
+
+# A product that stays in the caches, and a copy that does not stay in those of one core.
+PRODUCT_SIZE = 384
+COPY_BYTES = 2**24
+KERNEL_SECONDS = 0.15
+STAT, PRESSURE, FREQUENCY = Path("/proc/stat"), Path("/proc/pressure/cpu"), "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq"
+# Reasons of NVML for which a GPU runs below its highest clock, but for those of an idle GPU and of a user's own limit.
+GPU_REASONS = {
+    "power cap": "nvmlClocksThrottleReasonSwPowerCap", "hardware slow-down": "nvmlClocksThrottleReasonHwSlowdown",
+    "synchronized boost": "nvmlClocksThrottleReasonSyncBoost", "temperature": "nvmlClocksThrottleReasonSwThermalSlowdown",
+    "hardware temperature": "nvmlClocksThrottleReasonHwThermalSlowdown", "power brake": "nvmlClocksThrottleReasonHwPowerBrakeSlowdown",
+}  # fmt: skip
+
+
+def begin(trainer, turns):
+    """Measures the machine's speed now. Returns a function that measures it again and gives the value of `machine_noise` in a record.
+
+    All ranks call both. What happens between the `turns` of the run is left out.
+    """
+    before, disturbed = speeds(trainer), Meter(counters)
+    turns.meters.append(disturbed)
+    return lambda: summary(trainer, before, disturbed.now(), speeds(trainer))
+
+
+def speeds(trainer):
+    """How fast the slowest rank is just now; all ranks measure at the same time, each on its own cores.
+
+    An array: floating point operations a second in a product of matrices, bytes a second in a copy, the lowest frequency of the cores in
+    Hz, and the clock of the GPU in Hz; NaN where unknown.
+    """
+    trainer.sum(np.zeros(1))
+    own = (product_speed(), copy_speed(), frequency(os.sched_getaffinity(0)), gpu_clock(os.getpid()))
+    return np.array([by_rank(trainer, speed).min() for speed in own])
+
+
+def product_speed(seconds=KERNEL_SECONDS):
+    """Floating point operations a second in products of matrices."""
+    left, out = np.ones((PRODUCT_SIZE, PRODUCT_SIZE), np.float32), np.empty((PRODUCT_SIZE, PRODUCT_SIZE), np.float32)
+    return 2 * PRODUCT_SIZE**3 * repeated(lambda: np.matmul(left, left, out), seconds)
+
+
+def copy_speed(seconds=KERNEL_SECONDS):
+    """Bytes a second, read and written, in a copy."""
+    source, target = np.ones(COPY_BYTES, np.uint8), np.ones(COPY_BYTES, np.uint8)
+    return 2 * COPY_BYTES * repeated(lambda: np.copyto(target, source), seconds)
+
+
+def repeated(action, seconds):
+    """How many times a second `action` runs, over about `seconds`."""
+    # Not measured: the first one touches memory and starts threads.
+    action()
+    num, begun = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - begun) < seconds:
+        action()
+        num += 1
+    return num / elapsed
+
+
+def frequency(cores):
+    """The lowest frequency of the cores in Hz, as Linux has it; NaN where it does not tell."""
+    try:
+        return 1000 * min(float(Path(FREQUENCY.format(core)).read_text()) for core in cores)
+    except (OSError, ValueError):
+        return float("nan")
+
+
+def gpu_clock(pid):
+    """The clock of the GPU on which a process computes, in Hz; NaN without one."""
+    gpus = gpus_of(pid)
+    return 1e6 * pynvml.nvmlDeviceGetClockInfo(gpus[0], pynvml.NVML_CLOCK_SM) if gpus else float("nan")
+
+
+def gpus_of(pid):
+    """NVML's handles of the GPUs on which a process computes."""
+    try:
+        pynvml.nvmlInit()
+        present = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+        return [gpu for gpu in present if any(one.pid == pid for one in pynvml.nvmlDeviceGetComputeRunningProcesses(gpu))]
+    except pynvml.NVMLError:
+        return []
+
+
+def counters():
+    """What has disturbed this rank so far.
+
+    An array: seconds that the hypervisor took from its cores, seconds in which a process of the node waited for a core, and involuntary
+    context switches of its process; NaN for what Linux does not tell.
+    """
+    return np.array([steal_seconds(os.sched_getaffinity(0)), pressure_seconds(), resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw])
+
+
+def steal_seconds(cores, path=STAT):
+    """Seconds since boot that the hypervisor has taken from these cores (proc(5): steal)."""
+    try:
+        ticks = [int(line.split()[8]) for line in path.read_text().splitlines() if line.split()[0] in {f"cpu{core}" for core in cores}]
+        return sum(ticks) / os.sysconf("SC_CLK_TCK") if ticks else float("nan")
+    except (OSError, ValueError, IndexError):
+        return float("nan")
+
+
+def pressure_seconds(path=PRESSURE):
+    """Seconds since boot in which at least one process of the node waited for a core (Linux: Documentation/accounting/psi.rst)."""
+    try:
+        return int(re.search(r"some .*total=(\d+)", path.read_text())[1]) / 1e6
+    except (OSError, TypeError):
+        return float("nan")
+
+
+def summary(trainer, before, disturbed, after):
+    """The value of `machine_noise` in a record, from `speeds` before training, this rank's `counters` during it and `speeds` after it."""
+    steal, pressure, switches = (by_rank(trainer, of) for of in disturbed)
+    products, copies, frequencies, gpu_clocks = np.stack([before, after], axis=1).tolist()
+    return {
+        "product_flops_per_second": products,
+        "copy_bytes_per_second": copies,
+        "frequency_hz": frequencies,
+        "steal_seconds": float(steal.sum()),
+        "pressure_seconds": float(pressure.max()),
+        "involuntary_switches_by_rank": switches.astype(int).tolist(),
+        "gpu_clock_hz": gpu_clocks,
+        "gpu_throttle_reasons": throttle_reasons(trainer),
+    }
+
+
+def throttle_reasons(trainer):
+    """Why GPUs of this run are below their highest clock just now; None without GPUs. All ranks call this."""
+    gpus = gpus_of(os.getpid())
+    mask = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpus[0]) if gpus else 0
+    masks = by_rank(trainer, mask).astype(int)
+    found = [name for name, constant in GPU_REASONS.items() if (masks & getattr(pynvml, constant)).any()]
+    return found if by_rank(trainer, bool(gpus)).any() else None

@@ -1,0 +1,154 @@
+"""The machine's noise: what Linux counts, and the speeds of all ranks, with artificial files."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from common.process import noise, turns
+from common.process.ranks import Ranks
+
+STAT = """cpu  100 0 100 1000 0 0 0 30 0 0
+cpu0 50 0 50 500 0 0 0 10 0 0
+cpu1 50 0 50 500 0 0 0 20 0 0
+cpu10 0 0 0 0 0 0 0 400 0 0
+intr 1234
+"""
+
+
+@pytest.mark.parametrize(("cores", "ticks"), [({0}, 10), ({1}, 20), ({0, 1}, 30), ({10}, 400), ({7}, math.nan)])
+def test_steal_is_that_of_the_cores(cores, ticks, tmp_path, monkeypatch):
+    monkeypatch.setattr(noise.os, "sysconf", lambda _: 100)
+    (tmp_path / "stat").write_text(STAT)
+    assert noise.steal_seconds(cores, tmp_path / "stat") == pytest.approx(ticks / 100, nan_ok=True)
+
+
+@pytest.mark.parametrize("text", [None, "", "cpu0 1 2\n"])
+def test_steal_that_linux_does_not_tell_is_unknown(text, tmp_path):
+    if text is not None:
+        (tmp_path / "stat").write_text(text)
+    assert math.isnan(noise.steal_seconds({0}, tmp_path / "stat"))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("some avg10=1.00 avg60=0.50 avg300=0.10 total=2500000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n", 2.5),
+        ("full avg10=0.00 avg60=0.00 avg300=0.00 total=7\n", math.nan),
+        (None, math.nan),
+    ],
+)
+def test_pressure_is_the_time_in_which_some_process_waited(text, seconds, tmp_path):
+    if text is not None:
+        (tmp_path / "cpu").write_text(text)
+    assert noise.pressure_seconds(tmp_path / "cpu") == pytest.approx(seconds, nan_ok=True)
+
+
+def test_the_frequency_is_that_of_the_slowest_core(tmp_path, monkeypatch):
+    monkeypatch.setattr(noise, "FREQUENCY", f"{tmp_path}/cpu{{}}")
+    for core, kilohertz in enumerate((2_000_000, 1_500_000, 1_000_000)):
+        (tmp_path / f"cpu{core}").write_text(f"{kilohertz}\n")
+    assert noise.frequency({0, 1}) == 1.5e9
+    assert math.isnan(noise.frequency({0, 7}))
+
+
+def test_a_kernel_is_repeated_for_its_time(monkeypatch):
+    now = SimpleNamespace(seconds=0.0)
+    monkeypatch.setattr(noise.time, "perf_counter", lambda: now.seconds)
+
+    def act():
+        now.seconds += 0.25
+
+    assert noise.repeated(act, 1.0) == 4.0
+
+
+class Rank0Of2:
+    """The trainer of rank 0; rank 1 has the numbers of `other`, one after the other."""
+
+    ranks = Ranks(0, 2, 0, 2)
+
+    def __init__(self, *other):
+        self.other = iter(other)
+
+    def sum(self, values):
+        return values + np.array([0, next(self.other)])[: len(values)]
+
+
+def test_the_speed_is_that_of_the_slowest_rank(monkeypatch):
+    monkeypatch.setattr(noise, "product_speed", lambda: 4.0)
+    monkeypatch.setattr(noise, "copy_speed", lambda: 4.0)
+    monkeypatch.setattr(noise, "frequency", lambda _: math.nan)
+    speeds = noise.speeds(Rank0Of2(0, 3.0, 5.0, 2.0, math.nan))
+    np.testing.assert_array_equal(speeds, [3.0, 4.0, math.nan, math.nan])
+
+
+class Alone:
+    ranks = Ranks()
+
+    def sum(self, values):
+        return values
+
+
+def test_the_noise_of_a_run_is_measured_before_and_after_it_and_between_its_turns_only(monkeypatch):
+    speeds, counters = (
+        iter([[8.0, 9.0, 1.0, 2.0], [4.0, 9.0, 1.0, 2.0]]),
+        iter([[1.0, 5.0, 100], [2.0, 6.0, 150], [7.0, 8.0, 160], [9.0, 9.0, 161]]),
+    )
+    monkeypatch.setattr(noise, "speeds", lambda _: np.array(next(speeds)))
+    monkeypatch.setattr(noise, "counters", lambda: np.array(next(counters)))
+    own = turns.Turns(Alone(), 1.0, [])
+    measure = noise.begin(Alone(), own)
+    with own.meters[0].pause("turns"):
+        pass
+    found = measure()
+    assert (found["product_flops_per_second"], found["copy_bytes_per_second"]) == ([8.0, 4.0], [9.0, 9.0])
+    # Of 8 s of steal, 5 s were taken while others had their turn.
+    assert (found["steal_seconds"], found["pressure_seconds"], found["involuntary_switches_by_rank"]) == (3.0, 2.0, [51])
+    assert found["gpu_throttle_reasons"] is None
+
+
+def test_here_the_kernels_have_a_speed():
+    assert noise.product_speed(0.01) > 1e6
+    assert noise.copy_speed(0.01) > 1e6
+
+
+class Driver:
+    """Stands for NVML with two GPUs: process 7 computes on the second, which is hot."""
+
+    NVMLError = noise.pynvml.NVMLError
+    NVML_CLOCK_SM = 1
+
+    def __getattr__(self, name):
+        return getattr(noise_pynvml, name)
+
+    def nvmlInit(self):
+        pass
+
+    def nvmlDeviceGetCount(self):
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, number):
+        return number
+
+    def nvmlDeviceGetComputeRunningProcesses(self, gpu):
+        return [SimpleNamespace(pid=7)] if gpu else []
+
+    def nvmlDeviceGetClockInfo(self, gpu, _):
+        return (1000, 1410)[gpu]
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, gpu):
+        return (0, 32 | 1)[gpu]
+
+
+noise_pynvml = noise.pynvml
+
+
+def test_the_gpu_of_a_process_has_a_clock_and_reasons_for_it(monkeypatch):
+    monkeypatch.setattr(noise, "pynvml", Driver())
+    monkeypatch.setattr(noise.os, "getpid", lambda: 7)
+    assert noise.gpu_clock(7) == 1.41e9
+    assert math.isnan(noise.gpu_clock(8))
+    assert noise.throttle_reasons(Alone()) == ["temperature"]
+    monkeypatch.setattr(noise.os, "getpid", lambda: 8)
+    assert noise.throttle_reasons(Alone()) is None

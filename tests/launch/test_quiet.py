@@ -1,0 +1,39 @@
+"""Which groups of a matrix are run again, and what becomes of their records."""
+
+import json
+
+import pytest
+
+from common.config import Settings
+from common.errors import UserError
+from launch import quiet, runner
+from launch.plan import groups, plan
+from tests.support.made_records import noisy
+
+STAMP = "20260101-000000"
+
+
+@pytest.mark.parametrize("percent", [0, -1, 100, float("nan")])
+def test_a_limit_must_be_a_percentage(percent):
+    with pytest.raises(UserError, match=r"^--quiet-limit is .*; it must be a percentage above 0 and below 100, such as 5$"):
+        quiet.check(percent)
+
+
+def test_groups_with_a_disturbed_run_are_run_again_and_their_records_kept_aside(tmp_path):
+    settings = Settings(results=tmp_path, machine="here")
+    jobs = plan(["single", "ddp"], ["cnn"], [1], 3, None, settings, STAMP)
+    numbered = [list(enumerate(group)) for group in groups(jobs, True)]
+    speeds = {("ddp", 1): [10.0, 8.0]}
+    done = [
+        noisy(speeds.get((job.backend, job.settings.repeat), [10.0, 10.0]), backend=job.backend, repeat=job.settings.repeat) for job in jobs
+    ]
+    assert quiet.disturbed(numbered, done, 25.0) == []
+    assert quiet.disturbed(numbered, done, 5.0) == [numbered[1]]
+    for job, record in zip(jobs, done, strict=True):
+        runner.record_path(job).parent.mkdir(exist_ok=True)
+        runner.record_path(job).write_text(json.dumps(record))
+    quiet.set_aside(numbered[1], done, 2)
+    assert [(record["backend"], record["repeat"]) for record in done] == [("single", 0), ("ddp", 0), ("single", 2), ("ddp", 2)]
+    kept = sorted(path.name for path in (tmp_path / "here").iterdir() if path.suffix != ".json")
+    assert kept == [f"{STAMP}-cnn-{backend}-n1-r1.json.disturbed-2" for backend in ("ddp", "single")]
+    assert len(list((tmp_path / "here").glob("*.json"))) == 4
