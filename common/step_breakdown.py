@@ -7,14 +7,14 @@ the median of its repeats on a rank; over ranks it is the mean, as in nccl-tests
 import contextlib
 import math
 import time
-from itertools import islice
+from itertools import chain, islice, repeat
 
 import numpy as np
 
 from common import weights, workloads
 from common.trainer import Communication, ProfiledCommunication, by_rank
 
-BLOCK_SECONDS = 0.4
+BLOCK_SECONDS = 0.2
 MIN_STEPS = 2
 # Blocks with and without communication, in an order that cancels a linear drift.
 COMMUNICATES = (True, False, False, True) * 2
@@ -39,9 +39,10 @@ def add_to_record(settings, trainer, batches, record):
     The parameters stay as they are. The optimizer state differs between ranks afterwards and must not be used.
     """
     step_seconds = by_rank(trainer, np.median(record["step_seconds"])).mean()
-    num_steps = min(len(batches), max(MIN_STEPS, round(BLOCK_SECONDS / step_seconds)))
+    num_steps = max(MIN_STEPS, round(BLOCK_SECONDS / step_seconds))
     if trainer.ranks.rank == 0:
-        print(f"step breakdown: about {(len(COMMUNICATES) * num_steps + 2 * NUM_FEW) * step_seconds:.0f} s of additional steps", flush=True)
+        seconds = (len(COMMUNICATES) * (num_steps + 1) + 2 * NUM_FEW) * step_seconds
+        print(f"step breakdown: about {seconds:.0f} s of additional steps", flush=True)
     record["step_breakdown"] = measure(trainer, batches, num_steps, gradient_bytes(settings))
 
 
@@ -62,7 +63,7 @@ def measure(trainer, batches, num_steps, plain_bytes):
     for communicates in COMMUNICATES:
         with contextlib.nullcontext() if communicates else communication.without_communication():
             blocks[communicates].append(_block(trainer, batches, num_steps))
-    parts = parts_of(*(np.median(blocks[communicates], axis=0) / num_steps for communicates in (True, False)))
+    parts = parts_of(*(np.median(blocks[communicates], axis=0) for communicates in (True, False)))
     profile = communication.profiled(lambda: trainer.train_epoch(First(batches, num_few), float))
     seconds = by_rank(trainer, profile.seconds / num_few).tolist()
     num_ranks = trainer.ranks.size
@@ -105,7 +106,7 @@ def bandwidth(operations, seconds, num_ranks):
 
 
 class First:
-    """The first `num` batches of an epoch, with learning rate 0; `data_seconds` is the time spent waiting for them.
+    """The first `num` batches of an epoch, or of several, with learning rate 0; `data_seconds` is the time spent waiting for them.
 
     At learning rate 0 the parameters stay where training left them, on all ranks alike, with and without communication.
     """
@@ -117,7 +118,7 @@ class First:
         return self.num
 
     def __iter__(self):
-        batches = islice(self.batches, self.num)
+        batches = islice(chain.from_iterable(repeat(self.batches)), self.num)
         while True:
             begun = time.perf_counter()
             batch = next(batches, None)
@@ -128,14 +129,27 @@ class First:
 
 
 def _block(trainer, batches, num_steps):
-    """(seconds, seconds of data wait) of `num_steps` steps, which all ranks start together."""
-    first, losses = First(batches, num_steps), []
+    """(seconds, seconds of data wait) of a step, from a block that all ranks start together.
+
+    The time of `num_steps` steps is taken after a first one, since beginning an epoch takes Keras as long as half a step. Data may
+    be read ahead, so the wait for it is that of all steps.
+    """
+    first, losses, starts = First(batches, num_steps + 1), [], []
+
+    def observe(loss):
+        losses.append(loss)
+        if len(losses) == 1:
+            # Waits for the device.
+            float(loss)
+            starts.append((time.perf_counter(), first.data_seconds))
+
     trainer.sum(np.zeros(1))
-    begun = time.perf_counter()
-    trainer.train_epoch(first, losses.append)
-    # Waits for the device.
+    trainer.train_epoch(first, observe)
     float(losses[-1])
-    return time.perf_counter() - begun, first.data_seconds
+    ((begun, waited),) = starts
+    working = time.perf_counter() - begun - (first.data_seconds - waited)
+    data_wait = first.data_seconds / len(first)
+    return working / num_steps + data_wait, data_wait
 
 
 def _seconds(trainer, all_reduce):

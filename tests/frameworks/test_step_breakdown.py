@@ -73,10 +73,11 @@ def test_the_first_batches_are_taken_and_the_wait_for_them_is_measured():
     batches = [Batch(number, number, number, 0.01) for number in range(3)]
     first = step_breakdown.First(batches, 2)
     assert (len(first), list(first), first.data_seconds > 0) == (2, [Batch(0, 0, 0, 0.0), Batch(1, 1, 1, 0.0)], True)
+    assert [batch.inputs for batch in step_breakdown.First(batches, 7)] == [0, 1, 2, 0, 1, 2, 0]
 
 
 class Alternating:
-    """A trainer that notes of each block of four steps whether it communicates."""
+    """A trainer that notes of each block of four steps, after its first, whether it communicates."""
 
     ranks = Ranks()
 
@@ -86,7 +87,7 @@ class Alternating:
     def train_epoch(self, batches, observe):
         for _ in batches:
             observe(1.0)
-        if len(batches) == 4:
+        if len(batches) == 5:
             self.blocks.append(self.communicates)
 
     def sum(self, values):
@@ -103,7 +104,7 @@ class Alternating:
 
 
 def test_a_drift_affects_blocks_with_and_without_communication_alike(monkeypatch):
-    # Steps that only compile or are profiled are in no block of four.
+    # Steps that only compile or are profiled are in no such block.
     monkeypatch.setattr(step_breakdown, "NUM_FEW", 1)
     trainer = Alternating()
     step_breakdown.measure(trainer, [Batch(0, 0, 0)] * 4, 4, 8)
