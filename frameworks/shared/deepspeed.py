@@ -173,10 +173,10 @@ def state(model, optimizer, with_optimizer_state):
     for name, parameter in model.named_parameters():
         with deepspeed.zero.GatheredParameters([parameter]):
             whole = parameter.detach().clone()
-        found[name] = pytorch.as_array(whole)
+        found[name] = pytorch.as_array(name, whole)
         for key, value in optimizer_state.items():
             of_parameter = value if key == "step" else safe_get_full_optimizer_state(parameter, key).view_as(whole).to(whole)
-            found[f"{pytorch.OPTIMIZER_STATE[key]}/{name}"] = pytorch.as_array(of_parameter)
+            found[f"{pytorch.OPTIMIZER_STATE[key]}/{name}"] = pytorch.as_array(name, of_parameter)
     return found
 
 
@@ -188,14 +188,14 @@ def restore(model, optimizer, state):
         return
     optimizer_state = shard_state(optimizer)
     for name, parameter in model.named_parameters():
-        value = pytorch.as_tensor(state[name]).to(parameter.device)
+        value = pytorch.as_tensor(name, state[name]).to(parameter.device)
         with deepspeed.zero.GatheredParameters([parameter], modifier_rank=0):
             parameter.copy_(value)
         put(parameter, value)
         for key in optimizer_state:
             in_state = f"{pytorch.OPTIMIZER_STATE[key]}/{name}"
             if key != "step":
-                whole = pytorch.as_tensor(state[in_state]).to(value) if in_state in state else torch.zeros_like(value)
+                whole = pytorch.as_tensor(name, state[in_state]).to(value) if in_state in state else torch.zeros_like(value)
                 put(parameter, whole, key)
     if "step" in optimizer_state:
         num_steps = next((float(value) for name, value in state.items() if name.startswith(f"{pytorch.OPTIMIZER_STATE['step']}/")), 0.0)
