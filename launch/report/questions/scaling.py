@@ -88,6 +88,8 @@ def _remark(entry, ratios):
 
 
 def _allowed(run, ranks):
-    if run["settings"].get("device") == "cuda":
+    settings = run["settings"]
+    if settings.get("device") == "cuda":
         return ranks
-    return statistics.allowed_speed_up(ranks, run["environment"]["num_cores"] * run["num_nodes"], run["settings"]["threads"])
+    cores_per_rank = settings.get("cores_per_rank") or settings["threads"]
+    return statistics.allowed_speed_up(ranks, run["environment"]["num_cores"] * run["num_nodes"], cores_per_rank)

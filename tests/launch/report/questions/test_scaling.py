@@ -67,10 +67,11 @@ def test_oversubscribed_entries_have_their_own_tables_and_no_speed_up():
         ({"seconds": 6.0, "samples_per_second": 201.0}, 4, "superlinear: samples/s above 2"),
         ({"seconds": 6.0}, 1, "superlinear: samples/s and speed-up above 1"),
         ({"seconds": 6.0, "num_nodes": 2}, 1, None),
+        ({"seconds": 6.0, "settings": {"cores_per_rank": 2}}, 2, "superlinear: samples/s and speed-up above 1"),
     ],
 )
 def test_superlinear_ratios_have_a_remark(two_ranks, cores, remark):
-    first, second = made(seconds=10.0), made(num_ranks=2, **two_ranks)
+    first, second = made(seconds=10.0, settings=two_ranks.get("settings")), made(num_ranks=2, **two_ranks)
     second["environment"] = second["environment"] | {"num_cores": cores}
     assert line([first, second], "scaling", ranks=2)["remark"] == remark
 
