@@ -62,7 +62,10 @@ class Settings:
     gpu_order: Literal["local", "reversed"] = "local"
     """GPU of a rank: local, the GPU numbered by the local rank; reversed, the same counted from the last GPU (Polaris)."""
     threads: int = 1
-    """Threads of each rank, and the number of cores it is bound to."""
+    """Threads on which each rank computes."""
+    cores_per_rank: int | None = None
+    """Cores that each rank is bound to; with more than --threads, its communication threads have a core to themselves. Default:
+    --threads."""
     bind: bool = True
     """Bind each rank to its own cores unless the launcher has done so."""
     allocator: Literal["keep", "system"] = "keep"
@@ -116,13 +119,14 @@ TRAINING_SETTINGS = (
 
 def check(settings):
     """Raises UserError for the first invalid setting."""
-    from_one = ("batch_size", "epochs", "evaluation_batch_size", "threads", "checkpoint_every")
+    from_one = ("batch_size", "epochs", "evaluation_batch_size", "threads", "cores_per_rank", "checkpoint_every")
     unbounded = float("inf")
     for name, least, most in (*((name, 1, unbounded) for name in from_one), ("seed", 0, MAX_SEED), ("repeat", 0, unbounded)):
         value = getattr(settings, name)
         if value is not None and not least <= value <= most:
             bounds = f"at least {least}" if most == unbounded else f"from {least} to {most}"
             raise UserError(f"{flag(name)} is {value}; it must be an integer, {bounds}")
+    cores_per_rank(settings)
     for name in ("learning_rate", "learning_rate_factor"):
         value = getattr(settings, name)
         if value is not None and not 0 < value < float("inf"):
@@ -143,6 +147,15 @@ def check(settings):
         raise UserError(f"--run-id is {settings.run_id!r}; use letters, digits, '.', '_', '@' and '-'")
     if settings.machine is not None and not re.fullmatch(r"\w[\w.-]*", settings.machine):
         raise UserError(f"--machine is {settings.machine!r}; use letters, digits, '.', '_' and '-'")
+
+
+def cores_per_rank(settings):
+    """The number of cores of each rank. Raises UserError if there are fewer than threads."""
+    if settings.cores_per_rank is None:
+        return settings.threads
+    if settings.cores_per_rank < settings.threads:
+        raise UserError(f"--cores-per-rank is {settings.cores_per_rank}; it must be at least --threads, {settings.threads}")
+    return settings.cores_per_rank
 
 
 def as_arguments(settings):

@@ -74,6 +74,22 @@ class EncoderDecoder(NamedTuple):
         return (self.width, self.target_length)
 
 
+# Weights of layers on flattened images: (channels, height, width), by which weights.py orders their columns. The frameworks order
+# them by (height, width, channels), as their images lie in memory.
+FLATTENED = {"dense1.weight": (64, 12, 12)}
+
+
+def flattened_channels_last(name, array):
+    """A weight (outputs, columns) in the order of the frameworks, from that of weights.py."""
+    return array.reshape(len(array), *FLATTENED[name]).transpose(0, 2, 3, 1).reshape(len(array), -1)
+
+
+def flattened_channels_first(name, array):
+    """The inverse of `flattened_channels_last`."""
+    channels, height, width = FLATTENED[name]
+    return array.reshape(len(array), height, width, channels).transpose(0, 3, 1, 2).reshape(len(array), -1)
+
+
 def cnn_parameters(_):
     shapes = {"conv1": (32, 1, 3, 3), "conv2": (64, 32, 3, 3), "dense1": (128, 64 * 12 * 12), "dense2": (10, 128)}
     return {

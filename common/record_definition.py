@@ -64,16 +64,16 @@ class StepBreakdown:
     compute_seconds: ByRank
     """Seconds of a step without communication, less its wait for data, by rank."""
     communication_exposed_seconds: ByRank
-    """Seconds of exposed (non-overlapped) communication in a step, by rank. This, `data_wait_seconds` and `compute_seconds` add up to
-    `step_seconds`."""
+    """Seconds of exposed (non-overlapped) communication in a step, by rank, with packing and waiting. This, `data_wait_seconds` and
+    `compute_seconds` add up to `step_seconds`."""
     communication_seconds: Numbers
     """Seconds of a step in which a collective runs, overlapped or not, by rank. PyTorch's profiler measures Gloo and NCCL; Horovod's
     timeline measures rank 0. `null` on a rank that is not measured."""
     operations: dict[str, Operation]
     """Calls of each collective in a step, and the bytes that one rank contributes to them. The keys are names such as `all_reduce`."""
     bus_bytes_per_second: float | None
-    """Bus bandwidth of the collectives in bytes per second, by the convention of nccl-tests. `null` without communication, or where its
-    time is not measured."""
+    """Bus bandwidth of the collectives in bytes per second, by the convention of nccl-tests, from the mean time of the ranks. `null`
+    without communication, or where its time is not measured."""
     plain_bus_bytes_per_second: float | None
     """Bus bandwidth of a plain all-reduce of the gradients' size through the same library, in bytes per second. `null` without
     communication."""

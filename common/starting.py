@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from common import backends, records, workloads
+from common import backends, config, records, workloads
 from common.data import datasets
 from common.errors import UserError
 from common.process import allocator, binding
@@ -52,10 +52,11 @@ def prepare_process(ranks, settings, record):
 def choose_cores(ranks, settings, record):
     """The cores of this rank. Records them, and whether the node is oversubscribed."""
     allowed, core_of = os.sched_getaffinity(0), binding.core_of_threads()
-    cores = binding.cores_for(allowed, ranks.local_rank, settings.threads, core_of)
+    wanted = config.cores_per_rank(settings)
+    cores = binding.cores_for(allowed, ranks.local_rank, wanted, core_of)
     record["environment"]["cores_of_rank_0"] = sorted(cores if settings.bind else allowed)
     total = binding.num_cores(range(os.cpu_count()), core_of)
-    record["oversubscribed"] = binding.oversubscribed(allowed, ranks.local_size, settings.threads, total, core_of)
+    record["oversubscribed"] = binding.oversubscribed(allowed, ranks.local_size, wanted, total, core_of)
     return cores
 
 

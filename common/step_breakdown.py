@@ -1,16 +1,20 @@
-"""Step breakdown: compute, data wait and exposed communication of a step, measured on additional steps after training."""
+"""Step breakdown: compute, data wait and exposed communication of a step, measured on additional steps after training.
+
+Communication is everything that a rank would not do alone: packing, exchange, unpacking, and waiting for other ranks. Every time is
+the median of its repeats on a rank; over ranks it is the mean, as in nccl-tests by default (-a 1).
+"""
 
 import contextlib
 import math
 import time
-from itertools import islice
+from itertools import chain, islice, repeat
 
 import numpy as np
 
 from common import weights, workloads
 from common.trainer import Communication, ProfiledCommunication, by_rank
 
-BLOCK_SECONDS = 0.4
+BLOCK_SECONDS = 0.2
 MIN_STEPS = 2
 # Blocks with and without communication, in an order that cancels a linear drift.
 COMMUNICATES = (True, False, False, True) * 2
@@ -32,12 +36,13 @@ NONE = Communication(contextlib.nullcontext, lambda train: ProfiledCommunication
 def add_to_record(settings, trainer, batches, record):
     """Measures the step breakdown after training and adds it to the record (key `step_breakdown`). All ranks call this.
 
-    Afterwards the parameters differ between ranks and must not be used.
+    The parameters stay as they are. The optimizer state differs between ranks afterwards and must not be used.
     """
     step_seconds = by_rank(trainer, np.median(record["step_seconds"])).mean()
-    num_steps = min(len(batches), max(MIN_STEPS, round(BLOCK_SECONDS / step_seconds)))
+    num_steps = max(MIN_STEPS, round(BLOCK_SECONDS / step_seconds))
     if trainer.ranks.rank == 0:
-        print(f"step breakdown: about {(len(COMMUNICATES) * num_steps + 2 * NUM_FEW) * step_seconds:.0f} s of additional steps", flush=True)
+        seconds = (len(COMMUNICATES) * (num_steps + 1) + 2 * NUM_FEW) * step_seconds
+        print(f"step breakdown: about {seconds:.0f} s of additional steps", flush=True)
     record["step_breakdown"] = measure(trainer, batches, num_steps, gradient_bytes(settings))
 
 
@@ -58,7 +63,7 @@ def measure(trainer, batches, num_steps, plain_bytes):
     for communicates in COMMUNICATES:
         with contextlib.nullcontext() if communicates else communication.without_communication():
             blocks[communicates].append(_block(trainer, batches, num_steps))
-    parts = parts_of(*(np.median(blocks[communicates], axis=0) / num_steps for communicates in (True, False)))
+    parts = parts_of(*(np.median(blocks[communicates], axis=0) for communicates in (True, False)))
     profile = communication.profiled(lambda: trainer.train_epoch(First(batches, num_few), float))
     seconds = by_rank(trainer, profile.seconds / num_few).tolist()
     num_ranks = trainer.ranks.size
@@ -71,9 +76,10 @@ def measure(trainer, batches, num_steps, plain_bytes):
             name: {"num_calls": num_calls / num_few, "num_bytes": num_bytes / num_few}
             for name, (num_calls, num_bytes) in profile.operations.items()
         },
-        # The minimum over ranks includes the least waiting for other ranks.
-        "bus_bytes_per_second": bandwidth(profile.operations, np.nanmin(seconds) * num_few, num_ranks),
-        "plain_bus_bytes_per_second": bandwidth(plain, _seconds(trainer, communication.all_reduce(plain_bytes)), num_ranks),
+        "bus_bytes_per_second": bandwidth(profile.operations, np.nanmean(seconds) * num_few, num_ranks),
+        "plain_bus_bytes_per_second": bandwidth(
+            plain, by_rank(trainer, _seconds(trainer, communication.all_reduce(plain_bytes))).mean(), num_ranks
+        ),
         "library": profile.details,
     }
 
@@ -100,7 +106,10 @@ def bandwidth(operations, seconds, num_ranks):
 
 
 class First:
-    """The first `num` batches of an epoch; `data_seconds` is the time spent waiting for them."""
+    """The first `num` batches of an epoch, or of several, with learning rate 0; `data_seconds` is the time spent waiting for them.
+
+    At learning rate 0 the parameters stay where training left them, on all ranks alike, with and without communication.
+    """
 
     def __init__(self, batches, num):
         self.batches, self.num, self.data_seconds = batches, num, 0.0
@@ -109,33 +118,46 @@ class First:
         return self.num
 
     def __iter__(self):
-        batches = islice(self.batches, self.num)
+        batches = islice(chain.from_iterable(repeat(self.batches)), self.num)
         while True:
             begun = time.perf_counter()
             batch = next(batches, None)
             self.data_seconds += time.perf_counter() - begun
             if batch is None:
                 return
-            yield batch
+            yield batch._replace(learning_rate=0.0)
 
 
 def _block(trainer, batches, num_steps):
-    """(seconds, seconds of data wait) of `num_steps` steps, which all ranks start together."""
-    first, losses = First(batches, num_steps), []
+    """(seconds, seconds of data wait) of a step, from a block that all ranks start together.
+
+    The time of `num_steps` steps is taken after a first one, since beginning an epoch takes Keras as long as half a step. Data may
+    be read ahead, so the wait for it is that of all steps.
+    """
+    first, losses, starts = First(batches, num_steps + 1), [], []
+
+    def observe(loss):
+        losses.append(loss)
+        if len(losses) == 1:
+            # Waits for the device.
+            float(loss)
+            starts.append((time.perf_counter(), first.data_seconds))
+
     trainer.sum(np.zeros(1))
-    begun = time.perf_counter()
-    trainer.train_epoch(first, losses.append)
-    # Waits for the device.
+    trainer.train_epoch(first, observe)
     float(losses[-1])
-    return time.perf_counter() - begun, first.data_seconds
+    ((begun, waited),) = starts
+    working = time.perf_counter() - begun - (first.data_seconds - waited)
+    data_wait = first.data_seconds / len(first)
+    return working / num_steps + data_wait, data_wait
 
 
 def _seconds(trainer, all_reduce):
-    """The minimum seconds of an isolated all-reduce."""
+    """The median seconds of an isolated all-reduce on this rank."""
     seconds = []
     for _ in range(NUM_ALL_REDUCES):
         trainer.sum(np.zeros(1))
         begun = time.perf_counter()
         all_reduce()
         seconds.append(time.perf_counter() - begun)
-    return min(seconds)
+    return np.median(seconds)

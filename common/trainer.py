@@ -52,7 +52,8 @@ class ProfiledCommunication(NamedTuple):
 class Communication(NamedTuple):
     """How common/step_breakdown.py measures the communication of a backend after training. All ranks make the same calls.
 
-    `without_communication()`: context in which train_epoch does not communicate; the ranks' parameters differ afterwards.
+    `without_communication()`: context in which train_epoch does only what a rank would do alone; unless the learning rate is 0, the
+    ranks' parameters differ afterwards.
     `profiled(train)`: the ProfiledCommunication of the steps run by train(). `all_reduce(num_bytes)`: a function that
     all-reduces a buffer of that size and waits for completion.
     """

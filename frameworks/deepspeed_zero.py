@@ -48,7 +48,7 @@ class Trainer:
         shared_deepspeed.restore(self.module, self.optimizer, state)  # backend
 
     def communication(self):
-        return shared_deepspeed.communication(self.device)  # backend
+        return shared_deepspeed.communication(self.model, self.device)  # backend
 
     def close(self):
         dist.destroy_process_group()  # backend

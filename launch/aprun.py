@@ -64,7 +64,7 @@ def command(given, launcher, executable, needed):
     variables = needed | dict(variable.split("=", 1) for variable in given.environment_override)
     start = Start(
         executable=executable, num_ranks=given.pes, ranks_per_node=min(given.pes, given.pes_per_node or given.pes),
-        threads=given.cpus_per_pe, program=tuple(given.program), variables=variables,
+        cores_per_rank=given.cpus_per_pe, program=tuple(given.program), variables=variables,
     )  # fmt: skip
     return LAUNCHERS[launcher](start), variables
 

@@ -2,7 +2,9 @@
 
 import pytest
 
-from tests.bench import trace_overhead
+from common import workloads
+from common.config import Settings
+from tests.bench import fused, trace_overhead
 from tests.bench.vendor import BACKENDS, rate_in, summary
 from tests.support.running import ROOT
 
@@ -38,3 +40,15 @@ def test_counting_a_call_costs_less_than_200_ns():
         # The least of each: what else runs on this machine only adds.
         assert 0 < min(found["counting"][routine]) - min(without) < trace_overhead.LIMIT_NANOSECONDS
         assert min(found["events"][routine]) - min(without) < 2 * trace_overhead.LIMIT_NANOSECONDS
+
+
+def test_rounds_have_a_median_and_quartiles():
+    assert fused.summary([(2.0, 2.0), (1.0, 2.0), (6.0, 2.0), (4.0, 2.0), (5.0, 2.0)]) == "2.000 (1.000 to 2.500)"
+
+
+@pytest.mark.parametrize("optimizer", fused.OPTIMIZERS)
+def test_one_of_two_trainers_is_fused(optimizer):
+    settings = workloads.resolve(Settings(optimizer=optimizer), 1)
+    for is_fused in (False, True):
+        (group,) = fused.trainer_with(settings, is_fused).optimizer.param_groups
+        assert bool(group["fused"]) == is_fused

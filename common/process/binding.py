@@ -27,11 +27,11 @@ def num_cores(threads, core_of):
     return len({core_of.get(thread, thread) for thread in threads})
 
 
-def cores_for(allowed, local_rank, threads, core_of):
-    """The hardware threads of a rank: the next `threads` of the `allowed` ones for each local rank, wrapping around.
+def cores_for(allowed, local_rank, cores_per_rank, core_of):
+    """The hardware threads of a rank: the next `cores_per_rank` of the `allowed` ones for each local rank, wrapping around.
 
-    One of each physical core comes before the second of any. If the launcher has bound the rank to at most `threads` cores, these are
-    its cores.
+    One of each physical core comes before the second of any. If the launcher has bound the rank to at most `cores_per_rank` cores,
+    these are its cores.
     """
     seen = collections.Counter()
     ordered = []
@@ -40,14 +40,14 @@ def cores_for(allowed, local_rank, threads, core_of):
         ordered.append((seen[core], thread))
         seen[core] += 1
     ordered.sort()
-    return {ordered[(local_rank * threads + i) % len(ordered)][1] for i in range(threads)}
+    return {ordered[(local_rank * cores_per_rank + i) % len(ordered)][1] for i in range(cores_per_rank)}
 
 
-def oversubscribed(allowed, local_size, threads, total, core_of):
+def oversubscribed(allowed, local_size, cores_per_rank, total, core_of):
     """Whether the ranks of a node need more physical cores than are available to them; the node has `total`."""
     num_allowed = num_cores(allowed, core_of)
-    bound_by_launcher = num_allowed <= threads and num_allowed < total
-    return local_size * threads > (total if bound_by_launcher else num_allowed)
+    bound_by_launcher = num_allowed <= cores_per_rank and num_allowed < total
+    return local_size * cores_per_rank > (total if bound_by_launcher else num_allowed)
 
 
 def gpu_for(num_gpus, local_rank, local_size, order, chosen):

@@ -7,6 +7,7 @@ import os
 import deepspeed
 import torch
 from deepspeed.comm import comm
+from deepspeed.runtime.zero.partition_parameters import ZeroParamStatus
 from deepspeed.utils import (
     safe_get_full_optimizer_state,
     safe_set_full_fp32_param,
@@ -72,18 +73,64 @@ def partition(module, configuration):
         deepspeed.zero.Init(module=module, config_dict_or_path=configuration)
 
 
-def communication(device):
+def communication(engine, device):
     """How to measure DeepSpeed's communication."""
-    return Communication(without_communication, profiled, lambda num_bytes: process_group.plain_all_reduce(num_bytes, device))
+
+    def plain(num_bytes):
+        return process_group.plain_all_reduce(num_bytes, device)
+
+    return Communication(lambda: without_communication(engine), profiled, plain)
 
 
 @contextlib.contextmanager
-def without_communication():
-    """Context in which DeepSpeed's collectives do nothing. Its own no_sync supports neither optimizer steps nor stages 2 and 3."""
-    backend = comm.cdb
-    comm.cdb = Silent(backend)
-    yield
-    comm.cdb = backend
+def without_communication(engine):
+    """Context in which DeepSpeed's collectives do nothing and it neither packs nor unpacks gradients and, for stage 3, parameters.
+
+    Its own no_sync supports neither optimizer steps nor stages 2 and 3.
+    """
+    with contextlib.ExitStack() as replacements:
+        for owner, name, value in (*alone(engine), (comm, "cdb", Silent(comm.cdb))):
+            replacements.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, value)
+        yield
+
+
+def alone(engine):
+    """(object, attribute, value): what replaces the packing of an engine (DeepSpeed 0.19.8). All ranks call this."""
+    optimizer, parameters = engine.optimizer, list(engine.module.parameters())
+    if not sharded(optimizer):
+        return [(engine, "enable_backward_allreduce", False)]
+    if engine.zero_optimization_stage() < 3:
+        # The optimizer then takes its shard from the gradients as they are.
+        return [(optimizer, "reduce_independent_p_g_buckets_and_remove_grads", lambda *_: None)]
+    with deepspeed.zero.GatheredParameters(parameters):
+        whole = {parameter: parameter.detach().clone() for parameter in parameters}
+    return [
+        (optimizer, "reduce_independent_p_g_buckets_and_remove_grads", lambda parameter: keep_own_gradient(optimizer, parameter)),
+        *((parameter, "all_gather_coalesced", lambda wanted, **_: Kept(wanted, whole)) for parameter in parameters),
+    ]
+
+
+def keep_own_gradient(optimizer, parameter):
+    """What stage 3 does with a gradient after its reduce-scatter: keeps this rank's shard and frees the rest."""
+    size = parameter.partition_numel()
+    own = parameter.grad.flatten()[size * torch.distributed.get_rank() :][:size]
+    optimizer.partition_grads([parameter], [own])
+
+
+class Kept:
+    """The handle of an all-gather of parameters that have been gathered before: `whole` is {parameter: its unsharded value}."""
+
+    def __init__(self, parameters, whole):
+        self.parameters = list(parameters)
+        for parameter in parameters:
+            parameter.data = whole[parameter]
+            parameter.ds_status = ZeroParamStatus.INFLIGHT
+
+    def wait(self, **_):
+        # DeepSpeed waits once for each parameter, and may have released another by then.
+        while self.parameters:
+            self.parameters.pop().ds_status = ZeroParamStatus.AVAILABLE
 
 
 class Silent:
@@ -126,10 +173,10 @@ def state(model, optimizer, with_optimizer_state):
     for name, parameter in model.named_parameters():
         with deepspeed.zero.GatheredParameters([parameter]):
             whole = parameter.detach().clone()
-        found[name] = pytorch.as_array(whole)
+        found[name] = pytorch.as_array(name, whole)
         for key, value in optimizer_state.items():
             of_parameter = value if key == "step" else safe_get_full_optimizer_state(parameter, key).view_as(whole).to(whole)
-            found[f"{pytorch.OPTIMIZER_STATE[key]}/{name}"] = pytorch.as_array(of_parameter)
+            found[f"{pytorch.OPTIMIZER_STATE[key]}/{name}"] = pytorch.as_array(name, of_parameter)
     return found
 
 
@@ -141,14 +188,14 @@ def restore(model, optimizer, state):
         return
     optimizer_state = shard_state(optimizer)
     for name, parameter in model.named_parameters():
-        value = pytorch.as_tensor(state[name]).to(parameter.device)
+        value = pytorch.as_tensor(name, state[name]).to(parameter.device)
         with deepspeed.zero.GatheredParameters([parameter], modifier_rank=0):
             parameter.copy_(value)
         put(parameter, value)
         for key in optimizer_state:
             in_state = f"{pytorch.OPTIMIZER_STATE[key]}/{name}"
             if key != "step":
-                whole = pytorch.as_tensor(state[in_state]).to(value) if in_state in state else torch.zeros_like(value)
+                whole = pytorch.as_tensor(name, state[in_state]).to(value) if in_state in state else torch.zeros_like(value)
                 put(parameter, whole, key)
     if "step" in optimizer_state:
         num_steps = next((float(value) for name, value in state.items() if name.startswith(f"{pytorch.OPTIMIZER_STATE['step']}/")), 0.0)

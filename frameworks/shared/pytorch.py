@@ -51,7 +51,8 @@ class Cnn(nn.Module):
         x = self.conv1(x.unsqueeze(1)).relu()
         x = self.conv2(x).relu()
         x = self.dropout1(nn.functional.max_pool2d(x, 2))
-        x = self.dropout2(self.dense1(x.flatten(1)).relu())
+        # In the order of channels-last memory, in which flattening copies nothing.
+        x = self.dropout2(self.dense1(x.permute(0, 2, 3, 1).flatten(1)).relu())
         return self.dense2(x)
 
 
@@ -183,14 +184,19 @@ def weighted_loss(logits, targets, weights):
 
 
 def optimizer_for(settings, model):
-    """The optimizer of the settings, with all relevant defaults explicit."""
+    """The optimizer of the settings, with all relevant defaults explicit.
+
+    Fused, as TensorFlow's update operations are: tests/bench/fused.py measures what that brings.
+    """
     if settings.optimizer == "adam":
         return torch.optim.Adam(
-            model.parameters(), lr=settings.learning_rate, betas=conventions.ADAM_BETAS, eps=conventions.ADAM_EPSILON, weight_decay=0
-        )
+            model.parameters(), lr=settings.learning_rate, betas=conventions.ADAM_BETAS, eps=conventions.ADAM_EPSILON, weight_decay=0,
+            fused=True,
+        )  # fmt: skip
     return torch.optim.SGD(
-        model.parameters(), lr=settings.learning_rate, momentum=settings.momentum, dampening=0, nesterov=False, weight_decay=0
-    )
+        model.parameters(), lr=settings.learning_rate, momentum=settings.momentum, dampening=0, nesterov=False, weight_decay=0,
+        fused=True,
+    )  # fmt: skip
 
 
 def set_learning_rate(optimizer, learning_rate):
@@ -224,10 +230,10 @@ def state(model, optimizer):
     """Parameters and, unless `optimizer` is None, optimizer state, as arrays in the names and layouts of weights.py."""
     found = {}
     for name, parameter in model.named_parameters():
-        found[name] = as_array(parameter)
+        found[name] = as_array(name, parameter)
         for key, value in optimizer.state.get(parameter, {}).items() if optimizer else ():
             if value is not None:
-                found[f"{OPTIMIZER_STATE[key]}/{name}"] = as_array(torch.as_tensor(value))
+                found[f"{OPTIMIZER_STATE[key]}/{name}"] = as_array(name, torch.as_tensor(value))
     return found
 
 
@@ -235,23 +241,31 @@ def state(model, optimizer):
 def restore(model, optimizer, state):
     """Loads a state into the model and its optimizer; optimizer state that it lacks is set to 0."""
     for name, parameter in model.named_parameters():
-        parameter.copy_(as_tensor(state[name]))
+        parameter.copy_(as_tensor(name, state[name]))
         own = optimizer.state[parameter]
         for key, prefix in OPTIMIZER_STATE.items():
             if f"{prefix}/{name}" in state:
-                value = as_tensor(state[f"{prefix}/{name}"])
-                own[key] = value if key == "step" else value.to(parameter)
+                value = as_tensor(name, state[f"{prefix}/{name}"])
+                own[key] = value.to(parameter.device if key == "step" else parameter)
             elif own.get(key) is not None:
                 # In place, since its memory was allocated off the clock.
                 own[key].zero_()
 
 
-def as_array(tensor):
-    """A parameter or its optimizer state in the layout of weights.py: convolutions OIHW."""
+def as_array(name, tensor):
+    """The parameter of that name, or its optimizer state, in the layout of weights.py: channels before height and width."""
     array = tensor.detach().cpu().numpy()
-    return np.array(array.transpose(0, 3, 1, 2) if array.ndim == 4 else array, order="C")
+    if array.ndim == 4:
+        array = array.transpose(0, 3, 1, 2)
+    elif array.ndim and name in models.FLATTENED:
+        array = models.flattened_channels_first(name, array)
+    return np.array(array, order="C")
 
 
-def as_tensor(array):
+def as_tensor(name, array):
     """The inverse of `as_array`; a copy."""
-    return torch.tensor(np.array(array.transpose(0, 2, 3, 1), order="C") if array.ndim == 4 else array)
+    if array.ndim == 4:
+        array = array.transpose(0, 2, 3, 1)
+    elif array.ndim and name in models.FLATTENED:
+        array = models.flattened_channels_last(name, array)
+    return torch.tensor(np.array(array, order="C"))

@@ -18,8 +18,6 @@ DTYPES = {"fp32": tf.float32, "fp64": tf.float64}
 AXES = {1: (0,), 2: (1, 0), 4: (2, 3, 1, 0)}
 # Lookup tables have the same layout everywhere.
 TABLES = {"embedding.weight"}
-# Layers on flattened images: (channels, height, width) in weights.py, (height, width, channels) here.
-FLATTENED = {"dense1.weight": (64, 12, 12)}
 
 
 class Model(tf.Module):
@@ -270,9 +268,8 @@ def as_variable(name, array):
     """A parameter of weights.py, or its optimizer state, in TensorFlow's layout."""
     if name in TABLES or not array.ndim:
         return array
-    if name in FLATTENED:
-        channels_first = array.reshape(len(array), *FLATTENED[name])
-        array = channels_first.transpose(0, 2, 3, 1).reshape(len(array), -1)
+    if name in models.FLATTENED:
+        array = models.flattened_channels_last(name, array)
     return np.ascontiguousarray(array.transpose(AXES[array.ndim]))
 
 
@@ -281,8 +278,6 @@ def as_array(name, array):
     if name in TABLES or not array.ndim:
         return array
     array = array.transpose(np.argsort(AXES[array.ndim]))
-    if name in FLATTENED:
-        channels, height, width = FLATTENED[name]
-        channels_last = array.reshape(len(array), height, width, channels)
-        array = channels_last.transpose(0, 3, 1, 2).reshape(len(array), -1)
+    if name in models.FLATTENED:
+        array = models.flattened_channels_first(name, array)
     return np.ascontiguousarray(array)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common.backends import file_of
-from common.config import as_arguments
+from common.config import as_arguments, cores_per_rank
 from common.errors import UserError
 
 VENV_BIN = Path(".venv/bin")
@@ -19,7 +19,7 @@ class Start(NamedTuple):
     executable: str
     num_ranks: int
     ranks_per_node: int
-    threads: int
+    cores_per_rank: int
     # The argv of a rank, starting with the Python interpreter.
     program: tuple[str, ...]
     # Environment of every rank.
@@ -48,14 +48,15 @@ class Launcher(NamedTuple):
 
 def aprun(start):
     """ALPS, on Cray XC machines."""
-    placement = ["-n", str(start.num_ranks), "-N", str(start.ranks_per_node), "--cc", "depth", "-d", str(start.threads)]
+    placement = ["-n", str(start.num_ranks), "-N", str(start.ranks_per_node), "--cc", "depth", "-d", str(start.cores_per_rank)]
     nodes = ["-L", ",".join(hosts_in(start.hosts))] if start.hosts else []
     return [start.executable, *placement, *nodes, *_set("-e", start), *start.program]
 
 
 def pals(start):
     """mpiexec of HPE Cray PALS, e.g. at ALCF. It rejects options of Open MPI and of Hydra."""
-    placement = ["-n", str(start.num_ranks), "--ppn", str(start.ranks_per_node), "--depth", str(start.threads), "--cpu-bind", "depth"]
+    placement = ["-n", str(start.num_ranks), "--ppn", str(start.ranks_per_node)]
+    placement += ["--depth", str(start.cores_per_rank), "--cpu-bind", "depth"]
     return [start.executable, *placement, *_nodes("--hostfile", start), *_set("--env", start), *start.program]
 
 
@@ -84,7 +85,7 @@ def srun(start):
     """
     placement = [
         f"--nodes={start.num_nodes}", f"--ntasks={start.num_ranks}", f"--ntasks-per-node={start.ranks_per_node}",
-        f"--cpus-per-task={start.threads}", "--cpu-bind=cores", "--mpi=pmi2", "--kill-on-bad-exit=1", "--overlap",
+        f"--cpus-per-task={start.cores_per_rank}", "--cpu-bind=cores", "--mpi=pmi2", "--kill-on-bad-exit=1", "--overlap",
     ]  # fmt: skip
     return [start.executable, *placement, *_nodes("--nodefile", start), *start.program]
 
@@ -106,7 +107,7 @@ def torchrun(start):
     agent += [f"--nnodes={start.num_nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={start.first_node}:{RENDEZVOUS_PORT}"]
     name, executable = start.agent_launcher
     agents = start._replace(
-        executable=executable, num_ranks=start.num_nodes, ranks_per_node=1, threads=start.threads * start.ranks_per_node,
+        executable=executable, num_ranks=start.num_nodes, ranks_per_node=1, cores_per_rank=start.cores_per_rank * start.ranks_per_node,
         program=(*agent, *start.program[1:]),
     )  # fmt: skip
     return LAUNCHERS[name](agents)
@@ -150,7 +151,7 @@ def command(job, launcher):
         executable=launcher.executable,
         num_ranks=job.num_ranks,
         ranks_per_node=job.ranks_per_node,
-        threads=job.settings.threads,
+        cores_per_rank=cores_per_rank(job.settings),
         program=(str(VENV_BIN / "python"), "-m", f"frameworks.{file_of(job.backend)}", *as_arguments(job.settings)),
         variables=variables,
         hosts=launcher.hosts,

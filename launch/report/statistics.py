@@ -144,6 +144,6 @@ def efficiency(speed_up, ranks):
     return speed_up / ranks
 
 
-def allowed_speed_up(ranks, num_cores, threads):
+def allowed_speed_up(ranks, num_cores, cores_per_rank):
     """The largest speed-up over one rank without superlinear effects: the number of ranks with cores of their own."""
-    return min(ranks, max(num_cores // threads, 1))
+    return min(ranks, max(num_cores // cores_per_rank, 1))

@@ -42,6 +42,7 @@ CHANGED = {
     "device": "cpu",
     "gpu_order": "reversed",
     "threads": 3,
+    "cores_per_rank": 4,
     "bind": False,
     "allocator": "system",
     "compile": True,
@@ -65,7 +66,7 @@ CHANGED = {
 OTHER_SETTINGS = {
     "data_dir", "evaluation_batch_size", "epochs", "stop_at_target", "seed", "zero_stage", "device", "threads", "bind", "allocator",
     "gpu_order", "compile", "autotune", "watchdog_timeout", "step_breakdown", "timeline", "trace", "host_suffix", "checkpoint_dir",
-    "checkpoint_every",
+    "checkpoint_every", "cores_per_rank",
     "resume", "results", "machine", "run_id", "repeat",
 }  # fmt: skip
 
@@ -150,6 +151,7 @@ def test_json_holds_plain_values_by_name():
         ("epochs", 0),
         ("evaluation_batch_size", 0),
         ("threads", 0),
+        ("cores_per_rank", 0),
         ("seed", -1),
         ("seed", 2**32),
         ("repeat", -1),
@@ -181,6 +183,11 @@ def test_json_holds_plain_values_by_name():
 def test_an_invalid_setting_is_refused_with_its_flag(name, value):
     assert flag(name) in refusal(check, Settings(**{name: value}))
     assert flag(name) in refusal(workloads.resolve, Settings(**{name: value}), 2)
+
+
+def test_a_rank_has_a_core_for_each_of_its_threads():
+    assert refusal(check, Settings(threads=3, cores_per_rank=2)) == "--cores-per-rank is 2; it must be at least --threads, 3"
+    check(Settings(threads=3, cores_per_rank=3))
 
 
 def test_an_unknown_workload_is_refused_with_those_there_are():

@@ -190,3 +190,11 @@ def test_the_encoder_decoder_depends_on_its_source_and_on_its_target(part):
     others = inputs.clone()
     others[:, part] += torch.linspace(0, 1, SMALL.width, dtype=torch.float64)
     assert np.abs(applied(module, others) - applied(module, inputs)).max() > 1e-3
+
+
+def test_the_columns_of_flattened_images_go_from_channels_first_to_channels_last():
+    name, (channels, height, width) = "dense1.weight", models.FLATTENED["dense1.weight"]
+    first = np.arange(2 * channels * height * width).reshape(2, -1)
+    last = models.flattened_channels_last(name, first)
+    assert last[1, (5 * width + 7) * channels + 3] == first[1, (3 * height + 5) * width + 7]
+    np.testing.assert_array_equal(models.flattened_channels_first(name, last), first)

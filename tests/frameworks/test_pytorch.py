@@ -42,7 +42,7 @@ def stepped(model, optimizer, learning_rates):
     for learning_rate in learning_rates:
         gradients.append({name: stream.normal(size=shape) for name, shape in shapes.items()})
         for name, parameter in model.named_parameters():
-            parameter.grad = pytorch.as_tensor(gradients[-1][name])
+            parameter.grad = pytorch.as_tensor(name, gradients[-1][name])
         pytorch.set_learning_rate(optimizer, learning_rate)
         optimizer.step()
     return pytorch.state(model, optimizer), gradients

@@ -5,11 +5,12 @@ import json
 import math
 import subprocess
 
+import numpy as np
 import pytest
 
 from common import step_breakdown
 from common.process.ranks import Ranks
-from common.trainer import Communication, ProfiledCommunication
+from common.trainer import Batch, Communication, ProfiledCommunication
 from frameworks.shared.process_group import covered
 from tests.support import small_data
 from tests.support.backends import EXACT
@@ -69,12 +70,14 @@ def test_collectives_at_the_same_time_count_once(spans, length):
 
 
 def test_the_first_batches_are_taken_and_the_wait_for_them_is_measured():
-    first = step_breakdown.First([1, 2, 3], 2)
-    assert (len(first), list(first), first.data_seconds > 0) == (2, [1, 2], True)
+    batches = [Batch(number, number, number, 0.01) for number in range(3)]
+    first = step_breakdown.First(batches, 2)
+    assert (len(first), list(first), first.data_seconds > 0) == (2, [Batch(0, 0, 0, 0.0), Batch(1, 1, 1, 0.0)], True)
+    assert [batch.inputs for batch in step_breakdown.First(batches, 7)] == [0, 1, 2, 0, 1, 2, 0]
 
 
 class Alternating:
-    """A trainer that notes of each block of four steps whether it communicates."""
+    """A trainer that notes of each block of four steps, after its first, whether it communicates."""
 
     ranks = Ranks()
 
@@ -84,7 +87,7 @@ class Alternating:
     def train_epoch(self, batches, observe):
         for _ in batches:
             observe(1.0)
-        if len(batches) == 4:
+        if len(batches) == 5:
             self.blocks.append(self.communicates)
 
     def sum(self, values):
@@ -101,13 +104,37 @@ class Alternating:
 
 
 def test_a_drift_affects_blocks_with_and_without_communication_alike(monkeypatch):
-    # Steps that only compile or are profiled are in no block of four.
+    # Steps that only compile or are profiled are in no such block.
     monkeypatch.setattr(step_breakdown, "NUM_FEW", 1)
     trainer = Alternating()
-    step_breakdown.measure(trainer, [0] * 4, 4, 8)
+    step_breakdown.measure(trainer, [Batch(0, 0, 0)] * 4, 4, 8)
     places = {communicates: [place for place, one in enumerate(trainer.blocks) if one is communicates] for communicates in (True, False)}
     assert len(places[True]) == len(places[False]) >= 3
     assert sum(places[True]) == sum(places[False])
+
+
+class TwoRanks(Alternating):
+    """The first of two ranks, in whose profile a step has 1 s of communication; the other's has `other_seconds`."""
+
+    ranks = Ranks(size=2)
+
+    def __init__(self, other_seconds):
+        super().__init__()
+        self.other_seconds = other_seconds
+
+    def sum(self, values):
+        return values + np.array([0, self.other_seconds]) if len(values) == 2 else values
+
+    def communication(self):
+        profile = ProfiledCommunication(1.0, {"all_reduce": (1, 100)}, {})
+        return super().communication()._replace(profiled=lambda train: profile)
+
+
+@pytest.mark.parametrize(("other_seconds", "mean"), [(3.0, 2.0), (math.nan, 1.0)])
+def test_bandwidth_is_of_the_mean_time_of_the_ranks_that_were_profiled(other_seconds, mean, monkeypatch):
+    monkeypatch.setattr(step_breakdown, "NUM_FEW", 1)
+    found = step_breakdown.measure(TwoRanks(other_seconds), [Batch(0, 0, 0)] * 4, 4, 8)
+    assert found["bus_bytes_per_second"] == pytest.approx(100 / mean)
 
 
 @pytest.mark.matrix
@@ -145,7 +172,9 @@ def measured(folder, backend, *arguments):
     [
         ("ddp", "transformer", (), {"all_reduce": 1}),
         *((backend, "cnn", (), {"all_reduce": 1}) for backend in EXACT),
+        ("deepspeed_zero", "cnn", ("--zero-stage", 0), {"all_reduce": 1}),
         ("deepspeed_zero", "cnn", ("--zero-stage", 1), {"all_reduce": 1, "all_gather": 1 / 2}),
+        ("deepspeed_zero", "transformer", ("--zero-stage", 2), {"all_reduce": 1, "all_gather": 1 / 2}),
         ("deepspeed_zero", "cnn", ("--zero-stage", 3), {"reduce_scatter": 1, "all_gather": 1 / 2, "all_reduce": 0}),
     ],
 )
@@ -168,5 +197,10 @@ def test_each_backend_has_a_step_breakdown(backend, workload, arguments, shares,
     assert (profile["seconds"] > 0, without["seconds"]) == (True, 0)
     sent = sum(num_bytes for _, num_bytes in profile["operations"].values())
     assert sent == pytest.approx(NUM_STEPS * sum(operations.values()), abs=16 * NUM_STEPS)
+    for found in ranks:
+        assert found["unchanged"] is True
+        with_communication, without = found["losses"]
+        assert without == pytest.approx(with_communication, rel=1e-5)
+        assert len(without) == NUM_STEPS
     # Stage 3 has one model in all ranks' shards.
     assert ranks[0]["in_sync"] == ("3" in map(str, arguments))

@@ -81,7 +81,7 @@ def test_both_frameworks_have_the_same_loss_and_the_same_gradients(models):
     gradients = tape.gradient(same, model.parameters)
     for name, parameter in module.named_parameters():
         found = tensorflow.as_array(name, tf.convert_to_tensor(gradients[name]).numpy())
-        np.testing.assert_allclose(found, pytorch.as_array(parameter.grad), rtol=1e-9, atol=1e-11, err_msg=name)
+        np.testing.assert_allclose(found, pytorch.as_array(name, parameter.grad), rtol=1e-9, atol=1e-11, err_msg=name)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
@@ -117,7 +117,7 @@ def test_both_frameworks_take_the_same_steps(optimizer):
         in_order = [tensorflow.as_variable(name, gradients[name]) for name in model.parameters]
         here.step(model.parameters, in_order, tensorflow.tf.constant(learning_rate, tensorflow.tf.float64))
         for name, parameter in module.named_parameters():
-            parameter.grad = pytorch.as_tensor(gradients[name])
+            parameter.grad = pytorch.as_tensor(name, gradients[name])
         pytorch.set_learning_rate(there, learning_rate)
         there.step()
     expected = pytorch.state(module, there)

@@ -125,8 +125,25 @@ def unlike_start(_):
     replace(weights, "draw", lambda parameters, seed, precision: own(parameters, seed + from_environment().rank, precision))
 
 
+def not_fused(backend):
+    """No fault: optimizers are not fused. Fused ones round an element by its place in its tensor, another one in a shard."""
+    optimizer_for = backend.pytorch.optimizer_for
+
+    def plain(settings, module):
+        optimizer = optimizer_for(settings, module)
+        for group in optimizer.param_groups:
+            group["fused"] = None
+        return optimizer
+
+    replace(backend.pytorch, "optimizer_for", plain)
+
+
 def float32_masters(backend):
-    """Gradients and parameters are rounded to float32 around the optimizer, in a float64 run: what DeepSpeed's stages 1 to 3 do."""
+    """Gradients and parameters are rounded to float32 around the optimizer, in a float64 run: what DeepSpeed's stages 1 to 3 do.
+
+    The optimizer is not fused.
+    """
+    not_fused(backend)
     optimizer_for = backend.pytorch.optimizer_for
 
     class Rounding:

@@ -2,7 +2,8 @@
 
 python -m tests.support.step_breakdown_run FOLDER BACKEND [arguments]
 
-Each rank writes FOLDER/RANK.json: the `step_breakdown`; the ProfiledCommunication of steps as always (`with_communication`) and
+Each rank writes FOLDER/RANK.json: the `step_breakdown`; its `losses` in such steps with communication and without; whether the
+parameters are the same to the bit afterwards (`unchanged`); the ProfiledCommunication of steps that train `with_communication` and
 `without_communication`; and whether the ranks have the same parameters after the latter (`in_sync`).
 """
 
@@ -33,12 +34,22 @@ def main():
     record = {"oversubscribed": False, "parameter_digests": []}
     loop.prepare(trainer, settings, record)
     batches = own_batches(settings, ranks)
+    # From parameters that have been trained.
+    trainer.train_epoch(batches, float)
+    before = weights.digest(trainer.state(with_optimizer_state=False))
     found = {"step_breakdown": step_breakdown.measure(trainer, batches, NUM_STEPS, step_breakdown.gradient_bytes(settings))}
-    trainer.restore(weights.draw(workloads.workload_of(settings).parameters, settings.seed, settings.precision))
     communication = trainer.communication()
+    found["losses"] = []
+    for context in (contextlib.nullcontext, communication.without_communication):
+        with context():
+            losses = []
+            trainer.train_epoch(step_breakdown.First(batches, NUM_STEPS), losses.append)
+            found["losses"].append(list(map(float, losses)))
+    found["unchanged"] = weights.digest(trainer.state(with_optimizer_state=False)) == before
+    trainer.restore(weights.draw(workloads.workload_of(settings).parameters, settings.seed, settings.precision))
 
     def train():
-        trainer.train_epoch(step_breakdown.First(batches, NUM_STEPS), float)
+        trainer.train_epoch(batches, float)
 
     found["with_communication"] = communication.profiled(train)._asdict()
     loop.compare_replicas(trainer, record, "with communication")

@@ -2,13 +2,15 @@
 
 from common.backends import BASELINE
 from launch.report import entries, statistics
+from launch.report.questions import step
 from launch.report.tables import BACKEND, INTERVAL, RANKS, RATE, TIME, Column, filled
 from launch.report.words import interval, listed, ranks_of, span
 
 QUESTION = "How does each backend scale?"
 COLUMNS = (
-    BACKEND, RANKS, RATE, Column("samples/s over own 1 rank", ".2f"), INTERVAL, Column("efficiency (%)", ".0f", brief=True), TIME,
-    Column("speed-up over own 1 rank", ".2f", brief=True), Column(f"speed-up over {BASELINE}", ".2f", brief=True), Column("remark"),
+    BACKEND, RANKS, RATE, Column("samples/s over own 1 rank", ".2f"), INTERVAL, Column("ceiling without communication", ".2f"),
+    Column("efficiency (%)", ".0f", brief=True), TIME, Column("speed-up over own 1 rank", ".2f", brief=True),
+    Column(f"speed-up over {BASELINE}", ".2f", brief=True), Column("remark"),
 )  # fmt: skip
 # Equal runs may differ in the last bit.
 TOLERANCE = 1e-9
@@ -32,12 +34,28 @@ def _sentence(compared, fair):
     kept = {entry.backend: 100 * statistics.efficiency(ratio.value, largest) for entry, ratio in found if entry.num_ranks == largest}
     if not kept:
         return "not measured, since no backend ran both at 1 rank and at a larger size without oversubscription"
-    return f"efficiency at {ranks_of(largest)}: {span(kept, '{:.0f} %')}"
+    ceilings = {entry.backend: ceiling(compared, entry) for entry, _ in found if entry.num_ranks == largest}
+    known = {backend: 100 * statistics.efficiency(value, largest) for backend, value in ceilings.items() if value is not None}
+    without = f"; without communication {span(known, '{:.0f} %')}" if known else ""
+    return f"efficiency at {ranks_of(largest)}: {span(kept, '{:.0f} %')}{without}"
 
 
 def ratio_of_rates(compared, entry):
     """The Ratio of an entry's samples/s to those of its backend's own 1 rank, or None."""
     return entries.value_ratio(entry, compared.entry(entry.backend, 1), "samples_per_second")
+
+
+def ceiling(compared, entry):
+    """What the ratio of samples/s to the backend's own 1 rank would be if nothing were exchanged; None where it was not measured.
+
+    It is the ratio of samples per second of compute. Under weak scaling the samples of a step grow with the number of ranks; under
+    strong scaling they stay, and each rank's share of them shrinks.
+    """
+    own = compared.entry(entry.backend, 1)
+    own_compute, compute = (step.parts(one).get("compute") if one else None for one in (own, entry))
+    if not own_compute or not compute:
+        return None
+    return (entry.num_ranks if compared.scaling == "weak" else 1) * own_compute / compute
 
 
 def _row(compared, entry):
@@ -50,6 +68,7 @@ def _row(compared, entry):
         entries.typical(entry, "samples_per_second"),
         rate and rate.value,
         interval(rate) if entry.num_ranks > 1 else None,
+        ceiling(compared, entry),
         100 * statistics.efficiency(rate.value, entry.num_ranks) if rate else None,
         entries.time_of(entry),
         of_own and of_own.value,
@@ -69,6 +88,8 @@ def _remark(entry, ratios):
 
 
 def _allowed(run, ranks):
-    if run["settings"].get("device") == "cuda":
+    settings = run["settings"]
+    if settings.get("device") == "cuda":
         return ranks
-    return statistics.allowed_speed_up(ranks, run["environment"]["num_cores"] * run["num_nodes"], run["settings"]["threads"])
+    cores_per_rank = settings.get("cores_per_rank") or settings["threads"]
+    return statistics.allowed_speed_up(ranks, run["environment"]["num_cores"] * run["num_nodes"], cores_per_rank)

@@ -6,7 +6,10 @@ import sys
 
 import pytest
 
+from common import starting
+from common.config import Settings
 from common.process.binding import core_of_threads, cores_for, num_cores, oversubscribed
+from common.process.ranks import Ranks
 from common.records import ROOT
 
 # Four cores with two threads each, numbered as Linux does on most machines, and as on some.
@@ -111,6 +114,17 @@ def test_siblings_are_read_from_linux(lists, core_of, tmp_path):
 def test_where_linux_does_not_tell_each_thread_is_a_core(tmp_path):
     assert core_of_threads(tmp_path) == {}
     assert num_cores(range(4), {}) == 4
+
+
+@pytest.mark.parametrize(("settings", "wanted"), [(Settings(), 1), (Settings(threads=2), 2), (Settings(cores_per_rank=3), 3)])
+def test_a_rank_gets_its_cores_from_those_of_this_process(settings, wanted):
+    allowed, record = os.sched_getaffinity(0), {"environment": {}}
+    cores = starting.choose_cores(Ranks(), settings, record)
+    assert cores <= allowed
+    assert len(cores) == min(wanted, len(allowed))
+    assert record["environment"]["cores_of_rank_0"] == sorted(cores)
+    core_of = core_of_threads()
+    assert record["oversubscribed"] == oversubscribed(allowed, 1, wanted, num_cores(range(os.cpu_count()), core_of), core_of)
 
 
 BIND_AND_LOOK = """

@@ -16,7 +16,7 @@ START = Start(
     executable="the/launcher",
     num_ranks=6,
     ranks_per_node=2,
-    threads=3,
+    cores_per_rank=3,
     program=(".venv/bin/python", "-m", "frameworks.ddp", "--epochs", "2"),
     variables={"OMP_NUM_THREADS": "3", "A": "with space"},
     hosts="hosts",
@@ -128,6 +128,16 @@ def test_the_command_of_a_job_has_all_of_its_settings():
     assert str(parse(Settings, "it", "", argv[16:]).data_dir) == "/data/my mnist"
     assert parse(Settings, "it", "", argv[16:]).run_id == "it"
     assert variables == {"OMP_NUM_THREADS": "3", "GLOO_SOCKET_IFNAME": "hsn0"}
+
+
+@pytest.mark.parametrize(
+    ("launcher", "words"), [("pals", "--depth 5 --cpu-bind depth"), ("aprun", "--cc depth -d 5"), ("srun", "--cpus-per-task=5")]
+)
+def test_a_rank_is_bound_to_the_cores_that_it_is_given_beside_its_threads(launcher, words):
+    job = Job("ddp", 4, 2, Settings(threads=3, cores_per_rank=5))
+    argv, variables = command(job, Launcher(launcher, launcher))
+    assert f" {words} " in shlex.join(argv)
+    assert variables["OMP_NUM_THREADS"] == "3"
 
 
 HYDRA = """HYDRA build details:

@@ -179,7 +179,7 @@ def test_efficiency_is_a_share_of_the_ideal():
 
 
 @pytest.mark.parametrize(
-    ("ranks", "num_cores", "threads", "expected"), [(2, 2, 1, 2), (8, 2, 1, 2), (4, 8, 4, 2), (1, 2, 4, 1), (3, 8, 1, 3)]
+    ("ranks", "num_cores", "cores_per_rank", "expected"), [(2, 2, 1, 2), (8, 2, 1, 2), (4, 8, 4, 2), (1, 2, 4, 1), (3, 8, 1, 3)]
 )
-def test_allowed_speed_up(ranks, num_cores, threads, expected):
-    assert allowed_speed_up(ranks, num_cores, threads) == expected
+def test_allowed_speed_up(ranks, num_cores, cores_per_rank, expected):
+    assert allowed_speed_up(ranks, num_cores, cores_per_rank) == expected

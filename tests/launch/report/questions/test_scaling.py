@@ -3,13 +3,14 @@
 import pytest
 
 from tests.support.answers import line, lines, section
-from tests.support.made_records import ended, made, not_reached
+from tests.support.made_records import ended, made, not_reached, step_breakdown
 
-TIME, OWN, SINGLE, RATE_RATIO, EFFICIENCY = (
+TIME, OWN, SINGLE, RATE_RATIO, CEILING, EFFICIENCY = (
     "time to solution (s)",
     "speed-up over own 1 rank",
     "speed-up over single",
     "samples/s over own 1 rank",
+    "ceiling without communication",
     "efficiency (%)",
 )
 
@@ -66,10 +67,11 @@ def test_oversubscribed_entries_have_their_own_tables_and_no_speed_up():
         ({"seconds": 6.0, "samples_per_second": 201.0}, 4, "superlinear: samples/s above 2"),
         ({"seconds": 6.0}, 1, "superlinear: samples/s and speed-up above 1"),
         ({"seconds": 6.0, "num_nodes": 2}, 1, None),
+        ({"seconds": 6.0, "settings": {"cores_per_rank": 2}}, 2, "superlinear: samples/s and speed-up above 1"),
     ],
 )
 def test_superlinear_ratios_have_a_remark(two_ranks, cores, remark):
-    first, second = made(seconds=10.0), made(num_ranks=2, **two_ranks)
+    first, second = made(seconds=10.0, settings=two_ranks.get("settings")), made(num_ranks=2, **two_ranks)
     second["environment"] = second["environment"] | {"num_cores": cores}
     assert line([first, second], "scaling", ranks=2)["remark"] == remark
 
@@ -102,6 +104,42 @@ def test_the_range_of_efficiencies_is_given():
         made(backend="horovod_tf", num_ranks=4, samples_per_second=380.0),
     ]
     assert section(found, "scaling").sentences == ["cnn, weak scaling: efficiency at 4 ranks: 75 % (ddp) to 95 % (horovod_tf)."]
+
+
+def computing(milliseconds, num_ranks=1, **changes):
+    """A record whose ranks compute for that long in a step."""
+    return made(num_ranks=num_ranks, step_breakdown=step_breakdown(compute=milliseconds, num_ranks=num_ranks), **changes)
+
+
+# Under strong scaling two ranks that share the work perfectly compute half as long.
+@pytest.mark.parametrize(("scaling", "milliseconds", "ceiling"), [("weak", 10.0, 1.6), ("weak", 8.0, 2.0), ("strong", 5.0, 1.6)])
+def test_the_ceiling_is_the_ratio_of_samples_per_second_of_compute(scaling, milliseconds, ceiling):
+    found = [computing(8.0, scaling=scaling), computing(milliseconds, 2, scaling=scaling, samples_per_second=150.0)]
+    assert [row[CEILING] for row in lines(found, "scaling")] == [pytest.approx(1.0), pytest.approx(ceiling)]
+    assert section(found, "scaling").sentences == [
+        f"cnn, {scaling} scaling: efficiency at 2 ranks: 75 % (ddp); without communication {50 * ceiling:.0f} % (ddp)."
+    ]
+
+
+def test_the_ceiling_is_of_the_mean_over_ranks_and_the_typical_repeat():
+    odd = computing(10.0, 2, repeat=1)
+    odd["step_breakdown"]["compute_seconds"] = [0.008, 0.012]
+    found = [computing(8.0), computing(10.0, 2), odd, computing(40.0, 2, repeat=2)]
+    assert line(found, "scaling", ranks=2)[CEILING] == pytest.approx(1.6)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        [computing(8.0, 2)],
+        [computing(8.0, 2), computing(8.0, backend="single")],
+        [computing(8.0, 2), made()],
+        [computing(8.0, 2), ended("failed")],
+        [computing(8.0), made(num_ranks=2)],
+    ],
+)
+def test_without_both_step_breakdowns_there_is_no_ceiling(found):
+    assert line(found, "scaling", ranks=2)[CEILING] is None
 
 
 def test_efficiency_is_of_the_largest_completed_size():
