@@ -104,25 +104,39 @@ def test_a_crash_and_a_hang_leave_the_others_their_records_and_no_process(checko
     assert list(tmp_path.glob("here/*.part")) == []
 
 
-def test_ctrl_c_ends_the_run_with_all_its_ranks_and_records_it(checkout, tmp_path):
-    matrix = start(
-        checkout, "2", "--backends", "ddp", "--epochs", "500", "--no-stop-at-target", "--results", str(tmp_path), "--machine", "here"
-    )
+def wait_until_ended(checkout):
     limit = time.monotonic() + 60
-    # The process that the matrix starts writes its record once it trains.
-    while not list(tmp_path.glob("here/*.json")) and time.monotonic() < limit:
+    while left_over(checkout) and time.monotonic() < limit:
+        time.sleep(0.1)
+    assert left_over(checkout) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_signal_ends_the_runs_side_by_side_and_leaves_none_stopped(number, checkout, tmp_path):
+    matrix = start(
+        checkout, "2", "--backends", "ddp,horovod_torch", "--epochs", "500", "--no-stop-at-target", "--results", str(tmp_path), "--machine",
+        "here",
+    )  # fmt: skip
+    limit = time.monotonic() + 120
+    # A record has them when its run is ready; one of the two has stopped then.
+    while [bool(record["pids_by_rank"]) for record in records_in(tmp_path).values()] != [True] * 2 and time.monotonic() < limit:
         time.sleep(0.2)
-    assert len(left_over(checkout)) > 2
-    matrix.send_signal(signal.SIGINT)
+    assert len(left_over(checkout)) > 4
+    matrix.send_signal(number)
     try:
         output, _ = matrix.communicate(timeout=60)
     finally:
         matrix.terminate()
+    if number == signal.SIGKILL:
+        # Nobody is left to complete the records, but what supervises the runs ends them.
+        wait_until_ended(checkout)
+        assert {record["status"] for record in records_in(tmp_path).values()} == {"started"}
+        return
     assert matrix.returncode == 130, output
     assert left_over(checkout) == []
-    record = records_in(tmp_path)["ddp", 2]
-    assert (record["status"], record["error"]) == ("failed", "interrupted")
-    jsonschema.validate(record, SCHEMA)
+    for record in records_in(tmp_path).values():
+        assert (record["status"], record["error"]) == ("failed", "interrupted")
+        jsonschema.validate(record, SCHEMA)
     (page,) = tmp_path.glob("here/*.html")
     assert "interrupted" in output
     assert "interrupted" in page.read_text()
