@@ -11,7 +11,7 @@ import numpy as np
 from common import checkpoints, schedules, weights, workloads
 from common.data import sharding
 from common.data.datasets import counted
-from common.process import energy
+from common.process import energy, gpus
 from common.process.watchdog import Watchdog
 from common.progress import Progress, format_line
 from common.trainer import Batch, Totals, by_rank
@@ -25,6 +25,7 @@ class OutOfSync(Exception):
 
 def prepare(trainer, settings, record):
     """Warms the trainer up and sets the initial parameters, which must be the same on all ranks."""
+    gpus.expect_own(trainer)
     workload = workloads.workload_of(settings)
     # One step and evaluation on zeros: compilation and first allocations belong to initialization, not to training.
     trainer.train_epoch([_zeros(workload.model, workloads.local_batch(settings, trainer.ranks.size), settings.precision)], float)

@@ -9,7 +9,7 @@ from common import loop, records, weights, workloads
 from common.config import Settings
 from common.process.ranks import Ranks
 from common.process.watchdog import Watchdog
-from common.trainer import Totals
+from common.trainer import Device, Totals
 
 LOAD_SECONDS, STEP_SECONDS, EVALUATION_SECONDS = 10.0, 1.0, 2.0
 NUM_TRAIN, NUM_TEST = 10, 7
@@ -43,6 +43,9 @@ class Timed:
 
     def sum(self, values):
         return values
+
+    def describe_device(self):
+        return Device("cpu", None, False, None, None, None)
 
     def state(self, with_optimizer_state=True):
         return self.parameters

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from common.process.binding import core_of_threads, cores_for, num_cores, oversubscribed
+from common.process.binding import core_of_threads, cores_for, num_cores, numa_nodes, oversubscribed
 from common.records import ROOT
 
 # Four cores with two threads each, numbered as Linux does on most machines, and as on some.
@@ -111,6 +111,14 @@ def test_siblings_are_read_from_linux(lists, core_of, tmp_path):
 def test_where_linux_does_not_tell_each_thread_is_a_core(tmp_path):
     assert core_of_threads(tmp_path) == {}
     assert num_cores(range(4), {}) == 4
+
+
+@pytest.mark.parametrize(("threads", "nodes"), [([0], [0]), ([2, 3], [1]), ([3, 0], [0, 1]), ([1, 4], [0]), ([4], None), ([], None)])
+def test_numa_nodes_are_read_from_linux(threads, nodes, tmp_path):
+    for number in range(4):
+        (tmp_path / f"cpu{number}" / f"node{number // 2}").mkdir(parents=True)
+    (tmp_path / "cpu4").mkdir()
+    assert numa_nodes(threads, tmp_path) == nodes
 
 
 BIND_AND_LOOK = """
