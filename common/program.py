@@ -34,7 +34,8 @@ def main(trainer_class, file):
         then = afterwards(settings)
         trainer = trainer_class(settings)
         dog.heartbeat()
-        record["environment"] |= gpus.describe(trainer.describe_device())
+        if path:
+            record["environment"] |= gpus.describe(trainer.describe_device())
         record["library_configuration"] = getattr(trainer, "configuration", None)
         # Read before training: Horovod's shutdown on any rank ends MPI on all ranks.
         record["environment"]["mpi"] = records.mpi_library()
