@@ -58,7 +58,8 @@ class Settings:
     zero_stage: Literal[0, 1, 2, 3] = 1
     """deepspeed_zero: ZeRO stage; 1 shards the optimizer state, 2 also the gradients, 3 also the parameters."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device; auto: CUDA if there is a GPU, else the CPU."""
+    """Device; auto: CUDA if there is a GPU, else the CPU. A matrix decides once for all of its runs, and skips a backend that lacks the
+    device."""
     gpu_order: Literal["local", "reversed"] = "local"
     """GPU of a rank: local, the GPU numbered by the local rank; reversed, the same counted from the last GPU (Polaris)."""
     threads: int = 1

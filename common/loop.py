@@ -12,7 +12,7 @@ from common import checkpoints, schedules, weights, workloads
 from common.data import sharding
 from common.data.datasets import counted
 from common.meter import Meter
-from common.process import energy
+from common.process import energy, gpus
 from common.process.turns import Turns
 from common.process.watchdog import Watchdog
 from common.progress import Progress, format_line
@@ -29,6 +29,7 @@ class OutOfSync(Exception):
 
 def prepare(trainer, settings, record):
     """Warms the trainer up and sets the initial parameters, which must be the same on all ranks. Returns the Turns of the run."""
+    gpus.expect_own(trainer)
     workload = workloads.workload_of(settings)
     # Steps and evaluation on zeros: compilation, first allocations and buckets belong to initialization, not to training.
     zeros = _zeros(workload.model, workloads.local_batch(settings, trainer.ranks.size), settings.precision)

@@ -10,7 +10,7 @@ from common import loop, records, starting, step_breakdown, workloads
 from common.command_line import parse
 from common.config import Settings
 from common.errors import UserError
-from common.process import elastic, ending, noise, watchdog
+from common.process import elastic, ending, gpus, noise, watchdog
 from common.process.ranks import from_environment
 
 
@@ -34,6 +34,8 @@ def main(trainer_class, file):
         then = afterwards(settings)
         trainer = trainer_class(settings)
         dog.heartbeat()
+        if path:
+            record["environment"] |= gpus.describe(trainer.describe_device())
         record["library_configuration"] = getattr(trainer, "configuration", None)
         # Read before training: Horovod's shutdown on any rank ends MPI on all ranks.
         record["environment"]["mpi"] = records.mpi_library()

@@ -160,10 +160,30 @@ class ResolvedSettings:
 
 
 @dataclass
-class Environment:
-    """The value of `environment`."""
+class Gpu:
+    """The value of `environment.gpu`."""
 
     __pydantic_config__ = CLOSED
+
+    model: str | None
+    """Model of the GPU, from NVML."""
+    pci_bus_id: str | None
+    """PCI bus id of the GPU on its node, as domain:bus:device.function."""
+    driver: str | None
+    """Version of the driver, from NVML."""
+    cuda: str | None
+    """Version of CUDA that the framework is built with."""
+    cudnn: str | None
+    """Version of cuDNN that the framework loads (PyTorch) or is built with (TensorFlow)."""
+    nccl: str | None
+    """Version of the NCCL that PyTorch loads, or that Horovod is built with. `null` without NCCL."""
+
+
+@dataclass(kw_only=True)
+class Environment:
+    """The value of `environment`. A key with a default may be missing: older records do not have it."""
+
+    __pydantic_config__ = CLOSED | {"json_schema_serialization_defaults_required": False}
 
     python: str
     """Version of Python."""
@@ -183,6 +203,14 @@ class Environment:
     """Number of physical cores of the node; hardware threads of one core count once."""
     cores_of_rank_0: list[int] | None
     """Numbers of the hardware threads that rank 0 runs on. `null` until they are chosen."""
+    numa_nodes_of_rank_0: list[int] | None = None
+    """Numbers of the NUMA nodes that these belong to. `null` where Linux does not tell."""
+    device: Literal["cpu", "cuda"] | None = None
+    """Device that was used; `settings.device` is what was asked for. `null` until the trainer is made."""
+    framework_has_cuda: bool | None = None
+    """Whether the backend's build of PyTorch or TensorFlow has CUDA. `null` until the trainer is made."""
+    gpu: Gpu | None = None
+    """GPU of rank 0 and its software. `null` on a CPU."""
     allocator_keeps: bool
     """Whether the C library keeps the memory of large buffers between steps."""
     memory_bytes: int

@@ -106,6 +106,14 @@ def _finite(value):
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def expect_writable(path):
+    """Raises UserError if a folder of records cannot be made or written, as far as that shows without making it."""
+    existing = next(folder for folder in (path, *path.parents) if folder.exists())
+    if not (existing.is_dir() and os.access(existing, os.W_OK)):
+        why = "Permission denied" if existing.is_dir() else f"{existing} is not a folder"
+        raise UserError(f"cannot write records to {path} ({why}); give another folder with --results")
+
+
 def make_folder(path, what="records", option="--results"):
     """Creates a folder and checks that it is writable. Raises UserError if it is not; `option` is the flag for another folder."""
     try:
@@ -157,6 +165,10 @@ def environment():
         "instruction_sets": _instruction_sets(),
         "num_cores": binding.num_cores(range(os.cpu_count()), binding.core_of_threads()),
         "cores_of_rank_0": None,
+        "numa_nodes_of_rank_0": None,
+        "device": None,
+        "framework_has_cuda": None,
+        "gpu": None,
         "allocator_keeps": False,
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "git_commit": _git("rev-parse", "HEAD"),

@@ -54,7 +54,8 @@ def choose_cores(ranks, settings, record):
     allowed, core_of = os.sched_getaffinity(0), binding.core_of_threads()
     wanted = config.cores_per_rank(settings)
     cores = binding.cores_for(allowed, ranks.local_rank, wanted, core_of)
-    record["environment"]["cores_of_rank_0"] = sorted(cores if settings.bind else allowed)
+    own = sorted(cores if settings.bind else allowed)
+    record["environment"] |= {"cores_of_rank_0": own, "numa_nodes_of_rank_0": binding.numa_nodes(own)}
     total = binding.num_cores(range(os.cpu_count()), core_of)
     record["oversubscribed"] = binding.oversubscribed(allowed, ranks.local_size, wanted, total, core_of)
     return cores

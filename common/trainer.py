@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -63,6 +63,20 @@ class Communication(NamedTuple):
     all_reduce: Callable[[int], Callable[[], object]]
 
 
+class Device(NamedTuple):
+    """The device that a rank computes on, and what its framework was built with.
+
+    `index`: CUDA's number of the GPU, among those that the process sees. Versions are None where the framework does not tell.
+    """
+
+    type: Literal["cpu", "cuda"]
+    index: int | None
+    framework_has_cuda: bool
+    cuda: str | None
+    cudnn: str | None
+    nccl: str | None
+
+
 class Trainer(Protocol):
     """A backend, driven by common/loop.py.
 
@@ -70,6 +84,13 @@ class Trainer(Protocol):
     """
 
     ranks: Ranks
+
+    @staticmethod
+    def device_problem(device: str) -> str | None:
+        """Why the backend cannot train on `cpu` or `cuda` on this node, in words; None if it can. Called without an instance."""
+
+    def describe_device(self) -> Device:
+        """The Device of this rank."""
 
     def train_epoch(self, batches: Batches, observe: Callable) -> None:
         """Trains one epoch; calls observe(loss) after each step with the weighted loss of this rank."""

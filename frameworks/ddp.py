@@ -24,6 +24,13 @@ class Trainer:
         # The Transformer's buffers are constant tables, which DDP would broadcast at every step.
         self.model = DistributedDataParallel(self.module, forward_sync_buffers=False)  # backend
 
+    @staticmethod
+    def device_problem(device):
+        return pytorch.device_problem(device)
+
+    def describe_device(self):
+        return pytorch.describe_device(self.device)
+
     def train_epoch(self, batches, observe):
         self.model.train()
         for inputs, targets, weights, learning_rate in pytorch.tensors(batches, self.device):

@@ -25,6 +25,13 @@ class Trainer:
         shared_deepspeed.partition(self.module, self.configuration)  # backend
         self.model, self.optimizer, *_ = deepspeed.initialize(None, self.module, self.optimizer, config=self.configuration)  # backend
 
+    @staticmethod
+    def device_problem(device):
+        return shared_deepspeed.device_problem(device)  # backend
+
+    def describe_device(self):
+        return pytorch.describe_device(self.device)
+
     def train_epoch(self, batches, observe):
         self.model.train()
         for inputs, targets, weights, learning_rate in pytorch.tensors(batches, self.device):

@@ -19,7 +19,7 @@ BACKEND = Backend(needs_mpi=True)
 class Trainer:
     def __init__(self, settings):
         self.ranks = from_environment()
-        tensorflow.pick_device(settings, self.ranks)
+        self.gpu = tensorflow.pick_device(settings, self.ranks)
         horovod.begin(hvd, settings, self.ranks)
         self.model = keras.build(settings, self.ranks)
         self.optimizer = keras.optimizer_for(settings, self.model)
@@ -27,6 +27,13 @@ class Trainer:
         self.model.compile(distributed, loss=keras.Loss(reduction="sum"))
         self.callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
         self.pipeline = keras.Pipeline()
+
+    @staticmethod
+    def device_problem(device):
+        return tensorflow.device_problem(device) or horovod.device_problem(hvd, device)
+
+    def describe_device(self):
+        return tensorflow.describe_device(self.gpu, horovod.nccl_version(hvd))
 
     def train_epoch(self, batches, observe):
         dataset = self.pipeline.begin(batches)

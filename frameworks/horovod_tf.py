@@ -16,7 +16,7 @@ BACKEND = Backend(needs_mpi=True)
 class Trainer:
     def __init__(self, settings):
         self.ranks = from_environment()
-        tensorflow.pick_device(settings, self.ranks)
+        self.gpu = tensorflow.pick_device(settings, self.ranks)
         horovod.begin(hvd, settings, self.ranks)
         self.communicates = True
         self.dropout = settings.dropout
@@ -24,6 +24,13 @@ class Trainer:
         self.optimizer = tensorflow.Optimizer(settings, self.model.parameters)
         # The optimizer state is needed only when rank 0 alone reads a checkpoint; here every rank reads it.
         hvd.broadcast_variables([*self.model.parameters.values(), *self.optimizer.state.values()], root_rank=0)
+
+    @staticmethod
+    def device_problem(device):
+        return tensorflow.device_problem(device) or horovod.device_problem(hvd, device)
+
+    def describe_device(self):
+        return tensorflow.describe_device(self.gpu, horovod.nccl_version(hvd))
 
     def train_epoch(self, batches, observe):
         for inputs, targets, weights, learning_rate in tensorflow.tensors(batches, self.model):

@@ -23,6 +23,13 @@ class Trainer:
         # Needed only when rank 0 alone reads a checkpoint; here every rank reads it.
         hvd.broadcast_optimizer_state(self.optimizer, root_rank=0)  # backend
 
+    @staticmethod
+    def device_problem(device):
+        return pytorch.device_problem(device) or horovod.device_problem(hvd, device)  # backend
+
+    def describe_device(self):
+        return pytorch.describe_device(self.device)._replace(nccl=horovod.nccl_version(hvd))  # backend
+
     def train_epoch(self, batches, observe):
         self.model.train()
         for inputs, targets, weights, learning_rate in pytorch.tensors(batches, self.device):

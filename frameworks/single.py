@@ -18,6 +18,13 @@ class Trainer:
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         self.optimizer = pytorch.optimizer_for(settings, self.module)
 
+    @staticmethod
+    def device_problem(device):
+        return pytorch.device_problem(device)
+
+    def describe_device(self):
+        return pytorch.describe_device(self.device)
+
     def train_epoch(self, batches, observe):
         self.model.train()
         for inputs, targets, weights, learning_rate in pytorch.tensors(batches, self.device):

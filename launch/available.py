@@ -1,23 +1,90 @@
-"""Checks which backends can run here."""
+"""Which backends can run, and on which device: asked once, where the ranks will run, before the first run.
 
+A launcher of a cluster may start its ranks on other nodes than this one, which may have no GPU. There the question goes through the
+launcher, as one rank of a job: a single step, so that none waits for another. Elsewhere it is a plain process.
+"""
+
+import dataclasses
+import json
 import os
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
+from shutil import which
+
+from rich.console import Console
 
 from common.backends import ROOT, declared, file_of
-from launch.launchers.commands import WITHOUT_MPI
+from common.errors import UserError
+from launch import probe, processes, runner, turns
+from launch.launchers import commands
+from launch.lock import ALLOCATIONS
+
+# Imports from a parallel file system may take minutes.
+LIMIT_SECONDS = 600.0
+# They start ranks on nodes of their choice.
+OF_CLUSTERS = ("srun", "aprun", "pals")
 
 
-def unavailable(names, launcher):
-    """{backend: reason why it cannot run here}. Imports each backend in its own process."""
+def settled(jobs, launcher, dry_run=False):
+    """(the jobs that can run, on the device they all run on; {backend: reason} of the others).
 
-    def reason(name):
-        file = file_of(name)
-        if launcher in WITHOUT_MPI and declared()[file].needs_mpi:
-            return f"it needs MPI, which {launcher} does not provide; use an MPI launcher"
-        probe = subprocess.run([sys.executable, "-c", f"import frameworks.{file}"], cwd=ROOT, capture_output=True, text=True, check=False)
-        return probe.stderr.strip().splitlines()[-1] if probe.returncode else None
+    A dry run starts nothing on other nodes outside an allocation. It then imports the backends here and leaves --device as it is.
+    Raises UserError if there is no GPU for --device cuda, or if the launcher cannot start a program.
+    """
+    elsewhere = runs_elsewhere(jobs, launcher, os.environ)
+    can_ask = not (dry_run and elsewhere) or (in_allocation(os.environ) and which(launcher.executable) is not None)
+    names = list(dict.fromkeys(job.backend for job in jobs))
+    answers = {name: {"error": reason} for name in names if (reason := mpi_problem(name, launcher.name))}
+    with Console(stderr=True).status("checking which backends can run, and on which device"):
+        answers |= asked([name for name in names if name not in answers], jobs[0], launcher, elsewhere and can_ask)
+    device = chosen(jobs[0].settings.device, answers) if can_ask else None
+    reasons = {name: reason for name in names if (reason := answers[name].get("error") or answers[name].get(device))}
+    running = [job for job in jobs if job.backend not in reasons]
+    if device:
+        running = [job._replace(settings=dataclasses.replace(job.settings, device=device)) for job in running]
+    return running, reasons
 
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        return {name: found for name, found in zip(names, pool.map(reason, names), strict=True) if found}
+
+def mpi_problem(name, launcher):
+    """Why a backend cannot run under a launcher, in words; None if it can."""
+    if launcher in commands.WITHOUT_MPI and declared()[file_of(name)].needs_mpi:
+        return f"it needs MPI, which {launcher} does not provide; use an MPI launcher"
+    return None
+
+
+def runs_elsewhere(jobs, launcher, environ):
+    """Whether ranks may run on other nodes than this one."""
+    if launcher.name == "torchrun":
+        return any(job.num_ranks > job.ranks_per_node for job in jobs)
+    return bool(launcher.hosts) or launcher.name in OF_CLUSTERS or in_allocation(environ)
+
+
+def in_allocation(environ):
+    return any(environ.get(name) for name in ALLOCATIONS)
+
+
+def asked(names, job, launcher, through_launcher):
+    """{backend: answer of launch/probe.py}, where a rank of the job runs. Raises UserError if there is no answer."""
+    if not names:
+        return {}
+    program = (str(commands.VENV_BIN / "python"), "-m", "launch.probe", *sorted({file_of(name) for name in names}))
+    argv, variables = commands.on_a_node(program, job, launcher) if through_launcher else (program, {})
+    try:
+        outcome = turns.alone(processes.run(argv, variables, f"{runner.mark_of(job)}.probe", ROOT, LIMIT_SECONDS, lambda _: None))
+    except OSError as error:
+        raise UserError(f"{argv[0]} could not be started: {error.strerror}") from None
+    found = next((line.partition(probe.MARKER)[2] for line in outcome.last_lines if probe.MARKER in line), None)
+    if found is None:
+        _, error = runner.ending_of(outcome, LIMIT_SECONDS)
+        raise UserError(f"{argv[0]} could not run the check of the backends: {(outcome.last_lines or [error])[-1]}")
+    answers = json.loads(found)
+    return {name: answers[file_of(name)] for name in names}
+
+
+def chosen(wanted, answers):
+    """`cpu` or `cuda` for all runs; auto: cuda if a backend can train on it. Raises UserError for cuda if none can."""
+    problems = [answer["cuda"] for answer in answers.values() if "error" not in answer]
+    if wanted == "cuda" and problems and None not in problems:
+        raise UserError(
+            f"--device cuda, but no backend can use a GPU: {', '.join(dict.fromkeys(problems))}; "
+            "use --device cpu, or set up with TANDEM_DEVICE=cuda on a node with GPUs"
+        )
+    return wanted if wanted != "auto" else "cuda" if None in problems else "cpu"

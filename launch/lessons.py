@@ -16,8 +16,7 @@ from common import backends, command_line, records
 from common.backends import BASELINE
 from common.config import Settings
 from common.errors import UserError
-from launch import lock, matrix, runner, turns
-from launch.available import unavailable
+from launch import available, lock, matrix, runner, turns
 from launch.display import Display
 from launch.launchers import detect
 from launch.plan import plan
@@ -84,7 +83,8 @@ def run(lesson):
     folder = records.folder(jobs[0].settings)
     records.make_folder(folder)
     with lock.held(folder, jobs, lesson.share_machine):
-        for name, reason in unavailable([jobs[0].backend], launcher.name).items():
+        jobs, reasons = available.settled(jobs, launcher)
+        for name, reason in reasons.items():
             raise UserError(f"{name} cannot run here: {reason}")
         return run_all(lesson, jobs, launcher, f"{folder}/{stamp}-lesson-{lesson.lesson}-*.json")
 

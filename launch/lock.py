@@ -26,14 +26,26 @@ def path_for(folder, num_nodes, environ):
     return Path(folder).absolute() / f".matrix-{allocation or 'nodes'}.lock"
 
 
+def path_of(folder, jobs):
+    """The file to lock for jobs with their records in a folder."""
+    return path_for(folder, max((-(-job.num_ranks // job.ranks_per_node) for job in jobs), default=1), os.environ)
+
+
+def expect_free(folder, jobs, share_machine):
+    """Raises UserError where another matrix has the lock. Makes no file."""
+    path = path_of(folder, jobs)
+    if path.exists() and not share_machine:
+        with held(folder, jobs, share_machine):
+            pass
+
+
 @contextlib.contextmanager
 def held(folder, jobs, share_machine):
     """Holds the lock for jobs with their records in a folder; with `share_machine` only if nobody else has it.
 
     The kernel releases it with this process, however that ends; the file stays. Raises UserError where another matrix has the lock.
     """
-    num_nodes = max((-(-job.num_ranks // job.ranks_per_node) for job in jobs), default=1)
-    path = path_for(folder, num_nodes, os.environ)
+    path = path_of(folder, jobs)
     descriptor = _open(path)
     try:
         if _lock(descriptor, path):

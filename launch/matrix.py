@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 
 from common import backends, command_line, config, records, workloads
 from common.config import Settings
 from common.data import datasets, sharding
 from common.errors import UserError
-from launch import compare, lock, memory, quiet, resume, runner, turns, until
-from launch.available import unavailable
+from launch import available, compare, lock, memory, quiet, resume, runner, turns, until
 from launch.display import Display
 from launch.launchers import commands, detect, machine_files
 from launch.plan import groups, plan
@@ -81,29 +79,37 @@ def run(matrix):
     until.check(matrix.until, matrix.repeats)
     quiet.check(matrix.quiet_limit)
     check(jobs, launcher)
+    folder = records.folder(settings)
+    if not matrix.dry_run:
+        records.expect_writable(folder)
+        if folder.exists():
+            records.read_all(folder)
+        lock.expect_free(folder, jobs, matrix.share_machine)
+    jobs = runnable(jobs, launcher, matrix.dry_run)
     if matrix.dry_run:
-        for job in runnable(matrix, jobs, names, launcher)[1]:
+        for job in not_done(matrix, jobs)[1]:
             print(commands.shell_command(*commands.command(job, traced.launcher_for(job.settings, launcher))))
         return 0
-    folder = records.folder(settings)
     records.make_folder(folder)
-    records.read_all(folder)
     with lock.held(folder, jobs, matrix.share_machine):
         if matrix.run.resume:
             resume.wait_until_ended(jobs)
-        done, jobs = runnable(matrix, jobs, names, launcher)
+        done, jobs = not_done(matrix, jobs)
         return run_all(matrix, done, jobs, launcher, folder / f"{stamp}.html")
 
 
-def runnable(matrix, jobs, names, launcher):
-    """(records of the jobs that are completed, the jobs to run), without those that cannot run here. Raises UserError if none can."""
-    with Console(stderr=True).status("checking which backends can run here"):
-        reasons = unavailable(names, launcher.name)
+def runnable(jobs, launcher, dry_run):
+    """The jobs that can run, on the device of the matrix. Prints why others cannot. Raises UserError if none can."""
+    jobs, reasons = available.settled(jobs, launcher, dry_run)
     for name, reason in reasons.items():
         print(f"skipping {name}: {reason}", file=sys.stderr)
-    jobs = [job for job in jobs if job.backend not in reasons]
     if not jobs:
         raise UserError("none of these backends can run here; the lines above say why")
+    return jobs
+
+
+def not_done(matrix, jobs):
+    """(records of the jobs that are completed, the jobs to run)."""
     return resume.divided(jobs) if matrix.run.resume else ([], jobs)
 
 

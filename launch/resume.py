@@ -60,6 +60,9 @@ def check(path, before, now):
     """Raises UserError, naming them, for settings in which a record differs from what is to be run now."""
     # A setting that an older record does not have was at its default.
     before = as_json(Settings()) | before
+    if before["device"] == "auto":
+        # An older matrix left it to each run.
+        before["device"] = now["device"]
     differing = [name for name in now if before[name] != now[name]]
     if differing:
         shown = ", ".join(f"{flag(name)} was {before[name]} and is {now[name]}" for name in differing)

@@ -27,6 +27,12 @@ def num_cores(threads, core_of):
     return len({core_of.get(thread, thread) for thread in threads})
 
 
+def numa_nodes(threads, folder=TOPOLOGY):
+    """The NUMA nodes of these hardware threads, sorted; None where Linux does not tell."""
+    found = {int(path.name.removeprefix("node")) for thread in threads for path in folder.glob(f"cpu{thread}/node[0-9]*")}
+    return sorted(found) or None
+
+
 def cores_for(allowed, local_rank, cores_per_rank, core_of):
     """The hardware threads of a rank: the next `cores_per_rank` of the `allowed` ones for each local rank, wrapping around.
 

@@ -6,6 +6,7 @@ import time
 import traceback
 
 from common.errors import UserError
+from common.process import gpus
 
 SECONDS_FOR_RANK_0 = 2.0
 
@@ -19,6 +20,8 @@ def describe_failure(problem, place):
         return 2, str(problem)
     if isinstance(problem, KeyboardInterrupt):
         return 130, "interrupted"
+    if shared := gpus.describe_nccl_error(str(problem)):
+        return 2, shared
     traceback.print_exc()
     return 1, f"{place}: {type(problem).__name__}: {problem}" if place else f"{type(problem).__name__}: {problem}"
 

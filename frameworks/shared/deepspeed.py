@@ -46,12 +46,18 @@ def configuration(settings, ranks):
     }
 
 
+def device_problem(device):
+    """Why DeepSpeed cannot train on `cpu` or `cuda` here; None if it can."""
+    chosen = deepspeed.get_accelerator().device_name().partition(":")[0]
+    return pytorch.device_problem(device) or (f"DeepSpeed has chosen {chosen}; set DS_ACCELERATOR={device}" if chosen != device else None)
+
+
 def begin(settings, ranks, device):
     """Initializes the process group. Raises UserError for unsupported settings."""
     if settings.zero_stage == 0 and settings.precision == "fp64":
         raise UserError("ZeRO stage 0 does not all-reduce float64 gradients; use --precision fp32, or --zero-stage 1, 2 or 3")
-    if device.type != deepspeed.get_accelerator().device_name().partition(":")[0]:
-        raise UserError(f"DeepSpeed has chosen {deepspeed.get_accelerator().device_name()}; set DS_ACCELERATOR={device.type}")
+    if problem := device_problem(device.type):
+        raise UserError(problem)
     # Suppresses the messages of every step.
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     # This extension would be compiled at first use, by all ranks at once, for a minute.

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from common import records
+from common.process.gpus import version_text
 from common.process.rendezvous import expect_size
 from common.tracing import horovod_timeline
 from common.trainer import Communication, ProfiledCommunication
@@ -29,6 +30,16 @@ def begin(hvd, settings, ranks):
     os.environ.setdefault("HOROVOD_TIMELINE", "DYNAMIC")
     hvd.init()
     expect_size(ranks, hvd.size(), "Horovod")
+
+
+def device_problem(hvd, device):
+    """Why Horovod cannot all-reduce on `cpu` or `cuda`; None if it can."""
+    return "this Horovod has no CUDA" if device == "cuda" and not hvd.cuda_built() else None
+
+
+def nccl_version(hvd):
+    """The version of the NCCL that Horovod was built with; None without."""
+    return version_text(hvd.nccl_built())
 
 
 def variables(settings):

@@ -11,7 +11,8 @@ from torch.nn.functional import cross_entropy, scaled_dot_product_attention, sil
 from common import conventions, models
 from common.errors import UserError
 from common.process.binding import gpu_for, gpus_chosen
-from common.trainer import Totals
+from common.process.gpus import version_text
+from common.trainer import Device, Totals
 from common.workloads import workload_of
 
 # Silences the messages of PyTorch's profiler.
@@ -127,6 +128,20 @@ class EncoderDecoder(nn.Module):
 MODELS = {models.Cnn: Cnn, models.Decoder: Decoder, models.EncoderDecoder: EncoderDecoder}
 
 
+def device_problem(device):
+    """Why PyTorch cannot compute on `cpu` or `cuda` here; None if it can."""
+    if device == "cuda" and not torch.backends.cuda.is_built():
+        return "this PyTorch has no CUDA"
+    return "PyTorch finds no GPU" if device == "cuda" and not torch.cuda.device_count() else None
+
+
+def describe_device(device):
+    """The Device of a torch.device."""
+    nccl = ".".join(map(str, torch.cuda.nccl.version())) if device.type == "cuda" else None
+    cudnn = version_text(torch.backends.cudnn.version()) if device.type == "cuda" else None
+    return Device(device.type, device.index, torch.backends.cuda.is_built(), torch.version.cuda, cudnn, nccl)
+
+
 def pick_device(settings, ranks):
     """The device of this rank; also sets PyTorch's number of threads and precision.
 
@@ -135,11 +150,12 @@ def pick_device(settings, ranks):
     torch.set_num_threads(settings.threads)
     # With TF32, fp32 on a GPU would have a lower precision than on a CPU.
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    num_gpus = torch.cuda.device_count()
-    if settings.device == "cpu" or (settings.device == "auto" and num_gpus == 0):
+    problem = device_problem("cuda")
+    if settings.device == "cpu" or (settings.device == "auto" and problem):
         return torch.device("cpu")
-    if num_gpus == 0:
-        raise UserError("--device cuda, but PyTorch finds no GPU here; use --device cpu, or install the CUDA build of PyTorch")
+    if problem:
+        raise UserError(f"--device cuda, but {problem}; use --device cpu, or set up with TANDEM_DEVICE=cuda on a node with GPUs")
+    num_gpus = torch.cuda.device_count()
     device = torch.device("cuda", gpu_for(num_gpus, ranks.local_rank, ranks.local_size, settings.gpu_order, gpus_chosen(os.environ)))
     torch.cuda.set_device(device)
     return device

@@ -9,7 +9,7 @@ import tensorflow as tf
 from common import conventions, models
 from common.errors import UserError
 from common.process.binding import gpu_for, gpus_chosen
-from common.trainer import Totals
+from common.trainer import Device, Totals
 from common.workloads import workload_of
 
 DTYPES = {"fp32": tf.float32, "fp64": tf.float64}
@@ -136,23 +136,40 @@ def attention(query, key, value, causal, dropped=lambda shares: shares):
 MODELS = {models.Cnn: cnn, models.Decoder: decoder, models.EncoderDecoder: encoder_decoder}
 
 
-def pick_device(settings, ranks):
-    """Sets TensorFlow's number of threads, precision and GPU. Must be called before any other use of TensorFlow.
+def device_problem(device):
+    """Why TensorFlow cannot compute on `cpu` or `cuda` here; None if it can."""
+    if device == "cuda" and not tf.test.is_built_with_cuda():
+        return "this TensorFlow has no CUDA"
+    return "TensorFlow finds no GPU" if device == "cuda" and not tf.config.list_physical_devices("GPU") else None
 
-    Raises UserError if CUDA is requested but not available, or if a node has more ranks than GPUs.
+
+def describe_device(gpu, nccl):
+    """The Device of a rank: `gpu` is what pick_device returned, `nccl` the version that communicates."""
+    build = tf.sysconfig.get_build_info()
+    versions = build.get("cuda_version"), build.get("cudnn_version")
+    return Device("cpu" if gpu is None else "cuda", gpu, tf.test.is_built_with_cuda(), *versions, nccl)
+
+
+def pick_device(settings, ranks):
+    """CUDA's number of this rank's GPU, None on the CPU; also sets TensorFlow's number of threads, precision and GPU.
+
+    Must be called before any other use of TensorFlow. Raises UserError if CUDA is requested but not available, or if a node has more
+    ranks than GPUs.
     """
     tf.config.threading.set_intra_op_parallelism_threads(settings.threads)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     # With TF32, fp32 on a GPU would have a lower precision than on a CPU.
     tf.config.experimental.enable_tensor_float_32_execution(False)
+    problem = device_problem("cuda")
+    if settings.device == "cuda" and problem:
+        raise UserError(f"--device cuda, but {problem}; use --device cpu, or set up with TANDEM_DEVICE=cuda on a node with GPUs")
+    if settings.device == "cpu" or problem:
+        tf.config.set_visible_devices([], "GPU")
+        return None
     gpus = tf.config.list_physical_devices("GPU")
-    if settings.device == "cuda" and not gpus:
-        raise UserError("--device cuda, but TensorFlow finds no GPU here; use --device cpu, or set up with TANDEM_DEVICE=cuda")
-    if settings.device == "cpu" or not gpus:
-        mine = []
-    else:
-        mine = [gpus[gpu_for(len(gpus), ranks.local_rank, ranks.local_size, settings.gpu_order, gpus_chosen(os.environ))]]
-    tf.config.set_visible_devices(mine, "GPU")
+    index = gpu_for(len(gpus), ranks.local_rank, ranks.local_size, settings.gpu_order, gpus_chosen(os.environ))
+    tf.config.set_visible_devices([gpus[index]], "GPU")
+    return index
 
 
 def build(settings, ranks):

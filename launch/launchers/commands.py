@@ -161,6 +161,13 @@ def command(job, launcher):
     return LAUNCHERS[launcher.name](start), variables
 
 
+def on_a_node(program, job, launcher):
+    """(argv, environment variables) that runs a program once, on a node of a job, with the cores of one of its ranks."""
+    name, executable = launcher.agent_launcher or (launcher.name, launcher.executable)
+    start = Start(executable, 1, 1, job.settings.threads, program, launcher.variables, launcher.hosts)
+    return LAUNCHERS[name](start), launcher.variables
+
+
 def shell_command(argv, variables):
     """An argv and its environment variables as one shell command."""
     return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in variables.items()), shlex.join(argv)])

@@ -7,8 +7,8 @@ from common.command_line import flag
 from common.config import TRAINING_SETTINGS, Settings
 from common.errors import UserError
 
-# Settings that may differ within a comparison: identifiers, settings covered by the workload digest or without effect on run time, and
-# the variant of a backend.
+# Settings that may differ within a comparison: identifiers, settings covered by the workload digest or without effect on run time, the
+# variant of a backend, and the device that was asked for, since the one that was used is compared.
 MAY_DIFFER = {
     "seed",
     "repeat",
@@ -21,6 +21,7 @@ MAY_DIFFER = {
     "data_dir",
     "resume",
     "watchdog_timeout",
+    "device",
     "step_breakdown",
     *backends.variant_settings().values(),
 }
@@ -28,8 +29,8 @@ COMPARED = [field for field in dataclasses.fields(Settings) if field.name not in
 
 
 def check(found):
-    """Raises UserError for records of several machines, of different training under one workload and scaling, or of different numbers of
-    nodes for one backend and size.
+    """Raises UserError for records of several machines, of different training or devices under one workload and scaling, or of different
+    numbers of nodes for one backend and size.
 
     A run that failed before its workload digest was known has no measurements and is accepted.
     """
@@ -50,7 +51,24 @@ def check(found):
             )
         if differences:
             raise UserError(f"{names} have different settings ({', '.join(text for _, text in differences)}); compare them separately")
+    _check_devices(found)
     _check_nodes(found)
+
+
+def device_of(record):
+    """The device that a run used, `cpu` or `cuda`; None where an older record does not tell, or the run failed before it was chosen."""
+    asked_for = record["settings"].get("device", "auto")
+    return record["environment"].get("device") or (None if asked_for == "auto" else asked_for)
+
+
+def _check_devices(found):
+    """Raises UserError where runs of one workload and scaling used different devices."""
+    first = {}
+    for record in (record for record in found if record["workload_digest"] and device_of(record)):
+        other = first.setdefault((record["workload"], record["scaling"]), record)
+        if device_of(other) != device_of(record):
+            names = f"{record['settings']['run_id']} and {other['settings']['run_id']}"
+            raise UserError(f"{names} ran on different devices ({device_of(record)} and {device_of(other)}); compare them separately")
 
 
 def _check_nodes(found):

@@ -61,7 +61,7 @@ def _notes(compared, num_traced):
 
 def _environments(compared):
     """{what: its values} of the environment, which should be the same for all runs of a comparison."""
-    around = {what: set() for what in ("launcher", "MPI", "commit", "processor", "cores", "Python", "turns")}
+    around = {what: set() for what in ("launcher", "MPI", "commit", "processor", "cores", "GPU", "driver", "Python", "turns")}
     for record in (run for entry in compared.entries for run in entry.runs):
         environment = record["environment"]
         around["commit"].add((environment["git_commit"] or "unknown")[:8] + ("+changes" if environment.get("git_changed") else ""))
@@ -70,6 +70,9 @@ def _environments(compared):
             around["MPI"].add(" ".join(environment["mpi"].split()))
         around["processor"].add(environment["cpu"])
         around["cores"].add(str(environment["num_cores"]))
+        gpu = environment.get("gpu") or {}
+        for what, value in (("GPU", gpu.get("model")), ("driver", gpu.get("driver"))):
+            around[what] |= {value} if value else set()
         around["Python"].add(environment["python"])
         # Older records do not have it.
         if record.get("num_turns") is not None:

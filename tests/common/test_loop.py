@@ -11,7 +11,7 @@ from common.process import turns
 from common.process.ranks import Ranks
 from common.process.turns import Turns
 from common.process.watchdog import Watchdog
-from common.trainer import Totals
+from common.trainer import Device, Totals
 
 LOAD_SECONDS, STEP_SECONDS, EVALUATION_SECONDS = 10.0, 1.0, 2.0
 NUM_TRAIN, NUM_TEST = 10, 7
@@ -45,6 +45,9 @@ class Timed:
 
     def sum(self, values):
         return values
+
+    def describe_device(self):
+        return Device("cpu", None, False, None, None, None)
 
     def state(self, with_optimizer_state=True):
         return self.parameters

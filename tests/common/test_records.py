@@ -132,6 +132,14 @@ def test_all_records_of_a_folder_and_its_subfolders_are_read_by_name(tmp_path):
     assert [record["error"] for record in records.read_all(tmp_path / "b.json")] == ["b.json"]
 
 
+def test_a_folder_that_cannot_be_made_is_refused_without_making_it(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"cannot write records to \S+/file/here \(\S+/file is not a folder\); give another folder"):
+        records.expect_writable(tmp_path / "file" / "here")
+    records.expect_writable(tmp_path / "results" / "here")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_the_traces_of_a_run_are_not_read_as_records(tmp_path):
     traces = tmp_path / "here" / f"run{records.TRACES_END}"
     traces.mkdir(parents=True)

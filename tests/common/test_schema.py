@@ -133,6 +133,41 @@ def test_a_record_without_a_key_is_refused(key):
     assert not VALIDATOR.is_valid({name: value for name, value in made().items() if name != key})
 
 
+LATER_ENVIRONMENT_KEYS = ("numa_nodes_of_rank_0", "device", "framework_has_cuda", "gpu")
+GPU = {"model": "a GPU", "pci_bus_id": "0000:07:00.0", "driver": "580.65", "cuda": "13.0", "cudnn": None, "nccl": "2.27.3"}
+
+
+def with_environment(**changes):
+    return made() | {"environment": made()["environment"] | changes}
+
+
+def test_an_older_record_without_the_device_is_accepted():
+    environment = {name: value for name, value in records.environment().items() if name not in LATER_ENVIRONMENT_KEYS}
+    assert VALIDATOR.is_valid(made() | {"environment": environment})
+
+
+@pytest.mark.parametrize("key", [key for key in records.environment() if key not in LATER_ENVIRONMENT_KEYS])
+def test_an_environment_without_another_key_is_refused(key):
+    environment = {name: value for name, value in records.environment().items() if name != key}
+    assert not VALIDATOR.is_valid(made() | {"environment": environment})
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_valid"),
+    [
+        ({"device": "cpu", "framework_has_cuda": False, "gpu": None, "numa_nodes_of_rank_0": [0, 1]}, True),
+        ({"device": "cuda", "framework_has_cuda": True, "gpu": GPU, "numa_nodes_of_rank_0": None}, True),
+        ({"device": "auto"}, False),
+        ({"gpu": {}}, False),
+        ({"gpu": GPU | {"surprise": 1}}, False),
+        ({"framework_has_cuda": "no"}, False),
+        ({"numa_nodes_of_rank_0": ["0"]}, False),
+    ],
+)
+def test_the_device_follows_the_schema(changes, is_valid):
+    assert VALIDATOR.is_valid(with_environment(**changes)) == is_valid
+
+
 @pytest.mark.parametrize(
     "key", ["workload_digest", "num_nodes", "import_seconds", "init_seconds", "peak_memory_bytes", "in_sync", "reached", "accuracy"]
 )

@@ -12,7 +12,7 @@ FRAMEWORKS = backends.FOLDER
 MARK = "# backend"
 MIN_SHARED_LINES = 28
 MAX_MARKED_LINES = 18
-MAX_REPLACED_LINES = 5
+MAX_REPLACED_LINES = 6
 
 
 def unmarked(text):

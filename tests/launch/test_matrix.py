@@ -95,6 +95,7 @@ def test_a_crash_and_a_hang_leave_the_others_their_records_and_no_process(checko
     assert (ok["num_ranks"], ok["num_nodes"], ok["launcher"], ok["in_sync"]) == (2, 1, "mpich", True)
     assert len(ok["losses"]) == len(ok["step_seconds"]) == 2 * (ok["samples_per_epoch"] // 64)
     assert 0 <= ok["launch_seconds"] < 30
+    assert (ok["settings"]["device"], ok["environment"]["device"], ok["environment"]["gpu"]) == ("cpu", "cpu", None)
     assert len(ok["environment"]["cores_of_rank_0"]) == 1
     assert len(ok["peak_memory_bytes_by_rank"]) == len(ok["step_breakdown"]["communication_exposed_seconds"]) == 2
     assert ok["num_turns"] >= 2

@@ -67,6 +67,16 @@ def test_a_setting_that_an_older_record_does_not_have_was_at_its_default(tmp_pat
         resume.divided(jobs_in(tmp_path, watchdog_timeout=7.0))
 
 
+@pytest.mark.parametrize(("before", "now", "message"), [("auto", "cpu", None), ("cpu", "cuda", "--device was cpu and is cuda")])
+def test_a_matrix_that_left_the_device_to_its_runs_is_resumed_on_any(before, now, message, tmp_path):
+    leave(jobs_in(tmp_path, device=before)[0], "ok")
+    if message:
+        with pytest.raises(UserError, match=message):
+            resume.divided(jobs_in(tmp_path, device=now))
+    else:
+        assert len(resume.divided(jobs_in(tmp_path, device=now))[0]) == 1
+
+
 @pytest.fixture
 def running(tmp_path):
     """A process that carries the mark of the first of the jobs."""

@@ -22,8 +22,9 @@ import numpy as np
 
 from common import loop, program, step_breakdown, weights
 from common.data import sharding
-from common.process import ending
+from common.process import ending, gpus
 from common.process.ranks import from_environment
+from common.trainer import Device
 
 # What the fault of the current run has replaced.
 REPLACED = contextlib.ExitStack()
@@ -260,6 +261,18 @@ def traced_on_the_clock(backend):
         return turns
 
     replace(loop, "prepare", prepared)
+
+
+def on_one_gpu(backend):
+    """All ranks have one GPU, as it seems to them."""
+    replace(backend.Trainer, "describe_device", lambda _: Device("cuda", 0, True, None, None, None))
+    replace(gpus, "pci_bus_id", lambda _: "0000:07:00.0")
+
+
+def on_gpus_of_their_own(backend):
+    """No fault: every rank has a GPU of its own, as it seems to it."""
+    on_one_gpu(backend)
+    replace(gpus, "pci_bus_id", lambda _: f"0000:{7 + from_environment().rank:02x}:00.0")
 
 
 def killed_in_its_step_breakdown(_):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import jinja2
 from markupsafe import Markup
 
+from launch.report import comparable
 from launch.report.export import charts, colours
 from launch.report.tables import BACKEND, OVERSUBSCRIBED, Section, Table
 
@@ -72,6 +73,8 @@ def _facts(answer):
         "days": dates if len(dates) < 3 else [f"{dates[0]} to {dates[-1]}"],
         "processor": [one["cpu"] for one in around],
         "cores of a node": [str(one["num_cores"]) for one in around],
+        "device": [device for run in runs if (device := comparable.device_of(run))],
+        "GPU": [one["gpu"]["model"] for one in around if one.get("gpu") and one["gpu"]["model"]],
         "nodes": [str(run["num_nodes"]) for run in runs if run["num_nodes"]],
         "MPI": [" ".join(one["mpi"].split()) for one in around if one["mpi"]],
         "Python": [one["python"] for one in around],

@@ -1,7 +1,7 @@
 """How each backend scales, weak and strong scaling separately; oversubscribed sizes are left out. Pure."""
 
 from common.backends import BASELINE
-from launch.report import entries, statistics
+from launch.report import comparable, entries, statistics
 from launch.report.questions import step
 from launch.report.tables import BACKEND, INTERVAL, RANKS, RATE, TIME, Column, filled
 from launch.report.words import interval, listed, ranks_of, span
@@ -89,7 +89,7 @@ def _remark(entry, ratios):
 
 def _allowed(run, ranks):
     settings = run["settings"]
-    if settings.get("device") == "cuda":
+    if comparable.device_of(run) == "cuda":
         return ranks
     cores_per_rank = settings.get("cores_per_rank") or settings["threads"]
     return statistics.allowed_speed_up(ranks, run["environment"]["num_cores"] * run["num_nodes"], cores_per_rank)

@@ -8,7 +8,7 @@ import pytest
 
 from common import starting
 from common.config import Settings
-from common.process.binding import core_of_threads, cores_for, num_cores, oversubscribed
+from common.process.binding import core_of_threads, cores_for, num_cores, numa_nodes, oversubscribed
 from common.process.ranks import Ranks
 from common.records import ROOT
 
@@ -125,6 +125,14 @@ def test_a_rank_gets_its_cores_from_those_of_this_process(settings, wanted):
     assert record["environment"]["cores_of_rank_0"] == sorted(cores)
     core_of = core_of_threads()
     assert record["oversubscribed"] == oversubscribed(allowed, 1, wanted, num_cores(range(os.cpu_count()), core_of), core_of)
+
+
+@pytest.mark.parametrize(("threads", "nodes"), [([0], [0]), ([2, 3], [1]), ([3, 0], [0, 1]), ([1, 4], [0]), ([4], None), ([], None)])
+def test_numa_nodes_are_read_from_linux(threads, nodes, tmp_path):
+    for number in range(4):
+        (tmp_path / f"cpu{number}" / f"node{number // 2}").mkdir(parents=True)
+    (tmp_path / "cpu4").mkdir()
+    assert numa_nodes(threads, tmp_path) == nodes
 
 
 BIND_AND_LOOK = """

@@ -8,7 +8,7 @@ from common.command_line import parse
 from common.config import Settings
 from common.errors import UserError
 from common.records import ROOT
-from launch.launchers.commands import LAUNCHERS, WITHOUT_MPI, Launcher, Start, command, hosts_in
+from launch.launchers.commands import LAUNCHERS, WITHOUT_MPI, Launcher, Start, command, hosts_in, on_a_node
 from launch.launchers.detect import choose, find, first_node_of, identify, variables_for
 from launch.plan import Job
 
@@ -91,6 +91,18 @@ def test_the_command_of_a_launcher(name, tmp_path, monkeypatch):
 def test_torchrun_on_several_nodes_requires_a_host_file(changes, message):
     with pytest.raises(UserError, match=message):
         LAUNCHERS["torchrun"](START._replace(**changes))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_program_runs_once_on_a_node_as_a_rank_of_a_job_does(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hosts").write_text("x1\nx2\nx3\n")
+    agent = ("mpich", "mpiexec") if name == "torchrun" else None
+    launcher = Launcher(name, START.executable, START.variables, START.hosts, agent)
+    through, executable = agent or (name, START.executable)
+    once = START._replace(executable=executable, num_ranks=1, ranks_per_node=1, program=("the", "program"))
+    job = Job("ddp", 6, 2, Settings(threads=START.threads))
+    assert on_a_node(("the", "program"), job, launcher) == (LAUNCHERS[through](once), START.variables)
 
 
 @pytest.mark.parametrize(("num_ranks", "ranks_per_node", "nodes"), [(1, 1, 1), (4, 4, 1), (4, 2, 2), (5, 4, 2), (3, 1, 3)])

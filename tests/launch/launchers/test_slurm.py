@@ -31,6 +31,7 @@ def test_the_matrix_trains_the_same_on_two_nodes_through_srun_as_on_one(slurm, c
     assert found.keys() == set(DISTRIBUTED)
     for backend, record in found.items():
         assert (record["launcher"], record["num_nodes"]) == ("srun", 2)
+        assert record["settings"]["device"] == record["environment"]["device"] == "cpu"
         assert record["losses"] == on_one_node[backend]["losses"], backend
 
 

@@ -74,6 +74,33 @@ def test_other_sizes_and_failed_runs_may_use_other_numbers_of_nodes(changes):
     comparable.check([made(num_ranks=4), made(**{"num_ranks": 4, "repeat": 1, "num_nodes": 2} | changes)])
 
 
+def on(device, asked_for="auto", **changes):
+    """A record of a run on a device; None: an older record, which does not tell."""
+    record = made(settings={"device": asked_for}, **changes)
+    return record | {"environment": record["environment"] | ({"device": device} if device else {})}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(("cuda",), ("cpu",)), (("cuda", "cuda"), ("cpu", "cpu")), (("cuda",), (None, "cpu")), ((None, "cuda"), ("cpu",))]
+)
+def test_runs_on_different_devices_are_refused(one, other):
+    with pytest.raises(UserError, match=r"^\S+-ddp-n2-r0 and \S+-ddp-n1-r0 ran on different devices \((cpu and cuda|cuda and cpu)\); "):
+        comparable.check([on(*one), on(None), on(*other, num_ranks=2)])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(("cpu",), ("cpu", "cpu")), (("cpu",), (None,)), (("cuda",), (None,)), ((None,), (None, "cpu")), (("cuda",), ("cuda",))],
+)
+def test_the_device_that_was_asked_for_may_differ_and_an_older_record_may_not_tell(one, other):
+    comparable.check([on(*one), on(*other, num_ranks=2)])
+
+
+def test_a_run_that_failed_before_its_device_was_known_is_accepted():
+    failed = ended("failed", num_ranks=2, settings={"device": "cuda"})
+    comparable.check([on("cpu"), failed])
+
+
 def test_records_of_two_machines_are_refused():
     there = made(backend="single")
     there["settings"]["machine"] = "there"

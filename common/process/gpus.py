@@ -1,0 +1,127 @@
+"""The GPU of a rank: its PCI bus id, its model and driver, and whether ranks share it.
+
+CUDA numbers the GPUs that a process sees, so ranks with different CUDA_VISIBLE_DEVICES may mean different GPUs by one number, or one
+GPU by different numbers. The PCI bus id names the GPU itself. All MIG instances of a GPU have its PCI bus id.
+"""
+
+import ctypes
+import hashlib
+import re
+import socket
+from pathlib import Path
+
+import pynvml
+
+from common.errors import UserError
+from common.trainer import by_rank
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+NO_GPU = -1
+DUPLICATE_GPU = re.compile(r"Duplicate GPU detected : rank (\d+) and rank (\d+) both on CUDA device ([0-9a-f]+)")
+
+
+def describe(device):
+    """`device`, `framework_has_cuda` and `gpu` of the record's environment, of a Device of common/trainer.py."""
+    gpu = None
+    if device.index is not None:
+        found = pci_bus_id(device.index)
+        gpu = {"pci_bus_id": found, **model_and_driver(found), "cuda": device.cuda, "cudnn": device.cudnn, "nccl": device.nccl}
+    return {"device": device.type, "framework_has_cuda": device.framework_has_cuda, "gpu": gpu}
+
+
+def pci_bus_id(index):
+    """The PCI bus id of the GPU that CUDA numbers so, such as 0000:07:00.0; None where the driver does not tell.
+
+    From the CUDA driver, which both frameworks load: TensorFlow does not tell it. No context is created.
+    """
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    gpu, text = ctypes.c_int(), ctypes.create_string_buffer(32)
+    failed = driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(gpu), index) or driver.cuDeviceGetPCIBusId(text, len(text), gpu)
+    return None if failed else text.value.decode()
+
+
+def model_and_driver(pci_bus_id):
+    """`model` of a GPU and version of its `driver`, from NVML; None where it does not tell."""
+    unknown = {"model": None, "driver": None}
+    if pci_bus_id is None:
+        return unknown
+    try:
+        pynvml.nvmlInit()
+        gpu = pynvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)
+        return {"model": pynvml.nvmlDeviceGetName(gpu), "driver": pynvml.nvmlSystemGetDriverVersion()}
+    except pynvml.NVMLError:
+        return unknown
+
+
+def expect_own(trainer):
+    """Raises UserError, on every rank, if ranks of a node share a GPU. All ranks call this."""
+    index = trainer.describe_device().index
+    found = None if index is None else pci_bus_id(index)
+    nodes = by_rank(trainer, node_number())
+    numbers = by_rank(trainer, NO_GPU if found is None else pci_number(found))
+    if shared := sharing(nodes, numbers):
+        raise UserError(describe_shared(*shared[0]))
+
+
+def sharing(nodes, numbers):
+    """[(ranks, number)] of the GPUs that several ranks have; the node and the GPU's number, or NO_GPU, are given by rank."""
+    ranks = {}
+    for rank, place in enumerate(zip(nodes, numbers, strict=True)):
+        ranks.setdefault(place, []).append(rank)
+    return [(found, int(number)) for (_, number), found in ranks.items() if number != NO_GPU and len(found) > 1]
+
+
+def describe_shared(ranks, number):
+    """One line about ranks that share a GPU."""
+    return (
+        f"ranks {' and '.join(map(str, ranks))} share the GPU {pci_text(number)}; "
+        "start at most one rank for each GPU, where CUDA_VISIBLE_DEVICES has one for each, or use --device cpu"
+    )
+
+
+def describe_nccl_error(text):
+    """One line about NCCL's error of ranks that share a GPU, which it finds in its first collective; None for other errors.
+
+    Its number of a GPU is the PCI bus id: 20 bits of bus, device and function, with 8, 8 and 4 bits, below those of the domain.
+    """
+    found = DUPLICATE_GPU.search(text)
+    if found is None:
+        return None
+    busid = int(found[3], 16)
+    number = pci_number(f"{busid >> 20:x}:{busid >> 12 & 0xFF:x}:{busid >> 4 & 0xFF:x}.{busid & 0xF:x}")
+    return describe_shared(sorted(int(rank) for rank in found.group(1, 2)), number)
+
+
+def pci_number(text):
+    """A PCI bus id, domain:bus:device.function in hexadecimal, as a number that float64 holds."""
+    domain, bus, rest = text.split(":")
+    device, function = rest.split(".")
+    return int(domain, 16) << 16 | int(bus, 16) << 8 | int(device, 16) << 3 | int(function, 16)
+
+
+def pci_text(number):
+    """The inverse of pci_number."""
+    return f"{number >> 16:04x}:{number >> 8 & 0xFF:02x}:{number >> 3 & 0x1F:02x}.{number & 7}"
+
+
+def node_number():
+    """A number of this node's kernel that float64 holds: containers on one node share its GPUs, whatever their host names."""
+    try:
+        name = BOOT_ID.read_text()
+    except OSError:
+        name = socket.gethostname()
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:6])
+
+
+def version_text(code):
+    """The version in a number of NCCL or cuDNN, such as 22703 or 8902; None for 0 and None.
+
+    1000 * major + 100 * minor + patch before NCCL 2.9 and cuDNN 9, since then 10000 * major + 100 * minor + patch.
+    """
+    if not code:
+        return None
+    major, rest = divmod(code, 10000 if code >= 10000 else 1000)
+    return f"{major}.{rest // 100}.{rest % 100}"

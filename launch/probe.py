@@ -1,0 +1,37 @@
+"""What the libraries of backends find on the node where this runs: python -m launch.probe BACKEND… prints it as one line of JSON.
+
+launch/available.py starts it where the ranks will run. Each backend is imported in a process of its own, side by side.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from common.backends import ROOT
+
+# Before the JSON, since launchers print lines of their own.
+MARKER = "tandem-probe: "
+PROGRAM = """
+import json
+from frameworks.{} import Trainer
+print(json.dumps({{device: Trainer.device_problem(device) for device in ("cpu", "cuda")}}))
+"""
+
+
+def main(names):
+    with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
+        print(MARKER + json.dumps(dict(zip(names, pool.map(ask, names), strict=True))), flush=True)
+
+
+def ask(name):
+    """{"cpu": why the backend cannot train on a CPU here, "cuda": on a GPU}, None where it can; {"error": why} if it cannot be imported."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM.format(name)], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"error": (done.stderr.strip().splitlines() or [f"its import ended with exit status {done.returncode}"])[-1]}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

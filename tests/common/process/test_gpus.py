@@ -1,0 +1,191 @@
+"""GPUs: their PCI bus ids, and ranks that share one."""
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from common.errors import UserError
+from common.process import ending, gpus
+from common.process.ranks import Ranks
+from common.trainer import Device
+from tests.support.running import ROOT, train
+
+NO = gpus.NO_GPU
+HERE, THERE = 11.0, 22.0
+ON_CPU = Device("cpu", None, False, None, None, None)
+ON_GPU_1 = Device("cuda", 1, True, "13.0", "9.10.2", "2.27.3")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "numbers", "shared"),
+    [
+        ([HERE], [1], []),
+        ([HERE] * 4, [1, 2, 3, 4], []),
+        ([HERE] * 2, [1, 1], [([0, 1], 1)]),
+        ([HERE] * 4, [1, 2, 1, 1], [([0, 2, 3], 1)]),
+        ([HERE] * 4, [1, 2, 2, 1], [([0, 3], 1), ([1, 2], 2)]),
+        # Nodes number their GPUs alike.
+        ([HERE, HERE, THERE, THERE], [1, 2, 1, 2], []),
+        ([HERE, THERE, HERE, THERE], [1, 1, 2, 1], [([1, 3], 1)]),
+        # On CPUs, or where the driver does not tell, nothing is shared.
+        ([HERE] * 3, [NO, NO, NO], []),
+        ([HERE] * 3, [NO, 0, NO], []),
+        ([HERE] * 3, [0, 0, NO], [([0, 1], 0)]),
+    ],
+)
+def test_ranks_of_one_node_with_one_pci_bus_id_share_a_gpu(nodes, numbers, shared):
+    assert gpus.sharing(nodes, numbers) == shared
+
+
+@pytest.mark.parametrize("text", ["0000:00:00.0", "0000:07:00.0", "0001:ff:1f.7", "ffffffff:ff:1f.7"])
+def test_a_pci_bus_id_is_a_number_that_float64_holds(text):
+    number = gpus.pci_number(text)
+    assert gpus.pci_text(int(np.float64(number))) == text
+    assert np.float64(number) != np.float64(number + 1)
+
+
+def test_the_number_of_a_node_is_one_that_float64_holds_and_does_not_change():
+    number = gpus.node_number()
+    assert int(np.float64(number)) == number == gpus.node_number()
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [(22703, "2.27.3"), (21805, "2.18.5"), (2708, "2.7.8"), (91002, "9.10.2"), (8902, "8.9.2"), (0, None), (None, None)],
+)
+def test_a_version_is_read_from_its_number(code, text):
+    assert gpus.version_text(code) == text
+
+
+def of_torch(found):
+    """An error of PyTorch's, with NCCL's own message in it."""
+    return (
+        "NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp:275, invalid usage (run with NCCL_DEBUG=WARN for details), NCCL "
+        f"version 2.20.5\nncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n{found}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ranks", "busid", "described"),
+    [
+        ((1, 0), "7000", "ranks 0 and 1 share the GPU 0000:07:00.0; "),
+        ((3, 12), "e2000", "ranks 3 and 12 share the GPU 0000:e2:00.0; "),
+        ((1, 0), "10", "ranks 0 and 1 share the GPU 0000:00:01.0; "),
+        ((1, 0), "1a4000", "ranks 0 and 1 share the GPU 0001:a4:00.0; "),
+    ],
+)
+def test_what_nccl_says_of_a_shared_gpu_is_one_line_and_a_mistake_of_the_user(ranks, busid, described):
+    problem = RuntimeError(of_torch("Duplicate GPU detected : rank {} and rank {} both on CUDA device {}".format(*ranks, busid)))
+    status, error = ending.describe_failure(problem, None)
+    assert (status, error.startswith(described), error.count("\n")) == (2, True, 0)
+
+
+def test_another_error_of_nccl_is_a_failure():
+    assert ending.describe_failure(RuntimeError(of_torch("Cuda failure 2 'out of memory'")), None)[0] == 1
+
+
+class Ranked:
+    """Stands for the trainer of rank 0 of two on one node: the sum with what the other rank gives."""
+
+    ranks = Ranks(0, 2, 0, 2)
+
+    def __init__(self, device, other):
+        self.device, self.others = device, iter([gpus.node_number(), other])
+
+    def describe_device(self):
+        return self.device
+
+    def sum(self, values):
+        return values + np.array([0, next(self.others)])
+
+
+@pytest.mark.parametrize(
+    ("device", "other", "shared"),
+    [(ON_GPU_1, "0000:07:00.0", True), (ON_GPU_1, "0000:08:00.0", False), (ON_CPU, "0000:07:00.0", False)],
+)
+def test_a_rank_that_shares_its_gpu_is_refused(device, other, shared, monkeypatch):
+    monkeypatch.setattr(gpus, "pci_bus_id", {1: "0000:07:00.0"}.get)
+    trainer = Ranked(device, gpus.pci_number(other))
+    message = r"^ranks 0 and 1 share the GPU 0000:07:00\.0; start at most one rank for each GPU"
+    with pytest.raises(UserError, match=message) if shared else contextlib.nullcontext():
+        gpus.expect_own(trainer)
+
+
+def test_a_cpu_has_no_gpu():
+    assert gpus.describe(ON_CPU) == {"device": "cpu", "framework_has_cuda": False, "gpu": None}
+
+
+def test_a_gpu_is_described_by_nvml_under_its_pci_bus_id(monkeypatch):
+    monkeypatch.setattr(gpus, "pci_bus_id", {1: "0000:07:00.0"}.get)
+    for name, found in (
+        ("nvmlInit", lambda: None), ("nvmlDeviceGetHandleByPciBusId", {"0000:07:00.0": "handle"}.get),
+        ("nvmlDeviceGetName", {"handle": "a GPU"}.get), ("nvmlSystemGetDriverVersion", lambda: "580.65"),
+    ):  # fmt: skip
+        monkeypatch.setattr(gpus.pynvml, name, found)
+    gpu = {"model": "a GPU", "pci_bus_id": "0000:07:00.0", "driver": "580.65", "cuda": "13.0", "cudnn": "9.10.2", "nccl": "2.27.3"}
+    assert gpus.describe(ON_GPU_1) == {"device": "cuda", "framework_has_cuda": True, "gpu": gpu}
+
+
+def test_where_nvml_does_not_tell_the_model_is_not_known(monkeypatch):
+    def fail():
+        raise gpus.pynvml.NVMLError(gpus.pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(gpus.pynvml, "nvmlInit", fail)
+    for found in (None, "0000:07:00.0"):
+        assert gpus.model_and_driver(found) == {"model": None, "driver": None}
+
+
+# A driver with the GPUs 05:00.0 to 08:00.0, of which CUDA_VISIBLE_DEVICES selects one by its last digit.
+DRIVER = """
+#include <stdio.h>
+#include <stdlib.h>
+static int ready, first;
+int cuInit(unsigned flags) { char *v = getenv("CUDA_VISIBLE_DEVICES"); first = v ? atoi(v) : 0; ready = 1; return flags; }
+int cuDeviceGet(int *device, int ordinal) { if (!ready) return 3; if (ordinal > 3) return 101; *device = 40 + ordinal; return 0; }
+int cuDeviceGetPCIBusId(char *text, int length, int device) {
+    if (length < 13) return 1;
+    snprintf(text, length, "0000:%02x:00.0", 5 + first + device - 40);
+    return 0;
+}
+"""
+
+
+@pytest.fixture
+def driver(tmp_path):
+    """A folder with a CUDA driver that knows GPUs."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    (tmp_path / "driver.c").write_text(DRIVER)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", tmp_path / "libcuda.so.1", tmp_path / "driver.c"], check=True)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("visible", "index", "found"),
+    [({}, 0, "0000:05:00.0"), ({}, 3, "0000:08:00.0"), ({"CUDA_VISIBLE_DEVICES": "2"}, 0, "0000:07:00.0"), ({}, 4, "None")],
+)
+def test_the_driver_is_asked_for_the_pci_bus_id(visible, index, found, driver):
+    kept = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    command = [sys.executable, "-c", f"from common.process import gpus; print(gpus.pci_bus_id({index}))"]
+    environ = kept | visible | {"LD_LIBRARY_PATH": str(driver)}
+    assert subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True).stdout.strip() == found
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("backend", ["ddp", "horovod_torch"])
+def test_two_ranks_on_one_gpu_are_refused_before_they_train(backend, tmp_path):
+    """The ranks compute on the CPU and say that they compute on a GPU."""
+    status, record, _ = train(backend, 2, tmp_path, "--epochs", "1", fault="on_one_gpu")
+    assert status != 0
+    assert (record["status"], record["losses"]) == ("failed", [])
+    assert re.match(r"ranks 0 and 1 share the GPU 0000:07:00\.0; ", record["error"])
+    status, record, _ = train(backend, 2, tmp_path, "--epochs", "1", fault="on_gpus_of_their_own")
+    assert (status, record["status"]) == (0, "ok")
+    assert record["environment"]["gpu"]["pci_bus_id"] == "0000:07:00.0"

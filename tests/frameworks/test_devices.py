@@ -1,0 +1,86 @@
+"""What backends say of the devices that they lack and of the one that they use. What libraries find on a GPU node is made up."""
+
+from types import SimpleNamespace
+
+import pytest
+import tensorflow as tf
+import torch
+
+from common.errors import UserError
+from common.process.ranks import Ranks
+from common.trainer import Device
+from frameworks.shared import deepspeed, horovod, pytorch, tensorflow
+
+SETTINGS = SimpleNamespace(device="cuda", threads=1, gpu_order="local")
+
+
+@pytest.fixture
+def found(monkeypatch):
+    """A function that makes both frameworks find a number of GPUs; None: they are built without CUDA."""
+
+    def find(num_gpus):
+        for owner, name, value in (
+            (torch.backends.cuda, "is_built", num_gpus is not None),
+            (torch.cuda, "device_count", num_gpus or 0),
+            (torch.cuda.nccl, "version", (2, 27, 3)),
+            (torch.backends.cudnn, "version", 91002),
+            (tf.test, "is_built_with_cuda", num_gpus is not None),
+            (tf.sysconfig, "get_build_info", {"cuda_version": "12.5.1", "cudnn_version": "9"} if num_gpus is not None else {}),
+        ):
+            monkeypatch.setattr(owner, name, lambda value=value: value)
+        monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["a GPU"] * (num_gpus or 0))
+
+    return find
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "of_pytorch", "of_tensorflow"),
+    [
+        (None, "this PyTorch has no CUDA", "this TensorFlow has no CUDA"),
+        (0, "PyTorch finds no GPU", "TensorFlow finds no GPU"),
+        (1, None, None),
+    ],
+)
+def test_a_device_that_a_framework_lacks_is_a_problem_in_words(num_gpus, of_pytorch, of_tensorflow, found):
+    found(num_gpus)
+    assert (pytorch.device_problem("cuda"), tensorflow.device_problem("cuda")) == (of_pytorch, of_tensorflow)
+    assert (pytorch.device_problem("cpu"), tensorflow.device_problem("cpu")) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("device", "has_cuda", "problem"), [("cpu", False, None), ("cuda", True, None), ("cuda", False, "this Horovod has no CUDA")]
+)
+def test_horovod_needs_a_build_with_cuda(device, has_cuda, problem):
+    assert horovod.device_problem(SimpleNamespace(cuda_built=lambda: has_cuda), device) == problem
+
+
+def test_deepspeed_computes_on_the_device_that_it_has_chosen(found):
+    assert deepspeed.device_problem("cpu") is None
+    found(None)
+    assert deepspeed.device_problem("cuda") == "this PyTorch has no CUDA"
+    found(1)
+    assert deepspeed.device_problem("cuda") == "DeepSpeed has chosen cpu; set DS_ACCELERATOR=cuda"
+
+
+@pytest.mark.parametrize("framework", [pytorch, tensorflow])
+@pytest.mark.parametrize("num_gpus", [None, 0])
+def test_a_run_that_asks_for_a_gpu_that_is_not_there_is_refused(framework, num_gpus, found):
+    found(num_gpus)
+    with pytest.raises(UserError, match=r"^--device cuda, but .*(has no CUDA|finds no GPU); use --device cpu, or set up with"):
+        framework.pick_device(SETTINGS, Ranks())
+
+
+def test_a_gpu_is_described_with_the_versions_of_its_libraries(found):
+    found(2)
+    assert pytorch.describe_device(torch.device("cuda", 1))._replace(cuda="13.0") == Device("cuda", 1, True, "13.0", "9.10.2", "2.27.3")
+    assert tensorflow.describe_device(0, "2.18.5") == Device("cuda", 0, True, "12.5.1", "9", "2.18.5")
+
+
+def test_a_cpu_has_no_number(found):
+    found(None)
+    assert pytorch.describe_device(torch.device("cpu"))[:3] == tensorflow.describe_device(None, None)[:3] == ("cpu", None, False)
+
+
+@pytest.mark.parametrize(("code", "version"), [(21805, "2.18.5"), (0, None)])
+def test_horovod_tells_its_nccl(code, version):
+    assert horovod.nccl_version(SimpleNamespace(nccl_built=lambda: code)) == version

@@ -1,0 +1,209 @@
+"""Which backends can run on which device, asked where the ranks will run."""
+
+import json
+import subprocess
+
+import pytest
+
+from common.config import Settings
+from common.errors import UserError
+from launch import available, probe
+from launch.launchers.commands import Launcher
+from launch.plan import Job
+from tests.support.running import BIN, environ
+
+ABLE, NO_CUDA, NO_GPU = ({"cpu": None, "cuda": reason} for reason in (None, "this library has no CUDA", "it finds no GPU"))
+BROKEN = {"error": "No module named 'it'"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "answers", "device"),
+    [
+        ("auto", [NO_CUDA, NO_GPU], "cpu"),
+        ("auto", [NO_CUDA, ABLE], "cuda"),
+        ("auto", [BROKEN], "cpu"),
+        ("auto", [BROKEN, ABLE], "cuda"),
+        ("auto", [], "cpu"),
+        ("cpu", [ABLE], "cpu"),
+        ("cuda", [NO_CUDA, ABLE], "cuda"),
+        # None can be imported, which is said of each.
+        ("cuda", [BROKEN], "cuda"),
+    ],
+)
+def test_one_device_is_chosen_for_all_backends(wanted, answers, device):
+    assert available.chosen(wanted, dict(enumerate(answers))) == device
+
+
+def test_a_gpu_that_no_backend_can_use_is_refused_with_each_reason_once():
+    with pytest.raises(UserError, match=r"^--device cuda, but no backend can use a GPU: this library has no CUDA, it finds no GPU; use"):
+        available.chosen("cuda", {"a": NO_CUDA, "b": BROKEN, "c": NO_GPU, "d": NO_CUDA})
+
+
+ON_ONE_NODE, ON_TWO_NODES = ([Job("ddp", 2, ranks_per_node, Settings())] for ranks_per_node in (2, 1))
+
+
+@pytest.mark.parametrize(
+    ("launcher", "jobs", "variables", "elsewhere"),
+    [
+        (Launcher("mpich", "mpiexec"), ON_ONE_NODE, {}, False),
+        (Launcher("mpich", "mpiexec", hosts="nodes"), ON_ONE_NODE, {}, True),
+        (Launcher("mpich", "mpiexec"), ON_ONE_NODE, {"PBS_JOBID": "7"}, True),
+        (Launcher("srun", "srun"), ON_ONE_NODE, {}, True),
+        (Launcher("pals", "mpiexec"), ON_ONE_NODE, {}, True),
+        (Launcher("aprun", "aprun"), ON_ONE_NODE, {}, True),
+        # torchrun starts the ranks of one node itself.
+        (Launcher("torchrun", "torchrun"), ON_ONE_NODE, {"SLURM_JOB_ID": "7"}, False),
+        (Launcher("torchrun", "torchrun"), ON_TWO_NODES, {}, True),
+    ],
+)
+def test_ranks_may_run_on_other_nodes(launcher, jobs, variables, elsewhere):
+    assert available.runs_elsewhere(jobs, launcher, variables) == elsewhere
+
+
+@pytest.fixture
+def answering(monkeypatch):
+    """A function that makes the backends answer so, and gives whether each question went through the launcher."""
+    asked = []
+
+    def make(**answers):
+        def ask(names, job, launcher, through_launcher):
+            asked.append(through_launcher)
+            return {name: answers[name] for name in names}
+
+        monkeypatch.setattr(available, "asked", ask)
+        for name in available.ALLOCATIONS:
+            monkeypatch.delenv(name, raising=False)
+        return asked
+
+    return make
+
+
+def jobs_of(*names, **settings):
+    return [Job(name, 2, 2, Settings(**settings)) for name in names]
+
+
+LOCAL = Launcher("mpich", "mpiexec")
+
+
+def test_all_jobs_have_the_device_and_a_backend_that_lacks_it_is_left_out_with_the_reason(answering):
+    answering(ddp=ABLE, horovod_tf=NO_CUDA, horovod_torch=BROKEN)
+    jobs, reasons = available.settled(jobs_of("ddp", "horovod_tf", "horovod_torch", "ddp"), LOCAL)
+    assert [(job.backend, job.settings.device) for job in jobs] == [("ddp", "cuda")] * 2
+    assert reasons == {"horovod_tf": NO_CUDA["cuda"], "horovod_torch": BROKEN["error"]}
+
+
+def test_on_the_cpu_a_backend_without_cuda_runs(answering):
+    answering(ddp=ABLE, horovod_tf=NO_CUDA)
+    jobs, reasons = available.settled(jobs_of("ddp", "horovod_tf", device="cpu"), LOCAL)
+    assert [(job.backend, job.settings.device) for job in jobs] == [("ddp", "cpu"), ("horovod_tf", "cpu")]
+    assert reasons == {}
+
+
+def test_without_mpi_a_backend_that_needs_it_is_left_out_and_not_asked(answering):
+    answering(ddp=NO_CUDA)
+    jobs, reasons = available.settled(jobs_of("ddp", "horovod_tf"), Launcher("torchrun", "torchrun"))
+    assert [job.backend for job in jobs] == ["ddp"]
+    assert reasons["horovod_tf"].startswith("it needs MPI, which torchrun does not provide")
+
+
+@pytest.mark.parametrize(
+    ("launcher", "variables", "dry_run", "through_launcher", "device"),
+    [
+        (LOCAL, {}, False, False, "cpu"),
+        (LOCAL, {}, True, False, "cpu"),
+        (Launcher("srun", "true"), {}, False, True, "cpu"),
+        # Outside an allocation srun would wait for one.
+        (Launcher("srun", "true"), {}, True, False, "auto"),
+        (Launcher("srun", "true"), {"SLURM_JOB_ID": "7"}, True, True, "cpu"),
+        (Launcher("srun", "no-such-srun"), {"SLURM_JOB_ID": "7"}, True, False, "auto"),
+    ],
+)
+def test_a_dry_run_asks_where_it_can(launcher, variables, dry_run, through_launcher, device, answering, monkeypatch):
+    asked = answering(ddp=NO_CUDA)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    jobs, reasons = available.settled(jobs_of("ddp"), launcher, dry_run)
+    assert (asked, jobs[0].settings.device, reasons) == ([through_launcher], device, {})
+
+
+def test_a_dry_run_that_cannot_ask_leaves_out_none_for_its_device(answering):
+    answering(ddp=NO_CUDA)
+    jobs, reasons = available.settled(jobs_of("ddp", device="cuda"), Launcher("srun", "srun"), dry_run=True)
+    assert (jobs[0].settings.device, reasons) == ("cuda", {})
+
+
+@pytest.mark.parametrize(
+    ("executable", "message"),
+    [("no-such-launcher", "^no-such-launcher could not be started: "), ("false", "^false could not run the check of the backends: ")],
+)
+def test_a_launcher_that_starts_nothing_is_an_error_in_one_line(executable, message, tmp_path):
+    job = Job("ddp", 2, 1, Settings(results=tmp_path, machine="here"))
+    with pytest.raises(UserError, match=message):
+        available.asked(["ddp"], job, Launcher("srun", executable), through_launcher=True)
+
+
+# A backend that says what it finds, and none that can be imported.
+FINDS = """
+from common.backends import Backend
+from common.program import main
+from frameworks import ddp
+
+BACKEND = Backend()
+
+
+class Trainer(ddp.Trainer):
+    @staticmethod
+    def device_problem(device):
+        return None
+
+
+if __name__ == "__main__":
+    main(Trainer, __file__)
+"""
+CANNOT_START = "from common.backends import Backend\n\nBACKEND = Backend()\nimport os\nos._exit(7)\n"
+
+
+@pytest.fixture
+def standing_in(checkout):
+    made = {checkout / "frameworks" / f"{name}.py": text for name, text in (("finds_gpu", FINDS), ("cannot_start", CANNOT_START))}
+    for path, text in made.items():
+        path.write_text(text)
+    yield checkout
+    for path in made:
+        path.unlink()
+
+
+def matrix(checkout, folder, *arguments):
+    command = [BIN / "python", "-m", "launch.matrix", "1", "--backends", "finds_gpu,ddp,cannot_start", "--workloads", "cnn"]
+    command += ["--results", folder / "results", "--machine", "here", *arguments]
+    return subprocess.run(command, cwd=checkout, env=environ(), capture_output=True, text=True, timeout=200, check=False)
+
+
+SKIPPED = "skipping cannot_start: its import ended with exit status 7\n"
+
+
+@pytest.mark.matrix
+def test_a_dry_run_prints_the_commands_for_the_device_and_what_it_skips(standing_in, tmp_path):
+    on_gpu = matrix(standing_in, tmp_path, "--dry-run")
+    assert on_gpu.stderr == f"skipping ddp: this PyTorch has no CUDA\n{SKIPPED}"
+    assert on_gpu.stdout.count("\n") == on_gpu.stdout.count("frameworks.finds_gpu --device cuda ") == 1
+    on_cpu = matrix(standing_in, tmp_path, "--device", "cpu", "--dry-run")
+    assert on_cpu.stderr == SKIPPED
+    assert on_cpu.stdout.count("\n") == on_cpu.stdout.count(" --device cpu ") == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.matrix
+def test_a_matrix_asks_through_the_launcher_where_hosts_are_given(standing_in, tmp_path):
+    (tmp_path / "nodes").write_text("localhost\n")
+    done = matrix(standing_in, tmp_path, "--hosts", tmp_path / "nodes", "--epochs", "1")
+    assert done.stderr.startswith(f"skipping ddp: this PyTorch has no CUDA\n{SKIPPED}")
+    (record,) = (json.loads(path.read_text()) for path in tmp_path.glob("results/here/*.json"))
+    assert (record["backend"], record["settings"]["device"], done.returncode) == ("finds_gpu", "cuda", 1)
+    # It has claimed more than there is.
+    assert record["error"].startswith("--device cuda, but this PyTorch has no CUDA; use --device cpu")
+
+
+def test_the_answer_is_one_line_also_beside_others():
+    done = subprocess.run([BIN / "python", "-m", "launch.probe"], cwd=probe.ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == f"{probe.MARKER}{{}}\n"
