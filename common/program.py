@@ -34,6 +34,7 @@ def main(trainer_class, file):
         then = afterwards(settings)
         trainer = trainer_class(settings)
         dog.heartbeat()
+        record["transport"] = getattr(trainer, "transport", None)
         record["library_configuration"] = getattr(trainer, "configuration", None)
         # Read before training: Horovod's shutdown on any rank ends MPI on all ranks.
         record["environment"]["mpi"] = records.mpi_library()

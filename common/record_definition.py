@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 # The version of the layout. A record of another version is refused.
 SCHEMA = 3
+# Keys that older records of this version do not have.
+LATER = ("transport",)
 # For pydantic, which generates the schema; a training process does not import it. CLOSED: no key but those of the class.
 DOCUMENTED = {"use_attribute_docstrings": True, "json_schema_serialization_defaults_required": True}
 CLOSED = DOCUMENTED | {"extra": "forbid"}
@@ -63,7 +65,7 @@ class StepBreakdown:
     """Seconds of exposed (non-overlapped) communication in a step, by rank. This, `data_wait_seconds` and `compute_seconds` add up to
     `step_seconds`."""
     communication_seconds: Numbers
-    """Seconds of a step in which a collective runs, overlapped or not, by rank. PyTorch's profiler measures Gloo and NCCL; Horovod's
+    """Seconds of a step in which a collective runs, overlapped or not, by rank. PyTorch's profiler measures MPI, Gloo and NCCL; Horovod's
     timeline measures rank 0. `null` on a rank that is not measured."""
     operations: dict[str, Operation]
     """Calls of each collective in a step, and the bytes that one rank contributes to them. The keys are names such as `all_reduce`."""
@@ -190,6 +192,9 @@ class Record:
     until the data is loaded."""
     num_ranks: FromOne
     """World size: the number of processes."""
+    transport: Literal["mpi", "gloo", "nccl"] | None = None
+    """What the gradients went over. `null` for a backend that does not exchange any, and until the backend has started. Older records
+    do not have the key."""
     num_nodes: FromOne | None = None
     """Number of nodes. `null` until the ranks are connected."""
     pids_by_rank: list[int] | None = None

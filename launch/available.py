@@ -5,7 +5,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from common.backends import ROOT, declared, file_of
+from common.backends import ROOT, file_of, needs_mpi
 from launch.launchers.commands import WITHOUT_MPI
 
 
@@ -13,10 +13,11 @@ def unavailable(names, launcher):
     """{backend: reason why it cannot run here}. Imports each backend in its own process."""
 
     def reason(name):
-        file = file_of(name)
-        if launcher in WITHOUT_MPI and declared()[file].needs_mpi:
+        if launcher in WITHOUT_MPI and needs_mpi(name):
             return f"it needs MPI, which {launcher} does not provide; use an MPI launcher"
-        probe = subprocess.run([sys.executable, "-c", f"import frameworks.{file}"], cwd=ROOT, capture_output=True, text=True, check=False)
+        probe = subprocess.run(
+            [sys.executable, "-c", f"import frameworks.{file_of(name)}"], cwd=ROOT, capture_output=True, text=True, check=False
+        )
         return probe.stderr.strip().splitlines()[-1] if probe.returncode else None
 
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:

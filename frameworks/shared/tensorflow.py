@@ -157,6 +157,11 @@ def pick_device(settings, ranks):
     tf.config.set_visible_devices(mine, "GPU")
 
 
+def on_gpu():
+    """Whether this rank computes on a GPU; after pick_device."""
+    return bool(tf.config.get_visible_devices("GPU"))
+
+
 def build(settings, ranks):
     """The model. Parameters are set before training; the random seed is for dropout."""
     tf.random.set_seed(settings.seed * 100_003 + ranks.rank)

@@ -144,6 +144,7 @@ def measured(folder, backend, *arguments):
     ("backend", "workload", "arguments", "shares"),
     [
         ("ddp", "transformer", (), {"all_reduce": 1}),
+        ("ddp", "cnn", ("--transport", "mpi"), {"all_reduce": 1}),
         *((backend, "cnn", (), {"all_reduce": 1}) for backend in EXACT),
         ("deepspeed_zero", "cnn", ("--zero-stage", 1), {"all_reduce": 1, "all_gather": 1 / 2}),
         ("deepspeed_zero", "cnn", ("--zero-stage", 3), {"reduce_scatter": 1, "all_gather": 1 / 2, "all_reduce": 0}),

@@ -179,3 +179,10 @@ def test_times_whose_epochs_are_unknown_give_no_verdict():
     found = repeats(SIX, train_seconds=[None, 2.0])
     assert "no verdict" in summary.answer(found).headline[0]
     assert [row["verdict"] for row in lines(found, "first")] == [None]
+
+
+def test_each_row_has_its_transport_and_records_without_one_have_none():
+    older = made(backend="single")
+    del older["transport"]
+    found = [made(transport="gloo"), made(backend="horovod_tf", transport="mpi"), older]
+    assert {row["backend"]: row["transport"] for row in lines(found, "first")} == {"ddp": "gloo", "horovod_tf": "mpi", "single": None}
