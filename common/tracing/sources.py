@@ -84,7 +84,7 @@ def _clock_error(survey, base_nanoseconds, steps):
 
 
 def torch(path, rank, steps=None, on_cut=None):
-    """A rank's trace of PyTorch's profiler: operators as compute, Gloo's and NCCL's work as collectives, memory as a counter.
+    """A rank's trace of PyTorch's profiler: operators as compute, the work of MPI, Gloo and NCCL as collectives, memory as a counter.
 
     `steps` (Steps): for comparing the profiler's clock with the host's.
     """
@@ -99,7 +99,7 @@ def _torch_events(path, rank, gloo_threads):
         phase = event.get("ph")
         if phase == "X" and _wanted(event):
             kept = {"ph": "X", "name": event["name"], "ts": event["ts"], "dur": event["dur"]}
-            if event["name"].startswith(GLOO) and (size := size_bytes(event.get("args", {}))):
+            if event["name"].startswith((GLOO, MPI)) and (size := size_bytes(event.get("args", {}))):
                 kept["args"] = {"bytes": size}
             yield Placed(rank, *_torch_track(event, gloo_threads), kept)
         elif phase == "i" and event.get("name") == "[memory]":
