@@ -7,7 +7,7 @@ import ast
 import dataclasses
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 from common.command_line import flag
 from common.config import Settings
@@ -22,14 +22,16 @@ BASELINE = "single"
 class Backend(NamedTuple):
     """The declaration in a backend's file, `BACKEND = Backend(…)` with literal values.
 
-    `variant_setting`: the setting of common/config.py whose value selects a variant; it applies to this backend only.
-    `needs_mpi`: an MPI launcher must start the ranks. `can_compile`: supports --compile, for all variants or for the
-    listed values. `exact`: same mathematics as plain PyTorch. `float32_masters`: master parameters are float32, also
-    in a float64 run.
+    `variant_setting`: the setting of common/config.py whose value selects a variant. `variants`: the values that it may have.
+    `transport`: what the gradients go over on CPUs where variants go over another. `needs_mpi`: an MPI launcher must start the ranks,
+    for all variants or for the listed values. `can_compile`: supports --compile, likewise. `exact`: same
+    mathematics as plain PyTorch. `float32_masters`: master parameters are float32, also in a float64 run.
     """
 
     variant_setting: str | None = None
-    needs_mpi: bool = False
+    variants: tuple = ()
+    transport: str | None = None
+    needs_mpi: bool | tuple = False
     can_compile: bool | tuple = False
     exact: bool = True
     float32_masters: bool = False
@@ -63,8 +65,13 @@ def chosen(text):
 
 
 def variant_settings():
-    """{backend: variant_setting} of the backends that have variants."""
-    return {name: backend.variant_setting for name, backend in declared().items() if backend.variant_setting}
+    """The settings whose values select variants."""
+    return {backend.variant_setting for backend in declared().values() if backend.variant_setting}
+
+
+def with_variant(setting, value):
+    """The names of the variants that have this value of a setting."""
+    return [f"{name}@{value}" for name, one in declared().items() if one.variant_setting == setting and value in one.variants]
 
 
 def file_of(name):
@@ -72,32 +79,39 @@ def file_of(name):
     return name.partition("@")[0]
 
 
+def needs_mpi(name):
+    """Whether a backend, or a variant of one, needs an MPI launcher."""
+    return _applies(declared()[file_of(name)], "needs_mpi", settings_of(name, Settings()))
+
+
 def name_of(backend, settings):
-    """A backend's name, including its variant, under these settings. Raises UserError for a setting of another backend."""
+    """A backend's name, including its variant, under these settings. Raises UserError for a setting or value of another backend."""
+    # A file outside frameworks/ may run as a backend; its declaration is unknown.
+    own = declared().get(backend, Backend(can_compile=True))
     if settings.compile:
-        expect_compiled(backend, settings)
-    for owner, setting in variant_settings().items():
+        expect_compiled(backend, own, settings)
+    for setting in variant_settings():
         value = getattr(settings, setting)
-        if value != getattr(Settings(), setting):
-            if owner != backend:
-                raise UserError(f"{flag(setting)} is for {owner}, not for {backend}; leave it out")
-            return f"{backend}@{value}"
+        if value == getattr(Settings(), setting):
+            continue
+        if setting != own.variant_setting:
+            owners = [name for name, other in declared().items() if other.variant_setting == setting]
+            raise UserError(f"{flag(setting)} is for {', '.join(owners)}, not for {backend}; leave it out")
+        if value not in own.variants:
+            raise UserError(no_variant(backend, value))
+        return f"{backend}@{value}"
     return backend
 
 
-def expect_compiled(backend, settings):
-    """Raises UserError for a backend or variant that does not support --compile."""
-    # A file outside frameworks/ may run as a backend; its declaration is unknown.
-    declaration = declared().get(backend, Backend(can_compile=True))
-    if declaration.can_compile is True:
+def expect_compiled(backend, own, settings):
+    """Raises UserError for a backend or variant that does not support --compile; `own` is the backend's declaration."""
+    if _applies(own, "can_compile", settings):
         return
-    if not declaration.can_compile:
+    if not own.can_compile:
         able = [name for name, other in declared().items() if other.can_compile]
         raise UserError(f"--compile is for PyTorch, not for {backend}; leave it out, or in a matrix choose --backends {','.join(able)}")
-    value = getattr(settings, declaration.variant_setting)
-    if value not in declaration.can_compile:
-        able = [f"{backend}@{one}" for one in declaration.can_compile]
-        raise UserError(f"--compile is not for {backend}@{value}; use {', '.join(able)}")
+    able = [f"{backend}@{one}" for one in own.can_compile]
+    raise UserError(f"--compile is not for {backend}@{getattr(settings, own.variant_setting)}; use {', '.join(able)}")
 
 
 def settings_of(name, settings):
@@ -105,11 +119,24 @@ def settings_of(name, settings):
     backend, at, value = name.partition("@")
     if not at:
         return settings
-    setting = variant_settings().get(backend)
-    if setting is None:
-        raise UserError(f"{backend} has no variants; write it without @{value}")
-    possible = get_args(next(field.type for field in dataclasses.fields(Settings) if field.name == setting))
-    chosen = next((one for one in possible if str(one) == value), None)
+    own = declared()[backend]
+    chosen = next((one for one in own.variants if str(one) == value), None)
     if chosen is None:
-        raise UserError(f"there is no {name}; choose from: {', '.join(f'{backend}@{one}' for one in possible)}")
-    return dataclasses.replace(settings, **{setting: chosen})
+        raise UserError(no_variant(backend, value))
+    return dataclasses.replace(settings, **{own.variant_setting: chosen})
+
+
+def no_variant(backend, value):
+    """The message that a backend has no such variant, and what it has."""
+    own = declared()[backend]
+    if value == own.transport:
+        return f"{backend}@{value} is {backend} itself; leave {value} out"
+    if not own.variants:
+        return f"{backend} has no variants; write it without @{value}"
+    return f"there is no {backend}@{value}; choose from: {', '.join(f'{backend}@{one}' for one in own.variants)}, or {backend} alone"
+
+
+def _applies(declaration, field, settings):
+    """Whether a field that is a bool, or lists values of the variant's setting, applies under these settings."""
+    of = getattr(declaration, field)
+    return of if isinstance(of, bool) else getattr(settings, declaration.variant_setting) in of

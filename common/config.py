@@ -57,6 +57,9 @@ class Settings:
     """Seed of the initial parameters and the sample order."""
     zero_stage: Literal[0, 1, 2, 3] = 1
     """deepspeed_zero: ZeRO stage; 1 shards the optimizer state, 2 also the gradients, 3 also the parameters."""
+    transport: Literal["mpi", "gloo"] | None = None
+    """Transport of the gradients on CPUs. Default: the backend's own. Others: ddp over mpi; horovod_torch, horovod_tf and horovod_keras
+    over gloo."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device; auto: CUDA if there is a GPU, else the CPU. A matrix decides once for all of its runs, and skips a backend that lacks the
     device."""

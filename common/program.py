@@ -36,6 +36,7 @@ def main(trainer_class, file):
         dog.heartbeat()
         if path:
             record["environment"] |= gpus.describe(trainer.describe_device())
+        record["transport"] = getattr(trainer, "transport", None)
         record["library_configuration"] = getattr(trainer, "configuration", None)
         # Read before training: Horovod's shutdown on any rank ends MPI on all ranks.
         record["environment"]["mpi"] = records.mpi_library()

@@ -14,7 +14,7 @@ CLOSED = DOCUMENTED | {"extra": "forbid"}
 
 
 # Keys that older records of this version lack. The report takes them for null.
-LATER_KEYS = {"num_turns", "turns_of_others_seconds", "check_seconds", "machine_noise"}
+LATER_KEYS = ("transport", "num_turns", "turns_of_others_seconds", "check_seconds", "machine_noise")
 
 
 class Limits:
@@ -67,7 +67,7 @@ class StepBreakdown:
     """Seconds of exposed (non-overlapped) communication in a step, by rank, with packing and waiting. This, `data_wait_seconds` and
     `compute_seconds` add up to `step_seconds`."""
     communication_seconds: Numbers
-    """Seconds of a step in which a collective runs, overlapped or not, by rank. PyTorch's profiler measures Gloo and NCCL; Horovod's
+    """Seconds of a step in which a collective runs, overlapped or not, by rank. PyTorch's profiler measures MPI, Gloo and NCCL; Horovod's
     timeline measures rank 0. `null` on a rank that is not measured."""
     operations: dict[str, Operation]
     """Calls of each collective in a step, and the bytes that one rank contributes to them. The keys are names such as `all_reduce`."""
@@ -247,6 +247,9 @@ class Record:
     until the data is loaded."""
     num_ranks: FromOne
     """World size: the number of processes."""
+    transport: Literal["mpi", "gloo", "nccl"] | None = None
+    """What the gradients went over. `null` for a backend that does not exchange any, and until the backend has started. Older records
+    do not have the key."""
     num_nodes: FromOne | None = None
     """Number of nodes. `null` until the ranks are connected."""
     pids_by_rank: list[int] | None = None

@@ -30,6 +30,7 @@ def schema():
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": generated["title"],
         **_simplified(generated, parts),
+        "required": [name for name in generated["required"] if name not in LATER_KEYS],
         "allOf": [{"$ref": f"#/$defs/{name}"} for name in RULES],
         "$defs": RULES,
     }
@@ -61,8 +62,6 @@ def _simplified(kind, parts):
         kind = parts[kind["$ref"].rpartition("/")[2]] | kind
     if "anyOf" in kind:
         kind = _nullable(*kind["anyOf"], parts) | kind
-    if "required" in kind:
-        kind = kind | {"required": [key for key in kind["required"] if key not in LATER_KEYS]}
     kept = {keyword: _simplified_value(keyword, value, parts) for keyword, value in kind.items() if keyword not in LEFT_OUT}
     first = {keyword: kept[keyword] for keyword in ("description", "type") if keyword in kept}
     return first | kept

@@ -80,7 +80,8 @@ class Device(NamedTuple):
 class Trainer(Protocol):
     """A backend, driven by common/loop.py.
 
-    A backend whose library has a configuration stores it in `configuration`, for the record.
+    For the record, a backend stores in `transport` what its gradients go over, mpi, gloo or nccl, if they go anywhere, and in
+    `configuration` the configuration of its library, if it has one.
     """
 
     ranks: Ranks

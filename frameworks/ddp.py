@@ -1,4 +1,4 @@
-"""PyTorch's DistributedDataParallel, over Gloo on CPUs and NCCL on GPUs."""  # backend
+"""PyTorch's DistributedDataParallel, over Gloo or MPI on CPUs and NCCL on GPUs."""  # backend
 
 import torch.distributed as dist  # backend
 from torch.nn.parallel import DistributedDataParallel  # backend
@@ -7,9 +7,9 @@ from common.backends import Backend
 from common.process.ranks import from_environment
 from common.process.rendezvous import agree_on_master  # backend
 from common.program import main
-from frameworks.shared import process_group, pytorch  # backend
+from frameworks.shared import mpi, process_group, pytorch  # backend
 
-BACKEND = Backend(can_compile=True)  # backend
+BACKEND = Backend(variant_setting="transport", variants=("mpi",), transport="gloo", needs_mpi=("mpi",), can_compile=True)  # backend
 
 
 class Trainer:
@@ -23,6 +23,10 @@ class Trainer:
         self.optimizer = pytorch.optimizer_for(settings, self.module)
         # The Transformer's buffers are constant tables, which DDP would broadcast at every step.
         self.model = DistributedDataParallel(self.module, forward_sync_buffers=False)  # backend
+        self.transport = settings.transport or collectives  # backend
+        if self.transport == "mpi":  # backend
+            mpi.begin(self.ranks, self.device)  # backend
+            self.model.register_comm_hook(None, mpi.average)  # backend
 
     @staticmethod
     def device_problem(device):
@@ -54,7 +58,7 @@ class Trainer:
         pytorch.restore(self.module, self.optimizer, state)
 
     def communication(self):
-        return process_group.communication_of_ddp(self.model, self.device)  # backend
+        return process_group.communication_of_ddp(self.model, self.device, self.transport)  # backend
 
     def close(self):
         dist.destroy_process_group()  # backend

@@ -10,14 +10,14 @@ from frameworks.shared import deepspeed as shared_deepspeed  # backend
 from frameworks.shared import process_group, pytorch  # backend
 
 # Stage 3 gathers parameters between layers in Python hooks, which break the graph.
-BACKEND = Backend(variant_setting="zero_stage", can_compile=(0, 1, 2), float32_masters=True)  # backend
+BACKEND = Backend(variant_setting="zero_stage", variants=(0, 1, 2, 3), can_compile=(0, 1, 2), float32_masters=True)  # backend
 
 
 class Trainer:
     def __init__(self, settings):
         self.ranks = from_environment()
         self.device = pytorch.pick_device(settings, self.ranks)
-        shared_deepspeed.begin(settings, self.ranks, self.device)  # backend
+        self.transport = shared_deepspeed.begin(settings, self.ranks, self.device)  # backend
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         self.optimizer = pytorch.optimizer_for(settings, self.module)
         self.configuration = shared_deepspeed.configuration(settings, self.ranks)  # backend

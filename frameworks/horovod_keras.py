@@ -1,4 +1,4 @@
-"""Horovod's DistributedOptimizer and callbacks with Keras's compile and fit, over MPI on CPUs and NCCL or MPI on GPUs."""
+"""Horovod's DistributedOptimizer and callbacks with Keras's compile and fit, over MPI or Gloo on CPUs and NCCL or MPI on GPUs."""
 
 import os
 
@@ -13,14 +13,14 @@ from common.process.ranks import from_environment
 from common.program import main
 from frameworks.shared import horovod, keras, tensorflow
 
-BACKEND = Backend(needs_mpi=True)
+BACKEND = Backend(variant_setting="transport", variants=("gloo",), transport="mpi", needs_mpi=True)
 
 
 class Trainer:
     def __init__(self, settings):
         self.ranks = from_environment()
         self.gpu = tensorflow.pick_device(settings, self.ranks)
-        horovod.begin(hvd, settings, self.ranks)
+        self.transport = horovod.begin(hvd, settings, self.ranks, on_gpu=self.gpu is not None)
         self.model = keras.build(settings, self.ranks)
         self.optimizer = keras.optimizer_for(settings, self.model)
         distributed = hvd.DistributedOptimizer(self.optimizer, op=hvd.Average, sparse_as_dense=True)
@@ -56,7 +56,7 @@ class Trainer:
         return horovod.communication_of_tensorflow(hvd, self, keras.without_communication(self))
 
     def close(self):
-        hvd.shutdown()
+        horovod.end(hvd, self.ranks)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Horovod's DistributedGradientTape in a TensorFlow loop, over MPI on CPUs and NCCL or MPI on GPUs."""
+"""Horovod's DistributedGradientTape in a TensorFlow loop, over MPI or Gloo on CPUs and NCCL or MPI on GPUs."""
 
 import contextlib
 
@@ -10,14 +10,14 @@ from common.process.ranks import from_environment
 from common.program import main
 from frameworks.shared import horovod, tensorflow
 
-BACKEND = Backend(needs_mpi=True)
+BACKEND = Backend(variant_setting="transport", variants=("gloo",), transport="mpi", needs_mpi=True)
 
 
 class Trainer:
     def __init__(self, settings):
         self.ranks = from_environment()
         self.gpu = tensorflow.pick_device(settings, self.ranks)
-        horovod.begin(hvd, settings, self.ranks)
+        self.transport = horovod.begin(hvd, settings, self.ranks, on_gpu=self.gpu is not None)
         self.communicates = True
         self.dropout = settings.dropout
         self.model = tensorflow.build(settings, self.ranks)
@@ -70,7 +70,7 @@ class Trainer:
         self.communicates = True
 
     def close(self):
-        hvd.shutdown()
+        horovod.end(hvd, self.ranks)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Horovod's DistributedOptimizer around a PyTorch optimizer, over MPI on CPUs and NCCL or MPI on GPUs."""  # backend
+"""Horovod's DistributedOptimizer around a PyTorch optimizer, over MPI or Gloo on CPUs and NCCL or MPI on GPUs."""  # backend
 
 import horovod.torch as hvd  # backend
 import torch  # backend
@@ -8,14 +8,14 @@ from common.process.ranks import from_environment
 from common.program import main
 from frameworks.shared import horovod, pytorch  # backend
 
-BACKEND = Backend(needs_mpi=True, can_compile=True)  # backend
+BACKEND = Backend(variant_setting="transport", variants=("gloo",), transport="mpi", needs_mpi=True, can_compile=True)  # backend
 
 
 class Trainer:
     def __init__(self, settings):
         self.ranks = from_environment()
         self.device = pytorch.pick_device(settings, self.ranks)
-        horovod.begin(hvd, settings, self.ranks)  # backend
+        self.transport = horovod.begin(hvd, settings, self.ranks, on_gpu=self.device.type == "cuda")  # backend
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         self.optimizer = pytorch.optimizer_for(settings, self.module)
         self.optimizer = hvd.DistributedOptimizer(self.optimizer, self.module.named_parameters(), op=hvd.Average)  # backend
@@ -57,7 +57,7 @@ class Trainer:
         return horovod.communication_of_torch(hvd, self)  # backend
 
     def close(self):
-        hvd.shutdown()  # backend
+        horovod.end(hvd, self.ranks)  # backend
 
 
 if __name__ == "__main__":

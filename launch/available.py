@@ -11,7 +11,7 @@ from shutil import which
 
 from rich.console import Console
 
-from common.backends import ROOT, declared, file_of
+from common.backends import ROOT, file_of, needs_mpi
 from common.errors import UserError
 from launch import probe, processes, runner, turns
 from launch.launchers import commands
@@ -45,7 +45,7 @@ def settled(jobs, launcher, dry_run=False):
 
 def mpi_problem(name, launcher):
     """Why a backend cannot run under a launcher, in words; None if it can."""
-    if launcher in commands.WITHOUT_MPI and declared()[file_of(name)].needs_mpi:
+    if launcher in commands.WITHOUT_MPI and needs_mpi(name):
         return f"it needs MPI, which {launcher} does not provide; use an MPI launcher"
     return None
 

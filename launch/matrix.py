@@ -31,8 +31,8 @@ class Matrix:
     sizes: Annotated[tuple[int, ...], tyro.conf.Positional] = (1, 2)
     """Numbers of ranks."""
     backends: str | None = None
-    """Backends, separated by commas; another stage of ZeRO is written deepspeed_zero@3. Default: all that are installed; `single` runs
-    once, at size 1."""
+    """Backends, separated by commas; a variant is written deepspeed_zero@3 or ddp@mpi. Default: all that are installed, without variants;
+    `single` runs once, at size 1."""
     workloads: str = "cnn,transformer"
     """Workloads, separated by commas."""
     repeats: int = 1
@@ -191,9 +191,10 @@ def settings_of(matrix):
         raise UserError("--checkpoint-dir is for a single run, python -m frameworks.BACKEND; the runs of a matrix start from epoch 1")
     if not matrix.time_limit > 0:
         raise UserError(f"--time-limit is {matrix.time_limit:g}; it must be above 0 seconds")
-    for backend, setting in backends.variant_settings().items():
+    for setting in backends.variant_settings():
         if (value := getattr(matrix.run, setting)) != getattr(Settings(), setting):
-            raise UserError(f"{command_line.flag(setting)} is for a single run; here write {backend}@{value} in --backends")
+            names = " or ".join(backends.with_variant(setting, value))
+            raise UserError(f"{command_line.flag(setting)} is for a single run; here write {names} in --backends")
     # It is the matrix that is resumed, not its runs.
     settings = dataclasses.replace(matrix.run, resume=False)
     config.check(settings)

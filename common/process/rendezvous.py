@@ -1,11 +1,11 @@
-"""MASTER_ADDR and MASTER_PORT: the rendezvous of ranks for backends that do not use MPI."""
+"""MASTER_ADDR and MASTER_PORT: the rendezvous of ranks for libraries that do not use MPI."""
 
 import os
 import socket
 
 from common.errors import UserError
 
-LOOPBACK = "127.0.0.1"
+LOOPBACK, LOOPBACK_INTERFACE = "127.0.0.1", "lo"
 
 
 def master_address(hostname, suffix, on_one_node):
@@ -23,14 +23,14 @@ def free_port():
 
 
 def agree_on_master(ranks, suffix=""):
-    """Sets MASTER_ADDR and MASTER_PORT on every rank, unless the launcher has set them; rank 0 broadcasts them over MPI.
+    """Sets MASTER_ADDR and MASTER_PORT on every rank, unless the launcher has set them; rank 0 tells the others over MPI.
 
     Raises UserError if only one of the two is set, or if MPI has a different number of ranks.
     """
     on_one_node = ranks.local_size == ranks.size
     if on_one_node and "MASTER_ADDR" not in os.environ:
         # By default Gloo resolves the host name, which can fail on a laptop.
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK_INTERFACE)
     given = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name in os.environ]
     if len(given) == 1:
         raise UserError(f"{given[0]}={os.environ[given[0]]} is set without the other; set both MASTER_ADDR and MASTER_PORT, or neither")
@@ -39,7 +39,7 @@ def agree_on_master(ranks, suffix=""):
     if ranks.size == 1:
         master = LOOPBACK, free_port()
     else:
-        master = _broadcast((master_address(socket.gethostname(), suffix, on_one_node), free_port()), ranks)
+        master = gathered((master_address(socket.gethostname(), suffix, on_one_node), free_port()), ranks)[0]
     os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = master[0], str(master[1])
 
 
@@ -52,13 +52,16 @@ def expect_size(ranks, size, library):
         )
 
 
-def _broadcast(master, ranks):
+def gathered(value, ranks):
+    """The values of all ranks by rank, over MPI. Raises UserError if MPI has a different number of ranks."""
+    if ranks.size == 1:
+        return [value]
     from mpi4py import MPI
 
     expect_size(ranks, MPI.COMM_WORLD.size, "MPI")
-    master = MPI.COMM_WORLD.bcast(master)
+    values = MPI.COMM_WORLD.allgather(value)
     # MPI may make progress only inside MPI calls, and rank 0 next waits for the others outside MPI. A rank that has left the second
-    # barrier knows that all ranks have left the first, so they have received the broadcast and have no connection pending.
+    # barrier knows that all ranks have left the first, so they have received the values and have no connection pending.
     MPI.COMM_WORLD.Barrier()
     MPI.COMM_WORLD.Barrier()
-    return master
+    return values

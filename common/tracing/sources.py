@@ -9,8 +9,8 @@ from common.tracing.horovod_timeline import Cycle, Negotiation
 from common.tracing.placed import Lanes, Placed, Source
 from common.tracing.xplane import STEP
 
-# Names of collectives in PyTorch's profiler: in Gloo's threads and on the GPU.
-GLOO = "gloo:"
+# Names of collectives in PyTorch's profiler: in Gloo's threads, in the communication hook over MPI, and on the GPU.
+GLOO, MPI = "gloo:", "mpi:"
 NCCL_KERNEL = re.compile(r"nccl(Dev)?Kernel", re.IGNORECASE)
 ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 ELEMENT_BYTES = {"float": 4, "double": 8, "c10::Half": 2, "c10::BFloat16": 2, "int": 4, "long int": 8, "unsigned char": 1, "signed char": 1}
@@ -20,7 +20,7 @@ HOROVOD_ERROR_MICROSECONDS = 2.0
 
 def is_collective(name):
     """Whether an event name of PyTorch's profiler is that of a collective itself, not of a call that starts one."""
-    return name.startswith(GLOO) or NCCL_KERNEL.search(name) is not None
+    return name.startswith((GLOO, MPI)) or NCCL_KERNEL.search(name) is not None
 
 
 def spans(path, rank):
@@ -84,7 +84,7 @@ def _clock_error(survey, base_nanoseconds, steps):
 
 
 def torch(path, rank, steps=None, on_cut=None):
-    """A rank's trace of PyTorch's profiler: operators as compute, Gloo's and NCCL's work as collectives, memory as a counter.
+    """A rank's trace of PyTorch's profiler: operators as compute, the work of MPI, Gloo and NCCL as collectives, memory as a counter.
 
     `steps` (Steps): for comparing the profiler's clock with the host's.
     """
@@ -99,7 +99,7 @@ def _torch_events(path, rank, gloo_threads):
         phase = event.get("ph")
         if phase == "X" and _wanted(event):
             kept = {"ph": "X", "name": event["name"], "ts": event["ts"], "dur": event["dur"]}
-            if event["name"].startswith(GLOO) and (size := size_bytes(event.get("args", {}))):
+            if event["name"].startswith((GLOO, MPI)) and (size := size_bytes(event.get("args", {}))):
                 kept["args"] = {"bytes": size}
             yield Placed(rank, *_torch_track(event, gloo_threads), kept)
         elif phase == "i" and event.get("name") == "[memory]":
@@ -112,6 +112,8 @@ def _torch_track(event, gloo_threads):
     if event["cat"] in ON_GPU:
         collective = NCCL_KERNEL.search(event["name"])
         return ("collectives", f"NCCL, stream {event['tid']}") if collective else ("compute", f"GPU stream {event['tid']}")
+    if event["name"].startswith(MPI):
+        return "collectives", f"MPI, thread {event['tid']}"
     if event["tid"] in gloo_threads:
         return "collectives", f"Gloo, thread {event['tid']}"
     return "compute", f"PyTorch, thread {event['tid']}"

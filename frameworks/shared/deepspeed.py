@@ -53,7 +53,7 @@ def device_problem(device):
 
 
 def begin(settings, ranks, device):
-    """Initializes the process group. Raises UserError for unsupported settings."""
+    """Initializes the process group and returns its transport, nccl or gloo. Raises UserError for unsupported settings."""
     if settings.zero_stage == 0 and settings.precision == "fp64":
         raise UserError("ZeRO stage 0 does not all-reduce float64 gradients; use --precision fp32, or --zero-stage 1, 2 or 3")
     if problem := device_problem(device.type):
@@ -66,6 +66,7 @@ def begin(settings, ranks, device):
     os.environ |= {"RANK": str(ranks.rank), "WORLD_SIZE": str(ranks.size), "LOCAL_RANK": str(ranks.local_rank)}
     backend = "nccl" if device.type == "cuda" else "gloo"
     deepspeed.init_distributed(backend, auto_mpi_discovery=False, verbose=False)
+    return backend
 
 
 def partition(module, configuration):

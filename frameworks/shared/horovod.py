@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from common import records
+from common.errors import UserError
 from common.process.gpus import version_text
 from common.process.rendezvous import expect_size
 from common.tracing import horovod_timeline
 from common.trainer import Communication, ProfiledCommunication
+from frameworks.shared import horovod_gloo
 
 AUTOTUNE = "horovod_autotune.csv"
 TIMELINE_TIMEOUT_SECONDS = 5.0
@@ -23,13 +25,31 @@ BARRIER = np.zeros(1)
 OPERATIONS = {"ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather", "REDUCESCATTER": "reduce_scatter", "ALLTOALL": "all_to_all"}
 
 
-def begin(hvd, settings, ranks):
-    """Initializes Horovod. Raises UserError if Horovod has a different number of ranks, or --autotune has no folder for its log."""
+def begin(hvd, settings, ranks, on_gpu):
+    """Initializes Horovod and returns the transport of its gradients: mpi, gloo or nccl.
+
+    Raises UserError if Horovod has a different number of ranks, for Gloo on GPUs, or if --autotune has no folder for its log.
+    """
     os.environ |= variables(settings)
     # Allows start_timeline later; no timeline is written until then.
     os.environ.setdefault("HOROVOD_TIMELINE", "DYNAMIC")
+    if settings.transport == "gloo":
+        if on_gpu:
+            raise UserError("Horovod does not average gradients of GPUs over Gloo; use --device cpu, or leave gloo out for NCCL or MPI")
+        horovod_gloo.begin(ranks, settings.host_suffix)
     hvd.init()
     expect_size(ranks, hvd.size(), "Horovod")
+    if on_gpu and hvd.nccl_built():
+        return "nccl"
+    return "mpi" if hvd.mpi_enabled() else "gloo"
+
+
+def end(hvd, ranks):
+    """Leaves Horovod."""
+    over_mpi = hvd.mpi_enabled()
+    hvd.shutdown()
+    if not over_mpi:
+        horovod_gloo.end(ranks)
 
 
 def device_problem(hvd, device):

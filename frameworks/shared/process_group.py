@@ -5,6 +5,7 @@ import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 
 from common.trainer import Communication, ProfiledCommunication
+from frameworks.shared import mpi
 
 
 def summed(values, device):
@@ -14,8 +15,9 @@ def summed(values, device):
     return total.cpu().numpy()
 
 
-def communication_of_ddp(model, device):
-    """How to measure the communication of a DistributedDataParallel model."""
+def communication_of_ddp(model, device, transport):
+    """How to measure the communication of a DistributedDataParallel model, whose communication hook uses MPI if `transport` is mpi."""
+    all_reduce = mpi.all_reduce if transport == "mpi" else dist.all_reduce
 
     def profiled(train):
         # By default DDP logs one step in 100.
@@ -26,7 +28,7 @@ def communication_of_ddp(model, device):
         num_steps = num_calls / details["num_buckets_reduced"]
         return ProfiledCommunication(seconds, {"all_reduce": (num_calls, num_steps * details["total_parameter_size_bytes"])}, details)
 
-    return Communication(model.no_sync, profiled, lambda num_bytes: plain_all_reduce(num_bytes, device))
+    return Communication(model.no_sync, profiled, lambda num_bytes: plain_all_reduce(num_bytes, device, all_reduce))
 
 
 def collectives(train):
@@ -50,13 +52,13 @@ def covered(spans):
     return total
 
 
-def plain_all_reduce(num_bytes, device):
+def plain_all_reduce(num_bytes, device, all_reduce=dist.all_reduce):
     """A function that all-reduces a buffer of `num_bytes` and waits for completion."""
     buffer = torch.zeros(num_bytes // 4, device=device)
 
-    def all_reduce():
-        dist.all_reduce(buffer)
+    def reduce():
+        all_reduce(buffer)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
 
-    return all_reduce
+    return reduce

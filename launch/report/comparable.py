@@ -23,14 +23,14 @@ MAY_DIFFER = {
     "watchdog_timeout",
     "device",
     "step_breakdown",
-    *backends.variant_settings().values(),
+    *backends.variant_settings(),
 }
 COMPARED = [field for field in dataclasses.fields(Settings) if field.name not in MAY_DIFFER]
 
 
 def check(found):
     """Raises UserError for records of several machines, of different training or devices under one workload and scaling, or of different
-    numbers of nodes for one backend and size.
+    numbers of nodes or different transports for one backend and size.
 
     A run that failed before its workload digest was known has no measurements and is accepted.
     """
@@ -52,7 +52,8 @@ def check(found):
         if differences:
             raise UserError(f"{names} have different settings ({', '.join(text for _, text in differences)}); compare them separately")
     _check_devices(found)
-    _check_nodes(found)
+    _check_repeats(found, "num_nodes", "on different numbers of nodes")
+    _check_repeats(found, "transport", "over different transports")
 
 
 def device_of(record):
@@ -71,16 +72,14 @@ def _check_devices(found):
             raise UserError(f"{names} ran on different devices ({device_of(record)} and {device_of(other)}); compare them separately")
 
 
-def _check_nodes(found):
-    """Raises UserError where runs of one backend at one size, which are repeats, used different numbers of nodes."""
+def _check_repeats(found, key, difference):
+    """Raises UserError where runs of one backend at one size, which are repeats, differ in a key; older records may not have it."""
     first = {}
-    for record in (record for record in found if record["num_nodes"] is not None):
-        other = first.setdefault(tuple(record[key] for key in ("workload", "scaling", "backend", "num_ranks")), record)
-        if other["num_nodes"] != record["num_nodes"]:
+    for record in (record for record in found if record.get(key) is not None):
+        other = first.setdefault(tuple(record[name] for name in ("workload", "scaling", "backend", "num_ranks")), record)
+        if other[key] != record[key]:
             names = f"{record['settings']['run_id']} and {other['settings']['run_id']}"
-            raise UserError(
-                f"{names} ran on different numbers of nodes ({record['num_nodes']} and {other['num_nodes']}); compare them separately"
-            )
+            raise UserError(f"{names} ran {difference} ({record[key]} and {other[key]}); compare them separately")
 
 
 def _differences(settings, others):

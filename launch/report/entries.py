@@ -24,6 +24,11 @@ class Entry(NamedTuple):
         return [run for run in self.ok if not run.get("resumed_after_epochs")]
 
     @property
+    def transport(self):
+        """What the gradients went over, the same in all runs; None where no record tells."""
+        return next((transport for run in self.runs if (transport := run.get("transport"))), None)
+
+    @property
     def oversubscribed(self):
         return any(run["oversubscribed"] for run in self.runs)
 

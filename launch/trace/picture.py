@@ -22,7 +22,7 @@ COLOURS = (
     (r"^step$|^ProfilerStep", "step", "#e4e4e4"),
     (r"^NEGOTIATE|barrier|^WAIT|^QUEUE", "negotiation and waiting", "#f2c14e"),
     (r"MEMCPY|FUSION_BUFFER|copy_bucket|flatten_dense", "copies for collectives", "#9d6bb5"),
-    (r"gloo:|nccl|^(MPI|NCCL|GLOO|CCL)_|^MPI|ALLREDUCE|BROADCAST|ALLGATHER|c10d::", "collectives", "#c8443c"),
+    (r"gloo:|mpi:|nccl|^(MPI|NCCL|GLOO|CCL)_|^MPI|ALLREDUCE|BROADCAST|ALLGATHER|c10d::", "collectives", "#c8443c"),
     (r"Optimizer|optimizer|SGD|Adam|Resource.*Apply", "optimizer", "#e08a3c"),
     (r"[Bb]ackward|Backprop|autograd|Grad", "backward", "#4f9d69"),
     (r"", "forward and other work", "#4c7fb8"),

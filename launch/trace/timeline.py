@@ -103,7 +103,7 @@ class Collectives(NamedTuple):
 def counted(events, found):
     """Yields the events of a merged trace as they are, and counts into `found`, {rank: {name: Collectives}}, those with bytes.
 
-    These are Gloo's, of the steps that the profiler kept, and on rank 0 all of Horovod's.
+    These are Gloo's and those of DDP over MPI, of the steps that the profiler kept, and on rank 0 all of Horovod's.
     """
     for event in events:
         if event["ph"] == "X" and "bytes" in event.get("args", {}):

@@ -39,6 +39,7 @@ CHANGED = {
     "precision": "fp64",
     "seed": 0,
     "zero_stage": 2,
+    "transport": "mpi",
     "device": "cpu",
     "gpu_order": "reversed",
     "threads": 3,
@@ -64,7 +65,8 @@ CHANGED = {
 
 # Listed again on purpose: a new setting needs a decision here whether it changes the training.
 OTHER_SETTINGS = {
-    "data_dir", "evaluation_batch_size", "epochs", "stop_at_target", "seed", "zero_stage", "device", "threads", "bind", "allocator",
+    "data_dir", "evaluation_batch_size", "epochs", "stop_at_target", "seed", "zero_stage", "transport", "device", "threads", "bind",
+    "allocator",
     "gpu_order", "compile", "autotune", "watchdog_timeout", "step_breakdown", "timeline", "trace", "host_suffix", "checkpoint_dir",
     "checkpoint_every", "cores_per_rank",
     "resume", "results", "machine", "run_id", "repeat",

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from common.backends import declared
 from tests.support import small_data
-from tests.support.backends import DISTRIBUTED, EXACT
+from tests.support.backends import DISTRIBUTED, EXACT, MOVED
 from tests.support.running import train, train_in_turn
 
 pytestmark = pytest.mark.matrix
@@ -34,6 +35,7 @@ class Run(NamedTuple):
     precision: str = "fp64"
     learning_rate: str | None = None
     stage: int | None = None
+    transport: str | None = None
     short: bool = False
     fault: str = "none"
     training: tuple = SAME_TRAINING
@@ -42,7 +44,8 @@ class Run(NamedTuple):
         what = (*data[self.short][self.workload], "--optimizer", self.optimizer, "--precision", self.precision)
         learning_rate = ("--learning-rate", self.learning_rate) if self.learning_rate else ()
         stage = ("--zero-stage", str(self.stage)) if self.stage is not None else ()
-        return (*self.training, *what, *learning_rate, *stage)
+        transport = ("--transport", self.transport) if self.transport else ()
+        return (*self.training, *what, *learning_rate, *stage, *transport)
 
 
 FLOAT64 = [Run(workload, optimizer) for workload in WORKLOADS for optimizer in OPTIMIZERS]
@@ -53,6 +56,8 @@ CNN = Run("cnn", "sgd")
 # At the CNN's default learning rate training amplifies the rounding of DeepSpeed's master parameters to float32; at this one not.
 SMALL_LEARNING_RATE = CNN._replace(learning_rate="1e-5")
 FIRST_STEPS = [Run(workload, optimizer, "fp32", short=True) for workload, optimizer in zip(WORKLOADS, OPTIMIZERS, strict=True)]
+
+OVER_ANOTHER_TRANSPORT = [CNN, Run("transformer", "adam")]
 
 WEAK = Run("cnn", "sgd", training=("--epochs", "1", "--warmup-epochs", "0.5", "--batch-size", "8"))
 TWICE_THE_BATCH = WEAK._replace(training=(*WEAK.training[:-1], "16", "--learning-rate-factor", "2"))
@@ -81,7 +86,11 @@ def runs_of(backend, ranks):
     if backend == "deepspeed_zero":
         return zero_runs(ranks)
     own = ddp_runs(ranks) if backend == "ddp" else []
-    return [*FLOAT64, *FIRST_STEPS, *own, *faulty_runs(backend)] if ranks == 2 else [CNN, *own]
+    if ranks != 2:
+        return [CNN, *own]
+    # First, since Horovod cannot be started over Gloo after MPI.
+    moved = [run._replace(transport=one) for one in declared()[backend].variants for run in OVER_ANOTHER_TRANSPORT]
+    return [*moved, *FLOAT64, *FIRST_STEPS, *own, *faulty_runs(backend)]
 
 
 def ddp_runs(ranks):
@@ -150,6 +159,19 @@ def test_in_float64_every_step_has_the_loss_of_the_plain_run(trained, run, backe
     assert record["accuracies"] == reference["accuracies"]
     for name, values in expected.items():
         np.testing.assert_allclose(parameters[name], values, rtol=1e-9, atol=1e-9 * np.abs(values).max(), err_msg=name)
+
+
+@pytest.mark.parametrize("run", OVER_ANOTHER_TRANSPORT, ids=lambda run: f"{run.workload}-{run.optimizer}")
+@pytest.mark.parametrize("name", MOVED)
+def test_over_another_transport_every_step_has_the_loss_of_the_plain_run(trained, run, name):
+    backend, _, transport = name.partition("@")
+    reference, _ = trained("single", 1)[run]
+    record, _ = trained(backend, 2)[run._replace(transport=transport)]
+    own, _ = trained(backend, 2)[run]
+    assert disagreement(record, reference) < 1e-10
+    assert len(record["losses"]) >= 40
+    assert (record["backend"], record["transport"], record["in_sync"]) == (name, transport, True)
+    assert (own["backend"], own["transport"], reference["transport"]) == (backend, declared()[backend].transport, None)
 
 
 # At its default learning rate the CNN is compared only with plain training that rounds to float32 as ZeRO does.

@@ -171,6 +171,7 @@ def measured(folder, backend, *arguments):
     ("backend", "workload", "arguments", "shares"),
     [
         ("ddp", "transformer", (), {"all_reduce": 1}),
+        ("ddp", "cnn", ("--transport", "mpi"), {"all_reduce": 1}),
         *((backend, "cnn", (), {"all_reduce": 1}) for backend in EXACT),
         ("deepspeed_zero", "cnn", ("--zero-stage", 0), {"all_reduce": 1}),
         ("deepspeed_zero", "cnn", ("--zero-stage", 1), {"all_reduce": 1, "all_gather": 1 / 2}),

@@ -1,11 +1,14 @@
 """Variants of a backend: from BACKEND@VALUE to file and setting, and back."""
 
+import dataclasses
+
 import pytest
 
 from common import backends
+from common.command_line import flag, parse
 from common.config import Settings
 from common.errors import UserError
-from launch import matrix
+from launch import available, matrix
 from launch.launchers import commands
 from launch.plan import plan
 from tests.support.backends import ON_PYTORCH
@@ -22,9 +25,43 @@ def test_a_name_maps_to_a_file_and_a_setting_and_back(name, file, stage):
     assert backends.name_of(file, settings) == name
 
 
+@pytest.mark.parametrize(("name", "file", "transport"), [("ddp@mpi", "ddp", "mpi"), ("horovod_keras@gloo", "horovod_keras", "gloo")])
+def test_backends_share_a_setting_that_selects_variants(name, file, transport):
+    settings = backends.settings_of(name, Settings(seed=7))
+    assert (settings.transport, settings.seed) == (transport, 7)
+    assert backends.name_of(file, settings) == name
+
+
 def test_a_backend_without_variants_keeps_its_name_and_settings():
-    assert backends.name_of("ddp", Settings()) == backends.file_of("ddp") == "ddp"
-    assert backends.settings_of("ddp", Settings(seed=7)) == Settings(seed=7)
+    assert backends.name_of("single", Settings()) == backends.file_of("single") == "single"
+    assert backends.settings_of("single", Settings(seed=7)) == Settings(seed=7)
+
+
+def test_by_default_a_matrix_has_no_variants():
+    assert backends.chosen(None) == list(backends.declared())
+
+
+def test_a_variant_is_a_value_of_its_setting_other_than_the_default():
+    fields = {field.name: field for field in dataclasses.fields(Settings)}
+    for name, backend in backends.declared().items():
+        assert bool(backend.variant_setting) == bool(backend.variants), name
+        for value in backend.variants:
+            assert parse(Settings, "", "", [flag(backend.variant_setting), str(value)]) is not None
+        assert backend.transport not in backend.variants
+        assert backend.transport is None or fields[backend.variant_setting].default is None
+
+
+@pytest.mark.parametrize(
+    ("name", "needs_mpi"),
+    [
+        ("single", False), ("ddp", False), ("ddp@mpi", True), ("horovod_torch", True), ("horovod_torch@gloo", True),
+        ("deepspeed_zero@3", False),
+    ],
+)  # fmt: skip
+def test_a_variant_may_need_mpi_where_its_backend_does_not(name, needs_mpi):
+    assert backends.needs_mpi(name) is needs_mpi
+    problem = available.mpi_problem(name, "torchrun")
+    assert problem == ("it needs MPI, which torchrun does not provide; use an MPI launcher" if needs_mpi else None)
 
 
 @pytest.mark.parametrize(
@@ -36,12 +73,31 @@ def test_a_backend_without_variants_keeps_its_name_and_settings():
             lambda: backends.name_of("deepspeed_zero", Settings(compile=True, zero_stage=3)),
             "use deepspeed_zero@0, deepspeed_zero@1, deepspeed_zero@2",
         ),
-        (lambda: backends.settings_of("ddp@3", Settings()), "ddp has no variants; write it without @3"),
+        (lambda: backends.settings_of("single@3", Settings()), "single has no variants; write it without @3"),
+        (lambda: backends.settings_of("ddp@gloo", Settings()), "ddp@gloo is ddp itself; leave gloo out"),
+        (lambda: backends.name_of("ddp", Settings(transport="gloo")), "ddp@gloo is ddp itself; leave gloo out"),
+        (
+            lambda: backends.settings_of("horovod_torch@nccl", Settings()),
+            "there is no horovod_torch@nccl; choose from: horovod_torch@gloo, or horovod_torch alone",
+        ),
+        (
+            lambda: backends.name_of("single", Settings(transport="mpi")),
+            "--transport is for ddp, horovod_keras, horovod_tf, horovod_torch, not for single; leave it out",
+        ),
+        (
+            lambda: backends.name_of("deepspeed_zero", Settings(transport="gloo")),
+            "--transport is for ddp, horovod_keras, horovod_tf, horovod_torch, not for deepspeed_zero",
+        ),
         (lambda: backends.settings_of("deepspeed_zero@4", Settings()), "there is no deepspeed_zero@4; choose from: deepspeed_zero@0, "),
         (lambda: backends.settings_of("deepspeed_zero@", Settings()), "there is no deepspeed_zero@; choose from"),
         (lambda: backends.chosen("deepspeed@3"), "there is no backend 'deepspeed@3'; choose from: single, "),
-        (lambda: backends.chosen("ddp,ddp@1"), "ddp has no variants"),
+        (lambda: backends.chosen("ddp,single@1"), "single has no variants"),
         (lambda: matrix.settings_of(matrix.Matrix(run=Settings(zero_stage=2))), "write deepspeed_zero@2 in --backends"),
+        (lambda: matrix.settings_of(matrix.Matrix(run=Settings(transport="mpi"))), "write ddp@mpi in --backends"),
+        (
+            lambda: matrix.settings_of(matrix.Matrix(run=Settings(transport="gloo"))),
+            "write horovod_keras@gloo or horovod_tf@gloo or horovod_torch@gloo in --backends",
+        ),
     ],
 )
 def test_invalid_variants_give_a_one_line_error(call, message):

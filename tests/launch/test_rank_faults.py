@@ -1,4 +1,4 @@
-"""A rank is stopped: the run ends, no process is left, and the record names rank and step. test_matrix.py kills one, and lets one raise."""
+"""A rank fails: the run ends, no process is left, and the record names the rank. test_matrix.py also kills one, and lets one raise."""
 
 import pytest
 
@@ -18,4 +18,14 @@ def test_a_rank_that_is_stopped_is_named_by_the_others(backend, checkout, tmp_pa
     assert record["error"].startswith("rank 1 hung without a report")
     assert "step 21/22 of epoch 1 for 15 s" in record["error"]
     assert any("train_epoch" in line for line in record["output_tail"])
+    assert left == []
+
+
+# Rank 0's process has the server at which Horovod's ranks meet over Gloo.
+@pytest.mark.parametrize("backend", ["horovod_torch@gloo", "ddp@mpi"])
+def test_a_rank_that_is_killed_over_another_transport_is_named(backend, checkout, tmp_path):
+    record, _, left = rank_faults.run(checkout, backend, "killed", tmp_path)
+    assert record["status"] == "failed"
+    assert record["error"].startswith("rank 1 was killed by SIGKILL")
+    assert record["transport"] == backend.partition("@")[2]
     assert left == []

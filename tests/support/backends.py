@@ -5,4 +5,6 @@ from common.backends import BASELINE, FOLDER, declared
 DISTRIBUTED = tuple(name for name in declared() if name != BASELINE)
 # Held to 1e-10 in float64; those with float32 master parameters to 1e-6.
 EXACT = tuple(name for name in DISTRIBUTED if declared()[name].exact and not declared()[name].float32_masters)
+# Variants over another transport.
+MOVED = tuple(f"{name}@{one}" for name, backend in declared().items() if backend.variant_setting == "transport" for one in backend.variants)
 ON_PYTORCH = tuple(name for name in declared() if "pytorch" in (FOLDER / f"{name}.py").read_text())

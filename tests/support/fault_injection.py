@@ -310,6 +310,7 @@ def main():
     *others, last = (list(run) for is_run, run in itertools.groupby(arguments, lambda word: word != "THEN") if is_run)
     backend = importlib.import_module(f"frameworks.{name}")
     saving(backend.Trainer, Path(folder))
+    shut_down = backend.hvd.shutdown if hasattr(backend, "hvd") else None
     with contextlib.ExitStack() as meanwhile:
         # Horovod and DeepSpeed cannot be started a second time in a process. MPI ends with the last run, and Horovod's thread may
         # not call it afterwards.
@@ -321,11 +322,16 @@ def main():
         leave = ending.leave
         # A run that failed may not be followed by another: its ranks are no longer at the same place.
         meanwhile.enter_context(mock.patch.object(ending, "leave", lambda status: leave(status) if status else None))
-        for run in others:
+        for run, following in itertools.pairwise((*others, last)):
             train(backend, *run)
             # The next run meets at a port of its own.
             for variable in ("MASTER_ADDR", "MASTER_PORT"):
                 os.environ.pop(variable, None)
+            # Horovod can be started over MPI after Gloo, and not the other way round.
+            if shut_down and "gloo" in run and "gloo" not in following:
+                shut_down()
+                for variable in [name for name in os.environ if name.startswith("HOROVOD_")]:
+                    del os.environ[variable]
     train(backend, *last)
 
 

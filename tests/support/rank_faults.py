@@ -50,11 +50,14 @@ class Outcome(NamedTuple):
 
 
 def run(checkout, backend, fault, folder, *arguments, around=(), variables=None):
-    """The Outcome of a matrix of two ranks in a copy of the checkout, through the commands `around` and with `variables`, if any."""
-    name = f"{backend}_{fault}"
-    program, at = checkout / "frameworks" / f"{name}.py", checkout / f"{name}.at"
-    declaration = declared()[backend]._replace(variant_setting=None)
-    program.write_text(FAULTY.format(backend=backend, fault=fault, statement=FAULTS[fault], declaration=declaration))
+    """The Outcome of a matrix of two ranks in a copy of the checkout, through the commands `around` and with `variables`, if any.
+
+    `backend` may be a variant.
+    """
+    backend, at_sign, variant = backend.partition("@")
+    file = f"{backend}_{fault}"
+    name, program, at = f"{file}{at_sign}{variant}", checkout / "frameworks" / f"{file}.py", checkout / f"{file}.at"
+    program.write_text(FAULTY.format(backend=backend, fault=fault, statement=FAULTS[fault], declaration=declared()[backend]))
     settings = ("--workloads", "cnn", "--epochs", "2", "--no-stop-at-target", "--results", folder, "--machine", "here", *arguments)
     command = [str(part) for part in (*around, BIN / "python", "-m", "launch.matrix", "2", "--backends", name, *settings)]
     try:

@@ -6,7 +6,7 @@ Backends are compared by seconds per epoch, since epochs to the target do not de
 from typing import NamedTuple
 
 from common.backends import BASELINE
-from launch.report import entries, epochs
+from launch.report import entries, epochs, transports
 from launch.report.entries import Entry
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
 from launch.report.tables import ACCURACY, BACKEND, INTERVAL, OVERSUBSCRIBED, RANKS, RATE, TIME, Column, filled
@@ -14,8 +14,9 @@ from launch.report.words import interval, listed, ranks_of, repeats_give, runs_a
 
 QUESTION = "Which backend reaches the target first?"
 COLUMNS = (
-    RANKS, BACKEND, TIME, Column("epochs", ".1f"), Column("seconds per epoch", ".3f"), Column("ratio to fastest", ".2f"), INTERVAL,
-    Column("verdict"), Column("reached"), Column("fastest (s)", ".2f"), Column("slowest (s)", ".2f"), ACCURACY, RATE,
+    RANKS, BACKEND, Column("transport"), TIME, Column("epochs", ".1f"), Column("seconds per epoch", ".3f"),
+    Column("ratio to fastest", ".2f"), INTERVAL, Column("verdict"), Column("reached"), Column("fastest (s)", ".2f"),
+    Column("slowest (s)", ".2f"), ACCURACY, RATE,
 )  # fmt: skip
 FASTEST = "fastest"
 VERDICTS = {True: "slower", False: "no difference shown"}
@@ -106,7 +107,9 @@ def answer(compared):
     for one in compared:
         fair, shared = (_by_size(one, oversubscribed) for oversubscribed in (False, True))
         if one.target is not None:
-            sentences += [_sentence(f"{one.name}, {ranks_of(size)}", places(candidates)) for size, candidates in fair.items()]
+            for size, candidates in fair.items():
+                at, placed = f"{one.name}, {ranks_of(size)}", places(candidates)
+                sentences += [_sentence(at, placed), *transports.sentences(at, [place.entry for place in placed if not place.more])]
         tables += filled(one.name, COLUMNS, [row for candidates in fair.values() for row in _rows(candidates)])
         tables += filled(f"{one.name}, {OVERSUBSCRIBED}", COLUMNS, [row for candidates in shared.values() for row in _rows(candidates)])
     return sentences, tables
@@ -155,6 +158,7 @@ def _row(entry, place=None):
     return (
         entry.num_ranks,
         entry.backend,
+        entry.transport,
         time if time is not None else missed[0] if missed else None,
         sum(numbers) / len(numbers) if numbers else None,
         entries.epoch_seconds(entry),

@@ -61,8 +61,8 @@ def test_gloo_s_interface_is_left_as_the_user_chose_it(monkeypatch):
 )
 def test_rank_0_proposes_the_address_that_the_others_can_reach(ranks, address, interface, monkeypatch):
     monkeypatch.setattr(socket, "gethostname", lambda: "jwb0001.juwels")
-    # Replaces MPI's broadcast on rank 0.
-    monkeypatch.setattr(rendezvous, "_broadcast", lambda master, ranks: master)
+    # Replaces MPI's all-gather on rank 0.
+    monkeypatch.setattr(rendezvous, "gathered", lambda master, ranks: [master] * ranks.size)
     rendezvous.agree_on_master(ranks, "i")
     assert os.environ["MASTER_ADDR"] == address
     assert 0 < int(os.environ["MASTER_PORT"]) < 2**16

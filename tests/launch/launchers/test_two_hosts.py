@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from common.backends import file_of
 from common.models import Cnn, parameters_of
 from tests.support import two_hosts
 
@@ -21,14 +22,14 @@ def folder():
         yield made
 
 
-# Over Gloo, and over MPI on a slow link; test_slurm.py trains with every backend on two nodes.
-@pytest.mark.parametrize(("backend", "rate"), [("deepspeed_zero", None), ("horovod_torch", "200mbit")])
+# Over Gloo, by PyTorch and by Horovod, and over MPI on a slow link; test_slurm.py trains with every backend on two nodes.
+@pytest.mark.parametrize(("backend", "rate"), [("deepspeed_zero", None), ("horovod_torch@gloo", None), ("horovod_torch", "200mbit")])
 def test_a_backend_trains_the_same_on_two_hosts_as_on_one(backend, rate, folder, checkout, short_run, on_one_node, tmp_path):
     before = two_hosts.bytes_sent("tandem1")
     with two_hosts.narrowed(rate) if rate else contextlib.nullcontext():
         record = two_hosts.matrix(folder, checkout, tmp_path, backend, "--workloads", "cnn", *short_run)
     assert record["num_nodes"] == 2
-    assert record["losses"] == on_one_node[backend]["losses"]
+    assert record["losses"] == on_one_node[file_of(backend)]["losses"]
     num_steps, num_parameters = len(record["losses"]), sum(math.prod(initial.shape) for initial in parameters_of(Cnn()).values())
     # Half of the gradients at least cross the link in every step, each way.
     assert two_hosts.bytes_sent("tandem1") - before > num_steps * num_parameters * FLOAT32_BYTES / 2

@@ -106,3 +106,9 @@ def test_records_of_two_machines_are_refused():
     there["settings"]["machine"] = "there"
     with pytest.raises(UserError, match=r"several machines \(here, there\)"):
         comparable.check([made(), there])
+
+
+def test_repeats_over_different_transports_are_refused():
+    with pytest.raises(UserError, match=r"ran over different transports \(gloo and nccl\); compare them separately"):
+        comparable.check([made(transport="nccl"), made(repeat=1, transport="gloo")])
+    comparable.check([made(transport="gloo"), made(repeat=1, transport=None), made(num_ranks=2, transport="nccl")])

@@ -267,3 +267,13 @@ def test_the_trace_starts_at_0_whichever_clock_is_ahead(tmp_path, ahead):
 )
 def test_size_of_a_collective(args, size_bytes):
     assert sources.size_bytes(args) == size_bytes
+
+
+def test_an_all_reduce_over_mpi_is_a_collective_on_the_thread_that_computes(tmp_path):
+    path = tmp_path / "torch.0.json.gz"
+    events = torch_trace(op("aten::conv2d", 1100, 500), op("mpi:all_reduce", 2000, 900, **GLOO_ARGS))
+    path.write_bytes(gzip.compress(json.dumps(events).encode()))
+    placed = {one.event["name"]: one for one in sources.torch(path, 0).events}
+    assert (placed["aten::conv2d"].kind, placed["aten::conv2d"].track) == ("compute", "PyTorch, thread 7")
+    assert (placed["mpi:all_reduce"].kind, placed["mpi:all_reduce"].track) == ("collectives", "MPI, thread 7")
+    assert placed["mpi:all_reduce"].event["args"] == {"bytes": 4 * 1181066}

@@ -187,3 +187,10 @@ def test_of_a_pair_the_epochs_count_that_both_trained():
     shorter = [made(repeat=repeat, train_seconds=[2.0, 4.0], eval_seconds=[0.0] * 2) for repeat in range(6)]
     slow, fast = (Entry(name, 1, tuple(runs)) for name, runs in (("ddp", shorter), ("single", longer)))
     assert entries.epoch_ratio(slow, fast, 2).value == pytest.approx(2.0)
+
+
+def test_each_row_has_its_transport_and_records_without_one_have_none():
+    older = made(backend="single")
+    del older["transport"]
+    found = [made(transport="gloo"), made(backend="horovod_tf", transport="mpi"), older]
+    assert {row["backend"]: row["transport"] for row in lines(found, "first")} == {"ddp": "gloo", "horovod_tf": "mpi", "single": None}

@@ -1,0 +1,64 @@
+"""Horovod over Gloo under an MPI launcher: the ranks meet at Horovod's own rendezvous server, which is in rank 0's process.
+
+With HOROVOD_CPU_OPERATIONS=gloo alone, under its MPI controller, Horovod 0.28 ends in a segmentation fault.
+"""
+
+import os
+import socket
+
+from common.process.elastic import SLOT_FIELDS
+from common.process.ranks import HOROVODRUN
+from common.process.rendezvous import LOOPBACK_INTERFACE, gathered, master_address
+
+
+def begin(ranks, suffix):
+    """Starts the server on rank 0 and sets the variables that make Horovod use Gloo; `suffix` as in master_address.
+
+    Raises UserError if MPI has a different number of ranks. Under horovodrun there is a server, and nothing to do.
+    """
+    if ranks.source == HOROVODRUN.name:
+        return
+    slots = slots_of(gathered((socket.gethostname(), ranks.local_rank), ranks))
+    on_one_node = ranks.local_size == ranks.size
+    address = master_address(socket.gethostname(), suffix, on_one_node)
+    address, port = gathered((address, serve(slots) if ranks.rank == 0 else None), ranks)[0]
+    interface = LOOPBACK_INTERFACE if on_one_node else os.environ.get("GLOO_SOCKET_IFNAME")
+    if interface:
+        os.environ.setdefault("HOROVOD_GLOO_IFACE", interface)
+    os.environ |= {
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": address,
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
+        "HOROVOD_HOSTNAME": slots[ranks.rank].hostname,
+        **{f"HOROVOD_{name}": str(getattr(slots[ranks.rank], name.lower())) for name in SLOT_FIELDS},
+    }
+
+
+def end(ranks):
+    """Waits until all ranks have left Horovod: they do so with a message to the server, which ends with rank 0's process."""
+    if ranks.source != HOROVODRUN.name:
+        gathered(None, ranks)
+
+
+def serve(slots):
+    """Starts Horovod's rendezvous server in a thread of this process; returns its port."""
+    # Imported here because only rank 0 of a run over Gloo needs it.
+    from horovod.runner.http.http_server import RendezvousServer
+
+    server = RendezvousServer()
+    port = server.start()
+    server.init(slots)
+    return port
+
+
+def slots_of(places):
+    """Horovod's SlotInfo of each rank, from the (host, local rank) of each. The cross ranks number the ranks with one local rank."""
+    from horovod.runner.common.util.hosts import SlotInfo
+
+    slots = []
+    for rank, (host, local_rank) in enumerate(places):
+        crossing = [other for other, (_, one) in enumerate(places) if one == local_rank]
+        local_size = sum(one == host for one, _ in places)
+        slots.append(SlotInfo(host, rank, local_rank, crossing.index(rank), len(places), local_size, len(crossing)))
+    return slots

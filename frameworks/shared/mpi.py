@@ -1,0 +1,44 @@
+"""DistributedDataParallel over MPI: its communication hook, and all-reduces of tensors in main memory, with mpi4py."""
+
+import torch
+from torch._C._profiler import _RecordFunctionFast
+
+from common.errors import UserError
+from common.process.rendezvous import expect_size
+
+# The profiler's names of Gloo's collectives begin with gloo: in the same way.
+ALL_REDUCE = "mpi:all_reduce"
+
+
+def begin(ranks, device):
+    """Initializes MPI. Raises UserError on a GPU, or if MPI has a different number of ranks."""
+    if device.type != "cpu":
+        raise UserError("DDP does not average gradients of GPUs over MPI; use --device cpu, or leave mpi out for NCCL")
+    from mpi4py import MPI
+
+    expect_size(ranks, MPI.COMM_WORLD.size, "MPI")
+
+
+def average(_, bucket):
+    """A communication hook: the average of a bucket of gradients over the ranks.
+
+    It blocks the backward pass. MPI makes progress only inside its calls, so that a hook that did not block would need a thread, and a
+    thread a core of its own.
+    """
+    from mpi4py import MPI
+
+    gradients = bucket.buffer().div_(MPI.COMM_WORLD.size)
+    all_reduce(gradients)
+    done = torch.futures.Future()
+    done.set_result(gradients)
+    return done
+
+
+def all_reduce(tensor):
+    """Sums a tensor over the ranks in place. The profiler sees it as it does Gloo's collectives."""
+    # Not at the top, since the import initializes MPI.
+    from mpi4py import MPI
+
+    # torch.profiler.record_function would not record the tensor's size.
+    with _RecordFunctionFast(ALL_REDUCE, [tensor]):
+        MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, tensor.numpy())

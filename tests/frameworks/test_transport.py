@@ -1,0 +1,87 @@
+"""The transport of gradients: Horovod over Gloo, and DistributedDataParallel over MPI."""
+
+import os
+
+import pytest
+import torch
+
+from common.config import Settings
+from common.errors import UserError
+from common.process.ranks import Ranks
+from common.tracing import sources
+from frameworks.shared import horovod, horovod_gloo, mpi
+
+
+@pytest.mark.parametrize(
+    ("places", "slots"),
+    [
+        ([("a", 0)], [(0, 1, 0, 1)]),
+        ([("a", 0), ("a", 1)], [(0, 2, 0, 1), (1, 2, 0, 1)]),
+        ([("a", 0), ("a", 1), ("b", 0), ("b", 1)], [(0, 2, 0, 2), (1, 2, 0, 2), (0, 2, 1, 2), (1, 2, 1, 2)]),
+        # Ranks that take turns over the hosts, and hosts of different sizes.
+        ([("a", 0), ("b", 0), ("a", 1), ("b", 1)], [(0, 2, 0, 2), (0, 2, 1, 2), (1, 2, 0, 2), (1, 2, 1, 2)]),
+        ([("a", 0), ("a", 1), ("b", 0)], [(0, 2, 0, 2), (1, 2, 0, 1), (0, 1, 1, 2)]),
+    ],
+)
+def test_horovod_is_told_the_place_of_each_rank(places, slots):
+    found = horovod_gloo.slots_of(places)
+    assert [(slot.local_rank, slot.local_size, slot.cross_rank, slot.cross_size) for slot in found] == slots
+    assert [(slot.rank, slot.size, slot.hostname) for slot in found] == [(rank, len(places), host) for rank, (host, _) in enumerate(places)]
+
+
+def test_under_horovodrun_horovod_keeps_its_own_server(monkeypatch):
+    before = dict(os.environ)
+    horovod_gloo.begin(Ranks(0, 2, 0, 2, "horovodrun"), "")
+    assert os.environ == before
+
+
+class Horovod:
+    """What is asked of Horovod where it exchanges nothing."""
+
+    def __init__(self, nccl, mpi):
+        self.nccl, self.mpi = nccl, mpi
+
+    def init(self):
+        pass
+
+    def size(self):
+        return 1
+
+    def nccl_built(self):
+        return self.nccl
+
+    def mpi_enabled(self):
+        return self.mpi
+
+
+@pytest.mark.parametrize(
+    ("on_gpu", "nccl", "over_mpi", "transport"),
+    [
+        (False, 0, True, "mpi"), (False, 0, False, "gloo"), (False, 21805, True, "mpi"),
+        (True, 21805, True, "nccl"), (True, 21805, False, "nccl"), (True, 0, True, "mpi"),
+    ],
+)  # fmt: skip
+def test_the_transport_is_what_horovod_uses(on_gpu, nccl, over_mpi, transport, monkeypatch):
+    monkeypatch.setenv("HOROVOD_TIMELINE", "DYNAMIC")
+    assert horovod.begin(Horovod(nccl, over_mpi), Settings(), Ranks(), on_gpu) == transport
+
+
+@pytest.mark.parametrize(
+    ("begin", "message"),
+    [
+        (lambda: horovod.begin(Horovod(0, True), Settings(transport="gloo"), Ranks(), True), "leave gloo out for NCCL or MPI"),
+        (lambda: mpi.begin(Ranks(), torch.device("cuda", 0)), "leave mpi out for NCCL"),
+    ],
+)
+def test_gradients_of_gpus_go_over_no_other_transport(begin, message, monkeypatch):
+    monkeypatch.setenv("HOROVOD_TIMELINE", "DYNAMIC")
+    with pytest.raises(UserError) as raised:
+        begin()
+    assert "use --device cpu" in str(raised.value)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_the_profiler_s_name_of_an_all_reduce_over_mpi_is_that_of_a_collective():
+    assert sources.is_collective(mpi.ALL_REDUCE)
+    assert not sources.is_collective("aten::conv2d")
