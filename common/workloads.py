@@ -36,8 +36,8 @@ class Workload(NamedTuple):
 TEXTS = ("pydoc", "tinystories", "xsum")
 
 WORKLOADS = {
-    "cnn": Workload(Cnn(), ("digits", "mnist"), 32, 90, 24, 0.96, "sgd", {"sgd": 0.01, "adam": 0.001}),
-    "transformer": Workload(Decoder(64, 4, 2, 64), TEXTS, 16, 64, 12, 0.60, "adam", {"sgd": 0.05, "adam": 0.002}),
+    "cnn": Workload(Cnn(), ("digits", "mnist"), 16, 90, 20, 0.97, "sgd", {"sgd": 0.004, "adam": 0.001}),
+    "transformer": Workload(Decoder(64, 4, 2, 64), ("pydoc-types", *TEXTS), 8, 64, 20, 0.40, "adam", {"sgd": 0.05, "adam": 0.0015}),
     "transformer-lab": Workload(Decoder(288, 6, 6, 256), TEXTS, 8, 16, 12, 0.60, "adam", {"sgd": 0.05, "adam": 0.001}),
     "transformer-base": Workload(Decoder(512, 8, 6, 256), TEXTS, 8, 16, 12, 0.60, "adam", {"sgd": 0.05, "adam": 0.0005}),
     "transformer-alcf": Workload(EncoderDecoder(), ("random",), 32, 32, 1, None, "sgd", {"sgd": 0.01, "adam": 0.0001}),

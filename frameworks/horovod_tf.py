@@ -1,6 +1,10 @@
 """Horovod's DistributedGradientTape in a TensorFlow loop, over MPI or Gloo on CPUs and NCCL or MPI on GPUs."""
 
 import contextlib
+import os
+
+# Horovod imports Keras, which is not used here; Keras 3 takes longer to import, since it imports scikit-learn.
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
 
 import horovod.tensorflow as hvd
 import tensorflow as tf

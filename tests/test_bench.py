@@ -1,12 +1,18 @@
 """The benchmarks' pure parts, and that each backend has its vendor's loop."""
 
+import subprocess
+
+import numpy as np
 import pytest
 
 from common import workloads
 from common.config import Settings
-from tests.bench import fused, trace_overhead
+from common.data import sharding
+from tests.bench import convergence, fused, targets, trace_overhead
+from tests.bench.convergence import CORRECT, Choice, Curve
 from tests.bench.vendor import BACKENDS, rate_in, summary
-from tests.support.running import ROOT
+from tests.support import small_data
+from tests.support.running import BIN, ROOT, environ
 
 
 def test_rate_is_found_among_what_libraries_print():
@@ -52,3 +58,126 @@ def test_one_of_two_trainers_is_fused(optimizer):
     for is_fused in (False, True):
         (group,) = fused.trainer_with(settings, is_fused).optimizer.param_groups
         assert bool(group["fused"]) == is_fused
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "target", "epochs"),
+    [((), 0.5, None), ((0.4, 0.49), 0.5, None), ((0.5,), 0.5, 1), ((0.4, 0.6, 0.3, 0.7), 0.5, 2), ((0.4, 0.6, 0.3, 0.7), 0.65, 4)],
+)
+def test_epochs_to_a_target_are_those_until_it_is_first_met(accuracies, target, epochs):
+    assert convergence.epochs_to(accuracies, target) == epochs
+
+
+@pytest.mark.parametrize(
+    ("by_size", "expected"),
+    [
+        ({}, 1.0),
+        ({1: [3, 4]}, 1.0),
+        ({1: [3, 3], 2: [3, 6]}, 1.5),
+        ({1: [2], 2: [4], 4: [6], 8: [6]}, 2.0),
+        ({1: [4], 2: [2], 4: [5]}, 2.5),
+        ({1: [4], 2: [3]}, 0.75),
+        ({1: [3], 2: [4, None]}, None),
+    ],
+)
+def test_growth_is_the_largest_ratio_of_mean_epochs_from_one_size_to_the_next(by_size, expected):
+    assert convergence.growth(by_size) == expected
+
+
+def curves(learning_rate, by_size, fault=CORRECT):
+    """Runs that meet 0.5 at the first number of epochs of their size and 0.6 at the second; None: not at all."""
+    found = []
+    for size, (to_half, to_more) in by_size.items():
+        accuracies = [0.1] * 9
+        for first, accuracy in ((to_half, 0.5), (to_more, 0.6)):
+            if first:
+                accuracies[first - 1 :] = [accuracy] * (10 - first)
+        found.append(Curve(learning_rate, fault, size, 1, tuple(accuracies)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        # Both targets are met: the higher one.
+        (curves(0.1, {1: (2, 3), 2: (3, 5)}), [(0.1, 0.6), (0.1, 0.5)]),
+        # A size misses the higher target.
+        (curves(0.1, {1: (2, 3), 2: (3, None)}), [(0.1, 0.5)]),
+        # More than twice the epochs.
+        (curves(0.1, {1: (2, 3), 2: (4, 7)}), [(0.1, 0.5)]),
+        # A broken run meets the higher target only at the first learning rate.
+        (
+            curves(0.1, {1: (2, 3), 2: (3, 5)}) + curves(0.1, {2: (4, 6)}, "summed")
+            + curves(0.2, {1: (2, 3), 2: (3, 6)}) + curves(0.2, {2: (4, None)}, "summed"),
+            [(0.2, 0.6), (0.1, 0.6), (0.1, 0.5), (0.2, 0.5)],
+        ),
+        # Of equals, the one of fewer epochs.
+        (curves(0.1, {1: (4, 5)}) + curves(0.2, {1: (3, 4)}), [(0.2, 0.6), (0.1, 0.6), (0.2, 0.5), (0.1, 0.5)]),
+        (curves(0.1, {1: (None, None)}), []),
+    ],
+)  # fmt: skip
+def test_a_learning_rate_and_a_target_are_chosen_that_correct_runs_reach_and_broken_ones_do_not(runs, expected):
+    assert [(choice.learning_rate, choice.target) for choice in convergence.choices(runs, (0.5, 0.6))] == expected
+
+
+def test_a_choice_says_how_many_epochs_it_takes_and_which_broken_runs_reach_it():
+    runs = curves(0.1, {1: (2, 4), 2: (3, 6)}) + curves(0.1, {2: (3, None), 4: (None, None)}, "one shard")
+    assert convergence.choices(runs, (0.5, 0.6)) == [Choice(0.1, 0.6, 1.5, 6, 0, 2), Choice(0.1, 0.5, 1.5, 3, 1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "text"), [([3], "3"), ([3, 3], "3"), ([4, 3], "3-4"), ([4, None, 3], "3-4 (2 of 3)"), ([None, None], "none")]
+)
+def test_the_epochs_of_a_cell_are_a_range_and_how_many_reached(epochs, text):
+    assert convergence.cell(epochs) == text
+
+
+def test_a_broken_run_has_the_samples_of_the_first_rank_or_the_sum_of_the_gradients():
+    arguments = (20, 8, "drop", 1, 0, 0, 1, 1)
+    indices, weights = targets.one_shard(4)(*arguments)
+    first_indices, first_weights = sharding.training_shard(20, 8, "drop", 1, 0, 0, 4, 1)
+    np.testing.assert_array_equal(indices, first_indices)
+    np.testing.assert_array_equal(weights, first_weights)
+    indices, weights = targets.summed(4)(*arguments)
+    mean_indices, mean_weights = sharding.training_shard(*arguments)
+    np.testing.assert_array_equal(indices, mean_indices)
+    np.testing.assert_array_equal(weights, 4 * mean_weights)
+
+
+def search_for_targets(*arguments):
+    return subprocess.run(
+        [BIN / "python", "-m", "tests.bench.targets", *arguments], cwd=ROOT, env=environ(), capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("transformer-alcf",), "has no target"),
+        (("cnn", "--targets", "1.5"), "--target is 1.5"),
+        (("cnn", "--learning-rates", "0"), "--learning-rate is 0"),
+        (("cnn", "--sizes", "0"), "--sizes"),
+        (("cnn", "--seeds", "0"), "--seeds"),
+        (("lenet",), "there is no workload 'lenet'"),
+        (("cnn", "--settings=--epochs 0"), "--epochs is 0"),
+    ],
+)
+def test_invalid_arguments_of_a_search_are_refused_in_one_line_before_anything_is_trained(arguments, message):
+    done = search_for_targets(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.matrix
+def test_a_search_trains_every_size_and_fault_and_says_what_to_choose(tmp_path):
+    data = small_data.write_digits(tmp_path / "mnist", 64)
+    done = search_for_targets(
+        "cnn", "--sizes", "1", "2", "--seeds", "2", "--fault-seeds", "1", "--targets", "0.01", "0.999",
+        f"--settings={' '.join(data[2:])} --batch-size 8 --epochs 1",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| 0")]
+    assert [(row[1], row[2]) for row in rows] == [("correct", "1"), ("correct", "2"), ("one shard", "2"), ("summed", "2")]
+    assert "target 0.01: every correct run reaches it" in done.stdout
+    assert done.stderr.count(" min left") == 6

@@ -2,9 +2,11 @@
 
 import gzip
 import hashlib
+import importlib.util
 import math
 import zipfile
 import zlib
+from pathlib import Path
 
 import numpy as np
 
@@ -13,14 +15,13 @@ from common.errors import UserError
 from common.weights import DTYPES
 
 SIDE = 28
+HELD_OUT_EVERY = 5
 
 
 def digits(precision):
-    """A function that reads the digits; see common/data/datasets.py."""
-    from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
-
-    return lambda: _prepared(*_digits(load_digits, train_test_split), precision)
+    """A function that reads the digits, whose file is located now; see common/data/datasets.py."""
+    path = find_digits()
+    return lambda: _prepared(*_split(*read_digits(path)), precision)
 
 
 def mnist(folder, precision):
@@ -29,13 +30,37 @@ def mnist(folder, precision):
     return lambda: _prepared(*_read_mnist(files), precision)
 
 
-def _digits(load_digits, train_test_split):
-    """1,797 handwritten digits of 8x8 pixels, 0 to 16 (UCI, Alpaydin and Kaynak 1998), enlarged to 28x28."""
-    digits = load_digits()
+def find_digits():
+    """Path of scikit-learn's digits. scikit-learn is not imported: that takes longer than reading them."""
+    spec = importlib.util.find_spec("sklearn")
+    if spec is None:
+        raise UserError("scikit-learn, which contains the digits, is not installed; run launch/setup.sh, or give --dataset mnist")
+    path = Path(spec.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
+    if not path.is_file():
+        raise UserError(f"this scikit-learn has no {path}; install the version in environment.yml, or give --dataset mnist")
+    return path
+
+
+def read_digits(path):
+    """1,797 handwritten digits of 8x8 pixels, 0 to 16 (UCI, Alpaydin and Kaynak 1998), enlarged to 28x28; and their labels.
+
+    Every line of the file is an image, its rows one after the other, and its label.
+    """
+    try:
+        table = np.loadtxt(path, np.int64, delimiter=",")
+        pixels, labels = table[:, :-1].reshape(-1, 8, 8), table[:, -1]
+    except (OSError, EOFError, ValueError, IndexError, zlib.error) as error:
+        raise UserError(f"{path} cannot be read ({error}); install scikit-learn again") from None
     weights = enlarging_weights(8, SIDE)
-    images = weights @ digits.images.astype(np.int64) @ weights.T
-    train, test = train_test_split(np.arange(len(images)), test_size=360, stratify=digits.target, random_state=0)
-    return images[train], digits.target[train], images[test], digits.target[test]
+    return weights @ pixels @ weights.T, labels
+
+
+def _split(images, labels):
+    """Every fifth image of each class is held out. The file's order is by writer, so both parts have images by all of them."""
+    by_class = np.argsort(labels, kind="stable")
+    held_out = np.zeros(len(labels), bool)
+    held_out[by_class[::HELD_OUT_EVERY]] = True
+    return images[~held_out], labels[~held_out], images[held_out], labels[held_out]
 
 
 def enlarging_weights(old, new):

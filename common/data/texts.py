@@ -13,6 +13,8 @@ from common.errors import UserError
 
 # Between texts, and between a document and its summary.
 SEPARATOR = b"\0"
+# Topics of Python's documentation; None: all. The topic types is the language reference's chapter on the standard types, of 38 KB.
+PYDOC = {"pydoc": None, "pydoc-types": ("types",)}
 # Held-out fraction if no file name marks held-out data: one sequence in this many.
 HELD_OUT_EVERY = 10
 HELD_OUT_NAMES = ("valid", "validation", "val", "test", "dev")
@@ -29,10 +31,11 @@ def reader(name, folder, context):
 
     Files are located now. Raises UserError if there are none; the function raises it for damaged files.
     """
-    if name == "pydoc":
-        from pydoc_data import topics
+    if name in PYDOC:
+        from pydoc_data.topics import topics
 
-        return lambda: _split(_sequences("\n".join(topics.topics[key] for key in sorted(topics.topics)).encode(), context, "pydoc"))
+        keys = PYDOC[name] or sorted(topics)
+        return lambda: _split(_sequences("\n".join(topics[key] for key in keys).encode(), context, name))
     train, held_out = find(name, folder)
     read = _stories if name == "tinystories" else _summaries
     if held_out:

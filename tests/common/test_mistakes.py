@@ -25,7 +25,7 @@ MISTAKES = [
     (["1", "--dataset", "mnist"], "--dataset mnist requires --data-dir"),
     (["1", "--dataset", "mnist", "--data-dir", "/there/is/none"], "--data-dir /there/is/none is not a folder"),
     (["3", "--scaling", "strong"], "is not divisible into 3 equal shards"),
-    (["64"], "--last-batch drop leaves no step"),
+    (["1", "--batch-size", "1438"], "--last-batch drop leaves no step"),
     (["1", "--target", "97"], "--target is 97"),
     (["1", "--repeats", "0"], "--repeats is 0"),
     (["1", "--time-limit", "0"], "--time-limit is 0"),

@@ -24,13 +24,9 @@ def write(folder, num_train=NUM_TRAIN):
 
 def write_digits(folder, num_train):
     """Writes digits as MNIST has them, the same ones again where there are too few; returns the arguments that read them."""
-    from sklearn.datasets import load_digits
-
     folder.mkdir(parents=True)
-    digits = load_digits()
-    weights = images.enlarging_weights(8, images.SIDE)
-    enlarged = weights @ digits.images.astype(np.int64) @ weights.T
-    pixels, labels = (enlarged * 255 // enlarged.max()).astype(np.uint8), digits.target.astype(np.uint8)
+    enlarged, labels = images.read_digits(images.find_digits())
+    pixels, labels = (enlarged * 255 // enlarged.max()).astype(np.uint8), labels.astype(np.uint8)
     wanted = np.arange(num_train + NUM_TEST) % len(labels)
     train, test = wanted[:num_train], wanted[num_train:]
     np.savez(folder / "mnist.npz", x_train=pixels[train], y_train=labels[train], x_test=pixels[test], y_test=labels[test])

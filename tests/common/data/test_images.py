@@ -2,17 +2,20 @@
 
 import gzip
 import hashlib
+import importlib.util
 import struct
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from common.config import Settings
 from common.data.datasets import loader
-from common.data.images import MNIST_FILES, MNIST_KEYS, enlarging_weights
+from common.data.images import MNIST_FILES, MNIST_KEYS, enlarging_weights, find_digits, read_digits
 from common.errors import UserError
 
-DIGITS_DIGEST = "cb362e55b80fb13de93701d90d883785f498ecf88a11f6252c80d75c17710cdc"
+DIGITS_DIGEST = "33992dc6b9845ca1d659f0f892af7ff317428b2acf2ec676242520c7f868d421"
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +31,49 @@ def test_both_parts_of_the_digits_have_all_classes_in_equal_shares(digits):
     train, test = np.bincount(digits.train_targets, minlength=10), np.bincount(digits.test_targets, minlength=10)
     assert len(train) == len(test) == 10
     assert (np.abs(test - (train + test) * 360 / 1797) < 1).all()
+
+
+def test_the_digits_are_those_of_scikit_learn():
+    from sklearn.datasets import load_digits
+
+    expected, weights = load_digits(), enlarging_weights(8, 28)
+    images, labels = read_digits(find_digits())
+    np.testing.assert_array_equal(images, weights @ expected.images.astype(int) @ weights.T)
+    np.testing.assert_array_equal(labels, expected.target)
+
+
+def test_the_digits_are_read_without_importing_scikit_learn():
+    read = "import sys; from common.config import Settings; from common.data.datasets import loader; loader(Settings())()"
+    done = subprocess.run([sys.executable, "-c", f"{read}; print('sklearn' in sys.modules)"], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_without_scikit_learn_it_is_named(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(UserError, match="scikit-learn, which contains the digits, is not installed"):
+        find_digits()
+
+
+def test_a_scikit_learn_without_the_digits_is_an_error(tmp_path, monkeypatch):
+    (tmp_path / "sklearn").mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "sklearn", raising=False)
+    importlib.invalidate_caches()
+    with pytest.raises(UserError, match=r"this scikit-learn has no .*digits\.csv\.gz; install the version in environment\.yml"):
+        find_digits()
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda raw: raw[:-20], lambda raw: b"", lambda raw: gzip.compress(b"0,1\n2,3\n"), lambda raw: b"no gzip"]
+)
+def test_damaged_digits_are_named_with_the_remedy(damage, tmp_path):
+    path = tmp_path / "digits.csv.gz"
+    path.write_bytes(damage(find_digits().read_bytes()))
+    with pytest.raises(UserError) as raised:
+        read_digits(path)
+    assert f"{path} cannot be read" in str(raised.value)
+    assert "install scikit-learn again" in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_training_images_have_mean_0_and_standard_deviation_1(digits):

@@ -75,6 +75,14 @@ def test_two_reads_of_pydoc_are_the_same_and_another_context_is_another(pydoc):
     assert read("pydoc", context=32).digest != pydoc.digest
 
 
+def test_one_topic_of_pydoc_is_a_data_set_of_its_own():
+    from pydoc_data.topics import topics
+
+    found = joined(*in_order(read("pydoc-types", context=64)))
+    assert topics["types"].encode().startswith(found)
+    assert len(topics["types"].encode()) - len(found) < 64
+
+
 def test_pydoc_is_the_same_however_its_topics_are_ordered(pydoc, monkeypatch):
     from pydoc_data import topics
 

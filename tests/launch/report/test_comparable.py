@@ -12,7 +12,7 @@ def test_runs_that_trained_different_things_are_refused_with_the_setting():
     with pytest.raises(UserError) as raised:
         comparable.check([made(), other])
     assert "20260101-000000-cnn-single-n1-r0 and 20260101-000000-cnn-ddp-n1-r0 trained different things" in str(raised.value)
-    assert "(--batch-size 64 and 32)" in str(raised.value)
+    assert "(--batch-size 64 and 16)" in str(raised.value)
 
 
 def test_runs_on_different_data_are_refused():

@@ -55,14 +55,14 @@ def test_a_log_has_the_training_settings():
     at = {line.key: line.value["value"] for line in parsed(made(num_ranks=2, repeat=4))[0]}
     expected = {
         "seed": 5,
-        "global_batch_size": 64,
-        "micro_batch_size": 32,
+        "global_batch_size": 32,
+        "micro_batch_size": 16,
         "train_samples": 65,
         "opt_name": "sgd",
         "submission_benchmark": "cnn",
     }
     assert at.items() >= expected.items()
-    assert at["opt_base_learning_rate"] == 0.02
+    assert at["opt_base_learning_rate"] == 0.008
 
 
 @pytest.mark.parametrize(("run", "status"), [(made(), "success"), (not_reached(), "aborted")])

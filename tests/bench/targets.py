@@ -1,0 +1,164 @@
+"""Which learning rate and target every size reaches, and broken runs do not: a search in one process, as tables in Markdown.
+
+python -m tests.bench.targets cnn --learning-rates 0.005 0.01 --targets 0.95 0.96 0.97
+
+Under an exact backend N ranks train what one rank trains with the global batch and the learning rates of N. A fault is what the
+first rank trains where all ranks read its shard (as it does where nothing is averaged), or where gradients are summed.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import os
+import shlex
+import sys
+import time
+from dataclasses import dataclass
+from typing import Annotated
+from unittest import mock
+
+import tyro
+
+from common import command_line, loop, records, starting, workloads
+from common.config import Settings, check
+from common.data import datasets, sharding
+from common.errors import UserError
+from common.process.ranks import Ranks
+from common.process.watchdog import Watchdog
+from tests.bench.convergence import CORRECT, MAX_GROWTH, Curve, cell, choices, epochs_by_size
+
+PROGRAM = "python -m tests.bench.targets"
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is tried. None: the workload's default."""
+
+    workload: Annotated[str, tyro.conf.Positional]
+    """A workload with a target."""
+    learning_rates: tuple[float, ...] | None = None
+    """Learning rates of one rank."""
+    targets: tuple[float, ...] | None = None
+    """Candidate targets. A run ends at the highest."""
+    sizes: tuple[int, ...] = (1, 2, 4, 8, 16)
+    """Numbers of ranks, under weak scaling."""
+    seeds: int = 10
+    """Number of seeds of correct runs, from 1."""
+    fault_seeds: int = 3
+    """Number of seeds of broken runs, from 1."""
+    settings: str = ""
+    """Other settings of all runs, in one argument: --settings="--epochs 12 --warmup-epochs 1"."""
+
+
+def one_shard(size):
+    """A training_shard that gives the shard of the first of `size` ranks."""
+    own = sharding.training_shard
+    return lambda *arguments: own(*arguments[:5], 0, size, *arguments[7:])
+
+
+def summed(size):
+    """A training_shard whose loss, and so its gradient, is that of a mean over `size` ranks where their sum is taken."""
+    own = sharding.training_shard
+
+    def shard(*arguments):
+        indices, weights = own(*arguments)
+        return indices, weights * size
+
+    return shard
+
+
+FAULTS = {"one shard": one_shard, "summed": summed}
+
+
+def run(search):
+    """Trains all runs, prints a table for each learning rate, and what to choose. Raises UserError for invalid arguments."""
+    settings, targets = prepared(search)
+    rates = search.learning_rates or (settings.learning_rate,)
+    jobs = [
+        (fault, size, seed)
+        for fault, num_seeds in ((CORRECT, search.seeds), *((fault, search.fault_seeds) for fault in FAULTS))
+        for size, seed in itertools.product(search.sizes, range(1, num_seeds + 1))
+        if fault == CORRECT or size > 1
+    ]
+    curves, started = [], time.perf_counter()
+    for learning_rate in rates:
+        for fault, size, seed in jobs:
+            own = dataclasses.replace(settings, learning_rate=learning_rate, seed=seed)
+            curves.append(Curve(learning_rate, fault, size, seed, train(own, size, fault)))
+            report(curves, len(rates) * len(jobs), time.perf_counter() - started)
+        print(table([curve for curve in curves if curve.learning_rate == learning_rate], targets), flush=True)
+    print(conclusion(choices(curves, targets)))
+    return 0
+
+
+def prepared(search):
+    """(settings of one rank, ascending targets). Raises UserError for invalid arguments."""
+    given = command_line.parse(Settings, PROGRAM, "", shlex.split(search.settings))
+    settings = workloads.resolve(dataclasses.replace(given, workload=search.workload), 1)
+    if settings.target is None:
+        raise UserError(f"{search.workload} has no target; choose another workload")
+    if not search.sizes or min(search.sizes) < 1 or search.seeds < 1 or search.fault_seeds < 0:
+        raise UserError("--sizes and --seeds must be at least 1, --fault-seeds at least 0")
+    targets = sorted(search.targets or (settings.target,))
+    for target, learning_rate in itertools.product(targets, search.learning_rates or (settings.learning_rate,)):
+        check(dataclasses.replace(settings, target=target, learning_rate=learning_rate))
+    return dataclasses.replace(settings, target=targets[-1]), targets
+
+
+def train(settings, size, fault):
+    """The accuracies after each epoch of a run that trains as `size` ranks do."""
+    from frameworks.single import Trainer
+
+    own = dataclasses.replace(settings, batch_size=settings.batch_size * size, learning_rate_factor=float(size))
+    launch = {"launcher": "alone", "command": PROGRAM, "launched_at": None}
+    record = records.new("single", own, Ranks(), launch, {})
+    load = datasets.loader(own)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
+        if fault != CORRECT:
+            stack.enter_context(mock.patch.object(sharding, "training_shard", FAULTS[fault](size)))
+        starting.prepare_process(Ranks(), own, record)
+        trainer = Trainer(own)
+        turns = loop.prepare(trainer, own, record)
+        loop.train(trainer, own, load, record, lambda _: "", Watchdog(0, None), turns)
+    return tuple(record["accuracies"])
+
+
+def report(curves, num_runs, seconds):
+    """One line on standard error about the last run, and how long the others will take."""
+    last = curves[-1]
+    left = seconds / len(curves) * (num_runs - len(curves))
+    accuracies = " ".join(f"{accuracy:.3f}" for accuracy in last.accuracies)
+    print(
+        f"{len(curves)}/{num_runs}  {left / 60:.0f} min left  {last.learning_rate:g}  {last.fault}  ranks {last.size}  seed {last.seed}: "
+        f"{accuracies}",
+        file=sys.stderr, flush=True,
+    )  # fmt: skip
+
+
+def table(curves, targets):
+    """The epochs to each target, by fault and number of ranks, of runs at one learning rate."""
+    head = ["learning rate", "run", "ranks", *(f"epochs to {target:g}" for target in targets)]
+    lines = [" | ".join(head), " | ".join(["---"] * len(head))]
+    for fault in (CORRECT, *FAULTS):
+        by_target = [epochs_by_size([curve for curve in curves if curve.fault == fault], target) for target in targets]
+        for size in by_target[0]:
+            cells = (f"{curves[0].learning_rate:g}", fault, str(size), *(cell(by_size[size]) for by_size in by_target))
+            lines.append(" | ".join(cells))
+    return "\n".join(f"| {line} |" for line in lines) + "\n"
+
+
+def conclusion(found):
+    """What to choose, in one sentence."""
+    if not found:
+        return f"No target is reached by every correct run, in at most {MAX_GROWTH:g} times the epochs from one size to the next."
+    best = found[0]
+    return (
+        f"Choose learning rate {best.learning_rate:g} and target {best.target:g}: every correct run reaches it within {best.most_epochs} "
+        f"epochs and in at most {best.max_growth:.1f} times the epochs from one size to the next. "
+        f"Of the broken runs, {best.num_reached_broken} of {best.num_broken} reach it too."
+    )
+
+
+if __name__ == "__main__":
+    command_line.main(run, Search, PROGRAM, __doc__.splitlines()[0])
