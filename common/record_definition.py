@@ -278,8 +278,9 @@ class Record:
     """Training throughput over all epochs, without evaluation. A sample is an image or a sequence; padding does not count. `null` until the
     first epoch has ended."""
     in_sync: bool | None = None
-    """Whether all ranks had bitwise equal parameters before training and after each epoch. A run where they differ is `failed`. `null`
-    until the first comparison."""
+    """Whether all ranks had bitwise equal parameters before training and after each epoch. A run where they differ is `failed`. Of sharded
+    parameters (ZeRO stage 3) there is one copy, and it means that all ranks gathered the same from each other. `null` until the first
+    comparison."""
     oversubscribed: bool | None = None
     """Whether ranks share cores. Such a run does not measure scaling. `null` until the cores are chosen."""
     launch_seconds: float | None = None

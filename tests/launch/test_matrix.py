@@ -76,7 +76,7 @@ def test_a_crash_and_a_hang_leave_the_others_their_records_and_no_process(checko
     broken("killed", "__import__('os').kill(__import__('os').getpid(), 9)")
     matrix = start(
         checkout, "2", "--backends", "crash,hang,killed,ddp", "--epochs", "2", "--no-stop-at-target", "--time-limit", "45",
-        "--results", str(tmp_path), "--machine", "here",
+        "--batch-size", "32", "--results", str(tmp_path), "--machine", "here",
     )  # fmt: skip
     output, _ = matrix.communicate(timeout=300)
     assert matrix.returncode == 1, output
