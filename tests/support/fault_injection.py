@@ -151,7 +151,8 @@ def float32_masters(backend):
         def __init__(self, settings, module):
             self.pairs = [(parameter, parameter.detach().float()) for parameter in module.parameters()]
             self.inner = optimizer_for(settings, SimpleNamespace(parameters=lambda: [master for _, master in self.pairs]))
-            self.param_groups, self.state, self.zero_grad = self.inner.param_groups, self.inner.state, module.zero_grad
+            self.param_groups, self.zero_grad = self.inner.param_groups, module.zero_grad
+            self.state = {parameter: self.inner.state[master] for parameter, master in self.pairs}
 
         def step(self):
             for parameter, master in self.pairs:

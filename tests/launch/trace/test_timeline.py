@@ -15,7 +15,7 @@ from tests.support.running import BIN, ROOT, TIME_LIMIT_SECONDS, environ
 
 pytestmark = [pytest.mark.matrix, pytest.mark.long]
 
-NUM_STEPS = 22
+NUM_STEPS = 44
 TORCH = {"torch.0.json.gz", "torch.0.txt", "torch.1.json.gz", "torch.1.txt"}
 TENSORFLOW = {"tensorflow.0.json.gz", "tensorflow.1.json.gz"}
 SPANS = {"spans.0.json.gz", "spans.1.json.gz"}
