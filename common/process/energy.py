@@ -6,7 +6,7 @@ which Keras would then import in every run.
 
 import math
 import threading
-import time
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -45,11 +45,10 @@ def total(trainer, joules):
 def count_packages(root=POWERCAP, interval=INTERVAL_SECONDS):
     """A function that returns the joules used since now by this machine's packages and memory; NaN if they cannot be read."""
     counters = domains(root)
-    readings = [_read(counters)]
+    readings, over = [_read(counters)], threading.Event()
 
     def follow():
-        while True:
-            time.sleep(interval)
+        while not over.wait(interval):
             readings.append(_read(counters))
 
     def joules():
@@ -58,6 +57,8 @@ def count_packages(root=POWERCAP, interval=INTERVAL_SECONDS):
 
     if counters and np.isfinite(readings).all():
         threading.Thread(target=follow, daemon=True).start()
+    # The thread ends when nobody can ask any more.
+    weakref.finalize(joules, over.set)
     return joules
 
 

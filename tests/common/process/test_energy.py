@@ -2,6 +2,7 @@
 
 import math
 import os
+import threading
 import time
 from types import SimpleNamespace
 from typing import ClassVar
@@ -87,6 +88,17 @@ def test_counters_that_wrap_around_several_times_are_counted(tmp_path):
         os.replace(counter.with_name("new"), counter)
         time.sleep(0.3)
     assert joules() == pytest.approx((200 + 500 + 350) / 1e6)
+
+
+def test_nothing_follows_the_counters_when_nobody_can_ask(tmp_path):
+    before = threading.active_count()
+    joules = energy.count_packages(powercap(tmp_path, ZONES), interval=0.01)
+    assert threading.active_count() == before + 1
+    del joules
+    limit = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert threading.active_count() == before
 
 
 @pytest.mark.parametrize(("file", "text"), [("energy_uj", None), ("energy_uj", ""), ("max_energy_range_uj", None), ("name", None)])

@@ -15,7 +15,7 @@ from tests.support.running import BIN, ROOT, TIME_LIMIT_SECONDS, environ
 
 pytestmark = [pytest.mark.matrix, pytest.mark.long]
 
-NUM_STEPS = 44
+NUM_STEPS = 22
 TORCH = {"torch.0.json.gz", "torch.0.txt", "torch.1.json.gz", "torch.1.txt"}
 TENSORFLOW = {"tensorflow.0.json.gz", "tensorflow.1.json.gz"}
 SPANS = {"spans.0.json.gz", "spans.1.json.gz"}
@@ -147,7 +147,7 @@ def test_a_compiled_run_writes_a_valid_trace_with_one_span_per_compiled_function
 
 
 def test_a_matrix_makes_each_run_untraced_and_then_traced(checkout, tmp_path):
-    matrix = [BIN / "python", "-m", "launch.matrix", "2", "--backends", "ddp", "--workloads", "cnn", "--epochs", "1"]
+    matrix = [BIN / "python", "-m", "launch.matrix", "2", "--backends", "ddp", "--workloads", "cnn", "--epochs", "1", "--batch-size", "32"]
     matrix += ["--timeline", "--trace", "events", "--no-stop-at-target", "--results", tmp_path, "--machine", "here"]
     done = subprocess.run(list(map(str, matrix)), cwd=checkout, env=environ(), capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
