@@ -11,6 +11,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -46,7 +47,9 @@ def main():
         checkout = copied(Path(name))
         for repeat in range(arguments.repeats):
             for condition, (has_neighbour, settings) in CONDITIONS.items():
-                with neighbour(arguments.seconds) if has_neighbour else contextlib.nullcontext():
+                # It begins at another moment of its period in each repeat, but alike for both orders.
+                waits = random.Random(repeat).uniform(0, 2 * arguments.seconds)
+                with neighbour(arguments.seconds, waits) if has_neighbour else contextlib.nullcontext():
                     found[condition] += run(checkout, Path(name) / f"{repeat}-{list(CONDITIONS).index(condition)}", repeat, settings)
                 print(f"<!-- repeat {repeat + 1}: {condition} -->", flush=True)
     print("| " + " | ".join(COLUMNS) + " |\n" + "| --- " * len(COLUMNS) + "|")
@@ -55,9 +58,9 @@ def main():
 
 
 @contextlib.contextmanager
-def neighbour(seconds):
-    """Another process on the first core, within this context: it works and rests in turn for this long."""
-    process = multiprocessing.get_context("spawn").Process(target=work_and_rest, args=(seconds,), daemon=True)
+def neighbour(seconds, waits):
+    """Another process on the first core, within this context: it waits, and then works and rests in turn for `seconds` each."""
+    process = multiprocessing.get_context("spawn").Process(target=work_and_rest, args=(seconds, waits), daemon=True)
     process.start()
     try:
         yield
@@ -66,7 +69,8 @@ def neighbour(seconds):
         process.join()
 
 
-def work_and_rest(seconds):
+def work_and_rest(seconds, waits):
+    time.sleep(waits)
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     matrix = np.ones((512, 512))
     while True:

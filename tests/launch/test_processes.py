@@ -24,7 +24,7 @@ def impatient(monkeypatch):
 def run(script, tmp_path, time_limit_seconds):
     """(Outcome, messages) of a shell script."""
     messages = []
-    return turns.alone(processes.run(["sh", "-c", script], {}, "tested", tmp_path, time_limit_seconds, messages.append)), messages
+    return turns.alone(processes.run(["sh", "-c", script], {}, str(tmp_path), tmp_path, time_limit_seconds, messages.append)), messages
 
 
 def test_a_run_that_hangs_is_ended_though_its_launcher_waits(tmp_path):
@@ -32,7 +32,7 @@ def test_a_run_that_hangs_is_ended_though_its_launcher_waits(tmp_path):
     outcome, messages = run(f"trap '' TERM; echo 'error: {HANG}'; while :; do sleep 0.1; done", tmp_path, 60)
     assert time.monotonic() - begun < 30
     assert (outcome.timed_out, outcome.returncode != 0, messages) == (False, True, [HANG])
-    assert supervisor.processes_of("tested") == []
+    assert supervisor.processes_of(str(tmp_path)) == []
 
 
 def test_a_run_beyond_its_time_limit_is_timed_out(tmp_path):
@@ -66,7 +66,7 @@ if pids:
 
 
 def begin(tmp_path, time_limit_seconds):
-    return processes.run([sys.executable, "-c", IN_TURNS], {"PYTHONPATH": str(ROOT)}, "tested", tmp_path, time_limit_seconds, print)
+    return processes.run([sys.executable, "-c", IN_TURNS], {"PYTHONPATH": str(ROOT)}, str(tmp_path), tmp_path, time_limit_seconds, print)
 
 
 def test_a_run_is_stopped_between_its_turns(tmp_path):
@@ -90,7 +90,7 @@ def test_a_run_that_is_closed_between_its_turns_leaves_no_process(tmp_path):
     run = begin(tmp_path, 60)
     pids = next(run)
     run.close()
-    assert supervisor.processes_of("tested") == []
+    assert supervisor.processes_of(str(tmp_path)) == []
     assert not any(map(supervisor.is_running, pids))
 
 
