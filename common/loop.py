@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common import checkpoints, schedules, weights, workloads
+from common import checkpoints, event_log, schedules, weights, workloads
 from common.data import sharding
 from common.data.datasets import counted
 from common.meter import Meter
@@ -34,7 +34,13 @@ def prepare(trainer, settings, record):
     # Steps and evaluation on zeros: compilation, first allocations and buckets belong to initialization, not to training.
     zeros = _zeros(workload.model, workloads.local_batch(settings, trainer.ranks.size), settings.precision)
     ends = []
-    trainer.train_epoch([zeros] * NUM_WARMUP_STEPS, lambda loss: ends.append((float(loss), time.perf_counter())[1]))
+
+    def observe(loss):
+        # Waits for the device.
+        float(loss)
+        ends.append(time.perf_counter())
+
+    trainer.train_epoch([zeros] * NUM_WARMUP_STEPS, observe)
     if workload.target is not None:
         # Two batch sizes make TensorFlow trace a function for any size, including that of the real evaluation batches.
         sizes = (settings.evaluation_batch_size, settings.evaluation_batch_size + 1)
@@ -47,23 +53,22 @@ def prepare(trainer, settings, record):
     return Turns(trainer, np.diff(ends)[-1], record["pids_by_rank"])
 
 
-def train(trainer, settings, load, record, workload_digest, watchdog, turns):
+def train(trainer, settings, load, record, workload_digest, watchdog, turns, log):
     """Trains until the target is reached or all epochs are done; writes every result into the record as soon as it is known.
 
     The clock starts before the data is read. Loading, training and evaluation are on it; it is stopped only for the turns of other
     runs and for the comparison of replicas, which only Tandem makes. The time to solution ends with the evaluation that first
     reaches the target. `load()` reads the data; `workload_digest(data)` is its digest; every step is a heartbeat of `watchdog`.
+    `log`: the MLLogger of the run.
     Returns the batches of the last epoch, for measurements after training, or None if no epoch was trained.
     """
     ranks = trainer.ranks
-    joules = Meter(energy.begin(ranks, record["pids_by_rank"]))
-    # Barrier: all ranks start their clocks together. Opening NVML delays the first rank of a node.
-    trainer.sum(np.zeros(1))
-    clock = Meter(time.perf_counter)
-    turns.meters += [clock, joules]
+    clock, joules = _start(trainer, record, turns, log)
     watchdog.heartbeat()
     data = load()
     record["load_seconds"] = clock.now()
+    log.event("train_samples", len(data.train_inputs))
+    log.event("eval_samples", len(data.test_inputs))
     num_samples, global_batch = len(data.train_inputs), workloads.global_batch(settings, ranks.size)
     num_steps = sharding.num_steps(num_samples, global_batch, settings.last_batch)
     learning_rates = schedules.learning_rates(
@@ -85,20 +90,21 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns):
         batches = _Batches(
             data.train_inputs, data.train_targets, indices, sample_weights, learning_rates[epoch], settings.precision, watchdog
         )
+        place = {"epoch_num": epoch + 1}
         watchdog.begin_step(epoch + 1, 1, num_steps)
+        log.start("epoch_start", metadata=place)
         begun = clock.now()
         report = _reporter(ranks, settings, record, epoch, num_steps, clock, watchdog)
         losses, ends = _train_epoch(trainer, batches, clock, report, turns)
         trained = clock.now()
+        log.end("epoch_stop", metadata=place)
         if settings.target is not None:
-            _evaluate(trainer, data, settings, record, clock, watchdog)
+            _evaluate(trainer, data, settings, record, clock, watchdog, log, place)
         if ranks.rank == 0:
             done = Progress(epoch + 1, settings.epochs, num_steps, num_steps, losses[-1], record["accuracy"], clock.now())
             print(format_line(done), flush=True)
         record["learning_rates"] += learning_rates[epoch].tolist()
-        record["step_seconds"] += np.diff(ends, prepend=begun).tolist()
-        record["train_seconds"].append(trained - begun)
-        record["samples_per_second"] = record["samples_per_epoch"] * len(record["train_seconds"]) / sum(record["train_seconds"])
+        _record_times(record, begun, ends, trained)
         with clock.pause("checks"):
             record["losses"] += (trainer.sum(losses) / ranks.size).tolist()
             compare_replicas(trainer, record, f"after epoch {epoch + 1}")
@@ -108,9 +114,22 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns):
         if ended:
             break
         turns.end()
+    event_log.stop(log, "aborted")
     record |= energy.total(trainer, joules.now()) | _peak_memory(trainer)
     record |= {"num_turns": turns.num_ended, "turns_of_others_seconds": clock.paused["turns"], "check_seconds": clock.paused["checks"]}
     return batches
+
+
+def _start(trainer, record, turns, log):
+    """(the clock of a run, the Meter of this rank's energy), which all ranks start together."""
+    joules = Meter(energy.begin(trainer.ranks, record["pids_by_rank"]))
+    # Barrier: opening NVML delays the first rank of a node.
+    trainer.sum(np.zeros(1))
+    clock = Meter(time.perf_counter)
+    log.end("init_stop")
+    log.start("run_start")
+    turns.meters += [clock, joules]
+    return clock, joules
 
 
 def _samples(num_samples, num_in_batches):
@@ -165,8 +184,19 @@ def _train_epoch(trainer, batches, clock, report, turns):
     return numbers, ends
 
 
-def _evaluate(trainer, data, settings, record, clock, watchdog):
-    """Evaluates all held-out samples over all ranks; sets the time to solution when the target is first reached."""
+def _record_times(record, begun, ends, trained):
+    """Adds the times of an epoch to the record: its beginning, the ends of its steps and its own, in seconds on the clock."""
+    record["step_seconds"] += np.diff(ends, prepend=begun).tolist()
+    record["train_seconds"].append(trained - begun)
+    record["samples_per_second"] = record["samples_per_epoch"] * len(record["train_seconds"]) / sum(record["train_seconds"])
+
+
+def _evaluate(trainer, data, settings, record, clock, watchdog, log, place):
+    """Evaluates all held-out samples over all ranks; sets the time to solution when the target is first reached.
+
+    `place`: the epoch, as the event log has it, which ends where the target is first reached.
+    """
+    log.start("eval_start", metadata=place)
     begun = clock.now()
     ranks = trainer.ranks
     indices, sample_weights = sharding.evaluation_shard(len(data.test_inputs), settings.evaluation_batch_size, ranks.rank, ranks.size)
@@ -174,11 +204,14 @@ def _evaluate(trainer, data, settings, record, clock, watchdog):
     totals = Totals(*trainer.sum(np.array(trainer.evaluate(batches), dtype=np.float64)).tolist())
     evaluated = clock.now()
     accuracy = totals.num_correct / totals.count
+    log.event("eval_accuracy", accuracy, metadata=place)
+    log.end("eval_stop", metadata=place)
     if accuracy >= settings.target and not record["reached"]:
         record["reached"] = True
         # The epochs before a checkpoint were on another clock.
         if not record["resumed_after_epochs"]:
             record["time_to_solution_seconds"] = evaluated
+        event_log.stop(log, "success")
     record["eval_seconds"].append(evaluated - begun)
     record["eval_losses"].append(totals.loss / totals.count)
     record["accuracies"].append(accuracy)

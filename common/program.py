@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common import loop, records, starting, step_breakdown, workloads
+from common import event_log, loop, records, starting, step_breakdown, workloads
 from common.command_line import parse
 from common.config import Settings
 from common.errors import UserError
@@ -29,6 +29,8 @@ def main(trainer_class, file):
             Settings, f"python -m frameworks.{backend}", f"Train a workload with the backend {backend} and write the record of the run."
         )
         settings, load, record, path = starting.begin(backend, given, ranks, import_seconds, entered)
+        log = event_log.begin(event_log.path_for(path, settings))
+        event_log.log_settings(log, record, import_seconds + time.perf_counter() - entered)
         dog = watchdog.Watchdog(settings.watchdog_timeout, functools.partial(end_hang, ranks.rank, record, path))
         starting.prepare_process(ranks, settings, record)
         then = afterwards(settings)
@@ -47,7 +49,7 @@ def main(trainer_class, file):
         # The run is ready; its first turn begins when those beside it are ready too.
         turns.end()
         noise_of_machine = noise.begin(trainer, turns)
-        batches = loop.train(trainer, settings, load, record, lambda data: workloads.digest(given, data.digest), dog, turns)
+        batches = loop.train(trainer, settings, load, record, lambda data: workloads.digest(given, data.digest), dog, turns, log)
         record["machine_noise"] = noise_of_machine()
         if then and batches:
             # Saves the measurements before anything else can fail.

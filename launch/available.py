@@ -11,7 +11,7 @@ from shutil import which
 
 from rich.console import Console
 
-from common.backends import ROOT, file_of, needs_mpi
+from common.backends import ROOT, declared, file_of, needs_mpi
 from common.errors import UserError
 from launch import probe, processes, runner, turns
 from launch.launchers import commands
@@ -76,7 +76,13 @@ def asked(names, job, launcher, through_launcher):
         _, error = runner.ending_of(outcome, LIMIT_SECONDS)
         raise UserError(f"{argv[0]} could not run the check of the backends: {(outcome.last_lines or [error])[-1]}")
     answers = json.loads(found)
-    return {name: answers[file_of(name)] for name in names}
+    return {name: answers[file_of(name)] | on_gpus(name) for name in names}
+
+
+def on_gpus(name):
+    """What a variant's name tells of GPUs: the transports that variants choose are for CPUs."""
+    of_file = declared()[file_of(name)]
+    return {"cuda": f"{name} is for CPUs"} if "@" in name and of_file.variant_setting == "transport" else {}
 
 
 def chosen(wanted, answers):

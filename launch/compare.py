@@ -8,7 +8,7 @@ from pathlib import Path
 
 from common.errors import UserError
 from launch.report import collect, regressions, summary
-from launch.report.export import csv, files, html, markdown, mllog, svg, terminal
+from launch.report.export import csv, files, html, markdown, svg, terminal
 from launch.report.words import listed
 
 EXPORTERS = {"--markdown": markdown.text, "--csv": csv.text, "--html": html.text, "--svg": svg.text}
@@ -51,7 +51,7 @@ def watch(arguments):
 
 def requested(arguments):
     """{option: path} of the requested outputs, and of --baseline."""
-    return {option: path for option in (*EXPORTERS, "--mllog", "--baseline") if (path := getattr(arguments, option.strip("-")))}
+    return {option: path for option in (*EXPORTERS, "--baseline") if (path := getattr(arguments, option.strip("-")))}
 
 
 def check_paths(wanted):
@@ -92,8 +92,6 @@ def run(arguments):
     if changes is not None:
         answer = answer._replace(sections=[regressions.section(changes), *answer.sections])
     texts = {path: EXPORTERS[option](answer) for option, path in wanted.items()}
-    if arguments.mllog:
-        mllog.write_all(answer, arguments.mllog)
     for path, text in texts.items():
         files.write(path, text)
     terminal.show(answer)
@@ -107,7 +105,6 @@ def main():
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write all measurements as CSV, one line per run")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as one self-contained page with charts")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="write the chart of time to solution as a picture")
-    parser.add_argument("--mllog", type=Path, metavar="FOLDER", help="write an MLPerf event log for each run")
     parser.add_argument(
         "--baseline", type=Path, metavar="OLD", help="a record or folder of an earlier matrix; exit status 3 for a regression"
     )

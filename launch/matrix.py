@@ -53,7 +53,7 @@ class Matrix:
     time_limit: float = 900.0
     """Seconds after which a run is ended and recorded as timed out."""
     side_by_side: bool = True
-    """Run the backends of a workload, size and repeat side by side: all are started, then they take turns, epoch by epoch, one training
+    """Run the backends of a workload, size and repeat side by side: all are started, then they take short turns, one training
     while the others are stopped, so that all meet the same machine. Runs on several nodes, and runs that do not fit into memory beside
     the others, follow one after the other."""
     share_machine: bool = False
@@ -155,7 +155,7 @@ def run_again(matrix, ran, launcher, display, done):
         for numbered in again:
             runs = ", ".join(job.settings.run_id for _, job in numbered)
             display.print_line(f"again, since the machine was not quiet ({attempt} of at most {quiet.MAX_AGAIN}): {runs}")
-            quiet.set_aside(numbered, done, attempt)
+            quiet.set_aside(numbered, done)
             run_group(matrix, numbered, launcher, display, done)
 
 

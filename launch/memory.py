@@ -5,6 +5,8 @@ from pathlib import Path
 import psutil
 import pynvml
 
+from common.process import gpus
+
 # The next run may need more than the largest so far, and all grow a little in training.
 MARGIN = 1.5
 CGROUP = Path("/sys/fs/cgroup")
@@ -45,12 +47,7 @@ def left_in_cgroup(folder=CGROUP):
 
 def on_gpus(pids_by_run):
     """For each GPU on which runs compute: (bytes of each run, bytes that are free)."""
-    try:
-        pynvml.nvmlInit()
-        found = []
-        for gpu in map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount())):
-            used = {one.pid: one.usedGpuMemory or 0 for one in pynvml.nvmlDeviceGetComputeRunningProcesses(gpu)}
-            found.append(([sum(used.get(pid, 0) for pid in pids) for pids in pids_by_run], pynvml.nvmlDeviceGetMemoryInfo(gpu).free))
-        return found
-    except pynvml.NVMLError:
-        return []
+    return [
+        ([sum(used.get(pid, 0) for pid in pids) for pids in pids_by_run], pynvml.nvmlDeviceGetMemoryInfo(gpu).free)
+        for gpu, used in gpus.processes()
+    ]

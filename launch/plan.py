@@ -63,7 +63,7 @@ def groups(jobs, side_by_side):
 
     def group_of(job):
         settings = job.settings
-        alone = not side_by_side or settings.timeline or settings.trace or job.num_ranks > job.ranks_per_node
+        alone = not side_by_side or settings.timeline or settings.trace or settings.mllog or job.num_ranks > job.ranks_per_node
         return settings.workload, job.num_ranks, settings.repeat, settings.run_id if alone else None
 
     return [list(group) for _, group in itertools.groupby(jobs, group_of)]

@@ -1,5 +1,7 @@
 """Runs that met a machine which was not quiet, and are run again."""
 
+import itertools
+
 from common.errors import UserError
 from launch import runner
 from launch.report import noise
@@ -19,11 +21,12 @@ def disturbed(groups, done, percent):
     return [group for group in groups if any(job.settings.run_id in far for _, job in group)]
 
 
-def set_aside(group, done, attempt):
+def set_aside(group, done):
     """Keeps the records of a group that is run again under other names, and takes them from those that are done."""
     for _, job in group:
         path = runner.record_path(job)
         if path.exists():
-            path.rename(path.with_name(f"{path.name}.disturbed-{attempt}"))
+            names = (path.with_name(f"{path.name}.disturbed-{number}") for number in itertools.count(1))
+            path.rename(next(name for name in names if not name.exists()))
     run_ids = {job.settings.run_id for _, job in group}
     done[:] = [record for record in done if record["settings"]["run_id"] not in run_ids]

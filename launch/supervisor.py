@@ -128,7 +128,8 @@ def _start_ticks(pid):
 
 def _stat_of(pid):
     """The fields of /proc/PID/stat from the state of the process on (proc(5))."""
-    with open(f"/proc/{pid}/stat") as file:
+    # A program may have any bytes for a name.
+    with open(f"/proc/{pid}/stat", errors="replace") as file:
         return file.read().rpartition(")")[2].split()
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pynvml
 
+from common.process import gpus
+
 POWERCAP = Path("/sys/class/powercap")
 # AMD's counters wrap around after 65 kJ, which a package of 1 kW uses in 65 s. Two wraps between readings would be missed.
 INTERVAL_SECONDS = 20.0
@@ -27,9 +29,9 @@ def begin(ranks, pids):
     if ranks.local_rank:
         return lambda: np.zeros(len(SOURCES))
     # First, because opening NVML may take long and must not be in the processors' energy.
-    gpus = count_gpus(pids)
+    on_gpus = count_gpus(pids)
     packages = count_packages()
-    return lambda: np.array([packages(), gpus()])
+    return lambda: np.array([packages(), on_gpus()])
 
 
 def total(trainer, joules):
@@ -94,19 +96,14 @@ def _read(counters):
 
 def count_gpus(pids):
     """A function that returns the joules used since now by the GPUs on which processes `pids` compute; NaN if there are none."""
-    try:
-        pynvml.nvmlInit()
-        present = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(pynvml.nvmlDeviceGetCount())]
-        used = [gpu for gpu in present if any(one.pid in pids for one in pynvml.nvmlDeviceGetComputeRunningProcesses(gpu))]
-    except pynvml.NVMLError:
-        used = []
+    used = gpus.of_processes(pids)
     begun = _millijoules(used)
     return lambda: (_millijoules(used) - begun) / 1000
 
 
-def _millijoules(gpus):
+def _millijoules(used):
     """Energy of the GPUs since the driver was loaded; NaN without GPUs, or if one does not support it (before Volta)."""
     try:
-        return sum(pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) for gpu in gpus) if gpus else math.nan
+        return sum(pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) for gpu in used) if used else math.nan
     except pynvml.NVMLError:
         return math.nan

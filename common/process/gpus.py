@@ -5,17 +5,14 @@ GPU by different numbers. The PCI bus id names the GPU itself. All MIG instances
 """
 
 import ctypes
-import hashlib
 import re
-import socket
-from pathlib import Path
 
 import pynvml
 
 from common.errors import UserError
+from common.process import nodes
 from common.trainer import by_rank
 
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 NO_GPU = -1
 DUPLICATE_GPU = re.compile(r"Duplicate GPU detected : rank (\d+) and rank (\d+) both on CUDA device ([0-9a-f]+)")
 
@@ -56,13 +53,28 @@ def model_and_driver(pci_bus_id):
         return unknown
 
 
+def processes():
+    """[(NVML's handle of a GPU, {process ID: bytes that it has on the GPU})] of this node; empty without GPUs."""
+    try:
+        pynvml.nvmlInit()
+        present = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+        return [(gpu, {one.pid: one.usedGpuMemory or 0 for one in pynvml.nvmlDeviceGetComputeRunningProcesses(gpu)}) for gpu in present]
+    except pynvml.NVMLError:
+        return []
+
+
+def of_processes(pids):
+    """NVML's handles of the GPUs on which one of these processes computes."""
+    return [gpu for gpu, on_it in processes() if not on_it.keys().isdisjoint(pids)]
+
+
 def expect_own(trainer):
     """Raises UserError, on every rank, if ranks of a node share a GPU. All ranks call this."""
     index = trainer.describe_device().index
     found = None if index is None else pci_bus_id(index)
-    nodes = by_rank(trainer, node_number())
+    places = by_rank(trainer, nodes.number())
     numbers = by_rank(trainer, NO_GPU if found is None else pci_number(found))
-    if shared := sharing(nodes, numbers):
+    if shared := sharing(places, numbers):
         raise UserError(describe_shared(*shared[0]))
 
 
@@ -105,15 +117,6 @@ def pci_number(text):
 def pci_text(number):
     """The inverse of pci_number."""
     return f"{number >> 16:04x}:{number >> 8 & 0xFF:02x}:{number >> 3 & 0x1F:02x}.{number & 7}"
-
-
-def node_number():
-    """A number of this node's kernel that float64 holds: containers on one node share its GPUs, whatever their host names."""
-    try:
-        name = BOOT_ID.read_text()
-    except OSError:
-        name = socket.gethostname()
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:6])
 
 
 def version_text(code):

@@ -10,12 +10,14 @@ import numpy as np
 import pynvml
 
 from common.meter import Meter
+from common.process import gpus
 from common.trainer import by_rank
 
-# A product that stays in the caches, and a copy that does not stay in those of one core.
 PRODUCT_SIZE = 384
-COPY_BYTES = 2**24
-KERNEL_SECONDS = 0.15
+# Larger copies are decided by where their pages happen to lie: on a quiet machine they varied by a factor of three.
+COPY_BYTES = 2**21
+NUM_WARMUPS = 20
+KERNEL_SECONDS, SLICE_SECONDS = 0.15, 0.01
 STAT, PRESSURE, FREQUENCY = Path("/proc/stat"), Path("/proc/pressure/cpu"), "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq"
 # Reasons of NVML for which a GPU runs below its highest clock, but for those of an idle GPU and of a user's own limit.
 GPU_REASONS = {
@@ -59,14 +61,18 @@ def copy_speed(seconds=KERNEL_SECONDS):
 
 
 def repeated(action, seconds):
-    """How many times a second `action` runs, over about `seconds`."""
-    # Not measured: the first one touches memory and starts threads.
-    action()
-    num, begun = 0, time.perf_counter()
-    while (elapsed := time.perf_counter() - begun) < seconds:
+    """How many times a second `action` runs: the median of slices of about SLICE_SECONDS, over about `seconds`."""
+    # Not measured: the first ones touch memory and start threads.
+    for _ in range(NUM_WARMUPS):
         action()
-        num += 1
-    return num / elapsed
+    begun, rates = time.perf_counter(), []
+    while time.perf_counter() - begun < seconds:
+        num, slice_begun = 0, time.perf_counter()
+        while (elapsed := time.perf_counter() - slice_begun) < SLICE_SECONDS:
+            action()
+            num += 1
+        rates.append(num / elapsed)
+    return float(np.median(rates))
 
 
 def frequency(cores):
@@ -79,18 +85,8 @@ def frequency(cores):
 
 def gpu_clock(pid):
     """The clock of the GPU on which a process computes, in Hz; NaN without one."""
-    gpus = gpus_of(pid)
-    return 1e6 * pynvml.nvmlDeviceGetClockInfo(gpus[0], pynvml.NVML_CLOCK_SM) if gpus else float("nan")
-
-
-def gpus_of(pid):
-    """NVML's handles of the GPUs on which a process computes."""
-    try:
-        pynvml.nvmlInit()
-        present = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-        return [gpu for gpu in present if any(one.pid == pid for one in pynvml.nvmlDeviceGetComputeRunningProcesses(gpu))]
-    except pynvml.NVMLError:
-        return []
+    used = gpus.of_processes([pid])
+    return 1e6 * pynvml.nvmlDeviceGetClockInfo(used[0], pynvml.NVML_CLOCK_SM) if used else float("nan")
 
 
 def counters():
@@ -137,8 +133,8 @@ def summary(trainer, before, disturbed, after):
 
 def throttle_reasons(trainer):
     """Why GPUs of this run are below their highest clock just now; None without GPUs. All ranks call this."""
-    gpus = gpus_of(os.getpid())
-    mask = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpus[0]) if gpus else 0
+    used = gpus.of_processes([os.getpid()])
+    mask = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(used[0]) if used else 0
     masks = by_rank(trainer, mask).astype(int)
     found = [name for name, constant in GPU_REASONS.items() if (masks & getattr(pynvml, constant)).any()]
-    return found if by_rank(trainer, bool(gpus)).any() else None
+    return found if by_rank(trainer, bool(used)).any() else None

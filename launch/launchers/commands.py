@@ -164,7 +164,7 @@ def command(job, launcher):
 def on_a_node(program, job, launcher):
     """(argv, environment variables) that runs a program once, on a node of a job, with the cores of one of its ranks."""
     name, executable = launcher.agent_launcher or (launcher.name, launcher.executable)
-    start = Start(executable, 1, 1, job.settings.threads, program, launcher.variables, launcher.hosts)
+    start = Start(executable, 1, 1, cores_per_rank(job.settings), program, launcher.variables, launcher.hosts)
     return LAUNCHERS[name](start), launcher.variables
 
 

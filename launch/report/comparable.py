@@ -23,6 +23,7 @@ MAY_DIFFER = {
     "watchdog_timeout",
     "device",
     "step_breakdown",
+    "mllog",
     *backends.variant_settings(),
 }
 COMPARED = [field for field in dataclasses.fields(Settings) if field.name not in MAY_DIFFER]

@@ -19,7 +19,7 @@ from unittest import mock
 
 import tyro
 
-from common import command_line, loop, records, starting, workloads
+from common import command_line, event_log, loop, records, starting, workloads
 from common.config import Settings, check
 from common.data import datasets, sharding
 from common.errors import UserError
@@ -120,7 +120,7 @@ def train(settings, size, fault):
         starting.prepare_process(Ranks(), own, record)
         trainer = Trainer(own)
         turns = loop.prepare(trainer, own, record)
-        loop.train(trainer, own, load, record, lambda _: "", Watchdog(0, None), turns)
+        loop.train(trainer, own, load, record, lambda _: "", Watchdog(0, None), turns, event_log.begin(None))
     return tuple(record["accuracies"])
 
 

@@ -52,6 +52,7 @@ CHANGED = {
     "step_breakdown": False,
     "timeline": True,
     "trace": "events",
+    "mllog": True,
     "host_suffix": ".hsn.cm.polaris.alcf.anl.gov",
     "checkpoint_dir": Path("kept"),
     "checkpoint_every": 3,
@@ -67,7 +68,7 @@ CHANGED = {
 OTHER_SETTINGS = {
     "data_dir", "evaluation_batch_size", "epochs", "stop_at_target", "seed", "zero_stage", "transport", "device", "threads", "bind",
     "allocator",
-    "gpu_order", "compile", "autotune", "watchdog_timeout", "step_breakdown", "timeline", "trace", "host_suffix", "checkpoint_dir",
+    "gpu_order", "compile", "autotune", "watchdog_timeout", "step_breakdown", "timeline", "trace", "mllog", "host_suffix", "checkpoint_dir",
     "checkpoint_every", "cores_per_rank",
     "resume", "results", "machine", "run_id", "repeat",
 }  # fmt: skip

@@ -1,11 +1,12 @@
 """The training loop and its clock, driven by a trainer that computes nothing and takes a known time."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from common import loop, records, weights, workloads
+from common import event_log, loop, records, weights, workloads
 from common.config import Settings
 from common.process import turns
 from common.process.ranks import Ranks
@@ -68,12 +69,21 @@ def new_record():
 def trained(monkeypatch):
     """A function that gives the record of a run with these accuracies after its epochs."""
 
-    def run(*accuracies, trainer_class=Timed, **changes):
+    def run(*accuracies, trainer_class=Timed, log_path=None, **changes):
         trainer, record = trainer_class(accuracies), new_record()
         monkeypatch.setattr(loop.time, "perf_counter", lambda: trainer.now)
         monkeypatch.setattr(turns, "stop", trainer.stop)
         settings = SimpleNamespace(**vars(SETTINGS) | changes)
-        loop.train(trainer, settings, trainer.load, record, lambda _: "digest", Watchdog(0, None), Turns(trainer, 1.0, []))
+        loop.train(
+            trainer,
+            settings,
+            trainer.load,
+            record,
+            lambda _: "digest",
+            Watchdog(0, None),
+            Turns(trainer, 1.0, []),
+            event_log.begin(log_path),
+        )
         return record
 
     return run
@@ -87,6 +97,13 @@ def test_the_clock_stops_where_the_target_is_first_met(trained):
     record = trained(0.2, 0.6, 0.7, stop_at_target=False)
     assert record["accuracies"] == pytest.approx([0.2, 0.6, 0.7])
     assert record["time_to_solution_seconds"] == LOAD_SECONDS + 2 * (3 * STEP_SECONDS + EVALUATION_SECONDS)
+
+
+def test_the_event_log_ends_where_the_target_is_first_met(trained, tmp_path):
+    trained(0.2, 0.6, 0.7, stop_at_target=False, log_path=tmp_path / "run.mllog")
+    lines = [json.loads(line.removeprefix(":::MLLOG ")) for line in (tmp_path / "run.mllog").read_text().splitlines()]
+    assert [line["value"] for line in lines if line["key"] == "eval_accuracy"] == pytest.approx([0.2, 0.6])
+    assert (lines[-1]["key"], lines[-1]["metadata"]["status"]) == ("run_stop", "success")
 
 
 def test_padding_counts_neither_in_the_accuracy_nor_in_the_rate(trained):

@@ -6,7 +6,7 @@ import time
 import jsonschema
 import pytest
 
-from common import loop, records, workloads
+from common import event_log, loop, records, workloads
 from common.config import Settings
 from common.data import datasets
 from common.models import EncoderDecoder
@@ -39,7 +39,7 @@ def train(monkeypatch):
         def digest(data):
             return workloads.digest(given, data.digest)
 
-        loop.train(trainer, settings, datasets.loader(settings), record, digest, Watchdog(0, None), turns)
+        loop.train(trainer, settings, datasets.loader(settings), record, digest, Watchdog(0, None), turns, event_log.begin(None))
         return record | {"status": "ok", "import_seconds": 1.0, "init_seconds": 1.0}
 
     return once

@@ -7,7 +7,7 @@ import pytest
 
 from common.config import Settings
 from common.errors import UserError
-from launch import available, probe
+from launch import available, probe, processes
 from launch.launchers.commands import Launcher
 from launch.plan import Job
 from tests.support.running import BIN, environ
@@ -140,6 +140,16 @@ def test_a_launcher_that_starts_nothing_is_an_error_in_one_line(executable, mess
     job = Job("ddp", 2, 1, Settings(results=tmp_path, machine="here"))
     with pytest.raises(UserError, match=message):
         available.asked(["ddp"], job, Launcher("srun", executable), through_launcher=True)
+
+
+def test_a_transport_that_a_variant_chooses_is_for_cpus(monkeypatch):
+    names = ["ddp", "ddp@mpi", "horovod_torch@gloo", "deepspeed_zero@3"]
+    line = probe.MARKER + json.dumps(dict.fromkeys(["ddp", "horovod_torch", "deepspeed_zero"], ABLE))
+    monkeypatch.setattr(available.turns, "alone", lambda _: processes.Outcome(0, False, [line]))
+    answers = available.asked(names, jobs_of("ddp")[0], LOCAL, through_launcher=False)
+    assert {name: answer["cuda"] for name, answer in answers.items()} == {
+        "ddp": None, "ddp@mpi": "ddp@mpi is for CPUs", "horovod_torch@gloo": "horovod_torch@gloo is for CPUs", "deepspeed_zero@3": None,
+    }  # fmt: skip
 
 
 # A backend that says what it finds, and none that can be imported.

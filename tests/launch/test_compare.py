@@ -34,7 +34,7 @@ def run(monkeypatch, capsys):
 def test_every_export_is_written_in_one_go(tmp_path, run):
     results = folder(tmp_path / "results", [*repeats([9.0, 9.5]), ended("failed", num_ranks=2)])
     (results / "half.json").write_text("{")
-    wanted = {"--markdown": "a.md", "--csv": "a.csv", "--html": "a.html", "--svg": "a.svg", "--mllog": "logs"}
+    wanted = {"--markdown": "a.md", "--csv": "a.csv", "--html": "a.html", "--svg": "a.svg"}
     status, printed, error = run(results, *(part for option, name in wanted.items() for part in (option, tmp_path / name)))
     assert (status, error) == (0, "")
     assert "the lowest time so far is 9.25 s, ddp at 1 rank" in printed
@@ -43,7 +43,6 @@ def test_every_export_is_written_in_one_go(tmp_path, run):
     assert len((tmp_path / "a.csv").read_text().splitlines()) == 4
     assert (tmp_path / "a.html").read_text().startswith("<!DOCTYPE html>")
     assert (tmp_path / "a.svg").read_text().startswith("<svg")
-    assert len(list((tmp_path / "logs").glob("*.log"))) == 2
 
 
 @pytest.mark.parametrize(
@@ -118,7 +117,7 @@ def test_watching_without_a_page_is_refused(tmp_path, run):
     )
 
 
-@pytest.mark.parametrize("option", ["--baseline", "--csv", "--markdown", "--svg", "--mllog"])
+@pytest.mark.parametrize("option", ["--baseline", "--csv", "--markdown", "--svg"])
 def test_watching_refuses_other_outputs(option, tmp_path, run):
     results = folder(tmp_path / "results", [made()])
     status, _, error = run(results, "--html", tmp_path / "a.html", "--watch", option, results)

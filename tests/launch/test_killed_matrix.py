@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +48,18 @@ def test_a_run_of_another_matrix_is_left_alone(tmp_path):
     finally:
         other.kill()
         other.wait()
+
+
+def test_a_process_of_any_name_is_found(tmp_path):
+    script = "import time; open('/proc/self/comm', 'wb').write(b'\\xff) R'); time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", script], env=os.environ | {supervisor.MARK: str(tmp_path)})
+    try:
+        wait_until(lambda: b"\xff" in (Path("/proc") / str(process.pid) / "comm").read_bytes())
+        assert supervisor.processes_of(str(tmp_path)) == [process.pid]
+        assert supervisor.is_running(process.pid)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def wait_until(condition, limit_seconds=20):

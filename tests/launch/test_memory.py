@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from launch import memory
+from tests.support import nvml
 
 GIB = 2**30
 
@@ -52,3 +53,11 @@ def test_here_there_is_room_for_another_like_this_one():
     ((used,), available), *_ = [memory.on_node([[os.getpid()]])]
     assert 0 < used < psutil.virtual_memory().total
     assert available > 0
+
+
+def test_a_run_must_fit_on_each_gpu(monkeypatch):
+    nvml.install(monkeypatch, nvml.Driver())
+    runs = [[1], [7, 9]]
+    assert memory.on_gpus(runs) == [([GIB, 0], 9 * GIB), ([GIB, 3 * GIB], 4 * GIB), ([0, 0], 5 * GIB)]
+    assert not memory.has_room(runs)
+    assert memory.has_room([[1], [9]])

@@ -69,6 +69,11 @@ def test_other_workloads_repeats_and_traced_runs_are_not_side_by_side():
     assert len(found) == 12
 
 
+def test_runs_that_log_the_time_of_day_are_not_side_by_side():
+    jobs = made(["single", "ddp"], (1,), mllog=True)
+    assert groups(jobs, True) == [[job] for job in jobs]
+
+
 def test_workloads_run_one_after_the_other_within_a_repeat():
     jobs = made(["ddp"], (1, 2), repeats=2, workloads=["cnn", "transformer"])
     found = [(job.settings.repeat, job.settings.workload, job.num_ranks) for job in jobs]

@@ -4,8 +4,6 @@ import math
 import os
 import threading
 import time
-from types import SimpleNamespace
-from typing import ClassVar
 
 import numpy as np
 import pynvml
@@ -13,6 +11,7 @@ import pytest
 
 from common.process import energy
 from common.process.ranks import Ranks
+from tests.support import nvml
 
 LIMIT = 1000
 
@@ -121,35 +120,10 @@ def test_without_a_driver_gpus_are_not_measured():
         pytest.skip("this machine has a driver")
 
 
-class Driver:
-    """Stands for pynvml on a machine with three GPUs: what each has used, and who computes on it."""
-
-    NVMLError = pynvml.NVMLError
-    PIDS: ClassVar = {"first": [1], "second": [1, 7], "third": [8]}
-
-    def __init__(self):
-        self.millijoules = {"first": 1000, "second": 5000, "third": 20000}
-
-    def nvmlInit(self):
-        pass
-
-    def nvmlDeviceGetCount(self):
-        return len(self.millijoules)
-
-    def nvmlDeviceGetHandleByIndex(self, number):
-        return list(self.millijoules)[number]
-
-    def nvmlDeviceGetComputeRunningProcesses(self, gpu):
-        return [SimpleNamespace(pid=pid) for pid in self.PIDS[gpu]]
-
-    def nvmlDeviceGetTotalEnergyConsumption(self, gpu):
-        return self.millijoules[gpu]
-
-
 @pytest.mark.parametrize(("pids", "joules"), [([7], 2.0), ([7, 8], 6.5), ([1], 2.5), ([9], math.nan), ([], math.nan)])
 def test_gpus_count_where_a_process_of_ours_computes(pids, joules, monkeypatch):
-    driver = Driver()
-    monkeypatch.setattr(energy, "pynvml", driver)
+    driver = nvml.Driver()
+    nvml.install(monkeypatch, driver)
     count = energy.count_gpus(pids)
     driver.millijoules = {"first": 1500, "second": 7000, "third": 24500}
     assert count() == pytest.approx(joules, nan_ok=True)
@@ -160,9 +134,8 @@ def test_a_driver_without_energy_means_not_measured(function, monkeypatch):
     def refuse(*_):
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
-    driver = Driver()
-    monkeypatch.setattr(driver, function, refuse)
-    monkeypatch.setattr(energy, "pynvml", driver)
+    nvml.install(monkeypatch, nvml.Driver())
+    monkeypatch.setattr(pynvml, function, refuse)
     assert math.isnan(energy.count_gpus([7])())
 
 

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from common.errors import UserError
-from common.process import ending, gpus
+from common.process import ending, gpus, nodes
 from common.process.ranks import Ranks
 from common.trainer import Device
+from tests.support import nvml
 from tests.support.running import ROOT, train
 
 NO = gpus.NO_GPU
@@ -50,9 +51,10 @@ def test_a_pci_bus_id_is_a_number_that_float64_holds(text):
     assert np.float64(number) != np.float64(number + 1)
 
 
-def test_the_number_of_a_node_is_one_that_float64_holds_and_does_not_change():
-    number = gpus.node_number()
-    assert int(np.float64(number)) == number == gpus.node_number()
+def test_the_gpus_of_processes_are_those_on_which_they_compute(monkeypatch):
+    nvml.install(monkeypatch, nvml.Driver())
+    assert gpus.processes() == [("first", {1: nvml.GIB}), ("second", {1: nvml.GIB, 7: 3 * nvml.GIB}), ("third", {8: 0})]
+    assert [gpus.of_processes(pids) for pids in ([7, 9], [1], [8], [9], [])] == [["second"], ["first", "second"], ["third"], [], []]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,7 @@ class Ranked:
     ranks = Ranks(0, 2, 0, 2)
 
     def __init__(self, device, other):
-        self.device, self.others = device, iter([gpus.node_number(), other])
+        self.device, self.others = device, iter([nodes.number(), other])
 
     def describe_device(self):
         return self.device

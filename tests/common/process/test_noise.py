@@ -8,6 +8,7 @@ import pytest
 
 from common.process import noise, turns
 from common.process.ranks import Ranks
+from tests.support import nvml
 
 STAT = """cpu  100 0 100 1000 0 0 0 30 0 0
 cpu0 50 0 50 500 0 0 0 10 0 0
@@ -53,14 +54,16 @@ def test_the_frequency_is_that_of_the_slowest_core(tmp_path, monkeypatch):
     assert math.isnan(noise.frequency({0, 7}))
 
 
-def test_a_kernel_is_repeated_for_its_time(monkeypatch):
+def test_a_kernel_is_repeated_for_its_time_and_its_median_counts(monkeypatch):
     now = SimpleNamespace(seconds=0.0)
     monkeypatch.setattr(noise.time, "perf_counter", lambda: now.seconds)
+    # The warm-up is slow, and so is the second of four slices.
+    seconds = iter([9.0] * noise.NUM_WARMUPS + [0.25, 1.0, 0.25, 0.25])
 
     def act():
-        now.seconds += 0.25
+        now.seconds += next(seconds)
 
-    assert noise.repeated(act, 1.0) == 4.0
+    assert noise.repeated(act, 1.75) == 4.0
 
 
 class Rank0Of2:
@@ -113,42 +116,11 @@ def test_here_the_kernels_have_a_speed():
     assert noise.copy_speed(0.01) > 1e6
 
 
-class Driver:
-    """Stands for NVML with two GPUs: process 7 computes on the second, which is hot."""
-
-    NVMLError = noise.pynvml.NVMLError
-    NVML_CLOCK_SM = 1
-
-    def __getattr__(self, name):
-        return getattr(noise_pynvml, name)
-
-    def nvmlInit(self):
-        pass
-
-    def nvmlDeviceGetCount(self):
-        return 2
-
-    def nvmlDeviceGetHandleByIndex(self, number):
-        return number
-
-    def nvmlDeviceGetComputeRunningProcesses(self, gpu):
-        return [SimpleNamespace(pid=7)] if gpu else []
-
-    def nvmlDeviceGetClockInfo(self, gpu, _):
-        return (1000, 1410)[gpu]
-
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, gpu):
-        return (0, 32 | 1)[gpu]
-
-
-noise_pynvml = noise.pynvml
-
-
 def test_the_gpu_of_a_process_has_a_clock_and_reasons_for_it(monkeypatch):
-    monkeypatch.setattr(noise, "pynvml", Driver())
+    nvml.install(monkeypatch, nvml.Driver())
     monkeypatch.setattr(noise.os, "getpid", lambda: 7)
     assert noise.gpu_clock(7) == 1.41e9
-    assert math.isnan(noise.gpu_clock(8))
+    assert math.isnan(noise.gpu_clock(9))
     assert noise.throttle_reasons(Alone()) == ["temperature"]
-    monkeypatch.setattr(noise.os, "getpid", lambda: 8)
+    monkeypatch.setattr(noise.os, "getpid", lambda: 9)
     assert noise.throttle_reasons(Alone()) is None

@@ -101,7 +101,7 @@ def test_a_program_runs_once_on_a_node_as_a_rank_of_a_job_does(name, tmp_path, m
     launcher = Launcher(name, START.executable, START.variables, START.hosts, agent)
     through, executable = agent or (name, START.executable)
     once = START._replace(executable=executable, num_ranks=1, ranks_per_node=1, program=("the", "program"))
-    job = Job("ddp", 6, 2, Settings(threads=START.cores_per_rank))
+    job = Job("ddp", 6, 2, Settings(threads=1, cores_per_rank=START.cores_per_rank))
     assert on_a_node(("the", "program"), job, launcher) == (LAUNCHERS[through](once), START.variables)
 
 

@@ -1,0 +1,63 @@
+"""The event log of a run, one `:::MLLOG` line for each event as it happens, in the format of MLPerf's package mlperf-logging."""
+
+import logging
+import time
+
+from mlperf_logging.mllog.mllog import MLLogger
+
+ENDING = ".mllog"
+
+
+def begin(path):
+    """An MLLogger that writes into a file, each event at once; `path` None: one that writes nothing."""
+    # Not a logger of the process: libraries configure those.
+    logger = logging.Logger("events", logging.INFO)
+    logger.addHandler(logging.FileHandler(path, "w", encoding="utf-8") if path else logging.NullHandler())
+    return MLLogger(logger)
+
+
+def path_for(record_path, settings):
+    """The path of the event log beside a record; None without --mllog, or without a record."""
+    return record_path.with_name(record_path.name.removesuffix(".json") + ENDING) if settings.mllog and record_path else None
+
+
+def log_settings(log, record, seconds_ago):
+    """Logs the start of initialization, so many seconds ago, and what is known of the run then."""
+    log.start("init_start", time_ms=round(1000 * (time.time() - seconds_ago)))
+    for key, value in _facts(record).items():
+        if value is not None:
+            log.event(key, value)
+
+
+def stop(log, status):
+    """Logs the end of the run, `success` or `aborted`, after which nothing is logged."""
+    log.end("run_stop", metadata={"status": status})
+    log.logger.disabled = True
+
+
+def _facts(record):
+    """{key: value} of a record; None where there is no such thing. Keys: mlperf_logging/mllog/constants.py."""
+    settings = record["settings"]
+    global_batch = settings["batch_size"] * (record["num_ranks"] if record["scaling"] == "weak" else 1)
+    return {
+        "submission_org": "tandem",
+        "submission_platform": settings["machine"],
+        "submission_division": "open",
+        "submission_status": "research",
+        "submission_benchmark": record["workload"],
+        "config_filename": f"{settings['run_id']}.json" if settings["run_id"] else None,
+        "seed": record["seed"],
+        "global_batch_size": global_batch,
+        "micro_batch_size": global_batch // record["num_ranks"],
+        "gradient_accumulation_steps": 1,
+        "opt_name": settings["optimizer"],
+        "opt_base_learning_rate": settings["learning_rate"] * settings["learning_rate_factor"],
+        "opt_learning_rate_warmup_epochs": settings["warmup_epochs"],
+        "lowest_numerical_precision_in_linear": settings["precision"],
+        "lowest_numerical_precision_in_attn": settings["precision"] if record["workload"] != "cnn" else None,
+        "lowest_numerical_precision_in_comm": settings["precision"],
+        "tensor_parallelism": 1,
+        "pipeline_parallelism": 1,
+        "context_parallelism": 1,
+        "expert_parallelism": 1,
+    }

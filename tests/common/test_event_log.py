@@ -1,0 +1,74 @@
+"""The event log of a run as the mlperf-logging package reads it; only the documented compliance checks fail."""
+
+import re
+from pathlib import Path
+
+import pytest
+from mlperf_logging.compliance_checker import mlp_compliance
+from mlperf_logging.compliance_checker.mlp_parser import ruleset_610
+
+from common import event_log
+from tests.support.running import ROOT, train
+
+RULES = Path(mlp_compliance.__file__).parent / "training_6.1.0"
+# Required by the rules of MLPerf Training and not applicable to a run of Tandem; reasons in common/README.md.
+NOT_APPLICABLE = {"cache_clear", "submission_benchmark"}
+WITHOUT_ATTENTION = {"lowest_numerical_precision_in_attn"}
+
+
+def parsed(path):
+    loglines, errors = ruleset_610.parse_generator(path.read_text().splitlines())
+    assert errors == []
+    return loglines
+
+
+def failing(path):
+    """The keys, of rules for all benchmarks, that the package finds wrong or missing in a log."""
+    checker = mlp_compliance.make_checker("training", "6.1.0", quiet=True, werror=False)
+    loglines, failed = parsed(path), set()
+    for rules in ("common.yaml", "open_common.yaml"):
+        checker.configured_checks(loglines, RULES / rules)
+        failed |= set(checker.overwritable)
+    # The rules ask for those of the benchmark next, and there are none for ours.
+    mlp_compliance.enqueued_configs.clear()
+    assert checker.not_overwritable == []
+    return failed
+
+
+@pytest.mark.parametrize(
+    ("backend", "workload", "fails"),
+    [("single", "cnn", NOT_APPLICABLE | WITHOUT_ATTENTION), ("horovod_torch", "transformer", NOT_APPLICABLE)],
+)
+def test_a_run_logs_its_events_as_they_happen(backend, workload, fails, tmp_path):
+    num_ranks, arguments = (1 if backend == "single" else 2), ("--epochs", 2, "--target", 1)
+    status, record, _ = train(backend, num_ranks, tmp_path, "--workload", workload, *arguments, "--mllog")
+    (path,) = (tmp_path / "here").glob(f"*{event_log.ENDING}")
+    assert (status, path.stem, failing(path)) == (0, record["settings"]["run_id"], fails)
+    loglines = parsed(path)
+    assert [line.key for line in loglines if line.key.endswith(("_start", "_stop"))] == [
+        "init_start", "init_stop", "run_start", *["epoch_start", "epoch_stop", "eval_start", "eval_stop"] * 2, "run_stop",
+    ]  # fmt: skip
+    at = {line.key: line for line in loglines}
+    assert [line.value["value"] for line in loglines if line.key == "eval_accuracy"] == record["accuracies"]
+    assert at["run_stop"].value["metadata"]["status"] == "aborted"
+    values = {key: line.value["value"] for key, line in at.items()}
+    assert values["train_samples"] == record["samples_per_epoch"] + record["samples_dropped_per_epoch"]
+    assert values["global_batch_size"] == values["micro_batch_size"] * num_ranks == record["settings"]["batch_size"] * num_ranks
+    assert values["opt_base_learning_rate"] == record["settings"]["learning_rate"] * num_ranks
+    # Milliseconds, and none of them stopped for anything.
+    times = [line.timestamp for line in loglines]
+    assert times == sorted(times)
+    initialized = (at["init_stop"].timestamp - at["init_start"].timestamp) / 1000
+    assert initialized >= record["import_seconds"] + record["init_seconds"] - 0.01
+    last_epoch = (at["epoch_stop"].timestamp - at["epoch_start"].timestamp) / 1000
+    assert last_epoch == pytest.approx(record["train_seconds"][-1], abs=0.02)
+
+
+def test_a_run_without_it_and_other_ranks_write_none(tmp_path):
+    status, _, _ = train("single", 1, tmp_path, "--epochs", 1)
+    assert (status, [path.suffix for path in (tmp_path / "here").iterdir()]) == (0, [".json"])
+
+
+def test_the_documentation_names_the_checks_that_do_not_apply():
+    section = (ROOT / "common" / "README.md").read_text().partition("## Event logs")[2]
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == NOT_APPLICABLE | WITHOUT_ATTENTION
