@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from launch.report import comparable, entries, statistics
-from launch.report.questions import cost, failed, first, quiet, same, scaling, step, where
+from launch.report.questions import cost, failed, first, quiet, repeated, same, scaling, step, where
 from launch.report.tables import Section
 
 
@@ -22,9 +22,11 @@ def answer(found, damaged=()):
     plain, traced = entries.split_traced(found)
     comparable.check(plain)
     compared = entries.comparisons(plain)
+    again = repeated.answer(compared)
     steps, profiles = step.answer(compared), where.profiled(traced)
     sections = [
         Section("first", first.QUESTION, *first.answer(compared)),
+        *([Section("repeated", repeated.QUESTION, *again)] if any(again) else []),
         Section("scaling", scaling.QUESTION, *scaling.answer(compared)),
         Section("cost", cost.QUESTION, *cost.answer(compared)),
         *([Section("step", step.QUESTION, *steps)] if any(steps) else []),

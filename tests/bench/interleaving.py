@@ -2,13 +2,15 @@
 
 python -m tests.bench.interleaving --repeats 6
 
-DDP and Horovod-PyTorch train the CNN on 2 ranks: on the quiet machine, and beside a neighbour that loads one core for 20 s and then rests
-for 20 s, one after the other and side by side. The conditions take turns, so that all meet the machine at all times.
+DDP and Horovod-PyTorch train the CNN on 2 ranks, one after the other and side by side: on the quiet machine, and beside a neighbour that
+loads one core for 20 s and then rests for 20 s; and side by side with a neighbour that loads it all the time in the second half of the
+repeats. The conditions take turns, so that all meet the machine at all times.
 """
 
 import argparse
 import contextlib
 import json
+import math
 import multiprocessing
 import os
 import random
@@ -20,21 +22,20 @@ from pathlib import Path
 
 import numpy as np
 
-from launch.report import entries
+from launch.report import entries, noise
 from launch.report.questions import first
 from tests.support.running import BIN, copied, environ
 
 NUM_RANKS = 2
 BACKENDS = ("ddp", "horovod_torch")
 SETTINGS = ("--workloads", "cnn", "--backends", ",".join(BACKENDS), "--no-step-breakdown", "--machine", "here")
-# Name -> whether there is a neighbour, and the settings of the matrix.
-CONDITIONS = {
-    "quiet, one after the other": (False, ("--no-side-by-side",)),
-    "quiet, side by side": (False, ()),
-    "neighbour, one after the other": (True, ("--no-side-by-side",)),
-    "neighbour, side by side": (True, ()),
-}
-COLUMNS = ("machine and order", "repeats", "seconds per epoch: ddp", "horovod_torch", "ratio", "95 % interval", "± %", "verdict")
+ONE_AFTER_THE_OTHER = ("--no-side-by-side",)
+QUIET, ON_AND_OFF, SECOND_HALF = "quiet", "neighbour", "neighbour for half of the matrix"
+# Neighbour, and settings of the matrix.
+CONDITIONS = [
+    (QUIET, ONE_AFTER_THE_OTHER), (QUIET, ()), (ON_AND_OFF, ONE_AFTER_THE_OTHER), (ON_AND_OFF, ()), (SECOND_HALF, ()),
+]  # fmt: skip
+COLUMNS = ("machine", "order", "repeats", "seconds per epoch: ddp", "horovod_torch", "ratio", "95 % interval", "± %", "verdict", "marked")
 
 
 def main():
@@ -42,25 +43,31 @@ def main():
     parser.add_argument("--repeats", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=20.0, help="how long the neighbour works, and rests (default: 20)")
     arguments = parser.parse_args()
-    found = {name: [] for name in CONDITIONS}
+    found = {condition: [] for condition in CONDITIONS}
     with tempfile.TemporaryDirectory() as name:
         checkout = copied(Path(name))
         for repeat in range(arguments.repeats):
-            for condition, (has_neighbour, settings) in CONDITIONS.items():
-                # It begins at another moment of its period in each repeat, but alike for both orders.
-                waits = random.Random(repeat).uniform(0, 2 * arguments.seconds)
-                with neighbour(arguments.seconds, waits) if has_neighbour else contextlib.nullcontext():
-                    found[condition] += run(checkout, Path(name) / f"{repeat}-{list(CONDITIONS).index(condition)}", repeat, settings)
-                print(f"<!-- repeat {repeat + 1}: {condition} -->", flush=True)
+            for number, condition in enumerate(CONDITIONS):
+                with beside(condition[0], repeat, arguments):
+                    found[condition] += run(checkout, Path(name) / f"{repeat}-{number}", repeat, condition[1])
+                print(f"<!-- repeat {repeat + 1}: condition {number + 1} of {len(CONDITIONS)} -->", flush=True)
     print("| " + " | ".join(COLUMNS) + " |\n" + "| --- " * len(COLUMNS) + "|")
     for condition, runs in found.items():
         print(row(condition, runs))
 
 
+def beside(which, repeat, arguments):
+    """A context with the neighbour of a condition in a repeat, if it has one then."""
+    if which == ON_AND_OFF:
+        # It begins at another moment of its period in each repeat, but alike for both orders.
+        return neighbour(arguments.seconds, arguments.seconds, random.Random(repeat).uniform(0, 2 * arguments.seconds))
+    return neighbour(math.inf, 0, 0) if which == SECOND_HALF and 2 * repeat >= arguments.repeats else contextlib.nullcontext()
+
+
 @contextlib.contextmanager
-def neighbour(seconds, waits):
-    """Another process on the first core, within this context: it waits, and then works and rests in turn for `seconds` each."""
-    process = multiprocessing.get_context("spawn").Process(target=work_and_rest, args=(seconds, waits), daemon=True)
+def neighbour(works, rests, waits):
+    """Another process on the first core, within this context: it waits, and then works and rests in turn, for so many seconds."""
+    process = multiprocessing.get_context("spawn").Process(target=work_and_rest, args=(works, rests, waits), daemon=True)
     process.start()
     try:
         yield
@@ -69,15 +76,15 @@ def neighbour(seconds, waits):
         process.join()
 
 
-def work_and_rest(seconds, waits):
+def work_and_rest(works, rests, waits):
     time.sleep(waits)
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     matrix = np.ones((512, 512))
     while True:
-        until = time.monotonic() + seconds
+        until = time.monotonic() + works
         while time.monotonic() < until:
             matrix @ matrix
-        time.sleep(seconds)
+        time.sleep(rests)
 
 
 def run(checkout, folder, repeat, settings):
@@ -97,10 +104,18 @@ def row(condition, found):
     (compared,) = entries.comparisons(found)
     above, below = (compared.entry(backend, NUM_RANKS) for backend in BACKENDS)
     ratio = entries.epoch_ratio(above, below, len(BACKENDS))
-    half_width = 100 * (ratio.high / ratio.value - 1)
+    order = "one after the other" if condition[1] else "side by side"
     seconds = [f"{entries.epoch_seconds(entry):.3f}" for entry in (above, below)]
-    cells = (condition, len(above.runs), *seconds, f"{ratio.value:.3f}", f"{ratio.low:.3f} to {ratio.high:.3f}", f"{half_width:.1f}")
-    return "| " + " | ".join(map(str, (*cells, first.VERDICTS.get(ratio.verdict, "none")))) + " |"
+    interval = f"{ratio.low:.3f} to {ratio.high:.3f}", f"{100 * (ratio.high / ratio.value - 1):.1f}"
+    verdict = first.VERDICTS.get(ratio.verdict, "none")
+    cells = (condition[0], order, len(above.runs), *seconds, f"{ratio.value:.3f}", *interval, verdict, marked(found))
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def marked(found):
+    """How many runs the report marks, since the machine was not quiet beside them; every repeat here is a matrix of its own."""
+    of_one_matrix = [record | {"settings": record["settings"] | {"run_id": "one"}} for record in found]
+    return f"{sum(abs(percent) > noise.QUIET_PERCENT for _, percent in noise.farthest(of_one_matrix))} of {len(found)}"
 
 
 if __name__ == "__main__":
