@@ -18,7 +18,7 @@ from launch.report.statistics import MIN_RUNS_CONFIDENT
 from tests.support.running import BIN, copied, environ
 
 NUM_RANKS = 2
-SETTINGS = ("--workloads", "cnn", "--epochs", "2", "--no-stop-at-target", "--no-step-breakdown", "--machine", "here")
+SETTINGS = ("--workloads", "cnn", "--epochs", "4", "--no-stop-at-target", "--no-step-breakdown", "--machine", "here")
 COLUMNS = ("compared", "matrices", "repeats of each", "called slower or faster", "median ratio")
 SLEEPING = """
 import time

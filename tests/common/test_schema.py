@@ -207,9 +207,7 @@ def test_the_committed_records_follow_the_schema_and_trained_the_same_thing():
     for record in found:
         VALIDATOR.validate(record)
         assert record["status"] == "ok"
-        # With two of three seeds the CNN's learning rate, scaled eight times, is too high for its few digits, under every backend.
-        missed = (record["workload"], record["num_ranks"]) == ("cnn", 8) and record["seed"] > 1
-        assert record["reached"] == (not missed)
+        assert record["reached"]
         assert record["oversubscribed"] is (record["num_ranks"] > record["environment"]["num_cores"])
     digests = {(record["workload"], record["scaling"], record["workload_digest"]) for record in found}
     trained = [("cnn", "strong"), ("cnn", "weak"), ("transformer", "strong"), ("transformer", "weak")]

@@ -45,7 +45,7 @@ def page(tmp_path_factory):
 @pytest.fixture(scope="module")
 def reference_page(tmp_path_factory):
     path = tmp_path_factory.mktemp("reference") / "report.html"
-    records, damaged = collect.collect([ROOT / "results" / "reference"])
+    records, damaged = collect.collect([ROOT / "results" / "reference" / "two-cores"])
     path.write_text(html.text(summary.answer(records, damaged)))
     return path
 
