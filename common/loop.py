@@ -60,6 +60,7 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
     runs and for the comparison of replicas, which only Tandem makes. The time to solution ends with the evaluation that first
     reaches the target. `load()` reads the data; `workload_digest(data)` is its digest; every step is a heartbeat of `watchdog`.
     `log`: the MLLogger of the run.
+
     Returns the batches of the last epoch, for measurements after training, or None if no epoch was trained.
     """
     ranks = trainer.ranks

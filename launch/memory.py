@@ -47,7 +47,10 @@ def left_in_cgroup(folder=CGROUP):
 
 def on_gpus(pids_by_run):
     """For each GPU on which runs compute: (bytes of each run, bytes that are free)."""
-    return [
-        ([sum(used.get(pid, 0) for pid in pids) for pids in pids_by_run], pynvml.nvmlDeviceGetMemoryInfo(gpu).free)
-        for gpu, used in gpus.processes()
-    ]
+    try:
+        return [
+            ([sum(used.get(pid, 0) for pid in pids) for pids in pids_by_run], pynvml.nvmlDeviceGetMemoryInfo(gpu).free)
+            for gpu, used in gpus.processes()
+        ]
+    except pynvml.NVMLError:
+        return []

@@ -84,9 +84,11 @@ def frequency(cores):
 
 
 def gpu_clock(pid):
-    """The clock of the GPU on which a process computes, in Hz; NaN without one."""
-    used = gpus.of_processes([pid])
-    return 1e6 * pynvml.nvmlDeviceGetClockInfo(used[0], pynvml.NVML_CLOCK_SM) if used else float("nan")
+    """The clock of the GPU on which a process computes, in Hz; NaN without one, or where NVML does not tell."""
+    try:
+        return 1e6 * pynvml.nvmlDeviceGetClockInfo(gpus.of_processes([pid])[0], pynvml.NVML_CLOCK_SM)
+    except (IndexError, pynvml.NVMLError):
+        return float("nan")
 
 
 def counters():
@@ -132,9 +134,11 @@ def summary(trainer, before, disturbed, after):
 
 
 def throttle_reasons(trainer):
-    """Why GPUs of this run are below their highest clock just now; None without GPUs. All ranks call this."""
-    used = gpus.of_processes([os.getpid()])
-    mask = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(used[0]) if used else 0
-    masks = by_rank(trainer, mask).astype(int)
+    """Why GPUs of this run are below their highest clock just now; None where no rank can tell. All ranks call this."""
+    try:
+        mask = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpus.of_processes([os.getpid()])[0])
+    except (IndexError, pynvml.NVMLError):
+        mask = None
+    masks = by_rank(trainer, mask or 0).astype(int)
     found = [name for name, constant in GPU_REASONS.items() if (masks & getattr(pynvml, constant)).any()]
-    return found if by_rank(trainer, bool(used)).any() else None
+    return found if by_rank(trainer, mask is not None).any() else None

@@ -5,6 +5,7 @@ import subprocess
 
 import numpy as np
 import psutil
+import pynvml
 import pytest
 
 from launch import memory
@@ -61,3 +62,9 @@ def test_a_run_must_fit_on_each_gpu(monkeypatch):
     assert memory.on_gpus(runs) == [([GIB, 0], 9 * GIB), ([GIB, 3 * GIB], 4 * GIB), ([0, 0], 5 * GIB)]
     assert not memory.has_room(runs)
     assert memory.has_room([[1], [9]])
+
+
+def test_a_gpu_whose_memory_nvml_does_not_tell_is_left_out(monkeypatch):
+    nvml.install(monkeypatch, nvml.Driver())
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", nvml.refuse)
+    assert memory.on_gpus([[1]]) == []

@@ -40,6 +40,11 @@ class Driver:
         return {"first": 0, "second": 32 | 1, "third": 1}[gpu]
 
 
+def refuse(*_):
+    """Stands for a function that a GPU does not support."""
+    raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+
 def install(monkeypatch, driver):
     """Puts the driver's functions in the place of pynvml's."""
     for name in dir(driver):

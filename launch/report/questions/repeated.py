@@ -18,7 +18,7 @@ def answer(compared):
     for one in compared:
         rows = []
         for size in sorted({entry.num_ranks for entry in one.entries}):
-            found = verdicts(one.of_size(size, oversubscribed=False))
+            found = verdicts(one.of_size(size, oversubscribed=False), size)
             if found:
                 sentences.append(_sentence(f"{one.name}, {ranks_of(size)}", found))
                 rows += [_row(size, *pair, *of) for pair, ratios in found.items() if not _are_same(ratios) for of in ratios.items()]
@@ -26,7 +26,7 @@ def answer(compared):
     return sentences, tables
 
 
-def verdicts(candidates):
+def verdicts(candidates, size):
     """{(backend, other): {when the matrix began: Ratio of their seconds per epoch}} of pairs with a verdict from several matrices."""
     matrices = {}
     for entry in candidates:
@@ -36,7 +36,7 @@ def verdicts(candidates):
     found = {}
     for matrix, cells in sorted(matrices.items(), key=lambda item: began[item[0]]):
         for pair in itertools.combinations(sorted(cells), 2):
-            ratio = entries.epoch_ratio(*(Entry(backend, 0, tuple(cells[backend])) for backend in pair), len(cells))
+            ratio = entries.epoch_ratio(*(Entry(backend, size, tuple(cells[backend])) for backend in pair), len(cells))
             if ratio and ratio.verdict is not None:
                 found.setdefault(pair, {})[began[matrix]] = ratio
     return {pair: ratios for pair, ratios in found.items() if len(ratios) > 1}
@@ -55,8 +55,8 @@ def _sentence(at, found):
     began = list(dict.fromkeys(when for ratios in found.values() for when in ratios))
     same = sum(map(_are_same, found.values()))
     opposite = sum({1, -1} <= {direction(ratio) for ratio in ratios.values()} for ratios in found.values())
-    contradiction = f"{opposite} of the others are opposite" if opposite else "none is opposite"
-    ending = "" if same == len(found) else f"; {contradiction}, the rest is shown by one and not by another"
+    differing = len(found) - same
+    ending = f"; opposite verdicts: {opposite}, a difference that not all show: {differing - opposite}" if differing else ""
     return f"{at}: the matrices begun at {listed(began)} give the same verdict on {same} of {len(found)} pairs of backends{ending}."
 
 

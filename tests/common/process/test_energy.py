@@ -131,11 +131,8 @@ def test_gpus_count_where_a_process_of_ours_computes(pids, joules, monkeypatch):
 
 @pytest.mark.parametrize("function", ["nvmlInit", "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetTotalEnergyConsumption"])
 def test_a_driver_without_energy_means_not_measured(function, monkeypatch):
-    def refuse(*_):
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-
     nvml.install(monkeypatch, nvml.Driver())
-    monkeypatch.setattr(pynvml, function, refuse)
+    monkeypatch.setattr(pynvml, function, nvml.refuse)
     assert math.isnan(energy.count_gpus([7])())
 
 

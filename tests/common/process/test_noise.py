@@ -124,3 +124,12 @@ def test_the_gpu_of_a_process_has_a_clock_and_reasons_for_it(monkeypatch):
     assert noise.throttle_reasons(Alone()) == ["temperature"]
     monkeypatch.setattr(noise.os, "getpid", lambda: 9)
     assert noise.throttle_reasons(Alone()) is None
+
+
+def test_a_gpu_that_does_not_tell_its_clock_ends_no_run(monkeypatch):
+    nvml.install(monkeypatch, nvml.Driver())
+    for function in ("nvmlDeviceGetClockInfo", "nvmlDeviceGetCurrentClocksThrottleReasons"):
+        monkeypatch.setattr(noise.pynvml, function, nvml.refuse)
+    monkeypatch.setattr(noise.os, "getpid", lambda: 7)
+    assert math.isnan(noise.gpu_clock(7))
+    assert noise.throttle_reasons(Alone()) is None

@@ -35,13 +35,13 @@ def answer(first, second):
         (
             {"ddp": 12.0, "single": 10.0},
             {"ddp": 10.0, "single": 10.0},
-            "the same verdict on 0 of 1 pairs of backends; none is opposite, the rest is shown by one and not by another.",
+            "the same verdict on 0 of 1 pairs of backends; opposite verdicts: 0, a difference that not all show: 1.",
             [1, 0],
         ),
         (
             {"ddp": 12.0, "single": 10.0},
             {"ddp": 10.0, "single": 12.0},
-            "0 of 1 pairs of backends; 1 of the others are opposite, the rest is shown by one and not by another.",
+            "0 of 1 pairs of backends; opposite verdicts: 1, a difference that not all show: 0.",
             [1, -1],
         ),
     ],
