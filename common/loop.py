@@ -168,15 +168,18 @@ def compare_replicas(trainer, record, when):
 def _train_epoch(trainer, batches, clock, report, turns):
     """(losses, end times) of the steps on this rank."""
     losses, ends = [], []
+    turn_begun, num_before = clock.now(), 0
 
     def observe(loss):
+        nonlocal turn_begun, num_before
         losses.append(loss)
         ends.append(clock.now())
         report(len(losses), loss)
-        if turns.num_steps and len(losses) % turns.num_steps == 0 and len(losses) < len(batches):
+        if len(losses) - num_before == turns.num_steps and len(losses) < len(batches):
             # Converting the loss waits for the device, so the work of this turn is done within it.
             float(loss)
-            turns.end()
+            turns.end((clock.now() - turn_begun) / turns.num_steps)
+            turn_begun, num_before = clock.now(), len(losses)
 
     trainer.train_epoch(batches, observe)
     # As above: the end of the epoch, and of its last step, includes all of its work.

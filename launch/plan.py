@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from collections import deque
 from typing import NamedTuple
 
 from common.backends import BASELINE, settings_of
@@ -21,7 +22,8 @@ class Job(NamedTuple):
 def plan(backends, workloads, sizes, repeats, ranks_per_node, settings, stamp):
     """The jobs of a matrix in the order they run. Repeats are the outermost loop, so that drift affects all jobs equally.
 
-    Repeat r has seed + r. `stamp` is the prefix of run names. `ranks_per_node` None: all ranks on one node. With --timeline or
+    Repeat r has seed + r, and begins with another backend: of three copies of one backend that took turns, the one that was always
+    started first needed 2 % more time. `stamp` is the prefix of run names. `ranks_per_node` None: all ranks on one node. With --timeline or
     --trace the jobs of a group run first without it, to be measured, then with it. Raises UserError for invalid or empty axes.
     """
     check(backends, workloads, sizes, repeats, ranks_per_node)
@@ -33,12 +35,13 @@ def plan(backends, workloads, sizes, repeats, ranks_per_node, settings, stamp):
                 kinds = [("", dataclasses.replace(own, timeline=False, trace=None))]
                 if settings.timeline or settings.trace:
                     kinds.append(("-traced", own))
+                of_size = deque(backend for backend in backends if (num_ranks == 1 if backend == BASELINE else num_ranks in sizes))
+                of_size.rotate(-repeat)
                 for ending, of_kind in kinds:
-                    for backend in backends:
-                        if num_ranks == 1 if backend == BASELINE else num_ranks in sizes:
-                            named = dataclasses.replace(of_kind, run_id=f"{stamp}-{workload}-{backend}-n{num_ranks}-r{repeat}{ending}")
-                            placed = num_ranks, min(num_ranks, ranks_per_node or num_ranks)
-                            jobs.append(Job(backend, *placed, settings_of(backend, named)))
+                    for backend in of_size:
+                        named = dataclasses.replace(of_kind, run_id=f"{stamp}-{workload}-{backend}-n{num_ranks}-r{repeat}{ending}")
+                        placed = num_ranks, min(num_ranks, ranks_per_node or num_ranks)
+                        jobs.append(Job(backend, *placed, settings_of(backend, named)))
     return jobs
 
 

@@ -3,6 +3,7 @@
 A run is a generator as runner.run_job is: it yields the process IDs of its ranks when its turn has ended, and returns its record.
 """
 
+import random
 from collections import deque
 
 
@@ -10,8 +11,8 @@ def side_by_side(starts, has_room, on_end):
     """Runs that take turns until all have ended; calls on_end(number, record) for each, in the order in which they end.
 
     `starts`: functions that start a run. A run is made ready, up to its first turn, before the next one is started. Where
-    `has_room(process IDs of the runs so far)` is false, the rest follows when those before have ended. The order of turns rotates. An
-    exception ends all runs before it is passed on.
+    `has_room(process IDs of the runs so far)` is false, the rest follows when those before have ended. Every round of turns
+    has an order drawn at random, so that no run always follows the same other one. An exception ends all runs before it is passed on.
     """
     waiting = deque(enumerate(starts))
     while waiting:
@@ -21,11 +22,8 @@ def side_by_side(starts, has_room, on_end):
                 number, start = waiting.popleft()
                 active[number] = start()
                 pids.append(_take_turn(number, active, on_end))
-            first = 0
             while active:
-                numbers = sorted(active)
-                first = (first + 1) % len(numbers)
-                for number in numbers[first:] + numbers[:first]:
+                for number in random.sample(list(active), len(active)):
                     _take_turn(number, active, on_end)
         finally:
             for run in active.values():

@@ -27,21 +27,26 @@ class Turns:
 
     `num_steps`: the number of steps of a turn; 0 where the run takes no turns, because it was started without a matrix or because the
     matrix cannot continue all its processes. `num_ended`: the number of turns that have ended. `meters`: the Meters that leave out what
-    happens between turns. `step_seconds`: how long a step takes on this rank.
+    happens between turns. `step_seconds`: how long a step took on this rank when the run was made ready.
     """
 
     def __init__(self, trainer, step_seconds, pids_by_rank):
         self._trainer, self._pids = trainer, pids_by_rank
         is_reachable = by_rank(trainer, VARIABLE in os.environ and os.environ[VARIABLE] == node()).all()
         self.num_ended, self.meters = 0, []
-        self.num_steps = max(1, round(TURN_SECONDS / by_rank(trainer, step_seconds).max())) if is_reachable else 0
+        self.num_steps = _num_steps(by_rank(trainer, step_seconds)) if is_reachable else 0
 
-    def end(self):
-        """Ends the turn, if the run takes turns, and returns on all ranks together when the next one begins."""
+    def end(self, step_seconds=0.0):
+        """Ends the turn, if the run takes turns, and returns on all ranks together when the next one begins.
+
+        `step_seconds`: how long a step of this turn took on this rank, which sets the length of the next one; 0 where it is not known.
+        """
         if not self.num_steps:
             return
         # Barrier: waiting for a slower rank belongs to the turn.
-        self._trainer.sum(np.zeros(1))
+        seconds_by_rank = by_rank(self._trainer, step_seconds)
+        if seconds_by_rank.all():
+            self.num_steps = _num_steps(seconds_by_rank)
         self.num_ended += 1
         with contextlib.ExitStack() as paused:
             for meter in self.meters:
@@ -50,6 +55,10 @@ class Turns:
                 print(format_line(self._pids), flush=True)
             stop()
             self._trainer.sum(np.zeros(1))
+
+
+def _num_steps(seconds_by_rank):
+    return max(1, round(TURN_SECONDS / seconds_by_rank.max()))
 
 
 def stop():

@@ -55,8 +55,10 @@ def main():
         checkout = copied(folder)
         plain = run(checkout, folder / "plain", ["ddp"], 2)
         step_seconds = np.median([epochs.seconds(record) * len(record["train_seconds"]) / len(record["losses"]) for record in plain])
-        for backend, seconds in (("ddp_again", 0.0), ("ddp_slower", step_seconds * arguments.percent / 100)):
-            (checkout / "frameworks" / f"{backend}.py").write_text(SLEEPING.format(seconds=seconds))
+        ddp = (checkout / "frameworks" / "ddp.py").read_text()
+        slower = SLEEPING.format(seconds=step_seconds * arguments.percent / 100)
+        for backend, source in (("ddp_again", ddp), ("ddp_slower", slower)):
+            (checkout / "frameworks" / f"{backend}.py").write_text(source)
         found = run(checkout, folder / "all", ["ddp", "ddp_again", "ddp_slower"], arguments.num_runs)
     print("| " + " | ".join(COLUMNS) + " |\n" + "| --- " * len(COLUMNS) + "|")
     rng = np.random.default_rng(1)

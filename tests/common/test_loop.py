@@ -182,6 +182,18 @@ def test_the_turns_of_other_runs_do_not_count(trained, monkeypatch):
     assert (alone["num_turns"], alone["turns_of_others_seconds"]) == (0, 0.0)
 
 
+def test_the_length_of_a_turn_follows_the_time_of_its_steps(monkeypatch):
+    monkeypatch.setenv(turns.VARIABLE, turns.node())
+    monkeypatch.setattr(turns, "TURN_SECONDS", 2.0)
+    monkeypatch.setattr(turns, "stop", lambda: None)
+    in_turns = Turns(Timed([]), 4.0, [])
+    assert in_turns.num_steps == 1
+    in_turns.end(0.5)
+    assert in_turns.num_steps == 4
+    in_turns.end()
+    assert in_turns.num_steps == 4
+
+
 class Checked(Timed):
     """Giving its parameters takes a thousand seconds."""
 

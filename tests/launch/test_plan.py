@@ -32,17 +32,27 @@ def test_jobs_go_by_size_and_single_runs_once_at_size_1(backends, sizes, expecte
 
 
 def test_repeats_interleave_and_have_seeds_of_their_own():
-    jobs = made(["single", "ddp"], (1, 2), repeats=3, seed=10)
-    assert names(jobs) == " ".join(["single@1 ddp@1 ddp@2"] * 3)
+    jobs = made(["ddp"], (1, 2, 4), repeats=3, seed=10)
+    assert names(jobs) == " ".join(["ddp@1 ddp@2 ddp@4"] * 3)
     assert [job.settings.repeat for job in jobs] == [0] * 3 + [1] * 3 + [2] * 3
     assert [job.settings.seed for job in jobs] == [10] * 3 + [11] * 3 + [12] * 3
+
+
+def test_every_repeat_begins_with_another_backend():
+    jobs = made(["single", "ddp", "horovod_tf"], (1, 2), repeats=3)
+    assert [names(group) for group in groups(jobs, True)] == [
+        "single@1 ddp@1 horovod_tf@1", "ddp@2 horovod_tf@2",
+        "ddp@1 horovod_tf@1 single@1", "horovod_tf@2 ddp@2",
+        "horovod_tf@1 single@1 ddp@1", "ddp@2 horovod_tf@2",
+    ]  # fmt: skip
 
 
 def test_runs_with_a_timeline_come_after_those_without():
     jobs = made(["single", "ddp"], (1,), repeats=2, timeline=True)
     assert [(job.backend, job.settings.repeat, job.settings.timeline) for job in jobs] == [
-        (backend, repeat, timeline) for repeat in (0, 1) for timeline in (False, True) for backend in ("single", "ddp")
-    ]
+        ("single", 0, False), ("ddp", 0, False), ("single", 0, True), ("ddp", 0, True),
+        ("ddp", 1, False), ("single", 1, False), ("ddp", 1, True), ("single", 1, True),
+    ]  # fmt: skip
     assert [job.settings.run_id for job in jobs[:4:2]] == ["stamp-cnn-single-n1-r0", "stamp-cnn-single-n1-r0-traced"]
 
 

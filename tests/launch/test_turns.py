@@ -1,5 +1,9 @@
 """The order of turns, and what becomes of the runs of a group where one ends, fails or is interrupted."""
 
+import collections
+import itertools
+import random
+
 import pytest
 
 from launch import turns
@@ -35,16 +39,22 @@ class Runs:
         turns.side_by_side(starts, has_room, lambda *ended: self.ended.append(ended))
 
 
-def test_all_are_ready_before_the_first_turn_and_the_order_rotates():
+def test_all_are_ready_before_the_first_turn_and_have_one_turn_in_each_round():
     runs = Runs([3, 3, 3])
     runs.take()
-    assert runs.seen == [
-        (0, 0), (1, 0), (2, 0),
-        (1, 1), (2, 1), (0, 1),
-        (2, 2), (0, 2), (1, 2),
-        (0, 3), (1, 3), (2, 3),
-    ]  # fmt: skip
-    assert runs.ended == [(0, "record 0"), (1, "record 1"), (2, "record 2")]
+    rounds = [runs.seen[first : first + 3] for first in range(0, 12, 3)]
+    assert rounds[0] == [(0, 0), (1, 0), (2, 0)]
+    assert [sorted(one) for one in rounds[1:]] == [[(number, turn) for number in range(3)] for turn in (1, 2, 3)]
+    assert sorted(runs.ended) == [(0, "record 0"), (1, "record 1"), (2, "record 2")]
+
+
+def test_a_run_follows_each_of_the_others_about_equally_often():
+    random.seed(1)
+    runs = Runs([1000, 1000, 1000])
+    runs.take()
+    pairs = collections.Counter((before, after) for (before, _), (after, _) in itertools.pairwise(runs.seen) if before != after)
+    assert len(pairs) == 6
+    assert max(pairs.values()) < 1.2 * min(pairs.values())
 
 
 def test_runs_that_need_fewer_turns_leave_the_others_theirs():
