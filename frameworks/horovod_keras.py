@@ -56,6 +56,7 @@ class Trainer:
         return horovod.communication_of_tensorflow(hvd, self, keras.without_communication(self))
 
     def close(self):
+        tensorflow.remove_generated_files()
         horovod.end(hvd, self.ranks)
 
 

@@ -74,6 +74,7 @@ class Trainer:
         self.communicates = True
 
     def close(self):
+        tensorflow.remove_generated_files()
         horovod.end(hvd, self.ranks)
 
 

@@ -2,6 +2,8 @@
 
 import functools
 import os
+import sys
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
@@ -298,3 +300,10 @@ def as_array(name, array):
     if name in models.FLATTENED:
         array = models.flattened_channels_first(name, array)
     return np.ascontiguousarray(array)
+
+
+def remove_generated_files():
+    """Removes the code that AutoGraph wrote into the temporary folder, as it would itself when the interpreter is finalized."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("__autograph_generated_file"):
+            Path(module.__file__).unlink(missing_ok=True)

@@ -8,6 +8,8 @@ from common.config import Settings
 from common.models import Cnn, Decoder, EncoderDecoder, parameters_of
 from common.process.ranks import Ranks
 from common.workloads import WORKLOADS, resolve
+from tests.support import small_data
+from tests.support.running import train
 
 tensorflow = pytorch = None
 
@@ -125,3 +127,14 @@ def test_both_frameworks_take_the_same_steps(optimizer):
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-9, atol=1e-15, err_msg=name)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("backend", ["horovod_tf", "horovod_keras"])
+def test_a_run_removes_what_autograph_has_written(backend, tmp_path, monkeypatch):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    status, record, _ = train(backend, 2, tmp_path, *small_data.write(tmp_path / "data", 20)["cnn"], "--epochs", "1", "--batch-size", "8")
+    assert (status, record["status"]) == (0, "ok"), record["error"]
+    assert list(temporary.glob("*autograph*")) == []
