@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "frameworks"
 # Plain single-process training, the reference of every speed-up.
 BASELINE = "single"
+ALL = "all"
 
 
 class Backend(NamedTuple):
@@ -24,17 +25,20 @@ class Backend(NamedTuple):
 
     `variant_setting`: the setting of common/config.py whose value selects a variant. `variants`: the values that it may have.
     `transport`: what the gradients go over on CPUs where variants go over another. `needs_mpi`: an MPI launcher must start the ranks,
-    for all variants or for the listed values. `can_compile`: supports --compile, likewise. `exact`: same
-    mathematics as plain PyTorch. `float32_masters`: master parameters are float32, also in a float64 run.
+    whatever the transport. `can_compile`: supports --compile, with all variants or with the listed values. `exact`: same mathematics
+    as plain PyTorch, likewise. `float32_masters`: master parameters are float32, also in a float64 run. `by_default`: the default
+    matrix has it. `multiple_of`: (variant, what its number of ranks must be a multiple of) of each variant that does not take any.
     """
 
     variant_setting: str | None = None
     variants: tuple = ()
     transport: str | None = None
-    needs_mpi: bool | tuple = False
+    needs_mpi: bool = False
     can_compile: bool | tuple = False
-    exact: bool = True
+    exact: bool | tuple = True
     float32_masters: bool = False
+    by_default: bool = True
+    multiple_of: tuple = ()
 
 
 @cache
@@ -56,11 +60,16 @@ def declaration(path):
 
 
 def chosen(text):
-    """The backends in a comma-separated list; all backends for None. Raises UserError for an unknown one."""
-    names = list(declared()) if text is None else [name.strip() for name in text.split(",") if name.strip()]
+    """The backends in a comma-separated list, every one for "all", those of the default matrix for None.
+
+    Raises UserError for an unknown one.
+    """
+    if text is None or text == ALL:
+        return [name for name, one in declared().items() if one.by_default or text == ALL]
+    names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if file_of(name) not in declared():
-            raise UserError(f"there is no backend {name!r}; choose from: {', '.join(declared())}")
+            raise UserError(f"there is no backend {name!r}; choose from: {', '.join(declared())}, or {ALL}")
     return [name_of(file_of(name), settings_of(name, Settings())) for name in names]
 
 
@@ -81,7 +90,12 @@ def file_of(name):
 
 def needs_mpi(name):
     """Whether a backend, or a variant of one, needs an MPI launcher."""
-    return _applies(declared()[file_of(name)], "needs_mpi", settings_of(name, Settings()))
+    return declared()[file_of(name)].needs_mpi or settings_of(name, Settings()).transport == "mpi"
+
+
+def is_exact(name):
+    """Whether a backend, or a variant of one, has the same mathematics as plain PyTorch."""
+    return file_of(name) not in declared() or _applies(declared()[file_of(name)], "exact", settings_of(name, Settings()))
 
 
 def name_of(backend, settings):
@@ -109,9 +123,17 @@ def expect_compiled(backend, own, settings):
         return
     if not own.can_compile:
         able = [name for name, other in declared().items() if other.can_compile]
-        raise UserError(f"--compile is for PyTorch, not for {backend}; leave it out, or in a matrix choose --backends {','.join(able)}")
+        raise UserError(f"--compile is not for {backend}; leave it out, or in a matrix choose --backends {','.join(able)}")
     able = [f"{backend}@{one}" for one in own.can_compile]
     raise UserError(f"--compile is not for {backend}@{getattr(settings, own.variant_setting)}; use {', '.join(able)}")
+
+
+def expect_ranks(name, num_ranks):
+    """Raises UserError for a number of ranks at which a backend, or a variant, cannot train."""
+    backend, _, variant = name.partition("@")
+    multiple = dict(declared()[backend].multiple_of).get(variant, 1) if backend in declared() else 1
+    if num_ranks % multiple:
+        raise UserError(f"{name} takes a multiple of {multiple} ranks, and {num_ranks} is none; choose other sizes, or leave it out")
 
 
 def settings_of(name, settings):

@@ -57,6 +57,11 @@ class Settings:
     """Seed of the initial parameters and the sample order."""
     zero_stage: Literal[0, 1, 2, 3] = 1
     """deepspeed_zero: ZeRO stage; 1 shards the optimizer state, 2 also the gradients, 3 also the parameters."""
+    sharding: Literal["keep", "hsdp"] | None = None
+    """fsdp: keep, parameters stay whole from forward to backward pass; hsdp, 2 replicas, each sharded. Default: parameters are gathered for
+    each pass."""
+    averaging_period: Literal[1, 2, 4, 8, 16] = 8
+    """weight_averaging: steps after which the parameters are averaged; they are also at the end of an epoch."""
     transport: Literal["mpi", "gloo"] | None = None
     """Transport of the gradients on CPUs. Default: the backend's own. Others: ddp over mpi; horovod_torch, horovod_tf and horovod_keras
     over gloo."""

@@ -14,7 +14,7 @@ CLOSED = DOCUMENTED | {"extra": "forbid"}
 
 
 # Keys that older records of this version lack. The report takes them for null.
-LATER_KEYS = ("transport", "num_turns", "turns_of_others_seconds", "check_seconds", "machine_noise")
+LATER_KEYS = ("exact", "transport", "num_turns", "turns_of_others_seconds", "check_seconds", "machine_noise")
 
 
 class Limits:
@@ -247,6 +247,8 @@ class Record:
     until the data is loaded."""
     num_ranks: FromOne
     """World size: the number of processes."""
+    exact: bool | None = None
+    """Whether the backend has the same mathematics as plain PyTorch, up to rounding. Older records do not have the key; theirs all have."""
     transport: Literal["mpi", "gloo", "nccl"] | None = None
     """What the gradients went over. `null` for a backend that does not exchange any, and until the backend has started. Older records
     do not have the key."""

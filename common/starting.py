@@ -23,12 +23,13 @@ def begin(backend, given, ranks, import_seconds, entered):
     if given.trace and "LD_PRELOAD" not in os.environ:
         raise UserError("--trace is for a matrix; trace a single run with LD_PRELOAD, see launch/trace/README.md")
     name = backends.name_of(backend, given)
+    backends.expect_ranks(name, ranks.size)
     settings = workloads.resolve(given, ranks.size)
     settings = dataclasses.replace(settings, machine=records.machine_name(settings))
     load = datasets.loader(settings)
     launch = launch_of(backend, ranks)
     record = records.new(name, settings, ranks, launch, records.environment() if ranks.rank == 0 else {})
-    record["import_seconds"] = import_seconds
+    record |= {"exact": backends.is_exact(name), "import_seconds": import_seconds}
     if launch["launched_at"]:
         # Process start times have a resolution of 10 ms, and some launchers take less.
         record["launch_seconds"] = max(0.0, time.time() - launch["launched_at"] - import_seconds - (time.perf_counter() - entered))

@@ -31,8 +31,8 @@ class Matrix:
     sizes: Annotated[tuple[int, ...], tyro.conf.Positional] = (1, 2)
     """Numbers of ranks."""
     backends: str | None = None
-    """Backends, separated by commas; a variant is written deepspeed_zero@3 or ddp@mpi. Default: all that are installed, without variants;
-    `single` runs once, at size 1."""
+    """Backends, separated by commas; a variant is written deepspeed_zero@3 or ddp@mpi. `all`: every backend, without variants.
+    Default: single, ddp, deepspeed_zero and Horovod's; `single` runs once, at size 1."""
     workloads: str = "cnn,transformer"
     """Workloads, separated by commas."""
     repeats: int = 1
@@ -221,7 +221,7 @@ def check(jobs, launcher):
     """Makes every job's command and settings and reads its data once, so that a mistake stops the matrix before its first run."""
     num_samples = {}
     for job in jobs:
-        backends.name_of(backends.file_of(job.backend), job.settings)
+        backends.expect_ranks(backends.name_of(backends.file_of(job.backend), job.settings), job.num_ranks)
         commands.command(job, traced.launcher_for(job.settings, launcher))
         settings = workloads.resolve(job.settings, job.num_ranks)
         if settings.workload not in num_samples:

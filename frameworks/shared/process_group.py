@@ -1,11 +1,17 @@
 """Shared by the backends on torch.distributed: sums over ranks and communication measurements."""
 
+import contextlib
+import re
+from collections import Counter
+
 import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 
 from common.trainer import Communication, ProfiledCommunication
 from frameworks.shared import mpi
+
+OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 
 
 def summed(values, device):
@@ -25,22 +31,54 @@ def communication_of_ddp(model, device, transport):
         seconds, num_calls = collectives(train)
         details = model._get_ddp_logging_data()
         # One all-reduce per bucket.
-        num_steps = num_calls / details["num_buckets_reduced"]
-        return ProfiledCommunication(seconds, {"all_reduce": (num_calls, num_steps * details["total_parameter_size_bytes"])}, details)
+        num_steps = num_calls["all_reduce"] / details["num_buckets_reduced"]
+        size_bytes = num_steps * details["total_parameter_size_bytes"]
+        return ProfiledCommunication(seconds, {"all_reduce": (num_calls["all_reduce"], size_bytes)}, details)
 
     return Communication(model.no_sync, profiled, lambda num_bytes: plain_all_reduce(num_bytes, device, all_reduce))
 
 
+def communication_by_hand(trainer, exchange, all_reduce):
+    """How to measure the communication of a trainer that all-reduces its gradients at once, in its method named `exchange`."""
+
+    @contextlib.contextmanager
+    def without_communication():
+        setattr(trainer, exchange, lambda: None)
+        try:
+            yield
+        finally:
+            delattr(trainer, exchange)
+
+    def profiled(train):
+        seconds, num_calls = collectives(train)
+        size_bytes = num_calls["all_reduce"] * size_of(trainer.module.parameters())
+        return ProfiledCommunication(seconds, {"all_reduce": (num_calls["all_reduce"], size_bytes)}, {})
+
+    return Communication(without_communication, profiled, lambda num_bytes: plain_all_reduce(num_bytes, trainer.device, all_reduce))
+
+
+def size_of(tensors):
+    """Bytes of tensors."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
 def collectives(train):
-    """(seconds in which a collective ran, number of collectives) during train(), from PyTorch's profiler."""
+    """(seconds in which a collective ran, Counter of the collectives) during train(), from PyTorch's profiler."""
     # Imported here to keep the start of every run short.
     from common.tracing import sources
 
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
     with profile(activities=activities) as profiler:
         train()
-    spans = [(one.time_range.start, one.time_range.end) for one in profiler.events() if sources.is_collective(one.name)]
-    return covered(spans) / 1e6, len(spans)
+    found = [one for one in profiler.events() if sources.is_collective(one.name)]
+    spans = [(one.time_range.start, one.time_range.end) for one in found]
+    return covered(spans) / 1e6, Counter(operation(one.name) for one in found)
+
+
+def operation(name):
+    """The collective in a name of PyTorch's profiler, such as gloo:all_reduce or ncclDevKernel_AllReduce_Sum_f32_RING_LL."""
+    letters = re.sub("[^a-z]", "", name.lower())
+    return next((one for one in OPERATIONS if one.replace("_", "") in letters), name)
 
 
 def covered(spans):

@@ -246,10 +246,10 @@ def state(model, optimizer):
     """Parameters and, unless `optimizer` is None, optimizer state, as arrays in the names and layouts of weights.py."""
     found = {}
     for name, parameter in model.named_parameters():
-        found[name] = as_array(name, parameter)
+        found[name] = as_array(name, whole(parameter))
         for key, value in optimizer.state.get(parameter, {}).items() if optimizer else ():
             if value is not None:
-                found[f"{OPTIMIZER_STATE[key]}/{name}"] = as_array(name, torch.as_tensor(value))
+                found[f"{OPTIMIZER_STATE[key]}/{name}"] = as_array(name, whole(torch.as_tensor(value)))
     return found
 
 
@@ -257,15 +257,32 @@ def state(model, optimizer):
 def restore(model, optimizer, state):
     """Loads a state into the model and its optimizer; optimizer state that it lacks is set to 0."""
     for name, parameter in model.named_parameters():
-        parameter.copy_(as_tensor(name, state[name]))
+        parameter.copy_(placed(as_tensor(name, state[name]), parameter))
         own = optimizer.state[parameter]
         for key, prefix in OPTIMIZER_STATE.items():
             if f"{prefix}/{name}" in state:
                 value = as_tensor(name, state[f"{prefix}/{name}"])
-                own[key] = value.to(parameter.device if key == "step" else parameter)
+                own[key] = value.to(parameter.device) if key == "step" else placed(value, parameter)
             elif own.get(key) is not None:
                 # In place, since its memory was allocated off the clock.
                 own[key].zero_()
+
+
+def whole(tensor):
+    """A tensor gathered from its shards, where it has any."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def placed(tensor, parameter):
+    """A whole tensor with a parameter's type, device and, where it has any, shards."""
+    tensor = tensor.to(parameter.device, parameter.dtype)
+    if not hasattr(parameter, "placements"):
+        return tensor
+    # Imported here to keep the start of every run short.
+    from torch.distributed.tensor import distribute_tensor
+
+    # Each rank has the whole tensor and takes its shard of it.
+    return distribute_tensor(tensor, parameter.device_mesh, parameter.placements, src_data_rank=None)
 
 
 def as_array(name, tensor):

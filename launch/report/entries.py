@@ -24,6 +24,11 @@ class Entry(NamedTuple):
         return [run for run in self.ok if not run.get("resumed_after_epochs")]
 
     @property
+    def exact(self):
+        """Whether the backend trains what plain PyTorch does, up to rounding; None in a record: it is older, and all did."""
+        return all(run.get("exact") is not False for run in self.runs)
+
+    @property
     def transport(self):
         """What the gradients went over, the same in all runs; None where no record tells."""
         return next((transport for run in self.runs if (transport := run.get("transport"))), None)

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from launch.report import comparable, entries, statistics
-from launch.report.questions import cost, failed, first, quiet, repeated, same, scaling, step, where
+from launch.report.questions import approximate, cost, failed, first, quiet, repeated, same, scaling, step, where
 from launch.report.tables import Section
 
 
@@ -22,7 +22,7 @@ def answer(found, damaged=()):
     plain, traced = entries.split_traced(found)
     comparable.check(plain)
     compared = entries.comparisons(plain)
-    again = repeated.answer(compared)
+    again, price = repeated.answer(compared), approximate.answer(compared)
     steps, profiles = step.answer(compared), where.profiled(traced)
     sections = [
         Section("first", first.QUESTION, *first.answer(compared)),
@@ -31,6 +31,7 @@ def answer(found, damaged=()):
         Section("cost", cost.QUESTION, *cost.answer(compared)),
         *([Section("step", step.QUESTION, *steps)] if any(steps) else []),
         *([Section("where", where.QUESTION, *where.answer(profiles))] if profiles else []),
+        *([Section("approximate", approximate.QUESTION, *price)] if any(price) else []),
         Section("same", same.QUESTION, *same.answer(compared)),
         Section("quiet", quiet.QUESTION, *quiet.answer(plain)),
         Section("failed", failed.QUESTION, *failed.answer([*compared, *entries.comparisons(traced)], damaged)),

@@ -10,7 +10,7 @@ from common.checkpoints import BEST, LAST, About
 from common.errors import UserError
 from tests.frameworks.test_agreement import OPTIMIZERS, SAME_TRAINING, disagreement
 from tests.support import small_data
-from tests.support.backends import DISTRIBUTED, EXACT
+from tests.support.backends import EXACT, FLOAT32_MASTERS
 from tests.support.running import train, train_in_turn
 
 ABOUT = About(epochs=2, best_accuracy=0.5, workload_digest="a", seed=1, global_batch=8, learning_rate_factor=4.0)
@@ -127,7 +127,7 @@ def train_both(backend, ranks, folder, data, workload, *others):
     ("workload", "backends", "bound"),
     [
         ("cnn", (*EXACT, EXACT[0]), 1e-10),
-        *(("transformer", ("horovod_tf", backend, "ddp"), 1e-6) for backend in DISTRIBUTED if backend not in EXACT),
+        *(("transformer", ("horovod_tf", backend, "ddp"), 1e-6) for backend in FLOAT32_MASTERS),
     ],
 )
 def test_another_backend_resumes_the_same_run(data, workload, backends, bound, tmp_path):

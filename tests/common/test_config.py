@@ -39,6 +39,8 @@ CHANGED = {
     "precision": "fp64",
     "seed": 0,
     "zero_stage": 2,
+    "sharding": "hsdp",
+    "averaging_period": 2,
     "transport": "mpi",
     "device": "cpu",
     "gpu_order": "reversed",
@@ -66,7 +68,8 @@ CHANGED = {
 
 # Listed again on purpose: a new setting needs a decision here whether it changes the training.
 OTHER_SETTINGS = {
-    "data_dir", "evaluation_batch_size", "epochs", "stop_at_target", "seed", "zero_stage", "transport", "device", "threads", "bind",
+    "data_dir", "evaluation_batch_size", "epochs", "stop_at_target", "seed", "zero_stage", "sharding", "averaging_period", "transport",
+    "device", "threads", "bind",
     "allocator",
     "gpu_order", "compile", "autotune", "watchdog_timeout", "step_breakdown", "timeline", "trace", "mllog", "host_suffix", "checkpoint_dir",
     "checkpoint_every", "cores_per_rank",

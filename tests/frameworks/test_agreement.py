@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from common.backends import declared
+from common.command_line import flag
 from tests.support import small_data
-from tests.support.backends import DISTRIBUTED, EXACT, MOVED
+from tests.support.backends import DISTRIBUTED, EXACT, SHARDED, VARIANTS
 from tests.support.running import train, train_in_turn
 
 pytestmark = pytest.mark.matrix
@@ -34,18 +35,16 @@ class Run(NamedTuple):
     optimizer: str
     precision: str = "fp64"
     learning_rate: str | None = None
-    stage: int | None = None
-    transport: str | None = None
+    variant: int | str | None = None
     short: bool = False
     fault: str = "none"
     training: tuple = SAME_TRAINING
 
-    def arguments(self, data):
+    def arguments(self, data, variant_setting=None):
         what = (*data[self.short][self.workload], "--optimizer", self.optimizer, "--precision", self.precision)
         learning_rate = ("--learning-rate", self.learning_rate) if self.learning_rate else ()
-        stage = ("--zero-stage", str(self.stage)) if self.stage is not None else ()
-        transport = ("--transport", self.transport) if self.transport else ()
-        return (*self.training, *what, *learning_rate, *stage, *transport)
+        variant = (flag(variant_setting), str(self.variant)) if self.variant is not None else ()
+        return (*self.training, *what, *learning_rate, *variant)
 
 
 FLOAT64 = [Run(workload, optimizer) for workload in WORKLOADS for optimizer in OPTIMIZERS]
@@ -57,26 +56,35 @@ CNN = Run("cnn", "sgd")
 SMALL_LEARNING_RATE = CNN._replace(learning_rate="1e-5")
 FIRST_STEPS = [Run(workload, optimizer, "fp32", short=True) for workload, optimizer in zip(WORKLOADS, OPTIMIZERS, strict=True)]
 
-OVER_ANOTHER_TRANSPORT = [CNN, Run("transformer", "adam")]
+# Of the variants of exact backends.
+VARIED = [CNN, Run("transformer", "adam")]
 
 WEAK = Run("cnn", "sgd", training=("--epochs", "1", "--warmup-epochs", "0.5", "--batch-size", "8"))
 TWICE_THE_BATCH = WEAK._replace(training=(*WEAK.training[:-1], "16", "--learning-rate-factor", "2"))
 
+# Local SGD that averages the parameters after every step.
+EVERY_STEP = [Run("cnn", optimizer, variant=1) for optimizer in OPTIMIZERS]
+# The CNN's training amplifies the difference of local SGD.
+LOCAL = Run("transformer", "sgd")
+
 # Whichever of both the processor computes in.
 STAGE_3 = Run("transformer", "sgd", short=True)
-PROCESSORS = [STAGE_3._replace(stage=3, fault=fault) for fault in ("float16_supported", "float16_not_supported")]
+PROCESSORS = [STAGE_3._replace(variant=3, fault=fault) for fault in ("float16_supported", "float16_not_supported")]
 
 # Float32 runs under stage 0 and DDP whose gradients are added up in the same order.
 IN_RANK_ORDER = [run._replace(fault="in_rank_order") for run in FLOAT32 if run.workload == "cnn"]
-RESTORED = [Run("cnn", optimizer, "fp32", stage=stage, short=True, fault="restored") for stage in (0, *STAGES) for optimizer in OPTIMIZERS]
+RESTORED = [
+    Run("cnn", optimizer, "fp32", variant=stage, short=True, fault="restored") for stage in (0, *STAGES) for optimizer in OPTIMIZERS
+]
 
 # The one after which the ranks differ, so that no other run may follow it, is the last.
 FAULTS = ("summed_gradients", "same_shard", "no_all_reduce")
 
 
 def faulty(backend, fault):
-    # Not the CNN for ZeRO: at its default learning rate even a correct run differs.
-    return Run("transformer" if backend == "deepspeed_zero" else "cnn", "sgd", fault=fault)
+    # Not the CNN for ZeRO: at its default learning rate even a correct run differs. So does local SGD, but for a period of 1.
+    variant = 1 if backend == "weight_averaging" else None
+    return Run("transformer" if backend == "deepspeed_zero" else "cnn", "sgd", variant=variant, fault=fault)
 
 
 def runs_of(backend, ranks):
@@ -85,12 +93,14 @@ def runs_of(backend, ranks):
         return [*FLOAT64, SMALL_LEARNING_RATE, *FIRST_STEPS, STAGE_3, TWICE_THE_BATCH]
     if backend == "deepspeed_zero":
         return zero_runs(ranks)
+    if backend == "weight_averaging":
+        return [*EVERY_STEP, LOCAL, *faulty_runs(backend)]
     own = ddp_runs(ranks) if backend == "ddp" else []
     if ranks != 2:
         return [CNN, *own]
     # First, since Horovod cannot be started over Gloo after MPI.
-    moved = [run._replace(transport=one) for one in declared()[backend].variants for run in OVER_ANOTHER_TRANSPORT]
-    return [*moved, *FLOAT64, *FIRST_STEPS, *own, *faulty_runs(backend)]
+    variants = [run._replace(variant=one) for one in declared()[backend].variants for run in VARIED]
+    return [*variants, *FLOAT64, *FIRST_STEPS, *own, *faulty_runs(backend)]
 
 
 def ddp_runs(ranks):
@@ -104,7 +114,7 @@ def zero_runs(ranks):
     """The runs of DeepSpeed's ZeRO; stage 0 trains in float32 only."""
     sharded = [*NOT_FUSED, *FLOAT64[2:], *FIRST_STEPS] if ranks == 2 else [SMALL_LEARNING_RATE]
     unsharded = FLOAT32 if ranks == 2 else ddp_runs(ranks)
-    runs = [run._replace(stage=stage) for stage in STAGES for run in sharded] + [run._replace(stage=0) for run in unsharded]
+    runs = [run._replace(variant=stage) for stage in STAGES for run in sharded] + [run._replace(variant=0) for run in unsharded]
     others = {2: [*PROCESSORS, *faulty_runs("deepspeed_zero")], 4: RESTORED}
     return [*runs, *others.get(ranks, [])]
 
@@ -132,7 +142,8 @@ def trained(tmp_path_factory, data):
     @functools.cache
     def once(backend, ranks):
         runs = runs_of(backend, ranks)
-        found = train_in_turn(backend, ranks, tmp_path_factory.mktemp("runs"), [(run.fault, *run.arguments(data)) for run in runs])
+        setting = declared()[backend].variant_setting
+        found = train_in_turn(backend, ranks, tmp_path_factory.mktemp("runs"), [(run.fault, *run.arguments(data, setting)) for run in runs])
         return dict(zip(runs, found, strict=True))
 
     return once
@@ -161,17 +172,18 @@ def test_in_float64_every_step_has_the_loss_of_the_plain_run(trained, run, backe
         np.testing.assert_allclose(parameters[name], values, rtol=1e-9, atol=1e-9 * np.abs(values).max(), err_msg=name)
 
 
-@pytest.mark.parametrize("run", OVER_ANOTHER_TRANSPORT, ids=lambda run: f"{run.workload}-{run.optimizer}")
-@pytest.mark.parametrize("name", MOVED)
-def test_over_another_transport_every_step_has_the_loss_of_the_plain_run(trained, run, name):
-    backend, _, transport = name.partition("@")
+@pytest.mark.parametrize("run", VARIED, ids=lambda run: f"{run.workload}-{run.optimizer}")
+@pytest.mark.parametrize("name", VARIANTS)
+def test_in_float64_every_step_of_a_variant_has_the_loss_of_the_plain_run(trained, run, name):
+    backend, _, variant = name.partition("@")
     reference, _ = trained("single", 1)[run]
-    record, _ = trained(backend, 2)[run._replace(transport=transport)]
+    record, _ = trained(backend, 2)[run._replace(variant=variant)]
     own, _ = trained(backend, 2)[run]
     assert disagreement(record, reference) < 1e-10
     assert len(record["losses"]) >= 40
-    assert (record["backend"], record["transport"], record["in_sync"]) == (name, transport, True)
-    assert (own["backend"], own["transport"], reference["transport"]) == (backend, declared()[backend].transport, None)
+    assert (record["backend"], record["in_sync"], own["backend"]) == (name, True, backend)
+    if declared()[backend].variant_setting == "transport":
+        assert (record["transport"], own["transport"], reference["transport"]) == (variant, declared()[backend].transport, None)
 
 
 # At its default learning rate the CNN is compared only with plain training that rounds to float32 as ZeRO does.
@@ -179,7 +191,7 @@ def test_over_another_transport_every_step_has_the_loss_of_the_plain_run(trained
 @pytest.mark.parametrize("stage", STAGES)
 def test_in_float64_every_step_under_zero_has_the_loss_of_the_plain_run_to_float32(trained, run, stage, ranks):
     reference, _ = trained("single", 1)[run]
-    record, _ = trained("deepspeed_zero", ranks)[run._replace(stage=stage)]
+    record, _ = trained("deepspeed_zero", ranks)[run._replace(variant=stage)]
     assert disagreement(record, reference) < 1e-6
     assert len(record["losses"]) >= 40
     assert record["workload_digest"] == reference["workload_digest"]
@@ -199,12 +211,12 @@ def test_stage_3_in_float64_trains_the_same_whatever_the_processor_computes_in(t
 @pytest.mark.parametrize("run", NOT_FUSED, ids=lambda run: f"{run.workload}-{run.optimizer}")
 def test_zero_differs_only_by_rounding_to_float32(trained, run, stage):
     reference, _ = trained("ddp", 2)[run._replace(fault="float32_masters")]
-    record, _ = trained("deepspeed_zero", 2)[run._replace(stage=stage)]
+    record, _ = trained("deepspeed_zero", 2)[run._replace(variant=stage)]
     assert disagreement(record, reference) < 1e-10
 
 
 # At four ranks: the CNN's ten outputs are not divisible by four.
-@pytest.mark.parametrize("run", RESTORED, ids=lambda run: f"{run.optimizer}-{run.stage}")
+@pytest.mark.parametrize("run", RESTORED, ids=lambda run: f"{run.optimizer}-{run.variant}")
 def test_zero_restores_an_unsharded_state(trained, run):
     record, _ = trained("deepspeed_zero", 4)[run]
     assert record["status"] == "ok", record["error"]
@@ -216,7 +228,7 @@ def test_zero_restores_an_unsharded_state(trained, run):
 @pytest.mark.parametrize(("ranks", "run"), pairs({2: FLOAT32, 4: [SMALL_LEARNING_RATE._replace(precision="fp32")]}))
 def test_in_float32_every_step_under_stage_0_has_the_loss_of_ddp(trained, run, ranks):
     reference, _ = trained("ddp", ranks)[run]
-    record, _ = trained("deepspeed_zero", ranks)[run._replace(stage=0)]
+    record, _ = trained("deepspeed_zero", ranks)[run._replace(variant=0)]
     assert disagreement(record, reference) < 1e-6
     assert len(record["losses"]) >= 40
 
@@ -224,7 +236,7 @@ def test_in_float32_every_step_under_stage_0_has_the_loss_of_ddp(trained, run, r
 @pytest.mark.parametrize("run", IN_RANK_ORDER, ids=lambda run: run.optimizer)
 def test_stage_0_differs_only_by_the_order_of_additions(trained, run):
     reference, _ = trained("ddp", 4)[run]
-    record, _ = trained("deepspeed_zero", 4)[run._replace(stage=0)]
+    record, _ = trained("deepspeed_zero", 4)[run._replace(variant=0)]
     assert disagreement(record, reference) < 1e-6
 
 
@@ -233,9 +245,28 @@ def test_stage_0_differs_only_by_the_order_of_additions(trained, run):
 def test_in_float32_the_first_two_steps_have_the_loss_of_the_plain_run(trained, run, backend):
     reference, _ = trained("single", 1)[run]
     name, _, stage = backend.partition("@")
-    record, _ = trained(name, 2)[run._replace(stage=int(stage) if stage else None)]
+    record, _ = trained(name, 2)[run._replace(variant=int(stage) if stage else None)]
     assert record["status"] == "ok", record["error"]
     np.testing.assert_allclose(record["losses"][:2], reference["losses"][:2], rtol=1e-6)
+
+
+# With momentum an update is linear in the gradients, so the average of the ranks' updates is the update with the average gradient.
+# Adam's is not.
+@pytest.mark.parametrize(("run", "low", "high"), [(EVERY_STEP[0], 0, 1e-10), (EVERY_STEP[1], 1e-4, np.inf)], ids=OPTIMIZERS)
+def test_parameters_averaged_after_every_step_are_those_of_averaged_gradients_under_sgd_only(trained, run, low, high):
+    reference, _ = trained("single", 1)[run._replace(variant=None)]
+    record, _ = trained("weight_averaging", 2)[run]
+    assert low <= disagreement(record, reference) < high
+    assert (record["backend"], record["exact"], record["in_sync"]) == ("weight_averaging@1", False, True)
+
+
+def test_local_sgd_is_approximate(trained):
+    reference, _ = trained("single", 1)[LOCAL]
+    record, _ = trained("weight_averaging", 2)[LOCAL]
+    steps = slice(0, 20)
+    difference = disagreement(record | {"losses": record["losses"][steps]}, {"losses": reference["losses"][steps]})
+    assert 1e-3 < difference < 0.2
+    assert (record["backend"], record["in_sync"]) == ("weight_averaging", True)
 
 
 def test_weak_scaling_at_two_ranks_is_one_rank_with_twice_the_batch(trained):
@@ -249,10 +280,9 @@ def test_weak_scaling_at_two_ranks_is_one_rank_with_twice_the_batch(trained):
 @pytest.mark.parametrize("backend", DISTRIBUTED)
 def test_an_injected_fault_changes_the_losses(trained, backend, fault):
     run = faulty(backend, fault)
-    reference, _ = trained("single", 1)[run._replace(fault="none")]
+    reference, _ = trained("single", 1)[run._replace(variant=None, fault="none")]
     record, _ = trained(backend, 2)[run]
-    # Under ZeRO all ranks gather the same parameters, so the replicas do not differ.
-    if fault == "no_all_reduce" and backend != "deepspeed_zero":
+    if fault == "no_all_reduce" and backend not in SHARDED:
         assert (record["status"], record["in_sync"]) == ("failed", False)
         assert "differ after epoch 1" in record["error"]
         record = record | {"status": "ok"}

@@ -13,7 +13,7 @@ from common.process.ranks import Ranks
 from common.trainer import Batch, Communication, ProfiledCommunication
 from frameworks.shared.process_group import covered
 from tests.support import small_data
-from tests.support.backends import EXACT
+from tests.support.backends import EXACT, SHARDED
 from tests.support.running import BIN, ROOT, environ, train
 from tests.support.step_breakdown_run import NUM_STEPS
 
@@ -172,7 +172,13 @@ def measured(folder, backend, *arguments):
     [
         ("ddp", "transformer", (), {"all_reduce": 1}),
         ("ddp", "cnn", ("--transport", "mpi"), {"all_reduce": 1}),
-        *((backend, "cnn", (), {"all_reduce": 1}) for backend in EXACT),
+        *((backend, "cnn", (), {"all_reduce": 1}) for backend in EXACT if backend not in SHARDED),
+        ("gradient_averaging", "transformer", ("--transport", "mpi"), {"all_reduce": 1}),
+        # Rank 0 has the first dense layer's weight, all but 1.7 % of the parameters.
+        ("zero_redundancy", "cnn", (), {"all_reduce": 1, "broadcast": 1_179_648 / 1_199_882}),
+        ("fsdp", "cnn", (), {"all_gather": 1, "reduce_scatter": 1}),
+        ("fsdp", "cnn", ("--sharding", "keep"), {"all_gather": 1 / 2, "reduce_scatter": 1}),
+        ("fsdp", "cnn", ("--sharding", "hsdp"), {"all_reduce": 1}),
         ("deepspeed_zero", "cnn", ("--zero-stage", 0), {"all_reduce": 1}),
         ("deepspeed_zero", "cnn", ("--zero-stage", 1), {"all_reduce": 1, "all_gather": 1 / 2}),
         ("deepspeed_zero", "transformer", ("--zero-stage", 2), {"all_reduce": 1, "all_gather": 1 / 2}),
@@ -203,5 +209,5 @@ def test_each_backend_has_a_step_breakdown(backend, workload, arguments, shares,
         with_communication, without = found["losses"]
         assert without == pytest.approx(with_communication, rel=1e-5)
         assert len(without) == NUM_STEPS
-    # Stage 3 has one model in all ranks' shards.
-    assert ranks[0]["in_sync"] == ("3" in map(str, arguments))
+    # Stage 3 and FSDP have one model in all ranks' shards.
+    assert ranks[0]["in_sync"] == (backend == "fsdp" or "3" in map(str, arguments))

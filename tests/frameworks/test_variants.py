@@ -13,6 +13,8 @@ from launch.launchers import commands
 from launch.plan import plan
 from tests.support.backends import ON_PYTORCH
 
+MPICH = commands.Launcher("mpich", "mpiexec")
+
 
 @pytest.mark.parametrize(
     ("name", "file", "stage"),
@@ -37,8 +39,13 @@ def test_a_backend_without_variants_keeps_its_name_and_settings():
     assert backends.settings_of("single", Settings(seed=7)) == Settings(seed=7)
 
 
-def test_by_default_a_matrix_has_no_variants():
-    assert backends.chosen(None) == list(backends.declared())
+def test_by_default_a_matrix_has_six_backends_without_variants():
+    assert backends.chosen(None) == ["single", "ddp", "deepspeed_zero", "horovod_keras", "horovod_tf", "horovod_torch"]
+
+
+def test_all_are_every_backend_without_variants():
+    assert backends.chosen("all") == list(backends.declared())
+    assert {"fsdp", "gradient_averaging", "zero_redundancy"} < set(backends.chosen("all"))
 
 
 def test_a_variant_is_a_value_of_its_setting_other_than_the_default():
@@ -68,7 +75,7 @@ def test_a_variant_may_need_mpi_where_its_backend_does_not(name, needs_mpi):
     ("call", "message"),
     [
         (lambda: backends.name_of("ddp", Settings(zero_stage=3)), "--zero-stage is for deepspeed_zero, not for ddp; leave it out"),
-        (lambda: backends.name_of("horovod_tf", Settings(compile=True)), "--compile is for PyTorch, not for horovod_tf; leave it out"),
+        (lambda: backends.name_of("horovod_tf", Settings(compile=True)), "--compile is not for horovod_tf; leave it out"),
         (
             lambda: backends.name_of("deepspeed_zero", Settings(compile=True, zero_stage=3)),
             "use deepspeed_zero@0, deepspeed_zero@1, deepspeed_zero@2",
@@ -82,18 +89,23 @@ def test_a_variant_may_need_mpi_where_its_backend_does_not(name, needs_mpi):
         ),
         (
             lambda: backends.name_of("single", Settings(transport="mpi")),
-            "--transport is for ddp, horovod_keras, horovod_tf, horovod_torch, not for single; leave it out",
+            "--transport is for ddp, gradient_averaging, horovod_keras, horovod_tf, horovod_torch, not for single; leave it out",
         ),
         (
             lambda: backends.name_of("deepspeed_zero", Settings(transport="gloo")),
-            "--transport is for ddp, horovod_keras, horovod_tf, horovod_torch, not for deepspeed_zero",
+            "--transport is for ddp, gradient_averaging, horovod_keras, horovod_tf, horovod_torch, not for deepspeed_zero",
         ),
         (lambda: backends.settings_of("deepspeed_zero@4", Settings()), "there is no deepspeed_zero@4; choose from: deepspeed_zero@0, "),
         (lambda: backends.settings_of("deepspeed_zero@", Settings()), "there is no deepspeed_zero@; choose from"),
         (lambda: backends.chosen("deepspeed@3"), "there is no backend 'deepspeed@3'; choose from: single, "),
+        (lambda: backends.expect_ranks("fsdp@hsdp", 3), "fsdp@hsdp takes a multiple of 2 ranks, and 3 is none; choose other sizes"),
+        (
+            lambda: matrix.check(plan(["ddp", "fsdp@hsdp"], ["cnn"], [1], 1, None, Settings(), "stamp"), MPICH),
+            "multiple of 2 ranks, and 1 is",
+        ),
         (lambda: backends.chosen("ddp,single@1"), "single has no variants"),
         (lambda: matrix.settings_of(matrix.Matrix(run=Settings(zero_stage=2))), "write deepspeed_zero@2 in --backends"),
-        (lambda: matrix.settings_of(matrix.Matrix(run=Settings(transport="mpi"))), "write ddp@mpi in --backends"),
+        (lambda: matrix.settings_of(matrix.Matrix(run=Settings(transport="mpi"))), "write ddp@mpi or gradient_averaging@mpi in --backends"),
         (
             lambda: matrix.settings_of(matrix.Matrix(run=Settings(transport="gloo"))),
             "write horovod_keras@gloo or horovod_tf@gloo or horovod_torch@gloo in --backends",
@@ -107,9 +119,15 @@ def test_invalid_variants_give_a_one_line_error(call, message):
     assert "\n" not in str(raised.value)
 
 
-def test_the_backends_on_pytorch_are_those_that_compile():
-    assert {name for name, one in backends.declared().items() if one.can_compile} == set(ON_PYTORCH)
-    assert [backends.name_of(backend, Settings(compile=True)) for backend in ON_PYTORCH] == list(ON_PYTORCH)
+def test_the_backends_on_pytorch_but_fsdp_are_those_that_compile():
+    able = [name for name in ON_PYTORCH if name != "fsdp"]
+    assert {name for name, one in backends.declared().items() if one.can_compile} == set(able)
+    assert [backends.name_of(backend, Settings(compile=True)) for backend in able] == able
+
+
+@pytest.mark.parametrize(("name", "num_ranks"), [("fsdp", 3), ("fsdp@hsdp", 4), ("ddp", 1), ("a_file_of_a_test", 3)])
+def test_most_backends_take_any_number_of_ranks(name, num_ranks):
+    backends.expect_ranks(name, num_ranks)
 
 
 def test_the_default_variant_has_no_name_of_its_own():
@@ -119,7 +137,7 @@ def test_the_default_variant_has_no_name_of_its_own():
 def test_a_job_of_a_variant_starts_its_file_with_its_setting():
     jobs = plan(["deepspeed_zero", "deepspeed_zero@3"], ["cnn"], [2], 1, None, Settings(), "stamp")
     assert [job.settings.run_id for job in jobs] == ["stamp-cnn-deepspeed_zero-n2-r0", "stamp-cnn-deepspeed_zero@3-n2-r0"]
-    first, second = (" ".join(commands.command(job, commands.Launcher("mpich", "mpiexec"))[0]) for job in jobs)
+    first, second = (" ".join(commands.command(job, MPICH)[0]) for job in jobs)
     assert "-m frameworks.deepspeed_zero " in first
     assert "--zero-stage" not in first
     assert "-m frameworks.deepspeed_zero " in second

@@ -5,6 +5,8 @@ from common.backends import BASELINE, FOLDER, declared
 DISTRIBUTED = tuple(name for name in declared() if name != BASELINE)
 # Held to 1e-10 in float64; those with float32 master parameters to 1e-6.
 EXACT = tuple(name for name in DISTRIBUTED if declared()[name].exact and not declared()[name].float32_masters)
-# Variants over another transport.
-MOVED = tuple(f"{name}@{one}" for name, backend in declared().items() if backend.variant_setting == "transport" for one in backend.variants)
+FLOAT32_MASTERS = tuple(name for name in DISTRIBUTED if declared()[name].float32_masters)
+# Their ranks gather one set of parameters from shards, so that replicas do not differ where gradients are not reduced.
+SHARDED = ("deepspeed_zero", "fsdp", "zero_redundancy")
+VARIANTS = tuple(f"{name}@{one}" for name in EXACT for one in declared()[name].variants)
 ON_PYTORCH = tuple(name for name in declared() if "pytorch" in (FOLDER / f"{name}.py").read_text())

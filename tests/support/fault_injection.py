@@ -57,6 +57,35 @@ def _ddp_summed(backend):
     _hook(backend, lambda bucket: _all_reduced(backend, bucket))
 
 
+def _by_hand_without(name):
+    """A fault: the method of that name does nothing."""
+    return lambda backend: replace(backend.Trainer, name, lambda _: None)
+
+
+def _by_hand_summed(backend):
+    unpack = backend.vector_to_parameters
+    replace(backend, "vector_to_parameters", lambda vector, parts: unpack(vector * backend.dist.get_world_size(), parts))
+
+
+def _fsdp_without_all_reduce(backend):
+    def own_part(output, input, group, **_):
+        output.copy_(input.chunk(group.size())[group.rank()])
+
+    replace(backend.dist, "reduce_scatter_single", own_part)
+
+
+def _fsdp_summed(backend):
+    shard = backend.fsdp.shard
+
+    def sharded(*arguments):
+        module = shard(*arguments)
+        for part in backend.fsdp.parts(module):
+            part.set_gradient_divide_factor(1.0)
+        return module
+
+    replace(backend.fsdp, "shard", sharded)
+
+
 def _deepspeed_without_all_reduce(backend):
     for name in ("all_reduce", "reduce"):
         replace(backend.deepspeed.comm, name, lambda *_, **__: None)
@@ -104,9 +133,13 @@ class Faults(NamedTuple):
 FAULTS = {
     "ddp": Faults(_ddp_without_all_reduce, _ddp_summed),
     "deepspeed_zero": Faults(_deepspeed_without_all_reduce, _deepspeed_summed),
+    "fsdp": Faults(_fsdp_without_all_reduce, _fsdp_summed),
+    "gradient_averaging": Faults(_by_hand_without("average_gradients"), _by_hand_summed),
     "horovod_keras": Faults(_horovod_without("DistributedOptimizer"), _horovod_summed("DistributedOptimizer")),
     "horovod_tf": Faults(_horovod_without("DistributedGradientTape"), _horovod_summed("DistributedGradientTape")),
     "horovod_torch": Faults(_horovod_without("DistributedOptimizer"), _horovod_summed("DistributedOptimizer")),
+    "weight_averaging": Faults(_by_hand_without("average_weights"), _by_hand_summed),
+    "zero_redundancy": Faults(_ddp_without_all_reduce, _ddp_summed),
 }
 
 

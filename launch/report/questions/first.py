@@ -21,10 +21,11 @@ COLUMNS = (
 FASTEST = "fastest"
 VERDICTS = {True: "slower", False: "no difference shown"}
 MORE_EPOCHS = "needs more epochs"
+APPROXIMATE = "approximate"
 
 
 class Place(NamedTuple):
-    """An entry that reached the target, in the order of the answer.
+    """An entry that reached the target, in the order of the answer: exact backends, those that need more epochs, approximate ones.
 
     `against`: the Ratio of its seconds per epoch to those of the fastest, None for the fastest; `more`: an epochs.MoreEpochs or None.
     """
@@ -34,6 +35,11 @@ class Place(NamedTuple):
     more: epochs.MoreEpochs | None
 
     @property
+    def is_apart(self):
+        """Whether seconds per epoch alone do not tell how it compares with the fastest."""
+        return bool(self.more) or not self.entry.exact
+
+    @property
     def num_repeats(self):
         """The number of runs, or of pairs, that the verdict is from."""
         return min(self.against.num_above, self.against.num_below) if self.against else len(self.entry.runs)
@@ -41,6 +47,8 @@ class Place(NamedTuple):
     @property
     def verdict(self):
         """fastest, slower, no difference shown, or why there is no verdict; None for the fastest of too few runs."""
+        if not self.entry.exact:
+            return APPROXIMATE
         if self.more:
             return MORE_EPOCHS
         if self.against is None:
@@ -51,10 +59,10 @@ class Place(NamedTuple):
 
 
 def places(candidates):
-    """The Places of the entries of one size that reached the target: the fastest first; those that need more epochs last."""
+    """The Places of the entries of one size that reached the target."""
     timed = [entry for entry in candidates if entries.time_of(entry) is not None and entries.epoch_seconds(entry)]
-    more = {one.backend: one for one in epochs.needing_more(epochs.blocks_of(timed, entries.key_of))}
-    timed.sort(key=lambda entry: (entry.backend in more, entries.epoch_seconds(entry)))
+    more = {one.backend: one for one in epochs.needing_more(epochs.blocks_of([entry for entry in timed if entry.exact], entries.key_of))}
+    timed.sort(key=lambda entry: (not entry.exact, entry.backend in more, entries.epoch_seconds(entry)))
     return [
         Place(entry, entries.epoch_ratio(entry, timed[0], len(timed)) if number else None, more.get(entry.backend))
         for number, entry in enumerate(timed)
@@ -109,7 +117,7 @@ def answer(compared):
         if one.target is not None:
             for size, candidates in fair.items():
                 at, placed = f"{one.name}, {ranks_of(size)}", places(candidates)
-                sentences += [_sentence(at, placed), *transports.sentences(at, [place.entry for place in placed if not place.more])]
+                sentences += [_sentence(at, placed), *transports.sentences(at, [place.entry for place in placed if not place.is_apart])]
         tables += filled(one.name, COLUMNS, [row for candidates in fair.values() for row in _rows(candidates)])
         tables += filled(f"{one.name}, {OVERSUBSCRIBED}", COLUMNS, [row for candidates in shared.values() for row in _rows(candidates)])
     return sentences, tables
@@ -131,7 +139,7 @@ def _sentence(at, placed):
         for place in placed
         if (one := place.more)
     )
-    others = [place for place in others if not place.more]
+    others = [place for place in others if not place.is_apart]
     if not others:
         return f"{at}: {best.entry.backend} takes {seconds}; no other backend to compare with reached the target.{more}"
     next_one = others[0]

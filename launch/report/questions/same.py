@@ -24,6 +24,7 @@ class Agreement(NamedTuple):
 
     num_ranks: int
     backend: str
+    exact: bool
     seed: int
     initial: str | None
     reference: str | None
@@ -60,7 +61,7 @@ def _agreement(entry, reference):
     other = others.get(run["seed"])
     initial, *later = run["parameter_digests"] or [None]
     return Agreement(
-        entry.num_ranks, entry.backend, run["seed"], initial, reference.backend if other else None,
+        entry.num_ranks, entry.backend, entry.exact, run["seed"], initial, reference.backend if other else None,
         loss_difference(run["losses"], other["losses"], NUM_EQUAL_STEPS) if other else None,
         loss_difference(run["losses"], other["losses"]) if other else None,
         later[-1] if later else None, len(run["train_seconds"]), run["accuracy"], _in_sync(entry),
@@ -107,7 +108,7 @@ def _sentence(compared, agreements):
         initial.setdefault(one.seed, set()).add(one.initial)
     same_start = all(len(digests) == 1 for digests in initial.values())
     sentences = [f"{compared.name}: {'all' if same_start else 'NOT all'} backends start from identical parameters."]
-    if known := [one.first_steps for one in agreements if one.first_steps is not None]:
+    if known := [one.first_steps for one in agreements if one.exact and one.first_steps is not None]:
         agree = max(known) <= TOLERANCE
         what = f"agree to {max(known):.0e}" if agree else f"differ by up to {max(known):.0e}, more than rounding explains ({TOLERANCE:.0e})"
         sentences.append(f"Losses of the first {NUM_EQUAL_STEPS} steps {what}.")

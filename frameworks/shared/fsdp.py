@@ -1,0 +1,123 @@
+"""PyTorch's FSDP2: how a model is sharded, its whole parameters and optimizer state, and its communication."""
+
+import contextlib
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+from common.trainer import Communication, ProfiledCommunication
+from frameworks.shared import process_group, pytorch
+
+# Of the parameters, with `hsdp`.
+NUM_REPLICAS = 2
+# The functions of torch.distributed that FSDP2 calls.
+COLLECTIVES = {"all_gather_single": "all_gather", "reduce_scatter_single": "reduce_scatter", "all_reduce": "all_reduce"}
+
+
+def shard(module, sharding, ranks, device):
+    """A module whose parameters are sharded: those of each block by themselves, and the rest. `sharding`: None, `keep` or `hsdp`.
+
+    With `keep` the parameters stay whole from the forward pass to the backward pass; with `hsdp` each half of the ranks has all of them.
+    """
+    sizes = {"replicas": NUM_REPLICAS, "shards": ranks.size // NUM_REPLICAS} if sharding == "hsdp" else {"shards": ranks.size}
+    mesh = init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+    for part in (*getattr(module, "blocks", ()), module):
+        fully_shard(part, mesh=mesh, reshard_after_forward=sharding != "keep")
+    return module
+
+
+def unfused(optimizer):
+    """The optimizer with PyTorch's own choice of kernels: its fused SGD does not take shards."""
+    for group in optimizer.param_groups:
+        group["fused"] = None
+    return optimizer
+
+
+def state(module, optimizer):
+    """As pytorch.state, gathered from the shards of all ranks, which all call this."""
+    reshard(module)
+    return pytorch.state(module, optimizer)
+
+
+def restore(module, optimizer, state):
+    """As pytorch.restore, into the shards of this rank."""
+    reshard(module)
+    pytorch.restore(module, optimizer, state)
+
+
+def reshard(module):
+    """Frees whole parameters, such as those that an evaluation leaves, so that the module's parameters are the shards."""
+    for part in parts(module):
+        part.reshard()
+
+
+def parts(module):
+    """The modules of a model that are sharded by themselves."""
+    return [part for part in module.modules() if isinstance(part, FSDPModule)]
+
+
+def communication(model, optimizer, device, sharding):
+    """How to measure its communication: gathers of parameters, and the reduce-scatter of gradients."""
+    reshard(model)
+    shards = list(model.parameters())
+    zeros = [torch.zeros_like(one) for one in shards]
+
+    def update_shards(*_):
+        # Without an exchange the whole parameters have the gradients. The optimizer updates the shards, as it does with one.
+        for whole in model.parameters():
+            whole.grad = None
+        for one, gradient in zip(shards, zeros, strict=True):
+            one.grad = gradient
+
+    @contextlib.contextmanager
+    def without_communication():
+        for part in parts(model):
+            part.unshard()
+        exchange(model, False, False)
+        hook = optimizer.register_step_pre_hook(update_shards)
+        try:
+            yield
+        finally:
+            hook.remove()
+            exchange(model, True, sharding != "keep")
+            reshard(model)
+            optimizer.zero_grad()
+
+    def profiled(train):
+        with counted() as operations:
+            seconds, _ = process_group.collectives(train)
+        return ProfiledCommunication(seconds, operations, {})
+
+    return Communication(without_communication, profiled, lambda num_bytes: process_group.plain_all_reduce(num_bytes, device))
+
+
+def exchange(model, does, reshards_after_forward):
+    """Sets whether gradients are exchanged and whole parameters freed after each pass."""
+    model.set_requires_gradient_sync(does)
+    model.set_reshard_after_backward(does)
+    model.set_reshard_after_forward(reshards_after_forward)
+
+
+@contextlib.contextmanager
+def counted():
+    """{collective: (calls, bytes that this rank contributed)} of the context, filled as the calls are made."""
+    found, own = {}, {name: getattr(dist, name) for name in COLLECTIVES}
+
+    def counting(name):
+        def call(*arguments, **settings):
+            contributed = settings["input"] if "input" in settings else arguments[-1]
+            num_calls, size_bytes = found.get(COLLECTIVES[name], (0, 0))
+            found[COLLECTIVES[name]] = num_calls + 1, size_bytes + process_group.size_of([contributed])
+            return own[name](*arguments, **settings)
+
+        return call
+
+    try:
+        for name in COLLECTIVES:
+            setattr(dist, name, counting(name))
+        yield found
+    finally:
+        for name, function in own.items():
+            setattr(dist, name, function)

@@ -1,0 +1,54 @@
+"""PyTorch's ZeroRedundancyOptimizer: its sharded state as a whole, and its communication."""
+
+import contextlib
+
+import torch.distributed as dist
+from torch.distributed.optim import ZeroRedundancyOptimizer
+
+from common.trainer import Communication
+from frameworks.shared import process_group, pytorch
+
+
+def sharded(optimizer):
+    """An optimizer like this one, each of whose ranks updates a part of the parameters and has the state of that part."""
+    (group,) = optimizer.param_groups
+    # As a view of one buffer, the part of a rank is broadcast at once.
+    return ZeroRedundancyOptimizer(group["params"], type(optimizer), parameters_as_bucket_view=True, **optimizer.defaults)
+
+
+def state(module, optimizer):
+    """As pytorch.state, with the optimizer state of all ranks, which all call this."""
+    found = pytorch.state(module, None)
+    own = {name: array for name, array in pytorch.state(module, optimizer.optim).items() if name not in found}
+    parts = [None] * dist.get_world_size()
+    dist.all_gather_object(parts, own)
+    return found | {name: array for part in parts for name, array in part.items()}
+
+
+def restore(module, optimizer, state):
+    """As pytorch.restore; of the optimizer state, what this rank updates."""
+    own = {parameter for group in optimizer.optim.param_groups for parameter in group["params"]}
+    of_others = {name for name, parameter in module.named_parameters() if parameter not in own}
+    pytorch.restore(module, optimizer.optim, {name: array for name, array in state.items() if name.partition("/")[2] not in of_others})
+
+
+def communication(model, optimizer, device):
+    """How to measure its communication: DistributedDataParallel's, and a broadcast of each rank's part after the step."""
+    of_ddp = process_group.communication_of_ddp(model, device, None)
+
+    @contextlib.contextmanager
+    def without_communication():
+        optimizer._sync_params = lambda: None
+        try:
+            with of_ddp.without_communication():
+                yield
+        finally:
+            del optimizer._sync_params
+
+    def profiled(train):
+        profile = of_ddp.profiled(train)
+        num_steps = profile.operations["all_reduce"][0] / profile.details["num_buckets_reduced"]
+        part_bytes = process_group.size_of(parameter for group in optimizer.optim.param_groups for parameter in group["params"])
+        return profile._replace(operations=profile.operations | {"broadcast": (num_steps * dist.get_world_size(), num_steps * part_bytes)})
+
+    return Communication(without_communication, profiled, of_ddp.all_reduce)

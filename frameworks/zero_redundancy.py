@@ -1,0 +1,64 @@
+"""DistributedDataParallel with ZeroRedundancyOptimizer, which shards the optimizer state, over Gloo on CPUs and NCCL on GPUs."""  # backend
+
+import torch.distributed as dist  # backend
+from torch.nn.parallel import DistributedDataParallel  # backend
+
+from common.backends import Backend
+from common.process.ranks import from_environment
+from common.process.rendezvous import agree_on_master  # backend
+from common.program import main
+from frameworks.shared import process_group, pytorch, zero_redundancy  # backend
+
+BACKEND = Backend(can_compile=True, by_default=False)  # backend
+
+
+class Trainer:
+    def __init__(self, settings):
+        self.ranks = from_environment()
+        self.device = pytorch.pick_device(settings, self.ranks)
+        agree_on_master(self.ranks, settings.host_suffix)  # backend
+        self.transport = "nccl" if self.device.type == "cuda" else "gloo"  # backend
+        dist.init_process_group(self.transport, rank=self.ranks.rank, world_size=self.ranks.size)  # backend
+        self.module = self.model = pytorch.build(settings, self.device, self.ranks)
+        self.optimizer = zero_redundancy.sharded(pytorch.optimizer_for(settings, self.module))  # backend
+        # The Transformer's buffers are constant tables, which DDP would broadcast at every step.
+        self.model = DistributedDataParallel(self.module, forward_sync_buffers=False)  # backend
+
+    @staticmethod
+    def device_problem(device):
+        return pytorch.device_problem(device)
+
+    def describe_device(self):
+        return pytorch.describe_device(self.device)
+
+    def train_epoch(self, batches, observe):
+        self.model.train()
+        for inputs, targets, weights, learning_rate in pytorch.tensors(batches, self.device):
+            pytorch.set_learning_rate(self.optimizer, learning_rate)
+            self.optimizer.zero_grad()
+            loss = pytorch.weighted_loss(self.model(inputs), targets, weights)
+            loss.backward()
+            self.optimizer.step()
+            observe(loss.detach())
+
+    def evaluate(self, batches):
+        return pytorch.evaluate(self.model, batches, self.device)
+
+    def sum(self, values):
+        return process_group.summed(values, self.device)  # backend
+
+    def state(self, with_optimizer_state=True):
+        return zero_redundancy.state(self.module, self.optimizer) if with_optimizer_state else pytorch.state(self.module, None)  # backend
+
+    def restore(self, state):
+        zero_redundancy.restore(self.module, self.optimizer, state)  # backend
+
+    def communication(self):
+        return zero_redundancy.communication(self.model, self.optimizer, self.device)  # backend
+
+    def close(self):
+        dist.destroy_process_group()  # backend
+
+
+if __name__ == "__main__":
+    main(Trainer, __file__)

@@ -1,0 +1,70 @@
+"""What approximate backends gain in time and pay in accuracy, against the exact ones of the same size. Pure."""
+
+from launch.report import entries, epochs
+from launch.report.questions import first, same
+from launch.report.tables import BACKEND, INTERVAL, RANKS, Column, filled
+from launch.report.words import interval, ranks_of
+
+QUESTION = "What do approximate backends gain, and what do they cost?"
+NUM_STEPS = 20
+COLUMNS = (
+    RANKS, BACKEND, Column("against"), Column("seconds per epoch, ratio", ".2f"), INTERVAL,
+    Column(f"loss difference, first {NUM_STEPS} steps", ".1e"), Column("accuracy after as many epochs", ".4f"),
+    Column("accuracy of the other", ".4f"), Column("epochs to the target", ".1f"), Column("epochs of the other", ".1f"),
+)  # fmt: skip
+
+
+def answer(compared):
+    """(sentences, tables) on the approximate backends, each against the fastest exact one of its size; empty where there are none."""
+    sentences, tables = [], []
+    for one in compared:
+        rows = []
+        for size in sorted({entry.num_ranks for entry in one.entries}):
+            candidates = one.of_size(size)
+            reference = next((place.entry for place in first.places(candidates) if place.entry.exact), None)
+            rows += [_row(entry, reference, len(candidates)) for entry in candidates if reference and not entry.exact]
+        sentences += [_sentence(one.name, row) for row in rows]
+        tables += filled(one.name, COLUMNS, rows)
+    return sentences, tables
+
+
+def _row(entry, reference, num_compared):
+    pairs = _pairs(entry, reference)
+    ratio = entries.epoch_ratio(entry, reference, num_compared)
+    differences = [same.loss_difference(run["losses"], other["losses"], NUM_STEPS) for run, other in pairs]
+    return (
+        entry.num_ranks, entry.backend, reference.backend, ratio and ratio.value, interval(ratio),
+        max((one for one in differences if one is not None), default=None),
+        *_means(_last_shared_accuracies(run, other) for run, other in pairs),
+        *_means((epochs.to_target(run), epochs.to_target(other)) for run, other in pairs),
+    )  # fmt: skip
+
+
+def _pairs(entry, reference):
+    """The runs of two entries that have the same matrix and repeat, and so the same seed."""
+    others = {entries.key_of(run): run for run in reference.from_start}
+    return [(run, others[entries.key_of(run)]) for run in entry.from_start if entries.key_of(run) in others]
+
+
+def _last_shared_accuracies(run, other):
+    """The accuracies of two runs after the last epoch that both have trained."""
+    shared = [pair for pair in zip(run["accuracies"], other["accuracies"], strict=False) if None not in pair]
+    return shared[-1] if shared else (None, None)
+
+
+def _means(pairs):
+    """The means of the pairs that are known on both sides; (None, None) without any."""
+    known = [pair for pair in pairs if None not in pair]
+    return tuple(sum(values) / len(known) for values in zip(*known, strict=True)) if known else (None, None)
+
+
+def _sentence(name, row):
+    size, backend, other, ratio, _, difference, accuracy, other_accuracy, *_ = row
+    parts = [f"{name}, {ranks_of(size)}: {backend} is approximate"]
+    if difference is not None:
+        parts.append(f"its losses differ by up to {difference:.0e} in the first {NUM_STEPS} steps")
+    if ratio is not None:
+        parts.append(f"an epoch takes {ratio:.2f} times {other}'s seconds")
+    if accuracy is not None:
+        parts.append(f"after as many epochs its accuracy is {accuracy:.4f}, {other}'s {other_accuracy:.4f}")
+    return "; ".join(parts) + "."
