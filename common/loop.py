@@ -16,7 +16,7 @@ from common.process import energy, gpus
 from common.process.turns import Turns
 from common.process.watchdog import Watchdog
 from common.progress import Progress, format_line
-from common.trainer import Batch, Totals, by_rank
+from common.trainer import POINTS, Batch, Totals, by_rank
 
 PROGRESS_INTERVAL_SECONDS = 1.0
 # DDP rebuilds its buckets in the second step, and the last one shows how long a step takes.
@@ -40,7 +40,12 @@ def prepare(trainer, settings, record):
         float(loss)
         ends.append(time.perf_counter())
 
-    trainer.train_epoch([zeros] * NUM_WARMUP_STEPS, observe)
+    trainer.train_epoch([zeros] * (NUM_WARMUP_STEPS - 1), observe)
+    with trainer.memory() as held:
+        trainer.train_epoch([zeros], observe)
+    record["tensor_bytes_by_rank"] = {
+        point: {name: by_rank(trainer, size).astype(int).tolist() for name, size in held[point]._asdict().items()} for point in POINTS
+    }
     if workload.target is not None:
         # Two batch sizes make TensorFlow trace a function for any size, including that of the real evaluation batches.
         sizes = (settings.evaluation_batch_size, settings.evaluation_batch_size + 1)

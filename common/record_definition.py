@@ -14,7 +14,7 @@ CLOSED = DOCUMENTED | {"extra": "forbid"}
 
 
 # Keys that older records of this version lack. The report takes them for null.
-LATER_KEYS = ("exact", "transport", "num_turns", "turns_of_others_seconds", "check_seconds", "machine_noise")
+LATER_KEYS = ("exact", "tensor_bytes_by_rank", "transport", "num_turns", "turns_of_others_seconds", "check_seconds", "machine_noise")
 
 
 class Limits:
@@ -79,6 +79,35 @@ class StepBreakdown:
     communication."""
     library: dict
     """DDP's logging data, or the calls of DeepSpeed by message size. Empty for other backends."""
+
+
+@dataclass
+class Held:
+    """What each rank holds at a point of a step, in bytes by rank. It counts the memory of tensors: no activations, and nothing that a
+    library keeps to itself, such as DDP's buckets and Horovod's fusion buffer."""
+
+    __pydantic_config__ = CLOSED
+
+    parameters: list[FromZero]
+    """Parameters, whole and sharded."""
+    gradients: list[FromZero]
+    """Gradients, whole and sharded."""
+    optimizer_state: list[FromZero]
+    """Optimizer state, with the master parameters that DeepSpeed updates."""
+
+
+@dataclass
+class TensorBytes:
+    """The value of `tensor_bytes_by_rank`."""
+
+    __pydantic_config__ = CLOSED
+
+    after_forward: Held
+    """After the forward pass."""
+    after_backward: Held
+    """After the backward pass, before the optimizer's step."""
+    after_step: Held
+    """After the optimizer's step."""
 
 
 @dataclass
@@ -329,6 +358,9 @@ class Record:
     """Peak resident memory of the rank that used most, in bytes. GPU memory is not included. `null` until training has ended."""
     peak_memory_bytes_by_rank: list[int] | None = None
     """Peak resident memory of each rank's process in bytes. `null` until training has ended."""
+    tensor_bytes_by_rank: TensorBytes | None = None
+    """What each rank holds at three points of a warm-up step: parameters, gradients and optimizer state. `null` until the step is done.
+    Older records do not have the key."""
     energy_joules: Positive | None = None
     """Energy of all nodes in joules, from the start of the clock to the end of the last epoch, checkpoints included. `null` where no source
     can be read on every node."""

@@ -63,6 +63,18 @@ class Communication(NamedTuple):
     all_reduce: Callable[[int], Callable[[], object]]
 
 
+class Held(NamedTuple):
+    """Bytes of the tensors that a rank holds; without activations and without what a library keeps to itself, such as its buckets."""
+
+    parameters: int
+    gradients: int
+    optimizer_state: int
+
+
+# Of a step, at which its memory is told.
+POINTS = ("after_forward", "after_backward", "after_step")
+
+
 class Device(NamedTuple):
     """The device that a rank computes on, and what its framework was built with.
 
@@ -107,6 +119,9 @@ class Trainer(Protocol):
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Loads a state; optimizer state that it lacks is set to 0."""
+
+    def memory(self) -> AbstractContextManager[dict[str, Held]]:
+        """Context in which train_epoch notes what this rank holds at each of the POINTS of its last step."""
 
     def communication(self) -> Communication | None:
         """How to measure this backend's communication; None if it has none."""

@@ -57,6 +57,9 @@ class Trainer:
     def restore(self, state):
         pytorch.restore(self.module, self.optimizer, state)
 
+    def memory(self):
+        return pytorch.memory(self.module, self.optimizer)
+
     def communication(self):
         return process_group.communication_of_ddp(self.model, self.device, self.transport)  # backend
 

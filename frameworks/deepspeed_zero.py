@@ -54,6 +54,9 @@ class Trainer:
     def restore(self, state):
         shared_deepspeed.restore(self.module, self.optimizer, state)  # backend
 
+    def memory(self):
+        return shared_deepspeed.memory(self.module, self.optimizer)  # backend
+
     def communication(self):
         return shared_deepspeed.communication(self.model, self.device)  # backend
 

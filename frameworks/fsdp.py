@@ -53,6 +53,9 @@ class Trainer:
     def restore(self, state):
         fsdp.restore(self.module, self.optimizer, state)  # backend
 
+    def memory(self):
+        return fsdp.memory(self.module, self.optimizer)  # backend
+
     def communication(self):
         return fsdp.communication(self.model, self.optimizer, self.device, self.sharding)  # backend
 

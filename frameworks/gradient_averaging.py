@@ -60,6 +60,9 @@ class Trainer:
     def restore(self, state):
         pytorch.restore(self.module, self.optimizer, state)
 
+    def memory(self):
+        return pytorch.memory(self.module, self.optimizer)
+
     def communication(self):
         return process_group.communication_by_hand(self, "average_gradients", self.all_reduce)  # backend
 

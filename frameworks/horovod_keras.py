@@ -52,6 +52,9 @@ class Trainer:
     def restore(self, state):
         tensorflow.restore(self.model.module, self.optimizer.rule, state)
 
+    def memory(self):
+        return tensorflow.memory(self.model.module, self.optimizer.rule)
+
     def communication(self):
         return horovod.communication_of_tensorflow(hvd, self, keras.without_communication(self))
 

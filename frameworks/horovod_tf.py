@@ -63,6 +63,9 @@ class Trainer:
     def restore(self, state):
         tensorflow.restore(self.model, self.optimizer, state)
 
+    def memory(self):
+        return tensorflow.memory(self.model, self.optimizer)
+
     def communication(self):
         return horovod.communication_of_tensorflow(hvd, self, self.without_communication)
 

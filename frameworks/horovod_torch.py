@@ -53,6 +53,9 @@ class Trainer:
     def restore(self, state):
         pytorch.restore(self.module, self.optimizer, state)
 
+    def memory(self):
+        return pytorch.memory(self.module, self.optimizer)
+
     def communication(self):
         return horovod.communication_of_torch(hvd, self)  # backend
 

@@ -47,6 +47,9 @@ class Trainer:
     def restore(self, state):
         pytorch.restore(self.module, self.optimizer, state)
 
+    def memory(self):
+        return pytorch.memory(self.module, self.optimizer)
+
     def communication(self):
         return None  # backend
 

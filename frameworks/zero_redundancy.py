@@ -53,6 +53,9 @@ class Trainer:
     def restore(self, state):
         zero_redundancy.restore(self.module, self.optimizer, state)  # backend
 
+    def memory(self):
+        return pytorch.memory(self.module, self.optimizer.optim)  # backend
+
     def communication(self):
         return zero_redundancy.communication(self.model, self.optimizer, self.device)  # backend
 

@@ -24,6 +24,8 @@ from frameworks.shared import process_group, pytorch
 
 # DeepSpeed's names -> those of common/step_breakdown.py; and all collectives that occur in a step.
 OPERATIONS = {"all_gather_into_tensor": "all_gather", "reduce_scatter_tensor": "reduce_scatter"}
+# Of a ZeRO optimizer (DeepSpeed 0.19.8).
+GRADIENT_BUFFERS = ("grad_partitions_flat_buffer",)
 COLLECTIVES = {
     "all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_into_tensor", "all_gather_coalesced", "reduce", "reduce_scatter",
     "reduce_scatter_tensor", "broadcast", "barrier",
@@ -169,6 +171,23 @@ def profiled(train):
     calls = {name: {size: calls[0] for size, calls in by_size.items()} for name, by_size in comm.comms_logger.comms_dict.items()}
     operations = {OPERATIONS.get(name, name): (sum(of.values()), sum(size * num for size, num in of.items())) for name, of in calls.items()}
     return ProfiledCommunication(seconds, operations, {"calls_by_bytes": calls})
+
+
+def memory(model, optimizer):
+    """As pytorch.memory. The master parameters, and the gradients that update them, are flat tensors of this rank's shard."""
+    if not sharded(optimizer):
+        return pytorch.memory(model, optimizer)
+    inner = optimizer.optimizer
+
+    def held():
+        parameters = [*model.parameters(), *(one.ds_tensor for one in model.parameters() if hasattr(one, "ds_tensor"))]
+        masters = [master for group in inner.param_groups for master in group["params"]]
+        gradients = [gradient for group in optimizer.averaged_gradients.values() for gradient in group or ()]
+        buffers = [buffer for name in GRADIENT_BUFFERS if torch.is_tensor(buffer := getattr(optimizer, name, None))]
+        updating = [master.grad for master in masters if master.grad is not None]
+        return pytorch.held_by(parameters, inner, [*gradients, *buffers, *updating], masters)
+
+    return pytorch.memory(model, inner, held)
 
 
 def state(model, optimizer, with_optimizer_state):

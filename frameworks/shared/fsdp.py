@@ -47,6 +47,17 @@ def restore(module, optimizer, state):
     pytorch.restore(module, optimizer, state)
 
 
+def memory(module, optimizer):
+    """As pytorch.memory. Whole parameters are held beside the shards."""
+    reshard(module)
+    shards = list(module.parameters())
+
+    def held():
+        return pytorch.held_by(list({id(one): one for one in (*shards, *module.parameters())}.values()), optimizer)
+
+    return pytorch.memory(module, optimizer, held)
+
+
 def reshard(module):
     """Frees whole parameters, such as those that an evaluation leaves, so that the module's parameters are the shards."""
     for part in parts(module):

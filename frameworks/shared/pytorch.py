@@ -1,5 +1,6 @@
 """The models in PyTorch, and the code shared by all PyTorch backends."""
 
+import contextlib
 import os
 import shutil
 
@@ -12,7 +13,7 @@ from common import conventions, models
 from common.errors import UserError
 from common.process.binding import gpu_for, gpus_chosen
 from common.process.gpus import version_text
-from common.trainer import Device, Totals
+from common.trainer import POINTS, Device, Held, Totals
 from common.workloads import workload_of
 
 # Silences the messages of PyTorch's profiler.
@@ -302,3 +303,32 @@ def as_tensor(name, array):
     elif array.ndim and name in models.FLATTENED:
         array = models.flattened_channels_last(name, array)
     return torch.tensor(np.array(array, order="C"))
+
+
+@contextlib.contextmanager
+def memory(module, optimizer, held=None):
+    """The context of Trainer.memory. `held()`: what the rank holds; default: the module's parameters and the optimizer's state."""
+    held = held or (lambda: held_by(list(module.parameters()), optimizer))
+    found = {}
+
+    def note(point):
+        found[point] = held()
+
+    hooks = (module.register_forward_hook, optimizer.register_step_pre_hook, optimizer.register_step_post_hook)
+    with contextlib.ExitStack() as registered:
+        for point, register in zip(POINTS, hooks, strict=True):
+            registered.callback(register(lambda *_, point=point: note(point)).remove)
+        yield found
+
+
+def held_by(parameters, optimizer, gradients=(), masters=()):
+    """The Held of parameters, their gradients and others, and of an optimizer with its master parameters."""
+    gradients = [*gradients, *(parameter.grad for parameter in parameters if parameter.grad is not None)]
+    state = [value for of_parameter in optimizer.state.values() for value in of_parameter.values() if torch.is_tensor(value)]
+    return Held(storage_bytes(parameters), storage_bytes(gradients), storage_bytes([*state, *masters]))
+
+
+def storage_bytes(tensors):
+    """Bytes of the memory of tensors, of which several may be views; of a sharded one, this rank's part."""
+    local = [tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors]
+    return sum({(storage := tensor.untyped_storage()).data_ptr(): storage.nbytes() for tensor in local}.values())

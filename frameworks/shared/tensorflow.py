@@ -1,5 +1,6 @@
 """The models in TensorFlow, and the code shared by all TensorFlow backends."""
 
+import contextlib
 import functools
 import os
 import sys
@@ -11,7 +12,7 @@ import tensorflow as tf
 from common import conventions, models
 from common.errors import UserError
 from common.process.binding import gpu_for, gpus_chosen
-from common.trainer import Device, Totals
+from common.trainer import POINTS, Device, Held, Totals
 from common.workloads import workload_of
 
 DTYPES = {"fp32": tf.float32, "fp64": tf.float64}
@@ -202,6 +203,8 @@ class Optimizer(tf.Module):
     def __init__(self, settings, parameters):
         super().__init__()
         self.momentum = settings.momentum
+        # By parameter, noted where a step is traced: between the operations of a traced step there is no Python.
+        self.gradient_bytes = {}
         self.prefixes = ("adam_mean", "adam_square", "adam_step") if settings.optimizer == "adam" else ("momentum",)
         self.state = {
             f"{prefix}/{name}": tf.Variable(tf.zeros((), tf.float32) if prefix == "adam_step" else tf.zeros_like(value))
@@ -216,6 +219,7 @@ class Optimizer(tf.Module):
     def update(self, name, parameter, gradient, learning_rate):
         """Updates one parameter with a fused operation; `learning_rate` is a tensor of the parameter's type."""
         gradient = tf.convert_to_tensor(gradient)
+        self.gradient_bytes[name] = size_of([gradient])
         if self.prefixes == ("momentum",):
             velocity = self.state[f"momentum/{name}"]
             momentum = tf.constant(self.momentum, gradient.dtype)
@@ -307,3 +311,15 @@ def remove_generated_files():
     for name, module in list(sys.modules.items()):
         if name.startswith("__autograph_generated_file"):
             Path(module.__file__).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def memory(model, optimizer):
+    """The context of Trainer.memory."""
+    parameters, state = size_of(model.parameters.values()), size_of(optimizer.state.values())
+    yield {point: Held(parameters, sum(optimizer.gradient_bytes.values()) if point == "after_backward" else 0, state) for point in POINTS}
+
+
+def size_of(tensors):
+    """Bytes of tensors or variables."""
+    return sum(tensor.shape.num_elements() * tensor.dtype.size for tensor in tensors)

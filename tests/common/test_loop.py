@@ -1,5 +1,6 @@
 """The training loop and its clock, driven by a trainer that computes nothing and takes a known time."""
 
+import contextlib
 import json
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ from common.process import turns
 from common.process.ranks import Ranks
 from common.process.turns import Turns
 from common.process.watchdog import Watchdog
-from common.trainer import Device, Totals
+from common.trainer import POINTS, Device, Held, Totals
 
 LOAD_SECONDS, STEP_SECONDS, EVALUATION_SECONDS = 10.0, 1.0, 2.0
 NUM_TRAIN, NUM_TEST = 10, 7
@@ -43,6 +44,10 @@ class Timed:
         self.now += EVALUATION_SECONDS
         count = sum(batch.weights.sum() for batch in batches)
         return Totals(0.0, next(self.accuracies, 0.0) * count, count)
+
+    @contextlib.contextmanager
+    def memory(self):
+        yield dict.fromkeys(POINTS, Held(8, 4, 2))
 
     def sum(self, values):
         return values
@@ -142,6 +147,8 @@ def test_training_starts_from_the_initial_parameters():
     record = new_record()
     loop.prepare(Timed(), SETTINGS, record)
     assert record["parameter_digests"] == [weights.digest(PARAMETERS).hex()]
+    of_a_point = {"parameters": [8], "gradients": [4], "optimizer_state": [2]}
+    assert record["tensor_bytes_by_rank"] == dict.fromkeys(POINTS, of_a_point)
 
 
 class Differing(Timed):

@@ -13,7 +13,12 @@ COLUMNS = (
     Column("train (s)", ".2f"), Column("evaluate (s)", ".2f"), Column("peak memory per rank (MiB)", ".0f", brief=True),
     Column("median step (ms)", ".2f", brief=True), Column("step increase over own 1 rank (ms)", ".2f"),
 )  # fmt: skip
-# Columns of values that only some records have, and the value of an entry.
+# Columns of values that only some records have, and the value of an entry. HELD: older records lack them.
+HELD = {
+    Column("parameters (MiB)", ".2f"): lambda entry: held(entry, "parameters"),
+    Column("gradients (MiB)", ".2f"): lambda entry: held(entry, "gradients"),
+    Column("optimizer state (MiB)", ".2f"): lambda entry: held(entry, "optimizer_state"),
+}
 MEASURED = {
     Column("exposed communication (ms)", ".2f"): lambda entry: step.parts(entry).get("exposed communication"),
     Column("energy (J)", ".0f"): lambda entry: entries.typical(entry, "energy_joules"),
@@ -26,7 +31,7 @@ def answer(compared):
     """(sentences, tables) of the comparisons; numbers are typical values over the completed runs."""
     sentences, tables = [], []
     everything = [entry for one in compared for entry in one.entries]
-    measured = {column: of for column, of in MEASURED.items() if any(of(entry) is not None for entry in everything)}
+    measured = {column: of for column, of in (HELD | MEASURED).items() if any(of(entry) is not None for entry in everything)}
     columns = (*COLUMNS, *measured)
     for one in compared:
         ran = [entry for entry in one.entries if entry.ok]
@@ -71,6 +76,12 @@ def median_step_seconds(entry):
         float(np.median(steps)) for run in entry.ok if (steps := [seconds for seconds in run["step_seconds"] if seconds is not None])
     ]
     return float(statistics.typical(medians)) if medians else None
+
+
+def held(entry, what):
+    """MiB of parameters, gradients or optimizer state at the point of a step and on the rank where they are most; None if not known."""
+    known = [run["tensor_bytes_by_rank"] for run in entry.ok if run.get("tensor_bytes_by_rank")]
+    return max(max(point[what]) for points in known for point in points.values()) / MIB if known else None
 
 
 def _row(compared, entry, measured):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from launch.report.tables import MIB
 from tests.support.answers import line, lines, section
 from tests.support.made_records import made
 
@@ -34,3 +35,19 @@ def test_quantities_without_measurement_are_named():
     found = [made() | {"energy_joules": 50.0}, made(backend="single")]
     assert section(found, "cost").sentences[-1] == "Exposed communication: not measured."
     assert [row["energy (J)"] for row in lines(found, "cost")] == ["not measured", 50.0]
+
+
+def test_memory_is_that_of_the_rank_and_the_point_where_it_is_most():
+    def point(parameters, gradients, state):
+        return {"parameters": parameters, "gradients": gradients, "optimizer_state": state}
+
+    held = {
+        "after_forward": point([3 * MIB, MIB], [0, 0], [MIB, 2 * MIB]),
+        "after_backward": point([MIB, MIB], [4 * MIB, 3 * MIB], [MIB, 2 * MIB]),
+        "after_step": point([MIB, MIB], [0, 0], [MIB, 2 * MIB]),
+    }
+    found = [made(backend="single"), made(num_ranks=2, tensor_bytes_by_rank=held)]
+    row = line(found, "cost", ranks=2)
+    assert [row[f"{name} (MiB)"] for name in ("parameters", "gradients", "optimizer state")] == [3.0, 4.0, 2.0]
+    assert line(found, "cost", ranks=1)["parameters (MiB)"] == "not measured"
+    assert "parameters (MiB)" not in line(found[:1], "cost")

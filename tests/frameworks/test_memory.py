@@ -1,0 +1,52 @@
+"""What each rank holds of parameters, gradients and optimizer state: what sharding promises."""
+
+import pytest
+
+from common import workloads
+from common.backends import declared
+from common.command_line import flag
+from common.config import Settings
+from common.step_breakdown import gradient_bytes
+from tests.support import small_data
+from tests.support.running import train
+
+pytestmark = [pytest.mark.matrix, pytest.mark.long]
+
+WHOLE_BYTES = gradient_bytes(workloads.resolve(Settings(), 2))
+# Rank 0 updates the first dense layer's weight, and rank 1 the rest.
+LARGEST = 1_179_648 / 1_199_882
+REPLICATED = {"after_forward": (1, 0, 1), "after_backward": (1, 1, 1), "after_step": (1, 1, 1)}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return small_data.write(tmp_path_factory.mktemp("data"), 20)["cnn"]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ddp", REPLICATED),
+        ("horovod_torch", REPLICATED),
+        # TensorFlow frees the gradients within the step.
+        ("horovod_tf", REPLICATED | {"after_step": (1, 0, 1)}),
+        ("gradient_averaging", REPLICATED),
+        ("zero_redundancy", {"after_step": (1, 1, LARGEST)}),
+        ("fsdp", {"after_forward": (0.5, 0, 0.5), "after_backward": (0.5, 0.5, 0.5), "after_step": (0.5, 0.5, 0.5)}),
+        # The whole parameters beside the shards.
+        ("fsdp@keep", {"after_forward": (1.5, 0, 0.5), "after_backward": (0.5, 0.5, 0.5)}),
+        # Of momentum and of master parameters half each.
+        ("deepspeed_zero", {"after_step": (1, 0.5, 1)}),
+        ("deepspeed_zero@2", {"after_step": (1, 0.5, 1)}),
+        # Gradients in DeepSpeed's buffer, and again as those of the master parameters.
+        ("deepspeed_zero@3", {"after_step": (0.5, 1, 1)}),
+    ],
+)
+def test_a_rank_holds_its_share(name, expected, data, tmp_path):
+    backend, _, variant = name.partition("@")
+    chosen = (flag(declared()[backend].variant_setting), variant) if variant else ()
+    status, record, _ = train(backend, 2, tmp_path, *data, "--epochs", "1", "--batch-size", "8", *chosen)
+    assert status == 0, record["error"]
+    for point, shares in expected.items():
+        held = record["tensor_bytes_by_rank"][point]
+        assert [held[what][0] / WHOLE_BYTES for what in held] == pytest.approx(shares, abs=0.01), point
