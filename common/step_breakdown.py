@@ -27,8 +27,6 @@ BUS_FACTORS = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
     "all_gather": lambda n: n - 1,
     "reduce_scatter": lambda n: (n - 1) / n,
-    # Each rank in turn sends its share to all others.
-    "broadcast": lambda n: n,
     "all_to_all": lambda n: (n - 1) / n,
 }
 # For a backend without communication.

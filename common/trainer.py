@@ -41,7 +41,7 @@ class ProfiledCommunication(NamedTuple):
     """Communication of some training steps as profiled by the library.
 
     `seconds`: time in which a collective ran, overlapped with computation or not; NaN on a rank without a profile.
-    `operations`: {collective: (calls, bytes contributed by a rank)}. `details`: library-specific.
+    `operations`: {collective: (calls, bytes contributed by a rank; of a broadcast, its bytes)}. `details`: library-specific.
     """
 
     seconds: float

@@ -48,7 +48,8 @@ def communication(model, optimizer, device):
     def profiled(train):
         profile = of_ddp.profiled(train)
         num_steps = profile.operations["all_reduce"][0] / profile.details["num_buckets_reduced"]
-        part_bytes = process_group.size_of(parameter for group in optimizer.optim.param_groups for parameter in group["params"])
-        return profile._replace(operations=profile.operations | {"broadcast": (num_steps * dist.get_world_size(), num_steps * part_bytes)})
+        # Each rank in turn sends its part to all others; the parts of all are the parameters.
+        size_bytes = num_steps * process_group.size_of(model.parameters())
+        return profile._replace(operations=profile.operations | {"broadcast": (num_steps * dist.get_world_size(), size_bytes)})
 
     return Communication(without_communication, profiled, of_ddp.all_reduce)
