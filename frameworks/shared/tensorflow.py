@@ -219,7 +219,8 @@ class Optimizer(tf.Module):
     def update(self, name, parameter, gradient, learning_rate):
         """Updates one parameter with a fused operation; `learning_rate` is a tensor of the parameter's type."""
         gradient = tf.convert_to_tensor(gradient)
-        self.gradient_bytes[name] = size_of([gradient])
+        # Of a parameter's shape, since a traced gradient may have an unknown one.
+        self.gradient_bytes[name] = parameter.shape.num_elements() * gradient.dtype.size
         if self.prefixes == ("momentum",):
             velocity = self.state[f"momentum/{name}"]
             momentum = tf.constant(self.momentum, gradient.dtype)
