@@ -165,6 +165,11 @@ def measured(folder, backend, *arguments):
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 
 
+def words(parameter):
+    """A parameter's name, whatever the number of those before it."""
+    return parameter if isinstance(parameter, str) else "-".join(str(word).strip("-") for word in parameter)
+
+
 @pytest.mark.matrix
 @pytest.mark.long
 @pytest.mark.parametrize(
@@ -183,6 +188,7 @@ def measured(folder, backend, *arguments):
         ("deepspeed_zero", "transformer", ("--zero-stage", 2), {"all_reduce": 1, "all_gather": 1 / 2}),
         ("deepspeed_zero", "cnn", ("--zero-stage", 3), {"reduce_scatter": 1, "all_gather": 1 / 2, "all_reduce": 0}),
     ],
+    ids=words,
 )
 def test_each_backend_has_a_step_breakdown(backend, workload, arguments, shares, tmp_path):
     ranks = measured(tmp_path, backend, "--workload", workload, *arguments)

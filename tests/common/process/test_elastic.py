@@ -1,5 +1,6 @@
 """Elastic Horovod: a run whose rank is killed resumes with a rank on a spare host, with the same result."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -75,9 +76,11 @@ def finish(run, folder):
 def worker(run):
     """The process of rank 0."""
     for process in psutil.Process(run.pid).children(recursive=True):
-        trains = process.name().startswith("python") and "-m" in process.cmdline()
-        if trains and process.environ().get("HOROVOD_RANK") == "0":
-            return process
+        # Another one, such as horovodrun's search for hosts, may end meanwhile.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            trains = process.name().startswith("python") and "-m" in process.cmdline()
+            if trains and process.environ().get("HOROVOD_RANK") == "0":
+                return process
     return None
 
 
