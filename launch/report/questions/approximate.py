@@ -1,7 +1,7 @@
 """What approximate backends gain in time and pay in accuracy, against the exact ones of the same size. Pure."""
 
 from launch.report import entries, epochs
-from launch.report.questions import first, same
+from launch.report.questions import same
 from launch.report.tables import BACKEND, INTERVAL, RANKS, Column, filled
 from launch.report.words import interval, ranks_of
 
@@ -21,7 +21,8 @@ def answer(compared):
         rows = []
         for size in sorted({entry.num_ranks for entry in one.entries}):
             candidates = one.of_size(size)
-            reference = next((place.entry for place in first.places(candidates) if place.entry.exact), None)
+            exact = [entry for entry in candidates if entry.exact and entries.epoch_seconds(entry)]
+            reference = min(exact, key=entries.epoch_seconds, default=None)
             rows += [_row(entry, reference, len(candidates)) for entry in candidates if reference and not entry.exact]
         sentences += [_sentence(one.name, row) for row in rows]
         tables += filled(one.name, COLUMNS, rows)

@@ -4,7 +4,7 @@ import pytest
 
 from launch.report import summary
 from tests.support.answers import line, lines, section
-from tests.support.made_records import made, repeats
+from tests.support.made_records import made, not_reached, repeats
 
 SECONDS = [10.0, 11.0, 12.0, 10.5, 11.5, 12.5]
 
@@ -43,6 +43,12 @@ def test_it_is_no_rival_in_the_order_and_does_not_count_as_unequal_training():
     ]  # fmt: skip
     assert "weight_averaging" not in " ".join(section(FOUND, "first").sentences)
     assert "more than rounding explains" not in section(FOUND, "same").sentences[0]
+
+
+def test_it_is_compared_also_where_no_run_reached_the_target():
+    found = [not_reached(num_ranks=2), not_reached(backend="weight_averaging", num_ranks=2, exact=False)]
+    row = line(found, "approximate")
+    assert (row["against"], row["seconds per epoch, ratio"], row["epochs to the target"]) == ("ddp", 1.0, None)
 
 
 def test_more_epochs_are_not_tested_for_and_exact_ones_are_compared_without_it():
