@@ -71,14 +71,14 @@ class Held(NamedTuple):
     optimizer_state: int
 
 
-# Of a step, at which its memory is told.
+# Of a step, at which the bytes of its tensors are counted.
 POINTS = ("after_forward", "after_backward", "after_step")
 
 
 class Device(NamedTuple):
     """The device that a rank computes on, and what its framework was built with.
 
-    `index`: CUDA's number of the GPU, among those that the process sees. Versions are None where the framework does not tell.
+    `index`: CUDA's number of the GPU, among those that the process sees. Versions are None where the framework has none.
     """
 
     type: Literal["cpu", "cuda"]

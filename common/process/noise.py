@@ -84,7 +84,7 @@ def frequency(cores):
 
 
 def gpu_clock(pid):
-    """The clock of the GPU on which a process computes, in Hz; NaN without one, or where NVML does not tell."""
+    """The clock of the GPU on which a process computes, in Hz; NaN without one, or where NVML does not know it."""
     try:
         return 1e6 * pynvml.nvmlDeviceGetClockInfo(gpus.of_processes([pid])[0], pynvml.NVML_CLOCK_SM)
     except (IndexError, pynvml.NVMLError):
@@ -134,7 +134,7 @@ def summary(trainer, before, disturbed, after):
 
 
 def throttle_reasons(trainer):
-    """Why GPUs of this run are below their highest clock just now; None where no rank can tell. All ranks call this."""
+    """Why GPUs of this run are below their highest clock just now; None where no rank knows it. All ranks call this."""
     try:
         mask = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpus.of_processes([os.getpid()])[0])
     except (IndexError, pynvml.NVMLError):

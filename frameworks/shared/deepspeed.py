@@ -24,8 +24,6 @@ from frameworks.shared import process_group, pytorch
 
 # DeepSpeed's names -> those of common/step_breakdown.py; and all collectives that occur in a step.
 OPERATIONS = {"all_gather_into_tensor": "all_gather", "reduce_scatter_tensor": "reduce_scatter"}
-# Of a ZeRO optimizer (DeepSpeed 0.19.8).
-GRADIENT_BUFFERS = ("grad_partitions_flat_buffer",)
 COLLECTIVES = {
     "all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_into_tensor", "all_gather_coalesced", "reduce", "reduce_scatter",
     "reduce_scatter_tensor", "broadcast", "barrier",
@@ -183,9 +181,10 @@ def memory(model, optimizer):
         parameters = [*model.parameters(), *(one.ds_tensor for one in model.parameters() if hasattr(one, "ds_tensor"))]
         masters = [master for group in inner.param_groups for master in group["params"]]
         gradients = [gradient for group in optimizer.averaged_gradients.values() for gradient in group or ()]
-        buffers = [buffer for name in GRADIENT_BUFFERS if torch.is_tensor(buffer := getattr(optimizer, name, None))]
-        updating = [master.grad for master in masters if master.grad is not None]
-        return pytorch.held_by(parameters, inner, [*gradients, *buffers, *updating], masters)
+        # Stage 3's alone (DeepSpeed 0.19.8).
+        buffer = getattr(optimizer, "grad_partitions_flat_buffer", None)
+        updating = [gradient for gradient in (buffer, *(master.grad for master in masters)) if gradient is not None]
+        return pytorch.held_by(parameters, inner, [*gradients, *updating], masters)
 
     return pytorch.memory(model, inner, held)
 

@@ -13,7 +13,7 @@ ALL_REDUCE = "mpi:all_reduce"
 def begin(ranks, device):
     """Initializes MPI and returns `all_reduce`. Raises UserError on a GPU, or if MPI has a different number of ranks."""
     if device.type != "cpu":
-        raise UserError("Gradients of GPUs are not averaged over MPI here; use --device cpu, or leave mpi out for NCCL")
+        raise UserError("gradients of GPUs are not averaged over MPI here; use --device cpu, or leave mpi out for NCCL")
     from mpi4py import MPI
 
     expect_size(ranks, MPI.COMM_WORLD.size, "MPI")
