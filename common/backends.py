@@ -5,8 +5,10 @@ A backend is a file of frameworks/ and is named after it. A variant is written B
 
 import ast
 import dataclasses
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from common.command_line import flag
@@ -23,22 +25,26 @@ ALL = "all"
 class Backend(NamedTuple):
     """The declaration in a backend's file, `BACKEND = Backend(…)` with literal values.
 
-    `variant_setting`: the setting of common/config.py whose value selects a variant. `variants`: the values that it may have.
-    `transport`: what the gradients go over on CPUs where variants go over another. `needs_mpi`: an MPI launcher must start the ranks,
-    whatever the transport. `can_compile`: supports --compile, with all variants or with the listed values. `exact`: same mathematics
-    as plain PyTorch, likewise. `float32_masters`: master parameters are float32, also in a float64 run. `by_default`: the default
-    matrix has it. `multiple_of`: (variant, what its number of ranks must be a multiple of) of each variant that does not take any.
+    `variants`: {setting of common/config.py: its values that select a variant}. `transport`: what the gradients go over on CPUs where
+    variants go over another. `needs_mpi`: an MPI launcher must start the ranks, whatever the transport. `can_compile`: supports
+    --compile, with all variants or with the listed values. `approximate`: it does not train as plain PyTorch does up to rounding,
+    likewise. `float32_masters`: master parameters are float32, also in a float64 run. `by_default`: the default matrix has it.
+    What common/parallelism.py reads: `multiple_of`: {variant: what its number of ranks must be a multiple of}. `workloads`: those that
+    it trains; empty: all. `model_parallel`: how many ranks compute one model together, `all`, or the setting that has their number;
+    empty: each has its own. `divides`: what of a model they divide among them, such as `num_heads`.
     """
 
-    variant_setting: str | None = None
-    variants: tuple = ()
+    variants: Mapping = MappingProxyType({})
     transport: str | None = None
     needs_mpi: bool = False
     can_compile: bool | tuple = False
-    exact: bool | tuple = True
+    approximate: bool | tuple = False
     float32_masters: bool = False
     by_default: bool = True
-    multiple_of: tuple = ()
+    multiple_of: Mapping = MappingProxyType({})
+    workloads: tuple = ()
+    model_parallel: str = ""
+    divides: str = ""
 
 
 @cache
@@ -75,12 +81,12 @@ def chosen(text):
 
 def variant_settings():
     """The settings whose values select variants."""
-    return {backend.variant_setting for backend in declared().values() if backend.variant_setting}
+    return {setting for backend in declared().values() for setting in backend.variants}
 
 
 def with_variant(setting, value):
     """The names of the variants that have this value of a setting."""
-    return [f"{name}@{value}" for name, one in declared().items() if one.variant_setting == setting and value in one.variants]
+    return [f"{name}@{value}" for name, one in declared().items() if value in one.variants.get(setting, ())]
 
 
 def file_of(name):
@@ -94,46 +100,35 @@ def needs_mpi(name):
 
 
 def is_exact(name):
-    """Whether a backend, or a variant of one, has the same mathematics as plain PyTorch."""
-    return file_of(name) not in declared() or _applies(declared()[file_of(name)], "exact", settings_of(name, Settings()))
+    """Whether a backend, or a variant of one, trains as plain PyTorch does up to rounding."""
+    return file_of(name) not in declared() or not _applies(declared()[file_of(name)], "approximate", settings_of(name, Settings()))
 
 
 def name_of(backend, settings):
     """A backend's name, including its variant, under these settings. Raises UserError for a setting or value of another backend."""
     # A file outside frameworks/ may run as a backend; its declaration is unknown.
     own = declared().get(backend, Backend(can_compile=True))
-    if settings.compile:
-        expect_compiled(backend, own, settings)
-    for setting in variant_settings():
-        value = getattr(settings, setting)
-        if value == getattr(Settings(), setting):
-            continue
-        if setting != own.variant_setting:
-            owners = [name for name, other in declared().items() if other.variant_setting == setting]
+    chosen = {one: value for one in sorted(variant_settings()) if (value := getattr(settings, one)) != getattr(Settings(), one)}
+    for setting, value in chosen.items():
+        if setting not in own.variants:
+            owners = [name for name, other in declared().items() if setting in other.variants]
             raise UserError(f"{flag(setting)} is for {', '.join(owners)}, not for {backend}; leave it out")
-        if value not in own.variants:
+        if value not in own.variants[setting]:
             raise UserError(no_variant(backend, value))
-        return f"{backend}@{value}"
-    return backend
+    if len(chosen) > 1:
+        raise UserError(f"{backend} takes one of {' and '.join(map(flag, chosen))}; leave the others out")
+    name = "@".join((backend, *map(str, chosen.values())))
+    if settings.compile and not _applies(own, "can_compile", settings):
+        raise UserError(not_compiled(name, own))
+    return name
 
 
-def expect_compiled(backend, own, settings):
-    """Raises UserError for a backend or variant that does not support --compile; `own` is the backend's declaration."""
-    if _applies(own, "can_compile", settings):
-        return
-    if not own.can_compile:
-        able = [name for name, other in declared().items() if other.can_compile]
-        raise UserError(f"--compile is not for {backend}; leave it out, or in a matrix choose --backends {','.join(able)}")
-    able = [f"{backend}@{one}" for one in own.can_compile]
-    raise UserError(f"--compile is not for {backend}@{getattr(settings, own.variant_setting)}; use {', '.join(able)}")
-
-
-def expect_ranks(name, num_ranks):
-    """Raises UserError for a number of ranks at which a backend, or a variant, cannot train."""
-    backend, _, variant = name.partition("@")
-    multiple = dict(declared()[backend].multiple_of).get(variant, 1) if backend in declared() else 1
-    if num_ranks % multiple:
-        raise UserError(f"{name} takes a multiple of {multiple} ranks, and {num_ranks} is none; choose other sizes, or leave it out")
+def not_compiled(name, own):
+    """The message that a backend or variant does not support --compile, and what does; `own` is the backend's declaration."""
+    if own.can_compile:
+        return f"--compile is not for {name}; use {', '.join(f'{file_of(name)}@{one}' for one in own.can_compile)}"
+    able = [other for other, one in declared().items() if one.can_compile]
+    return f"--compile is not for {name}; leave it out, or in a matrix choose --backends {','.join(able)}"
 
 
 def settings_of(name, settings):
@@ -141,11 +136,11 @@ def settings_of(name, settings):
     backend, at, value = name.partition("@")
     if not at:
         return settings
-    own = declared()[backend]
-    chosen = next((one for one in own.variants if str(one) == value), None)
-    if chosen is None:
-        raise UserError(no_variant(backend, value))
-    return dataclasses.replace(settings, **{own.variant_setting: chosen})
+    for setting, values in declared()[backend].variants.items():
+        for one in values:
+            if str(one) == value:
+                return dataclasses.replace(settings, **{setting: one})
+    raise UserError(no_variant(backend, value))
 
 
 def no_variant(backend, value):
@@ -155,10 +150,15 @@ def no_variant(backend, value):
         return f"{backend}@{value} is {backend} itself; leave {value} out"
     if not own.variants:
         return f"{backend} has no variants; write it without @{value}"
-    return f"there is no {backend}@{value}; choose from: {', '.join(f'{backend}@{one}' for one in own.variants)}, or {backend} alone"
+    return f"there is no {backend}@{value}; choose from: {', '.join(variants_of(backend))}, or {backend} alone"
+
+
+def variants_of(backend):
+    """The names of a backend's variants."""
+    return [f"{backend}@{one}" for values in declared()[backend].variants.values() for one in values]
 
 
 def _applies(declaration, field, settings):
-    """Whether a field that is a bool, or lists values of the variant's setting, applies under these settings."""
+    """Whether a field that is a bool, or lists values of the variants' settings, applies under these settings."""
     of = getattr(declaration, field)
-    return of if isinstance(of, bool) else getattr(settings, declaration.variant_setting) in of
+    return of if isinstance(of, bool) else any(getattr(settings, setting) in of for setting in declaration.variants)

@@ -61,10 +61,10 @@ class Settings:
     """fsdp: keep, parameters stay whole from forward to backward pass; hsdp, 2 replicas, each sharded. Default: parameters are gathered for
     each pass."""
     averaging_period: Literal[1, 2, 4, 8, 16] = 8
-    """weight_averaging: steps after which the parameters are averaged; they are also at the end of an epoch."""
+    """weight_averaging: steps after which the parameters are averaged. They are also averaged at the end of an epoch."""
     transport: Literal["mpi", "gloo"] | None = None
-    """Transport of the gradients on CPUs. Default: the backend's own. Others: ddp over mpi; horovod_torch, horovod_tf and horovod_keras
-    over gloo."""
+    """Transport of the gradients on CPUs. Default: the backend's own. Others: ddp and gradient_averaging over mpi;
+    horovod_torch, horovod_tf and horovod_keras over gloo."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device; auto: CUDA if there is a GPU, else the CPU. A matrix decides once for all of its runs, and skips a backend that lacks the
     device."""

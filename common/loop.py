@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common import checkpoints, event_log, schedules, weights, workloads
+from common import checkpoints, event_log, parallelism, schedules, weights, workloads
 from common.data import sharding
 from common.data.datasets import counted
 from common.meter import Meter
@@ -32,7 +32,7 @@ def prepare(trainer, settings, record):
     gpus.expect_own(trainer)
     workload = workloads.workload_of(settings)
     # Steps and evaluation on zeros: compilation, first allocations and buckets belong to initialization, not to training.
-    zeros = _zeros(workload.model, workloads.local_batch(settings, trainer.ranks.size), settings.precision)
+    zeros = _zeros(workload.model, workloads.local_batch(settings, record["data_parallel_degree"]), settings.precision)
     ends = []
 
     def observe(loss):
@@ -75,7 +75,7 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
     record["load_seconds"] = clock.now()
     log.event("train_samples", len(data.train_inputs))
     log.event("eval_samples", len(data.test_inputs))
-    num_samples, global_batch = len(data.train_inputs), workloads.global_batch(settings, ranks.size)
+    num_samples, global_batch = len(data.train_inputs), workloads.global_batch(settings, record["data_parallel_degree"])
     num_steps = sharding.num_steps(num_samples, global_batch, settings.last_batch)
     learning_rates = schedules.learning_rates(
         settings.learning_rate, settings.learning_rate_factor, settings.warmup_epochs, settings.schedule, settings.epochs, num_steps
@@ -88,10 +88,10 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
     if settings.resume:
         about = checkpoints.resume(trainer, settings, about)
         record["resumed_after_epochs"] = about.epochs
-    batches = None
+    batches, shard = None, parallelism.place(ranks.rank, ranks.size, record["data_parallel_degree"])
     for epoch in range(about.epochs, settings.epochs):
         indices, sample_weights = sharding.training_shard(
-            num_samples, global_batch, settings.last_batch, settings.seed, epoch, ranks.rank, ranks.size, counts
+            num_samples, global_batch, settings.last_batch, settings.seed, epoch, *shard, counts
         )
         batches = _Batches(
             data.train_inputs, data.train_targets, indices, sample_weights, learning_rates[epoch], settings.precision, watchdog
@@ -207,9 +207,10 @@ def _evaluate(trainer, data, settings, record, clock, watchdog, log, place):
     """
     log.start("eval_start", metadata=place)
     begun = clock.now()
-    ranks = trainer.ranks
-    indices, sample_weights = sharding.evaluation_shard(len(data.test_inputs), settings.evaluation_batch_size, ranks.rank, ranks.size)
+    shard = parallelism.place(trainer.ranks.rank, trainer.ranks.size, record["data_parallel_degree"])
+    indices, sample_weights = sharding.evaluation_shard(len(data.test_inputs), settings.evaluation_batch_size, *shard)
     batches = _Batches(data.test_inputs, data.test_targets, indices, sample_weights, np.zeros(len(indices)), settings.precision, watchdog)
+    # Ranks that share a model evaluate the same samples, so each counts as often; or one of them has the totals, and the others zeros.
     totals = Totals(*trainer.sum(np.array(trainer.evaluate(batches), dtype=np.float64)).tolist())
     evaluated = clock.now()
     accuracy = totals.num_correct / totals.count

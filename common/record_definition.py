@@ -14,7 +14,16 @@ CLOSED = DOCUMENTED | {"extra": "forbid"}
 
 
 # Keys that older records of this version lack. The report takes them for null.
-LATER_KEYS = ("exact", "tensor_bytes_by_rank", "transport", "num_turns", "turns_of_others_seconds", "check_seconds", "machine_noise")
+LATER_KEYS = (
+    "exact",
+    "data_parallel_degree",
+    "tensor_bytes_by_rank",
+    "transport",
+    "num_turns",
+    "turns_of_others_seconds",
+    "check_seconds",
+    "machine_noise",
+)
 
 
 class Limits:
@@ -276,8 +285,11 @@ class Record:
     until the data is loaded."""
     num_ranks: FromOne
     """World size: the number of processes."""
+    data_parallel_degree: FromOne | None = None
+    """Number of shards of a global batch: the number of ranks, over that of the ranks that compute one model together. Older records do
+    not have the key; theirs is the number of ranks."""
     exact: bool | None = None
-    """Whether the backend has the same mathematics as plain PyTorch, up to rounding. Older records do not have the key; theirs all have."""
+    """Whether the backend trains as plain PyTorch does, up to rounding. Older records do not have the key; theirs all do."""
     transport: Literal["mpi", "gloo", "nccl"] | None = None
     """What the gradients went over. `null` for a backend that does not exchange any, and until the backend has started. Older records
     do not have the key."""

@@ -12,7 +12,7 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from common import config, durable
+from common import backends, config, durable, parallelism
 from common.errors import UserError
 from common.process import binding
 from common.record_definition import SCHEMA, Record
@@ -42,6 +42,8 @@ def new(backend, settings, ranks, launch, surroundings):
             backend=backend,
             workload=settings.workload,
             num_ranks=ranks.size,
+            data_parallel_degree=parallelism.degree(backend, settings, ranks.size),
+            exact=backends.is_exact(backend),
             repeat=settings.repeat,
             seed=settings.seed,
             scaling=settings.scaling,

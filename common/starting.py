@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from common import backends, config, records, workloads
+from common import backends, config, parallelism, records, workloads
 from common.data import datasets
 from common.errors import UserError
 from common.process import allocator, binding
@@ -23,13 +23,12 @@ def begin(backend, given, ranks, import_seconds, entered):
     if given.trace and "LD_PRELOAD" not in os.environ:
         raise UserError("--trace is for a matrix; trace a single run with LD_PRELOAD, see launch/trace/README.md")
     name = backends.name_of(backend, given)
-    backends.expect_ranks(name, ranks.size)
-    settings = workloads.resolve(given, ranks.size)
+    settings = workloads.resolve(given, parallelism.degree(name, given, ranks.size))
     settings = dataclasses.replace(settings, machine=records.machine_name(settings))
     load = datasets.loader(settings)
     launch = launch_of(backend, ranks)
     record = records.new(name, settings, ranks, launch, records.environment() if ranks.rank == 0 else {})
-    record |= {"exact": backends.is_exact(name), "import_seconds": import_seconds}
+    record["import_seconds"] = import_seconds
     if launch["launched_at"]:
         # Process start times have a resolution of 10 ms, and some launchers take less.
         record["launch_seconds"] = max(0.0, time.time() - launch["launched_at"] - import_seconds - (time.perf_counter() - entered))

@@ -50,8 +50,11 @@ def workload_of(settings):
     return WORKLOADS[settings.workload]
 
 
-def resolve(settings, num_ranks):
-    """The settings with every None replaced by the workload's default. Raises UserError for invalid settings."""
+def resolve(settings, degree):
+    """The settings with every None replaced by the workload's default, at a data-parallel degree (common/parallelism.py).
+
+    Raises UserError for invalid settings.
+    """
     check(settings)
     workload = workload_of(settings)
     if settings.dataset is not None and settings.dataset not in workload.datasets:
@@ -66,20 +69,20 @@ def resolve(settings, num_ranks):
         "target": workload.target,
         "optimizer": workload.optimizer,
         "learning_rate": workload.learning_rates[settings.optimizer or workload.optimizer],
-        "learning_rate_factor": float(num_ranks) if settings.scaling == "weak" else 1.0,
+        "learning_rate_factor": float(degree) if settings.scaling == "weak" else 1.0,
     }
     resolved = dataclasses.replace(settings, **{name: value for name, value in own.items() if getattr(settings, name) is None})
-    local_batch(resolved, num_ranks)
+    local_batch(resolved, degree)
     return resolved
 
 
-def global_batch(settings, num_ranks):
-    return settings.batch_size * (num_ranks if settings.scaling == "weak" else 1)
+def global_batch(settings, degree):
+    return settings.batch_size * (degree if settings.scaling == "weak" else 1)
 
 
-def local_batch(settings, num_ranks):
-    """Samples per rank and step. Raises UserError if the global batch is not divisible by the number of ranks."""
-    return local_batch_of(global_batch(settings, num_ranks), num_ranks)
+def local_batch(settings, degree):
+    """Samples per shard and step. Raises UserError if the global batch is not divisible by the data-parallel degree."""
+    return local_batch_of(global_batch(settings, degree), degree)
 
 
 def digest(settings, data_digest):

@@ -10,7 +10,7 @@ from frameworks.shared import deepspeed as shared_deepspeed  # backend
 from frameworks.shared import process_group, pytorch  # backend
 
 # Stage 3 gathers parameters between layers in Python hooks, which break the graph.
-BACKEND = Backend(variant_setting="zero_stage", variants=(0, 1, 2, 3), can_compile=(0, 1, 2), float32_masters=True)  # backend
+BACKEND = Backend(variants={"zero_stage": (0, 1, 2, 3)}, can_compile=(0, 1, 2), float32_masters=True)  # backend
 
 
 class Trainer:

@@ -13,7 +13,7 @@ from common.process.ranks import from_environment
 from common.program import main
 from frameworks.shared import horovod, keras, tensorflow
 
-BACKEND = Backend(variant_setting="transport", variants=("gloo",), transport="mpi", needs_mpi=True)
+BACKEND = Backend(variants={"transport": ("gloo",)}, transport="mpi", needs_mpi=True)
 
 
 class Trainer:

@@ -8,7 +8,7 @@ from common.process.ranks import from_environment
 from common.program import main
 from frameworks.shared import horovod, pytorch  # backend
 
-BACKEND = Backend(variant_setting="transport", variants=("gloo",), transport="mpi", needs_mpi=True, can_compile=True)  # backend
+BACKEND = Backend(variants={"transport": ("gloo",)}, transport="mpi", needs_mpi=True, can_compile=True)  # backend
 
 
 class Trainer:

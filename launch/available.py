@@ -11,7 +11,8 @@ from shutil import which
 
 from rich.console import Console
 
-from common.backends import ROOT, declared, file_of, needs_mpi
+from common.backends import ROOT, file_of, needs_mpi, settings_of
+from common.config import Settings
 from common.errors import UserError
 from launch import probe, processes, runner, turns
 from launch.launchers import commands
@@ -80,9 +81,8 @@ def asked(names, job, launcher, through_launcher):
 
 
 def on_gpus(name):
-    """What a variant's name tells of GPUs: the transports that variants choose are for CPUs."""
-    of_file = declared()[file_of(name)]
-    return {"cuda": f"{name} is for CPUs"} if "@" in name and of_file.variant_setting == "transport" else {}
+    """The reason against GPUs that follows from a variant's name: the transports that variants choose are for CPUs."""
+    return {"cuda": f"{name} is for CPUs"} if settings_of(name, Settings()).transport else {}
 
 
 def chosen(wanted, answers):

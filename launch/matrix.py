@@ -11,7 +11,7 @@ from typing import Annotated
 
 import tyro
 
-from common import backends, command_line, config, records, workloads
+from common import backends, command_line, config, parallelism, records, workloads
 from common.config import Settings
 from common.data import datasets, sharding
 from common.errors import UserError
@@ -76,6 +76,7 @@ def run(matrix):
     stamp = resume.last_stamp(records.folder(settings)) if matrix.run.resume else time.strftime("%Y%m%d-%H%M%S")
     names_of_workloads = [name.strip() for name in matrix.workloads.split(",") if name.strip()]
     jobs = plan(names, names_of_workloads, matrix.sizes, matrix.repeats, ranks_per_node, settings, stamp)
+    jobs = trainable(jobs) if matrix.backends == backends.ALL else jobs
     until.check(matrix.until, matrix.repeats)
     quiet.check(matrix.quiet_limit)
     check(jobs, launcher)
@@ -96,6 +97,14 @@ def run(matrix):
             resume.wait_until_ended(jobs)
         done, jobs = not_done(matrix, jobs)
         return run_all(matrix, done, jobs, launcher, folder / f"{stamp}.html")
+
+
+def trainable(jobs):
+    """The jobs of every backend without those that their backends cannot train, such as a workload. Prints why they are left out."""
+    reasons = {job: parallelism.problem(job.backend, job.settings, job.num_ranks) for job in jobs}
+    for reason in dict.fromkeys(filter(None, reasons.values())):
+        print(f"skipping: {reason}", file=sys.stderr)
+    return [job for job in jobs if not reasons[job]]
 
 
 def runnable(jobs, launcher, dry_run):
@@ -221,12 +230,12 @@ def check(jobs, launcher):
     """Makes every job's command and settings and reads its data once, so that a mistake stops the matrix before its first run."""
     num_samples = {}
     for job in jobs:
-        backends.expect_ranks(backends.name_of(backends.file_of(job.backend), job.settings), job.num_ranks)
+        backends.name_of(backends.file_of(job.backend), job.settings)
         commands.command(job, traced.launcher_for(job.settings, launcher))
-        settings = workloads.resolve(job.settings, job.num_ranks)
+        settings = workloads.resolve(job.settings, job.degree)
         if settings.workload not in num_samples:
             num_samples[settings.workload] = len(datasets.loader(settings)().train_inputs)
-        sharding.num_steps(num_samples[settings.workload], workloads.global_batch(settings, job.num_ranks), settings.last_batch)
+        sharding.num_steps(num_samples[settings.workload], workloads.global_batch(settings, job.degree), settings.last_batch)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import itertools
 from collections import deque
 from typing import NamedTuple
 
+from common import parallelism
 from common.backends import BASELINE, settings_of
 from common.config import Settings
 from common.errors import UserError
@@ -17,6 +18,11 @@ class Job(NamedTuple):
     num_ranks: int
     ranks_per_node: int
     settings: Settings
+
+    @property
+    def degree(self):
+        """The data-parallel degree. Raises UserError for what the backend cannot train."""
+        return parallelism.degree(self.backend, self.settings, self.num_ranks)
 
 
 def plan(backends, workloads, sizes, repeats, ranks_per_node, settings, stamp):

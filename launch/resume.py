@@ -32,7 +32,7 @@ def divided(jobs):
         path = runner.record_path(job)
         record = records.read(path) if path.exists() else None
         if record:
-            check(path, record["settings"], as_json(workloads.resolve(job.settings, job.num_ranks)))
+            check(path, record["settings"], as_json(workloads.resolve(job.settings, job.degree)))
         if record and record["status"] == "ok":
             done.append(record)
         else:

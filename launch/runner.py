@@ -77,7 +77,7 @@ def _complete(job, launch, ending, last_lines, last_progress, hangs):
         record = records.read(path)
     else:
         record = records.new(
-            job.backend, workloads.resolve(job.settings, job.num_ranks), Ranks(size=job.num_ranks), launch, records.environment()
+            job.backend, workloads.resolve(job.settings, job.degree), Ranks(size=job.num_ranks), launch, records.environment()
         )
     status, error = ending
     if (status, record["status"]) == ("ok", "ok"):

@@ -7,13 +7,14 @@ from common.errors import UserError
 LAST_BATCH = ("drop", "pad")
 
 
-def local_batch_of(global_batch, num_ranks):
-    """Samples per shard. Raises UserError if the global batch is not divisible by the number of ranks."""
-    if global_batch % num_ranks:
+def local_batch_of(global_batch, num_shards):
+    """Samples per shard. Raises UserError if the global batch is not divisible by the number of shards."""
+    if global_batch % num_shards:
         raise UserError(
-            f"a global batch of {global_batch} is not divisible into {num_ranks} equal shards; make --batch-size a multiple of {num_ranks}"
+            f"a global batch of {global_batch} is not divisible into {num_shards} equal shards; "
+            f"make --batch-size a multiple of {num_shards}"
         )
-    return global_batch // num_ranks
+    return global_batch // num_shards
 
 
 def num_steps(num_samples, global_batch, last_batch):
@@ -27,33 +28,33 @@ def num_steps(num_samples, global_batch, last_batch):
     return steps
 
 
-def training_shard(num_samples, global_batch, last_batch, seed, epoch, rank, num_ranks, counts=1):
-    """(indices, weights) of one rank in one epoch, each of shape (steps, global_batch / num_ranks).
+def training_shard(num_samples, global_batch, last_batch, seed, epoch, shard, num_shards, counts=1):
+    """(indices, weights) of one shard in one epoch, each of shape (steps, global_batch / num_shards).
 
-    One permutation per (seed, epoch) is split into global batches, and each of these into contiguous shards, one per rank:
-    N ranks with batch b process at each step the samples of one rank with batch N*b. Padding has weight 0. Weights are
-    scaled so that the sum of weight * loss on a rank, averaged over ranks, is the mean loss of the global batch. `counts`
-    is the number of losses per sample; the mean is over losses.
+    One permutation per (seed, epoch) is split into global batches, and each of these into contiguous shards, without model
+    parallelism one per rank: N ranks with batch b process at each step the samples of one rank with batch N*b. Padding has weight 0.
+    Weights are scaled so that the sum of weight * loss of a shard, averaged over shards, is the mean loss of the global batch.
+    `counts` is the number of losses per sample; the mean is over losses.
     """
-    local_batch = local_batch_of(global_batch, num_ranks)
+    local_batch = local_batch_of(global_batch, num_shards)
     steps = num_steps(num_samples, global_batch, last_batch)
     order = np.random.default_rng([seed, epoch]).permutation(num_samples)
     positions = np.arange(steps * global_batch)
     valid = (positions < num_samples).reshape(steps, global_batch)
     indices = order[positions % num_samples].reshape(steps, global_batch)
     num_losses = valid * np.broadcast_to(counts, num_samples)[indices]
-    weights = valid * (num_ranks / num_losses.sum(axis=1, keepdims=True))
-    mine = slice(rank * local_batch, (rank + 1) * local_batch)
+    weights = valid * (num_shards / num_losses.sum(axis=1, keepdims=True))
+    mine = slice(shard * local_batch, (shard + 1) * local_batch)
     return indices[:, mine], weights[:, mine]
 
 
-def evaluation_shard(num_samples, max_batch, rank, num_ranks):
-    """(indices, weights) of one rank, each of shape (batches, batch). Over all ranks every sample occurs once, with weight 1.
+def evaluation_shard(num_samples, max_batch, shard, num_shards):
+    """(indices, weights) of one shard, each of shape (batches, batch). Over all shards every sample occurs once, with weight 1.
 
-    All ranks have the same number of batches of the same size, at most `max_batch`. Padding has weight 0.
+    All shards have the same number of batches of the same size, at most `max_batch`. Padding has weight 0.
     """
-    share = -(-num_samples // num_ranks)
+    share = -(-num_samples // num_shards)
     num_batches = -(-share // max_batch)
     batch = -(-share // num_batches)
-    positions = np.arange(num_batches * batch * num_ranks).reshape(num_ranks, num_batches, batch)[rank]
+    positions = np.arange(num_batches * batch * num_shards).reshape(num_shards, num_batches, batch)[shard]
     return positions % num_samples, (positions < num_samples).astype(np.float64)

@@ -29,8 +29,14 @@ class Entry(NamedTuple):
         return all(run.get("exact") is not False for run in self.runs)
 
     @property
+    def batch_ratio(self):
+        """The global batch over --batch-size: under weak scaling the data-parallel degree, else 1. Equal ones train the same."""
+        run = self.runs[0]
+        return (run.get("data_parallel_degree") or self.num_ranks) if run["scaling"] == "weak" else 1
+
+    @property
     def transport(self):
-        """What the gradients went over, the same in all runs; None where no record tells."""
+        """What the gradients went over, the same in all runs; None where no record has it."""
         return next((transport for run in self.runs if (transport := run.get("transport"))), None)
 
     @property

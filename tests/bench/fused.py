@@ -12,8 +12,8 @@ from statistics import median, quantiles
 
 from common import loop, workloads
 from common.config import Settings
+from common.parallelism import DataParallel
 from common.process import allocator
-from common.process.ranks import Ranks
 from frameworks import single
 from tests.support.step_breakdown_run import own_batches
 
@@ -39,7 +39,7 @@ def main():
 
 def measured(settings, num_rounds):
     """For each round (seconds of a step with the default optimizer, with the fused one)."""
-    batches = own_batches(settings, Ranks())
+    batches = own_batches(settings, DataParallel(0, 1))
     trainers = {fused: trainer_with(settings, fused) for fused in (False, True)}
     rounds = []
     for _ in range(num_rounds):
@@ -57,7 +57,7 @@ def trainer_with(settings, fused):
     trainer = single.Trainer(settings)
     own = trainer.optimizer
     trainer.optimizer = type(own)(trainer.module.parameters(), **own.defaults | {"fused": fused or None})
-    loop.prepare(trainer, settings, {"oversubscribed": False, "parameter_digests": []})
+    loop.prepare(trainer, settings, {"oversubscribed": False, "parameter_digests": [], "data_parallel_degree": 1})
     return trainer
 
 

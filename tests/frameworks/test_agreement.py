@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from common.backends import declared
-from common.command_line import flag
+from common.backends import declared, file_of, settings_of
+from common.config import Settings, as_arguments
 from tests.support import small_data
 from tests.support.backends import DISTRIBUTED, EXACT, SHARDED, VARIANTS
 from tests.support.running import train, train_in_turn
@@ -40,10 +40,10 @@ class Run(NamedTuple):
     fault: str = "none"
     training: tuple = SAME_TRAINING
 
-    def arguments(self, data, variant_setting=None):
+    def arguments(self, data, backend="single"):
         what = (*data[self.short][self.workload], "--optimizer", self.optimizer, "--precision", self.precision)
         learning_rate = ("--learning-rate", self.learning_rate) if self.learning_rate else ()
-        variant = (flag(variant_setting), str(self.variant)) if self.variant is not None else ()
+        variant = as_arguments(settings_of(f"{backend}@{self.variant}", Settings())) if self.variant is not None else ()
         return (*self.training, *what, *learning_rate, *variant)
 
 
@@ -99,7 +99,7 @@ def runs_of(backend, ranks):
     if ranks != 2:
         return [CNN, *own]
     # First, since Horovod cannot be started over Gloo after MPI.
-    variants = [run._replace(variant=one) for one in declared()[backend].variants for run in VARIED]
+    variants = [run._replace(variant=one.partition("@")[2]) for one in VARIANTS if file_of(one) == backend for run in VARIED]
     return [*variants, *FLOAT64, *FIRST_STEPS, *own, *faulty_runs(backend)]
 
 
@@ -142,8 +142,7 @@ def trained(tmp_path_factory, data):
     @functools.cache
     def once(backend, ranks):
         runs = runs_of(backend, ranks)
-        setting = declared()[backend].variant_setting
-        found = train_in_turn(backend, ranks, tmp_path_factory.mktemp("runs"), [(run.fault, *run.arguments(data, setting)) for run in runs])
+        found = train_in_turn(backend, ranks, tmp_path_factory.mktemp("runs"), [(run.fault, *run.arguments(data, backend)) for run in runs])
         return dict(zip(runs, found, strict=True))
 
     return once
@@ -182,7 +181,7 @@ def test_in_float64_every_step_of_a_variant_has_the_loss_of_the_plain_run(traine
     assert disagreement(record, reference) < 1e-10
     assert len(record["losses"]) >= 40
     assert (record["backend"], record["in_sync"], own["backend"]) == (name, True, backend)
-    if declared()[backend].variant_setting == "transport":
+    if "transport" in declared()[backend].variants:
         assert (record["transport"], own["transport"], reference["transport"]) == (variant, declared()[backend].transport, None)
 
 

@@ -3,9 +3,8 @@
 import pytest
 
 from common import workloads
-from common.backends import declared
-from common.command_line import flag
-from common.config import Settings
+from common.backends import file_of, settings_of
+from common.config import Settings, as_arguments
 from common.step_breakdown import gradient_bytes
 from tests.support import small_data
 from tests.support.running import train
@@ -43,9 +42,9 @@ def data(tmp_path_factory):
     ],
 )
 def test_a_rank_holds_its_share(name, expected, data, tmp_path):
-    backend, _, variant = name.partition("@")
-    chosen = (flag(declared()[backend].variant_setting), variant) if variant else ()
-    status, record, _ = train(backend, 2, tmp_path, *data, "--epochs", "1", "--batch-size", "8", *chosen)
+    backend = file_of(name)
+    variant = as_arguments(settings_of(name, Settings()))
+    status, record, _ = train(backend, 2, tmp_path, *data, "--epochs", "1", "--batch-size", "8", *variant)
     assert status == 0, record["error"]
     for point, shares in expected.items():
         held = record["tensor_bytes_by_rank"][point]

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from common import backends
+from common import backends, parallelism
 from common.command_line import flag, parse
 from common.config import Settings
 from common.errors import UserError
@@ -51,11 +51,11 @@ def test_all_are_every_backend_without_variants():
 def test_a_variant_is_a_value_of_its_setting_other_than_the_default():
     fields = {field.name: field for field in dataclasses.fields(Settings)}
     for name, backend in backends.declared().items():
-        assert bool(backend.variant_setting) == bool(backend.variants), name
-        for value in backend.variants:
-            assert parse(Settings, "", "", [flag(backend.variant_setting), str(value)]) is not None
-        assert backend.transport not in backend.variants
-        assert backend.transport is None or fields[backend.variant_setting].default is None
+        for setting, values in backend.variants.items():
+            for value in values:
+                assert parse(Settings, "", "", [flag(setting), str(value)]) is not None, name
+        assert backend.transport not in backend.variants.get("transport", ())
+        assert backend.transport is None or fields["transport"].default is None
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,10 @@ def test_a_variant_may_need_mpi_where_its_backend_does_not(name, needs_mpi):
         (lambda: backends.settings_of("deepspeed_zero@4", Settings()), "there is no deepspeed_zero@4; choose from: deepspeed_zero@0, "),
         (lambda: backends.settings_of("deepspeed_zero@", Settings()), "there is no deepspeed_zero@; choose from"),
         (lambda: backends.chosen("deepspeed@3"), "there is no backend 'deepspeed@3'; choose from: single, "),
-        (lambda: backends.expect_ranks("fsdp@hsdp", 3), "fsdp@hsdp takes a multiple of 2 ranks, and 3 is none; choose other sizes"),
+        (
+            lambda: parallelism.degree("fsdp@hsdp", Settings(), 3),
+            "fsdp@hsdp takes a multiple of 2 ranks, and 3 is none; choose",
+        ),
         (
             lambda: matrix.check(plan(["ddp", "fsdp@hsdp"], ["cnn"], [1], 1, None, Settings(), "stamp"), MPICH),
             "multiple of 2 ranks, and 1 is",
@@ -127,7 +130,7 @@ def test_the_backends_on_pytorch_but_fsdp_are_those_that_compile():
 
 @pytest.mark.parametrize(("name", "num_ranks"), [("fsdp", 3), ("fsdp@hsdp", 4), ("ddp", 1), ("a_file_of_a_test", 3)])
 def test_most_backends_take_any_number_of_ranks(name, num_ranks):
-    backends.expect_ranks(name, num_ranks)
+    assert parallelism.degree(name, Settings(), num_ranks) == num_ranks
 
 
 def test_the_default_variant_has_no_name_of_its_own():

@@ -1,12 +1,12 @@
 """The backends as the tests need them, from their own declarations."""
 
-from common.backends import BASELINE, FOLDER, declared
+from common.backends import BASELINE, FOLDER, declared, is_exact, variants_of
 
 DISTRIBUTED = tuple(name for name in declared() if name != BASELINE)
 # Held to 1e-10 in float64; those with float32 master parameters to 1e-6.
-EXACT = tuple(name for name in DISTRIBUTED if declared()[name].exact and not declared()[name].float32_masters)
+EXACT = tuple(name for name in DISTRIBUTED if not declared()[name].approximate and not declared()[name].float32_masters)
 FLOAT32_MASTERS = tuple(name for name in DISTRIBUTED if declared()[name].float32_masters)
 # Their ranks gather one set of parameters from shards, so that replicas do not differ where gradients are not reduced.
 SHARDED = ("deepspeed_zero", "fsdp", "zero_redundancy")
-VARIANTS = tuple(f"{name}@{one}" for name in EXACT for one in declared()[name].variants)
+VARIANTS = tuple(one for name in EXACT for one in variants_of(name) if is_exact(one))
 ON_PYTORCH = tuple(name for name in declared() if "pytorch" in (FOLDER / f"{name}.py").read_text())

@@ -185,10 +185,8 @@ def float32_masters(backend):
             self.pairs = [(parameter, parameter.detach().float()) for parameter in module.parameters()]
             self.inner = optimizer_for(settings, SimpleNamespace(parameters=lambda: [master for _, master in self.pairs]))
             self.param_groups, self.zero_grad = self.inner.param_groups, module.zero_grad
-            self.register_step_pre_hook, self.register_step_post_hook = (
-                self.inner.register_step_pre_hook,
-                self.inner.register_step_post_hook,
-            )
+            self.register_step_pre_hook = self.inner.register_step_pre_hook
+            self.register_step_post_hook = self.inner.register_step_post_hook
             self.state = {parameter: self.inner.state[master] for parameter, master in self.pairs}
 
         def step(self):

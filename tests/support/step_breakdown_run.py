@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common import command_line, config, loop, step_breakdown, weights, workloads
+from common import command_line, config, loop, parallelism, step_breakdown, weights, workloads
 from common.process import ending
 from common.process.ranks import from_environment
 from common.trainer import Batch
@@ -28,12 +28,14 @@ def main():
     folder, name, *arguments = sys.argv[1:]
     sys.argv[1:] = arguments
     ranks = from_environment()
-    settings = workloads.resolve(command_line.parse(config.Settings, name, ""), ranks.size)
+    given = command_line.parse(config.Settings, name, "")
+    degree = parallelism.degree(name, given, ranks.size)
+    settings = workloads.resolve(given, degree)
     backend = importlib.import_module(f"frameworks.{name}")
     trainer = backend.Trainer(settings)
-    record = {"oversubscribed": False, "parameter_digests": []}
+    record = {"oversubscribed": False, "parameter_digests": [], "data_parallel_degree": degree}
     loop.prepare(trainer, settings, record)
-    batches = own_batches(settings, ranks)
+    batches = own_batches(settings, parallelism.place(ranks.rank, ranks.size, degree))
     # From parameters that have been trained.
     trainer.train_epoch(batches, float)
     before = weights.digest(trainer.state(with_optimizer_state=False))
@@ -64,10 +66,10 @@ def main():
     ending.leave(0)
 
 
-def own_batches(settings, ranks):
-    """Batches of random samples, others on each rank."""
-    model, size = workloads.workload_of(settings).model, workloads.local_batch(settings, ranks.size)
-    stream, real = np.random.default_rng(ranks.rank), weights.DTYPES[settings.precision]
+def own_batches(settings, place):
+    """Batches of random samples, others in each shard."""
+    model, size = workloads.workload_of(settings).model, workloads.local_batch(settings, place.degree)
+    stream, real = np.random.default_rng(place.index), weights.DTYPES[settings.precision]
 
     def drawn(shape, whole):
         return stream.integers(0, 10, (size, *shape)) if whole else stream.random((size, *shape)).astype(real)

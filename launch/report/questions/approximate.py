@@ -22,8 +22,11 @@ def answer(compared):
         for size in sorted({entry.num_ranks for entry in one.entries}):
             candidates = one.of_size(size)
             exact = [entry for entry in candidates if entry.exact and entries.epoch_seconds(entry)]
-            reference = min(exact, key=entries.epoch_seconds, default=None)
-            rows += [_row(entry, reference, len(candidates)) for entry in candidates if reference and not entry.exact]
+            for entry in candidates:
+                alike = [other for other in exact if other.batch_ratio == entry.batch_ratio]
+                reference = min(alike, key=entries.epoch_seconds, default=None)
+                if reference and not entry.exact:
+                    rows.append(_row(entry, reference, len(candidates)))
         sentences += [_sentence(one.name, row) for row in rows]
         tables += filled(one.name, COLUMNS, rows)
     return sentences, tables

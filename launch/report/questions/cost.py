@@ -89,7 +89,7 @@ def _row(compared, entry, measured):
     own = compared.entry(entry.backend, 1)
     own_step = median_step_seconds(own) if own else None
     # Under strong scaling the batch per rank shrinks with the number of ranks, and so does the step.
-    same_work = compared.scaling == "weak" and not entry.oversubscribed and entry.num_ranks > 1
+    same_work = entry.batch_ratio == entry.num_ranks > 1 and not entry.oversubscribed
     return (
         entry.backend,
         entry.num_ranks,

@@ -22,22 +22,26 @@ FASTEST = "fastest"
 VERDICTS = {True: "slower", False: "no difference shown"}
 MORE_EPOCHS = "needs more epochs"
 APPROXIMATE = "approximate"
+SMALLER_BATCH = "smaller global batch"
 
 
 class Place(NamedTuple):
-    """An entry that reached the target, in the order of the answer: exact backends, those that need more epochs, approximate ones.
+    """An entry that reached the target, in the order of the answer: exact backends, those that need more epochs, those with a smaller
+    global batch, approximate ones.
 
     `against`: the Ratio of its seconds per epoch to those of the fastest, None for the fastest; `more`: an epochs.MoreEpochs or None.
+    `has_smaller_batch`: under weak scaling, ranks that compute one model together get one batch, and data-parallel ones each their own.
     """
 
     entry: Entry
     against: Ratio | None
     more: epochs.MoreEpochs | None
+    has_smaller_batch: bool = False
 
     @property
     def is_apart(self):
-        """Whether seconds per epoch alone do not tell how it compares with the fastest."""
-        return bool(self.more) or not self.entry.exact
+        """Whether seconds per epoch alone do not show how it compares with the fastest."""
+        return bool(self.more) or self.has_smaller_batch or not self.entry.exact
 
     @property
     def num_repeats(self):
@@ -49,6 +53,8 @@ class Place(NamedTuple):
         """fastest, slower, no difference shown, or why there is no verdict; None for the fastest of too few runs."""
         if not self.entry.exact:
             return APPROXIMATE
+        if self.has_smaller_batch:
+            return SMALLER_BATCH
         if self.more:
             return MORE_EPOCHS
         if self.against is None:
@@ -61,10 +67,14 @@ class Place(NamedTuple):
 def places(candidates):
     """The Places of the entries of one size that reached the target."""
     timed = [entry for entry in candidates if entries.time_of(entry) is not None and entries.epoch_seconds(entry)]
-    more = {one.backend: one for one in epochs.needing_more(epochs.blocks_of([entry for entry in timed if entry.exact], entries.key_of))}
-    timed.sort(key=lambda entry: (not entry.exact, entry.backend in more, entries.epoch_seconds(entry)))
+    batch = max((entry.batch_ratio for entry in timed), default=1)
+    same = [entry for entry in timed if entry.exact and entry.batch_ratio == batch]
+    more = {one.backend: one for one in epochs.needing_more(epochs.blocks_of(same, entries.key_of))}
+    timed.sort(key=lambda entry: (not entry.exact, entry.batch_ratio < batch, entry.backend in more, entries.epoch_seconds(entry)))
     return [
-        Place(entry, entries.epoch_ratio(entry, timed[0], len(timed)) if number else None, more.get(entry.backend))
+        Place(
+            entry, entries.epoch_ratio(entry, timed[0], len(timed)) if number else None, more.get(entry.backend), entry.batch_ratio < batch
+        )
         for number, entry in enumerate(timed)
     ]
 

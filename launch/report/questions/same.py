@@ -17,7 +17,7 @@ COLUMNS = (
 
 
 class Agreement(NamedTuple):
-    """One backend at one size against the first backend of that size, from runs of the same seed.
+    """One backend at one size against the first backend of that size and global batch, from runs of the same seed.
 
     Loss differences are relative; they and `reference` are None where no run has the same seed. `initial` and `final` are digests.
     """
@@ -51,7 +51,8 @@ def _agreements(compared):
     found = []
     for size in sorted({entry.num_ranks for entry in compared.entries}):
         present = [entry for entry in compared.entries if entry.num_ranks == size and entry.from_start]
-        found += [_agreement(entry, present[0]) for entry in present]
+        first = {entry.batch_ratio: entry for entry in reversed(present)}
+        found += [_agreement(entry, first[entry.batch_ratio]) for entry in present]
     return found
 
 

@@ -55,7 +55,7 @@ def ceiling(compared, entry):
     own_compute, compute = (step.parts(one).get("compute") if one else None for one in (own, entry))
     if not own_compute or not compute:
         return None
-    return (entry.num_ranks if compared.scaling == "weak" else 1) * own_compute / compute
+    return entry.batch_ratio * own_compute / compute
 
 
 def _row(compared, entry):

@@ -10,7 +10,7 @@ SECONDS = [10.0, 11.0, 12.0, 10.5, 11.5, 12.5]
 
 
 def approximate(seconds, accuracy=0.975, losses=(3.0, 2.2, 1.0, 0.5), **changes):
-    own = {"backend": "weight_averaging@8", "num_ranks": 2, "exact": False, "accuracy": accuracy, "losses": list(losses)}
+    own = {"backend": "weight_averaging@4", "num_ranks": 2, "exact": False, "accuracy": accuracy, "losses": list(losses)}
     return repeats(seconds, **own | changes)
 
 
@@ -20,13 +20,13 @@ FOUND = [*EXACT, *approximate([0.8 * one for one in SECONDS])]
 
 def test_its_time_stands_beside_its_accuracy():
     row = line(FOUND, "approximate")
-    assert (row["ranks"], row["backend"], row["against"]) == (2, "weight_averaging@8", "ddp")
+    assert (row["ranks"], row["backend"], row["against"]) == (2, "weight_averaging@4", "ddp")
     assert row["seconds per epoch, ratio"] == pytest.approx(0.8, abs=0.02)
     assert row["loss difference, first 20 steps"] == pytest.approx(0.1)
     assert (row["accuracy after as many epochs"], row["accuracy of the other"]) == (pytest.approx(0.975), pytest.approx(0.98))
     assert (row["epochs to the target"], row["epochs of the other"]) == (2, 2)
     assert section(FOUND, "approximate").sentences == [
-        "cnn, weak scaling, 2 ranks: weight_averaging@8 is approximate; its losses differ by up to 1e-01 in the first 20 steps; an epoch "
+        "cnn, weak scaling, 2 ranks: weight_averaging@4 is approximate; its losses differ by up to 1e-01 in the first 20 steps; an epoch "
         f"takes {row['seconds per epoch, ratio']:.2f} times ddp's seconds; after as many epochs its accuracy is 0.9750, ddp's 0.9800."
     ]
 
@@ -39,7 +39,7 @@ def test_accuracies_are_of_the_last_epoch_that_both_have_trained():
 
 def test_it_is_no_rival_in_the_order_and_does_not_count_as_unequal_training():
     assert [(row["backend"], row["verdict"]) for row in lines(FOUND, "first")] == [
-        ("ddp", "fastest"), ("horovod_tf", "no difference shown"), ("weight_averaging@8", "approximate"),
+        ("ddp", "fastest"), ("horovod_tf", "no difference shown"), ("weight_averaging@4", "approximate"),
     ]  # fmt: skip
     assert "weight_averaging" not in " ".join(section(FOUND, "first").sentences)
     assert "more than rounding explains" not in section(FOUND, "same").sentences[0]

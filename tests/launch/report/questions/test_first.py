@@ -194,3 +194,14 @@ def test_each_row_has_its_transport_and_records_without_one_have_none():
     del older["transport"]
     found = [made(transport="gloo"), made(backend="horovod_tf", transport="mpi"), older]
     assert {row["backend"]: row["transport"] for row in lines(found, "first")} == {"ddp": "gloo", "horovod_tf": "mpi", "single": None}
+
+
+def test_who_trains_with_a_smaller_global_batch_is_apart_under_weak_scaling_only():
+    data_parallel = [*six(10.0, num_ranks=2), *six(12.0, num_ranks=2, backend="horovod_tf")]
+    for scaling, verdicts in (("weak", ["fastest", "slower", "smaller global batch"]), ("strong", ["slower", "slower", "fastest"])):
+        found = [
+            record | {"scaling": scaling} for record in [*data_parallel, *six(8.0, num_ranks=2, backend="single", data_parallel_degree=1)]
+        ]
+        rows = {row["backend"]: row["verdict"] for row in lines(found, "first")}
+        assert [rows[name] for name in ("ddp", "horovod_tf", "single")] == verdicts
+        assert ("single" in section(found, "first").sentences[0]) == (scaling == "strong")

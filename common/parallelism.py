@@ -1,0 +1,59 @@
+"""How the ranks of a run share the work: the data-parallel degree of a backend, and what it cannot train."""
+
+from typing import NamedTuple
+
+from common.backends import Backend, declared, file_of
+from common.command_line import flag
+from common.errors import UserError
+from common.workloads import workload_of
+
+
+class DataParallel(NamedTuple):
+    """The place of a rank in data parallelism: `index` of its shard of a global batch, of `degree` shards."""
+
+    index: int
+    degree: int
+
+
+def place(rank, num_ranks, degree):
+    """The DataParallel of a rank. Consecutive ranks share a model, and so a shard."""
+    return DataParallel(rank * degree // num_ranks, degree)
+
+
+def degree(name, settings, num_ranks):
+    """The data-parallel degree of a backend, or a variant: the number of shards into which a global batch is cut.
+
+    It is the number of ranks, over the number of those that share one model. Raises UserError for what the backend cannot train.
+    """
+    if reason := problem(name, settings, num_ranks):
+        raise UserError(reason)
+    return num_ranks // _ranks_of_model(_declaration(name), settings, num_ranks)
+
+
+def problem(name, settings, num_ranks):
+    """Why a backend, or a variant, cannot train the workload of the settings at this number of ranks; None if it can."""
+    own, model = _declaration(name), workload_of(settings).model
+    if own.workloads and settings.workload not in own.workloads:
+        return f"{name} does not train {settings.workload}; leave it out, or choose from the workloads {', '.join(own.workloads)}"
+    multiple = own.multiple_of.get(name.partition("@")[2], 1)
+    if num_ranks % multiple:
+        return f"{name} takes a multiple of {multiple} ranks, and {num_ranks} is none; choose other sizes, or leave it out"
+    sharing = _ranks_of_model(own, settings, num_ranks)
+    if num_ranks % sharing:
+        return f"{name} takes a multiple of {sharing} ranks ({flag(own.model_parallel)}), and {num_ranks} is none; choose other sizes"
+    if own.divides and (size := getattr(model, own.divides)) % sharing:
+        what = own.divides.removeprefix("num_")
+        return f"{name} divides the {size} {what} of {settings.workload} over its ranks, and {sharing} ranks do not divide them"
+    return None
+
+
+def _declaration(name):
+    # A file outside frameworks/ may run as a backend; its declaration is unknown.
+    return declared().get(file_of(name), Backend())
+
+
+def _ranks_of_model(own, settings, num_ranks):
+    """The number of ranks that share one model."""
+    if own.model_parallel == "all":
+        return num_ranks
+    return getattr(settings, own.model_parallel) if own.model_parallel else 1

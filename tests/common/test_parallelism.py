@@ -1,0 +1,64 @@
+"""The data-parallel degree, the shard of each rank, and what a backend cannot train."""
+
+import pytest
+
+from common import backends, parallelism
+from common.backends import Backend
+from common.config import Settings
+from common.errors import UserError
+
+# Declarations as in the files of frameworks/, without running them.
+OWN = {
+    "replicated": Backend(),
+    "pairs": Backend(variants={"sharding": ("hsdp",)}, multiple_of={"hsdp": 2}),
+    "whole": Backend(model_parallel="all", divides="num_heads", workloads=("transformer", "transformer-lab")),
+    "threads_of_two": Backend(model_parallel="threads"),
+}
+PAIRED = Settings(threads=2)
+TRANSFORMER = Settings(workload="transformer")
+
+
+@pytest.fixture(autouse=True)
+def _declared(monkeypatch):
+    monkeypatch.setattr(parallelism, "declared", lambda: OWN)
+    assert set(backends.declared()) >= {"ddp", "single"}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "num_ranks", "degree"),
+    [
+        ("replicated", Settings(), 3, 3),
+        ("a_file_of_a_test", Settings(), 3, 3),
+        ("pairs@hsdp", Settings(), 4, 4),
+        ("pairs", Settings(), 3, 3),
+        ("whole", TRANSFORMER, 4, 1),
+        ("threads_of_two", PAIRED, 4, 2),
+        ("threads_of_two", PAIRED, 2, 1),
+    ],
+)
+def test_the_degree_is_the_number_of_models(name, settings, num_ranks, degree):
+    assert parallelism.degree(name, settings, num_ranks) == degree
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "num_ranks", "message"),
+    [
+        ("pairs@hsdp", Settings(), 3, "pairs@hsdp takes a multiple of 2 ranks, and 3 is none"),
+        ("threads_of_two", PAIRED, 3, "threads_of_two takes a multiple of 2 ranks (--threads), and 3 is none"),
+        ("whole", Settings(), 2, "whole does not train cnn; leave it out, or choose from the workloads transformer, transformer-lab"),
+        ("whole", TRANSFORMER, 8, "whole divides the 4 heads of transformer over its ranks, and 8 ranks do not divide them"),
+        ("whole", Settings(workload="transformer-lab"), 4, "the 6 heads of transformer-lab"),
+    ],
+)
+def test_what_a_backend_cannot_train_has_a_reason(name, settings, num_ranks, message):
+    with pytest.raises(UserError) as raised:
+        parallelism.degree(name, settings, num_ranks)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "degree", "indices"), [(4, 4, [0, 1, 2, 3]), (4, 2, [0, 0, 1, 1]), (4, 1, [0, 0, 0, 0]), (6, 3, [0, 0, 1, 1, 2, 2])]
+)
+def test_consecutive_ranks_share_a_shard(num_ranks, degree, indices):
+    assert [parallelism.place(rank, num_ranks, degree) for rank in range(num_ranks)] == [(index, degree) for index in indices]
