@@ -5,7 +5,7 @@ from typing import NamedTuple
 from common.backends import Backend, declared, file_of
 from common.command_line import flag
 from common.errors import UserError
-from common.workloads import workload_of
+from common.workloads import WORKLOADS, workload_of
 
 
 class DataParallel(NamedTuple):
@@ -33,8 +33,9 @@ def degree(name, settings, num_ranks):
 def problem(name, settings, num_ranks):
     """Why a backend, or a variant, cannot train the workload of the settings at this number of ranks; None if it can."""
     own, model = _declaration(name), workload_of(settings).model
-    if own.workloads and settings.workload not in own.workloads:
-        return f"{name} does not train {settings.workload}; leave it out, or choose from the workloads {', '.join(own.workloads)}"
+    if not _trains(own, model):
+        able = [workload for workload, one in WORKLOADS.items() if _trains(own, one.model)]
+        return f"{name} does not train {settings.workload}; leave it out, or choose from the workloads {', '.join(able)}"
     multiple = own.multiple_of.get(name.partition("@")[2], 1)
     if num_ranks % multiple:
         return f"{name} takes a multiple of {multiple} ranks, and {num_ranks} is none; choose other sizes, or leave it out"
@@ -50,6 +51,10 @@ def problem(name, settings, num_ranks):
 def _declaration(name):
     # A file outside frameworks/ may run as a backend; its declaration is unknown.
     return declared().get(file_of(name), Backend())
+
+
+def _trains(own, model):
+    return not own.models or type(model).__name__ in own.models
 
 
 def _ranks_of_model(own, settings, num_ranks):

@@ -22,7 +22,7 @@ class Trainer:
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         self.sharding = settings.sharding  # backend
         fsdp.shard(self.module, self.sharding, self.ranks, self.device)  # backend
-        self.optimizer = fsdp.unfused(pytorch.optimizer_for(settings, self.module))  # backend
+        self.optimizer = pytorch.unfused(pytorch.optimizer_for(settings, self.module))  # backend
 
     @staticmethod
     def device_problem(device):

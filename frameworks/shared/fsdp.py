@@ -28,13 +28,6 @@ def shard(module, sharding, ranks, device):
     return module
 
 
-def unfused(optimizer):
-    """The optimizer with PyTorch's own choice of kernels: its fused SGD does not take shards."""
-    for group in optimizer.param_groups:
-        group["fused"] = None
-    return optimizer
-
-
 def state(module, optimizer):
     """As pytorch.state, gathered from the shards of all ranks, which all call this."""
     reshard(module)
@@ -97,7 +90,10 @@ def communication(model, optimizer, device, sharding):
             optimizer.zero_grad()
 
     def profiled(train):
-        with counted() as operations:
+        def contributed(arguments, settings):
+            return settings["input"] if "input" in settings else arguments[-1]
+
+        with process_group.counted(dist, COLLECTIVES, contributed) as operations:
             seconds, _ = process_group.collectives(train)
         return ProfiledCommunication(seconds, operations, {})
 
@@ -109,26 +105,3 @@ def exchange(model, does, reshards_after_forward):
     model.set_requires_gradient_sync(does)
     model.set_reshard_after_backward(does)
     model.set_reshard_after_forward(reshards_after_forward)
-
-
-@contextlib.contextmanager
-def counted():
-    """{collective: (calls, bytes that this rank contributed)} of the context, filled as the calls are made."""
-    found, own = {}, {name: getattr(dist, name) for name in COLLECTIVES}
-
-    def counting(name):
-        def call(*arguments, **settings):
-            contributed = settings["input"] if "input" in settings else arguments[-1]
-            num_calls, size_bytes = found.get(COLLECTIVES[name], (0, 0))
-            found[COLLECTIVES[name]] = num_calls + 1, size_bytes + process_group.size_of([contributed])
-            return own[name](*arguments, **settings)
-
-        return call
-
-    try:
-        for name in COLLECTIVES:
-            setattr(dist, name, counting(name))
-        yield found
-    finally:
-        for name, function in own.items():
-            setattr(dist, name, function)

@@ -3,6 +3,7 @@
 import contextlib
 import re
 from collections import Counter
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -73,6 +74,26 @@ def collectives(train):
     found = [one for one in profiler.events() if sources.is_collective(one.name)]
     spans = [(one.time_range.start, one.time_range.end) for one in found]
     return covered(spans) / 1e6, Counter(operation(one.name) for one in found)
+
+
+@contextlib.contextmanager
+def counted(owner, names, contributed):
+    """{collective: (calls, bytes that this rank contributed)} of the context, filled as the functions of `owner` are called.
+
+    `names`: {function: its collective}. `contributed(arguments, settings)`: the tensor of a call that the rank contributes.
+    """
+    found, own = {}, {name: getattr(owner, name) for name in names}
+
+    def counting(name):
+        def call(*arguments, **settings):
+            num_calls, size_bytes = found.get(names[name], (0, 0))
+            found[names[name]] = num_calls + 1, size_bytes + size_of([contributed(arguments, settings)])
+            return own[name](*arguments, **settings)
+
+        return call
+
+    with mock.patch.multiple(owner, **{name: counting(name) for name in names}):
+        yield found
 
 
 def operation(name):

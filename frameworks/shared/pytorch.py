@@ -64,7 +64,7 @@ class Block(nn.Module):
     def __init__(self, model):
         super().__init__()
         width, hidden = model.width, model.hidden
-        self.heads = (model.num_heads, model.head_width)
+        self.head_width = model.head_width
         self.attention_norm = nn.RMSNorm(width, eps=conventions.RMS_NORM_EPSILON)
         self.query = nn.Linear(width, width, bias=False)
         self.key = nn.Linear(width, width, bias=False)
@@ -77,7 +77,9 @@ class Block(nn.Module):
 
     def forward(self, x, rotary):
         normed = self.attention_norm(x)
-        query, key, value = (each(normed).unflatten(-1, self.heads).transpose(1, 2) for each in (self.query, self.key, self.value))
+        # Of tensor parallelism each rank has some of the heads.
+        heads = (each(normed).unflatten(-1, (-1, self.head_width)) for each in (self.query, self.key, self.value))
+        query, key, value = (each.transpose(1, 2) for each in heads)
         mixed = scaled_dot_product_attention(rotated(query, rotary), rotated(key, rotary), value, is_causal=True)
         x = x + self.attended(mixed.transpose(1, 2).flatten(2))
         normed = self.feed_norm(x)
@@ -214,6 +216,13 @@ def optimizer_for(settings, model):
         model.parameters(), lr=settings.learning_rate, momentum=settings.momentum, dampening=0, nesterov=False, weight_decay=0,
         fused=True,
     )  # fmt: skip
+
+
+def unfused(optimizer):
+    """The optimizer with PyTorch's own choice of kernels: its fused SGD does not take tensors that are sharded (DTensor)."""
+    for group in optimizer.param_groups:
+        group["fused"] = None
+    return optimizer
 
 
 def set_learning_rate(optimizer, learning_rate):

@@ -11,7 +11,7 @@ from common.errors import UserError
 OWN = {
     "replicated": Backend(),
     "pairs": Backend(variants={"sharding": ("hsdp",)}, multiple_of={"hsdp": 2}),
-    "whole": Backend(model_parallel="all", divides="num_heads", workloads=("transformer", "transformer-lab")),
+    "whole": Backend(model_parallel="all", divides="num_heads", models=("Decoder",)),
     "threads_of_two": Backend(model_parallel="threads"),
 }
 PAIRED = Settings(threads=2)
@@ -45,7 +45,7 @@ def test_the_degree_is_the_number_of_models(name, settings, num_ranks, degree):
     [
         ("pairs@hsdp", Settings(), 3, "pairs@hsdp takes a multiple of 2 ranks, and 3 is none"),
         ("threads_of_two", PAIRED, 3, "threads_of_two takes a multiple of 2 ranks (--threads), and 3 is none"),
-        ("whole", Settings(), 2, "whole does not train cnn; leave it out, or choose from the workloads transformer, transformer-lab"),
+        ("whole", Settings(), 2, "whole does not train cnn; leave it out, or choose from the workloads transformer, transformer-lab, "),
         ("whole", TRANSFORMER, 8, "whole divides the 4 heads of transformer over its ranks, and 8 ranks do not divide them"),
         ("whole", Settings(workload="transformer-lab"), 4, "the 6 heads of transformer-lab"),
     ],

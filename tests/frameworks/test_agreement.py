@@ -11,7 +11,7 @@ import pytest
 from common.backends import declared, file_of, settings_of
 from common.config import Settings, as_arguments
 from tests.support import small_data
-from tests.support.backends import DISTRIBUTED, EXACT, SHARDED, VARIANTS
+from tests.support.backends import DISTRIBUTED, EXACT, SHARDED, VARIANTS, trains
 from tests.support.running import train, train_in_turn
 
 pytestmark = pytest.mark.matrix
@@ -58,6 +58,8 @@ FIRST_STEPS = [Run(workload, optimizer, "fp32", short=True) for workload, optimi
 
 # Of the variants of exact backends.
 VARIED = [CNN, Run("transformer", "adam")]
+# Of backends that do not train the CNN, in its place.
+DECODER = Run("transformer", "sgd")
 
 WEAK = Run("cnn", "sgd", training=("--epochs", "1", "--warmup-epochs", "0.5", "--batch-size", "8"))
 TWICE_THE_BATCH = WEAK._replace(training=(*WEAK.training[:-1], "16", "--learning-rate-factor", "2"))
@@ -81,10 +83,18 @@ RESTORED = [
 FAULTS = ("summed_gradients", "same_shard", "no_all_reduce")
 
 
+def trained_by(backend, runs):
+    """The runs whose workloads a backend trains; CNN is replaced by DECODER where it does not train the CNN."""
+    if trains(backend, "cnn"):
+        return runs
+    return [run for run in dict.fromkeys(DECODER if run == CNN else run for run in runs) if trains(backend, run.workload)]
+
+
 def faulty(backend, fault):
     # Not the CNN for ZeRO: at its default learning rate even a correct run differs. So does local SGD, but for a period of 1.
     variant = 1 if backend == "weight_averaging" else None
-    return Run("transformer" if backend == "deepspeed_zero" else "cnn", "sgd", variant=variant, fault=fault)
+    run = DECODER if backend == "deepspeed_zero" else trained_by(backend, [CNN])[0]
+    return run._replace(variant=variant, fault=fault)
 
 
 def runs_of(backend, ranks):
@@ -97,10 +107,11 @@ def runs_of(backend, ranks):
         return [*EVERY_STEP, LOCAL, *faulty_runs(backend)]
     own = ddp_runs(ranks) if backend == "ddp" else []
     if ranks != 2:
-        return [CNN, *own]
+        return [*trained_by(backend, [CNN]), *own]
     # First, since Horovod cannot be started over Gloo after MPI.
-    variants = [run._replace(variant=one.partition("@")[2]) for one in VARIANTS if file_of(one) == backend for run in VARIED]
-    return [*variants, *FLOAT64, *FIRST_STEPS, *own, *faulty_runs(backend)]
+    names = [name for name in VARIANTS if file_of(name) == backend]
+    variants = [run._replace(variant=name.partition("@")[2]) for name in names for run in trained_by(backend, VARIED)]
+    return [*variants, *trained_by(backend, [*FLOAT64, *FIRST_STEPS]), *own, *faulty_runs(backend)]
 
 
 def ddp_runs(ranks):
@@ -120,7 +131,22 @@ def zero_runs(ranks):
 
 
 def faulty_runs(backend):
-    return [faulty(backend, fault) for fault in FAULTS]
+    return [faulty(backend, fault) for fault in faults_of(backend)]
+
+
+def faults_of(backend):
+    """The faults that concern a backend: ranks that compute one model together have one shard."""
+    return [fault for fault in FAULTS if not (fault == "same_shard" and declared()[backend].model_parallel == "all")]
+
+
+def each_of(backends, runs):
+    """Parameters `backend`, `ranks` and `run` from {ranks: runs}, of what each backend trains."""
+    return [
+        pytest.param(backend, ranks, run, id=f"{backend}-{run.workload}-{run.optimizer}-{ranks}")
+        for backend in backends
+        for ranks, each in runs.items()
+        for run in trained_by(backend, each)
+    ]
 
 
 def pairs(runs):
@@ -156,8 +182,7 @@ def disagreement(record, reference):
     return np.max(np.abs(losses - expected) / np.abs(expected))
 
 
-@pytest.mark.parametrize(("ranks", "run"), pairs({1: [CNN], 2: FLOAT64, 4: [CNN]}))
-@pytest.mark.parametrize("backend", EXACT)
+@pytest.mark.parametrize(("backend", "ranks", "run"), each_of(EXACT, {1: [CNN], 2: FLOAT64, 4: [CNN]}))
 def test_in_float64_every_step_has_the_loss_of_the_plain_run(trained, run, backend, ranks):
     reference, expected = trained("single", 1)[run]
     record, parameters = trained(backend, ranks)[run]
@@ -171,8 +196,7 @@ def test_in_float64_every_step_has_the_loss_of_the_plain_run(trained, run, backe
         np.testing.assert_allclose(parameters[name], values, rtol=1e-9, atol=1e-9 * np.abs(values).max(), err_msg=name)
 
 
-@pytest.mark.parametrize("run", VARIED, ids=lambda run: f"{run.workload}-{run.optimizer}")
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize(("name", "run"), [(name, run) for name in VARIANTS for run in trained_by(file_of(name), VARIED)])
 def test_in_float64_every_step_of_a_variant_has_the_loss_of_the_plain_run(trained, run, name):
     backend, _, variant = name.partition("@")
     reference, _ = trained("single", 1)[run]
@@ -239,8 +263,13 @@ def test_stage_0_differs_only_by_the_order_of_additions(trained, run):
     assert disagreement(record, reference) < 1e-6
 
 
-@pytest.mark.parametrize("backend", [*EXACT, *(f"deepspeed_zero@{stage}" for stage in STAGES)])
-@pytest.mark.parametrize("run", FIRST_STEPS, ids=lambda run: f"{run.workload}-{run.optimizer}")
+@pytest.mark.parametrize(
+    ("backend", "run"),
+    [
+        *((backend, run) for backend in EXACT for run in trained_by(backend, FIRST_STEPS)),
+        *((f"deepspeed_zero@{stage}", run) for stage in STAGES for run in FIRST_STEPS),
+    ],
+)
 def test_in_float32_the_first_two_steps_have_the_loss_of_the_plain_run(trained, run, backend):
     reference, _ = trained("single", 1)[run]
     name, _, stage = backend.partition("@")
@@ -275,8 +304,7 @@ def test_weak_scaling_at_two_ranks_is_one_rank_with_twice_the_batch(trained):
     assert disagreement(record, reference) < 1e-10
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("backend", DISTRIBUTED)
+@pytest.mark.parametrize(("backend", "fault"), [(backend, fault) for backend in DISTRIBUTED for fault in faults_of(backend)])
 def test_an_injected_fault_changes_the_losses(trained, backend, fault):
     run = faulty(backend, fault)
     reference, _ = trained("single", 1)[run._replace(variant=None, fault="none")]

@@ -1,6 +1,8 @@
 """The backends as the tests need them, from their own declarations."""
 
+from common import parallelism
 from common.backends import BASELINE, FOLDER, declared, is_exact, variants_of
+from common.config import Settings
 
 DISTRIBUTED = tuple(name for name in declared() if name != BASELINE)
 # Held to 1e-10 in float64; those with float32 master parameters to 1e-6.
@@ -10,3 +12,8 @@ FLOAT32_MASTERS = tuple(name for name in DISTRIBUTED if declared()[name].float32
 SHARDED = ("deepspeed_zero", "fsdp", "zero_redundancy")
 VARIANTS = tuple(one for name in EXACT for one in variants_of(name) if is_exact(one))
 ON_PYTORCH = tuple(name for name in declared() if "pytorch" in (FOLDER / f"{name}.py").read_text())
+
+
+def trains(name, workload, num_ranks=2):
+    """Whether a backend trains a workload."""
+    return parallelism.problem(name, Settings(workload=workload), num_ranks) is None

@@ -86,6 +86,28 @@ def _fsdp_summed(backend):
     replace(backend.fsdp, "shard", sharded)
 
 
+def _tensor_parallel_without(backend):
+    communication = backend.tensor_parallel.communication(from_environment(), device=None)
+    # Not where parameters are gathered.
+    replace(backend.Trainer, "train_epoch", communication.without_communication()(backend.Trainer.train_epoch))
+
+
+def _scaled_gradients(backend):
+    """A fault of backends without an average: gradients are multiplied by the number of ranks."""
+    optimizer_for = backend.pytorch.optimizer_for
+
+    def scaling(settings, module):
+        def scale(*_):
+            for parameter in module.parameters():
+                parameter.grad = parameter.grad * from_environment().size
+
+        optimizer = optimizer_for(settings, module)
+        optimizer.register_step_pre_hook(scale)
+        return optimizer
+
+    replace(backend.pytorch, "optimizer_for", scaling)
+
+
 def _deepspeed_without_all_reduce(backend):
     for name in ("all_reduce", "reduce"):
         replace(backend.deepspeed.comm, name, lambda *_, **__: None)
@@ -138,6 +160,7 @@ FAULTS = {
     "horovod_keras": Faults(_horovod_without("DistributedOptimizer"), _horovod_summed("DistributedOptimizer")),
     "horovod_tf": Faults(_horovod_without("DistributedGradientTape"), _horovod_summed("DistributedGradientTape")),
     "horovod_torch": Faults(_horovod_without("DistributedOptimizer"), _horovod_summed("DistributedOptimizer")),
+    "tensor_parallel": Faults(_tensor_parallel_without, _scaled_gradients),
     "weight_averaging": Faults(_by_hand_without("average_weights"), _by_hand_summed),
     "zero_redundancy": Faults(_ddp_without_all_reduce, _ddp_summed),
 }

@@ -1,0 +1,68 @@
+"""PyTorch's tensor parallelism of the decoder: how its layers are divided over the ranks, and their communication."""
+
+from unittest import mock
+
+import torch
+import torch.distributed._functional_collectives as functional
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleOutput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+
+from common.trainer import Communication, ProfiledCommunication
+from frameworks.shared import process_group
+
+# The dimension of (samples, context, width) that is divided between the matrix products.
+CONTEXT = Shard(1)
+# The functions that tensors divided over ranks call (PyTorch 2.13).
+COLLECTIVES = {"all_reduce": "all_reduce", "all_gather_single": "all_gather", "reduce_scatter_single": "reduce_scatter"}
+
+
+def divide(decoder, ranks, device):
+    """Divides the matrices of a decoder over the ranks, and between them the context.
+
+    Queries, keys and values are divided by heads, SwiGLU by its width, embedding and head by tokens: Shoeybi et al. 2019,
+    arXiv:1909.08053, section 3. Norms and residual connections work on a part of the context: Korthikanti et al. 2022,
+    arXiv:2205.05198, section 4.2.2.
+    """
+    mesh = init_device_mesh(device.type, (ranks.size,))
+    columns, rows = ColwiseParallel(input_layouts=Replicate()), RowwiseParallel(output_layouts=CONTEXT)
+    # Gathered once for all products that follow.
+    gathered = PrepareModuleOutput(output_layouts=CONTEXT, desired_output_layouts=Replicate(), use_local_output=False)
+    layers = {"query": columns, "key": columns, "value": columns, "attended": rows, "gate": columns, "up": columns, "down": rows}
+    norms = [(block, name) for block in decoder.blocks for name in ("attention_norm", "feed_norm")]
+    for module, name in (*norms, (decoder, "norm")):
+        parallelize_module(module, mesh, {name: SequenceParallel()})
+        parallelize_module(module, mesh, {name: gathered})
+    for block in decoder.blocks:
+        parallelize_module(block, mesh, layers)
+    head = ColwiseParallel(input_layouts=Replicate(), output_layouts=Replicate())
+    return parallelize_module(
+        decoder, mesh, {"embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=CONTEXT), "head": head}
+    )
+
+
+def communication(ranks, device):
+    """How to measure its communication: the collectives of activations and of their gradients."""
+
+    def all_gather(tensor, gather_dim, **_):
+        return torch.cat([tensor] * ranks.size, gather_dim)
+
+    def reduce_scatter(tensor, _, scatter_dim, **__):
+        return tensor.chunk(ranks.size, scatter_dim)[ranks.rank].contiguous()
+
+    def without_communication():
+        alone = {"all_reduce": lambda tensor, *_, **__: tensor, "all_gather_single": all_gather, "reduce_scatter_single": reduce_scatter}
+        return mock.patch.multiple(functional, **alone)
+
+    def profiled(train):
+        with process_group.counted(functional, COLLECTIVES, lambda arguments, _: arguments[0]) as operations:
+            seconds, _ = process_group.collectives(train)
+        return ProfiledCommunication(seconds, operations, {})
+
+    return Communication(without_communication, profiled, lambda num_bytes: process_group.plain_all_reduce(num_bytes, device))

@@ -1,0 +1,66 @@
+"""PyTorch's tensor parallelism, which divides the matrices of each layer over the ranks, over Gloo on CPUs and NCCL on GPUs."""  # backend
+
+import torch.distributed as dist  # backend
+
+from common.backends import Backend
+from common.process.ranks import from_environment
+from common.process.rendezvous import agree_on_master  # backend
+from common.program import main
+from frameworks.shared import process_group, pytorch, tensor_parallel  # backend
+
+# The ranks compute one model together, and so have one batch.
+BACKEND = Backend(models=("Decoder",), model_parallel="all", divides="num_heads", by_default=False)  # backend
+
+
+class Trainer:
+    def __init__(self, settings):
+        self.ranks = from_environment()
+        self.device = pytorch.pick_device(settings, self.ranks)
+        agree_on_master(self.ranks, settings.host_suffix)  # backend
+        self.transport = "nccl" if self.device.type == "cuda" else "gloo"  # backend
+        dist.init_process_group(self.transport, rank=self.ranks.rank, world_size=self.ranks.size)  # backend
+        self.module = self.model = pytorch.build(settings, self.device, self.ranks)
+        tensor_parallel.divide(self.module, self.ranks, self.device)  # backend
+        self.optimizer = pytorch.unfused(pytorch.optimizer_for(settings, self.module))  # backend
+
+    @staticmethod
+    def device_problem(device):
+        return pytorch.device_problem(device)
+
+    def describe_device(self):
+        return pytorch.describe_device(self.device)
+
+    def train_epoch(self, batches, observe):
+        self.model.train()
+        for inputs, targets, weights, learning_rate in pytorch.tensors(batches, self.device):
+            pytorch.set_learning_rate(self.optimizer, learning_rate)
+            self.optimizer.zero_grad()
+            loss = pytorch.weighted_loss(self.model(inputs), targets, weights)
+            loss.backward()
+            self.optimizer.step()
+            observe(loss.detach())
+
+    def evaluate(self, batches):
+        return pytorch.evaluate(self.model, batches, self.device)
+
+    def sum(self, values):
+        return process_group.summed(values, self.device)  # backend
+
+    def state(self, with_optimizer_state=True):
+        return pytorch.state(self.module, self.optimizer if with_optimizer_state else None)
+
+    def restore(self, state):
+        pytorch.restore(self.module, self.optimizer, state)
+
+    def memory(self):
+        return pytorch.memory(self.module, self.optimizer)
+
+    def communication(self):
+        return tensor_parallel.communication(self.ranks, self.device)  # backend
+
+    def close(self):
+        dist.destroy_process_group()  # backend
+
+
+if __name__ == "__main__":
+    main(Trainer, __file__)
