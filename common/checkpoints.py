@@ -33,7 +33,7 @@ class About(NamedTuple):
 MUST_AGREE = {
     "workload_digest": "workload, data, optimizer, batch size, learning rate and precision",
     "seed": "--seed",
-    "global_batch": "the number of ranks times --batch-size, or --batch-size under --scaling strong",
+    "global_batch": "--batch-size times --accumulate and, but for --scaling strong, the number of ranks",
     "learning_rate_factor": "--learning-rate-factor, or the number of ranks",
 }
 

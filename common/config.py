@@ -23,7 +23,11 @@ class Settings:
     """Folder with local data: MNIST as IDX files (optionally gzipped) or mnist.npz; TinyStories as .txt or .jsonl; XSum as .jsonl.
     Text files with valid, val, test or dev as a word in their name are held out; without one, every tenth sequence is."""
     batch_size: int | None = None
-    """Samples (images or sequences) per step: per rank under weak scaling, global under strong. cnn: 16, transformer: 8."""
+    """Samples (images or sequences) per step, or per micro-batch with --accumulate: per rank under weak scaling, global under strong.
+    cnn: 16, transformer: 8."""
+    accumulate: int = 1
+    """Micro-batches of --batch-size per step. Their gradients are added up and exchanged once per step, as those of one batch that many
+    times as large."""
     last_batch: Literal["drop", "pad"] = "drop"
     """Incomplete last global batch of an epoch: drop it, or pad it with samples of weight 0."""
     evaluation_batch_size: int | None = None
@@ -123,14 +127,14 @@ TRACES = ("mpi", "events")
 # Settings that change the training and thus the digest of the workload. Excluded: the seed, which differs between repeats on
 # purpose, and epochs, which only limit a run under the constant schedule.
 TRAINING_SETTINGS = (
-    "workload", "dataset", "batch_size", "last_batch", "target", "scaling", "optimizer", "momentum", "learning_rate",
+    "workload", "dataset", "batch_size", "accumulate", "last_batch", "target", "scaling", "optimizer", "momentum", "learning_rate",
     "learning_rate_factor", "warmup_epochs", "schedule", "dropout", "precision",
 )  # fmt: skip
 
 
 def check(settings):
     """Raises UserError for the first invalid setting."""
-    from_one = ("batch_size", "epochs", "evaluation_batch_size", "threads", "cores_per_rank", "checkpoint_every")
+    from_one = ("batch_size", "accumulate", "epochs", "evaluation_batch_size", "threads", "cores_per_rank", "checkpoint_every")
     unbounded = float("inf")
     for name, least, most in (*((name, 1, unbounded) for name in from_one), ("seed", 0, MAX_SEED), ("repeat", 0, unbounded)):
         value = getattr(settings, name)

@@ -38,7 +38,7 @@ def stop(log, status):
 def _facts(record):
     """{key: value} of a record; None where there is no such thing. Keys: mlperf_logging/mllog/constants.py."""
     settings = record["settings"]
-    global_batch = settings["batch_size"] * (record["num_ranks"] if record["scaling"] == "weak" else 1)
+    micro_batch = settings["batch_size"] * (record["num_ranks"] if record["scaling"] == "weak" else 1)
     return {
         "submission_org": "tandem",
         "submission_platform": settings["machine"],
@@ -47,9 +47,9 @@ def _facts(record):
         "submission_benchmark": record["workload"],
         "config_filename": f"{settings['run_id']}.json" if settings["run_id"] else None,
         "seed": record["seed"],
-        "global_batch_size": global_batch,
-        "micro_batch_size": global_batch // record["num_ranks"],
-        "gradient_accumulation_steps": 1,
+        "global_batch_size": micro_batch * settings["accumulate"],
+        "micro_batch_size": micro_batch // record["num_ranks"],
+        "gradient_accumulation_steps": settings["accumulate"],
         "opt_name": settings["optimizer"],
         "opt_base_learning_rate": settings["learning_rate"] * settings["learning_rate_factor"],
         "opt_learning_rate_warmup_epochs": settings["warmup_epochs"],

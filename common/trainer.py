@@ -106,7 +106,11 @@ class Trainer(Protocol):
         """The Device of this rank."""
 
     def train_epoch(self, batches: Batches, observe: Callable) -> None:
-        """Trains one epoch; calls observe(loss) after each step with the weighted loss of this rank."""
+        """Trains one epoch; calls observe(loss) after each step with the weighted loss of this rank.
+
+        With --accumulate each batch is cut into that many micro-batches of equal size, one after the other. Their losses and gradients
+        add up, since the weights are those of the global batch; gradients are exchanged after the last.
+        """
 
     def evaluate(self, batches: Batches) -> Totals:
         """This rank's totals over the batches."""
@@ -121,7 +125,7 @@ class Trainer(Protocol):
         """Loads a state; optimizer state that it lacks is set to 0."""
 
     def memory(self) -> AbstractContextManager[dict[str, Held]]:
-        """Context in which train_epoch notes what this rank holds at each of the POINTS of its last step."""
+        """Context in which train_epoch notes what this rank holds at each of the POINTS of its last step and micro-batch."""
 
     def communication(self) -> Communication | None:
         """How to measure this backend's communication; None if it has none."""

@@ -77,12 +77,16 @@ def resolve(settings, degree):
 
 
 def global_batch(settings, degree):
-    return settings.batch_size * (degree if settings.scaling == "weak" else 1)
+    """Samples per step, of all micro-batches."""
+    return settings.batch_size * settings.accumulate * (degree if settings.scaling == "weak" else 1)
 
 
 def local_batch(settings, degree):
-    """Samples per shard and step. Raises UserError if the global batch is not divisible by the data-parallel degree."""
-    return local_batch_of(global_batch(settings, degree), degree)
+    """Samples per shard and step, a multiple of the number of micro-batches.
+
+    Raises UserError if the samples of a micro-batch are not divisible by the data-parallel degree.
+    """
+    return settings.accumulate * local_batch_of(global_batch(settings, degree) // settings.accumulate, degree)
 
 
 def digest(settings, data_digest):
@@ -95,5 +99,8 @@ def digest(settings, data_digest):
     resolved = dataclasses.replace(resolve(settings, 1), learning_rate_factor=factor)
     counted = TRAINING_SETTINGS if settings.schedule == "constant" else (*TRAINING_SETTINGS, "epochs")
     spec = {name: value for name, value in as_json(resolved).items() if name in counted}
+    if spec["accumulate"] == 1:
+        # The digests of records from before the setting stay as they are.
+        del spec["accumulate"]
     spec |= {"model": workload.model._asdict(), "parameters": workload.parameters, "conventions": CONVENTIONS, "data": data_digest}
     return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()

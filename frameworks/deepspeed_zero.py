@@ -17,6 +17,7 @@ class Trainer:
     def __init__(self, settings):
         self.ranks = from_environment()
         self.device = pytorch.pick_device(settings, self.ranks)
+        self.accumulate = settings.accumulate
         self.transport = shared_deepspeed.begin(settings, self.ranks, self.device)  # backend
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         self.optimizer = pytorch.optimizer_for(settings, self.module)
@@ -34,13 +35,17 @@ class Trainer:
 
     def train_epoch(self, batches, observe):
         self.model.train()
-        for inputs, targets, weights, learning_rate in pytorch.tensors(batches, self.device):
+        for micro_batches, learning_rate in pytorch.steps(batches, self.accumulate, self.device):
             pytorch.set_learning_rate(self.optimizer, learning_rate)
             self.optimizer.zero_grad()
-            loss = pytorch.weighted_loss(self.model(inputs), targets, weights)
-            self.model.backward(loss)  # backend
+            losses = []
+            for inputs, targets, weights, is_last in micro_batches:
+                self.model.set_gradient_accumulation_boundary(is_last)  # backend
+                loss = pytorch.weighted_loss(self.model(inputs), targets, weights)
+                self.model.backward(loss, scale_wrt_gas=False)  # backend
+                losses.append(loss.detach())
             self.model.step()  # backend
-            observe(loss.detach())
+            observe(sum(losses))
 
     def evaluate(self, batches):
         return pytorch.evaluate(self.model, batches, self.device)

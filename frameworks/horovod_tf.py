@@ -23,7 +23,7 @@ class Trainer:
         self.gpu = tensorflow.pick_device(settings, self.ranks)
         self.transport = horovod.begin(hvd, settings, self.ranks, on_gpu=self.gpu is not None)
         self.communicates = True
-        self.dropout = settings.dropout
+        self.accumulate, self.dropout = settings.accumulate, settings.dropout
         self.model = tensorflow.build(settings, self.ranks)
         self.optimizer = tensorflow.Optimizer(settings, self.model.parameters)
         # The optimizer state is needed only when rank 0 alone reads a checkpoint; here every rank reads it.
@@ -44,12 +44,15 @@ class Trainer:
     def train_step(self, inputs, targets, weights, learning_rate, communicates):
         parameters = self.model.parameters
         with tf.GradientTape() as tape:
-            loss = tensorflow.weighted_loss(self.model.forward(parameters, inputs, self.dropout), targets, weights)
+            loss = tensorflow.summed(self.loss, (inputs, targets, weights), list(parameters.values()), self.accumulate)
         if communicates:
             tape = hvd.DistributedGradientTape(tape, op=hvd.Average, sparse_as_dense=True)
         gradients = tape.gradient(loss, list(parameters.values()))
         self.optimizer.step(parameters, gradients, learning_rate)
         return loss
+
+    def loss(self, inputs, targets, weights):
+        return tensorflow.weighted_loss(self.model.forward(self.model.parameters, inputs, self.dropout), targets, weights)
 
     def evaluate(self, batches):
         return tensorflow.evaluate(self.model, batches)

@@ -15,10 +15,12 @@ class Trainer:
     def __init__(self, settings):
         self.ranks = from_environment()
         self.device = pytorch.pick_device(settings, self.ranks)
+        self.accumulate = settings.accumulate
         self.transport = horovod.begin(hvd, settings, self.ranks, on_gpu=self.device.type == "cuda")  # backend
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         self.optimizer = pytorch.optimizer_for(settings, self.module)
-        self.optimizer = hvd.DistributedOptimizer(self.optimizer, self.module.named_parameters(), op=hvd.Average)  # backend
+        averaging = {"op": hvd.Average, "backward_passes_per_step": self.accumulate}  # backend
+        self.optimizer = hvd.DistributedOptimizer(self.optimizer, self.module.named_parameters(), **averaging)  # backend
         hvd.broadcast_parameters(self.module.state_dict(), root_rank=0)  # backend
         # Needed only when rank 0 alone reads a checkpoint; here every rank reads it.
         hvd.broadcast_optimizer_state(self.optimizer, root_rank=0)  # backend
@@ -32,13 +34,16 @@ class Trainer:
 
     def train_epoch(self, batches, observe):
         self.model.train()
-        for inputs, targets, weights, learning_rate in pytorch.tensors(batches, self.device):
+        for micro_batches, learning_rate in pytorch.steps(batches, self.accumulate, self.device):
             pytorch.set_learning_rate(self.optimizer, learning_rate)
             self.optimizer.zero_grad()
-            loss = pytorch.weighted_loss(self.model(inputs), targets, weights)
-            loss.backward()
+            losses = []
+            for inputs, targets, weights, is_last in micro_batches:
+                loss = pytorch.weighted_loss(self.model(inputs), targets, weights)
+                loss.backward()
+                losses.append(loss.detach())
             self.optimizer.step()
-            observe(loss.detach())
+            observe(sum(losses))
 
     def evaluate(self, batches):
         return pytorch.evaluate(self.model, batches, self.device)

@@ -15,6 +15,7 @@ class Trainer:
         if self.ranks.size > 1:  # backend
             raise UserError(f"single runs with one rank; {self.ranks.size} ranks were started")  # backend
         self.device = pytorch.pick_device(settings, self.ranks)
+        self.accumulate = settings.accumulate
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         self.optimizer = pytorch.optimizer_for(settings, self.module)
 
@@ -27,13 +28,16 @@ class Trainer:
 
     def train_epoch(self, batches, observe):
         self.model.train()
-        for inputs, targets, weights, learning_rate in pytorch.tensors(batches, self.device):
+        for micro_batches, learning_rate in pytorch.steps(batches, self.accumulate, self.device):
             pytorch.set_learning_rate(self.optimizer, learning_rate)
             self.optimizer.zero_grad()
-            loss = pytorch.weighted_loss(self.model(inputs), targets, weights)
-            loss.backward()
+            losses = []
+            for inputs, targets, weights, is_last in micro_batches:
+                loss = pytorch.weighted_loss(self.model(inputs), targets, weights)
+                loss.backward()
+                losses.append(loss.detach())
             self.optimizer.step()
-            observe(loss.detach())
+            observe(sum(losses))
 
     def evaluate(self, batches):
         return pytorch.evaluate(self.model, batches, self.device)

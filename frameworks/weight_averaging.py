@@ -19,6 +19,7 @@ class Trainer:
     def __init__(self, settings):
         self.ranks = from_environment()
         self.device = pytorch.pick_device(settings, self.ranks)
+        self.accumulate = settings.accumulate
         agree_on_master(self.ranks, settings.host_suffix)  # backend
         self.transport = "nccl" if self.device.type == "cuda" else "gloo"  # backend
         dist.init_process_group(self.transport, rank=self.ranks.rank, world_size=self.ranks.size)  # backend
@@ -36,15 +37,18 @@ class Trainer:
     def train_epoch(self, batches, observe):
         self.model.train()
         step = itertools.count(1)  # backend
-        for inputs, targets, weights, learning_rate in pytorch.tensors(batches, self.device):
+        for micro_batches, learning_rate in pytorch.steps(batches, self.accumulate, self.device):
             pytorch.set_learning_rate(self.optimizer, learning_rate)
             self.optimizer.zero_grad()
-            loss = pytorch.weighted_loss(self.model(inputs), targets, weights)
-            loss.backward()
+            losses = []
+            for inputs, targets, weights, is_last in micro_batches:
+                loss = pytorch.weighted_loss(self.model(inputs), targets, weights)
+                loss.backward()
+                losses.append(loss.detach())
             self.optimizer.step()
             if next(step) % self.period == 0:  # backend
                 self.average_weights()  # backend
-            observe(loss.detach())
+            observe(sum(losses))
         self.average_weights()  # backend
 
     @torch.no_grad()  # backend

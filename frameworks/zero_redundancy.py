@@ -16,6 +16,7 @@ class Trainer:
     def __init__(self, settings):
         self.ranks = from_environment()
         self.device = pytorch.pick_device(settings, self.ranks)
+        self.accumulate = settings.accumulate
         agree_on_master(self.ranks, settings.host_suffix)  # backend
         self.transport = "nccl" if self.device.type == "cuda" else "gloo"  # backend
         dist.init_process_group(self.transport, rank=self.ranks.rank, world_size=self.ranks.size)  # backend
@@ -33,13 +34,17 @@ class Trainer:
 
     def train_epoch(self, batches, observe):
         self.model.train()
-        for inputs, targets, weights, learning_rate in pytorch.tensors(batches, self.device):
+        for micro_batches, learning_rate in pytorch.steps(batches, self.accumulate, self.device):
             pytorch.set_learning_rate(self.optimizer, learning_rate)
             self.optimizer.zero_grad()
-            loss = pytorch.weighted_loss(self.model(inputs), targets, weights)
-            loss.backward()
+            losses = []
+            for inputs, targets, weights, is_last in micro_batches:
+                self.model.require_backward_grad_sync = is_last  # backend
+                loss = pytorch.weighted_loss(self.model(inputs), targets, weights)
+                loss.backward()
+                losses.append(loss.detach())
             self.optimizer.step()
-            observe(loss.detach())
+            observe(sum(losses))
 
     def evaluate(self, batches):
         return pytorch.evaluate(self.model, batches, self.device)

@@ -23,7 +23,7 @@ def num_steps(num_samples, global_batch, last_batch):
     if steps == 0:
         raise UserError(
             f"a global batch of {global_batch} exceeds the {num_samples} samples, so --last-batch drop leaves no step; "
-            "use fewer ranks, a smaller --batch-size or --last-batch pad"
+            "use fewer ranks, a smaller --batch-size or --accumulate, or --last-batch pad"
         )
     return steps
 

@@ -34,8 +34,8 @@ def configuration(settings, ranks):
     """DeepSpeed's configuration for the settings, with all other features off. `train_batch_size` is the global batch."""
     return {
         "train_batch_size": workloads.global_batch(settings, ranks.size),
-        "train_micro_batch_size_per_gpu": workloads.local_batch(settings, ranks.size),
-        "gradient_accumulation_steps": 1,
+        "train_micro_batch_size_per_gpu": workloads.local_batch(settings, ranks.size) // settings.accumulate,
+        "gradient_accumulation_steps": settings.accumulate,
         "gradient_clipping": 0.0,
         "zero_allow_untested_optimizer": True,
         "zero_optimization": {

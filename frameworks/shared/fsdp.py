@@ -80,11 +80,14 @@ def communication(model, optimizer, device, sharding):
         for part in parts(model):
             part.unshard()
         exchange(model, False, False)
+        # The training loop calls it at each micro-batch.
+        model.set_requires_gradient_sync = lambda _: None
         hook = optimizer.register_step_pre_hook(update_shards)
         try:
             yield
         finally:
             hook.remove()
+            del model.set_requires_gradient_sync
             exchange(model, True, sharding != "keep")
             reshard(model)
             optimizer.zero_grad()

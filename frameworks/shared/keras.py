@@ -26,7 +26,7 @@ def build(settings, ranks):
     """The Model of the settings."""
     expect_keras_2()
     keras.backend.set_floatx(tensorflow.DTYPES[settings.precision].name)
-    return Model(tensorflow.build(settings, ranks), settings.dropout)
+    return Model(tensorflow.build(settings, ranks), settings)
 
 
 def optimizer_for(settings, model):
@@ -36,7 +36,7 @@ def optimizer_for(settings, model):
 
 def without_communication(trainer):
     """A function that gives a context in which `trainer` trains a model without Horovod, on the same parameters."""
-    plain = Model(trainer.model.module, trainer.model.dropout)
+    plain = Model(trainer.model.module, trainer.model.settings)
     plain.compile(Optimizer(trainer.optimizer.rule, plain.module.parameters), loss=Loss(reduction="sum"))
 
     @contextlib.contextmanager
@@ -52,20 +52,22 @@ def without_communication(trainer):
 class Model(keras.Model):
     """A model of frameworks/shared/tensorflow.py as a Keras model."""
 
-    def __init__(self, module, dropout):
+    def __init__(self, module, settings):
         super().__init__()
-        self.module, self.dropout = module, dropout
+        self.module, self.settings = module, settings
 
     def call(self, inputs, training=False):
-        return self.module.forward(self.module.parameters, inputs, self.dropout and training)
+        return self.module.forward(self.module.parameters, inputs, self.settings.dropout and training)
 
     def train_step(self, data):
-        """Keras's own step, but it returns the loss of this step instead of the running mean of the epoch."""
-        inputs, targets, weights = data
+        """Keras's own step, but of several micro-batches, and it returns the loss of this step instead of the epoch's running mean."""
         with tf.GradientTape() as tape:
-            loss = self.compute_loss(inputs, targets, self(inputs, training=True), weights)
+            loss = tensorflow.summed(self.loss_of, data, self.trainable_variables, self.settings.accumulate)
         self.optimizer.minimize(loss, self.trainable_variables, tape)
         return {"loss": loss}
+
+    def loss_of(self, inputs, targets, weights):
+        return self.compute_loss(inputs, targets, self(inputs, training=True), weights)
 
 
 class Loss(keras.losses.Loss):

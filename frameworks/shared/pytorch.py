@@ -236,6 +236,13 @@ def tensors(batches, device):
         yield *(torch.from_numpy(array).to(device, non_blocking=True) for array in batch[:3]), batch.learning_rate
 
 
+def steps(batches, accumulate, device):
+    """(micro-batches, learning rate) of each step; of each of the `accumulate` micro-batches (inputs, targets, weights, is last)."""
+    for *samples, learning_rate in tensors(batches, device):
+        parts = zip(*(tensor.chunk(accumulate) for tensor in samples), strict=True)
+        yield [(*part, number == accumulate) for number, part in enumerate(parts, 1)], learning_rate
+
+
 @torch.no_grad()
 def evaluate(model, batches, device):
     """Totals of the batches, for every PyTorch backend."""

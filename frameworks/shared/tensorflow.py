@@ -193,6 +193,31 @@ def weighted_loss(logits, targets, weights):
     return tf.reduce_sum(losses(logits, targets) * weights)
 
 
+def summed(loss, samples, parameters, num_parts):
+    """loss(*micro-batch), added up over the micro-batches into which samples are cut: arrays with samples along the first axis.
+
+    To a tape the sum is one operation. Its gradients by the parameters are computed one micro-batch after the other, so that the
+    activations of only one are held.
+    """
+    if num_parts == 1:
+        return loss(*samples)
+
+    def add(sums, part):
+        with tf.GradientTape() as tape:
+            value = loss(*part)
+        return [one + other for one, other in zip(sums, (value, *tape.gradient(value, parameters)), strict=True)]
+
+    @tf.custom_gradient
+    def computed():
+        parts = [tf.reshape(array, (num_parts, -1, *array.shape[1:])) for array in samples]
+        zeros = [tf.zeros((), parameters[0].dtype), *map(tf.zeros_like, parameters)]
+        total, *gradients = tf.foldl(add, parts, zeros, parallel_iterations=1)
+        by_parameter = {parameter.ref(): gradient for parameter, gradient in zip(parameters, gradients, strict=True)}
+        return total, lambda scale, variables: ([], [scale * by_parameter[variable.ref()] for variable in variables])
+
+    return computed()
+
+
 class Optimizer(tf.Module):
     """SGD with momentum, or Adam, with the update rules of common/conventions.py.
 

@@ -23,6 +23,7 @@ CHANGED = {
     "dataset": "mnist",
     "data_dir": Path("/data/my mnist"),
     "batch_size": 48,
+    "accumulate": 4,
     "last_batch": "pad",
     "evaluation_batch_size": 7,
     "epochs": 2,
@@ -154,6 +155,7 @@ def test_json_holds_plain_values_by_name():
     [
         ("batch_size", 0),
         ("batch_size", -4),
+        ("accumulate", 0),
         ("epochs", 0),
         ("evaluation_batch_size", 0),
         ("threads", 0),
@@ -278,14 +280,20 @@ def test_defaults_come_from_the_workload_and_the_ranks(given, num_ranks, expecte
     assert dataclasses.replace(resolved, **{name: getattr(given, name) for name in names}) == given
 
 
-@pytest.mark.parametrize(("scaling", "expected"), [("weak", (64, 16)), ("strong", (16, 4))])
-def test_batches_by_scaling(scaling, expected):
-    resolved = workloads.resolve(Settings(scaling=scaling), 4)
+@pytest.mark.parametrize(
+    ("scaling", "accumulate", "expected"), [("weak", 1, (64, 16)), ("strong", 1, (16, 4)), ("weak", 3, (192, 48)), ("strong", 3, (48, 12))]
+)
+def test_batches_by_scaling(scaling, accumulate, expected):
+    resolved = workloads.resolve(Settings(scaling=scaling, accumulate=accumulate), 4)
     assert (workloads.global_batch(resolved, 4), workloads.local_batch(resolved, 4)) == expected
 
 
-def test_a_strong_batch_that_does_not_divide_is_refused():
-    assert "--batch-size a multiple of 3" in refusal(workloads.resolve, Settings(scaling="strong"), 3)
+# Three micro-batches of 16 samples do divide by 3, and one of them does not.
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_a_strong_batch_that_does_not_divide_is_refused(accumulate):
+    text = refusal(workloads.resolve, Settings(scaling="strong", accumulate=accumulate), 3)
+    assert "batch of 16" in text
+    assert "--batch-size a multiple of 3" in text
 
 
 def test_every_setting_is_explained_in_the_help_with_its_default(capsys, monkeypatch):

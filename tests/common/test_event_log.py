@@ -36,11 +36,11 @@ def failing(path):
 
 
 @pytest.mark.parametrize(
-    ("backend", "workload", "fails"),
-    [("single", "cnn", NOT_APPLICABLE | WITHOUT_ATTENTION), ("horovod_torch", "transformer", NOT_APPLICABLE)],
+    ("backend", "workload", "accumulate", "fails"),
+    [("single", "cnn", 1, NOT_APPLICABLE | WITHOUT_ATTENTION), ("horovod_torch", "transformer", 2, NOT_APPLICABLE)],
 )
-def test_a_run_logs_its_events_as_they_happen(backend, workload, fails, tmp_path):
-    num_ranks, arguments = (1 if backend == "single" else 2), ("--epochs", 2, "--target", 1)
+def test_a_run_logs_its_events_as_they_happen(backend, workload, accumulate, fails, tmp_path):
+    num_ranks, arguments = (1 if backend == "single" else 2), ("--epochs", 2, "--target", 1, "--accumulate", accumulate)
     status, record, _ = train(backend, num_ranks, tmp_path, "--workload", workload, *arguments, "--mllog")
     (path,) = (tmp_path / "here").glob(f"*{event_log.ENDING}")
     assert (status, path.stem, failing(path)) == (0, record["settings"]["run_id"], fails)
@@ -53,7 +53,9 @@ def test_a_run_logs_its_events_as_they_happen(backend, workload, fails, tmp_path
     assert at["run_stop"].value["metadata"]["status"] == "aborted"
     values = {key: line.value["value"] for key, line in at.items()}
     assert values["train_samples"] == record["samples_per_epoch"] + record["samples_dropped_per_epoch"]
-    assert values["global_batch_size"] == values["micro_batch_size"] * num_ranks == record["settings"]["batch_size"] * num_ranks
+    assert values["micro_batch_size"] == record["settings"]["batch_size"]
+    assert values["global_batch_size"] == values["micro_batch_size"] * num_ranks * accumulate
+    assert values["gradient_accumulation_steps"] == accumulate
     assert values["opt_base_learning_rate"] == record["settings"]["learning_rate"] * num_ranks
     # Milliseconds, and none of them stopped for anything.
     times = [line.timestamp for line in loglines]

@@ -24,6 +24,8 @@ SAME_TRAINING = (
     "--scaling", "strong", "--batch-size", "8", "--last-batch", "pad", "--epochs", "1", "--learning-rate-factor", "4", 
     "--warmup-epochs", "0.66",
 )  # fmt: skip
+# The same in micro-batches of 2 samples, at two ranks of one sample.
+MICRO_BATCHES = (*(("2" if word == "8" else word) for word in SAME_TRAINING), "--accumulate", "4")
 # For three steps of 8.
 FEW_SAMPLES = 20
 
@@ -60,6 +62,8 @@ FIRST_STEPS = [Run(workload, optimizer, "fp32", short=True) for workload, optimi
 VARIED = [CNN, Run("transformer", "adam")]
 # Of backends that do not train the CNN, in its place.
 DECODER = Run("transformer", "sgd")
+
+ACCUMULATED = [run._replace(training=MICRO_BATCHES) for run in VARIED]
 
 WEAK = Run("cnn", "sgd", training=("--epochs", "1", "--warmup-epochs", "0.5", "--batch-size", "8"))
 TWICE_THE_BATCH = WEAK._replace(training=(*WEAK.training[:-1], "16", "--learning-rate-factor", "2"))
@@ -100,31 +104,32 @@ def faulty(backend, fault):
 def runs_of(backend, ranks):
     """The runs of a backend at a number of ranks."""
     if backend == "single":
-        return [*FLOAT64, SMALL_LEARNING_RATE, *FIRST_STEPS, STAGE_3, TWICE_THE_BATCH]
+        return [*FLOAT64, *ACCUMULATED, SMALL_LEARNING_RATE, *FIRST_STEPS, STAGE_3, TWICE_THE_BATCH]
     if backend == "deepspeed_zero":
         return zero_runs(ranks)
     if backend == "weight_averaging":
-        return [*EVERY_STEP, LOCAL, *faulty_runs(backend)]
+        return [*EVERY_STEP, EVERY_STEP[0]._replace(training=MICRO_BATCHES), LOCAL, *faulty_runs(backend)]
     own = ddp_runs(ranks) if backend == "ddp" else []
     if ranks != 2:
         return [*trained_by(backend, [CNN]), *own]
     # First, since Horovod cannot be started over Gloo after MPI.
     names = [name for name in VARIANTS if file_of(name) == backend]
-    variants = [run._replace(variant=name.partition("@")[2]) for name in names for run in trained_by(backend, VARIED)]
-    return [*variants, *trained_by(backend, [*FLOAT64, *FIRST_STEPS]), *own, *faulty_runs(backend)]
+    of_variants = trained_by(backend, [*VARIED, ACCUMULATED[0]])
+    variants = [run._replace(variant=name.partition("@")[2]) for name in names for run in of_variants]
+    return [*variants, *trained_by(backend, [*FLOAT64, *ACCUMULATED, *FIRST_STEPS]), *own, *faulty_runs(backend)]
 
 
 def ddp_runs(ranks):
     """The runs that only DDP makes, to compare others with."""
     if ranks == 2:
-        return [*FLOAT32, WEAK, *(run._replace(fault="float32_masters") for run in FLOAT64)]
+        return [*FLOAT32, ACCUMULATED[1]._replace(precision="fp32"), WEAK, *(run._replace(fault="float32_masters") for run in FLOAT64)]
     return [SMALL_LEARNING_RATE._replace(precision="fp32"), *IN_RANK_ORDER] if ranks == 4 else []
 
 
 def zero_runs(ranks):
     """The runs of DeepSpeed's ZeRO; stage 0 trains in float32 only."""
-    sharded = [*NOT_FUSED, *FLOAT64[2:], *FIRST_STEPS] if ranks == 2 else [SMALL_LEARNING_RATE]
-    unsharded = FLOAT32 if ranks == 2 else ddp_runs(ranks)
+    sharded = [*NOT_FUSED, *FLOAT64[2:], ACCUMULATED[1], *FIRST_STEPS] if ranks == 2 else [SMALL_LEARNING_RATE]
+    unsharded = [*FLOAT32, ACCUMULATED[1]._replace(precision="fp32")] if ranks == 2 else ddp_runs(ranks)
     runs = [run._replace(variant=stage) for stage in STAGES for run in sharded] + [run._replace(variant=0) for run in unsharded]
     others = {2: [*PROCESSORS, *faulty_runs("deepspeed_zero")], 4: RESTORED}
     return [*runs, *others.get(ranks, [])]
@@ -209,6 +214,24 @@ def test_in_float64_every_step_of_a_variant_has_the_loss_of_the_plain_run(traine
         assert (record["transport"], own["transport"], reference["transport"]) == (variant, declared()[backend].transport, None)
 
 
+@pytest.mark.parametrize(
+    ("name", "run"),
+    [
+        *(pytest.param(name, run, id=f"{name}-{run.workload}") for name in ("single", *EXACT) for run in trained_by(name, ACCUMULATED)),
+        *(pytest.param(name, run, id=f"{name}-{run.workload}") for name in VARIANTS for run in trained_by(file_of(name), ACCUMULATED[:1])),
+    ],
+)
+def test_in_float64_micro_batches_have_the_losses_of_one_batch_as_large_as_all_of_them(trained, run, name):
+    backend, _, variant = name.partition("@")
+    reference, _ = trained("single", 1)[run._replace(training=SAME_TRAINING)]
+    record, _ = trained(backend, 1 if backend == "single" else 2)[run._replace(variant=variant or None)]
+    assert disagreement(record, reference) < 1e-10
+    assert len(record["losses"]) >= 40
+    assert (record["backend"], record["in_sync"]) == (name, True)
+    assert record["learning_rates"] == reference["learning_rates"]
+    assert record["accuracies"] == reference["accuracies"]
+
+
 # At its default learning rate the CNN is compared only with plain training that rounds to float32 as ZeRO does.
 @pytest.mark.parametrize(("ranks", "run"), pairs({1: [SMALL_LEARNING_RATE], 2: FLOAT64[2:], 4: [SMALL_LEARNING_RATE]}))
 @pytest.mark.parametrize("stage", STAGES)
@@ -228,6 +251,17 @@ def test_stage_3_in_float64_trains_the_same_whatever_the_processor_computes_in(t
     reference, _ = trained("single", 1)[STAGE_3]
     record, _ = trained("deepspeed_zero", 2)[run]
     assert disagreement(record, reference) < 1e-6
+
+
+@pytest.mark.parametrize("stage", [0, *STAGES])
+def test_under_zero_micro_batches_have_the_losses_of_one_batch_as_large_as_all_of_them(trained, stage):
+    # Stage 0 trains in float32 only.
+    run = ACCUMULATED[1] if stage else ACCUMULATED[1]._replace(precision="fp32")
+    reference, _ = trained("single", 1)[ACCUMULATED[1]] if stage else trained("ddp", 2)[run]
+    record, _ = trained("deepspeed_zero", 2)[run._replace(variant=stage)]
+    assert disagreement(record, reference) < 1e-6
+    assert len(record["losses"]) >= 40
+    assert record["library_configuration"]["gradient_accumulation_steps"] == 4
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -286,6 +320,13 @@ def test_parameters_averaged_after_every_step_are_those_of_averaged_gradients_un
     record, _ = trained("weight_averaging", 2)[run]
     assert low <= disagreement(record, reference) < high
     assert (record["backend"], record["exact"], record["in_sync"]) == ("weight_averaging@1", False, True)
+
+
+def test_parameters_averaged_after_every_step_of_micro_batches_are_those_of_averaged_gradients(trained):
+    run = EVERY_STEP[0]._replace(training=MICRO_BATCHES)
+    reference, _ = trained("single", 1)[CNN]
+    record, _ = trained("weight_averaging", 2)[run]
+    assert disagreement(record, reference) < 1e-10
 
 
 def test_local_sgd_is_approximate(trained):

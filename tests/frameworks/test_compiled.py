@@ -34,6 +34,7 @@ def _nothing_compiled_yet(tmp_path_factory):
     [
         ("ddp", 2, "transformer", FLOAT64, 1e-10),
         ("horovod_torch", 2, "cnn", FLOAT64, 1e-10),
+        ("ddp", 2, "cnn", (*FLOAT64, "--accumulate", "2"), 1e-10),
         ("deepspeed_zero", 2, "cnn", (*FLOAT64, *SMALL_LEARNING_RATE), 1e-6),
     ],
 )

@@ -167,6 +167,16 @@ def test_probabilities_are_targets_along_the_last_axis():
     assert torch.allclose(pytorch.weighted_loss(logits, targets, even), cross_entropy(*swapped))
 
 
+def test_a_step_has_micro_batches_of_equal_size_of_which_one_is_the_last():
+    batches = [Batch(np.arange(6.0), np.arange(6), np.ones(6), rate) for rate in (0.5, 0.25)]
+    found = [
+        ([(*map(torch.Tensor.tolist, tensors), is_last) for *tensors, is_last in micro_batches], learning_rate)
+        for micro_batches, learning_rate in pytorch.steps(batches, 3, "cpu")
+    ]
+    expected = [([first, first + 1], [first, first + 1], [1, 1], first == 4) for first in (0, 2, 4)]
+    assert found == [(expected, 0.5), (expected, 0.25)]
+
+
 @pytest.mark.parametrize("workload", ["cnn", "transformer"])
 def test_totals_add_up_over_batches_and_what_has_weight_0_is_in_none(workload):
     model, _ = made(workload=workload)

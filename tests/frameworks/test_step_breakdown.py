@@ -19,6 +19,8 @@ from tests.support.step_breakdown_run import NUM_STEPS
 
 # Of 1,199,882 and of 139,584 parameters in float32.
 GRADIENT_BYTES = {"cnn": 4_799_528, "transformer": 558_336}
+NUM_MICRO_BATCHES = 4
+ACCUMULATE = ("--accumulate", NUM_MICRO_BATCHES)
 
 
 @pytest.mark.parametrize(
@@ -187,6 +189,22 @@ def words(parameter):
         ("deepspeed_zero", "cnn", ("--zero-stage", 1), {"all_reduce": 1, "all_gather": 1 / 2}),
         ("deepspeed_zero", "transformer", ("--zero-stage", 2), {"all_reduce": 1, "all_gather": 1 / 2}),
         ("deepspeed_zero", "cnn", ("--zero-stage", 3), {"reduce_scatter": 1, "all_gather": 1 / 2, "all_reduce": 0}),
+        # With micro-batches a step exchanges the same bytes.
+        *((backend, "cnn", ACCUMULATE, {"all_reduce": 1}) for backend in EXACT if backend not in SHARDED),
+        ("zero_redundancy", "cnn", ACCUMULATE, {"all_reduce": 1, "broadcast": 1}),
+        ("deepspeed_zero", "cnn", ("--zero-stage", 0, *ACCUMULATE), {"all_reduce": 1}),
+        ("deepspeed_zero", "cnn", ("--zero-stage", 1, *ACCUMULATE), {"all_reduce": 1, "all_gather": 1 / 2}),
+        # But what gathers parameters does so for each of them, and DeepSpeed's stages 2 and 3 reduce gradients at each of them.
+        ("fsdp", "cnn", ACCUMULATE, {"all_gather": NUM_MICRO_BATCHES, "reduce_scatter": 1}),
+        ("fsdp", "cnn", ("--sharding", "keep", *ACCUMULATE), {"all_gather": NUM_MICRO_BATCHES / 2, "reduce_scatter": 1}),
+        ("fsdp", "cnn", ("--sharding", "hsdp", *ACCUMULATE), {"all_reduce": 1}),
+        ("deepspeed_zero", "cnn", ("--zero-stage", 2, *ACCUMULATE), {"all_reduce": NUM_MICRO_BATCHES, "all_gather": 1 / 2}),
+        (
+            "deepspeed_zero",
+            "cnn",
+            ("--zero-stage", 3, *ACCUMULATE),
+            {"reduce_scatter": NUM_MICRO_BATCHES, "all_gather": NUM_MICRO_BATCHES / 2, "all_reduce": 0},
+        ),
     ],
     ids=words,
 )

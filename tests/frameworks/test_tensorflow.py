@@ -86,6 +86,26 @@ def test_both_frameworks_have_the_same_loss_and_the_same_gradients(models):
         np.testing.assert_allclose(found, pytorch.as_array(name, parameter.grad), rtol=1e-9, atol=1e-11, err_msg=name)
 
 
+@pytest.mark.parametrize("models", MODELS, indirect=True, ids=lambda model: type(model).__name__)
+def test_micro_batches_have_the_loss_and_the_gradients_of_the_batch(models):
+    shapes, model, _ = models
+    tf, parameters = tensorflow.tf, list(model.parameters.values())
+
+    def loss(inputs, targets, loss_weights):
+        return tensorflow.weighted_loss(model.forward(model.parameters, inputs, False), targets, loss_weights)
+
+    @tf.function
+    def gradients(num_parts):
+        with tf.GradientTape() as tape:
+            # Twice, so that what the tape passes on counts.
+            total = 2 * tensorflow.summed(loss, samples, parameters, num_parts)
+        return [total, *map(tf.convert_to_tensor, tape.gradient(total, parameters))]
+
+    samples = [tf.constant(array) for array in batch_of(shapes)]
+    for found, expected in zip(gradients(5), gradients(1), strict=True):
+        np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-9, atol=1e-11)
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 @pytest.mark.parametrize("workload", ["cnn", "transformer"])
 def test_a_state_with_optimizer_state_is_restored(workload, optimizer):

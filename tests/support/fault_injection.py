@@ -119,7 +119,7 @@ def _deepspeed_summed(backend):
     def initialized(*arguments, **settings):
         engine, *others = initialize(*arguments, **settings)
         backward = engine.backward
-        engine.backward = lambda loss: backward(loss * backend.dist.get_world_size())
+        engine.backward = lambda loss, **settings: backward(loss * backend.dist.get_world_size(), **settings)
         return engine, *others
 
     replace(backend.deepspeed, "initialize", initialized)
