@@ -66,6 +66,11 @@ class Settings:
     each pass."""
     averaging_period: Literal[1, 2, 4, 8, 16] = 8
     """weight_averaging: steps after which the parameters are averaged. They are also averaged at the end of an epoch."""
+    reduction: Literal["fp16", "powersgd", "adasum"] | None = None
+    """How gradients are reduced. Default: averaged as they are. ddp and horovod_torch: fp16, averaged in float16. ddp: powersgd, averaged
+    as low-rank factors, with error feedback. horovod_torch: adasum, Horovod's adaptive sum of the ranks' updates."""
+    powersgd_rank: int = 1
+    """ddp with powersgd: rank of the factors; the higher, the closer to the average and the more bytes. No effect on others."""
     transport: Literal["mpi", "gloo"] | None = None
     """Transport of the gradients on CPUs. Default: the backend's own. Others: ddp and gradient_averaging over mpi;
     horovod_torch, horovod_tf and horovod_keras over gloo."""
@@ -134,7 +139,9 @@ TRAINING_SETTINGS = (
 
 def check(settings):
     """Raises UserError for the first invalid setting."""
-    from_one = ("batch_size", "accumulate", "epochs", "evaluation_batch_size", "threads", "cores_per_rank", "checkpoint_every")
+    from_one = (
+        "batch_size", "accumulate", "epochs", "evaluation_batch_size", "threads", "cores_per_rank", "checkpoint_every", "powersgd_rank",
+    )  # fmt: skip
     unbounded = float("inf")
     for name, least, most in (*((name, 1, unbounded) for name in from_one), ("seed", 0, MAX_SEED), ("repeat", 0, unbounded)):
         value = getattr(settings, name)

@@ -39,6 +39,8 @@ def problem(name, settings, num_ranks):
     multiple = own.multiple_of.get(name.partition("@")[2], 1)
     if num_ranks % multiple:
         return f"{name} takes a multiple of {multiple} ranks, and {num_ranks} is none; choose other sizes, or leave it out"
+    if name.partition("@")[2] in own.power_of_two and num_ranks.bit_count() > 1:
+        return f"{name} takes a power of 2 as the number of ranks, and {num_ranks} is none; choose other sizes, or leave it out"
     sharing = _ranks_of_model(own, settings, num_ranks)
     if num_ranks % sharing:
         return f"{name} takes a multiple of {sharing} ranks ({flag(own.model_parallel)}), and {num_ranks} is none; choose other sizes"

@@ -7,9 +7,11 @@ from common.backends import Backend
 from common.process.ranks import from_environment
 from common.process.rendezvous import agree_on_master  # backend
 from common.program import main
-from frameworks.shared import mpi, process_group, pytorch  # backend
+from frameworks.shared import ddp_hooks, process_group, pytorch  # backend
 
-BACKEND = Backend(variants={"transport": ("mpi",)}, transport="gloo", can_compile=True)  # backend
+BACKEND = Backend(  # backend
+    variants={"transport": ("mpi",), "reduction": ("fp16", "powersgd")}, transport="gloo", can_compile=True,  # backend
+    approximate=("fp16", "powersgd"))  # fmt: skip  # backend
 
 
 class Trainer:
@@ -18,16 +20,14 @@ class Trainer:
         self.device = pytorch.pick_device(settings, self.ranks)
         self.accumulate = settings.accumulate
         agree_on_master(self.ranks, settings.host_suffix)  # backend
-        collectives = "nccl" if self.device.type == "cuda" else "gloo"  # backend
-        dist.init_process_group(collectives, rank=self.ranks.rank, world_size=self.ranks.size)  # backend
+        self.transport = "nccl" if self.device.type == "cuda" else "gloo"  # backend
+        dist.init_process_group(self.transport, rank=self.ranks.rank, world_size=self.ranks.size)  # backend
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         self.optimizer = pytorch.optimizer_for(settings, self.module)
         # The Transformer's buffers are constant tables, which DDP would broadcast at every step.
         self.model = DistributedDataParallel(self.module, forward_sync_buffers=False)  # backend
-        self.transport = settings.transport or collectives  # backend
-        if self.transport == "mpi":  # backend
-            mpi.begin(self.ranks, self.device)  # backend
-            self.model.register_comm_hook(None, mpi.average)  # backend
+        self.transport = settings.transport or self.transport  # backend
+        self.hook_state = ddp_hooks.register(self.model, settings, self.ranks, self.device)  # backend
 
     @staticmethod
     def device_problem(device):
@@ -61,12 +61,13 @@ class Trainer:
 
     def restore(self, state):
         pytorch.restore(self.module, self.optimizer, state)
+        self.hook_state.restart()  # backend
 
     def memory(self):
         return pytorch.memory(self.module, self.optimizer)
 
     def communication(self):
-        return process_group.communication_of_ddp(self.model, self.device, self.transport)  # backend
+        return ddp_hooks.communication(self)  # backend
 
     def close(self):
         dist.destroy_process_group()  # backend

@@ -18,11 +18,11 @@ class Trainer:
         self.device = pytorch.pick_device(settings, self.ranks)
         self.accumulate = settings.accumulate
         agree_on_master(self.ranks, settings.host_suffix)  # backend
-        collectives = "nccl" if self.device.type == "cuda" else "gloo"  # backend
-        dist.init_process_group(collectives, rank=self.ranks.rank, world_size=self.ranks.size)  # backend
+        self.transport = "nccl" if self.device.type == "cuda" else "gloo"  # backend
+        dist.init_process_group(self.transport, rank=self.ranks.rank, world_size=self.ranks.size)  # backend
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         self.optimizer = pytorch.optimizer_for(settings, self.module)
-        self.transport = settings.transport or collectives  # backend
+        self.transport = settings.transport or self.transport  # backend
         self.all_reduce = mpi.begin(self.ranks, self.device) if self.transport == "mpi" else dist.all_reduce  # backend
 
     @staticmethod

@@ -8,7 +8,10 @@ from common.process.ranks import from_environment
 from common.program import main
 from frameworks.shared import horovod, pytorch  # backend
 
-BACKEND = Backend(variants={"transport": ("gloo",)}, transport="mpi", needs_mpi=True, can_compile=True)  # backend
+BACKEND = Backend(  # backend
+    variants={"transport": ("gloo",), "reduction": ("fp16", "adasum")}, approximate=("fp16", "adasum"), power_of_two=("adasum",),  # backend
+    transport="mpi", needs_mpi=True, can_compile=True,  # backend
+)  # fmt: skip  # backend
 
 
 class Trainer:
@@ -19,8 +22,8 @@ class Trainer:
         self.transport = horovod.begin(hvd, settings, self.ranks, on_gpu=self.device.type == "cuda")  # backend
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         self.optimizer = pytorch.optimizer_for(settings, self.module)
-        averaging = {"op": hvd.Average, "backward_passes_per_step": self.accumulate}  # backend
-        self.optimizer = hvd.DistributedOptimizer(self.optimizer, self.module.named_parameters(), **averaging)  # backend
+        reduction = horovod.reduction(hvd, settings)  # backend
+        self.optimizer = hvd.DistributedOptimizer(self.optimizer, self.module.named_parameters(), **reduction)  # backend
         hvd.broadcast_parameters(self.module.state_dict(), root_rank=0)  # backend
         # Needed only when rank 0 alone reads a checkpoint; here every rank reads it.
         hvd.broadcast_optimizer_state(self.optimizer, root_rank=0)  # backend

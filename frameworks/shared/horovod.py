@@ -6,6 +6,7 @@ import os
 import tempfile
 import time
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
@@ -91,16 +92,27 @@ def autotune_variables(folder):
     return {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(Path(folder) / AUTOTUNE)}
 
 
+def reduction(hvd, settings):
+    """The arguments of Horovod's optimizer: how gradients are reduced. Raises UserError for Adasum without MPI."""
+    name = settings.reduction
+    if name == "adasum" and not hvd.mpi_enabled():
+        raise UserError("Adasum needs Horovod over MPI; start it over MPI, or leave adasum out")
+    compression = hvd.Compression.fp16 if name == "fp16" else hvd.Compression.none
+    op = hvd.Adasum if name == "adasum" else hvd.Average
+    return {"op": op, "compression": compression, "backward_passes_per_step": settings.accumulate}
+
+
 def communication_of_torch(hvd, trainer):
     """How to measure the communication of a PyTorch trainer."""
     import torch
 
     @contextlib.contextmanager
     def without_communication():
-        # Horovod accepts a callable as the handle of an all-reduce; its result is the reduced gradient.
-        trainer.optimizer._allreduce_grad_async = lambda parameter: (lambda: parameter.grad, None)
-        yield
-        del trainer.optimizer._allreduce_grad_async
+        # Of each tensor that Horovod's optimizer would all-reduce, it gets the tensor itself.
+        alone = {"allreduce_async_": lambda tensor, **_: lambda: tensor, "synchronize": lambda handle: handle()}
+        uncompressed = mock.patch.object(trainer.optimizer, "_compression", hvd.Compression.none)
+        with mock.patch.multiple(hvd.optimizer, **alone), uncompressed:
+            yield
 
     def plain(num_bytes):
         buffer = torch.zeros(num_bytes // 4, device=trainer.device)

@@ -1,6 +1,5 @@
-"""DistributedDataParallel over MPI: its communication hook, and all-reduces of tensors in main memory, with mpi4py."""
+"""All-reduces of tensors in main memory over MPI, with mpi4py."""
 
-import torch
 from torch._C._profiler import _RecordFunctionFast
 
 from common.errors import UserError
@@ -18,21 +17,6 @@ def begin(ranks, device):
 
     expect_size(ranks, MPI.COMM_WORLD.size, "MPI")
     return all_reduce
-
-
-def average(_, bucket):
-    """A communication hook: the average of a bucket of gradients over the ranks.
-
-    It blocks the backward pass. MPI makes progress only inside its calls, so that a hook that did not block would need a thread, and a
-    thread a core of its own.
-    """
-    from mpi4py import MPI
-
-    gradients = bucket.buffer().div_(MPI.COMM_WORLD.size)
-    all_reduce(gradients)
-    done = torch.futures.Future()
-    done.set_result(gradients)
-    return done
 
 
 def all_reduce(tensor):

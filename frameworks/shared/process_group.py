@@ -10,7 +10,6 @@ import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 
 from common.trainer import Communication, ProfiledCommunication
-from frameworks.shared import mpi
 
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 
@@ -22,9 +21,8 @@ def summed(values, device):
     return total.cpu().numpy()
 
 
-def communication_of_ddp(model, device, transport):
-    """How to measure the communication of a DistributedDataParallel model, whose communication hook uses MPI if `transport` is mpi."""
-    all_reduce = mpi.all_reduce if transport == "mpi" else dist.all_reduce
+def communication_of_ddp(model, device, all_reduce=dist.all_reduce):
+    """How to measure the communication of a DistributedDataParallel model that all-reduces its gradients as they are."""
 
     @contextlib.contextmanager
     def without_communication():

@@ -34,7 +34,7 @@ def restore(module, optimizer, state):
 
 def communication(model, optimizer, device):
     """How to measure its communication: DistributedDataParallel's, and a broadcast of each rank's part after the step."""
-    of_ddp = process_group.communication_of_ddp(model, device, None)
+    of_ddp = process_group.communication_of_ddp(model, device)
 
     @contextlib.contextmanager
     def without_communication():

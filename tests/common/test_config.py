@@ -42,6 +42,8 @@ CHANGED = {
     "zero_stage": 2,
     "sharding": "hsdp",
     "averaging_period": 2,
+    "reduction": "fp16",
+    "powersgd_rank": 4,
     "transport": "mpi",
     "device": "cpu",
     "gpu_order": "reversed",
@@ -69,8 +71,8 @@ CHANGED = {
 
 # Listed again on purpose: a new setting needs a decision here whether it changes the training.
 OTHER_SETTINGS = {
-    "data_dir", "evaluation_batch_size", "epochs", "stop_at_target", "seed", "zero_stage", "sharding", "averaging_period", "transport",
-    "device", "threads", "bind",
+    "data_dir", "evaluation_batch_size", "epochs", "stop_at_target", "seed", "zero_stage", "sharding", "averaging_period", "reduction",
+    "powersgd_rank", "transport", "device", "threads", "bind",
     "allocator",
     "gpu_order", "compile", "autotune", "watchdog_timeout", "step_breakdown", "timeline", "trace", "mllog", "host_suffix", "checkpoint_dir",
     "checkpoint_every", "cores_per_rank",
@@ -158,6 +160,7 @@ def test_json_holds_plain_values_by_name():
         ("accumulate", 0),
         ("epochs", 0),
         ("evaluation_batch_size", 0),
+        ("powersgd_rank", 0),
         ("threads", 0),
         ("cores_per_rank", 0),
         ("seed", -1),

@@ -73,6 +73,12 @@ EVERY_STEP = [Run("cnn", optimizer, variant=1) for optimizer in OPTIMIZERS]
 # The CNN's training amplifies the difference of local SGD.
 LOCAL = Run("transformer", "sgd")
 
+# How gradients are reduced: {variant: bounds of the loss difference over the first 20 steps}. The CNN's training amplifies it.
+REDUCED = {"ddp@fp16": (0, 1), "ddp@powersgd": (0, 1), "horovod_torch@fp16": (0, 1), "horovod_torch@adasum": (0, 1)}
+CALM = Run("transformer", "sgd")
+FULL_RANK = CALM._replace(variant="powersgd", fault="compressed_at_any_rank", training=(*SAME_TRAINING, "--powersgd-rank", "1000"))
+WARMED_UP_FOR_LONGER = CALM._replace(variant="powersgd", fault="warmed_up_for_longer")
+
 # Whichever of both the processor computes in.
 STAGE_3 = Run("transformer", "sgd", short=True)
 PROCESSORS = [STAGE_3._replace(variant=3, fault=fault) for fault in ("float16_supported", "float16_not_supported")]
@@ -94,11 +100,11 @@ def trained_by(backend, runs):
     return [run for run in dict.fromkeys(DECODER if run == CNN else run for run in runs) if trains(backend, run.workload)]
 
 
-def faulty(backend, fault):
+def faulty(name, fault):
+    backend, _, variant = name.partition("@")
     # Not the CNN for ZeRO: at its default learning rate even a correct run differs. So does local SGD, but for a period of 1.
-    variant = 1 if backend == "weight_averaging" else None
-    run = DECODER if backend == "deepspeed_zero" else trained_by(backend, [CNN])[0]
-    return run._replace(variant=variant, fault=fault)
+    run = DECODER if backend == "deepspeed_zero" or variant else trained_by(backend, [CNN])[0]
+    return run._replace(variant=1 if backend == "weight_averaging" else variant or None, fault=fault)
 
 
 def runs_of(backend, ranks):
@@ -110,6 +116,7 @@ def runs_of(backend, ranks):
     if backend == "weight_averaging":
         return [*EVERY_STEP, EVERY_STEP[0]._replace(training=MICRO_BATCHES), LOCAL, *faulty_runs(backend)]
     own = ddp_runs(ranks) if backend == "ddp" else []
+    own += reduced_runs(backend, ranks)
     if ranks != 2:
         return [*trained_by(backend, [CNN]), *own]
     # First, since Horovod cannot be started over Gloo after MPI.
@@ -124,6 +131,19 @@ def ddp_runs(ranks):
     if ranks == 2:
         return [*FLOAT32, ACCUMULATED[1]._replace(precision="fp32"), WEAK, *(run._replace(fault="float32_masters") for run in FLOAT64)]
     return [SMALL_LEARNING_RATE._replace(precision="fp32"), *IN_RANK_ORDER] if ranks == 4 else []
+
+
+def reduced_runs(backend, ranks):
+    """The runs of variants that reduce gradients in another way."""
+    variants = [name.partition("@")[2] for name in REDUCED if file_of(name) == backend]
+    if not variants or ranks == 1:
+        return []
+    runs = [CALM._replace(variant=variant) for variant in variants]
+    *in_sync, last = faulty_runs(f"{backend}@fp16")
+    if ranks != 2:
+        return [*runs, last]
+    full_rank = [FULL_RANK, WARMED_UP_FOR_LONGER] if "powersgd" in variants else []
+    return [*runs, *full_rank, *in_sync]
 
 
 def zero_runs(ranks):
@@ -141,7 +161,7 @@ def faulty_runs(backend):
 
 def faults_of(backend):
     """The faults that concern a backend: ranks that compute one model together have one shard."""
-    return [fault for fault in FAULTS if not (fault == "same_shard" and declared()[backend].model_parallel == "all")]
+    return [fault for fault in FAULTS if not (fault == "same_shard" and declared()[file_of(backend)].model_parallel == "all")]
 
 
 def each_of(backends, runs):
@@ -338,6 +358,36 @@ def test_local_sgd_is_approximate(trained):
     assert (record["backend"], record["in_sync"]) == ("weight_averaging", True)
 
 
+def first_steps(record):
+    return record | {"losses": record["losses"][:20]}
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("name", REDUCED)
+def test_another_reduction_of_gradients_is_approximate(trained, name, ranks):
+    backend, _, variant = name.partition("@")
+    reference, _ = trained("single", 1)[CALM]
+    record, _ = trained(backend, ranks)[CALM._replace(variant=variant)]
+    low, high = REDUCED[name]
+    print(name, ranks, disagreement(first_steps(record), first_steps(reference)), disagreement(record, reference))
+    assert low < disagreement(first_steps(record), first_steps(reference)) < high
+    assert len(record["losses"]) >= 40
+    assert (record["backend"], record["exact"], record["in_sync"]) == (name, False, True)
+
+
+def test_powersgd_at_full_rank_is_the_average(trained):
+    reference, _ = trained("single", 1)[CALM]
+    record, _ = trained("ddp", 2)[FULL_RANK]
+    print(disagreement(record, reference))
+    assert 0 < disagreement(record, reference) < 1e-6
+
+
+def test_powersgd_keeps_nothing_of_its_warm_up(trained):
+    record, _ = trained("ddp", 2)[CALM._replace(variant="powersgd")]
+    longer, _ = trained("ddp", 2)[WARMED_UP_FOR_LONGER]
+    assert longer["losses"] == record["losses"]
+
+
 def test_weak_scaling_at_two_ranks_is_one_rank_with_twice_the_batch(trained):
     record, _ = trained("ddp", 2)[WEAK]
     reference, _ = trained("single", 1)[TWICE_THE_BATCH]
@@ -345,11 +395,15 @@ def test_weak_scaling_at_two_ranks_is_one_rank_with_twice_the_batch(trained):
     assert disagreement(record, reference) < 1e-10
 
 
-@pytest.mark.parametrize(("backend", "fault"), [(backend, fault) for backend in DISTRIBUTED for fault in faults_of(backend)])
-def test_an_injected_fault_changes_the_losses(trained, backend, fault):
-    run = faulty(backend, fault)
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [(name, fault) for name in (*DISTRIBUTED, *(name for name in REDUCED if name.endswith("fp16"))) for fault in faults_of(name)],
+)
+def test_an_injected_fault_changes_the_losses(trained, name, fault):
+    run, backend = faulty(name, fault), file_of(name)
     reference, _ = trained("single", 1)[run._replace(variant=None, fault="none")]
-    record, _ = trained(backend, 2)[run]
+    # Only one run can be the last of its processes.
+    record, _ = trained(backend, 4 if fault == FAULTS[-1] and name != backend else 2)[run]
     if fault == "no_all_reduce" and backend not in SHARDED:
         assert (record["status"], record["in_sync"]) == ("failed", False)
         assert "differ after epoch 1" in record["error"]

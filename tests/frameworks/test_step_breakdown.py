@@ -8,7 +8,8 @@ import subprocess
 import numpy as np
 import pytest
 
-from common import step_breakdown
+from common import step_breakdown, workloads
+from common.config import Settings
 from common.process.ranks import Ranks
 from common.trainer import Batch, Communication, ProfiledCommunication
 from frameworks.shared.process_group import covered
@@ -172,6 +173,18 @@ def words(parameter):
     return parameter if isinstance(parameter, str) else "-".join(str(word).strip("-") for word in parameter)
 
 
+def powersgd_share(workload, rank):
+    """The share of the gradients that PowerSGD sends: of each matrix its factors, where they are less than half of it.
+
+    Vogels et al., 2019, arXiv 1905.13727: n x m elements become (n + m) * rank.
+    """
+    shapes = [one.shape for one in workloads.workload_of(Settings(workload=workload)).parameters.values()]
+    matrices = [(shape[0], math.prod(shape[1:])) for shape in shapes]
+    factors = [(rows + columns) * min(rank, rows, columns) for rows, columns in matrices]
+    whole = [rows * columns for rows, columns in matrices]
+    return sum(size if 2 * size < every else every for size, every in zip(factors, whole, strict=True)) / sum(whole)
+
+
 @pytest.mark.matrix
 @pytest.mark.long
 @pytest.mark.parametrize(
@@ -179,6 +192,13 @@ def words(parameter):
     [
         ("ddp", "transformer", (), {"all_reduce": 1}),
         ("ddp", "cnn", ("--transport", "mpi"), {"all_reduce": 1}),
+        # Float16 whatever the type of the gradients.
+        ("ddp", "cnn", ("--reduction", "fp16"), {"all_reduce": 1 / 2}),
+        ("ddp", "transformer", ("--reduction", "fp16", "--precision", "fp64"), {"all_reduce": 1 / 2}),
+        ("ddp", "cnn", ("--reduction", "powersgd"), {"all_reduce": powersgd_share("cnn", 1)}),
+        ("ddp", "transformer", ("--reduction", "powersgd", "--powersgd-rank", 4), {"all_reduce": powersgd_share("transformer", 4)}),
+        ("horovod_torch", "cnn", ("--reduction", "fp16"), {"all_reduce": 1 / 2}),
+        ("horovod_torch", "transformer", ("--reduction", "adasum"), {"all_reduce": 1}),
         *((backend, "cnn", (), {"all_reduce": 1}) for backend in EXACT if backend not in SHARDED and trains(backend, "cnn")),
         ("gradient_averaging", "transformer", ("--transport", "mpi"), {"all_reduce": 1}),
         ("zero_redundancy", "cnn", (), {"all_reduce": 1, "broadcast": 1}),
@@ -226,7 +246,9 @@ def test_each_backend_has_a_step_breakdown(backend, workload, arguments, shares,
     profile, without = ranks[0]["with_communication"], ranks[0]["without_communication"]
     assert (profile["seconds"] > 0, without["seconds"]) == (True, 0)
     sent = sum(num_bytes for _, num_bytes in profile["operations"].values())
-    assert sent == pytest.approx(NUM_STEPS * sum(operations.values()), abs=16 * NUM_STEPS)
+    num_plain = 2 if "powersgd" in arguments else 0
+    expected = (NUM_STEPS - num_plain) * sum(operations.values()) + num_plain * GRADIENT_BYTES[workload]
+    assert sent == pytest.approx(expected, abs=16 * NUM_STEPS)
     for found in ranks:
         assert found["unchanged"] is True
         with_communication, without = found["losses"]

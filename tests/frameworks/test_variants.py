@@ -27,6 +27,17 @@ def test_a_name_maps_to_a_file_and_a_setting_and_back(name, file, stage):
     assert backends.name_of(file, settings) == name
 
 
+@pytest.mark.parametrize(
+    ("name", "exact"),
+    [
+        ("ddp", True), ("ddp@mpi", True), ("ddp@fp16", False), ("ddp@powersgd", False), ("horovod_torch", True),
+        ("horovod_torch@gloo", True), ("horovod_torch@fp16", False), ("horovod_torch@adasum", False), ("weight_averaging@2", False),
+    ],
+)  # fmt: skip
+def test_a_variant_may_be_approximate_where_its_backend_is_exact(name, exact):
+    assert backends.is_exact(name) is exact
+
+
 @pytest.mark.parametrize(("name", "file", "transport"), [("ddp@mpi", "ddp", "mpi"), ("horovod_keras@gloo", "horovod_keras", "gloo")])
 def test_backends_share_a_setting_that_selects_variants(name, file, transport):
     settings = backends.settings_of(name, Settings(seed=7))
@@ -85,7 +96,7 @@ def test_a_variant_may_need_mpi_where_its_backend_does_not(name, needs_mpi):
         (lambda: backends.name_of("ddp", Settings(transport="gloo")), "ddp@gloo is ddp itself; leave gloo out"),
         (
             lambda: backends.settings_of("horovod_torch@nccl", Settings()),
-            "there is no horovod_torch@nccl; choose from: horovod_torch@gloo, or horovod_torch alone",
+            "there is no horovod_torch@nccl; choose from: horovod_torch@gloo, horovod_torch@fp16, horovod_torch@adasum, or horovod_torch",
         ),
         (
             lambda: backends.name_of("single", Settings(transport="mpi")),
@@ -102,6 +113,20 @@ def test_a_variant_may_need_mpi_where_its_backend_does_not(name, needs_mpi):
             lambda: parallelism.degree("fsdp@hsdp", Settings(), 3),
             "fsdp@hsdp takes a multiple of 2 ranks, and 3 is none; choose",
         ),
+        (
+            lambda: parallelism.degree("horovod_torch@adasum", Settings(), 6),
+            "horovod_torch@adasum takes a power of 2 as the number of ranks, and 6 is none; choose",
+        ),
+        (
+            lambda: backends.name_of("ddp", Settings(transport="mpi", reduction="fp16")),
+            "ddp takes one of --reduction and --transport; leave the others out",
+        ),
+        (
+            lambda: backends.name_of("ddp", Settings(reduction="adasum")),
+            "there is no ddp@adasum; choose from: ddp@mpi, ddp@fp16, ",
+        ),
+        (lambda: backends.name_of("horovod_tf", Settings(reduction="fp16")), "--reduction is for ddp, horovod_torch, not for horovod_tf"),
+        (lambda: matrix.settings_of(matrix.Matrix(run=Settings(reduction="fp16"))), "write ddp@fp16 or horovod_torch@fp16 in --backends"),
         (
             lambda: matrix.check(plan(["ddp", "fsdp@hsdp"], ["cnn"], [1], 1, None, Settings(), "stamp"), MPICH),
             "multiple of 2 ranks, and 1 is",
@@ -128,7 +153,18 @@ def test_the_backends_on_pytorch_without_sharded_tensors_are_those_that_compile(
     assert [backends.name_of(backend, Settings(compile=True)) for backend in able] == able
 
 
-@pytest.mark.parametrize(("name", "num_ranks"), [("fsdp", 3), ("fsdp@hsdp", 4), ("ddp", 1), ("a_file_of_a_test", 3)])
+@pytest.mark.parametrize(
+    ("name", "num_ranks"),
+    [
+        ("fsdp", 3),
+        ("fsdp@hsdp", 4),
+        ("ddp", 1),
+        ("horovod_torch", 3),
+        ("horovod_torch@adasum", 4),
+        ("horovod_torch@adasum", 1),
+        ("a_file_of_a_test", 3),
+    ],
+)
 def test_most_backends_take_any_number_of_ranks(name, num_ranks):
     assert parallelism.degree(name, Settings(), num_ranks) == num_ranks
 

@@ -6,7 +6,7 @@ from common.config import Settings
 
 DISTRIBUTED = tuple(name for name in declared() if name != BASELINE)
 # Held to 1e-10 in float64; those with float32 master parameters to 1e-6.
-EXACT = tuple(name for name in DISTRIBUTED if not declared()[name].approximate and not declared()[name].float32_masters)
+EXACT = tuple(name for name in DISTRIBUTED if is_exact(name) and not declared()[name].float32_masters)
 FLOAT32_MASTERS = tuple(name for name in DISTRIBUTED if declared()[name].float32_masters)
 # Their ranks gather one set of parameters from shards, so that replicas do not differ where gradients are not reduced.
 SHARDED = ("deepspeed_zero", "fsdp", "zero_redundancy")

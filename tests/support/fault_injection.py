@@ -50,10 +50,30 @@ def _name(backend):
 
 
 def _ddp_without_all_reduce(backend):
-    replace(backend, "DistributedDataParallel", lambda module, **_: module)
+    def alone(module, **_):
+        module.register_comm_hook = lambda *_: None
+        return module
+
+    replace(backend, "DistributedDataParallel", alone)
 
 
 def _ddp_summed(backend):
+    """Whatever the communication hook has averaged is multiplied by the number of ranks."""
+    optimizer_for = backend.pytorch.optimizer_for
+
+    def multiply(optimizer, *_):
+        for parameter in optimizer.param_groups[0]["params"]:
+            parameter.grad *= backend.dist.get_world_size()
+
+    def summing(*arguments):
+        optimizer = optimizer_for(*arguments)
+        optimizer.register_step_pre_hook(multiply)
+        return optimizer
+
+    replace(backend.pytorch, "optimizer_for", summing)
+
+
+def _zero_redundancy_summed(backend):
     _hook(backend, lambda bucket: _all_reduced(backend, bucket))
 
 
@@ -162,12 +182,24 @@ FAULTS = {
     "horovod_torch": Faults(_horovod_without("DistributedOptimizer"), _horovod_summed("DistributedOptimizer")),
     "tensor_parallel": Faults(_tensor_parallel_without, _scaled_gradients),
     "weight_averaging": Faults(_by_hand_without("average_weights"), _by_hand_summed),
-    "zero_redundancy": Faults(_ddp_without_all_reduce, _ddp_summed),
+    "zero_redundancy": Faults(_ddp_without_all_reduce, _zero_redundancy_summed),
 }
 
 
 def _all_reduced(backend, bucket):
     return backend.dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda done: done.value()[0])
+
+
+def compressed_at_any_rank(backend):
+    """No fault: PowerSGD also factorizes matrices whose factors are larger than they are, in several small buckets."""
+    hooks = backend.ddp_hooks.powerSGD_hook
+    replace(hooks, "PowerSGDState", functools.partial(hooks.PowerSGDState, min_compression_rate=0))
+    replace(backend, "DistributedDataParallel", functools.partial(backend.DistributedDataParallel, bucket_cap_mb=0.1))
+
+
+def warmed_up_for_longer(_):
+    """No fault: there are more steps on zeros before training."""
+    replace(loop, "NUM_WARMUP_STEPS", loop.NUM_WARMUP_STEPS + 2)
 
 
 def same_shard(_):

@@ -1,0 +1,102 @@
+"""Communication hooks of DistributedDataParallel: how it reduces a bucket of gradients, and what that sends."""
+
+import torch
+import torch.distributed as dist
+from torch._C._profiler import _RecordFunctionFast
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+from frameworks.shared import mpi, process_group
+
+# PyTorch's minimum: DDP rebuilds its buckets after the first step.
+NUM_PLAIN_STEPS = 2
+# PyTorch's advice. Without it the gradients of a layer that are all 0 give 0/0.
+EPSILON = 1e-8
+# As sources.is_collective expects it.
+POWER_SGD = "gloo:powersgd"
+
+
+class State:
+    """What a hook has sent, in calls and bytes, and what PowerSGD keeps from step to step."""
+
+    def __init__(self, powersgd_rank):
+        self.powersgd_rank = powersgd_rank
+        self.num_calls = self.num_bytes = 0
+        self.restart()
+
+    def restart(self):
+        """Forgets what PowerSGD keeps, of warm-up steps for example. Its random numbers are the same on all ranks and in all runs."""
+        self.power_sgd = powerSGD_hook.PowerSGDState(
+            None, self.powersgd_rank, start_powerSGD_iter=NUM_PLAIN_STEPS, orthogonalization_epsilon=EPSILON
+        )
+
+    def count(self, num_calls, num_elements, element_size):
+        self.num_calls += num_calls
+        self.num_bytes += num_elements * element_size
+
+
+def over_mpi(state, bucket):
+    """Averages in the type of the gradients over MPI.
+
+    It blocks the backward pass. MPI makes progress only inside its calls, so that a hook that did not block would need a thread, and a
+    thread a core of its own.
+    """
+    gradients = bucket.buffer()
+    state.count(1, gradients.numel(), gradients.element_size())
+    mpi.all_reduce(gradients.div_(dist.get_world_size()))
+    done = torch.futures.Future()
+    done.set_result(gradients)
+    return done
+
+
+def fp16(state, bucket):
+    """Averages in float16."""
+    state.count(1, bucket.buffer().numel(), torch.float16.itemsize)
+    return default_hooks.fp16_compress_hook(None, bucket)
+
+
+def powersgd(state, bucket):
+    """Averages the factors P and Q of each matrix of gradients; all others as they are, together.
+
+    It blocks the backward pass. PyTorch's hook starts the all-reduces of P and Q in Gloo's threads: those of one bucket and of the
+    next would start in another order on each rank, and the ranks would hang.
+    """
+    gradients, own = bucket.buffer(), state.power_sgd
+    before = own.total_numel_after_compression
+    # The profiler does not see what starts in Gloo's threads.
+    with _RecordFunctionFast(POWER_SGD, [gradients]):
+        averaged = powerSGD_hook.powerSGD_hook(own, bucket)
+        averaged.wait()
+    # Of P, of Q, and of the others, even where there are none.
+    num_sent = own.total_numel_after_compression - before
+    state.count(*((3, num_sent) if num_sent else (1, gradients.numel())), gradients.element_size())
+    return averaged
+
+
+# By --transport or --reduction.
+HOOKS = {"mpi": over_mpi, "fp16": fp16, "powersgd": powersgd}
+
+
+def register(model, settings, ranks, device):
+    """Gives a DistributedDataParallel model the hook of the settings, if there is one, and returns its State."""
+    if settings.transport == "mpi":
+        mpi.begin(ranks, device)
+    state, hook = State(settings.powersgd_rank), HOOKS.get(settings.transport or settings.reduction)
+    if hook:
+        model.register_comm_hook(state, hook)
+    return state
+
+
+def communication(trainer):
+    """How to measure the communication of a trainer that has a DistributedDataParallel model and a State in `hook_state`."""
+    state = trainer.hook_state
+    all_reduce = mpi.all_reduce if trainer.transport == "mpi" else dist.all_reduce
+    of_ddp = process_group.communication_of_ddp(trainer.model, trainer.device, all_reduce)
+
+    def profiled(train):
+        num_calls, num_bytes = state.num_calls, state.num_bytes
+        profile = of_ddp.profiled(train)
+        sent = (state.num_calls - num_calls, state.num_bytes - num_bytes)
+        # Without a hook the bytes are those that DDP logs.
+        return profile._replace(operations={"all_reduce": sent}) if state.num_calls else profile
+
+    return of_ddp._replace(profiled=profiled)
