@@ -24,7 +24,10 @@ class State:
         self.restart()
 
     def restart(self):
-        """Forgets what PowerSGD keeps, of warm-up steps for example. Its random numbers are the same on all ranks and in all runs."""
+        """Forgets what PowerSGD keeps: factors of zeros, on which a run warms up, would stay 0.
+
+        Its random numbers are the same on all ranks and in all runs.
+        """
         self.power_sgd = powerSGD_hook.PowerSGDState(
             None, self.powersgd_rank, start_powerSGD_iter=NUM_PLAIN_STEPS, orthogonalization_epsilon=EPSILON
         )

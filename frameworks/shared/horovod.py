@@ -22,8 +22,15 @@ AUTOTUNE = "horovod_autotune.csv"
 TIMELINE_TIMEOUT_SECONDS = 5.0
 # Summed at the start and end of a profile as a barrier.
 BARRIER = np.zeros(1)
-# Horovod's names -> those of common/step_breakdown.py.
-OPERATIONS = {"ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather", "REDUCESCATTER": "reduce_scatter", "ALLTOALL": "all_to_all"}
+# Horovod's names -> those of common/step_breakdown.py. Over MPI Adasum exchanges halves of vectors, as many bytes as an all-reduce
+# (horovod/common/ops/adasum/adasum.h).
+OPERATIONS = {
+    "ALLREDUCE": "all_reduce",
+    "ADASUM": "all_reduce",
+    "ALLGATHER": "all_gather",
+    "REDUCESCATTER": "reduce_scatter",
+    "ALLTOALL": "all_to_all",
+}
 
 
 def begin(hvd, settings, ranks, on_gpu):

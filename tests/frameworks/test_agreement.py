@@ -74,10 +74,12 @@ EVERY_STEP = [Run("cnn", optimizer, variant=1) for optimizer in OPTIMIZERS]
 LOCAL = Run("transformer", "sgd")
 
 # How gradients are reduced: {variant: bounds of the loss difference over the first 20 steps}. The CNN's training amplifies it.
-REDUCED = {"ddp@fp16": (0, 1), "ddp@powersgd": (0, 1), "horovod_torch@fp16": (0, 1), "horovod_torch@adasum": (0, 1)}
+REDUCED = {
+    "ddp@fp16": (1e-7, 1e-4), "horovod_torch@fp16": (1e-7, 1e-4), "ddp@powersgd": (1e-3, 0.3), "horovod_torch@adasum": (1e-3, 0.3),
+}  # fmt: skip
 CALM = Run("transformer", "sgd")
 FULL_RANK = CALM._replace(variant="powersgd", fault="compressed_at_any_rank", training=(*SAME_TRAINING, "--powersgd-rank", "1000"))
-WARMED_UP_FOR_LONGER = CALM._replace(variant="powersgd", fault="warmed_up_for_longer")
+WARMED_UP_FOR_LESS = CALM._replace(variant="powersgd", fault="warmed_up_for_less")
 
 # Whichever of both the processor computes in.
 STAGE_3 = Run("transformer", "sgd", short=True)
@@ -142,7 +144,7 @@ def reduced_runs(backend, ranks):
     *in_sync, last = faulty_runs(f"{backend}@fp16")
     if ranks != 2:
         return [*runs, last]
-    full_rank = [FULL_RANK, WARMED_UP_FOR_LONGER] if "powersgd" in variants else []
+    full_rank = [FULL_RANK, WARMED_UP_FOR_LESS] if "powersgd" in variants else []
     return [*runs, *full_rank, *in_sync]
 
 
@@ -369,7 +371,6 @@ def test_another_reduction_of_gradients_is_approximate(trained, name, ranks):
     reference, _ = trained("single", 1)[CALM]
     record, _ = trained(backend, ranks)[CALM._replace(variant=variant)]
     low, high = REDUCED[name]
-    print(name, ranks, disagreement(first_steps(record), first_steps(reference)), disagreement(record, reference))
     assert low < disagreement(first_steps(record), first_steps(reference)) < high
     assert len(record["losses"]) >= 40
     assert (record["backend"], record["exact"], record["in_sync"]) == (name, False, True)
@@ -378,14 +379,13 @@ def test_another_reduction_of_gradients_is_approximate(trained, name, ranks):
 def test_powersgd_at_full_rank_is_the_average(trained):
     reference, _ = trained("single", 1)[CALM]
     record, _ = trained("ddp", 2)[FULL_RANK]
-    print(disagreement(record, reference))
     assert 0 < disagreement(record, reference) < 1e-6
 
 
 def test_powersgd_keeps_nothing_of_its_warm_up(trained):
     record, _ = trained("ddp", 2)[CALM._replace(variant="powersgd")]
-    longer, _ = trained("ddp", 2)[WARMED_UP_FOR_LONGER]
-    assert longer["losses"] == record["losses"]
+    other, _ = trained("ddp", 2)[WARMED_UP_FOR_LESS]
+    assert other["losses"] == record["losses"]
 
 
 def test_weak_scaling_at_two_ranks_is_one_rank_with_twice_the_batch(trained):

@@ -9,7 +9,7 @@ from common.config import Settings
 from common.errors import UserError
 from common.process.ranks import Ranks
 from common.tracing import sources
-from frameworks.shared import horovod, horovod_gloo, mpi
+from frameworks.shared import ddp_hooks, horovod, horovod_gloo, mpi
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,12 @@ def test_gradients_of_gpus_go_over_no_other_transport(begin, message, monkeypatc
     assert "\n" not in str(raised.value)
 
 
-def test_the_profiler_s_name_of_an_all_reduce_over_mpi_is_that_of_a_collective():
+def test_adasum_is_refused_where_horovod_has_no_mpi():
+    with pytest.raises(UserError, match=r"^Adasum needs Horovod over MPI; start it over MPI, or leave adasum out$"):
+        horovod.reduction(Horovod(0, False), "adasum")
+
+
+def test_the_profiler_s_names_of_what_a_hook_sends_are_those_of_collectives():
     assert sources.is_collective(mpi.ALL_REDUCE)
+    assert sources.is_collective(ddp_hooks.POWER_SGD)
     assert not sources.is_collective("aten::conv2d")

@@ -197,9 +197,9 @@ def compressed_at_any_rank(backend):
     replace(backend, "DistributedDataParallel", functools.partial(backend.DistributedDataParallel, bucket_cap_mb=0.1))
 
 
-def warmed_up_for_longer(_):
-    """No fault: there are more steps on zeros before training."""
-    replace(loop, "NUM_WARMUP_STEPS", loop.NUM_WARMUP_STEPS + 2)
+def warmed_up_for_less(_):
+    """No fault: there is one step on zeros less before training."""
+    replace(loop, "NUM_WARMUP_STEPS", loop.NUM_WARMUP_STEPS - 1)
 
 
 def same_shard(_):
