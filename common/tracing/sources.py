@@ -9,8 +9,8 @@ from common.tracing.horovod_timeline import Cycle, Negotiation
 from common.tracing.placed import Lanes, Placed, Source
 from common.tracing.xplane import STEP
 
-# Names of collectives in PyTorch's profiler: in Gloo's threads, in the communication hook over MPI, and on the GPU.
-GLOO, MPI = "gloo:", "mpi:"
+# Names of collectives in PyTorch's profiler: in Gloo's threads, in the communication hooks over MPI and of PowerSGD, and on the GPU.
+GLOO, MPI, POWER_SGD = "gloo:", "mpi:", "powersgd:"
 NCCL_KERNEL = re.compile(r"nccl(Dev)?Kernel", re.IGNORECASE)
 ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 ELEMENT_BYTES = {"float": 4, "double": 8, "c10::Half": 2, "c10::BFloat16": 2, "int": 4, "long int": 8, "unsigned char": 1, "signed char": 1}
@@ -20,7 +20,7 @@ HOROVOD_ERROR_MICROSECONDS = 2.0
 
 def is_collective(name):
     """Whether an event name of PyTorch's profiler is that of a collective itself, not of a call that starts one."""
-    return name.startswith((GLOO, MPI)) or NCCL_KERNEL.search(name) is not None
+    return name.startswith((GLOO, MPI, POWER_SGD)) or NCCL_KERNEL.search(name) is not None
 
 
 def spans(path, rank):
@@ -114,6 +114,8 @@ def _torch_track(event, gloo_threads):
         return ("collectives", f"NCCL, stream {event['tid']}") if collective else ("compute", f"GPU stream {event['tid']}")
     if event["name"].startswith(MPI):
         return "collectives", f"MPI, thread {event['tid']}"
+    if event["name"].startswith(POWER_SGD):
+        return "collectives", f"PowerSGD, thread {event['tid']}"
     if event["tid"] in gloo_threads:
         return "collectives", f"Gloo, thread {event['tid']}"
     return "compute", f"PyTorch, thread {event['tid']}"

@@ -11,8 +11,8 @@ from frameworks.shared import mpi, process_group
 NUM_PLAIN_STEPS = 2
 # PyTorch's advice. Without it the gradients of a layer that are all 0 give 0/0.
 EPSILON = 1e-8
-# As sources.is_collective expects it.
-POWER_SGD = "gloo:powersgd"
+# The profiler's name of all that PowerSGD does to a bucket.
+POWER_SGD = "powersgd:bucket"
 
 
 class State:
@@ -66,7 +66,7 @@ def powersgd(state, bucket):
     gradients, own = bucket.buffer(), state.power_sgd
     before = own.total_numel_after_compression
     # The profiler does not see what starts in Gloo's threads.
-    with _RecordFunctionFast(POWER_SGD, [gradients]):
+    with _RecordFunctionFast(POWER_SGD):
         averaged = powerSGD_hook.powerSGD_hook(own, bucket)
         averaged.wait()
     # Of P, of Q, and of the others, even where there are none.

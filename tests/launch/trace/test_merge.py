@@ -269,11 +269,12 @@ def test_size_of_a_collective(args, size_bytes):
     assert sources.size_bytes(args) == size_bytes
 
 
-def test_an_all_reduce_over_mpi_is_a_collective_on_the_thread_that_computes(tmp_path):
+def test_what_a_communication_hook_blocks_for_is_a_collective_on_the_thread_that_computes(tmp_path):
     path = tmp_path / "torch.0.json.gz"
-    events = torch_trace(op("aten::conv2d", 1100, 500), op("mpi:all_reduce", 2000, 900, **GLOO_ARGS))
+    events = torch_trace(op("aten::conv2d", 1100, 500), op("mpi:all_reduce", 2000, 900, **GLOO_ARGS), op("powersgd:bucket", 3000, 5))
     path.write_bytes(gzip.compress(json.dumps(events).encode()))
     placed = {one.event["name"]: one for one in sources.torch(path, 0).events}
     assert (placed["aten::conv2d"].kind, placed["aten::conv2d"].track) == ("compute", "PyTorch, thread 7")
     assert (placed["mpi:all_reduce"].kind, placed["mpi:all_reduce"].track) == ("collectives", "MPI, thread 7")
     assert placed["mpi:all_reduce"].event["args"] == {"bytes": 4 * 1181066}
+    assert (placed["powersgd:bucket"].kind, placed["powersgd:bucket"].track) == ("collectives", "PowerSGD, thread 7")
