@@ -99,10 +99,15 @@ def parts_of(with_communication, without):
 def bandwidth(operations, seconds, num_ranks):
     """Bus bandwidth in bytes per second as defined by nccl-tests; None if no bytes were exchanged or `seconds` is 0 or NaN.
 
-    `operations`: {collective: (calls, bytes)} within `seconds`. A collective without a bus factor counts with factor 1.
+    `operations`: {collective: (calls, bytes)} within `seconds`.
     """
-    num_bytes = sum(BUS_FACTORS.get(name, lambda n: 1)(num_ranks) * num for name, (_, num) in operations.items())
+    num_bytes = sum(bus_bytes(name, num, num_ranks) for name, (_, num) in operations.items())
     return num_bytes / seconds if num_bytes and seconds > 0 else None
+
+
+def bus_bytes(name, num_bytes, num_ranks):
+    """Bytes that a rank sends in a collective to which it contributes `num_bytes`; all of them in one without a bus factor."""
+    return BUS_FACTORS.get(name, lambda n: 1)(num_ranks) * num_bytes
 
 
 class First:

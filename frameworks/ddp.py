@@ -9,9 +9,10 @@ from common.process.rendezvous import agree_on_master  # backend
 from common.program import main
 from frameworks.shared import ddp_hooks, process_group, pytorch  # backend
 
-BACKEND = Backend(  # backend
-    variants={"transport": ("mpi",), "reduction": ("fp16", "powersgd")}, transport="gloo", can_compile=True,  # backend
-    approximate=("fp16", "powersgd"))  # fmt: skip  # backend
+BACKEND = Backend(
+    variants={"transport": ("mpi",), "reduction": ("fp16", "powersgd")}, approximate=("fp16", "powersgd"), transport="gloo",
+    can_compile=True, sharing={"": "replicated", "fp16": "float16", "powersgd": None}, change="wrap in DistributedDataParallel",
+)  # fmt: skip  # backend
 
 
 class Trainer:

@@ -10,7 +10,13 @@ from frameworks.shared import deepspeed as shared_deepspeed  # backend
 from frameworks.shared import process_group, pytorch  # backend
 
 # Stage 3 gathers parameters between layers in Python hooks, which break the graph.
-BACKEND = Backend(variants={"zero_stage": (0, 1, 2, 3)}, can_compile=(0, 1, 2), float32_masters=True)  # backend
+BACKEND = Backend(
+    variants={"zero_stage": (0, 1, 2, 3)},
+    can_compile=(0, 1, 2),
+    float32_masters=True,
+    sharing={"": "zero1", "0": "replicated", "2": "zero2", "3": "zero3"},
+    change="wrap in DeepSpeed's engine",
+)  # backend
 
 
 class Trainer:

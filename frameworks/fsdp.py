@@ -9,7 +9,13 @@ from common.program import main
 from frameworks.shared import fsdp, process_group, pytorch  # backend
 
 # Each gather of parameters is a hook, which breaks the graph.
-BACKEND = Backend(variants={"sharding": ("keep", "hsdp")}, by_default=False, multiple_of={"hsdp": 2})  # backend
+BACKEND = Backend(
+    variants={"sharding": ("keep", "hsdp")},
+    by_default=False,
+    multiple_of={"hsdp": 2},
+    sharing={"": "zero3", "keep": "zero2", "hsdp": "hybrid"},
+    change="fully_shard each block",
+)  # backend
 
 
 class Trainer:

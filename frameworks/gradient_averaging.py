@@ -9,7 +9,9 @@ from common.process.rendezvous import agree_on_master  # backend
 from common.program import main
 from frameworks.shared import mpi, process_group, pytorch  # backend
 
-BACKEND = Backend(variants={"transport": ("mpi",)}, transport="gloo", can_compile=True, by_default=False)  # backend
+BACKEND = Backend(
+    variants={"transport": ("mpi",)}, transport="gloo", can_compile=True, by_default=False, sharing="replicated", change="nothing"
+)  # backend
 
 
 class Trainer:

@@ -13,7 +13,9 @@ from common.process.ranks import from_environment
 from common.program import main
 from frameworks.shared import horovod, keras, tensorflow
 
-BACKEND = Backend(variants={"transport": ("gloo",)}, transport="mpi", needs_mpi=True)
+BACKEND = Backend(
+    variants={"transport": ("gloo",)}, transport="mpi", needs_mpi=True, sharing="replicated", change="wrap the optimizer, add callbacks"
+)
 
 
 class Trainer:

@@ -14,7 +14,7 @@ from common.process.ranks import from_environment
 from common.program import main
 from frameworks.shared import horovod, tensorflow
 
-BACKEND = Backend(variants={"transport": ("gloo",)}, transport="mpi", needs_mpi=True)
+BACKEND = Backend(variants={"transport": ("gloo",)}, transport="mpi", needs_mpi=True, sharing="replicated", change="wrap the gradient tape")
 
 
 class Trainer:

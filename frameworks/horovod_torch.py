@@ -8,9 +8,9 @@ from common.process.ranks import from_environment
 from common.program import main
 from frameworks.shared import horovod, pytorch  # backend
 
-BACKEND = Backend(  # backend
-    variants={"transport": ("gloo",), "reduction": ("fp16", "adasum")}, approximate=("fp16", "adasum"), power_of_two=("adasum",),  # backend
-    transport="mpi", needs_mpi=True, can_compile=True,  # backend
+BACKEND = Backend(
+    variants={"transport": ("gloo",), "reduction": ("fp16", "adasum")}, approximate=("fp16", "adasum"), power_of_two=("adasum",),
+    transport="mpi", needs_mpi=True, can_compile=True, sharing={"": "replicated", "fp16": "float16"}, change="wrap the optimizer",
 )  # fmt: skip  # backend
 
 

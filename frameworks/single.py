@@ -6,7 +6,7 @@ from common.process.ranks import from_environment
 from common.program import main
 from frameworks.shared import pytorch
 
-BACKEND = Backend(can_compile=True)  # backend
+BACKEND = Backend(can_compile=True, sharing="replicated", change="nothing")  # backend
 
 
 class Trainer:

@@ -12,7 +12,9 @@ from common.process.rendezvous import agree_on_master  # backend
 from common.program import main
 from frameworks.shared import process_group, pytorch  # backend
 
-BACKEND = Backend(variants={"averaging_period": (1, 2, 4, 16)}, can_compile=True, approximate=True, by_default=False)  # backend
+BACKEND = Backend(
+    variants={"averaging_period": (1, 2, 4, 16)}, can_compile=True, approximate=True, by_default=False, sharing="averaged", change="nothing"
+)  # backend
 
 
 class Trainer:

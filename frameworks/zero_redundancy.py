@@ -9,7 +9,9 @@ from common.process.rendezvous import agree_on_master  # backend
 from common.program import main
 from frameworks.shared import process_group, pytorch, zero_redundancy  # backend
 
-BACKEND = Backend(can_compile=True, by_default=False)  # backend
+BACKEND = Backend(
+    can_compile=True, by_default=False, sharing="zero1", change="wrap in DistributedDataParallel, replace the optimizer"
+)  # backend
 
 
 class Trainer:

@@ -60,6 +60,20 @@ def step_breakdown(compute=6.0, exposed=3.0, num_ranks=2):
     }  # fmt: skip
 
 
+def tensor_bytes(*by_rank):
+    """What ranks hold after the backward pass, of (parameters, gradients, optimizer state) by rank; gradients at no other point."""
+    parameters, gradients, state = ([held[part] for held in by_rank] for part in range(3))
+    points = ("after_forward", "after_backward", "after_step")
+    return {
+        point: {
+            "parameters": parameters,
+            "gradients": gradients if point == "after_backward" else [0] * len(by_rank),
+            "optimizer_state": state,
+        }
+        for point in points
+    }
+
+
 def not_reached(**changes):
     return made(**{"reached": False, "time_to_solution_seconds": None, "accuracy": 0.9} | changes)
 

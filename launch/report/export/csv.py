@@ -3,6 +3,8 @@
 import csv
 import io
 
+from launch.report import volumes
+
 # Values per step, epoch or rank are in one cell, separated by spaces.
 COLUMNS = (
     "run_id", "machine", "workload", "scaling", "backend", "num_ranks", "transport", "num_nodes", "oversubscribed", "repeat", "seed",
@@ -18,7 +20,7 @@ def text(answer):
     written = io.StringIO()
     lines = csv.writer(written, lineterminator="\n")
     runs = [run for one in answer.comparisons for entry in one.entries for run in entry.runs]
-    found = [run | _step_breakdown(run) | {name: run["settings"][name] for name in ("run_id", "machine")} for run in runs]
+    found = [run | _step_breakdown(run) | _volumes(run) | {name: run["settings"][name] for name in ("run_id", "machine")} for run in runs]
     # Keys that only some records have come last.
     more = sorted(
         {key for run in found for key in run if key.endswith(("_joules", "_seconds", "_bytes", "_second")) and key not in COLUMNS}
@@ -31,6 +33,16 @@ def text(answer):
 def _step_breakdown(run):
     """The step breakdown of a run as keys of the run."""
     return {f"step_breakdown_{key}": value for key, value in (run.get("step_breakdown") or {}).items() if not isinstance(value, dict)}
+
+
+def _volumes(run):
+    """What a rank of a run holds and sends in a step, as counted and as theory expects it."""
+    return {
+        "state_bytes": volumes.state_bytes(run),
+        "expected_state_bytes": volumes.expected_state_bytes(run),
+        "sent_per_step_bytes": volumes.sent_bytes(run),
+        "expected_sent_per_step_bytes": volumes.expected_sent_bytes(run),
+    }
 
 
 def _cell(value):

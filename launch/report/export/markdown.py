@@ -3,14 +3,14 @@
 from launch.report.tables import BACKEND, RANKS, Table
 from launch.report.words import printable
 
-# The section whose tables take the brief columns of the sections whose tables have the same titles.
+# The section whose tables take the brief columns of the tables with the same titles in the sections MERGED.
 MAIN = "first"
 MERGED = ("scaling", "cost", "step")
 ALL_COLUMNS = "Every column: `python -m launch.compare FOLDER`, with `--html FILE` as a page, with `--csv FILE` by run."
 
 
 def text(answer):
-    """The whole answer. Columns that are not brief are left out of the sections in MERGED."""
+    """The whole answer. Of the sections in MERGED, columns that are not brief are left out of the tables that MAIN takes up."""
     lines = [f"# Tandem on {escaped(answer.machine)}", "", *_list(answer.headline)]
     for section in answer.sections:
         lines += ["", f"## {section.question}", "", *_list(section.sentences)]
@@ -26,7 +26,8 @@ def text(answer):
 def tables(answer, section):
     """The tables that this document has of a section."""
     if section.key in MERGED:
-        return []
+        titles = [table.title for other in answer.sections if other.key == MAIN for table in other.tables]
+        return [table for table in section.tables if table.title not in titles]
     if section.key != MAIN:
         return section.tables
     others = [table for other in answer.sections if other.key in MERGED for table in other.tables]

@@ -1,9 +1,9 @@
-"""What each backend costs: startup time, memory, communication, energy. Pure."""
+"""What each backend costs: what to choose by, startup time, memory, communication, energy. Pure."""
 
 import numpy as np
 
 from launch.report import entries, statistics
-from launch.report.questions import step
+from launch.report.questions import choice, step
 from launch.report.tables import BACKEND, MIB, OVERSUBSCRIBED, RANKS, Column, filled
 from launch.report.words import ranks_of, span
 
@@ -29,7 +29,7 @@ STARTUP = ("launch", "import", "init")
 
 def answer(compared):
     """(sentences, tables) of the comparisons; numbers are typical values over the completed runs."""
-    sentences, tables = [], []
+    sentences, tables = [], [table for one in compared for table in choice.tables(one)]
     everything = [entry for one in compared for entry in one.entries]
     measured = {column: of for column, of in (HELD | MEASURED).items() if any(of(entry) is not None for entry in everything)}
     columns = (*COLUMNS, *measured)

@@ -10,7 +10,7 @@ from rich.console import Console
 from common.errors import UserError
 from launch.report import summary
 from launch.report.export import csv, files, markdown, svg, terminal
-from tests.support.made_records import ended, made, repeats, step_breakdown
+from tests.support.made_records import ended, made, repeats, step_breakdown, tensor_bytes
 
 FOUND = [*repeats([9.0, 9.5, 10.0]), *repeats([6.0, None, 5.0], num_ranks=2), ended("failed", num_ranks=4) | {"error": "a | b\nc <d> *e*"}]
 ANSWER = summary.answer(FOUND)
@@ -44,6 +44,14 @@ def test_csv_has_the_step_breakdown_with_a_value_for_each_rank_in_a_cell():
     assert [row["step_breakdown_bus_bytes_per_second"] for row in rows] == ["", "500000000.0"]
 
 
+def test_csv_has_the_bytes_of_a_rank_as_counted_and_as_expected():
+    run = made(num_ranks=2, step_breakdown=step_breakdown(), tensor_bytes_by_rank=tensor_bytes((3, 2, 1), (3, 3, 1)))
+    counted, older = csv_reader.DictReader(io.StringIO(csv.text(summary.answer([run, made(num_ranks=2, repeat=1)]))))
+    names = ("state_bytes", "sent_per_step_bytes", "expected_state_bytes", "expected_sent_per_step_bytes")
+    assert [counted[name] for name in names] == ["7", "5000000.0", "14398584.0", "4799528.0"]
+    assert [older[name] for name in names[:2]] == ["", ""]
+
+
 def test_csv_has_a_column_for_every_measurement_of_a_record():
     record = made()
     columns = next(csv_reader.reader(io.StringIO(csv.text(summary.answer([record])))))
@@ -75,6 +83,13 @@ def test_markdown_has_the_brief_columns_beside_those_of_the_first_question():
     names = ("efficiency (%)", "peak memory per rank (MiB)", "exposed communication (ms)")
     assert [ran[name] for name in names] == [100.0, 300.0, pytest.approx(3.0)]
     assert [failed[name] for name in names] == [None, None, None]
+
+
+def test_markdown_has_the_table_to_choose_by_whole():
+    answer = summary.answer([made(step_breakdown=step_breakdown(num_ranks=1))])
+    cost = next(section for section in answer.sections if section.key == "cost")
+    assert markdown.tables(answer, cost) == cost.tables[:1]
+    assert "| wrap in DistributedDataParallel |" in markdown.text(answer)
 
 
 def test_markdown_escapes_text_from_records():

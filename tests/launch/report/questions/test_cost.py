@@ -6,6 +6,8 @@ from launch.report.tables import MIB
 from tests.support.answers import line, lines, section
 from tests.support.made_records import made
 
+# The table after that of test_choice.py.
+COSTS = 1
 MEMORY = "peak memory per rank (MiB)"
 
 
@@ -14,7 +16,7 @@ def test_costs_are_typical_values():
         made(repeat=repeat, init_seconds=seconds, peak_memory_bytes=memory * 2**20)
         for repeat, seconds, memory in ((0, 1.0, 100), (1, 9.0, 300), (2, 2.0, 150))
     ]
-    row = line(found, "cost")
+    row = line(found, "cost", table=COSTS)
     assert (row["launch (s)"], row["import (s)"], row["init (s)"], row["load (s)"]) == (0.25, 1.0, 2.0, 0.5)
     assert (row["train (s)"], row["evaluate (s)"], row[MEMORY], row["median step (ms)"]) == (8.0, 1.0, 150.0, 2000.0)
 
@@ -22,7 +24,7 @@ def test_costs_are_typical_values():
 def test_the_step_increase_is_for_weak_scaling_without_oversubscription():
     def over(**changes):
         found = [made(step_seconds=[0.1] * 4, **changes), made(num_ranks=2, step_seconds=[0.1, 0.12, 0.12, 0.5], **changes)]
-        return lines(found, "cost")[1]["step increase over own 1 rank (ms)"]
+        return lines(found, "cost", table=COSTS)[1]["step increase over own 1 rank (ms)"]
 
     assert over() == pytest.approx(20.0)
     assert over(scaling="strong") is None
@@ -34,7 +36,7 @@ def test_quantities_without_measurement_are_named():
     assert sentences[-2:] == ["Exposed communication: not measured.", "Energy: not measured."]
     found = [made() | {"energy_joules": 50.0}, made(backend="single")]
     assert section(found, "cost").sentences[-1] == "Exposed communication: not measured."
-    assert [row["energy (J)"] for row in lines(found, "cost")] == ["not measured", 50.0]
+    assert [row["energy (J)"] for row in lines(found, "cost", table=COSTS)] == ["not measured", 50.0]
 
 
 def test_memory_is_that_of_the_rank_and_the_point_where_it_is_most():
@@ -47,7 +49,7 @@ def test_memory_is_that_of_the_rank_and_the_point_where_it_is_most():
         "after_step": point([MIB, MIB], [0, 0], [MIB, 2 * MIB]),
     }
     found = [made(backend="single"), made(num_ranks=2, tensor_bytes_by_rank=held)]
-    row = line(found, "cost", ranks=2)
+    row = line(found, "cost", table=COSTS, ranks=2)
     assert [row[f"{name} (MiB)"] for name in ("parameters", "gradients", "optimizer state")] == [3.0, 4.0, 2.0]
-    assert line(found, "cost", ranks=1)["parameters (MiB)"] == "not measured"
-    assert "parameters (MiB)" not in line(found[:1], "cost")
+    assert line(found, "cost", table=COSTS, ranks=1)["parameters (MiB)"] == "not measured"
+    assert "parameters (MiB)" not in line(found[:1], "cost", table=COSTS)

@@ -1,0 +1,95 @@
+"""What theory expects of each way of sharing, at several numbers of ranks."""
+
+import pytest
+
+from common import backends, sharing
+from common.config import Settings
+from common.step_breakdown import gradient_bytes
+
+SGD, ADAM = (Settings(optimizer=optimizer) for optimizer in ("sgd", "adam"))
+# Bytes of the CNN's parameters in float32.
+P = 4_799_528
+
+
+@pytest.mark.parametrize(
+    ("name", "num_ranks", "sent"),
+    [
+        ("single", 1, 0),
+        ("ddp", 1, 0),
+        ("ddp", 2, 1),
+        ("ddp@mpi", 4, 3 / 2),
+        ("horovod_torch", 4, 3 / 2),
+        ("gradient_averaging", 8, 7 / 4),
+        ("zero_redundancy", 4, 3 / 2),
+        ("deepspeed_zero", 4, 3 / 2),
+        ("deepspeed_zero@0", 4, 3 / 2),
+        ("deepspeed_zero@2", 4, 3 / 2),
+        ("deepspeed_zero@3", 4, 9 / 4),
+        ("fsdp", 2, 3 / 2),
+        ("fsdp", 4, 9 / 4),
+        ("fsdp@keep", 4, 3 / 2),
+        # Two replicas of one rank each; then of two, of which each gathers and scatters halves and all-reduces one.
+        ("fsdp@hsdp", 2, 1),
+        ("fsdp@hsdp", 4, 2),
+        ("weight_averaging", 4, 3 / 16),
+        ("weight_averaging@1", 4, 3 / 2),
+        ("a_file_of_ones_own", 4, None),
+    ],
+)
+def test_bytes_that_a_rank_sends(name, num_ranks, sent):
+    assert sharing.sent_bytes(name, num_ranks, SGD) == (None if sent is None else pytest.approx(sent * P))
+
+
+@pytest.mark.parametrize(
+    ("name", "num_ranks", "settings", "held"),
+    [
+        ("ddp", 4, SGD, 1 + 1 + 1),
+        ("ddp", 4, ADAM, 1 + 1 + 2),
+        ("ddp", 4, Settings(optimizer="sgd", momentum=0.0), 1 + 1 + 0),
+        ("weight_averaging", 4, ADAM, 1 + 1 + 2),
+        ("zero_redundancy", 4, ADAM, 1 + 1 + 2 / 4),
+        ("deepspeed_zero@0", 4, ADAM, 1 + 1 + 2),
+        # With master parameters.
+        ("deepspeed_zero", 4, ADAM, 1 + 1 + 3 / 4),
+        ("deepspeed_zero@2", 4, SGD, 1 + 1 / 4 + 2 / 4),
+        ("deepspeed_zero@3", 4, SGD, 1 / 4 + 1 / 4 + 2 / 4),
+        ("fsdp", 4, SGD, 3 / 4),
+        ("fsdp", 1, SGD, 3),
+        ("fsdp@keep", 4, SGD, 1 + 1 / 4 + 1 / 4),
+        ("fsdp@hsdp", 4, SGD, 3 / 2),
+        ("a_file_of_ones_own", 4, SGD, None),
+    ],
+)
+def test_bytes_that_a_rank_holds(name, num_ranks, settings, held):
+    assert sharing.state_bytes(name, num_ranks, settings) == (None if held is None else pytest.approx(held * P))
+
+
+def test_master_parameters_and_their_optimizer_state_are_float32_in_a_float64_run():
+    settings = Settings(optimizer="adam", precision="fp64")
+    assert gradient_bytes(settings) == 2 * P
+    assert sharing.state_bytes("ddp", 2, settings) == 8 * P
+    assert sharing.state_bytes("deepspeed_zero", 2, settings) == 2 * P + 2 * P + 3 * P / 2
+
+
+@pytest.mark.parametrize(
+    ("name", "collective", "size"),
+    [
+        ("ddp", "all_reduce", 8), ("fsdp", "all_gather", 8), ("fsdp@hsdp", "all_gather", 4), ("fsdp@hsdp", "reduce_scatter", 4),
+        ("fsdp@hsdp", "all_reduce", 2), ("a_file_of_ones_own", "all_gather", 8),
+    ],
+)  # fmt: skip
+def test_replicas_gather_among_themselves(name, collective, size):
+    assert sharing.group_size(name, collective, 8) == size
+
+
+def test_the_ways_of_a_backend_are_its_name_and_the_variants_that_share_otherwise():
+    assert sharing.ways_of("ddp") == ["ddp"]
+    assert sharing.ways_of("deepspeed_zero") == ["deepspeed_zero", "deepspeed_zero@0", "deepspeed_zero@2", "deepspeed_zero@3"]
+
+
+def test_every_way_that_is_declared_has_its_theory():
+    for name, own in backends.declared().items():
+        variants = own.sharing if isinstance(own.sharing, dict) else {}
+        known = {f"{name}@{variant}" for variant in variants if variant}
+        assert known <= set(backends.variants_of(name))
+        assert own.sharing is None or None not in [sharing.of(one) for one in sharing.ways_of(name)]
