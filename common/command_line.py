@@ -1,6 +1,7 @@
 """Command lines of all programs: parsed into a dataclass, with one-line error messages and common exit statuses."""
 
 import contextlib
+import dataclasses
 import io
 import re
 import signal
@@ -34,13 +35,15 @@ def flag(name):
 
 
 def parse(kind, program, description, arguments=None):
-    """An instance of the dataclass `kind`, parsed from the command line.
+    """An instance of the dataclass `kind`, or of one of several with subcommands, parsed from the command line.
 
     With --help, prints the help and exits with status 0. Raises UserError, in one line, for invalid arguments.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     if {"-h", "--help"} & set(arguments):
-        return tyro.cli(kind, prog=program, description=description, args=["--help"])
+        # The help of a subcommand is its own.
+        subcommand = [] if dataclasses.is_dataclass(kind) or arguments[0].startswith("-") else arguments[:1]
+        return tyro.cli(kind, prog=program, description=description, args=[*subcommand, "--help"])
     output = io.StringIO()
     try:
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
@@ -53,8 +56,8 @@ def one_line(message):
     """tyro's error message, a box of several lines, as one line."""
     text = re.sub(r"[^\x20-\x7e]+", " ", re.sub(r"\x1b\[[0-9;]*m", "", message))
     text = re.sub(r"\s+", " ", re.sub(r"-{4,}", " ", text.split("For full helptext")[0])).strip()
-    if found := re.search(r"Unrecognized options: (.*)", text):
-        return f"unknown argument: {found[1].strip()}"
+    if found := re.search(r"Unrecognized or misplaced options: (\S*)|Unrecognized options: (.*)", text):
+        return f"unknown argument: {(found[1] or found[2]).strip()}"
     if found := re.search(r"Argument helptext: (.*)", text):
         given = re.search(r"(?:arguments:|from|value|invalid choice) \[?('[^\]]*?')", text)
         return f"invalid value {given[1]} for {found[1].strip()}" if given else f"invalid value for {found[1].strip()}"

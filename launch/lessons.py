@@ -1,210 +1,22 @@
 """Lessons: small experiments in distributed training, run here, with a conclusion drawn from their own numbers."""
 
-import functools
-import os
-import time
-from dataclasses import dataclass
-from itertools import zip_longest
-from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated
 
 import tyro
-from rich.console import Console
-from rich.table import Table
 
-from common import backends, command_line, records
-from common.backends import BASELINE
-from common.config import Settings
-from common.errors import UserError
-from launch import available, lock, matrix, runner, turns
-from launch.display import Display
-from launch.launchers import detect
-from launch.plan import plan
-from launch.plot import plot
-from launch.report.words import ranks_of
+from common import command_line
+from launch.lesson.sends import Sends
+from launch.lesson.warmup import Warmup
 
 PROGRAM = "python -m launch.lessons"
-
-WARMUP_EPOCHS = 3
-# Chance is 1/10, with ten digits; what ends below NEAR_CHANCE has learned next to nothing, what ends at TRAINED or above has learned.
-NEAR_CHANCE = 0.2
-TRAINED = 0.9
-# Of 360 held-out digits, what another seed moves easily.
-SMALL = 0.05
-
-BOTH = {"stays near chance": "both stay near chance", "falls back to near chance": "both fall back to near chance"}
-FAILURES = {"failed": "failed", "timeout": "ran out of time"}
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """Which lesson, and how its runs are done."""
-
-    lesson: Annotated[Literal["warmup"], tyro.conf.Positional]
-    """warmup: the CNN with Adam at a rate scaled with the ranks, once from the first step and once warmed up over three epochs."""
-    backend: str = "ddp"
-    """Backend that trains."""
-    ranks: int = 8
-    """Number of ranks; the rate is scaled with it."""
-    epochs: int = 14
-    """Epochs that each run trains."""
-    seed: int = 1
-    """Seed of both runs."""
-    batch_size: int = 8
-    """Samples a step on each rank. With more, an epoch of the digits is but a few steps."""
-    launcher: str | None = None
-    """mpich, openmpi, intel, pals, aprun, srun or torchrun. Default: detected, in an allocation of Slurm or PBS first."""
-    time_limit: float = 900.0
-    """Seconds after which a run is ended and recorded as timed out."""
-    share_machine: bool = False
-    """Run beside a matrix or another lesson on this machine. Default: the second one stops."""
-    results: Path = Path("results/lessons")
-    """Folder for the records; a run writes RESULTS/MACHINE/RUN.json. Apart from those of matrices, with which they cannot be compared."""
-    machine: str | None = None
-    """Name of this machine in the results. Default: the Slurm cluster's name, else the host name."""
-
-
-class Epoch(NamedTuple):
-    """One epoch of a run: the rate of its last step, and accuracy and loss on the held-out samples after it; None where not known."""
-
-    rate: float | None = None
-    accuracy: float | None = None
-    loss: float | None = None
+DESCRIPTION = "Runs a small experiment in distributed training and prints its result."
+LESSONS = Annotated[Warmup, tyro.conf.subcommand("warmup")] | Annotated[Sends, tyro.conf.subcommand("sends")]
 
 
 def run(lesson):
     """Runs the lesson and returns the exit status. Raises UserError, before anything has run, for what cannot work."""
-    results, machine = matrix.seen_from_root(lesson.results), records.machine_name(lesson)
-    os.chdir(records.ROOT)
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    jobs = warmup_jobs(lesson, backends.chosen(lesson.backend), results, machine, stamp)
-    launcher = detect.choose(lesson.launcher, None, {}, "", os.environ, records.ROOT)
-    matrix.check(jobs, launcher)
-    folder = records.folder(jobs[0].settings)
-    records.make_folder(folder)
-    with lock.held(folder, jobs, lesson.share_machine):
-        jobs, reasons = available.settled(jobs, launcher)
-        for name, reason in reasons.items():
-            raise UserError(f"{name} cannot run here: {reason}")
-        return run_all(lesson, jobs, launcher, f"{folder}/{stamp}-lesson-{lesson.lesson}-*.json")
-
-
-def run_all(lesson, jobs, launcher, shown_records):
-    """Runs the jobs of the lesson, shows what came out and where its records are, and returns the exit status."""
-    done = []
-    try:
-        with Display(len(jobs)) as display:
-            for number, job in enumerate(jobs, 1):
-                display.begin(number, job)
-                on_progress = functools.partial(display.progress, number, job)
-                done.append(turns.alone(runner.run_job(job, launcher, lesson.time_limit, on_progress)))
-                display.finish(number, job, done[-1])
-        show_warmup(*done)
-    finally:
-        if done:
-            print(f"records: {shown_records}")
-    return 0 if all(record["status"] == "ok" for record in done) else 1
-
-
-def warmup_jobs(lesson, names, results, machine, stamp):
-    """The two jobs of the lesson, without and with warm-up, for the one backend in `names`. Raises UserError for what makes no jobs."""
-    if len(names) != 1:
-        raise UserError(f"--backend is {lesson.backend}; it must be one backend")
-    if lesson.ranks < 1:
-        raise UserError(f"--ranks is {lesson.ranks}; it must be a whole number from 1")
-    if names == [BASELINE] and lesson.ranks > 1:
-        raise UserError(f"{BASELINE} trains in one process; give --ranks 1 or another --backend")
-    if not lesson.time_limit > 0:
-        raise UserError(f"--time-limit is {lesson.time_limit:g}; it must be above 0 seconds")
-    jobs = []
-    for name, warmup_epochs in (("without", 0.0), ("with", float(WARMUP_EPOCHS))):
-        settings = Settings(
-            optimizer="adam", learning_rate=0.01, scaling="weak", warmup_epochs=warmup_epochs, epochs=lesson.epochs, stop_at_target=False,
-            seed=lesson.seed, batch_size=lesson.batch_size, step_breakdown=False, results=results, machine=machine,
-        )  # fmt: skip
-        jobs += plan(names, ["cnn"], [lesson.ranks], 1, None, settings, f"{stamp}-lesson-warmup-{name}")
-    return jobs
-
-
-def epochs_of(record):
-    """The epochs in a record. The last one of a run that failed may lack numbers."""
-    rates = record["learning_rates"]
-    num_steps = len(rates) // max(len(record["train_seconds"]), 1)
-    rates_at_end = rates[num_steps - 1 :: num_steps] if num_steps else []
-    return [Epoch(*values) for values in zip_longest(rates_at_end, record["accuracies"], record["eval_losses"])]
-
-
-def rows(without, warmed):
-    """The rows of the table as texts, epoch by epoch, from the records of both runs."""
-    pairs = zip_longest(epochs_of(without), epochs_of(warmed), fillvalue=Epoch())
-    return [
-        [
-            str(number),
-            *("-" if value is None else f"{value:.4f}" for one, other in zip(left, right, strict=True) for value in (one, other)),
-        ]
-        for number, (left, right) in enumerate(pairs, 1)
-    ]
-
-
-def conclusion(without, warmed):
-    """One sentence with what the records of both runs show, and no more."""
-    failed = {name: run["status"] for name, run in (("without", without), ("with", warmed)) if run["status"] != "ok"}
-    if failed:
-        return "nothing to compare: " + " and ".join(f"the run {name} warm-up {FAILURES[status]}" for name, status in failed.items())
-    curves = without["accuracies"], warmed["accuracies"]
-    counts, warmup = len(curves[0]), warmed["settings"]["warmup_epochs"]
-    ends = [f"{curve[-1]:.2f}{f' ({max(curve):.2f} at best)' if max(curve) - curve[-1] >= SMALL else ''}" for curve in curves]
-    numbers = f"without warm-up {ends[0]} after {epochs(counts)}, with {epochs(warmup)} of warm-up {ends[1]}"
-    if warmed["num_ranks"] == 1:
-        return f"{numbers}: with 1 rank the rate is not scaled, and warm-up changes nothing"
-    if counts < warmup:
-        return f"{numbers}: too short to tell, since the warm-up had not ended"
-    # The printed numbers are judged: 0.897 is printed as 0.90.
-    rounded = [[round(accuracy, 2) for accuracy in curve] for curve in curves]
-    return f"{numbers}: {judgement(*rounded)}, at {ranks_of(warmed['num_ranks'])} and with one seed"
-
-
-def judgement(without, warmed):
-    """The effect of the warm-up, from two curves of accuracy."""
-    gain = warmed[-1] - without[-1]
-    if without[-1] >= TRAINED and warmed[-1] >= TRAINED:
-        return "it trains without warm-up too"
-    if without[-1] < NEAR_CHANCE and warmed[-1] < NEAR_CHANCE and ending(without) == ending(warmed):
-        return BOTH[ending(without)]
-    if max(without[-1], warmed[-1]) >= NEAR_CHANCE and abs(gain) < SMALL:
-        return "no clear difference"
-    if min(without[-1], warmed[-1]) < NEAR_CHANCE:
-        return f"without it the run {ending(without)}, with it the run {ending(warmed)}"
-    return f"warm-up ends {'higher' if gain > 0 else 'lower'} by {abs(gain):.2f}"
-
-
-def ending(curve):
-    """How a curve of accuracy went, as the end of a sentence."""
-    if max(curve) < NEAR_CHANCE:
-        return "stays near chance"
-    if curve[-1] < NEAR_CHANCE:
-        return "falls back to near chance"
-    return "trains" if curve[-1] >= TRAINED else "ends above chance"
-
-
-def epochs(number):
-    return f"{number:g} epoch" if number == 1 else f"{number:g} epochs"
-
-
-def show_warmup(without, warmed):
-    """Prints the table, the plot and the sentence."""
-    console = Console()
-    # Without a terminal there is no width to fit into.
-    console = console if console.is_terminal else Console(width=240)
-    table = Table("epoch", *(f"{what} {which} warm-up" for what in ("rate", "accuracy", "held-out loss") for which in ("without", "with")))
-    for row in rows(without, warmed):
-        table.add_row(*row)
-    if table.rows:
-        console.print(table)
-    curves = {"accuracy without warm-up": without["accuracies"], "accuracy with warm-up": warmed["accuracies"]}
-    for line in [*plot(curves), "", conclusion(without, warmed)]:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return lesson.run()
 
 
 if __name__ == "__main__":
-    command_line.main(run, Lesson, PROGRAM, "Runs a small experiment in distributed training and prints its result.")
+    command_line.main(run, LESSONS, PROGRAM, DESCRIPTION)

@@ -1,0 +1,181 @@
+"""The lesson of warm-up: its two runs differ in the warm-up alone, and what is said of them is what their numbers show."""
+
+import dataclasses
+import json
+import subprocess
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from common import workloads
+from common.errors import UserError
+from launch.lesson.warmup import Warmup, conclusion, epochs_of, rows, warmup_jobs
+from launch.plot import plot
+from tests.support.running import BIN, ROOT, environ, left_over
+
+
+def jobs(names=("ddp",), **changes):
+    return warmup_jobs(Warmup(**changes), list(names), Path("there"), "here", "stamp-lesson")
+
+
+def record(*accuracies, status="ok", ranks=8, warmup_epochs=3.0, steps=2):
+    """The record of a run with these accuracies, as far as a lesson looks at it; its rates rise by one a step."""
+    return {
+        "status": status,
+        "num_ranks": ranks,
+        "accuracies": list(accuracies),
+        "eval_losses": [1 - accuracy for accuracy in accuracies],
+        "learning_rates": [float(step) for step in range(steps * len(accuracies))],
+        "train_seconds": [1.0] * len(accuracies),
+        "settings": {"warmup_epochs": warmup_epochs},
+    }
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_the_two_runs_differ_in_the_warm_up_alone(ranks):
+    without, warmed = jobs(ranks=ranks, seed=5, batch_size=16, epochs=4)
+    assert (without.settings.warmup_epochs, warmed.settings.warmup_epochs) == (0, 3)
+    assert without.settings.run_id == f"stamp-lesson-warmup-without-cnn-ddp-n{ranks}-r0"
+    assert warmed.settings.run_id == f"stamp-lesson-warmup-with-cnn-ddp-n{ranks}-r0"
+    same = dataclasses.replace(without.settings, warmup_epochs=3.0, run_id=warmed.settings.run_id)
+    assert without._replace(settings=same) == warmed
+    settings = workloads.resolve(warmed.settings, ranks)
+    assert (settings.workload, settings.optimizer, settings.learning_rate, settings.learning_rate_factor) == ("cnn", "adam", 0.01, ranks)
+    assert (settings.epochs, settings.stop_at_target, settings.scaling) == (4, False, "weak")
+    assert (settings.seed, settings.batch_size, settings.results, settings.machine) == (5, 16, Path("there"), "here")
+
+
+def test_by_default_it_is_the_experiment_of_the_tutorial():
+    assert [(job.backend, job.num_ranks, job.settings.epochs) for job in jobs()] == [("ddp", 8, 14)] * 2
+
+
+@pytest.mark.parametrize(
+    ("names", "changes", "message"),
+    [
+        (["ddp", "horovod_tf"], {"backend": "ddp,horovod_tf"}, "--backend is ddp,horovod_tf; it must be one backend"),
+        ([], {"backend": ""}, "it must be one backend"),
+        (["single"], {}, "single trains in one process; give --ranks 1"),
+        (["ddp"], {"ranks": 0}, "--ranks is 0"),
+    ],
+)
+def test_what_makes_no_lesson(names, changes, message):
+    with pytest.raises(UserError, match=message):
+        jobs(names, **changes)
+
+
+def test_rows_hold_both_runs_side_by_side():
+    without, warmed = record(0.1, 0.25), record(0.5, 0.75)
+    without["eval_losses"][1] = None
+    assert rows(without, warmed) == [
+        ["1", "1.0000", "1.0000", "0.1000", "0.5000", "0.9000", "0.5000"],
+        ["2", "3.0000", "3.0000", "0.2500", "0.7500", "-", "0.2500"],
+    ]
+
+
+def test_rows_of_a_run_that_failed_end_early():
+    assert rows(record(0.1), record(0.5, 0.75))[1] == ["2", "-", "3.0000", "-", "0.7500", "-", "0.2500"]
+    assert rows(record(), record()) == []
+    cut_short = record(0.1, 0.2)
+    cut_short["learning_rates"], cut_short["train_seconds"] = cut_short["learning_rates"][:2], [1.0]
+    assert [tuple(epoch) for epoch in epochs_of(cut_short)] == [(1.0, 0.1, 0.9), (None, 0.2, 0.8)]
+
+
+SENTENCES = [
+    (
+        record(0.1, 0.11, 0.1, 0.11), record(0.8, 0.9, 0.95, 0.96),
+        "without warm-up 0.11 after 4 epochs, with 3 epochs of warm-up 0.96: without it the run stays near chance, "
+        "with it the run trains, at 8 ranks and with one seed",
+    ),
+    (record(0.1, 0.1, 0.1, 0.1), record(0.5, 0.5, 0.5, 0.5), "without it the run stays near chance, with it the run ends above chance, at"),
+    (record(0.1, 0.7, 0.1, 0.1), record(0.9, 0.9, 0.9, 0.9), "without it the run falls back to near chance, with it the run trains, at"),
+    (record(0.9, 0.9, 0.9, 0.95), record(0.1, 0.8, 0.1, 0.1), "without it the run trains, with it the run falls back to near chance, at"),
+    (record(0.1, 0.1, 0.1, 0.19), record(0.2, 0.2, 0.2, 0.21), ": no clear difference, at"),
+    (record(0.1, 0.1, 0.1, 0.1), record(0.1, 0.1, 0.1, 0.19), ": both stay near chance, at"),
+    (record(0.5, 0.1, 0.1, 0.1), record(0.6, 0.1, 0.1, 0.1), ": both fall back to near chance, at"),
+    (record(0.1, 0.1, 0.1, 0.1), record(0.9, 0.9, 0.1, 0.1), "without it the run stays near chance, with it the run falls back to near"),
+    (record(0.1, 0.1, 0.1, 0.1), record(0.9, 0.92, 0.1, 0.1), "with 3 epochs of warm-up 0.10 (0.92 at best): without it"),
+    (record(0.1, 0.1, 0.1, 0.1), record(0.8, 0.8, 0.8, 0.897), "0.90: without it the run stays near chance, with it the run trains"),
+    (record(0.9, 0.9, 0.9, 0.9), record(0.9, 0.9, 0.9, 0.99), ": it trains without warm-up too, at"),
+    (record(0.2, 0.2, 0.2, 0.6), record(0.2, 0.2, 0.2, 0.8), ": warm-up ends higher by 0.20, at"),
+    (record(0.2, 0.2, 0.2, 0.95), record(0.2, 0.2, 0.2, 0.7), ": warm-up ends lower by 0.25, at"),
+    (record(0.2, 0.2, 0.2, 0.89), record(0.2, 0.2, 0.2, 0.92), ": no clear difference, at"),
+    (
+        record(0.1), record(0.9),
+        "without warm-up 0.10 after 1 epoch, with 3 epochs of warm-up 0.90: too short to tell, since the warm-up had not ended",
+    ),
+    (record(0.9, ranks=1), record(0.9, ranks=1), ": with 1 rank the rate is not scaled, and warm-up changes nothing"),
+    (record(status="failed"), record(0.9), "nothing to compare: the run without warm-up failed"),
+    (record(0.9, 0.9), record(0.1, status="timeout"), "nothing to compare: the run with warm-up ran out of time"),
+    (
+        record(status="failed"), record(status="timeout"),
+        "nothing to compare: the run without warm-up failed and the run with warm-up ran out of time",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("without", "warmed", "message"), SENTENCES, ids=[message[-60:] for _, _, message in SENTENCES])
+def test_the_sentence_says_what_the_numbers_show(without, warmed, message):
+    assert message in conclusion(without, warmed)
+
+
+def test_a_plot_has_its_points_where_the_values_are():
+    assert plot({"a": [0.0, 0.5, 1.0], "b": [0.0, 1.0, None]}, height=11) == [
+        " 1.0 |    +  o",
+        "     |",
+        " 0.8 |",
+        "     |",
+        " 0.6 |",
+        "     |    o",
+        " 0.4 |",
+        "     |",
+        " 0.2 |",
+        "     |",
+        " 0.0 | *",
+        "     +--------",
+        "       1     3 epoch",
+        "       o a   + b   * both",
+    ]
+
+
+@pytest.mark.parametrize("num_epochs", [1, 2, 14, 500])
+def test_a_plot_fits_a_terminal(num_epochs):
+    lines = plot({"a": [0.5] * num_epochs, "b": []})
+    assert max(map(len, lines)) <= 80
+    assert lines[10].count("o") == min(num_epochs, 65)
+
+
+def test_a_plot_of_nothing():
+    assert plot({"a": [], "b": [None]}) == ["nothing to plot"]
+
+
+@pytest.mark.matrix
+def test_a_lesson_runs_and_leaves_two_records(checkout, tmp_path):
+    command = [
+        BIN / "python",
+        "-m",
+        "launch.lessons",
+        "warmup",
+        "--ranks",
+        "2",
+        "--epochs",
+        "1",
+        "--results",
+        tmp_path,
+        "--machine",
+        "here",
+    ]
+    done = subprocess.run(command, cwd=checkout, env=environ(), capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert left_over(checkout) == []
+    schema = json.loads((ROOT / "results" / "schema.json").read_text())
+    warmed, without = (json.loads(path.read_text()) for path in sorted(tmp_path.glob("here/*-lesson-warmup-*.json")))
+    for one in (without, warmed):
+        jsonschema.validate(one, schema)
+        assert (one["status"], one["num_ranks"], len(one["accuracies"])) == ("ok", 2, 1)
+    assert set(without["learning_rates"]) == {0.02}
+    assert max(warmed["learning_rates"]) == pytest.approx(0.01 * (1 + 1 / 3))
+    assert without["parameter_digests"][0] == warmed["parameter_digests"][0]
+    assert f"{without['accuracy']:.4f}" in done.stdout
+    assert "+ accuracy with warm-up" in done.stdout
+    assert "too short to tell" in done.stdout
