@@ -44,6 +44,13 @@ def test_bytes_of_replicas_are_of_their_own_ranks():
     assert line(found, "cost")[BY] == "all-reduce 4.00, all-gather 1.00"
 
 
+def test_a_collective_of_a_few_bytes_is_not_named():
+    breakdown = step_breakdown()
+    breakdown["operations"]["all_reduce"]["num_bytes"] = 4.0
+    assert line([made(num_ranks=2, step_breakdown=breakdown)], "cost")[BY] == "all-gather 1.00"
+    assert line([made(step_breakdown=step_breakdown(num_ranks=1) | {"operations": {}})], "cost")[SENT] == 0
+
+
 def test_approximate_training_is_named():
     found = [made(num_ranks=2), made(backend="weight_averaging", num_ranks=2, exact=False)]
     assert [row["training"] for row in lines(found, "cost")] == ["exact", "approximate"]
