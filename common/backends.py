@@ -30,7 +30,7 @@ class Backend(NamedTuple):
     --compile, with all variants or with the listed values. `approximate`: it does not train as plain PyTorch does up to rounding,
     likewise. `float32_masters`: master parameters are float32, also in a float64 run. `by_default`: the default matrix has it.
     `sharing`: its way of sharing the training, a name in WAYS of common/sharing.py, or {variant: name} with "" for all others; None: there
-    is no theory of it. `change`: what it needs to change in a program for one process, in a few words.
+    is no formula for it. `change`: what it needs to change in a program for one process, in a few words.
     What common/parallelism.py reads: `multiple_of`: {variant: what its number of ranks must be a multiple of}. `power_of_two`: the
     variants whose number of ranks must be a power of 2. `models`: those of common/models.py that it trains; empty: all.
     `model_parallel`: how many ranks compute one model together, `all`, or the setting that has their number; empty: each has its own.

@@ -9,7 +9,10 @@ from common.program import main
 from frameworks.shared import process_group, pytorch, tensor_parallel  # backend
 
 # The ranks compute one model together, and so have one batch.
-BACKEND = Backend(models=("Decoder",), model_parallel="all", divides="num_heads", by_default=False)  # backend
+BACKEND = Backend(
+    models=("Decoder",), model_parallel="all", divides="num_heads", by_default=False,
+    change="divide the matrices of each layer with parallelize_module; count a rank's own heads",
+)  # fmt: skip  # backend
 
 
 class Trainer:

@@ -83,13 +83,16 @@ def test_replicas_gather_among_themselves(name, collective, size):
 
 
 def test_the_ways_of_a_backend_are_its_name_and_the_variants_that_share_otherwise():
-    assert sharing.ways_of("ddp") == ["ddp"]
+    assert sharing.ways_of("ddp") == ["ddp", "ddp@fp16", "ddp@powersgd"]
+    assert sharing.ways_of("zero_redundancy") == ["zero_redundancy"]
     assert sharing.ways_of("deepspeed_zero") == ["deepspeed_zero", "deepspeed_zero@0", "deepspeed_zero@2", "deepspeed_zero@3"]
 
 
 def test_every_way_that_is_declared_has_its_theory():
     for name, own in backends.declared().items():
-        variants = own.sharing if isinstance(own.sharing, dict) else {}
-        known = {f"{name}@{variant}" for variant in variants if variant}
+        ways = own.sharing if isinstance(own.sharing, dict) else {"": own.sharing}
+        known = {f"{name}@{variant}" for variant in ways if variant}
         assert known <= set(backends.variants_of(name))
-        assert own.sharing is None or None not in [sharing.of(one) for one in sharing.ways_of(name)]
+        assert set(ways.values()) <= {None, *sharing.WAYS}
+        # PowerSGD's bytes depend on the shapes of the parameters.
+        assert None not in ways.values() or not own.sharing or known == {"ddp@fp16", "ddp@powersgd"}

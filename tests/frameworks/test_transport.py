@@ -84,7 +84,7 @@ def test_gradients_of_gpus_go_over_no_other_transport(begin, message, monkeypatc
 
 def test_adasum_is_refused_where_horovod_has_no_mpi():
     with pytest.raises(UserError, match=r"^Adasum needs Horovod over MPI; start it over MPI, or leave adasum out$"):
-        horovod.reduction(Horovod(0, False), "adasum")
+        horovod.reduction(Horovod(0, False), Settings(reduction="adasum"))
 
 
 def test_the_profiler_s_names_of_what_a_hook_sends_are_those_of_collectives():
