@@ -65,7 +65,10 @@ class Settings:
     """fsdp: keep, parameters stay whole from forward to backward pass; hsdp, 2 replicas, each sharded. Default: parameters are gathered for
     each pass."""
     averaging_period: Literal[1, 2, 4, 8, 16] = 8
-    """weight_averaging: steps after which the parameters are averaged. They are also averaged at the end of an epoch."""
+    """weight_averaging, post_local_sgd: steps after which the parameters are averaged. They are also averaged at the end of an epoch."""
+    local_after: int = 50
+    """post_local_sgd: steps in which gradients are averaged, before each rank trains locally. A resumed run counts them anew. No effect on
+    other backends."""
     reduction: Literal["fp16", "powersgd", "adasum"] | None = None
     """How gradients are reduced. Default: averaged as they are. ddp and horovod_torch: fp16, averaged in float16. ddp: powersgd, averaged
     as low-rank factors, with error feedback. horovod_torch: adasum, Horovod's adaptive sum of the ranks' updates."""
@@ -143,7 +146,8 @@ def check(settings):
         "batch_size", "accumulate", "epochs", "evaluation_batch_size", "threads", "cores_per_rank", "checkpoint_every", "powersgd_rank",
     )  # fmt: skip
     unbounded = float("inf")
-    for name, least, most in (*((name, 1, unbounded) for name in from_one), ("seed", 0, MAX_SEED), ("repeat", 0, unbounded)):
+    from_zero = (("seed", 0, MAX_SEED), ("repeat", 0, unbounded), ("local_after", 0, unbounded))
+    for name, least, most in (*((name, 1, unbounded) for name in from_one), *from_zero):
         value = getattr(settings, name)
         if value is not None and not least <= value <= most:
             bounds = f"at least {least}" if most == unbounded else f"from {least} to {most}"

@@ -3,7 +3,6 @@
 import contextlib
 
 import torch
-import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
@@ -93,10 +92,7 @@ def communication(model, optimizer, device, sharding):
             optimizer.zero_grad()
 
     def profiled(train):
-        def contributed(arguments, settings):
-            return settings["input"] if "input" in settings else arguments[-1]
-
-        with process_group.counted(dist, COLLECTIVES, contributed) as operations:
+        with process_group.counted(COLLECTIVES) as operations:
             seconds, _ = process_group.collectives(train)
         return ProfiledCommunication(seconds, operations, {})
 

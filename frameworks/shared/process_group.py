@@ -84,10 +84,11 @@ def collectives(train):
 
 
 @contextlib.contextmanager
-def counted(owner, names, contributed):
-    """{collective: (calls, bytes that this rank contributed)} of the context, filled as the functions of `owner` are called.
+def counted(names, owner=dist, contributed=lambda arguments, settings: settings["input"] if "input" in settings else arguments[-1]):
+    """{collective: (calls, bytes that this rank contributed)} of the context, filled as the functions are called.
 
-    `names`: {function: its collective}. `contributed(arguments, settings)`: the tensor of a call that the rank contributes.
+    `names`: {function of the module `owner`, through which it is called: its collective}. `contributed(arguments, settings)`: the
+    tensor of a call that the rank contributes; by default that of torch.distributed's functions.
     """
     found, own = {}, {name: getattr(owner, name) for name in names}
 

@@ -61,7 +61,7 @@ def communication(ranks, device):
         return mock.patch.multiple(functional, **alone)
 
     def profiled(train):
-        with process_group.counted(functional, COLLECTIVES, lambda arguments, _: arguments[0]) as operations:
+        with process_group.counted(COLLECTIVES, functional, lambda arguments, _: arguments[0]) as operations:
             seconds, _ = process_group.collectives(train)
         return ProfiledCommunication(seconds, operations, {})
 

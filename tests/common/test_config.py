@@ -44,6 +44,7 @@ CHANGED = {
     "averaging_period": 2,
     "reduction": "fp16",
     "powersgd_rank": 4,
+    "local_after": 0,
     "transport": "mpi",
     "device": "cpu",
     "gpu_order": "reversed",
@@ -72,8 +73,7 @@ CHANGED = {
 # Listed again on purpose: a new setting needs a decision here whether it changes the training.
 OTHER_SETTINGS = {
     "data_dir", "evaluation_batch_size", "epochs", "stop_at_target", "seed", "zero_stage", "sharding", "averaging_period", "reduction",
-    "powersgd_rank", "transport", "device", "threads", "bind",
-    "allocator",
+    "powersgd_rank", "local_after", "transport", "device", "threads", "bind", "allocator",
     "gpu_order", "compile", "autotune", "watchdog_timeout", "step_breakdown", "timeline", "trace", "mllog", "host_suffix", "checkpoint_dir",
     "checkpoint_every", "cores_per_rank",
     "resume", "results", "machine", "run_id", "repeat",
@@ -166,6 +166,7 @@ def test_json_holds_plain_values_by_name():
         ("seed", -1),
         ("seed", 2**32),
         ("repeat", -1),
+        ("local_after", -1),
         ("learning_rate", 0.0),
         ("learning_rate", -0.1),
         ("learning_rate", float("inf")),

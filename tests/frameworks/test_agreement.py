@@ -75,6 +75,10 @@ TWICE_THE_BATCH = WEAK._replace(training=(*WEAK.training[:-1], "16", "--learning
 EVERY_STEP = [Run("cnn", optimizer, variant=1) for optimizer in OPTIMIZERS]
 # The CNN's training amplifies the difference of local SGD.
 LOCAL = Run("transformer", "sgd")
+# Post-local SGD that is local from the first step, after 20 of 41 steps, and never.
+LOCAL_FROM_THE_START = [run._replace(training=(*SAME_TRAINING, "--local-after", "0")) for run in (*EVERY_STEP, LOCAL)]
+LOCAL_LATER = LOCAL._replace(training=(*SAME_TRAINING, "--local-after", "20"))
+NEVER_LOCAL = Run("cnn", "adam")
 
 # How gradients are reduced: {variant: bounds of the loss difference over the first 20 steps}. The CNN's training amplifies it.
 REDUCED = {
@@ -108,6 +112,8 @@ def trained_by(backend, runs):
 def faulty(name, fault):
     backend, _, variant = name.partition("@")
     # Not the CNN for ZeRO: at its default learning rate even a correct run differs. So does local SGD, but for a period of 1.
+    if backend == "post_local_sgd":
+        return LOCAL_FROM_THE_START[0]._replace(fault=fault)
     run = DECODER if backend == "deepspeed_zero" or variant else trained_by(backend, [CNN])[0]
     return run._replace(variant=1 if backend == "weight_averaging" else variant or None, fault=fault)
 
@@ -120,6 +126,8 @@ def runs_of(backend, ranks):
         return zero_runs(ranks)
     if backend == "weight_averaging":
         return [*EVERY_STEP, EVERY_STEP[0]._replace(training=MICRO_BATCHES), LOCAL, *faulty_runs(backend)]
+    if backend == "post_local_sgd":
+        return [*LOCAL_FROM_THE_START, LOCAL_LATER, NEVER_LOCAL, *faulty_runs(backend)]
     own = ddp_runs(ranks) if backend == "ddp" else []
     own += reduced_runs(backend, ranks)
     if ranks != 2:
@@ -210,6 +218,16 @@ def disagreement(record, reference):
     losses, expected = np.array(record["losses"], float), np.array(reference["losses"], float)
     assert len(losses) == len(expected)
     return np.max(np.abs(losses - expected) / np.abs(expected))
+
+
+def disagreement_in(steps, record, reference):
+    """As `disagreement`, of a slice of the steps."""
+    return disagreement(record | {"losses": record["losses"][steps]}, {"losses": reference["losses"][steps]})
+
+
+def as_single(run):
+    """The run of `single` that trains as this run of another backend should."""
+    return run._replace(variant=None, fault="none", training=SAME_TRAINING)
 
 
 @pytest.mark.parametrize(("backend", "ranks", "run"), each_of(EXACT, {1: [CNN], 2: FLOAT64, 4: [CNN]}))
@@ -339,12 +357,20 @@ def test_in_float32_the_first_two_steps_have_the_loss_of_the_plain_run(trained, 
 
 # With momentum an update is linear in the gradients, so the average of the ranks' updates is the update with the average gradient.
 # Adam's is not.
-@pytest.mark.parametrize(("run", "low", "high"), [(EVERY_STEP[0], 0, 1e-10), (EVERY_STEP[1], 1e-4, np.inf)], ids=OPTIMIZERS)
-def test_parameters_averaged_after_every_step_are_those_of_averaged_gradients_under_sgd_only(trained, run, low, high):
-    reference, _ = trained("single", 1)[run._replace(variant=None)]
-    record, _ = trained("weight_averaging", 2)[run]
+@pytest.mark.parametrize(
+    ("backend", "run", "low", "high"),
+    [
+        (backend, run, *bounds)
+        for backend, runs in {"weight_averaging": EVERY_STEP, "post_local_sgd": LOCAL_FROM_THE_START}.items()
+        for run, bounds in zip(runs, ((0, 1e-10), (1e-4, np.inf)), strict=False)
+    ],
+    ids=lambda value: getattr(value, "optimizer", None),
+)
+def test_parameters_averaged_after_every_step_are_those_of_averaged_gradients_under_sgd_only(trained, backend, run, low, high):
+    reference, _ = trained("single", 1)[as_single(run)]
+    record, _ = trained(backend, 2)[run]
     assert low <= disagreement(record, reference) < high
-    assert (record["backend"], record["exact"], record["in_sync"]) == ("weight_averaging@1", False, True)
+    assert (record["backend"], record["exact"], record["in_sync"]) == (f"{backend}@1", False, True)
 
 
 def test_parameters_averaged_after_every_step_of_micro_batches_are_those_of_averaged_gradients(trained):
@@ -354,13 +380,28 @@ def test_parameters_averaged_after_every_step_of_micro_batches_are_those_of_aver
     assert disagreement(record, reference) < 1e-10
 
 
-def test_local_sgd_is_approximate(trained):
+@pytest.mark.parametrize(("backend", "run"), [("weight_averaging", LOCAL), ("post_local_sgd", LOCAL_FROM_THE_START[2])])
+def test_local_sgd_is_approximate(trained, backend, run):
     reference, _ = trained("single", 1)[LOCAL]
-    record, _ = trained("weight_averaging", 2)[LOCAL]
-    steps = slice(0, 20)
-    difference = disagreement(record | {"losses": record["losses"][steps]}, {"losses": reference["losses"][steps]})
-    assert 1e-3 < difference < 0.2
-    assert (record["backend"], record["in_sync"]) == ("weight_averaging", True)
+    record, _ = trained(backend, 2)[run]
+    assert 1e-3 < disagreement_in(slice(0, 20), record, reference) < 0.2
+    assert (record["backend"], record["in_sync"]) == (backend, True)
+
+
+# The average after the first local step is of equal parameters: the second local step is the first whose loss differs.
+def test_post_local_sgd_is_exact_until_it_is_local(trained):
+    reference, _ = trained("single", 1)[LOCAL]
+    record, _ = trained("post_local_sgd", 2)[LOCAL_LATER]
+    assert disagreement_in(slice(0, 22), record, reference) < 1e-10
+    assert 1e-4 < disagreement_in(slice(22, 41), record, reference) < 0.2
+    assert record["in_sync"] is True
+
+
+def test_post_local_sgd_that_is_never_local_is_exact(trained):
+    reference, _ = trained("single", 1)[NEVER_LOCAL]
+    record, _ = trained("post_local_sgd", 2)[NEVER_LOCAL]
+    assert disagreement(record, reference) < 1e-10
+    assert (len(record["losses"]) < record["settings"]["local_after"], record["in_sync"]) == (True, True)
 
 
 def first_steps(record):
@@ -404,7 +445,7 @@ def test_weak_scaling_at_two_ranks_is_one_rank_with_twice_the_batch(trained):
 )
 def test_an_injected_fault_changes_the_losses(trained, name, fault):
     run, backend = faulty(name, fault), file_of(name)
-    reference, _ = trained("single", 1)[run._replace(variant=None, fault="none")]
+    reference, _ = trained("single", 1)[as_single(run)]
     # Only one run can be the last of its processes.
     record, _ = trained(backend, 4 if fault == FAULTS[-1] and name != backend else 2)[run]
     if fault == "no_all_reduce" and backend not in SHARDED:

@@ -202,6 +202,9 @@ def powersgd_share(workload, rank):
         *((backend, "cnn", (), {"all_reduce": 1}) for backend in EXACT if backend not in SHARDED and trains(backend, "cnn")),
         ("gradient_averaging", "transformer", ("--transport", "mpi"), {"all_reduce": 1}),
         ("zero_redundancy", "cnn", (), {"all_reduce": 1, "broadcast": 1}),
+        ("post_local_sgd", "cnn", (), {"all_reduce": 1}),
+        # After four steps of the block, and at its end.
+        ("post_local_sgd", "cnn", ("--local-after", 0, "--averaging-period", 1), {"all_reduce": 5 / 4}),
         ("fsdp", "cnn", (), {"all_gather": 1, "reduce_scatter": 1}),
         ("fsdp", "cnn", ("--sharding", "keep"), {"all_gather": 1 / 2, "reduce_scatter": 1}),
         ("fsdp", "cnn", ("--sharding", "hsdp"), {"all_reduce": 1}),

@@ -87,6 +87,22 @@ def _by_hand_summed(backend):
     replace(backend, "vector_to_parameters", lambda vector, parts: unpack(vector * backend.dist.get_world_size(), parts))
 
 
+def _post_local_sgd_without(backend):
+    replace(backend.post_local_sgd.utils, "average_parameters", lambda *_: None)
+
+
+def _post_local_sgd_summed(backend):
+    average = backend.post_local_sgd.utils.average_parameters
+
+    def summed(parameters, group):
+        averaged = list(parameters)
+        average(iter(averaged), group)
+        for parameter in averaged:
+            parameter.data *= group.size()
+
+    replace(backend.post_local_sgd.utils, "average_parameters", summed)
+
+
 def _fsdp_without_all_reduce(backend):
     def own_part(output, input, group, **_):
         output.copy_(input.chunk(group.size())[group.rank()])
@@ -180,6 +196,7 @@ FAULTS = {
     "horovod_keras": Faults(_horovod_without("DistributedOptimizer"), _horovod_summed("DistributedOptimizer")),
     "horovod_tf": Faults(_horovod_without("DistributedGradientTape"), _horovod_summed("DistributedGradientTape")),
     "horovod_torch": Faults(_horovod_without("DistributedOptimizer"), _horovod_summed("DistributedOptimizer")),
+    "post_local_sgd": Faults(_post_local_sgd_without, _post_local_sgd_summed),
     "tensor_parallel": Faults(_tensor_parallel_without, _scaled_gradients),
     "weight_averaging": Faults(_by_hand_without("average_weights"), _by_hand_summed),
     "zero_redundancy": Faults(_ddp_without_all_reduce, _zero_redundancy_summed),

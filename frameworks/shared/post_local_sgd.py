@@ -1,0 +1,37 @@
+"""PyTorch's post-local SGD: the average of the parameters at the end of an epoch, and its communication."""
+
+import contextlib
+
+from torch.distributed.algorithms.model_averaging import utils
+
+from common.trainer import Communication, ProfiledCommunication
+from frameworks.shared import process_group
+
+
+def average(optimizer):
+    """Averages the parameters of a PostLocalSGDOptimizer once its ranks train locally; until then they are the same on all ranks."""
+    if optimizer.averager.step > optimizer.averager.warmup_steps:
+        utils.average_parameters_or_parameter_groups(optimizer.param_groups, optimizer.averager.process_group)
+
+
+def communication(model, optimizer, device):
+    """How to measure its communication: DistributedDataParallel's at first, averages of the parameters later."""
+    of_ddp = process_group.communication_of_ddp(model, device)
+
+    @contextlib.contextmanager
+    def without_communication():
+        step, own = optimizer.averager.step, optimizer.averager.average_parameters
+        # No step of local training has been taken, so that no average is due at the end of an epoch either.
+        optimizer.averager.step, optimizer.averager.average_parameters = 0, lambda params: None
+        try:
+            with of_ddp.without_communication():
+                yield
+        finally:
+            optimizer.averager.step, optimizer.averager.average_parameters = step, own
+
+    def profiled(train):
+        with process_group.counted({"all_reduce": "all_reduce"}) as operations:
+            seconds, _ = process_group.collectives(train)
+        return ProfiledCommunication(seconds, operations, {})
+
+    return Communication(without_communication, profiled, of_ddp.all_reduce)
