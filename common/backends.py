@@ -34,7 +34,8 @@ class Backend(NamedTuple):
     What common/parallelism.py reads: `multiple_of`: {variant: what its number of ranks must be a multiple of}. `power_of_two`: the
     variants whose number of ranks must be a power of 2. `models`: those of common/models.py that it trains; empty: all.
     `model_parallel`: how many ranks compute one model together, `all`, or the setting that has their number; empty: each has its own.
-    `divides`: what of a model they divide among them, such as `num_heads`.
+    `divides`: what of a model they divide among them, such as `num_heads`. `one_rank`: one process trains, and a matrix runs it at size 1
+    whatever its sizes.
     """
 
     variants: Mapping = MappingProxyType({})
@@ -51,6 +52,7 @@ class Backend(NamedTuple):
     models: tuple = ()
     model_parallel: str = ""
     divides: str = ""
+    one_rank: bool = False
 
 
 @cache
@@ -103,6 +105,11 @@ def file_of(name):
 def needs_mpi(name):
     """Whether a backend, or a variant of one, needs an MPI launcher."""
     return declared()[file_of(name)].needs_mpi or settings_of(name, Settings()).transport == "mpi"
+
+
+def has_one_rank(name):
+    """Whether a backend trains in one process."""
+    return file_of(name) in declared() and declared()[file_of(name)].one_rank
 
 
 def is_exact(name):

@@ -36,6 +36,8 @@ def problem(name, settings, num_ranks):
     if not _trains(own, model):
         able = [workload for workload, one in WORKLOADS.items() if _trains(own, one.model)]
         return f"{name} does not train {settings.workload}; leave it out, or choose from the workloads {', '.join(able)}"
+    if own.one_rank and num_ranks > 1:
+        return f"{name} runs with one rank; {num_ranks} ranks were started"
     multiple = own.multiple_of.get(name.partition("@")[2], 1)
     if num_ranks % multiple:
         return f"{name} takes a multiple of {multiple} ranks, and {num_ranks} is none; choose other sizes, or leave it out"

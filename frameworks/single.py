@@ -1,19 +1,16 @@
 """Plain PyTorch in one process: the baseline of every speed-up."""  # backend
 
 from common.backends import Backend
-from common.errors import UserError  # backend
 from common.process.ranks import from_environment
 from common.program import main
 from frameworks.shared import pytorch
 
-BACKEND = Backend(can_compile=True, sharing="replicated", change="nothing")  # backend
+BACKEND = Backend(can_compile=True, one_rank=True, sharing="replicated", change="nothing")  # backend
 
 
 class Trainer:
     def __init__(self, settings):
         self.ranks = from_environment()
-        if self.ranks.size > 1:  # backend
-            raise UserError(f"single runs with one rank; {self.ranks.size} ranks were started")  # backend
         self.device = pytorch.pick_device(settings, self.ranks)
         self.accumulate = settings.accumulate
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)

@@ -6,7 +6,7 @@ from collections import deque
 from typing import NamedTuple
 
 from common import parallelism
-from common.backends import BASELINE, settings_of
+from common.backends import has_one_rank, settings_of
 from common.config import Settings
 from common.errors import UserError
 
@@ -36,12 +36,12 @@ def plan(backends, workloads, sizes, repeats, ranks_per_node, settings, stamp):
     jobs = []
     for repeat in range(repeats):
         for workload in workloads:
-            for num_ranks in sorted({1, *sizes} if BASELINE in backends else sizes):
+            for num_ranks in sorted({1, *sizes} if any(map(has_one_rank, backends)) else sizes):
                 own = dataclasses.replace(settings, workload=workload, seed=settings.seed + repeat, repeat=repeat)
                 kinds = [("", dataclasses.replace(own, timeline=False, trace=None))]
                 if settings.timeline or settings.trace:
                     kinds.append(("-traced", own))
-                of_size = deque(backend for backend in backends if (num_ranks == 1 if backend == BASELINE else num_ranks in sizes))
+                of_size = deque(backend for backend in backends if (num_ranks == 1 if has_one_rank(backend) else num_ranks in sizes))
                 of_size.rotate(-repeat)
                 for ending, of_kind in kinds:
                     for backend in of_size:

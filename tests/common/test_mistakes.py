@@ -19,7 +19,7 @@ def run(*command, **variables):
 MISTAKES = [
     (["0"], "size 0"),
     (["two"], "'two'"),
-    (["1", "--backends", "nope"], "there is no backend 'nope'; choose from: single, ddp, "),
+    (["1", "--backends", "nope"], "there is no backend 'nope'; choose from: single, data_parallel, ddp, "),
     (["1", "--workloads", "rnn"], "there is no workload 'rnn'; choose from: cnn"),
     (["1", "--launcher", "carrier-pigeon"], "there is no launcher 'carrier-pigeon'"),
     (["1", "--dataset", "mnist"], "--dataset mnist requires --data-dir"),

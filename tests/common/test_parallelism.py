@@ -10,6 +10,7 @@ from common.errors import UserError
 # Declarations as in the files of frameworks/, without running them.
 OWN = {
     "replicated": Backend(),
+    "alone": Backend(one_rank=True),
     "pairs": Backend(variants={"sharding": ("hsdp",)}, multiple_of={"hsdp": 2}),
     "whole": Backend(model_parallel="all", divides="num_heads", models=("Decoder",)),
     "threads_of_two": Backend(model_parallel="threads"),
@@ -28,6 +29,7 @@ def _declared(monkeypatch):
     ("name", "settings", "num_ranks", "degree"),
     [
         ("replicated", Settings(), 3, 3),
+        ("alone", Settings(), 1, 1),
         ("a_file_of_a_test", Settings(), 3, 3),
         ("pairs@hsdp", Settings(), 4, 4),
         ("pairs", Settings(), 3, 3),
@@ -43,6 +45,7 @@ def test_the_degree_is_the_number_of_models(name, settings, num_ranks, degree):
 @pytest.mark.parametrize(
     ("name", "settings", "num_ranks", "message"),
     [
+        ("alone", Settings(), 2, "alone runs with one rank; 2 ranks were started"),
         ("pairs@hsdp", Settings(), 3, "pairs@hsdp takes a multiple of 2 ranks, and 3 is none"),
         ("threads_of_two", PAIRED, 3, "threads_of_two takes a multiple of 2 ranks (--threads), and 3 is none"),
         ("whole", Settings(), 2, "whole does not train cnn; leave it out, or choose from the workloads transformer, transformer-lab, "),

@@ -10,6 +10,7 @@ import pytest
 
 from common.backends import declared, file_of, settings_of
 from common.config import Settings, as_arguments
+from launch import probe
 from tests.support import small_data
 from tests.support.backends import DISTRIBUTED, EXACT, SHARDED, VARIANTS, trains
 from tests.support.running import train, train_in_turn
@@ -98,6 +99,15 @@ RESTORED = [
     Run("cnn", optimizer, "fp32", variant=stage, short=True, fault="restored") for stage in (0, *STAGES) for optimizer in OPTIMIZERS
 ]
 
+# DataParallel where there are no GPUs for it.
+WITHOUT_GPUS = CNN._replace(fault="without_gpus", training=(*SAME_TRAINING, "--device", "cpu"))
+# Of backends that make other runs than most.
+OWN_RUNS = {
+    "data_parallel": [WITHOUT_GPUS],
+    "post_local_sgd": [*LOCAL_FROM_THE_START, LOCAL_LATER, NEVER_LOCAL],
+    "weight_averaging": [*EVERY_STEP, EVERY_STEP[0]._replace(training=MICRO_BATCHES), LOCAL],
+}
+
 # The one after which the ranks differ, so that no other run may follow it, is the last.
 FAULTS = ("summed_gradients", "same_shard", "no_all_reduce")
 
@@ -124,10 +134,8 @@ def runs_of(backend, ranks):
         return [*FLOAT64, *ACCUMULATED, SMALL_LEARNING_RATE, *FIRST_STEPS, STAGE_3, TWICE_THE_BATCH]
     if backend == "deepspeed_zero":
         return zero_runs(ranks)
-    if backend == "weight_averaging":
-        return [*EVERY_STEP, EVERY_STEP[0]._replace(training=MICRO_BATCHES), LOCAL, *faulty_runs(backend)]
-    if backend == "post_local_sgd":
-        return [*LOCAL_FROM_THE_START, LOCAL_LATER, NEVER_LOCAL, *faulty_runs(backend)]
+    if backend in OWN_RUNS:
+        return OWN_RUNS[backend] + (faulty_runs(backend) if ranks > 1 else [])
     own = ddp_runs(ranks) if backend == "ddp" else []
     own += reduced_runs(backend, ranks)
     if ranks != 2:
@@ -242,6 +250,30 @@ def test_in_float64_every_step_has_the_loss_of_the_plain_run(trained, run, backe
     assert record["accuracies"] == reference["accuracies"]
     for name, values in expected.items():
         np.testing.assert_allclose(parameters[name], values, rtol=1e-9, atol=1e-9 * np.abs(values).max(), err_msg=name)
+
+
+def test_data_parallel_without_gpus_is_the_plain_run(trained):
+    reference, expected = trained("single", 1)[CNN]
+    record, parameters = trained("data_parallel", 1)[WITHOUT_GPUS]
+    assert (record["status"], record["losses"]) == ("ok", reference["losses"]), record["error"]
+    assert (record["backend"], record["exact"], record["environment"]["device"]) == ("data_parallel", True, "cpu")
+    for name, values in expected.items():
+        np.testing.assert_array_equal(parameters[name], values, err_msg=name)
+
+
+def test_data_parallel_on_several_gpus_has_the_losses_of_the_plain_run(data, tmp_path):
+    answer = probe.ask("data_parallel")
+    assert answer.keys() == {"cpu", "cuda"}
+    if answer["cuda"]:
+        pytest.skip(answer["cuda"])
+    (reference, _), (record, _) = (train(backend, 1, tmp_path, *CNN.arguments(data))[1:] for backend in ("single", "data_parallel"))
+    assert disagreement(record, reference) < 1e-10
+
+
+def test_data_parallel_is_refused_where_it_would_only_call_the_module(data, tmp_path):
+    status, record, _ = train("data_parallel", 1, tmp_path, *CNN.arguments(data), "--device", "cpu")
+    assert (status, record["status"]) == (2, "failed")
+    assert record["error"] == "with 0 GPUs DataParallel would only call the module; use single, or a node with several GPUs"
 
 
 @pytest.mark.parametrize(("name", "run"), [(name, run) for name in VARIANTS for run in trained_by(file_of(name), VARIED)])

@@ -9,7 +9,7 @@ import torch
 from common.errors import UserError
 from common.process.ranks import Ranks
 from common.trainer import Device
-from frameworks.shared import deepspeed, horovod, pytorch, tensorflow
+from frameworks.shared import data_parallel, deepspeed, horovod, pytorch, tensorflow
 
 SETTINGS = SimpleNamespace(device="cuda", threads=1, gpu_order="local")
 
@@ -45,6 +45,25 @@ def test_a_device_that_a_framework_lacks_is_a_problem_in_words(num_gpus, of_pyto
     found(num_gpus)
     assert (pytorch.device_problem("cuda"), tensorflow.device_problem("cuda")) == (of_pytorch, of_tensorflow)
     assert (pytorch.device_problem("cpu"), tensorflow.device_problem("cpu")) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("device", "num_gpus", "problem"),
+    [
+        ("cpu", None, "with 0 GPUs DataParallel would only call the module"),
+        ("cpu", 2, "with 0 GPUs DataParallel would only call the module"),
+        ("cuda", 1, "with 1 GPUs DataParallel would only call the module"),
+        ("cuda", 2, None),
+    ],
+)
+def test_data_parallel_needs_several_gpus(device, num_gpus, problem, found):
+    found(num_gpus)
+    assert data_parallel.problem(device) == problem
+
+
+def test_data_parallel_computes_on_all_gpus_and_its_parameters_are_on_the_first(found):
+    found(3)
+    assert data_parallel.gpus(torch.device("cuda", 2)) == [2, 0, 1]
 
 
 @pytest.mark.parametrize(

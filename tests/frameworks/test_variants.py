@@ -147,8 +147,8 @@ def test_invalid_variants_give_a_one_line_error(call, message):
     assert "\n" not in str(raised.value)
 
 
-def test_the_backends_on_pytorch_without_sharded_tensors_are_those_that_compile():
-    able = [name for name in ON_PYTORCH if name not in ("fsdp", "tensor_parallel")]
+def test_the_backends_on_pytorch_but_these_are_those_that_compile():
+    able = [name for name in ON_PYTORCH if name not in ("data_parallel", "fsdp", "tensor_parallel")]
     assert {name for name, one in backends.declared().items() if one.can_compile} == set(able)
     assert [backends.name_of(backend, Settings(compile=True)) for backend in able] == able
 

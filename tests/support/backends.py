@@ -1,10 +1,10 @@
 """The backends as the tests need them, from their own declarations."""
 
 from common import parallelism
-from common.backends import BASELINE, FOLDER, declared, is_exact, variants_of
+from common.backends import FOLDER, declared, has_one_rank, is_exact, variants_of
 from common.config import Settings
 
-DISTRIBUTED = tuple(name for name in declared() if name != BASELINE)
+DISTRIBUTED = tuple(name for name in declared() if not has_one_rank(name))
 # Held to 1e-10 in float64; those with float32 master parameters to 1e-6.
 EXACT = tuple(name for name in DISTRIBUTED if is_exact(name) and not declared()[name].float32_masters)
 FLOAT32_MASTERS = tuple(name for name in DISTRIBUTED if declared()[name].float32_masters)

@@ -371,6 +371,11 @@ def traced_on_the_clock(backend):
     replace(loop, "prepare", prepared)
 
 
+def without_gpus(backend):
+    """No fault: DataParallel is used where it finds no GPUs, and calls the module."""
+    replace(backend.data_parallel, "problem", lambda _: None)
+
+
 def on_one_gpu(backend):
     """All ranks have one GPU, as it seems to them."""
     replace(backend.Trainer, "describe_device", lambda _: Device("cuda", 0, True, None, None, None))
