@@ -112,7 +112,7 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
         record["learning_rates"] += learning_rates[epoch].tolist()
         _record_times(record, begun, ends, trained)
         with clock.pause("checks"):
-            record["losses"] += (trainer.sum(losses) / ranks.size).tolist()
+            record["losses"] += _mean_over_ranks(trainer, losses).tolist()
             compare_replicas(trainer, record, f"after epoch {epoch + 1}")
         ended = epoch + 1 == settings.epochs or (record["reached"] and settings.stop_at_target)
         if settings.checkpoint_dir:
@@ -121,6 +121,8 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
             break
         turns.end()
     event_log.stop(log, "aborted")
+    # Additional steps after training would add to them.
+    record |= {name: list(found) for name in ("staleness", "left_out") if (found := getattr(trainer, name, None)) is not None}
     record |= energy.total(trainer, joules.now()) | _peak_memory(trainer)
     record |= {"num_turns": turns.num_ended, "turns_of_others_seconds": clock.paused["turns"], "check_seconds": clock.paused["checks"]}
     return batches
@@ -191,6 +193,14 @@ def _train_epoch(trainer, batches, clock, report, turns):
     numbers = np.array([float(loss) for loss in losses])
     ends[-1] = clock.now()
     return numbers, ends
+
+
+def _mean_over_ranks(trainer, losses):
+    """The mean of the losses of each step over the ranks that trained in it; the loss of others is NaN. All ranks call this."""
+    trained = ~np.isnan(losses)
+    total, num_trained = trainer.sum(np.array([np.where(trained, losses, 0.0), trained], dtype=np.float64))
+    with np.errstate(invalid="ignore"):
+        return total / num_trained
 
 
 def _record_times(record, begun, ends, trained):

@@ -16,18 +16,20 @@ class DataParallel(NamedTuple):
 
 
 def place(rank, num_ranks, degree):
-    """The DataParallel of a rank. Consecutive ranks share a model, and so a shard."""
-    return DataParallel(rank * degree // num_ranks, degree)
+    """The DataParallel of a rank. Consecutive ranks share a model, and so a shard. A server, which uses none, has that of the last."""
+    return DataParallel(min(rank // (num_ranks // degree), degree - 1), degree)
 
 
 def degree(name, settings, num_ranks):
     """The data-parallel degree of a backend, or a variant: the number of shards into which a global batch is cut.
 
-    It is the number of ranks, over the number of those that share one model. Raises UserError for what the backend cannot train.
+    It is the number of ranks, without servers, over the number of those that share one model. Raises UserError for what the backend cannot
+    train.
     """
     if reason := problem(name, settings, num_ranks):
         raise UserError(reason)
-    return num_ranks // _ranks_of_model(_declaration(name), settings, num_ranks)
+    own = _declaration(name)
+    return (num_ranks - own.num_servers) // _ranks_of_model(own, settings, num_ranks)
 
 
 def problem(name, settings, num_ranks):
@@ -36,19 +38,28 @@ def problem(name, settings, num_ranks):
     if not _trains(own, model):
         able = [workload for workload, one in WORKLOADS.items() if _trains(own, one.model)]
         return f"{name} does not train {settings.workload}; leave it out, or choose from the workloads {', '.join(able)}"
-    if own.one_rank and num_ranks > 1:
-        return f"{name} runs with one rank; {num_ranks} ranks were started"
-    multiple = own.multiple_of.get(name.partition("@")[2], 1)
-    if num_ranks % multiple:
-        return f"{name} takes a multiple of {multiple} ranks, and {num_ranks} is none; choose other sizes, or leave it out"
-    if name.partition("@")[2] in own.power_of_two and num_ranks.bit_count() > 1:
-        return f"{name} takes a power of 2 as the number of ranks, and {num_ranks} is none; choose other sizes, or leave it out"
+    if reason := _problem_of_size(name, own, num_ranks):
+        return reason
     sharing = _ranks_of_model(own, settings, num_ranks)
     if num_ranks % sharing:
         return f"{name} takes a multiple of {sharing} ranks ({flag(own.model_parallel)}), and {num_ranks} is none; choose other sizes"
     if own.divides and (size := getattr(model, own.divides)) % sharing:
         what = own.divides.removeprefix("num_")
         return f"{name} divides the {size} {what} of {settings.workload} over its ranks, and {sharing} ranks do not divide them"
+    return None
+
+
+def _problem_of_size(name, own, num_ranks):
+    """Why a backend with this declaration cannot train at this number of ranks; None if it can."""
+    if own.one_rank and num_ranks > 1:
+        return f"{name} runs with one rank; {num_ranks} ranks were started"
+    if num_ranks <= own.num_servers:
+        return f"{name} takes at least {own.num_servers + 1} ranks, of which {own.num_servers} is a server; choose other sizes"
+    variant = name.partition("@")[2]
+    if num_ranks % (multiple := own.multiple_of.get(variant, 1)):
+        return f"{name} takes a multiple of {multiple} ranks, and {num_ranks} is none; choose other sizes, or leave it out"
+    if variant in own.power_of_two and num_ranks.bit_count() > 1:
+        return f"{name} takes a power of 2 as the number of ranks, and {num_ranks} is none; choose other sizes, or leave it out"
     return None
 
 

@@ -19,6 +19,8 @@ LATER_KEYS = (
     "data_parallel_degree",
     "tensor_bytes_by_rank",
     "transport",
+    "staleness",
+    "left_out",
     "num_turns",
     "turns_of_others_seconds",
     "check_seconds",
@@ -286,8 +288,8 @@ class Record:
     num_ranks: FromOne
     """World size: the number of processes."""
     data_parallel_degree: FromOne | None = None
-    """Number of shards of a global batch: the number of ranks, over that of the ranks that compute one model together. Older records do
-    not have the key; theirs is the number of ranks."""
+    """Number of shards of a global batch: the number of ranks, without servers, over that of the ranks that compute one model together.
+    Older records do not have the key; theirs is the number of ranks."""
     exact: bool | None = None
     """Whether the backend trains as plain PyTorch does, up to rounding. Older records do not have the key; theirs all do."""
     transport: Literal["mpi", "gloo", "nccl"] | None = None
@@ -366,6 +368,12 @@ class Record:
     """Accuracy on all held-out samples after each epoch."""
     eval_losses: Numbers = field(default_factory=list)
     """Loss on all held-out samples after each epoch."""
+    staleness: list[dict[str, int]] | None = None
+    """Of each epoch, the number of updates by their staleness: how many others were applied since the worker fetched the parameters of its
+    gradients. `null` where no server applies updates (`parameter_server`). Older records do not have the key."""
+    left_out: list[str] | None = None
+    """A line for each worker whose training failed, and without which the run went on. `null` where none can be left out. Older records do
+    not have the key."""
     peak_memory_bytes: FromOne | None = None
     """Peak resident memory of the rank that used most, in bytes. GPU memory is not included. `null` until training has ended."""
     peak_memory_bytes_by_rank: list[int] | None = None

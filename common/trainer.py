@@ -93,7 +93,8 @@ class Trainer(Protocol):
     """A backend, driven by common/loop.py.
 
     For the record, a backend stores in `transport` what its gradients go over, mpi, gloo or nccl, if they go anywhere, and in
-    `configuration` the configuration of its library, if it has one.
+    `configuration` the configuration of its library, if it has one. One whose ranks train asynchronously stores in `staleness` the counts
+    of each epoch since `restore`, and in `left_out` one line for each rank that no longer trains (common/record_definition.py).
     """
 
     ranks: Ranks
@@ -106,7 +107,7 @@ class Trainer(Protocol):
         """The Device of this rank."""
 
     def train_epoch(self, batches: Batches, observe: Callable) -> None:
-        """Trains one epoch; calls observe(loss) after each step with the weighted loss of this rank.
+        """Trains one epoch; calls observe(loss) after each step with the weighted loss of this rank, or NaN where it trained nothing.
 
         With --accumulate each batch is cut into that many micro-batches of equal size, one after the other. Their losses and gradients
         add up, since the weights are those of the global batch; gradients are exchanged after the last.

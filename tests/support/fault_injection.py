@@ -103,6 +103,15 @@ def _post_local_sgd_summed(backend):
     replace(backend.post_local_sgd.utils, "average_parameters", summed)
 
 
+def _server_without_updates(backend):
+    replace(backend.parameter_server, "update", lambda *_: None)
+
+
+def _server_summed(backend):
+    update = backend.parameter_server.update
+    replace(backend.parameter_server, "update", lambda *arguments: update(*arguments[:3], 1))
+
+
 def _fsdp_without_all_reduce(backend):
     def own_part(output, input, group, **_):
         output.copy_(input.chunk(group.size())[group.rank()])
@@ -196,6 +205,7 @@ FAULTS = {
     "horovod_keras": Faults(_horovod_without("DistributedOptimizer"), _horovod_summed("DistributedOptimizer")),
     "horovod_tf": Faults(_horovod_without("DistributedGradientTape"), _horovod_summed("DistributedGradientTape")),
     "horovod_torch": Faults(_horovod_without("DistributedOptimizer"), _horovod_summed("DistributedOptimizer")),
+    "parameter_server": Faults(_server_without_updates, _server_summed),
     "post_local_sgd": Faults(_post_local_sgd_without, _post_local_sgd_summed),
     "tensor_parallel": Faults(_tensor_parallel_without, _scaled_gradients),
     "weight_averaging": Faults(_by_hand_without("average_weights"), _by_hand_summed),
@@ -386,6 +396,24 @@ def on_gpus_of_their_own(backend):
     """No fault: every rank has a GPU of its own, as it seems to it."""
     on_one_gpu(backend)
     replace(gpus, "pci_bus_id", lambda _: f"0000:{7 + from_environment().rank:02x}:00.0")
+
+
+def worker_fails_in_step_20(backend):
+    """The training of rank 0 raises an exception in its 20th step after the warm-up."""
+    weighted_loss, restore, steps = backend.pytorch.weighted_loss, backend.Trainer.restore, itertools.count(1)
+
+    def begun(self, state):
+        nonlocal steps
+        steps = itertools.count(1)
+        restore(self, state)
+
+    def failing(logits, *others):
+        if logits.requires_grad and from_environment().rank == 0 and next(steps) == 20:
+            raise ArithmeticError("it does not add up")
+        return weighted_loss(logits, *others)
+
+    replace(backend.Trainer, "restore", begun)
+    replace(backend.pytorch, "weighted_loss", failing)
 
 
 def killed_in_its_step_breakdown(_):

@@ -1,0 +1,241 @@
+"""A parameter server and its workers, over MPI: asynchronous SGD (Dean et al. 2012, Large Scale Distributed Deep Networks).
+
+The last rank is the server. It applies the gradients of each worker as they arrive, and answers with the newest parameters.
+"""
+
+import contextlib
+import functools
+import time
+import traceback
+from collections import Counter
+
+import numpy as np
+import torch
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from common.errors import UserError
+from common.process.rendezvous import expect_size
+from common.trainer import POINTS, Communication, ProfiledCommunication, Totals
+from frameworks.shared import mpi, process_group, pytorch
+
+# Tags of the messages of a worker for each of its steps: a learning rate, which gradients follow, or that it is left out.
+GRADIENTS, LEFT_OUT = 1, 2
+POLL_SECONDS = 1e-4
+# The loss of a rank in a step in which it trains nothing.
+NO_LOSS = float("nan")
+
+
+class Remote(torch.optim.Optimizer):
+    """A worker's optimizer: a step sends the gradients to the server and fetches the newest parameters.
+
+    `seconds`: time in exchanges, with the wait for the server; `num_steps`: their number.
+    """
+
+    def __init__(self, module, server):
+        super().__init__(module.parameters(), {"lr": 0.0})
+        self.server, self.exchanges, self.seconds, self.num_steps = server, True, 0.0, 0
+
+    @torch.no_grad()
+    def step(self):
+        if not self.exchanges:
+            return
+        begun = time.perf_counter()
+        (group,) = self.param_groups
+        communicator = world()
+        communicator.Send(np.array([group["lr"]], np.float64), self.server, GRADIENTS)
+        values = parameters_to_vector([parameter.grad for parameter in group["params"]])
+        communicator.Send(values.numpy(), self.server, GRADIENTS)
+        communicator.Recv(values.numpy(), self.server)
+        vector_to_parameters(values, group["params"])
+        self.seconds += time.perf_counter() - begun
+        self.num_steps += 1
+
+
+def world():
+    # Not at the top, since the import initializes MPI.
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD
+
+
+def device_problem(device):
+    """Why a parameter server cannot use `cpu` or `cuda`; None if it can."""
+    return "the messages of a parameter server are in main memory" if device == "cuda" else None
+
+
+def begin(ranks, device):
+    """Initializes MPI and returns whether this rank is the server. Raises UserError on a GPU, or if MPI has a different number of ranks."""
+    if reason := device_problem(device.type):
+        raise UserError(f"{reason}; use --device cpu")
+    expect_size(ranks, world().size, "MPI")
+    return ranks.rank == ranks.size - 1
+
+
+def summed(values):
+    """Sum-all-reduce of a float64 NumPy array."""
+    total = np.array(values, np.float64)
+    mpi.all_reduce(torch.from_numpy(total))
+    return total
+
+
+def asynchronous(train_epoch):
+    """Makes the train_epoch of one process that of a worker. The server serves; all have its parameters at the end of the epoch."""
+
+    @functools.wraps(train_epoch)
+    def epoch(trainer, batches, observe):
+        if not trainer.exchanges:
+            return train_epoch(trainer, batches, observe) if not trainer.serves else rest(0, batches, observe)
+        staleness = serve(trainer, len(batches), observe) if trainer.serves else work(trainer, train_epoch, batches, observe)
+        return synchronize(trainer, staleness)
+
+    return epoch
+
+
+def rest(num_done, batches, observe, each=lambda: None):
+    """Observes the remaining steps of an epoch, in which this rank trains nothing; calls `each` before each of them."""
+    for _ in range(num_done, len(batches)):
+        each()
+        observe(NO_LOSS)
+
+
+def work(trainer, train_epoch, batches, observe):
+    """Trains an epoch as a worker. One whose training fails is left out from there on, and takes part in evaluations only.
+
+    A failure before the first epoch, or of MPI, is that of the run.
+    """
+    from mpi4py import MPI
+
+    num_done = 0
+
+    def counting(loss):
+        nonlocal num_done
+        num_done += 1
+        observe(loss)
+
+    if trainer.failure is None:
+        try:
+            train_epoch(trainer, batches, counting)
+        except Exception as problem:
+            if trainer.staleness is None or isinstance(problem, MPI.Exception):
+                raise
+            traceback.print_exc()
+            place = f"epoch {len(trainer.staleness) + 1}, step {num_done + 1}"
+            trainer.failure = f"rank {trainer.ranks.rank}, {place}: {type(problem).__name__}: {problem}"
+    # For the server each step is a message, so that all ranks are at the same step where a turn ends.
+    rest(num_done, batches, observe, lambda: world().Send(np.zeros(1), trainer.ranks.size - 1, LEFT_OUT))
+
+
+def serve(trainer, num_steps, observe):
+    """Applies an epoch of updates; {staleness: number of updates}. Staleness: updates since the worker fetched its parameters."""
+    from mpi4py import MPI
+
+    communicator, status = world(), MPI.Status()
+    num_workers, parameters = trainer.ranks.size - 1, list(trainer.module.parameters())
+    values, learning_rate = torch.empty_like(parameters_to_vector(parameters)), np.empty(1)
+    for parameter, gradient in zip(parameters, values.split([one.numel() for one in parameters]), strict=True):
+        parameter.grad = gradient.view_as(parameter)
+    fetched, num_updates, staleness = [0] * num_workers, 0, Counter()
+    for _ in range(num_steps):
+        for _ in range(num_workers):
+            # MPI's own wait would keep a core from the workers.
+            while not communicator.Iprobe():
+                time.sleep(POLL_SECONDS)
+            communicator.Recv(learning_rate, MPI.ANY_SOURCE, MPI.ANY_TAG, status)
+            worker = status.Get_source()
+            if status.Get_tag() == LEFT_OUT:
+                continue
+            communicator.Recv(values.numpy(), worker)
+            staleness[num_updates - fetched[worker]] += 1
+            update(trainer.optimizer, values, learning_rate.item(), num_workers)
+            num_updates += 1
+            communicator.Send(parameters_to_vector(parameters).detach().numpy(), worker)
+            fetched[worker] = num_updates
+        observe(NO_LOSS)
+    return dict(sorted(staleness.items()))
+
+
+def update(optimizer, gradients, learning_rate, num_workers):
+    """Applies the gradients of one worker. Those of all add up to the average, as in synchronous training."""
+    pytorch.set_learning_rate(optimizer, learning_rate)
+    gradients /= num_workers
+    optimizer.step()
+
+
+@torch.no_grad()
+def synchronize(trainer, staleness):
+    """Gives all ranks the parameters, and what there is to record of the epoch. Raises RuntimeError if no worker trains any more."""
+    communicator, server = world(), trainer.ranks.size - 1
+    values = parameters_to_vector(trainer.module.parameters())
+    communicator.Bcast(values.numpy(), server)
+    vector_to_parameters(values, trainer.module.parameters())
+    staleness = communicator.bcast(staleness, server)
+    trainer.left_out = [failure for failure in communicator.allgather(trainer.failure) if failure]
+    if len(trainer.left_out) == server:
+        raise RuntimeError(f"the training of every worker has failed; the first: {trainer.left_out[0]}")
+    if trainer.staleness is not None:
+        trainer.staleness.append({str(value): number for value, number in staleness.items()})
+
+
+def evaluate(trainer, batches):
+    """As pytorch.evaluate; of the server, which has no shard, nothing."""
+    return Totals(0.0, 0.0, 0.0) if trainer.serves else pytorch.evaluate(trainer.model, batches, trainer.device)
+
+
+def state(trainer, with_optimizer_state):
+    """As pytorch.state, with the server's optimizer state. All ranks call this."""
+    if not with_optimizer_state:
+        return pytorch.state(trainer.module, None)
+    found = pytorch.state(trainer.module, trainer.optimizer) if trainer.serves else None
+    return world().bcast(found, trainer.ranks.size - 1)
+
+
+def restore(trainer, state):
+    """As pytorch.restore; the optimizer state is the server's. Training begins anew, with all workers."""
+    own = state if trainer.serves else {name: array for name, array in state.items() if "/" not in name}
+    pytorch.restore(trainer.module, trainer.optimizer, own)
+    trainer.staleness, trainer.left_out, trainer.failure = [], [], None
+
+
+def memory(trainer):
+    """As pytorch.memory. The server has no passes, and holds the same at each of the points."""
+    return _memory_of_server(trainer) if trainer.serves else pytorch.memory(trainer.module, trainer.optimizer)
+
+
+@contextlib.contextmanager
+def _memory_of_server(trainer):
+    found = {}
+    yield found
+    found |= dict.fromkeys(POINTS, pytorch.held_by(list(trainer.module.parameters()), trainer.optimizer))
+
+
+def communication(trainer):
+    """How to measure its communication: a worker's messages to the server and back. The server itself has no profile."""
+
+    @contextlib.contextmanager
+    def without_communication():
+        _exchange(trainer, False)
+        try:
+            yield
+        finally:
+            _exchange(trainer, True)
+
+    def profiled(train):
+        if trainer.serves:
+            train()
+            return ProfiledCommunication(float("nan"), {}, {})
+        remote = trainer.optimizer
+        remote.seconds, remote.num_steps = 0.0, 0
+        train()
+        size_bytes = remote.num_steps * process_group.size_of(trainer.module.parameters())
+        operations = dict.fromkeys(("send", "receive"), (remote.num_steps, size_bytes))
+        return ProfiledCommunication(remote.seconds, operations, {})
+
+    return Communication(
+        without_communication, profiled, lambda num_bytes: process_group.plain_all_reduce(num_bytes, trainer.device, mpi.all_reduce)
+    )
+
+
+def _exchange(trainer, does):
+    trainer.exchanges = does
+    if not trainer.serves:
+        trainer.optimizer.exchanges = does
