@@ -34,8 +34,8 @@ class Backend(NamedTuple):
     What common/parallelism.py reads: `multiple_of`: {variant: what its number of ranks must be a multiple of}. `power_of_two`: the
     variants whose number of ranks must be a power of 2. `models`: those of common/models.py that it trains; empty: all.
     `model_parallel`: how many ranks compute one model together, `all`, or the setting that has their number; empty: each has its own.
-    `divides`: what of a model they divide among them, such as `num_heads`. `num_servers`: how many of the ranks, the last ones, train no
-    shard. `one_rank`: one process trains, and a matrix runs it at size 1 whatever its sizes.
+    `divides`: what of a model they divide among them, such as `num_heads`. `pipelined`: they compute its stages. `num_servers`: how many
+    of the ranks, the last ones, train no shard. `one_rank`: one process trains, and a matrix runs it at size 1 whatever its sizes.
     """
 
     variants: Mapping = MappingProxyType({})
@@ -52,6 +52,7 @@ class Backend(NamedTuple):
     models: tuple = ()
     model_parallel: str = ""
     divides: str = ""
+    pipelined: bool = False
     num_servers: int = 0
     one_rank: bool = False
 

@@ -74,6 +74,13 @@ class Settings:
     as low-rank factors, with error feedback. horovod_torch: adasum, Horovod's adaptive sum of the ranks' updates."""
     powersgd_rank: int = 1
     """ddp with powersgd: rank of the factors; the higher, the closer to the average and the more bytes. No effect on others."""
+    pipeline_schedule: Literal["1f1b", "gpipe", "interleaved", "zero_bubble", "naive"] = "1f1b"
+    """pipeline: order in which micro-batches pass the stages. interleaved and zero_bubble: two stages per rank; naive: one
+    micro-batch."""
+    microbatches: int = 4
+    """pipeline and pipeline_ddp: micro-batches in a step."""
+    stages: int = 2
+    """pipeline_ddp: ranks that compute one model together, a stage each."""
     transport: Literal["mpi", "gloo"] | None = None
     """Transport of the gradients on CPUs. Default: the backend's own. Others: ddp and gradient_averaging over mpi;
     horovod_torch, horovod_tf and horovod_keras over gloo."""
@@ -143,7 +150,8 @@ TRAINING_SETTINGS = (
 def check(settings):
     """Raises UserError for the first invalid setting."""
     from_one = (
-        "batch_size", "accumulate", "epochs", "evaluation_batch_size", "threads", "cores_per_rank", "checkpoint_every", "powersgd_rank",
+        "batch_size", "accumulate", "epochs", "evaluation_batch_size", "powersgd_rank", "microbatches", "stages", "threads",
+        "cores_per_rank", "checkpoint_every",
     )  # fmt: skip
     unbounded = float("inf")
     from_zero = (("seed", 0, MAX_SEED), ("repeat", 0, unbounded), ("local_after", 0, unbounded))

@@ -2,8 +2,10 @@
 
 from typing import NamedTuple
 
+from common import pipelining
 from common.backends import Backend, declared, file_of
 from common.command_line import flag
+from common.config import check
 from common.errors import UserError
 from common.workloads import WORKLOADS, workload_of
 
@@ -33,19 +35,26 @@ def degree(name, settings, num_ranks):
 
 
 def problem(name, settings, num_ranks):
-    """Why a backend, or a variant, cannot train the workload of the settings at this number of ranks; None if it can."""
-    own, model = _declaration(name), workload_of(settings).model
-    if not _trains(own, model):
-        able = [workload for workload, one in WORKLOADS.items() if _trains(own, one.model)]
+    """Why a backend, or a variant, cannot train the workload of the settings at this number of ranks; None if it can.
+
+    Raises UserError for invalid settings.
+    """
+    check(settings)
+    own, workload = _declaration(name), workload_of(settings)
+    if not _trains(own, workload.model):
+        able = [one for one in WORKLOADS if _trains(own, WORKLOADS[one].model)]
         return f"{name} does not train {settings.workload}; leave it out, or choose from the workloads {', '.join(able)}"
     if reason := _problem_of_size(name, own, num_ranks):
         return reason
     sharing = _ranks_of_model(own, settings, num_ranks)
     if num_ranks % sharing:
         return f"{name} takes a multiple of {sharing} ranks ({flag(own.model_parallel)}), and {num_ranks} is none; choose other sizes"
-    if own.divides and (size := getattr(model, own.divides)) % sharing:
+    if own.divides and (size := getattr(workload.model, own.divides)) % sharing:
         what = own.divides.removeprefix("num_")
         return f"{name} divides the {size} {what} of {settings.workload} over its ranks, and {sharing} ranks do not divide them"
+    if own.pipelined:
+        local_batch = (settings.batch_size or workload.batch_size) // (1 if settings.scaling == "weak" else num_ranks // sharing)
+        return pipelining.problem(name, settings, workload.model, sharing, local_batch)
     return None
 
 

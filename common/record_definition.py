@@ -89,7 +89,8 @@ class StepBreakdown:
     """Bus bandwidth of a plain all-reduce of the gradients' size through the same library, in bytes per second. `null` without
     communication."""
     library: dict
-    """DDP's logging data, or the calls of DeepSpeed by message size. Empty for other backends."""
+    """DDP's logging data, the calls of DeepSpeed by message size, or the bubble of a pipeline: the part of its steps in which its ranks
+    wait, measured and in theory. Empty for other backends."""
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """The models in PyTorch, and the code shared by all PyTorch backends."""
 
 import contextlib
+import functools
 import os
 import shutil
 
@@ -50,12 +51,24 @@ class Cnn(nn.Module):
         self.dropout1, self.dropout2 = nn.Dropout(rates[0]), nn.Dropout(rates[1])
 
     def forward(self, x):
-        x = self.conv1(x.unsqueeze(1)).relu()
-        x = self.conv2(x).relu()
-        x = self.dropout1(nn.functional.max_pool2d(x, 2))
-        # In the order of channels-last memory, in which flattening copies nothing.
-        x = self.dropout2(self.dense1(x.permute(0, 2, 3, 1).flatten(1)).relu())
-        return self.dense2(x)
+        for part in self.parts():
+            x = part(x)
+        return x
+
+    def parts(self):
+        """The functions that compute the parts of common/pipelining.py. Between them, images are as they lie in memory: channels last."""
+        return self.first, self.second, self.hidden, self.dense2
+
+    def first(self, x):
+        return self.conv1(x.unsqueeze(1)).relu().permute(0, 2, 3, 1)
+
+    def second(self, x):
+        x = self.conv2(x.permute(0, 3, 1, 2)).relu()
+        return self.dropout1(nn.functional.max_pool2d(x, 2)).permute(0, 2, 3, 1)
+
+    def hidden(self, x):
+        # In the order of channels-last memory flattening copies nothing.
+        return self.dropout2(self.dense1(x.flatten(1)).relu())
 
 
 class Block(nn.Module):
@@ -76,12 +89,17 @@ class Block(nn.Module):
         self.down = nn.Linear(hidden, width, bias=False)
 
     def forward(self, x, rotary):
+        return self.feed(self.attend(x, rotary))
+
+    def attend(self, x, rotary):
         normed = self.attention_norm(x)
         # Of tensor parallelism each rank has some of the heads.
         heads = (each(normed).unflatten(-1, (-1, self.head_width)) for each in (self.query, self.key, self.value))
         query, key, value = (each.transpose(1, 2) for each in heads)
         mixed = scaled_dot_product_attention(rotated(query, rotary), rotated(key, rotary), value, is_causal=True)
-        x = x + self.attended(mixed.transpose(1, 2).flatten(2))
+        return x + self.attended(mixed.transpose(1, 2).flatten(2))
+
+    def feed(self, x):
         normed = self.feed_norm(x)
         return x + self.down(silu(self.gate(normed)) * self.up(normed))
 
@@ -110,7 +128,16 @@ class Decoder(nn.Module):
         x = self.embedding(tokens)
         for block in self.blocks:
             x = block(x, (self.cosine, self.sine))
+        return self.logits(x)
+
+    def logits(self, x):
         return self.head(self.norm(x))
+
+    def parts(self):
+        """The functions that compute the parts of common/pipelining.py."""
+        rotary = self.cosine, self.sine
+        halves = (half for block in self.blocks for half in (functools.partial(block.attend, rotary=rotary), block.feed))
+        return self.embedding, *halves, self.logits
 
 
 class EncoderDecoder(nn.Module):
@@ -249,10 +276,14 @@ def evaluate(model, batches, device):
     model.eval()
     totals = torch.zeros(3, dtype=torch.float64, device=device)
     for inputs, targets, weights, _ in tensors(batches, device):
-        logits = model(inputs)
-        correct = (logits.argmax(-1) == targets) * weights
-        totals += torch.stack([weighted_loss(logits, targets, weights), correct.sum(), weights.sum()])
+        totals += totals_of(model(inputs), targets, weights)
     return Totals(*totals.tolist())
+
+
+def totals_of(logits, targets, weights):
+    """The Totals of one batch as a tensor."""
+    correct = (logits.argmax(-1) == targets) * weights
+    return torch.stack([weighted_loss(logits, targets, weights), correct.sum(), weights.sum()])
 
 
 # Optimizer state: PyTorch's key -> prefix of its name in a state, PREFIX/PARAMETER.

@@ -45,6 +45,9 @@ CHANGED = {
     "reduction": "fp16",
     "powersgd_rank": 4,
     "local_after": 0,
+    "pipeline_schedule": "naive",
+    "microbatches": 2,
+    "stages": 3,
     "transport": "mpi",
     "device": "cpu",
     "gpu_order": "reversed",
@@ -73,7 +76,7 @@ CHANGED = {
 # Listed again on purpose: a new setting needs a decision here whether it changes the training.
 OTHER_SETTINGS = {
     "data_dir", "evaluation_batch_size", "epochs", "stop_at_target", "seed", "zero_stage", "sharding", "averaging_period", "reduction",
-    "powersgd_rank", "local_after", "transport", "device", "threads", "bind", "allocator",
+    "powersgd_rank", "local_after", "pipeline_schedule", "microbatches", "stages", "transport", "device", "threads", "bind", "allocator",
     "gpu_order", "compile", "autotune", "watchdog_timeout", "step_breakdown", "timeline", "trace", "mllog", "host_suffix", "checkpoint_dir",
     "checkpoint_every", "cores_per_rank",
     "resume", "results", "machine", "run_id", "repeat",
@@ -161,6 +164,8 @@ def test_json_holds_plain_values_by_name():
         ("epochs", 0),
         ("evaluation_batch_size", 0),
         ("powersgd_rank", 0),
+        ("microbatches", 0),
+        ("stages", 0),
         ("threads", 0),
         ("cores_per_rank", 0),
         ("seed", -1),

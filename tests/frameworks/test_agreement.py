@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from common import parallelism
 from common.backends import declared, file_of, settings_of
 from common.config import Settings, as_arguments
 from launch import probe
@@ -110,6 +111,23 @@ OWN_RUNS = {
 
 # The one after which the ranks differ, so that no other run may follow it, is the last.
 FAULTS = ("summed_gradients", "same_shard", "no_all_reduce")
+SIZES = (1, 2, 4)
+
+
+def degree(backend, ranks, workload="transformer"):
+    """The data-parallel degree of a backend; 0 where it cannot train at this number of ranks."""
+    settings = Settings(workload=workload)
+    return 0 if parallelism.problem(backend, settings, ranks) else parallelism.degree(backend, settings, ranks)
+
+
+def ranks_of_faults(backend):
+    """The number of ranks at which a backend is broken: one at which it has two shards, if any."""
+    return next((ranks for ranks in SIZES if degree(backend, ranks) == 2), 2)
+
+
+def faults_of(backend):
+    """The faults of a backend; where it has one shard, all ranks read the same one anyway."""
+    return [fault for fault in FAULTS if fault != "same_shard" or degree(backend, ranks_of_faults(backend)) > 1]
 
 
 def trained_by(backend, runs):
@@ -117,6 +135,11 @@ def trained_by(backend, runs):
     if trains(backend, "cnn"):
         return runs
     return [run for run in dict.fromkeys(DECODER if run == CNN else run for run in runs) if trains(backend, run.workload)]
+
+
+def accumulated_by(backend):
+    """The runs in micro-batches that a backend trains; a pipeline has micro-batches of its own."""
+    return [] if declared()[backend].pipelined else trained_by(backend, ACCUMULATED)
 
 
 def faulty(name, fault):
@@ -138,13 +161,14 @@ def runs_of(backend, ranks):
         return OWN_RUNS[backend] + (faulty_runs(backend) if ranks > 1 else [])
     own = ddp_runs(ranks) if backend == "ddp" else []
     own += reduced_runs(backend, ranks)
+    own += faulty_runs(backend) if ranks == ranks_of_faults(backend) else []
     if ranks != 2:
         return [*trained_by(backend, [CNN]), *own]
     # First, since Horovod cannot be started over Gloo after MPI.
     names = [name for name in VARIANTS if file_of(name) == backend]
-    of_variants = trained_by(backend, [*VARIED, ACCUMULATED[0]])
+    of_variants = [*trained_by(backend, VARIED), *accumulated_by(backend)[:1]]
     variants = [run._replace(variant=name.partition("@")[2]) for name in names for run in of_variants]
-    return [*variants, *trained_by(backend, [*FLOAT64, *ACCUMULATED, *FIRST_STEPS]), *own, *faulty_runs(backend)]
+    return [*variants, *trained_by(backend, [*FLOAT64, *FIRST_STEPS]), *accumulated_by(backend), *own]
 
 
 def ddp_runs(ranks):
@@ -180,17 +204,13 @@ def faulty_runs(backend):
     return [faulty(backend, fault) for fault in faults_of(backend)]
 
 
-def faults_of(backend):
-    """The faults that concern a backend: ranks that compute one model together have one shard."""
-    return [fault for fault in FAULTS if not (fault == "same_shard" and declared()[file_of(backend)].model_parallel == "all")]
-
-
 def each_of(backends, runs):
     """Parameters `backend`, `ranks` and `run` from {ranks: runs}, of what each backend trains."""
     return [
         pytest.param(backend, ranks, run, id=f"{backend}-{run.workload}-{run.optimizer}-{ranks}")
         for backend in backends
         for ranks, each in runs.items()
+        if degree(backend, ranks)
         for run in trained_by(backend, each)
     ]
 
@@ -292,8 +312,8 @@ def test_in_float64_every_step_of_a_variant_has_the_loss_of_the_plain_run(traine
 @pytest.mark.parametrize(
     ("name", "run"),
     [
-        *(pytest.param(name, run, id=f"{name}-{run.workload}") for name in ("single", *EXACT) for run in trained_by(name, ACCUMULATED)),
-        *(pytest.param(name, run, id=f"{name}-{run.workload}") for name in VARIANTS for run in trained_by(file_of(name), ACCUMULATED[:1])),
+        *(pytest.param(name, run, id=f"{name}-{run.workload}") for name in ("single", *EXACT) for run in accumulated_by(name)),
+        *(pytest.param(name, run, id=f"{name}-{run.workload}") for name in VARIANTS for run in accumulated_by(file_of(name))[:1]),
     ],
 )
 def test_in_float64_micro_batches_have_the_losses_of_one_batch_as_large_as_all_of_them(trained, run, name):
@@ -473,13 +493,13 @@ def test_weak_scaling_at_two_ranks_is_one_rank_with_twice_the_batch(trained):
 
 @pytest.mark.parametrize(
     ("name", "fault"),
-    [(name, fault) for name in (*DISTRIBUTED, *(name for name in REDUCED if name.endswith("fp16"))) for fault in faults_of(name)],
+    [(name, fault) for name in (*DISTRIBUTED, *(name for name in REDUCED if name.endswith("fp16"))) for fault in faults_of(file_of(name))],
 )
 def test_an_injected_fault_changes_the_losses(trained, name, fault):
     run, backend = faulty(name, fault), file_of(name)
     reference, _ = trained("single", 1)[as_single(run)]
     # Only one run can be the last of its processes.
-    record, _ = trained(backend, 4 if fault == FAULTS[-1] and name != backend else 2)[run]
+    record, _ = trained(backend, 4 if fault == FAULTS[-1] and name != backend else ranks_of_faults(backend))[run]
     if fault == "no_all_reduce" and backend not in SHARDED:
         assert (record["status"], record["in_sync"]) == ("failed", False)
         assert "differ after epoch 1" in record["error"]

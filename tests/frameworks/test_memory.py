@@ -15,6 +15,8 @@ pytestmark = [pytest.mark.matrix, pytest.mark.long]
 WHOLE_BYTES = gradient_bytes(workloads.resolve(Settings(), 2))
 # Rank 0 updates the first dense layer's weight, and rank 1 the rest.
 LARGEST = 1_179_648 / 1_199_882
+# The first two of four layers are rank 0's stage.
+FIRST_STAGE = (320 + 18_496) / 1_199_882
 REPLICATED = {"after_forward": (1, 0, 1), "after_backward": (1, 1, 1), "after_step": (1, 1, 1)}
 
 
@@ -44,6 +46,8 @@ OFF_THEORY = {"zero_redundancy": 1.193, "deepspeed_zero": 0.833, "deepspeed_zero
         ("fsdp", {"after_forward": (0.5, 0, 0.5), "after_backward": (0.5, 0.5, 0.5), "after_step": (0.5, 0.5, 0.5)}),
         # The whole parameters beside the shards.
         ("fsdp@keep", {"after_forward": (1.5, 0, 0.5), "after_backward": (0.5, 0.5, 0.5)}),
+        ("pipeline", {"after_forward": (FIRST_STAGE, FIRST_STAGE, FIRST_STAGE), "after_step": (FIRST_STAGE, FIRST_STAGE, FIRST_STAGE)}),
+        ("pipeline@naive", {"after_forward": (FIRST_STAGE, 0, FIRST_STAGE), "after_step": (FIRST_STAGE, FIRST_STAGE, FIRST_STAGE)}),
         # Of momentum and of master parameters half each.
         ("deepspeed_zero", {"after_step": (1, 0.5, 1)}),
         ("deepspeed_zero@2", {"after_step": (1, 0.5, 1)}),

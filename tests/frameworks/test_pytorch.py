@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from common import models, weights, workloads
+from common import models, pipelining, weights, workloads
 from common.config import Settings
 from common.process.ranks import Ranks
 from common.trainer import Batch
@@ -91,6 +91,24 @@ def test_optimizer_state_that_a_state_lacks_is_reset(optimizer):
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("workload", ["cnn", "transformer"])
+def test_the_parts_of_a_model_follow_one_another_to_its_logits_with_the_shapes_and_layers_that_they_state(workload):
+    model, _ = made(workload=workload)
+    sizes = workloads.WORKLOADS[workload].model
+    stream = np.random.default_rng(3)
+    inputs = stream.integers(0, 256, (2, *sizes.input_shape)) if sizes.whole_inputs else stream.random((2, *sizes.input_shape))
+    x = torch.from_numpy(inputs)
+    expected = model(x)
+    for part, function in zip(pipelining.parts_of(sizes), model.parts(), strict=True):
+        x = function(x.detach())
+        assert x.shape == (2, *part.output_shape)
+        model.zero_grad()
+        x.sum().backward()
+        used = {name.rpartition(".")[0] for name, parameter in model.named_parameters() if parameter.grad is not None}
+        assert used == set(part.layers)
+    assert torch.equal(x, expected)
 
 
 def test_momentum_accumulates_gradients_without_the_learning_rate():

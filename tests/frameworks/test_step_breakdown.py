@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from common import step_breakdown, workloads
+from common.backends import declared
 from common.config import Settings
 from common.process.ranks import Ranks
 from common.trainer import Batch, Communication, ProfiledCommunication
 from frameworks.shared.process_group import covered
 from tests.support import small_data
-from tests.support.backends import EXACT, SHARDED, trains
+from tests.support.backends import EXACT, SHARDED
 from tests.support.running import BIN, ROOT, environ, train
 from tests.support.step_breakdown_run import NUM_STEPS
 
@@ -22,6 +23,18 @@ from tests.support.step_breakdown_run import NUM_STEPS
 GRADIENT_BYTES = {"cnn": 4_799_528, "transformer": 558_336}
 NUM_MICRO_BATCHES = 4
 ACCUMULATE = ("--accumulate", NUM_MICRO_BATCHES)
+ALL_REDUCING = [backend for backend in EXACT if backend not in SHARDED and not declared()[backend].model_parallel]
+# What rank 0 sends of 16 samples, over those bytes: the output of conv2, or of the first block's feed-forward half; with two stages on
+# each rank, the output of conv1 and of dense1 and the gradient of conv2's, or the V's. And the loss.
+LOSS = {workload: 4 / size for workload, size in GRADIENT_BYTES.items()}
+BATCH_BYTES = {workload: 16 * 4 / size for workload, size in GRADIENT_BYTES.items()}
+PIPELINES = [
+    ("cnn", "1f1b", {"send": 12 * 12 * 64 * BATCH_BYTES["cnn"], "broadcast": LOSS["cnn"]}),
+    ("cnn", "naive", {"send": 12 * 12 * 64 * BATCH_BYTES["cnn"], "broadcast": LOSS["cnn"]}),
+    ("cnn", "interleaved", {"send": (26 * 26 * 32 + 128 + 12 * 12 * 64) * BATCH_BYTES["cnn"], "broadcast": LOSS["cnn"]}),
+    ("cnn", "zero_bubble", {"send": (26 * 26 * 32 + 128) * BATCH_BYTES["cnn"], "broadcast": LOSS["cnn"]}),
+    ("transformer", "gpipe", {"send": 64 * 64 * BATCH_BYTES["transformer"], "broadcast": LOSS["transformer"]}),
+]
 
 
 @pytest.mark.parametrize(
@@ -199,7 +212,7 @@ def powersgd_share(workload, rank):
         ("ddp", "transformer", ("--reduction", "powersgd", "--powersgd-rank", 4), {"all_reduce": powersgd_share("transformer", 4)}),
         ("horovod_torch", "cnn", ("--reduction", "fp16"), {"all_reduce": 1 / 2}),
         ("horovod_torch", "transformer", ("--reduction", "adasum"), {"all_reduce": 1}),
-        *((backend, "cnn", (), {"all_reduce": 1}) for backend in EXACT if backend not in SHARDED and trains(backend, "cnn")),
+        *((backend, "cnn", (), {"all_reduce": 1}) for backend in ALL_REDUCING),
         ("gradient_averaging", "transformer", ("--transport", "mpi"), {"all_reduce": 1}),
         ("zero_redundancy", "cnn", (), {"all_reduce": 1, "broadcast": 1}),
         ("post_local_sgd", "cnn", (), {"all_reduce": 1}),
@@ -208,12 +221,15 @@ def powersgd_share(workload, rank):
         ("fsdp", "cnn", (), {"all_gather": 1, "reduce_scatter": 1}),
         ("fsdp", "cnn", ("--sharding", "keep"), {"all_gather": 1 / 2, "reduce_scatter": 1}),
         ("fsdp", "cnn", ("--sharding", "hsdp"), {"all_reduce": 1}),
+        *(("pipeline", workload, ("--pipeline-schedule", schedule), shares) for workload, schedule, shares in PIPELINES),
+        # Of the gradients of its stage, to which the other rank adds none.
+        ("pipeline_ddp", "cnn", (), PIPELINES[0][2] | {"all_reduce": (320 + 18_496) * 4 / GRADIENT_BYTES["cnn"]}),
         ("deepspeed_zero", "cnn", ("--zero-stage", 0), {"all_reduce": 1}),
         ("deepspeed_zero", "cnn", ("--zero-stage", 1), {"all_reduce": 1, "all_gather": 1 / 2}),
         ("deepspeed_zero", "transformer", ("--zero-stage", 2), {"all_reduce": 1, "all_gather": 1 / 2}),
         ("deepspeed_zero", "cnn", ("--zero-stage", 3), {"reduce_scatter": 1, "all_gather": 1 / 2, "all_reduce": 0}),
         # With micro-batches a step exchanges the same bytes.
-        *((backend, "cnn", ACCUMULATE, {"all_reduce": 1}) for backend in EXACT if backend not in SHARDED and trains(backend, "cnn")),
+        *((backend, "cnn", ACCUMULATE, {"all_reduce": 1}) for backend in ALL_REDUCING),
         ("zero_redundancy", "cnn", ACCUMULATE, {"all_reduce": 1, "broadcast": 1}),
         ("deepspeed_zero", "cnn", ("--zero-stage", 0, *ACCUMULATE), {"all_reduce": 1}),
         ("deepspeed_zero", "cnn", ("--zero-stage", 1, *ACCUMULATE), {"all_reduce": 1, "all_gather": 1 / 2}),
@@ -252,13 +268,20 @@ def test_each_backend_has_a_step_breakdown(backend, workload, arguments, shares,
     num_plain = 2 if "powersgd" in arguments else 0
     expected = (NUM_STEPS - num_plain) * sum(operations.values()) + num_plain * GRADIENT_BYTES[workload]
     assert sent == pytest.approx(expected, abs=16 * NUM_STEPS)
+    pipelined = declared()[backend].pipelined
     for found in ranks:
         assert found["unchanged"] is True
         with_communication, without = found["losses"]
-        assert without == pytest.approx(with_communication, rel=1e-5)
+        # A stage that receives nothing computes on what it received last.
+        assert pipelined or without == pytest.approx(with_communication, rel=1e-5)
         assert len(without) == NUM_STEPS
-    # Stage 3 and FSDP have one model in all ranks' shards.
-    assert ranks[0]["in_sync"] == (backend == "fsdp" or "3" in map(str, arguments))
+    if pipelined:
+        library = breakdown["library"]
+        assert library["num_microbatches"] == (1 if "naive" in arguments else 4)
+        assert library["num_stages"] == (4 if {"interleaved", "zero_bubble"} & set(arguments) else 2)
+        assert 0 < library["bubble_fraction"] < 1
+    # Stage 3, FSDP and a pipeline have one model in all ranks' shards.
+    assert ranks[0]["in_sync"] == (backend == "fsdp" or pipelined or "3" in map(str, arguments))
 
 
 @pytest.mark.matrix

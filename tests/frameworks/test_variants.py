@@ -131,6 +131,19 @@ def test_a_variant_may_need_mpi_where_its_backend_does_not(name, needs_mpi):
             lambda: matrix.check(plan(["ddp", "fsdp@hsdp"], ["cnn"], [1], 1, None, Settings(), "stamp"), MPICH),
             "multiple of 2 ranks, and 1 is",
         ),
+        (
+            lambda: parallelism.degree("pipeline@interleaved", Settings(pipeline_schedule="interleaved"), 4),
+            "pipeline@interleaved cuts cnn into at most 4 stages, and 4 ranks have 8; choose fewer",
+        ),
+        (lambda: parallelism.degree("pipeline", Settings(microbatches=3), 2), "3 micro-batches do not divide the batch of 16 samples"),
+        (
+            lambda: parallelism.degree("pipeline_ddp", Settings(scaling="strong", batch_size=4), 4),
+            "4 micro-batches do not divide the batch of 2 samples",
+        ),
+        (lambda: parallelism.degree("pipeline_ddp", Settings(), 3), "a multiple of 2 ranks (--stages), and 3 is none"),
+        (lambda: parallelism.degree("pipeline_ddp", Settings(stages=0), 2), "--stages is 0"),
+        (lambda: parallelism.degree("pipeline", Settings(microbatches=2), 4), "as many micro-batches as its 4 stages, and 2 are fewer"),
+        (lambda: parallelism.degree("pipeline", Settings(workload="transformer-alcf"), 2), "pipeline does not train transformer-alcf"),
         (lambda: backends.chosen("ddp,single@1"), "single has no variants"),
         (lambda: matrix.settings_of(matrix.Matrix(run=Settings(zero_stage=2))), "write deepspeed_zero@2 in --backends"),
         (lambda: matrix.settings_of(matrix.Matrix(run=Settings(transport="mpi"))), "write ddp@mpi or gradient_averaging@mpi in --backends"),
@@ -148,7 +161,8 @@ def test_invalid_variants_give_a_one_line_error(call, message):
 
 
 def test_the_backends_on_pytorch_but_these_are_those_that_compile():
-    able = [name for name in ON_PYTORCH if name not in ("data_parallel", "fsdp", "tensor_parallel")]
+    others = ("data_parallel", "fsdp", "pipeline", "pipeline_ddp", "tensor_parallel")
+    able = [name for name in ON_PYTORCH if name not in others]
     assert {name for name, one in backends.declared().items() if one.can_compile} == set(able)
     assert [backends.name_of(backend, Settings(compile=True)) for backend in able] == able
 

@@ -9,11 +9,11 @@ DISTRIBUTED = tuple(name for name in declared() if not has_one_rank(name))
 EXACT = tuple(name for name in DISTRIBUTED if is_exact(name) and not declared()[name].float32_masters)
 FLOAT32_MASTERS = tuple(name for name in DISTRIBUTED if declared()[name].float32_masters)
 # Their ranks gather one set of parameters, from shards or a server, so that replicas do not differ where gradients are not reduced.
-SHARDED = ("deepspeed_zero", "fsdp", "parameter_server", "zero_redundancy")
+SHARDED = ("deepspeed_zero", "fsdp", "parameter_server", "pipeline", "zero_redundancy")
 VARIANTS = tuple(one for name in EXACT for one in variants_of(name) if is_exact(one))
 ON_PYTORCH = tuple(name for name in declared() if "pytorch" in (FOLDER / f"{name}.py").read_text())
 
 
-def trains(name, workload, num_ranks=2):
+def trains(name, workload):
     """Whether a backend trains a workload."""
-    return parallelism.problem(name, Settings(workload=workload), num_ranks) is None
+    return any(parallelism.problem(name, Settings(workload=workload), num_ranks) is None for num_ranks in (1, 2))

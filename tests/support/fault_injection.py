@@ -153,6 +153,27 @@ def _scaled_gradients(backend):
     replace(backend.pytorch, "optimizer_for", scaling)
 
 
+def _pipeline_without_gradients(backend):
+    """The other stages are not sent the gradients of their outputs, and train with zeros."""
+    stage, zeros_like = backend.pipeline.PipelineStage, backend.pytorch.torch.zeros_like
+    received = stage._retrieve_recv_grads
+    replace(stage, "get_bwd_send_ops", lambda self, _: self.bwd_cache.clear() or [])
+    replace(stage, "get_bwd_recv_ops", lambda *_: [])
+    replace(stage, "_retrieve_recv_grads", lambda self, number: tuple(map(zeros_like, received(self, number))))
+
+
+def _pipeline_scaled(backend):
+    """Gradients are divided by the number of micro-batches, PyTorch's default, though the losses' weights are those of the batch."""
+    pipelines = backend.pipeline.Pipeline
+    step = pipelines.step
+
+    def scaled(self, *batch):
+        self.schedule.scale_grads = True
+        return step(self, *batch)
+
+    replace(pipelines, "step", scaled)
+
+
 def _deepspeed_without_all_reduce(backend):
     for name in ("all_reduce", "reduce"):
         replace(backend.deepspeed.comm, name, lambda *_, **__: None)
@@ -206,6 +227,8 @@ FAULTS = {
     "horovod_tf": Faults(_horovod_without("DistributedGradientTape"), _horovod_summed("DistributedGradientTape")),
     "horovod_torch": Faults(_horovod_without("DistributedOptimizer"), _horovod_summed("DistributedOptimizer")),
     "parameter_server": Faults(_server_without_updates, _server_summed),
+    "pipeline": Faults(_pipeline_without_gradients, _pipeline_scaled),
+    "pipeline_ddp": Faults(_by_hand_without("average_gradients"), _by_hand_summed),
     "post_local_sgd": Faults(_post_local_sgd_without, _post_local_sgd_summed),
     "tensor_parallel": Faults(_tensor_parallel_without, _scaled_gradients),
     "weight_averaging": Faults(_by_hand_without("average_weights"), _by_hand_summed),

@@ -14,6 +14,10 @@ COLUMNS = (
     *(Column(f"{part} (ms)", ".2f", brief=True) for part in PARTS), Column("communication (ms)", ".2f"), Column("sent (MB)", ".2f"),
     Column("bus bandwidth (MB/s)", ".0f"), Column("bus bandwidth, plain all-reduce (MB/s)", ".0f"),
 )  # fmt: skip
+BUBBLE_COLUMNS = (
+    BACKEND, RANKS, Column("stages of a model", "d"), Column("micro-batches", "d"), Column("bubble, measured (%)", ".0f"),
+    Column("bubble, in theory (%)", ".0f"),
+)  # fmt: skip
 
 
 def answer(compared):
@@ -23,6 +27,8 @@ def answer(compared):
         known = [(entry, found) for entry in one.entries if (found := parts(entry))]
         for title, shared in ((one.name, False), (f"{one.name}, {OVERSUBSCRIBED}", True)):
             tables += filled(title, COLUMNS, [_row(entry, found) for entry, found in known if entry.oversubscribed == shared])
+            pipelined = [entry for entry, _ in known if entry.oversubscribed == shared and _bubbles(entry)]
+            tables += filled(f"Pipeline bubble: {title}", BUBBLE_COLUMNS, [_bubble_row(entry) for entry in pipelined])
         sentences += _sentences(one.name, [(entry, found) for entry, found in known if not entry.oversubscribed and entry.num_ranks > 1])
     return sentences, tables
 
@@ -42,6 +48,19 @@ def _typical(entry, key):
     found = [run["step_breakdown"][key] for run in _runs(entry)]
     known = [values for one in found if (values := [value for value in (one if isinstance(one, list) else [one]) if value is not None])]
     return float(statistics.typical([float(np.mean(values)) for values in known])) if known else None
+
+
+def _bubbles(entry):
+    """The bubbles of an entry's runs, as frameworks/shared/pipeline.py measured them; empty unless it is a pipeline."""
+    return [found for run in _runs(entry) if "bubble_fraction" in (found := run["step_breakdown"]["library"])]
+
+
+def _bubble_row(entry):
+    """A row of BUBBLE_COLUMNS; measured is the typical value over the runs."""
+    found = _bubbles(entry)
+    measured = float(statistics.typical([one["bubble_fraction"] for one in found]))
+    theory = found[0]["bubble_fraction_in_theory"]
+    return entry.backend, entry.num_ranks, found[0]["num_stages"], found[0]["num_microbatches"], 100 * measured, 100 * theory
 
 
 def _sent_bytes(entry):

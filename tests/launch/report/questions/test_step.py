@@ -43,3 +43,16 @@ def test_exposed_communication_is_given_without_oversubscription():
     assert answer.sentences == ["cnn, weak scaling, 2 ranks: exposed communication is 10 % (horovod_tf) to 30 % (ddp) of a step."]
     assert [len(table.rows) for table in answer.tables] == [3, 1]
     assert answer.tables[1].title == "cnn, weak scaling, oversubscribed: not a scaling measurement"
+
+
+def test_the_bubble_of_a_pipeline_is_beside_its_theory_in_a_table_of_its_own():
+    def run(repeat, bubble):
+        library = {"num_stages": 4, "num_microbatches": 8, "bubble_fraction": bubble, "bubble_fraction_in_theory": 3 / 11}
+        return made(backend="pipeline", num_ranks=4, repeat=repeat, step_breakdown=step_breakdown(num_ranks=4) | {"library": library})
+
+    answer = section([made(num_ranks=4, step_breakdown=step_breakdown(num_ranks=4)), *map(run, range(3), (0.3, 0.5, 0.4))], "step")
+    parts, bubbles = answer.tables
+    assert len(parts.rows) == 2
+    assert bubbles.title == "Pipeline bubble: cnn, weak scaling"
+    assert bubbles.rows == [("pipeline", 4, 4, 8, pytest.approx(40), pytest.approx(300 / 11))]
+    assert len(section([made(num_ranks=2, step_breakdown=step_breakdown())], "step").tables) == 1

@@ -1,0 +1,156 @@
+"""How a model is cut into the stages of a pipeline, which rank computes each, and what cannot be cut. Pure."""
+
+import itertools
+import math
+from typing import NamedTuple
+
+from common.models import Cnn, Decoder, parameters_of
+
+
+class Part(NamedTuple):
+    """A part of a model that one stage computes as a whole.
+
+    `layers`: the names of its layers that have parameters. `output_shape`: of one sample. `flops`: floating-point operations of the
+    forward pass for one sample: two per multiplication and addition of a matrix product or convolution; all others are left out.
+    """
+
+    name: str
+    layers: tuple[str, ...]
+    output_shape: tuple[int, ...]
+    flops: int
+
+
+class Stage(NamedTuple):
+    """Consecutive parts of a model, from `start` to before `end`, computed by the rank of that number in the pipeline."""
+
+    rank: int
+    start: int
+    end: int
+
+
+class Schedule(NamedTuple):
+    """The order in which micro-batches pass the stages.
+
+    `stages_per_rank`: with two, rank r of p has stages r and p + r, or, if `v_shaped`, r and 2p - 1 - r. `one_microbatch`: a step has
+    one, whatever the settings.
+    """
+
+    stages_per_rank: int = 1
+    v_shaped: bool = False
+    one_microbatch: bool = False
+
+
+SCHEDULES = {
+    "1f1b": Schedule(),
+    "gpipe": Schedule(),
+    "interleaved": Schedule(stages_per_rank=2),
+    "zero_bubble": Schedule(stages_per_rank=2, v_shaped=True),
+    "naive": Schedule(one_microbatch=True),
+}
+
+
+def cnn_parts(_):
+    conv1, conv2, dense1, dense2 = (parameters_of(Cnn())[f"{name}.weight"].shape for name in ("conv1", "conv2", "dense1", "dense2"))
+    return [
+        Part("conv1", ("conv1",), (26, 26, 32), 2 * 26 * 26 * math.prod(conv1)),
+        Part("conv2", ("conv2",), (12, 12, 64), 2 * 24 * 24 * math.prod(conv2)),
+        Part("dense1", ("dense1",), (128,), 2 * math.prod(dense1)),
+        Part("dense2", ("dense2",), (10,), 2 * math.prod(dense2)),
+    ]
+
+
+def decoder_parts(model):
+    """The halves of a block are parts by themselves, so that a model of few blocks has stages enough."""
+    context, width = model.context, model.width
+    hidden = (context, width)
+    # Four projections; scores and the sum of values, of which the causal mask uses half.
+    attention = 2 * context * 4 * width**2 + 2 * 2 * context**2 * width
+    feed = 2 * context * 3 * width * model.hidden
+    parts = [Part("embedding", ("embedding",), hidden, 0)]
+    for block in (f"blocks.{layer}" for layer in range(model.num_layers)):
+        layers = [f"{block}.{name}" for name in ("attention_norm", "query", "key", "value", "attended", "feed_norm", "gate", "up", "down")]
+        parts += [Part(f"{block}.attention", tuple(layers[:5]), hidden, attention), Part(f"{block}.feed", tuple(layers[5:]), hidden, feed)]
+    return [*parts, Part("head", ("norm", "head"), (context, model.num_tokens), 2 * context * width * model.num_tokens)]
+
+
+PARTS = {Cnn: cnn_parts, Decoder: decoder_parts}
+
+
+def parts_of(model):
+    """The Parts of a model in the order in which they follow one another."""
+    return PARTS[type(model)](model)
+
+
+def num_parameters(model, part):
+    """The number of parameters of a Part."""
+    return sum(math.prod(one.shape) for name, one in parameters_of(model).items() if name.rpartition(".")[0] in part.layers)
+
+
+def stages_of(model, schedule, num_ranks):
+    """The Stages of a model under a schedule, by its name, in a pipeline of that many ranks."""
+    parts = parts_of(model)
+    num_stages = num_ranks * SCHEDULES[schedule].stages_per_rank
+    bounds = cut([(part.flops, num_parameters(model, part)) for part in parts], num_stages)
+    return [Stage(rank_of(stage, schedule, num_ranks), *bound) for stage, bound in enumerate(itertools.pairwise(bounds))]
+
+
+def cut(costs, num_stages):
+    """The bounds (0, …, number of parts) of contiguous stages whose most expensive one is as cheap as can be.
+
+    `costs`: (FLOPs, parameters) of the parts. A stage costs the FLOPs of its parts; a backward pass takes about twice those of its
+    forward pass in every part, so these balance both. Where the FLOPs are equal, the parameters decide.
+    """
+
+    def most_expensive(bounds):
+        stages = [costs[start:end] for start, end in itertools.pairwise(bounds)]
+        return tuple(max(sum(part[kind] for part in stage) for stage in stages) for kind in (0, 1))
+
+    inner = itertools.combinations(range(1, len(costs)), num_stages - 1)
+    return min(((0, *bounds, len(costs)) for bounds in inner), key=most_expensive)
+
+
+def rank_of(stage, schedule, num_ranks):
+    """The number of the rank, in its pipeline, that computes a stage."""
+    if SCHEDULES[schedule].v_shaped and stage >= num_ranks:
+        return 2 * num_ranks - 1 - stage
+    return stage % num_ranks
+
+
+def num_microbatches(settings):
+    """The number of micro-batches in a step."""
+    return 1 if SCHEDULES[settings.pipeline_schedule].one_microbatch else settings.microbatches
+
+
+def problem(name, settings, model, num_ranks, local_batch):
+    """Why a pipeline of that many ranks cannot train a model with these settings; None if it can. `local_batch`: samples of a step."""
+    if type(model) not in PARTS:
+        return f"{name} does not train {settings.workload}, whose model has no parts for stages; leave it out"
+    num_parts, num_stages = len(parts_of(model)), num_ranks * SCHEDULES[settings.pipeline_schedule].stages_per_rank
+    if num_stages > num_parts:
+        return f"{name} cuts {settings.workload} into at most {num_parts} stages, and {num_ranks} ranks have {num_stages}; choose fewer"
+    return _problem_of_microbatches(name, settings, num_ranks, num_stages, local_batch)
+
+
+def _problem_of_microbatches(name, settings, num_ranks, num_stages, local_batch):
+    """Why the micro-batches of the settings do not pass the stages; None if they do."""
+    if settings.accumulate > 1:
+        return f"{name} has its own micro-batches; choose --microbatches, and leave --accumulate out"
+    schedule, num = settings.pipeline_schedule, num_microbatches(settings)
+    if local_batch % num:
+        return f"{name}: {num} micro-batches do not divide the batch of {local_batch} samples; choose other --microbatches"
+    if schedule == "1f1b" and num < num_stages:
+        return f"{name} takes at least as many micro-batches as its {num_stages} stages, and {num} are fewer; raise --microbatches"
+    if schedule == "interleaved" and num % max(1, num // num_ranks):
+        return f"{name} passes {num_ranks} micro-batches at a time, and {num} do not fit; make --microbatches a multiple of {num_ranks}"
+    return None
+
+
+def bubble_fraction(schedule, num_ranks, num):
+    """The part of a step in which a rank waits, in theory: with equal stages, and exchanges that take no time. `num`: micro-batches.
+
+    GPipe and 1F1B: (p - 1) / (m + p - 1) (Huang et al. 2019, arXiv:1811.06965, section 2.3); with v stages per rank, interleaved:
+    (p - 1) / (vm + p - 1) (Narayanan et al. 2021, arXiv:2104.04473, section 2.2, as a part of the whole step). Zero-bubble schedules
+    aim at 0 (Qi et al. 2024, arXiv:2401.10241, section 6).
+    """
+    own = SCHEDULES[schedule]
+    return 0.0 if own.v_shaped else (num_ranks - 1) / (own.stages_per_rank * num + num_ranks - 1)

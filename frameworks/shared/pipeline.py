@@ -1,0 +1,261 @@
+"""The stages of a model on the ranks of a pipeline, by torch.distributed.pipelining, and their communication."""
+
+import contextlib
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.pipelining import PipelineStage, schedules
+
+from common import pipelining
+from common.trainer import Communication, ProfiledCommunication, Totals
+from common.workloads import workload_of
+from frameworks.shared import process_group, pytorch
+
+SCHEDULES = {
+    "1f1b": schedules.Schedule1F1B,
+    "gpipe": schedules.ScheduleGPipe,
+    "interleaved": schedules.ScheduleInterleaved1F1B,
+    "zero_bubble": schedules.ScheduleZBVZeroBubble,
+    "naive": schedules.ScheduleGPipe,
+}
+# The methods of a stage that compute.
+COMPUTE = ("forward_one_chunk", "backward_one_chunk", "backward_weight_one_chunk")
+
+
+class Stage(nn.Module):
+    """Consecutive parts of a model; what it is given and returns is contiguous, as what is sent must be."""
+
+    def __init__(self, parts, layers):
+        super().__init__()
+        self.parts, self.layers = parts, nn.ModuleList(layers)
+
+    def forward(self, x):
+        if x.requires_grad:
+            x.register_hook(torch.Tensor.contiguous)
+        for part in self.parts:
+            x = part(x)
+        # Schedules detach it in place, which a view does not support.
+        return x.clone(memory_format=torch.contiguous_format) if x._is_view() else x.contiguous()
+
+
+class Pipeline:
+    """This rank's stages of a model, and the schedule by which micro-batches pass the stages of all ranks of `group`.
+
+    The module keeps only the parameters of the rank's own stages.
+    """
+
+    def __init__(self, settings, module, device, group=None):
+        self.model, self.device, self.group, self.name = workload_of(settings).model, device, group, settings.pipeline_schedule
+        self.rank, self.num_ranks = dist.get_rank(group), dist.get_world_size(group)
+        self.num_microbatches = pipelining.num_microbatches(settings)
+        self.plan = pipelining.stages_of(self.model, self.name, self.num_ranks)
+        self.own = {number: stage(module, self.model, one) for number, one in enumerate(self.plan) if one.rank == self.rank}
+        keep(module, self.own.values())
+        self.stages = [PipelineStage(one, number, len(self.plan), device, group=group) for number, one in self.own.items()]
+        takes_several = issubclass(SCHEDULES[self.name], schedules.PipelineScheduleMulti)
+        self.schedule = SCHEDULES[self.name](
+            self.stages if takes_several else self.stages[0], self.num_microbatches, loss_fn=packed_loss, scale_grads=False
+        )
+        if dist.get_rank() == 0:
+            print("\n".join(described(self.model, self.plan)), flush=True)
+
+    def step(self, inputs, targets, weights):
+        """Adds the gradients of a batch to those of this rank's parameters; returns the loss, on every rank."""
+        losses = []
+        self.schedule.step(*([inputs] if 0 in self.own else []), target=packed(targets, weights), losses=losses, return_outputs=False)
+        return self.shared(torch.stack(losses).sum().detach() if losses else weights.new_zeros(()))
+
+    def shared(self, loss):
+        """The loss of the rank with the last stage, on every rank."""
+        dist.broadcast(loss, group=self.group, group_src=self.plan[-1].rank)
+        return loss
+
+    @torch.no_grad()
+    def forward(self, inputs):
+        """The logits of a batch, on the rank with the last stage; None on the others."""
+        x, parts = inputs, pipelining.parts_of(self.model)
+        for number, one in enumerate(self.plan):
+            before, after = self.plan[max(number - 1, 0)], self.plan[min(number + 1, len(self.plan) - 1)]
+            if one.rank != self.rank:
+                continue
+            if before.rank != self.rank:
+                dtype = next(self.own[number].parameters()).dtype
+                x = torch.empty(len(inputs), *parts[one.start - 1].output_shape, dtype=dtype, device=self.device)
+                dist.recv(x, group=self.group, group_src=before.rank)
+            x = self.own[number](x)
+            if after.rank != self.rank:
+                dist.send(x, group=self.group, group_dst=after.rank)
+        return x if self.plan[-1].rank == self.rank else None
+
+
+def stage(module, model, bounds):
+    """The Stage of a module with the parts of a Stage of common/pipelining.py."""
+    own = pipelining.parts_of(model)[bounds.start : bounds.end]
+    layers = [module.get_submodule(layer) for part in own for layer in part.layers]
+    return Stage(module.parts()[bounds.start : bounds.end], layers)
+
+
+def keep(module, stages):
+    """Takes from a module the parameters that are in none of the stages."""
+    kept = {parameter for one in stages for parameter in one.parameters()}
+    for layer in module.modules():
+        for name, parameter in list(layer.named_parameters(recurse=False)):
+            if parameter not in kept:
+                setattr(layer, name, None)
+
+
+def described(model, plan):
+    """A line for each stage: its rank, its parts, and its shares."""
+    parts = pipelining.parts_of(model)
+    total = sum(part.flops for part in parts)
+    for number, one in enumerate(plan):
+        own = parts[one.start : one.end]
+        names = own[0].name if len(own) == 1 else f"{own[0].name} to {own[-1].name}"
+        size = sum(pipelining.num_parameters(model, part) for part in own)
+        share = 100 * sum(part.flops for part in own) / total
+        yield f"stage {number} on rank {one.rank}: {names}, {size:,} parameters, {share:.0f} % of the FLOPs"
+
+
+def packed(targets, weights):
+    """Targets and weights in one tensor, which a schedule cuts into micro-batches; exact for targets below 2^24."""
+    return torch.stack((targets.to(weights.dtype), weights), dim=-1)
+
+
+def packed_loss(logits, target):
+    targets, weights = target.unbind(-1)
+    return pytorch.weighted_loss(logits, targets.long(), weights)
+
+
+def groups(ranks, num_stages):
+    """(process group of this rank's pipeline, of the ranks with the same stages as it); consecutive ranks are a pipeline."""
+    pipelines = [list(range(first, first + num_stages)) for first in range(0, ranks.size, num_stages)]
+    pipeline, _ = dist.new_subgroups_by_enumeration(pipelines)
+    replicas, _ = dist.new_subgroups_by_enumeration([list(same) for same in zip(*pipelines, strict=True)])
+    return pipeline, replicas
+
+
+def state(trainer, with_optimizer_state):
+    """As pytorch.state, gathered from the stages of all ranks of a pipeline, which all call this."""
+    states = [None] * trainer.pipeline.num_ranks
+    own = pytorch.state(trainer.module, trainer.optimizer if with_optimizer_state else None)
+    dist.all_gather_object(states, own, group=trainer.pipeline.group)
+    return {name: array for one in states for name, array in one.items()}
+
+
+def evaluate(pipeline, module, batches, device):
+    """As pytorch.evaluate, on the rank with the last stage; zeros on the others."""
+    module.eval()
+    totals = torch.zeros(3, dtype=torch.float64, device=device)
+    for inputs, targets, weights, _ in pytorch.tensors(batches, device):
+        logits = pipeline.forward(inputs)
+        if logits is not None:
+            totals += pytorch.totals_of(logits, targets, weights)
+    return Totals(*totals.tolist())
+
+
+def memory(pipeline, module, optimizer):
+    """As pytorch.memory; the forward pass ends where this rank's last stage has passed on the last micro-batch."""
+    return pytorch.memory(pipeline.stages[-1].submod, optimizer, lambda: pytorch.held_by(list(module.parameters()), optimizer))
+
+
+def communication(trainer, exchange=None):
+    """How to measure the communication of a trainer with a pipeline, and with another `exchange`, the name of its method, after a step.
+
+    Without communication each stage computes on what it received last, and the losses are of no batch.
+    """
+    pipeline = trainer.pipeline
+
+    @contextlib.contextmanager
+    def without_communication():
+        with contextlib.ExitStack() as replaced:
+            replaced.enter_context(replacing(schedules, "_batch_p2p", lambda ops, desc=None: []))
+            replaced.enter_context(replacing(pipeline, "shared", lambda loss: loss))
+            if exchange:
+                replaced.enter_context(replacing(trainer, exchange, lambda: None))
+            yield
+
+    def profiled(train):
+        with counted() as sent:
+            seconds, num_calls = process_group.collectives(train)
+        sizes = {
+            "broadcast": next(trainer.module.parameters()).element_size(), "all_reduce": process_group.size_of(trainer.module.parameters()),
+        }  # fmt: skip
+        collectives = {name: (num, num * sizes[name]) for name in sizes if (num := num_calls[name])}
+        return ProfiledCommunication(seconds, sent | collectives, bubble(pipeline, train))
+
+    return Communication(without_communication, profiled, lambda num_bytes: process_group.plain_all_reduce(num_bytes, trainer.device))
+
+
+@contextlib.contextmanager
+def replacing(owner, name, value):
+    """Sets an attribute within the context."""
+    own = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, own)
+
+
+@contextlib.contextmanager
+def counted():
+    """{"send": (calls, bytes)} of what the schedules send to other ranks within the context, filled as it is sent; empty if nothing is."""
+    found, start = {}, schedules._batch_p2p
+
+    def counting(ops, desc=None):
+        if works := start(ops, desc):
+            sizes = [process_group.size_of([one.tensor]) for one in ops if one.op is dist.isend]
+            num_calls, size_bytes = found.get("send", (0, 0))
+            found["send"] = num_calls + len(sizes), size_bytes + sum(sizes)
+        return works
+
+    with replacing(schedules, "_batch_p2p", counting):
+        yield found
+
+
+def bubble(pipeline, train):
+    """The `library` details of a step breakdown: which part of the steps of train() the ranks wait in, and should in theory.
+
+    A step lasts from a barrier to the end of the last rank's passes. All ranks call this.
+    """
+    busy, steps = [], []
+    with contextlib.ExitStack() as timing:
+        for owner in pipeline.stages:
+            for name in COMPUTE:
+                timing.enter_context(replacing(owner, name, timed(getattr(owner, name), busy, pipeline.device)))
+        timing.enter_context(replacing(pipeline.schedule, "_loss_fn", timed(packed_loss, busy, pipeline.device)))
+        timing.enter_context(replacing(pipeline.schedule, "step", timed(pipeline.schedule.step, steps, pipeline.device, dist.barrier)))
+        train()
+    longest = torch.tensor(steps, dtype=torch.float64, device=pipeline.device)
+    dist.all_reduce(longest, dist.ReduceOp.MAX)
+    (computed,) = process_group.summed([sum(busy)], pipeline.device)
+    return {
+        "num_stages": len(pipeline.plan),
+        "num_microbatches": pipeline.num_microbatches,
+        "bubble_fraction": 1 - computed / (dist.get_world_size() * longest.sum().item()),
+        "bubble_fraction_in_theory": pipelining.bubble_fraction(pipeline.name, pipeline.num_ranks, pipeline.num_microbatches),
+    }
+
+
+def timed(compute, seconds, device, begin=None):
+    """The function, whose calls append their seconds to a list; `begin()` is called before the time is taken."""
+
+    def call(*arguments, **settings):
+        if begin:
+            begin()
+        begun = now(device)
+        try:
+            return compute(*arguments, **settings)
+        finally:
+            seconds.append(now(device) - begun)
+
+    return call
+
+
+def now(device):
+    """The time in seconds when the device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()

@@ -1,0 +1,99 @@
+"""How models are cut into stages, where the stages are, and what cannot be cut."""
+
+import pytest
+
+from common import pipelining, workloads
+from common.config import Settings
+from common.models import Cnn, Decoder, parameters_of
+
+SMALL = workloads.WORKLOADS["transformer"].model
+
+
+@pytest.mark.parametrize(
+    ("costs", "num_stages", "bounds"),
+    [
+        ([(1, 0), (1, 0), (1, 0), (1, 0)], 2, (0, 2, 4)),
+        ([(5, 0), (1, 0), (1, 0), (1, 0)], 2, (0, 1, 4)),
+        ([(1, 0), (1, 0), (1, 0), (5, 0)], 3, (0, 1, 3, 4)),
+        ([(3, 0), (2, 0), (2, 0), (3, 0)], 1, (0, 4)),
+        # The first of equal FLOPs has more parameters, and so a stage for itself.
+        ([(1, 9), (0, 9), (1, 1)], 2, (0, 1, 3)),
+        ([(1, 1), (0, 9), (1, 9)], 2, (0, 2, 3)),
+    ],
+)
+def test_the_most_expensive_stage_is_as_cheap_as_can_be(costs, num_stages, bounds):
+    assert pipelining.cut(costs, num_stages) == bounds
+
+
+@pytest.mark.parametrize(
+    ("model", "schedule", "num_ranks", "stages"),
+    [
+        (Cnn(), "1f1b", 1, [(0, 0, 4)]),
+        # Nine tenths of the FLOPs are conv2's, and of the parameters dense1's.
+        (Cnn(), "1f1b", 2, [(0, 0, 2), (1, 2, 4)]),
+        (Cnn(), "gpipe", 4, [(0, 0, 1), (1, 1, 2), (2, 2, 3), (3, 3, 4)]),
+        (Cnn(), "interleaved", 2, [(0, 0, 1), (1, 1, 2), (0, 2, 3), (1, 3, 4)]),
+        (Cnn(), "zero_bubble", 2, [(0, 0, 1), (1, 1, 2), (1, 2, 3), (0, 3, 4)]),
+        # The embedding and a whole block; the other block and the head.
+        (SMALL, "naive", 2, [(0, 0, 3), (1, 3, 6)]),
+    ],
+)
+def test_the_stages_of_a_model_and_their_ranks(model, schedule, num_ranks, stages):
+    assert pipelining.stages_of(model, schedule, num_ranks) == stages
+
+
+@pytest.mark.parametrize("model", [Cnn(), SMALL, Decoder(32, 2, 5, 16)])
+def test_every_layer_is_in_one_part(model):
+    layers = [layer for part in pipelining.parts_of(model) for layer in part.layers]
+    assert len(set(layers)) == len(layers)
+    assert set(layers) == {name.rpartition(".")[0] for name in parameters_of(model)}
+
+
+def test_flops_are_two_for_each_multiplication_and_addition():
+    conv1, conv2, dense1, dense2 = (part.flops for part in pipelining.parts_of(Cnn()))
+    assert (conv1, conv2) == (2 * 26 * 26 * 32 * 9, 2 * 24 * 24 * 64 * 32 * 9)
+    assert (dense1, dense2) == (2 * 9216 * 128, 2 * 128 * 10)
+    embedding, attention, feed, *_, head = (part.flops for part in pipelining.parts_of(Decoder(8, 2, 2, 4, num_tokens=10)))
+    # Width 8, context 4: four projections, scores and sums over four positions; SwiGLU of width 32.
+    assert (embedding, head) == (0, 2 * 4 * 8 * 10)
+    assert attention == 4 * (4 * 2 * 8 * 8) + 2 * (2 * 4 * 4 * 8)
+    assert feed == 4 * (3 * 2 * 8 * 32)
+
+
+@pytest.mark.parametrize(("part", "num_parameters"), [(0, 320), (1, 18_496), (2, 1_179_776), (3, 1_290)])
+def test_the_parameters_of_a_part(part, num_parameters):
+    assert pipelining.num_parameters(Cnn(), pipelining.parts_of(Cnn())[part]) == num_parameters
+
+
+@pytest.mark.parametrize(
+    ("settings", "num_ranks", "local_batch", "reason"),
+    [
+        (Settings(), 4, 8, None),
+        (Settings(), 5, 8, "pipeline cuts cnn into at most 4 stages, and 5 ranks have 5; choose fewer"),
+        (Settings(pipeline_schedule="zero_bubble"), 4, 8, "at most 4 stages, and 4 ranks have 8"),
+        (Settings(), 2, 6, "pipeline: 4 micro-batches do not divide the batch of 6 samples; choose other --microbatches"),
+        (Settings(pipeline_schedule="naive"), 2, 7, None),
+        (Settings(microbatches=2), 4, 8, "at least as many micro-batches as its 4 stages, and 2 are fewer; raise --microbatches"),
+        (Settings(pipeline_schedule="gpipe", microbatches=2), 4, 8, None),
+        (Settings(pipeline_schedule="interleaved", microbatches=5), 2, 10, "5 do not fit; make --microbatches a multiple of 2"),
+        (Settings(pipeline_schedule="interleaved", microbatches=3), 2, 6, None),
+    ],
+)
+def test_what_a_pipeline_cannot_train_has_a_reason(settings, num_ranks, local_batch, reason):
+    found = pipelining.problem("pipeline", settings, Cnn(), num_ranks, local_batch)
+    assert found is None if reason is None else reason in found
+
+
+@pytest.mark.parametrize(
+    ("schedule", "num_ranks", "num_microbatches", "fraction"),
+    [
+        ("gpipe", 2, 4, 1 / 5),
+        ("1f1b", 4, 4, 3 / 7),
+        ("naive", 2, 1, 1 / 2),
+        ("interleaved", 2, 4, 1 / 9),
+        ("zero_bubble", 2, 4, 0),
+        ("1f1b", 1, 4, 0),
+    ],
+)
+def test_the_bubble_in_theory(schedule, num_ranks, num_microbatches, fraction):
+    assert pipelining.bubble_fraction(schedule, num_ranks, num_microbatches) == pytest.approx(fraction)
