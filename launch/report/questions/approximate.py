@@ -24,7 +24,7 @@ def answer(compared):
             exact = [entry for entry in candidates if entry.exact and entries.epoch_seconds(entry)]
             for entry in candidates:
                 alike = [other for other in exact if other.batch_ratio == entry.batch_ratio]
-                reference = min(alike, key=entries.epoch_seconds, default=None)
+                reference = min(alike or exact, key=entries.epoch_seconds, default=None)
                 if reference and not entry.exact:
                     rows.append(_row(entry, reference, len(candidates)))
         sentences += [_sentence(one.name, row) for row in rows]
@@ -35,7 +35,9 @@ def answer(compared):
 def _row(entry, reference, num_compared):
     pairs = _pairs(entry, reference)
     ratio = entries.epoch_ratio(entry, reference, num_compared)
-    differences = [same.loss_difference(run["losses"], other["losses"], NUM_STEPS) for run, other in pairs]
+    # With another global batch the losses of a step are of other samples.
+    alike = pairs if entry.batch_ratio == reference.batch_ratio else []
+    differences = [same.loss_difference(run["losses"], other["losses"], NUM_STEPS) for run, other in alike]
     return (
         entry.num_ranks, entry.backend, reference.backend, ratio and ratio.value, interval(ratio),
         max((one for one in differences if one is not None), default=None),

@@ -31,6 +31,13 @@ def test_its_time_stands_beside_its_accuracy():
     ]
 
 
+def test_with_another_global_batch_its_losses_are_not_compared():
+    found = [*EXACT, *approximate(SECONDS, backend="parameter_server", data_parallel_degree=1)]
+    row = line(found, "approximate")
+    assert (row["backend"], row["against"], row["loss difference, first 20 steps"]) == ("parameter_server", "ddp", None)
+    assert row["accuracy of the other"] == pytest.approx(0.98)
+
+
 def test_accuracies_are_of_the_last_epoch_that_both_have_trained():
     longer = {"accuracies": [0.5, 0.97, 0.99], "accuracy": 0.99}
     row = line([*repeats(SECONDS, num_ranks=2), *approximate(SECONDS, **longer)], "approximate")
