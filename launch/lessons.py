@@ -5,12 +5,17 @@ from typing import Annotated
 import tyro
 
 from common import command_line
+from launch.lesson.pipeline import Pipeline
 from launch.lesson.sends import Sends
 from launch.lesson.warmup import Warmup
 
 PROGRAM = "python -m launch.lessons"
 DESCRIPTION = "Runs a small experiment in distributed training and prints its result."
-LESSONS = Annotated[Warmup, tyro.conf.subcommand("warmup")] | Annotated[Sends, tyro.conf.subcommand("sends")]
+LESSONS = (
+    Annotated[Warmup, tyro.conf.subcommand("warmup")]
+    | Annotated[Sends, tyro.conf.subcommand("sends")]
+    | Annotated[Pipeline, tyro.conf.subcommand("pipeline")]
+)
 
 
 def run(lesson):
