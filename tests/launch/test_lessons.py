@@ -13,12 +13,12 @@ def test_each_lesson_has_its_own_help(lesson, option, of_others):
 
 def test_a_lesson_must_be_named():
     status, output, error = run_module("launch.lessons")
-    assert (status, output, "{warmup, sends}" in error) == (2, "", True)
+    assert (status, output, "{warmup, sends, pipeline}" in error) == (2, "", True)
 
 
 def test_the_help_names_every_lesson():
     status, output, _ = run_module("launch.lessons", "--help")
-    assert (status, "{warmup,sends}" in output) == (0, True)
+    assert (status, "{warmup,sends,pipeline}" in output) == (0, True)
 
 
 @pytest.mark.parametrize(

@@ -200,8 +200,8 @@ def test_who_trains_with_a_smaller_global_batch_is_apart_under_weak_scaling_only
     data_parallel = [*six(10.0, num_ranks=2), *six(12.0, num_ranks=2, backend="horovod_tf")]
     for scaling, verdicts in (("weak", ["fastest", "slower", "smaller global batch"]), ("strong", ["slower", "slower", "fastest"])):
         found = [
-            record | {"scaling": scaling} for record in [*data_parallel, *six(8.0, num_ranks=2, backend="single", data_parallel_degree=1)]
+            record | {"scaling": scaling} for record in [*data_parallel, *six(8.0, num_ranks=2, backend="pipeline", data_parallel_degree=1)]
         ]
         rows = {row["backend"]: row["verdict"] for row in lines(found, "first")}
-        assert [rows[name] for name in ("ddp", "horovod_tf", "single")] == verdicts
-        assert ("single" in section(found, "first").sentences[0]) == (scaling == "strong")
+        assert [rows[name] for name in ("ddp", "horovod_tf", "pipeline")] == verdicts
+        assert ("pipeline" in section(found, "first").sentences[0]) == (scaling == "strong")

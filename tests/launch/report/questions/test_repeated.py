@@ -29,18 +29,18 @@ def answer(first, second):
 @pytest.mark.parametrize(
     ("first", "second", "ending", "directions"),
     [
-        ({"ddp": 12.0, "single": 10.0}, {"ddp": 15.0, "single": 10.0}, "the same verdict on 1 of 1 pairs of backends.", [1, 1]),
-        ({"ddp": 10.0, "single": 12.0}, {"ddp": 10.0, "single": 15.0}, "the same verdict on 1 of 1 pairs of backends.", [-1, -1]),
-        ({"ddp": 10.0, "single": 10.0}, {"ddp": 10.0, "single": 10.0}, "the same verdict on 1 of 1 pairs of backends.", [0, 0]),
+        ({"ddp": 12.0, "fsdp": 10.0}, {"ddp": 15.0, "fsdp": 10.0}, "the same verdict on 1 of 1 pairs of backends.", [1, 1]),
+        ({"ddp": 10.0, "fsdp": 12.0}, {"ddp": 10.0, "fsdp": 15.0}, "the same verdict on 1 of 1 pairs of backends.", [-1, -1]),
+        ({"ddp": 10.0, "fsdp": 10.0}, {"ddp": 10.0, "fsdp": 10.0}, "the same verdict on 1 of 1 pairs of backends.", [0, 0]),
         (
-            {"ddp": 12.0, "single": 10.0},
-            {"ddp": 10.0, "single": 10.0},
+            {"ddp": 12.0, "fsdp": 10.0},
+            {"ddp": 10.0, "fsdp": 10.0},
             "the same verdict on 0 of 1 pairs of backends; opposite verdicts: 0, a difference that not all show: 1.",
             [1, 0],
         ),
         (
-            {"ddp": 12.0, "single": 10.0},
-            {"ddp": 10.0, "single": 12.0},
+            {"ddp": 12.0, "fsdp": 10.0},
+            {"ddp": 10.0, "fsdp": 12.0},
             "0 of 1 pairs of backends; opposite verdicts: 1, a difference that not all show: 0.",
             [1, -1],
         ),
@@ -57,12 +57,12 @@ def test_two_matrices_agree_on_a_pair_or_not(first, second, ending, directions):
 
 
 def test_one_matrix_or_too_few_repeats_say_nothing():
-    seconds = {"ddp": 12.0, "single": 10.0}
+    seconds = {"ddp": 12.0, "fsdp": 10.0}
     assert repeated.answer(entries.comparisons(matrix(STAMPS[0], **seconds))) == ([], [])
     few = [*matrix(STAMPS[0], **seconds), *matrix(STAMPS[1], num_repeats=5, **seconds)]
     assert repeated.answer(entries.comparisons(few)) == ([], [])
 
 
 def test_oversubscribed_entries_are_left_out():
-    found = [record | {"oversubscribed": True} for stamp in STAMPS for record in matrix(stamp, ddp=12.0, single=10.0)]
+    found = [record | {"oversubscribed": True} for stamp in STAMPS for record in matrix(stamp, ddp=12.0, fsdp=10.0)]
     assert repeated.answer(entries.comparisons(found)) == ([], [])
