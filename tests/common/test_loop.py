@@ -143,6 +143,25 @@ def test_an_epoch_ends_when_its_losses_are_computed(trained, monkeypatch):
     assert record["train_seconds"] == [3 * (STEP_SECONDS + 1.0)]
 
 
+class OfOneWorker(Timed):
+    """One rank of three: of the others one trained, with a loss of 3, and one did not."""
+
+    def sum(self, values):
+        return values + np.array([[3.0] * 3, [1.0] * 3]) if np.ndim(values) == 2 else values
+
+
+class Idle(OfOneWorker):
+    """The same, and this one did not train either."""
+
+    def train_epoch(self, batches, observe):
+        super().train_epoch(batches, lambda _: observe(float("nan")))
+
+
+@pytest.mark.parametrize(("trainer_class", "loss"), [(OfOneWorker, 2.0), (Idle, 3.0)])
+def test_the_loss_of_a_step_is_the_mean_over_the_ranks_that_trained(trained, trainer_class, loss):
+    assert trained(1.0, trainer_class=trainer_class)["losses"] == [loss] * 3
+
+
 def test_training_starts_from_the_initial_parameters():
     record = new_record()
     loop.prepare(Timed(), SETTINGS, record)

@@ -10,6 +10,7 @@ from common.errors import UserError
 # Declarations as in the files of frameworks/, without running them.
 OWN = {
     "replicated": Backend(),
+    "served": Backend(num_servers=1),
     "alone": Backend(one_rank=True),
     "pairs": Backend(variants={"sharding": ("hsdp",)}, multiple_of={"hsdp": 2}),
     "whole": Backend(model_parallel="all", divides="num_heads", models=("Decoder",)),
@@ -29,6 +30,8 @@ def _declared(monkeypatch):
     ("name", "settings", "num_ranks", "degree"),
     [
         ("replicated", Settings(), 3, 3),
+        ("served", Settings(), 3, 2),
+        ("served", Settings(), 2, 1),
         ("alone", Settings(), 1, 1),
         ("a_file_of_a_test", Settings(), 3, 3),
         ("pairs@hsdp", Settings(), 4, 4),
@@ -45,6 +48,7 @@ def test_the_degree_is_the_number_of_models(name, settings, num_ranks, degree):
 @pytest.mark.parametrize(
     ("name", "settings", "num_ranks", "message"),
     [
+        ("served", Settings(), 1, "served takes at least 2 ranks, of which 1 is a server; choose other sizes"),
         ("alone", Settings(), 2, "alone runs with one rank; 2 ranks were started"),
         ("pairs@hsdp", Settings(), 3, "pairs@hsdp takes a multiple of 2 ranks, and 3 is none"),
         ("threads_of_two", PAIRED, 3, "threads_of_two takes a multiple of 2 ranks (--threads), and 3 is none"),
@@ -61,7 +65,12 @@ def test_what_a_backend_cannot_train_has_a_reason(name, settings, num_ranks, mes
 
 
 @pytest.mark.parametrize(
-    ("num_ranks", "degree", "indices"), [(4, 4, [0, 1, 2, 3]), (4, 2, [0, 0, 1, 1]), (4, 1, [0, 0, 0, 0]), (6, 3, [0, 0, 1, 1, 2, 2])]
-)
+    ("num_ranks", "degree", "indices"),
+    [
+        (4, 4, [0, 1, 2, 3]), (4, 2, [0, 0, 1, 1]), (4, 1, [0, 0, 0, 0]), (6, 3, [0, 0, 1, 1, 2, 2]),
+        # A server beside its workers.
+        (2, 1, [0, 0]), (3, 2, [0, 1, 1]), (5, 4, [0, 1, 2, 3, 3]),
+    ],
+)  # fmt: skip
 def test_consecutive_ranks_share_a_shard(num_ranks, degree, indices):
     assert [parallelism.place(rank, num_ranks, degree) for rank in range(num_ranks)] == [(index, degree) for index in indices]

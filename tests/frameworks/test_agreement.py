@@ -102,6 +102,17 @@ RESTORED = [
 
 # DataParallel where there are no GPUs for it.
 WITHOUT_GPUS = CNN._replace(fault="without_gpus", training=(*SAME_TRAINING, "--device", "cpu"))
+# Every epoch is one step, which each worker of a server takes from the same parameters. Without momentum the sum of their updates is the
+# update with the average gradient.
+ONE_STEP = Run("cnn", "sgd", short=True, training=(
+    "--scaling", "strong", "--batch-size", "20", "--epochs", "6", "--no-stop-at-target", "--momentum", "0", "--learning-rate-factor", "4",
+    "--warmup-epochs", "3.5",
+))  # fmt: skip
+ASYNCHRONOUS = Run("cnn", "sgd", training=(
+    "--scaling", "strong", "--batch-size", "8", "--last-batch", "pad", "--epochs", "3", "--no-stop-at-target",
+))  # fmt: skip
+LEFT_OUT = ASYNCHRONOUS._replace(fault="worker_fails_in_step_20")
+
 # Of backends that make other runs than most.
 OWN_RUNS = {
     "data_parallel": [WITHOUT_GPUS],
@@ -111,7 +122,7 @@ OWN_RUNS = {
 
 # The one after which the ranks differ, so that no other run may follow it, is the last.
 FAULTS = ("summed_gradients", "same_shard", "no_all_reduce")
-SIZES = (1, 2, 4)
+SIZES = (1, 2, 3, 4)
 
 
 def degree(backend, ranks, workload="transformer"):
@@ -145,6 +156,8 @@ def accumulated_by(backend):
 def faulty(name, fault):
     backend, _, variant = name.partition("@")
     # Not the CNN for ZeRO: at its default learning rate even a correct run differs. So does local SGD, but for a period of 1.
+    if backend == "parameter_server":
+        return ONE_STEP._replace(fault=fault)
     if backend == "post_local_sgd":
         return LOCAL_FROM_THE_START[0]._replace(fault=fault)
     run = DECODER if backend == "deepspeed_zero" or variant else trained_by(backend, [CNN])[0]
@@ -154,9 +167,11 @@ def faulty(name, fault):
 def runs_of(backend, ranks):
     """The runs of a backend at a number of ranks."""
     if backend == "single":
-        return [*FLOAT64, *ACCUMULATED, SMALL_LEARNING_RATE, *FIRST_STEPS, STAGE_3, TWICE_THE_BATCH]
+        return [*FLOAT64, *ACCUMULATED, SMALL_LEARNING_RATE, *FIRST_STEPS, STAGE_3, TWICE_THE_BATCH, ONE_STEP]
     if backend == "deepspeed_zero":
         return zero_runs(ranks)
+    if backend == "parameter_server":
+        return FLOAT64 if ranks == 2 else [ONE_STEP, ASYNCHRONOUS, *faulty_runs(backend), LEFT_OUT]
     if backend in OWN_RUNS:
         return OWN_RUNS[backend] + (faulty_runs(backend) if ranks > 1 else [])
     own = ddp_runs(ranks) if backend == "ddp" else []
@@ -255,7 +270,8 @@ def disagreement_in(steps, record, reference):
 
 def as_single(run):
     """The run of `single` that trains as this run of another backend should."""
-    return run._replace(variant=None, fault="none", training=SAME_TRAINING)
+    training = SAME_TRAINING if run.training[: len(SAME_TRAINING)] == SAME_TRAINING else run.training
+    return run._replace(variant=None, fault="none", training=training)
 
 
 @pytest.mark.parametrize(("backend", "ranks", "run"), each_of(EXACT, {1: [CNN], 2: FLOAT64, 4: [CNN]}))
@@ -270,6 +286,53 @@ def test_in_float64_every_step_has_the_loss_of_the_plain_run(trained, run, backe
     assert record["accuracies"] == reference["accuracies"]
     for name, values in expected.items():
         np.testing.assert_allclose(parameters[name], values, rtol=1e-9, atol=1e-9 * np.abs(values).max(), err_msg=name)
+
+
+@pytest.mark.parametrize("run", FLOAT64, ids=lambda run: f"{run.workload}-{run.optimizer}")
+def test_a_server_with_one_worker_trains_as_the_plain_run(trained, run):
+    reference, _ = trained("single", 1)[run]
+    record, _ = trained("parameter_server", 2)[run]
+    assert disagreement(record, reference) < 1e-10
+    assert record["accuracies"] == reference["accuracies"]
+    assert (record["data_parallel_degree"], record["in_sync"], record["staleness"]) == (1, True, [{"0": len(record["losses"])}])
+
+
+def test_a_step_of_all_workers_from_the_same_parameters_is_one_with_the_average_gradient(trained):
+    reference, expected = trained("single", 1)[ONE_STEP]
+    record, parameters = trained("parameter_server", 3)[ONE_STEP]
+    assert disagreement(record, reference) < 1e-10
+    assert (record["staleness"], record["left_out"]) == ([{"0": 1, "1": 1}] * 6, [])
+    for name, values in expected.items():
+        np.testing.assert_allclose(parameters[name], values, rtol=1e-9, atol=1e-9 * np.abs(values).max(), err_msg=name)
+
+
+def test_asynchronous_workers_converge_on_stale_parameters(trained):
+    record, _ = trained("parameter_server", 3)[ASYNCHRONOUS]
+    assert (record["status"], record["backend"], record["exact"], record["in_sync"]) == ("ok", "parameter_server", False, True)
+    assert np.mean(record["losses"][-20:]) < np.mean(record["losses"][:20]) / 2
+    num_steps = len(record["losses"]) // 3
+    for counts in record["staleness"]:
+        assert sum(counts.values()) == 2 * num_steps
+        mean = sum(int(value) * number for value, number in counts.items()) / (2 * num_steps)
+        # The last of two workers sees all updates of the other, and that one those before its own last.
+        assert 1 / 2 <= mean <= 1
+
+
+def test_a_worker_whose_training_fails_is_left_out_and_the_others_go_on(trained):
+    record, _ = trained("parameter_server", 3)[LEFT_OUT]
+    assert (record["status"], record["in_sync"], len(record["accuracies"])) == ("ok", True, 3), record["error"]
+    assert record["left_out"] == ["rank 0, epoch 1, step 20: ArithmeticError: it does not add up"]
+    num_steps = len(record["losses"]) // 3
+    assert [sum(counts.values()) for counts in record["staleness"]] == [19 + num_steps, num_steps, num_steps]
+    assert record["staleness"][1:] == [{"0": num_steps}] * 2
+    assert np.isfinite(record["losses"]).all()
+    assert np.mean(record["losses"][-20:]) < np.mean(record["losses"][:20])
+
+
+def test_where_every_worker_has_failed_so_has_the_run(data, tmp_path):
+    status, record, _ = train("parameter_server", 2, tmp_path, *CNN.arguments(data), fault="worker_fails_in_step_20")
+    assert (status, record["status"]) == (1, "failed")
+    assert "the training of every worker has failed; the first: rank 0, epoch 1, step 20: ArithmeticError" in record["error"]
 
 
 def test_data_parallel_without_gpus_is_the_plain_run(trained):

@@ -38,6 +38,7 @@ OFF_THEORY = {"zero_redundancy": 1.193, "deepspeed_zero": 0.833, "deepspeed_zero
         # TensorFlow frees the gradients within the step.
         ("horovod_tf", REPLICATED | {"after_step": (1, 0, 1)}),
         ("gradient_averaging", REPLICATED),
+        ("parameter_server", {"after_forward": (1, 0, 0), "after_backward": (1, 1, 0), "after_step": (1, 1, 0)}),
         ("zero_redundancy", {"after_step": (1, 1, LARGEST)}),
         ("weight_averaging", REPLICATED),
         ("deepspeed_zero@0", REPLICATED),

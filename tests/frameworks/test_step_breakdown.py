@@ -200,6 +200,23 @@ def powersgd_share(workload, rank):
 
 @pytest.mark.matrix
 @pytest.mark.long
+def test_a_worker_sends_gradients_and_receives_parameters(tmp_path):
+    worker, server = measured(tmp_path, "parameter_server", "--workload", "cnn")
+    breakdown = worker["step_breakdown"]
+    expected = {"num_calls": 1, "num_bytes": GRADIENT_BYTES["cnn"]}
+    assert breakdown["operations"] == {"send": expected, "receive": expected}
+    assert breakdown["communication_seconds"][0] > 0
+    assert math.isnan(breakdown["communication_seconds"][1])
+    profile, without = worker["with_communication"], worker["without_communication"]
+    assert (profile["seconds"] > 0, without["seconds"]) == (True, 0)
+    assert profile["operations"]["send"] == [NUM_STEPS, NUM_STEPS * GRADIENT_BYTES["cnn"]]
+    assert worker["losses"][0] == pytest.approx(worker["losses"][1], rel=1e-5)
+    # Without an exchange a worker has no optimizer, so that its parameters stay as they are.
+    assert (worker["unchanged"], server["unchanged"], worker["in_sync"]) == (True, True, True)
+
+
+@pytest.mark.matrix
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("backend", "workload", "arguments", "shares"),
     [

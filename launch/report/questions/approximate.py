@@ -15,7 +15,10 @@ COLUMNS = (
 
 
 def answer(compared):
-    """(sentences, tables) on the approximate backends, each against the fastest exact one of its size; empty where there are none."""
+    """(sentences, tables) on the approximate backends, each against the fastest exact one of its size; empty where there are none.
+
+    Asynchronous ones have a sentence of their own.
+    """
     sentences, tables = [], []
     for one in compared:
         rows = []
@@ -28,6 +31,7 @@ def answer(compared):
                 if reference and not entry.exact:
                     rows.append(_row(entry, reference, len(candidates)))
         sentences += [_sentence(one.name, row) for row in rows]
+        sentences += [_on_staleness(one.name, entry) for entry in one.entries if any(run.get("staleness") for run in entry.ok)]
         tables += filled(one.name, COLUMNS, rows)
     return sentences, tables
 
@@ -74,3 +78,11 @@ def _sentence(name, row):
     if accuracy is not None:
         parts.append(f"after as many epochs its accuracy is {accuracy:.4f}, {other}'s {other_accuracy:.4f}")
     return "; ".join(parts) + "."
+
+
+def _on_staleness(name, entry):
+    counts = [item for run in entry.ok for of_epoch in run.get("staleness") or () for item in of_epoch.items()]
+    mean = sum(int(value) * number for value, number in counts) / sum(number for _, number in counts)
+    sentence = f"{name}, {ranks_of(entry.num_ranks)}: {entry.backend} is asynchronous; an update has a mean staleness of {mean:.2f} updates"
+    num_left_out = sum(bool(run.get("left_out")) for run in entry.ok)
+    return f"{sentence}; in {num_left_out} of its {len(entry.ok)} runs a worker was left out." if num_left_out else f"{sentence}."

@@ -14,7 +14,7 @@ from tests.support.running import BIN, environ
 def short_run(tmp_path_factory):
     """The arguments of a run of six steps."""
     data = small_data.write(tmp_path_factory.mktemp("data"), 100)["cnn"]
-    return *data[2:], "--batch-size", "8", "--epochs", "1", "--no-stop-at-target", "--no-step-breakdown"
+    return *data[2:], "--scaling", "strong", "--batch-size", "16", "--epochs", "1", "--no-stop-at-target", "--no-step-breakdown"
 
 
 @pytest.fixture(scope="session")

@@ -66,3 +66,15 @@ def test_more_epochs_are_not_tested_for_and_exact_ones_are_compared_without_it()
 def test_without_an_exact_backend_of_its_size_or_without_any_there_is_no_comparison():
     for found in (EXACT, [*approximate(SECONDS), made(num_ranks=1)]):
         assert "approximate" not in [one.key for one in summary.answer(found).sections]
+
+
+@pytest.mark.parametrize(
+    ("left_out", "end"), [([], "updates."), (["rank 0, epoch 1, step 3: it"], "updates; in 1 of its 7 runs a worker was left out.")]
+)
+def test_the_mean_staleness_is_over_all_epochs_of_all_runs_and_runs_without_a_worker_are_counted(left_out, end):
+    served = approximate(SECONDS, backend="parameter_server", staleness=[{"0": 1, "1": 2}, {"1": 1}])
+    served.append(
+        made(**{"repeat": 6, **{key: served[0][key] for key in ("backend", "num_ranks", "exact")}}, staleness=[{"3": 8}], left_out=left_out)
+    )
+    sentence = section([*EXACT, *served], "approximate").sentences[-1]
+    assert sentence == f"cnn, weak scaling, 2 ranks: parameter_server is asynchronous; an update has a mean staleness of 1.31 {end}"
