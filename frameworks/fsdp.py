@@ -10,12 +10,9 @@ from frameworks.shared import fsdp, process_group, pytorch  # backend
 
 # Each gather of parameters is a hook, which breaks the graph.
 BACKEND = Backend(
-    variants={"sharding": ("keep", "hsdp")},
-    by_default=False,
-    multiple_of={"hsdp": 2},
-    sharing={"": "zero3", "keep": "zero2", "hsdp": "hybrid"},
-    change="fully_shard each block",
-)  # backend
+    variants={"sharding": ("keep", "hsdp")}, multiple_of={"hsdp": 2}, by_default=False,
+    sharing={"": "zero3", "keep": "zero2", "hsdp": "hybrid"}, change="fully_shard each block",
+)  # fmt: skip  # backend
 
 
 class Trainer:
@@ -59,10 +56,10 @@ class Trainer:
         return process_group.summed(values, self.device)  # backend
 
     def state(self, with_optimizer_state=True):
-        return fsdp.state(self.module, self.optimizer if with_optimizer_state else None)  # backend
+        return pytorch.state(self.module, self.optimizer if with_optimizer_state else None)
 
     def restore(self, state):
-        fsdp.restore(self.module, self.optimizer, state)  # backend
+        pytorch.restore(self.module, self.optimizer, state)
 
     def memory(self):
         return fsdp.memory(self.module, self.optimizer)  # backend

@@ -27,33 +27,15 @@ def shard(module, sharding, ranks, device):
     return module
 
 
-def state(module, optimizer):
-    """As pytorch.state, gathered from the shards of all ranks, which all call this."""
-    reshard(module)
-    return pytorch.state(module, optimizer)
-
-
-def restore(module, optimizer, state):
-    """As pytorch.restore, into the shards of this rank."""
-    reshard(module)
-    pytorch.restore(module, optimizer, state)
-
-
 def memory(module, optimizer):
     """As pytorch.memory. Whole parameters are held beside the shards."""
-    reshard(module)
+    pytorch.reshard(module)
     shards = list(module.parameters())
 
     def held():
         return pytorch.held_by(list({id(one): one for one in (*shards, *module.parameters())}.values()), optimizer)
 
     return pytorch.memory(module, optimizer, held)
-
-
-def reshard(module):
-    """Frees whole parameters, such as those that an evaluation leaves, so that the module's parameters are the shards."""
-    for part in parts(module):
-        part.reshard()
 
 
 def parts(module):
@@ -63,7 +45,7 @@ def parts(module):
 
 def communication(model, optimizer, device, sharding):
     """How to measure its communication: gathers of parameters, and the reduce-scatter of gradients."""
-    reshard(model)
+    pytorch.reshard(model)
     shards = list(model.parameters())
     zeros = [torch.zeros_like(one) for one in shards]
 
@@ -88,7 +70,7 @@ def communication(model, optimizer, device, sharding):
             hook.remove()
             del model.set_requires_gradient_sync
             exchange(model, True, sharding != "keep")
-            reshard(model)
+            pytorch.reshard(model)
             optimizer.zero_grad()
 
     def profiled(train):

@@ -291,7 +291,11 @@ OPTIMIZER_STATE = {"momentum_buffer": "momentum", "exp_avg": "adam_mean", "exp_a
 
 
 def state(model, optimizer):
-    """Parameters and, unless `optimizer` is None, optimizer state, as arrays in the names and layouts of weights.py."""
+    """Parameters and, unless `optimizer` is None, optimizer state, as arrays in the names and layouts of weights.py.
+
+    They are gathered from the shards of all ranks, if there are any. Then all ranks call this.
+    """
+    reshard(model)
     found = {}
     for name, parameter in model.named_parameters():
         found[name] = as_array(name, whole(parameter))
@@ -303,7 +307,8 @@ def state(model, optimizer):
 
 @torch.no_grad()
 def restore(model, optimizer, state):
-    """Loads a state into the model and its optimizer; optimizer state that it lacks is set to 0."""
+    """Loads a state into the model, or this rank's shards of it, and its optimizer; optimizer state that it lacks is set to 0."""
+    reshard(model)
     for name, parameter in model.named_parameters():
         parameter.copy_(placed(as_tensor(name, state[name]), parameter))
         own = optimizer.state[parameter]
@@ -314,6 +319,13 @@ def restore(model, optimizer, state):
             elif own.get(key) is not None:
                 # In place, since its memory was allocated off the clock.
                 own[key].zero_()
+
+
+def reshard(model):
+    """Frees whole parameters that FSDP has gathered, such as for an evaluation, so that the model's parameters are the shards."""
+    for part in model.modules():
+        if hasattr(part, "reshard"):
+            part.reshard()
 
 
 def whole(tensor):

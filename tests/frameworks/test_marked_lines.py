@@ -14,6 +14,7 @@ MARK = "# backend"
 MIN_SHARED_LINES = 28
 MAX_MARKED_LINES = 24
 MAX_REPLACED_LINES = 7
+MAX_DIFFERENT_LINES = 29
 
 
 def unmarked(text):
@@ -64,6 +65,13 @@ def files():
 
 def test_the_unmarked_lines_of_all_backends_on_pytorch_are_the_same():
     assert complaints(files()) == []
+
+
+@pytest.mark.parametrize("other", ["fsdp", "gradient_averaging"])
+def test_few_lines_turn_ddp_into_another_way(other):
+    texts = files()
+    lines = difflib.unified_diff(texts["ddp"].splitlines(), texts[other].splitlines(), n=0)
+    assert sum(line[0] in "+-" for line in list(lines)[2:]) <= MAX_DIFFERENT_LINES
 
 
 def test_backends_of_every_framework_have_the_same_methods_in_the_same_order():
