@@ -48,7 +48,7 @@ def steps_in(span_events, origin_nanoseconds):
 
 
 class _Survey(NamedTuple):
-    """The result of a first pass over a profile: its first time, Gloo's threads, and the starts of steps."""
+    """The result of a first pass over a profile: its first time, Gloo's own threads, and the starts of steps."""
 
     starts_at: float
     gloo_threads: set
@@ -57,7 +57,7 @@ class _Survey(NamedTuple):
 
 def _survey(path, on_cut, wanted=lambda event: True):
     """The _Survey of the events for which `wanted` is true."""
-    starts_at, gloo_threads, steps = math.inf, set(), {}
+    starts_at, gloo_threads, main_threads, steps = math.inf, set(), set(), {}
     for event in chrome.events(path, on_cut):
         if event.get("ph") == "X" and wanted(event):
             starts_at = min(starts_at, event["ts"])
@@ -66,7 +66,9 @@ def _survey(path, on_cut, wanted=lambda event: True):
                 gloo_threads.add(event["tid"])
             elif name.startswith(STEP):
                 steps[int(name.partition("#")[2])] = event["ts"]
-    return _Survey(0.0 if starts_at == math.inf else starts_at, gloo_threads, steps)
+                main_threads.add(event["tid"])
+    # The main thread has a pipeline's sends and receives, from their call to the wait for them.
+    return _Survey(0.0 if starts_at == math.inf else starts_at, gloo_threads - main_threads, steps)
 
 
 def _wanted(event):
@@ -116,7 +118,7 @@ def _torch_track(event, gloo_threads):
         return "collectives", f"MPI, thread {event['tid']}"
     if event["name"].startswith(POWER_SGD):
         return "collectives", f"PowerSGD, thread {event['tid']}"
-    if event["tid"] in gloo_threads:
+    if event["tid"] in gloo_threads or event["name"].startswith(GLOO):
         return "collectives", f"Gloo, thread {event['tid']}"
     return "compute", f"PyTorch, thread {event['tid']}"
 

@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, schedules
+from torch.profiler import record_function
 
 from common import pipelining
 from common.trainer import Communication, ProfiledCommunication, Totals
@@ -20,8 +21,8 @@ SCHEDULES = {
     "zero_bubble": schedules.ScheduleZBVZeroBubble,
     "naive": schedules.ScheduleGPipe,
 }
-# The methods of a stage that compute.
-COMPUTE = ("forward_one_chunk", "backward_one_chunk", "backward_weight_one_chunk")
+# The methods of a stage that compute: their names in traces.
+COMPUTE = {"forward_one_chunk": "forward", "backward_one_chunk": "backward", "backward_weight_one_chunk": "weight gradients"}
 
 
 class Stage(nn.Module):
@@ -54,6 +55,9 @@ class Pipeline:
         self.own = {number: stage(module, self.model, one) for number, one in enumerate(self.plan) if one.rank == self.rank}
         keep(module, self.own.values())
         self.stages = [PipelineStage(one, number, len(self.plan), device, group=group) for number, one in self.own.items()]
+        for one in self.stages:
+            for method, name in COMPUTE.items():
+                setattr(one, method, marked(getattr(one, method), f"stage {one.stage_index} {name}"))
         takes_several = issubclass(SCHEDULES[self.name], schedules.PipelineScheduleMulti)
         self.schedule = SCHEDULES[self.name](
             self.stages if takes_several else self.stages[0], self.num_microbatches, loss_fn=packed_loss, scale_grads=False
@@ -126,6 +130,16 @@ def packed(targets, weights):
 def packed_loss(logits, target):
     targets, weights = target.unbind(-1)
     return pytorch.weighted_loss(logits, targets.long(), weights)
+
+
+def marked(compute, name):
+    """A method of a stage whose calls, one for each micro-batch, are spans in a trace of PyTorch's profiler."""
+
+    def call(microbatch, *arguments, **settings):
+        with record_function(f"{name} {microbatch}"):
+            return compute(microbatch, *arguments, **settings)
+
+    return call
 
 
 def groups(ranks, num_stages):

@@ -20,6 +20,8 @@ MAX_DEPTH = 3
 COLOURS = (
     (r"^data$", "waiting for data", "#9a9a9a"),
     (r"^step$|^ProfilerStep", "step", "#e4e4e4"),
+    (r"^stage \d+ forward", "forward", "#4c7fb8"),
+    (r"^stage \d+ weight", "gradients of weights", "#a7cfb4"),
     (r"^NEGOTIATE|barrier|^WAIT|^QUEUE", "negotiation and waiting", "#f2c14e"),
     (r"MEMCPY|FUSION_BUFFER|copy_bucket|flatten_dense", "copies for collectives", "#9d6bb5"),
     (r"gloo:|mpi:|nccl|^(MPI|NCCL|GLOO|CCL)_|^MPI|ALLREDUCE|BROADCAST|ALLGATHER|c10d::", "collectives", "#c8443c"),
@@ -27,6 +29,8 @@ COLOURS = (
     (r"[Bb]ackward|Backprop|autograd|Grad", "backward", "#4f9d69"),
     (r"", "forward and other work", "#4c7fb8"),
 )
+# Of a pipeline: what a stage computes for a micro-batch, which is labelled with both numbers.
+STAGE = re.compile(r"^stage (\d+) \D+ (\d+)$")
 
 
 class Bar(NamedTuple):
@@ -60,15 +64,18 @@ def step_window(events, first_step, num_steps):
     return steps[wanted[0]][0], steps[wanted[-1]][1]
 
 
-def rows(events, start, end, leave_out=None):
-    """The Rows of a window in microseconds, in the trace's order, without tracks whose names match `leave_out`."""
+def rows(events, start, end, leave_out=None, only=""):
+    """The Rows of a window in microseconds, in the trace's order, without tracks whose names match `leave_out`.
+
+    `only`: what the names of the spans match.
+    """
     names, spans, instants = {}, {}, {}
     for event in events:
         track = event["pid"], event["tid"]
         if event["ph"] == "M":
             if event["name"] == "thread_name":
                 names[track] = event["args"]["name"]
-        elif event["ph"] == "X" and event["ts"] < end and event["ts"] + event["dur"] > start:
+        elif event["ph"] == "X" and event["ts"] < end and event["ts"] + event["dur"] > start and re.search(only, event["name"]):
             spans.setdefault(track, []).append(event)
         elif event["ph"] == "i" and start <= event["ts"] < end:
             instants.setdefault(track, []).append((event["ts"] - start) / 1000)
@@ -97,6 +104,12 @@ def kind_of(name):
     return next((label, colour) for pattern, label, colour in COLOURS if re.search(pattern, name))
 
 
+def text_of(name):
+    """The text in a span: its name, and of a pipeline's STAGE.MICROBATCH."""
+    found = STAGE.match(name)
+    return f"{found[1]}.{found[2]}" if found else name
+
+
 def draw(found, path, title, max_depth=MAX_DEPTH):
     """Draws Rows into a PNG or SVG file, by its name's ending. Raises UserError where there is nothing to draw."""
     import matplotlib
@@ -118,8 +131,9 @@ def draw(found, path, title, max_depth=MAX_DEPTH):
                 used[label] = colour
                 long_enough = max(bar.end - bar.start, width / 2000)
                 axes.broken_barh([(bar.start, long_enough)], (top + bar.depth, 0.92), facecolors=colour, edgecolor="white", linewidth=0.2)
-                if bar.end - bar.start > width * 0.0062 * len(bar.name):
-                    axes.text(bar.start + width * 0.002, top + bar.depth + 0.5, bar.name, fontsize=7, va="center", clip_on=True)
+                text = text_of(bar.name)
+                if bar.end - bar.start > width * 0.0062 * len(text):
+                    axes.text(bar.start + width * 0.002, top + bar.depth + 0.5, text, fontsize=7, va="center", clip_on=True)
         axes.plot(row.instants, [top + 0.5] * len(row.instants), "|", color="black", markersize=5)
         ticks.append(top + height / 2)
         labels.append(f"rank {row.rank}  {row.name}")
@@ -154,6 +168,8 @@ class Arguments:
     """How many steps."""
     leave_out: str = "memory|cycles"
     """Regular expression of the tracks that are not drawn."""
+    only: str = ""
+    """Regular expression of the spans that are drawn. A pipeline's: "^stage"."""
     title: str = ""
     """Title of the picture."""
 
@@ -162,13 +178,14 @@ def run(arguments):
     """Draws a picture; returns the exit status."""
     if arguments.picture.suffix not in (".png", ".svg"):
         raise UserError(f"{arguments.picture} should end with .png or .svg")
-    try:
-        re.compile(arguments.leave_out)
-    except re.error as problem:
-        raise UserError(f"--leave-out {arguments.leave_out!r} is not a regular expression ({problem})") from None
+    for flag, pattern in (("--leave-out", arguments.leave_out), ("--only", arguments.only)):
+        try:
+            re.compile(pattern)
+        except re.error as problem:
+            raise UserError(f"{flag} {pattern!r} is not a regular expression ({problem})") from None
     try:
         start, end = step_window(chrome.events(arguments.trace), arguments.first_step, arguments.num_steps)
-        found = rows(chrome.events(arguments.trace), start, end, arguments.leave_out)
+        found = rows(chrome.events(arguments.trace), start, end, arguments.leave_out, arguments.only)
     except (KeyError, TypeError) as problem:
         message = f"{arguments.trace} is not a merged trace: an event has a wrong or missing entry ({problem})"
         raise UserError(f"{message}; give one of launch.trace.timeline") from None

@@ -50,6 +50,21 @@ TORCH_EVENTS = [
 ]
 
 
+def test_what_a_pipeline_sends_is_on_another_track_than_what_its_thread_computes(tmp_path):
+    chrome_file = tmp_path / "torch.0.json"
+    events = [
+        op("ProfilerStep#3", 0, 900, cat="user_annotation"),
+        op("gloo:send", 10, 500, cat="user_annotation"),
+        op("aten::mm", 300, 400),
+    ]
+    chrome_file.write_text(json.dumps(torch_trace(*events)))
+    found = [(placed.kind, placed.track, placed.event["name"]) for placed in sources.torch(chrome_file, 0).events]
+    assert found == [
+        ("compute", "PyTorch, thread 7", "ProfilerStep#3"), ("collectives", "Gloo, thread 7", "gloo:send"),
+        ("compute", "PyTorch, thread 7", "aten::mm"),
+    ]  # fmt: skip
+
+
 def spans_file(folder, rank, origin, meetings):
     """The steps of a rank, one every 2 ms with gaps of 10 microseconds."""
     events = []

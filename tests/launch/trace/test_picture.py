@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from common import pipelining
 from common.errors import UserError
 from common.tracing import chrome
 from launch.trace import picture
@@ -36,6 +37,21 @@ def test_rows_of_a_window():
     ]
 
 
+def test_rows_of_the_spans_that_are_wanted():
+    assert picture.rows(EVENTS, 2000, 2900, "memory", "^(outer|long)$") == [
+        Row(0, "data: steps", [], [0.5]),
+        Row(0, "compute: PyTorch", [Bar("outer", 0.1, 0.6, 0)], []),
+        Row(1, "compute: PyTorch", [Bar("long", 0.0, 0.9, 0)], []),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("stage 3 forward 12", "3.12"), ("stage 0 weight gradients 1", "0.1"), ("Optimizer.step#SGD.step", None)]
+)
+def test_the_text_of_what_a_stage_computes_is_its_number_and_that_of_the_micro_batch(name, text):
+    assert picture.text_of(name) == (text or name)
+
+
 @pytest.mark.parametrize(("first", "num", "window"), [(0, 1, (1000, 1900)), (1, 1, (2000, 2900)), (0, 2, (1000, 2900))])
 def test_window_of_steps(first, num, window):
     assert picture.step_window(EVENTS, first, num) == window
@@ -54,6 +70,7 @@ def test_missing_steps_are_an_error(first, num):
         ("MEMCPY_IN_FUSION_BUFFER", "copies for collectives"), ("MPI_ALLREDUCE", "collectives"), ("ALLREDUCE", "collectives"),
         ("gloo:all_reduce", "collectives"), ("ncclDevKernel_AllReduce", "collectives"), ("MPI_Allreduce", "collectives"),
         ("MPI_Barrier", "collectives"), ("Optimizer.step#SGD.step", "optimizer"), ("ConvolutionBackward0", "backward"),
+        ("stage 1 forward 0", "forward"), ("stage 1 backward 0", "backward"), ("stage 1 weight gradients 0", "gradients of weights"),
         ("_MklNativeConv2DBackpropInput", "backward"), ("aten::conv2d", "forward and other work"),
     ],
 )  # fmt: skip
@@ -101,5 +118,6 @@ def test_an_empty_window_is_an_error(tmp_path):
 def test_the_pictures_of_the_page_exist_and_are_small():
     page = ROOT / "launch" / "trace" / "TIMELINES.md"
     shown = re.findall(r"!\[.*\]\((.*)\)", page.read_text())
-    assert shown == ["pictures/horovod_torch.png", "pictures/ddp.png", "pictures/deepspeed_zero.png"]
+    schedules = [f"pipeline_{schedule}" for schedule in pipelining.SCHEDULES if schedule != "naive"]
+    assert sorted(shown) == sorted(f"pictures/{name}.png" for name in ("horovod_torch", "ddp", "deepspeed_zero", *schedules))
     assert all(0 < (page.parent / name).stat().st_size < 150_000 for name in shown)
