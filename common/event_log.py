@@ -5,6 +5,8 @@ import time
 
 from mlperf_logging.mllog.mllog import MLLogger
 
+from common.backends import Backend, declared, file_of
+
 ENDING = ".mllog"
 
 
@@ -37,8 +39,9 @@ def stop(log, status):
 
 def _facts(record):
     """{key: value} of a record; None where there is no such thing. Keys: mlperf_logging/mllog/constants.py."""
-    settings = record["settings"]
-    micro_batch = settings["batch_size"] * (record["num_ranks"] if record["scaling"] == "weak" else 1)
+    settings, degree = record["settings"], record["data_parallel_degree"]
+    micro_batch = settings["batch_size"] * (degree if record["scaling"] == "weak" else 1)
+    pipelined = declared().get(file_of(record["backend"]), Backend()).pipelined
     return {
         "submission_org": "tandem",
         "submission_platform": settings["machine"],
@@ -48,7 +51,7 @@ def _facts(record):
         "config_filename": f"{settings['run_id']}.json" if settings["run_id"] else None,
         "seed": record["seed"],
         "global_batch_size": micro_batch * settings["accumulate"],
-        "micro_batch_size": micro_batch // record["num_ranks"],
+        "micro_batch_size": micro_batch // degree,
         "gradient_accumulation_steps": settings["accumulate"],
         "opt_name": settings["optimizer"],
         "opt_base_learning_rate": settings["learning_rate"] * settings["learning_rate_factor"],
@@ -57,7 +60,7 @@ def _facts(record):
         "lowest_numerical_precision_in_attn": settings["precision"] if record["workload"] != "cnn" else None,
         "lowest_numerical_precision_in_comm": settings["precision"],
         "tensor_parallelism": 1,
-        "pipeline_parallelism": 1,
+        "pipeline_parallelism": record["num_ranks"] // degree if pipelined else 1,
         "context_parallelism": 1,
         "expert_parallelism": 1,
     }

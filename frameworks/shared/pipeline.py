@@ -34,6 +34,8 @@ class Stage(nn.Module):
 
     def forward(self, x):
         if x.requires_grad:
+            # Of a view, since the buffers of what is received, and their hooks, last for all steps.
+            x = x.view_as(x)
             x.register_hook(torch.Tensor.contiguous)
         for part in self.parts:
             x = part(x)

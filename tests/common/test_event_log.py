@@ -8,6 +8,7 @@ from mlperf_logging.compliance_checker import mlp_compliance
 from mlperf_logging.compliance_checker.mlp_parser import ruleset_610
 
 from common import event_log
+from tests.support.made_records import made
 from tests.support.running import ROOT, train
 
 RULES = Path(mlp_compliance.__file__).parent / "training_6.1.0"
@@ -64,6 +65,17 @@ def test_a_run_logs_its_events_as_they_happen(backend, workload, accumulate, fai
     assert initialized >= record["import_seconds"] + record["init_seconds"] - 0.01
     last_epoch = (at["epoch_stop"].timestamp - at["epoch_start"].timestamp) / 1000
     assert last_epoch == pytest.approx(record["train_seconds"][-1], abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("backend", "degree", "batches", "pipeline"), [("ddp", 4, (64, 16), 1), ("pipeline_ddp", 2, (32, 16), 2), ("pipeline", 1, (16, 16), 4)]
+)
+def test_the_ranks_of_a_pipeline_share_a_batch(backend, degree, batches, pipeline, tmp_path):
+    record = made(backend=backend, num_ranks=4, data_parallel_degree=degree, scaling="weak")
+    record["settings"] |= {"batch_size": 16, "learning_rate": 0.1, "learning_rate_factor": 1.0}
+    event_log.log_settings(event_log.begin(tmp_path / "log"), record, 0.0)
+    values = {line.key: line.value["value"] for line in parsed(tmp_path / "log")}
+    assert (values["global_batch_size"], values["micro_batch_size"], values["pipeline_parallelism"]) == (*batches, pipeline)
 
 
 def test_a_run_without_it_and_other_ranks_write_none(tmp_path):
