@@ -41,7 +41,7 @@ def _facts(record):
     """{key: value} of a record; None where there is no such thing. Keys: mlperf_logging/mllog/constants.py."""
     settings, degree = record["settings"], record["data_parallel_degree"]
     micro_batch = settings["batch_size"] * (degree if record["scaling"] == "weak" else 1)
-    pipelined = declared().get(file_of(record["backend"]), Backend()).pipelined
+    own, num_sharing = declared().get(file_of(record["backend"]), Backend()), record["num_ranks"] // degree
     return {
         "submission_org": "tandem",
         "submission_platform": settings["machine"],
@@ -59,8 +59,8 @@ def _facts(record):
         "lowest_numerical_precision_in_linear": settings["precision"],
         "lowest_numerical_precision_in_attn": settings["precision"] if record["workload"] != "cnn" else None,
         "lowest_numerical_precision_in_comm": settings["precision"],
-        "tensor_parallelism": 1,
-        "pipeline_parallelism": record["num_ranks"] // degree if pipelined else 1,
+        "tensor_parallelism": num_sharing if own.divides else 1,
+        "pipeline_parallelism": num_sharing if own.pipelined else 1,
         "context_parallelism": 1,
         "expert_parallelism": 1,
     }
