@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from tests.support import rank_faults, slurm_cluster
-from tests.support.backends import DISTRIBUTED
+from tests.support.backends import LAUNCHED
 from tests.support.running import copied, environ
 
 COLUMNS = ("launcher", "fault", "backend", "found by", "seconds", "what the record says")
@@ -18,7 +18,7 @@ COLUMNS = ("launcher", "fault", "backend", "found by", "seconds", "what the reco
 def main():
     parser = argparse.ArgumentParser(prog="python -m tests.bench.faults", description=__doc__.splitlines()[0])
     parser.add_argument("--watchdog-timeout", default="10", help="seconds, as the backends take it (default: 10)")
-    parser.add_argument("--backends", default=",".join(DISTRIBUTED))
+    parser.add_argument("--backends", default=",".join(LAUNCHED))
     parser.add_argument("--launchers", default="mpich,torchrun,srun")
     parser.add_argument("--faults", default=",".join(rank_faults.FAULTS))
     arguments = parser.parse_args()

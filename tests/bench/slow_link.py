@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from tests.support import two_hosts
-from tests.support.backends import DISTRIBUTED
+from tests.support.backends import LAUNCHED
 from tests.support.running import copied
 
 FAST = "no limit"
@@ -26,7 +26,7 @@ def main():
     print("| backend | " + " | ".join(f"{rate}: samples/s, of {FAST}" for rate in rates) + " |\n| --- " + "| --- " * len(rates) + "|")
     with tempfile.TemporaryDirectory() as folder, two_hosts.joined() as hosts:
         checkout = copied(Path(folder))
-        for backend in DISTRIBUTED:
+        for backend in LAUNCHED:
             measured = []
             for rate in rates:
                 results = Path(folder) / f"{backend}-{rate}"

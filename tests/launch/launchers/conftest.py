@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from tests.support import small_data
-from tests.support.backends import DISTRIBUTED
+from tests.support.backends import LAUNCHED
 from tests.support.running import BIN, environ
 
 
@@ -21,7 +21,7 @@ def short_run(tmp_path_factory):
 def on_one_node(checkout, short_run, tmp_path_factory):
     """{backend: its record} of the short run with two ranks, which MPICH starts on this machine."""
     results = tmp_path_factory.mktemp("results")
-    matrix = [BIN / "python", "-m", "launch.matrix", "2", "--backends", ",".join(DISTRIBUTED), "--workloads", "cnn", *short_run]
+    matrix = [BIN / "python", "-m", "launch.matrix", "2", "--backends", ",".join(LAUNCHED), "--workloads", "cnn", *short_run]
     done = subprocess.run(
         [*matrix, "--results", results, "--machine", "here"],
         cwd=checkout, env=environ(), capture_output=True, text=True, timeout=400, check=False,

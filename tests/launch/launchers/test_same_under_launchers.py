@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from common.backends import needs_mpi
-from tests.support.backends import DISTRIBUTED
+from tests.support.backends import LAUNCHED
 from tests.support.kills import records_in
 from tests.support.running import BIN, ROOT, environ
 
@@ -16,13 +16,13 @@ pytestmark = [pytest.mark.matrix, pytest.mark.long]
 
 def test_under_torchrun_a_backend_trains_the_same_or_is_skipped(checkout, short_run, on_one_node, tmp_path):
     matrix = [BIN / "python", "-m", "launch.matrix", "2", "--launcher", "torchrun", "--workloads", "cnn", *short_run]
-    matrix += ["--backends", ",".join((*DISTRIBUTED, "deepspeed_zero@3", "ddp@mpi")), "--results", tmp_path, "--machine", "here"]
+    matrix += ["--backends", ",".join((*LAUNCHED, "deepspeed_zero@3", "ddp@mpi")), "--results", tmp_path, "--machine", "here"]
     done = subprocess.run(matrix, cwd=checkout, env=environ(), capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found = {record["backend"]: record for record in records_in(tmp_path)}
-    without_mpi = {name for name in DISTRIBUTED if not needs_mpi(name)}
+    without_mpi = {name for name in LAUNCHED if not needs_mpi(name)}
     assert found.keys() == without_mpi | {"deepspeed_zero@3"}
-    for backend in {*DISTRIBUTED, "ddp@mpi"} - without_mpi:
+    for backend in {*LAUNCHED, "ddp@mpi"} - without_mpi:
         assert f"skipping {backend}: it needs MPI" in done.stderr
     for backend, record in found.items():
         assert (record["launcher"], record["status"], record["in_sync"]) == ("torchrun", "ok", True)

@@ -8,7 +8,7 @@ import pytest
 
 from launch import processes, supervisor
 from tests.support import kills, rank_faults, slurm_cluster
-from tests.support.backends import DISTRIBUTED
+from tests.support.backends import LAUNCHED
 from tests.support.running import BIN, environ
 
 pytestmark = [pytest.mark.matrix, pytest.mark.long]
@@ -23,12 +23,12 @@ def slurm(tmp_path_factory):
 
 
 def test_the_matrix_trains_the_same_on_two_nodes_through_srun_as_on_one(slurm, checkout, short_run, on_one_node, tmp_path):
-    matrix = ["salloc", "-N2", "-n2", BIN / "python", "-m", "launch.matrix", "2", "--backends", ",".join(DISTRIBUTED)]
+    matrix = ["salloc", "-N2", "-n2", BIN / "python", "-m", "launch.matrix", "2", "--backends", ",".join(LAUNCHED)]
     matrix += ["--workloads", "cnn", *short_run, "--ranks-per-node", "1", "--results", tmp_path, "--machine", "here"]
     done = subprocess.run(matrix, cwd=checkout, env=slurm, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found = {record["backend"]: record for record in kills.records_in(tmp_path)}
-    assert found.keys() == set(DISTRIBUTED)
+    assert found.keys() == set(LAUNCHED)
     for backend, record in found.items():
         assert (record["launcher"], record["num_nodes"]) == ("srun", 2)
         assert record["settings"]["device"] == record["environment"]["device"] == "cpu"
