@@ -5,7 +5,7 @@ import subprocess
 import time
 from typing import NamedTuple
 
-from common.backends import declared
+from common.backends import Backend, declared
 from tests.support.running import BIN, environ, left_over
 
 FAULTS = {
@@ -57,7 +57,9 @@ def run(checkout, backend, fault, folder, *arguments, around=(), variables=None)
     backend, at_sign, variant = backend.partition("@")
     file = f"{backend}_{fault}"
     name, program, at = f"{file}{at_sign}{variant}", checkout / "frameworks" / f"{file}.py", checkout / f"{file}.at"
-    program.write_text(FAULTY.format(backend=backend, fault=fault, statement=FAULTS[fault], declaration=declared()[backend]))
+    own = [f"{field}={value!r}" for field, value in declared()[backend]._asdict().items() if value != Backend._field_defaults[field]]
+    declaration = f"Backend({', '.join(own)})"
+    program.write_text(FAULTY.format(backend=backend, fault=fault, statement=FAULTS[fault], declaration=declaration))
     settings = ("--workloads", "cnn", "--epochs", "2", "--no-stop-at-target", "--results", folder, "--machine", "here", *arguments)
     command = [str(part) for part in (*around, BIN / "python", "-m", "launch.matrix", "2", "--backends", name, *settings)]
     try:
