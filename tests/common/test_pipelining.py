@@ -36,6 +36,8 @@ def test_the_most_expensive_stage_is_as_cheap_as_can_be(costs, num_stages, bound
         (Cnn(), "zero_bubble", 2, [(0, 0, 1), (1, 1, 2), (1, 2, 3), (0, 3, 4)]),
         # The embedding and a whole block; the other block and the head.
         (SMALL, "naive", 2, [(0, 0, 3), (1, 3, 6)]),
+        # The feed-forward halves have more FLOPs than the attention.
+        (SMALL, "gpipe", 4, [(0, 0, 2), (1, 2, 3), (2, 3, 4), (3, 4, 6)]),
     ],
 )
 def test_the_stages_of_a_model_and_their_ranks(model, schedule, num_ranks, stages):
