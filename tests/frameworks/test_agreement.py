@@ -229,6 +229,11 @@ def each_of(backends, runs):
     ]
 
 
+def named(name, run):
+    """Parameters `name` and `run`, of a backend or a variant."""
+    return pytest.param(name, run, id=f"{name}-{run.workload}-{run.optimizer}")
+
+
 def pairs(runs):
     """Parameters `ranks` and `run` from {ranks: runs}."""
     return [pytest.param(ranks, run, id=f"{run.workload}-{run.optimizer}-{ranks}") for ranks, each in runs.items() for run in each]
@@ -358,7 +363,7 @@ def test_data_parallel_is_refused_where_it_would_only_call_the_module(data, tmp_
     assert record["error"] == "with 0 GPUs DataParallel would only call the module; use single, or a node with several GPUs"
 
 
-@pytest.mark.parametrize(("name", "run"), [(name, run) for name in VARIANTS for run in trained_by(file_of(name), VARIED)])
+@pytest.mark.parametrize(("name", "run"), [named(name, run) for name in VARIANTS for run in trained_by(file_of(name), VARIED)])
 def test_in_float64_every_step_of_a_variant_has_the_loss_of_the_plain_run(trained, run, name):
     backend, _, variant = name.partition("@")
     reference, _ = trained("single", 1)[run]
@@ -373,7 +378,7 @@ def test_in_float64_every_step_of_a_variant_has_the_loss_of_the_plain_run(traine
 
 @pytest.mark.parametrize(
     ("name", "run"),
-    [pytest.param(name, run, id=f"{name}-{run.workload}") for name in ("single", *EXACT) for run in accumulated_by(name)],
+    [named(name, run) for name in ("single", *EXACT) for run in accumulated_by(name)],
 )
 def test_in_float64_micro_batches_have_the_losses_of_one_batch_as_large_as_all_of_them(trained, run, name):
     reference, _ = trained("single", 1)[run._replace(training=SAME_TRAINING)]
@@ -453,8 +458,8 @@ def test_stage_0_differs_only_by_the_order_of_additions(trained, run):
 @pytest.mark.parametrize(
     ("backend", "run"),
     [
-        *((backend, run) for backend in EXACT for run in trained_by(backend, FIRST_STEPS)),
-        *((f"deepspeed_zero@{stage}", run) for stage in STAGES for run in FIRST_STEPS),
+        *(named(backend, run) for backend in EXACT for run in trained_by(backend, FIRST_STEPS)),
+        *(named(f"deepspeed_zero@{stage}", run) for stage in STAGES for run in FIRST_STEPS),
     ],
 )
 def test_in_float32_the_first_two_steps_have_the_loss_of_the_plain_run(trained, run, backend):
