@@ -16,8 +16,9 @@ def checkout(tmp_path_factory):
 def pytest_collection_modifyitems(items):
     """Divides the tests that start ranks over two processes of `--dist loadgroup`, so that those of a file share their runs.
 
-    The tests in tests/launch wait for launchers and time limits, while the others compute.
+    Both take about as long: the agreement of the backends and what is in tests/common, and all others.
     """
     for item in items:
         if item.get_closest_marker("matrix"):
-            item.add_marker(pytest.mark.xdist_group("launch" if "launch" in item.path.parts else "training"))
+            trains = item.path.name == "test_agreement.py" or "common" in item.path.parts
+            item.add_marker(pytest.mark.xdist_group("training" if trains else "others"))
