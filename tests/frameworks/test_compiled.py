@@ -43,7 +43,7 @@ def test_a_compiled_run_has_the_losses_of_a_plain_one(backend, ranks, workload, 
     runs = [("none", *arguments), ("compiled_on_the_clock", *arguments, "--compile")]
     (plain, _), (compiled, _) = train_in_turn(backend, ranks, tmp_path, runs)
     assert disagreement(compiled, plain) < bound
-    assert len(compiled["losses"]) >= 20
+    assert len(compiled["losses"]) >= 10
     assert compiled["in_sync"] is True
     assert compiled["workload_digest"] == plain["workload_digest"]
     assert compiled["accuracies"] == plain["accuracies"]
