@@ -16,7 +16,7 @@ from common.process import energy, gpus
 from common.process.turns import Turns
 from common.process.watchdog import Watchdog
 from common.progress import Progress, format_line
-from common.trainer import POINTS, Batch, Totals, by_rank
+from common.trainer import NO_LOSS, POINTS, Batch, Totals, by_rank
 
 PROGRESS_INTERVAL_SECONDS = 1.0
 # DDP rebuilds its buckets in the second step, and the last one shows how long a step takes.
@@ -196,8 +196,8 @@ def _train_epoch(trainer, batches, clock, report, turns):
 
 
 def _mean_over_ranks(trainer, losses):
-    """The mean of the losses of each step over the ranks that trained in it; the loss of others is NaN. All ranks call this."""
-    trained = ~np.isnan(losses)
+    """The mean of the losses of each step over the ranks that trained in it. All ranks call this."""
+    trained = losses != NO_LOSS
     total, num_trained = trainer.sum(np.array([np.where(trained, losses, 0.0), trained], dtype=np.float64))
     with np.errstate(invalid="ignore"):
         return total / num_trained

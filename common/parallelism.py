@@ -6,6 +6,7 @@ from common import pipelining
 from common.backends import Backend, declared, file_of
 from common.command_line import flag
 from common.config import check
+from common.data.sharding import local_batch_of
 from common.errors import UserError
 from common.workloads import WORKLOADS, workload_of
 
@@ -52,10 +53,17 @@ def problem(name, settings, num_ranks):
     if own.divides and (size := getattr(workload.model, own.divides)) % sharing:
         what = own.divides.removeprefix("num_")
         return f"{name} divides the {size} {what} of {settings.workload} over its ranks, and {sharing} ranks do not divide them"
-    if own.pipelined:
-        local_batch = (settings.batch_size or workload.batch_size) // (1 if settings.scaling == "weak" else num_ranks // sharing)
-        return pipelining.problem(name, settings, workload.model, sharing, local_batch)
-    return None
+    return _problem_of_batch(name, own, settings, sharing, (num_ranks - own.num_servers) // sharing)
+
+
+def _problem_of_batch(name, own, settings, num_ranks_of_model, num_shards):
+    """Why a backend with this declaration cannot divide its batch over shards and micro-batches; None if it can."""
+    workload = workload_of(settings)
+    try:
+        local_batch = local_batch_of(settings.batch_size or workload.batch_size, num_shards if settings.scaling == "strong" else 1)
+    except UserError as reason:
+        return f"{name}: {reason}"
+    return pipelining.problem(name, settings, workload.model, num_ranks_of_model, local_batch) if own.pipelined else None
 
 
 def _problem_of_size(name, own, num_ranks):

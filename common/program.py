@@ -58,12 +58,16 @@ def main(trainer_class, file):
         finish(trainer, record, path)
         status = 0
     except (Exception, KeyboardInterrupt) as problem:
+        all_are_here = isinstance(problem, loop.OutOfSync)
         elastic.restart_after(problem)
         status, error = ending.describe_failure(problem, dog.place if dog else None)
         if record:
             record |= {"status": "failed", "error": error}
     if status:
         write(path, record)
+        if all_are_here:
+            # Barrier: the first rank to leave may end the others, so rank 0 must have written the record.
+            trainer.sum(np.zeros(1))
         ending.report_failure(status, error, ranks)
     ending.leave(status)
 

@@ -42,9 +42,7 @@ def _element_size(settings):
 
 WAYS = {
     "replicated": Sharing("2(n-1)/n P", _all_reduce),
-    "float16": Sharing(
-        "2(n-1)/n N 2 bytes, N numbers", lambda n, settings: _all_reduce(n, settings) * FLOAT16_BYTES / _element_size(settings)
-    ),
+    "float16": Sharing("4(n-1)/n N", lambda n, settings: _all_reduce(n, settings) * FLOAT16_BYTES / _element_size(settings)),
     # Of stages 1 and 2: the reduce-scatter of the gradients, and the gather of the updated parameters.
     "zero1": Sharing("2(n-1)/n P", _all_reduce, ("optimizer_state",)),
     "zero2": Sharing("2(n-1)/n P", _all_reduce, ("gradients", "optimizer_state")),

@@ -21,6 +21,10 @@ class Batch(NamedTuple):
     learning_rate: float = 0.0
 
 
+# The loss of a rank in a step in which it trains nothing.
+NO_LOSS = float("-inf")
+
+
 class Batches(Protocol):
     """The batches of one epoch or one evaluation."""
 
@@ -107,7 +111,7 @@ class Trainer(Protocol):
         """The Device of this rank."""
 
     def train_epoch(self, batches: Batches, observe: Callable) -> None:
-        """Trains one epoch; calls observe(loss) after each step with the weighted loss of this rank, or NaN where it trained nothing.
+        """Trains one epoch; calls observe(loss) after each step with the weighted loss of this rank, or NO_LOSS.
 
         With --accumulate each batch is cut into that many micro-batches of equal size, one after the other. Their losses and gradients
         add up, since the weights are those of the global batch; gradients are exchanged after the last.

@@ -21,16 +21,18 @@ class State:
     def __init__(self, powersgd_rank):
         self.powersgd_rank = powersgd_rank
         self.num_calls = self.num_bytes = 0
-        self.restart()
+        self.power_sgd = None
 
     def restart(self):
-        """Forgets what PowerSGD keeps: factors of zeros, on which a run warms up, would stay 0.
+        """Forgets what PowerSGD keeps: factors of zeros, on which a run warms up, would stay 0."""
+        self.power_sgd = None
 
-        Its random numbers are the same on all ranks and in all runs.
-        """
-        self.power_sgd = powerSGD_hook.PowerSGDState(
+    def of_power_sgd(self):
+        """What PowerSGD keeps. Its random numbers are the same on all ranks and in all runs."""
+        self.power_sgd = self.power_sgd or powerSGD_hook.PowerSGDState(
             None, self.powersgd_rank, start_powerSGD_iter=NUM_PLAIN_STEPS, orthogonalization_epsilon=EPSILON
         )
+        return self.power_sgd
 
     def count(self, num_calls, num_elements, element_size):
         self.num_calls += num_calls
@@ -63,7 +65,7 @@ def powersgd(state, bucket):
     It blocks the backward pass. PyTorch's hook starts the all-reduces of P and Q in Gloo's threads: those of one bucket and of the
     next would start in another order on each rank, and the ranks would hang.
     """
-    gradients, own = bucket.buffer(), state.power_sgd
+    gradients, own = bucket.buffer(), state.of_power_sgd()
     before = own.total_numel_after_compression
     # The profiler does not see what starts in Gloo's threads.
     with _RecordFunctionFast(POWER_SGD):

@@ -15,14 +15,12 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from common.errors import UserError
 from common.process.rendezvous import expect_size
-from common.trainer import POINTS, Communication, ProfiledCommunication, Totals
+from common.trainer import NO_LOSS, POINTS, Communication, ProfiledCommunication, Totals
 from frameworks.shared import mpi, process_group, pytorch
 
 # Tags of the messages of a worker for each of its steps: a learning rate, which gradients follow, or that it is left out.
 GRADIENTS, LEFT_OUT = 1, 2
 POLL_SECONDS = 1e-4
-# The loss of a rank in a step in which it trains nothing.
-NO_LOSS = float("nan")
 
 
 class Remote(torch.optim.Optimizer):

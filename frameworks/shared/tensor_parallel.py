@@ -39,12 +39,18 @@ def divide(decoder, ranks, device):
     for module, name in (*norms, (decoder, "norm")):
         parallelize_module(module, mesh, {name: SequenceParallel()})
         parallelize_module(module, mesh, {name: gathered})
+        getattr(module, name).weight.register_post_accumulate_grad_hook(reduce)
     for block in decoder.blocks:
         parallelize_module(block, mesh, layers)
     head = ColwiseParallel(input_layouts=Replicate(), output_layouts=Replicate())
     return parallelize_module(
         decoder, mesh, {"embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=CONTEXT), "head": head}
     )
+
+
+def reduce(parameter):
+    """Sums a gradient, of which each rank has the part of its tokens. The optimizer would do so in each of its operations."""
+    parameter.grad = parameter.grad.redistribute(placements=parameter.placements)
 
 
 def communication(ranks, device):

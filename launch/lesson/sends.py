@@ -135,5 +135,5 @@ def show_sends(done):
     for row in rows(found):
         table.add_row(*row)
     at, parameters = f"{settings.workload} at {ranks_of(done[0]['num_ranks'])}", _bytes(gradient_bytes(settings))
-    symbols = f"{at}: n is the number of ranks, P the {parameters} bytes of the parameters, k the steps from one average to the next"
+    symbols = f"{at}: n ranks, N parameters of P = {parameters} bytes, k the steps from one average to the next"
     running.print_result(table, [symbols, *conclusion(found)])

@@ -8,8 +8,9 @@ import pytest
 from common import checkpoints
 from common.checkpoints import BEST, LAST, About
 from common.errors import UserError
-from tests.frameworks.test_agreement import OPTIMIZERS, SAME_TRAINING, disagreement
+from tests.frameworks.test_agreement import disagreement
 from tests.support import small_data
+from tests.support.agreement_runs import OPTIMIZERS, SAME_TRAINING
 from tests.support.backends import EXACT, FLOAT32_MASTERS, trains
 from tests.support.running import train, train_in_turn
 

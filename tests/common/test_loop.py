@@ -13,7 +13,7 @@ from common.process import turns
 from common.process.ranks import Ranks
 from common.process.turns import Turns
 from common.process.watchdog import Watchdog
-from common.trainer import POINTS, Device, Held, Totals
+from common.trainer import NO_LOSS, POINTS, Device, Held, Totals
 
 LOAD_SECONDS, STEP_SECONDS, EVALUATION_SECONDS = 10.0, 1.0, 2.0
 NUM_TRAIN, NUM_TEST = 10, 7
@@ -154,7 +154,7 @@ class Idle(OfOneWorker):
     """The same, and this one did not train either."""
 
     def train_epoch(self, batches, observe):
-        super().train_epoch(batches, lambda _: observe(float("nan")))
+        super().train_epoch(batches, lambda _: observe(NO_LOSS))
 
 
 @pytest.mark.parametrize(("trainer_class", "loss"), [(OfOneWorker, 2.0), (Idle, 3.0)])

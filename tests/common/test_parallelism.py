@@ -55,6 +55,7 @@ def test_the_degree_is_the_number_of_models(name, settings, num_ranks, degree):
         ("whole", Settings(), 2, "whole does not train cnn; leave it out, or choose from the workloads transformer, transformer-lab, "),
         ("whole", TRANSFORMER, 8, "whole divides the 4 heads of transformer over its ranks, and 8 ranks do not divide them"),
         ("whole", Settings(workload="transformer-lab"), 4, "the 6 heads of transformer-lab"),
+        ("served", Settings(scaling="strong", batch_size=16), 4, "served: a global batch of 16 is not divisible into 3 equal shards"),
     ],
 )
 def test_what_a_backend_cannot_train_has_a_reason(name, settings, num_ranks, message):

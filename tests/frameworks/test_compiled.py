@@ -34,7 +34,7 @@ def _nothing_compiled_yet(tmp_path_factory):
     [
         ("ddp", 2, "transformer", FLOAT64, 1e-10),
         ("horovod_torch", 2, "cnn", FLOAT64, 1e-10),
-        ("ddp", 2, "cnn", (*FLOAT64, "--accumulate", "2"), 1e-10),
+        ("ddp", 2, "cnn", (*FLOAT64, "--accumulate", "2", "--batch-size", "8"), 1e-10),
         ("deepspeed_zero", 2, "cnn", (*FLOAT64, *SMALL_LEARNING_RATE), 1e-6),
     ],
 )
@@ -43,7 +43,7 @@ def test_a_compiled_run_has_the_losses_of_a_plain_one(backend, ranks, workload, 
     runs = [("none", *arguments), ("compiled_on_the_clock", *arguments, "--compile")]
     (plain, _), (compiled, _) = train_in_turn(backend, ranks, tmp_path, runs)
     assert disagreement(compiled, plain) < bound
-    assert len(compiled["losses"]) >= 10
+    assert len(compiled["losses"]) >= 20
     assert compiled["in_sync"] is True
     assert compiled["workload_digest"] == plain["workload_digest"]
     assert compiled["accuracies"] == plain["accuracies"]

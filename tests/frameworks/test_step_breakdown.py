@@ -311,8 +311,7 @@ def test_tensor_parallelism_sends_activations(tmp_path):
     operations = {"reduce_scatter": 10 * activations, "all_gather": 10 * activations / 2 + 16 * 64 * 128 * 4, "all_reduce": 5 * 64 * 4}
     breakdown = ranks[0]["step_breakdown"]
     found = {name: one["num_bytes"] for name, one in breakdown["operations"].items()}
-    assert found["all_reduce"] % operations["all_reduce"] == 0
-    assert found | {"all_reduce": operations["all_reduce"]} == operations
+    assert found == operations
     assert (ranks[0]["with_communication"]["seconds"] > 0, ranks[0]["without_communication"]["seconds"]) == (True, 0)
     for found in ranks:
         assert found["unchanged"] is True
