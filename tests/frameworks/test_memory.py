@@ -1,5 +1,7 @@
 """What each rank holds of parameters, gradients and optimizer state: what sharding promises."""
 
+import functools
+
 import pytest
 
 from common import sharing, workloads
@@ -8,7 +10,7 @@ from common.config import Settings, as_arguments
 from common.step_breakdown import gradient_bytes
 from launch.report import volumes
 from tests.support import small_data
-from tests.support.running import train
+from tests.support.running import train_in_turn
 
 pytestmark = [pytest.mark.matrix, pytest.mark.long]
 
@@ -30,37 +32,51 @@ def data(tmp_path_factory):
 OFF_THEORY = {"zero_redundancy": 1.193, "deepspeed_zero": 0.833, "deepspeed_zero@3": 1.25}
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("ddp", REPLICATED),
-        ("horovod_torch", REPLICATED),
-        # TensorFlow frees the gradients within the step.
-        ("horovod_tf", REPLICATED | {"after_step": (1, 0, 1)}),
-        ("gradient_averaging", REPLICATED),
-        ("parameter_server", {"after_forward": (1, 0, 0), "after_backward": (1, 1, 0), "after_step": (1, 1, 0)}),
-        ("zero_redundancy", {"after_step": (1, 1, LARGEST)}),
-        ("weight_averaging", REPLICATED),
-        ("deepspeed_zero@0", REPLICATED),
-        # Each rank is a replica of its own.
-        ("fsdp@hsdp", REPLICATED),
-        ("fsdp", {"after_forward": (0.5, 0, 0.5), "after_backward": (0.5, 0.5, 0.5), "after_step": (0.5, 0.5, 0.5)}),
-        # The whole parameters beside the shards.
-        ("fsdp@keep", {"after_forward": (1.5, 0, 0.5), "after_backward": (0.5, 0.5, 0.5)}),
-        ("pipeline", {"after_forward": (FIRST_STAGE, FIRST_STAGE, FIRST_STAGE), "after_step": (FIRST_STAGE, FIRST_STAGE, FIRST_STAGE)}),
-        ("pipeline@naive", {"after_forward": (FIRST_STAGE, 0, FIRST_STAGE), "after_step": (FIRST_STAGE, FIRST_STAGE, FIRST_STAGE)}),
-        # Of momentum and of master parameters half each.
-        ("deepspeed_zero", {"after_step": (1, 0.5, 1)}),
-        ("deepspeed_zero@2", {"after_step": (1, 0.5, 1)}),
-        # Gradients in DeepSpeed's buffer, and again as those of the master parameters.
-        ("deepspeed_zero@3", {"after_step": (0.5, 1, 1)}),
-    ],
-)
-def test_a_rank_holds_its_share(name, expected, data, tmp_path):
-    backend = file_of(name)
-    variant = as_arguments(settings_of(name, Settings()))
-    status, record, _ = train(backend, 2, tmp_path, *data, "--epochs", "1", "--batch-size", "8", *variant)
-    assert status == 0, record["error"]
+# By backend or variant.
+SHARES = {
+    "ddp": REPLICATED,
+    "horovod_torch": REPLICATED,
+    # TensorFlow frees the gradients within the step.
+    "horovod_tf": REPLICATED | {"after_step": (1, 0, 1)},
+    "gradient_averaging": REPLICATED,
+    "parameter_server": {"after_forward": (1, 0, 0), "after_backward": (1, 1, 0), "after_step": (1, 1, 0)},
+    "zero_redundancy": {"after_step": (1, 1, LARGEST)},
+    "weight_averaging": REPLICATED,
+    "deepspeed_zero@0": REPLICATED,
+    # Each rank is a replica of its own.
+    "fsdp@hsdp": REPLICATED,
+    "fsdp": {"after_forward": (0.5, 0, 0.5), "after_backward": (0.5, 0.5, 0.5), "after_step": (0.5, 0.5, 0.5)},
+    # The whole parameters beside the shards.
+    "fsdp@keep": {"after_forward": (1.5, 0, 0.5), "after_backward": (0.5, 0.5, 0.5)},
+    "pipeline": {"after_forward": (FIRST_STAGE, FIRST_STAGE, FIRST_STAGE), "after_step": (FIRST_STAGE, FIRST_STAGE, FIRST_STAGE)},
+    "pipeline@naive": {"after_forward": (FIRST_STAGE, 0, FIRST_STAGE), "after_step": (FIRST_STAGE, FIRST_STAGE, FIRST_STAGE)},
+    # Of momentum and of master parameters half each.
+    "deepspeed_zero": {"after_step": (1, 0.5, 1)},
+    "deepspeed_zero@2": {"after_step": (1, 0.5, 1)},
+    # Gradients in DeepSpeed's buffer, and again as those of the master parameters.
+    "deepspeed_zero@3": {"after_step": (0.5, 1, 1)},
+}
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory):
+    """A function that returns the record of a backend, or a variant; those of a backend train in turn."""
+
+    @functools.cache
+    def once(backend):
+        names = [name for name in SHARES if file_of(name) == backend]
+        fixed = ("none", *data, "--epochs", "1", "--batch-size", "8")
+        runs = [(*fixed, *as_arguments(settings_of(name, Settings()))) for name in names]
+        found = train_in_turn(backend, 2, tmp_path_factory.mktemp("runs"), runs)
+        return {name: record for name, (record, _) in zip(names, found, strict=True)}
+
+    return lambda name: once(file_of(name))[name]
+
+
+@pytest.mark.parametrize(("name", "expected"), SHARES.items())
+def test_a_rank_holds_its_share(name, expected, trained):
+    record = trained(name)
+    assert record["status"] == "ok", record["error"]
     for point, shares in expected.items():
         held = record["tensor_bytes_by_rank"][point]
         assert [held[what][0] / WHOLE_BYTES for what in held] == pytest.approx(shares, abs=0.01), point

@@ -22,7 +22,8 @@ from tests.support.step_breakdown_run import NUM_STEPS
 # Of 1,199,882 and of 139,584 parameters in float32.
 GRADIENT_BYTES = {"cnn": 4_799_528, "transformer": 558_336}
 NUM_MICRO_BATCHES = 4
-ACCUMULATE = ("--accumulate", NUM_MICRO_BATCHES)
+# With as many samples in a step.
+ACCUMULATE = ("--accumulate", NUM_MICRO_BATCHES, "--batch-size", 4)
 ALL_REDUCING = [backend for backend in EXACT if backend not in SHARDED and not declared()[backend].model_parallel]
 # What rank 0 sends of 16 samples, over those bytes: the output of conv2, or of the first block's feed-forward half; with two stages on
 # each rank, the output of conv1 and of dense1 and the gradient of conv2's, or the V's. And the loss.

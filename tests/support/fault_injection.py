@@ -20,7 +20,7 @@ import numpy as np
 
 from common import loop, program, step_breakdown, weights
 from common.data import sharding
-from common.process import ending, gpus
+from common.process import ending, gpus, noise
 from common.process.ranks import from_environment
 from common.trainer import Device
 from tests.support.backend_faults import FAULTS, REPLACED, hook, replace
@@ -291,6 +291,9 @@ def train(backend, fault, *arguments):
     """Trains the backend with a fault and these arguments."""
     sys.argv[1:] = arguments
     with REPLACED:
+        # Measuring the machine would take as long as a short run.
+        repeated = noise.repeated
+        replace(noise, "repeated", lambda action, _: repeated(action, noise.SLICE_SECONDS))
         globals()[fault](backend)
         program.main(backend.Trainer, backend.__file__)
 
