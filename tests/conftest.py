@@ -16,9 +16,10 @@ def checkout(tmp_path_factory):
 def pytest_collection_modifyitems(items):
     """Divides the tests that start ranks over two processes of `--dist loadgroup`, so that those of a file share their runs.
 
-    Both take about as long: the agreement of the backends and what is in tests/common, and all others.
+    Both take about as long: the agreement of the backends, their step breakdowns and what is in tests/common, and all others.
     """
+    long = ("test_agreement.py", "test_step_breakdown.py")
     for item in items:
         if item.get_closest_marker("matrix"):
-            trains = item.path.name == "test_agreement.py" or "common" in item.path.parts
+            trains = item.path.name in long or "common" in item.path.parts
             item.add_marker(pytest.mark.xdist_group("training" if trains else "others"))
