@@ -34,6 +34,7 @@ class Backend(NamedTuple):
     What common/parallelism.py reads: `multiple_of`: {variant: what its number of ranks must be a multiple of}. `power_of_two`: the
     variants whose number of ranks must be a power of 2. `models`: those of common/models.py that it trains; empty: all.
     `model_parallel`: how many ranks compute one model together, `all`, or the setting that has their number; empty: each has its own.
+    `untied`: it trains no model whose embedding is its head's weight too.
     `divides`: what of a model they divide among them, such as `num_heads`. `pipelined`: they compute its stages. `num_servers`: how many
     of the ranks, the last ones, train no shard. `one_rank`: one process trains, and a matrix runs it at size 1 whatever its sizes.
     """
@@ -50,6 +51,7 @@ class Backend(NamedTuple):
     multiple_of: Mapping = MappingProxyType({})
     power_of_two: tuple = ()
     models: tuple = ()
+    untied: bool = False
     model_parallel: str = ""
     divides: str = ""
     pipelined: bool = False

@@ -1,5 +1,6 @@
 """The training loop and its clock, the same for every backend's Trainer."""
 
+import functools
 import math
 import os
 import resource
@@ -15,7 +16,7 @@ from common.meter import Meter
 from common.process import energy, gpus
 from common.process.turns import Turns
 from common.process.watchdog import Watchdog
-from common.progress import Progress, format_line
+from common.progress import Progress, format_line, tokenizing
 from common.trainer import NO_LOSS, POINTS, Batch, Totals, by_rank
 
 PROGRESS_INTERVAL_SECONDS = 1.0
@@ -71,7 +72,7 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
     ranks = trainer.ranks
     clock, joules = _start(trainer, record, turns, log)
     watchdog.heartbeat()
-    data = load()
+    data = load(_tokenizing(ranks, watchdog))
     record["load_seconds"] = clock.now()
     log.event("train_samples", len(data.train_inputs))
     log.event("eval_samples", len(data.test_inputs))
@@ -275,6 +276,17 @@ def _zeros(model, batch_size, precision):
     targets = np.zeros((batch_size, *model.target_shape), dtypes[model.whole_targets])
     counts = counted(targets)
     return Batch(inputs, targets, (counts / counts.size).astype(weights.DTYPES[precision]))
+
+
+def _tokenizing(ranks, watchdog):
+    """The on_progress of common/data/texts.py: a heartbeat, and on rank 0 lines with the progress."""
+    show = tokenizing(functools.partial(print, flush=True) if ranks.rank == 0 else lambda _: None)
+
+    def on_progress(*done_of_all):
+        watchdog.heartbeat()
+        show(*done_of_all)
+
+    return on_progress
 
 
 def _reporter(ranks, settings, record, epoch, num_steps, clock, watchdog):

@@ -19,10 +19,10 @@ class Cnn(NamedTuple):
 
 
 class Decoder(NamedTuple):
-    """A decoder-only Transformer over bytes: pre-norm RMSNorm, rotary embeddings, SwiGLU, no biases, untied embedding and head.
+    """A decoder-only Transformer over bytes or other tokens: pre-norm RMSNorm, rotary embeddings, SwiGLU, no biases.
 
     Touvron et al. 2023, arXiv:2302.13971, section 2.2. `hidden`, the width of SwiGLU, is 8/3 of the model width, rounded up to a
-    multiple of 32.
+    multiple of 32. `tied`: the embedding is the head's weight too (Press and Wolf 2017, arXiv:1608.05859).
     """
 
     width: int
@@ -30,6 +30,7 @@ class Decoder(NamedTuple):
     num_layers: int
     context: int
     num_tokens: int = 256
+    tied: bool = False
     whole_inputs: bool = True
     whole_targets: bool = True
 
@@ -90,6 +91,10 @@ def flattened_channels_first(name, array):
     return array.reshape(len(array), height, width, channels).transpose(0, 3, 1, 2).reshape(len(array), -1)
 
 
+# Of an embedding that is the head's weight too: Radford et al. 2019, in GPT-2's published code.
+TIED_DEVIATION = 0.02
+
+
 def cnn_parameters(_):
     shapes = {"conv1": (32, 1, 3, 3), "conv2": (64, 32, 3, 3), "dense1": (128, 64 * 12 * 12), "dense2": (10, 128)}
     return {
@@ -106,7 +111,7 @@ def decoder_parameters(model):
     """
     width, hidden, deviation = model.width, model.hidden, 1 / math.sqrt(model.width)
     residual = 1 / math.sqrt(2 * model.num_layers)
-    parameters = {"embedding.weight": normal((model.num_tokens, width), 1.0)}
+    parameters = {"embedding.weight": normal((model.num_tokens, width), TIED_DEVIATION if model.tied else 1.0)}
     for layer in range(model.num_layers):
         parameters |= {
             f"blocks.{layer}.{name}.weight": initial
@@ -122,7 +127,8 @@ def decoder_parameters(model):
                 "down": normal((width, hidden), residual / math.sqrt(hidden)),
             }.items()
         }
-    return parameters | {"norm.weight": constant((width,), 1.0), "head.weight": normal((model.num_tokens, width), deviation)}
+    head = {} if model.tied else {"head.weight": normal((model.num_tokens, width), deviation)}
+    return parameters | {"norm.weight": constant((width,), 1.0)} | head
 
 
 def encoder_decoder_parameters(model):

@@ -86,7 +86,7 @@ def _declaration(name):
 
 
 def _trains(own, model):
-    return not own.models or type(model).__name__ in own.models
+    return (not own.models or type(model).__name__ in own.models) and not (own.untied and getattr(model, "tied", False))
 
 
 def _ranks_of_model(own, settings, num_ranks):

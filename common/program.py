@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common import event_log, loop, records, starting, step_breakdown, workloads
+from common import event_log, loop, memory_estimate, records, starting, step_breakdown, workloads
 from common.command_line import parse
 from common.config import Settings
 from common.errors import UserError
@@ -34,6 +34,8 @@ def main(trainer_class, file):
         dog = watchdog.Watchdog(settings.watchdog_timeout, functools.partial(end_hang, ranks.rank, record, path))
         starting.prepare_process(ranks, settings, record)
         then = afterwards(settings)
+        on_gpu = settings.device != "cpu" and trainer_class.device_problem("cuda") is None
+        memory_estimate.expect_room(record["backend"], settings, ranks.size, ranks.local_size, "cuda" if on_gpu else "cpu")
         trainer = trainer_class(settings)
         dog.heartbeat()
         if path:

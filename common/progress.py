@@ -2,9 +2,12 @@
 
 import math
 import re
+import time
 from typing import NamedTuple
 
 MARK = "progress:"
+# Of texts that are encoded in less time nothing is shown.
+SILENT_SECONDS, INTERVAL_SECONDS = 3.0, 1.0
 
 
 class Progress(NamedTuple):
@@ -37,6 +40,19 @@ def format_line(progress):
         f"loss {number(progress.loss, '.4f')} accuracy {number(progress.accuracy, '.4f')} "
         f"elapsed {progress.elapsed_seconds:.1f} s left {number(progress.seconds_left(), 'd')} s"
     )
+
+
+def tokenizing(show, now=time.monotonic):
+    """The on_progress of common/data/texts.py that calls show(line) once per second, but not in the first seconds."""
+    last = now() + SILENT_SECONDS - INTERVAL_SECONDS
+
+    def on_progress(num_done, num_all):
+        nonlocal last
+        if now() - last >= INTERVAL_SECONDS:
+            last = now()
+            show(f"tokenizing the texts: {num_done / num_all:.0%}")
+
+    return on_progress
 
 
 NUMBER = r"(-|nan|-?inf|-?[\d.]+)"

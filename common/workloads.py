@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from common.config import TRAINING_SETTINGS, as_json, check
 from common.conventions import CONVENTIONS
+from common.data import tokens
 from common.data.sharding import local_batch_of
 from common.errors import UserError
 from common.models import Cnn, Decoder, EncoderDecoder, parameters_of
@@ -40,14 +41,23 @@ WORKLOADS = {
     "transformer": Workload(Decoder(64, 4, 2, 64), ("pydoc-types", *TEXTS), 8, 64, 20, 0.40, "adam", {"sgd": 0.05, "adam": 0.0015}),
     "transformer-lab": Workload(Decoder(288, 6, 6, 256), TEXTS, 8, 16, 12, 0.60, "adam", {"sgd": 0.05, "adam": 0.001}),
     "transformer-base": Workload(Decoder(512, 8, 6, 256), TEXTS, 8, 16, 12, 0.60, "adam", {"sgd": 0.05, "adam": 0.0005}),
+    # The sizes of GPT-2, and of GPT-3 XL but for the number of heads, with the learning rates of Brown et al. 2020, arXiv:2005.14165, table 2.1.
+    "transformer-gpt2": Workload(Decoder(768, 12, 12, 1024, tied=True), TEXTS, 8, 8, 1, None, "adam", {"sgd": 0.05, "adam": 0.0006}),
+    "transformer-1b": Workload(Decoder(2048, 16, 24, 2048), TEXTS, 8, 8, 1, None, "adam", {"sgd": 0.05, "adam": 0.0002}),
     "transformer-alcf": Workload(EncoderDecoder(), ("random",), 32, 32, 1, None, "sgd", {"sgd": 0.01, "adam": 0.0001}),
 }
 
 
 def workload_of(settings):
+    """The Workload of the settings; with --tokenizer its model has the vocabulary of that file."""
     if settings.workload not in WORKLOADS:
         raise UserError(f"there is no workload {settings.workload!r}; choose from: {', '.join(WORKLOADS)}")
-    return WORKLOADS[settings.workload]
+    workload = WORKLOADS[settings.workload]
+    if settings.tokenizer is None:
+        return workload
+    if not hasattr(workload.model, "num_tokens"):
+        raise UserError(f"--tokenizer is not for {settings.workload}, which has no tokens; leave it out")
+    return workload._replace(model=workload.model._replace(num_tokens=tokens.vocabulary(settings.tokenizer).num_tokens))
 
 
 def resolve(settings, degree):
@@ -102,5 +112,9 @@ def digest(settings, data_digest):
     if spec["accumulate"] == 1:
         # The digests of records from before the setting stay as they are.
         del spec["accumulate"]
-    spec |= {"model": workload.model._asdict(), "parameters": workload.parameters, "conventions": CONVENTIONS, "data": data_digest}
+    model = workload.model._asdict()
+    if not model.get("tied"):
+        # Nor do those from before this field of a model change.
+        model.pop("tied", None)
+    spec |= {"model": model, "parameters": workload.parameters, "conventions": CONVENTIONS, "data": data_digest}
     return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()

@@ -10,7 +10,7 @@ from frameworks.shared import pipeline, process_group, pytorch  # backend
 
 BACKEND = Backend(
     variants={"pipeline_schedule": ("gpipe", "interleaved", "zero_bubble", "naive")}, model_parallel="all", pipelined=True,
-    by_default=False, change="cut the model into stages; a schedule runs the passes of a step",
+    untied=True, by_default=False, change="cut the model into stages; a schedule runs the passes of a step",
 )  # fmt: skip  # backend
 
 

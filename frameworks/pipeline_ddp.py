@@ -10,7 +10,7 @@ from common.program import main
 from frameworks.shared import pipeline, process_group, pytorch  # backend
 
 BACKEND = Backend(
-    model_parallel="stages", pipelined=True, by_default=False,
+    model_parallel="stages", pipelined=True, untied=True, by_default=False,
     change="cut the model into stages; a schedule runs the passes of a step; average the gradients of each stage",
 )  # fmt: skip  # backend
 

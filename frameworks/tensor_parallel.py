@@ -10,7 +10,7 @@ from frameworks.shared import process_group, pytorch, tensor_parallel  # backend
 
 # The ranks compute one model together, and so have one batch.
 BACKEND = Backend(
-    models=("Decoder",), model_parallel="all", divides="num_heads", by_default=False,
+    models=("Decoder",), untied=True, model_parallel="all", divides="num_heads", by_default=False,
     change="divide the matrices of each layer with parallelize_module; count a rank's own heads",
 )  # fmt: skip  # backend
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import tyro
 
-from common import backends, command_line, config, parallelism, records, workloads
+from common import backends, command_line, config, parallelism, progress, records, workloads
 from common.config import Settings
 from common.data import datasets, sharding
 from common.errors import UserError
@@ -87,6 +87,8 @@ def run(matrix):
             records.read_all(folder)
         lock.expect_free(folder, jobs, matrix.share_machine)
     jobs = runnable(jobs, launcher, matrix.dry_run)
+    if not available.runs_elsewhere(jobs, launcher, os.environ):
+        memory.expect_room(jobs)
     if matrix.dry_run:
         for job in not_done(matrix, jobs)[1]:
             print(commands.shell_command(*commands.command(job, traced.launcher_for(job.settings, launcher))))
@@ -207,7 +209,7 @@ def settings_of(matrix):
     # It is the matrix that is resumed, not its runs.
     settings = dataclasses.replace(matrix.run, resume=False)
     config.check(settings)
-    seen = {name: seen_from_root(path) for name in ("results", "data_dir") if (path := getattr(matrix.run, name))}
+    seen = {name: seen_from_root(path) for name in ("results", "data_dir", "tokenizer") if (path := getattr(matrix.run, name))}
     if matrix.run.trace and matrix.run.trace not in config.TRACES:
         seen["trace"] = str(Path(matrix.run.trace).absolute())
     return dataclasses.replace(settings, **seen, machine=machine_name(matrix))
@@ -234,7 +236,8 @@ def check(jobs, launcher):
         commands.command(job, traced.launcher_for(job.settings, launcher))
         settings = workloads.resolve(job.settings, job.degree)
         if settings.workload not in num_samples:
-            num_samples[settings.workload] = len(datasets.loader(settings)().train_inputs)
+            on_progress = progress.tokenizing(functools.partial(print, file=sys.stderr))
+            num_samples[settings.workload] = len(datasets.loader(settings)(on_progress).train_inputs)
         sharding.num_steps(num_samples[settings.workload], workloads.global_batch(settings, job.degree), settings.last_batch)
 
 

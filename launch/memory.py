@@ -1,15 +1,20 @@
 """Whether another run fits into the memory of this node and of its GPUs beside those that are ready."""
 
-from pathlib import Path
-
 import psutil
 import pynvml
 
-from common.process import gpus
+from common import memory_estimate, workloads
+from common.process import gpus, node_memory
 
 # The next run may need more than the largest so far, and all grow a little in training.
 MARGIN = 1.5
-CGROUP = Path("/sys/fs/cgroup")
+
+
+def expect_room(jobs):
+    """Raises UserError for the first job whose state does not fit into the memory of this node, on which the jobs run."""
+    for job in jobs:
+        settings = workloads.resolve(job.settings, job.degree)
+        memory_estimate.expect_room(job.backend, settings, job.num_ranks, job.ranks_per_node, settings.device)
 
 
 def has_room(pids_by_run):
@@ -24,7 +29,7 @@ def fits(used_bytes_by_run, available_bytes):
 
 def on_node(pids_by_run):
     """(bytes that each run has for itself, bytes that are available)."""
-    return [sum(map(own_bytes, pids)) for pids in pids_by_run], min(psutil.virtual_memory().available, left_in_cgroup())
+    return [sum(map(own_bytes, pids)) for pids in pids_by_run], node_memory.available()
 
 
 def own_bytes(pid):
@@ -33,16 +38,6 @@ def own_bytes(pid):
         return psutil.Process(pid).memory_full_info().uss
     except psutil.Error:
         return 0
-
-
-def left_in_cgroup(folder=CGROUP):
-    """Bytes up to the limit of this process's control group, as Slurm and containers set it; infinite without a limit."""
-    try:
-        own = Path("/proc/self/cgroup").read_text().strip().rpartition(":")[2].lstrip("/")
-        folder = folder / own if (folder / own / "memory.max").exists() else folder
-        return int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text())
-    except (OSError, ValueError):
-        return float("inf")
 
 
 def on_gpus(pids_by_run):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common.data import images, texts
+from common.data import images, texts, tokens
 from common.weights import DTYPES
 from common.workloads import workload_of
 
@@ -27,7 +27,7 @@ class Dataset(NamedTuple):
 def loader(settings):
     """A function that reads the dataset of the settings. Modules are imported and files located now, before the clock starts.
 
-    Raises UserError for missing files; the function raises it for damaged ones.
+    Raises UserError for missing files; the function raises it for damaged ones. It takes the on_progress of common/data/texts.py.
     """
     workload = workload_of(settings)
     name = settings.dataset or workload.datasets[0]
@@ -38,8 +38,9 @@ def loader(settings):
     elif name == "random":
         read = _random(workload.model, settings.precision)
     else:
-        read = texts.reader(name, settings.data_dir, workload.model.context)
-    return lambda: Dataset(*read())
+        read_text = texts.reader(name, settings.data_dir, workload.model.context, tokens.vocabulary(settings.tokenizer))
+        return lambda on_progress=tokens.no_progress: Dataset(*read_text(on_progress))
+    return lambda _=None: Dataset(*read())
 
 
 NUM_RANDOM_SAMPLES = 2048

@@ -1,4 +1,4 @@
-"""Text as sequences of bytes: Python's documentation, and TinyStories and XSum from local files."""
+"""Text as sequences of bytes, or of other tokens: Python's documentation, and TinyStories and XSum from local files."""
 
 import gzip
 import hashlib
@@ -9,10 +9,9 @@ import zlib
 import numpy as np
 
 from common.data.folders import searching
+from common.data.tokens import BYTES, END_OF_TEXT, no_progress
 from common.errors import UserError
 
-# Between texts, and between a document and its summary.
-SEPARATOR = b"\0"
 # Topics of Python's documentation; None: all. The topic types is the language reference's chapter on the standard types, of 38 KB.
 PYDOC = {"pydoc": None, "pydoc-types": ("types",)}
 # Held-out fraction if no file name marks held-out data: one sequence in this many.
@@ -23,24 +22,30 @@ WHAT = {
     "tinystories": "TinyStories as text or JSON lines",
     "xsum": 'XSum as JSON lines, {"document": …, "summary": …} each',
 }
-END_OF_STORY = b"<|endoftext|>"
+END_OF_STORY = END_OF_TEXT.encode()
 
 
-def reader(name, folder, context):
-    """A function that reads a text dataset into the fields of a Dataset, as sequences of `context` bytes.
+def reader(name, folder, context, vocabulary=BYTES):
+    """A function of on_progress that reads a text dataset into the fields of a Dataset, as sequences of `context` tokens of a vocabulary.
 
-    Files are located now. Raises UserError if there are none; the function raises it for damaged files.
+    Files are located now. Raises UserError if there are none; the function raises it for damaged files. While it encodes texts, it calls
+    on_progress(how much is encoded, how much there is).
     """
     if name in PYDOC:
         from pydoc_data.topics import topics
 
         keys = PYDOC[name] or sorted(topics)
-        return lambda: _split(_sequences("\n".join(topics[key] for key in keys).encode(), context, name))
+        text = "\n".join(topics[key] for key in keys).encode()
+        return lambda on_progress=no_progress: _split(_sequences([text], context, vocabulary, on_progress, name))
     train, held_out = find(name, folder)
     read = _stories if name == "tinystories" else _summaries
-    if held_out:
-        return lambda: _fields(*read(train, context), *read(held_out, context))
-    return lambda: _split(read(train, context))
+
+    def fields(on_progress=no_progress):
+        if not held_out:
+            return _split(read(train, context, vocabulary, on_progress))
+        return _fields(*(array for paths in (train, held_out) for array in read(paths, context, vocabulary, on_progress)))
+
+    return fields
 
 
 def find(name, folder):
@@ -58,44 +63,50 @@ def find(name, folder):
     return train, held_out
 
 
-def _stories(paths, context):
+def _stories(paths, context, vocabulary, on_progress):
     """(inputs, targets) of the concatenated stories."""
     texts = []
     for path in paths:
         if path.name.endswith((".txt", ".txt.gz")):
-            texts.append(_bytes_of(path).replace(END_OF_STORY, SEPARATOR))
+            texts += _bytes_of(path).split(END_OF_STORY)
         else:
             texts += [_text(line, ("story", "text"), where) for where, line in _json_lines(path)]
-    return _sequences(SEPARATOR.join(texts), context, _named(paths))
+    return _sequences(texts, context, vocabulary, on_progress, _named(paths))
 
 
-def _summaries(paths, context):
+def _summaries(paths, context, vocabulary, on_progress):
     """(inputs, targets), one sequence per document and summary; only targets of the summary count.
 
     The summary is truncated to half of the sequence, and the document to the rest.
     """
-    samples = []
-    for path in paths:
-        for where, line in _json_lines(path):
-            document, summary = (_text(line, (key,), where) for key in ("document", "summary"))
-            ending = SEPARATOR + summary[: context // 2] + SEPARATOR
-            samples.append((document[: context + 1 - len(ending)], ending))
+    samples = [
+        [_text(line, (key,), where) for key in ("document", "summary")] for path in paths for where, line in _json_lines(path)
+    ]  # fmt: skip
     if not samples:
         raise UserError(f"{_named(paths)}: no summary found; give {WHAT['xsum']}")
-    inputs, targets = np.zeros((len(samples), context), np.uint8), np.full((len(samples), context), -1, np.int16)
-    for row, (document, ending) in enumerate(samples):
-        tokens = np.frombuffer(document + ending, np.uint8)
+    separator = vocabulary.separator
+    inputs = np.zeros((len(samples), context), separator.dtype)
+    targets = np.full((len(samples), context), -1, np.promote_types(separator.dtype, np.int8))
+    for row, sample in enumerate(samples):
+        document, summary = (vocabulary.encode([text]) for text in sample)
+        ending = np.concatenate([separator, summary[: context // 2], separator])
+        document = document[: context + 1 - len(ending)]
+        tokens = np.concatenate([document, ending])
         inputs[row, : len(tokens) - 1] = tokens[:-1]
         targets[row, len(document) : len(tokens) - 1] = tokens[len(document) + 1 :]
+        on_progress(row + 1, len(samples))
     return inputs, targets
 
 
-def _sequences(text, context, where):
-    """(inputs, targets) of shape (sequences, context); the target of a byte is the next byte."""
-    tokens = np.frombuffer(text, np.uint8)
+def _sequences(texts, context, vocabulary, on_progress, where):
+    """(inputs, targets) of shape (sequences, context); the target of a token is the next token."""
+    tokens = vocabulary.encode(texts, on_progress)
     num_sequences = (len(tokens) - 1) // context
     if num_sequences < 1:
-        raise UserError(f"{where}: {len(tokens)} bytes of text are less than one sequence of {context}; give more text")
+        raise UserError(
+            f"{where}: {len(tokens)} {vocabulary.unit} of text are less than one sequence of {context}; "
+            "give more text, or choose a workload with a shorter context"
+        )
     used = num_sequences * context
     return tokens[:used].reshape(-1, context), tokens[1 : used + 1].reshape(-1, context)
 

@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy, scaled_dot_product_attention, silu
+from torch.nn.functional import cross_entropy, linear, scaled_dot_product_attention, silu
 
 from common import conventions, models
 from common.errors import UserError
@@ -119,7 +119,7 @@ class Decoder(nn.Module):
         self.embedding = nn.Embedding(model.num_tokens, model.width)
         self.blocks = nn.ModuleList([Block(model) for _ in range(model.num_layers)])
         self.norm = nn.RMSNorm(model.width, eps=conventions.RMS_NORM_EPSILON)
-        self.head = nn.Linear(model.width, model.num_tokens, bias=False)
+        self.head = None if model.tied else nn.Linear(model.width, model.num_tokens, bias=False)
         cosine, sine = (torch.from_numpy(table) for table in models.rotary_tables(model))
         self.register_buffer("cosine", cosine, persistent=False)
         self.register_buffer("sine", sine, persistent=False)
@@ -131,7 +131,8 @@ class Decoder(nn.Module):
         return self.logits(x)
 
     def logits(self, x):
-        return self.head(self.norm(x))
+        normed = self.norm(x)
+        return self.head(normed) if self.head else linear(normed, self.embedding.weight)
 
     def parts(self):
         """The functions that compute the parts of common/pipelining.py."""

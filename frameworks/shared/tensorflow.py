@@ -63,7 +63,8 @@ def decoder(model, parameters, tokens, _):
         x += merged(attention(rotated(query, rotary), rotated(key, rotary), value, causal=True)) @ own["attended"]
         normed = rms_norm(x, own["feed_norm"])
         x += (tf.nn.silu(normed @ own["gate"]) * (normed @ own["up"])) @ own["down"]
-    return rms_norm(x, parameters["norm.weight"]) @ parameters["head.weight"]
+    normed = rms_norm(x, parameters["norm.weight"])
+    return tf.matmul(normed, parameters["embedding.weight"], transpose_b=True) if model.tied else normed @ parameters["head.weight"]
 
 
 DECODER_LAYERS = ("attention_norm", "query", "key", "value", "attended", "feed_norm", "gate", "up", "down")

@@ -19,6 +19,7 @@ MAY_DIFFER = {
     "workload",
     "scaling",
     "data_dir",
+    "tokenizer",
     "resume",
     "watchdog_timeout",
     "device",

@@ -42,6 +42,7 @@ def expected_sent_bytes(run):
 
 
 def _settings(run):
-    """The settings of a run that theory needs; None for a workload that is not known here."""
+    """The settings of a run that theory needs; None for a workload that is not known here, or that has the tokens of a file."""
     known = {name: run["settings"][name] for name in ("precision", "optimizer", "momentum") if name in run["settings"]}
-    return Settings(workload=run["workload"], **known) if run["workload"] in WORKLOADS else None
+    is_known = run["workload"] in WORKLOADS and not run["settings"].get("tokenizer")
+    return Settings(workload=run["workload"], **known) if is_known else None

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from common.command_line import flag, parse
 from common.config import TRAINING_SETTINGS, Settings, as_arguments, as_json, check
 from common.errors import UserError
 from common.weights import constant, normal
+from tests.support import tokenizer
 
 PROGRAM = "python -m frameworks.some"
 FIELDS = [field.name for field in dataclasses.fields(Settings)]
@@ -22,6 +24,7 @@ CHANGED = {
     "workload": "other",
     "dataset": "mnist",
     "data_dir": Path("/data/my mnist"),
+    "tokenizer": Path("/data/tokenizer.json"),
     "batch_size": 48,
     "accumulate": 4,
     "last_batch": "pad",
@@ -75,7 +78,7 @@ CHANGED = {
 
 # Listed again on purpose: a new setting needs a decision here whether it changes the training.
 OTHER_SETTINGS = {
-    "data_dir", "evaluation_batch_size", "epochs", "stop_at_target", "seed", "zero_stage", "sharding", "averaging_period", "reduction",
+    "data_dir", "tokenizer", "evaluation_batch_size", "epochs", "stop_at_target", "seed", "zero_stage", "sharding", "averaging_period", "reduction",
     "powersgd_rank", "local_after", "pipeline_schedule", "microbatches", "stages", "transport", "device", "threads", "bind", "allocator",
     "gpu_order", "compile", "autotune", "watchdog_timeout", "step_breakdown", "timeline", "trace", "mllog", "host_suffix", "checkpoint_dir",
     "checkpoint_every", "cores_per_rank",
@@ -279,6 +282,8 @@ def test_invalid_arguments_give_a_one_line_error(arguments, message, columns, mo
         (Settings(workload="transformer", dataset="xsum", optimizer="sgd"), 1, ("xsum", 8, 64, 20, 0.40, "sgd", 0.05, 1.0)),
         (Settings(workload="transformer-lab"), 1, ("pydoc", 8, 16, 12, 0.60, "adam", 0.001, 1.0)),
         (Settings(workload="transformer-base"), 1, ("pydoc", 8, 16, 12, 0.60, "adam", 0.0005, 1.0)),
+        (Settings(workload="transformer-gpt2"), 2, ("pydoc", 8, 8, 1, None, "adam", 0.0006, 2.0)),
+        (Settings(workload="transformer-1b", optimizer="sgd"), 1, ("pydoc", 8, 8, 1, None, "sgd", 0.05, 1.0)),
         (Settings(workload="transformer-alcf"), 3, ("random", 32, 32, 1, None, "sgd", 0.01, 3.0)),
     ],
 )
@@ -330,8 +335,9 @@ def _other_workload(monkeypatch):
     monkeypatch.setitem(workloads.WORKLOADS, "other", workloads.WORKLOADS["cnn"])
 
 
+# Of a tokenizer the digest has the number of tokens, and that of the data has the tokens: the same file may lie elsewhere.
 @pytest.mark.usefixtures("_other_workload")
-@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("name", [name for name in FIELDS if name != "tokenizer"])
 def test_the_digest_differs_for_training_settings_only(name):
     plain, other = (workloads.digest(given, "data") for given in (Settings(), changed(name)))
     assert (plain == other) == (name in OTHER_SETTINGS)
@@ -353,6 +359,7 @@ def test_the_digest_differs_for_other_data_and_another_start_of_a_parameter(monk
     ("workload", "size", "value"),
     [
         *[("transformer", size, value) for size, value in (("width", 32), ("num_heads", 2), ("num_layers", 3), ("context", 32))],
+        ("transformer", "tied", True),
         *[("transformer-alcf", size, value) for size, value in (("num_heads", 4), ("source_length", 2), ("target_length", 10))],
     ],
 )
@@ -360,6 +367,41 @@ def test_the_digest_differs_for_every_size_of_the_model_whether_parameters_show_
     plain, found = workloads.digest(Settings(workload=workload), "data"), workloads.WORKLOADS[workload]
     monkeypatch.setitem(workloads.WORKLOADS, workload, found._replace(model=found.model._replace(**{size: value})))
     assert workloads.digest(Settings(workload=workload), "data") != plain
+
+
+def test_the_digest_differs_for_the_vocabulary_of_a_tokenizer_wherever_its_file_lies(tmp_path):
+    (tmp_path / "copy").mkdir()
+    files = [tokenizer.write(tmp_path / name, size) for name, size in (("a", 300), ("copy/a", 300), ("b", 310))]
+    first, copy, larger, none = (
+        workloads.digest(Settings(workload="transformer-gpt2", tokenizer=file), "data") for file in (*files, None)
+    )  # fmt: skip
+    assert first == copy
+    assert len({first, larger, none}) == 3
+
+
+def test_a_tokenizer_is_refused_where_there_are_no_tokens():
+    for workload in ("cnn", "transformer-alcf"):
+        text = refusal(workloads.resolve, Settings(workload=workload, tokenizer=Path("any")), 1)
+        assert text == f"--tokenizer is not for {workload}, which has no tokens; leave it out"
+
+
+class Earlier(NamedTuple):
+    """The fields of a decoder from before it could be tied."""
+
+    width: int = 64
+    num_heads: int = 4
+    num_layers: int = 2
+    context: int = 64
+    num_tokens: int = 256
+    whole_inputs: bool = True
+    whole_targets: bool = True
+
+
+def test_the_digest_of_a_decoder_that_is_not_tied_is_that_of_records_from_before(monkeypatch):
+    plain, found = workloads.digest(Settings(workload="transformer"), "data"), workloads.WORKLOADS["transformer"]
+    monkeypatch.setitem(models.PARAMETERS, Earlier, lambda _: found.parameters)
+    monkeypatch.setitem(workloads.WORKLOADS, "transformer", found._replace(model=Earlier()))
+    assert workloads.digest(Settings(workload="transformer"), "data") == plain
 
 
 def test_every_workload_has_a_digest_of_its_own():

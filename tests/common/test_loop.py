@@ -28,7 +28,7 @@ class Timed:
     def __init__(self, accuracies=()):
         self.ranks, self.now, self.accuracies, self.parameters = Ranks(), 0.0, iter(accuracies), {}
 
-    def load(self):
+    def load(self, _):
         self.now += LOAD_SECONDS
         images, labels = (np.zeros((NUM_TRAIN + NUM_TEST, *shape), kind) for shape, kind in (((28, 28), np.float32), ((), np.uint8)))
         (train_inputs, test_inputs), (train_targets, test_targets) = (np.split(array, [NUM_TRAIN]) for array in (images, labels))

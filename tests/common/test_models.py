@@ -13,6 +13,8 @@ from common.workloads import WORKLOADS, resolve
 from frameworks.shared import pytorch
 
 DECODERS = [name for name, workload in WORKLOADS.items() if isinstance(workload.model, models.Decoder)]
+# They are built without memory only.
+LARGE = ("transformer-gpt2", "transformer-1b")
 SMALL = models.EncoderDecoder(width=24, num_heads=4, num_layers=2, hidden=40, source_length=3, target_length=5)
 
 
@@ -33,13 +35,24 @@ def applied(module, inputs):
     return module(inputs).numpy()
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize("workload", [name for name in WORKLOADS if name not in LARGE])
 def test_the_module_has_the_parameters_of_the_workload_under_their_names(workload):
     settings = resolve(Settings(workload=workload), 1)
     state = pytorch.state(pytorch.build(settings, "cpu", Ranks()), None)
     assert {name: array.shape for name, array in state.items()} == {
         name: initial.shape for name, initial in WORKLOADS[workload].parameters.items()
     }
+
+
+@pytest.mark.parametrize("num_tokens", [256, 50_257])
+@pytest.mark.parametrize("workload", LARGE)
+def test_a_large_model_is_built_without_memory_for_it(workload, num_tokens):
+    model = WORKLOADS[workload].model._replace(num_tokens=num_tokens)
+    with torch.device("meta"):
+        module = pytorch.MODELS[models.Decoder](model, False)
+    found = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
+    assert found == {name: initial.shape for name, initial in models.parameters_of(model).items()}
+    assert all(parameter.is_meta for parameter in module.parameters())
 
 
 @pytest.mark.parametrize(
@@ -50,11 +63,22 @@ def test_the_module_has_the_parameters_of_the_workload_under_their_names(workloa
         ("transformer", 2 * 256 * 64 + 64 + 2 * (4 * 64**2 + 3 * 64 * 192 + 2 * 64)),
         ("transformer-lab", 2 * 256 * 288 + 288 + 6 * (4 * 288**2 + 3 * 288 * 768 + 2 * 288)),
         ("transformer-base", 2 * 256 * 512 + 512 + 6 * (4 * 512**2 + 3 * 512 * 1376 + 2 * 512)),
+        # One matrix for embedding and head.
+        ("transformer-gpt2", 256 * 768 + 768 + 12 * (4 * 768**2 + 3 * 768 * 2048 + 2 * 768)),
+        ("transformer-1b", 2 * 256 * 2048 + 2048 + 24 * (4 * 2048**2 + 3 * 2048 * 5472 + 2 * 2048)),
         ("transformer-alcf", sum(parameter.numel() for parameter in torch.nn.Transformer(batch_first=True, device="meta").parameters())),
     ],
 )
 def test_the_number_of_parameters(workload, number):
     assert sum(math.prod(initial.shape) for initial in WORKLOADS[workload].parameters.values()) == number
+
+
+def test_with_the_vocabulary_of_gpt_2_its_workload_has_as_many_parameters_but_for_those_of_positions_biases_and_norms():
+    model = WORKLOADS["transformer-gpt2"].model._replace(num_tokens=50_257)
+    found = sum(math.prod(initial.shape) for initial in models.parameters_of(model).values())
+    # SwiGLU has three matrices of width 2,048 for two of 3,072; GPT-2 has 124,439,808 parameters (Hugging Face's count).
+    per_layer = 4 * 768 + 3072 + 768 + 4 * 768 - 2 * 768
+    assert found == 124_439_808 - 1024 * 768 - 12 * per_layer - 768 == 123_551_232
 
 
 def test_the_encoder_decoder_has_pytorchs_default_sizes():
@@ -77,6 +101,9 @@ def test_the_weights_of_a_decoder_start_at_the_deviation_of_their_fan_in_and_int
         lowered = 1 / math.sqrt(2 * model.num_layers) if kind in ("attended", "down") else 1
         fan_in = 1 if kind == "embedding" else shape[1]
         assert distribution == "normal"
+        if kind == "embedding" and model.tied:
+            assert scale == 0.02
+            continue
         assert scale == pytest.approx(lowered / math.sqrt(fan_in), rel=1e-12), name
 
 
@@ -121,11 +148,12 @@ def decoded(tokens, parameters, num_heads, num_layers):
         normed = rms_normed(x, p["feed_norm"])
         gate = normed @ p["gate"].T
         x = x + (gate / (1 + np.exp(-gate)) * (normed @ p["up"].T)) @ p["down"].T
-    return rms_normed(x, parameters["norm.weight"]) @ parameters["head.weight"].T
+    return rms_normed(x, parameters["norm.weight"]) @ parameters.get("head.weight", parameters["embedding.weight"]).T
 
 
-def test_the_decoder_is_the_function_of_its_papers():
-    model = WORKLOADS["transformer"].model
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_decoder_is_the_function_of_its_papers(tied):
+    model = WORKLOADS["transformer"].model._replace(tied=tied)
     module, drawn = made(model)
     # Norms with weight 1 would hide a missing or misplaced one.
     stream = np.random.default_rng(1)

@@ -78,7 +78,7 @@ def test_clocks_start_together_when_the_energys_counters_are_open_and_before_the
             return super().sum(values)
 
     monkeypatch.setattr(loop.energy, "begin", lambda *arguments: order.append("open") or begin(*arguments))
-    monkeypatch.setattr(datasets, "loader", lambda settings: lambda: order.append("load") or loader(settings)())
+    monkeypatch.setattr(datasets, "loader", lambda settings: lambda _: order.append("load") or loader(settings)())
     train(Meeting)
     opened = order.index("open")
     assert order[opened : opened + 3] == ["open", "meet", "load"]

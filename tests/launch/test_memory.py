@@ -41,15 +41,6 @@ def test_a_process_that_has_ended_has_no_memory():
     assert memory.own_bytes(process.pid) == 0
 
 
-def test_a_limit_of_the_control_group_counts(tmp_path):
-    assert memory.left_in_cgroup(tmp_path) == float("inf")
-    (tmp_path / "memory.current").write_text("300\n")
-    (tmp_path / "memory.max").write_text("max\n")
-    assert memory.left_in_cgroup(tmp_path) == float("inf")
-    (tmp_path / "memory.max").write_text("1000\n")
-    assert memory.left_in_cgroup(tmp_path) == 700
-
-
 def test_here_there_is_room_for_another_like_this_one():
     ((used,), available), *_ = [memory.on_node([[os.getpid()]])]
     assert 0 < used < psutil.virtual_memory().total

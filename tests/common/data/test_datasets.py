@@ -25,7 +25,7 @@ def data_dir(tmp_path_factory):
     stream = np.random.default_rng(0)
     arrays = (stream.integers(0, 256, (6, 28, 28)), np.arange(6), stream.integers(0, 256, (4, 28, 28)), np.arange(4))
     np.savez(folder / "mnist" / "mnist.npz", **{key: array.astype(np.uint8) for key, array in zip(MNIST_KEYS, arrays, strict=True)})
-    (folder / "tinystories" / "train.txt").write_text("Once there was a cat.\n" * 200)
+    (folder / "tinystories" / "train.txt").write_text("Once there was a cat.\n" * 2000)
     lines = [json.dumps({"document": f"Document {number}. " * 20, "summary": f"The summary of {number}."}) for number in range(20)]
     (folder / "xsum" / "train.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
     return folder

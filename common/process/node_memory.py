@@ -1,0 +1,37 @@
+"""Bytes that are free on this node and on its GPUs."""
+
+from pathlib import Path
+
+import psutil
+import pynvml
+
+from common.process import gpus
+
+CGROUP = Path("/sys/fs/cgroup")
+# Of files on disks that Linux keeps in memory, and frees where a process needs it.
+RECLAIMABLE = ("inactive_file", "active_file")
+
+
+def available():
+    """Bytes that processes of this node can still have, by its memory and the limit of this process's control group."""
+    return min(psutil.virtual_memory().available, left_in_cgroup())
+
+
+def left_in_cgroup(folder=CGROUP):
+    """Bytes up to the limit of this process's control group, as Slurm and containers set it; infinite without a limit."""
+    try:
+        own = Path("/proc/self/cgroup").read_text().strip().rpartition(":")[2].lstrip("/")
+        folder = folder / own if (folder / own / "memory.max").exists() else folder
+        statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        reclaimable = sum(int(statistics.get(name, 0)) for name in RECLAIMABLE)
+        return int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text()) + reclaimable
+    except (OSError, ValueError):
+        return float("inf")
+
+
+def available_on_gpu():
+    """Bytes that are free on the GPU of this node that has most; infinite where NVML tells none."""
+    try:
+        return max((pynvml.nvmlDeviceGetMemoryInfo(gpu).free for gpu, _ in gpus.processes()), default=float("inf"))
+    except pynvml.NVMLError:
+        return float("inf")

@@ -1,0 +1,116 @@
+"""The tokens of a tokenizer.json: those that the library gives, whatever else the file asks for."""
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models
+
+from common.data import texts, tokens
+from common.data.datasets import Dataset
+from common.errors import UserError
+from tests.support import tokenizer
+
+STORIES = ["Once upon a time there was a caf\u00e9.", "The end of it. " * 40, "A list is mutable; a tuple is not."] * 20
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return tokenizer.write(tmp_path_factory.mktemp("tokenizer") / "tokenizer.json")
+
+
+@pytest.fixture(scope="module")
+def stories(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stories")
+    (folder / "stories.txt").write_text("<|endoftext|>".join(STORIES))
+    return folder
+
+
+def read(name, folder, path, context=16):
+    return Dataset(*texts.reader(name, folder, context, tokens.vocabulary(path))())
+
+
+def test_without_a_file_tokens_are_bytes():
+    found = tokens.vocabulary(None)
+    assert (found.num_tokens, found.unit, found.separator.tolist()) == (256, "bytes", [0])
+    assert found.encode([b"ab", b"c"]).tolist() == [97, 98, 0, 99]
+
+
+def test_texts_have_the_tokens_of_the_library_and_its_separator_between_them(path):
+    found, library = tokens.vocabulary(path), Tokenizer.from_file(str(path))
+    assert (found.num_tokens, found.separator.tolist()) == (300, [1])
+    encoded = found.encode([story.encode() for story in STORIES])
+    assert encoded.dtype == np.uint16
+    assert library.decode(encoded.tolist(), skip_special_tokens=False) == "<|endoftext|>".join(STORIES)
+    assert encoded.tolist()[: np.argmax(encoded == 1)] == library.encode(STORIES[0]).ids
+    assert len(found.encode([])) == 0
+
+
+def test_a_text_is_encoded_whole_whatever_the_file_asks_for(tmp_path, path):
+    short = tokenizer.write(tmp_path / "tokenizer.json", enable_truncation=4)
+    assert tokens.vocabulary(short).encode([b"a long text " * 9]).tolist() == tokens.vocabulary(path).encode([b"a long text " * 9]).tolist()
+
+
+def test_a_vocabulary_with_gaps_is_as_large_as_its_largest_token_asks_for(tmp_path):
+    Tokenizer(models.WordLevel({"a": 0, "b": 70_000}, unk_token="a")).save(str(tmp_path / "tokenizer.json"))
+    found = tokens.vocabulary(tmp_path / "tokenizer.json")
+    assert found.num_tokens == 70_001
+    assert found.encode([b"a", b"b"]).tolist() == [0, 0, 70_000]
+
+
+def test_where_there_is_no_separator_it_is_token_0(tmp_path):
+    found = tokens.vocabulary(tokenizer.write(tmp_path / "tokenizer.json", special_tokens=["<s>"]))
+    assert found.separator.tolist() == [0]
+
+
+def test_sequences_of_tokens_follow_one_another_and_targets_are_the_next_tokens(path, stories):
+    data = read("tinystories", stories, path)
+    np.testing.assert_array_equal(data.train_targets[:, :-1], data.train_inputs[:, 1:])
+    expected = tokens.vocabulary(path).encode([story.encode() for story in STORIES])
+    np.testing.assert_array_equal(data.train_inputs[0], expected[:16])
+    assert data.train_inputs.max() > 255
+
+
+def test_a_summary_of_tokens_follows_its_document(path, tmp_path):
+    for name in ("train", "valid"):
+        (tmp_path / f"{name}.jsonl").write_text('{"document": "the object the object", "summary": "a list"}\n')
+    data, library = read("xsum", tmp_path, path, 32), Tokenizer.from_file(str(path))
+    document, summary = (library.encode(text).ids for text in ("the object the object", "a list"))
+    whole = [*document, 1, *summary, 1]
+    assert data.train_inputs[0].tolist() == whole[:-1] + [0] * (33 - len(whole))
+    assert data.train_targets[0].tolist() == [-1] * len(document) + [*summary, 1] + [-1] * (33 - len(whole))
+
+
+def test_the_digest_of_the_data_is_that_of_the_tokens(path, stories, tmp_path):
+    copy = tmp_path / "copy.json"
+    copy.write_bytes(path.read_bytes())
+    other = tokenizer.write(tmp_path / "other.json", num_tokens=310)
+    digests = [read("tinystories", stories, one).digest for one in (path, copy, other, None)]
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == 3
+
+
+def test_progress_is_told_text_by_text(path):
+    told = []
+    tokens.vocabulary(path).encode([b"one", b"three"], lambda *progress: told.append(progress))
+    assert told == [(3, 8), (8, 8)]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "No such file or directory"),
+        ("Once upon a time", "expected value at line 1"),
+        ('{"a": 1}', "expected"),
+        ("[]", "cannot be read as a tokenizer"),
+        ("", "EOF"),
+        ('{"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}}', "cannot be read as a tokenizer"),
+    ],
+)
+def test_a_file_that_is_no_tokenizer_is_refused_in_one_line(content, message, tmp_path):
+    file = tmp_path / "tokenizer.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(UserError) as raised:
+        tokens.vocabulary(file)
+    assert str(raised.value).startswith(f"--tokenizer {file} cannot be read as a tokenizer (")
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)

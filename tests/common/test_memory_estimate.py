@@ -1,0 +1,63 @@
+"""A run whose state does not fit into memory is refused before it starts."""
+
+import pytest
+
+from common import memory_estimate, workloads
+from common.backends import settings_of
+from common.config import Settings
+from common.errors import UserError
+from common.process import node_memory
+
+# Bytes of the parameters of transformer-1b in float32: 1.2 billion of them.
+P = 4 * (2 * 256 * 2048 + 2048 + 24 * (4 * 2048**2 + 3 * 2048 * 5472 + 2 * 2048))
+SETTINGS = Settings(workload="transformer-1b", optimizer="adam")
+
+
+@pytest.mark.parametrize(
+    ("name", "num_ranks", "needed"),
+    [
+        ("single", 1, 1 + 1 + 2),
+        ("ddp", 4, 1 + 1 + 2),
+        ("fsdp", 4, 4 / 4),
+        ("deepspeed_zero@3", 4, (1 + 1 + 3) / 4),
+        # Without a formula: of parameters and gradients one model on each rank, or on all of them together, or on all but the server.
+        ("ddp@powersgd", 4, 2),
+        ("tensor_parallel", 4, 2 / 4),
+        ("pipeline@gpipe", 4, 2 / 4),
+        ("parameter_server", 4, 2 * 3 / 4),
+    ],
+)
+def test_bytes_of_state_of_a_rank(name, num_ranks, needed):
+    assert memory_estimate.state_bytes(name, settings_of(name, SETTINGS), num_ranks) == pytest.approx(needed * P)
+
+
+def refusal(monkeypatch, *arguments, node=float("inf"), gpu=float("inf")):
+    """The text of the UserError with this much free memory; None if there is none."""
+    monkeypatch.setattr(node_memory, "available", lambda: node)
+    monkeypatch.setattr(node_memory, "available_on_gpu", lambda: gpu)
+    try:
+        memory_estimate.expect_room(arguments[0], workloads.resolve(SETTINGS, 1), *arguments[1:])
+    except UserError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("name", "num_ranks", "num_local_ranks", "needed"),
+    # On each rank also the initial parameters, which are whole.
+    [("single", 1, 1, 5), ("ddp", 4, 2, 2 * 5), ("fsdp", 4, 4, 4 * (1 + 1)), ("fsdp", 8, 4, 4 * (1 / 2 + 1))],
+)
+def test_on_cpus_the_ranks_of_a_node_must_fit_into_its_memory(monkeypatch, name, num_ranks, num_local_ranks, needed):
+    assert refusal(monkeypatch, name, num_ranks, num_local_ranks, "cpu", node=1.001 * needed * P, gpu=0) is None
+    text = refusal(monkeypatch, name, num_ranks, num_local_ranks, "cpu", node=0.999 * needed * P)
+    ranks = "its rank" if num_local_ranks == 1 else f"its {num_local_ranks} ranks"
+    assert f"{needed * P / 1e9:.1f} GB on a node for {ranks}, and {0.999 * needed * P / 1e9:.1f} GB are free" in text
+
+
+def test_on_gpus_a_rank_must_fit_into_one_and_the_initial_parameters_into_the_memory_of_the_node(monkeypatch):
+    assert refusal(monkeypatch, "ddp", 4, 4, "cuda", node=4.001 * P, gpu=4.001 * P) is None
+    assert refusal(monkeypatch, "ddp", 4, 4, "cuda", gpu=3.999 * P) == (
+        "transformer-1b does not fit into memory with ddp at size 4: parameters, gradients and optimizer state need 19.4 GB on each GPU, "
+        "and 19.4 GB are free; share them with fsdp or deepspeed_zero@3 over ranks on more GPUs, or choose a smaller workload"
+    )
+    assert "19.4 GB on a node for its 4 ranks" in refusal(monkeypatch, "ddp", 4, 4, "cuda", node=3.999 * P)
