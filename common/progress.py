@@ -48,8 +48,8 @@ def tokenizing(show, now=time.monotonic):
 
     def on_progress(num_done, num_all):
         nonlocal last
-        if now() - last >= INTERVAL_SECONDS:
-            last = now()
+        if (moment := now()) - last >= INTERVAL_SECONDS:
+            last = moment
             show(f"tokenizing the texts: {num_done / num_all:.0%}")
 
     return on_progress

@@ -78,10 +78,10 @@ CHANGED = {
 
 # Listed again on purpose: a new setting needs a decision here whether it changes the training.
 OTHER_SETTINGS = {
-    "data_dir", "tokenizer", "evaluation_batch_size", "epochs", "stop_at_target", "seed", "zero_stage", "sharding", "averaging_period", "reduction",
+    "data_dir", "evaluation_batch_size", "epochs", "stop_at_target", "seed", "zero_stage", "sharding", "averaging_period", "reduction",
     "powersgd_rank", "local_after", "pipeline_schedule", "microbatches", "stages", "transport", "device", "threads", "bind", "allocator",
     "gpu_order", "compile", "autotune", "watchdog_timeout", "step_breakdown", "timeline", "trace", "mllog", "host_suffix", "checkpoint_dir",
-    "checkpoint_every", "cores_per_rank",
+    "checkpoint_every", "cores_per_rank", "tokenizer",
     "resume", "results", "machine", "run_id", "repeat",
 }  # fmt: skip
 

@@ -5,6 +5,8 @@ import subprocess
 
 import pytest
 
+from common.process import node_memory
+from launch import available
 from tests.support.forked import run_module
 from tests.support.running import BIN, ROOT, environ
 
@@ -33,6 +35,11 @@ MISTAKES = [
     (["1", "--compile"], "not for horovod_keras; leave it out, or in a matrix choose --backends single,ddp,deepspeed_zero,"),
     (["1", "--compile", "--backends", "ddp,deepspeed_zero@3"], "--compile is not for deepspeed_zero@3"),
     (["1", "--device", "cuda", "--backends", "single,ddp"], "no backend can use a GPU: this PyTorch has no CUDA; use --device cpu"),
+    (["1", "--workloads", "cnn,transformer", "--tokenizer", "/there/is/none"], "--tokenizer is not for cnn, which has no tokens"),
+    (["1", "--workloads", "transformer", "--tokenizer", "/there/is/none"], "--tokenizer /there/is/none cannot be read as a tokenizer (No"),
+    (["1", "--workloads", "transformer-gpt2", "--tokenizer", "/etc/hostname"], "--tokenizer /etc/hostname cannot be read as a tokenizer"),
+    (["1", "--workloads", "transformer-gpt2", "--tokenizer", "results/schema.json"], "schema.json cannot be read as a tokenizer"),
+    (["2", "--workloads", "transformer-gpt2", "--backends", "pipeline"], "pipeline does not train transformer-gpt2; leave it out, or"),
     (["1", "--frobnicate"], "unknown argument: --frobnicate"),
     (["1", "--results", "/etc/hostname/results"], "cannot write records to /etc/hostname/results"),
 ]
@@ -61,6 +68,39 @@ def test_the_matrix_refuses_a_truncated_idx_file(tmp_path):
     assert "train-images-idx3-ubyte contains 1,000 bytes of data, its header specifies 78,400" in error
     assert error.count("\n") == 1
     assert not results.exists()
+
+
+def test_the_matrix_refuses_a_context_that_is_longer_than_the_data(tmp_path):
+    data, results = tmp_path / "data", tmp_path / "results"
+    data.mkdir()
+    (data / "train.txt").write_text("Once upon a time. " * 50)
+    arguments = ("1", "--workloads", "transformer-gpt2", "--dataset", "tinystories", "--data-dir", data, "--results", results)
+    status, _, error = run_module("launch.matrix", *arguments)
+    assert (status, error.count("\n")) == (2, 1)
+    assert "900 bytes of text are less than one sequence of 1024; give more text, or choose a workload with a shorter context" in error
+    assert not results.exists()
+
+
+@pytest.mark.parametrize("arguments", [[], ["--dry-run"]])
+def test_the_matrix_refuses_a_model_that_is_too_large_for_the_memory(arguments, tmp_path, monkeypatch):
+    monkeypatch.setattr(node_memory, "available", lambda: 20e9)
+    # Starting the backends takes seconds.
+    monkeypatch.setattr(available, "settled", lambda jobs, *_: (jobs, {}))
+    matrix = ("1", "--backends", "single", "--workloads", "transformer-1b", "--device", "cpu", "--results", tmp_path)
+    status, output, error = run_module("launch.matrix", *matrix, *arguments)
+    assert (status, output, error.count("\n")) == (2, "", 1)
+    assert error.startswith("error: transformer-1b does not fit into memory with single at size 1: ")
+    assert "need 24.2 GB on a node for its rank, and 20.0 GB are free; share them with fsdp or deepspeed_zero@3" in error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_refuses_a_model_that_is_too_large_for_the_memory_before_it_is_built(tmp_path, monkeypatch):
+    monkeypatch.setattr(node_memory, "available", lambda: 20e9)
+    error = refused("single", tmp_path, ["--workload", "transformer-1b", "--device", "cpu", "--run-id", "large", "--machine", "here"])
+    assert "need 24.2 GB on a node for its rank, and 20.0 GB are free" in error
+    record = json.loads((tmp_path / "here" / "large.json").read_text())
+    assert (record["status"], record["init_seconds"]) == ("failed", None)
+    assert record["error"] in error
 
 
 def test_the_matrix_refuses_results_of_an_older_schema_and_leaves_them_alone(tmp_path):
@@ -93,6 +133,8 @@ def refused(backend, folder, arguments, **variables):
         (["--device", "cuda"], "--device cuda"),
         (["--results", "/etc/hostname/results"], "cannot write records to /etc/hostname/results"),
         (["--timeline"], "give one with --run-id"),
+        (["--tokenizer", "/there/is/none"], "--tokenizer is not for cnn"),
+        (["--workload", "transformer", "--tokenizer", "/there/is/none"], "--tokenizer /there/is/none cannot be read as a tokenizer"),
         (["--trace", "mpi"], "--trace is for a matrix"),
     ],
 )

@@ -38,6 +38,8 @@ from tests.support.agreement_runs import (
     SMALL_LEARNING_RATE,
     STAGE_3,
     STAGES,
+    TIED,
+    TIED_VARIANTS,
     TWICE_THE_BATCH,
     VARIED,
     WARMED_UP_FOR_LESS,
@@ -45,6 +47,7 @@ from tests.support.agreement_runs import (
     WITHOUT_GPUS,
     Run,
     accumulated_by,
+    degree,
     each_of,
     faults_of,
     faulty,
@@ -195,6 +198,27 @@ def test_in_float64_every_step_of_a_variant_has_the_loss_of_the_plain_run(traine
     assert (record["backend"], record["in_sync"], own["backend"]) == (name, True, backend)
     if "transport" in declared()[backend].variants:
         assert (record["transport"], own["transport"], reference["transport"]) == (variant, declared()[backend].transport, None)
+
+
+@pytest.mark.parametrize("name", [*(name for name in EXACT if not declared()[name].untied and degree(name, 2)), *TIED_VARIANTS])
+def test_in_float64_every_step_of_a_tied_model_has_the_loss_of_the_plain_run(trained, name):
+    reference, expected = trained("single", 1)[TIED["adam"]]
+    backend, _, variant = name.partition("@")
+    record, parameters = trained(backend, 2)[TIED["adam"]._replace(variant=variant or None)]
+    assert disagreement(record, reference) < 1e-10
+    assert len(record["losses"]) >= 40
+    assert record["accuracies"] == reference["accuracies"]
+    assert "head.weight" not in parameters
+    for key, values in expected.items():
+        np.testing.assert_allclose(parameters[key], values, rtol=1e-9, atol=1e-9 * np.abs(values).max(), err_msg=key)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_in_float64_every_step_of_a_tied_model_under_zero_has_the_loss_of_the_plain_run_to_float32(trained, stage):
+    reference, _ = trained("single", 1)[TIED["sgd"]]
+    record, _ = trained("deepspeed_zero", 2)[TIED["sgd"]._replace(variant=stage)]
+    assert disagreement(record, reference) < 1e-6
+    assert len(record["losses"]) >= 40
 
 
 @pytest.mark.parametrize(

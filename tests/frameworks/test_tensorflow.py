@@ -15,7 +15,10 @@ tensorflow = pytorch = None
 
 SETTINGS = resolve(Settings(precision="fp64"), 1)
 # Small ones of each kind, for the same code.
-MODELS = [Cnn(), Decoder(24, 3, 2, 10), EncoderDecoder(width=24, num_heads=4, num_layers=2, hidden=40, source_length=2, target_length=5)]
+MODELS = [
+    Cnn(), Decoder(24, 3, 2, 10), Decoder(24, 3, 2, 10, tied=True),
+    EncoderDecoder(width=24, num_heads=4, num_layers=2, hidden=40, source_length=2, target_length=5),
+]  # fmt: skip
 NAMES = [(model, name) for model in MODELS for name in parameters_of(model)]
 
 

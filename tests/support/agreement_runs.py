@@ -78,6 +78,11 @@ REDUCED = {
 FULL_RANK = DECODER._replace(variant="powersgd", fault="compressed_at_any_rank", training=(*SAME_TRAINING, "--powersgd-rank", "1000"))
 WARMED_UP_FOR_LESS = DECODER._replace(variant="powersgd", fault="warmed_up_for_less")
 
+# With an embedding that is the head too; of DeepSpeed, with SGD, as where a fault is injected.
+TIED = {optimizer: Run("transformer", optimizer, fault="tied") for optimizer in OPTIMIZERS}
+# Their ranks hold parts of the embedding, or gather it, in other ways.
+TIED_VARIANTS = ("fsdp@keep", "fsdp@hsdp")
+
 # Whichever of both the processor computes in.
 STAGE_3 = Run("transformer", "sgd", short=True)
 PROCESSORS = [STAGE_3._replace(variant=3, fault=fault) for fault in ("float16_supported", "float16_not_supported")]
@@ -155,7 +160,7 @@ def faulty(name, fault):
 def runs_of(backend, ranks):
     """The runs of a backend at a number of ranks."""
     if backend == "single":
-        return [*FLOAT64, *accumulated_by(backend), SMALL_LEARNING_RATE, *FIRST_STEPS, STAGE_3, TWICE_THE_BATCH, ONE_STEP]
+        return [*TIED.values(), *FLOAT64, *accumulated_by(backend), SMALL_LEARNING_RATE, *FIRST_STEPS, STAGE_3, TWICE_THE_BATCH, ONE_STEP]
     if backend == "deepspeed_zero":
         return zero_runs(ranks)
     if backend == "parameter_server":
@@ -170,7 +175,9 @@ def runs_of(backend, ranks):
     # First, since Horovod cannot be started over Gloo after MPI.
     names = [name for name in VARIANTS if file_of(name) == backend]
     variants = [run._replace(variant=name.partition("@")[2]) for name in names for run in trained_by(backend, VARIED)]
-    return [*variants, *trained_by(backend, [*FLOAT64, *FIRST_STEPS]), *accumulated_by(backend), *own]
+    variants += [TIED["adam"]._replace(variant=name.partition("@")[2]) for name in TIED_VARIANTS if file_of(name) == backend]
+    tied = [] if declared()[backend].untied else [TIED["adam"]]
+    return [*variants, *tied, *trained_by(backend, [*FLOAT64, *FIRST_STEPS]), *accumulated_by(backend), *own]
 
 
 def ddp_runs(ranks):
@@ -195,7 +202,7 @@ def reduced_runs(backend, ranks):
 
 def zero_runs(ranks):
     """The runs of DeepSpeed's ZeRO; stage 0 trains in float32 only."""
-    sharded = [*NOT_FUSED, *FLOAT64[2:], ACCUMULATED_SGD, *FIRST_STEPS] if ranks == 2 else [SMALL_LEARNING_RATE]
+    sharded = [TIED["sgd"], *NOT_FUSED, *FLOAT64[2:], ACCUMULATED_SGD, *FIRST_STEPS] if ranks == 2 else [SMALL_LEARNING_RATE]
     unsharded = [*FLOAT32, ACCUMULATED_FLOAT32] if ranks == 2 else ddp_runs(ranks)
     runs = [run._replace(variant=stage) for stage in STAGES for run in sharded] + [run._replace(variant=0) for run in unsharded]
     others = {2: [*PROCESSORS, *faulty_runs("deepspeed_zero")], 4: RESTORED}

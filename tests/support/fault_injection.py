@@ -18,7 +18,7 @@ from unittest import mock
 
 import numpy as np
 
-from common import loop, program, step_breakdown, weights
+from common import loop, program, step_breakdown, weights, workloads
 from common.data import sharding
 from common.process import ending, gpus, noise
 from common.process.ranks import from_environment
@@ -56,6 +56,13 @@ def same_shard(_):
     """Every rank reads the shard of rank 0."""
     own = sharding.training_shard
     replace(sharding, "training_shard", lambda *arguments: own(*arguments[:5], 0, *arguments[6:]))
+
+
+def tied(_):
+    """No fault: the embedding of the transformer, made smaller, is its head too."""
+    found = workloads.WORKLOADS["transformer"]
+    model = found.model._replace(width=32, num_heads=2, tied=True)
+    REPLACED.enter_context(mock.patch.dict(workloads.WORKLOADS, {"transformer": found._replace(model=model)}))
 
 
 def unlike_start(_):
