@@ -28,8 +28,11 @@ class OutOfSync(Exception):
     """The replicas of the parameters differ between ranks."""
 
 
-def prepare(trainer, settings, record):
-    """Warms the trainer up and sets the initial parameters, which must be the same on all ranks. Returns the Turns of the run."""
+def prepare(trainer, settings, record, heartbeat=lambda: None):
+    """Warms the trainer up and sets the initial parameters, which must be the same on all ranks. Returns the Turns of the run.
+
+    Every step is a heartbeat: a large model takes minutes for all of them.
+    """
     gpus.expect_own(trainer)
     workload = workloads.workload_of(settings)
     # Steps and evaluation on zeros: compilation, first allocations and buckets belong to initialization, not to training.
@@ -39,6 +42,7 @@ def prepare(trainer, settings, record):
     def observe(loss):
         # Waits for the device.
         float(loss)
+        heartbeat()
         ends.append(time.perf_counter())
 
     trainer.train_epoch([zeros] * (NUM_WARMUP_STEPS - 1), observe)
@@ -52,6 +56,7 @@ def prepare(trainer, settings, record):
         sizes = (settings.evaluation_batch_size, settings.evaluation_batch_size + 1)
         trainer.evaluate([_zeros(workload.model, size, settings.precision) for size in sizes])
     trainer.restore(weights.draw(workload.parameters, settings.seed, settings.precision))
+    heartbeat()
     compare_replicas(trainer, record, "before training")
     crowded, nodes = trainer.sum(np.array([record["oversubscribed"], trainer.ranks.local_rank == 0], dtype=np.float64))
     record["oversubscribed"], record["num_nodes"] = bool(crowded), int(nodes)

@@ -44,7 +44,7 @@ def main(trainer_class, file):
         record["library_configuration"] = getattr(trainer, "configuration", None)
         # Read before training: Horovod's shutdown on any rank ends MPI on all ranks.
         record["environment"]["mpi"] = records.mpi_library()
-        turns = loop.prepare(trainer, settings, record)
+        turns = loop.prepare(trainer, settings, record, dog.heartbeat)
         record["init_seconds"] = time.perf_counter() - entered
         # The record now has the process IDs by which the matrix identifies a killed rank.
         write(path, record)

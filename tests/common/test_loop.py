@@ -163,8 +163,9 @@ def test_the_loss_of_a_step_is_the_mean_over_the_ranks_that_trained(trained, tra
 
 
 def test_training_starts_from_the_initial_parameters():
-    record = new_record()
-    loop.prepare(Timed(), SETTINGS, record)
+    record, heartbeats = new_record(), []
+    loop.prepare(Timed(), SETTINGS, record, lambda: heartbeats.append("a step, or the initial parameters"))
+    assert len(heartbeats) == loop.NUM_WARMUP_STEPS + 1
     assert record["parameter_digests"] == [weights.digest(PARAMETERS).hex()]
     of_a_point = {"parameters": [8], "gradients": [4], "optimizer_state": [2]}
     assert record["tensor_bytes_by_rank"] == dict.fromkeys(POINTS, of_a_point)
