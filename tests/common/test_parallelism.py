@@ -15,6 +15,7 @@ OWN = {
     "pairs": Backend(variants={"sharding": ("hsdp",)}, multiple_of={"hsdp": 2}),
     "whole": Backend(model_parallel="all", divides="num_heads", models=("Decoder",)),
     "threads_of_two": Backend(model_parallel="threads"),
+    "apart": Backend(untied=True),
 }
 PAIRED = Settings(threads=2)
 TRANSFORMER = Settings(workload="transformer")
@@ -36,6 +37,8 @@ def _declared(monkeypatch):
         ("a_file_of_a_test", Settings(), 3, 3),
         ("pairs@hsdp", Settings(), 4, 4),
         ("pairs", Settings(), 3, 3),
+        ("apart", Settings(workload="transformer-1b"), 3, 3),
+        ("replicated", Settings(workload="transformer-gpt2"), 3, 3),
         ("whole", TRANSFORMER, 4, 1),
         ("threads_of_two", PAIRED, 4, 2),
         ("threads_of_two", PAIRED, 2, 1),
@@ -53,6 +56,7 @@ def test_the_degree_is_the_number_of_models(name, settings, num_ranks, degree):
         ("pairs@hsdp", Settings(), 3, "pairs@hsdp takes a multiple of 2 ranks, and 3 is none"),
         ("threads_of_two", PAIRED, 3, "threads_of_two takes a multiple of 2 ranks (--threads), and 3 is none"),
         ("whole", Settings(), 2, "whole does not train cnn; leave it out, or choose from the workloads transformer, transformer-lab, "),
+        ("apart", Settings(workload="transformer-gpt2"), 2, "apart does not train transformer-gpt2; leave it out, or choose from the"),
         ("whole", TRANSFORMER, 8, "whole divides the 4 heads of transformer over its ranks, and 8 ranks do not divide them"),
         ("whole", Settings(workload="transformer-lab"), 4, "the 6 heads of transformer-lab"),
         ("served", Settings(scaling="strong", batch_size=16), 4, "served: a global batch of 16 is not divisible into 3 equal shards"),
