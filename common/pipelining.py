@@ -4,6 +4,7 @@ import itertools
 import math
 from typing import NamedTuple
 
+from common import flops
 from common.models import Cnn, Decoder, parameters_of
 
 
@@ -11,7 +12,7 @@ class Part(NamedTuple):
     """A part of a model that one stage computes as a whole.
 
     `layers`: the names of its layers that have parameters. `output_shape`: of one sample. `flops`: floating-point operations of the
-    forward pass for one sample: two per multiplication and addition of a matrix product or convolution; all others are left out.
+    forward pass for one sample (common/flops.py).
     """
 
     name: str
@@ -50,27 +51,18 @@ SCHEDULES = {
 
 
 def cnn_parts(_):
-    conv1, conv2, dense1, dense2 = (parameters_of(Cnn())[f"{name}.weight"].shape for name in ("conv1", "conv2", "dense1", "dense2"))
-    return [
-        Part("conv1", ("conv1",), (26, 26, 32), 2 * 26 * 26 * math.prod(conv1)),
-        Part("conv2", ("conv2",), (12, 12, 64), 2 * 24 * 24 * math.prod(conv2)),
-        Part("dense1", ("dense1",), (128,), 2 * math.prod(dense1)),
-        Part("dense2", ("dense2",), (10,), 2 * math.prod(dense2)),
-    ]
+    shapes = {"conv1": (26, 26, 32), "conv2": (12, 12, 64), "dense1": (128,), "dense2": (10,)}
+    return [(name, (name,), shape) for name, shape in shapes.items()]
 
 
 def decoder_parts(model):
     """The halves of a block are parts by themselves, so that a model of few blocks has stages enough."""
-    context, width = model.context, model.width
-    hidden = (context, width)
-    # Four projections; scores and the sum of values, of which the causal mask uses half.
-    attention = 2 * context * 4 * width**2 + 2 * 2 * context**2 * width
-    feed = 2 * context * 3 * width * model.hidden
-    parts = [Part("embedding", ("embedding",), hidden, 0)]
+    hidden = (model.context, model.width)
+    parts = [("embedding", ("embedding",), hidden)]
     for block in (f"blocks.{layer}" for layer in range(model.num_layers)):
         layers = [f"{block}.{name}" for name in ("attention_norm", "query", "key", "value", "attended", "feed_norm", "gate", "up", "down")]
-        parts += [Part(f"{block}.attention", tuple(layers[:5]), hidden, attention), Part(f"{block}.feed", tuple(layers[5:]), hidden, feed)]
-    return [*parts, Part("head", ("norm", "head"), (context, model.num_tokens), 2 * context * width * model.num_tokens)]
+        parts += [(f"{block}.attention", tuple(layers[:5]), hidden), (f"{block}.feed", tuple(layers[5:]), hidden)]
+    return [*parts, ("head", ("norm", "head"), (model.context, model.num_tokens))]
 
 
 PARTS = {Cnn: cnn_parts, Decoder: decoder_parts}
@@ -78,7 +70,8 @@ PARTS = {Cnn: cnn_parts, Decoder: decoder_parts}
 
 def parts_of(model):
     """The Parts of a model in the order in which they follow one another."""
-    return PARTS[type(model)](model)
+    of_part = flops.forward_by_part(model)
+    return [Part(*part, of_part[part[0]]) for part in PARTS[type(model)](model)]
 
 
 def num_parameters(model, part):
