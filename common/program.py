@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common import event_log, loop, memory_estimate, records, starting, step_breakdown, workloads
+from common import event_log, loop, memory_estimate, records, starting, step_breakdown, throughput, workloads
 from common.command_line import parse
 from common.config import Settings
 from common.errors import UserError
@@ -53,6 +53,7 @@ def main(trainer_class, file):
         noise_of_machine = noise.begin(trainer, turns)
         batches = loop.train(trainer, settings, load, record, lambda data: workloads.digest(given, data.digest), dog, turns, log)
         record["machine_noise"] = noise_of_machine()
+        throughput.add_to_record(trainer, settings, record)
         if then and batches:
             # Saves the measurements before anything else can fail.
             write(path, record)

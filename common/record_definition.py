@@ -19,6 +19,11 @@ LATER_KEYS = (
     "data_parallel_degree",
     "tensor_bytes_by_rank",
     "transport",
+    "training_flops_per_sample",
+    "flops_per_second_per_rank",
+    "peak_flops_per_second",
+    "share_of_peak",
+    "tokens_per_second",
     "staleness",
     "left_out",
     "num_turns",
@@ -323,6 +328,21 @@ class Record:
     samples_per_second: Positive | None = None
     """Training throughput over all epochs, without evaluation. A sample is an image or a sequence; padding does not count. `null` until the
     first epoch has ended."""
+    training_flops_per_sample: FromOne | None = None
+    """Floating-point operations to train on one sample, by the formulas of `common/flops.py`; two for a multiplication with its addition.
+    `null` until training has ended. Older records do not have the key."""
+    flops_per_second_per_rank: Positive | None = None
+    """These operations in a second of training on each rank that computes. Activations that are computed again (`--recompute`) do not
+    count. `null` until training has ended. Older records do not have the key."""
+    peak_flops_per_second: Positive | None = None
+    """Floating-point operations a second in the fastest matrix product of the framework, in the precision of the run and on the device and
+    threads of a rank, measured after training on all ranks at the same time: their mean. `null` until training has ended, and for a rank
+    with several GPUs. Older records do not have the key."""
+    share_of_peak: Positive | None = None
+    """`flops_per_second_per_rank` over `peak_flops_per_second`. `null` where one of them is. Older records do not have the key."""
+    tokens_per_second: Positive | None = None
+    """Training throughput in tokens that are predicted. `null` for images, and until training has ended. Older records do not have the
+    key."""
     in_sync: bool | None = None
     """Whether all ranks had bitwise equal parameters before training and after each epoch. A run where they differ is `failed`. Of sharded
     parameters (ZeRO stage 3) there is one copy, and it means that all ranks gathered the same from each other. `null` until the first

@@ -83,6 +83,8 @@ class Device(NamedTuple):
     """The device that a rank computes on, and what its framework was built with.
 
     `index`: CUDA's number of the GPU, among those that the process sees. Versions are None where the framework has none.
+    `product(precision, size)`: a function that multiplies two square matrices there, as a model in that precision does, and waits for the
+    end; None where the rank has several devices.
     """
 
     type: Literal["cpu", "cuda"]
@@ -91,6 +93,7 @@ class Device(NamedTuple):
     cuda: str | None
     cudnn: str | None
     nccl: str | None
+    product: Callable[[str, int], Callable[[], object]] | None = None
 
 
 class Trainer(Protocol):

@@ -25,7 +25,8 @@ class Trainer:
         return pytorch.device_problem(device) or data_parallel.problem(device)  # backend
 
     def describe_device(self):
-        return pytorch.describe_device(self.device)
+        # It computes on all GPUs.
+        return pytorch.describe_device(self.device)._replace(product=None)  # backend
 
     def train_epoch(self, batches, observe):
         self.model.train()

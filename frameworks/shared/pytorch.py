@@ -170,7 +170,23 @@ def describe_device(device):
     """The Device of a torch.device."""
     nccl = ".".join(map(str, torch.cuda.nccl.version())) if device.type == "cuda" else None
     cudnn = version_text(torch.backends.cudnn.version()) if device.type == "cuda" else None
-    return Device(device.type, device.index, torch.backends.cuda.is_built(), torch.version.cuda, cudnn, nccl)
+    built_with = torch.backends.cuda.is_built(), torch.version.cuda, cudnn, nccl
+    return Device(device.type, device.index, *built_with, functools.partial(product, device))
+
+
+def product(device, precision, size):
+    """The `product` of a Device."""
+    dtype = {"fp64": torch.float64, "bf16": torch.bfloat16}.get(precision, torch.float32)
+    # A GPU multiplies constants faster than other numbers.
+    matrix = torch.randn(size, size, device=device, dtype=dtype)
+    out = torch.empty_like(matrix)
+
+    def multiply():
+        torch.mm(matrix, matrix, out=out)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    return multiply
 
 
 def pick_device(settings, ranks):

@@ -151,7 +151,15 @@ def describe_device(gpu, nccl):
     """The Device of a rank: `gpu` is what pick_device returned, `nccl` the version that communicates."""
     build = tf.sysconfig.get_build_info()
     versions = build.get("cuda_version"), build.get("cudnn_version")
-    return Device("cpu" if gpu is None else "cuda", gpu, tf.test.is_built_with_cuda(), *versions, nccl)
+    return Device("cpu" if gpu is None else "cuda", gpu, tf.test.is_built_with_cuda(), *versions, nccl, product)
+
+
+def product(precision, size):
+    """The `product` of a Device."""
+    dtype = {"fp64": tf.float64, "bf16": tf.bfloat16}.get(precision, tf.float32)
+    # A GPU multiplies constants faster than other numbers.
+    matrix = tf.random.normal((size, size), dtype=dtype)
+    return lambda: tf.matmul(matrix, matrix)[0, 0].numpy()
 
 
 def pick_device(settings, ranks):

@@ -91,13 +91,20 @@ def test_a_run_that_asks_for_a_gpu_that_is_not_there_is_refused(framework, num_g
 
 def test_a_gpu_is_described_with_the_versions_of_its_libraries(found):
     found(2)
-    assert pytorch.describe_device(torch.device("cuda", 1))._replace(cuda="13.0") == Device("cuda", 1, True, "13.0", "9.10.2", "2.27.3")
-    assert tensorflow.describe_device(0, "2.18.5") == Device("cuda", 0, True, "12.5.1", "9", "2.18.5")
+    on_pytorch, on_tensorflow = pytorch.describe_device(torch.device("cuda", 1)), tensorflow.describe_device(0, "2.18.5")
+    assert on_pytorch._replace(cuda="13.0", product=None) == Device("cuda", 1, True, "13.0", "9.10.2", "2.27.3")
+    assert on_tensorflow._replace(product=None) == Device("cuda", 0, True, "12.5.1", "9", "2.18.5")
 
 
 def test_a_cpu_has_no_number(found):
     found(None)
     assert pytorch.describe_device(torch.device("cpu"))[:3] == tensorflow.describe_device(None, None)[:3] == ("cpu", None, False)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp64", "bf16", "tf32"])
+@pytest.mark.parametrize("device", [pytorch.describe_device(torch.device("cpu")), tensorflow.describe_device(None, None)])
+def test_a_device_multiplies_matrices_in_each_precision(device, precision):
+    device.product(precision, 4)()
 
 
 @pytest.mark.parametrize(("code", "version"), [(21805, "2.18.5"), (0, None)])
