@@ -159,7 +159,11 @@ def product(precision, size):
     dtype = {"fp64": tf.float64, "bf16": tf.bfloat16}.get(precision, tf.float32)
     # A GPU multiplies constants faster than other numbers.
     matrix = tf.random.normal((size, size), dtype=dtype)
-    return lambda: tf.matmul(matrix, matrix)[0, 0].numpy()
+
+    def multiply():
+        tf.matmul(matrix, matrix)[0, 0].numpy()
+
+    return multiply
 
 
 def pick_device(settings, ranks):

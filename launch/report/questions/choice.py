@@ -7,27 +7,48 @@ from launch.report.tables import BACKEND, MIB, OVERSUBSCRIBED, RANKS, Column, fi
 
 MB = 10**6
 NOT_MEASURED = "not measured"
+TERA = 10**12
+FIRST = (BACKEND, RANKS, Column("seconds per epoch", ".3f"))
 COLUMNS = (
-    BACKEND, RANKS, Column("seconds per epoch", ".3f"), Column("state per rank (MiB)", ".2f"), Column("expected (MiB)", ".2f"),
+    Column("state per rank (MiB)", ".2f"), Column("expected (MiB)", ".2f"),
     Column("sent per step (MB)", ".2f"), Column("by formula (MB)", ".2f"), Column("by collective (MB)"),
     Column("exposed share of a step (%)", ".0f"), Column("training"), Column("change to the program"),
 )  # fmt: skip
+# After FIRST, where a run has them: images have no tokens, and older records none of them.
+THROUGHPUT = (Column("tokens/s", ".0f"), Column("TFLOP/s per rank", ".3f"), Column("share of peak (%)", ".1f"))
 
 
 def tables(compared):
     """The tables of a comparison's entries with completed runs; those that are oversubscribed have their own."""
     found, title = [], f"{compared.name}: which to choose"
     for own_title, shared in ((title, False), (f"{title}, {OVERSUBSCRIBED}", True)):
-        found += filled(own_title, COLUMNS, [_row(entry) for entry in compared.entries if entry.ok and entry.oversubscribed == shared])
+        ran = [entry for entry in compared.entries if entry.ok and entry.oversubscribed == shared]
+        rates = [_rates(entry, compared.of_size(entry.num_ranks, shared)) for entry in ran]
+        known = [number for number in range(len(THROUGHPUT)) if any(one[number] is not None for one in rates)]
+        columns = (*FIRST, *(THROUGHPUT[number] for number in known), *COLUMNS)
+        found += filled(own_title, columns, [_row(entry, [one[number] for number in known]) for entry, one in zip(ran, rates, strict=True)])
     return found
 
 
-def _row(entry):
+def _rates(entry, same_size):
+    """The values of THROUGHPUT of an entry, among all of its size; None for what is not known.
+
+    The peak is the most that products reached in any of them: their devices are the same, but one library may use them better.
+    """
+    tokens, rate, own_peak = (
+        entries.typical(entry, key) for key in ("tokens_per_second", "flops_per_second_per_rank", "peak_flops_per_second")
+    )
+    peaks = [peak for one in same_size if (peak := entries.typical(one, "peak_flops_per_second"))]
+    return tokens, rate and rate / TERA, 100 * rate / max(peaks) if rate and own_peak else None
+
+
+def _row(entry, rates):
     parts = step.parts(entry)
     return (
         entry.backend,
         entry.num_ranks,
         entries.epoch_seconds(entry),
+        *rates,
         _measured(_typical(entry, volumes.state_bytes, MIB)),
         _typical(entry, volumes.expected_state_bytes, MIB),
         _measured(_typical(entry, volumes.sent_bytes, MB)),

@@ -32,6 +32,24 @@ def test_older_records_lack_what_was_not_measured_then():
     assert (row[BY], row[STATE_EXPECTED]) == (None, pytest.approx(3 * P_MIB))
 
 
+def test_throughput_is_beside_the_time_where_a_run_has_it():
+    def ran(backend, flops_per_second, peak, tokens=None):
+        rates = {"flops_per_second_per_rank": flops_per_second, "peak_flops_per_second": peak, "tokens_per_second": tokens}
+        return made(backend=backend, num_ranks=2, **rates)
+
+    found = [ran("ddp", 3e10, 1e11), ran("horovod_tf", 5e10, 2e11), made(num_ranks=2, backend="zero_redundancy")]
+    rows = {row["backend"]: row for row in lines(found, "cost")}
+    assert list(rows["ddp"])[:5] == ["backend", "ranks", "seconds per epoch", "TFLOP/s per rank", "share of peak (%)"]
+    assert [row["TFLOP/s per rank"] for row in rows.values()] == [0.03, 0.05, None]
+    # Of the faster product: the devices are the same.
+    assert [row["share of peak (%)"] for row in rows.values()] == [pytest.approx(15.0), pytest.approx(25.0), None]
+    # One process on several GPUs has no peak of its own.
+    several = line([ran("weight_averaging", 9e11, None), ran("ddp", 3e10, 1e11)], "cost", backend="weight_averaging")
+    assert several["share of peak (%)"] is None
+    with_tokens = line([ran("ddp", 3e10, None, tokens=640.0)], "cost")
+    assert (with_tokens["tokens/s"], "share of peak (%)" in with_tokens) == (640.0, False)
+
+
 def test_a_backend_or_workload_that_is_not_known_here_has_no_theory():
     unknown = line([made(num_ranks=2) | {"backend": "own"}], "cost")
     assert [unknown[name] for name in (STATE_EXPECTED, SENT_EXPECTED, "change to the program")] == [None, None, None]
