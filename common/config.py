@@ -104,6 +104,9 @@ class Settings:
     compile: bool = False
     """PyTorch backends: train with torch.compile. Compilation is done before the clock starts; evaluation is not compiled. Requires a
     C++ compiler (g++ or $CXX) and, for a large model, a longer --watchdog-timeout. --dropout draws different numbers than without."""
+    recompute: bool = False
+    """Transformers: do not keep the activations inside a layer for the backward pass, but compute them again (activation checkpointing). It
+    takes less memory and a second forward pass, and trains the same."""
     autotune: bool = False
     """Horovod backends: autotune cycle time and fusion threshold during training; logged in
     RESULTS/MACHINE/RUN.trace/horovod_autotune.csv. No effect on other backends."""

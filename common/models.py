@@ -167,6 +167,9 @@ def encoder_decoder_parameters(model):
 
 PARAMETERS = {Cnn: cnn_parameters, Decoder: decoder_parameters, EncoderDecoder: encoder_decoder_parameters}
 
+# Models of layers alike, of which --recompute keeps one layer's activations at a time.
+LAYERED = (Decoder, EncoderDecoder)
+
 
 def parameters_of(model):
     """{name: Initial} of all parameters of a model."""

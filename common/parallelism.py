@@ -8,6 +8,7 @@ from common.command_line import flag
 from common.config import check
 from common.data.sharding import local_batch_of
 from common.errors import UserError
+from common.models import LAYERED
 from common.workloads import WORKLOADS, workload_of
 
 
@@ -50,6 +51,9 @@ def problem(name, settings, num_ranks):
     if not _trains(own, workload.model):
         able = [one for one in WORKLOADS if _trains(own, WORKLOADS[one].model)]
         return f"{name} does not train {settings.workload}; leave it out, or choose from the workloads {', '.join(able)}"
+    if settings.recompute and type(workload.model) not in LAYERED:
+        able = ", ".join(one for one in WORKLOADS if type(WORKLOADS[one].model) in LAYERED)
+        return f"--recompute would save no memory of {settings.workload}, which has no layers alike; leave it out, or choose from {able}"
     if reason := _problem_of_size(name, own, num_ranks):
         return reason
     sharing = _ranks_of_model(own, settings, num_ranks)

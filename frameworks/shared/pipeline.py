@@ -54,7 +54,9 @@ class Pipeline:
         self.rank, self.num_ranks = dist.get_rank(group), dist.get_world_size(group)
         self.num_microbatches = pipelining.num_microbatches(settings)
         self.plan = pipelining.stages_of(self.model, self.name, self.num_ranks)
-        self.own = {number: stage(module, self.model, one) for number, one in enumerate(self.plan) if one.rank == self.rank}
+        self.own = {
+            number: stage(module, self.model, one, settings.recompute) for number, one in enumerate(self.plan) if one.rank == self.rank
+        }
         keep(module, self.own.values())
         self.stages = [PipelineStage(one, number, len(self.plan), device, group=group) for number, one in self.own.items()]
         for one in self.stages:
@@ -96,11 +98,17 @@ class Pipeline:
         return x if self.plan[-1].rank == self.rank else None
 
 
-def stage(module, model, bounds):
-    """The Stage of a module with the parts of a Stage of common/pipelining.py."""
+def stage(module, model, bounds, recompute):
+    """The Stage of a module with the parts of a Stage of common/pipelining.py; with `recompute`, the halves of blocks keep their inputs."""
     own = pipelining.parts_of(model)[bounds.start : bounds.end]
     layers = [module.get_submodule(layer) for part in own for layer in part.layers]
-    return Stage(module.parts()[bounds.start : bounds.end], layers)
+    computed = module.parts()[bounds.start : bounds.end]
+    if recompute:
+        computed = [
+            pytorch.recomputed_function(function) if part.name.startswith("blocks.") else function
+            for part, function in zip(own, computed, strict=True)
+        ]
+    return Stage(computed, layers)
 
 
 def keep(module, stages):

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, linear, scaled_dot_product_attention, silu
+from torch.utils.checkpoint import checkpoint
 
 from common import conventions, models
 from common.errors import UserError
@@ -134,6 +135,10 @@ class Decoder(nn.Module):
         normed = self.norm(x)
         return self.head(normed) if self.head else linear(normed, self.embedding.weight)
 
+    def layers(self):
+        """The layers that keep no activations with --recompute."""
+        return self.blocks
+
     def parts(self):
         """The functions that compute the parts of common/pipelining.py."""
         rotary = self.cosine, self.sine
@@ -154,6 +159,10 @@ class EncoderDecoder(nn.Module):
 
     def forward(self, x):
         return self.decoder(x[:, self.source_length :], self.encoder(x[:, : self.source_length])).transpose(1, 2)
+
+    def layers(self):
+        """The layers that keep no activations with --recompute."""
+        return *self.encoder.layers, *self.decoder.layers
 
 
 MODELS = {models.Cnn: Cnn, models.Decoder: Decoder, models.EncoderDecoder: EncoderDecoder}
@@ -216,9 +225,28 @@ def build(settings, device, ranks):
     for parameter in module.parameters():
         # Uninitialized values may overflow in the warm-up step. DeepSpeed would skip that step and allocate no optimizer state.
         nn.init.zeros_(parameter)
+    if settings.recompute:
+        for layer in module.layers():
+            # Its class, since copies of a module, such as DataParallel's, keep it and their own parameters.
+            layer.__class__ = recomputed(type(layer))
     if settings.compile:
         compile_forward(module)
     return module
+
+
+@functools.cache
+def recomputed(layer_class):
+    """A class of layers whose forward pass is a `recomputed_function`."""
+    return type(layer_class.__name__, (layer_class,), {"forward": recomputed_function(layer_class.forward)})
+
+
+def recomputed_function(function):
+    """A function that keeps its arguments alone for the backward pass, which computes the rest again."""
+
+    def computed(*arguments, **settings):
+        return checkpoint(function, *arguments, use_reentrant=False, **settings)
+
+    return computed
 
 
 def compile_forward(module):

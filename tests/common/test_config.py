@@ -59,6 +59,7 @@ CHANGED = {
     "bind": False,
     "allocator": "system",
     "compile": True,
+    "recompute": True,
     "autotune": True,
     "watchdog_timeout": 7.5,
     "step_breakdown": False,
@@ -81,7 +82,7 @@ OTHER_SETTINGS = {
     "data_dir", "evaluation_batch_size", "epochs", "stop_at_target", "seed", "zero_stage", "sharding", "averaging_period", "reduction",
     "powersgd_rank", "local_after", "pipeline_schedule", "microbatches", "stages", "transport", "device", "threads", "bind", "allocator",
     "gpu_order", "compile", "autotune", "watchdog_timeout", "step_breakdown", "timeline", "trace", "mllog", "host_suffix", "checkpoint_dir",
-    "checkpoint_every", "cores_per_rank", "tokenizer",
+    "checkpoint_every", "cores_per_rank", "tokenizer", "recompute",
     "resume", "results", "machine", "run_id", "repeat",
 }  # fmt: skip
 
