@@ -24,18 +24,26 @@ TABLES = {"embedding.weight"}
 
 
 class Model(tf.Module):
-    """`parameters`: the variables by the names of weights.py; `forward`: the function (parameters, inputs, dropout) -> logits."""
+    """`parameters`: the variables by the names of weights.py; `forward`: the function (parameters, inputs, dropout) -> logits.
 
-    def __init__(self, model, precision):
+    `recompute`: layers keep their inputs alone for the backward pass, which computes their activations again.
+    """
+
+    def __init__(self, model, precision, recompute):
         super().__init__()
         self.parameters = {
             name: tf.Variable(as_variable(name, np.zeros(initial.shape)), dtype=DTYPES[precision], name=name.replace(".", "_"))
             for name, initial in models.parameters_of(model).items()
         }
-        self.forward = functools.partial(MODELS[type(model)], model)
+        self.forward = functools.partial(MODELS[type(model)], model, tf.recompute_grad if recompute else as_it_is)
 
 
-def cnn(_, parameters, x, dropout):
+def as_it_is(layer):
+    """The layer, which keeps its activations for the backward pass."""
+    return layer
+
+
+def cnn(_, __, parameters, x, dropout):
     """The CNN of common/models.py: (samples, 28, 28) -> (samples, 10) logits."""
 
     def layer(name, product):
@@ -52,60 +60,75 @@ def cnn(_, parameters, x, dropout):
     return layer("dense2", x @ parameters["dense2.weight"])
 
 
-def decoder(model, parameters, tokens, _):
+def in_layers(prefix, layer, wrap, parameters, x, *others):
+    """x after all layers of a stack: layer(its parameters by their names within it, x, *others), one after the other.
+
+    `wrap(layer)`: `as_it_is`, or one that computes its activations again. That gives gradients to its arguments only, so the parameters are
+    among them.
+    """
+    layers = {}
+    for name, value in parameters.items():
+        if name.startswith(prefix):
+            number, _, own_name = name.removeprefix(prefix).partition(".")
+            layers.setdefault(number, {})[own_name] = value
+    for own in layers.values():
+        x = wrap(layer)(own, x, *others)
+    return x
+
+
+def decoder(model, wrap, parameters, tokens, _):
     """The decoder-only Transformer of common/models.py: tokens (samples, context) -> logits (samples, context, tokens)."""
     x = tf.gather(parameters["embedding.weight"], tokens)
     rotary = [tf.constant(table, x.dtype) for table in models.rotary_tables(model)]
-    for layer in range(model.num_layers):
-        own = {name: parameters[f"blocks.{layer}.{name}.weight"] for name in DECODER_LAYERS}
-        normed = rms_norm(x, own["attention_norm"])
-        query, key, value = (heads(normed @ own[name], model.num_heads) for name in ("query", "key", "value"))
-        x += merged(attention(rotated(query, rotary), rotated(key, rotary), value, causal=True)) @ own["attended"]
-        normed = rms_norm(x, own["feed_norm"])
-        x += (tf.nn.silu(normed @ own["gate"]) * (normed @ own["up"])) @ own["down"]
-    normed = rms_norm(x, parameters["norm.weight"])
+
+    def block(own, x):
+        normed = rms_norm(x, own["attention_norm.weight"])
+        query, key, value = (heads(normed @ own[f"{name}.weight"], model.num_heads) for name in ("query", "key", "value"))
+        x += merged(attention(rotated(query, rotary), rotated(key, rotary), value, causal=True)) @ own["attended.weight"]
+        normed = rms_norm(x, own["feed_norm.weight"])
+        return x + (tf.nn.silu(normed @ own["gate.weight"]) * (normed @ own["up.weight"])) @ own["down.weight"]
+
+    normed = rms_norm(in_layers("blocks.", block, wrap, parameters, x), parameters["norm.weight"])
     return tf.matmul(normed, parameters["embedding.weight"], transpose_b=True) if model.tied else normed @ parameters["head.weight"]
 
 
-DECODER_LAYERS = ("attention_norm", "query", "key", "value", "attended", "feed_norm", "gate", "up", "down")
-
-
-def encoder_decoder(model, parameters, x, dropout):
+def encoder_decoder(model, wrap, parameters, x, dropout):
     """PyTorch's nn.Transformer: (samples, source and target positions, width) -> (samples, width, target positions)."""
 
-    def dense(name, x):
+    def dense(parameters, name, x):
         return tf.nn.bias_add(x @ parameters[f"{name}.weight"], parameters[f"{name}.bias"])
 
     def dropped(x):
         return tf.nn.dropout(x, conventions.ENCODER_DECODER_DROPOUT) if dropout else x
 
-    def norm(name, x):
+    def norm(parameters, name, x):
         mean, variance = tf.nn.moments(x, -1, keepdims=True)
         scale, offset = parameters[f"{name}.weight"], parameters[f"{name}.bias"]
         return tf.nn.batch_normalization(x, mean, variance, offset, scale, conventions.LAYER_NORM_EPSILON)
 
-    def attended(name, x, memory):
+    def attended(parameters, name, x, memory):
         weights = tf.split(parameters[f"{name}.in_proj_weight"], 3, axis=1)
         biases = tf.split(parameters[f"{name}.in_proj_bias"], 3)
         projected = [tf.nn.bias_add(of @ weight, bias) for of, weight, bias in zip((x, memory, memory), weights, biases, strict=True)]
         query, key, value = (heads(each, model.num_heads) for each in projected)
-        return dropped(dense(f"{name}.out_proj", merged(attention(query, key, value, causal=False, dropped=dropped))))
+        return dropped(dense(parameters, f"{name}.out_proj", merged(attention(query, key, value, causal=False, dropped=dropped))))
 
-    def fed(name, x):
-        return dropped(dense(f"{name}.linear2", dropped(tf.nn.relu(dense(f"{name}.linear1", x)))))
+    def fed(own, x):
+        return dropped(dense(own, "linear2", dropped(tf.nn.relu(dense(own, "linear1", x)))))
+
+    def encoder_layer(own, x):
+        x = norm(own, "norm1", x + attended(own, "self_attn", x, x))
+        return norm(own, "norm2", x + fed(own, x))
+
+    def decoder_layer(own, x, memory):
+        x = norm(own, "norm1", x + attended(own, "self_attn", x, x))
+        x = norm(own, "norm2", x + attended(own, "multihead_attn", x, memory))
+        return norm(own, "norm3", x + fed(own, x))
 
     memory, x = x[:, : model.source_length], x[:, model.source_length :]
-    for layer in range(model.num_layers):
-        name = f"encoder.layers.{layer}"
-        memory = norm(f"{name}.norm1", memory + attended(f"{name}.self_attn", memory, memory))
-        memory = norm(f"{name}.norm2", memory + fed(name, memory))
-    memory = norm("encoder.norm", memory)
-    for layer in range(model.num_layers):
-        name = f"decoder.layers.{layer}"
-        x = norm(f"{name}.norm1", x + attended(f"{name}.self_attn", x, x))
-        x = norm(f"{name}.norm2", x + attended(f"{name}.multihead_attn", x, memory))
-        x = norm(f"{name}.norm3", x + fed(name, x))
-    return tf.transpose(norm("decoder.norm", x), (0, 2, 1))
+    memory = norm(parameters, "encoder.norm", in_layers("encoder.layers.", encoder_layer, wrap, parameters, memory))
+    x = in_layers("decoder.layers.", decoder_layer, wrap, parameters, x, memory)
+    return tf.transpose(norm(parameters, "decoder.norm", x), (0, 2, 1))
 
 
 def rms_norm(x, weight):
@@ -189,9 +212,14 @@ def pick_device(settings, ranks):
 
 
 def build(settings, ranks):
-    """The model. Parameters are set before training; the random seed is for dropout."""
+    """The model. Parameters are set before training; the random seed is for dropout.
+
+    Raises UserError for dropout that would be drawn again, and not be the same.
+    """
+    if settings.recompute and settings.dropout:
+        raise UserError("--recompute with --dropout: TensorFlow would draw other numbers in the backward pass; leave one of them out")
     tf.random.set_seed(settings.seed * 100_003 + ranks.rank)
-    return Model(workload_of(settings).model, settings.precision)
+    return Model(workload_of(settings).model, settings.precision, settings.recompute)
 
 
 def losses(logits, targets):

@@ -7,7 +7,9 @@ import subprocess
 import numpy as np
 import pytest
 
+from common import flops
 from common.backends import declared, file_of
+from common.workloads import WORKLOADS
 from launch import probe
 from tests.support import small_data
 from tests.support.agreement_runs import (
@@ -32,6 +34,8 @@ from tests.support.agreement_runs import (
     NOT_FUSED,
     ONE_STEP,
     PROCESSORS,
+    RECOMPUTED,
+    RECOMPUTED_STAGES,
     REDUCED,
     RESTORED,
     SAME_TRAINING,
@@ -233,6 +237,30 @@ def test_in_float64_micro_batches_have_the_losses_of_one_batch_as_large_as_all_o
     assert (record["backend"], record["in_sync"]) == (name, True)
     assert record["learning_rates"] == reference["learning_rates"]
     assert record["accuracies"] == reference["accuracies"]
+
+
+@pytest.mark.parametrize("name", ["single", *EXACT])
+def test_activations_that_are_computed_again_change_no_loss(trained, name):
+    reference, _ = trained("single", 1)[STAGE_3]
+    record, _ = trained(name, 1 if name == "single" else 2)[RECOMPUTED]
+    assert disagreement(record, reference) < 1e-10
+    assert (record["settings"]["recompute"], record["workload_digest"]) == (True, reference["workload_digest"])
+
+
+@pytest.mark.parametrize("stage", RECOMPUTED_STAGES)
+def test_under_zero_activations_that_are_computed_again_change_no_loss(trained, stage):
+    plain, recomputed = (trained("deepspeed_zero", 2)[run._replace(variant=stage)][0] for run in (STAGE_3, RECOMPUTED))
+    assert disagreement(recomputed, plain) < 1e-10
+
+
+@pytest.mark.parametrize("name", ["single", *EXACT])
+def test_a_run_has_the_flops_of_its_samples_and_their_share_of_the_peak(trained, name):
+    num_ranks = 1 if name == "single" else 2
+    record, _ = trained(name, num_ranks)[DECODER]
+    rate = flops.training(WORKLOADS["transformer"].model) * record["samples_per_second"] / num_ranks
+    assert record["flops_per_second_per_rank"] == pytest.approx(rate)
+    assert record["tokens_per_second"] == pytest.approx(64 * record["samples_per_second"])
+    assert record["share_of_peak"] == pytest.approx(rate / record["peak_flops_per_second"]) > 0
 
 
 # At its default learning rate the CNN is compared only with plain training that rounds to float32 as ZeRO does.

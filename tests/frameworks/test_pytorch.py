@@ -9,7 +9,7 @@ from common import models, pipelining, weights, workloads
 from common.config import Settings
 from common.process.ranks import Ranks
 from common.trainer import Batch
-from frameworks.shared import pytorch
+from frameworks.shared import pipeline, pytorch
 
 WORKLOADS = ("cnn", "transformer", "transformer-alcf")
 
@@ -54,6 +54,46 @@ def test_the_model_takes_the_parameters_of_the_workload_as_they_were_drawn(workl
     assert state.keys() == drawn(workload).keys()
     for name, array in drawn(workload).items():
         np.testing.assert_array_equal(state[name], array, err_msg=name)
+
+
+def kept(function, inputs, parameters):
+    """(bytes that are kept for the backward pass of a function, gradients of its parameters)."""
+    sizes, own = {}, {parameter.untyped_storage().data_ptr() for parameter in parameters}
+
+    def note(tensor):
+        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        loss = function(inputs).square().sum()
+    return sum(size for place, size in sizes.items() if place not in own), torch.autograd.grad(loss, parameters)
+
+
+def samples(workload):
+    model, stream = workloads.WORKLOADS[workload].model, np.random.default_rng(0)
+    shape = (2, *model.input_shape)
+    return torch.from_numpy(stream.integers(0, 9, shape) if model.whole_inputs else stream.normal(size=shape))
+
+
+# Of the encoder-decoder's dropout the same numbers are drawn again.
+@pytest.mark.parametrize(("workload", "dropout"), [("transformer", False), ("transformer-alcf", True)])
+def test_layers_that_compute_their_activations_again_keep_fewer_and_have_the_same_gradients(workload, dropout):
+    found = []
+    for recompute in (False, True):
+        model, _ = made(workload=workload, dropout=dropout, recompute=recompute)
+        found.append(kept(model, samples(workload), list(model.parameters())))
+    (num_kept, expected), (num_again, again) = found
+    assert num_again < num_kept / 3
+    assert all(torch.equal(one, other) for one, other in zip(again, expected, strict=True))
+
+
+def test_stages_of_a_pipeline_compute_the_activations_of_their_halves_of_blocks_again():
+    model, _ = made(workload="transformer")
+    bounds = pipelining.Stage(0, 0, len(model.parts()))
+    stages = [pipeline.stage(model, workloads.WORKLOADS["transformer"].model, bounds, recompute) for recompute in (False, True)]
+    (num_kept, expected), (num_again, again) = (kept(stage, samples("transformer"), list(model.parameters())) for stage in stages)
+    assert num_again < num_kept / 3
+    assert all(torch.equal(one, other) for one, other in zip(again, expected, strict=True))
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)

@@ -5,7 +5,8 @@ import pytest
 
 from common import weights
 from common.config import Settings
-from common.models import Cnn, Decoder, EncoderDecoder, parameters_of
+from common.errors import UserError
+from common.models import LAYERED, Cnn, Decoder, EncoderDecoder, parameters_of
 from common.process.ranks import Ranks
 from common.workloads import WORKLOADS, resolve
 from tests.support import small_data
@@ -107,6 +108,32 @@ def test_micro_batches_have_the_loss_and_the_gradients_of_the_batch(models):
     samples = [tf.constant(array) for array in batch_of(shapes)]
     for found, expected in zip(gradients(5), gradients(1), strict=True):
         np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("shapes", [one for one in MODELS if type(one) in LAYERED], ids=lambda model: type(model).__name__)
+def test_layers_that_compute_their_activations_again_have_the_same_gradients(shapes):
+    tf, state, found = tensorflow.tf, weights.draw(parameters_of(shapes), 3, "fp64"), {}
+    inputs, *_ = map(tf.constant, batch_of(shapes))
+    for recompute in (False, True):
+        model = tensorflow.Model(shapes, "fp64", recompute)
+        tensorflow.restore(model, tensorflow.Optimizer(SETTINGS, model.parameters), state)
+
+        @tf.function
+        def gradients(model=model):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(model.forward(model.parameters, inputs, False) ** 2)
+            return list(map(tf.convert_to_tensor, tape.gradient(loss, list(model.parameters.values()))))
+
+        operations = [one.type for one in gradients.get_concrete_function().graph.get_operations()]
+        found[recompute] = gradients(), operations.count("Softmax")
+    assert found[True][1] == 2 * found[False][1] > 0
+    for again, kept in zip(found[True][0], found[False][0], strict=True):
+        np.testing.assert_allclose(again.numpy(), kept.numpy(), rtol=1e-12, atol=1e-12)
+
+
+def test_dropout_that_would_be_drawn_again_is_refused():
+    with pytest.raises(UserError, match=r"^--recompute with --dropout: TensorFlow would draw other numbers"):
+        tensorflow.build(Settings(workload="transformer-alcf", recompute=True, dropout=True), Ranks())
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])

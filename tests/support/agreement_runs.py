@@ -87,6 +87,10 @@ TIED_VARIANTS = ("fsdp@keep", "fsdp@hsdp")
 STAGE_3 = Run("transformer", "sgd", short=True)
 PROCESSORS = [STAGE_3._replace(variant=3, fault=fault) for fault in ("float16_supported", "float16_not_supported")]
 
+# With activations that are computed again; under ZeRO in stages without and with shards of parameters, which are then gathered again.
+RECOMPUTED = STAGE_3._replace(training=(*SAME_TRAINING, "--recompute"))
+RECOMPUTED_STAGES = (1, 3)
+
 # Float32 runs under stage 0 and DDP whose gradients are added up in the same order.
 IN_RANK_ORDER = [run._replace(fault="in_rank_order") for run in FLOAT32 if run.workload == "cnn"]
 RESTORED = [
@@ -160,7 +164,8 @@ def faulty(name, fault):
 def runs_of(backend, ranks):
     """The runs of a backend at a number of ranks."""
     if backend == "single":
-        return [*TIED.values(), *FLOAT64, *accumulated_by(backend), SMALL_LEARNING_RATE, *FIRST_STEPS, STAGE_3, TWICE_THE_BATCH, ONE_STEP]
+        fixed = [*TIED.values(), *FLOAT64, *accumulated_by(backend), SMALL_LEARNING_RATE, *FIRST_STEPS, STAGE_3, RECOMPUTED]
+        return [*fixed, TWICE_THE_BATCH, ONE_STEP]
     if backend == "deepspeed_zero":
         return zero_runs(ranks)
     if backend == "parameter_server":
@@ -177,7 +182,7 @@ def runs_of(backend, ranks):
     variants = [run._replace(variant=name.partition("@")[2]) for name in names for run in trained_by(backend, VARIED)]
     variants += [TIED["adam"]._replace(variant=name.partition("@")[2]) for name in TIED_VARIANTS if file_of(name) == backend]
     tied = [] if declared()[backend].untied else [TIED["adam"]]
-    return [*variants, *tied, *trained_by(backend, [*FLOAT64, *FIRST_STEPS]), *accumulated_by(backend), *own]
+    return [*variants, *tied, *trained_by(backend, [*FLOAT64, *FIRST_STEPS]), *accumulated_by(backend), RECOMPUTED, *own]
 
 
 def ddp_runs(ranks):
@@ -205,7 +210,8 @@ def zero_runs(ranks):
     sharded = [TIED["sgd"], *NOT_FUSED, *FLOAT64[2:], ACCUMULATED_SGD, *FIRST_STEPS] if ranks == 2 else [SMALL_LEARNING_RATE]
     unsharded = [*FLOAT32, ACCUMULATED_FLOAT32] if ranks == 2 else ddp_runs(ranks)
     runs = [run._replace(variant=stage) for stage in STAGES for run in sharded] + [run._replace(variant=0) for run in unsharded]
-    others = {2: [*PROCESSORS, *faulty_runs("deepspeed_zero")], 4: RESTORED}
+    recomputed = [run._replace(variant=stage) for stage in RECOMPUTED_STAGES for run in (STAGE_3, RECOMPUTED)]
+    others = {2: [*PROCESSORS, *recomputed, *faulty_runs("deepspeed_zero")], 4: RESTORED}
     return [*runs, *others.get(ranks, [])]
 
 

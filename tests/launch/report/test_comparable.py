@@ -36,6 +36,11 @@ def test_runs_whose_time_depends_on_other_settings_are_refused_with_the_setting(
     assert named in str(raised.value)
 
 
+def test_a_run_that_computes_its_activations_again_is_not_compared_with_one_that_keeps_them():
+    with pytest.raises(UserError, match="--recompute True and False"):
+        comparable.check([made(workload="transformer"), made(workload="transformer", settings={"recompute": True})])
+
+
 @pytest.mark.parametrize(
     "changes",
     [
