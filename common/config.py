@@ -15,14 +15,16 @@ class Settings:
     """The settings of a run. None: the workload's default."""
 
     workload: str = "cnn"
-    """Workload: cnn, transformer (small), transformer-lab, transformer-base, or for throughput only transformer-gpt2, transformer-1b,
-    transformer-alcf."""
-    dataset: Literal["digits", "mnist", "pydoc", "pydoc-types", "tinystories", "xsum", "random"] | None = None
+    """Workload: cnn, transformer (small), transformer-lab, transformer-base; for throughput only: transformer-gpt2, transformer-1b,
+    transformer-alcf, resnet50."""
+    dataset: Literal["digits", "mnist", "pydoc", "pydoc-types", "tinystories", "xsum", "random", "imagefolder"] | None = None
     """Dataset. cnn: digits (included in scikit-learn) or mnist; transformers: pydoc (Python's documentation), tinystories or xsum, and
-    for transformer pydoc-types (one chapter of it); transformer-alcf: random. mnist, tinystories and xsum are read from --data-dir."""
+    for transformer pydoc-types (one chapter of it); transformer-alcf: random; resnet50: random or imagefolder. mnist, tinystories, xsum and
+    imagefolder are read from --data-dir."""
     data_dir: Path | None = None
     """Folder with local data: MNIST as IDX files (optionally gzipped) or mnist.npz; TinyStories as .txt or .jsonl; XSum as .jsonl.
-    Text files with valid, val, test or dev as a word in their name are held out; without one, every tenth sequence is."""
+    Text files with valid, val, test or dev as a word in their name are held out; without one, every tenth sequence is. For imagefolder: a
+    folder of images per class, in the folder train if there is one; all are read into memory, 147 KiB each."""
     tokenizer: Path | None = None
     """Transformers on text: a local tokenizer.json, as the library tokenizers writes it, whose tokens the model has. Default: bytes."""
     batch_size: int | None = None

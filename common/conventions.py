@@ -10,6 +10,8 @@
   different gradient there.
 - No gradient clipping (DeepSpeed clips at 1.0 by default), no weight decay.
 - Epsilons of norms are below. PyTorch's RMSNorm defaults to that of the dtype, Keras's LayerNormalization to 1e-3.
+- Batch norm uses the statistics of a rank's own micro-batch, with the biased variance. Keras's epsilon is 1e-3; ours stands in
+  common/resnet.py.
 - Activations are ReLU and SiLU, which are the same everywhere. GELU is not used: PyTorch's is exact, others use tanh.
 """
 

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common import checkpoints, event_log, parallelism, schedules, weights, workloads
+from common import checkpoints, event_log, models, parallelism, schedules, weights, workloads
+from common.config import Settings
 from common.data import sharding
 from common.data.datasets import counted
 from common.meter import Meter
 from common.process import energy, gpus
 from common.process.turns import Turns
 from common.process.watchdog import Watchdog
-from common.progress import Progress, format_line, tokenizing
+from common.progress import Progress, format_line, reading
 from common.trainer import NO_LOSS, POINTS, Batch, Totals, by_rank
 
 PROGRESS_INTERVAL_SECONDS = 1.0
@@ -69,7 +70,8 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
 
     The clock starts before the data is read. Loading, training and evaluation are on it; it is stopped only for the turns of other
     runs and for the comparison of replicas, which only Tandem makes. The time to solution ends with the evaluation that first
-    reaches the target. `load()` reads the data; `workload_digest(data)` is its digest; every step is a heartbeat of `watchdog`.
+    reaches the target. `load(on_progress)` reads the data; `workload_digest(data)` is its digest; every step is a heartbeat of
+    `watchdog`.
     `log`: the MLLogger of the run.
 
     Returns the batches of the last epoch, for measurements after training, or None if no epoch was trained.
@@ -77,7 +79,7 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
     ranks = trainer.ranks
     clock, joules = _start(trainer, record, turns, log)
     watchdog.heartbeat()
-    data = load(_tokenizing(ranks, watchdog))
+    data = load(_reading(ranks, watchdog))
     record["load_seconds"] = clock.now()
     log.event("train_samples", len(data.train_inputs))
     log.event("eval_samples", len(data.test_inputs))
@@ -99,9 +101,7 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
         indices, sample_weights = sharding.training_shard(
             num_samples, global_batch, settings.last_batch, settings.seed, epoch, *shard, counts
         )
-        batches = _Batches(
-            data.train_inputs, data.train_targets, indices, sample_weights, learning_rates[epoch], settings.precision, watchdog
-        )
+        batches = _Batches(data.train_inputs, data.train_targets, indices, sample_weights, learning_rates[epoch], settings, watchdog)
         place = {"epoch_num": epoch + 1}
         watchdog.begin_step(epoch + 1, 1, num_steps)
         log.start("epoch_start", metadata=place)
@@ -225,7 +225,7 @@ def _evaluate(trainer, data, settings, record, clock, watchdog, log, place):
     begun = clock.now()
     shard = parallelism.place(trainer.ranks.rank, trainer.ranks.size, record["data_parallel_degree"])
     indices, sample_weights = sharding.evaluation_shard(len(data.test_inputs), settings.evaluation_batch_size, *shard)
-    batches = _Batches(data.test_inputs, data.test_targets, indices, sample_weights, np.zeros(len(indices)), settings.precision, watchdog)
+    batches = _Batches(data.test_inputs, data.test_targets, indices, sample_weights, np.zeros(len(indices)), settings, watchdog)
     # Ranks that share a model evaluate the same samples, so each counts as often; or one of them has the totals, and the others zeros.
     totals = Totals(*trainer.sum(np.array(trainer.evaluate(batches), dtype=np.float64)).tolist())
     evaluated = clock.now()
@@ -253,39 +253,37 @@ class _Batches:
     indices: np.ndarray
     sample_weights: np.ndarray
     learning_rates: np.ndarray
-    precision: str
+    settings: Settings
     watchdog: Watchdog
 
     def __len__(self):
         return len(self.indices)
 
     def __iter__(self):
+        precision = self.settings.precision
+        input_type = models.input_type(workloads.workload_of(self.settings).model, precision)
         for mine, weight, learning_rate in zip(self.indices, self.sample_weights, self.learning_rates, strict=True):
             self.watchdog.heartbeat()
             picked = self.targets[mine]
             counts = counted(picked)
             # The sample's weight; 0 for a target that does not count.
-            loss_weights = (counts * weight.reshape(-1, *[1] * (counts.ndim - 1))).astype(weights.DTYPES[self.precision])
-            yield Batch(_widened(self.inputs[mine]), np.maximum(_widened(picked), 0), loss_weights, float(learning_rate))
-
-
-def _widened(array):
-    """Integers as int64, which all frameworks accept; they are stored in smaller types."""
-    return array.astype(np.int64) if np.issubdtype(array.dtype, np.integer) else array
+            loss_weights = (counts * weight.reshape(-1, *[1] * (counts.ndim - 1))).astype(weights.DTYPES[precision])
+            inputs = self.inputs[mine].astype(input_type, copy=False)
+            targets = picked.astype(np.int64) if np.issubdtype(picked.dtype, np.integer) else picked
+            yield Batch(inputs, np.maximum(targets, 0), loss_weights, float(learning_rate))
 
 
 def _zeros(model, batch_size, precision):
     """A batch of zeros with the shapes and types of real batches."""
-    dtypes = {True: np.int64, False: weights.DTYPES[precision]}
-    inputs = np.zeros((batch_size, *model.input_shape), dtypes[model.whole_inputs])
-    targets = np.zeros((batch_size, *model.target_shape), dtypes[model.whole_targets])
+    inputs = np.zeros((batch_size, *model.input_shape), models.input_type(model, precision))
+    targets = np.zeros((batch_size, *model.target_shape), np.int64 if model.whole_targets else weights.DTYPES[precision])
     counts = counted(targets)
     return Batch(inputs, targets, (counts / counts.size).astype(weights.DTYPES[precision]))
 
 
-def _tokenizing(ranks, watchdog):
-    """The on_progress of common/data/texts.py: a heartbeat, and on rank 0 lines with the progress."""
-    show = tokenizing(functools.partial(print, flush=True) if ranks.rank == 0 else lambda _: None)
+def _reading(ranks, watchdog):
+    """The on_progress of common/data/datasets.py: a heartbeat, and on rank 0 lines with the progress."""
+    show = reading(functools.partial(print, flush=True) if ranks.rank == 0 else lambda _: None)
 
     def on_progress(*done_of_all):
         watchdog.heartbeat()

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from common.conventions import ROTARY_BASE
-from common.weights import constant, he_uniform, normal, xavier_uniform
+from common.resnet import ResNet50, resnet_parameters
+from common.weights import DTYPES, constant, he_uniform, normal, xavier_uniform
 
 
 class Cnn(NamedTuple):
@@ -165,7 +166,7 @@ def encoder_decoder_parameters(model):
     return parameters | norm("encoder.norm") | norm("decoder.norm")
 
 
-PARAMETERS = {Cnn: cnn_parameters, Decoder: decoder_parameters, EncoderDecoder: encoder_decoder_parameters}
+PARAMETERS = {Cnn: cnn_parameters, Decoder: decoder_parameters, EncoderDecoder: encoder_decoder_parameters, ResNet50: resnet_parameters}
 
 # Models of layers alike, of which --recompute keeps one layer's activations at a time.
 LAYERED = (Decoder, EncoderDecoder)
@@ -174,6 +175,16 @@ LAYERED = (Decoder, EncoderDecoder)
 def parameters_of(model):
     """{name: Initial} of all parameters of a model."""
     return PARAMETERS[type(model)](model)
+
+
+def input_type(model, precision):
+    """NumPy's type of the inputs in a batch.
+
+    Integers are int64, which all frameworks accept, but pixels are bytes: a model scales them on its device, and less is moved there.
+    """
+    if isinstance(model, ResNet50):
+        return np.uint8
+    return np.int64 if model.whole_inputs else DTYPES[precision]
 
 
 def rotary_tables(model):

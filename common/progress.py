@@ -42,15 +42,19 @@ def format_line(progress):
     )
 
 
-def tokenizing(show, now=time.monotonic):
-    """The on_progress of common/data/texts.py that calls show(line) once per second, but not in the first seconds."""
+def no_progress(num_done, num_all):
+    """An on_progress of common/data/datasets.py that does nothing."""
+
+
+def reading(show, now=time.monotonic):
+    """The on_progress of common/data/datasets.py that calls show(line) once per second, but not in the first seconds."""
     last = now() + SILENT_SECONDS - INTERVAL_SECONDS
 
     def on_progress(num_done, num_all):
         nonlocal last
         if (moment := now()) - last >= INTERVAL_SECONDS:
             last = moment
-            show(f"tokenizing the texts: {num_done / num_all:.0%}")
+            show(f"reading the data: {num_done / num_all:.0%}")
 
     return on_progress
 

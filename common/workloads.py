@@ -10,7 +10,7 @@ from common.conventions import CONVENTIONS
 from common.data import tokens
 from common.data.sharding import local_batch_of
 from common.errors import UserError
-from common.models import Cnn, Decoder, EncoderDecoder, parameters_of
+from common.models import Cnn, Decoder, EncoderDecoder, ResNet50, parameters_of
 
 
 class Workload(NamedTuple):
@@ -20,7 +20,7 @@ class Workload(NamedTuple):
     to solution.
     """
 
-    model: Cnn | Decoder | EncoderDecoder
+    model: Cnn | Decoder | EncoderDecoder | ResNet50
     datasets: tuple[str, ...]
     batch_size: int
     evaluation_batch_size: int
@@ -46,6 +46,8 @@ WORKLOADS = {
     "transformer-gpt2": Workload(Decoder(768, 12, 12, 1024, tied=True), TEXTS, 8, 8, 1, None, "adam", {"sgd": 0.05, "adam": 0.0006}),
     "transformer-1b": Workload(Decoder(2048, 16, 24, 2048), TEXTS, 8, 8, 1, None, "adam", {"sgd": 0.05, "adam": 0.0002}),
     "transformer-alcf": Workload(EncoderDecoder(), ("random",), 32, 32, 1, None, "sgd", {"sgd": 0.01, "adam": 0.0001}),
+    # 0.1 for a batch of 256: Goyal et al. 2017, arXiv:1706.02677, section 5.1.
+    "resnet50": Workload(ResNet50(), ("random", "imagefolder"), 32, 32, 1, None, "sgd", {"sgd": 0.0125, "adam": 0.001}),
 }
 
 

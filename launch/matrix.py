@@ -236,7 +236,7 @@ def check(jobs, launcher):
         commands.command(job, traced.launcher_for(job.settings, launcher))
         settings = workloads.resolve(job.settings, job.degree)
         if settings.workload not in num_samples:
-            on_progress = progress.tokenizing(functools.partial(print, file=sys.stderr))
+            on_progress = progress.reading(functools.partial(print, file=sys.stderr))
             num_samples[settings.workload] = len(datasets.loader(settings)(on_progress).train_inputs)
         sharding.num_steps(num_samples[settings.workload], workloads.global_batch(settings, job.degree), settings.last_batch)
 

@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common.data import images, texts, tokens
+from common.data import image_folders, images, texts, tokens
+from common.models import ResNet50
+from common.progress import no_progress
 from common.weights import DTYPES
 from common.workloads import workload_of
 
@@ -27,7 +29,8 @@ class Dataset(NamedTuple):
 def loader(settings):
     """A function that reads the dataset of the settings. Modules are imported and files located now, before the clock starts.
 
-    Raises UserError for missing files; the function raises it for damaged ones. It takes the on_progress of common/data/texts.py.
+    Where reading may take long, it calls its argument, on_progress(how much is read, how much there is). Raises UserError for missing
+    files; the function raises it for damaged ones.
     """
     workload = workload_of(settings)
     name = settings.dataset or workload.datasets[0]
@@ -35,18 +38,34 @@ def loader(settings):
         read = images.digits(settings.precision)
     elif name == "mnist":
         read = images.mnist(settings.data_dir, settings.precision)
+    elif name == "imagefolder":
+        read_folder = image_folders.reader(settings.data_dir, workload.model)
+        return lambda on_progress=no_progress: Dataset(*read_folder(on_progress))
     elif name == "random":
-        read = _random(workload.model, settings.precision)
+        make = _random_images if isinstance(workload.model, ResNet50) else _random_vectors
+        read = make(workload.model, settings.precision)
     else:
         read_text = texts.reader(name, settings.data_dir, workload.model.context, tokens.vocabulary(settings.tokenizer))
-        return lambda on_progress=tokens.no_progress: Dataset(*read_text(on_progress))
+        return lambda on_progress=no_progress: Dataset(*read_text(on_progress))
     return lambda _=None: Dataset(*read())
 
 
 NUM_RANDOM_SAMPLES = 2048
+NUM_RANDOM_IMAGES = 256
 
 
-def _random(model, precision):
+def _random_images(model, _):
+    """Random pixels and classes: images of 150,528 bytes each for ResNet-50."""
+
+    def read():
+        stream = np.random.default_rng(0)
+        pixels = stream.integers(0, 256, (NUM_RANDOM_IMAGES, *model.input_shape), np.uint8)
+        return image_folders.fields(pixels, stream.integers(0, model.num_classes, len(pixels)))
+
+    return read
+
+
+def _random_vectors(model, precision):
     """Random vectors in [0, 1), as in the ALCF tutorial: sources (2048, 1, 512), targets (2048, 20, 512).
 
     The loss is PyTorch's cross entropy with the targets as probabilities over positions.

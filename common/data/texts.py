@@ -9,8 +9,9 @@ import zlib
 import numpy as np
 
 from common.data.folders import searching
-from common.data.tokens import BYTES, END_OF_TEXT, no_progress
+from common.data.tokens import BYTES, END_OF_TEXT
 from common.errors import UserError
+from common.progress import no_progress
 
 # Topics of Python's documentation; None: all. The topic types is the language reference's chapter on the standard types, of 38 KB.
 PYDOC = {"pydoc": None, "pydoc-types": ("types",)}

@@ -8,13 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from common.errors import UserError
+from common.progress import no_progress
 
 # Between texts, and between a document and its summary: this token of the vocabulary, or token 0 where it has none; of bytes, byte 0.
 END_OF_TEXT = "<|endoftext|>"
-
-
-def no_progress(num_done, num_all):
-    """Does nothing while texts are encoded."""
 
 
 class Vocabulary(NamedTuple):

@@ -17,26 +17,13 @@ from common.process.binding import gpu_for, gpus_chosen
 from common.process.gpus import version_text
 from common.trainer import POINTS, Device, Held, Totals
 from common.workloads import workload_of
+from frameworks.shared import pytorch_resnet
+from frameworks.shared.pytorch_convolution import Convolution
 
 # Silences the messages of PyTorch's profiler.
 os.environ.setdefault("KINETO_LOG_LEVEL", "6")
 
 DTYPES = {"fp32": torch.float32, "fp64": torch.float64}
-
-
-class Convolution(nn.Module):
-    """A convolution whose weight is stored as (out, height, width, in).
-
-    Permuted to OIHW it is channels-last, for which convolutions are faster; as stored it is contiguous, as Horovod requires.
-    """
-
-    def __init__(self, num_inputs, num_outputs, size):
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(num_outputs, size, size, num_inputs))
-        self.bias = nn.Parameter(torch.empty(num_outputs))
-
-    def forward(self, x):
-        return nn.functional.conv2d(x, self.weight.permute(0, 3, 1, 2), self.bias)
 
 
 class Cnn(nn.Module):
@@ -165,7 +152,7 @@ class EncoderDecoder(nn.Module):
         return *self.encoder.layers, *self.decoder.layers
 
 
-MODELS = {models.Cnn: Cnn, models.Decoder: Decoder, models.EncoderDecoder: EncoderDecoder}
+MODELS = {models.Cnn: Cnn, models.Decoder: Decoder, models.EncoderDecoder: EncoderDecoder, models.ResNet50: pytorch_resnet.ResNet50}
 
 
 def device_problem(device):

@@ -14,6 +14,7 @@ from common.errors import UserError
 from common.process.binding import gpu_for, gpus_chosen
 from common.trainer import POINTS, Device, Held, Totals
 from common.workloads import workload_of
+from frameworks.shared import tensorflow_resnet
 
 DTYPES = {"fp32": tf.float32, "fp64": tf.float64}
 
@@ -160,7 +161,9 @@ def attention(query, key, value, causal, dropped=lambda shares: shares):
     return dropped(tf.nn.softmax(scores)) @ value
 
 
-MODELS = {models.Cnn: cnn, models.Decoder: decoder, models.EncoderDecoder: encoder_decoder}
+MODELS = {
+    models.Cnn: cnn, models.Decoder: decoder, models.EncoderDecoder: encoder_decoder, models.ResNet50: tensorflow_resnet.resnet50,
+}  # fmt: skip
 
 
 def device_problem(device):

@@ -218,7 +218,8 @@ def test_an_unknown_workload_is_refused_with_those_there_are():
 
 
 @pytest.mark.parametrize(
-    ("workload", "dataset"), [("cnn", "pydoc"), ("cnn", "random"), ("transformer", "digits"), ("transformer-alcf", "xsum")]
+    ("workload", "dataset"),
+    [("cnn", "pydoc"), ("cnn", "random"), ("transformer", "digits"), ("transformer-alcf", "xsum"), ("cnn", "imagefolder")],
 )
 def test_a_dataset_that_is_not_the_workloads_is_refused_with_those_that_are(workload, dataset):
     text = refusal(workloads.resolve, Settings(workload=workload, dataset=dataset), 1)
@@ -286,6 +287,7 @@ def test_invalid_arguments_give_a_one_line_error(arguments, message, columns, mo
         (Settings(workload="transformer-gpt2"), 2, ("pydoc", 8, 8, 1, None, "adam", 0.0006, 2.0)),
         (Settings(workload="transformer-1b", optimizer="sgd"), 1, ("pydoc", 8, 8, 1, None, "sgd", 0.05, 1.0)),
         (Settings(workload="transformer-alcf"), 3, ("random", 32, 32, 1, None, "sgd", 0.01, 3.0)),
+        (Settings(workload="resnet50"), 2, ("random", 32, 32, 1, None, "sgd", 0.0125, 2.0)),
     ],
 )
 def test_defaults_come_from_the_workload_and_the_ranks(given, num_ranks, expected):
@@ -362,6 +364,7 @@ def test_the_digest_differs_for_other_data_and_another_start_of_a_parameter(monk
         *[("transformer", size, value) for size, value in (("width", 32), ("num_heads", 2), ("num_layers", 3), ("context", 32))],
         ("transformer", "tied", True),
         *[("transformer-alcf", size, value) for size, value in (("num_heads", 4), ("source_length", 2), ("target_length", 10))],
+        *[("resnet50", size, value) for size, value in (("image_size", 192), ("norm_epsilon", 1e-3), ("pixel_means", (0.5, 0.5, 0.5)))],
     ],
 )
 def test_the_digest_differs_for_every_size_of_the_model_whether_parameters_show_it_or_not(workload, size, value, monkeypatch):

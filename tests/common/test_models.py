@@ -67,6 +67,7 @@ def test_a_large_model_is_built_without_memory_for_it(workload, num_tokens):
         ("transformer-gpt2", 256 * 768 + 768 + 12 * (4 * 768**2 + 3 * 768 * 2048 + 2 * 768)),
         ("transformer-1b", 2 * 256 * 2048 + 2048 + 24 * (4 * 2048**2 + 3 * 2048 * 5472 + 2 * 2048)),
         ("transformer-alcf", sum(parameter.numel() for parameter in torch.nn.Transformer(batch_first=True, device="meta").parameters())),
+        ("resnet50", 25_557_032),
     ],
 )
 def test_the_number_of_parameters(workload, number):

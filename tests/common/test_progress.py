@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.progress import Progress, format_line, read_line, tokenizing
+from common.progress import Progress, format_line, read_line, reading
 
 START = Progress(1, 16, 0, 44, None, None, 0.0)
 MIDDLE = Progress(3, 16, 22, 44, 0.1234, 0.9694, 12.5)
@@ -79,9 +79,9 @@ def test_the_line_has_the_seconds_left():
     assert format_line(Progress(1, 2, 5, 10, 1.0, None, 3.0)).endswith("elapsed 3.0 s left - s")
 
 
-def test_tokenizing_is_shown_once_per_second_after_the_first_seconds():
+def test_reading_is_shown_once_per_second_after_the_first_seconds():
     shown, seconds = [], iter([0.0, 1.0, 2.9, 3.1, 3.5, 4.2])
-    on_progress = tokenizing(shown.append, lambda: next(seconds))
+    on_progress = reading(shown.append, lambda: next(seconds))
     for num_done in range(1, 6):
         on_progress(num_done, 8)
-    assert shown == ["tokenizing the texts: 38%", "tokenizing the texts: 62%"]
+    assert shown == ["reading the data: 38%", "reading the data: 62%"]

@@ -10,16 +10,20 @@ from common.config import Settings
 from common.process.ranks import Ranks
 from common.trainer import Batch
 from frameworks.shared import pipeline, pytorch
+from tests.support import small_models
 
-WORKLOADS = ("cnn", "transformer", "transformer-alcf")
+WORKLOADS = ("cnn", "transformer", "transformer-alcf", "resnet50")
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    """A small encoder-decoder."""
-    found = workloads.WORKLOADS["transformer-alcf"]
-    model = models.EncoderDecoder(width=24, num_heads=4, num_layers=1, hidden=40, source_length=3, target_length=5)
-    monkeypatch.setitem(workloads.WORKLOADS, "transformer-alcf", found._replace(model=model))
+    """Small models in the place of large ones."""
+    small = {
+        "transformer-alcf": models.EncoderDecoder(width=24, num_heads=4, num_layers=1, hidden=40, source_length=3, target_length=5),
+        "resnet50": small_models.RESNET,
+    }
+    for name, model in small.items():
+        monkeypatch.setitem(workloads.WORKLOADS, name, workloads.WORKLOADS[name]._replace(model=model))
 
 
 def drawn(workload="cnn"):

@@ -19,11 +19,12 @@ from unittest import mock
 import numpy as np
 
 from common import loop, program, step_breakdown, weights, workloads
-from common.data import sharding
+from common.data import datasets, sharding
 from common.process import ending, gpus, noise
 from common.process.ranks import from_environment
 from common.trainer import Device
 from tests.support.backend_faults import FAULTS, REPLACED, hook, replace
+from tests.support.small_models import RESNET
 
 
 def no_all_reduce(backend):
@@ -117,6 +118,26 @@ def float32_masters(backend):
 def _averaged_in_float32(backend, bucket):
     rounded = bucket.buffer().float() / backend.dist.get_world_size()
     return backend.dist.all_reduce(rounded, async_op=True).get_future().then(lambda done: done.value()[0].double())
+
+
+def small_resnet(_):
+    """No fault: resnet50 is a small model, and has 24 random images."""
+    own = workloads.WORKLOADS["resnet50"]
+    replace(workloads, "WORKLOADS", workloads.WORKLOADS | {"resnet50": own._replace(model=RESNET)})
+    replace(datasets, "NUM_RANDOM_IMAGES", 24)
+
+
+def frozen_statistics(backend):
+    """No fault: as `small_resnet`, and batch norm has a mean of 0 and a variance of 1: images do not depend on one another."""
+    small_resnet(backend)
+    on_pytorch = hasattr(backend, "pytorch")
+
+    def batch_norm(x, weight, bias, epsilon):
+        if on_pytorch:
+            weight, bias = weight[:, None, None], bias[:, None, None]
+        return x / (1 + epsilon) ** 0.5 * weight + bias
+
+    replace(backend.pytorch.pytorch_resnet if on_pytorch else backend.tensorflow.tensorflow_resnet, "batch_norm", batch_norm)
 
 
 def in_rank_order(backend):

@@ -31,7 +31,8 @@ def data_dir(tmp_path_factory):
     return folder
 
 
-PAIRS = [(name, dataset) for name, workload in WORKLOADS.items() for dataset in workload.datasets if dataset != "random"]
+# Those for throughput only are tested below, and folders of images in test_image_folders.py.
+PAIRS = [(name, dataset) for name, workload in WORKLOADS.items() for dataset in workload.datasets if workload.target is not None]
 
 
 @pytest.mark.parametrize(("workload", "dataset"), PAIRS)
@@ -61,7 +62,9 @@ def test_every_data_set_has_a_digest_of_its_own(data_dir):
     assert len(digests) == len(contexts)
 
 
-@pytest.mark.parametrize(("workload", "dataset"), [("cnn", "mnist"), ("transformer", "tinystories"), ("transformer", "xsum")])
+@pytest.mark.parametrize(
+    ("workload", "dataset"), [("cnn", "mnist"), ("transformer", "tinystories"), ("transformer", "xsum"), ("resnet50", "imagefolder")]
+)
 @pytest.mark.parametrize("folder", [None, "nowhere"])
 def test_the_folder_is_checked_before_anything_is_read(workload, dataset, folder, tmp_path):
     with pytest.raises(UserError, match="--data-dir") as raised:
@@ -69,7 +72,9 @@ def test_the_folder_is_checked_before_anything_is_read(workload, dataset, folder
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(("workload", "dataset"), [("cnn", "mnist"), ("transformer", "tinystories"), ("transformer", "xsum")])
+@pytest.mark.parametrize(
+    ("workload", "dataset"), [("cnn", "mnist"), ("transformer", "tinystories"), ("transformer", "xsum"), ("resnet50", "imagefolder")]
+)
 def test_an_unreadable_folder_is_an_error(workload, dataset, tmp_path):
     # No folder is closed to root, who may run this; a name that is too long is refused to anyone.
     with pytest.raises(UserError, match=r"--data-dir .* cannot be read \(File name too long\); give the folder with ") as raised:
@@ -112,6 +117,16 @@ def test_random_vectors_are_the_same_at_each_read_and_fp32_is_fp64_rounded(rando
         assert (getattr(single, name).dtype, getattr(random, name).dtype) == (DTYPES["fp32"], DTYPES["fp64"])
     np.testing.assert_array_equal(single.train_inputs, random.train_inputs.astype(np.float32))
     assert single.digest == random.digest
+
+
+def test_random_images_are_256_of_bytes_with_a_class_each_and_none_held_out():
+    data, again = (loader(Settings(workload="resnet50", precision=precision))() for precision in ("fp32", "fp64"))
+    assert [getattr(data, name).shape for name in SPLIT] == [(256, 224, 224, 3), (256,), (0, 224, 224, 3), (0,)]
+    assert (data.train_inputs.dtype, data.train_inputs.min(), data.train_inputs.max()) == (np.uint8, 0, 255)
+    assert data.train_inputs.mean() == pytest.approx(127.5, abs=0.1)
+    assert 0 <= data.train_targets.min() < 100
+    assert 900 < data.train_targets.max() < 1000
+    assert data.digest == again.digest
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,73 @@
+"""ResNet-50 in PyTorch, with torchvision's names of the parameters."""
+
+import torch
+from torch import nn
+
+from common import resnet
+from frameworks.shared.pytorch_convolution import Convolution
+
+
+class BatchNorm(nn.Module):
+    """Batch norm with the mean and the biased variance of the batch that it is given. Running statistics, for evaluation, are not kept."""
+
+    def __init__(self, num_channels, epsilon):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_channels))
+        self.bias = nn.Parameter(torch.empty(num_channels))
+        self.epsilon = epsilon
+
+    def forward(self, x):
+        return batch_norm(x, self.weight, self.bias, self.epsilon)
+
+
+def batch_norm(x, weight, bias, epsilon):
+    return nn.functional.batch_norm(x, None, None, weight, bias, training=True, eps=epsilon)
+
+
+def layers(convolution, epsilon):
+    """The Convolution and the BatchNorm after it."""
+    _, _, num_inputs, num_outputs, size, stride, _ = convolution
+    return Convolution(num_inputs, num_outputs, size, stride, size // 2, bias=False), BatchNorm(num_outputs, epsilon)
+
+
+class Bottleneck(nn.Module):
+    """A block of common/resnet.py."""
+
+    def __init__(self, block, epsilon):
+        super().__init__()
+        first, second, third = block.convolutions
+        self.conv1, self.bn1 = layers(first, epsilon)
+        self.conv2, self.bn2 = layers(second, epsilon)
+        self.conv3, self.bn3 = layers(third, epsilon)
+        self.downsample = nn.Sequential(*layers(block.shortcut, epsilon)) if block.shortcut else nn.Identity()
+
+    def forward(self, x):
+        out = self.bn1(self.conv1(x)).relu_()
+        out = self.bn2(self.conv2(out)).relu_()
+        return (self.bn3(self.conv3(out)) + self.downsample(x)).relu_()
+
+
+class ResNet50(nn.Module):
+    """The ResNet-50 of common/resnet.py: pixels (samples, height, width, 3) -> logits (samples, classes)."""
+
+    def __init__(self, model, _):
+        super().__init__()
+        self.conv1, self.bn1 = layers(resnet.first_convolution(model), model.norm_epsilon)
+        self.layer1, self.layer2, self.layer3, self.layer4 = (
+            nn.Sequential(*(Bottleneck(block, model.norm_epsilon) for block in stage)) for stage in resnet.stages(model)
+        )
+        self.fc = nn.Linear(resnet.num_features(model), model.num_classes)
+        self.register_buffer("means", 255 * torch.tensor(model.pixel_means, dtype=torch.float64), persistent=False)
+        self.register_buffer("deviations", 255 * torch.tensor(model.pixel_deviations, dtype=torch.float64), persistent=False)
+
+    @property
+    def blocks(self):
+        """The blocks, each of which FSDP shards by itself."""
+        return [block for stage in (self.layer1, self.layer2, self.layer3, self.layer4) for block in stage]
+
+    def forward(self, pixels):
+        x = ((pixels - self.means) / self.deviations).permute(0, 3, 1, 2)
+        x = self.bn1(self.conv1(x)).relu_()
+        x = nn.functional.max_pool2d(x, 3, 2, 1)
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.fc(x.mean((2, 3)))

@@ -1,0 +1,45 @@
+"""ResNet-50 in TensorFlow."""
+
+import tensorflow as tf
+
+from common import resnet
+
+# Before and after height and width; stride 2 under TensorFlow's SAME would pad one side only.
+ONE_PIXEL = [[0, 0], [1, 1], [1, 1], [0, 0]]
+
+
+def resnet50(model, parameters, pixels, _):
+    """The ResNet-50 of common/resnet.py: pixels (samples, height, width, 3) -> logits (samples, classes)."""
+
+    def convolved(convolution, x):
+        weight = parameters[f"{convolution.name}.weight"]
+        padding = [[number * (convolution.size // 2) for number in sides] for sides in ONE_PIXEL]
+        x = tf.nn.conv2d(x, weight, convolution.stride, padding)
+        return batch_norm(x, parameters[f"{convolution.norm}.weight"], parameters[f"{convolution.norm}.bias"], model.norm_epsilon)
+
+    def computed(block, x):
+        first, second, third = block.convolutions
+        out = tf.nn.relu(convolved(first, x))
+        out = tf.nn.relu(convolved(second, out))
+        return tf.nn.relu(convolved(third, out) + (convolved(block.shortcut, x) if block.shortcut else x))
+
+    dtype = parameters["conv1.weight"].dtype
+    means, deviations = (tf.constant([255 * value for value in values], dtype) for values in (model.pixel_means, model.pixel_deviations))
+    x = (tf.cast(pixels, dtype) - means) / deviations
+    x = tf.nn.relu(convolved(resnet.first_convolution(model), x))
+    # Nothing is less than 0. Padding by the pooling itself is several times as slow.
+    x = tf.nn.max_pool2d(tf.pad(x, ONE_PIXEL), 3, 2, "VALID")
+    for stage in resnet.stages(model):
+        for block in stage:
+            x = computed(block, x)
+    return tf.nn.bias_add(tf.reduce_mean(x, (1, 2)) @ parameters["fc.weight"], parameters["fc.bias"])
+
+
+def batch_norm(x, scale, offset, epsilon):
+    """Batch norm with the mean and the biased variance of the batch."""
+    if x.dtype == tf.float64:
+        # TensorFlow's fused operation has no float64.
+        mean, variance = tf.nn.moments(x, (0, 1, 2))
+        return tf.nn.batch_normalization(x, mean, variance, offset, scale, epsilon)
+    none = tf.zeros(0, scale.dtype)
+    return tf.raw_ops.FusedBatchNormV3(x=x, scale=scale, offset=offset, mean=none, variance=none, epsilon=epsilon, is_training=True).y

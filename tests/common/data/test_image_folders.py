@@ -1,0 +1,135 @@
+"""Images in folders: their classes, the part of them that is read, and what is refused in one line."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from common.config import Settings
+from common.data.datasets import loader
+from common.errors import UserError
+from common.models import ResNet50
+from common.progress import no_progress
+from common.workloads import WORKLOADS
+from tests.support.small_models import RESNET
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    monkeypatch.setitem(WORKLOADS, "resnet50", WORKLOADS["resnet50"]._replace(model=RESNET))
+
+
+def write(path, width=64, height=48, colour=(10, 20, 30)):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (width, height), colour).save(path)
+
+
+def read(folder, on_progress=no_progress):
+    return loader(Settings(workload="resnet50", dataset="imagefolder", data_dir=folder))(on_progress)
+
+
+def refusal(folder):
+    with pytest.raises(UserError) as raised:
+        read(folder)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two classes of three images."""
+    for number, name in enumerate(("cat/b.png", "cat/deep/a.PNG", "ant/c.jpg")):
+        write(tmp_path / name, colour=(50 * number, 0, 255))
+    return tmp_path
+
+
+def test_classes_and_images_are_in_the_order_of_their_names(folder):
+    (folder / "notes.txt").write_text("no class")
+    (folder / ".hidden").mkdir()
+    (folder / "cat" / "notes.txt").write_text("no image")
+    data = read(folder)
+    assert data.train_targets.tolist() == [0, 1, 1]
+    assert (data.train_inputs.shape, data.train_inputs.dtype) == ((3, 48, 48, 3), np.uint8)
+    assert (len(data.test_inputs), len(data.test_targets)) == (0, 0)
+    # JPEG is not exact.
+    np.testing.assert_allclose(data.train_inputs[:, 24, 24].astype(int), [(100, 0, 255), (0, 0, 255), (50, 0, 255)], atol=3)
+
+
+def test_the_folder_train_is_taken_where_there_is_one(folder, tmp_path_factory):
+    root = tmp_path_factory.mktemp("root")
+    (root / "train").symlink_to(folder)
+    (root / "val" / "x").mkdir(parents=True)
+    assert read(root).digest == read(folder).digest
+
+
+@pytest.mark.parametrize(("width", "height"), [(256, 256), (256, 320), (400, 256), (500, 375), (30, 40)])
+def test_an_images_part_and_size_are_torchvisions(width, height, tmp_path, monkeypatch):
+    monkeypatch.setitem(WORKLOADS, "resnet50", WORKLOADS["resnet50"]._replace(model=ResNet50()))
+    across, down = np.meshgrid(np.linspace(0, 255, width), np.linspace(0, 255, height))
+    image = Image.fromarray(np.stack([across, down, 255 - across], axis=-1).astype(np.uint8))
+    (tmp_path / "a").mkdir()
+    image.save(tmp_path / "a" / "one.png")
+    # Resize(256) and CenterCrop(224).
+    scale = 256 / min(width, height)
+    larger = image.resize((int(width * scale), int(height * scale)), Image.Resampling.BILINEAR)
+    left, top = (larger.width - 224) // 2, (larger.height - 224) // 2
+    expected = np.asarray(larger.crop((left, top, left + 224, top + 224)))
+    np.testing.assert_allclose(read(tmp_path).train_inputs[0].astype(int), expected.astype(int), atol=2)
+
+
+def test_grey_and_transparent_images_have_three_colours(tmp_path):
+    (tmp_path / "a").mkdir()
+    Image.new("L", (50, 50), 77).save(tmp_path / "a" / "grey.png")
+    Image.new("RGBA", (50, 50), (1, 2, 3, 0)).save(tmp_path / "a" / "transparent.png")
+    assert read(tmp_path).train_inputs[:, 0, 0].tolist() == [[77] * 3, [1, 2, 3]]
+
+
+def test_the_digest_is_that_of_pixels_and_classes(folder):
+    plain = read(folder).digest
+    assert read(folder).digest == plain
+    (folder / "ant").rename(folder / "bat")
+    assert read(folder).digest == plain
+    (folder / "bat").rename(folder / "dog")
+    classes = read(folder).digest
+    write(folder / "cat" / "b.png", colour=(1, 0, 255))
+    assert len({plain, classes, read(folder).digest}) == 3
+
+
+def test_each_image_is_progress(folder):
+    done = []
+    read(folder, lambda *progress: done.append(progress))
+    assert done == [(1, 3), (2, 3), (3, 3)]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda folder: None, "has no folders; give the one with one folder of images per class"),
+        (lambda folder: (folder / "empty").mkdir(), "empty has no image (.jpg, .jpeg, "),
+        (lambda folder: [write(folder / f"class{number}" / "a.png") for number in range(11)], "has 11 classes; the model has 10"),
+        (
+            lambda folder: write(folder / "a" / "one.png") or (folder / "a" / "two.png").write_bytes(b""),
+            "two.png cannot be read as an image",
+        ),
+        (lambda folder: write(folder / "a" / "one.jpg") or cut(folder / "a" / "one.jpg"), "one.jpg cannot be read as an image ("),
+        (lambda folder: write(folder / "a" / "one.png") or cut(folder / "a" / "one.png"), "one.png cannot be read as an image ("),
+    ],
+)
+def test_a_folder_without_whole_images_is_refused(make, message, tmp_path):
+    make(tmp_path)
+    assert message in refusal(tmp_path)
+
+
+def cut(path):
+    """Leaves the first two thirds of a file."""
+    whole = path.read_bytes()
+    path.write_bytes(whole[: 2 * len(whole) // 3])
+
+
+def test_more_images_than_fit_into_memory_are_refused_before_any_is_read(folder, monkeypatch):
+    import psutil
+
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=3 * 48 * 48 * 3 - 1))
+    with pytest.raises(UserError, match=r"takes 0\.0 GiB on each of 1 ranks, and 0\.0 GiB are available; give a folder with fewer images"):
+        loader(Settings(workload="resnet50", dataset="imagefolder", data_dir=folder))

@@ -1,0 +1,126 @@
+"""ResNet-50 has the parameters, the sizes and the FLOPs of its papers, and computes the function that torchvision's does."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from common import models, resnet, weights
+from common.models import parameters_of
+from frameworks.shared import pytorch
+from tests.support.small_models import RESNET
+
+MODEL = models.ResNet50()
+
+
+def made(model, device="cpu"):
+    with torch.device(device):
+        return pytorch.MODELS[models.ResNet50](model, False).double()
+
+
+# Of torchvision's resnet50, from its first to its last parameter.
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("conv1.weight", (64, 3, 7, 7)),
+        ("bn1.bias", (64,)),
+        ("layer1.0.conv1.weight", (64, 64, 1, 1)),
+        ("layer1.0.downsample.0.weight", (256, 64, 1, 1)),
+        ("layer1.2.conv1.weight", (64, 256, 1, 1)),
+        ("layer2.0.conv1.weight", (128, 256, 1, 1)),
+        ("layer2.3.bn2.weight", (128,)),
+        ("layer3.0.conv2.weight", (256, 256, 3, 3)),
+        ("layer3.5.conv3.weight", (1024, 256, 1, 1)),
+        ("layer4.0.downsample.1.weight", (2048,)),
+        ("layer4.2.bn3.bias", (2048,)),
+        ("fc.weight", (1000, 2048)),
+        ("fc.bias", (1000,)),
+    ],
+)
+def test_parameters_have_torchvisions_names_and_shapes(name, shape):
+    assert parameters_of(MODEL)[name].shape == shape
+
+
+def test_it_has_53_convolutions_of_which_4_are_shortcuts_and_one_linear_layer():
+    names = [one.name for one in resnet.convolutions(MODEL)]
+    assert len(names) == len(set(names)) == 53
+    assert [name for name in names if "downsample" in name] == [f"layer{stage}.0.downsample.0" for stage in (1, 2, 3, 4)]
+    assert len(parameters_of(MODEL)) == 3 * 53 + 2
+
+
+def test_the_3x3_convolutions_and_the_shortcuts_have_the_strides():
+    strided = {one.name for one in resnet.convolutions(MODEL) if one.stride == 2}
+    assert strided == {"conv1", *(f"layer{stage}.0.{name}" for stage in (2, 3, 4) for name in ("conv2", "downsample.0"))}
+
+
+def test_the_flops_of_the_forward_pass_are_those_that_pytorch_counts():
+    with FlopCounterMode(display=False) as counter:
+        made(MODEL, "meta")(torch.empty(1, *MODEL.input_shape, dtype=torch.uint8, device="meta"))
+    assert resnet.forward_flops(MODEL) == counter.get_total_flops() == 8_178_368_512
+
+
+def test_convolutions_start_with_the_variance_of_their_fan_out_and_blocks_as_their_shortcuts():
+    for name, (shape, distribution, scale) in parameters_of(MODEL).items():
+        if len(shape) == 4:
+            assert (distribution, scale) == ("normal", pytest.approx(math.sqrt(2 / (shape[0] * shape[2] * shape[3])))), name
+        elif name == "fc.weight":
+            assert (distribution, scale) == ("normal", 0.01)
+        else:
+            one = name.endswith(".weight") and not name.endswith("bn3.weight")
+            assert (distribution, scale) == ("constant", 1 if one else 0), name
+
+
+def test_a_state_has_parameters_only():
+    module = made(RESNET)
+    assert module.state_dict().keys() == parameters_of(RESNET).keys()
+    assert {name for name, _ in module.named_buffers()} == {"means", "deviations"}
+
+
+class Block(nn.Module):
+    """torchvision's Bottleneck."""
+
+    def __init__(self, num_inputs, width, stride):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(num_inputs, width, 1, bias=False), nn.BatchNorm2d(width)
+        self.conv2, self.bn2 = nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width)
+        self.conv3, self.bn3 = nn.Conv2d(width, 4 * width, 1, bias=False), nn.BatchNorm2d(4 * width)
+        if stride == 2 or num_inputs != 4 * width:
+            self.downsample = nn.Sequential(nn.Conv2d(num_inputs, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width))
+
+    def forward(self, x):
+        out = self.bn2(self.conv2(self.bn1(self.conv1(x)).relu())).relu()
+        return (self.bn3(self.conv3(out)) + (self.downsample(x) if hasattr(self, "downsample") else x)).relu()
+
+
+class Reference(nn.Sequential):
+    """torchvision's resnet50 with other sizes."""
+
+    def __init__(self, blocks, width, num_classes):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width)
+        self.relu, self.maxpool = nn.ReLU(), nn.MaxPool2d(3, 2, 1)
+        num_inputs = width
+        for stage, number in enumerate(blocks):
+            own = width * 2**stage
+            first = Block(num_inputs, own, 2 if stage else 1)
+            setattr(self, f"layer{stage + 1}", nn.Sequential(first, *(Block(4 * own, own, 1) for _ in range(number - 1))))
+            num_inputs = 4 * own
+        self.avgpool, self.flatten, self.fc = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(num_inputs, num_classes)
+
+
+def test_it_is_torchvisions_function_of_normalised_pixels():
+    stream = np.random.default_rng(3)
+    drawn = {name: array + stream.uniform(0.1, 0.2, array.shape) for name, array in weights.draw(parameters_of(RESNET), 5, "fp64").items()}
+    ours, theirs = made(RESNET), Reference(RESNET.blocks, RESNET.width, RESNET.num_classes).double()
+    pytorch.restore(ours, torch.optim.SGD(ours.parameters(), lr=0.1), drawn)
+    lacking = theirs.load_state_dict({name: torch.from_numpy(array) for name, array in drawn.items()}, strict=False)
+    assert lacking.unexpected_keys == []
+    assert all("running" in name or "num_batches" in name for name in lacking.missing_keys)
+    pixels = stream.integers(0, 256, (3, *RESNET.input_shape)).astype(np.uint8)
+    means, deviations = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+    images = torch.from_numpy(((pixels / 255 - means) / deviations).transpose(0, 3, 1, 2).copy())
+    expected = theirs.train()(images).detach().numpy()
+    np.testing.assert_allclose(ours(torch.from_numpy(pixels)).detach().numpy(), expected, rtol=1e-9, atol=1e-9)
