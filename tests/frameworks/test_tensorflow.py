@@ -92,6 +92,21 @@ def test_both_frameworks_have_the_same_loss_and_the_same_gradients(models):
         np.testing.assert_allclose(found, pytorch.as_array(name, parameter.grad), rtol=1e-9, atol=1e-11, err_msg=name)
 
 
+def test_batch_norm_in_float32_is_that_in_float64():
+    tf, stream = tensorflow.tf, np.random.default_rng(6)
+    # Deviations beside which epsilon shows, and others.
+    x = 3 + stream.normal(size=(4, 5, 6, 2)) * [1e-3, 2.0]
+    scale, offset = stream.normal(size=(2, 2))
+    single, double = (
+        tensorflow.tensorflow_resnet.batch_norm(*(tf.constant(array, dtype) for array in (x, scale, offset)), 1e-5).numpy()
+        for dtype in (tf.float32, tf.float64)
+    )
+    np.testing.assert_allclose(single, double, atol=2e-3)
+    deviations = ((double - offset) / scale).std((0, 1, 2))
+    variances = x.var((0, 1, 2))
+    np.testing.assert_allclose(deviations, np.sqrt(variances / (variances + 1e-5)), rtol=1e-9)
+
+
 # But for batch norm, whose statistics are those of a micro-batch.
 @pytest.mark.parametrize("models", MODELS[:3], indirect=True, ids=lambda model: type(model).__name__)
 def test_micro_batches_have_the_loss_and_the_gradients_of_the_batch(models):
