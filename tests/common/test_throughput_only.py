@@ -4,6 +4,7 @@ import json
 import time
 
 import jsonschema
+import numpy as np
 import pytest
 
 from common import event_log, loop, records, workloads
@@ -15,6 +16,7 @@ from common.process.watchdog import Watchdog
 from launch.display import outcome
 from launch.report import summary
 from tests.support.running import ROOT
+from tests.support.small_models import RESNET
 
 single = pytest.importorskip("frameworks.single")
 
@@ -23,14 +25,16 @@ SMALL = EncoderDecoder(width=16, num_heads=2, num_layers=1, hidden=32, source_le
 
 @pytest.fixture
 def train(monkeypatch):
-    """A function that returns the record of one epoch of a small encoder-decoder."""
-    monkeypatch.setitem(workloads.WORKLOADS, "transformer-alcf", workloads.WORKLOADS["transformer-alcf"]._replace(model=SMALL))
+    """A function that returns the record of one epoch of a small encoder-decoder, or of a small ResNet."""
+    for name, model in (("transformer-alcf", SMALL), ("resnet50", RESNET)):
+        monkeypatch.setitem(workloads.WORKLOADS, name, workloads.WORKLOADS[name]._replace(model=model))
     monkeypatch.setattr(datasets, "NUM_RANDOM_SAMPLES", 96)
-    given = Settings(workload="transformer-alcf", machine="here")
-    settings = workloads.resolve(given, 1)
+    monkeypatch.setattr(datasets, "NUM_RANDOM_IMAGES", 64)
     launch = {"launcher": "alone", "command": "python", "launched_at": None}
 
-    def once(trainer_class):
+    def once(trainer_class, workload="transformer-alcf"):
+        given = Settings(workload=workload, machine="here")
+        settings = workloads.resolve(given, 1)
         record = records.new("single", settings, Ranks(), launch, records.environment())
         record["oversubscribed"] = False
         trainer = trainer_class(settings)
@@ -82,6 +86,19 @@ def test_clocks_start_together_when_the_energys_counters_are_open_and_before_the
     train(Meeting)
     opened = order.index("open")
     assert order[opened : opened + 3] == ["open", "meet", "load"]
+
+
+def test_pixels_are_bytes_up_to_the_trainer_also_while_it_warms_up(train):
+    found = []
+
+    class Looking(single.Trainer):
+        def train_epoch(self, batches, observe):
+            batches = list(batches)
+            found.extend((batch.inputs.dtype, batch.inputs.shape, batch.targets.dtype) for batch in batches)
+            super().train_epoch(batches, observe)
+
+    assert len(train(Looking, "resnet50")["losses"]) == 2
+    assert found == [(np.uint8, (32, 48, 48, 3), np.int64)] * (loop.NUM_WARMUP_STEPS + 2)
 
 
 class Queueing(single.Trainer):
