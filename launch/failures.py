@@ -4,6 +4,8 @@ import re
 import signal
 from typing import NamedTuple
 
+from common.process import out_of_memory
+
 # Message of each launcher about a process that was ended by a signal: its rank, or its process ID (Hydra), and the signal.
 # In Open MPI, Slurm and torchrun the number is the global rank.
 LAUNCHER_MESSAGES = (
@@ -47,10 +49,16 @@ def killed_rank(lines, pids):
     return None
 
 
-def describe_killed(killed, progress):
-    """One line about a Killed; `progress` is the last Progress of the run, or None."""
+def describe_killed(killed, progress, num_oom_kills=0):
+    """One line about a Killed; `progress` is the last Progress of the run, or None.
+
+    `num_oom_kills`: how many processes the kernel's OOM killer ended meanwhile on the launching node.
+    """
     who = "a rank" if killed.rank is None else f"rank {killed.rank}"
-    hint = " (a node that runs out of memory does this)" if killed.signal == signal.SIGKILL else ""
+    hint = ""
+    if killed.signal == signal.SIGKILL:
+        seen = ": the kernel's OOM killer ended a process of this node meanwhile" if num_oom_kills else ""
+        hint = f", {'' if num_oom_kills else 'perhaps '}out of memory{seen}; {out_of_memory.HELP}"
     when = f" after step {progress.step} of epoch {progress.epoch}" if progress else ""
     return f"{who} was killed by {signal.Signals(killed.signal).name}{when}{hint}"
 

@@ -4,7 +4,7 @@ import json
 import time
 
 from common import records, workloads
-from common.process import turns
+from common.process import out_of_memory, turns
 from common.process.ranks import Ranks
 from common.process.watchdog import Hang
 from launch import failures, processes
@@ -24,6 +24,7 @@ def run_job(job, launcher, time_limit_seconds, on_progress, side_by_side=False):
     launch = {"launcher": launcher.name, "command": commands.shell_command(argv, variables), "launched_at": time.time()}
     variables = variables | {"TANDEM_LAUNCH": json.dumps(launch)} | ({turns.VARIABLE: turns.node()} if side_by_side else {})
     ending, last_lines, last_progress, hangs = ("failed", "interrupted"), [], None, []
+    num_kills_before = out_of_memory.num_kills() or 0
     traced.clear(job.settings)
 
     def on_message(message):
@@ -40,7 +41,8 @@ def run_job(job, launcher, time_limit_seconds, on_progress, side_by_side=False):
     except OSError as problem:
         ending = "failed", f"{launcher.executable} could not be started: {problem.strerror}"
     finally:
-        record = _complete(job, launch, ending, last_lines, last_progress, hangs)
+        num_kills = (out_of_memory.num_kills() or 0) - num_kills_before
+        record = _complete(job, launch, ending, last_lines, last_progress, hangs, num_kills)
     if (job.settings.timeline or job.settings.trace) and record["status"] == "ok":
         record |= traced.summary(job.settings)
         records.write(record_path(job), record)
@@ -70,7 +72,7 @@ def ending_of(outcome, time_limit_seconds):
     return "failed", error or f"ended with exit status {outcome.returncode}"
 
 
-def _complete(job, launch, ending, last_lines, last_progress, hangs):
+def _complete(job, launch, ending, last_lines, last_progress, hangs, num_oom_kills):
     """The record of a job that has ended, rewritten here unless the run has recorded that it completed."""
     path = record_path(job)
     if path.exists():
@@ -86,7 +88,7 @@ def _complete(job, launch, ending, last_lines, last_progress, hangs):
         error = failures.describe_hang(hangs, job.num_ranks)
     elif status == "failed" and (killed := failures.killed_rank(last_lines, record.get("pids_by_rank") or [])):
         # Where a rank is killed, the others fail of it, and have reported that.
-        error = failures.describe_killed(killed, last_progress)
+        error = failures.describe_killed(killed, last_progress, num_oom_kills)
     record["status"] = "failed" if status == "ok" else status
     record["error"] = error or record["error"] or "ended without a result"
     record["output_tail"] = last_lines[-TAIL_LINES:]

@@ -6,13 +6,14 @@ import time
 import traceback
 
 from common.errors import UserError
-from common.process import gpus
+from common.process import gpus, out_of_memory
 
 SECONDS_FOR_RANK_0 = 2.0
 
 
 def describe_failure(problem, place):
-    """(exit status, one-line message) for an exception and the place of the rank, if known. Prints the traceback of a failure.
+    """(exit status, one-line message) for an exception and the place of the rank, if known. Prints the traceback of a failure
+    that is not out of memory.
 
     Exit status 1: failed; 2: invalid arguments, data or launch; 130: interrupted.
     """
@@ -22,8 +23,11 @@ def describe_failure(problem, place):
         return 130, "interrupted"
     if shared := gpus.describe_nccl_error(str(problem)):
         return 2, shared
-    traceback.print_exc()
-    return 1, f"{place}: {type(problem).__name__}: {problem}" if place else f"{type(problem).__name__}: {problem}"
+    message = out_of_memory.describe(problem)
+    if message is None:
+        traceback.print_exc()
+        message = f"{type(problem).__name__}: {problem}"
+    return 1, f"{place}: {message}" if place else message
 
 
 def report_failure(status, error, ranks):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from common.process.out_of_memory import HELP
 from common.progress import Progress
 from launch.failures import Killed, describe_killed, killed_rank
 
@@ -52,14 +53,18 @@ def test_the_rank_that_was_killed_is_named(text, killed):
 
 
 @pytest.mark.parametrize(
-    ("killed", "progress", "line"),
+    ("killed", "progress", "num_oom_kills", "line"),
     [
         (
-            Killed(1, 9), Progress(2, 5, 7, 22, 0.5, None, 3.0),
-            "rank 1 was killed by SIGKILL after step 7 of epoch 2 (a node that runs out of memory does this)",
+            Killed(1, 9), Progress(2, 5, 7, 22, 0.5, None, 3.0), 0,
+            f"rank 1 was killed by SIGKILL after step 7 of epoch 2, perhaps out of memory; {HELP}",
         ),
-        (Killed(None, 11), None, "a rank was killed by SIGSEGV"),
+        (
+            Killed(0, 9), None, 1,
+            f"rank 0 was killed by SIGKILL, out of memory: the kernel's OOM killer ended a process of this node meanwhile; {HELP}",
+        ),
+        (Killed(None, 11), None, 0, "a rank was killed by SIGSEGV"),
     ],
 )  # fmt: skip
-def test_a_killed_rank_is_described_in_one_line(killed, progress, line):
-    assert describe_killed(killed, progress) == line
+def test_a_killed_rank_is_described_in_one_line(killed, progress, num_oom_kills, line):
+    assert describe_killed(killed, progress, num_oom_kills) == line

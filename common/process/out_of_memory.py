@@ -1,0 +1,46 @@
+"""A run that is out of memory, in words: errors of the frameworks, and processes that the kernel killed."""
+
+import errno
+import re
+from pathlib import Path
+
+import numpy as np
+
+SIGNS = re.compile(r"can(?:'t|not) allocate memory|out of memory|OOM when allocating|bad_alloc|ALLOC_FAILED", re.IGNORECASE)
+# PyTorch on CPUs tells bytes; on GPUs, like NumPy, a rounded number of larger units. TensorFlow tells the shape.
+ASKED_SIZE = re.compile(r"(?:tried to allocate|Unable to allocate) ([\d.]+) (bytes|[KMGT]iB)", re.IGNORECASE)
+ASKED_SHAPE = re.compile(r"OOM when allocating tensor with shape\[([\d,]*)\] and type (\w+)")
+UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+BITS_OF_TYPE = {"float": 32, "double": 64, "half": 16, "bool": 8}
+HELP = "--recompute, a smaller --batch-size, or fsdp on several ranks would need less"
+VMSTAT = Path("/proc/vmstat")
+
+
+def describe(problem):
+    """One line about an exception that means that memory is exhausted, with the bytes asked for; None for any other exception."""
+    text = str(problem)
+    exhausted = isinstance(problem, MemoryError) or getattr(problem, "errno", None) == errno.ENOMEM
+    if not exhausted and not SIGNS.search(text):
+        return None
+    size_bytes = asked_bytes(text)
+    asked = "" if size_bytes is None else f", {size_bytes:,} bytes ({size_bytes / 2**30:.2f} GiB) more were asked for"
+    return f"out of {'GPU memory' if re.search('CUDA|GPU', text, re.IGNORECASE) else 'memory'}{asked}; {HELP}"
+
+
+def asked_bytes(text):
+    """The bytes that the message of an allocator says were asked for, as exactly as it tells; None where it does not."""
+    if found := ASKED_SIZE.search(text):
+        return round(float(found[1]) * UNITS[found[2]])
+    if not (found := ASKED_SHAPE.search(text)):
+        return None
+    bits = BITS_OF_TYPE.get(found[2]) or int(re.sub(r"\D", "", found[2]) or 0)
+    return int(np.prod([int(size) for size in found[1].split(",") if size], dtype=object)) * bits // 8 or None
+
+
+def num_kills(path=VMSTAT):
+    """How many processes the kernel's OOM killer has ended on this node since it was started, also within cgroups; None if not known."""
+    try:
+        found = re.search(r"^oom_kill (\d+)$", path.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(found[1]) if found else None

@@ -1,0 +1,47 @@
+"""A run that really meets a limit of memory: it says so, and the other runs of its matrix go on."""
+
+import json
+import subprocess
+
+import pytest
+
+from tests.support.running import BIN, environ
+
+pytestmark = pytest.mark.matrix
+
+# A limit of addresses: the CNN takes about 3 GiB of them, of which libraries are most. The Transformer's batch takes more than the rest.
+LIMITED = """
+import resource
+
+from common.backends import Backend
+from common.program import main
+from frameworks.single import Trainer
+
+BACKEND = Backend(one_rank=True)
+
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_AS, (5 * 2**30, 5 * 2**30))
+    main(Trainer, __file__)
+"""
+
+
+def test_a_run_out_of_memory_is_told_in_one_line_and_the_matrix_goes_on(checkout, tmp_path):
+    backend = checkout / "frameworks" / "limited.py"
+    backend.write_text(LIMITED)
+    options = ("--backends", "limited", "--workloads", "transformer-base,cnn", "--epochs", "1", "--batch-size", "1024")
+    try:
+        done = subprocess.run(
+            [BIN / "python", "-m", "launch.matrix", "1", *options, "--no-step-breakdown", "--results", tmp_path, "--machine", "here"],
+            cwd=checkout, env=environ(), capture_output=True, text=True, check=False, timeout=300,
+        )  # fmt: skip
+    finally:
+        backend.unlink()
+    assert done.returncode == 1, done.stdout + done.stderr
+    records = {record["workload"]: record for record in map(json.loads, (path.read_text() for path in tmp_path.glob("here/*.json")))}
+    failed = records["transformer-base"]
+    assert (failed["status"], records["cnn"]["status"]) == ("failed", "ok")
+    assert failed["error"].startswith("rank 0: before the first epoch: out of memory, ")
+    assert " bytes (" in failed["error"]
+    assert failed["error"].endswith("; --recompute, a smaller --batch-size, or fsdp on several ranks would need less")
+    assert not any("Traceback" in line for line in failed["output_tail"])
