@@ -129,7 +129,7 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
     event_log.stop(log, "aborted")
     # Additional steps after training would add to them.
     record |= {name: list(found) for name in ("staleness", "left_out") if (found := getattr(trainer, name, None)) is not None}
-    record |= energy.total(trainer, joules.now()) | _peak_memory(trainer)
+    record |= energy.total(trainer, joules.now()) | _peak_memory(trainer) | gpus.memory_by_rank(trainer)
     record |= {"num_turns": turns.num_ended, "turns_of_others_seconds": clock.paused["turns"], "check_seconds": clock.paused["checks"]}
     return batches
 
@@ -139,6 +139,7 @@ def _start(trainer, record, turns, log):
     joules = Meter(energy.begin(trainer.ranks, record["pids_by_rank"]))
     # Barrier: opening NVML delays the first rank of a node.
     trainer.sum(np.zeros(1))
+    gpus.begin_memory(trainer)
     clock = Meter(time.perf_counter)
     log.end("init_stop")
     log.start("run_start")

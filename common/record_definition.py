@@ -30,6 +30,7 @@ LATER_KEYS = (
     "turns_of_others_seconds",
     "check_seconds",
     "machine_noise",
+    "gpu_memory_by_rank",
 )
 
 
@@ -125,6 +126,22 @@ class TensorBytes:
     """After the backward pass, before the optimizer's step."""
     after_step: Held
     """After the optimizer's step."""
+
+
+@dataclass
+class GpuMemory:
+    """The value of `gpu_memory_by_rank`."""
+
+    __pydantic_config__ = CLOSED
+
+    peak_allocated_bytes: list[FromZero | None]
+    """Most bytes that the framework's tensors had at once, from the start of the clock to the end of the last epoch. `null` where the
+    framework does not tell."""
+    peak_reserved_bytes: list[FromZero | None]
+    """Most bytes that the framework's allocator had of the GPU at once, in the same time. `null` where it does not tell (TensorFlow)."""
+    used_bytes: list[FromZero | None]
+    """Bytes in use on the whole GPU after the last epoch, of all processes, with those of the driver and of NCCL, from NVML. `null` where
+    it does not tell."""
 
 
 @dataclass
@@ -402,6 +419,8 @@ class Record:
     tensor_bytes_by_rank: TensorBytes | None = None
     """What each rank holds at three points of a warm-up step: parameters, gradients and optimizer state. `null` until the step is done.
     Older records do not have the key."""
+    gpu_memory_by_rank: GpuMemory | None = None
+    """Memory of the GPU of each rank. `null` on CPUs, and until training has ended. Older records do not have the key."""
     energy_joules: Positive | None = None
     """Energy of all nodes in joules, from the start of the clock to the end of the last epoch, checkpoints included. `null` where no source
     can be read on every node."""

@@ -79,12 +79,22 @@ class Held(NamedTuple):
 POINTS = ("after_forward", "after_backward", "after_step")
 
 
+class GpuMemory(NamedTuple):
+    """A framework's counters of the memory of a process on its GPU.
+
+    `reset()` begins the peaks anew. `peak()`: most bytes since then of (tensors, the framework's allocator); None for one that is not told.
+    """
+
+    reset: Callable[[], object]
+    peak: Callable[[], tuple[int, int | None]]
+
+
 class Device(NamedTuple):
     """The device that a rank computes on, and what its framework was built with.
 
-    `index`: CUDA's number of the GPU, among those that the process sees. Versions are None where the framework has none.
-    `product(precision, size)`: a function that multiplies two square matrices there, as a model in that precision does, and waits for the
-    end; None where the rank has several devices.
+    `index`: CUDA's number of the GPU, among those that the process sees. Versions are None where the framework has none, and so is
+    `memory` on a CPU. `product(precision, size)`: a function that multiplies two square matrices there, as a model in that precision does,
+    and waits for the end; None where the rank has several devices.
     """
 
     type: Literal["cpu", "cuda"]
@@ -94,6 +104,7 @@ class Device(NamedTuple):
     cudnn: str | None
     nccl: str | None
     product: Callable[[str, int], Callable[[], object]] | None = None
+    memory: GpuMemory | None = None
 
 
 class Trainer(Protocol):

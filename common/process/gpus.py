@@ -1,10 +1,11 @@
-"""The GPU of a rank: its PCI bus id, its model and driver, and whether ranks share it.
+"""The GPU of a rank: its PCI bus id, its model and driver, its memory, and whether ranks share it.
 
 CUDA numbers the GPUs that a process sees, so ranks with different CUDA_VISIBLE_DEVICES may mean different GPUs by one number, or one
 GPU by different numbers. The PCI bus id names the GPU itself. All MIG instances of a GPU have its PCI bus id.
 """
 
 import ctypes
+import math
 import re
 
 import pynvml
@@ -51,6 +52,35 @@ def model_and_driver(pci_bus_id):
         return {"model": pynvml.nvmlDeviceGetName(gpu), "driver": pynvml.nvmlSystemGetDriverVersion()}
     except pynvml.NVMLError:
         return unknown
+
+
+def begin_memory(trainer):
+    """Begins the peaks of a rank's GPU memory anew."""
+    if memory := trainer.describe_device().memory:
+        memory.reset()
+
+
+def memory_by_rank(trainer):
+    """`gpu_memory_by_rank` of the record, since begin_memory; None on CPUs. All ranks call this."""
+    device = trainer.describe_device()
+    peaks = device.memory.peak() if device.memory else (None, None)
+    used = None if device.index is None else used_bytes(pci_bus_id(device.index))
+    found = {}
+    for name, value in zip(("peak_allocated_bytes", "peak_reserved_bytes", "used_bytes"), (*peaks, used), strict=True):
+        sizes = by_rank(trainer, math.nan if value is None else value).tolist()
+        found[name] = [None if math.isnan(size) else int(size) for size in sizes]
+    return {"gpu_memory_by_rank": None if device.index is None else found}
+
+
+def used_bytes(pci_bus_id):
+    """Bytes in use on a GPU, by all processes, from NVML; None where it does not tell."""
+    if pci_bus_id is None:
+        return None
+    try:
+        pynvml.nvmlInit()
+        return pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)).used
+    except pynvml.NVMLError:
+        return None
 
 
 def processes():

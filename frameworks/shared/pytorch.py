@@ -15,7 +15,7 @@ from common import conventions, models
 from common.errors import UserError
 from common.process.binding import gpu_for, gpus_chosen
 from common.process.gpus import version_text
-from common.trainer import POINTS, Device, Held, Totals
+from common.trainer import POINTS, Device, GpuMemory, Held, Totals
 from common.workloads import workload_of
 from frameworks.shared import pytorch_resnet
 from frameworks.shared.pytorch_convolution import Convolution
@@ -166,8 +166,9 @@ def describe_device(device):
     """The Device of a torch.device."""
     nccl = ".".join(map(str, torch.cuda.nccl.version())) if device.type == "cuda" else None
     cudnn = version_text(torch.backends.cudnn.version()) if device.type == "cuda" else None
+    memory = gpu_memory(device) if device.type == "cuda" else None
     built_with = torch.backends.cuda.is_built(), torch.version.cuda, cudnn, nccl
-    return Device(device.type, device.index, *built_with, functools.partial(product, device))
+    return Device(device.type, device.index, *built_with, functools.partial(product, device), memory)
 
 
 def product(device, precision, size):
@@ -183,6 +184,14 @@ def product(device, precision, size):
             torch.cuda.synchronize(device)
 
     return multiply
+
+
+def gpu_memory(device):
+    """The GpuMemory of this process on its GPU."""
+    return GpuMemory(
+        lambda: torch.cuda.reset_peak_memory_stats(device),
+        lambda: (torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)),
+    )
 
 
 def pick_device(settings, ranks):

@@ -12,7 +12,7 @@ import tensorflow as tf
 from common import conventions, models
 from common.errors import UserError
 from common.process.binding import gpu_for, gpus_chosen
-from common.trainer import POINTS, Device, Held, Totals
+from common.trainer import POINTS, Device, GpuMemory, Held, Totals
 from common.workloads import workload_of
 from frameworks.shared import tensorflow_resnet
 
@@ -177,7 +177,8 @@ def describe_device(gpu, nccl):
     """The Device of a rank: `gpu` is what pick_device returned, `nccl` the version that communicates."""
     build = tf.sysconfig.get_build_info()
     versions = build.get("cuda_version"), build.get("cudnn_version")
-    return Device("cpu" if gpu is None else "cuda", gpu, tf.test.is_built_with_cuda(), *versions, nccl, product)
+    memory = None if gpu is None else gpu_memory()
+    return Device("cpu" if gpu is None else "cuda", gpu, tf.test.is_built_with_cuda(), *versions, nccl, product, memory)
 
 
 def product(precision, size):
@@ -190,6 +191,14 @@ def product(precision, size):
         tf.matmul(matrix, matrix)[0, 0].numpy()
 
     return multiply
+
+
+def gpu_memory():
+    """The GpuMemory of this process. It sees one GPU, which TensorFlow then numbers 0. What its allocator reserved is not told."""
+    return GpuMemory(
+        lambda: tf.config.experimental.reset_memory_stats("GPU:0"),
+        lambda: (tf.config.experimental.get_memory_info("GPU:0")["peak"], None),
+    )
 
 
 def pick_device(settings, ranks):

@@ -12,6 +12,7 @@ from common.trainer import Device
 from frameworks.shared import data_parallel, deepspeed, horovod, pytorch, tensorflow
 
 SETTINGS = SimpleNamespace(device="cuda", threads=1, gpu_order="local")
+GPU_1 = torch.device("cuda", 1)
 
 
 @pytest.fixture
@@ -91,13 +92,31 @@ def test_a_run_that_asks_for_a_gpu_that_is_not_there_is_refused(framework, num_g
 
 def test_a_gpu_is_described_with_the_versions_of_its_libraries(found):
     found(2)
-    on_pytorch, on_tensorflow = pytorch.describe_device(torch.device("cuda", 1)), tensorflow.describe_device(0, "2.18.5")
-    assert on_pytorch._replace(cuda="13.0", product=None) == Device("cuda", 1, True, "13.0", "9.10.2", "2.27.3")
-    assert on_tensorflow._replace(product=None) == Device("cuda", 0, True, "12.5.1", "9", "2.18.5")
+    of_pytorch, of_tensorflow = pytorch.describe_device(torch.device("cuda", 1)), tensorflow.describe_device(0, "2.18.5")
+    assert of_pytorch._replace(cuda="13.0", product=None, memory=None) == Device("cuda", 1, True, "13.0", "9.10.2", "2.27.3")
+    assert of_tensorflow._replace(product=None, memory=None) == Device("cuda", 0, True, "12.5.1", "9", "2.18.5")
+
+
+def test_the_frameworks_count_the_memory_of_a_gpu(found, monkeypatch):
+    found(2)
+    reset = []
+    for name, of in (
+        ("reset_peak_memory_stats", reset.append),
+        ("max_memory_allocated", {GPU_1: 5}.get),
+        ("max_memory_reserved", {GPU_1: 8}.get),
+    ):
+        monkeypatch.setattr(torch.cuda, name, of)
+    for name, of in (("reset_memory_stats", reset.append), ("get_memory_info", {"GPU:0": {"peak": 7}}.get)):
+        monkeypatch.setattr(tf.config.experimental, name, of)
+    of_pytorch, of_tensorflow = pytorch.describe_device(GPU_1).memory, tensorflow.describe_device(1, None).memory
+    of_pytorch.reset()
+    of_tensorflow.reset()
+    assert (reset, of_pytorch.peak(), of_tensorflow.peak()) == ([GPU_1, "GPU:0"], (5, 8), (7, None))
 
 
 def test_a_cpu_has_no_number(found):
     found(None)
+    assert pytorch.describe_device(torch.device("cpu")).memory is tensorflow.describe_device(None, None).memory is None
     assert pytorch.describe_device(torch.device("cpu"))[:3] == tensorflow.describe_device(None, None)[:3] == ("cpu", None, False)
 
 

@@ -30,7 +30,7 @@ class Driver:
         return self.millijoules[gpu]
 
     def nvmlDeviceGetMemoryInfo(self, gpu):
-        return SimpleNamespace(free={"first": 9 * GIB, "second": 4 * GIB, "third": 5 * GIB}[gpu])
+        return SimpleNamespace(free={"first": 9 * GIB, "second": 4 * GIB, "third": 5 * GIB}[gpu], used=GIB)
 
     def nvmlDeviceGetClockInfo(self, gpu, _):
         return {"first": 1000, "second": 1410, "third": 900}[gpu]

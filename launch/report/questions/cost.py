@@ -13,11 +13,15 @@ COLUMNS = (
     Column("train (s)", ".2f"), Column("evaluate (s)", ".2f"), Column("peak memory per rank (MiB)", ".0f", brief=True),
     Column("median step (ms)", ".2f", brief=True), Column("step increase over own 1 rank (ms)", ".2f"),
 )  # fmt: skip
-# Columns of values that only some records have, and the value of an entry. HELD: older records lack them.
+# Columns of values that only some records have, and the value of an entry. HELD: older records lack them, and
+# those of GPUs are on GPUs only.
 HELD = {
     Column("parameters (MiB)", ".2f"): lambda entry: held(entry, "parameters"),
     Column("gradients (MiB)", ".2f"): lambda entry: held(entry, "gradients"),
     Column("optimizer state (MiB)", ".2f"): lambda entry: held(entry, "optimizer_state"),
+    Column("peak GPU memory allocated (MiB)", ".0f"): lambda entry: on_gpu(entry, "peak_allocated_bytes"),
+    Column("reserved (MiB)", ".0f"): lambda entry: on_gpu(entry, "peak_reserved_bytes"),
+    Column("used on the GPU (MiB)", ".0f"): lambda entry: on_gpu(entry, "used_bytes"),
 }
 MEASURED = {
     Column("exposed communication (ms)", ".2f"): lambda entry: step.parts(entry).get("exposed communication"),
@@ -82,6 +86,12 @@ def held(entry, what):
     """MiB of parameters, gradients or optimizer state at the point of a step and on the rank where they are most; None if not known."""
     known = [run["tensor_bytes_by_rank"] for run in entry.ok if run.get("tensor_bytes_by_rank")]
     return max(max(point[what]) for points in known for point in points.values()) / MIB if known else None
+
+
+def on_gpu(entry, what):
+    """MiB of GPU memory on the rank with most, the largest of the runs; None on CPUs, and where it is not known."""
+    of_runs = [memory[what] for run in entry.ok if (memory := run.get("gpu_memory_by_rank"))]
+    return max((size / MIB for sizes in of_runs for size in sizes if size is not None), default=None)
 
 
 def _row(compared, entry, measured):

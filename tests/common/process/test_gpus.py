@@ -13,7 +13,7 @@ import pytest
 from common.errors import UserError
 from common.process import ending, gpus, nodes
 from common.process.ranks import Ranks
-from common.trainer import Device
+from common.trainer import Device, GpuMemory
 from tests.support import nvml
 from tests.support.running import ROOT, train
 
@@ -117,6 +117,39 @@ def test_a_rank_that_shares_its_gpu_is_refused(device, other, shared, monkeypatc
     message = r"^ranks 0 and 1 share the GPU 0000:07:00\.0; start at most one rank for each GPU"
     with pytest.raises(UserError, match=message) if shared else contextlib.nullcontext():
         gpus.expect_own(trainer)
+
+
+class Alone:
+    """Stands for the trainer of the only rank."""
+
+    ranks = Ranks()
+
+    def __init__(self, device):
+        self.device = device
+
+    def describe_device(self):
+        return self.device
+
+    def sum(self, values):
+        return values
+
+
+def test_memory_is_counted_from_the_start_by_the_framework_and_by_nvml_of_the_whole_gpu(monkeypatch):
+    peaks = [(7, 9)]
+    trainer = Alone(ON_GPU_1._replace(memory=GpuMemory(lambda: peaks.append((3, None)), lambda: peaks[-1])))
+    monkeypatch.setattr(gpus, "pci_bus_id", {1: "0000:07:00.0"}.get)
+    nvml.install(monkeypatch, nvml.Driver())
+    monkeypatch.setattr(gpus.pynvml, "nvmlDeviceGetHandleByPciBusId", {"0000:07:00.0": "second"}.get)
+    gpus.begin_memory(trainer)
+    expected = {"peak_allocated_bytes": [3], "peak_reserved_bytes": [None], "used_bytes": [nvml.GIB]}
+    assert gpus.memory_by_rank(trainer) == {"gpu_memory_by_rank": expected}
+    monkeypatch.setattr(gpus.pynvml, "nvmlDeviceGetMemoryInfo", nvml.refuse)
+    assert gpus.memory_by_rank(trainer)["gpu_memory_by_rank"]["used_bytes"] == [None]
+
+
+def test_a_cpu_has_no_gpu_memory():
+    gpus.begin_memory(Alone(ON_CPU))
+    assert gpus.memory_by_rank(Alone(ON_CPU)) == {"gpu_memory_by_rank": None}
 
 
 def test_a_cpu_has_no_gpu():

@@ -39,6 +39,16 @@ def test_quantities_without_measurement_are_named():
     assert [row["energy (J)"] for row in lines(found, "cost", table=COSTS)] == ["not measured", 50.0]
 
 
+def test_gpu_memory_is_that_of_the_rank_with_most_and_shown_where_some_run_has_it():
+    memory = {"peak_allocated_bytes": [MIB, 3 * MIB], "peak_reserved_bytes": [None, None], "used_bytes": [5 * MIB, 2 * MIB]}
+    found = [made(backend="single"), made(num_ranks=2, gpu_memory_by_rank=memory)]
+    row = line(found, "cost", table=COSTS, ranks=2)
+    assert (row["peak GPU memory allocated (MiB)"], row["used on the GPU (MiB)"]) == (3.0, 5.0)
+    assert "reserved (MiB)" not in row
+    assert line(found, "cost", table=COSTS, ranks=1)["used on the GPU (MiB)"] == "not measured"
+    assert "used on the GPU (MiB)" not in line(found[:1], "cost", table=COSTS)
+
+
 def test_memory_is_that_of_the_rank_and_the_point_where_it_is_most():
     def point(parameters, gradients, state):
         return {"parameters": parameters, "gradients": gradients, "optimizer_state": state}
