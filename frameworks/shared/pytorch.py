@@ -301,7 +301,12 @@ def set_learning_rate(optimizer, learning_rate):
 def tensors(batches, device):
     """(inputs, targets, weights, learning rate) of the batches, with tensors on the device."""
     for batch in batches:
-        yield *(torch.from_numpy(array).to(device, non_blocking=True) for array in batch[:3]), batch.learning_rate
+        yield *(on_device(torch.from_numpy(array), device) for array in batch[:3]), batch.learning_rate
+
+
+def on_device(tensor, device):
+    """A tensor of a batch on the device. The copy to a GPU takes place while others compute, which only pinned memory allows."""
+    return tensor.pin_memory().to(device, non_blocking=True) if torch.device(device).type == "cuda" else tensor.to(device)
 
 
 def steps(batches, accumulate, device):

@@ -2,13 +2,14 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import tensorflow as tf
 import torch
 
 from common.errors import UserError
 from common.process.ranks import Ranks
-from common.trainer import Device
+from common.trainer import Batch, Device
 from frameworks.shared import data_parallel, deepspeed, horovod, pytorch, tensorflow
 
 SETTINGS = SimpleNamespace(device="cuda", threads=1, gpu_order="local")
@@ -112,6 +113,16 @@ def test_the_frameworks_count_the_memory_of_a_gpu(found, monkeypatch):
     of_pytorch.reset()
     of_tensorflow.reset()
     assert (reset, of_pytorch.peak(), of_tensorflow.peak()) == ([GPU_1, "GPU:0"], (5, 8), (7, None))
+
+
+@pytest.mark.parametrize(("device", "done"), [(GPU_1, ["pinned", (GPU_1, True)]), (torch.device("cpu"), [(torch.device("cpu"), False)])])
+def test_batches_are_copied_to_a_gpu_from_pinned_memory_while_others_compute(device, done, monkeypatch):
+    seen = []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: seen.append("pinned") or tensor)
+    monkeypatch.setattr(torch.Tensor, "to", lambda tensor, device, non_blocking=False: seen.append((device, non_blocking)) or tensor)
+    ((inputs, targets, weights, learning_rate),) = pytorch.tensors([Batch(*np.ones((3, 2)), 0.5)], device)
+    assert (inputs.tolist(), targets.tolist(), weights.tolist(), learning_rate) == ([1, 1], [1, 1], [1, 1], 0.5)
+    assert seen == 3 * done
 
 
 def test_a_cpu_has_no_number(found):

@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import subprocess
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -54,6 +55,15 @@ def test_the_parts_of_a_step_add_up_to_it(with_communication, without, parts):
     assert step == with_communication[0]
     assert found == pytest.approx(parts)
     assert sum(found) == pytest.approx(step)
+
+
+def test_the_steps_of_a_block_are_counted_from_the_whole_epoch_since_a_gpu_queues_them(monkeypatch):
+    monkeypatch.setattr(step_breakdown, "measure", lambda trainer, batches, num_steps, size: num_steps)
+    alone = SimpleNamespace(ranks=Ranks(), sum=lambda values: values)
+    # Three steps of 20 ms, of which the last one waits for all.
+    record = {"step_seconds": [0.001, 0.001, 0.058]}
+    step_breakdown.add_to_record(Settings(), alone, None, record)
+    assert record["step_breakdown"] == step_breakdown.BLOCK_SECONDS / 0.02
 
 
 @pytest.mark.parametrize(
