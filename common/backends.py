@@ -27,10 +27,10 @@ class Backend(NamedTuple):
 
     `variants`: {setting of common/config.py: its values that select a variant}. `transport`: what the gradients go over on CPUs where
     variants go over another. `needs_mpi`: an MPI launcher must start the ranks, whatever the transport. `can_compile`: supports
-    --compile, with all variants or with the listed values. `approximate`: it does not train as plain PyTorch does up to rounding,
-    likewise. `float32_masters`: master parameters are float32, also in a float64 run. `by_default`: the default matrix has it.
-    `sharing`: its way of sharing the training, a name in WAYS of common/sharing.py, or {variant: name} with "" for all others; None: there
-    is no formula for it. `change`: what it needs to change in a program for one process, in a few words.
+    --compile, with all variants or with the listed values. `can_share_gpu`: supports --share-gpu. `approximate`: it does not train as
+    plain PyTorch does up to rounding, likewise. `float32_masters`: master parameters are float32, also in a float64 run. `by_default`:
+    the default matrix has it. `sharing`: its way of sharing the training, a name in WAYS of common/sharing.py, or {variant: name} with
+    "" for all others; None: there is no formula for it. `change`: what it needs to change in a program for one process, in a few words.
     What common/parallelism.py reads: `multiple_of`: {variant: what its number of ranks must be a multiple of}. `power_of_two`: the
     variants whose number of ranks must be a power of 2. `models`: those of common/models.py that it trains; empty: all.
     `model_parallel`: how many ranks compute one model together, `all`, or the setting that has their number; empty: each has its own.
@@ -43,6 +43,7 @@ class Backend(NamedTuple):
     transport: str | None = None
     needs_mpi: bool = False
     can_compile: bool | tuple = False
+    can_share_gpu: bool = False
     approximate: bool | tuple = False
     float32_masters: bool = False
     by_default: bool = True
@@ -137,6 +138,9 @@ def name_of(backend, settings):
     name = "@".join((backend, *map(str, chosen.values())))
     if settings.compile and not _applies(own, "can_compile", settings):
         raise UserError(not_compiled(name, own))
+    if settings.share_gpu and not own.can_share_gpu:
+        able = [other for other, one in declared().items() if one.can_share_gpu]
+        raise UserError(f"--share-gpu is not for {name}; leave it out, or choose from: {', '.join(able)}")
     return name
 
 

@@ -94,6 +94,9 @@ class Settings:
     device."""
     gpu_order: Literal["local", "reversed"] = "local"
     """GPU of a rank: local, the GPU numbered by the local rank; reversed, the same counted from the last GPU (Polaris)."""
+    share_gpu: bool = False
+    """Single run: let several ranks compute on one GPU, to check a backend where there are fewer GPUs than ranks. Gradients go over Gloo,
+    since NCCL refuses it. The run is excluded from comparisons."""
     threads: int = 1
     """Threads on which each rank computes."""
     cores_per_rank: int | None = None

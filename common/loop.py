@@ -34,7 +34,8 @@ def prepare(trainer, settings, record, heartbeat=lambda: None):
 
     Every step is a heartbeat: a large model takes minutes for all of them.
     """
-    gpus.expect_own(trainer)
+    if not settings.share_gpu:
+        gpus.expect_own(trainer)
     workload = workloads.workload_of(settings)
     # Steps and evaluation on zeros: compilation, first allocations and buckets belong to initialization, not to training.
     zeros = _zeros(workload.model, workloads.local_batch(settings, record["data_parallel_degree"]), settings.precision)

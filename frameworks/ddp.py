@@ -11,7 +11,8 @@ from frameworks.shared import ddp_hooks, process_group, pytorch  # backend
 
 BACKEND = Backend(
     variants={"transport": ("mpi",), "reduction": ("fp16", "powersgd")}, approximate=("fp16", "powersgd"), transport="gloo",
-    can_compile=True, sharing={"": "replicated", "fp16": "float16", "powersgd": None}, change="wrap in DistributedDataParallel",
+    sharing={"": "replicated", "fp16": "float16", "powersgd": None}, change="wrap in DistributedDataParallel",
+    can_compile=True, can_share_gpu=True,
 )  # fmt: skip  # backend
 
 
@@ -21,7 +22,7 @@ class Trainer:
         self.device = pytorch.pick_device(settings, self.ranks)
         self.accumulate = settings.accumulate
         agree_on_master(self.ranks, settings.host_suffix)  # backend
-        self.transport = "nccl" if self.device.type == "cuda" else "gloo"  # backend
+        self.transport = process_group.transport_of(self.device, settings)  # backend
         dist.init_process_group(self.transport, rank=self.ranks.rank, world_size=self.ranks.size)  # backend
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         self.optimizer = pytorch.optimizer_for(settings, self.module)

@@ -10,8 +10,9 @@ from common.program import main
 from frameworks.shared import mpi, process_group, pytorch  # backend
 
 BACKEND = Backend(
-    variants={"transport": ("mpi",)}, transport="gloo", can_compile=True, by_default=False, sharing="replicated", change="nothing"
-)  # backend
+    variants={"transport": ("mpi",)}, transport="gloo",
+    can_compile=True, can_share_gpu=True, by_default=False, sharing="replicated", change="nothing",
+)  # fmt: skip  # backend
 
 
 class Trainer:
@@ -20,7 +21,7 @@ class Trainer:
         self.device = pytorch.pick_device(settings, self.ranks)
         self.accumulate = settings.accumulate
         agree_on_master(self.ranks, settings.host_suffix)  # backend
-        self.transport = "nccl" if self.device.type == "cuda" else "gloo"  # backend
+        self.transport = process_group.transport_of(self.device, settings)  # backend
         dist.init_process_group(self.transport, rank=self.ranks.rank, world_size=self.ranks.size)  # backend
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         self.optimizer = pytorch.optimizer_for(settings, self.module)

@@ -20,7 +20,7 @@ class Trainer:
         self.device = pytorch.pick_device(settings, self.ranks)
         self.accumulate = settings.accumulate
         agree_on_master(self.ranks, settings.host_suffix)  # backend
-        self.transport = "nccl" if self.device.type == "cuda" else "gloo"  # backend
+        self.transport = process_group.transport_of(self.device, settings)  # backend
         dist.init_process_group(self.transport, rank=self.ranks.rank, world_size=self.ranks.size)  # backend
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         self.pipeline = pipeline.Pipeline(settings, self.module, self.device)  # backend

@@ -5,7 +5,7 @@ from common.process.ranks import from_environment
 from common.program import main
 from frameworks.shared import pytorch
 
-BACKEND = Backend(can_compile=True, one_rank=True, sharing="replicated", change="nothing")  # backend
+BACKEND = Backend(can_compile=True, can_share_gpu=True, one_rank=True, sharing="replicated", change="nothing")  # backend
 
 
 class Trainer:

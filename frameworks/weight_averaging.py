@@ -13,8 +13,9 @@ from common.program import main
 from frameworks.shared import process_group, pytorch  # backend
 
 BACKEND = Backend(
-    variants={"averaging_period": (1, 2, 4, 16)}, can_compile=True, approximate=True, by_default=False, sharing="averaged", change="nothing"
-)  # backend
+    variants={"averaging_period": (1, 2, 4, 16)}, can_compile=True, can_share_gpu=True, approximate=True, by_default=False,
+    sharing="averaged", change="nothing",
+)  # fmt: skip  # backend
 
 
 class Trainer:
@@ -23,7 +24,7 @@ class Trainer:
         self.device = pytorch.pick_device(settings, self.ranks)
         self.accumulate = settings.accumulate
         agree_on_master(self.ranks, settings.host_suffix)  # backend
-        self.transport = "nccl" if self.device.type == "cuda" else "gloo"  # backend
+        self.transport = process_group.transport_of(self.device, settings)  # backend
         dist.init_process_group(self.transport, rank=self.ranks.rank, world_size=self.ranks.size)  # backend
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         self.optimizer = pytorch.optimizer_for(settings, self.module)

@@ -200,6 +200,8 @@ def settings_of(matrix):
             raise UserError(f"{command_line.flag(name)} is for a single run; here use --workloads and --repeats")
     if matrix.run.checkpoint_dir:
         raise UserError("--checkpoint-dir is for a single run, python -m frameworks.BACKEND; the runs of a matrix start from epoch 1")
+    if matrix.run.share_gpu:
+        raise UserError("--share-gpu is for a single run, python -m frameworks.BACKEND; it is never compared")
     if not matrix.time_limit > 0:
         raise UserError(f"--time-limit is {matrix.time_limit:g}; it must be above 0 seconds")
     for setting in backends.variant_settings():

@@ -56,12 +56,12 @@ def oversubscribed(allowed, local_size, cores_per_rank, total, core_of):
     return local_size * cores_per_rank > (total if bound_by_launcher else num_allowed)
 
 
-def gpu_for(num_gpus, local_rank, local_size, order, chosen):
-    """The index of a rank's GPU among the visible ones. Raises UserError if ranks would share a GPU.
+def gpu_for(num_gpus, local_rank, local_size, order, chosen, may_share=False):
+    """The index of a rank's GPU among the visible ones. Raises UserError if ranks would share a GPU, unless they may.
 
     `order`: local or reversed. `chosen`: the launcher has selected the visible GPUs; a single one is then the rank's own.
     """
-    if num_gpus < local_size and not (num_gpus == 1 and chosen):
+    if num_gpus < local_size and not may_share and not (num_gpus == 1 and chosen):
         gpus = "1 GPU" if num_gpus == 1 else f"{num_gpus} GPUs"
         raise UserError(f"{local_size} ranks on a node with {gpus}; start at most one for each GPU, or use --device cpu")
     own = local_rank % num_gpus

@@ -14,6 +14,11 @@ from common.trainer import Communication, ProfiledCommunication
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 
 
+def transport_of(device, settings):
+    """What the gradients of a device go over. NCCL refuses ranks that share a GPU."""
+    return "nccl" if device.type == "cuda" and not settings.share_gpu else "gloo"
+
+
 def summed(values, device):
     """Sum-all-reduce of a float64 NumPy array."""
     total = torch.tensor(values, dtype=torch.float64, device=device)

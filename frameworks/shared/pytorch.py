@@ -208,7 +208,8 @@ def pick_device(settings, ranks):
     if problem:
         raise UserError(f"--device cuda, but {problem}; use --device cpu, or set up with TANDEM_DEVICE=cuda on a node with GPUs")
     num_gpus = torch.cuda.device_count()
-    device = torch.device("cuda", gpu_for(num_gpus, ranks.local_rank, ranks.local_size, settings.gpu_order, gpus_chosen(os.environ)))
+    place = ranks.local_rank, ranks.local_size, settings.gpu_order, gpus_chosen(os.environ)
+    device = torch.device("cuda", gpu_for(num_gpus, *place, settings.share_gpu))
     torch.cuda.set_device(device)
     return device
 

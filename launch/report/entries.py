@@ -6,6 +6,10 @@ from common.backends import BASELINE
 from common.errors import UserError
 from launch.report import epochs, statistics
 
+# Settings of runs that are never compared.
+NOT_COMPARED = ("timeline", "trace", "share_gpu")
+SLOWED_DOWN = "traced or shared a GPU (--timeline, --trace, --share-gpu)"
+
 
 class Entry(NamedTuple):
     """The repeats of one backend at one number of ranks: records in the order of their keys (matrix, repeat)."""
@@ -66,16 +70,16 @@ class Comparison(NamedTuple):
 
 
 def split_traced(found):
-    """(plain, traced): records of runs that may be compared, and of runs slowed down by tracing or a timeline.
+    """(plain, others): records of runs that may be compared, and of runs slowed down by tracing, a timeline or a shared GPU.
 
     Raises UserError where there are only traced ones.
     """
-    plain, traced = [], []
+    plain, others = [], []
     for record in found:
-        (traced if record["settings"].get("timeline") or record["settings"].get("trace") else plain).append(record)
-    if traced and not plain:
-        raise UserError("all of these runs were traced (--timeline, --trace), which slows them down; compare untraced runs")
-    return plain, traced
+        (others if any(record["settings"].get(name) for name in NOT_COMPARED) else plain).append(record)
+    if others and not plain:
+        raise UserError(f"all of these runs were {SLOWED_DOWN}, which slows them down; compare others")
+    return plain, others
 
 
 def comparisons(found):

@@ -43,7 +43,7 @@ def answer(found, damaged=()):
 def _notes(compared, num_traced):
     notes = []
     if num_traced:
-        notes.append(f"{num_traced} of the runs were traced (--timeline, --trace), and are left out.")
+        notes.append(f"{num_traced} of the runs were {entries.SLOWED_DOWN}, and are left out.")
     sizes = {len(entry.runs) for one in compared for entry in one.entries}
     if 1 in sizes:
         notes.append(f"Entries with one run have no interval; use --repeats {statistics.MIN_RUNS_CONFIDENT}.")

@@ -54,6 +54,7 @@ CHANGED = {
     "transport": "mpi",
     "device": "cpu",
     "gpu_order": "reversed",
+    "share_gpu": True,
     "threads": 3,
     "cores_per_rank": 4,
     "bind": False,
@@ -82,7 +83,7 @@ OTHER_SETTINGS = {
     "data_dir", "evaluation_batch_size", "epochs", "stop_at_target", "seed", "zero_stage", "sharding", "averaging_period", "reduction",
     "powersgd_rank", "local_after", "pipeline_schedule", "microbatches", "stages", "transport", "device", "threads", "bind", "allocator",
     "gpu_order", "compile", "autotune", "watchdog_timeout", "step_breakdown", "timeline", "trace", "mllog", "host_suffix", "checkpoint_dir",
-    "checkpoint_every", "cores_per_rank", "tokenizer", "recompute",
+    "checkpoint_every", "cores_per_rank", "tokenizer", "recompute", "share_gpu",
     "resume", "results", "machine", "run_id", "repeat",
 }  # fmt: skip
 

@@ -37,6 +37,7 @@ MISTAKES = [
     (["1", "--time-limit", "0"], "--time-limit is 0"),
     (["1", "--workload", "cnn", "--run-id", "mine"], "--run-id is for a single run"),
     (["1", "--compile"], "not for horovod_keras; leave it out, or in a matrix choose --backends single,ddp,deepspeed_zero,"),
+    (["2", "--share-gpu"], "--share-gpu is for a single run"),
     (["1", "--compile", "--backends", "ddp,deepspeed_zero@3"], "--compile is not for deepspeed_zero@3"),
     (["1", "--device", "cuda", "--backends", "single,ddp"], "no backend can use a GPU: this PyTorch has no CUDA; use --device cpu"),
     (["1", "--workloads", "cnn,transformer", "--tokenizer", "/there/is/none"], "--tokenizer is not for cnn, which has no tokens"),

@@ -10,7 +10,7 @@ import torch
 from common.errors import UserError
 from common.process.ranks import Ranks
 from common.trainer import Batch, Device
-from frameworks.shared import data_parallel, deepspeed, horovod, pytorch, tensorflow
+from frameworks.shared import data_parallel, deepspeed, horovod, process_group, pytorch, tensorflow
 
 SETTINGS = SimpleNamespace(device="cuda", threads=1, gpu_order="local")
 GPU_1 = torch.device("cuda", 1)
@@ -123,6 +123,11 @@ def test_batches_are_copied_to_a_gpu_from_pinned_memory_while_others_compute(dev
     ((inputs, targets, weights, learning_rate),) = pytorch.tensors([Batch(*np.ones((3, 2)), 0.5)], device)
     assert (inputs.tolist(), targets.tolist(), weights.tolist(), learning_rate) == ([1, 1], [1, 1], [1, 1], 0.5)
     assert seen == 3 * done
+
+
+@pytest.mark.parametrize(("device", "share_gpu", "transport"), [("cuda", False, "nccl"), ("cuda", True, "gloo"), ("cpu", False, "gloo")])
+def test_gradients_of_ranks_that_share_a_gpu_go_over_gloo(device, share_gpu, transport):
+    assert process_group.transport_of(torch.device(device), SimpleNamespace(share_gpu=share_gpu)) == transport
 
 
 def test_a_cpu_has_no_number(found):

@@ -86,6 +86,10 @@ def test_a_variant_may_need_mpi_where_its_backend_does_not(name, needs_mpi):
     ("call", "message"),
     [
         (lambda: backends.name_of("ddp", Settings(zero_stage=3)), "--zero-stage is for deepspeed_zero, not for ddp; leave it out"),
+        (
+            lambda: backends.name_of("fsdp", Settings(share_gpu=True)),
+            "--share-gpu is not for fsdp; leave it out, or choose from: single, ddp",
+        ),
         (lambda: backends.name_of("horovod_tf", Settings(compile=True)), "--compile is not for horovod_tf; leave it out"),
         (
             lambda: backends.name_of("deepspeed_zero", Settings(compile=True, zero_stage=3)),

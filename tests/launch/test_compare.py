@@ -141,13 +141,13 @@ def test_a_page_that_cannot_be_written_is_reported_and_raises_nothing(tmp_path, 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("setting", [{"timeline": True}, {"trace": "mpi"}])
+@pytest.mark.parametrize("setting", [{"timeline": True}, {"trace": "mpi"}, {"share_gpu": True}])
 def test_traced_runs_are_left_out_and_counted(setting, tmp_path, run):
     profiled = made(seconds=5.0, stamp="20260102-000000", settings=setting)
     status, printed, _ = run(folder(tmp_path / "results", [made(seconds=9.0), profiled]))
     assert status == 0
     assert "ddp takes 4.000 s an epoch" in printed
-    assert "1 of the runs were traced (--timeline, --trace), and are left out." in printed
+    assert "1 of the runs were traced or shared a GPU (--timeline, --trace, --share-gpu), and are left out." in printed
     status, _, error = run(folder(tmp_path / "profiled", [profiled]))
     assert (status, error.count("\n")) == (2, 1)
     assert "all of these runs were traced" in error

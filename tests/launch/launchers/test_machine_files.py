@@ -84,6 +84,10 @@ def test_ranks_do_not_share_gpus(num_gpus, local_rank, local_size, chosen, messa
         gpu_for(num_gpus, local_rank, local_size, "local", chosen)
 
 
+def test_ranks_share_gpus_where_they_may():
+    assert [gpu_for(2, local_rank, 3, "local", False, may_share=True) for local_rank in range(3)] == [0, 1, 0]
+
+
 @pytest.mark.parametrize("name", ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"])
 def test_a_launcher_may_select_the_visible_gpus(name):
     assert gpus_chosen({name: "2"})
