@@ -6,7 +6,8 @@ whole, although a causal mask needs half of it, as in Chowdhery et al. 2022, arX
 
 import math
 
-from common.models import Cnn, Decoder, EncoderDecoder, parameters_of
+from common import resnet
+from common.models import Cnn, Decoder, EncoderDecoder, ResNet50, parameters_of
 
 
 def cnn(_):
@@ -46,7 +47,11 @@ def _attention(num_queries, num_keys, width):
     return 2 * 2 * num_queries * num_keys * width
 
 
-FORWARD = {Cnn: cnn, Decoder: decoder, EncoderDecoder: encoder_decoder}
+def resnet50(model):
+    return {"whole": resnet.forward_flops(model)}
+
+
+FORWARD = {Cnn: cnn, Decoder: decoder, EncoderDecoder: encoder_decoder, ResNet50: resnet50}
 # Of models of sequences: the tokens of a sample that are predicted.
 TOKENS = {Decoder: lambda model: model.context, EncoderDecoder: lambda model: model.target_length}
 

@@ -1,4 +1,4 @@
-"""Whether another run fits into the memory of this node and of its GPUs beside those that are ready."""
+"""Whether runs fit into the memory of this node and of its GPUs: each by itself, and another one beside those that are ready."""
 
 import psutil
 import pynvml

@@ -8,7 +8,7 @@ from common import resnet
 ONE_PIXEL = [[0, 0], [1, 1], [1, 1], [0, 0]]
 
 
-def resnet50(model, parameters, pixels, _):
+def resnet50(model, _, parameters, pixels, __):
     """The ResNet-50 of common/resnet.py: pixels (samples, height, width, 3) -> logits (samples, classes)."""
 
     def convolved(convolution, x):

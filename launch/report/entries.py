@@ -78,7 +78,7 @@ def split_traced(found):
     for record in found:
         (others if any(record["settings"].get(name) for name in NOT_COMPARED) else plain).append(record)
     if others and not plain:
-        raise UserError(f"all of these runs were {SLOWED_DOWN}, which slows them down; compare others")
+        raise UserError(f"all of these runs were {SLOWED_DOWN}; compare runs that were not")
     return plain, others
 
 

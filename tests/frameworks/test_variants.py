@@ -149,10 +149,7 @@ def test_a_variant_may_need_mpi_where_its_backend_does_not(name, needs_mpi):
         (lambda: parallelism.degree("pipeline", Settings(microbatches=2), 4), "as many micro-batches as its 4 stages, and 2 are fewer"),
         (lambda: parallelism.degree("pipeline", Settings(workload="transformer-alcf"), 2), "pipeline does not train transformer-alcf"),
         *[
-            (
-                lambda name=name: parallelism.degree(name, Settings(workload="transformer-gpt2"), 2),
-                f"{name} does not train transformer-gpt2",
-            )
+            (lambda name=name: parallelism.degree(name, Settings(workload="transformer-gpt2"), 2), f"{name} does not train transformer-g")
             for name in ("pipeline", "pipeline_ddp", "tensor_parallel")
         ],
         (lambda: backends.chosen("ddp,single@1"), "single has no variants"),
