@@ -11,6 +11,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from common.trainer import Communication, ProfiledCommunication
 
+# Names of functions, and those that they have in PyTorch 2.11 and 2.12.
+OLDER_NAMES = {"all_gather_single": ("all_gather_into_tensor", "all_gather_tensor"), "reduce_scatter_single": ("reduce_scatter_tensor",)}
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 
 
@@ -95,6 +97,7 @@ def counted(names, owner=dist, contributed=lambda arguments, settings: settings[
     `names`: {function of the module `owner`, through which it is called: its collective}. `contributed(arguments, settings)`: the
     tensor of a call that the rank contributes; by default that of torch.distributed's functions.
     """
+    names = named_in(owner, names)
     found, own = {}, {name: getattr(owner, name) for name in names}
 
     def counting(name):
@@ -107,6 +110,12 @@ def counted(names, owner=dist, contributed=lambda arguments, settings: settings[
 
     with mock.patch.multiple(owner, **{name: counting(name) for name in names}):
         yield found
+
+
+def named_in(owner, functions):
+    """{name of a function: value} under the names that the functions have in a module of this PyTorch."""
+    names = {name: next((one for one in (name, *OLDER_NAMES.get(name, ())) if hasattr(owner, one)), name) for name in functions}
+    return {names[name]: value for name, value in functions.items()}
 
 
 def operation(name):

@@ -19,7 +19,7 @@ from frameworks.shared import process_group
 
 # The dimension of (samples, context, width) that is divided between the matrix products.
 CONTEXT = Shard(1)
-# The functions that tensors divided over ranks call (PyTorch 2.13).
+# The functions that tensors divided over ranks call.
 COLLECTIVES = {"all_reduce": "all_reduce", "all_gather_single": "all_gather", "reduce_scatter_single": "reduce_scatter"}
 
 
@@ -64,7 +64,7 @@ def communication(ranks, device):
 
     def without_communication():
         alone = {"all_reduce": lambda tensor, *_, **__: tensor, "all_gather_single": all_gather, "reduce_scatter_single": reduce_scatter}
-        return mock.patch.multiple(functional, **alone)
+        return mock.patch.multiple(functional, **process_group.named_in(functional, alone))
 
     def profiled(train):
         with process_group.counted(COLLECTIVES, functional, lambda arguments, _: arguments[0]) as operations:

@@ -1,6 +1,7 @@
 """The transport of gradients: Horovod over Gloo, and DistributedDataParallel over MPI."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from common.config import Settings
 from common.errors import UserError
 from common.process.ranks import Ranks
 from common.tracing import sources
-from frameworks.shared import ddp_hooks, horovod, horovod_gloo, mpi
+from frameworks.shared import ddp_hooks, horovod, horovod_gloo, mpi, process_group
 
 
 @pytest.mark.parametrize(
@@ -85,6 +86,19 @@ def test_gradients_of_gpus_go_over_no_other_transport(begin, message, monkeypatc
 def test_adasum_is_refused_where_horovod_has_no_mpi():
     with pytest.raises(UserError, match=r"^Adasum needs Horovod over MPI; start it over MPI, or leave adasum out$"):
         horovod.reduction(Horovod(0, False), Settings(reduction="adasum"))
+
+
+@pytest.mark.parametrize(
+    ("present", "found"),
+    [
+        (["all_reduce", "all_gather_single", "all_gather_into_tensor"], {"all_reduce": 1, "all_gather_single": 2}),
+        (["all_reduce", "all_gather_into_tensor"], {"all_reduce": 1, "all_gather_into_tensor": 2}),
+        (["all_reduce", "all_gather_tensor"], {"all_reduce": 1, "all_gather_tensor": 2}),
+    ],
+)
+def test_collectives_have_the_names_of_the_pytorch_that_is_there(present, found):
+    owner = SimpleNamespace(**dict.fromkeys(present))
+    assert process_group.named_in(owner, {"all_reduce": 1, "all_gather_single": 2}) == found
 
 
 def test_the_profiler_s_names_of_what_a_hook_sends_are_those_of_collectives():

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Everything that a machine with a GPU can show, in under ten minutes: tests/gpu.sh [FOLDER] [options]; see tests/gpu.sh --help.
+# It runs with the Python that is there: $PYTHON, or python3, with PyTorch. Wheels in the folder $TANDEM_WHEELS are put beside it.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+python=${PYTHON:-python3}
+export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
+if [ -n "${TANDEM_WHEELS:-}" ]; then
+  site=$(mktemp -d)
+  trap 'rm -rf "$site"' EXIT
+  "$python" -m pip install --quiet --no-index --no-deps --find-links "$TANDEM_WHEELS" --target "$site" "$TANDEM_WHEELS"/*.whl
+  export PYTHONPATH="$site:$PYTHONPATH"
+fi
+"$python" -m tests.gpu "$@"

@@ -1,0 +1,128 @@
+"""A profiled epoch: kernels, streams and NCCL's calls, the merged trace, energy and clocks; the interposer's count of NCCL's calls."""
+
+import collections
+import gzip
+import json
+import shutil
+import sys
+from pathlib import Path
+
+from common import records
+from common.tracing import mpi_profile
+from launch.trace import preload
+from tests.gpu import data
+from tests.gpu.checking import Skipped, Todo
+from tests.gpu.running import run, train
+
+SHARE = 0.25
+BATCH_SIZE, NUM_STEPS = 8, 40
+# As PyTorch names a call of NCCL on the host, and as NCCL names its kernels.
+CALL, KERNEL = "nccl:", "ncclDevKernel"
+NUM_TOP = 5
+
+
+def num_at_once(_):
+    return 1
+
+
+def todo(session):
+    return [
+        Todo("kernels, streams and NCCL's calls of a profiled epoch", lambda: profiled(session)),
+        Todo("merged trace", lambda: merged(session)),
+        Todo("NCCL's calls by the interposer and by the profiler", lambda: intercepted(session)),
+        Todo("energy by NVML, clocks and throttle reasons", lambda: energy(session)),
+    ]
+
+
+def options(session):
+    workload, context = ("transformer-base", 256) if session.on_gpu else ("transformer", 64)
+    source = data.stories(session.scratch, BATCH_SIZE * NUM_STEPS, context)
+    return "--workload", workload, *source, "--batch-size", BATCH_SIZE, "--epochs", "1", "--no-stop-at-target"
+
+
+def trace_folder(session, name):
+    return session.folder / "records" / "here" / f"{name}{records.TRACES_END}"
+
+
+def profiled(session):
+    """What the profiler saw of ddp on one rank: kernels and their milliseconds, streams, the longest kernels, NCCL's calls."""
+    train(session, "ddp", "profile", *options(session), "--timeline")
+    found = events(trace_folder(session, "profile") / "torch.0.json.gz")
+    kernels = [event for event in found if event.get("cat") == "kernel"]
+    seconds = collections.Counter()
+    for event in kernels:
+        seconds[event["name"][:60]] += event["dur"] / 1e6
+    numbers = {
+        "events": len(found),
+        "kernels": len(kernels),
+        "kernels (ms)": 1000 * sum(seconds.values()),
+        "streams": len({event["tid"] for event in kernels}),
+        "NCCL kernels": sum(KERNEL in event["name"] for event in kernels),
+        "NCCL calls": sum(nccl_calls(found).values()),
+        "longest": [f"{name} {1000 * spent:.3g} ms" for name, spent in seconds.most_common(NUM_TOP)],
+    }
+    assert found, "the profile is empty"
+    assert kernels or not session.on_gpu, "the profile has no kernels"
+    return numbers
+
+
+def merged(session):
+    """The merged trace of that run."""
+    folder = trace_folder(session, "profile")
+    if not folder.exists():
+        raise Skipped("there is no profile")
+    status, printed = run(session, "profile-merged", [sys.executable, "-m", "launch.trace.timeline", folder], 60.0)
+    assert status == 0, (printed.splitlines() or ["no output"])[-1]
+    return {"events": len(events(folder / "trace.json.gz")), "trace": "records/here/profile.trace/trace.json.gz"}
+
+
+def intercepted(session):
+    """The number of NCCL's calls by the interposer, which it must count as the profiler does."""
+    session.expect_gpu()
+    mpicc = shutil.which("mpicc")
+    if mpicc is None:
+        raise Skipped("there is no mpicc to build the interposer with")
+    library = session.scratch / "libtandemtrace.so"
+    build = [sys.executable, "-m", "launch.trace.build", "--mpicc", mpicc, "--library", library]
+    status, printed = run(session, "profile-build", build, 90.0)
+    if status:
+        raise Skipped(f"the interposer cannot be built: {(printed.splitlines() or ['no output'])[-1]}")
+    name = "profile-intercepted"
+    folder = trace_folder(session, name)
+    train(session, "ddp", name, *options(session), "--timeline", variables=preload.variables(library, folder))
+    calls = nccl_calls(events(folder / "torch.0.json.gz"))
+    profiles = sorted(folder.glob("mpi_profile*.json"))
+    assert profiles, "the interposer wrote no profile"
+    counted = {routine.name: routine.sums.num_calls for routine in mpi_profile.read(profiles[0]).nccl}
+    assert counted, "the interposer saw no call of NCCL"
+    # The interposer counts the whole run, the profiler one epoch after it.
+    missing = [call for call in calls if not any(call.replace("_", "") in one.lower() for one in counted)]
+    assert not missing, f"the interposer did not see {missing}; it saw {counted}"
+    return {"interposer, whole run": counted, "profiler, one epoch": dict(calls)}
+
+
+def energy(session):
+    """Energy, clocks and throttle reasons of the profiled run."""
+    session.expect_gpu()
+    record = train(session, "single", "profile-energy", *options(session), "--no-step-breakdown")
+    noise = record["machine_noise"]
+    assert record["energy_source"], "no source of energy could be read"
+    assert noise["gpu_throttle_reasons"] is not None, "NVML tells no throttle reasons"
+    return {
+        "energy (J)": record["energy_joules"], "source": record["energy_source"],
+        "clock before and after (MHz)": [round(clock / 1e6) for clock in noise["gpu_clock_hz"] if clock],
+        "throttle reasons": noise["gpu_throttle_reasons"] or "none",
+    }  # fmt: skip
+
+
+def nccl_calls(found):
+    """Counter of the collectives that the host called: of names such as nccl:all_reduce, the part after the colon."""
+    names = [event["name"] for event in found if event.get("cat") in ("user_annotation", "cpu_op") and event["name"].startswith(CALL)]
+    return collections.Counter(name.removeprefix(CALL).split()[0] for name in names)
+
+
+def events(path: Path):
+    """The events of a Chrome trace that have a duration."""
+    with gzip.open(path, "rt") as text:
+        found = json.load(text)
+    return [event for event in (found["traceEvents"] if isinstance(found, dict) else found) if event.get("ph") == "X"]

@@ -1,0 +1,143 @@
+"""Runs of a backend as plain processes or under torchrun, each with a time limit, with its record and what it printed."""
+
+import contextlib
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from common import records
+from common.backends import BASELINE, chosen, declared
+from common.errors import UserError
+from launch import probe
+from tests.gpu.checking import Skipped
+
+# A run that starts with less time left would be ended before it has a result.
+LEAST_SECONDS = 15.0
+PROBE = """
+import json, torch
+gpu = torch.cuda.is_available()
+name = torch.cuda.get_device_name() if gpu else None
+print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda, "gpu": name}))
+"""
+# A launcher around this program must not be taken for that of its runs.
+OF_LAUNCHERS = ("PMI_", "PMIX_", "SLURM_", "OMPI_", "PALS_", "TANDEM_", "MASTER_", "TORCHELASTIC_")
+RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+
+
+class Session(NamedTuple):
+    """What all checks share: `folder` to write to, `scratch` for data, `device`, and time.monotonic() at which all `ends`.
+
+    `seconds`: how long the whole may take.
+    `lacks`: {backend: why it cannot run on the device; None where it can}. `about`: one line on the machine.
+    """
+
+    folder: Path
+    scratch: Path
+    device: str
+    seconds: float
+    ends: float
+    lacks: dict
+    about: str
+
+    @classmethod
+    def begin(cls, folder, scratch, device, seconds, ends, backends=None):
+        """The session of this machine. `device`: auto, cpu or cuda; `backends`: names, or None for all. Raises UserError."""
+        # All losses are compared with those of the baseline.
+        names = list(dict.fromkeys([BASELINE, *chosen(backends)])) if backends else list(declared())
+        answered = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=False)
+        if answered.returncode:
+            raise UserError(f"{sys.executable} cannot import PyTorch; set PYTHON to one that can")
+        found = json.loads(answered.stdout.splitlines()[-1])
+        if device == "cuda" and not found["gpu"]:
+            raise UserError("--device cuda, but PyTorch finds no GPU; leave it out for a rehearsal on the CPU")
+        device = ("cuda" if found["gpu"] else "cpu") if device == "auto" else device
+        with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)) // 2)) as pool:
+            answers = dict(zip(names, pool.map(probe.ask, names), strict=True))
+        lacks = {name: answer.get("error") or answer[device] for name, answer in answers.items()}
+        about = (
+            f"{platform.node()}: {found['gpu'] or 'no GPU'}, device {device}, Python {platform.python_version()}, "
+            f"PyTorch {found['torch']}, CUDA {found['cuda']}"
+        )
+        return cls(folder, scratch, device, seconds, ends, lacks, about)
+
+    @property
+    def on_gpu(self):
+        return self.device == "cuda"
+
+    def expect_gpu(self):
+        if not self.on_gpu:
+            raise Skipped("it needs a GPU")
+
+    def expect(self, backend):
+        """Raises Skipped where a backend cannot run here."""
+        if reason := self.lacks.get(backend, "left out by --backends"):
+            raise Skipped(reason)
+
+    def part(self, share):
+        """The session of a part, which may take a share of the whole time."""
+        return self._replace(ends=min(self.ends, time.monotonic() + share * self.seconds))
+
+    def limit(self, seconds):
+        """The time limit of a run that may take so many seconds. Raises Skipped where too little time is left."""
+        left = self.ends - time.monotonic()
+        if left < LEAST_SECONDS:
+            raise Skipped("no time left (--minutes)")
+        return min(seconds, left)
+
+
+def train(session, backend, name, *options, num_ranks=1, seconds=120.0, device=None, variables=None):
+    """The record of a run. Raises Skipped where its backend refuses to run, AssertionError where it fails."""
+    session.expect(backend)
+    program = [sys.executable, "-m", f"frameworks.{backend}"]
+    if num_ranks > 1:
+        torchrun = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}")
+        program = [sys.executable, *torchrun, *program[1:]]
+    where = ("--results", session.folder / "records", "--machine", "here", "--run-id", name, "--device", device or session.device)
+    status, printed = run(session, name, [*program, *where, *options], seconds, variables)
+    path = session.folder / "records" / "here" / f"{name}.json"
+    error = next((line.removeprefix("error: ") for line in printed.splitlines() if line.startswith("error: ")), None)
+    if status == 2 and error:
+        raise Skipped(error)
+    record = records.read(path) if path.exists() else {"status": "none", "error": None}
+    assert (status, record["status"]) == (0, "ok"), error or record["error"] or f"exit status {status}; see logs/{name}.txt"
+    return record
+
+
+def run(session, name, command, seconds, variables=None):
+    """(exit status, what was printed) of a command; it is also in logs/NAME.txt. Raises AssertionError after the time limit.
+
+    Skipped: the limit was that of the part.
+    """
+    log = session.folder / "logs" / f"{name}.txt"
+    log.parent.mkdir(exist_ok=True)
+    limit = session.limit(seconds)
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [str(part) for part in command], cwd=records.ROOT, env=environ() | (variables or {}), stdin=subprocess.DEVNULL, stdout=output,
+            stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        try:
+            status = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            if limit < seconds:
+                raise Skipped(f"no time left (--minutes): ended after {limit:.0f} s") from None
+            raise AssertionError(f"ended after {limit:.0f} s; see logs/{name}.txt") from None
+        finally:
+            # Ranks that are left, of a run that has ended too.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return status, log.read_text(errors="replace")
+
+
+def environ():
+    """The environment of a run."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(OF_LAUNCHERS) and name not in RANK_VARIABLES}
+    return kept | {"PYTHONUNBUFFERED": "1"}
