@@ -60,8 +60,9 @@ class Settings:
     """Learning rate schedule after warm-up."""
     dropout: bool = False
     """Use the dropout of the original model (cnn: 0.25 and 0.5, transformer-alcf: 0.1), with a different seed on each rank."""
-    precision: Literal["fp32", "fp64"] = "fp32"
-    """Floating-point type of parameters, data and arithmetic. fp64 is for checking that backends agree; fp32 for performance."""
+    precision: Literal["fp32", "fp64", "bf16", "tf32"] = "fp32"
+    """Floating-point type of parameters, data and arithmetic. fp64 is for checking that backends agree. bf16: mixed, with parameters,
+    optimizer state and loss in float32, matrix products and convolutions in bfloat16. tf32: fp32 with GPUs' TF32."""
     seed: int = 1
     """Seed of the initial parameters and the sample order."""
     zero_stage: Literal[0, 1, 2, 3] = 1
@@ -74,9 +75,10 @@ class Settings:
     local_after: int = 50
     """post_local_sgd: steps in which gradients are averaged, before each rank trains locally. A resumed run counts them anew. No effect on
     other backends."""
-    reduction: Literal["fp16", "powersgd", "adasum"] | None = None
-    """How gradients are reduced. Default: averaged as they are. ddp and horovod_torch: fp16, averaged in float16. ddp: powersgd, averaged
-    as low-rank factors, with error feedback. horovod_torch: adasum, Horovod's adaptive sum of the ranks' updates."""
+    reduction: Literal["fp16", "bf16", "powersgd", "adasum"] | None = None
+    """How gradients are reduced. Default: averaged as they are. ddp and horovod_torch: fp16, averaged in float16. ddp: bf16, averaged in
+    bfloat16; powersgd, averaged as low-rank factors, with error feedback. horovod_torch: adasum, Horovod's adaptive sum of the ranks'
+    updates."""
     powersgd_rank: int = 1
     """ddp with powersgd: rank of the factors; the higher, the closer to the average and the more bytes. No effect on others."""
     pipeline_schedule: Literal["1f1b", "gpipe", "interleaved", "zero_bubble", "naive"] = "1f1b"

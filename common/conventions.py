@@ -12,6 +12,11 @@
 - Epsilons of norms are below. PyTorch's RMSNorm defaults to that of the dtype, Keras's LayerNormalization to 1e-3.
 - Batch norm uses the statistics of a rank's own micro-batch, with the biased variance. Keras's epsilon is 1e-3; ours stands in
   common/resnet.py.
+- Precisions. fp32, fp64: data, parameters, gradients, optimizer state and arithmetic are of this type. bf16 is mixed: these are
+  float32, and so are the exchange of gradients, embedding, norms, rotation, softmax, residual connections and loss. The operands and
+  results of matrix products, convolutions and attention are rounded to bfloat16, and what follows them up to there (bias, ReLU, SiLU
+  and its product, max-pooling, dropout) is in bfloat16 too: what PyTorch's autocast does. There is no loss scaling, since bfloat16
+  has the range of float32. tf32 is fp32, but for matrix products and convolutions of GPUs, whose operands are rounded to TF32.
 - Activations are ReLU and SiLU, which are the same everywhere. GELU is not used: PyTorch's is exact, others use tanh.
 """
 

@@ -8,6 +8,9 @@ from mlperf_logging.mllog.mllog import MLLogger
 from common.backends import Backend, declared, file_of
 
 ENDING = ".mllog"
+# MLPerf's names, where they are others; and the types of the gradients that ranks exchange, where they are those of no product.
+NAMES = {"bf16": "bfloat16"}
+EXCHANGED = {"bf16": "fp32", "tf32": "fp32"}
 
 
 def begin(path):
@@ -42,6 +45,11 @@ def _facts(record):
     settings, degree = record["settings"], record["data_parallel_degree"]
     micro_batch = settings["batch_size"] * (degree if record["scaling"] == "weak" else 1)
     own, num_sharing = declared().get(file_of(record["backend"]), Backend()), record["num_ranks"] // degree
+    precision, reduction = settings["precision"], settings.get("reduction")
+    exchanged = reduction if reduction in ("fp16", "bf16") else EXCHANGED.get(precision, precision)
+    if precision == "bf16" and num_sharing > 1:
+        # Activations.
+        exchanged = precision
     return {
         "submission_org": "tandem",
         "submission_platform": settings["machine"],
@@ -56,9 +64,9 @@ def _facts(record):
         "opt_name": settings["optimizer"],
         "opt_base_learning_rate": settings["learning_rate"] * settings["learning_rate_factor"],
         "opt_learning_rate_warmup_epochs": settings["warmup_epochs"],
-        "lowest_numerical_precision_in_linear": settings["precision"],
-        "lowest_numerical_precision_in_attn": settings["precision"] if record["workload"] != "cnn" else None,
-        "lowest_numerical_precision_in_comm": settings["precision"],
+        "lowest_numerical_precision_in_linear": NAMES.get(precision, precision),
+        "lowest_numerical_precision_in_attn": NAMES.get(precision, precision) if record["workload"] != "cnn" else None,
+        "lowest_numerical_precision_in_comm": NAMES.get(exchanged, exchanged),
         "tensor_parallelism": num_sharing if own.divides else 1,
         "pipeline_parallelism": num_sharing if own.pipelined else 1,
         "context_parallelism": 1,

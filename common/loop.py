@@ -36,6 +36,7 @@ def prepare(trainer, settings, record, heartbeat=lambda: None):
     """
     if not settings.share_gpu:
         gpus.expect_own(trainer)
+    gpus.expect_precision(settings.precision, trainer.describe_device())
     workload = workloads.workload_of(settings)
     # Steps and evaluation on zeros: compilation, first allocations and buckets belong to initialization, not to training.
     zeros = _zeros(workload.model, workloads.local_batch(settings, record["data_parallel_degree"]), settings.precision)

@@ -16,7 +16,7 @@ from common.step_breakdown import gradient_bytes
 PARTS = ("parameters", "gradients", "optimizer_state")
 # Tensors of the parameters' shapes that an optimizer keeps: SGD with momentum, Adam's two moments.
 NUM_STATES = {"sgd": 1, "adam": 2}
-FLOAT16_BYTES, FLOAT32_BYTES = 2, 4
+TWO_BYTES, FLOAT32_BYTES = 2, 4
 
 
 class Sharing(NamedTuple):
@@ -42,7 +42,8 @@ def _element_size(settings):
 
 WAYS = {
     "replicated": Sharing("2(n-1)/n P", _all_reduce),
-    "float16": Sharing("4(n-1)/n N", lambda n, settings: _all_reduce(n, settings) * FLOAT16_BYTES / _element_size(settings)),
+    # In float16 or bfloat16.
+    "two_bytes": Sharing("4(n-1)/n N", lambda n, settings: _all_reduce(n, settings) * TWO_BYTES / _element_size(settings)),
     # Of stages 1 and 2: the reduce-scatter of the gradients, and the gather of the updated parameters.
     "zero1": Sharing("2(n-1)/n P", _all_reduce, ("optimizer_state",)),
     "zero2": Sharing("2(n-1)/n P", _all_reduce, ("gradients", "optimizer_state")),

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-DTYPES = {"fp32": np.float32, "fp64": np.float64}
+# Of parameters, data and losses (common/conventions.py).
+DTYPES = {"fp32": np.float32, "fp64": np.float64, "bf16": np.float32, "tf32": np.float32}
 
 
 class Initial(NamedTuple):

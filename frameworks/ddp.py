@@ -10,9 +10,9 @@ from common.program import main
 from frameworks.shared import ddp_hooks, process_group, pytorch  # backend
 
 BACKEND = Backend(
-    variants={"transport": ("mpi",), "reduction": ("fp16", "powersgd")}, approximate=("fp16", "powersgd"), transport="gloo",
-    sharing={"": "replicated", "fp16": "float16", "powersgd": None}, change="wrap in DistributedDataParallel",
-    can_compile=True, can_share_gpu=True,
+    variants={"transport": ("mpi",), "reduction": ("fp16", "bf16", "powersgd")}, approximate=("fp16", "bf16", "powersgd"),
+    transport="gloo", sharing={"": "replicated", "fp16": "two_bytes", "bf16": "two_bytes", "powersgd": None},
+    change="wrap in DistributedDataParallel", can_compile=True, can_share_gpu=True,
 )  # fmt: skip  # backend
 
 

@@ -10,7 +10,7 @@ from frameworks.shared import horovod, pytorch  # backend
 
 BACKEND = Backend(
     variants={"transport": ("gloo",), "reduction": ("fp16", "adasum")}, approximate=("fp16", "adasum"), power_of_two=("adasum",),
-    transport="mpi", needs_mpi=True, can_compile=True, sharing={"": "replicated", "fp16": "float16"}, change="wrap the optimizer",
+    transport="mpi", needs_mpi=True, can_compile=True, sharing={"": "replicated", "fp16": "two_bytes"}, change="wrap the optimizer",
 )  # fmt: skip  # backend
 
 

@@ -37,11 +37,16 @@ def settled(jobs, launcher, dry_run=False):
     with Console(stderr=True).status("checking which backends can run, and on which device"):
         answers |= asked([name for name in names if name not in answers], jobs[0], launcher, elsewhere and can_ask)
     device = chosen(jobs[0].settings.device, answers) if can_ask else None
-    reasons = {name: reason for name in names if (reason := answers[name].get("error") or answers[name].get(device))}
+    reasons = {name: reason for name in names if (reason := problem(answers[name], device))}
     running = [job for job in jobs if job.backend not in reasons]
     if device:
         running = [job._replace(settings=dataclasses.replace(job.settings, device=device)) for job in running]
     return running, reasons
+
+
+def problem(answer, device):
+    """Why a backend with this answer of launch/probe.py cannot train on `cpu`, `cuda`, or None if that is not known; None if it can."""
+    return answer.get("error") or answer.get(device) or answer.get("precision", {}).get(device)
 
 
 def mpi_problem(name, launcher):
@@ -66,7 +71,7 @@ def asked(names, job, launcher, through_launcher):
     """{backend: answer of launch/probe.py}, where a rank of the job runs. Raises UserError if there is no answer."""
     if not names:
         return {}
-    program = (str(commands.VENV_BIN / "python"), "-m", "launch.probe", *sorted({file_of(name) for name in names}))
+    program = (str(commands.VENV_BIN / "python"), "-m", "launch.probe", job.settings.precision, *sorted({file_of(name) for name in names}))
     argv, variables = commands.on_a_node(program, job, launcher) if through_launcher else (program, {})
     try:
         outcome = turns.alone(processes.run(argv, variables, f"{runner.mark_of(job)}.probe", ROOT, LIMIT_SECONDS, lambda _: None))

@@ -1,4 +1,4 @@
-"""What the libraries of backends find on the node where this runs: python -m launch.probe BACKEND… prints it as one line of JSON.
+"""What the libraries of backends find on the node where this runs: python -m launch.probe PRECISION BACKEND… prints one line of JSON.
 
 launch/available.py starts it where the ranks will run. Each backend is imported in a process of its own, side by side.
 """
@@ -10,6 +10,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from common.backends import ROOT
+from common.process import gpus
 
 # Before the JSON, since launchers print lines of their own.
 MARKER = "tandem-probe: "
@@ -20,9 +21,11 @@ print(json.dumps({{device: Trainer.device_problem(device) for device in ("cpu", 
 """
 
 
-def main(names):
+def main(precision, *names):
     with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
-        print(MARKER + json.dumps(dict(zip(names, pool.map(ask, names), strict=True))), flush=True)
+        answers = dict(zip(names, pool.map(ask, names), strict=True))
+    of_precision = {device: gpus.precision_problem(precision, device) for device in ("cpu", "cuda")}
+    print(MARKER + json.dumps({name: answer | {"precision": of_precision} for name, answer in answers.items()}), flush=True)
 
 
 def ask(name):
@@ -34,4 +37,4 @@ def ask(name):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(*sys.argv[1:])

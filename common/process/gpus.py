@@ -15,6 +15,8 @@ from common.process import nodes
 from common.trainer import by_rank
 
 NO_GPU = -1
+# Of the GPUs with bfloat16 and TF32 (CUDA C++ Programming Guide, "Feature Support per Compute Capability").
+AMPERE = (8, 0)
 DUPLICATE_GPU = re.compile(r"Duplicate GPU detected : rank (\d+) and rank (\d+) both on CUDA device ([0-9a-f]+)")
 
 
@@ -81,6 +83,33 @@ def used_bytes(pci_bus_id):
         return pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)).used
     except pynvml.NVMLError:
         return None
+
+
+def compute_capability(pci_bus_id):
+    """(major, minor) of a GPU, from NVML; None where it does not tell."""
+    if pci_bus_id is None:
+        return None
+    try:
+        pynvml.nvmlInit()
+        return tuple(pynvml.nvmlDeviceGetCudaComputeCapability(pynvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)))
+    except pynvml.NVMLError:
+        return None
+
+
+def precision_problem(precision, device, index=0):
+    """Why `cpu`, or the GPU that CUDA numbers so, does not compute in a precision, in words; None if it does, or is not known."""
+    if device == "cpu":
+        return "TF32 is of GPUs, not of CPUs; use --precision fp32" if precision == "tf32" else None
+    capability = compute_capability(pci_bus_id(index)) if precision in ("bf16", "tf32") else None
+    if capability is None or capability >= AMPERE:
+        return None
+    return f"{precision} needs a GPU with compute capability 8.0, and this one has {'.'.join(map(str, capability))}; use --precision fp32"
+
+
+def expect_precision(precision, device):
+    """Raises UserError where a Device of common/trainer.py does not compute in a precision."""
+    if reason := precision_problem(precision, device.type, device.index):
+        raise UserError(f"--precision {precision}: {reason}")
 
 
 def processes():

@@ -59,6 +59,12 @@ def fp16(state, bucket):
     return default_hooks.fp16_compress_hook(None, bucket)
 
 
+def bf16(state, bucket):
+    """Averages in bfloat16; PyTorch's hook as it is called by its own name needs NCCL."""
+    state.count(1, bucket.buffer().numel(), torch.bfloat16.itemsize)
+    return default_hooks.bf16_compress_hook(None, bucket)
+
+
 def powersgd(state, bucket):
     """Averages the factors P and Q of each matrix of gradients; all others as they are, together.
 
@@ -78,7 +84,7 @@ def powersgd(state, bucket):
 
 
 # By --transport or --reduction.
-HOOKS = {"mpi": over_mpi, "fp16": fp16, "powersgd": powersgd}
+HOOKS = {"mpi": over_mpi, "fp16": fp16, "bf16": bf16, "powersgd": powersgd}
 
 
 def register(model, settings, ranks, device):

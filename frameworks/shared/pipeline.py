@@ -28,10 +28,11 @@ COMPUTE = {"forward_one_chunk": "forward", "backward_one_chunk": "backward", "ba
 class Stage(nn.Module):
     """Consecutive parts of a model; what it is given and returns is contiguous, as what is sent must be."""
 
-    def __init__(self, parts, layers):
+    def __init__(self, parts, layers, mixed):
         super().__init__()
-        self.parts, self.layers = parts, nn.ModuleList(layers)
+        self.parts, self.layers, self.mixed = parts, nn.ModuleList(layers), mixed
 
+    @pytorch.autocast
     def forward(self, x):
         if x.requires_grad:
             # Of a view, since the buffers of what is received, and their hooks, last for all steps.
@@ -88,13 +89,14 @@ class Pipeline:
             before, after = self.plan[max(number - 1, 0)], self.plan[min(number + 1, len(self.plan) - 1)]
             if one.rank != self.rank:
                 continue
+            # What is in bfloat16 is sent in the type of the parameters, which changes no value.
+            dtype = next(self.own[number].parameters()).dtype
             if before.rank != self.rank:
-                dtype = next(self.own[number].parameters()).dtype
                 x = torch.empty(len(inputs), *parts[one.start - 1].output_shape, dtype=dtype, device=self.device)
                 dist.recv(x, group=self.group, group_src=before.rank)
             x = self.own[number](x)
             if after.rank != self.rank:
-                dist.send(x, group=self.group, group_dst=after.rank)
+                dist.send(x.to(dtype), group=self.group, group_dst=after.rank)
         return x if self.plan[-1].rank == self.rank else None
 
 
@@ -108,7 +110,7 @@ def stage(module, model, bounds, recompute):
             pytorch.recomputed_function(function) if part.name.startswith("blocks.") else function
             for part, function in zip(own, computed, strict=True)
         ]
-    return Stage(computed, layers)
+    return Stage(computed, layers, module.mixed)
 
 
 def keep(module, stages):

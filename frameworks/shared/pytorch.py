@@ -18,16 +18,20 @@ from common.process.gpus import version_text
 from common.trainer import POINTS, Device, GpuMemory, Held, Totals
 from common.workloads import workload_of
 from frameworks.shared import pytorch_resnet
+from frameworks.shared.pytorch_autocast import autocast
 from frameworks.shared.pytorch_convolution import Convolution
 
 # Silences the messages of PyTorch's profiler.
 os.environ.setdefault("KINETO_LOG_LEVEL", "6")
 
-DTYPES = {"fp32": torch.float32, "fp64": torch.float64}
+# Of parameters, their gradients and the loss.
+DTYPES = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.float32, "tf32": torch.float32}
 
 
 class Cnn(nn.Module):
     """The CNN of common/models.py: (samples, 28, 28) -> (samples, 10) logits."""
+
+    mixed = False
 
     def __init__(self, _, dropout):
         super().__init__()
@@ -38,6 +42,7 @@ class Cnn(nn.Module):
         rates = conventions.CNN_DROPOUT if dropout else (0.0, 0.0)
         self.dropout1, self.dropout2 = nn.Dropout(rates[0]), nn.Dropout(rates[1])
 
+    @autocast
     def forward(self, x):
         for part in self.parts():
             x = part(x)
@@ -102,6 +107,8 @@ def rotated(x, rotary):
 class Decoder(nn.Module):
     """The decoder-only Transformer of common/models.py: tokens (samples, context) -> logits (samples, context, tokens)."""
 
+    mixed = False
+
     def __init__(self, model, _):
         super().__init__()
         self.embedding = nn.Embedding(model.num_tokens, model.width)
@@ -112,6 +119,7 @@ class Decoder(nn.Module):
         self.register_buffer("cosine", cosine, persistent=False)
         self.register_buffer("sine", sine, persistent=False)
 
+    @autocast
     def forward(self, tokens):
         x = self.embedding(tokens)
         for block in self.blocks:
@@ -136,6 +144,8 @@ class Decoder(nn.Module):
 class EncoderDecoder(nn.Module):
     """PyTorch's own nn.Transformer: (samples, source and target positions, width) -> (samples, width, target positions)."""
 
+    mixed = False
+
     def __init__(self, model, dropout):
         super().__init__()
         transformer = nn.Transformer(
@@ -144,6 +154,7 @@ class EncoderDecoder(nn.Module):
         )  # fmt: skip
         self.encoder, self.decoder, self.source_length = transformer.encoder, transformer.decoder, model.source_length
 
+    @autocast
     def forward(self, x):
         return self.decoder(x[:, self.source_length :], self.encoder(x[:, : self.source_length])).transpose(1, 2)
 
@@ -201,7 +212,7 @@ def pick_device(settings, ranks):
     """
     torch.set_num_threads(settings.threads)
     # With TF32, fp32 on a GPU would have a lower precision than on a CPU.
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = settings.precision == "tf32"
     problem = device_problem("cuda")
     if settings.device == "cpu" or (settings.device == "auto" and problem):
         return torch.device("cpu")
@@ -222,6 +233,7 @@ def build(settings, device, ranks):
     for parameter in module.parameters():
         # Uninitialized values may overflow in the warm-up step. DeepSpeed would skip that step and allocate no optimizer state.
         nn.init.zeros_(parameter)
+    module.mixed = settings.precision == "bf16"
     if settings.recompute:
         for layer in module.layers():
             # Its class, since copies of a module, such as DataParallel's, keep it and their own parameters.
@@ -266,8 +278,11 @@ def compile_forward(module):
 
 
 def weighted_loss(logits, targets, weights):
-    """Weighted sum of cross entropies: logits (…, classes), targets (…) or probabilities (…, classes), weights (…)."""
-    losses = cross_entropy(logits.flatten(0, -2), targets.flatten(0, weights.dim() - 1), reduction="none")
+    """Weighted sum of cross entropies: logits (…, classes), targets (…) or probabilities (…, classes), weights (…).
+
+    The loss is of the type of the weights, also of logits in bfloat16.
+    """
+    losses = cross_entropy(logits.to(weights.dtype).flatten(0, -2), targets.flatten(0, weights.dim() - 1), reduction="none")
     return (losses * weights.flatten()).sum()
 
 

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from common import resnet
+from frameworks.shared.pytorch_autocast import autocast
 from frameworks.shared.pytorch_convolution import Convolution
 
 
@@ -50,6 +51,8 @@ class Bottleneck(nn.Module):
 class ResNet50(nn.Module):
     """The ResNet-50 of common/resnet.py: pixels (samples, height, width, 3) -> logits (samples, classes)."""
 
+    mixed = False
+
     def __init__(self, model, _):
         super().__init__()
         self.conv1, self.bn1 = layers(resnet.first_convolution(model), model.norm_epsilon)
@@ -65,6 +68,7 @@ class ResNet50(nn.Module):
         """The blocks, each of which FSDP shards by itself."""
         return [block for stage in (self.layer1, self.layer2, self.layer3, self.layer4) for block in stage]
 
+    @autocast
     def forward(self, pixels):
         x = ((pixels - self.means) / self.deviations).permute(0, 3, 1, 2)
         x = self.bn1(self.conv1(x)).relu_()

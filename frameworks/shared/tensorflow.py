@@ -16,7 +16,8 @@ from common.trainer import POINTS, Device, GpuMemory, Held, Totals
 from common.workloads import workload_of
 from frameworks.shared import tensorflow_resnet
 
-DTYPES = {"fp32": tf.float32, "fp64": tf.float64}
+# Of parameters, their gradients and the loss.
+DTYPES = {"fp32": tf.float32, "fp64": tf.float64, "bf16": tf.float32, "tf32": tf.float32}
 
 # Permutation of axes from weights.py (OIHW; out, in) to TensorFlow (HWIO; in, out), by number of axes.
 AXES = {1: (0,), 2: (1, 0), 4: (2, 3, 1, 0)}
@@ -25,7 +26,8 @@ TABLES = {"embedding.weight"}
 
 
 class Model(tf.Module):
-    """`parameters`: the variables by the names of weights.py; `forward`: the function (parameters, inputs, dropout) -> logits.
+    """`parameters`: the variables by the names of weights.py.
+
 
     `recompute`: layers keep their inputs alone for the backward pass, which computes their activations again.
     """
@@ -36,21 +38,35 @@ class Model(tf.Module):
             name: tf.Variable(as_variable(name, np.zeros(initial.shape)), dtype=DTYPES[precision], name=name.replace(".", "_"))
             for name, initial in models.parameters_of(model).items()
         }
-        self.forward = functools.partial(MODELS[type(model)], model, tf.recompute_grad if recompute else as_it_is)
+        wrap, low = tf.recompute_grad if recompute else as_it_is, in_bfloat16 if precision == "bf16" else as_it_is
+        self.compute = functools.partial(MODELS[type(model)], model, wrap, low)
+
+    def forward(self, parameters, inputs, dropout):
+        """The logits, in the type of the parameters."""
+        return tf.cast(self.compute(parameters, inputs, dropout), next(iter(parameters.values())).dtype)
 
 
-def as_it_is(layer):
-    """The layer, which keeps its activations for the backward pass."""
-    return layer
+def in_bfloat16(tensor):
+    """What a matrix product or a convolution takes, with --precision bf16."""
+    return tf.cast(tensor, tf.bfloat16)
 
 
-def cnn(_, __, parameters, x, dropout):
-    """The CNN of common/models.py: (samples, 28, 28) -> (samples, 10) logits."""
+def as_it_is(one):
+    """A tensor in other precisions, and a layer that keeps its activations for the backward pass."""
+    return one
+
+
+def cnn(_, __, low, parameters, x, dropout):
+    """The CNN of common/models.py: (samples, 28, 28) -> (samples, 10) logits.
+
+    Of every model, `low` is in_bfloat16 or as_it_is. Types change where PyTorch's autocast changes them.
+    """
+    parameters = {name: low(value) for name, value in parameters.items()}
 
     def layer(name, product):
         return tf.nn.bias_add(product, parameters[f"{name}.bias"])
 
-    x = x[..., tf.newaxis]
+    x = low(x[..., tf.newaxis])
     x = tf.nn.relu(layer("conv1", tf.nn.conv2d(x, parameters["conv1.weight"], 1, "VALID")))
     x = tf.nn.relu(layer("conv2", tf.nn.conv2d(x, parameters["conv2.weight"], 1, "VALID")))
     x = tf.nn.max_pool2d(x, 2, 2, "VALID")
@@ -77,27 +93,40 @@ def in_layers(prefix, layer, wrap, parameters, x, *others):
     return x
 
 
-def decoder(model, wrap, parameters, tokens, _):
+def decoder(model, wrap, low, parameters, tokens, _):
     """The decoder-only Transformer of common/models.py: tokens (samples, context) -> logits (samples, context, tokens)."""
+
+    def product(x, weight):
+        return low(x) @ low(weight)
+
     x = tf.gather(parameters["embedding.weight"], tokens)
     rotary = [tf.constant(table, x.dtype) for table in models.rotary_tables(model)]
 
     def block(own, x):
         normed = rms_norm(x, own["attention_norm.weight"])
-        query, key, value = (heads(normed @ own[f"{name}.weight"], model.num_heads) for name in ("query", "key", "value"))
-        x += merged(attention(rotated(query, rotary), rotated(key, rotary), value, causal=True)) @ own["attended.weight"]
+        projected = (tf.cast(product(normed, own[f"{name}.weight"]), x.dtype) for name in ("query", "key", "value"))
+        query, key, value = (heads(each, model.num_heads) for each in projected)
+        mixed = merged(attention(low, rotated(query, rotary), rotated(key, rotary), value, causal=True))
+        x += tf.cast(product(mixed, own["attended.weight"]), x.dtype)
         normed = rms_norm(x, own["feed_norm.weight"])
-        return x + (tf.nn.silu(normed @ own["gate.weight"]) * (normed @ own["up.weight"])) @ own["down.weight"]
+        # Computed in the type of x, and then rounded.
+        gate = low(tf.nn.silu(tf.cast(product(normed, own["gate.weight"]), x.dtype)))
+        return x + tf.cast(product(gate * product(normed, own["up.weight"]), own["down.weight"]), x.dtype)
 
     normed = rms_norm(in_layers("blocks.", block, wrap, parameters, x), parameters["norm.weight"])
-    return tf.matmul(normed, parameters["embedding.weight"], transpose_b=True) if model.tied else normed @ parameters["head.weight"]
+    if model.tied:
+        return tf.matmul(low(normed), low(parameters["embedding.weight"]), transpose_b=True)
+    return product(normed, parameters["head.weight"])
 
 
-def encoder_decoder(model, wrap, parameters, x, dropout):
+def encoder_decoder(model, wrap, low, parameters, x, dropout):
     """PyTorch's nn.Transformer: (samples, source and target positions, width) -> (samples, width, target positions)."""
 
+    def affine(x, weight, bias):
+        return tf.nn.bias_add(low(x) @ low(weight), low(bias))
+
     def dense(parameters, name, x):
-        return tf.nn.bias_add(x @ parameters[f"{name}.weight"], parameters[f"{name}.bias"])
+        return affine(x, parameters[f"{name}.weight"], parameters[f"{name}.bias"])
 
     def dropped(x):
         return tf.nn.dropout(x, conventions.ENCODER_DECODER_DROPOUT) if dropout else x
@@ -110,12 +139,13 @@ def encoder_decoder(model, wrap, parameters, x, dropout):
     def attended(parameters, name, x, memory):
         weights = tf.split(parameters[f"{name}.in_proj_weight"], 3, axis=1)
         biases = tf.split(parameters[f"{name}.in_proj_bias"], 3)
-        projected = [tf.nn.bias_add(of @ weight, bias) for of, weight, bias in zip((x, memory, memory), weights, biases, strict=True)]
+        projected = [tf.cast(affine(*one), x.dtype) for one in zip((x, memory, memory), weights, biases, strict=True)]
         query, key, value = (heads(each, model.num_heads) for each in projected)
-        return dropped(dense(parameters, f"{name}.out_proj", merged(attention(query, key, value, causal=False, dropped=dropped))))
+        mixed = merged(attention(low, query, key, value, causal=False, dropped=dropped))
+        return tf.cast(dropped(dense(parameters, f"{name}.out_proj", mixed)), x.dtype)
 
     def fed(own, x):
-        return dropped(dense(own, "linear2", dropped(tf.nn.relu(dense(own, "linear1", x)))))
+        return tf.cast(dropped(dense(own, "linear2", dropped(tf.nn.relu(dense(own, "linear1", x))))), x.dtype)
 
     def encoder_layer(own, x):
         x = norm(own, "norm1", x + attended(own, "self_attn", x, x))
@@ -153,12 +183,12 @@ def rotated(x, rotary):
     return tf.concat((real * cosine - imaginary * sine, real * sine + imaginary * cosine), axis=-1)
 
 
-def attention(query, key, value, causal, dropped=lambda shares: shares):
-    scores = tf.matmul(query, key, transpose_b=True) / tf.sqrt(tf.cast(query.shape[-1], query.dtype))
+def attention(low, query, key, value, causal, dropped=lambda shares: shares):
+    scores = tf.cast(tf.matmul(low(query), low(key), transpose_b=True), query.dtype) / tf.sqrt(tf.cast(query.shape[-1], query.dtype))
     if causal:
         past = np.tri(query.shape[2], dtype=bool)
         scores = tf.where(past, scores, scores.dtype.min)
-    return dropped(tf.nn.softmax(scores)) @ value
+    return low(dropped(tf.nn.softmax(scores))) @ low(value)
 
 
 MODELS = {
@@ -210,7 +240,7 @@ def pick_device(settings, ranks):
     tf.config.threading.set_intra_op_parallelism_threads(settings.threads)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     # With TF32, fp32 on a GPU would have a lower precision than on a CPU.
-    tf.config.experimental.enable_tensor_float_32_execution(False)
+    tf.config.experimental.enable_tensor_float_32_execution(settings.precision == "tf32")
     problem = device_problem("cuda")
     if settings.device == "cuda" and problem:
         raise UserError(f"--device cuda, but {problem}; use --device cpu, or set up with TANDEM_DEVICE=cuda on a node with GPUs")

@@ -8,13 +8,13 @@ from common import resnet
 ONE_PIXEL = [[0, 0], [1, 1], [1, 1], [0, 0]]
 
 
-def resnet50(model, _, parameters, pixels, __):
+def resnet50(model, _, low, parameters, pixels, __):
     """The ResNet-50 of common/resnet.py: pixels (samples, height, width, 3) -> logits (samples, classes)."""
 
     def convolved(convolution, x):
         weight = parameters[f"{convolution.name}.weight"]
         padding = [[number * (convolution.size // 2) for number in sides] for sides in ONE_PIXEL]
-        x = tf.nn.conv2d(x, weight, convolution.stride, padding)
+        x = tf.nn.conv2d(low(x), low(weight), convolution.stride, padding)
         return batch_norm(x, parameters[f"{convolution.norm}.weight"], parameters[f"{convolution.norm}.bias"], model.norm_epsilon)
 
     def computed(block, x):
@@ -32,7 +32,7 @@ def resnet50(model, _, parameters, pixels, __):
     for stage in resnet.stages(model):
         for block in stage:
             x = computed(block, x)
-    return tf.nn.bias_add(tf.reduce_mean(x, (1, 2)) @ parameters["fc.weight"], parameters["fc.bias"])
+    return tf.nn.bias_add(low(tf.reduce_mean(x, (1, 2))) @ low(parameters["fc.weight"]), low(parameters["fc.bias"]))
 
 
 def batch_norm(x, scale, offset, epsilon):

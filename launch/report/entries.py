@@ -57,8 +57,14 @@ class Comparison(NamedTuple):
     entries: tuple[Entry, ...]
 
     @property
+    def precision(self):
+        """The same in all runs."""
+        return self.entries[0].runs[0]["settings"]["precision"]
+
+    @property
     def name(self):
-        return f"{self.workload}, {self.scaling} scaling"
+        precision = "" if self.precision == "fp32" else f" in {self.precision}"
+        return f"{self.workload}{precision}, {self.scaling} scaling"
 
     def of_size(self, num_ranks, oversubscribed=None):
         """The entries of a size; those that are oversubscribed or not, if given."""

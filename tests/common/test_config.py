@@ -145,7 +145,7 @@ def test_values_with_a_leading_dash_survive_the_command_line():
             "seed": st.integers(0, 2**63),
             "dropout": st.booleans(),
             "bind": st.booleans(),
-            "precision": st.sampled_from(["fp32", "fp64"]),
+            "precision": st.sampled_from(["fp32", "fp64", "bf16", "tf32"]),
             "data_dir": st.text("ab/ .=\u00e9", min_size=1).map(Path),
         },
     )

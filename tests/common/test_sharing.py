@@ -18,6 +18,7 @@ P = 4_799_528
         ("ddp", 1, 0),
         ("ddp", 2, 1),
         ("ddp@mpi", 4, 3 / 2),
+        ("ddp@bf16", 4, 3 / 4),
         ("horovod_torch", 4, 3 / 2),
         ("gradient_averaging", 8, 7 / 4),
         ("zero_redundancy", 4, 3 / 2),
@@ -71,6 +72,14 @@ def test_master_parameters_and_their_optimizer_state_are_float32_in_a_float64_ru
     assert sharing.state_bytes("deepspeed_zero", 2, settings) == 2 * P + 2 * P + 3 * P / 2
 
 
+@pytest.mark.parametrize("precision", ["bf16", "tf32"])
+def test_in_mixed_precision_the_state_and_the_exchange_are_those_of_float32(precision):
+    settings = Settings(optimizer="adam", precision=precision)
+    for name in ("ddp", "ddp@bf16", "deepspeed_zero@2", "fsdp"):
+        assert sharing.sent_bytes(name, 4, settings) == sharing.sent_bytes(name, 4, ADAM)
+        assert sharing.state_bytes(name, 4, settings) == sharing.state_bytes(name, 4, ADAM)
+
+
 @pytest.mark.parametrize(
     ("name", "collective", "size"),
     [
@@ -83,7 +92,7 @@ def test_replicas_gather_among_themselves(name, collective, size):
 
 
 def test_the_ways_of_a_backend_are_its_name_and_the_variants_that_share_otherwise():
-    assert sharing.ways_of("ddp") == ["ddp", "ddp@fp16", "ddp@powersgd"]
+    assert sharing.ways_of("ddp") == ["ddp", "ddp@fp16", "ddp@bf16", "ddp@powersgd"]
     assert sharing.ways_of("zero_redundancy") == ["zero_redundancy"]
     assert sharing.ways_of("deepspeed_zero") == ["deepspeed_zero", "deepspeed_zero@0", "deepspeed_zero@2", "deepspeed_zero@3"]
 
@@ -95,4 +104,4 @@ def test_every_way_that_is_declared_has_its_theory():
         assert known <= set(backends.variants_of(name))
         assert set(ways.values()) <= {None, *sharing.WAYS}
         # PowerSGD's bytes depend on the shapes of the parameters.
-        assert None not in ways.values() or not own.sharing or known == {"ddp@fp16", "ddp@powersgd"}
+        assert None not in ways.values() or not own.sharing or known == {"ddp@fp16", "ddp@bf16", "ddp@powersgd"}

@@ -12,7 +12,7 @@ from common.process.ranks import Ranks
 from common.trainer import Batch, Device
 from frameworks.shared import data_parallel, deepspeed, horovod, process_group, pytorch, tensorflow
 
-SETTINGS = SimpleNamespace(device="cuda", threads=1, gpu_order="local")
+SETTINGS = SimpleNamespace(device="cuda", threads=1, gpu_order="local", precision="fp32")
 GPU_1 = torch.device("cuda", 1)
 
 

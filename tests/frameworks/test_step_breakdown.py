@@ -236,6 +236,7 @@ def test_a_worker_sends_gradients_and_receives_parameters(tmp_path):
         # Float16 whatever the type of the gradients.
         ("ddp", "cnn", ("--reduction", "fp16"), {"all_reduce": 1 / 2}),
         ("ddp", "transformer", ("--reduction", "fp16", "--precision", "fp64"), {"all_reduce": 1 / 2}),
+        ("ddp", "cnn", ("--reduction", "bf16", "--precision", "bf16"), {"all_reduce": 1 / 2}),
         ("ddp", "cnn", ("--reduction", "powersgd"), {"all_reduce": powersgd_share("cnn", 1)}),
         ("ddp", "transformer", ("--reduction", "powersgd", "--powersgd-rank", 4), {"all_reduce": powersgd_share("transformer", 4)}),
         ("horovod_torch", "cnn", ("--reduction", "fp16"), {"all_reduce": 1 / 2}),

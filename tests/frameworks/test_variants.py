@@ -30,7 +30,7 @@ def test_a_name_maps_to_a_file_and_a_setting_and_back(name, file, stage):
 @pytest.mark.parametrize(
     ("name", "exact"),
     [
-        ("ddp", True), ("ddp@mpi", True), ("ddp@fp16", False), ("ddp@powersgd", False), ("horovod_torch", True),
+        ("ddp", True), ("ddp@mpi", True), ("ddp@fp16", False), ("ddp@bf16", False), ("ddp@powersgd", False), ("horovod_torch", True),
         ("horovod_torch@gloo", True), ("horovod_torch@fp16", False), ("horovod_torch@adasum", False), ("weight_averaging@2", False),
     ],
 )  # fmt: skip

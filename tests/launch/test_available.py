@@ -215,5 +215,6 @@ def test_a_matrix_asks_through_the_launcher_where_hosts_are_given(standing_in, t
 
 
 def test_the_answer_is_one_line_also_beside_others():
-    done = subprocess.run([BIN / "python", "-m", "launch.probe"], cwd=probe.ROOT, capture_output=True, text=True, timeout=60, check=True)
+    command = [BIN / "python", "-m", "launch.probe", "bf16"]
+    done = subprocess.run(command, cwd=probe.ROOT, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == f"{probe.MARKER}{{}}\n"

@@ -50,6 +50,12 @@ CNN = Run("cnn", "sgd")
 # At the CNN's default learning rate training amplifies the rounding of DeepSpeed's master parameters to float32; at this one not.
 SMALL_LEARNING_RATE = CNN._replace(learning_rate="1e-5")
 FIRST_STEPS = [Run(workload, optimizer, "fp32", short=True) for workload, optimizer in zip(WORKLOADS, OPTIMIZERS, strict=True)]
+# Mixed precision. At the CNN's default learning rate its second step has amplified the difference to float32 to 2e-2.
+MIXED = [run._replace(precision="bf16", learning_rate=rate) for run, rate in zip(FIRST_STEPS, ("4e-4", None), strict=True)]
+NOT_MIXED = [run._replace(precision="fp32") for run in MIXED]
+# With SGD, since Adam's steps do not depend on the scale of the gradients.
+MIXED_SGD = Run("transformer", "sgd", "bf16", short=True)
+MIXED_SUMMED = MIXED_SGD._replace(fault="summed_gradients")
 
 # Of the variants of exact backends.
 VARIED = [CNN, Run("transformer", "adam")]
@@ -73,7 +79,8 @@ NEVER_LOCAL = Run("cnn", "adam")
 
 # How gradients are reduced: {variant: bounds of the loss difference over the first 20 steps}. The CNN's training amplifies it.
 REDUCED = {
-    "ddp@fp16": (1e-7, 1e-4), "horovod_torch@fp16": (1e-7, 1e-4), "ddp@powersgd": (1e-3, 0.3), "horovod_torch@adasum": (1e-3, 0.3),
+    "ddp@fp16": (1e-7, 1e-4), "ddp@bf16": (1e-7, 1e-3), "horovod_torch@fp16": (1e-7, 1e-4), "ddp@powersgd": (1e-3, 0.3),
+    "horovod_torch@adasum": (1e-3, 0.3),
 }  # fmt: skip
 FULL_RANK = DECODER._replace(variant="powersgd", fault="compressed_at_any_rank", training=(*SAME_TRAINING, "--powersgd-rank", "1000"))
 WARMED_UP_FOR_LESS = DECODER._replace(variant="powersgd", fault="warmed_up_for_less")
@@ -164,8 +171,9 @@ def faulty(name, fault):
 def runs_of(backend, ranks):
     """The runs of a backend at a number of ranks."""
     if backend == "single":
-        fixed = [*TIED.values(), *FLOAT64, *accumulated_by(backend), SMALL_LEARNING_RATE, *FIRST_STEPS, STAGE_3, RECOMPUTED]
-        return [*fixed, TWICE_THE_BATCH, ONE_STEP]
+        fixed = [*TIED.values(), *FLOAT64, *accumulated_by(backend), SMALL_LEARNING_RATE]
+        few = [*FIRST_STEPS, *MIXED, NOT_MIXED[0], MIXED_SGD, STAGE_3, RECOMPUTED]
+        return [*fixed, *few, TWICE_THE_BATCH, ONE_STEP]
     if backend == "deepspeed_zero":
         return zero_runs(ranks)
     if backend == "parameter_server":
@@ -182,13 +190,14 @@ def runs_of(backend, ranks):
     variants = [run._replace(variant=name.partition("@")[2]) for name in names for run in trained_by(backend, VARIED)]
     variants += [TIED["adam"]._replace(variant=name.partition("@")[2]) for name in TIED_VARIANTS if file_of(name) == backend]
     tied = [] if declared()[backend].untied else [TIED["adam"]]
-    return [*variants, *tied, *trained_by(backend, [*FLOAT64, *FIRST_STEPS]), *accumulated_by(backend), RECOMPUTED, *own]
+    exact = trained_by(backend, [*FLOAT64, *FIRST_STEPS, *MIXED])
+    return [*variants, *tied, *exact, *accumulated_by(backend), RECOMPUTED, *own]
 
 
 def ddp_runs(ranks):
     """The runs that only DDP makes, to compare others with."""
     if ranks == 2:
-        return [*FLOAT32, ACCUMULATED_FLOAT32, WEAK, *(run._replace(fault="float32_masters") for run in FLOAT64)]
+        return [*FLOAT32, ACCUMULATED_FLOAT32, WEAK, MIXED_SUMMED, *(run._replace(fault="float32_masters") for run in FLOAT64)]
     return [SMALL_LEARNING_RATE._replace(precision="fp32"), *IN_RANK_ORDER] if ranks == 4 else []
 
 
@@ -207,7 +216,7 @@ def reduced_runs(backend, ranks):
 
 def zero_runs(ranks):
     """The runs of DeepSpeed's ZeRO; stage 0 trains in float32 only."""
-    sharded = [TIED["sgd"], *NOT_FUSED, *FLOAT64[2:], ACCUMULATED_SGD, *FIRST_STEPS] if ranks == 2 else [SMALL_LEARNING_RATE]
+    sharded = [TIED["sgd"], *NOT_FUSED, *FLOAT64[2:], ACCUMULATED_SGD, *FIRST_STEPS, *MIXED] if ranks == 2 else [SMALL_LEARNING_RATE]
     unsharded = [*FLOAT32, ACCUMULATED_FLOAT32] if ranks == 2 else ddp_runs(ranks)
     runs = [run._replace(variant=stage) for stage in STAGES for run in sharded] + [run._replace(variant=0) for run in unsharded]
     recomputed = [run._replace(variant=stage) for stage in RECOMPUTED_STAGES for run in (STAGE_3, RECOMPUTED)]

@@ -8,6 +8,8 @@ from launch.report.words import listed, ranks_of
 QUESTION = "Does every backend train the same thing?"
 # In float32, equal training agrees this well in its first steps; later steps amplify rounding (tests/frameworks/test_agreement.py).
 TOLERANCE = 1e-6
+# Where products are rounded (tests/frameworks/test_precision.py).
+TOLERANCES = {"bf16": 2e-3, "tf32": 2e-3}
 NUM_EQUAL_STEPS = 2
 COLUMNS = (
     RANKS, Column("backends"), Column("initial parameters"), Column("reference"),
@@ -110,8 +112,9 @@ def _sentence(compared, agreements):
     same_start = all(len(digests) == 1 for digests in initial.values())
     sentences = [f"{compared.name}: {'all' if same_start else 'NOT all'} backends start from identical parameters."]
     if known := [one.first_steps for one in agreements if one.exact and one.first_steps is not None]:
-        agree = max(known) <= TOLERANCE
-        what = f"agree to {max(known):.0e}" if agree else f"differ by up to {max(known):.0e}, more than rounding explains ({TOLERANCE:.0e})"
+        tolerance = TOLERANCES.get(compared.precision, TOLERANCE)
+        agree = max(known) <= tolerance
+        what = f"agree to {max(known):.0e}" if agree else f"differ by up to {max(known):.0e}, more than rounding explains ({tolerance:.0e})"
         sentences.append(f"Losses of the first {NUM_EQUAL_STEPS} steps {what}.")
     if equal := [f"{listed(names)} at {ranks_of(size)}" for size, names in _identical_at_end(agreements) if len(names) > 1]:
         sentences.append(f"Bitwise identical final parameters: {'; '.join(equal)}.")

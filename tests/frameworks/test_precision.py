@@ -1,0 +1,222 @@
+"""Mixed precision: what is in bfloat16 and what in float32, in both frameworks; which devices have which precision.
+
+The losses under every backend: tests/frameworks/test_agreement.py.
+"""
+
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pynvml
+import pytest
+
+from common import event_log, weights
+from common.config import Settings
+from common.errors import UserError
+from common.models import Cnn, Decoder, EncoderDecoder, parameters_of
+from common.process import gpus
+from common.process.ranks import Ranks
+from common.trainer import Device
+from common.workloads import WORKLOADS, digest, resolve
+from launch import available, processes
+from launch.launchers.commands import Launcher
+from launch.plan import Job
+from tests.frameworks.test_tensorflow import batch_of
+from tests.support import nvml
+from tests.support.made_records import made
+
+tensorflow = pytorch = None
+
+# Small ones of each kind; and the difference of the frameworks' gradients in bfloat16, relative to the norm of all, twice as measured.
+MODELS = [
+    (Cnn(), 4e-5),
+    (Decoder(24, 3, 2, 10), 0.015),
+    (EncoderDecoder(width=24, num_heads=4, num_layers=1, hidden=40, source_length=2, target_length=5), 0.06),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _frameworks():
+    """Imports both frameworks when the first test runs, as in test_tensorflow.py."""
+    global tensorflow, pytorch
+    tensorflow, pytorch = (pytest.importorskip(f"frameworks.shared.{name}") for name in ("tensorflow", "pytorch"))
+
+
+def samples_of(model):
+    """Random inputs, targets and weights, in float32 where they are no integers."""
+    return [array.astype(np.float32) if array.dtype == np.float64 else array for array in batch_of(model)]
+
+
+def in_pytorch(precision, shapes):
+    """(loss, {name: gradient}, types of parameters and optimizer state, types of products) of a step."""
+    torch, settings = pytorch.torch, resolve(Settings(precision=precision, optimizer="adam"), 1)
+    module = pytorch.build(settings, "cpu", Ranks())
+    optimizer = pytorch.optimizer_for(settings, module)
+    pytorch.restore(module, optimizer, weights.draw(parameters_of(shapes), 3, precision))
+    inputs, targets, loss_weights = map(torch.from_numpy, samples_of(shapes))
+    with recorder(torch) as products:
+        loss = pytorch.weighted_loss(module(inputs), targets, loss_weights)
+        loss.backward()
+    gradients = {name: pytorch.as_array(name, parameter.grad) for name, parameter in module.named_parameters()}
+    optimizer.step()
+    return loss.detach().numpy(), gradients, {value.dtype.name for value in pytorch.state(module, optimizer).values()}, products.types
+
+
+def recorder(torch):
+    """A context that notes the types of the results of matrix products, convolutions and attention in its `types`."""
+
+    class Recorder(torch.utils._python_dispatch.TorchDispatchMode):
+        def __init__(self):
+            super().__init__()
+            self.types = set()
+
+        def __torch_dispatch__(self, operation, types, arguments=(), settings=None):
+            results = operation(*arguments, **(settings or {}))
+            if any(part in str(operation) for part in ("mm", "convolution", "attention")):
+                # Attention also returns sums of exponentials, and the first convolution has no gradient by its inputs.
+                first = next(one for one in results if one is not None) if isinstance(results, tuple) else results
+                self.types |= {str(first.dtype).removeprefix("torch.")}
+            return results
+
+    return Recorder()
+
+
+def in_tensorflow(precision, shapes):
+    """As in_pytorch."""
+    tf, settings = tensorflow.tf, resolve(Settings(precision=precision, optimizer="adam"), 1)
+    model = tensorflow.build(settings, Ranks())
+    optimizer = tensorflow.Optimizer(settings, model.parameters)
+    tensorflow.restore(model, optimizer, weights.draw(parameters_of(shapes), 3, precision))
+    samples = [tf.constant(array) for array in samples_of(shapes)]
+
+    @tf.function
+    def step(inputs, targets, loss_weights):
+        with tf.GradientTape() as tape:
+            loss = tensorflow.weighted_loss(model.forward(model.parameters, inputs, False), targets, loss_weights)
+        gradients = [tf.convert_to_tensor(one) for one in tape.gradient(loss, list(model.parameters.values()))]
+        optimizer.step(model.parameters, gradients, tf.constant(0.001, loss.dtype))
+        return loss, gradients
+
+    operations = step.get_concrete_function(*samples).graph.get_operations()
+    products = {one.outputs[0].dtype.name for one in operations if "MatMul" in one.type or "Conv2D" in one.type}
+    loss, gradients = step(*samples)
+    gradients = {name: tensorflow.as_array(name, one.numpy()) for name, one in zip(model.parameters, gradients, strict=True)}
+    return loss.numpy(), gradients, {value.dtype.name for value in tensorflow.state(model, optimizer).values()}, products
+
+
+def distance(gradients, others):
+    """The norm of the difference of all gradients, relative to the norm of all."""
+    return np.sqrt(sum(np.sum((gradients[name] - others[name]) ** 2) for name in others) / sum(np.sum(one**2) for one in others.values()))
+
+
+@pytest.mark.parametrize(("shapes", "bound"), MODELS, ids=["cnn", "decoder", "encoder-decoder"])
+def test_products_are_in_bfloat16_and_everything_that_lasts_is_in_float32(shapes, bound, monkeypatch):
+    monkeypatch.setitem(WORKLOADS, "cnn", WORKLOADS["cnn"]._replace(model=shapes))
+    gradients, losses = {}, {}
+    for framework, computed in (("pytorch", in_pytorch), ("tensorflow", in_tensorflow)):
+        for precision, product in (("bf16", "bfloat16"), ("fp32", "float32")):
+            loss, found, lasting, products = computed(precision, shapes)
+            assert (lasting, products, loss.dtype.name) == ({"float32"}, {product}, "float32")
+            assert {one.dtype.name for one in found.values()} == {"float32"}
+            losses[framework, precision], gradients[framework, precision] = loss, found
+        assert 1e-3 < distance(gradients[framework, "bf16"], gradients[framework, "fp32"]) < 0.15
+        assert 1e-6 < abs(losses[framework, "bf16"] / losses[framework, "fp32"] - 1) < 2e-3
+    assert distance(gradients["tensorflow", "bf16"], gradients["pytorch", "bf16"]) < bound
+    assert distance(gradients["tensorflow", "fp32"], gradients["pytorch", "fp32"]) < 2e-6
+    assert losses["tensorflow", "bf16"] == pytest.approx(losses["pytorch", "bf16"], rel=3e-4)
+
+
+def test_copies_of_a_module_compute_in_bfloat16_in_threads_of_their_own():
+    # As DataParallel makes and calls them. A thread does not take over autocast, nor its type.
+    module = pytorch.build(resolve(Settings(precision="bf16"), 1), "cpu", Ranks())
+    replica, found = module._replicate_for_data_parallel(), []
+    replica.parts = lambda: [lambda x: x @ x]
+    thread = threading.Thread(target=lambda: found.append(replica(pytorch.torch.ones(2, 2)).dtype))
+    thread.start()
+    thread.join()
+    assert found == [pytorch.torch.bfloat16]
+
+
+def test_runs_that_differ_in_precision_are_not_compared():
+    assert len({digest(Settings(precision=precision), "data") for precision in ("fp32", "fp64", "bf16", "tf32")}) == 4
+
+
+@pytest.fixture
+def capability(monkeypatch):
+    """A function that gives all GPUs a compute capability; None: the driver does not tell."""
+
+    def have(found):
+        nvml.install(monkeypatch, nvml.Driver())
+        monkeypatch.setattr(gpus, "pci_bus_id", lambda _: "0000:07:00.0")
+        monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByPciBusId", lambda _: "first")
+        monkeypatch.setattr(pynvml, "nvmlDeviceGetCudaComputeCapability", (lambda _: found) if found else nvml.refuse)
+
+    return have
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "found", "problem"),
+    [
+        ("fp32", "cpu", None, None),
+        ("bf16", "cpu", None, None),
+        ("tf32", "cpu", None, "TF32 is of GPUs, not of CPUs; use --precision fp32"),
+        ("fp64", "cuda", (7, 0), None),
+        ("bf16", "cuda", (7, 5), "bf16 needs a GPU with compute capability 8.0, and this one has 7.5; use --precision fp32"),
+        ("tf32", "cuda", (7, 0), "tf32 needs a GPU with compute capability 8.0, and this one has 7.0; use --precision fp32"),
+        ("bf16", "cuda", (8, 0), None),
+        ("tf32", "cuda", (10, 0), None),
+        ("bf16", "cuda", None, None),
+    ],
+)
+def test_a_precision_that_a_device_lacks_is_refused_before_training(precision, device, found, problem, capability):
+    capability(found)
+    assert gpus.precision_problem(precision, device) == problem
+    placed = Device(device, 0 if device == "cuda" else None, False, None, None, None)
+    if problem is None:
+        gpus.expect_precision(precision, placed)
+    else:
+        with pytest.raises(UserError, match=f"^--precision {precision}: {problem}"):
+            gpus.expect_precision(precision, placed)
+        answer = {"cpu": None, "cuda": None, "precision": {device: problem}}
+        assert (available.problem(answer, device), available.problem(answer, None)) == (problem, None)
+
+
+def test_a_matrix_asks_for_the_precision_where_its_ranks_run(monkeypatch):
+    asked = []
+
+    def alone(run):
+        asked.append(run)
+        return processes.Outcome(0, False, ['tandem-probe: {"ddp": {"cpu": null, "cuda": "none", "precision": {"cpu": "not here"}}}'])
+
+    monkeypatch.setattr(available.processes, "run", lambda argv, *_: argv)
+    monkeypatch.setattr(available.turns, "alone", alone)
+    jobs, reasons = available.settled([Job("ddp", 2, 2, Settings(precision="tf32"))], Launcher("mpich", "mpiexec"))
+    assert asked[0][-2:] == ("tf32", "ddp")
+    assert (jobs, reasons) == ([], {"ddp": "not here"})
+
+
+@pytest.mark.parametrize(("precision", "allowed"), [("tf32", True), ("fp32", False), ("bf16", False)])
+def test_only_tf32_computes_in_it(precision, allowed):
+    settings = SimpleNamespace(device="cpu", threads=1, gpu_order="local", precision=precision)
+    pytorch.pick_device(settings, Ranks())
+    backends = pytorch.torch.backends
+    assert (backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32) == (allowed, allowed)
+    pytorch.pick_device(SimpleNamespace(**vars(settings) | {"precision": "fp32"}), Ranks())
+
+
+@pytest.mark.parametrize(
+    ("precision", "reduction", "backend", "logged"),
+    [
+        ("fp32", None, "ddp", ("fp32", "fp32")),
+        ("bf16", None, "ddp", ("bfloat16", "fp32")),
+        ("bf16", "bf16", "ddp@bf16", ("bfloat16", "bfloat16")),
+        ("fp64", "fp16", "ddp@fp16", ("fp64", "fp16")),
+        ("tf32", None, "ddp", ("tf32", "fp32")),
+        ("bf16", None, "pipeline", ("bfloat16", "bfloat16")),
+    ],
+)
+def test_the_event_log_has_the_precision_of_products_and_of_the_exchange(precision, reduction, backend, logged):
+    record = made(backend=backend, num_ranks=2, data_parallel_degree=1 if backend == "pipeline" else 2)
+    record["settings"] |= {"precision": precision, "reduction": reduction}
+    facts = event_log._facts(record)
+    assert tuple(facts[f"lowest_numerical_precision_in_{what}"] for what in ("linear", "comm")) == logged
