@@ -8,7 +8,7 @@ import pytest
 from common import workloads
 from common.config import Settings
 from common.data import sharding
-from tests.bench import convergence, fused, targets, trace_overhead
+from tests.bench import convergence, fused, precision, targets, trace_overhead
 from tests.bench.convergence import CORRECT, Choice, Curve
 from tests.bench.vendor import BACKENDS, rate_in, summary
 from tests.support import small_data
@@ -50,6 +50,12 @@ def test_counting_a_call_costs_less_than_200_ns():
 
 def test_rounds_have_a_median_and_quartiles():
     assert fused.summary([(2.0, 2.0), (1.0, 2.0), (6.0, 2.0), (4.0, 2.0), (5.0, 2.0)]) == "2.000 (1.000 to 2.500)"
+
+
+def test_steps_are_measured_in_both_precisions():
+    for seconds in precision.measured("cnn", 1):
+        assert len(seconds) == 2
+        assert min(seconds) > 0
 
 
 @pytest.mark.parametrize("optimizer", fused.OPTIMIZERS)

@@ -50,7 +50,7 @@ CNN = Run("cnn", "sgd")
 # At the CNN's default learning rate training amplifies the rounding of DeepSpeed's master parameters to float32; at this one not.
 SMALL_LEARNING_RATE = CNN._replace(learning_rate="1e-5")
 FIRST_STEPS = [Run(workload, optimizer, "fp32", short=True) for workload, optimizer in zip(WORKLOADS, OPTIMIZERS, strict=True)]
-# Mixed precision. At the CNN's default learning rate its second step has amplified the difference to float32 to 2e-2.
+# Mixed precision. At the CNN's default learning rate training amplifies the difference to float32, to 2e-2 in the second step.
 MIXED = [run._replace(precision="bf16", learning_rate=rate) for run, rate in zip(FIRST_STEPS, ("4e-4", None), strict=True)]
 NOT_MIXED = [run._replace(precision="fp32") for run in MIXED]
 # With SGD, since Adam's steps do not depend on the scale of the gradients.

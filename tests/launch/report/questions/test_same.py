@@ -23,11 +23,18 @@ def test_equal_training_is_shown_by_digests_and_first_losses():
     ("changes", "text"),
     [
         ({"losses": [3.0, 2.1, 1.0, 0.5]}, "differ by up to 5e-02, more than rounding explains (1e-06)"),
+        (
+            {"losses": [3.0, 2.01, 1.0, 0.5], "settings": {"precision": "bf16"}},
+            "cnn in bf16, weak scaling: all backends start from identical parameters. Losses of the first 2 steps differ by up to 5e-03, "
+            "more than rounding explains (2e-03)",
+        ),
+        ({"losses": [3.0, 2.002, 1.0, 0.5], "settings": {"precision": "bf16"}}, "Losses of the first 2 steps agree to 1e-03."),
         ({"parameter_digests": ["f" * 64, "b" * 64]}, "NOT all backends start from identical parameters"),
     ],
 )
 def test_unequal_training_is_reported(changes, text):
-    assert text in section([made(), made(backend="horovod_tf", **changes)], "same").sentences[0]
+    first = made(settings=changes.get("settings"))
+    assert text in section([first, made(backend="horovod_tf", **changes)], "same").sentences[0]
 
 
 def test_only_runs_of_one_seed_are_compared():
