@@ -15,7 +15,7 @@ COLUMNS = (
     Column("exposed share of a step (%)", ".0f"), Column("training"), Column("change to the program"),
 )  # fmt: skip
 # After FIRST, where a run has them: images have no tokens, and older records none of them.
-THROUGHPUT = (Column("tokens/s", ".0f"), Column("TFLOP/s per rank", ".3f"), Column("share of peak (%)", ".1f"))
+THROUGHPUT = (Column("tokens/s", ".0f"), Column("TFLOP/s per rank", ".4g"), Column("share of peak (%)", ".1f"))
 
 
 def tables(compared):
