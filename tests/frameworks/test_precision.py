@@ -196,12 +196,17 @@ def test_a_matrix_asks_for_the_precision_where_its_ranks_run(monkeypatch):
 
 
 @pytest.mark.parametrize(("precision", "allowed"), [("tf32", True), ("fp32", False), ("bf16", False)])
-def test_only_tf32_computes_in_it(precision, allowed):
-    settings = SimpleNamespace(device="cpu", threads=1, gpu_order="local", precision=precision)
-    pytorch.pick_device(settings, Ranks())
-    backends = pytorch.torch.backends
-    assert (backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32) == (allowed, allowed)
-    pytorch.pick_device(SimpleNamespace(**vars(settings) | {"precision": "fp32"}), Ranks())
+def test_only_tf32_computes_in_it(precision, allowed, monkeypatch):
+    backends, config = pytorch.torch.backends, tensorflow.tf.config
+    # They cannot be set once TensorFlow has computed.
+    for name in ("set_intra_op_parallelism_threads", "set_inter_op_parallelism_threads"):
+        monkeypatch.setattr(config.threading, name, lambda _: None)
+    monkeypatch.setattr(config, "set_visible_devices", lambda *_: None)
+    for one, expected in ((precision, allowed), ("fp32", False)):
+        for framework in (pytorch, tensorflow):
+            framework.pick_device(SimpleNamespace(device="cpu", threads=1, gpu_order="local", precision=one), Ranks())
+        found = backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32, config.experimental.tensor_float_32_execution_enabled()
+        assert found == (expected,) * 3
 
 
 @pytest.mark.parametrize(
