@@ -18,9 +18,7 @@ from common.process import gpus
 from common.process.ranks import Ranks
 from common.trainer import Device
 from common.workloads import WORKLOADS, digest, resolve
-from launch import available, processes
-from launch.launchers.commands import Launcher
-from launch.plan import Job
+from launch import available
 from tests.frameworks.test_tensorflow import batch_of
 from tests.support import nvml
 from tests.support.made_records import made
@@ -179,20 +177,6 @@ def test_a_precision_that_a_device_lacks_is_refused_before_training(precision, d
             gpus.expect_precision(precision, placed)
         answer = {"cpu": None, "cuda": None, "precision": {device: problem}}
         assert (available.problem(answer, device), available.problem(answer, None)) == (problem, None)
-
-
-def test_a_matrix_asks_for_the_precision_where_its_ranks_run(monkeypatch):
-    asked = []
-
-    def alone(run):
-        asked.append(run)
-        return processes.Outcome(0, False, ['tandem-probe: {"ddp": {"cpu": null, "cuda": "none", "precision": {"cpu": "not here"}}}'])
-
-    monkeypatch.setattr(available.processes, "run", lambda argv, *_: argv)
-    monkeypatch.setattr(available.turns, "alone", alone)
-    jobs, reasons = available.settled([Job("ddp", 2, 2, Settings(precision="tf32"))], Launcher("mpich", "mpiexec"))
-    assert asked[0][-2:] == ("tf32", "ddp")
-    assert (jobs, reasons) == ([], {"ddp": "not here"})
 
 
 @pytest.mark.parametrize(("precision", "allowed"), [("tf32", True), ("fp32", False), ("bf16", False)])

@@ -152,6 +152,20 @@ def test_a_transport_that_a_variant_chooses_is_for_cpus(monkeypatch):
     }  # fmt: skip
 
 
+def test_a_matrix_asks_for_the_precision_where_its_ranks_run(monkeypatch):
+    asked = []
+
+    def alone(run):
+        asked.append(run)
+        return processes.Outcome(0, False, ['tandem-probe: {"ddp": {"cpu": null, "cuda": "none", "precision": {"cpu": "not here"}}}'])
+
+    monkeypatch.setattr(available.processes, "run", lambda argv, *_: argv)
+    monkeypatch.setattr(available.turns, "alone", alone)
+    jobs, reasons = available.settled(jobs_of("ddp", precision="tf32"), LOCAL)
+    assert asked[0][-2:] == ("tf32", "ddp")
+    assert (jobs, reasons) == ([], {"ddp": "not here"})
+
+
 # A backend that says what it finds, and none that can be imported.
 FINDS = """
 from common.backends import Backend
