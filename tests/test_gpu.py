@@ -168,6 +168,22 @@ def test_kernels_streams_and_calls_of_nccl_are_counted(session, monkeypatch):
     assert numbers["longest"][0] == "gemm 2 ms"
 
 
+@pytest.mark.parametrize(("counted", "status"), [({"ncclAllReduce": 9}, "ok"), ({"ncclBroadcast": 1}, "failed"), ({}, "failed")])
+def test_the_interposer_sees_the_calls_that_the_profiler_sees(counted, status, session, monkeypatch):
+    found = {name: SimpleNamespace(sums=SimpleNamespace(num_calls=num_calls)) for name, num_calls in counted.items()}
+    use(monkeypatch, profile, None)
+    for name, value in (
+        ("run", lambda *_: (0, "")), ("shutil", SimpleNamespace(which=lambda _: "mpicc")),
+        ("mpi_profile", SimpleNamespace(read=lambda _: SimpleNamespace(nccl=found))),
+        ("events", lambda _: [{"cat": "user_annotation", "name": "nccl:all_reduce_barrier"}]),
+    ):  # fmt: skip
+        monkeypatch.setattr(profile, name, value)
+    folder = profile.trace_folder(session, "profile-intercepted")
+    folder.mkdir(parents=True)
+    (folder / "mpi_profile.0.json").touch()
+    assert status_of(lambda: profile.intercepted(session)) == status
+
+
 def test_energy_and_clocks_are_those_of_nvml(session, monkeypatch):
     noise = {"gpu_clock_hz": [1.98e9, 1.9e9], "gpu_throttle_reasons": []}
     use(monkeypatch, profile, {"machine_noise": noise, "energy_joules": 50.0, "energy_source": "NVML"})
