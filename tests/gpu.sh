@@ -2,13 +2,14 @@
 # Everything that a machine with a GPU can show, in under ten minutes: tests/gpu.sh [FOLDER] [options]; see tests/gpu.sh --help.
 # It runs with the Python that is there: $PYTHON, or python3, with PyTorch. Wheels in the folder $TANDEM_WHEELS are put beside it.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PYTHON:-python3}
-export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
+export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
 if [ -n "${TANDEM_WHEELS:-}" ]; then
   site=$(mktemp -d)
   trap 'rm -rf "$site"' EXIT
   "$python" -m pip install --quiet --no-index --no-deps --find-links "$TANDEM_WHEELS" --target "$site" "$TANDEM_WHEELS"/*.whl
   export PYTHONPATH="$site:$PYTHONPATH"
 fi
-"$python" -m tests.gpu "$@"
+# -P: not the modules of the folder where this is typed.
+"$python" -P -m tests.gpu "$@"
