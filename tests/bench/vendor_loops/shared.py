@@ -12,8 +12,8 @@ from common import workloads
 from common.config import Settings
 from common.data import datasets, sharding
 from common.process import allocator, binding
+from common.process.ending import leave
 from common.process.ranks import Ranks, from_environment
-from common.program import leave
 
 
 class Work(NamedTuple):
