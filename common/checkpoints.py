@@ -65,29 +65,31 @@ def check(path, about, expected, epochs):
         raise UserError(f"{path} was written after epoch {about.epochs}; --epochs {epochs} leaves nothing to train")
 
 
-def resume(trainer, settings, expected):
-    """Loads the last checkpoint into the trainer and returns its About; returns `expected` if there is no checkpoint."""
+def resume(trainer, settings, expected, io):
+    """Loads the last checkpoint into the trainer and returns its About; returns `expected` if there is no checkpoint.
+
+    `io`: CheckpointIo of the run.
+    """
     path = Path(settings.checkpoint_dir) / LAST
     if not path.exists():
         return expected
-    state, about = read(path)
+    state, about = io.read(path)
     check(path, about, expected, settings.epochs)
     trainer.restore(state)
     return about
 
 
-def keep(trainer, settings, about, accuracy, ended):
+def keep(trainer, settings, about, accuracy, ended, io):
     """Writes the checkpoints due after an epoch; returns the About with the best accuracy so far. All ranks call this.
 
-    `ended`: this was the last epoch.
+    `ended`: this was the last epoch. `io`: CheckpointIo of the run.
     """
     best = accuracy is not None and (about.best_accuracy is None or accuracy > about.best_accuracy)
     about = about._replace(best_accuracy=accuracy if best else about.best_accuracy)
     due = [LAST] if ended or about.epochs % settings.checkpoint_every == 0 else []
     names = [*due, *([BEST] if best else [])]
     if names:
-        state = trainer.state()
+        state = io.gather(trainer.state)
         if trainer.ranks.rank == 0:
-            for name in names:
-                write(Path(settings.checkpoint_dir) / name, state, about)
+            io.write([Path(settings.checkpoint_dir) / name for name in names], state, about)
     return about

@@ -24,9 +24,23 @@ class Settings:
     data_dir: Path | None = None
     """Folder with local data: MNIST as IDX files (optionally gzipped) or mnist.npz; TinyStories as .txt or .jsonl; XSum as .jsonl.
     Text files with valid, val, test or dev as a word in their name are held out; without one, every tenth sequence is. For imagefolder: a
-    folder of images per class, in the folder train if there is one; all are read into memory, 147 KiB each."""
+    folder of images per class, in the folder train if there is one; all are read into memory, 147 KiB each. With a --data-format on disk:
+    the folder that launch.convert_data wrote."""
     tokenizer: Path | None = None
     """Transformers on text: a local tokenizer.json, as the library tokenizers writes it, whose tokens the model has. Default: bytes."""
+    data_format: Literal["memory", "npy", "hdf5", "webdataset", "tfrecord", "safetensors", "files"] = "memory"
+    """memory: every rank reads all data before training. Others: samples are read from disk as batches need them, from the folder
+    --data-dir, which python -m launch.convert_data has written in this format. files: one file per sample. webdataset and tfrecord can be
+    read in order only, so their samples have another order, and are compared by time alone."""
+    data_budget: float | None = None
+    """MiB of memory of each rank for samples that are read from disk. Default: a quarter of the node's memory, divided by its ranks."""
+    num_workers: int = 0
+    """Threads of each rank that read samples from disk in the background, on the cores that --cores-per-rank gives beyond --threads, if
+    any. 0: the training itself reads."""
+    prefetch: int = 2
+    """Batches that each of the --num-workers reads ahead."""
+    drop_caches: Literal["none", "once", "epoch"] = "none"
+    """Take the samples' files out of the page cache before the first epoch, or before each, so that they are read from the disk."""
     batch_size: int | None = None
     """Samples (images or sequences) per step, or per micro-batch with --accumulate: per rank under weak scaling, global under strong.
     cnn: 16, transformer: 8."""
@@ -76,9 +90,9 @@ class Settings:
     """post_local_sgd: steps in which gradients are averaged, before each rank trains locally. A resumed run counts them anew. No effect on
     other backends."""
     reduction: Literal["fp16", "bf16", "powersgd", "adasum"] | None = None
-    """How gradients are reduced. Default: averaged as they are. ddp and horovod_torch: fp16, averaged in float16. ddp: bf16, averaged in
-    bfloat16; powersgd, averaged as low-rank factors, with error feedback. horovod_torch: adasum, Horovod's adaptive sum of the ranks'
-    updates."""
+    """How gradients are reduced. Default: averaged as they are. ddp and horovod_torch: fp16, averaged in float16. ddp and fsdp: bf16,
+    averaged in bfloat16. ddp: powersgd, averaged as low-rank factors, with error feedback. horovod_torch: adasum, Horovod's adaptive sum
+    of the ranks' updates."""
     powersgd_rank: int = 1
     """ddp with powersgd: rank of the factors; the higher, the closer to the average and the more bytes. No effect on others."""
     pipeline_schedule: Literal["1f1b", "gpipe", "interleaved", "zero_bubble", "naive"] = "1f1b"
@@ -135,6 +149,8 @@ class Settings:
     """Folder for the checkpoints model-last.safetensors and model-best.safetensors (highest accuracy). Writing is on the clock."""
     checkpoint_every: int = 1
     """Epochs between checkpoints; the last epoch always writes one."""
+    checkpoint_async: bool = False
+    """Write checkpoints in a thread of rank 0 while training goes on, from a copy of the state."""
     resume: bool = False
     """Single run: resume from the last checkpoint in --checkpoint-dir, if any; any backend may have written it. Matrix: resume the
     last matrix in these results and skip the runs that have completed."""
@@ -164,10 +180,10 @@ def check(settings):
     """Raises UserError for the first invalid setting."""
     from_one = (
         "batch_size", "accumulate", "epochs", "evaluation_batch_size", "powersgd_rank", "microbatches", "stages", "threads",
-        "cores_per_rank", "checkpoint_every",
+        "cores_per_rank", "checkpoint_every", "prefetch",
     )  # fmt: skip
     unbounded = float("inf")
-    from_zero = (("seed", 0, MAX_SEED), ("repeat", 0, unbounded), ("local_after", 0, unbounded))
+    from_zero = (("seed", 0, MAX_SEED), ("repeat", 0, unbounded), ("local_after", 0, unbounded), ("num_workers", 0, unbounded))
     for name, least, most in (*((name, 1, unbounded) for name in from_one), *from_zero):
         value = getattr(settings, name)
         if value is not None and not least <= value <= most:
@@ -178,6 +194,7 @@ def check(settings):
         value = getattr(settings, name)
         if value is not None and not 0 < value < float("inf"):
             raise UserError(f"{flag(name)} is {value}; it must be greater than 0")
+    _check_data(settings)
     if not 0 <= settings.momentum < 1:
         raise UserError(f"--momentum is {settings.momentum}; it must be at least 0 and less than 1")
     if not 0 <= settings.warmup_epochs < float("inf"):
@@ -188,12 +205,22 @@ def check(settings):
         raise UserError(f"--trace is {settings.trace}; it must be mpi, events, or the path of a libmpitrace.so")
     if not settings.watchdog_timeout >= 0:
         raise UserError(f"--watchdog-timeout is {settings.watchdog_timeout:g}; it must be at least 0 seconds")
-    if settings.resume and settings.checkpoint_dir is None:
-        raise UserError("--resume requires --checkpoint-dir")
+    with_files = [name for name in ("resume", "checkpoint_async") if getattr(settings, name)]
+    if with_files and settings.checkpoint_dir is None:
+        raise UserError(f"{flag(with_files[0])} requires --checkpoint-dir")
     if settings.run_id is not None and not re.fullmatch(r"[\w.@-]+", settings.run_id):
         raise UserError(f"--run-id is {settings.run_id!r}; use letters, digits, '.', '_', '@' and '-'")
     if settings.machine is not None and not re.fullmatch(r"\w[\w.-]*", settings.machine):
         raise UserError(f"--machine is {settings.machine!r}; use letters, digits, '.', '_' and '-'")
+
+
+def _check_data(settings):
+    """Raises UserError for settings of reading from disk that are invalid, or without it."""
+    for name in ("data_budget", "num_workers", "prefetch", "drop_caches"):
+        if settings.data_format == "memory" and (value := getattr(settings, name)) != getattr(Settings, name):
+            raise UserError(f"{flag(name)} {value} is for data that is read from disk; give its --data-format, or leave it out")
+    if settings.data_budget is not None and not 0 < settings.data_budget < float("inf"):
+        raise UserError(f"--data-budget is {settings.data_budget:g}; it must be above 0 MiB")
 
 
 def cores_per_rank(settings):

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from common import checkpoints, event_log, models, parallelism, schedules, weights, workloads
+from common.checkpoint_io import CheckpointIo
 from common.config import Settings
-from common.data import sharding
-from common.data.datasets import counted
+from common.data import sharding, storage_use
+from common.data.samples import Samples, counted
 from common.meter import Meter
 from common.process import energy, gpus
 from common.process.turns import Turns
@@ -83,9 +84,9 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
     watchdog.heartbeat()
     data = load(_reading(ranks, watchdog))
     record["load_seconds"] = clock.now()
-    log.event("train_samples", len(data.train_inputs))
-    log.event("eval_samples", len(data.test_inputs))
-    num_samples, global_batch = len(data.train_inputs), workloads.global_batch(settings, record["data_parallel_degree"])
+    log.event("train_samples", len(data.train))
+    log.event("eval_samples", len(data.test))
+    num_samples, global_batch = len(data.train), workloads.global_batch(settings, record["data_parallel_degree"])
     num_steps = sharding.num_steps(num_samples, global_batch, settings.last_batch)
     learning_rates = schedules.learning_rates(
         settings.learning_rate, settings.learning_rate_factor, settings.warmup_epochs, settings.schedule, settings.epochs, num_steps
@@ -93,21 +94,20 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
     record |= _samples(num_samples, num_steps * global_batch)
     record["workload_digest"] = workload_digest(data)
     record["reached"] = None if settings.target is None else False
-    counts = counted(data.train_targets).reshape(num_samples, -1).sum(axis=1)
+    counts, use = data.train.num_losses, storage_use.Recorder(trainer, data, settings, clock)
     about = checkpoints.About(0, None, record["workload_digest"], settings.seed, global_batch, settings.learning_rate_factor)
+    files = CheckpointIo(settings.checkpoint_async)
     if settings.resume:
-        about = checkpoints.resume(trainer, settings, about)
+        about = checkpoints.resume(trainer, settings, about, files)
         record["resumed_after_epochs"] = about.epochs
     batches, shard = None, parallelism.place(ranks.rank, ranks.size, record["data_parallel_degree"])
     for epoch in range(about.epochs, settings.epochs):
         indices, sample_weights = sharding.training_shard(
-            num_samples, global_batch, settings.last_batch, settings.seed, epoch, *shard, counts
+            num_samples, global_batch, settings.last_batch, settings.seed, epoch, *shard, counts, data.train.streamed
         )
-        batches = _Batches(data.train_inputs, data.train_targets, indices, sample_weights, learning_rates[epoch], settings, watchdog)
+        batches = _Batches(data.train, indices, sample_weights, learning_rates[epoch], settings, watchdog)
         place = {"epoch_num": epoch + 1}
-        watchdog.begin_step(epoch + 1, 1, num_steps)
-        log.start("epoch_start", metadata=place)
-        begun = clock.now()
+        begun = _begin_epoch(use, watchdog, log, place, num_steps, clock)
         report = _reporter(ranks, settings, record, epoch, num_steps, clock, watchdog)
         losses, ends = _train_epoch(trainer, batches, clock, report, turns)
         trained = clock.now()
@@ -124,14 +124,15 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
             compare_replicas(trainer, record, f"after epoch {epoch + 1}")
         ended = epoch + 1 == settings.epochs or (record["reached"] and settings.stop_at_target)
         if settings.checkpoint_dir:
-            about = checkpoints.keep(trainer, settings, about._replace(epochs=epoch + 1), record["accuracy"], ended)
+            about = checkpoints.keep(trainer, settings, about._replace(epochs=epoch + 1), record["accuracy"], ended, files)
         if ended:
             break
         turns.end()
     event_log.stop(log, "aborted")
     # Additional steps after training would add to them.
     record |= {name: list(found) for name in ("staleness", "left_out") if (found := getattr(trainer, name, None)) is not None}
-    record |= energy.total(trainer, joules.now()) | _peak_memory(trainer) | gpus.memory_by_rank(trainer)
+    record |= use.of_record(data.train.streamed) | files.of_record() | energy.total(trainer, joules.now())
+    record |= _peak_memory(trainer) | gpus.memory_by_rank(trainer)
     record |= {"num_turns": turns.num_ended, "turns_of_others_seconds": clock.paused["turns"], "check_seconds": clock.paused["checks"]}
     return batches
 
@@ -147,6 +148,14 @@ def _start(trainer, record, turns, log):
     log.start("run_start")
     turns.meters += [clock, joules]
     return clock, joules
+
+
+def _begin_epoch(use, watchdog, log, place, num_steps, clock):
+    """The time on the clock at which an epoch begins."""
+    use.begin_epoch()
+    watchdog.begin_step(place["epoch_num"], 1, num_steps)
+    log.start("epoch_start", metadata=place)
+    return clock.now()
 
 
 def _samples(num_samples, num_in_batches):
@@ -227,8 +236,8 @@ def _evaluate(trainer, data, settings, record, clock, watchdog, log, place):
     log.start("eval_start", metadata=place)
     begun = clock.now()
     shard = parallelism.place(trainer.ranks.rank, trainer.ranks.size, record["data_parallel_degree"])
-    indices, sample_weights = sharding.evaluation_shard(len(data.test_inputs), settings.evaluation_batch_size, *shard)
-    batches = _Batches(data.test_inputs, data.test_targets, indices, sample_weights, np.zeros(len(indices)), settings, watchdog)
+    indices, sample_weights = sharding.evaluation_shard(len(data.test), settings.evaluation_batch_size, *shard)
+    batches = _Batches(data.test, indices, sample_weights, np.zeros(len(indices)), settings, watchdog)
     # Ranks that share a model evaluate the same samples, so each counts as often; or one of them has the totals, and the others zeros.
     totals = Totals(*trainer.sum(np.array(trainer.evaluate(batches), dtype=np.float64)).tolist())
     evaluated = clock.now()
@@ -251,8 +260,7 @@ def _evaluate(trainer, data, settings, record, clock, watchdog, log, place):
 class _Batches:
     """The batches of an epoch, created on demand."""
 
-    inputs: np.ndarray
-    targets: np.ndarray
+    samples: Samples
     indices: np.ndarray
     sample_weights: np.ndarray
     learning_rates: np.ndarray
@@ -265,15 +273,14 @@ class _Batches:
     def __iter__(self):
         precision = self.settings.precision
         input_type = models.input_type(workloads.workload_of(self.settings).model, precision)
-        for mine, weight, learning_rate in zip(self.indices, self.sample_weights, self.learning_rates, strict=True):
+        of_steps = zip(self.samples.batches(self.indices), self.sample_weights, self.learning_rates, strict=True)
+        for (inputs, picked), weight, learning_rate in of_steps:
             self.watchdog.heartbeat()
-            picked = self.targets[mine]
             counts = counted(picked)
             # The sample's weight; 0 for a target that does not count.
             loss_weights = (counts * weight.reshape(-1, *[1] * (counts.ndim - 1))).astype(weights.DTYPES[precision])
-            inputs = self.inputs[mine].astype(input_type, copy=False)
             targets = picked.astype(np.int64) if np.issubdtype(picked.dtype, np.integer) else picked
-            yield Batch(inputs, np.maximum(targets, 0), loss_weights, float(learning_rate))
+            yield Batch(inputs.astype(input_type, copy=False), np.maximum(targets, 0), loss_weights, float(learning_rate))
 
 
 def _zeros(model, batch_size, precision):

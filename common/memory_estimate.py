@@ -1,28 +1,42 @@
 """An estimate of the memory that a run needs, made before it starts: a run is refused where even that is more than there is.
 
-It counts what a run has when it starts from its initial parameters: parameters, gradients and optimizer state, by the backend's way of
-sharing them, and on each rank the initial parameters, which are drawn whole in main memory. Activations, the buckets of a library and the
-programs themselves are left out, so a run that is not refused may still need more than there is. TensorFlow has no gradients at this point,
-and its activations beside them later.
+It counts what a run has when it starts from its initial parameters: parameters, gradients and optimizer state, the least of what
+common/sharing.py and common/memory_forecast.py say, and on each rank the initial parameters, which are drawn whole in main memory.
+Activations, the buckets of a library and the programs themselves are left out, so a run that is not refused may still need more than there
+is. TensorFlow has no gradients at this point, and its activations beside them later.
 """
 
-from common import parallelism, sharing
+import dataclasses
+
+from common import memory_forecast, memory_state, parallelism, sharing, workloads
+from common.backends import declared, file_of, is_exact, settings_of, variant_settings
+from common.config import Settings
 from common.errors import UserError
+from common.memory_state import Training
 from common.process import node_memory
 from common.step_breakdown import gradient_bytes
 
 GB = 1e9
+# Of the backends that a refusal names.
+NUM_NAMED = 3
 
 
-def state_bytes(name, settings, num_ranks):
-    """Bytes of parameters, gradients and optimizer state of a rank of a backend, or a variant, in the mean over the ranks.
+def state(name, settings, num_ranks):
+    """{part: bytes} of parameters, gradients and optimizer state of a rank of a backend, or a variant, in the mean over the ranks.
 
-    Where no way of sharing is declared: of parameters and gradients, of one model for each shard of a global batch.
+    Where no way of sharing is declared: of one model for each shard of a global batch, without optimizer state unless its ranks divide
+    the model, since it may be elsewhere.
     """
-    known = sharing.state_bytes(name, num_ranks, settings)
-    if known is not None:
-        return known
-    return 2 * gradient_bytes(settings) * parallelism.degree(name, settings, num_ranks) / num_ranks
+    own, training = declared().get(file_of(name)), _training(settings, settings.batch_size or 1, "cpu")
+    whole = sharing.whole_bytes(name, memory_state.num_parameters(training), training)
+    if way := sharing.of(name):
+        by_theory = sharing.held_bytes(way, num_ranks, whole)
+        # fsdp@keep has whole parameters beside its shards.
+        least = {part: min(by_theory[part], held) for part, held in memory_state.held_bytes(name, training, whole, num_ranks).items()}
+        return least | {"parameters": by_theory["parameters"]}
+    share = parallelism.degree(name, settings, num_ranks) / num_ranks
+    divides = own is not None and own.model_parallel
+    return {part: num_bytes * share * (part != "optimizer_state" or bool(divides)) for part, num_bytes in whole.items()}
 
 
 def expect_room(name, settings, num_ranks, num_local_ranks, device):
@@ -30,21 +44,66 @@ def expect_room(name, settings, num_ranks, num_local_ranks, device):
 
     `settings`: resolved. `num_local_ranks`: ranks on this node. `device`: cpu or cuda.
     """
-    of_rank, initial = state_bytes(name, settings, num_ranks), gradient_bytes(settings)
+    if lacking := _lacking(name, settings, num_ranks, num_local_ranks, device):
+        raise UserError(_refusal(name, settings, num_ranks, num_local_ranks, device, *lacking))
+
+
+def _lacking(name, settings, num_ranks, num_local_ranks, device):
+    """(bytes needed, where, bytes that are free) where a training does not fit; None where it does."""
+    of_rank, initial = sum(state(name, settings, num_ranks).values()), gradient_bytes(settings)
     if device == "cuda" and of_rank > (free := node_memory.available_on_gpu()):
-        raise UserError(_refusal(name, settings, num_ranks, f"{_text(of_rank)} on each GPU", free, "GPUs"))
+        return of_rank, "on each GPU", free
     on_node = num_local_ranks * (initial if device == "cuda" else of_rank + initial)
     if on_node > (free := node_memory.available()):
-        ranks = f"its {num_local_ranks} ranks" if num_local_ranks > 1 else "its rank"
-        raise UserError(_refusal(name, settings, num_ranks, f"{_text(on_node)} on a node for {ranks}", free, "nodes"))
+        return on_node, f"on a node for {f'its {num_local_ranks} ranks' if num_local_ranks > 1 else 'its rank'}", free
+    return None
 
 
-def _refusal(name, settings, num_ranks, needed, free_bytes, places):
+def _refusal(name, settings, num_ranks, num_local_ranks, device, needed, where, free):
+    parts = [f"{part.replace('_', ' ')} {_text(size)}" for part, size in state(name, settings, num_ranks).items()]
+    if where != "on each GPU":
+        parts.append(f"initial parameters {_text(gradient_bytes(settings))}")
+    fitting = ", ".join(_fitting(settings, num_ranks, num_local_ranks, device))
+    places = "GPUs" if where == "on each GPU" else "nodes"
+    advice = f"the state of {fitting} would fit" if fitting else f"share them over more {places}"
     return (
-        f"{settings.workload} does not fit into memory with {name} at size {num_ranks}: parameters, gradients and optimizer state need "
-        f"{needed}, and {_text(free_bytes)} are free; share them with fsdp or deepspeed_zero@3 over ranks on more {places}, or choose a "
-        "smaller workload"
+        f"{settings.workload} does not fit into memory with {name} at size {num_ranks}: a rank's {', '.join(parts)} need {_text(needed)} "
+        f"{where}, and {_text(free)} are free{_activations(name, settings, num_ranks, device)}; {advice}, or choose a smaller workload"
     )
+
+
+def _activations(name, settings, num_ranks, device):
+    """What a refusal says of activations, which it does not count."""
+    if file_of(name) not in declared():
+        return ""
+    training = _training(settings, _samples(name, settings, num_ranks), device)
+    if memory_forecast.problem(name, training, num_ranks):
+        return ""
+    return f" (activations would be {_text(memory_forecast.of(name, training, num_ranks).activations)} more)"
+
+
+def _fitting(settings, num_ranks, num_local_ranks, device):
+    """The exact backends and variants whose state fits, those with the least state first; at most NUM_NAMED."""
+    plain = dataclasses.replace(settings, **{one: getattr(Settings(), one) for one in variant_settings()})
+    found = {}
+    for name in filter(is_exact, sharing.every_way()):
+        own = settings_of(name, plain)
+        if not parallelism.problem(name, own, num_ranks) and not _lacking(name, own, num_ranks, num_local_ranks, device):
+            found[name] = sum(state(name, own, num_ranks).values())
+    return sorted(found, key=found.get)[:NUM_NAMED]
+
+
+def _samples(name, settings, num_ranks):
+    """Samples of a micro-batch on a shard."""
+    return workloads.local_batch(settings, parallelism.degree(name, settings, num_ranks)) // settings.accumulate
+
+
+def _training(settings, batch_size, device):
+    return Training(
+        model=workloads.workload_of(settings).model, batch_size=batch_size, precision=settings.precision,
+        optimizer=settings.optimizer, momentum=settings.momentum, recompute=settings.recompute, microbatches=settings.microbatches,
+        device=device,
+    )  # fmt: skip
 
 
 def _text(size_bytes):

@@ -168,8 +168,8 @@ def encoder_decoder_parameters(model):
 
 PARAMETERS = {Cnn: cnn_parameters, Decoder: decoder_parameters, EncoderDecoder: encoder_decoder_parameters, ResNet50: resnet_parameters}
 
-# Models of layers alike, of which --recompute keeps one layer's activations at a time.
-LAYERED = (Decoder, EncoderDecoder)
+# Models of many layers or blocks, of which --recompute keeps the activations of one at a time.
+LAYERED = (Decoder, EncoderDecoder, ResNet50)
 
 
 def parameters_of(model):

@@ -48,21 +48,30 @@ def problem(name, settings, num_ranks):
     """
     check(settings)
     own, workload = _declaration(name), workload_of(settings)
-    if not _trains(own, workload.model):
-        able = [one for one in WORKLOADS if _trains(own, WORKLOADS[one].model)]
+    if not trains(name, workload.model):
+        able = [one for one in WORKLOADS if trains(name, WORKLOADS[one].model)]
         return f"{name} does not train {settings.workload}; leave it out, or choose from the workloads {', '.join(able)}"
     if settings.recompute and type(workload.model) not in LAYERED:
         able = ", ".join(one for one in WORKLOADS if type(WORKLOADS[one].model) in LAYERED)
-        return f"--recompute would save no memory of {settings.workload}, which has no layers alike; leave it out, or choose from {able}"
+        return f"--recompute would save no memory of {settings.workload}, which has few layers; leave it out, or choose from {able}"
+    if reason := problem_of_division(name, settings, workload.model, num_ranks):
+        return reason
+    sharing = _ranks_of_model(own, settings, num_ranks)
+    return _problem_of_batch(name, own, settings, sharing, (num_ranks - own.num_servers) // sharing)
+
+
+def problem_of_division(name, settings, model, num_ranks):
+    """Why this number of ranks cannot divide a model under a backend, or a variant; None if it can."""
+    own = _declaration(name)
     if reason := _problem_of_size(name, own, num_ranks):
         return reason
     sharing = _ranks_of_model(own, settings, num_ranks)
     if num_ranks % sharing:
         return f"{name} takes a multiple of {sharing} ranks ({flag(own.model_parallel)}), and {num_ranks} is none; choose other sizes"
-    if own.divides and (size := getattr(workload.model, own.divides)) % sharing:
+    if own.divides and (size := getattr(model, own.divides)) % sharing:
         what = own.divides.removeprefix("num_")
         return f"{name} divides the {size} {what} of {settings.workload} over its ranks, and {sharing} ranks do not divide them"
-    return _problem_of_batch(name, own, settings, sharing, (num_ranks - own.num_servers) // sharing)
+    return None
 
 
 def _problem_of_batch(name, own, settings, num_ranks_of_model, num_shards):
@@ -94,7 +103,9 @@ def _declaration(name):
     return declared().get(file_of(name), Backend())
 
 
-def _trains(own, model):
+def trains(name, model):
+    """Whether a backend, or a variant, trains a model, whatever the number of ranks."""
+    own = _declaration(name)
     return (not own.models or type(model).__name__ in own.models) and not (own.untied and getattr(model, "tied", False))
 
 

@@ -1,5 +1,7 @@
 """How a model is cut into the stages of a pipeline, which rank computes each, and what cannot be cut. Pure."""
 
+import bisect
+import functools
 import itertools
 import math
 from typing import NamedTuple
@@ -76,9 +78,20 @@ def parts_of(model):
 
 def num_parameters(model, part):
     """The number of parameters of a Part."""
-    return sum(math.prod(one.shape) for name, one in parameters_of(model).items() if name.rpartition(".")[0] in part.layers)
+    return sum(_by_layer(model).get(layer, 0) for layer in part.layers)
 
 
+@functools.cache
+def _by_layer(model):
+    """{layer: its number of parameters}."""
+    found = {}
+    for name, one in parameters_of(model).items():
+        layer = name.rpartition(".")[0]
+        found[layer] = found.get(layer, 0) + math.prod(one.shape)
+    return found
+
+
+@functools.cache
 def stages_of(model, schedule, num_ranks):
     """The Stages of a model under a schedule, by its name, in a pipeline of that many ranks."""
     parts = parts_of(model)
@@ -91,15 +104,40 @@ def cut(costs, num_stages):
     """The bounds (0, …, number of parts) of contiguous stages whose most expensive one is as cheap as can be.
 
     `costs`: (FLOPs, parameters) of the parts. A stage costs the FLOPs of its parts; a backward pass takes about twice those of its
-    forward pass in every part, so these balance both. Where the FLOPs are equal, the parameters decide.
+    forward pass in every part, so these balance both. Where the FLOPs are equal, the parameters decide; then the first
+    stages are short.
     """
+    limits = [sum(of_parts) for of_parts in zip(*costs, strict=True)]
+    for kind in (0, 1):
+        sums = list(itertools.accumulate((cost[kind] for cost in costs), initial=0))
+        sizes = sorted({end - start for start, end in itertools.combinations(sums, 2)})
 
-    def most_expensive(bounds):
-        stages = [costs[start:end] for start, end in itertools.pairwise(bounds)]
-        return tuple(max(sum(part[kind] for part in stage) for stage in stages) for kind in (0, 1))
+        def enough(size, kind=kind):
+            return _cut_within(costs, num_stages, [size if one == kind else limit for one, limit in enumerate(limits)]) is not None
 
-    inner = itertools.combinations(range(1, len(costs)), num_stages - 1)
-    return min(((0, *bounds, len(costs)) for bounds in inner), key=most_expensive)
+        limits[kind] = sizes[bisect.bisect_left(sizes, True, key=enough)]
+    return _cut_within(costs, num_stages, limits)
+
+
+def _cut_within(costs, num_stages, limits):
+    """The bounds of contiguous stages that cost at most the `limits` each, the first ones as short as can be; None if there are none."""
+    num_parts = len(costs)
+    sums = [list(itertools.accumulate((cost[kind] for cost in costs), initial=0)) for kind in (0, 1)]
+
+    def end_of(start):
+        """The end of the longest stage that begins there."""
+        return min(bisect.bisect_right(total, total[start] + limit) - 1 for total, limit in zip(sums, limits, strict=True))
+
+    fewest = {num_parts: 0}
+    for start in reversed(range(num_parts)):
+        fewest[start] = 1 + fewest[end_of(start)] if end_of(start) > start else math.inf
+    bounds = [0]
+    for num_left in reversed(range(num_stages)):
+        ends = range(bounds[-1] + 1, end_of(bounds[-1]) + 1)
+        bounds.append(next((end for end in ends if fewest[end] <= num_left <= num_parts - end), None))
+        if bounds[-1] is None:
+            return None
+    return tuple(bounds)
 
 
 def rank_of(stage, schedule, num_ranks):
@@ -107,6 +145,24 @@ def rank_of(stage, schedule, num_ranks):
     if SCHEDULES[schedule].v_shaped and stage >= num_ranks:
         return 2 * num_ranks - 1 - stage
     return stage % num_ranks
+
+
+def num_under_way(schedule, rank, num_ranks, num):
+    """The most forward passes of a micro-batch through a stage whose backward pass a rank has not done, of `num` micro-batches.
+
+    1F1B: Narayanan et al. 2021, arXiv:2104.04473, section 2.2; interleaved: as PyTorch 2.13 warms up; zero-bubble in the shape of a V:
+    on every rank as many, 2p (Qi et al. 2024, arXiv:2401.10241, section 6), unless there are few micro-batches.
+    """
+    stages = SCHEDULES[schedule].stages_per_rank
+    if schedule == "1f1b":
+        return min(num, num_ranks - rank)
+    if schedule == "interleaved":
+        each_round = num // max(1, num // num_ranks)
+        return min(stages * num, (stages - 1) * each_round + 2 * (num_ranks - 1 - rank) + 1)
+    if schedule == "zero_bubble":
+        # Of the first stage, and of the last one.
+        return min(num, 2 * num_ranks - 1 - rank) + min(num, rank + 1)
+    return num
 
 
 def num_microbatches(settings):

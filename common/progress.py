@@ -46,7 +46,7 @@ def no_progress(num_done, num_all):
     """An on_progress of common/data/datasets.py that does nothing."""
 
 
-def reading(show, now=time.monotonic):
+def reading(show, now=time.monotonic, what="reading the data"):
     """The on_progress of common/data/datasets.py that calls show(line) once per second, but not in the first seconds."""
     last = now() + SILENT_SECONDS - INTERVAL_SECONDS
 
@@ -54,7 +54,7 @@ def reading(show, now=time.monotonic):
         nonlocal last
         if (moment := now()) - last >= INTERVAL_SECONDS:
             last = moment
-            show(f"reading the data: {num_done / num_all:.0%}")
+            show(f"{what}: {num_done / num_all:.0%}")
 
     return on_progress
 

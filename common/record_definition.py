@@ -31,7 +31,11 @@ LATER_KEYS = (
     "check_seconds",
     "machine_noise",
     "gpu_memory_by_rank",
+    "reading",
+    "checkpoint_io",
 )
+# The same of a sub-object, by its class.
+LATER_PARTS = {"StepBreakdown": ("all_reduce_seconds_by_size", "exchange_start_seconds")}
 
 
 class Limits:
@@ -54,6 +58,7 @@ Sha256 = Annotated[str, Limits(pattern="^[0-9a-f]{64}$")]
 # A number that is not finite is written as null.
 Numbers = list[float | None]
 ByRank = Annotated[list[float], Limits(minItems=1)]
+SecondsBySize = list[Annotated[list[float], Limits(minItems=2, maxItems=2)]]
 
 
 @dataclass
@@ -94,6 +99,13 @@ class StepBreakdown:
     plain_bus_bytes_per_second: float | None
     """Bus bandwidth of a plain all-reduce of the gradients' size through the same library, in bytes per second. `null` without
     communication."""
+    all_reduce_seconds_by_size: SecondsBySize | None
+    """[size in bytes, seconds] of plain all-reduces through the same library, by ascending size: 1 KiB, 32 KiB, 1 MiB and the gradients'
+    size; the mean over ranks of the median of each. Alpha and beta can be fitted to them (`common/hockney.py`). `null` at one rank. Older
+    records do not have the key."""
+    exchange_start_seconds: dict[str, list[float]] | None
+    """Seconds from the beginning of a step to the start of each collective in it, by name, on rank 0, in the steps of the profile, which
+    slows them down. `null` where it does not tell. Older records do not have the key."""
     library: dict
     """DDP's logging data, the calls of DeepSpeed by message size, or the bubble of a pipeline: the part of its steps in which its ranks
     wait, measured and in theory. Empty for other backends."""
@@ -142,6 +154,60 @@ class GpuMemory:
     used_bytes: list[FromZero | None]
     """Bytes in use on the whole GPU after the last epoch, of all processes, with those of the driver and of NCCL, from NVML. `null` where
     it does not tell."""
+
+
+@dataclass
+class Reading:
+    """The value of `reading`. Seconds, samples and opened files are those of the training, without evaluation. By rank."""
+
+    __pydantic_config__ = CLOSED
+
+    sample_order: Literal["global", "files"]
+    """`global`: every epoch shuffles all samples, as for data in memory, and so trains the same. `files`: it shuffles files, and samples
+    within a buffer, since the format can be read in order only."""
+    num_steps: FromZero
+    """Number of training steps for which samples were read."""
+    wait_seconds_by_rank: ByRank
+    """Seconds in these steps in which training waited for samples: without `--num-workers` all of the reading."""
+    sample_bytes_by_rank: list[FromZero]
+    """Bytes of the samples that were read."""
+    num_opens_by_rank: list[FromZero]
+    """Number of files that were opened."""
+    read_bytes_by_rank: list[int | None]
+    """Bytes that the process has read from files of any kind while it trained and evaluated, from the disk or from the page cache (`rchar`
+    of `/proc/self/io`). `null` where Linux does not tell."""
+    disk_bytes_by_rank: list[int | None]
+    """Those of them that came from a disk (`read_bytes`), with what Linux read ahead. `null` where Linux does not tell."""
+    budget_bytes: FromZero
+    """Bytes that the samples in the memory of a rank were limited to."""
+    stored_bytes: FromZero
+    """Bytes of all files of the converted data set."""
+    convert_seconds: float | None
+    """Seconds that its conversion took. `null` where that was interrupted and went on later."""
+
+
+@dataclass
+class CheckpointIo:
+    """The value of `checkpoint_io`, of rank 0."""
+
+    __pydantic_config__ = CLOSED
+
+    num_writes: FromZero
+    """Number of checkpoints that were written."""
+    written_bytes: FromZero
+    """Bytes of all of them."""
+    num_reads: FromZero
+    """1 where the run resumed from a checkpoint."""
+    read_bytes: FromZero
+    """Bytes of that."""
+    gather_seconds: float
+    """Seconds in which the state was gathered from all ranks and the device. Training stands meanwhile."""
+    write_seconds: float
+    """Seconds of writing, to the disk (fsync). Training stands meanwhile, or goes on with `--checkpoint-async`."""
+    read_seconds: float
+    """Seconds of reading."""
+    wait_seconds: float
+    """Seconds in which training waited for the end of a writing with `--checkpoint-async`: before the next one, and after the last."""
 
 
 @dataclass
@@ -383,8 +449,8 @@ class Record:
     """Seconds from the start to the end of training in which the run was stopped while other runs had their turns. They are in no other
     time of the record. `null` until training has ended."""
     check_seconds: float | None = None
-    """Seconds of what only Tandem does: gathering and comparing the parameters of all ranks, and adding up the losses. They are in no other
-    time of the record. `null` until training has ended."""
+    """Seconds of what only Tandem does: gathering and comparing the parameters of all ranks, and adding up the losses, and with
+    `--drop-caches` emptying the page cache. They are in no other time of the record. `null` until training has ended."""
     samples_per_epoch: FromZero | None = None
     """Number of samples trained in an epoch. `null` until the data is loaded."""
     samples_dropped_per_epoch: FromZero | None = None
@@ -421,6 +487,12 @@ class Record:
     Older records do not have the key."""
     gpu_memory_by_rank: GpuMemory | None = None
     """Memory of the GPU of each rank. `null` on CPUs, and until training has ended. Older records do not have the key."""
+    reading: Reading | None = None
+    """What reading the samples from disk took. `null` for data in memory, and until training has ended. Older records do not have the
+    key."""
+    checkpoint_io: CheckpointIo | None = None
+    """What writing and reading checkpoints took. They are on the clock. `null` without checkpoints, and until training has ended. Older
+    records do not have the key."""
     energy_joules: Positive | None = None
     """Energy of all nodes in joules, from the start of the clock to the end of the last epoch, checkpoints included. `null` where no source
     can be read on every node."""

@@ -21,10 +21,10 @@ from common.record_definition import SCHEMA, Record
 TRACES_END = ".trace"
 ROOT = Path(__file__).resolve().parent.parent
 LINE_LENGTH = 140
-PACKAGES = ("torch", "tensorflow-cpu", "tensorflow", "tf-keras", "horovod", "deepspeed", "mpi4py", "mpich", "numpy", "scikit-learn")
+PACKAGES = ("torch", "tensorflow-cpu", "tensorflow", "tf-keras", "horovod", "deepspeed", "mpi4py", "mpich", "numpy", "scikit-learn", "h5py")
 # Variables that affect a run. Names of people, projects and keys are not recorded.
 ENVIRONMENT = re.compile(
-    r"(OMP|KMP|MKL|ONEDNN|ATEN|OPENBLAS|HOROVOD|NCCL|GLOO|MPICH|MPIR_CVAR|I_MPI|FI|UCX|MALLOC|TORCH|TORCHINDUCTOR|CUDA|DS"
+    r"(OMP|KMP|MKL|ONEDNN|ATEN|OPENBLAS|HOROVOD|NCCL|GLOO|MPICH|MPIR_CVAR|I_MPI|FI|UCX|MALLOC|TORCH|TORCHINDUCTOR|CUDA|DS|HDF5"
     r"|TF_(CPP|DETERMINISTIC|ENABLE|FORCE|GPU|NUM|USE|XLA))_[A-Z0-9_]+|LD_PRELOAD"
 )
 VECTOR_FLAGS = re.compile(r"sse4_[12]|f16c|fma|avx\w*|amx_\w+|asimd\w*|sve\w*|sme\w*|bf16|i8mm|altivec|vsx")

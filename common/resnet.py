@@ -52,8 +52,9 @@ class Convolution(NamedTuple):
 
 
 class Bottleneck(NamedTuple):
-    """A block: three `convolutions`, and the `shortcut` around them, a convolution or, if None, nothing."""
+    """A block: three `convolutions`, and the `shortcut` around them, a convolution or, if None, nothing. `name` begins those of both."""
 
+    name: str
     convolutions: tuple[Convolution, ...]
     shortcut: Convolution | None
 
@@ -89,7 +90,7 @@ def bottleneck(name, num_inputs, width, stride, size):
         Convolution(f"{name}.conv3", f"{name}.bn3", width, num_outputs, 1, 1, after),
     )
     shortcut = Convolution(f"{name}.downsample.0", f"{name}.downsample.1", num_inputs, num_outputs, 1, stride, after)
-    return Bottleneck(convolutions, shortcut if stride == 2 or num_inputs != num_outputs else None)
+    return Bottleneck(name, convolutions, shortcut if stride == 2 or num_inputs != num_outputs else None)
 
 
 def num_features(model):

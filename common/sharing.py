@@ -7,13 +7,33 @@ Rajbhandari et al. 2020 (ZeRO, arXiv:1910.02054, sections 5 and 7); that of the 
 from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
-
-from common import backends, weights
+from common import backends
 from common.backends import declared, file_of
 from common.step_breakdown import gradient_bytes
 
 PARTS = ("parameters", "gradients", "optimizer_state")
+
+
+class Precision(NamedTuple):
+    """Bytes of a number: of the `parameters` and their gradients, of what an optimizer keeps of a training (`states`), of its own copy of
+    the parameters (`masters`; 0: it has none), and of the factors of matrix products."""
+
+    parameters: int
+    states: int
+    masters: int
+    products: int
+
+
+# The last two are of no run here. In bf16_masters parameters and gradients have 16 bits and the optimizer has a float32 copy: Micikevicius
+# et al. 2018, arXiv:1710.03740, section 3.1; with Adam the 16 bytes per parameter of ZeRO, section 3.1. In bf16_pure nothing has more.
+PRECISIONS = {
+    "fp32": Precision(4, 4, 0, 4),
+    "tf32": Precision(4, 4, 0, 4),
+    "fp64": Precision(8, 8, 0, 8),
+    "bf16": Precision(4, 4, 0, 2),
+    "bf16_masters": Precision(2, 4, 4, 2),
+    "bf16_pure": Precision(2, 2, 0, 2),
+}
 # Tensors of the parameters' shapes that an optimizer keeps: SGD with momentum, Adam's two moments.
 NUM_STATES = {"sgd": 1, "adam": 2}
 TWO_BYTES, FLOAT32_BYTES = 2, 4
@@ -37,7 +57,7 @@ def _all_reduce(n, settings):
 
 
 def _element_size(settings):
-    return np.dtype(weights.DTYPES[settings.precision]).itemsize
+    return PRECISIONS[settings.precision].parameters
 
 
 WAYS = {
@@ -49,6 +69,10 @@ WAYS = {
     "zero2": Sharing("2(n-1)/n P", _all_reduce, ("gradients", "optimizer_state")),
     # Parameters are gathered for both passes.
     "zero3": Sharing("3(n-1)/n P", lambda n, settings: 3 * (n - 1) / n, PARTS),
+    # The same, with gradients in bfloat16.
+    "zero3_two_bytes": Sharing(
+        "2(n-1)/n P + 2(n-1)/n N", lambda n, settings: (n - 1) / n * (2 + TWO_BYTES / _element_size(settings)), PARTS
+    ),
     # As zero3 over half of the ranks; then an all-reduce of the 2P/n bytes of a shard between two ranks.
     "hybrid": Sharing("3(n-2)/n P + 2P/n", lambda n, settings: 3 * (n - 2) / n + 2 / n, PARTS, 2),
     "averaged": Sharing("2(n-1)/(n k) P", lambda n, settings: _all_reduce(n, settings) / settings.averaging_period),
@@ -64,6 +88,11 @@ def of(name):
 def ways_of(backend):
     """The backend's name, and those of its variants that share in another way."""
     return [backend, *(f"{backend}@{variant}" for variant in _by_variant(backend) if variant)]
+
+
+def every_way():
+    """Every backend, and the variants that share in another way than it."""
+    return [way for name in declared() for way in ways_of(name)]
 
 
 def _by_variant(name):
@@ -83,19 +112,27 @@ def state_bytes(name, num_ranks, settings):
     sharing = of(name)
     if sharing is None:
         return None
-    parameters = gradient_bytes(settings)
-    whole = dict(zip(PARTS, (parameters, parameters, _optimizer_state_bytes(name, sharing, settings)), strict=True))
+    num_parameters = gradient_bytes(settings) // _element_size(settings)
+    return sum(held_bytes(sharing, num_ranks, whole_bytes(name, num_parameters, settings)).values())
+
+
+def held_bytes(sharing, num_ranks, whole):
+    """{part: bytes} that each rank holds of {part: bytes of a whole model}."""
     num_shards = num_ranks // sharing.num_replicas
-    return sum(num_bytes / (num_shards if part in sharing.sharded else 1) for part, num_bytes in whole.items())
+    return {part: num_bytes / (num_shards if part in sharing.sharded else 1) for part, num_bytes in whole.items()}
 
 
-def _optimizer_state_bytes(name, sharing, settings):
-    """Bytes of the optimizer state of a whole model, with float32 master parameters where a backend shards them."""
-    parameters = gradient_bytes(settings)
+def whole_bytes(name, num_parameters, settings):
+    """{part: bytes} of a whole model under a backend, or a variant. `settings`: anything with precision, optimizer and momentum.
+
+    The optimizer state has float32 master parameters where the precision has them, or the backend does and shards them.
+    """
+    precision, sharing = PRECISIONS[settings.precision], of(name)
+    if sharing and sharing.sharded and declared()[file_of(name)].float32_masters:
+        precision = precision._replace(states=FLOAT32_BYTES, masters=FLOAT32_BYTES)
     num_states = 0 if settings.optimizer == "sgd" and not settings.momentum else NUM_STATES[settings.optimizer]
-    if declared()[file_of(name)].float32_masters and sharing.sharded:
-        return (num_states + 1) * parameters // _element_size(settings) * FLOAT32_BYTES
-    return num_states * parameters
+    parameters = num_parameters * precision.parameters
+    return dict(zip(PARTS, (parameters, parameters, num_parameters * (num_states * precision.states + precision.masters)), strict=True))
 
 
 def group_size(name, collective, num_ranks):

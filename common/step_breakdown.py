@@ -5,13 +5,16 @@ the median of its repeats on a rank; over ranks it is the mean, as in nccl-tests
 """
 
 import contextlib
+import itertools
 import math
 import time
+from collections import Counter
 from itertools import chain, islice, repeat
 
 import numpy as np
 
 from common import weights, workloads
+from common.collectives import bus_bytes
 from common.trainer import Communication, ProfiledCommunication, by_rank
 
 BLOCK_SECONDS = 0.2
@@ -21,14 +24,8 @@ COMMUNICATES = (True, False, False, True) * 2
 # For warm-up and for profiling, which slows steps down.
 NUM_FEW = 5
 NUM_ALL_REDUCES = 10
-# Bus bytes per byte that each of n ranks contributes to a collective (nccl-tests, doc/PERFORMANCE.md, which gives the size of an
-# all-gather as the bytes that a rank receives).
-BUS_FACTORS = {
-    "all_reduce": lambda n: 2 * (n - 1) / n,
-    "all_gather": lambda n: n - 1,
-    "reduce_scatter": lambda n: (n - 1) / n,
-    "all_to_all": lambda n: (n - 1) / n,
-}
+# Beside the gradients' size: three more sizes, from which alpha and beta can be fitted (common/hockney.py).
+ALL_REDUCE_SIZES = (2**10, 2**15, 2**20)
 # For a backend without communication.
 NONE = Communication(contextlib.nullcontext, lambda train: ProfiledCommunication(0.0, {}, {}), lambda num_bytes: lambda: None)
 
@@ -54,7 +51,7 @@ def gradient_bytes(settings):
 
 
 def measure(trainer, batches, num_steps, plain_bytes):
-    """The step breakdown as stored in a record: of blocks of `num_steps` steps, and of a plain all-reduce of `plain_bytes` bytes."""
+    """The step breakdown as stored in a record: of blocks of `num_steps` steps, and of plain all-reduces, one of `plain_bytes` bytes."""
     communication = trainer.communication() or NONE
     num_few = min(num_steps, NUM_FEW)
     with communication.without_communication():
@@ -65,10 +62,17 @@ def measure(trainer, batches, num_steps, plain_bytes):
         with contextlib.nullcontext() if communicates else communication.without_communication():
             blocks[communicates].append(_block(trainer, batches, num_steps))
     parts = parts_of(*(np.median(blocks[communicates], axis=0) for communicates in (True, False)))
-    profile = communication.profiled(lambda: trainer.train_epoch(First(batches, num_few), float))
+    step_ends = []
+
+    def observe(loss):
+        # Waits for the device.
+        float(loss)
+        step_ends.append(time.time())
+
+    profile = communication.profiled(lambda: trainer.train_epoch(First(batches, num_few), observe))
     seconds = by_rank(trainer, profile.seconds / num_few).tolist()
     num_ranks = trainer.ranks.size
-    plain = {"all_reduce": (1, plain_bytes)}
+    plain = _plain_seconds(trainer, communication, {*ALL_REDUCE_SIZES, plain_bytes})
     return {
         "num_steps": num_steps,
         **{name: by_rank(trainer, value).tolist() for name, value in parts.items()},
@@ -78,11 +82,27 @@ def measure(trainer, batches, num_steps, plain_bytes):
             for name, (num_calls, num_bytes) in profile.operations.items()
         },
         "bus_bytes_per_second": bandwidth(profile.operations, np.nanmean(seconds) * num_few, num_ranks),
-        "plain_bus_bytes_per_second": bandwidth(
-            plain, by_rank(trainer, _seconds(trainer, communication.all_reduce(plain_bytes))).mean(), num_ranks
-        ),
+        "plain_bus_bytes_per_second": bandwidth({"all_reduce": (1, plain_bytes)}, plain[plain_bytes], num_ranks),
+        "all_reduce_seconds_by_size": list(map(list, plain.items())) if num_ranks > 1 else None,
+        "exchange_start_seconds": starts_in_step(profile.starts or {}, step_ends) or None,
         "library": profile.details,
     }
+
+
+def starts_in_step(starts, step_ends):
+    """{collective: seconds from the beginning of a step to the start of each in it}: medians over the steps with the commonest number.
+
+    `starts`: of all steps; `step_ends`: of each step, where the next one begins. The first step, whose beginning is not known, is left out,
+    and so are steps without the collective.
+    """
+    found = {}
+    for name, times in starts.items():
+        by_step = [[one - begin for one in sorted(times) if begin <= one < end] for begin, end in itertools.pairwise(step_ends)]
+        # Not every step that was timed need have been profiled.
+        num, _ = max(Counter(len(one) for one in by_step if one).items(), key=lambda item: item[1], default=(0, 0))
+        if num:
+            found[name] = np.median([one for one in by_step if len(one) == num], axis=0).tolist()
+    return found
 
 
 def parts_of(with_communication, without):
@@ -104,11 +124,6 @@ def bandwidth(operations, seconds, num_ranks):
     """
     num_bytes = sum(bus_bytes(name, num, num_ranks) for name, (_, num) in operations.items())
     return num_bytes / seconds if num_bytes and seconds > 0 else None
-
-
-def bus_bytes(name, num_bytes, num_ranks):
-    """Bytes that a rank sends in a collective to which it contributes `num_bytes`; all of them in one without a bus factor."""
-    return BUS_FACTORS.get(name, lambda n: 1)(num_ranks) * num_bytes
 
 
 class First:
@@ -156,6 +171,11 @@ def _block(trainer, batches, num_steps):
     working = time.perf_counter() - begun - (first.data_seconds - waited)
     data_wait = first.data_seconds / len(first)
     return working / num_steps + data_wait, data_wait
+
+
+def _plain_seconds(trainer, communication, sizes_bytes):
+    """{size in bytes: seconds of an isolated all-reduce}, by ascending size."""
+    return {size: float(by_rank(trainer, _seconds(trainer, communication.all_reduce(size))).mean()) for size in sorted(sizes_bytes)}
 
 
 def _seconds(trainer, all_reduce):

@@ -45,12 +45,14 @@ class ProfiledCommunication(NamedTuple):
     """Communication of some training steps as profiled by the library.
 
     `seconds`: time in which a collective ran, overlapped with computation or not; NaN on a rank without a profile.
-    `operations`: {collective: (calls, bytes contributed by a rank; of a broadcast, its bytes)}. `details`: library-specific.
+    `operations`: {collective: (calls, bytes contributed by a rank; of a broadcast, its bytes)}. `details`: library-specific. `starts`:
+    {collective: when each began, in seconds since the epoch}.
     """
 
     seconds: float
     operations: dict[str, tuple[int, int]]
     details: dict
+    starts: dict[str, list[float]] | None = None
 
 
 class Communication(NamedTuple):

@@ -12,7 +12,7 @@ from frameworks.shared import ddp_hooks, process_group, pytorch  # backend
 BACKEND = Backend(
     variants={"transport": ("mpi",), "reduction": ("fp16", "bf16", "powersgd")}, approximate=("fp16", "bf16", "powersgd"),
     transport="gloo", sharing={"": "replicated", "fp16": "two_bytes", "bf16": "two_bytes", "powersgd": None},
-    change="wrap in DistributedDataParallel", can_compile=True, can_share_gpu=True,
+    buffers="buckets", change="wrap in DistributedDataParallel", can_compile=True, can_share_gpu=True,
 )  # fmt: skip  # backend
 
 

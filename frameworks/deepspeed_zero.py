@@ -15,6 +15,7 @@ BACKEND = Backend(
     can_compile=(0, 1, 2),
     float32_masters=True,
     sharing={"": "zero1", "0": "replicated", "2": "zero2", "3": "zero3"},
+    buffers="zero",
     change="wrap in DeepSpeed's engine",
 )  # backend
 

@@ -10,8 +10,9 @@ from frameworks.shared import fsdp, process_group, pytorch  # backend
 
 # Each gather of parameters is a hook, which breaks the graph.
 BACKEND = Backend(
-    variants={"sharding": ("keep", "hsdp")}, multiple_of={"hsdp": 2}, by_default=False,
-    sharing={"": "zero3", "keep": "zero2", "hsdp": "hybrid"}, change="fully_shard each block",
+    variants={"sharding": ("keep", "hsdp"), "reduction": ("bf16",)}, approximate=("bf16",), multiple_of={"hsdp": 2}, by_default=False,
+    sharing={"": "zero3", "keep": "zero2", "hsdp": "hybrid", "bf16": "zero3_two_bytes"}, buffers="gathered",
+    change="fully_shard each block",
 )  # fmt: skip  # backend
 
 
@@ -25,7 +26,7 @@ class Trainer:
         dist.init_process_group(self.transport, rank=self.ranks.rank, world_size=self.ranks.size)  # backend
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         self.sharding = settings.sharding  # backend
-        fsdp.shard(self.module, self.sharding, self.ranks, self.device)  # backend
+        fsdp.shard(self.module, self.sharding, settings.reduction, self.ranks, self.device)  # backend
         self.optimizer = pytorch.unfused(pytorch.optimizer_for(settings, self.module))  # backend
 
     @staticmethod

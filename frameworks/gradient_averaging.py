@@ -11,7 +11,7 @@ from frameworks.shared import mpi, process_group, pytorch  # backend
 
 BACKEND = Backend(
     variants={"transport": ("mpi",)}, transport="gloo",
-    can_compile=True, can_share_gpu=True, by_default=False, sharing="replicated", change="nothing",
+    can_compile=True, can_share_gpu=True, by_default=False, sharing="replicated", buffers="packed", change="nothing",
 )  # fmt: skip  # backend
 
 

@@ -14,8 +14,9 @@ from common.program import main
 from frameworks.shared import horovod, keras, tensorflow
 
 BACKEND = Backend(
-    variants={"transport": ("gloo",)}, transport="mpi", needs_mpi=True, sharing="replicated", change="wrap the optimizer, add callbacks"
-)
+    variants={"transport": ("gloo",)}, transport="mpi", needs_mpi=True, sharing="replicated", buffers="fusion",
+    change="wrap the optimizer, add callbacks",
+)  # fmt: skip
 
 
 class Trainer:

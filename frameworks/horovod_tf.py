@@ -14,7 +14,10 @@ from common.process.ranks import from_environment
 from common.program import main
 from frameworks.shared import horovod, tensorflow
 
-BACKEND = Backend(variants={"transport": ("gloo",)}, transport="mpi", needs_mpi=True, sharing="replicated", change="wrap the gradient tape")
+BACKEND = Backend(
+    variants={"transport": ("gloo",)}, transport="mpi", needs_mpi=True, sharing="replicated", buffers="fusion",
+    change="wrap the gradient tape",
+)  # fmt: skip
 
 
 class Trainer:

@@ -10,7 +10,8 @@ from frameworks.shared import horovod, pytorch  # backend
 
 BACKEND = Backend(
     variants={"transport": ("gloo",), "reduction": ("fp16", "adasum")}, approximate=("fp16", "adasum"), power_of_two=("adasum",),
-    transport="mpi", needs_mpi=True, can_compile=True, sharing={"": "replicated", "fp16": "two_bytes"}, change="wrap the optimizer",
+    transport="mpi", needs_mpi=True, can_compile=True, sharing={"": "replicated", "fp16": "two_bytes"}, buffers="fusion",
+    change="wrap the optimizer",
 )  # fmt: skip  # backend
 
 

@@ -14,7 +14,7 @@ from frameworks.shared import post_local_sgd, process_group, pytorch  # backend
 
 BACKEND = Backend(
     variants={"averaging_period": (1, 2, 4, 16)}, can_compile=True, can_share_gpu=True, approximate=True, by_default=False,
-    change="wrap in DistributedDataParallel with a hook, and wrap the optimizer",
+    buffers="buckets", change="wrap in DistributedDataParallel with a hook, and wrap the optimizer",
 )  # fmt: skip  # backend
 
 

@@ -10,8 +10,9 @@ from common.program import main
 from frameworks.shared import process_group, pytorch, zero_redundancy  # backend
 
 BACKEND = Backend(
-    can_compile=True, can_share_gpu=True, by_default=False, sharing="zero1", change="wrap in DistributedDataParallel, replace the optimizer"
-)  # backend
+    can_compile=True, can_share_gpu=True, by_default=False, sharing="zero1", buffers="buckets", deals=True,
+    change="wrap in DistributedDataParallel, replace the optimizer",
+)  # fmt: skip  # backend
 
 
 class Trainer:

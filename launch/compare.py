@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from common.errors import UserError
+from launch.forecast import page, wish
 from launch.report import collect, regressions, summary
 from launch.report.export import csv, files, html, markdown, svg, terminal
 from launch.report.words import listed
@@ -34,7 +35,7 @@ def watch(arguments):
     """Rewrites the page whenever a record is added or changed, until interrupted."""
     if not arguments.html:
         raise UserError("--watch keeps a page up to date; say with --html FILE which")
-    if others := [option for option in requested(arguments) if option != "--html"]:
+    if others := [option for option in (*requested(arguments), *(["--predict"] * (arguments.predict is not None))) if option != "--html"]:
         raise UserError(f"--watch writes the page of --html and nothing else; leave out {listed(others)}")
     seen = None
     try:
@@ -82,6 +83,10 @@ def run(arguments):
         return watch(arguments)
     wanted = {option: path for option, path in requested(arguments).items() if option in EXPORTERS}
     check_paths(wanted)
+    asked = None
+    if arguments.predict is not None:
+        asked = wish.Wish(wish.sizes_of(arguments.predict, "--predict"))
+        wish.check(asked, "--predict")
     found, damaged = collect.collect(arguments.results)
     changes = None
     if arguments.baseline:
@@ -89,6 +94,8 @@ def run(arguments):
         damaged += damaged_before
         changes = regressions.changes(found, old)
     answer = summary.answer(found, damaged)
+    if asked:
+        answer = page.with_forecasts(answer, asked)
     if changes is not None:
         answer = answer._replace(sections=[regressions.section(changes), *answer.sections])
     texts = {path: EXPORTERS[option](answer) for option, path in wanted.items()}
@@ -107,6 +114,9 @@ def main():
     parser.add_argument("--svg", type=Path, metavar="FILE", help="write the chart of time to solution as a picture")
     parser.add_argument(
         "--baseline", type=Path, metavar="OLD", help="a record or folder of an earlier matrix; exit status 3 for a regression"
+    )
+    parser.add_argument(
+        "--predict", metavar="RANKS", help="also forecast these numbers of ranks, such as 16,64,1024; launch.predict has more options"
     )
     parser.add_argument("--watch", action="store_true", help="rewrite the page of --html whenever a record is added, until Ctrl-C")
     try:

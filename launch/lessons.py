@@ -5,6 +5,7 @@ from typing import Annotated
 import tyro
 
 from common import command_line
+from launch.lesson.data import Data
 from launch.lesson.pipeline import Pipeline
 from launch.lesson.sends import Sends
 from launch.lesson.warmup import Warmup
@@ -14,6 +15,7 @@ DESCRIPTION = "Runs a small experiment in distributed training and prints its re
 LESSONS = (
     Annotated[Warmup, tyro.conf.subcommand("warmup")]
     | Annotated[Sends, tyro.conf.subcommand("sends")]
+    | Annotated[Data, tyro.conf.subcommand("data")]
     | Annotated[Pipeline, tyro.conf.subcommand("pipeline")]
 )
 

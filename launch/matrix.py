@@ -15,7 +15,7 @@ from common import backends, command_line, config, parallelism, progress, record
 from common.config import Settings
 from common.data import datasets, sharding
 from common.errors import UserError
-from launch import available, compare, lock, memory, quiet, resume, runner, turns, until
+from launch import available, compare, lock, quiet, resume, room, runner, turns, until
 from launch.display import Display
 from launch.launchers import commands, detect, machine_files
 from launch.plan import groups, plan
@@ -88,7 +88,7 @@ def run(matrix):
         lock.expect_free(folder, jobs, matrix.share_machine)
     jobs = runnable(jobs, launcher, matrix.dry_run)
     if not available.runs_elsewhere(jobs, launcher, os.environ):
-        memory.expect_room(jobs)
+        room.expect_room(jobs)
     if matrix.dry_run:
         for job in not_done(matrix, jobs)[1]:
             print(commands.shell_command(*commands.command(job, traced.launcher_for(job.settings, launcher))))
@@ -186,7 +186,7 @@ def run_group(matrix, numbered, launcher, display, done):
         display.finish(*numbered[index], record)
 
     try:
-        turns.side_by_side([functools.partial(start, *one) for one in numbered], memory.has_room, on_end)
+        turns.side_by_side([functools.partial(start, *one) for one in numbered], room.has_room, on_end)
     except KeyboardInterrupt:
         paths = [runner.record_path(job) for index, (_, job) in enumerate(numbered) if index not in ended]
         done += [records.read(path) for path in paths if path.exists()]
@@ -239,7 +239,7 @@ def check(jobs, launcher):
         settings = workloads.resolve(job.settings, job.degree)
         if settings.workload not in num_samples:
             on_progress = progress.reading(functools.partial(print, file=sys.stderr))
-            num_samples[settings.workload] = len(datasets.loader(settings)(on_progress).train_inputs)
+            num_samples[settings.workload] = len(datasets.loader(settings)(on_progress).train)
         sharding.num_steps(num_samples[settings.workload], workloads.global_batch(settings, job.degree), settings.last_batch)
 
 

@@ -29,20 +29,20 @@ class Outcome(NamedTuple):
     last_lines: list[str]
 
 
-def run(argv, variables, mark, cwd, time_limit_seconds, on_message):
+def run(argv, variables, mark, cwd, time_limit_seconds, on_message, on_line=lambda text: None):
     """Runs a command to its end or to the time limit, with no process of it left behind in any case, also where this process is killed.
 
     A generator: it yields the process IDs of the ranks when they have stopped themselves at the end of their turn, continues them when it
     is resumed, and returns the Outcome. Closing it ends the run, and so does an exception, such as KeyboardInterrupt, before it is passed
     on. All processes of the run carry `mark`, which no other run has. A run whose ranks report a hang is ended when its launcher has had
-    its time to do so: torchrun takes half a minute. `on_message` is called with each Progress and each Hang that the run prints. The time
-    limit leaves out the time between turns.
+    its time to do so: torchrun takes half a minute. `on_message` is called with each Progress and each Hang that the run prints, `on_line`
+    with all other lines and with those of a Hang. The time limit leaves out the time between turns.
     """
     environ = os.environ | variables | {supervisor.MARK: mark}
     last_lines, signs = deque(maxlen=KEPT_LINES), queue.SimpleQueue()
     reading, writing = os.pipe()
     output = open(reading, "rb")  # noqa: SIM115
-    reader = threading.Thread(target=_read, args=(output, last_lines, on_message, signs), daemon=True)
+    reader = threading.Thread(target=_read, args=(output, last_lines, on_message, on_line, signs), daemon=True)
     # The supervisor is there before the run is, so that there is no moment at which the run could be left alone.
     with supervisor.supervised(mark, GRACE_SECONDS, output):
         with open(writing, "wb") as end_of_pipe:
@@ -89,7 +89,7 @@ def _turn(process, deadline, signs):
     return []
 
 
-def _read(output, last_lines, on_message, signs):
+def _read(output, last_lines, on_message, on_line, signs):
     with output:
         for line in output:
             text = line.decode(errors="replace").rstrip()
@@ -103,3 +103,4 @@ def _read(output, last_lines, on_message, signs):
                 on_message(found)
                 signs.put(found)
             last_lines.append(text)
+            on_line(text)

@@ -132,7 +132,7 @@ say "installing TensorFlow, MPI and the rest (2 to 5 minutes)"
 install -r "$pins"
 pinned() { sed -n 's/^ *'"$1"': *"\(.*\)"/\1/p' "$root/environment.yml"; }
 install --no-deps "tf-keras==$(pinned TANDEM_TF_KERAS_VERSION)" "mlperf-logging==$(pinned TANDEM_MLPERF_LOGGING_VERSION)" \
-  "tokenizers==$(pinned TANDEM_TOKENIZERS_VERSION)"
+  "tokenizers==$(pinned TANDEM_TOKENIZERS_VERSION)" "extrap==$(pinned TANDEM_EXTRAP_VERSION)"
 
 say "installing Horovod from the cached wheel, or building it (5 to 10 minutes)"
 wheel=$("$venv/bin/python" "$root/launch/setup/build_horovod.py" "$(pinned TANDEM_HOROVOD_VERSION)" --cache "$cache" ${mpicc:+--mpicc "$mpicc"}) ||

@@ -11,5 +11,11 @@ if [ -n "${TANDEM_WHEELS:-}" ]; then
   "$python" -m pip install --quiet --no-index --no-deps --find-links "$TANDEM_WHEELS" --target "$site" "$TANDEM_WHEELS"/*.whl
   export PYTHONPATH="$site:$PYTHONPATH"
 fi
+needed=(torch numpy psutil tyro docstring_parser typeguard ijson mlperf_logging safetensors pynvml)
+missing=$("$python" -P -c 'import importlib.util, sys; print(*(n for n in sys.argv[1:] if not importlib.util.find_spec(n)))' "${needed[@]}")
+if [ -n "$missing" ]; then
+  echo "error: $python lacks $missing; name another Python with PYTHON, or with TANDEM_WHEELS a folder with their wheels" >&2
+  exit 2
+fi
 # -P: not the modules of the folder where this is typed.
 "$python" -P -m tests.gpu "$@"

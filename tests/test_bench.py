@@ -1,5 +1,6 @@
 """The benchmarks' pure parts, and that each backend has its vendor's loop."""
 
+import json
 import subprocess
 
 import numpy as np
@@ -8,9 +9,10 @@ import pytest
 from common import workloads
 from common.config import Settings
 from common.data import sharding
-from tests.bench import convergence, fused, precision, targets, trace_overhead
+from tests.bench import convergence, data, forecast, fused, precision, targets, trace_overhead
 from tests.bench.convergence import CORRECT, Choice, Curve
 from tests.bench.vendor import BACKENDS, rate_in, summary
+from tests.launch.forecast.test_forecasts import record
 from tests.support import small_data
 from tests.support.running import BIN, ROOT, environ
 
@@ -187,3 +189,23 @@ def test_a_search_trains_every_size_and_fault_and_says_what_to_choose(tmp_path):
     assert [(row[1], row[2]) for row in rows] == [("correct", "1"), ("correct", "2"), ("one shard", "2"), ("summed", "2")]
     assert "target 0.01: every correct run reaches it" in done.stdout
     assert done.stderr.count(" min left") == 6
+
+
+def test_a_forecast_over_a_link_takes_the_records_that_are_kept(tmp_path):
+    for rate in ("none", "1gbit", "200mbit"):
+        (tmp_path / f"cnn-ddp-{rate}.json").write_text(json.dumps(record(2, num_nodes=2)))
+    fitted, forecasted = forecast.rows(tmp_path, None, "ddp", "cnn", ["200mbit"])
+    assert fitted[:3] == ("ddp", "cnn", "1gbit")
+    assert fitted[5].endswith(" % (fitted)")
+    # The records are of a fast link: over a slow one the gradients would take 4 MB of 25 MB/s longer.
+    assert float(forecasted[3]) > float(fitted[3]) > float(fitted[4])
+
+
+@pytest.mark.parametrize(("rate", "number"), [("1gbit", 125e6), ("200mbit", 25e6)])
+def test_bandwidth_of_a_link(rate, number):
+    assert forecast.bytes_per_second(rate) == number
+
+
+def test_a_line_of_the_reading_benchmark_has_the_ratios_of_the_rounds():
+    found = data.line("npy", 1, [100.0, 300.0, 200.0], [100.0, 100.0, 100.0])
+    assert found == "| npy | 1 | DataLoader | 200 | 100 | 2.00 (1.00 to 3.00) |"

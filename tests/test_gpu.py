@@ -47,6 +47,19 @@ def test_it_runs_without_a_gpu_and_says_what_it_skips(tmp_path):
     assert found["seconds"] < 60 * 2.2
 
 
+def test_a_python_without_the_packages_is_told_in_one_line(tmp_path):
+    bare = tmp_path / "python"
+    # Without the folder of installed packages.
+    bare.write_text(f'#!/bin/sh\nexec {BIN / "python"} -S "$@"\n')
+    bare.chmod(0o755)
+    command = [ROOT / "tests" / "gpu.sh", tmp_path / "found"]
+    done = subprocess.run(command, env=environ() | {"PYTHON": bare}, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith(f"error: {bare} lacks torch numpy psutil tyro ")
+    assert done.stderr.endswith("name another Python with PYTHON, or with TANDEM_WHEELS a folder with their wheels\n")
+    assert not (tmp_path / "found").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

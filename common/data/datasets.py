@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common.data import image_folders, images, texts, tokens
+from common.data import image_folders, images, stored, texts, tokens
+from common.data.samples import InMemory
 from common.models import ResNet50
 from common.progress import no_progress
 from common.weights import DTYPES
@@ -24,16 +25,30 @@ class Dataset(NamedTuple):
     test_inputs: np.ndarray
     test_targets: np.ndarray
     digest: str
+    storage = None
+
+    @property
+    def train(self):
+        """The training samples, as the training loop reads them."""
+        return InMemory(self.train_inputs, self.train_targets)
+
+    @property
+    def test(self):
+        """The held-out samples."""
+        return InMemory(self.test_inputs, self.test_targets)
 
 
 def loader(settings):
     """A function that reads the dataset of the settings. Modules are imported and files located now, before the clock starts.
 
-    Where reading may take long, it calls its argument, on_progress(how much is read, how much there is). Raises UserError for missing
-    files; the function raises it for damaged ones.
+    It is a Dataset, or with a --data-format on disk the StoredDataset of --data-dir. Where reading may take long, the function calls its
+    argument, on_progress(how much is read, how much there is). Raises UserError for missing files; the function raises it for damaged ones.
     """
     workload = workload_of(settings)
     name = settings.dataset or workload.datasets[0]
+    if settings.data_format != "memory":
+        dataset = stored.find(settings, name)
+        return lambda _=None: dataset
     if name == "digits":
         read = images.digits(settings.precision)
     elif name == "mnist":
@@ -78,8 +93,3 @@ def _random_vectors(model, precision):
         return values, targets, values[:0], targets[:0], hashlib.sha256(drawn.data).hexdigest()
 
     return read
-
-
-def counted(targets):
-    """Whether each target counts: booleans, one per loss, of shape (samples, …)."""
-    return targets >= 0 if np.issubdtype(targets.dtype, np.integer) else np.ones(targets.shape[:-1], bool)

@@ -24,29 +24,54 @@ def reader(folder, model):
     Raises UserError if there are none, more classes than the model has, or more images than fit into memory; the function raises it for
     a damaged image. It calls on_progress(number of images read, number of all) for each image.
     """
-    files, labels = find(folder, model.num_classes)
-    _expect_room(folder, len(files) * math.prod(model.input_shape), from_environment().local_size)
-    # Imported here, since only this data needs it.
-    from PIL import Image, ImageOps
-
-    def square(path):
-        """The middle of an image as (height, width, 3) bytes: what torchvision's Resize(256) and CenterCrop(224) keep."""
-        try:
-            with Image.open(path) as image:
-                size = (model.image_size, model.image_size)
-                return np.asarray(ImageOps.fit(image.convert("RGB"), size, Image.Resampling.BILINEAR, MARGIN))
-        # Pillow raises SyntaxError for a damaged PNG.
-        except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
-            raise UserError(f"{path} cannot be read as an image ({error}); replace it or take it away") from None
+    images, labels = find_images(folder, model)
+    _expect_room(folder, math.prod(images.shape), from_environment().local_size)
 
     def read(on_progress=no_progress):
-        pixels = np.empty((len(files), *model.input_shape), np.uint8)
-        for number, path in enumerate(files):
-            pixels[number] = square(path)
-            on_progress(number + 1, len(files))
+        pixels = np.empty(images.shape, images.dtype)
+        for number in range(len(images)):
+            pixels[number] = images.square(number)
+            on_progress(number + 1, len(images))
         return fields(pixels, labels)
 
     return read
+
+
+def find_images(folder, model):
+    """(Images, their labels) of a folder."""
+    files, labels = find(folder, model.num_classes)
+    return Images(files, (model.image_size, model.image_size)), labels
+
+
+class Images:
+    """The images of files as an array of bytes (samples, height, width, 3), which are read when the array is indexed by their numbers."""
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(self, files, size):
+        # Imported here, since only this data needs it.
+        from PIL import Image, ImageOps
+
+        self.files, self.shape = files, (len(files), *size, 3)
+        self._image, self._fit = Image, ImageOps.fit
+
+    def __len__(self):
+        return len(self.files)
+
+    def __getitem__(self, numbers):
+        pixels = np.empty((len(numbers), *self.shape[1:]), self.dtype)
+        for place, number in enumerate(numbers):
+            pixels[place] = self.square(number)
+        return pixels
+
+    def square(self, number):
+        """The middle of an image: what torchvision's Resize(256) and CenterCrop(224) keep. Raises UserError for a damaged one."""
+        try:
+            with self._image.open(self.files[number]) as image:
+                return np.asarray(self._fit(image.convert("RGB"), self.shape[1:3], self._image.Resampling.BILINEAR, MARGIN))
+        # Pillow raises SyntaxError for a damaged PNG.
+        except (OSError, SyntaxError, ValueError, EOFError, self._image.DecompressionBombError) as error:
+            raise UserError(f"{self.files[number]} cannot be read as an image ({error}); replace it or take it away") from None
 
 
 def find(folder, num_classes):
@@ -68,10 +93,20 @@ def find(folder, num_classes):
 
 def fields(pixels, labels):
     """The fields of a Dataset of images (samples, height, width, 3) and labels, of which none are held out."""
-    digest = hashlib.sha256(str(pixels.shape).encode())
+    digest = begin_digest(pixels.shape)
     digest.update(pixels.data)
+    return pixels, labels, pixels[:0], labels[:0], end_digest(digest, labels)
+
+
+def begin_digest(shape):
+    """A digest of images that are as many and as large; update it with the bytes of each in turn."""
+    return hashlib.sha256(str(shape).encode())
+
+
+def end_digest(digest, labels):
+    """The digest of the dataset, from that of its images."""
     digest.update(labels.astype(np.int64).data)
-    return pixels, labels, pixels[:0], labels[:0], digest.hexdigest()
+    return digest.hexdigest()
 
 
 def _expect_room(folder, num_bytes, num_ranks):

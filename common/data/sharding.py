@@ -1,10 +1,19 @@
 """The samples of each rank at each step, as indices and weights."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from common.errors import UserError
 
 LAST_BATCH = ("drop", "pad")
+
+
+class Streamed(NamedTuple):
+    """How samples are shuffled that can be read in order only: files of `file_size` samples, and a buffer of about `buffer_size`."""
+
+    file_size: int
+    buffer_size: int
 
 
 def local_batch_of(global_batch, num_shards):
@@ -28,24 +37,49 @@ def num_steps(num_samples, global_batch, last_batch):
     return steps
 
 
-def training_shard(num_samples, global_batch, last_batch, seed, epoch, shard, num_shards, counts=1):
+def training_shard(num_samples, global_batch, last_batch, seed, epoch, shard, num_shards, counts=1, streamed=None):
     """(indices, weights) of one shard in one epoch, each of shape (steps, global_batch / num_shards).
 
     One permutation per (seed, epoch) is split into global batches, and each of these into contiguous shards, without model
     parallelism one per rank: N ranks with batch b process at each step the samples of one rank with batch N*b. Padding has weight 0.
     Weights are scaled so that the sum of weight * loss of a shard, averaged over shards, is the mean loss of the global batch.
-    `counts` is the number of losses per sample; the mean is over losses.
+    `counts` is the number of losses per sample; the mean is over losses. `streamed`: another order, see `_streamed_order`.
     """
     local_batch = local_batch_of(global_batch, num_shards)
     steps = num_steps(num_samples, global_batch, last_batch)
-    order = np.random.default_rng([seed, epoch]).permutation(num_samples)
-    positions = np.arange(steps * global_batch)
-    valid = (positions < num_samples).reshape(steps, global_batch)
-    indices = order[positions % num_samples].reshape(steps, global_batch)
+    stream = np.random.default_rng([seed, epoch])
+    if streamed is None:
+        order, positions = stream.permutation(num_samples), np.arange(steps * global_batch)
+    else:
+        order, positions = _streamed_order(stream, num_samples, (num_shards, steps, local_batch), streamed)
+    positions = positions.reshape(steps, global_batch)
+    valid = positions < num_samples
+    indices = order[positions % num_samples]
     num_losses = valid * np.broadcast_to(counts, num_samples)[indices]
     weights = valid * (num_shards / num_losses.sum(axis=1, keepdims=True))
     mine = slice(shard * local_batch, (shard + 1) * local_batch)
     return indices[:, mine], weights[:, mine]
+
+
+def steps_of_buffer(streamed, local_batch):
+    """The number of steps whose samples are in the buffer at once."""
+    return max(1, streamed.buffer_size // local_batch)
+
+
+def _streamed_order(stream, num_samples, shape, streamed):
+    """(order of the samples, the positions in it that each step has): files in random order, cut into one range per shard.
+
+    Every shard reads its range from the front, a buffer at a time, whose samples it shuffles. Samples do not mix over ranges or buffers.
+    """
+    num_shards, steps, local_batch = shape
+    firsts = stream.permutation(np.arange(0, num_samples, streamed.file_size))
+    order = np.concatenate([np.arange(first, min(first + streamed.file_size, num_samples)) for first in firsts])
+    positions = np.arange(num_shards * steps * local_batch).reshape(num_shards, -1)
+    buffer = steps_of_buffer(streamed, local_batch) * local_batch
+    for begin in range(0, positions.shape[1], buffer):
+        part = slice(begin, begin + buffer)
+        positions[:, part] = stream.permuted(positions[:, part], axis=1)
+    return order, positions.reshape(shape).transpose(1, 0, 2)
 
 
 def evaluation_shard(num_samples, max_batch, shard, num_shards):

@@ -17,16 +17,29 @@ def available():
     return min(psutil.virtual_memory().available, left_in_cgroup())
 
 
+def total(folder=CGROUP):
+    """Bytes of this node, or those of this process's control group where it has fewer."""
+    try:
+        return min(psutil.virtual_memory().total, int((_own_cgroup(folder) / "memory.max").read_text()))
+    except (OSError, ValueError):
+        return psutil.virtual_memory().total
+
+
 def left_in_cgroup(folder=CGROUP):
     """Bytes up to the limit of this process's control group, as Slurm and containers set it; infinite without a limit."""
     try:
-        own = Path("/proc/self/cgroup").read_text().strip().rpartition(":")[2].lstrip("/")
-        folder = folder / own if (folder / own / "memory.max").exists() else folder
+        folder = _own_cgroup(folder)
         statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
         reclaimable = sum(int(statistics.get(name, 0)) for name in RECLAIMABLE)
         return int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text()) + reclaimable
     except (OSError, ValueError):
         return float("inf")
+
+
+def _own_cgroup(folder):
+    """The folder of this process's control group, or the one above all where a container hides it."""
+    own = folder / Path("/proc/self/cgroup").read_text().strip().rpartition(":")[2].lstrip("/")
+    return own if (own / "memory.max").exists() else folder
 
 
 def available_on_gpu():

@@ -30,10 +30,10 @@ class Place(NamedTuple):
 
 
 class Hang(NamedTuple):
-    """A rank without a heartbeat: its rank, where it is, and for how many seconds."""
+    """A rank without a heartbeat: its rank, where it is (in a training its Place, elsewhere words), and for how many seconds."""
 
     rank: int
-    place: Place
+    place: Place | str
     seconds: float
 
     def __str__(self):
@@ -54,7 +54,11 @@ class Watchdog:
 
     def begin_step(self, epoch, step, num_steps):
         """The rank begins a step; also a heartbeat."""
-        self.place = Place(epoch, step, num_steps)
+        self.begin(Place(epoch, step, num_steps))
+
+    def begin(self, place):
+        """The rank begins something else than a step, in words such as `in all_reduce of 8 bytes over mpi`; also a heartbeat."""
+        self.place = place
         self.heartbeat()
 
     def heartbeat(self):
@@ -69,7 +73,8 @@ class Watchdog:
 
 
 PLACE = r"after the (\d+) steps of epoch (\d+)|in step (\d+)/(\d+) of epoch (\d+)|before the first epoch"
-LINE = re.compile(rf"error: rank (\d+): hung for (\d+) s (?:{PLACE})")
+WORDS = r"(in [\w ]+)"
+LINE = re.compile(rf"error: rank (\d+): hung for (\d+) s (?:{PLACE}|{WORDS})")
 
 
 def read_line(text):
@@ -77,7 +82,10 @@ def read_line(text):
     found = LINE.search(text)
     if not found:
         return None
-    rank, seconds, num_steps, ended, step, of, epoch = (int(group or 0) for group in found.groups())
+    *numbers, words = found.groups()
+    rank, seconds, num_steps, ended, step, of, epoch = (int(group or 0) for group in numbers)
+    if words:
+        return Hang(rank, words.rstrip(), float(seconds))
     place = Place(epoch, step, of) if epoch else Place(ended, num_steps + 1, num_steps) if ended else Place()
     return Hang(rank, place, float(seconds))
 

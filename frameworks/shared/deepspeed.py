@@ -164,11 +164,11 @@ def profiled(train):
     """Calls and bytes from DeepSpeed's communication log. Its times are not used: on CPUs they accumulate from call to call."""
     comm.comms_logger.reset_data()
     deepspeed.comm.configure(enabled=True, prof_all=True)
-    seconds, _ = process_group.collectives(train)
+    seconds, _, starts = process_group.collectives(train)
     deepspeed.comm.configure(enabled=False, prof_all=False)
     calls = {name: {size: calls[0] for size, calls in by_size.items()} for name, by_size in comm.comms_logger.comms_dict.items()}
     operations = {OPERATIONS.get(name, name): (sum(of.values()), sum(size * num for size, num in of.items())) for name, of in calls.items()}
-    return ProfiledCommunication(seconds, operations, {"calls_by_bytes": calls})
+    return ProfiledCommunication(seconds, operations, {"calls_by_bytes": calls}, starts)
 
 
 def memory(model, optimizer):

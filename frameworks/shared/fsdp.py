@@ -4,7 +4,7 @@ import contextlib
 
 import torch
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from common.trainer import Communication, ProfiledCommunication
 from frameworks.shared import process_group, pytorch
@@ -15,15 +15,17 @@ NUM_REPLICAS = 2
 COLLECTIVES = {"all_gather_single": "all_gather", "reduce_scatter_single": "reduce_scatter", "all_reduce": "all_reduce"}
 
 
-def shard(module, sharding, ranks, device):
+def shard(module, sharding, reduction, ranks, device):
     """A module whose parameters are sharded: those of each block by themselves, and the rest. `sharding`: None, `keep` or `hsdp`.
 
     With `keep` the parameters stay whole from the forward pass to the backward pass; with `hsdp` each half of the ranks has all of them.
+    `reduction`: None, or `bf16`, in which gradients are then averaged.
     """
+    policy = MixedPrecisionPolicy(reduce_dtype=torch.bfloat16 if reduction == "bf16" else None)
     sizes = {"replicas": NUM_REPLICAS, "shards": ranks.size // NUM_REPLICAS} if sharding == "hsdp" else {"shards": ranks.size}
     mesh = init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
     for part in (*getattr(module, "blocks", ()), module):
-        fully_shard(part, mesh=mesh, reshard_after_forward=sharding != "keep")
+        fully_shard(part, mesh=mesh, reshard_after_forward=sharding != "keep", mp_policy=policy)
     return module
 
 
@@ -75,8 +77,8 @@ def communication(model, optimizer, device, sharding):
 
     def profiled(train):
         with process_group.counted(COLLECTIVES) as operations:
-            seconds, _ = process_group.collectives(train)
-        return ProfiledCommunication(seconds, operations, {})
+            seconds, _, starts = process_group.collectives(train)
+        return ProfiledCommunication(seconds, operations, {}, starts)
 
     return Communication(without_communication, profiled, lambda num_bytes: process_group.plain_all_reduce(num_bytes, device))
 

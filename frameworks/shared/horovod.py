@@ -178,11 +178,14 @@ def profile_of(path):
     # Imported here because ijson would lengthen the start of every run.
     from common.tracing import chrome
 
-    operations, seconds = {}, 0.0
+    operations, starts, seconds = {}, {}, 0.0
+    begun = horovod_timeline.start_microseconds(chrome.events(path))
     for one in horovod_timeline.read(chrome.events(path)):
         if isinstance(one, horovod_timeline.Operation) and one.size_bytes != BARRIER.nbytes:
             name = OPERATIONS.get(one.name, one.name.lower())
             num_calls, num_bytes = operations.get(name, (0, 0))
             operations[name] = num_calls + 1, num_bytes + (one.size_bytes or 0)
             seconds += (one.end - one.start) / 1e6
-    return ProfiledCommunication(seconds, operations, {})
+            if begun:
+                starts.setdefault(name, []).append((begun + one.start) / 1e6)
+    return ProfiledCommunication(seconds, operations, {}, starts)

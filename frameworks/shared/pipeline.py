@@ -204,12 +204,12 @@ def communication(trainer, exchange=None):
 
     def profiled(train):
         with counted() as sent:
-            seconds, num_calls = process_group.collectives(train)
+            seconds, num_calls, starts = process_group.collectives(train)
         sizes = {
             "broadcast": next(trainer.module.parameters()).element_size(), "all_reduce": process_group.size_of(trainer.module.parameters()),
         }  # fmt: skip
         collectives = {name: (num, num * sizes[name]) for name in sizes if (num := num_calls[name])}
-        return ProfiledCommunication(seconds, sent | collectives, bubble(pipeline, train))
+        return ProfiledCommunication(seconds, sent | collectives, bubble(pipeline, train), starts)
 
     return Communication(without_communication, profiled, lambda num_bytes: process_group.plain_all_reduce(num_bytes, trainer.device))
 

@@ -31,7 +31,7 @@ def communication(model, optimizer, device):
 
     def profiled(train):
         with process_group.counted({"all_reduce": "all_reduce"}) as operations:
-            seconds, _ = process_group.collectives(train)
-        return ProfiledCommunication(seconds, operations, {})
+            seconds, _, starts = process_group.collectives(train)
+        return ProfiledCommunication(seconds, operations, {}, starts)
 
     return Communication(without_communication, profiled, of_ddp.all_reduce)

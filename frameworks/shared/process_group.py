@@ -43,12 +43,12 @@ def communication_of_ddp(model, device, all_reduce=dist.all_reduce):
     def profiled(train):
         # By default DDP logs one step in 100.
         model._set_ddp_runtime_logging_sample_rate(1)
-        seconds, num_calls = collectives(train)
+        seconds, num_calls, starts = collectives(train)
         details = model._get_ddp_logging_data()
         # One all-reduce per bucket.
         num_steps = num_calls["all_reduce"] / details["num_buckets_reduced"]
         size_bytes = num_steps * details["total_parameter_size_bytes"]
-        return ProfiledCommunication(seconds, {"all_reduce": (num_calls["all_reduce"], size_bytes)}, details)
+        return ProfiledCommunication(seconds, {"all_reduce": (num_calls["all_reduce"], size_bytes)}, details, starts)
 
     return Communication(without_communication, profiled, lambda num_bytes: plain_all_reduce(num_bytes, device, all_reduce))
 
@@ -65,9 +65,9 @@ def communication_by_hand(trainer, exchange, all_reduce):
             delattr(trainer, exchange)
 
     def profiled(train):
-        seconds, num_calls = collectives(train)
+        seconds, num_calls, starts = collectives(train)
         size_bytes = num_calls["all_reduce"] * size_of(trainer.module.parameters())
-        return ProfiledCommunication(seconds, {"all_reduce": (num_calls["all_reduce"], size_bytes)}, {})
+        return ProfiledCommunication(seconds, {"all_reduce": (num_calls["all_reduce"], size_bytes)}, {}, starts)
 
     return Communication(without_communication, profiled, lambda num_bytes: plain_all_reduce(num_bytes, trainer.device, all_reduce))
 
@@ -78,7 +78,8 @@ def size_of(tensors):
 
 
 def collectives(train):
-    """(seconds in which a collective ran, Counter of the collectives) during train(), from PyTorch's profiler."""
+    """(seconds in which a collective ran, Counter of the collectives, {collective: when each began, in seconds since the epoch}) during
+    train(), from PyTorch's profiler."""
     # Imported here to keep the start of every run short.
     from common.tracing import sources
 
@@ -87,7 +88,11 @@ def collectives(train):
         train()
     found = [one for one in profiler.events() if sources.is_collective(one.name)]
     spans = [(one.time_range.start, one.time_range.end) for one in found]
-    return covered(spans) / 1e6, Counter(operation(one.name) for one in found)
+    begun = profiler.profiler.kineto_results.trace_start_ns() / 1e9
+    starts = {}
+    for one in found:
+        starts.setdefault(operation(one.name), []).append(begun + one.time_range.start / 1e6)
+    return covered(spans) / 1e6, Counter(operation(one.name) for one in found), starts
 
 
 @contextlib.contextmanager

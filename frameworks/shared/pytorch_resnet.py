@@ -68,6 +68,10 @@ class ResNet50(nn.Module):
         """The blocks, each of which FSDP shards by itself."""
         return [block for stage in (self.layer1, self.layer2, self.layer3, self.layer4) for block in stage]
 
+    def layers(self):
+        """The layers that keep no activations with --recompute."""
+        return self.blocks
+
     @autocast
     def forward(self, pixels):
         x = ((pixels - self.means) / self.deviations).permute(0, 3, 1, 2)

@@ -68,7 +68,7 @@ def communication(ranks, device):
 
     def profiled(train):
         with process_group.counted(COLLECTIVES, functional, lambda arguments, _: arguments[0]) as operations:
-            seconds, _ = process_group.collectives(train)
-        return ProfiledCommunication(seconds, operations, {})
+            seconds, _, starts = process_group.collectives(train)
+        return ProfiledCommunication(seconds, operations, {}, starts)
 
     return Communication(without_communication, profiled, lambda num_bytes: process_group.plain_all_reduce(num_bytes, device))

@@ -1,5 +1,7 @@
 """ResNet-50 in TensorFlow."""
 
+import functools
+
 import tensorflow as tf
 
 from common import resnet
@@ -8,30 +10,32 @@ from common import resnet
 ONE_PIXEL = [[0, 0], [1, 1], [1, 1], [0, 0]]
 
 
-def resnet50(model, _, low, parameters, pixels, __):
+def resnet50(model, wrap, low, parameters, pixels, _):
     """The ResNet-50 of common/resnet.py: pixels (samples, height, width, 3) -> logits (samples, classes)."""
 
-    def convolved(convolution, x):
-        weight = parameters[f"{convolution.name}.weight"]
+    def convolved(own, convolution, x):
+        weight = own[f"{convolution.name}.weight"]
         padding = [[number * (convolution.size // 2) for number in sides] for sides in ONE_PIXEL]
         x = tf.nn.conv2d(low(x), low(weight), convolution.stride, padding)
-        return batch_norm(x, parameters[f"{convolution.norm}.weight"], parameters[f"{convolution.norm}.bias"], model.norm_epsilon)
+        return batch_norm(x, own[f"{convolution.norm}.weight"], own[f"{convolution.norm}.bias"], model.norm_epsilon)
 
-    def computed(block, x):
+    def computed(block, own, x):
         first, second, third = block.convolutions
-        out = tf.nn.relu(convolved(first, x))
-        out = tf.nn.relu(convolved(second, out))
-        return tf.nn.relu(convolved(third, out) + (convolved(block.shortcut, x) if block.shortcut else x))
+        out = tf.nn.relu(convolved(own, first, x))
+        out = tf.nn.relu(convolved(own, second, out))
+        return tf.nn.relu(convolved(own, third, out) + (convolved(own, block.shortcut, x) if block.shortcut else x))
 
     dtype = parameters["conv1.weight"].dtype
     means, deviations = (tf.constant([255 * value for value in values], dtype) for values in (model.pixel_means, model.pixel_deviations))
     x = (tf.cast(pixels, dtype) - means) / deviations
-    x = tf.nn.relu(convolved(resnet.first_convolution(model), x))
+    x = tf.nn.relu(convolved(parameters, resnet.first_convolution(model), x))
     # Nothing is less than 0. Padding by the pooling itself is several times as slow.
     x = tf.nn.max_pool2d(tf.pad(x, ONE_PIXEL), 3, 2, "VALID")
     for stage in resnet.stages(model):
         for block in stage:
-            x = computed(block, x)
+            # As in_layers of tensorflow.py does it.
+            own = {name: value for name, value in parameters.items() if name.startswith(f"{block.name}.")}
+            x = wrap(functools.partial(computed, block))(own, x)
     return tf.nn.bias_add(low(tf.reduce_mean(x, (1, 2))) @ low(parameters["fc.weight"]), low(parameters["fc.bias"]))
 
 

@@ -59,8 +59,8 @@ def sends_jobs(lesson, results, machine, stamp):
 
 
 def every_way():
-    """Every backend, and the variants that share in another way than it."""
-    return [way for name in backends.chosen(backends.ALL) if name != BASELINE for way in sharing.ways_of(name)]
+    """Every backend that sends, and the variants that share in another way than it."""
+    return [way for way in sharing.every_way() if way != BASELINE]
 
 
 def settled(jobs, launcher):

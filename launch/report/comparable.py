@@ -6,9 +6,11 @@ from common import backends
 from common.command_line import flag
 from common.config import TRAINING_SETTINGS, Settings
 from common.errors import UserError
+from launch.report import entries
 
 # Settings that may differ within a comparison: identifiers, settings covered by the workload digest or without effect on run time, the
-# variant of a backend, and the device that was asked for, since the one that was used is compared.
+# variant of a backend, and the device that was asked for, since the one that was used is compared. How
+# data is read from disk makes groups.
 MAY_DIFFER = {
     "seed",
     "repeat",
@@ -25,14 +27,19 @@ MAY_DIFFER = {
     "device",
     "step_breakdown",
     "mllog",
+    "data_format",
+    "data_budget",
+    "num_workers",
+    "prefetch",
+    "drop_caches",
     *backends.variant_settings(),
 }
 COMPARED = [field for field in dataclasses.fields(Settings) if field.name not in MAY_DIFFER]
 
 
 def check(found):
-    """Raises UserError for records of several machines, of different training or devices under one workload and scaling, or of different
-    numbers of nodes or different transports for one backend and size.
+    """Raises UserError for records of several machines, of different training or devices under one workload, scaling and way of reading
+    the data, or of different numbers of nodes or different transports for one backend and size.
 
     A run that failed before its workload digest was known has no measurements and is accepted.
     """
@@ -43,7 +50,7 @@ def check(found):
     for record in found:
         if not record["workload_digest"]:
             continue
-        other = first.setdefault((record["workload"], record["scaling"]), record)
+        other = first.setdefault(entries.group_of(record), record)
         names = f"{record['settings']['run_id']} and {other['settings']['run_id']}"
         differences = _differences(record["settings"], other["settings"])
         if other["workload_digest"] != record["workload_digest"]:
@@ -68,7 +75,7 @@ def _check_devices(found):
     """Raises UserError where runs of one workload and scaling used different devices."""
     first = {}
     for record in (record for record in found if record["workload_digest"] and device_of(record)):
-        other = first.setdefault((record["workload"], record["scaling"]), record)
+        other = first.setdefault(entries.group_of(record), record)
         if device_of(other) != device_of(record):
             names = f"{record['settings']['run_id']} and {other['settings']['run_id']}"
             raise UserError(f"{names} ran on different devices ({device_of(record)} and {device_of(other)}); compare them separately")

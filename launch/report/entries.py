@@ -49,12 +49,16 @@ class Entry(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """All entries of one workload under one kind of scaling; `target` is None for a workload without one."""
+    """All entries of one workload under one kind of scaling, whose data was read in one way; `target` is None for a workload without one.
+
+    `reading`: see `reading_of`.
+    """
 
     workload: str
     scaling: str
     target: float | None
     entries: tuple[Entry, ...]
+    reading: str = ""
 
     @property
     def precision(self):
@@ -62,9 +66,14 @@ class Comparison(NamedTuple):
         return self.entries[0].runs[0]["settings"]["precision"]
 
     @property
-    def name(self):
+    def training(self):
+        """The workload, precision and scaling, however the data was read."""
         precision = "" if self.precision == "fp32" else f" in {self.precision}"
         return f"{self.workload}{precision}, {self.scaling} scaling"
+
+    @property
+    def name(self):
+        return f"{self.training}, {self.reading}" if self.reading else self.training
 
     def of_size(self, num_ranks, oversubscribed=None):
         """The entries of a size; those that are oversubscribed or not, if given."""
@@ -92,16 +101,29 @@ def comparisons(found):
     """The Comparisons of records, by name; entries are ordered by baseline first, then backend and size."""
     groups = {}
     for record in found:
-        groups.setdefault((record["workload"], record["scaling"]), {}).setdefault((record["backend"], record["num_ranks"]), []).append(
-            record
-        )
+        groups.setdefault(group_of(record), {}).setdefault((record["backend"], record["num_ranks"]), []).append(record)
     made = []
-    for (workload, scaling), cells in sorted(groups.items()):
+    for (workload, scaling, reading), cells in sorted(groups.items()):
         order = sorted(cells, key=lambda cell: (cell[0] != BASELINE, cell))
         entries = tuple(Entry(*cell, tuple(sorted(cells[cell], key=key_of))) for cell in order)
         targets = [run["target"] for entry in entries for run in entry.runs]
-        made.append(Comparison(workload, scaling, next((target for target in targets if target is not None), None), entries))
+        made.append(Comparison(workload, scaling, next((target for target in targets if target is not None), None), entries, reading))
     return made
+
+
+def group_of(record):
+    """The workload, scaling and way of reading the data of a record. Those that are equal in them are compared."""
+    return record["workload"], record["scaling"], reading_of(record["settings"])
+
+
+def reading_of(settings):
+    """How a run's data was read from disk, in words; empty for data in memory. Runs that differ in it are compared apart."""
+    data_format, num_workers = settings.get("data_format", "memory"), settings.get("num_workers", 0)
+    if data_format == "memory":
+        return ""
+    ahead = f", {num_workers} worker{'' if num_workers == 1 else 's'} of {settings['prefetch']} batches" if num_workers else ""
+    dropped = {"none": "", "once": ", caches dropped", "epoch": ", caches dropped in every epoch"}[settings["drop_caches"]]
+    return f"{data_format}{ahead}{dropped}"
 
 
 def key_of(record):

@@ -1,20 +1,24 @@
 """Records -> the answer: questions in order, each with sentences and tables. Pure."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from launch.report import comparable, entries, statistics
-from launch.report.questions import approximate, cost, failed, first, quiet, repeated, same, scaling, step, where
+from launch.report.questions import approximate, checkpointing, cost, failed, first, quiet, reading, repeated, same, scaling, step, where
 from launch.report.tables import Section
 
 
 class Answer(NamedTuple):
-    """The report's content. `headline`: the fastest backend, one sentence per comparison; `notes`: caveats."""
+    """The report's content. `headline`: the fastest backend, one sentence per comparison; `notes`: caveats. `charts`: {key of a section:
+    its charts}, of sections whose charts are not drawn from the comparisons."""
 
     machine: str
     headline: list[str]
     sections: list[Section]
     notes: list[str]
     comparisons: list[entries.Comparison]
+    charts: Mapping = MappingProxyType({})
 
 
 def answer(found, damaged=()):
@@ -22,7 +26,8 @@ def answer(found, damaged=()):
     plain, traced = entries.split_traced(found)
     comparable.check(plain)
     compared = entries.comparisons(plain)
-    again, price = repeated.answer(compared), approximate.answer(compared)
+    again, price, disk = repeated.answer(compared), approximate.answer(compared), reading.answer(compared)
+    files = checkpointing.answer(compared)
     steps, profiles = step.answer(compared), where.profiled(traced)
     sections = [
         Section("first", first.QUESTION, *first.answer(compared)),
@@ -30,6 +35,8 @@ def answer(found, damaged=()):
         Section("scaling", scaling.QUESTION, *scaling.answer(compared)),
         Section("cost", cost.QUESTION, *cost.answer(compared)),
         *([Section("step", step.QUESTION, *steps)] if any(steps) else []),
+        *([Section("reading", reading.QUESTION, *disk)] if any(disk) else []),
+        *([Section("checkpoints", checkpointing.QUESTION, *files)] if any(files) else []),
         *([Section("where", where.QUESTION, *where.answer(profiles))] if profiles else []),
         *([Section("approximate", approximate.QUESTION, *price)] if any(price) else []),
         Section("same", same.QUESTION, *same.answer(compared)),

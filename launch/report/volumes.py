@@ -3,7 +3,7 @@
 All functions take a record and return None for what is not known: older records lack keys, and a backend may declare no way of sharing.
 """
 
-from common import sharing, step_breakdown
+from common import collectives, sharing
 from common.config import Settings
 from common.workloads import WORKLOADS
 
@@ -18,7 +18,7 @@ def sent_by_collective(run):
     """{collective: bytes that a rank sends in a step}: the bytes that it contributes, times nccl-tests' bus factor."""
     breakdown = run.get("step_breakdown")
     return breakdown and {
-        name: step_breakdown.bus_bytes(name, one["num_bytes"], sharing.group_size(run["backend"], name, run["num_ranks"]))
+        name: collectives.bus_bytes(name, one["num_bytes"], sharing.group_size(run["backend"], name, run["num_ranks"]))
         for name, one in breakdown["operations"].items()
     }
 

@@ -25,6 +25,11 @@ CHANGED = {
     "dataset": "mnist",
     "data_dir": Path("/data/my mnist"),
     "tokenizer": Path("/data/tokenizer.json"),
+    "data_format": "hdf5",
+    "data_budget": 0.5,
+    "num_workers": 3,
+    "prefetch": 5,
+    "drop_caches": "epoch",
     "batch_size": 48,
     "accumulate": 4,
     "last_batch": "pad",
@@ -70,6 +75,7 @@ CHANGED = {
     "host_suffix": ".hsn.cm.polaris.alcf.anl.gov",
     "checkpoint_dir": Path("kept"),
     "checkpoint_every": 3,
+    "checkpoint_async": True,
     "resume": True,
     "results": Path("elsewhere"),
     "machine": "polaris",
@@ -78,19 +84,22 @@ CHANGED = {
 }
 
 
+# Settings of data that is read from disk.
+READING = ("data_budget", "num_workers", "prefetch", "drop_caches")
 # Listed again on purpose: a new setting needs a decision here whether it changes the training.
 OTHER_SETTINGS = {
     "data_dir", "evaluation_batch_size", "epochs", "stop_at_target", "seed", "zero_stage", "sharding", "averaging_period", "reduction",
     "powersgd_rank", "local_after", "pipeline_schedule", "microbatches", "stages", "transport", "device", "threads", "bind", "allocator",
     "gpu_order", "compile", "autotune", "watchdog_timeout", "step_breakdown", "timeline", "trace", "mllog", "host_suffix", "checkpoint_dir",
-    "checkpoint_every", "cores_per_rank", "tokenizer", "recompute", "share_gpu",
+    "checkpoint_every", "checkpoint_async", "cores_per_rank", "tokenizer", "recompute", "share_gpu", *("data_format", *READING),
     "resume", "results", "machine", "run_id", "repeat",
 }  # fmt: skip
 
 
 def changed(name):
     """The settings with one of them changed, and with the settings that it requires."""
-    return Settings(**{name: CHANGED[name]} | ({"checkpoint_dir": CHANGED["checkpoint_dir"]} if name == "resume" else {}))
+    required = {"resume": "checkpoint_dir", "checkpoint_async": "checkpoint_dir", **dict.fromkeys(READING, "data_format")}.get(name)
+    return Settings(**{name: CHANGED[name]} | ({required: CHANGED[required]} if required else {}))
 
 
 def parsed(arguments):
@@ -177,6 +186,10 @@ def test_json_holds_plain_values_by_name():
         ("seed", 2**32),
         ("repeat", -1),
         ("local_after", -1),
+        ("prefetch", 0),
+        ("num_workers", -1),
+        ("data_budget", 0.0),
+        ("data_budget", float("nan")),
         ("learning_rate", 0.0),
         ("learning_rate", -0.1),
         ("learning_rate", float("inf")),
@@ -203,13 +216,20 @@ def test_json_holds_plain_values_by_name():
     ],
 )
 def test_an_invalid_setting_is_refused_with_its_flag(name, value):
-    assert flag(name) in refusal(check, Settings(**{name: value}))
-    assert flag(name) in refusal(workloads.resolve, Settings(**{name: value}), 2)
+    given = dataclasses.replace(changed(name), **{name: value})
+    assert flag(name) in refusal(check, given)
+    assert flag(name) in refusal(workloads.resolve, given, 2)
 
 
 def test_a_rank_has_a_core_for_each_of_its_threads():
     assert refusal(check, Settings(threads=3, cores_per_rank=2)) == "--cores-per-rank is 2; it must be at least --threads, 3"
     check(Settings(threads=3, cores_per_rank=3))
+
+
+@pytest.mark.parametrize("name", READING)
+def test_a_setting_of_reading_from_disk_is_refused_for_data_in_memory(name):
+    text = refusal(check, Settings(**{name: CHANGED[name]}))
+    assert text == f"{flag(name)} {CHANGED[name]} is for data that is read from disk; give its --data-format, or leave it out"
 
 
 def test_an_unknown_workload_is_refused_with_those_there_are():

@@ -9,6 +9,7 @@ import pytest
 
 from common import event_log, loop, records, weights, workloads
 from common.config import Settings
+from common.data.datasets import Dataset
 from common.process import turns
 from common.process.ranks import Ranks
 from common.process.turns import Turns
@@ -32,7 +33,7 @@ class Timed:
         self.now += LOAD_SECONDS
         images, labels = (np.zeros((NUM_TRAIN + NUM_TEST, *shape), kind) for shape, kind in (((28, 28), np.float32), ((), np.uint8)))
         (train_inputs, test_inputs), (train_targets, test_targets) = (np.split(array, [NUM_TRAIN]) for array in (images, labels))
-        return SimpleNamespace(train_inputs=train_inputs, train_targets=train_targets, test_inputs=test_inputs, test_targets=test_targets)
+        return Dataset(train_inputs, train_targets, test_inputs, test_targets, "digest")
 
     def train_epoch(self, batches, observe):
         self.parameters = {"trained": np.ones(1)}

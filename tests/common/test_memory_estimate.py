@@ -2,10 +2,11 @@
 
 import pytest
 
-from common import memory_estimate, workloads
-from common.backends import settings_of
+from common import memory_estimate, memory_forecast, sharing, workloads
+from common.backends import has_one_rank, settings_of
 from common.config import Settings
 from common.errors import UserError
+from common.memory_state import Training
 from common.process import node_memory
 
 # Bytes of the parameters of transformer-1b in float32: 1.2 billion of them.
@@ -20,15 +21,31 @@ SETTINGS = Settings(workload="transformer-1b", optimizer="adam")
         ("ddp", 4, 1 + 1 + 2),
         ("fsdp", 4, 4 / 4),
         ("deepspeed_zero@3", 4, (1 + 1 + 3) / 4),
-        # Without a formula: of parameters and gradients one model on each rank, or on all of them together, or on all but the server.
+        # DeepSpeed keeps no gradients but its shard's, also in stage 1; of dealt parameters, the ranks' mean.
+        ("deepspeed_zero", 4, 1 + 1 / 4 + 3 / 4),
+        ("zero_redundancy", 4, 1 + 1 + 2 / 4),
+        # Ranks that divide a model divide its optimizer state too.
+        ("tensor_parallel", 4, 4 / 4),
+        ("pipeline@gpipe", 4, 4 / 4),
+        ("pipeline_ddp", 4, 4 / 2),
+        # Without a formula: of parameters and gradients one model on each rank, or on all but the server.
         ("ddp@powersgd", 4, 2),
-        ("tensor_parallel", 4, 2 / 4),
-        ("pipeline@gpipe", 4, 2 / 4),
         ("parameter_server", 4, 2 * 3 / 4),
     ],
 )
 def test_bytes_of_state_of_a_rank(name, num_ranks, needed):
-    assert memory_estimate.state_bytes(name, settings_of(name, SETTINGS), num_ranks) == pytest.approx(needed * P)
+    found = memory_estimate.state(name, settings_of(name, SETTINGS), num_ranks)
+    assert sum(found.values()) == pytest.approx(needed * P)
+
+
+@pytest.mark.parametrize("name", [name for name in sharing.every_way() if "powersgd" not in name])
+def test_no_more_is_expected_than_the_forecast_of_the_rank_with_most(name):
+    settings = workloads.resolve(settings_of(name, Settings(workload="transformer", microbatches=8)), 1)
+    for num_ranks in (1,) if has_one_rank(name) else (2, 4):
+        training = Training(workloads.WORKLOADS["transformer"].model, 8, optimizer=settings.optimizer, microbatches=8)
+        if not memory_forecast.problem(name, training, num_ranks):
+            forecast = memory_forecast.of(name, training, num_ranks)
+            assert sum(memory_estimate.state(name, settings, num_ranks).values()) <= forecast.peak
 
 
 def refusal(monkeypatch, *arguments, node=float("inf"), gpu=float("inf")):
@@ -52,12 +69,18 @@ def test_on_cpus_the_ranks_of_a_node_must_fit_into_its_memory(monkeypatch, name,
     text = refusal(monkeypatch, name, num_ranks, num_local_ranks, "cpu", node=0.999 * needed * P)
     ranks = "its rank" if num_local_ranks == 1 else f"its {num_local_ranks} ranks"
     assert f"{needed * P / 1e9:.1f} GB on a node for {ranks}, and {0.999 * needed * P / 1e9:.1f} GB are free" in text
+    assert "initial parameters 4.8 GB" in text
+
+
+def test_a_refusal_says_where_no_backend_fits(monkeypatch):
+    assert "; share them over more nodes, or choose a smaller workload" in refusal(monkeypatch, "fsdp", 4, 4, "cpu", node=P)
 
 
 def test_on_gpus_a_rank_must_fit_into_one_and_the_initial_parameters_into_the_memory_of_the_node(monkeypatch):
     assert refusal(monkeypatch, "ddp", 4, 4, "cuda", node=4.001 * P, gpu=4.001 * P) is None
     assert refusal(monkeypatch, "ddp", 4, 4, "cuda", gpu=3.999 * P) == (
-        "transformer-1b does not fit into memory with ddp at size 4: parameters, gradients and optimizer state need 19.4 GB on each GPU, "
-        "and 19.4 GB are free; share them with fsdp or deepspeed_zero@3 over ranks on more GPUs, or choose a smaller workload"
+        "transformer-1b does not fit into memory with ddp at size 4: a rank's parameters 4.8 GB, gradients 4.8 GB, optimizer state 9.7 GB "
+        "need 19.4 GB on each GPU, and 19.4 GB are free (activations would be 60.5 GB more); the state of fsdp, pipeline, "
+        "tensor_parallel would fit, or choose a smaller workload"
     )
     assert "19.4 GB on a node for its 4 ranks" in refusal(monkeypatch, "ddp", 4, 4, "cuda", node=3.999 * P)

@@ -95,7 +95,7 @@ def test_the_matrix_refuses_a_model_that_is_too_large_for_the_memory(arguments, 
     status, output, error = run_module("launch.matrix", *matrix, *arguments)
     assert (status, output, error.count("\n")) == (2, "", 1)
     assert error.startswith("error: transformer-1b does not fit into memory with single at size 1: ")
-    assert "need 24.2 GB on a node for its rank, and 20.0 GB are free; share them with fsdp or deepspeed_zero@3" in error
+    assert "need 24.2 GB on a node for its rank, and 20.0 GB are free (activations would be " in error
     assert list(tmp_path.iterdir()) == []
 
 

@@ -63,7 +63,7 @@ def test_the_degree_is_the_number_of_models(name, settings, num_ranks, degree):
             "replicated",
             Settings(recompute=True),
             2,
-            "--recompute would save no memory of cnn, which has no layers alike; leave it out",
+            "--recompute would save no memory of cnn, which has few layers; leave it out",
         ),
         ("served", Settings(scaling="strong", batch_size=16), 4, "served: a global batch of 16 is not divisible into 3 equal shards"),
     ],

@@ -1,6 +1,10 @@
 """How models are cut into stages, where the stages are, and what cannot be cut."""
 
+import itertools
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from common import flops, pipelining, workloads
 from common.config import Settings
@@ -93,3 +97,27 @@ def test_what_a_pipeline_cannot_train_has_a_reason(settings, num_ranks, local_ba
 )
 def test_the_bubble_in_theory(schedule, num_ranks, num_microbatches, fraction):
     assert pipelining.bubble_fraction(schedule, num_ranks, num_microbatches) == pytest.approx(fraction)
+
+
+def every_cut(costs, num_stages):
+    """As pipelining.cut, by trying all cuts, of which a deep model has too many."""
+    cuts = [(0, *inner, len(costs)) for inner in itertools.combinations(range(1, len(costs)), num_stages - 1)]
+
+    def most_expensive(bounds):
+        stages = [costs[start:end] for start, end in itertools.pairwise(bounds)]
+        return tuple(max(sum(part[kind] for part in stage) for stage in stages) for kind in (0, 1))
+
+    return min(cuts, key=most_expensive)
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4)), min_size=1, max_size=9), st.data())
+@settings(deadline=None)
+def test_the_cut_is_that_of_all_cuts(costs, data):
+    num_stages = data.draw(st.integers(1, len(costs)))
+    assert pipelining.cut(costs, num_stages) == every_cut(costs, num_stages)
+
+
+def test_a_deep_model_is_cut():
+    stages = pipelining.stages_of(Decoder(64, 1, 200, 16), "1f1b", 16)
+    assert len(stages) == 16
+    assert {stage.end - stage.start for stage in stages[1:-1]} <= {25, 26}

@@ -171,6 +171,7 @@ VARIABLES = {
     "MALLOC_TOP_PAD_": True,
     "CUDA_VISIBLE_DEVICES": True,
     "LD_PRELOAD": True,
+    "HDF5_USE_FILE_LOCKING": True,
     "AWS_SECRET_ACCESS_KEY": False,
     "HOME": False,
     "USER": False,

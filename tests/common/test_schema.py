@@ -12,7 +12,7 @@ import pytest
 from common import record_schema, records, workloads
 from common.config import Settings
 from common.process.ranks import Ranks
-from common.record_definition import LATER_KEYS, Record
+from common.record_definition import LATER_KEYS, LATER_PARTS, Record
 from tests.support.made_records import VALIDATOR, made, step_breakdown
 from tests.support.running import ROOT
 
@@ -55,6 +55,17 @@ def test_definition_record_schema_and_documentation_have_the_same_keys_in_the_sa
 @pytest.mark.parametrize("key", LATER_KEYS)
 def test_an_older_record_may_lack_a_later_key(key):
     assert VALIDATOR.is_valid({name: value for name, value in made().items() if name != key})
+
+
+@pytest.mark.parametrize("key", LATER_PARTS["StepBreakdown"])
+def test_an_older_step_breakdown_may_lack_a_later_key(key):
+    assert VALIDATOR.is_valid(made(step_breakdown={name: value for name, value in step_breakdown().items() if name != key}))
+
+
+@pytest.mark.parametrize("entry", [[1024], [1024, 1e-5, 1]])
+def test_an_all_reduce_has_a_size_and_seconds(entry):
+    broken = step_breakdown() | {"all_reduce_seconds_by_size": [entry]}
+    assert not VALIDATOR.is_valid(made() | {"step_breakdown": broken})
 
 
 def test_every_key_has_a_description():

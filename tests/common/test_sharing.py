@@ -29,6 +29,7 @@ P = 4_799_528
         ("fsdp", 2, 3 / 2),
         ("fsdp", 4, 9 / 4),
         ("fsdp@keep", 4, 3 / 2),
+        ("fsdp@bf16", 4, 3 / 2 + 3 / 8),
         # Two replicas of one rank each; then of two, of which each gathers and scatters halves and all-reduces one.
         ("fsdp@hsdp", 2, 1),
         ("fsdp@hsdp", 4, 2),
@@ -75,7 +76,7 @@ def test_master_parameters_and_their_optimizer_state_are_float32_in_a_float64_ru
 @pytest.mark.parametrize("precision", ["bf16", "tf32"])
 def test_in_mixed_precision_the_state_and_the_exchange_are_those_of_float32(precision):
     settings = Settings(optimizer="adam", precision=precision)
-    for name in ("ddp", "ddp@bf16", "deepspeed_zero@2", "fsdp"):
+    for name in ("ddp", "ddp@bf16", "deepspeed_zero@2", "fsdp", "fsdp@bf16"):
         assert sharing.sent_bytes(name, 4, settings) == sharing.sent_bytes(name, 4, ADAM)
         assert sharing.state_bytes(name, 4, settings) == sharing.state_bytes(name, 4, ADAM)
 

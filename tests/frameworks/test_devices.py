@@ -31,6 +31,9 @@ def found(monkeypatch):
         ):
             monkeypatch.setattr(owner, name, lambda value=value: value)
         monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["a GPU"] * (num_gpus or 0))
+        # They cannot be set once TensorFlow has computed, in another test of this process.
+        for name in ("set_intra_op_parallelism_threads", "set_inter_op_parallelism_threads"):
+            monkeypatch.setattr(tf.config.threading, name, lambda _: None)
 
     return find
 

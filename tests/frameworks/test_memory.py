@@ -4,9 +4,11 @@ import functools
 
 import pytest
 
-from common import sharing, workloads
+from common import memory_forecast, sharing, workloads
 from common.backends import file_of, settings_of
 from common.config import Settings, as_arguments
+from common.memory_state import Training
+from common.models import Cnn
 from common.step_breakdown import gradient_bytes
 from launch.report import volumes
 from tests.support import small_data
@@ -71,6 +73,21 @@ def trained(data, tmp_path_factory):
         return {name: record for name, (record, _) in zip(names, found, strict=True)}
 
     return lambda name: once(file_of(name))[name]
+
+
+# TensorFlow has no gradients after a step, and the forecast is of no server's worker.
+FORECAST = [name for name in SHARES if name not in ("horovod_tf", "parameter_server")]
+
+
+@pytest.mark.parametrize("name", FORECAST)
+def test_the_forecast_is_what_the_rank_with_most_holds_after_a_step(name, trained):
+    settings = workloads.resolve(settings_of(name, Settings()), 2)
+    training = Training(Cnn(), 8, optimizer=settings.optimizer, momentum=settings.momentum, device="cpu")
+    held = trained(name)["tensor_bytes_by_rank"]["after_step"]
+    for rank, one in enumerate(memory_forecast.by_rank(name, training, 2)):
+        ranks = [rank] if "pipeline" in name else range(2)
+        for part in sharing.PARTS:
+            assert getattr(one, part) == pytest.approx(max(held[part][rank] for rank in ranks), rel=0.01), part
 
 
 @pytest.mark.parametrize(("name", "expected"), SHARES.items())

@@ -20,7 +20,7 @@ from common.trainer import Device
 from common.workloads import WORKLOADS, digest, resolve
 from launch import available
 from tests.frameworks.test_tensorflow import batch_of
-from tests.support import nvml
+from tests.support import nvml, small_models
 from tests.support.made_records import made
 
 tensorflow = pytorch = None
@@ -30,6 +30,7 @@ MODELS = [
     (Cnn(), 4e-5),
     (Decoder(24, 3, 2, 10), 0.015),
     (EncoderDecoder(width=24, num_heads=4, num_layers=1, hidden=40, source_length=2, target_length=5), 0.06),
+    (small_models.RESNET, 0.05),
 ]
 
 
@@ -107,7 +108,7 @@ def distance(gradients, others):
     return np.sqrt(sum(np.sum((gradients[name] - others[name]) ** 2) for name in others) / sum(np.sum(one**2) for one in others.values()))
 
 
-@pytest.mark.parametrize(("shapes", "bound"), MODELS, ids=["cnn", "decoder", "encoder-decoder"])
+@pytest.mark.parametrize(("shapes", "bound"), MODELS, ids=["cnn", "decoder", "encoder-decoder", "resnet"])
 def test_products_are_in_bfloat16_and_everything_that_lasts_is_in_float32(shapes, bound, monkeypatch):
     monkeypatch.setitem(WORKLOADS, "cnn", WORKLOADS["cnn"]._replace(model=shapes))
     gradients, losses = {}, {}

@@ -164,6 +164,39 @@ def test_bandwidth_is_of_the_mean_time_of_the_ranks_that_were_profiled(other_sec
     assert found["bus_bytes_per_second"] == pytest.approx(100 / mean)
 
 
+@pytest.mark.parametrize(
+    ("times", "starts"),
+    [
+        # Steps end at 10, 20, 30 and 40 s. The first one's beginning is not known.
+        ([9.0, 12.0, 14.0, 22.5, 24.0, 32.0, 35.0], [2.0, 4.0]),
+        # Two of three steps have one; one has a flag beside.
+        ([13.0, 24.0, 36.0, 38.0], [3.5]),
+        ([14.0, 12.0, 22.5, 24.0, 32.0, 35.0], [2.0, 4.0]),
+        ([22.0, 25.0], [2.0, 5.0]),
+        ([5.0, 45.0], None),
+    ],
+)
+def test_the_starts_of_exchanges_are_those_in_a_typical_step(times, starts):
+    found = step_breakdown.starts_in_step({"all_reduce": times}, [10.0, 20.0, 30.0, 40.0])
+    assert found == ({"all_reduce": starts} if starts else {})
+    assert step_breakdown.starts_in_step({"all_reduce": times}, [10.0]) == {}
+
+
+def test_plain_all_reduces_are_measured_at_several_sizes(monkeypatch):
+    monkeypatch.setattr(step_breakdown, "NUM_FEW", 1)
+    sizes = []
+
+    class Reducing(TwoRanks):
+        def communication(self):
+            return super().communication()._replace(all_reduce=lambda size: lambda: sizes.append(size))
+
+    found = step_breakdown.measure(Reducing(1.0), [Batch(0, 0, 0)] * 4, 4, 2**17)
+    assert [size for size, _ in found["all_reduce_seconds_by_size"]] == [2**10, 2**15, 2**17, 2**20]
+    assert sizes == sorted([2**10, 2**15, 2**17, 2**20] * step_breakdown.NUM_ALL_REDUCES)
+    assert found["plain_bus_bytes_per_second"] == pytest.approx(2**17 / found["all_reduce_seconds_by_size"][2][1])
+    assert step_breakdown.measure(Alternating(), [Batch(0, 0, 0)] * 4, 4, 2**17)["all_reduce_seconds_by_size"] is None
+
+
 @pytest.mark.matrix
 def test_a_run_that_is_killed_in_its_step_breakdown_keeps_what_it_measured(tmp_path):
     data = small_data.write(tmp_path / "data", 20)["cnn"]
@@ -234,30 +267,22 @@ def test_a_worker_sends_gradients_and_receives_parameters(tmp_path):
         ("ddp", "transformer", (), {"all_reduce": 1}),
         ("ddp", "cnn", ("--transport", "mpi"), {"all_reduce": 1}),
         # Float16 whatever the type of the gradients.
-        ("ddp", "cnn", ("--reduction", "fp16"), {"all_reduce": 1 / 2}),
         ("ddp", "transformer", ("--reduction", "fp16", "--precision", "fp64"), {"all_reduce": 1 / 2}),
         ("ddp", "cnn", ("--reduction", "bf16", "--precision", "bf16"), {"all_reduce": 1 / 2}),
-        ("ddp", "cnn", ("--reduction", "powersgd"), {"all_reduce": powersgd_share("cnn", 1)}),
         ("ddp", "transformer", ("--reduction", "powersgd", "--powersgd-rank", 4), {"all_reduce": powersgd_share("transformer", 4)}),
         ("horovod_torch", "cnn", ("--reduction", "fp16"), {"all_reduce": 1 / 2}),
         ("horovod_torch", "transformer", ("--reduction", "adasum"), {"all_reduce": 1}),
-        *((backend, "cnn", (), {"all_reduce": 1}) for backend in ALL_REDUCING),
         ("gradient_averaging", "transformer", ("--transport", "mpi"), {"all_reduce": 1}),
-        ("zero_redundancy", "cnn", (), {"all_reduce": 1, "broadcast": 1}),
-        ("post_local_sgd", "cnn", (), {"all_reduce": 1}),
         # After four steps of the block, and at its end.
         ("post_local_sgd", "cnn", ("--local-after", 0, "--averaging-period", 1), {"all_reduce": 5 / 4}),
         ("fsdp", "cnn", (), {"all_gather": 1, "reduce_scatter": 1}),
+        ("fsdp", "cnn", ("--reduction", "bf16"), {"all_gather": 1, "reduce_scatter": 1 / 2}),
         ("fsdp", "cnn", ("--sharding", "keep"), {"all_gather": 1 / 2, "reduce_scatter": 1}),
-        ("fsdp", "cnn", ("--sharding", "hsdp"), {"all_reduce": 1}),
         *(("pipeline", workload, ("--pipeline-schedule", schedule), shares) for workload, schedule, shares in PIPELINES),
         # Of the gradients of its stage, to which the other rank adds none.
         ("pipeline_ddp", "cnn", (), PIPELINES[0][2] | {"all_reduce": (320 + 18_496) * 4 / GRADIENT_BYTES["cnn"]}),
-        ("deepspeed_zero", "cnn", ("--zero-stage", 0), {"all_reduce": 1}),
-        ("deepspeed_zero", "cnn", ("--zero-stage", 1), {"all_reduce": 1, "all_gather": 1 / 2}),
-        ("deepspeed_zero", "transformer", ("--zero-stage", 2), {"all_reduce": 1, "all_gather": 1 / 2}),
         ("deepspeed_zero", "cnn", ("--zero-stage", 3), {"reduce_scatter": 1, "all_gather": 1 / 2, "all_reduce": 0}),
-        # With micro-batches a step exchanges the same bytes.
+        # A step of micro-batches exchanges the bytes of a step of one batch, which these rows test too.
         *((backend, "cnn", ACCUMULATE, {"all_reduce": 1}) for backend in ALL_REDUCING),
         ("zero_redundancy", "cnn", ACCUMULATE, {"all_reduce": 1, "broadcast": 1}),
         ("deepspeed_zero", "cnn", ("--zero-stage", 0, *ACCUMULATE), {"all_reduce": 1}),
@@ -286,8 +311,15 @@ def test_each_backend_has_a_step_breakdown(backend, workload, arguments, shares,
         assert sum(parts) == pytest.approx(breakdown["step_seconds"][rank])
         assert min(parts[:2]) > 0
         assert breakdown["plain_bus_bytes_per_second"] > 0
+        by_size, whole = breakdown["all_reduce_seconds_by_size"], GRADIENT_BYTES[workload] * (2 if "fp64" in arguments else 1)
+        assert [size for size, _ in by_size] == sorted({*step_breakdown.ALL_REDUCE_SIZES, whole})
+        assert all(seconds > 0 for _, seconds in by_size)
     # Horovod's timeline is rank 0's.
     breakdown = ranks[0]["step_breakdown"]
+    starts = breakdown["exchange_start_seconds"]
+    assert starts
+    assert all(0 <= one < NUM_STEPS * breakdown["step_seconds"][0] for each in starts.values() for one in each)
+    assert all(each == sorted(each) for each in starts.values())
     assert breakdown["communication_seconds"][0] > 0
     assert breakdown["bus_bytes_per_second"] > 0
     assert {name: one["num_bytes"] for name, one in breakdown["operations"].items()} == pytest.approx(operations, abs=16)

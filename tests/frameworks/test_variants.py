@@ -32,6 +32,7 @@ def test_a_name_maps_to_a_file_and_a_setting_and_back(name, file, stage):
     [
         ("ddp", True), ("ddp@mpi", True), ("ddp@fp16", False), ("ddp@bf16", False), ("ddp@powersgd", False), ("horovod_torch", True),
         ("horovod_torch@gloo", True), ("horovod_torch@fp16", False), ("horovod_torch@adasum", False), ("weight_averaging@2", False),
+        ("fsdp@hsdp", True), ("fsdp@bf16", False),
     ],
 )  # fmt: skip
 def test_a_variant_may_be_approximate_where_its_backend_is_exact(name, exact):
@@ -129,7 +130,7 @@ def test_a_variant_may_need_mpi_where_its_backend_does_not(name, needs_mpi):
             lambda: backends.name_of("ddp", Settings(reduction="adasum")),
             "there is no ddp@adasum; choose from: ddp@mpi, ddp@fp16, ",
         ),
-        (lambda: backends.name_of("horovod_tf", Settings(reduction="fp16")), "--reduction is for ddp, horovod_torch, not for horovod_tf"),
+        (lambda: backends.name_of("horovod_tf", Settings(reduction="fp16")), "ddp, fsdp, horovod_torch, not for horovod_tf"),
         (lambda: matrix.settings_of(matrix.Matrix(run=Settings(reduction="fp16"))), "write ddp@fp16 or horovod_torch@fp16 in --backends"),
         (
             lambda: matrix.check(plan(["ddp", "fsdp@hsdp"], ["cnn"], [1], 1, None, Settings(), "stamp"), MPICH),

@@ -8,13 +8,14 @@ import pytest
 from common import records
 from launch import compare
 from launch.compare import main, show
+from tests.launch.forecast.test_forecasts import record
 from tests.support.made_records import ended, made, repeats
 
 
 def folder(path, found):
     path.mkdir()
-    for record in found:
-        records.write(path / f"{record['settings']['run_id']}.json", record)
+    for one in found:
+        records.write(path / f"{one['settings']['run_id']}.json", one)
     return path
 
 
@@ -117,7 +118,7 @@ def test_watching_without_a_page_is_refused(tmp_path, run):
     )
 
 
-@pytest.mark.parametrize("option", ["--baseline", "--csv", "--markdown", "--svg"])
+@pytest.mark.parametrize("option", ["--baseline", "--csv", "--markdown", "--predict", "--svg"])
 def test_watching_refuses_other_outputs(option, tmp_path, run):
     results = folder(tmp_path / "results", [made()])
     status, _, error = run(results, "--html", tmp_path / "a.html", "--watch", option, results)
@@ -162,3 +163,30 @@ def test_a_profiled_run_is_no_regression(tmp_path, run):
     old = folder(tmp_path / "old", repeats([10.0, 10.1, 10.2], stamp="20250101-000000"))
     profiled = repeats([20.0, 20.1, 20.2], settings={"timeline": True}, stamp="20260102-000000")
     assert run(folder(tmp_path / "new", [*repeats([10.0, 10.1, 10.2]), *profiled]), "--baseline", old)[0] == 0
+
+
+def test_forecasts_are_a_section_after_that_on_scaling(tmp_path, run):
+    results = folder(tmp_path / "results", [record(1), record(2)])
+    status, printed, error = run(results, "--predict", "16,64", "--markdown", tmp_path / "a.md", "--html", tmp_path / "a.html")
+    assert (status, error) == (0, "")
+    assert "For a proposal: cnn, weak scaling, with ddp on" in printed
+    for name in ("a.md", "a.html"):
+        text = (tmp_path / name).read_text()
+        places = [text.index(one) for one in ("How does each backend scale?", "What will more ranks do?", "What does each backend cost?")]
+        assert places == sorted(places)
+    assert "<h3>Throughput at more ranks <small>cnn, weak scaling</small></h3>" in (tmp_path / "a.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("16,0", "--predict has 0; a number of ranks is a whole number of at least 1"),
+        ("many", "--predict is many; give whole numbers separated by commas, such as 16,64,1024"),
+        ("", "--predict is empty; give numbers of ranks, such as 16,64,1024"),
+        ("16", "these records have one size of each backend; a forecast takes two or more, to be tested on what it was not fitted to"),
+    ],
+)
+def test_a_forecast_that_cannot_be_is_refused_before_anything_is_written(asked, message, tmp_path, run):
+    results, page = folder(tmp_path / "results", [record(1)]), tmp_path / "a.html"
+    assert run(results, "--predict", asked, "--html", page)[::2] == (2, f"error: {message}\n")
+    assert not page.exists()

@@ -13,12 +13,12 @@ def test_each_lesson_has_its_own_help(lesson, option, of_others):
 
 def test_a_lesson_must_be_named():
     status, output, error = run_module("launch.lessons")
-    assert (status, output, "{warmup, sends, pipeline}" in error) == (2, "", True)
+    assert (status, output, "{warmup, sends, data, pipeline}" in error) == (2, "", True)
 
 
 def test_the_help_names_every_lesson():
     status, output, _ = run_module("launch.lessons", "--help")
-    assert (status, "{warmup,sends,pipeline}" in output) == (0, True)
+    assert (status, "{warmup,sends,data,pipeline}" in output) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,9 @@ def test_the_help_names_every_lesson():
         (["sends", "--backends", "fsdp@hsdp", "--ranks", "3"], "a multiple of 2 ranks"),
         (["sends", "--workload", "nope"], "there is no workload 'nope'"),
         (["sends", "--epochs", "3"], "--epochs"),
+        (["data", "--formats", "zip"], "there is no format 'zip'; choose from: memory, npy, hdf5"),
+        (["data", "--formats", "memory", "--copies", "2"], "there is nothing to run; give formats on disk"),
+        (["data", "--formats", "memory", "--workers", "-1"], "--workers is (-1,)"),
     ],
 )
 def test_a_lesson_refuses(arguments, message, tmp_path):

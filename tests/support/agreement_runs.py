@@ -80,7 +80,7 @@ NEVER_LOCAL = Run("cnn", "adam")
 # How gradients are reduced: {variant: bounds of the loss difference over the first 20 steps}. The CNN's training amplifies it.
 REDUCED = {
     "ddp@fp16": (1e-7, 1e-4), "ddp@bf16": (1e-7, 1e-3), "horovod_torch@fp16": (1e-7, 1e-4), "ddp@powersgd": (1e-3, 0.3),
-    "horovod_torch@adasum": (1e-3, 0.3),
+    "horovod_torch@adasum": (1e-3, 0.3), "fsdp@bf16": (1e-7, 1e-3),
 }  # fmt: skip
 FULL_RANK = DECODER._replace(variant="powersgd", fault="compressed_at_any_rank", training=(*SAME_TRAINING, "--powersgd-rank", "1000"))
 WARMED_UP_FOR_LESS = DECODER._replace(variant="powersgd", fault="warmed_up_for_less")
@@ -163,16 +163,16 @@ def faulty(name, fault):
     if backend == "parameter_server":
         return ONE_STEP._replace(fault=fault)
     if backend == "post_local_sgd":
-        return LOCAL_FROM_THE_START[0]._replace(fault=fault)
+        return LOCAL_FROM_THE_START[0]._replace(fault=fault, short=True)
     run = DECODER if backend == "deepspeed_zero" or variant else trained_by(backend, [CNN])[0]
-    return run._replace(variant=1 if backend == "weight_averaging" else variant or None, fault=fault)
+    return run._replace(variant=1 if backend == "weight_averaging" else variant or None, fault=fault, short=True)
 
 
 def runs_of(backend, ranks):
     """The runs of a backend at a number of ranks."""
     if backend == "single":
         fixed = [*TIED.values(), *FLOAT64, *accumulated_by(backend), SMALL_LEARNING_RATE]
-        few = [*FIRST_STEPS, *MIXED, NOT_MIXED[0], MIXED_SGD, STAGE_3, RECOMPUTED]
+        few = [*FIRST_STEPS, *MIXED, NOT_MIXED[0], MIXED_SGD, CNN._replace(short=True), STAGE_3, RECOMPUTED]
         return [*fixed, *few, TWICE_THE_BATCH, ONE_STEP]
     if backend == "deepspeed_zero":
         return zero_runs(ranks)
@@ -207,9 +207,9 @@ def reduced_runs(backend, ranks):
     if not variants or ranks == 1:
         return []
     runs = [DECODER._replace(variant=variant) for variant in variants]
-    *in_sync, last = faulty_runs(f"{backend}@fp16")
+    *in_sync, last = faulty_runs(f"{backend}@fp16") if "fp16" in variants else [None]
     if ranks != 2:
-        return [*runs, last]
+        return [*runs, *([last] if last else [])]
     full_rank = [FULL_RANK, WARMED_UP_FOR_LESS] if "powersgd" in variants else []
     return [*runs, *full_rank, *in_sync]
 

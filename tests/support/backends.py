@@ -5,8 +5,8 @@ from common.backends import FOLDER, declared, has_one_rank, is_exact, variants_o
 from common.config import Settings
 
 DISTRIBUTED = tuple(name for name in declared() if not has_one_rank(name))
-# Of every library, and where ranks exchange in other ways: what is started under every launcher.
-LAUNCHED = (*(name for name in DISTRIBUTED if declared()[name].by_default), "fsdp", "parameter_server", "pipeline")
+# Of every way to find the other ranks: what is started under every launcher.
+LAUNCHED = (*(name for name in DISTRIBUTED if declared()[name].by_default), "parameter_server")
 # Held to 1e-10 in float64; those with float32 master parameters to 1e-6.
 EXACT = tuple(name for name in DISTRIBUTED if is_exact(name) and not declared()[name].float32_masters)
 FLOAT32_MASTERS = tuple(name for name in DISTRIBUTED if declared()[name].float32_masters)

@@ -57,6 +57,8 @@ def step_breakdown(compute=6.0, exposed=3.0, num_ranks=2):
         "num_steps": 10, **{name: [one / 1000] * num_ranks for name, one in parts.items()},
         "operations": {"all_reduce": {"num_calls": 2.0, "num_bytes": 4e6}, "all_gather": {"num_calls": 1.0, "num_bytes": 1e6}},
         "bus_bytes_per_second": 5e8, "plain_bus_bytes_per_second": 1e9, "library": {},
+        "all_reduce_seconds_by_size": [[1024, 1e-5], [32768, 5e-5], [1048576, 1e-3], [4000000, 4e-3]] if num_ranks > 1 else None,
+        "exchange_start_seconds": None,
     }  # fmt: skip
 
 

@@ -76,11 +76,19 @@ def ip(*arguments):
 
 def matrix(folder, checkout, results, backend, *settings):
     """Trains a backend with a rank on each host; gives its record. `settings` are arguments of the matrix."""
-    where = ("--hosts", folder / "hosts", "--machine-file", folder / "two.toml", "--machine", "here", "--results", results)
-    command = [BIN / "python", "-m", "launch.matrix", "2", "--backends", backend, *settings, *where]
+    arguments = (2, "--backends", backend, *settings, "--machine", "here", "--results", results)
+    done = on_both(folder, checkout, "launch.matrix", *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = results.glob("here/*.json")
+    return json.loads(path.read_text())
+
+
+def on_both(folder, checkout, module, *arguments):
+    """The completed process of a program of launch on the first host, which starts a rank on each of both."""
+    where = ("--hosts", folder / "hosts", "--machine-file", folder / "two.toml")
     on_first = ["ip", "netns", "exec", "tandem1", "unshare", "--uts", "sh", "-c", 'hostname tandem1; exec "$@"', "sh"]
-    done = subprocess.run(
-        [str(part) for part in (*on_first, *command)],
+    return subprocess.run(
+        [str(part) for part in (*on_first, BIN / "python", "-m", module, *arguments, *where)],
         cwd=checkout,
         env=environ() | {"HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": str(folder / "reach")},
         capture_output=True,
@@ -88,9 +96,6 @@ def matrix(folder, checkout, results, backend, *settings):
         timeout=500,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    (path,) = results.glob("here/*.json")
-    return json.loads(path.read_text())
 
 
 def bytes_sent(host):

@@ -50,7 +50,7 @@ def _library():
 
 
 def _parts(answer):
-    drawn = charts.of(answer)
+    drawn = charts.of(answer) | answer.charts
     return [
         Part(
             section,

@@ -10,14 +10,24 @@ CONFIG = {"background": "#fff", "font": "sans-serif", "view": {"stroke": None}, 
 
 def text(answer):
     """One chart per comparison; oversubscribed entries are left out. Raises UserError where there is no chart."""
-    # Slow to import, and used only here.
-    import vl_convert
-
     times = [chart for chart in charts.of(answer)["first"] if chart.kind == "Time to solution" and not chart.oversubscribed]
     if not times:
         raise UserError("--svg draws the time to solution, and no run has a target without oversubscription; leave --svg out")
+    return stacked({chart.subject: chart.spec for chart in times})
+
+
+def stacked(specs):
+    """Vega-Lite specifications by title, one below the other, as SVG."""
     drawn = [
-        {name: part for name, part in chart.spec.items() if name != "autosize"} | {"width": WIDTH, "title": chart.subject}
-        for chart in times
+        {name: part for name, part in spec.items() if name != "autosize"} | {"width": WIDTH, "title": title}
+        for title, spec in specs.items()
     ]
-    return vl_convert.vegalite_to_svg({"config": CONFIG, "vconcat": drawn}, vl_version=VEGA_LITE)
+    return picture({"vconcat": drawn})
+
+
+def picture(spec):
+    """A Vega-Lite specification as SVG."""
+    # Slow to import, and used only here.
+    import vl_convert
+
+    return vl_convert.vegalite_to_svg({"config": CONFIG} | spec, vl_version=VEGA_LITE)

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from common.config import Settings
-from common.data.datasets import NUM_RANDOM_SAMPLES, counted, loader
+from common.data.datasets import NUM_RANDOM_SAMPLES, loader
 from common.data.images import MNIST_KEYS
+from common.data.samples import counted
 from common.errors import UserError
 from common.weights import DTYPES
 from common.workloads import WORKLOADS

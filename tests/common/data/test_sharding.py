@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from common.data.sharding import LAST_BATCH, evaluation_shard, num_steps, training_shard
+from common.data.sharding import LAST_BATCH, Streamed, evaluation_shard, num_steps, training_shard
 from common.errors import UserError
 
 examples = settings(deadline=None, max_examples=100)
@@ -192,3 +192,44 @@ def test_a_global_batch_that_does_not_divide_is_refused():
 def test_dropping_every_sample_is_refused():
     with pytest.raises(UserError, match=r"global batch of 32 exceeds the 31 samples.*--last-batch pad"):
         training_shard(31, 32, "drop", 1, 0, 0, 1)
+
+
+@examples
+@given(
+    num_samples=st.integers(1, 400),
+    num_shards=st.sampled_from([1, 2, 3, 4]),
+    local_batch=st.integers(1, 9),
+    file_size=st.integers(1, 100),
+    buffer_size=st.integers(1, 60),
+    last_batch=st.sampled_from(["drop", "pad"]),
+)
+def test_samples_in_order_are_seen_once_and_each_buffer_is_a_range_of_few_files(
+    num_samples, num_shards, local_batch, file_size, buffer_size, last_batch
+):
+    global_batch, streamed = num_shards * local_batch, Streamed(file_size, buffer_size)
+    assume(last_batch == "pad" or num_samples >= global_batch)
+    shards = [
+        training_shard(num_samples, global_batch, last_batch, 3, 1, shard, num_shards, streamed=streamed) for shard in range(num_shards)
+    ]
+    seen = np.concatenate([indices[weights > 0] for indices, weights in shards])
+    assert len(np.unique(seen)) == len(seen) == (num_samples if last_batch == "pad" else num_samples // global_batch * global_batch)
+    np.testing.assert_allclose(sum(weights.sum(axis=1) for _, weights in shards), num_shards)
+    num_at_once = max(1, buffer_size // local_batch)
+    for indices, _ in shards:
+        for first in range(0, len(indices), num_at_once):
+            files = indices[first : first + num_at_once].ravel() // file_size
+            # A file at each end that is cut, the last file of all, which may be shorter, and whole ones; more only for padding.
+            assert last_batch == "pad" or len(np.unique(files)) <= 3 + len(files) // file_size
+
+
+def test_samples_in_order_are_shuffled_by_files_and_within_a_buffer():
+    def order(epoch, buffer_size):
+        return training_shard(100, 1, "drop", 1, epoch, 0, 1, streamed=Streamed(10, buffer_size))[0].ravel()
+
+    by_files = order(0, 1)
+    assert (by_files.reshape(10, 10) % 10 == np.arange(10)).all()
+    assert by_files[::10].tolist() != sorted(by_files[::10])
+    shuffled = order(0, 20)
+    assert (np.sort(shuffled.reshape(5, 20), axis=1) == np.sort(by_files.reshape(5, 20), axis=1)).all()
+    assert shuffled.tolist() != by_files.tolist()
+    assert order(1, 20).tolist() != shuffled.tolist()

@@ -12,7 +12,7 @@ from launch.failures import describe_hang
 START, TWENTIETH, LAST, EVALUATING = Place(), Place(1, 20, 22), Place(1, 22, 22), Place(1, 23, 22)
 
 
-@pytest.mark.parametrize("place", [START, TWENTIETH, LAST, EVALUATING])
+@pytest.mark.parametrize("place", [START, TWENTIETH, LAST, EVALUATING, "in all_reduce of 64 bytes over mpi"])
 @pytest.mark.parametrize("before", ["", "[1] "])
 def test_the_line_of_a_hang_is_parsed(place, before):
     hang = Hang(3, place, 120.0)

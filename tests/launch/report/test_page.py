@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from launch.forecast.page import with_forecasts
+from launch.forecast.wish import Wish
 from launch.report import collect, regressions, summary
 from launch.report.export import charts, html
 from launch.report.tables import OVERSUBSCRIBED
@@ -46,7 +48,7 @@ def page(tmp_path_factory):
 def reference_page(tmp_path_factory):
     path = tmp_path_factory.mktemp("reference") / "report.html"
     records, damaged = collect.collect([ROOT / "results" / "reference" / "two-cores"])
-    path.write_text(html.text(summary.answer(records, damaged)))
+    path.write_text(html.text(with_forecasts(summary.answer(records, damaged), Wish((16, 1024)))))
     return path
 
 

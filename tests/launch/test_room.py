@@ -8,14 +8,14 @@ import psutil
 import pynvml
 import pytest
 
-from launch import memory
+from launch import room
 from tests.support import nvml
 
 GIB = 2**30
 
 
 @pytest.mark.parametrize(
-    ("used", "available", "room"),
+    ("used", "available", "expected"),
     [
         ([], 0, True),
         ([2 * GIB], 3 * GIB, True),
@@ -25,24 +25,24 @@ GIB = 2**30
         ([4 * GIB], float("inf"), True),
     ],
 )
-def test_one_more_as_large_as_the_largest_must_fit(used, available, room):
-    assert memory.fits(used, available) is room
+def test_one_more_as_large_as_the_largest_must_fit(used, available, expected):
+    assert room.fits(used, available) is expected
 
 
 def test_the_memory_of_a_process_is_its_own():
-    before = memory.own_bytes(os.getpid())
+    before = room.own_bytes(os.getpid())
     kept = np.ones(2**24)
-    assert memory.own_bytes(os.getpid()) - before == pytest.approx(kept.nbytes, rel=0.1)
+    assert room.own_bytes(os.getpid()) - before == pytest.approx(kept.nbytes, rel=0.1)
 
 
 def test_a_process_that_has_ended_has_no_memory():
     process = subprocess.Popen(["true"])
     process.wait()
-    assert memory.own_bytes(process.pid) == 0
+    assert room.own_bytes(process.pid) == 0
 
 
 def test_here_there_is_room_for_another_like_this_one():
-    ((used,), available), *_ = [memory.on_node([[os.getpid()]])]
+    ((used,), available), *_ = [room.on_node([[os.getpid()]])]
     assert 0 < used < psutil.virtual_memory().total
     assert available > 0
 
@@ -50,12 +50,12 @@ def test_here_there_is_room_for_another_like_this_one():
 def test_a_run_must_fit_on_each_gpu(monkeypatch):
     nvml.install(monkeypatch, nvml.Driver())
     runs = [[1], [7, 9]]
-    assert memory.on_gpus(runs) == [([GIB, 0], 9 * GIB), ([GIB, 3 * GIB], 4 * GIB), ([0, 0], 5 * GIB)]
-    assert not memory.has_room(runs)
-    assert memory.has_room([[1], [9]])
+    assert room.on_gpus(runs) == [([GIB, 0], 9 * GIB), ([GIB, 3 * GIB], 4 * GIB), ([0, 0], 5 * GIB)]
+    assert not room.has_room(runs)
+    assert room.has_room([[1], [9]])
 
 
 def test_a_gpu_whose_memory_nvml_does_not_tell_is_left_out(monkeypatch):
     nvml.install(monkeypatch, nvml.Driver())
     monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", nvml.refuse)
-    assert memory.on_gpus([[1]]) == []
+    assert room.on_gpus([[1]]) == []

@@ -1,0 +1,69 @@
+"""Reading and writing of checkpoints: how long it takes, and writing while the training goes on."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from common import checkpoints
+
+
+class CheckpointIo:
+    """The checkpoint files of a run, on the rank that reads and writes them; the others only gather the state.
+
+    With `in_background` a thread writes a copy of the state. Then one checkpoint is written at a time: the next one waits for it.
+    """
+
+    def __init__(self, in_background):
+        self._pool = ThreadPoolExecutor(1, "checkpoint") if in_background else None
+        self._writing = None
+        self._counts = {"num_writes": 0, "written_bytes": 0, "num_reads": 0, "read_bytes": 0}
+        self._seconds = {"gather_seconds": 0.0, "write_seconds": 0.0, "read_seconds": 0.0, "wait_seconds": 0.0}
+
+    def read(self, path):
+        """(state, About) of a checkpoint."""
+        found = self._timed("read_seconds", checkpoints.read, path)
+        self._count("num_reads", "read_bytes", path)
+        return found
+
+    def gather(self, state):
+        """The state that `state()` gathers from all ranks."""
+        return self._timed("gather_seconds", state)
+
+    def write(self, paths, state, about):
+        """Writes one state to each of the paths. Raises what the writing before raised in the background."""
+        if not self._pool:
+            self._write(paths, state, about)
+            return
+        self.finish()
+        # A framework may change its arrays with the next step.
+        copy = {name: np.array(array, order="C") for name, array in state.items()}
+        self._writing = self._pool.submit(self._write, paths, copy, about)
+
+    def finish(self):
+        """Waits until all is written."""
+        if self._writing:
+            writing, self._writing = self._writing, None
+            self._timed("wait_seconds", writing.result)
+
+    def of_record(self):
+        """{"checkpoint_io": what common/record_definition.py says of it}; empty where nothing was read or written."""
+        self.finish()
+        used = self._counts["num_writes"] or self._counts["num_reads"]
+        return {"checkpoint_io": self._counts | self._seconds} if used else {}
+
+    def _write(self, paths, state, about):
+        for path in paths:
+            self._timed("write_seconds", checkpoints.write, path, state, about)
+            self._count("num_writes", "written_bytes", path)
+
+    def _count(self, number, size, path):
+        self._counts[number] += 1
+        self._counts[size] += path.stat().st_size
+
+    def _timed(self, name, function, *arguments):
+        begun = time.perf_counter()
+        try:
+            return function(*arguments)
+        finally:
+            self._seconds[name] += time.perf_counter() - begun

@@ -1,0 +1,91 @@
+"""What backends hold of parameters and gradients in order to exchange them, beside the tensors that are trained. Pure.
+
+A backend's declaration names its way (`buffers` in common/backends.py). All functions take the `units` of a model, and return bytes while
+the forward pass ends and during the backward pass of each unit. A unit is what FSDP gathers at once: a block, or the rest of the model.
+"""
+
+from typing import NamedTuple
+
+MIB = 2**20
+# Horovod 0.28.1, HOROVOD_FUSION_THRESHOLD.
+FUSION_BYTES = 128 * MIB
+# Numbers in DeepSpeed 0.19.8: reduce_bucket_size, stage3_prefetch_bucket_size and stage3_max_live_parameters.
+REDUCE_BUCKET, MAX_LIVE = 500_000_000, 1_000_000_000
+
+
+class Units(NamedTuple):
+    """Numbers of parameters: `blocks`, of each in the order of the forward pass; `rest`, of the model beside them; `largest`, of a tensor.
+
+    `element`: bytes of a parameter. `variant`: of the backend, as in its name.
+    """
+
+    blocks: tuple[float, ...]
+    rest: float
+    largest: float
+    element: int
+    variant: str = ""
+
+    @property
+    def whole(self):
+        return sum(self.blocks) + self.rest
+
+
+class Held(NamedTuple):
+    """Bytes of a rank: `always`; `after_forward`, and `in_backward` by block, the last for the rest of the model."""
+
+    always: float = 0
+    after_forward: float = 0
+    in_backward: tuple[float, ...] = ()
+
+
+def none(_):
+    return Held()
+
+
+def buckets(units):
+    """DistributedDataParallel's: the gradients once more, unless they are views of the buckets (gradient_as_bucket_view).
+
+    Li et al. 2020, arXiv:2006.15704, section 4.2.
+    """
+    return Held(units.whole * units.element)
+
+
+def fusion(_):
+    """Horovod's fusion buffer."""
+    return Held(FUSION_BYTES)
+
+
+def packed(units):
+    """All gradients in one vector, and that vector over the number of ranks; after the backward pass."""
+    return Held(0, 0, (0,) * len(units.blocks) + (2 * units.whole * units.element,))
+
+
+def gathered(units):
+    """FSDP2's whole parameters: the rest of the model, the block that is computed, and the next one; gradients that are being scattered.
+
+    With `keep` all parameters from the forward pass on, and beside them the last block's in the buffer of its gather.
+    """
+    element, blocks, keeps = units.element, units.blocks, units.variant == "keep"
+    last = blocks[-1] if blocks else units.rest
+    after_forward = (units.whole if keeps else units.rest + last) + last
+    in_backward = []
+    for index, block in enumerate(blocks):
+        before, after = (blocks[other] if 0 <= other < len(blocks) else 0 for other in (index - 1, index + 1))
+        whole = units.rest + sum(blocks[: index + 1]) if keeps else units.rest + block + before
+        in_backward.append((whole + after) * element)
+    return Held(0, after_forward * element, (*in_backward, (units.rest + (sum(blocks) if keeps else last)) * element))
+
+
+def zero(units):
+    """DeepSpeed's bucket of gradients, allocated in full; in stage 3 also whole parameters, of which it keeps many for their next use."""
+    stage = units.variant or "1"
+    if stage == "0":
+        return Held(0, 0, (min(units.whole, REDUCE_BUCKET) * units.element,) * (len(units.blocks) + 1))
+    # A tensor is gathered and reduced as a whole.
+    live = min(units.whole, max(MAX_LIVE, units.largest)) * units.element
+    bucket = max(REDUCE_BUCKET, units.largest) * units.element
+    # Stage 3 keeps its bucket; the others have it from a step's backward pass to its end.
+    return Held(bucket + live) if stage == "3" else Held(0, 0, (bucket,) * (len(units.blocks) + 1))
+
+
+BUFFERS = {None: none, "buckets": buckets, "fusion": fusion, "packed": packed, "gathered": gathered, "zero": zero}

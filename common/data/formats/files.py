@@ -1,0 +1,39 @@
+"""One file for each sample: in a folder for each shard, NumPy files of one record with the fields `inputs` and `targets`."""
+
+import io
+import os
+
+import numpy as np
+
+from common.data.formats.npy import as_npy
+
+IN_ORDER = False
+NUM_FILES = 1
+OPEN_BYTES = 0
+FOLDER, NAME = ".samples", "{:07d}.npy"
+
+
+def encode(inputs, targets):
+    records = np.empty(len(inputs), _record_type((inputs, targets), lambda array: array.shape[1:]))
+    records["inputs"], records["targets"] = inputs, targets
+    return {FOLDER: {NAME.format(number): as_npy(record) for number, record in enumerate(records)}}
+
+
+def _record_type(arrays, shape_of):
+    return np.dtype([(name, array.dtype, shape_of(array)) for name, array in zip(("inputs", "targets"), arrays, strict=True)])
+
+
+class Shard:
+    def __init__(self, stem, layout, use):
+        self._folder, self._use = f"{stem}{FOLDER}", use
+        self._type = _record_type(layout, lambda of_row: of_row.shape)
+
+    def read(self, indices, rows):
+        for place, index in enumerate(indices):
+            with open(os.path.join(self._folder, NAME.format(index)), "rb") as file:
+                record = np.load(io.BytesIO(file.read()), allow_pickle=False)
+            if record.dtype != self._type:
+                raise ValueError(f"{NAME.format(index)} has other fields")
+            for array, name in zip(rows, ("inputs", "targets"), strict=True):
+                array[place] = record[name]
+        self._use.opened(len(indices))

@@ -1,0 +1,40 @@
+"""NumPy's own format: a file with the inputs of a shard and one with its targets."""
+
+import io
+
+import numpy as np
+
+from common.data.formats.rows_in_file import RowsInFile
+
+IN_ORDER = False
+NUM_FILES = 2
+OPEN_BYTES = 2**12
+
+
+def encode(inputs, targets):
+    return {".inputs.npy": as_npy(inputs), ".targets.npy": as_npy(targets)}
+
+
+def as_npy(array):
+    stream = io.BytesIO()
+    np.save(stream, array, allow_pickle=False)
+    return stream.getvalue()
+
+
+class Shard:
+    def __init__(self, stem, layout, use):
+        paths = [f"{stem}{end}" for end in (".inputs.npy", ".targets.npy")]
+        self._arrays = [RowsInFile(path, _offset(path), of_row) for path, of_row in zip(paths, layout, strict=True)]
+        use.opened(len(paths))
+
+    def read(self, indices, rows):
+        for array, own in zip(self._arrays, rows, strict=True):
+            array.read(indices, own)
+
+
+def _offset(path):
+    """Where the values begin."""
+    with open(path, "rb") as file:
+        np.lib.format.read_magic(file)
+        np.lib.format.read_array_header_1_0(file)
+        return file.tell()

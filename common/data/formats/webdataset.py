@@ -1,0 +1,47 @@
+"""WebDataset: a tar file for each shard, in which the files of a sample, NUMBER.inputs.npy and NUMBER.targets.npy, follow each other.
+
+The standard library's tarfile reads and writes it. The package webdataset reads the same files, and imports PyTorch, which a run on
+TensorFlow does without.
+"""
+
+import io
+import tarfile
+
+import numpy as np
+
+from common.data.formats.in_order import InOrder
+from common.data.formats.npy import as_npy
+
+IN_ORDER = True
+NUM_FILES = 1
+OPEN_BYTES = 2**16
+
+
+def encode(inputs, targets):
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for number, sample in enumerate(zip(inputs, targets, strict=True)):
+            for name, array in zip(("inputs", "targets"), sample, strict=True):
+                content = as_npy(array)
+                member = tarfile.TarInfo(f"{number:07d}.{name}.npy")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    return {".tar": stream.getvalue()}
+
+
+class Shard:
+    def __init__(self, stem, layout, use):
+        self._path, self._use = f"{stem}.tar", use
+        self.read = InOrder(self._records).read
+
+    def _records(self):
+        self._use.opened(1)
+        with tarfile.open(self._path, "r:") as archive:
+            arrays = []
+            while member := archive.next():
+                arrays.append(np.load(io.BytesIO(archive.extractfile(member).read()), allow_pickle=False))
+                # It keeps all members otherwise.
+                archive.members = []
+                if len(arrays) == 2:
+                    yield arrays
+                    arrays = []

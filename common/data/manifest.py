@@ -1,0 +1,148 @@
+"""The manifest of a converted data set: what its folder has, and how a run knows that it is still that.
+
+It is written when all other files are whole, so a folder without one is no data set. It has size, time and SHA-256 of each file. A file
+with its size and time is taken for what it was; one with another time, such as a copy, is read and must have its SHA-256.
+"""
+
+import hashlib
+import json
+import math
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from common import durable
+from common.errors import UserError
+from common.progress import no_progress
+
+NAME = "manifest.json"
+VERSION = 1
+NUM_LOSSES = "train.num_losses.npy"
+
+
+class OfRow(NamedTuple):
+    """Type and shape of one sample's inputs or targets."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
+    @property
+    def size_bytes(self):
+        return self.dtype.itemsize * math.prod(self.shape)
+
+
+class FileState(NamedTuple):
+    """Size and time of a file; of a folder of files the sum of their sizes and its own time."""
+
+    size_bytes: int
+    changed_ns: int
+
+
+class Manifest(NamedTuple):
+    """What a folder has. `source`: what it was made from, see `Source`. `data_digest`: that of the dataset, as a run records it.
+
+    `num_samples`: of the parts `train` and `test`. `inputs` and `targets`: OfRow. `files`: {name: [size, time in ns, SHA-256]}.
+    `convert_seconds`: None where the conversion was interrupted.
+    """
+
+    data_format: str
+    source: dict
+    data_digest: str
+    num_samples: dict[str, int]
+    samples_per_file: int
+    inputs: OfRow
+    targets: OfRow
+    files: dict[str, list]
+    convert_seconds: float | None
+
+    @property
+    def size_bytes(self):
+        """Bytes of all files."""
+        return sum(size for size, *_ in self.files.values())
+
+
+def write(folder, manifest):
+    """Writes the manifest, which makes a data set of the folder."""
+    as_json = manifest._asdict() | {name: [getattr(manifest, name).dtype.str, *getattr(manifest, name).shape] for name in ROWS}
+    content = {"version": VERSION} | as_json
+    durable.write_text(folder / NAME, json.dumps(content | {"sha256": _digest(content)}, indent=1) + "\n")
+
+
+ROWS = ("inputs", "targets")
+
+
+def read(folder):
+    """The Manifest of a folder. Raises UserError where there is none, or it is not as it was written."""
+    path = Path(folder, NAME)
+    try:
+        content = json.loads(path.read_text())
+        written = content.pop("sha256")
+        version = content.pop("version")
+    except FileNotFoundError:
+        raise UserError(f"{folder} has no {NAME}, so it is no converted data set, or not yet; {CONVERT}") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} cannot be read ({error!r}); {CONVERT}") from None
+    if version != VERSION:
+        raise UserError(f"{path} has version {version}, this Tandem reads {VERSION}; {CONVERT}")
+    if written != _digest({"version": version} | content):
+        raise UserError(f"{path} was changed after it was written: its SHA-256 is another; {CONVERT}")
+    return Manifest(**content | {name: OfRow(np.dtype(content[name][0]), tuple(content[name][1:])) for name in ROWS})
+
+
+CONVERT = "write it with python -m launch.convert_data into an empty folder"
+
+
+def _digest(content):
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def expect_whole(folder, manifest, on_progress=no_progress):
+    """The FileState of each file that the manifest names. Raises UserError for one that is missing or not what it was.
+
+    It calls on_progress(number of files, number of all) for each file.
+    """
+    states = {}
+    for number, (name, (size_bytes, changed_ns, sha256)) in enumerate(manifest.files.items()):
+        path = Path(folder, name)
+        on_progress(number, len(manifest.files))
+        try:
+            states[name] = state(path)
+            same = states[name].size_bytes in (size_bytes, None) and (states[name].changed_ns == changed_ns or digest(path) == sha256)
+        except OSError as error:
+            raise UserError(f"{path} cannot be read ({error.strerror}); {CONVERT}") from None
+        if not same:
+            raise UserError(f"{path} is not what was written there: its {_difference(states[name], size_bytes)}; {CONVERT}")
+    return states
+
+
+def _difference(found, size_bytes):
+    if found.size_bytes not in (size_bytes, None):
+        return f"size is {found.size_bytes:,} bytes, and was {size_bytes:,}"
+    return "SHA-256 is another"
+
+
+def state(path):
+    """The FileState of a file. That of a folder has no size, since adding up those of all samples would take long."""
+    found = os.stat(path)
+    return FileState(None if os.path.isdir(path) else found.st_size, found.st_mtime_ns)
+
+
+def digest(path):
+    """SHA-256 of a file; of a folder that of the names and contents of its files."""
+    if not path.is_dir():
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    return digest_of({one.name: one.read_bytes() for one in path.iterdir()})
+
+
+def digest_of(content):
+    """As `digest`, of bytes, or of {name: bytes} for a folder. The names are hashed with lengths, so no two folders are alike."""
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).hexdigest()
+    found = hashlib.sha256()
+    for name in sorted(content):
+        found.update(f"{name} {len(content[name])}\n".encode())
+        found.update(content[name])
+    return found.hexdigest()

@@ -1,0 +1,55 @@
+"""The samples of a dataset as the training loop reads them, from memory or from disk."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from common.data.sharding import Streamed
+
+
+class Samples(Protocol):
+    """Samples with their targets.
+
+    `num_losses`: the number of targets of each sample that count. `streamed`: how they are shuffled where they can be read in order only;
+    else None.
+    """
+
+    num_losses: np.ndarray
+    streamed: Streamed | None
+
+    def __len__(self) -> int: ...
+
+    def batches(self, indices: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """(inputs, targets) of the samples of each row of the indices, one row after the other."""
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """Samples in arrays."""
+
+    inputs: np.ndarray
+    targets: np.ndarray
+    streamed = None
+
+    def __len__(self):
+        return len(self.inputs)
+
+    @property
+    def num_losses(self):
+        return count_losses(self.targets)
+
+    def batches(self, indices):
+        return ((self.inputs[mine], self.targets[mine]) for mine in indices)
+
+
+def counted(targets):
+    """Whether each target counts: booleans, one per loss, of shape (samples, …)."""
+    return targets >= 0 if np.issubdtype(targets.dtype, np.integer) else np.ones(targets.shape[:-1], bool)
+
+
+def count_losses(targets):
+    """The number of targets of each sample that count."""
+    counts = counted(targets)
+    return counts.reshape(len(counts), -1).sum(axis=1)

@@ -1,0 +1,121 @@
+"""Hockney's model of a message, seconds = alpha + beta n, fitted by regimes: libraries switch their algorithm between sizes.
+
+Hockney, The communication challenge for MPP: Intel Paragon and Meiko CS-2 (Parallel Computing 20, 1994). Pure.
+"""
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+from common.errors import UserError
+
+MAX_REGIMES = 3
+# A line through two points has no residual.
+MIN_SIZES = 3
+# Of the largest to the smallest size of a regime, where there are several: sizes that are closer do not tell alpha from beta.
+MIN_SPAN = 8
+# Residuals below this, or below what repeats show of noise, are no reason for one more regime.
+RESIDUAL_FLOOR = 0.01
+# Standard error of a median over that of a mean, for normal values.
+OF_MEDIAN = (np.pi / 2) ** 0.5
+# By how much one more regime must lower the criterion: "very strong" evidence (Kass and Raftery, JASA 90, 1995, section 3.2). With less,
+# a switch point, which may lie anywhere, follows noise.
+EVIDENCE = 10.0
+
+
+class Regime(NamedTuple):
+    """A range of sizes with one alpha and one beta, from `from_bytes`, the smallest size measured in it, up to the next regime.
+
+    `alpha_seconds` is the latency, 1 / `beta_seconds_per_byte` the bandwidth. `relative_residual`: root mean square of the differences
+    between fit and measurement, as a share of the measurement.
+    """
+
+    from_bytes: int
+    alpha_seconds: float
+    beta_seconds_per_byte: float
+    relative_residual: float
+
+
+def fit(sizes_bytes, seconds):
+    """The Regimes of measured times, with ascending sizes; of several times at one size the median counts.
+
+    The fewest regimes, at most MAX_REGIMES, that the Bayesian information criterion justifies (Schwarz, Annals of Statistics 6, 1978),
+    with the switch points that leave the least; repeats at the sizes show how much of it is noise. Least squares on relative errors, so
+    that small messages count as much as large ones; alpha and beta are not negative. Raises UserError for fewer than MIN_SIZES sizes, and
+    for sizes or times that are not positive.
+    """
+    sizes, times, noise = _medians(sizes_bytes, seconds)
+    num_sizes = len(sizes)
+
+    @functools.cache
+    def line(begin, end):
+        return _line(sizes[begin:end], times[begin:end])
+
+    def is_regime(begin, end):
+        return end - begin >= MIN_SIZES and sizes[end - 1] >= MIN_SPAN * sizes[begin]
+
+    @functools.cache
+    def best(begin, num_regimes):
+        """(sum of squared relative errors, begins of the regimes) of the sizes from `begin`; None if there are too few."""
+        if num_regimes == 1:
+            return (line(begin, num_sizes)[2], (begin,)) if begin == 0 or is_regime(begin, num_sizes) else None
+        found = []
+        for end in range(begin + MIN_SIZES, num_sizes):
+            if is_regime(begin, end) and (rest := best(end, num_regimes - 1)):
+                found.append((line(begin, end)[2] + rest[0], (begin, *rest[1])))
+        return min(found, default=None)
+
+    candidates = [one for number in range(1, MAX_REGIMES + 1) if (one := best(0, number))]
+    _, begins = min(candidates, key=lambda one: _criterion(one[0], num_sizes, len(one[1]), noise))
+    return tuple(
+        Regime(int(sizes[begin]), alpha, beta, float((squares / (end - begin)) ** 0.5))
+        for begin, end in zip(begins, (*begins[1:], num_sizes), strict=True)
+        for alpha, beta, squares in [line(begin, end)]
+    )
+
+
+def seconds_of(regimes, size_bytes):
+    """The time of a message in seconds; below the first regime and beyond the last one by their lines."""
+    regime = regime_of(regimes, size_bytes)
+    return regime.alpha_seconds + regime.beta_seconds_per_byte * size_bytes
+
+
+def regime_of(regimes, size_bytes):
+    """The Regime of a size."""
+    return next((one for one in reversed(regimes) if one.from_bytes <= size_bytes), regimes[0])
+
+
+def _medians(sizes_bytes, seconds):
+    """(ascending sizes, the median time of each) as arrays, and the relative standard error of such a median, that of a typical size."""
+    sizes, times = np.asarray(sizes_bytes, float), np.asarray(seconds, float)
+    if len(sizes) != len(times):
+        raise UserError(f"a fit of alpha and beta needs one time for each size, not {len(times)} for {len(sizes)}")
+    if not (np.isfinite(sizes).all() and (sizes >= 1).all()):
+        raise UserError("a fit of alpha and beta needs sizes of at least 1 byte")
+    if not (np.isfinite(times).all() and (times > 0).all()):
+        raise UserError("a fit of alpha and beta needs times above 0 seconds")
+    distinct = np.unique(sizes)
+    if len(distinct) < MIN_SIZES:
+        raise UserError(f"a fit of alpha and beta needs times at {MIN_SIZES} sizes or more, not {len(distinct)}")
+    repeats = [times[sizes == size] for size in distinct]
+    medians = np.array([np.median(one) for one in repeats])
+    errors = [OF_MEDIAN * one.std(ddof=1) / len(one) ** 0.5 / median for one, median in zip(repeats, medians, strict=True) if len(one) > 1]
+    return distinct, medians, float(np.median(errors)) if errors else 0.0
+
+
+def _line(sizes, times):
+    """(alpha, beta, sum of squared relative errors) of the best line without a negative alpha or beta."""
+    # Slow to import, and used only here.
+    from scipy.optimize import nnls
+
+    # Scaled, since alpha and beta differ by ten orders of magnitude.
+    scale = sizes.max()
+    (alpha, beta), distance = nnls(np.column_stack([1 / times, sizes / scale / times]), np.ones(len(times)))
+    return float(alpha), float(beta / scale), float(distance**2)
+
+
+def _criterion(squares, num_sizes, num_regimes, noise):
+    """The Bayesian information criterion: alpha and beta of each regime, and each switch point, are parameters."""
+    variance = max(squares / num_sizes, RESIDUAL_FLOOR**2, noise**2)
+    return num_sizes * np.log(variance) + (3 * num_regimes - 1) * np.log(num_sizes) + EVIDENCE * num_regimes

@@ -1,0 +1,166 @@
+"""How much memory each rank of a training needs, by backend, before anything runs. Pure.
+
+Parameters, gradients and optimizer state are those of common/memory_state.py, activations those of common/activations.py, and what a
+library keeps to exchange is in common/communication_buffers.py. A pipeline divides them with the model (common/pipelining.py).
+"""
+
+import itertools
+import math
+from typing import NamedTuple
+
+from common import activations, communication_buffers, parallelism, pipelining, sharing
+from common.backends import declared, file_of, settings_of
+from common.communication_buffers import Units
+from common.config import Settings
+from common.errors import UserError
+from common.memory_state import held_bytes, num_parameters, sizes_of
+
+# After a backend's name: what is in main memory in place of the GPU's. Ren et al. 2021, arXiv:2101.06840; Rajbhandari et al. 2021,
+# arXiv:2104.07857.
+OFFLOADS = {"offload": ("gradients", "optimizer_state"), "offload_parameters": sharing.PARTS}
+CAN_OFFLOAD = {
+    "offload": ("deepspeed_zero", "deepspeed_zero@2", "deepspeed_zero@3"),
+    "offload_parameters": ("deepspeed_zero@3", "fsdp", "fsdp@hsdp"),
+}
+
+
+class Forecast(NamedTuple):
+    """Bytes of tensors of a rank.
+
+    `activations`: after the forward pass, and of the block that is computed again. `buffers`: the most that a library keeps to exchange.
+    `peak`: the most of all at once, since activations go as gradients come. `main_memory`: of what is offloaded.
+    """
+
+    parameters: float
+    gradients: float
+    optimizer_state: float
+    activations: float
+    buffers: float
+    peak: float
+    main_memory: float = 0
+
+    @property
+    def total(self):
+        return self.parameters + self.gradients + self.optimizer_state + self.activations + self.buffers
+
+
+def of(name, training, num_ranks):
+    """The Forecast of the rank that needs most under a backend, a variant, or one of either with +offload or +offload_parameters."""
+    return max(by_rank(name, training, num_ranks), key=lambda one: one.peak)
+
+
+def by_rank(name, training, num_ranks):
+    """The Forecasts of ranks that differ: those of a pipeline in order, of all other backends one. Raises UserError if there are none."""
+    if reason := problem(name, training, num_ranks):
+        raise UserError(reason)
+    backend, _, offload = name.partition("+")
+    own = declared()[file_of(backend)]
+    if own.pipelined:
+        num_stages = _num_stages(own, num_ranks)
+        return [_of_stages(backend, training, num_stages, rank) for rank in range(num_stages)]
+    num_divisions = num_ranks if own.divides else 1
+    parts = _parts(training, num_divisions)
+    if training.recompute:
+        parts = activations.recomputed(parts)
+    whole = sharing.whole_bytes(backend, sum(part.num_parameters for part in parts), training)
+    held = held_bytes(backend, training, whole, num_ranks)
+    return [_step(parts, training.batch_size, held, _buffers(backend, parts, training), offload)]
+
+
+def problem(name, training, num_ranks):
+    """Why there is no forecast of a backend, a variant, or one with an offload, for this training and number of ranks; None if there is.
+
+    Raises UserError for a name that stands for nothing.
+    """
+    backend, _, offload = name.partition("+")
+    if offload and backend not in CAN_OFFLOAD.get(offload, ()):
+        able = ", ".join(f"{one}+{what}" for what, names in CAN_OFFLOAD.items() for one in names)
+        raise UserError(f"{name} is nothing that a library offers; choose from: {able}")
+    own = declared()[file_of(backend)]
+    settings = settings_of(backend, Settings(workload="this model", microbatches=training.microbatches))
+    if own.num_servers:
+        return f"there is no forecast for {name}, whose ranks do different things; leave it out"
+    if not parallelism.trains(backend, training.model):
+        return f"{name} does not train this model; leave it out"
+    if reason := parallelism.problem_of_division(backend, settings, training.model, num_ranks):
+        return reason
+    return pipelining.problem(name, settings, training.model, _num_stages(own, num_ranks), training.batch_size) if own.pipelined else None
+
+
+def _num_stages(own, num_ranks):
+    return Settings().stages if own.model_parallel == "stages" else num_ranks
+
+
+def _parts(training, num_divisions=1):
+    """The activations.Parts, with the number of parameters of the training."""
+    sizes = activations.sizes_of(training.precision, training.device)
+    parts = activations.parts_of(training.model, sizes, num_divisions)
+    factor = num_parameters(training) / sum(sizes_of(training.model))
+    return [part._replace(num_parameters=part.num_parameters * factor, copies=part.copies * factor / num_divisions) for part in parts]
+
+
+def _buffers(name, parts, training):
+    """The communication_buffers.Held of a backend, of the parts of its model."""
+    blocks = [sum(part.num_parameters for part in parts if part.block == block) for block in _blocks(parts)]
+    rest = sum(part.num_parameters for part in parts if not part.block)
+    factor = num_parameters(training) / sum(sizes_of(training.model))
+    largest = max(sizes_of(training.model)) * factor
+    units = Units(tuple(blocks), rest, largest, sharing.PRECISIONS[training.precision].parameters, name.partition("@")[2])
+    return communication_buffers.BUFFERS[declared()[file_of(name)].buffers](units)
+
+
+def _blocks(parts):
+    return list(dict.fromkeys(part.block for part in parts if part.block))
+
+
+def _step(parts, num_samples, held, buffers, offload=""):
+    """The Forecast of a step: forward, then backward through the parts, from the last to the first, then the optimizer."""
+    offloaded = OFFLOADS.get(offload, ())
+    here = {part: 0 if part in offloaded else num_bytes for part, num_bytes in held.items()}
+    always = here["parameters"] + here["optimizer_state"] + buffers.always
+    gradient = here["gradients"] / sum(part.num_parameters for part in parts)
+    forward_copies = sum(part.copies for part in parts if part.again)
+    kept = list(itertools.accumulate(part.kept * num_samples + (0 if part.again else part.copies) for part in parts))
+    made = list(itertools.accumulate((part.num_parameters for part in reversed(parts)), initial=0))[-2::-1]
+    exchanged = dict(zip([*_blocks(parts), ""], buffers.in_backward or itertools.repeat(0), strict=False))
+    after_forward = kept[-1] + forward_copies + parts[-1].working * num_samples + buffers.after_forward
+    in_backward = [
+        left + (part.working + part.again) * num_samples + (part.copies if part.again else 0) + num * gradient + exchanged[part.block]
+        for part, left, num in zip(parts, kept, made, strict=True)
+    ]
+    return Forecast(
+        **here,
+        activations=kept[-1] + forward_copies + max(part.again for part in parts) * num_samples,
+        buffers=buffers.always + max(buffers.after_forward, *buffers.in_backward, 0),
+        peak=always + max(after_forward, *in_backward, here["gradients"]),
+        main_memory=sum(held[part] for part in offloaded),
+    )
+
+
+def _of_stages(name, training, num_ranks, rank):
+    """The Forecast of a rank of a pipeline: of all its stages, with several micro-batches under way."""
+    settings = settings_of(name, Settings(microbatches=training.microbatches))
+    schedule, num = settings.pipeline_schedule, pipelining.num_microbatches(settings)
+    parts = _parts(training)
+    # A backward pass in two parts keeps what the first has computed again until the second.
+    if training.recompute and not pipelining.SCHEDULES[schedule].v_shaped:
+        parts = activations.recomputed(parts, whole_blocks=False)
+    stages = pipelining.stages_of(training.model, schedule, num_ranks)
+    element, num_samples = sharing.PRECISIONS[training.precision].parameters, training.batch_size / num
+    passed = [element * num_samples * math.prod(part.output_shape) for part in pipelining.parts_of(training.model)]
+    own = [(stage, parts[stage.start : stage.end]) for stage in stages if stage.rank == rank]
+    computed = [part for _, of_stage in own for part in of_stage]
+    held = sharing.whole_bytes(name, sum(part.num_parameters for part in computed), training)
+    # Of a stage also what it has passed on stays.
+    of_stage = max(sum(part.kept for part in of_stage) * num_samples + passed[stage.end - 1] for stage, of_stage in own)
+    kept = of_stage * pipelining.num_under_way(schedule, rank, num_ranks, num) + sum(part.copies for part in computed)
+    again = max(part.again for part in computed) * num_samples
+    # Of each micro-batch: activations from the stage before, and gradients from the one after.
+    ends = [end for stage, _ in own for end, last in ((stage.start, 0), (stage.end, len(parts))) if end != last]
+    received = sum(passed[end - 1] for end in ends) * num
+    return Forecast(
+        **held,
+        activations=kept + again,
+        buffers=received,
+        peak=sum(held.values()) + kept + max(part.again + part.working for part in computed) * num_samples + received,
+    )

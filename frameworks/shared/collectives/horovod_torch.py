@@ -1,0 +1,44 @@
+"""Horovod's collectives on PyTorch's tensors in main memory: its negotiation and cycles, and MPI below them."""
+
+import torch
+
+from common.config import Settings
+from frameworks.shared import horovod
+from frameworks.shared.collectives.library import Library, Prepared
+
+
+def begin(name, ranks, host_suffix):
+    """Initializes Horovod over MPI. Raises UserError if it has a different number of ranks."""
+    import horovod.torch as hvd
+
+    horovod.begin(hvd, Settings(host_suffix=host_suffix), ranks, on_gpu=False)
+
+    def on_tensors(collective, is_in_place, function, **settings):
+        # A name for each, by which Horovod finds the ranks' tensors that belong together.
+        settings |= {"name": f"{collective}-{is_in_place}"}
+
+        def prepare(own, _):
+            tensor = torch.from_numpy(own)
+            return Prepared(lambda: function(tensor, **settings))
+
+        return prepare
+
+    functions = {
+        ("all_reduce", False): (hvd.allreduce, {"op": hvd.Sum}),
+        ("all_reduce", True): (hvd.allreduce_, {"op": hvd.Sum}),
+        ("all_gather", False): (hvd.allgather, {}),
+        ("reduce_scatter", False): (hvd.reducescatter, {"op": hvd.Sum}),
+        ("broadcast", False): (hvd.broadcast, {"root_rank": 0}),
+        ("broadcast", True): (hvd.broadcast_, {"root_rank": 0}),
+        ("all_to_all", False): (hvd.alltoall, {}),
+    }
+    collectives = {place: on_tensors(*place, function, **settings) for place, (function, settings) in functions.items()}
+    collectives["barrier", False] = lambda _, received: Prepared(hvd.barrier, torch.from_numpy(received))
+    return Library(
+        ranks,
+        lambda values: hvd.allreduce(torch.tensor(values, dtype=torch.float64), op=hvd.Sum, name="sum").numpy(),
+        collectives,
+        lambda: horovod.end(hvd, ranks),
+        as_array=lambda tensor: tensor.numpy(),
+        missing={"send_recv": "it has no point to point"},
+    )

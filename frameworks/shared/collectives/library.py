@@ -1,0 +1,37 @@
+"""What launch/collectives measures: a library that has begun, with its collectives as functions."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from common.process.ranks import Ranks
+
+
+class Prepared(NamedTuple):
+    """A collective with its buffers. `call()` does it and waits for its end; the result is then in `received`.
+
+    `received`: an array or a tensor; None where call() returns it.
+    """
+
+    call: Callable[[], object]
+    received: object = None
+
+
+class Library(NamedTuple):
+    """A library in which all ranks have begun.
+
+    `sum(values)`: sum-all-reduce of float64 values. `collectives`: {(collective, in place): function of two float32 arrays, what this rank
+    contributes and room for what it receives, to a Prepared}. `end()`: leaves it. `synchronize()`: waits for what has only been queued.
+    `as_array(received)`: a result in main memory. `missing`: {collective: why the library does not have it}. `versions`: {name: version}
+    beyond those of Python packages.
+    """
+
+    ranks: Ranks
+    sum: Callable[[np.ndarray], np.ndarray]
+    collectives: dict[tuple[str, bool], Callable[[np.ndarray, np.ndarray], Prepared]]
+    end: Callable[[], object]
+    synchronize: Callable[[], object] = lambda: None
+    as_array: Callable[[object], np.ndarray] = np.asarray
+    missing: dict[str, str] = {}  # noqa: RUF012
+    versions: dict[str, str] = {}  # noqa: RUF012

@@ -1,0 +1,46 @@
+"""MPI's collectives on arrays in main memory, with mpi4py."""
+
+import numpy as np
+
+from common.process.rendezvous import expect_size
+from frameworks.shared.collectives.library import Library, Prepared
+
+
+def begin(name, ranks, host_suffix):
+    """Initializes MPI. Raises UserError if it has a different number of ranks."""
+    # Not at the top, since the import initializes MPI.
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    expect_size(ranks, world.size, "MPI")
+    following, previous = (ranks.rank + 1) % ranks.size, (ranks.rank - 1) % ranks.size
+
+    def summed(values):
+        total = np.empty_like(values)
+        world.Allreduce(values, total)
+        return total
+
+    def all_gather_in_place(own, received):
+        received[ranks.rank * len(own) :][: len(own)] = own
+        return Prepared(lambda: world.Allgather(MPI.IN_PLACE, received), received)
+
+    def reduce_scatter_in_place(own, received):
+        return Prepared(lambda: world.Reduce_scatter_block(MPI.IN_PLACE, own), own[: len(received)])
+
+    def send_recv(own, received):
+        return Prepared(lambda: world.Sendrecv(own, following, 0, received, previous, 0), received)
+
+    collectives = {
+        ("all_reduce", False): lambda own, received: Prepared(lambda: world.Allreduce(own, received), received),
+        ("all_reduce", True): lambda own, _: Prepared(lambda: world.Allreduce(MPI.IN_PLACE, own), own),
+        ("all_gather", False): lambda own, received: Prepared(lambda: world.Allgather(own, received), received),
+        ("all_gather", True): all_gather_in_place,
+        ("reduce_scatter", False): lambda own, received: Prepared(lambda: world.Reduce_scatter_block(own, received), received),
+        ("reduce_scatter", True): reduce_scatter_in_place,
+        ("broadcast", True): lambda own, _: Prepared(lambda: world.Bcast(own), own),
+        ("all_to_all", False): lambda own, received: Prepared(lambda: world.Alltoall(own, received), received),
+        ("send_recv", False): send_recv,
+        ("barrier", False): lambda _, received: Prepared(world.Barrier, received),
+    }
+    versions = {"mpi": MPI.Get_library_version().split("\n")[0].strip("\0 ")}
+    return Library(ranks, summed, collectives, end=lambda: None, versions=versions)

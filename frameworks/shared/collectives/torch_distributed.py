@@ -1,0 +1,81 @@
+"""torch.distributed's collectives: over Gloo on tensors in main memory, over NCCL on GPUs."""
+
+import os
+
+import torch
+import torch.distributed as dist
+
+from common.errors import UserError
+from common.process import binding, rendezvous
+from frameworks.shared import process_group, pytorch
+from frameworks.shared.collectives.library import Library, Prepared
+
+RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT")
+
+
+def gpu_problem(ranks):
+    """Why this rank has no GPU of its own, in words; None if it has."""
+    if found := pytorch.device_problem("cuda"):
+        return found
+    try:
+        _gpu(ranks)
+    except UserError as mistake:
+        return str(mistake)
+    return None
+
+
+def begin(name, ranks, host_suffix):
+    """Initializes the process group over gloo or nccl."""
+    device = torch.device("cpu") if name == "gloo" else torch.device("cuda", _gpu(ranks))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    before = {variable: os.environ.get(variable) for variable in RENDEZVOUS}
+    rendezvous.agree_on_master(ranks, host_suffix)
+    dist.init_process_group(name, rank=ranks.rank, world_size=ranks.size)
+    following, previous = (ranks.rank + 1) % ranks.size, (ranks.rank - 1) % ranks.size
+    functions = process_group.named_in(dist, {"all_gather_single": "all_gather", "reduce_scatter_single": "reduce_scatter"})
+    by_collective = {collective: getattr(dist, function) for function, collective in functions.items()}
+
+    def on_tensors(prepare):
+        return lambda own, received: prepare(torch.from_numpy(own).to(device), torch.from_numpy(received).to(device))
+
+    def send_recv(own, received):
+        def call():
+            both = [dist.P2POp(dist.isend, own, following), dist.P2POp(dist.irecv, received, previous)]
+            for work in dist.batch_isend_irecv(both):
+                work.wait()
+
+        return Prepared(call, received)
+
+    collectives = {
+        ("all_reduce", True): lambda own, _: Prepared(lambda: dist.all_reduce(own), own),
+        ("all_gather", False): lambda own, received: Prepared(lambda: by_collective["all_gather"](received, own), received),
+        ("reduce_scatter", False): lambda own, received: Prepared(lambda: by_collective["reduce_scatter"](received, own), received),
+        ("broadcast", True): lambda own, _: Prepared(lambda: dist.broadcast(own, 0), own),
+        ("all_to_all", False): lambda own, received: Prepared(lambda: dist.all_to_all_single(received, own), received),
+        ("send_recv", False): send_recv,
+        ("barrier", False): lambda _, received: Prepared(dist.barrier, received),
+    }
+
+    def end():
+        dist.destroy_process_group()
+        # The next process group has a store of its own.
+        for variable, value in before.items():
+            if value is None:
+                del os.environ[variable]
+
+    return Library(
+        ranks,
+        lambda values: process_group.summed(values, device),
+        {place: on_tensors(prepare) for place, prepare in collectives.items()},
+        end,
+        torch.cuda.synchronize if device.type == "cuda" else lambda: None,
+        lambda tensor: tensor.cpu().numpy(),
+        versions={"nccl": ".".join(map(str, torch.cuda.nccl.version()))} if name == "nccl" else {},
+    )
+
+
+def _gpu(ranks):
+    """The index of this rank's GPU. Raises UserError if ranks would share one, which NCCL refuses."""
+    chosen = binding.gpus_chosen(os.environ)
+    return binding.gpu_for(torch.cuda.device_count(), ranks.local_rank, ranks.local_size, "local", chosen)

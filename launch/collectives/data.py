@@ -1,0 +1,68 @@
+"""What the ranks exchange, so that every element of a result can be checked. Pure.
+
+The values are whole numbers below 64, whose sums over 262,144 ranks float32 holds exactly, so that no rounding is to be allowed for.
+"""
+
+import functools
+
+import numpy as np
+
+from common.collectives import COLLECTIVES
+
+# A prime, so that the parts of a buffer, whose lengths are powers of two as a rule, differ.
+PATTERN_LENGTH = 8191
+HIGHEST = 64
+# Patterns that are compared at a time.
+NUM_COMPARED = 128
+# Fills the room for a result, which no element may keep.
+NOTHING = -1.0
+
+
+@functools.cache
+def pattern(rank):
+    """The values that a rank contributes, over and over again. None is 0, which a forgotten element may be."""
+    return np.random.default_rng(rank).integers(1, HIGHEST, PATTERN_LENGTH).astype(np.float32)
+
+
+@functools.cache
+def pattern_of_sum(num_ranks):
+    """The sum of all ranks' patterns."""
+    return sum(pattern(rank) for rank in range(num_ranks))
+
+
+def contributed(name, rank, num_ranks, num_elements):
+    """The array that a rank contributes to a collective of `num_elements` in all."""
+    return np.resize(pattern(rank), num_elements // num_ranks if COLLECTIVES[name].sends_part else num_elements)
+
+
+def room(name, num_ranks, num_elements):
+    """An array for what a rank receives."""
+    return np.full(num_elements // num_ranks if COLLECTIVES[name].receives_part else num_elements, NOTHING, np.float32)
+
+
+def expected(name, rank, num_ranks, num_elements):
+    """[(pattern, its first element, number of elements)] of what a rank receives, one after the other."""
+    part = num_elements // num_ranks
+    return {
+        "all_reduce": lambda: [(pattern_of_sum(num_ranks), 0, num_elements)],
+        "all_gather": lambda: [(pattern(other), 0, part) for other in range(num_ranks)],
+        "reduce_scatter": lambda: [(pattern_of_sum(num_ranks), rank * part, part)],
+        "broadcast": lambda: [(pattern(COLLECTIVES[name].root), 0, num_elements)],
+        "all_to_all": lambda: [(pattern(other), rank * part, part) for other in range(num_ranks)],
+        "send_recv": lambda: [(pattern((rank - 1) % num_ranks), 0, num_elements)],
+        "barrier": list,
+    }[name]()
+
+
+def num_wrong(received, parts):
+    """The number of elements that are not as expected; missing ones are wrong, and so are those that are too many."""
+    size = sum(count for _, _, count in parts)
+    found, begin = abs(len(received) - size), 0
+    for values, first, count in parts:
+        step = len(values) * NUM_COMPARED
+        repeated = np.tile(np.roll(values, -first), min(NUM_COMPARED, -(-count // len(values))))
+        for start in range(begin, begin + count, step):
+            compared = received[start : min(start + step, begin + count)]
+            found += int(np.count_nonzero(compared != repeated[: len(compared)]))
+        begin += count
+    return found

@@ -1,0 +1,156 @@
+"""The program of a rank: measures every collective through every library at every size, and rank 0 prints and writes the results."""
+
+import functools
+import importlib
+import os
+
+import numpy as np
+
+from common import command_line
+from common.collectives import ELEMENT_BYTES, num_elements
+from common.errors import UserError
+from common.process import binding, ending, node_memory, watchdog
+from common.process.ranks import TORCHRUN, from_environment
+from common.trainer import by_rank
+from launch.collectives import data, measurement, output, table, timing
+from launch.collectives import options as given
+from launch.collectives.measurement import Measurement
+from launch.launchers import machine_files
+
+# Beside what a rank contributes and receives: what a library makes of it, and the elements that are compared.
+NUM_BUFFERS = 3
+# Repeats of a copy in main memory.
+NUM_COPIES = 3
+
+
+def main(program, description):
+    """Measures as one of the ranks that a launcher has started, and ends the process.
+
+    Exit status 0: all results were right; 1: one was wrong, or a library failed; 2: invalid arguments; 130: interrupted.
+    """
+    ranks, dog = from_environment(), None
+    try:
+        options = command_line.parse(given.Collectives, program, description)
+        given.expect_started(options, ranks)
+        given.check(options)
+        if ranks.rank == 0:
+            given.check_outputs(options)
+        dog = watchdog.Watchdog(options.watchdog_timeout, lambda place, seconds: watchdog.leave(watchdog.Hang(ranks.rank, place, seconds)))
+        status = run(options, ranks, dog)
+    except (Exception, KeyboardInterrupt) as problem:
+        status, error = ending.describe_failure(problem, dog.place if dog and dog.place != watchdog.Place() else None)
+        ending.report_failure(status, error, ranks)
+    ending.leave(status)
+
+
+def run(options, ranks, dog):
+    """Measures everything and returns the exit status. Raises UserError where no library can run, or the sizes do not fit."""
+    names = given.libraries(options)
+    reasons = {name: problem(name, ranks) for name in names}
+    given.expect_one(reasons, names)
+    expect_room(given.sizes(options)[-1], ranks.local_size)
+    allowed, core_of = os.sched_getaffinity(0), binding.core_of_threads()
+    binding.bind(binding.cores_for(allowed, ranks.local_rank, options.cores_per_rank, core_of))
+    total = binding.num_cores(range(os.cpu_count()), core_of)
+    shared = binding.oversubscribed(allowed, ranks.local_size, options.cores_per_rank, total, core_of)
+    writer = output.Output(options, ranks, {name: reason for name, reason in reasons.items() if reason})
+    host_suffix = machine_files.read(options.machine_file).host_suffix
+    found, fits, running = [], [], [name for name in names if not reasons[name]]
+    for name in running:
+        dog.begin(f"in the start of {name}")
+        library = module(name).begin(name, ranks, host_suffix)
+        writer.versions |= library.versions
+        if not writer.copies:
+            crowded, num_nodes = library.sum(np.array([shared, ranks.local_rank == 0], np.float64))
+            writer.begin(int(num_nodes), bool(crowded), copies(options, library, dog))
+        for own in measured(options, name, library, dog, writer):
+            found += own
+            fits += filter(None, [measurement.fit(own)])
+        dog.begin(f"in the end of {name}")
+        writer.write(found, fits, is_last=name == running[-1])
+        # Barrier: the first rank to leave may end the others, so rank 0 must have written the files.
+        library.sum(np.zeros(1))
+        library.end()
+    return 1 if any(one.num_wrong for one in found) else 0
+
+
+def problem(name, ranks):
+    """Why a library cannot run here, in words; None if it can."""
+    found = given.problem(name, has_mpi=ranks.source != TORCHRUN.name)
+    return found or (module(name).gpu_problem(ranks) if given.LIBRARIES[name].needs_gpu else None)
+
+
+def module(name):
+    """The module of a library, which is slow to import."""
+    return importlib.import_module(f"frameworks.shared.collectives.{given.LIBRARIES[name].name}")
+
+
+def expect_room(largest_bytes, num_local_ranks):
+    """Raises UserError where the buffers of the ranks of this node do not fit into its memory."""
+    needed, free = NUM_BUFFERS * largest_bytes * num_local_ranks, node_memory.available()
+    if needed > free:
+        raise UserError(
+            f"{table.size_text(largest_bytes)} need {needed / 1e9:.1f} GB on a node with {num_local_ranks} ranks, and {free / 1e9:.1f} GB "
+            "are free; choose a smaller --max-bytes"
+        )
+
+
+def copies(options, library, dog):
+    """{size in bytes: seconds by repeat} of a copy in main memory, on all ranks at the same time."""
+    found = {}
+    for size in given.sizes(options):
+        dog.begin(f"in a copy of {size} bytes")
+        source, target = np.ones(size, np.uint8), np.ones(size, np.uint8)
+        found[size] = timing.measure(library, functools.partial(np.copyto, target, source), NUM_COPIES, dog.heartbeat).seconds
+    return found
+
+
+def measured(options, name, library, dog, writer):
+    """Gives the Measurements of each collective through one library; prints them as they come."""
+    for collective in given.collectives(options):
+        if reason := library.missing.get(collective):
+            writer.skip(name, collective, reason)
+            continue
+        writer.header(name, collective)
+        own = []
+        for requested, count in sizes_of(options, collective, library.ranks.size):
+            halves = [measure(library, name, collective, in_place, count, options.repeats, dog) for in_place in (False, True)]
+            own += filter(None, halves)
+            writer.row(*halves, requested)
+        writer.footer(own, measurement.fit(own))
+        yield own
+
+
+def sizes_of(options, collective, num_ranks):
+    """[(size as requested, number of elements)] of a collective; sizes that rounding has made equal are there once."""
+    if collective == "barrier":
+        return [(None, 0)]
+    found = {}
+    for size in given.sizes(options):
+        found.setdefault(num_elements(collective, size, num_ranks), size)
+    return [(size, count) for count, size in found.items()]
+
+
+def measure(library, name, collective, in_place, count, num_repeats, dog):
+    """The Measurement of a collective of `count` elements; None where the library does not have it so.
+
+    Its result is checked in a call of its own, after those that are timed.
+    """
+    prepare = library.collectives.get((collective, in_place))
+    if prepare is None:
+        return None
+    size_bytes = count * ELEMENT_BYTES
+    dog.begin(f"in {collective} of {size_bytes} bytes over {name}")
+    rank, size = library.ranks.rank, library.ranks.size
+
+    def prepared():
+        return prepare(data.contributed(collective, rank, size, count), data.room(collective, size, count))
+
+    timed = timing.measure(library, prepared().call, num_repeats, dog.heartbeat)
+    once = prepared()
+    returned = once.call()
+    library.synchronize()
+    received = library.as_array(returned if once.received is None else once.received)
+    num_wrong = data.num_wrong(received, data.expected(collective, rank, size, count))
+    num_wrong = int(by_rank(library, num_wrong).sum())
+    return Measurement(name, collective, in_place, size, size_bytes, count, timed.seconds, timed.num_iterations, num_wrong)

@@ -1,0 +1,74 @@
+"""The results as JSON and CSV."""
+
+import csv
+import io
+import json
+
+from common import records
+
+SCHEMA_VERSION = 1
+COLUMNS = (
+    "library", "collective", "in_place", "num_ranks", "size_bytes", "num_elements", "median_seconds", "low_seconds", "high_seconds",
+    "algorithm_bytes_per_second", "bus_bytes_per_second", "num_wrong", "num_iterations", "seconds",
+)  # fmt: skip
+
+
+def document(about, copies, measurements, fits):
+    """The content of the JSON file. `about`: what all measurements share. `copies`: {size in bytes: seconds by repeat} of a memory copy."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        **about,
+        "memory_copy": [{"size_bytes": size, "seconds": seconds} for size, seconds in copies.items()],
+        "measurements": [entry(one) for one in measurements],
+        "fits": [one._asdict() | {"regimes": [regime._asdict() for regime in one.regimes]} for one in fits],
+    }
+
+
+def about(machine, ranks, num_nodes, oversubscribed, versions):
+    """What all measurements of a run share; `versions`: those of libraries that are not Python packages."""
+    environment = records.environment()
+    return {
+        "machine": machine,
+        "num_ranks": ranks.size,
+        "num_nodes": num_nodes,
+        "oversubscribed": oversubscribed,
+        "launcher": ranks.source,
+        "versions": environment.pop("packages") | {"python": environment["python"]} | versions,
+        **{key: environment[key] for key in ("host", "os", "cpu", "num_cores", "memory_bytes", "git_commit", "variables")},
+    }
+
+
+def entry(one):
+    """A measurement with what follows from it."""
+    barrier = one.collective == "barrier"
+    return one._asdict() | {
+        "median_seconds": one.median_seconds,
+        "low_seconds": min(one.seconds),
+        "high_seconds": max(one.seconds),
+        "algorithm_bytes_per_second": None if barrier else one.algorithm_bytes_per_second,
+        "bus_bytes_per_second": None if barrier else one.bus_bytes_per_second,
+    }
+
+
+def as_json(content):
+    """The document as text, with a line for each measurement and fit."""
+    parts = [f'"{key}": {_lines(value) if _is_table(value) else json.dumps(value)}' for key, value in content.items()]
+    return "{\n " + ",\n ".join(parts) + "\n}\n"
+
+
+def as_csv(measurements):
+    """One line for each measurement; the seconds of its repeats are in one cell, separated by spaces."""
+    written = io.StringIO()
+    lines = csv.DictWriter(written, COLUMNS, lineterminator="\n")
+    lines.writeheader()
+    for one in measurements:
+        lines.writerow(entry(one) | {"seconds": " ".join(map(str, one.seconds))})
+    return written.getvalue()
+
+
+def _is_table(value):
+    return isinstance(value, list) and value and isinstance(value[0], dict)
+
+
+def _lines(value):
+    return "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n ]"

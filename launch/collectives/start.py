@@ -1,0 +1,57 @@
+"""Starts the ranks of the measurement, shows what rank 0 prints, and leaves no process behind."""
+
+import os
+import sys
+from pathlib import Path
+
+from common import records
+from launch import lock, processes, turns
+from launch.collectives import options as given
+from launch.launchers import commands, detect, machine_files
+from launch.launchers.commands import Start
+
+
+def run(options):
+    """Starts the ranks and returns the exit status. Raises UserError, before anything runs, for what cannot work."""
+    given.check(options)
+    given.check_outputs(options)
+    arguments = given.of_ranks(options)
+    machine = machine_files.read(options.machine_file)
+    hosts = str(Path(options.hosts).absolute()) if options.hosts else None
+    os.chdir(records.ROOT)
+    launcher = detect.choose(options.launcher or machine.launcher, hosts, machine.variables, machine.host_suffix, os.environ, records.ROOT)
+    names = given.libraries(options)
+    given.expect_one({name: given.problem(name, given.has_mpi(launcher.name)) for name in names}, names)
+    start = start_of(options, machine, launcher, arguments)
+    argv = commands.LAUNCHERS[launcher.name](start)
+    # That of a matrix with the default folder of results, where ranks are on several nodes.
+    folder = records.ROOT / "results" / records.machine_name(options)
+    lock.path_of(folder, [start]).parent.mkdir(parents=True, exist_ok=True)
+    with lock.held(folder, [start], options.share_machine):
+        mark = f"collectives-{os.uname().nodename}-{os.getpid()}"
+        outcome = turns.alone(processes.run(argv, start.variables, mark, records.ROOT, options.time_limit, lambda message: None, show))
+    if outcome.timed_out:
+        print(f"error: ended after the time limit of {options.time_limit:g} s (--time-limit)", file=sys.stderr)
+    # A launcher may have an exit status of its own for a rank that failed.
+    return outcome.returncode if outcome.returncode in (0, 2) else 1
+
+
+def start_of(options, machine, launcher, arguments):
+    """The Start of the ranks."""
+    ranks_per_node = options.ranks_per_node or machine.ranks_per_node or options.ranks
+    return Start(
+        executable=launcher.executable,
+        num_ranks=options.ranks,
+        ranks_per_node=min(ranks_per_node, options.ranks),
+        cores_per_rank=options.cores_per_rank,
+        program=(str(commands.VENV_BIN / "python"), "-m", "launch.collectives", *arguments),
+        variables={"OMP_NUM_THREADS": str(options.cores_per_rank)} | launcher.variables,
+        hosts=launcher.hosts,
+        agent_launcher=launcher.agent_launcher,
+        first_node=launcher.first_node,
+    )
+
+
+def show(line):
+    """Shows a line that a rank has printed."""
+    print(line, file=sys.stderr if line.startswith("error: ") else sys.stdout, flush=True)

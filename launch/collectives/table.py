@@ -1,0 +1,120 @@
+"""What is printed: the table of nccl-tests with three more columns for each half, and alpha and beta below it. Pure.
+
+The columns up to the second #wrong are those of nccl-tests (src/util.cu), in their widths, so that what reads theirs reads these. Then
+follow the smallest and the largest time of the repeats, out of place and in place, and the bandwidth of a copy in main memory.
+"""
+
+from common.collectives import COLLECTIVES
+from launch.collectives.measurement import average_bus_bandwidth
+from launch.report import statistics
+
+TYPE = "float"
+US, GB = 1e6, 1e9
+UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
+HALVES = "           out-of-place                       in-place             out-of-place        in-place"
+NO_HALF = f"  {'N/A':>7}  {'N/A':>6}  {'N/A':>6}  {'N/A':>6}"
+NO_RANGE = f"  {'N/A':>7}  {'N/A':>7}"
+
+
+def header(library, collective, num_ranks, place):
+    """The lines above the rows of a collective; `place`: which one of all it is, as in 3/21."""
+    half, more = ("time", "algbw", "busbw", "#wrong"), ("low", "high")
+    units, more_units = ("(us)", "(GB/s)", "(GB/s)", ""), ("(us)", "(us)")
+    return [
+        "#",
+        f"# [{place}] {collective} over {library}, {num_ranks} ranks",
+        "#",
+        _comment(
+            ("", "", "", "", ""), "           out-of-place                       in-place               out-of-place        in-place      "
+        ),
+        _comment(("size", "count", "type", "redop", "root"), _halves(half) + _halves(more) + _cells(("copy",))),
+        _comment(("(B)", "(elements)", "", "", ""), _halves(units) + _halves(more_units) + _cells(("(GB/s)",))),
+    ]
+
+
+def row(out_of_place, in_place, copy_seconds):
+    """The line of one size: a Measurement for each half, or None, and the seconds of a copy, None for a barrier."""
+    one = out_of_place or in_place
+    kind = COLLECTIVES[one.collective]
+    count = one.num_elements // one.num_ranks if kind.divided else one.num_elements
+    start = f"{one.size_bytes:>12}  {count:>12}  {TYPE:>8}  {kind.redop:>6}  {kind.root:>6}"
+    copied = "N/A" if copy_seconds is None else number(one.size_bytes / copy_seconds / GB, 6)
+    return f"{start}{_half(out_of_place)}{_half(in_place)}{_range(out_of_place)}{_range(in_place)}  {copied:>6}"
+
+
+def footer(measurements, fit):
+    """The lines below the rows of a collective."""
+    num_wrong = sum(one.num_wrong for one in measurements)
+    lines = [f"# {'Out of bounds values':<20} : {num_wrong} {'FAILED' if num_wrong else 'OK'}"]
+    if measurements[0].collective != "barrier":
+        lines.append(f"# {'Avg bus bandwidth':<20} : {average_bus_bandwidth(measurements) / GB:g}")
+    return lines + (fit_lines(fit) if fit else [])
+
+
+def fit_lines(fit):
+    """Alpha and beta of each regime as text."""
+    kind = f"# {'alpha + beta n':<20} : {'in place' if fit.in_place else 'out of place'}"
+    if not fit.regimes:
+        return [f"{kind}, no fit: it needs 3 sizes or more"]
+    return [f"{kind}, {regime_text(regime)}" for regime in fit.regimes]
+
+
+def regime_text(regime):
+    beta = regime.beta_seconds_per_byte
+    bandwidth = f" ({1 / beta / GB:.3g} GB/s)" if beta else ""
+    return (
+        f"from {size_text(regime.from_bytes)}: alpha {regime.alpha_seconds * US:.4g} us, beta {beta * GB:.3g} ns/B{bandwidth}, "
+        f"residual {regime.relative_residual:.1%}"
+    )
+
+
+def interval_text(num_repeats):
+    """What the range of the repeats is, in words."""
+    if num_repeats == 1:
+        return "one repeat, which has no interval"
+    least = "at least " if num_repeats >= statistics.MIN_RUNS_CONFIDENT else ""
+    return (
+        f"median of {num_repeats} repeats; low to high is their range, which has the true median with {least}"
+        f"{statistics.coverage(num_repeats):.0%} confidence"
+    )
+
+
+def size_text(size_bytes):
+    """A size in the largest unit in which it is whole."""
+    size, unit = next((size, unit) for size, unit in UNITS if size_bytes % size == 0)
+    return f"{size_bytes // size} {unit}"
+
+
+def number(value, width):
+    """A number with as many decimals as fit into the width, two at most (nccl-tests, src/util.cu, getFloatStr)."""
+    for decimals in (2, 1, 0):
+        if len(text := f"{value:.{decimals}f}") <= width:
+            return text
+    return f"{value:.1e}" if width >= 7 else f"{value:.0e}"
+
+
+def _half(one):
+    if one is None:
+        return NO_HALF
+    speeds = (one.algorithm_bytes_per_second, one.bus_bytes_per_second)
+    algorithm, bus = (number(speed / GB, 6) for speed in speeds)
+    return f"  {number(one.median_seconds * US, 7):>7}  {algorithm:>6}  {bus:>6}  {one.num_wrong:>6}"
+
+
+def _range(one):
+    return NO_RANGE if one is None else "".join(f"  {number(end(one.seconds) * US, 7):>7}" for end in (min, max))
+
+
+def _comment(cells, rest):
+    size, count, *others = cells
+    return f"# {size:>10}  {count:>12}  {'  '.join(f'{cell:>{width}}' for cell, width in zip(others, (8, 6, 6), strict=True))}{rest}"
+
+
+def _halves(cells):
+    """The cells of a half, twice; the first of them is a time, and so are all where there are two."""
+    widths = (7, 7) if len(cells) == 2 else (7, 6, 6, 6)
+    return 2 * "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+
+
+def _cells(cells):
+    return "".join(f"  {cell:>6}" for cell in cells)

@@ -1,0 +1,57 @@
+"""How wrong a forecast is: fitted on some sizes, or on some seeds, and tested on the others. Pure."""
+
+import math
+from typing import NamedTuple
+
+from launch.report.words import listed
+
+
+class HeldOut(NamedTuple):
+    """A step that was measured and kept out of the fit. `fitted_on`: what the fit had, in words; `doublings`: how far beyond it lies."""
+
+    num_ranks: int
+    fitted_on: str
+    measured_seconds: float
+    predicted_seconds: float
+    doublings: float = 1.0
+
+    @property
+    def error(self):
+        """The relative error of the prediction."""
+        return self.predicted_seconds / self.measured_seconds - 1
+
+    @property
+    def log_error_per_doubling(self):
+        return abs(math.log(self.predicted_seconds / self.measured_seconds)) / self.doublings
+
+
+def of_sizes(sizes, fit):
+    """The HeldOut of each Size but the smallest. `fit(sizes, held)`: the Fitted of the others, which may use the network of the one held.
+
+    Plain all-reduces are measured apart from training, so that the network of the size held out is no part of the test.
+    """
+    found = []
+    for held in sorted(sizes, key=lambda one: one.num_ranks)[1:]:
+        others = [one for one in sizes if one is not held]
+        largest = max(one.num_ranks for one in others)
+        apart = f", and all-reduces at {held.num_ranks}" if largest == 1 else ""
+        on = f"{listed([str(one.num_ranks) for one in others])} rank{'s' if largest > 1 else ''}{apart}"
+        predicted = fit(others, held).model.step_seconds(held.num_ranks)
+        beyond = max(1.0, math.log2(held.num_ranks / largest))
+        found.append(HeldOut(held.num_ranks, on, held.step_seconds, predicted, beyond))
+    return found
+
+
+def of_seeds(fitted, tested, fit):
+    """The HeldOut of the largest size: fitted on Sizes of some seeds, and tested on those of others; empty without two sets."""
+    if not (fitted and tested):
+        return []
+    model, largest = fit(fitted).model, max(tested, key=lambda one: one.num_ranks)
+    return [HeldOut(largest.num_ranks, "other seeds", largest.step_seconds, model.step_seconds(largest.num_ranks))]
+
+
+def band(step_seconds, num_ranks, largest, found):
+    """(low, high) of a forecast: the largest error that was found, once for each doubling beyond the largest size measured."""
+    error = max(one.log_error_per_doubling for one in found)
+    reach = error * max(1.0, math.log2(num_ranks / largest))
+    return step_seconds * math.exp(-reach), step_seconds * math.exp(reach)

@@ -1,0 +1,151 @@
+"""What a forecast takes from the records of one backend at one number of ranks. Pure."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from common.collectives import bus_bytes
+from launch.forecast import overlap, stragglers
+from launch.forecast.overlap import Exchange
+from launch.report import epochs, statistics
+
+# Collectives of gradients, which overlap with the backward pass; the others are taken not to overlap with anything.
+OF_GRADIENTS = ("all_reduce", "reduce_scatter")
+# Smaller ones are flags, such as DeepSpeed's check for overflow.
+MIN_BYTES = 64
+
+
+class Size(NamedTuple):
+    """Typical values of the runs at one number of ranks. Seconds are those of a step, but for `evaluation_seconds`.
+
+    `step_seconds`: of the timed training. `compute_seconds`, `data_wait_seconds`: from the step breakdown. `plain`: the sizes in bytes and
+    seconds of plain all-reduces. `num_samples`: of the data set; `batch_size`: the global batch. `epochs_to_target`: of each run.
+    """
+
+    num_ranks: int
+    num_nodes: int
+    step_seconds: float
+    compute_seconds: float
+    data_wait_seconds: float
+    evaluation_seconds: float
+    load_seconds: float
+    num_samples: int
+    batch_size: int
+    plain: tuple[tuple[float, float], ...]
+    exchanges: tuple[Exchange, ...]
+    exchanges_are_measured: bool
+    slowest: stragglers.Slowest
+
+    @property
+    def samples_per_second(self):
+        return self.batch_size / self.step_seconds
+
+
+def of(runs, plain):
+    """The Size of completed runs that have a step breakdown; None where there are none.
+
+    `plain`: {(backend, number of ranks): (size in bytes, seconds) of plain all-reduces}.
+    """
+    known = [run for run in runs if run["status"] == "ok" and run.get("step_breakdown") and run["step_seconds"]]
+    if not known:
+        return None
+    first = known[0]
+    exchanges, are_measured = exchanges_of(first)
+    steps_per_epoch = len(first["step_seconds"]) // len(first["train_seconds"])
+    return Size(
+        num_ranks=first["num_ranks"],
+        num_nodes=first["num_nodes"],
+        step_seconds=_typical(known, trained_step_seconds),
+        compute_seconds=_typical(known, lambda run: _mean(run, "compute_seconds")),
+        data_wait_seconds=_typical(known, lambda run: _mean(run, "data_wait_seconds")),
+        evaluation_seconds=_typical(known, lambda run: np.mean([one for one in run["eval_seconds"] if one is not None] or [0.0])),
+        load_seconds=_typical(known, lambda run: run["load_seconds"] or 0.0),
+        num_samples=first["samples_per_epoch"] + first["samples_dropped_per_epoch"],
+        batch_size=(first["samples_per_epoch"] + first["samples_padded_per_epoch"]) // steps_per_epoch,
+        plain=tuple(plain.get((first["backend"], first["num_ranks"]), ())),
+        exchanges=tuple(exchanges),
+        exchanges_are_measured=are_measured,
+        slowest=stragglers.Slowest(np.sort(np.concatenate([_relative(run) for run in known])), first["num_ranks"]),
+    )
+
+
+def _typical(runs, value):
+    return float(statistics.typical([value(run) for run in runs]))
+
+
+def _mean(run, key):
+    return float(np.mean(run["step_breakdown"][key]))
+
+
+def _relative(run):
+    return stragglers.relative([one for one in run["step_seconds"] if one is not None], len(run["train_seconds"]))
+
+
+def trained_step_seconds(run):
+    """The mean step of the timed training: that of its median epoch."""
+    return float(np.median([one for one in run["train_seconds"] if one is not None])) * len(run["train_seconds"]) / len(run["step_seconds"])
+
+
+def plain_of(run):
+    """[(size in bytes, seconds)] of a run's plain all-reduces. Older records have that of the gradients' size, as bus bandwidth."""
+    breakdown, num_ranks = run["step_breakdown"], run["num_ranks"]
+    if found := breakdown.get("all_reduce_seconds_by_size"):
+        return [tuple(point) for point in found]
+    bandwidth, size = breakdown["plain_bus_bytes_per_second"], gradient_bytes(breakdown["operations"])
+    return [(size, bus_bytes("all_reduce", size, num_ranks) / bandwidth)] if bandwidth and size else []
+
+
+def gradient_bytes(operations):
+    """Bytes of the gradients that a rank contributes in a step; 0 where nothing was exchanged."""
+    return max((operations[name]["num_bytes"] for name in OF_GRADIENTS if name in operations), default=0)
+
+
+def exchanges_of(run):
+    """(the Exchanges of a step, whether the starts of those of gradients were measured) of a run.
+
+    Gradients without a measured start are exchanged evenly over the backward pass. What else is exchanged, such as parameters, has
+    computation wait for it, and counts whole.
+    """
+    breakdown, num_ranks = run["step_breakdown"], run["num_ranks"]
+    compute = _mean(run, "compute_seconds")
+    found, are_measured = [], False
+    for name, one in breakdown["operations"].items():
+        sizes = _sizes(name, one, breakdown["library"], num_ranks)
+        if name not in OF_GRADIENTS:
+            found += [Exchange(1.0, size, name) for size in sizes]
+        elif sizes and (started := _started(name, breakdown)):
+            are_measured = True
+            profiled, starts = started
+            sizes = sizes if len(sizes) == len(starts) else [sum(sizes) / len(starts)] * len(starts)
+            found += [Exchange(min(1.0, start / compute), size, profiled) for start, size in zip(starts, sizes, strict=True)]
+        else:
+            found += overlap.evenly(sizes, name)
+    return sorted(found), are_measured
+
+
+def _started(name, breakdown):
+    """(the collective in the profile, seconds from the beginning of a step to its starts); None where they were not measured."""
+    measured = breakdown.get("exchange_start_seconds") or {}
+    # Gloo makes a reduce-scatter of an all-reduce of the whole buffer, and its profile has that.
+    replaced = name == "reduce_scatter" and name not in measured and "all_reduce" not in breakdown["operations"]
+    profiled = "all_reduce" if replaced else name
+    return (profiled, measured[profiled]) if measured.get(profiled) else None
+
+
+def _sizes(name, operation, library, num_ranks):
+    """The whole buffers of a collective in a step: DDP's buckets, else equal parts."""
+    if name == "all_reduce" and (buckets := library.get("rebuilt_bucket_sizes")):
+        return [float(size) for size in buckets.split(",")]
+    num = max(1, round(operation["num_calls"]))
+    size = whole(name, operation["num_bytes"] / num, num_ranks)
+    return [size] * num if size >= MIN_BYTES else []
+
+
+def whole(collective, contributed_bytes, num_ranks):
+    """The whole buffer of a collective to which a rank contributes; it does not grow with the number of ranks."""
+    return contributed_bytes * num_ranks if collective == "all_gather" else contributed_bytes
+
+
+def epochs_to_target(entry):
+    """The epochs to the target of an entry's runs."""
+    return [number for run in entry.from_start if (number := epochs.to_target(run))]

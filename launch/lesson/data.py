@@ -1,0 +1,173 @@
+"""The lesson of reading data from disk: formats, workers and ranks, and how long training waits with each."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import tyro
+from rich.table import Table
+
+from common.command_line import flag
+from common.config import Settings
+from common.errors import UserError
+from launch import convert_data
+from launch.lesson import running
+from launch.lesson.throttle import throttled
+from launch.plan import plan
+from launch.report import entries
+from launch.report.questions import reading
+from launch.report.words import ranks_of
+
+MEMORY = "memory"
+MB = 1e6
+BAR_WIDTH = 60
+
+
+@dataclass(frozen=True)
+class Data:
+    """What reading from disk costs: an epoch with each format, number of workers and number of ranks."""
+
+    formats: str = "memory,npy,safetensors,hdf5,files,webdataset,tfrecord"
+    """Formats, separated by commas. memory is left out where the data is made larger by --copies."""
+    workers: tuple[int, ...] = (0, 1)
+    """Numbers of reading threads of each rank; 0: the training itself reads."""
+    ranks: tuple[int, ...] = (1, 2)
+    """Numbers of ranks."""
+    backend: str = "ddp"
+    """Backend that trains."""
+    workload: str = "cnn"
+    """Workload that is trained."""
+    copies: int = 1
+    """Repeat the training samples so many times."""
+    data_budget: float | None = None
+    """MiB of memory of each rank for samples. Default: a quarter of the node's, divided by its ranks."""
+    cold: bool = False
+    """Take the data out of the page cache before the epoch, so that it is read from the disk."""
+    read_rate: float | None = None
+    """Limit each rank's reading to so many MB a second, as on a file system that others use too. Default: as fast as it is."""
+    read_operations: float | None = None
+    """Limit each rank's reading to so many opened files and reads a second."""
+    folder: Path = Path("data")
+    """Folder for the converted data, one folder for each format; kept for the next time."""
+    how: Annotated[running.How, tyro.conf.arg(name="")] = field(default_factory=running.How)
+
+    def run(self):
+        """Runs the lesson and returns the exit status. Raises UserError, before anything has run, for what cannot work."""
+        check(self)
+        folders = {name: self.folder.absolute() / f"{self.workload}-{name}-x{self.copies}" for name in on_disk(self)}
+        for name, folder in folders.items():
+            convert_data.run(convert_data.Conversion(self.workload, name, folder, copies=self.copies))
+        rate = self.read_rate and self.read_rate * MB
+        with throttled(self.folder, rate, self.read_operations):
+            return running.run(self.how, lambda *where: data_jobs(self, folders, *where), lambda jobs, _: jobs, show)
+
+
+class Waited(NamedTuple):
+    """How long a step of training waited for samples, in the mean over the ranks, and how long it took."""
+
+    data_format: str
+    num_workers: int
+    num_ranks: int
+    wait_seconds: float
+    step_seconds: float
+
+    @property
+    def name(self):
+        workers = "" if self.data_format == MEMORY else f", {self.num_workers} worker{'' if self.num_workers == 1 else 's'}"
+        return f"{self.data_format}{workers}, {ranks_of(self.num_ranks)}"
+
+
+def check(lesson):
+    """Raises UserError for what makes no jobs."""
+    known = set(convert_data.FORMATS)
+    unknown = [name for name in formats_of(lesson) if name not in {MEMORY, *known}]
+    if unknown:
+        raise UserError(f"there is no format {unknown[0]!r}; choose from: {', '.join([MEMORY, *convert_data.FORMATS])}")
+    for name in ("read_rate", "read_operations"):
+        value = getattr(lesson, name)
+        if value is not None and not 0 < value < float("inf"):
+            raise UserError(f"{flag(name)} is {value:g}; it must be greater than 0")
+    if not lesson.workers or min(lesson.workers) < 0:
+        raise UserError(f"--workers is {lesson.workers}; they are integers from 0")
+
+
+def formats_of(lesson):
+    return [name.strip() for name in lesson.formats.split(",") if name.strip()]
+
+
+def on_disk(lesson):
+    return [name for name in formats_of(lesson) if name != MEMORY]
+
+
+def data_jobs(lesson, folders, results, machine, stamp):
+    """The jobs of the lesson. Formats in order have one worker at most."""
+    own = Settings(epochs=1, stop_at_target=False, step_breakdown=False, results=results, machine=machine)
+    jobs = []
+    for name in formats_of(lesson):
+        for workers in lesson.workers if name != MEMORY else (0,):
+            if (name == MEMORY and lesson.copies > 1) or (name in ("webdataset", "tfrecord") and workers > 1):
+                continue
+            dropped = "once" if lesson.cold else "none"
+            disk = {"data_format": name, "num_workers": workers, "data_budget": lesson.data_budget, "drop_caches": dropped}
+            settings = Settings(**vars(own) | ({} if name == MEMORY else disk | {"data_dir": folders[name]}))
+            jobs += plan([lesson.backend], [lesson.workload], lesson.ranks, 1, None, settings, f"{stamp}-{name}-w{workers}")
+    if not jobs:
+        raise UserError("there is nothing to run; give formats on disk, or --copies 1")
+    return jobs
+
+
+def waited(record):
+    """The Waited of a completed record; data in memory is taken not to be waited for."""
+    settings, found = record["settings"], record["reading"]
+    wait = 0.0 if found is None else float(np.mean(found["wait_seconds_by_rank"])) / found["num_steps"]
+    step = sum(record["train_seconds"]) / len(record["step_seconds"])
+    return Waited(settings["data_format"], settings["num_workers"], record["num_ranks"], wait, step)
+
+
+def bars(found):
+    """The lines of a picture: the share of a step that it waited, of each Waited."""
+    shares = {one.name: one.wait_seconds / one.step_seconds for one in found}
+    largest, width = max(shares.values()) or 1.0, max(map(len, shares))
+    return [f"{name:<{width}} | {'#' * round(BAR_WIDTH * share / largest)} {100 * share:.1f} %" for name, share in shares.items()]
+
+
+def conclusion(found):
+    """What the Waiteds show, as sentences, and no more."""
+    disk = [one for one in found if one.data_format != MEMORY]
+    if not disk:
+        return ["nothing to compare: no run has read from disk"]
+    most, least = (pick(disk, key=lambda one: one.wait_seconds / one.step_seconds) for pick in (max, min))
+    sentences = [f"Training waits longest for {_described(most)}, and least for {_described(least)}."]
+    pairs = [
+        (one, other)
+        for one in disk
+        for other in disk
+        if (one.data_format, one.num_ranks) == (other.data_format, other.num_ranks) and one.num_workers == 0 < other.num_workers
+    ]
+    if pairs:
+        shorter = [other for one, other in pairs if other.wait_seconds < one.wait_seconds]
+        faster = [other for one, other in pairs if other.step_seconds < one.step_seconds]
+        reason = "" if len(faster) == len(pairs) else ": what they do takes time of the rank's cores"
+        sentences.append(f"Workers make the wait shorter in {len(shorter)} of {len(pairs)} cases, and the step in {len(faster)}{reason}.")
+    return sentences
+
+
+def _described(one):
+    return f"{one.name}: {1000 * one.wait_seconds:.2f} ms of a step of {1000 * one.step_seconds:.1f} ms"
+
+
+def show(done):
+    """Prints the table, the picture and the sentences."""
+    completed = [record for record in done if record["status"] == "ok"]
+    found = sorted(map(waited, completed), key=lambda one: (one.num_ranks, one.name))
+    sentences, tables = reading.answer(entries.comparisons(completed))
+    shown = Table()
+    for table in tables:
+        for column in table.columns:
+            shown.add_column(column.name, justify="right")
+        for row in table.texts:
+            shown.add_row(*row)
+    running.print_result(
+        shown, ["share of a step in which it waits for samples:", *bars(found), *sentences, *conclusion(found)] if found else []
+    )

@@ -1,0 +1,66 @@
+"""What is forecast: the training that the command line describes, and its checks."""
+
+from common import memory_state, workloads
+from common.command_line import flag
+from common.config import Settings
+from common.errors import UserError
+from common.memory_state import Training
+from common.models import LAYERED, Decoder
+
+# Of GPT-2.
+VOCABULARY, HEAD_WIDTH = 50_257, 64
+BATCH_SIZE, CONTEXT = 8, 1024
+SIZES = ("layers", "width", "heads", "context", "vocabulary")
+
+
+def training_of(arguments):
+    """The Training that the command line describes. Raises UserError where it describes none."""
+    for name in ("ranks", "batch_size", "microbatches", *SIZES):
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
+            raise UserError(f"{flag(name)} is {value}; it must be an integer, at least 1")
+    if arguments.params is not None and not 1 <= arguments.params < float("inf"):
+        raise UserError(f"--params is {arguments.params:g}; it must be a number of parameters such as 1e12")
+    preset = _preset(arguments) if arguments.workload else None
+    model = preset.model if preset else _decoder(arguments)
+    if arguments.recompute and not isinstance(model, LAYERED):
+        raise UserError(f"--recompute would save no memory of {arguments.workload}, which has few layers; leave it out")
+    return Training(
+        model=model,
+        batch_size=arguments.batch_size or (preset.batch_size if preset else BATCH_SIZE),
+        precision=arguments.precision,
+        optimizer=arguments.optimizer or (preset.optimizer if preset else "adam"),
+        recompute=arguments.recompute,
+        microbatches=arguments.microbatches or arguments.ranks,
+        num_parameters=arguments.params,
+        device=arguments.device,
+    )
+
+
+def _preset(arguments):
+    """The Workload of that name, which has its own sizes."""
+    if given := [flag(name) for name in ("params", *SIZES) if getattr(arguments, name) is not None]:
+        raise UserError(f"{given[0]} is for a model that is described by --layers and --width; leave it out, or --workload")
+    return workloads.workload_of(Settings(workload=arguments.workload))
+
+
+def _decoder(arguments):
+    """The Decoder of the described sizes."""
+    if missing := [flag(name) for name in ("layers", "width") if getattr(arguments, name) is None]:
+        given = [flag(name) for name in ("params", *SIZES) if getattr(arguments, name) is not None]
+        what = f"{' and '.join(given)} alone describe no model, {' and '.join(missing)} missing" if given else "no model is given"
+        raise UserError(f"{what}; give --layers and --width, or a preset with --workload")
+    width, heads = arguments.width, arguments.heads or max(1, arguments.width // HEAD_WIDTH)
+    if width % heads or width // heads % 2:
+        raise UserError(f"--width {width} is not an even width for each of {heads} heads; choose other --heads")
+    return Decoder(width, heads, arguments.layers, arguments.context or CONTEXT, arguments.vocabulary or VOCABULARY)
+
+
+def description(training):
+    """The training in a line."""
+    model = training.model
+    sizes = f", {model.num_layers} layers of width {model.width:,}" if hasattr(model, "num_layers") else ""
+    return (
+        f"{memory_state.num_parameters(training):,.0f} parameters{sizes}; {training.batch_size:,} samples per step, "
+        f"{training.precision}, {training.optimizer}{', recomputed' if training.recompute else ''}"
+    )

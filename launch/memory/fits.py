@@ -1,0 +1,96 @@
+"""What fits into the memory of a rank: which backends, how large a model, and from how many ranks on. Pure."""
+
+import re
+from typing import NamedTuple
+
+from common import memory_forecast, memory_state
+from common.backends import declared, file_of, has_one_rank
+from common.errors import UserError
+from common.models import Decoder, EncoderDecoder
+
+UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+MOST_RANKS = 2**17
+# A wider model than this is not looked for.
+MOST_HEADS = 2**14
+
+
+class Fit(NamedTuple):
+    """Whether a training fits under a backend; the widest model of its depth that does, and its parameters; the fewest ranks, a power of 2.
+
+    None: nothing does, or the model has no width to change.
+    """
+
+    name: str
+    fits: bool
+    peak: float
+    width: int | None
+    num_parameters: float | None
+    fewest_ranks: int | None
+
+
+def size_of(text):
+    """The bytes in a text such as 80GB. Raises UserError for another text."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMGT]?i?)B", text)
+    if not found or found[2] not in UNITS or not float(found[1]):
+        raise UserError(f"--fits is {text!r}; give the memory of a rank, such as 80GB or 64GiB")
+    return float(found[1]) * UNITS[found[2]]
+
+
+def fit(name, training, num_ranks, limit):
+    """The Fit of a backend into `limit` bytes."""
+    peak = memory_forecast.of(name, training, num_ranks).peak
+    largest = widest(name, training, num_ranks, limit)
+    return Fit(
+        name, peak <= limit, peak, largest and largest.model.width, largest and memory_state.num_parameters(largest),
+        fewest_ranks(name, training, limit),
+    )  # fmt: skip
+
+
+def fewest_ranks(name, training, limit):
+    """The smallest power of 2 as the number of ranks with which a training fits; None if none does."""
+    num_ranks = 1
+    while num_ranks <= (1 if has_one_rank(name.partition("+")[0]) else MOST_RANKS):
+        if _fits(name, _for(name, training, num_ranks), num_ranks, limit):
+            return num_ranks
+        num_ranks *= 2
+    return None
+
+
+def widest(name, training, num_ranks, limit):
+    """The Training of the widest model of the same depth and the same heads, but more of them, that fits; None if none does."""
+    if not isinstance(training.model, Decoder | EncoderDecoder):
+        return None
+    # Of a backend that divides heads, each rank has as many.
+    step = num_ranks if declared()[file_of(name.partition("+")[0])].divides else 1
+    least, most = 0, 1
+    while most * step <= MOST_HEADS and _fits(name, widened(training, most * step), num_ranks, limit):
+        least, most = most, 2 * most
+    while most - least > 1:
+        middle = (least + most) // 2
+        least, most = (middle, most) if _fits(name, widened(training, middle * step), num_ranks, limit) else (least, middle)
+    return widened(training, least * step) if least else None
+
+
+def widened(training, num_heads):
+    """The Training of a model with that many heads as wide as its own. What it has more parameters than its sizes say, it keeps in part."""
+    model = training.model
+    width = model.width // model.num_heads * num_heads
+    wider = model._replace(num_heads=num_heads, width=width)
+    if isinstance(model, EncoderDecoder):
+        wider = wider._replace(hidden=model.hidden * width // model.width)
+    changed = training._replace(model=wider, num_parameters=None)
+    if training.num_parameters is None:
+        return changed
+    own = memory_state.num_parameters(training._replace(num_parameters=None))
+    return changed._replace(num_parameters=training.num_parameters * memory_state.num_parameters(changed) / own)
+
+
+def _for(name, training, num_ranks):
+    """The Training with as many micro-batches as a pipeline of that many ranks needs."""
+    return training._replace(microbatches=max(training.microbatches, num_ranks))
+
+
+def _fits(name, training, num_ranks, limit):
+    if memory_forecast.problem(name, training, num_ranks):
+        return False
+    return memory_forecast.of(name, training, num_ranks).peak <= limit

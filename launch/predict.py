@@ -1,0 +1,75 @@
+"""Forecasts of step time, throughput, efficiency and cost at more ranks than were measured, each with its held-out error."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from common import command_line
+from common.errors import UserError
+from launch.forecast import answer, forecasts, network, picture
+from launch.forecast.wish import Wish, check, sizes_of
+from launch.report import collect, comparable, entries, summary
+from launch.report.export import files, terminal
+
+PROGRAM = "python -m launch.predict"
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What to forecast, from what."""
+
+    records: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Records or folders of records, of two sizes or more without oversubscription, with step breakdowns."""
+    ranks: str = "16,64,1024,100000"
+    """Numbers of ranks, separated by commas."""
+    ranks_per_node: int | None = None
+    """Ranks on each node. Default: as many as the largest measured size has on a node."""
+    network: str | None = None
+    """The network between nodes: alpha=2e-6,beta=25e9, the latency of a message in seconds and the bandwidth of a node's link in bytes per
+    second (25e9: 200 Gbit/s); or a JSON file of launch.collectives. Default: as in the records, where that inside a node stands for it."""
+    algorithm: Literal["ring", "halving", "doubling", "tree", "hierarchical"] | None = None
+    """Algorithm of an all-reduce. Default: ring for Gloo, halving (recursive halving and doubling) for MPI, the fastest of ring, tree and
+    hierarchical for NCCL."""
+    price: float | None = None
+    """Price of an hour of a core, or of a GPU where the runs used GPUs."""
+    json: Path | None = None
+    """Write all numbers as JSON."""
+    picture: Path | None = None
+    """Write the scaling charts, continued as dotted lines with their bands, as SVG."""
+
+
+def run(arguments):
+    """Prints the forecasts, writes the files, returns the exit status. Raises UserError before anything is written."""
+    if not arguments.records:
+        raise UserError("which records? Give files or folders, such as results/MACHINE")
+    wish = wish_of(arguments)
+    check(wish)
+    for option, path in (("--json", arguments.json), ("--picture", arguments.picture)):
+        if path:
+            files.check(path, option)
+    found, _ = collect.collect(arguments.records)
+    plain, _ = entries.split_traced(found)
+    comparable.check(plain)
+    compared = entries.comparisons(plain)
+    subjects, left_out = forecasts.of(compared, wish)
+    section = answer.section(subjects, left_out, wish)
+    if arguments.json:
+        files.write(arguments.json, json.dumps(answer.as_json(subjects, left_out), indent=1, allow_nan=False) + "\n")
+    if arguments.picture:
+        files.write(arguments.picture, picture.text(subjects))
+    terminal.show(summary.Answer(plain[0]["settings"]["machine"], [], [section], [], compared))
+    return 0
+
+
+def wish_of(arguments):
+    """The Wish of the command line. Raises UserError for what cannot be read."""
+    ranks = sizes_of(arguments.ranks)
+    given = arguments.network and network.read(arguments.network)
+    return Wish(ranks, given, arguments.ranks_per_node, arguments.algorithm, arguments.price)
+
+
+if __name__ == "__main__":
+    command_line.main(run, Arguments, PROGRAM, __doc__)

@@ -1,0 +1,93 @@
+"""What reading the samples from disk costs, by format. Pure."""
+
+import numpy as np
+
+from launch.report import statistics
+from launch.report.tables import BACKEND, RANKS, Column, filled
+
+QUESTION = "What does reading the data from disk cost?"
+MB = 10**6
+IN_MEMORY = "memory"
+COLUMNS = (
+    Column("format"), Column("workers"), Column("caches dropped"), BACKEND, RANKS, Column("data wait per step (ms)", ".3f"),
+    Column("share of the step (%)", ".1f"), Column("samples per rank (MB/s)", ".1f"), Column("samples in all (MB/s)", ".1f"),
+    Column("read over samples", ".2f"), Column("from the page cache (%)", ".0f"), Column("files opened per rank"),
+    Column("conversion (s)", ".2f"), Column("on disk (MB)", ".1f"),
+)  # fmt: skip
+
+
+def answer(compared):
+    """(sentences, tables) of the comparisons whose data was read from disk, with those of the same training in memory."""
+    sentences, tables = [], []
+    for title in dict.fromkeys(one.training for one in compared if one.reading):
+        entries = [entry for one in compared if one.training == title for entry in one.entries if entry.ok]
+        entries.sort(key=lambda entry: (entry.backend, entry.num_ranks, *map(str, _how(entry))))
+        tables += filled(title, COLUMNS, [_row(entry) for entry in entries])
+        orders = {_format(entry) for entry in entries if _typical(entry, lambda run: run["reading"]["sample_order"] == "files")}
+        if orders:
+            sentences.append(
+                f"{title}: {', '.join(sorted(orders))} can be read in order only, so the samples have another order: compare the times, "
+                "not the losses."
+            )
+        sentences += _equality(title, [entry for entry in entries if _format(entry) not in orders])
+    return sentences, tables
+
+
+def _equality(title, entries):
+    """Whether runs that differ in nothing but how they read have the same losses."""
+    losses, formats = {}, {}
+    for run in (run for entry in entries for run in entry.from_start):
+        key = run["workload_digest"], run["backend"], run["num_ranks"], run["seed"], len(run["losses"])
+        losses.setdefault(key, set()).add(tuple(run["losses"]))
+        formats.setdefault(key, set()).add(run["settings"].get("data_format", IN_MEMORY))
+    several = [key for key in losses if len(formats[key]) > 1]
+    if several:
+        names = ", ".join(sorted(set.union(*(formats[key] for key in several))))
+        equal = all(len(losses[key]) == 1 for key in several)
+        yield f"{title}: the losses with {names} are {'equal to the bit' if equal else 'not equal'}."
+
+
+def _format(entry):
+    return entry.runs[0]["settings"].get("data_format", IN_MEMORY)
+
+
+def _how(entry):
+    settings = entry.runs[0]["settings"]
+    return _format(entry), settings.get("num_workers", 0), settings.get("drop_caches", "none")
+
+
+def _typical(entry, value_of):
+    """The typical value over an entry's runs with samples from disk; None without such."""
+    found = [value for run in entry.ok if run.get("reading") and (value := value_of(run)) is not None]
+    return float(statistics.typical(found)) if found else None
+
+
+def _row(entry):
+    wait = _typical(entry, lambda run: np.mean(run["reading"]["wait_seconds_by_rank"]) / max(1, run["reading"]["num_steps"]))
+    step = statistics.typical([sum(run["train_seconds"]) / len(run["step_seconds"]) for run in entry.from_start or entry.ok])
+    if wait is None:
+        waits = [np.mean(run["step_breakdown"]["data_wait_seconds"]) for run in entry.ok if run.get("step_breakdown")]
+        wait = float(statistics.typical(waits)) if waits else None
+    rate = _typical(entry, lambda run: np.mean(run["reading"]["sample_bytes_by_rank"]) / sum(run["train_seconds"]) / MB)
+    return (
+        *_how(entry), entry.backend, entry.num_ranks, None if wait is None else 1000 * wait, None if wait is None else 100 * wait / step,
+        rate, None if rate is None else rate * entry.num_ranks, _typical(entry, _read_over_samples),
+        _typical(entry, _cached_percent), _whole(_typical(entry, lambda run: np.mean(run["reading"]["num_opens_by_rank"]))),
+        _typical(entry, lambda run: run["reading"]["convert_seconds"]), _typical(entry, lambda run: run["reading"]["stored_bytes"] / MB),
+    )  # fmt: skip
+
+
+def _read_over_samples(run):
+    """Bytes that the processes have read over those of the samples; None where Linux does not tell."""
+    read, samples = run["reading"]["read_bytes_by_rank"], run["reading"]["sample_bytes_by_rank"]
+    return None if None in read or not sum(samples) else sum(read) / sum(samples)
+
+
+def _cached_percent(run):
+    """The part of what was read that did not come from a disk; None where Linux does not tell."""
+    read, from_disk = run["reading"]["read_bytes_by_rank"], run["reading"]["disk_bytes_by_rank"]
+    return None if None in read + from_disk or not sum(read) else 100 * max(0.0, 1 - sum(from_disk) / sum(read))
+
+
+def _whole(value):
+    return None if value is None else round(value)

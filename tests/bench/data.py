@@ -1,0 +1,141 @@
+"""How many times as many samples a second our reading gives as PyTorch's DataLoader and tf.data, from the same files, as a table.
+
+python -m tests.bench.data [--workers 0,1] [--rounds 7]
+
+Every reader gives batches of 16 digits in random order, as tensors, to a loop that does nothing else; all of an epoch is in the page cache.
+The DataLoader reads a batch at a time, with the same library as ours; its workers are processes. tf.data reads TFRecord files in order, and
+shuffles within a buffer of 1,024 as ours does. In every round each is measured once, in turns.
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from common import workloads
+from common.config import Settings
+from common.data import datasets, manifest, sharding
+from launch.convert_data import Conversion
+from launch.convert_data import run as convert
+
+BATCH, COPIES = 16, 4
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.data", description=__doc__.splitlines()[0])
+    parser.add_argument("--workers", default="0,1", help="numbers of workers, separated by commas (default: 0,1)")
+    parser.add_argument("--rounds", type=int, default=7, help="times that each is measured (default: 7)")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        folders = {name: Path(folder, name) for name in ("npy", "hdf5", "files", "tfrecord")}
+        for name, path in folders.items():
+            convert(Conversion("cnn", name, path, copies=COPIES, file_size=4))
+        print("| format | workers | theirs | ours (samples/s) | theirs (samples/s) | ours / theirs: median (range) |")
+        print("| --- | --- | --- | --- | --- | --- |")
+        for name, path in folders.items():
+            for workers in map(int, arguments.workers.split(",")):
+                pair = ours(name, path, workers), (from_tf_data if name == "tfrecord" else from_data_loader)(name, path, workers)
+                print(line(name, workers, *measured(pair, arguments.rounds)), flush=True)
+
+
+def line(name, workers, own, other):
+    """A line of the table, of samples a second."""
+    ratios = sorted(one / another for one, another in zip(own, other, strict=True))
+    library = "tf.data" if name == "tfrecord" else "DataLoader"
+    found = f"{median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+    return f"| {name} | {workers} | {library} | {median(own):.0f} | {median(other):.0f} | {found} |"
+
+
+def measured(readers, num_rounds):
+    """Samples a second of each reader, a function that gives an epoch's batches, in each round."""
+    rates = [[] for _ in readers]
+    for number in range(num_rounds + 1):
+        for place in (0, 1) if number % 2 else (1, 0):
+            begun, num_samples = time.perf_counter(), 0
+            for inputs, _ in readers[place](number):
+                num_samples += len(inputs)
+            # The first round fills caches.
+            if number:
+                rates[place].append(num_samples / (time.perf_counter() - begun))
+    return rates
+
+
+def ours(name, folder, workers):
+    import torch
+
+    data = datasets.loader(workloads.resolve(Settings(data_format=name, data_dir=folder, num_workers=workers), 1))()
+
+    def epoch(number):
+        indices, _ = sharding.training_shard(len(data.train), BATCH, "drop", 1, number, 0, 1, streamed=data.train.streamed)
+        return (tuple(map(torch.from_numpy, arrays)) for arrays in data.train.batches(indices))
+
+    return epoch
+
+
+def from_data_loader(name, folder, workers):
+    import torch
+
+    ahead = {"num_workers": workers, "prefetch_factor": 2, "persistent_workers": True} if workers else {}
+    loader = torch.utils.data.DataLoader(Samples(name, folder), BATCH, shuffle=True, drop_last=True, **ahead)
+    return lambda _: loader
+
+
+class Samples:
+    """The training samples of a folder as a Dataset of PyTorch, which a worker opens when it reads the first."""
+
+    def __init__(self, name, folder):
+        self.name, self.folder, self.written = name, folder, manifest.read(folder)
+        self.opened = {}
+
+    def __len__(self):
+        return self.written.num_samples["train"]
+
+    def __getitems__(self, indices):
+        import torch
+
+        return [tuple(torch.as_tensor(np.asarray(value)) for value in self.sample(index)) for index in indices]
+
+    def sample(self, index):
+        number, row = divmod(index, self.written.samples_per_file)
+        stem = self.folder / f"train-{number:05d}"
+        if self.name == "files":
+            record = np.load(f"{stem}.samples/{row:07d}.npy")
+            return record["inputs"], record["targets"]
+        if number not in self.opened:
+            self.opened[number] = self.open(stem)
+        inputs, targets = self.opened[number]
+        return np.array(inputs[row]), targets[row]
+
+    def open(self, stem):
+        if self.name == "npy":
+            return tuple(np.load(f"{stem}.{part}.npy", mmap_mode="r") for part in ("inputs", "targets"))
+        import h5py
+
+        file = h5py.File(f"{stem}.h5", locking=False)
+        return file["inputs"], file["targets"]
+
+
+def from_tf_data(_, folder, workers):
+    import tensorflow as tf
+
+    names = sorted(str(path) for path in folder.glob("train-*.tfrecord"))
+    feature = tf.io.FixedLenFeature([], tf.string)
+
+    def parse(examples):
+        found = tf.io.parse_example(examples, {"inputs": feature, "targets": feature})
+        inputs = tf.reshape(tf.io.decode_raw(found["inputs"], tf.float32), (-1, 28, 28))
+        return inputs, tf.reshape(tf.io.decode_raw(found["targets"], tf.int64), (-1,))
+
+    def epoch(number):
+        files = tf.data.Dataset.from_tensor_slices(names).shuffle(len(names), number)
+        found = tf.data.TFRecordDataset(files).shuffle(1024, number).batch(BATCH, drop_remainder=True).map(parse)
+        return found.prefetch(2) if workers else found
+
+    return epoch
+
+
+if __name__ == "__main__":
+    main()

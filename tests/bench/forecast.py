@@ -1,0 +1,111 @@
+"""Forecasts over links that were not measured, beside real runs over them, as a table in Markdown.
+
+Two hosts of one rank each train over a link without a limit and at 1 Gbit/s; from these two runs the steps at other rates are forecast, and
+then measured. Records stay in a folder, and what is there is not run again: the bench can be done in pieces.
+
+python -m tests.bench.forecast results/forecast --backends ddp
+"""
+
+import argparse
+import contextlib
+import json
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from launch.forecast import algorithms, links, measured
+from tests.support import two_hosts
+from tests.support.backends import LAUNCHED
+from tests.support.running import copied
+
+FAST, SLOW = "none", "1gbit"
+BITS = {"gbit": 1e9, "mbit": 1e6}
+COLUMNS = ("backend", "workload", "link", "predicted (ms)", "measured (ms)", "error", "exposed share")
+
+
+def bytes_per_second(rate):
+    """The bandwidth of a rate as tc writes it."""
+    number, unit = re.fullmatch(r"(\d+)(gbit|mbit)", rate).groups()
+    return int(number) * BITS[unit] / 8
+
+
+def record(folder, setting, backend, workload, rate):
+    """The record of a run over a link; runs it if the folder does not have it."""
+    kept = folder / f"{workload}-{backend}-{rate}.json"
+    if not kept.exists():
+        hosts, checkout, batch_size = setting()
+        results = folder / f"{kept.stem}.runs"
+        # Of a run that was interrupted.
+        shutil.rmtree(results, ignore_errors=True)
+        # Each host takes this machine for its own, and would bind its rank to the same core.
+        settings = ["--workloads", workload, "--epochs", "1", "--batch-size", batch_size, "--no-bind", "--no-stop-at-target"]
+        settings += [] if rate in (FAST, SLOW) else ["--no-step-breakdown"]
+        with contextlib.nullcontext() if rate == FAST else two_hosts.narrowed(rate):
+            found = two_hosts.matrix(hosts, checkout, results, backend, *settings)
+        kept.write_text(json.dumps(found))
+        shutil.rmtree(results)
+    return json.loads(kept.read_text())
+
+
+def step_seconds(run):
+    """The median step: an epoch is short, and its first step is long."""
+    return float(np.median(run["step_seconds"]))
+
+
+def size(run):
+    """The Size of one run, whose step is the median."""
+    plain = {(run["backend"], run["num_ranks"]): measured.plain_of(run)}
+    return measured.of([run], plain)._replace(step_seconds=step_seconds(run))
+
+
+def rows(folder, setting, backend, workload, rates):
+    """The cells of the table for each rate."""
+    runs = {rate: record(folder, setting, backend, workload, rate) for rate in (FAST, SLOW, *rates)}
+    fast, slow = size(runs[FAST]), size(runs[SLOW])
+    for rate in (SLOW, *rates):
+        names = algorithms.BY_TRANSPORT[runs[SLOW]["transport"]]
+        found = links.fit(fast, slow, bytes_per_second(SLOW), bytes_per_second(rate), names)
+        parts, actual = found.parts(2), step_seconds(runs[rate])
+        error = f"{100 * (parts.step / actual - 1):+.0f} %" + (" (fitted)" if rate == SLOW else "")
+        yield (
+            backend,
+            workload,
+            rate,
+            f"{1000 * parts.step:.1f}",
+            f"{1000 * actual:.1f}",
+            error,
+            f"{100 * parts.exposed / parts.step:.0f} %",
+        )
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.forecast", description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="where the records are kept")
+    parser.add_argument("--backends", default=",".join(LAUNCHED[:5]))
+    parser.add_argument("--workloads", default="cnn,transformer")
+    parser.add_argument("--rates", default="200mbit,50mbit", help="rates of the link that are forecast, as tc writes them")
+    parser.add_argument("--batch-size", default="32", help="samples of a rank: fewer steps in an epoch than by default")
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    folder = arguments.folder.resolve()
+    print(f"| {' | '.join(COLUMNS)} |\n{'| --- ' * len(COLUMNS)}|", flush=True)
+    with contextlib.ExitStack() as made:
+        kept = []
+
+        def setting():
+            # Neither hosts nor a copy are made where every record is there.
+            if not kept:
+                kept.extend((made.enter_context(two_hosts.joined()), copied(Path(made.enter_context(tempfile.TemporaryDirectory())))))
+            return *kept, arguments.batch_size
+
+        for backend in arguments.backends.split(","):
+            for workload in arguments.workloads.split(","):
+                for cells in rows(folder, setting, backend, workload, arguments.rates.split(",")):
+                    print(f"| {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

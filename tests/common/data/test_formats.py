@@ -1,0 +1,151 @@
+"""Every format: what is written is read, by any ascending indices; damage is an error; and other libraries read the same files."""
+
+import io
+import sys
+import tarfile
+
+import h5py
+import numpy as np
+import pytest
+from safetensors.numpy import load
+
+from common.data import formats
+from common.data.manifest import OfRow
+from common.data.storage_use import Use
+from common.data.stored_samples import DAMAGED
+from common.errors import UserError
+from launch.convert_data import FORMATS
+from tests.support.converted import IN_ORDER
+
+NUM = 50
+DRAWN = np.random.default_rng(0)
+# Images and labels, tokens and targets that do not count, vectors with probabilities.
+DATA = {
+    "images": (DRAWN.random((NUM, 5, 3), np.float32), DRAWN.integers(0, 10, NUM)),
+    "tokens": (DRAWN.integers(0, 256, (NUM, 7), np.uint8), DRAWN.integers(-1, 256, (NUM, 7), np.int16)),
+    "vectors": (DRAWN.random((NUM, 4)), DRAWN.random((NUM, 2, 3))),
+}
+
+
+def rows(shard, indices, data):
+    """The (inputs, targets) at these indices."""
+    arrays = [np.empty((len(indices), *array.shape[1:]), array.dtype) for array in data]
+    shard.read(np.array(indices), arrays)
+    return arrays
+
+
+def written(folder, name, data):
+    """The Shard of data in a format, written as launch.convert_data writes it, and the Use that counts what reading it takes."""
+    module, use = formats.module_of(name), Use()
+    for end, content in module.encode(*data).items():
+        path = folder / f"part-00000{end}"
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            path.mkdir()
+            for file, one in content.items():
+                (path / file).write_bytes(one)
+    layout = tuple(OfRow(array.dtype, array.shape[1:]) for array in data)
+    return module.Shard(folder / "part-00000", layout, use), use
+
+
+@pytest.mark.parametrize("data", DATA.values(), ids=DATA)
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_is_written_is_read_by_any_ascending_indices(name, data, tmp_path):
+    shard, _ = written(tmp_path, name, data)
+    for indices in (range(NUM), [0], [NUM - 1], [3, 4, 5, 9, 20, 21, 49], [0, 2, 4], range(10, 40)):
+        for array, expected in zip(rows(shard, indices, data), data, strict=True):
+            np.testing.assert_array_equal(array, expected[list(indices)])
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_shard_has_the_files_that_its_format_says_and_counts_what_it_opens(name, tmp_path):
+    shard, use = written(tmp_path, name, DATA["images"])
+    assert len(list(tmp_path.iterdir())) == formats.module_of(name).NUM_FILES
+    rows(shard, range(10), DATA["images"])
+    rows(shard, range(10, 30), DATA["images"])
+    assert use.num_opens == {"npy": 2, "files": 30}.get(name, 1)
+
+
+@pytest.mark.parametrize("name", IN_ORDER)
+def test_a_format_in_order_begins_again_for_a_sample_that_it_has_passed(name, tmp_path):
+    shard, use = written(tmp_path, name, DATA["images"])
+    rows(shard, [7], DATA["images"])
+    np.testing.assert_array_equal(rows(shard, [3], DATA["images"])[1], DATA["images"][1][[3]])
+    assert use.num_opens == 2
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("kept", [0.0, 0.5, 0.999])
+def test_a_truncated_file_is_an_error(name, kept, tmp_path):
+    written(tmp_path, name, DATA["vectors"])
+    for path in (path for path in tmp_path.rglob("*") if path.is_file()):
+        content = path.read_bytes()
+        # The end of a tar file is padding.
+        content = content.rstrip(b"\0") if name == "webdataset" else content
+        path.write_bytes(content[: int(kept * len(content))])
+    layout = tuple(OfRow(array.dtype, array.shape[1:]) for array in DATA["vectors"])
+    with pytest.raises(DAMAGED):
+        rows(formats.module_of(name).Shard(tmp_path / "part-00000", layout, Use()), range(NUM), DATA["vectors"])
+
+
+def test_tfrecord_has_checksums(tmp_path):
+    shard, _ = written(tmp_path, "tfrecord", DATA["images"])
+    (path,) = tmp_path.iterdir()
+    content = bytearray(path.read_bytes())
+    content[40] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="checksum"):
+        rows(shard, range(NUM), DATA["images"])
+
+
+def test_the_libraries_own_readers_read_the_files(tmp_path):
+    data = DATA["images"]
+    for name in FORMATS:
+        written(tmp_path, name, data)
+    stem = tmp_path / "part-00000"
+    with h5py.File(f"{stem}.h5") as file:
+        found = {"hdf5": (file["inputs"][:], file["targets"][:])}
+    tensors = load((tmp_path / "part-00000.safetensors").read_bytes())
+    found["safetensors"] = (tensors["inputs"], tensors["targets"])
+    found["npy"] = tuple(np.load(f"{stem}.{name}.npy") for name in ("inputs", "targets"))
+    records = [np.load(path) for path in sorted((tmp_path / "part-00000.samples").iterdir())]
+    found["files"] = tuple(np.array([record[name] for record in records]) for name in ("inputs", "targets"))
+    with tarfile.open(f"{stem}.tar") as archive:
+        members = {member.name: np.load(io.BytesIO(archive.extractfile(member).read())) for member in archive}
+    found["webdataset"] = tuple(np.array([members[f"{number:07d}.{name}.npy"] for number in range(NUM)]) for name in ("inputs", "targets"))
+    for arrays in found.values():
+        for array, expected in zip(arrays, data, strict=True):
+            np.testing.assert_array_equal(array, expected)
+
+
+# TensorFlow takes seconds to start.
+@pytest.mark.matrix
+def test_tensorflow_reads_our_records_and_we_read_its_own(tmp_path):
+    import tensorflow as tf
+
+    data = DATA["images"]
+    written(tmp_path, "tfrecord", data)
+    path = str(tmp_path / "part-00000.tfrecord")
+    feature = tf.io.FixedLenFeature([], tf.string)
+    ours = [tf.io.parse_single_example(one, {"inputs": feature, "targets": feature}) for one in tf.data.TFRecordDataset(path)]
+    np.testing.assert_array_equal([np.frombuffer(one["inputs"].numpy(), np.float32).reshape(5, 3) for one in ours], data[0])
+    with tf.io.TFRecordWriter(path) as writer:
+        for sample in zip(*data, strict=True):
+            features = {
+                name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[array.tobytes()]))
+                for name, array in zip(("inputs", "targets"), sample, strict=True)
+            }
+            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+    layout = tuple(OfRow(array.dtype, array.shape[1:]) for array in data)
+    shard = formats.module_of("tfrecord").Shard(tmp_path / "part-00000", layout, Use())
+    for array, expected in zip(rows(shard, range(NUM), data), data, strict=True):
+        np.testing.assert_array_equal(array, expected)
+
+
+def test_a_library_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "google_crc32c", None)
+    monkeypatch.delitem(sys.modules, "common.data.formats.tfrecord", raising=False)
+    with pytest.raises(UserError) as refused:
+        formats.module_of("tfrecord")
+    assert str(refused.value) == "--data-format tfrecord needs the package google-crc32c, which is not installed; run launch/setup.sh"

@@ -1,0 +1,273 @@
+"""Converted data as a run reads it: the samples of data in memory, within a budget, and nothing but what was written."""
+
+import json
+import os
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from common import workloads
+from common.config import Settings
+from common.data import datasets, manifest, sharding, storage_use
+from common.errors import UserError
+from common.meter import Meter
+from common.process.ranks import Ranks
+from launch.convert_data import FORMATS
+from tests.support import converted, tokenizer
+from tests.support.converted import IN_ORDER
+
+BATCH = 8
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """(settings of the digits in memory, {format: their folder})."""
+    folder = tmp_path_factory.mktemp("digits")
+    settings = converted.small_digits(folder)
+    return settings, {name: converted.convert(folder / name, name, **settings) for name in FORMATS}
+
+
+def load(**settings):
+    return datasets.loader(workloads.resolve(Settings(**settings), 1))()
+
+
+def read(digits, name, **settings):
+    """The small digits in a format on disk."""
+    return load(data_format=name, data_dir=digits[1][name], dataset="mnist", **settings)
+
+
+def refusal(call, *arguments, **named):
+    """The text of the UserError, which must be one line."""
+    with pytest.raises(UserError) as raised:
+        call(*arguments, **named)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def copied(digits, name, folder):
+    """(settings of a copy of the converted digits that keeps the times of the files, its folder)."""
+    shutil.copytree(digits[1][name], folder / "copy")
+    return {"data_format": name, "data_dir": folder / "copy", "dataset": "mnist"}, folder / "copy"
+
+
+def epoch(samples, rank=0, num_ranks=1, last_batch="pad"):
+    """The indices of a rank in an epoch."""
+    return sharding.training_shard(
+        len(samples), BATCH * num_ranks, last_batch, 1, 0, rank, num_ranks, samples.num_losses, samples.streamed
+    )[0]
+
+
+def assert_same_batches(found, expected, indices):
+    pairs = list(zip(found.batches(indices), expected.batches(indices), strict=True))
+    assert len(pairs) == len(indices)
+    for own, other in pairs:
+        for array, values in zip(own, other, strict=True):
+            assert array.dtype == values.dtype
+            np.testing.assert_array_equal(array, values)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_samples_are_those_in_memory(name, workers, digits):
+    if name in IN_ORDER and workers > 1:
+        assert f"--num-workers is 3; {name} is read in order" in refusal(read, digits, name, num_workers=3)
+        return
+    expected, found = load(**digits[0]), read(digits, name, num_workers=workers)
+    for own, other in ((found.train, expected.train), (found.test, expected.test)):
+        assert len(own) == len(other)
+        assert_same_batches(own, other, epoch(own) if own is found.train else np.arange(60).reshape(-1, 15))
+    np.testing.assert_array_equal(found.train.num_losses, expected.train.num_losses)
+    # Beginning anew, as the step breakdown does, which also leaves a reading unfinished.
+    indices = epoch(found.train)
+    next(found.train.batches(indices))
+    assert_same_batches(found.train, expected.train, indices)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_digest_is_that_of_the_data_in_memory_and_in_order_that_of_the_order_too(name, digits):
+    assert (read(digits, name).digest == load(**digits[0]).digest) == (name not in IN_ORDER)
+    assert (read(digits, name).train.streamed is None) == (name not in IN_ORDER)
+
+
+@pytest.mark.parametrize("name", ["hdf5", "tfrecord"])
+def test_texts_are_read_too(name, tmp_path):
+    expected = load(workload="transformer")
+    found = load(workload="transformer", data_format=name, data_dir=converted.convert(tmp_path / "data", name, "transformer"))
+    assert_same_batches(found.train, expected.train, epoch(found.train))
+    assert set(found.train.num_losses) == {64}
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 4])
+def test_ranks_that_read_in_order_open_each_file_about_once(num_ranks, digits, monkeypatch):
+    monkeypatch.setattr("common.data.stored.BUFFER_SIZE", 4 * BATCH)
+    seen = []
+    for rank in range(num_ranks):
+        data = read(digits, "webdataset")
+        indices = epoch(data.train, rank, num_ranks, "drop")
+        assert_same_batches(data.train, load(**digits[0]).train, indices)
+        seen.append((data.storage.use.num_opens, indices))
+    num_files = 7
+    assert sum(num_opens for num_opens, _ in seen) <= num_files + num_ranks - 1
+    everything = np.concatenate([indices.ravel() for _, indices in seen])
+    assert len(np.unique(everything)) == len(everything) == 323 // (BATCH * num_ranks) * BATCH * num_ranks
+
+
+def test_what_reading_takes_is_counted(digits):
+    data = read(digits, "npy", drop_caches="epoch")
+    indices = epoch(data.train, last_batch="drop")
+    for _ in data.train.batches(indices):
+        pass
+    use = data.storage.use
+    assert (use.num_steps, use.num_opens, use.size_bytes) == (40, 14, 320 * (28 * 28 * 4 + 8))
+    assert use.wait_seconds > 0
+    for _ in data.test.batches(np.arange(60).reshape(4, 15)):
+        pass
+    assert use.num_steps == 40
+
+
+@pytest.mark.parametrize(("when", "num_times"), [("none", 0), ("once", 1), ("epoch", 3)])
+def test_page_caches_are_dropped_before_the_epochs(when, num_times, digits, monkeypatch):
+    dropped = []
+    monkeypatch.setattr(storage_use.os, "posix_fadvise", lambda *_: dropped.append(1))
+    trainer = SimpleNamespace(ranks=Ranks(), sum=lambda values: values)
+    data = read(digits, "files", drop_caches=when)
+    recorder = storage_use.Recorder(trainer, data, SimpleNamespace(drop_caches=when), Meter(lambda: 0.0))
+    for _ in range(3):
+        recorder.begin_epoch()
+    # Every sample is a file of its own; the losses lie in one more.
+    assert len(dropped) == num_times * (323 + 60 + 1)
+    record = recorder.of_record(None)["reading"]
+    assert (record["sample_order"], record["num_opens_by_rank"], record["num_steps"]) == ("global", [0], 0)
+    assert record["stored_bytes"] == sum(path.stat().st_size for path in data.storage.paths())
+
+
+def test_dropping_caches_makes_the_next_reading_come_from_the_disk(digits):
+    paths = list(read(digits, "hdf5").storage.paths())
+    for path in paths:
+        path.read_bytes()
+    before = storage_use.process_io()
+    storage_use.drop_caches(paths)
+    for path in paths:
+        path.read_bytes()
+    after = storage_use.process_io()
+    num_bytes = sum(path.stat().st_size for path in paths)
+    assert after["rchar"] - before["rchar"] >= num_bytes
+    assert after["read_bytes"] - before["read_bytes"] >= 0.9 * num_bytes
+
+
+def test_batches_that_exceed_the_budget_are_refused(digits):
+    fits = {"num_workers": 2, "prefetch": 3, "data_budget": 1.0, "evaluation_batch_size": 8}
+    read(digits, "npy", batch_size=32, **fits)
+    text = refusal(read, digits, "npy", batch_size=40, **fits)
+    assert text == (
+        "10 batches of 40 samples, which are in memory at once, take 1.2 MiB, and --data-budget is 1.0 MiB; "
+        "lower --prefetch or --num-workers, take smaller batches, or raise it"
+    )
+    assert "batches of 200 samples" in refusal(read, digits, "npy", evaluation_batch_size=200, data_budget=1.0)
+    # Buffers of 1,024 samples: one, or with a worker the one in use, one ahead, and one that is read.
+    assert "34 batches of 32 samples" in refusal(read, digits, "webdataset", batch_size=32, data_budget=3.0)
+    assert "98 batches of 32 samples" in refusal(read, digits, "webdataset", batch_size=32, data_budget=3.0, num_workers=1)
+
+
+def test_a_folder_of_something_else_is_refused(digits, tmp_path):
+    folder = digits[1]["npy"]
+    assert refusal(load, data_format="hdf5") == "--data-format hdf5 requires --data-dir, the folder that launch.convert_data wrote"
+    assert f"--data-dir {folder} has the format npy; give --data-format npy" in refusal(load, data_format="hdf5", data_dir=folder)
+    assert f"{tmp_path} has no manifest.json" in refusal(load, data_format="hdf5", data_dir=tmp_path)
+    npy = {"data_format": "npy", "data_dir": folder}
+    assert "converted with --dataset mnist, and this run has digits" in refusal(load, **npy)
+    assert "converted with --workload cnn, and this run has transformer" in refusal(load, workload="transformer", **npy)
+    text = refusal(load, dataset="mnist", precision="fp64", **npy)
+    assert "has samples of float32, and --precision fp64 needs float64; convert them with --precision fp64" in text
+
+
+def test_another_tokenizer_is_refused_and_the_same_one_elsewhere_is_not(tmp_path):
+    first, copy, other = (tokenizer.write(tmp_path / name, size) for name, size in (("a", 300), ("copy", 300), ("b", 310)))
+    folder = converted.convert(tmp_path / "data", "npy", "transformer", tokenizer=first)
+    own = {"workload": "transformer", "data_format": "npy", "data_dir": folder}
+    assert load(tokenizer=copy, **own).digest == load(workload="transformer", tokenizer=first).digest
+    for one in (other, None):
+        assert "was converted with --tokenizer (another file)" in refusal(load, tokenizer=one, **own)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_file_that_is_missing_is_refused(name, digits, tmp_path):
+    settings, folder = copied(digits, name, tmp_path)
+    (gone,) = list(folder.glob("train-00003.*"))[:1]
+    shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+    assert refusal(load, **settings).startswith(f"{gone} cannot be read (No such file or directory); write it with python -m launch")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_file_with_other_content_is_refused_by_its_digest(name, digits, tmp_path):
+    settings, folder = copied(digits, name, tmp_path)
+    (path,) = list(folder.glob("train-00003.*"))[:1]
+    file = path / "0000005.npy" if path.is_dir() else path
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    # Of a folder of samples the time is its own.
+    os.utime(path)
+    assert f"{path} is not what was written there: its SHA-256 is another" in refusal(load, **settings)
+
+
+def test_a_truncated_file_is_refused_by_its_size(digits, tmp_path):
+    settings, folder = copied(digits, "hdf5", tmp_path)
+    path = folder / "train-00003.h5"
+    os.truncate(path, 5000)
+    assert f"{path} is not what was written there: its size is 5,000 bytes, and was" in refusal(load, **settings)
+
+
+def test_copies_with_other_times_are_what_they_were(digits, tmp_path):
+    settings, folder = copied(digits, "safetensors", tmp_path)
+    for path in folder.iterdir():
+        os.utime(path, (1, 1))
+    assert load(**settings).digest == load(**digits[0]).digest
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda found: found | {"data_digest": "0" * 64}, "was changed after it was written: its SHA-256 is another"),
+        (lambda found: found | {"version": 0}, "has version 0, this Tandem reads 1"),
+        (lambda found: {}, "cannot be read (KeyError('sha256'))"),
+        (lambda found: [], "cannot be read (TypeError("),
+    ],
+)
+def test_a_changed_manifest_is_refused(change, message, digits, tmp_path):
+    settings, folder = copied(digits, "npy", tmp_path)
+    path = folder / manifest.NAME
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    assert f"{path} {message}" in refusal(load, **settings)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_file_that_changes_under_a_run_ends_it(workers, digits, tmp_path):
+    settings, folder = copied(digits, "npy", tmp_path)
+    data = load(num_workers=workers, **settings)
+    batches = data.train.batches(epoch(data.train))
+    next(batches)
+    path = folder / "train-00003.targets.npy"
+    os.utime(path)
+    assert refusal(list, batches) == (
+        f"{path} has changed since the run started; leave converted data as it is, or "
+        "write it with python -m launch.convert_data into an empty folder"
+    )
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("name", ["npy", "hdf5", "files"])
+def test_a_file_that_is_truncated_while_it_is_read_ends_the_run(name, workers, digits, tmp_path):
+    settings, folder = copied(digits, name, tmp_path)
+    data = load(num_workers=workers, **settings)
+    batches = data.train.batches(epoch(data.train))
+    for _ in range(5):
+        next(batches)
+    for path in folder.rglob("*"):
+        if path.is_file() and path.name != manifest.NAME:
+            os.truncate(path, 100)
+    text = refusal(list, batches)
+    assert str(folder) in text
+    assert "cannot be read (" in text or "has changed since the run started" in text

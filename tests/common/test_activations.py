@@ -1,0 +1,113 @@
+"""The formulas of activations, against the tensors that autograd keeps in a real forward pass."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from common import activations, workloads
+from common.config import Settings
+from common.models import Cnn, Decoder, EncoderDecoder, input_type, parameters_of
+from common.process.ranks import from_environment
+from frameworks.shared import pytorch
+from tests.support.small_models import RESNET
+
+BATCH = 3
+# No two sizes of a model are alike.
+MODELS = {
+    "decoder": Decoder(24, 3, 2, 10, num_tokens=70),
+    "tied decoder": Decoder(48, 3, 3, 10, num_tokens=70, tied=True),
+    "encoder-decoder": EncoderDecoder(24, 4, 2, 56, source_length=5, target_length=7),
+    "encoder-decoder of one source position": EncoderDecoder(24, 4, 2, 56, source_length=1, target_length=7),
+    "cnn": Cnn(),
+    "resnet": RESNET,
+}
+# The first projections of attention to oneself need no gradient by the batch, and so keep no weights. Batch norm keeps two numbers per
+# channel.
+TOLERANCE = {("encoder-decoder", "bf16"): 0.07, ("encoder-decoder of one source position", "bf16"): 0.08, "resnet": 0.02}
+
+
+def kept_bytes(monkeypatch, model, precision, recompute):
+    """Bytes of the tensors that autograd keeps of a batch, but for parameters, constants and the batch."""
+    settings = dataclasses.replace(Settings(), precision=precision, recompute=recompute)
+    workload = workloads.WORKLOADS["cnn"]._replace(model=model)
+    monkeypatch.setitem(workloads.WORKLOADS, "cnn", workload)
+    module = pytorch.build(settings, torch.device("cpu"), from_environment())
+    dtype = pytorch.DTYPES[precision]
+    inputs = torch.from_numpy(np.ones((BATCH, *model.input_shape), input_type(model, precision)))
+    targets = torch.zeros(BATCH, *model.target_shape, dtype=torch.int64 if model.whole_targets else dtype)
+    weights = torch.ones(BATCH, *(model.target_shape if model.whole_targets else model.target_shape[:-1]), dtype=dtype)
+    given = {one.untyped_storage().data_ptr() for one in (*module.parameters(), *module.buffers(), inputs, targets, weights)}
+    found = {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in given:
+            # Kept, so that no other tensor comes to lie at the same place.
+            found[storage.data_ptr()] = storage
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        pytorch.weighted_loss(module(inputs), targets, weights)
+    return sum(storage.nbytes() for storage in found.values())
+
+
+def formula(model, precision, recompute):
+    parts = activations.parts_of(model, activations.sizes_of(precision, "cpu"))
+    parts = activations.recomputed(parts) if recompute else parts
+    return sum(BATCH * part.kept + (0 if part.again else part.copies) for part in parts)
+
+
+CASES = [
+    (name, precision, recompute)
+    for name in MODELS
+    for precision in ("fp32", "fp64", "bf16")
+    for recompute in (False, True)
+    if not recompute or name != "cnn"
+]
+
+
+@pytest.mark.parametrize(("name", "precision", "recompute"), CASES)
+def test_the_formula_gives_what_autograd_keeps(name, precision, recompute, monkeypatch):
+    counted = kept_bytes(monkeypatch, MODELS[name], precision, recompute)
+    # A number or two of the loss are left out.
+    tolerance = TOLERANCE.get(name, 0 if recompute else TOLERANCE.get((name, precision), 0))
+    assert formula(MODELS[name], precision, recompute) == pytest.approx(counted, rel=tolerance, abs=8)
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_the_parts_have_all_parameters(model):
+    parts = activations.parts_of(model, activations.sizes_of("fp32", "cuda"))
+    number = sum(math.prod(one.shape) for one in parameters_of(model).values())
+    assert sum(part.num_parameters for part in parts) == number
+    assert sum(part.num_parameters for part in activations.recomputed(parts)) == number
+
+
+def test_a_layer_in_units_of_its_input_is_as_the_paper_counts():
+    """Of each product its input, as in Korthikanti et al. 2022, section 4.1, but of RMSNorm, SwiGLU and attention without scores."""
+    model = Decoder(64, 1, 1, 64)
+    sizes = activations.sizes_of("fp32", "cuda")
+    _, attention, feed, _ = activations.parts_of(model, sizes)
+    stream, statistics = 4 * 64 * 64, 4 * 64
+    # Input, norm, queries, keys, values, result; a statistic of the norm and one of the softmax per position.
+    assert attention.kept == 6 * stream + 2 * statistics
+    assert feed.kept == 2 * stream + 4 * 4 * 64 * model.hidden + statistics
+
+
+def test_tensor_parallelism_divides_all_but_what_it_gathers():
+    sizes, model = activations.sizes_of("fp32", "cuda"), Decoder(64, 4, 1, 64)
+    _, whole, *_ = activations.parts_of(model, sizes)
+    _, quarter, *_ = activations.parts_of(model, sizes, 4)
+    gathered = 4 * 64 * 64
+    assert quarter.kept == (whole.kept - gathered) / 4 + gathered
+
+
+def test_a_recomputed_block_keeps_its_input_and_computes_the_rest_again():
+    parts = activations.parts_of(MODELS["decoder"], activations.sizes_of("fp32", "cpu"))
+    embedding, first, second, head = activations.recomputed(parts)
+    assert [part.name for part in (embedding, first, second, head)] == ["embedding", "blocks.0", "blocks.1", "head"]
+    assert first.kept == 4 * 10 * 24
+    assert first.kept + first.again == parts[1].kept + parts[2].kept
+    assert len(activations.recomputed(parts, whole_blocks=False)) == len(parts)

@@ -1,0 +1,60 @@
+"""What the ranks should receive is what the collectives make of what they contribute, and every wrong element is counted."""
+
+import numpy as np
+import pytest
+
+from common.collectives import COLLECTIVES
+from launch.collectives import data
+
+NAMES = [name for name in COLLECTIVES if name != "barrier"]
+# What rank r of n receives of the contributions of all.
+MEANT = {
+    "all_reduce": lambda own, r, n: sum(own),
+    "all_gather": lambda own, r, n: np.concatenate(own),
+    "reduce_scatter": lambda own, r, n: np.split(sum(own), n)[r],
+    "broadcast": lambda own, r, n: own[0],
+    "all_to_all": lambda own, r, n: np.concatenate([np.split(one, n)[r] for one in own]),
+    "send_recv": lambda own, r, n: own[r - 1],
+}
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3])
+@pytest.mark.parametrize("num_elements", [6, 6 * 8191, 600])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_result_of_a_collective_is_expected(name, num_elements, num_ranks):
+    own = [data.contributed(name, rank, num_ranks, num_elements) for rank in range(num_ranks)]
+    for rank in range(num_ranks):
+        received = MEANT[name](own, rank, num_ranks)
+        parts = data.expected(name, rank, num_ranks, num_elements)
+        assert len(received) == len(data.room(name, num_ranks, num_elements))
+        assert data.num_wrong(received, parts) == 0
+        assert data.num_wrong(data.room(name, num_ranks, num_elements), parts) == len(received)
+        wrong = received.copy()
+        wrong[[0, len(wrong) // 2, -1]] += 1
+        assert data.num_wrong(wrong, parts) == len({0, len(wrong) // 2, len(wrong) - 1})
+
+
+def test_large_results_are_compared_to_their_end():
+    num_elements = data.PATTERN_LENGTH * data.NUM_COMPARED + 100
+    received = np.resize(data.pattern_of_sum(2), num_elements)
+    parts = data.expected("all_reduce", 0, 2, num_elements)
+    assert data.num_wrong(received, parts) == 0
+    received[-1] = 0
+    received[data.PATTERN_LENGTH * data.NUM_COMPARED] = 0
+    assert data.num_wrong(received, parts) == 2
+
+
+@pytest.mark.parametrize(("length", "wrong"), [(0, 6), (5, 1), (6, 0), (8, 2)])
+def test_missing_elements_are_wrong_and_so_are_too_many(length, wrong):
+    received = np.resize(data.pattern_of_sum(2), 8)[:length]
+    assert data.num_wrong(received, data.expected("all_reduce", 0, 2, 6)) == wrong
+
+
+def test_parts_in_the_wrong_order_are_wrong():
+    own = [data.contributed("all_gather", rank, 2, 4096) for rank in range(2)]
+    assert data.num_wrong(np.concatenate(own[::-1]), data.expected("all_gather", 0, 2, 4096)) > 4000
+
+
+def test_sums_are_exact():
+    assert data.pattern_of_sum(1000).max() < 2**24
+    assert (data.pattern_of_sum(3) == data.pattern(0).astype(np.float64) + data.pattern(1) + data.pattern(2)).all()

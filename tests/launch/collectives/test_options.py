@@ -1,0 +1,112 @@
+"""The options: sizes, names, and mistakes, which one line describes before anything runs."""
+
+from pathlib import Path
+
+import pytest
+
+from common.errors import UserError
+from common.process.ranks import Ranks
+from launch.collectives import options as given
+from launch.collectives.options import Collectives
+from tests.support.forked import run_module
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("8", 8), ("64K", 2**16), ("64k", 2**16), ("1M", 2**20), ("1MB", 2**20), ("2GiB", 2**31), ("128 B", 128)]
+)
+def test_a_size_has_a_unit(text, expected):
+    assert given.size_bytes(text, "--min-bytes") == expected
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "factor", "expected"),
+    [("8", "64", 2, [8, 16, 32, 64]), ("8", "100", 4, [8, 32]), ("1K", "1K", 2, [1024]), ("12", "1K", 10, [12, 120])],
+)
+def test_sizes_grow_by_the_factor(least, most, factor, expected):
+    assert given.sizes(Collectives(min_bytes=least, max_bytes=most, factor=factor)) == expected
+
+
+def test_libraries_are_measured_in_one_order_and_once():
+    assert given.libraries(Collectives(libraries="horovod_torch, gloo,mpi,gloo")) == ["mpi", "gloo", "horovod_torch"]
+
+
+def test_the_default_is_8_bytes_to_256_mib():
+    sizes = given.sizes(Collectives())
+    assert (sizes[0], sizes[-1], len(sizes)) == (8, 2**28, 26)
+
+
+MISTAKES = [
+    (["--min-bytes", "0"], "--min-bytes is 0; it must be at least 4 bytes"),
+    (["-b", "3"], "--min-bytes is 3; it must be at least 4 bytes"),
+    (["-b=-8"], "--min-bytes is '-8'; it must be a size in bytes"),
+    (["-e", "much"], "--max-bytes is 'much'; it must be a size in bytes, such as 8, 64K or 256M"),
+    (["-b", "1M", "-e", "1K"], "--max-bytes 1K is less than --min-bytes 1M"),
+    (["-f", "1"], "--factor is 1; it must be a whole number from 2"),
+    (["--ranks", "1"], "--ranks is 1; it must be a whole number from 2, since one rank sends nothing"),
+    (["--ranks", "0"], "--ranks is 0"),
+    (["--repeats", "0"], "--repeats is 0; it must be a whole number from 1"),
+    (["--ranks-per-node", "0"], "--ranks-per-node is 0"),
+    (["--cores-per-rank", "0"], "--cores-per-rank is 0"),
+    (["--watchdog-timeout", "-1"], "--watchdog-timeout is -1"),
+    (["--time-limit", "0"], "--time-limit is 0"),
+    (["--libraries", "smoke"], "there is no library 'smoke'; choose from: mpi, gloo, nccl, horovod_torch"),
+    (["--libraries", ","], "no library is named"),
+    (["--collectives", "gather"], "there is no collective 'gather'; choose from: all_reduce, all_gather"),
+    (["--libraries", "mpi", "--launcher", "torchrun"], "no library can run here: mpi: it needs an MPI launcher"),
+    (["--launcher", "pigeon"], "there is no launcher 'pigeon'"),
+    (["--machine-file", "nowhere"], "there is no machine 'nowhere'"),
+    (["--hosts", "/there/is/none"], "--hosts takes a file with one node per line"),
+    (["--json", "/there/is/none.json"], "--json /there/is/none.json cannot be written"),
+    (["--csv", "/tmp"], "--csv /tmp is a folder"),
+    (["--svg", "/etc/hostname/pictures"], "cannot write pictures to /etc/hostname/pictures"),
+    (["--frobnicate"], "unknown argument: --frobnicate"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=[" ".join(arguments) for arguments, _ in MISTAKES])
+def test_a_mistake_is_one_line(arguments, message):
+    status, output, error = run_module("launch.collectives", *arguments)
+    assert (status, output, error.count("\n")) == (2, "", 1)
+    assert error.startswith("error: ")
+    assert message in error
+
+
+def test_json_and_csv_are_different_files(tmp_path):
+    status, _, error = run_module("launch.collectives", "--json", tmp_path / "x", "--csv", tmp_path / "x")
+    assert (status, "name different files" in error, list(tmp_path.iterdir())) == (2, True, [])
+
+
+def test_under_a_launcher_one_rank_is_refused():
+    status, output, error = run_module("launch.collectives", PMI_RANK="0", PMI_SIZE="1")
+    assert (status, output, error.count("\n")) == (2, "", 1)
+    assert "MPICH/Intel PMI has started one rank, which sends nothing; start 2 or more" in error
+
+
+@pytest.mark.parametrize("option", [{"ranks": 4}, {"launcher": "mpich"}, {"hosts": Path("nodes")}])
+def test_a_rank_refuses_options_of_a_start(option):
+    with pytest.raises(UserError, match="torchrun has started 2 ranks; leave --"):
+        given.expect_started(Collectives(**option), Ranks(0, 2, 0, 2, "torchrun"))
+
+
+def test_a_library_that_is_not_installed_is_skipped_and_where_it_is_the_only_one_refused(monkeypatch):
+    monkeypatch.setattr(given.importlib.util, "find_spec", lambda package: None if package == "horovod" else "found")
+    reasons = {name: given.problem(name, has_mpi=True) for name in given.LIBRARIES}
+    assert reasons == {"mpi": None, "gloo": None, "nccl": None, "horovod_torch": "horovod is not installed"}
+    given.expect_one(reasons, list(given.LIBRARIES))
+    with pytest.raises(UserError, match="no library can run here: horovod_torch: horovod is not installed"):
+        given.expect_one(reasons, ["horovod_torch"])
+
+
+def test_ranks_get_the_options_that_are_theirs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = Collectives(ranks=4, launcher="mpich", libraries="mpi", json=Path("out.json"), max_bytes="1M", machine_file="two.toml")
+    assert given.of_ranks(options) == [
+        "--libraries", "mpi", "--max-bytes", "1M", "--json", f"{tmp_path}/out.json", "--machine-file", f"{tmp_path}/two.toml",
+    ]  # fmt: skip
+
+
+def test_the_help_names_libraries_and_collectives():
+    status, output, _ = run_module("launch.collectives", "--help")
+    assert status == 0
+    for word in (*given.LIBRARIES, "all_to_all", "send_recv", "--max-bytes", "--svg"):
+        assert word in output

@@ -1,0 +1,129 @@
+"""Real ranks: every library that runs here, under each kind of start, and what becomes of a wrong result and of a hang."""
+
+import csv
+import json
+import signal
+import subprocess
+
+import psutil
+import pytest
+
+from common.collectives import COLLECTIVES
+from tests.support.running import BIN, ROOT, environ
+
+pytestmark = pytest.mark.matrix
+SMALL = ("-b", "8", "-e", "32K", "-f", "64", "--repeats", "2")
+PYTHON = (BIN / "python", "-m", "launch.collectives")
+# Of the collectives with data, the halves that a library has: out of place, in place.
+HALVES = {
+    "mpi": {**dict.fromkeys(["all_reduce", "all_gather", "reduce_scatter"], (True, True)), "broadcast": (False, True),
+            **dict.fromkeys(["all_to_all", "send_recv"], (True, False))},
+    "gloo": {**dict.fromkeys(["all_reduce", "broadcast"], (False, True)),
+             **dict.fromkeys(["all_gather", "reduce_scatter", "all_to_all", "send_recv"], (True, False))},
+    "horovod_torch": {**dict.fromkeys(["all_reduce", "broadcast"], (True, True)),
+                      **dict.fromkeys(["all_gather", "reduce_scatter", "all_to_all"], (True, False))},
+}  # fmt: skip
+
+
+def run(*command):
+    """(exit status, standard output, standard error) of a command in the root of the checkout."""
+    done = subprocess.run(
+        [str(part) for part in command], cwd=ROOT, env=environ(), capture_output=True, text=True, timeout=180, check=False
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """(output, folder) of a measurement of everything at three sizes by two ranks, which it starts itself."""
+    folder = tmp_path_factory.mktemp("collectives")
+    files = ("--json", folder / "out.json", "--csv", folder / "out.csv", "--svg", folder / "pictures")
+    status, output, error = run(*PYTHON, "--ranks", 2, "--machine", "here", *SMALL, *files)
+    assert status == 0, output + error
+    return output, folder
+
+
+def test_every_library_has_its_collectives_and_all_results_are_right(measured):
+    found = json.loads((measured[1] / "out.json").read_text())["measurements"]
+    assert {one["num_wrong"] for one in found} == {0}
+    seen = {}
+    for one in found:
+        seen.setdefault((one["library"], one["collective"], one["in_place"]), []).append(one["size_bytes"])
+        assert len(one["seconds"]) == 2
+        assert min(one["seconds"]) > 0
+    barriers = {(library, "barrier", False): [0] for library in HALVES}
+    wanted = {
+        (library, name, in_place): [8, 512, 32768]
+        for library, halves in HALVES.items() for name, has in halves.items() for in_place in (False, True) if has[in_place]
+    }  # fmt: skip
+    assert seen == wanted | barriers
+
+
+def test_the_table_says_what_is_skipped_and_why(measured):
+    output, _ = measured
+    assert "# skipping nccl: this PyTorch has no CUDA" in output
+    assert "skipping send_recv over horovod_torch: it has no point to point" in output
+    assert output.count("# Out of bounds values : 0 OK") == 3 * len(COLLECTIVES) - 1
+    assert output.count("# Avg bus bandwidth") == 3 * (len(COLLECTIVES) - 1) - 1
+    rows = [line.split() for line in output.splitlines() if line and not line.startswith("#")]
+    assert {len(row) for row in rows} == {18}
+
+
+def test_the_files_agree(measured):
+    output, folder = measured
+    found = json.loads((folder / "out.json").read_text())
+    assert (found["machine"], found["num_ranks"], found["num_nodes"]) == ("here", 2, 1)
+    assert "MPICH" in found["versions"]["mpi"]
+    assert [one["size_bytes"] for one in found["memory_copy"]] == [8, 512, 32768]
+    assert len(found["fits"]) == sum(len(halves) for halves in HALVES.values())
+    assert all(one["regimes"][0]["alpha_seconds"] >= 0 for one in found["fits"])
+    lines = list(csv.DictReader((folder / "out.csv").read_text().splitlines()))
+    assert len(lines) == len(found["measurements"])
+    assert {path.stem for path in (folder / "pictures").iterdir()} == COLLECTIVES.keys() - {"barrier"}
+    for path in ("out.json", "out.csv", "pictures"):
+        assert str(folder / path) in output
+
+
+def test_a_wrong_result_is_counted_and_ends_with_exit_status_1(tmp_path):
+    only = ("--libraries", "mpi", "--collectives", "all_reduce,broadcast", "--json", tmp_path / "out.json")
+    status, output, error = run(BIN / "mpiexec", "-n", 2, BIN / "python", "-m", "tests.support.collective_faults", "wrong", *SMALL, *only)
+    assert status == 1, output + error
+    assert "# Out of bounds values : 3 FAILED" in output
+    found = json.loads((tmp_path / "out.json").read_text())["measurements"]
+    wrong = {(one["collective"], one["in_place"]): one["num_wrong"] for one in found}
+    assert wrong == {("all_reduce", False): 0, ("all_reduce", True): 1, ("broadcast", True): 0}
+
+
+def test_a_hang_is_reported_within_the_limit_with_its_place():
+    only = ("--libraries", "mpi", "--collectives", "all_reduce", "-b", 32, "-e", 64, "--watchdog-timeout", 4)
+    status, output, error = run(BIN / "mpiexec", "-n", 2, BIN / "python", "-m", "tests.support.collective_faults", "hang", *only)
+    assert status != 0
+    assert "hung for 4 s in all_reduce of 64 bytes over mpi (--watchdog-timeout)" in error
+    assert "          32             8     float     sum" in output
+
+
+def test_under_torchrun_gloo_runs_without_mpi():
+    only = ("--collectives", "all_reduce", "-e", "64", "--repeats", "1", "--libraries", "mpi,gloo")
+    status, output, error = run(BIN / "torchrun", "--nproc-per-node=2", *PYTHON[1:], *only)
+    assert status == 0, output + error
+    assert "# 2 ranks on 1 node, 8 B to 64 B" in output
+    assert "# skipping mpi: it needs an MPI launcher" in output
+    assert "all_reduce over gloo" in output
+    assert "# Out of bounds values : 0 OK" in output
+
+
+def test_ctrl_c_ends_all_ranks():
+    # A shell in the background may have left SIGINT ignored, which children inherit.
+    command = [*PYTHON, "--libraries", "mpi", "--collectives", "all_reduce", "-e", "64K", "--repeats", "100"]
+    process = subprocess.Popen(
+        [str(part) for part in command], cwd=ROOT, env=environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert any(line.split()[:1] == ["8"] for line in process.stdout)
+    started = psutil.Process(process.pid).children(recursive=True)
+    assert len(started) >= 3
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted" in error
+    _, alive = psutil.wait_procs(started, timeout=10)
+    assert alive == []

@@ -1,0 +1,71 @@
+"""JSON, CSV and pictures hold what was measured."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from launch.collectives import picture, results
+from launch.collectives.measurement import Measurement
+from launch.report.export import svg
+from tests.support import made_measurements as made
+
+FOUND = made.measurements()
+FITS = made.fits(FOUND)
+COPIES = {size: [1e-10 * size + 1e-7] for size in made.SIZES}
+
+
+def test_the_json_has_measurements_and_fits():
+    text = results.as_json(results.document({"machine": "here", "num_ranks": 2}, COPIES, FOUND, FITS))
+    found = json.loads(text)
+    assert (found["schema_version"], found["machine"], found["num_ranks"]) == (results.SCHEMA_VERSION, "here", 2)
+    assert len(found["measurements"]) == len(FOUND)
+    first = found["measurements"][0]
+    assert (first["library"], first["collective"], first["size_bytes"], first["num_wrong"]) == ("mpi", "all_reduce", 8, 0)
+    assert first["seconds"] == FOUND[0].seconds
+    assert first["low_seconds"] <= first["median_seconds"] <= first["high_seconds"]
+    assert first["bus_bytes_per_second"] == pytest.approx(8 / first["median_seconds"])
+    assert found["memory_copy"][0] == {"size_bytes": 8, "seconds": COPIES[8]}
+    assert [(one["library"], one["in_place"], len(one["regimes"])) for one in found["fits"]] == [("mpi", True, 1), ("gloo", True, 1)]
+    regime = found["fits"][1]["regimes"][0]
+    assert regime["alpha_seconds"] == pytest.approx(2e-4)
+    assert regime["beta_seconds_per_byte"] == pytest.approx(3.3e-10)
+    # A line for each measurement, so that files can be compared and read.
+    assert text.count("\n") > len(FOUND)
+
+
+def test_a_barrier_has_no_bandwidth():
+    entry = results.entry(Measurement("mpi", "barrier", False, 2, 0, 0, [1e-6], 10, 0))
+    assert (entry["median_seconds"], entry["algorithm_bytes_per_second"], entry["bus_bytes_per_second"]) == (1e-6, None, None)
+
+
+def test_the_csv_has_a_line_for_each_measurement():
+    lines = list(csv.DictReader(io.StringIO(results.as_csv(FOUND))))
+    assert len(lines) == len(FOUND)
+    assert tuple(lines[0]) == results.COLUMNS
+    assert [float(one) for one in lines[-1]["seconds"].split()] == FOUND[-1].seconds
+
+
+def test_what_all_share_has_no_names_of_people():
+    from common.process.ranks import Ranks
+
+    about = results.about("here", Ranks(0, 2, 0, 2, "torchrun"), 1, False, {"nccl": "2.27.3"})
+    assert (about["num_ranks"], about["num_nodes"], about["launcher"], about["versions"]["nccl"]) == (2, 1, "torchrun", "2.27.3")
+    assert {"torch", "mpi4py", "python"} <= about["versions"].keys()
+    json.dumps(about, allow_nan=False)
+
+
+def test_a_picture_has_both_axes_logarithmic_every_library_and_the_fitted_lines():
+    spec = picture.spec("all_reduce", FOUND, FITS, [(size, seconds[0]) for size, seconds in COPIES.items()])
+    for panel in spec["hconcat"]:
+        for layer in panel["layer"]:
+            assert [layer["encoding"][axis]["scale"]["type"] for axis in "xy"] == ["log", "log"]
+        points = panel["layer"][-1]["data"]["values"]
+        assert {point["library"] for point in points} == {"mpi", "gloo"}
+        lines = panel["layer"][1]["data"]["values"]
+        assert [line["us"] for line in lines] == pytest.approx([point["us"] for point in points], rel=1e-6)
+    drawn = svg.picture(spec)
+    for word in ("mpi", "gloo", "memory copy", "bus bandwidth (GB/s)", "all_reduce, 2 ranks"):
+        assert word in drawn
+    assert drawn.count('aria-roledescription="point"') == 2 * len(FOUND)

@@ -1,0 +1,83 @@
+"""A call is timed in loops that follow its length, and every rank makes the same number of calls."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from common.process.ranks import Ranks
+from frameworks.shared.collectives.library import Library
+from launch.collectives import timing
+
+
+class Threads:
+    """A library whose ranks are threads of this process."""
+
+    def __init__(self, num_ranks):
+        self.num_ranks, self.barrier, self.values = num_ranks, threading.Barrier(num_ranks, timeout=5), [None] * num_ranks
+
+    def library(self, rank):
+        def summed(values):
+            self.values[rank] = values
+            self.barrier.wait()
+            total = np.sum(self.values, axis=0)
+            self.barrier.wait()
+            return total
+
+        return Library(Ranks(rank, self.num_ranks, rank, self.num_ranks), summed, {}, lambda: None)
+
+    def run(self, work):
+        """[what work(library of a rank) returns, by rank]."""
+        found = [None] * self.num_ranks
+
+        def one(rank):
+            found[rank] = work(self.library(rank))
+
+        ranks = [threading.Thread(target=one, args=(rank,)) for rank in range(self.num_ranks)]
+        for rank in ranks:
+            rank.start()
+        for rank in ranks:
+            rank.join(timeout=30)
+        return found
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(0.0, timing.MAX_ITERATIONS), (1e-6, timing.MAX_ITERATIONS), (1e-3, 20), (0.015, 2), (0.02, 1), (5.0, 1)]
+)
+def test_a_repeat_takes_about_as_long_whatever_the_call(seconds, expected):
+    assert timing.iterations(seconds) == expected
+
+
+def test_all_ranks_make_the_same_calls_and_know_the_same_times():
+    calls, beats = [0, 0], []
+
+    def work(library):
+        rank = library.ranks.rank
+
+        def call():
+            calls[rank] += 1
+            # The first rank alone would make twice as many calls as the second.
+            time.sleep(0.002 * (1 + rank))
+
+        return timing.measure(library, call, 3, lambda: beats.append(rank))
+
+    first, second = Threads(2).run(work)
+    assert first == second
+    assert calls[0] == calls[1] == 1 + timing.NUM_WARMUPS + 3 * first.num_iterations
+    assert len(first.seconds) == 3
+    # The mean of both ranks, of which one sleeps 2 ms and the other one 4.
+    assert min(first.seconds) >= 0.003
+    assert len(beats) == 2 * (2 + 3)
+
+
+def test_a_slow_call_is_warmed_up_once(monkeypatch):
+    monkeypatch.setattr(timing, "SLOW_SECONDS", 0.001)
+    calls = []
+
+    def call():
+        calls.append(1)
+        time.sleep(0.03)
+
+    (found,) = Threads(1).run(lambda library: timing.measure(library, call, 2, lambda: None))
+    assert (len(calls), found.num_iterations, len(found.seconds)) == (3, 1, 2)

@@ -1,0 +1,89 @@
+"""Reading that is slowed down: in every format, below the folder and nowhere else."""
+
+import json
+import os
+import subprocess
+
+import numpy as np
+import pytest
+
+from common.errors import UserError
+from launch.convert_data import FORMATS
+from launch.lesson.throttle import throttled
+from tests.common.data.test_formats import written
+from tests.support.running import BIN, ROOT
+
+NUM_SAMPLES = 40
+DATA = (np.zeros((NUM_SAMPLES, 2500), np.float32), np.zeros(NUM_SAMPLES, np.int64))
+NUM_BYTES = sum(array.nbytes for array in DATA)
+# Reads every sample of each format; prints {format: seconds}.
+READ = f"""
+import json, sys, time
+import numpy as np
+from common.data import formats
+from common.data.manifest import OfRow
+from common.data.storage_use import Use
+layout = OfRow(np.dtype(np.float32), (2500,)), OfRow(np.dtype(np.int64), ())
+arrays = [np.empty(({NUM_SAMPLES}, *one.shape), one.dtype) for one in layout]
+seconds = {{}}
+for name in {FORMATS}:
+    module = formats.module_of(name)
+    begun = time.perf_counter()
+    module.Shard(f"{{sys.argv[1]}}/{{name}}/part-00000", layout, Use()).read(np.arange({NUM_SAMPLES}), arrays)
+    seconds[name] = time.perf_counter() - begun
+print(json.dumps(seconds))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the samples in every format."""
+    place = tmp_path_factory.mktemp("samples")
+    for name in FORMATS:
+        (place / name).mkdir()
+        written(place / name, name, DATA)
+    return place
+
+
+def seconds_of(folder):
+    """{format: seconds} of reading it in another process."""
+    command = [str(BIN / "python"), "-c", READ, str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_every_format_is_read_at_the_rate_at_most(folder):
+    rate = 4 * NUM_BYTES
+    with throttled(folder, rate, None):
+        found = seconds_of(folder)
+    assert found.keys() == set(FORMATS)
+    assert {name: seconds for name, seconds in found.items() if seconds < NUM_BYTES / rate} == {}
+
+
+def test_a_file_for_each_sample_takes_an_operation_each(folder):
+    with throttled(folder, None, 200):
+        found = seconds_of(folder)
+    # Each is opened and read.
+    assert found["files"] >= 2 * NUM_SAMPLES / 200
+    assert found["files"] > found["npy"]
+
+
+def test_other_folders_are_not_slowed(folder, tmp_path):
+    before = dict(os.environ)
+    with throttled(tmp_path, 1, 0.1):
+        # Any of these reads would take ten seconds there.
+        found = seconds_of(folder)
+    assert max(found.values()) < 10
+    assert dict(os.environ) == before
+
+
+def test_without_limits_nothing_is_preloaded(tmp_path):
+    with throttled(tmp_path, None, None):
+        assert "TANDEM_THROTTLE_FOLDER" not in os.environ
+
+
+def test_without_a_compiler_it_is_refused_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("CC", "/there/is/none")
+    with pytest.raises(UserError, match="need a C compiler, and /there/is/none is none"), throttled(tmp_path, 1, None):
+        pass

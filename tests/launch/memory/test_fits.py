@@ -1,0 +1,65 @@
+"""Which backends fit, the largest model, and the fewest ranks."""
+
+import pytest
+
+from common import memory_forecast, memory_state
+from common.errors import UserError
+from common.memory_state import Training
+from common.models import Cnn, Decoder, EncoderDecoder
+from launch.memory import fits
+
+GB = 1e9
+TRAINING = Training(Decoder(512, 8, 8, 256), 8, microbatches=8)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("80GB", 80e9), ("64GiB", 64 * 2**30), ("1.5TB", 1.5e12), ("512 MiB", 2**29), ("7B", 7), ("2kB", 2000)]
+)
+def test_a_size_has_a_number_and_a_unit(text, size):
+    assert fits.size_of(text) == size
+
+
+@pytest.mark.parametrize("text", ["80", "GB", "-1GB", "0GB", "1e2GB", "80 gb", "iB", "80iB", ""])
+def test_any_other_text_is_refused(text):
+    with pytest.raises(UserError, match="such as 80GB"):
+        fits.size_of(text)
+
+
+@pytest.mark.parametrize("name", ["single", "ddp", "fsdp", "tensor_parallel", "pipeline", "deepspeed_zero@3+offload"])
+@pytest.mark.parametrize("recompute", [False, True])
+def test_the_widest_model_fits_and_a_wider_one_does_not(name, recompute):
+    num_ranks, limit = (1 if name == "single" else 8), 30 * GB
+    training = TRAINING._replace(recompute=recompute)
+    found = fits.widest(name, training, num_ranks, limit)
+    heads, step = found.model.num_heads, 8 if name == "tensor_parallel" else 1
+    assert (found.model.head_width, found.model.num_layers) == (64, 8)
+    assert memory_forecast.of(name, found, num_ranks).peak <= limit
+    assert memory_forecast.of(name, fits.widened(training, heads + step), num_ranks).peak > limit
+
+
+def test_the_fewest_ranks_are_the_first_power_of_two_that_fits():
+    peaks = {num: memory_forecast.of("fsdp", TRAINING, num).peak for num in (1, 2, 4, 8)}
+    assert peaks[1] > peaks[2] > peaks[4] > peaks[8]
+    for num, fewer in ((2, 1), (4, 2), (8, 4)):
+        assert fits.fewest_ranks("fsdp", TRAINING, peaks[num]) == num
+        assert fits.fewest_ranks("fsdp", TRAINING, peaks[fewer] - 1) == num
+
+
+def test_what_divides_nothing_has_no_fewest_ranks_where_it_does_not_fit():
+    alone = memory_forecast.of("single", TRAINING, 1).peak
+    found = fits.fit("ddp", TRAINING, 8, alone)
+    assert (found.fits, found.fewest_ranks) == (False, None)
+    assert fits.fit("single", TRAINING, 1, alone)[1:3] == (True, alone)
+
+
+def test_what_more_parameters_a_model_has_than_its_sizes_say_grows_with_it():
+    own = memory_state.num_parameters(TRAINING)
+    twice = TRAINING._replace(num_parameters=2 * own)
+    assert memory_state.num_parameters(fits.widened(twice, 8)) == 2 * own
+    wider = fits.widened(TRAINING, 16)
+    assert memory_state.num_parameters(fits.widened(twice, 16)) == pytest.approx(2 * memory_state.num_parameters(wider))
+
+
+def test_a_model_without_a_width_has_no_larger_one():
+    assert fits.widest("single", Training(Cnn(), 8), 1, 1e12) is None
+    assert fits.widest("single", Training(EncoderDecoder(), 8), 1, 1e10).model.hidden > 2048

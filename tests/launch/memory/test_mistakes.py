@@ -1,0 +1,59 @@
+"""A mistake on the command line of python -m launch.memory is told in one line, with exit status 2, before anything is printed."""
+
+import subprocess
+
+import pytest
+
+from tests.support.forked import run_module
+from tests.support.running import BIN, ROOT, environ
+
+DECODER = ("--layers", "2", "--width", "128")
+PRESET = ("--workload", "cnn")
+MISTAKES = [
+    ((), "no model is given; give --layers and --width, or a preset with --workload"),
+    (("--params", "1e12", "--layers", "120"), "--params and --layers alone describe no model, --width missing; give --layers and --width"),
+    (("--params", "1e12"), "--params alone describe no model, --layers and --width missing"),
+    (("--width", "128"), "--layers missing"),
+    ((*DECODER, "--heads", "3"), "--width 128 is not an even width for each of 3 heads; choose other --heads"),
+    ((*DECODER, "--ranks", "0"), "--ranks is 0; it must be an integer, at least 1"),
+    ((*DECODER, "--batch-size", "-1"), "--batch-size is -1; it must be an integer, at least 1"),
+    ((*DECODER, "--context", "0"), "--context is 0"),
+    ((*DECODER, "--params", "0"), "--params is 0; it must be a number of parameters such as 1e12"),
+    ((*DECODER, "--params", "inf"), "--params is inf"),
+    ((*DECODER, "--params", "many"), "invalid value 'many' for --params"),
+    ((*DECODER, "--precision", "fp8"), "invalid choice 'fp8' for argument '--precision'. Expected one of ('fp32', 'tf32', "),
+    ((*DECODER, "--fits", "80"), "--fits is '80'; give the memory of a rank, such as 80GB or 64GiB"),
+    ((*DECODER, "--fits", "GB"), "--fits is 'GB'; give the memory of a rank"),
+    ((*DECODER, "--fits", "0GB"), "--fits is '0GB'"),
+    ((*DECODER, "--fits"), "--fits"),
+    ((*DECODER, "--way", "nope"), "there is no backend 'nope'; choose from: single"),
+    ((*DECODER, "--way", ","), "--way is ','; give backends such as ddp,fsdp,deepspeed_zero@3"),
+    ((*DECODER, "--way", "ddp@nope"), "there is no ddp@nope; choose from: ddp@mpi"),
+    ((*DECODER, "--way", "ddp+offload"), "ddp+offload is nothing that a library offers; choose from: deepspeed_zero+offload"),
+    ((*DECODER, "--way", "parameter_server"), "there is no forecast for parameter_server"),
+    ((*DECODER, "--way", "tensor_parallel", "--ranks", "3"), "divides the 2 heads of this model over its ranks, and 3 ranks do not divide"),
+    ((*DECODER, "--way", "fsdp@hsdp", "--ranks", "3"), "fsdp@hsdp takes a multiple of 2 ranks, and 3 is none"),
+    ((*DECODER, "--way", "pipeline", "--ranks", "8"), "pipeline cuts this model into at most 6 stages, and 8 ranks have 8"),
+    ((*DECODER, "--way", "pipeline", "--ranks", "2", "--microbatches", "3"), "3 micro-batches do not divide the batch of 8 samples"),
+    ((*PRESET, "--way", "tensor_parallel"), "tensor_parallel does not train this model"),
+    ((*PRESET, "--width", "128"), "--width is for a model that is described by --layers and --width; leave it out, or --workload"),
+    ((*PRESET, "--recompute"), "--recompute would save no memory of cnn"),
+    (("--workload", "rnn"), "there is no workload 'rnn'; choose from: cnn"),
+    ((*PRESET, "--picture", "/there/is/none.svg"), "--picture /there/is/none.svg cannot be written (No such file or directory)"),
+    ((*PRESET, "--json", "/"), "--json / is a folder; give the name of a file"),
+    ((*PRESET, "--frobnicate"), "unknown argument: --frobnicate"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=[" ".join(arguments) for arguments, _ in MISTAKES])
+def test_the_forecast_refuses(arguments, message):
+    status, output, error = run_module("launch.memory", *arguments)
+    assert (status, output, error.count("\n")) == (2, "", 1)
+    assert error.startswith("error: ")
+    assert message in error
+
+
+def test_a_mistake_is_refused_when_the_program_is_really_started():
+    command = [str(BIN / "python"), "-m", "launch.memory", "--params", "1e12"]
+    done = subprocess.run(command, cwd=ROOT, env=environ(), capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)

@@ -1,0 +1,79 @@
+"""The command: what it prints and writes, and its mistakes, each in one line with exit status 2 and before anything is written."""
+
+import json
+import subprocess
+
+import pytest
+
+from tests.launch.forecast.test_forecasts import record
+from tests.launch.forecast.test_network import collectives
+from tests.support.forked import run_module
+from tests.support.running import BIN, ROOT, environ
+
+# Stands for a file of launch.collectives that has another library.
+NETWORK = "NETWORK.json"
+
+
+def written(folder, records):
+    for number, one in enumerate(records):
+        (folder / f"{number}.json").write_text(json.dumps(one))
+    return folder
+
+
+def test_forecasts_are_printed_and_written(tmp_path):
+    results = written(tmp_path, [record(1), record(2)])
+    numbers, picture = tmp_path / "out" / "numbers.json", tmp_path / "out" / "picture.svg"
+    numbers.parent.mkdir()
+    arguments = (results, "--ranks", "16,1024", "--price", "0.05", "--json", numbers, "--picture", picture)
+    # Not a fork: drawing starts threads.
+    command = [str(part) for part in (BIN / "python", "-m", "launch.predict", *arguments)]
+    done = subprocess.run(command, cwd=ROOT, env=environ(), capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    for text in (
+        "For a proposal: cnn, weak scaling, with ddp on",
+        "Held out: cnn, weak scaling",
+        "extrapolated",
+        "Extra-P needs 5 sizes, and 2 were",
+    ):
+        assert text in done.stdout
+    data = json.loads(numbers.read_text())
+    assert [one["num_ranks"] for one in data["forecasts"]] == [1, 2, 16, 1024]
+    assert picture.read_text().startswith("<svg")
+
+
+def test_records_are_needed():
+    assert run_module("launch.predict")[::2] == (2, "error: which records? Give files or folders, such as results/MACHINE\n")
+
+
+@pytest.mark.parametrize(
+    ("records", "arguments", "message"),
+    [
+        ([record(1), record(2)], ["--ranks", "16,0"], "--ranks has 0; a number of ranks is a whole number of at least 1"),
+        ([record(1), record(2)], ["--ranks", "many"], "--ranks is many; give whole numbers separated by commas, such as 16,64,1024"),
+        ([record(1), record(2)], ["--network", "alpha=-2e-6,beta=25e9"], "--network has alpha=-2e-6; a latency is at least 0 seconds"),
+        (
+            [record(1), record(2)],
+            ["--network", "/there/is/none.json"],
+            "--network /there/is/none.json cannot be read (No such file or directory)",
+        ),
+        ([record(1), record(2)], ["--ranks-per-node", "0"], "--ranks-per-node is 0"),
+        ([record(1), record(2)], ["--price", "-1"], "--price is -1; the price of an hour is at least 0"),
+        ([record(1), record(2)], ["--json", "/there/is/none/f.json"], "--json /there/is/none/f.json cannot be written"),
+        ([record(1)], [], "these records have one size of each backend; a forecast takes two or more"),
+        ([record(1, oversubscribed=True), record(2, oversubscribed=True)], [], "all of these runs were oversubscribed"),
+        ([record(1) | {"step_breakdown": None}, record(2) | {"step_breakdown": None}], [], "these records have no step breakdown"),
+        ([], [], "there is no record in"),
+        ([record(1), record(2)], ["--network", NETWORK], "has no all-reduce over gloo, only over mpi; measure that too"),
+    ],
+)
+def test_a_mistake_is_one_line(records, arguments, message, tmp_path, tmp_path_factory):
+    results = written(tmp_path, records)
+    picture = tmp_path / "picture.svg"
+    if NETWORK in arguments:
+        other = tmp_path_factory.mktemp("network")
+        arguments = [collectives(other) if one == NETWORK else one for one in arguments]
+    status, output, error = run_module("launch.predict", results, "--picture", picture, *arguments)
+    assert (status, output, error.count("\n")) == (2, "", 1)
+    assert error.startswith("error: ")
+    assert message in error
+    assert not picture.exists()

@@ -1,0 +1,21 @@
+"""Converted data sets for tests: the digits as MNIST has them, or the workload's own data, in any format."""
+
+from launch import convert_data
+from launch.convert_data import Conversion
+from tests.support import small_data
+
+IN_ORDER = ("webdataset", "tfrecord")
+# 323 samples of 3,144 bytes: seven files, the last one shorter.
+FILE_SIZE = 0.15
+
+
+def convert(folder, data_format, workload="cnn", **settings):
+    """Converts a workload's data into a folder; returns the folder."""
+    assert convert_data.run(Conversion(workload, data_format, folder, **{"file_size": FILE_SIZE} | settings)) == 0
+    return folder
+
+
+def small_digits(folder):
+    """{the settings that read 323 training and 60 held-out digits}, which are written into the folder."""
+    small_data.write_digits(folder / "mnist", small_data.NUM_TRAIN)
+    return {"dataset": "mnist", "data_dir": folder / "mnist"}
