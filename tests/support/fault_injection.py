@@ -18,7 +18,7 @@ from unittest import mock
 
 import numpy as np
 
-from common import loop, program, step_breakdown, weights, workloads
+from common import loop, program, step_breakdown, throughput, weights, workloads
 from common.data import datasets, sharding
 from common.process import ending, gpus, noise
 from common.process.ranks import from_environment
@@ -322,6 +322,7 @@ def train(backend, fault, *arguments):
         # Measuring the machine would take as long as a short run.
         repeated = noise.repeated
         replace(noise, "repeated", lambda action, _: repeated(action, noise.SLICE_SECONDS))
+        replace(throughput, "SECONDS", 0)
         globals()[fault](backend)
         program.main(backend.Trainer, backend.__file__)
 
