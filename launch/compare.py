@@ -84,8 +84,10 @@ def run(arguments):
     wanted = {option: path for option, path in requested(arguments).items() if option in EXPORTERS}
     check_paths(wanted)
     asked = None
+    if arguments.price is not None and arguments.predict is None:
+        raise UserError("--price is for a forecast; say with --predict RANKS of which sizes")
     if arguments.predict is not None:
-        asked = wish.Wish(wish.sizes_of(arguments.predict, "--predict"))
+        asked = wish.Wish(wish.sizes_of(arguments.predict, "--predict"), price=arguments.price)
         wish.check(asked, "--predict")
     found, damaged = collect.collect(arguments.results)
     changes = None
@@ -118,6 +120,7 @@ def main():
     parser.add_argument(
         "--predict", metavar="RANKS", help="also forecast these numbers of ranks, such as 16,64,1024; launch.predict has more options"
     )
+    parser.add_argument("--price", type=float, help="with --predict: price of an hour of a core, or of a GPU where the runs used GPUs")
     parser.add_argument("--watch", action="store_true", help="rewrite the page of --html whenever a record is added, until Ctrl-C")
     try:
         sys.exit(run(parser.parse_args()))

@@ -9,6 +9,10 @@ Formulas for n ranks and S bytes, the whole buffer:
 - doubling: recursive doubling, log2 n rounds of S (the same, section 4.5, for short messages)
 - tree: a binomial reduction and a binomial broadcast, 2 log2 n rounds of S (the same, section 4.3)
 - hierarchical: reduce-scatter in each node, an all-reduce by halving between nodes of each rank's share, all-gather in each node
+
+`gloo_all_gather` is Gloo's, whatever the all-reduce: a ring in two segments of each share (gloo/allgather.cc). A rank first sends one, then
+says that it can receive one, and none is sent before this word (gloo/transport/tcp/pair.cc). Between two ranks both go over one
+connection: the word of the rank that comes second stands behind its first segment, of S/4, and only then does the other one send its two.
 """
 
 import math
@@ -62,6 +66,8 @@ def rounds(collective, algorithm, size_bytes, num_ranks, ranks_per_node):
     place = (size_bytes, num_ranks, ranks_per_node)
     if collective == "all_reduce":
         return ALL_REDUCES[algorithm](*place)
+    if collective == "gloo_all_gather":
+        return [Rounds(3, size_bytes / 4, ranks_per_node == 1)] if num_ranks == 2 else _ring(*place)
     if collective in ("reduce_scatter", "all_gather"):
         return _ring(*place) if algorithm == "ring" else _halving(*place)
     if collective == "all_to_all":

@@ -9,8 +9,10 @@ from launch.forecast import overlap, stragglers
 from launch.forecast.overlap import Exchange
 from launch.report import epochs, statistics
 
-# Collectives of gradients, which overlap with the backward pass; the others are taken not to overlap with anything.
+# Collectives of gradients, which overlap with the backward pass; unless their starts are measured, others overlap with nothing.
 OF_GRADIENTS = ("all_reduce", "reduce_scatter")
+# What torch.distributed does over Gloo: its reduce-scatter is an all-reduce of the whole buffer.
+OVER_GLOO = {"reduce_scatter": "all_reduce", "all_gather": "gloo_all_gather"}
 # Smaller ones are flags, such as DeepSpeed's check for overflow.
 MIN_BYTES = 64
 
@@ -103,33 +105,31 @@ def gradient_bytes(operations):
 def exchanges_of(run):
     """(the Exchanges of a step, whether the starts of those of gradients were measured) of a run.
 
-    Gradients without a measured start are exchanged evenly over the backward pass. What else is exchanged, such as parameters, has
-    computation wait for it, and counts whole.
+    Without a measured start, gradients are exchanged evenly over the backward pass, and computation waits for all else, such as parameters.
     """
     breakdown, num_ranks = run["step_breakdown"], run["num_ranks"]
     compute = _mean(run, "compute_seconds")
     found, are_measured = [], False
     for name, one in breakdown["operations"].items():
         sizes = _sizes(name, one, breakdown["library"], num_ranks)
-        if name not in OF_GRADIENTS:
-            found += [Exchange(1.0, size, name) for size in sizes]
-        elif sizes and (started := _started(name, breakdown)):
-            are_measured = True
-            profiled, starts = started
+        collective = OVER_GLOO.get(name, name) if run["transport"] == "gloo" else name
+        if sizes and (starts := _starts(name, collective, breakdown)):
+            are_measured |= name in OF_GRADIENTS
             sizes = sizes if len(sizes) == len(starts) else [sum(sizes) / len(starts)] * len(starts)
-            found += [Exchange(min(1.0, start / compute), size, profiled) for start, size in zip(starts, sizes, strict=True)]
+            found += [Exchange(min(1.0, start / compute), size, collective) for start, size in zip(starts, sizes, strict=True)]
+        elif name in OF_GRADIENTS:
+            found += overlap.evenly(sizes, collective)
         else:
-            found += overlap.evenly(sizes, name)
+            found += [Exchange(1.0, size, collective) for size in sizes]
     return sorted(found), are_measured
 
 
-def _started(name, breakdown):
-    """(the collective in the profile, seconds from the beginning of a step to its starts); None where they were not measured."""
+def _starts(name, collective, breakdown):
+    """Seconds from the beginning of a step to the starts of a collective, which is another one in the profile; None if not measured."""
     measured = breakdown.get("exchange_start_seconds") or {}
-    # Gloo makes a reduce-scatter of an all-reduce of the whole buffer, and its profile has that.
-    replaced = name == "reduce_scatter" and name not in measured and "all_reduce" not in breakdown["operations"]
-    profiled = "all_reduce" if replaced else name
-    return (profiled, measured[profiled]) if measured.get(profiled) else None
+    # Those of two operations would be one list.
+    mixed = collective != name and collective in breakdown["operations"]
+    return measured.get(name) or (None if mixed else measured.get(collective))
 
 
 def _sizes(name, operation, library, num_ranks):

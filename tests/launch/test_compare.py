@@ -177,6 +177,17 @@ def test_forecasts_are_a_section_after_that_on_scaling(tmp_path, run):
     assert "<h3>Throughput at more ranks <small>cnn, weak scaling</small></h3>" in (tmp_path / "a.html").read_text()
 
 
+def test_forecasts_have_a_price_if_asked_for(tmp_path, run):
+    results = folder(tmp_path / "results", [record(1), record(2)])
+    assert run(results, "--predict", "16", "--price", "0.05", "--html", tmp_path / "a.html")[0] == 0
+    assert "at 0.05 each" in (tmp_path / "a.html").read_text()
+    for arguments, message in (
+        (("--price", "0.05"), "--price is for a forecast; say with --predict RANKS of which sizes"),
+        (("--predict", "16", "--price", "-1"), "--price is -1; the price of an hour is at least 0"),
+    ):
+        assert run(results, *arguments)[::2] == (2, f"error: {message}\n")
+
+
 @pytest.mark.parametrize(
     ("asked", "message"),
     [

@@ -59,6 +59,16 @@ def test_other_collectives(collective, algorithm, alphas, betas):
     assert seconds(algorithm, 8, collective=collective) == pytest.approx(alphas * A + betas * S * B)
 
 
+# Of shares of S/2 in segments of S/4: one waits for another one. Between more ranks no word is behind data.
+@pytest.mark.parametrize(("num_ranks", "alphas", "betas"), [(2, 3, 3 / 4), (3, 2, 2 / 3), (8, 7, 7 / 8)])
+def test_the_second_rank_of_two_sends_before_it_says_that_it_can_receive(num_ranks, alphas, betas):
+    for algorithm in ("ring", "halving"):
+        found = seconds(algorithm, num_ranks, collective="gloo_all_gather")
+        assert found == pytest.approx(alphas * A + betas * S * B)
+    slow = (Regime(0, 100 * A, 100 * B, 0.0),)
+    assert seconds("ring", 2, Machine(2, LINK, slow), "gloo_all_gather") == seconds("ring", 2, collective="gloo_all_gather")
+
+
 def test_a_collective_between_nodes_takes_their_slower_link():
     slow = (Regime(0, 100 * A, 100 * B, 0.0),)
     machine = Machine(4, LINK, slow)
