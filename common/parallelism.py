@@ -54,6 +54,8 @@ def problem(name, settings, num_ranks):
     if settings.recompute and type(workload.model) not in LAYERED:
         able = ", ".join(one for one in WORKLOADS if type(WORKLOADS[one].model) in LAYERED)
         return f"--recompute would save no memory of {settings.workload}, which has few layers; leave it out, or choose from {able}"
+    if settings.data_format == "hdf5-mpio" and own.num_servers:
+        return f"{name} has a rank that reads no samples, and all ranks read hdf5-mpio together; give hdf5-mpio-independent"
     if reason := problem_of_division(name, settings, workload.model, num_ranks):
         return reason
     sharing = _ranks_of_model(own, settings, num_ranks)

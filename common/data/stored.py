@@ -73,6 +73,8 @@ def find(settings, dataset):
     if settings.data_dir is None:
         raise UserError(f"--data-format {settings.data_format} requires --data-dir, the folder that launch.convert_data wrote")
     folder, module = Path(settings.data_dir), formats.module_of(settings.data_format)
+    if expect_usable := getattr(module, "expect_usable", None):
+        expect_usable(settings.data_format)
     written = manifest.read(folder)
     _expect_same(written, settings, source_of(settings, dataset), folder)
     show = partial(print, file=sys.stderr) if from_environment().rank == 0 else lambda _: None
@@ -105,7 +107,7 @@ def _digest(written, streamed):
 
 def _expect_same(written, settings, source, folder):
     """Raises UserError where a folder has another format, or was made from other data, than the settings say."""
-    if written.data_format != settings.data_format:
+    if written.data_format != formats.written_as(settings.data_format):
         raise UserError(f"--data-dir {folder} has the format {written.data_format}; give --data-format {written.data_format}")
     for name, wanted in source._asdict().items():
         if name not in ("copies", "identity") and written.source[name] != wanted:

@@ -125,9 +125,9 @@ class StoredSamples:
         wanted, places = np.unique(indices, return_inverse=True)
         numbers = wanted // self._written.samples_per_file
         rows = (empty_rows if self.streamed is None else _rows_of_buffer)(self._layout, len(wanted))
-        for number in np.unique(numbers):
-            mine = np.flatnonzero(numbers == number)
-            part = slice(mine[0], mine[-1] + 1)
+        of_all_ranks = getattr(self._module, "of_all_ranks", np.unique)
+        for number in of_all_ranks(np.unique(numbers)):
+            part = slice(*np.searchsorted(numbers, (number, number + 1)))
             try:
                 of_shard = wanted[part] - number * self._written.samples_per_file
                 shard(int(number)).read(of_shard, [array[part] for array in rows])

@@ -8,6 +8,10 @@ its name: {name: bytes}}; and the class `Shard(stem, layout, use)`, which opens 
 `IN_ORDER`: rows far apart are slow, since all between them are read too. `NUM_FILES`: files, or folders of files, of a shard. `OPEN_BYTES`:
 what an open shard takes of memory at most.
 
+A module that reads the files of another format names that in `WRITTEN_AS`. It may have `expect_usable(data_format)`, which raises UserError
+where the library cannot read so, and `of_all_ranks(numbers)`: then all ranks read a step's samples together, from the shards that any of
+them needs.
+
 Shards are opened when their first sample is read, in the process that reads them: an h5py file that is opened before a fork reads damaged
 data.
 """
@@ -20,7 +24,12 @@ from common.errors import UserError
 def module_of(name):
     """The module of a format. Raises UserError where the library is not installed that it needs."""
     try:
-        return importlib.import_module(f"common.data.formats.{name}")
+        return importlib.import_module(f"common.data.formats.{name.replace('-', '_')}")
     except ImportError as error:
         package = (error.name or str(error)).partition(".")[0].replace("_", "-")
         raise UserError(f"--data-format {name} needs the package {package}, which is not installed; run launch/setup.sh") from None
+
+
+def written_as(name):
+    """The format that a conversion gives the files which a format reads."""
+    return getattr(module_of(name), "WRITTEN_AS", name)
