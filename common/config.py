@@ -28,10 +28,13 @@ class Settings:
     the folder that launch.convert_data wrote."""
     tokenizer: Path | None = None
     """Transformers on text: a local tokenizer.json, as the library tokenizers writes it, whose tokens the model has. Default: bytes."""
-    data_format: Literal["memory", "npy", "hdf5", "webdataset", "tfrecord", "safetensors", "files"] = "memory"
+    data_format: Literal[
+        "memory", "npy", "hdf5", "hdf5-mpio", "hdf5-mpio-independent", "webdataset", "tfrecord", "safetensors", "files"
+    ] = "memory"
     """memory: every rank reads all data before training. Others: samples are read from disk as batches need them, from the folder
     --data-dir, which python -m launch.convert_data has written in this format. files: one file per sample. webdataset and tfrecord can be
-    read in order only, so their samples have another order, and are compared by time alone."""
+    read in order only, so their samples have another order, and are compared by time alone. hdf5-mpio: the folder of hdf5, read through
+    MPI-IO by all ranks together (h5py with MPI: TANDEM_HDF5=parallel launch/setup.sh); hdf5-mpio-independent: by each rank for itself."""
     data_budget: float | None = None
     """MiB of memory of each rank for samples that are read from disk. Default: a quarter of the node's memory, divided by its ranks."""
     num_workers: int = 0
@@ -53,6 +56,8 @@ class Settings:
     """Maximum samples per evaluation batch on each rank. cnn: 90, transformer: 64."""
     epochs: int | None = None
     """Maximum number of epochs. cnn: 20, transformer: 20."""
+    steps_per_epoch: int | None = None
+    """Train only the first so many steps of each epoch, where data or model are too large for whole epochs. Default: all."""
     target: float | None = None
     """Target accuracy on the held-out samples (labels or next tokens), from 0 to 1; it stops the clock. cnn: 0.97, transformer: 0.4."""
     stop_at_target: bool = True
@@ -171,16 +176,16 @@ TRACES = ("mpi", "events")
 # Settings that change the training and thus the digest of the workload. Excluded: the seed, which differs between repeats on
 # purpose, and epochs, which only limit a run under the constant schedule.
 TRAINING_SETTINGS = (
-    "workload", "dataset", "batch_size", "accumulate", "last_batch", "target", "scaling", "optimizer", "momentum", "learning_rate",
-    "learning_rate_factor", "warmup_epochs", "schedule", "dropout", "precision",
+    "workload", "dataset", "batch_size", "accumulate", "last_batch", "steps_per_epoch", "target", "scaling", "optimizer", "momentum",
+    "learning_rate", "learning_rate_factor", "warmup_epochs", "schedule", "dropout", "precision",
 )  # fmt: skip
 
 
 def check(settings):
     """Raises UserError for the first invalid setting."""
     from_one = (
-        "batch_size", "accumulate", "epochs", "evaluation_batch_size", "powersgd_rank", "microbatches", "stages", "threads",
-        "cores_per_rank", "checkpoint_every", "prefetch",
+        "batch_size", "accumulate", "epochs", "steps_per_epoch", "evaluation_batch_size", "powersgd_rank", "microbatches", "stages",
+        "threads", "cores_per_rank", "checkpoint_every", "prefetch",
     )  # fmt: skip
     unbounded = float("inf")
     from_zero = (("seed", 0, MAX_SEED), ("repeat", 0, unbounded), ("local_after", 0, unbounded), ("num_workers", 0, unbounded))
@@ -221,6 +226,11 @@ def _check_data(settings):
             raise UserError(f"{flag(name)} {value} is for data that is read from disk; give its --data-format, or leave it out")
     if settings.data_budget is not None and not 0 < settings.data_budget < float("inf"):
         raise UserError(f"--data-budget is {settings.data_budget:g}; it must be above 0 MiB")
+    if settings.data_format == "hdf5-mpio" and settings.num_workers:
+        raise UserError(
+            f"--num-workers is {settings.num_workers}; all ranks read hdf5-mpio together, which threads would do in another order; "
+            "leave it out, or give hdf5-mpio-independent"
+        )
 
 
 def cores_per_rank(settings):

@@ -87,7 +87,7 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
     log.event("train_samples", len(data.train))
     log.event("eval_samples", len(data.test))
     num_samples, global_batch = len(data.train), workloads.global_batch(settings, record["data_parallel_degree"])
-    num_steps = sharding.num_steps(num_samples, global_batch, settings.last_batch)
+    num_steps = workloads.num_steps(settings, num_samples, record["data_parallel_degree"])
     learning_rates = schedules.learning_rates(
         settings.learning_rate, settings.learning_rate_factor, settings.warmup_epochs, settings.schedule, settings.epochs, num_steps
     )
@@ -105,7 +105,7 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
         indices, sample_weights = sharding.training_shard(
             num_samples, global_batch, settings.last_batch, settings.seed, epoch, *shard, counts, data.train.streamed
         )
-        batches = _Batches(data.train, indices, sample_weights, learning_rates[epoch], settings, watchdog)
+        batches = _Batches(data.train, indices[:num_steps], sample_weights[:num_steps], learning_rates[epoch], settings, watchdog)
         place = {"epoch_num": epoch + 1}
         begun = _begin_epoch(use, watchdog, log, place, num_steps, clock)
         report = _reporter(ranks, settings, record, epoch, num_steps, clock, watchdog)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from common.config import TRAINING_SETTINGS, as_json, check
 from common.conventions import CONVENTIONS
-from common.data import tokens
+from common.data import sharding, tokens
 from common.data.sharding import local_batch_of
 from common.errors import UserError
 from common.models import Cnn, Decoder, EncoderDecoder, ResNet50, parameters_of
@@ -102,6 +102,12 @@ def local_batch(settings, degree):
     return settings.accumulate * local_batch_of(global_batch(settings, degree) // settings.accumulate, degree)
 
 
+def num_steps(settings, num_samples, degree):
+    """Steps of an epoch at a data-parallel degree. Raises UserError if there is none."""
+    whole = sharding.num_steps(num_samples, global_batch(settings, degree), settings.last_batch)
+    return min(whole, settings.steps_per_epoch or whole)
+
+
 def digest(settings, data_digest):
     """SHA-256 of model, data, target, optimizer, batch size and precision: the same for all ranks, world sizes and backends.
 
@@ -112,9 +118,8 @@ def digest(settings, data_digest):
     resolved = dataclasses.replace(resolve(settings, 1), learning_rate_factor=factor)
     counted = TRAINING_SETTINGS if settings.schedule == "constant" else (*TRAINING_SETTINGS, "epochs")
     spec = {name: value for name, value in as_json(resolved).items() if name in counted}
-    if spec["accumulate"] == 1:
-        # The digests of records from before the setting stay as they are.
-        del spec["accumulate"]
+    # The digests of records from before these settings stay as they are.
+    spec = {name: value for name, value in spec.items() if (name, value) not in (("accumulate", 1), ("steps_per_epoch", None))}
     model = workload.model._asdict()
     if not model.get("tied"):
         # Nor do those from before this field of a model change.

@@ -13,7 +13,7 @@ import tyro
 
 from common import backends, command_line, config, parallelism, progress, records, workloads
 from common.config import Settings
-from common.data import datasets, sharding
+from common.data import datasets
 from common.errors import UserError
 from launch import available, compare, lock, quiet, resume, room, runner, turns, until
 from launch.display import Display
@@ -240,7 +240,7 @@ def check(jobs, launcher):
         if settings.workload not in num_samples:
             on_progress = progress.reading(functools.partial(print, file=sys.stderr))
             num_samples[settings.workload] = len(datasets.loader(settings)(on_progress).train)
-        sharding.num_steps(num_samples[settings.workload], workloads.global_batch(settings, job.degree), settings.last_batch)
+        workloads.num_steps(settings, num_samples[settings.workload], job.degree)
 
 
 if __name__ == "__main__":

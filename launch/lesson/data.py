@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, get_args, get_type_hints
 
 import numpy as np
 import tyro
@@ -10,6 +10,7 @@ from rich.table import Table
 
 from common.command_line import flag
 from common.config import Settings
+from common.data import formats
 from common.errors import UserError
 from launch import convert_data
 from launch.lesson import running
@@ -20,6 +21,8 @@ from launch.report.questions import reading
 from launch.report.words import ranks_of
 
 MEMORY = "memory"
+KNOWN = get_args(get_type_hints(Settings)["data_format"])
+MAX_WORKERS = {"webdataset": 1, "tfrecord": 1, "hdf5-mpio": 0}
 MB = 1e6
 BAR_WIDTH = 60
 
@@ -40,6 +43,8 @@ class Data:
     """Workload that is trained."""
     copies: int = 1
     """Repeat the training samples so many times."""
+    steps: int | None = None
+    """Train only so many steps of the epoch. Default: all."""
     data_budget: float | None = None
     """MiB of memory of each rank for samples. Default: a quarter of the node's, divided by its ranks."""
     cold: bool = False
@@ -55,9 +60,11 @@ class Data:
     def run(self):
         """Runs the lesson and returns the exit status. Raises UserError, before anything has run, for what cannot work."""
         check(self)
-        folders = {name: self.folder.absolute() / f"{self.workload}-{name}-x{self.copies}" for name in on_disk(self)}
-        for name, folder in folders.items():
-            convert_data.run(convert_data.Conversion(self.workload, name, folder, copies=self.copies))
+        written = {name: formats.written_as(name) for name in on_disk(self)}
+        places = {name: self.folder.absolute() / f"{self.workload}-{name}-x{self.copies}" for name in written.values()}
+        for name, place in places.items():
+            convert_data.run(convert_data.Conversion(self.workload, name, place, copies=self.copies))
+        folders = {name: places[one] for name, one in written.items()}
         rate = self.read_rate and self.read_rate * MB
         with throttled(self.folder, rate, self.read_operations):
             return running.run(self.how, lambda *where: data_jobs(self, folders, *where), lambda jobs, _: jobs, show)
@@ -80,10 +87,8 @@ class Waited(NamedTuple):
 
 def check(lesson):
     """Raises UserError for what makes no jobs."""
-    known = set(convert_data.FORMATS)
-    unknown = [name for name in formats_of(lesson) if name not in {MEMORY, *known}]
-    if unknown:
-        raise UserError(f"there is no format {unknown[0]!r}; choose from: {', '.join([MEMORY, *convert_data.FORMATS])}")
+    if unknown := [name for name in formats_of(lesson) if name not in KNOWN]:
+        raise UserError(f"there is no format {unknown[0]!r}; choose from: {', '.join(KNOWN)}")
     for name in ("read_rate", "read_operations"):
         value = getattr(lesson, name)
         if value is not None and not 0 < value < float("inf"):
@@ -101,12 +106,12 @@ def on_disk(lesson):
 
 
 def data_jobs(lesson, folders, results, machine, stamp):
-    """The jobs of the lesson. Formats in order have one worker at most."""
-    own = Settings(epochs=1, stop_at_target=False, step_breakdown=False, results=results, machine=machine)
+    """The jobs of the lesson. Formats in order have one worker at most, and one that all ranks read together has none."""
+    own = Settings(epochs=1, steps_per_epoch=lesson.steps, stop_at_target=False, step_breakdown=False, results=results, machine=machine)
     jobs = []
     for name in formats_of(lesson):
         for workers in lesson.workers if name != MEMORY else (0,):
-            if (name == MEMORY and lesson.copies > 1) or (name in ("webdataset", "tfrecord") and workers > 1):
+            if (name == MEMORY and lesson.copies > 1) or workers > MAX_WORKERS.get(name, workers):
                 continue
             dropped = "once" if lesson.cold else "none"
             disk = {"data_format": name, "num_workers": workers, "data_budget": lesson.data_budget, "drop_caches": dropped}

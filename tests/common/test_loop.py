@@ -118,6 +118,15 @@ def test_padding_counts_neither_in_the_accuracy_nor_in_the_rate(trained):
     assert record["samples_per_second"] == pytest.approx(NUM_TRAIN / (3 * STEP_SECONDS))
 
 
+@pytest.mark.parametrize(("asked", "steps", "used", "padded"), [(2, 2, 8, 0), (3, 3, 10, 2), (9, 3, 10, 2)])
+def test_an_epoch_has_no_more_steps_than_asked_for(trained, asked, steps, used, padded):
+    record = trained(steps_per_epoch=asked)
+    assert (len(record["losses"]), len(record["accuracies"])) == (3 * steps, 3)
+    found = [record[f"samples_{what}per_epoch"] for what in ("", "dropped_", "padded_")]
+    assert found == [used, NUM_TRAIN - used, padded]
+    assert record["train_seconds"] == [steps * STEP_SECONDS] * 3
+
+
 class Queued(Timed):
     """Its losses are computed when they are asked for, as those of steps that are queued on a GPU."""
 
