@@ -1,6 +1,7 @@
 """The lesson of reading data from disk: formats, workers and ranks, and how long training waits with each."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NamedTuple, get_args, get_type_hints
 
@@ -13,10 +14,11 @@ from common.config import Settings
 from common.data import formats
 from common.errors import UserError
 from launch import convert_data
-from launch.lesson import running
+from launch.lesson import running, waiting
 from launch.lesson.throttle import throttled
 from launch.plan import plan
 from launch.report import entries
+from launch.report.export import files
 from launch.report.questions import reading
 from launch.report.words import ranks_of
 
@@ -53,6 +55,8 @@ class Data:
     """Limit each rank's reading to so many MB a second, as on a file system that others use too. Default: as fast as it is."""
     read_operations: float | None = None
     """Limit each rank's reading to so many opened files and reads a second."""
+    picture: Path | None = None
+    """Write the steps and their waiting as an SVG picture."""
     folder: Path = Path("data")
     """Folder for the converted data, one folder for each format; kept for the next time."""
     how: Annotated[running.How, tyro.conf.arg(name="")] = field(default_factory=running.How)
@@ -65,9 +69,9 @@ class Data:
         for name, place in places.items():
             convert_data.run(convert_data.Conversion(self.workload, name, place, copies=self.copies))
         folders = {name: places[one] for name, one in written.items()}
-        rate = self.read_rate and self.read_rate * MB
+        rate, path = self.read_rate and self.read_rate * MB, self.picture and self.picture.absolute()
         with throttled(self.folder, rate, self.read_operations):
-            return running.run(self.how, lambda *where: data_jobs(self, folders, *where), lambda jobs, _: jobs, show)
+            return running.run(self.how, lambda *where: data_jobs(self, folders, *where), lambda jobs, _: jobs, partial(show, path))
 
 
 class Waited(NamedTuple):
@@ -89,6 +93,8 @@ def check(lesson):
     """Raises UserError for what makes no jobs."""
     if unknown := [name for name in formats_of(lesson) if name not in KNOWN]:
         raise UserError(f"there is no format {unknown[0]!r}; choose from: {', '.join(KNOWN)}")
+    if lesson.picture:
+        files.check(lesson.picture, "--picture")
     for name in ("read_rate", "read_operations"):
         value = getattr(lesson, name)
         if value is not None and not 0 < value < float("inf"):
@@ -162,8 +168,8 @@ def _described(one):
     return f"{one.name}: {1000 * one.wait_seconds:.2f} ms of a step of {1000 * one.step_seconds:.1f} ms"
 
 
-def show(done):
-    """Prints the table, the picture and the sentences."""
+def show(path, done):
+    """Prints the table, the bars and the sentences, and writes the picture to a path, if any."""
     completed = [record for record in done if record["status"] == "ok"]
     found = sorted(map(waited, completed), key=lambda one: (one.num_ranks, one.name))
     sentences, tables = reading.answer(entries.comparisons(completed))
@@ -176,3 +182,5 @@ def show(done):
     running.print_result(
         shown, ["share of a step in which it waits for samples:", *bars(found), *sentences, *conclusion(found)] if found else []
     )
+    if path and found:
+        files.write(path, waiting.picture(found))

@@ -1,15 +1,21 @@
 """Real runs on data from disk: losses equal to the bit at 2 ranks, in the same processes, and at 1 on TensorFlow; failures in one line."""
 
+import json
 import os
 import shutil
+import subprocess
+import time
+from pathlib import Path
 
+import psutil
 import pytest
 
+from common.data import manifest
 from launch.convert_data import FORMATS
 from tests.support import converted
 from tests.support.converted import IN_ORDER
 from tests.support.forked import run_module
-from tests.support.running import train_in_turn
+from tests.support.running import BIN, ROOT, environ, train_in_turn
 
 pytestmark = pytest.mark.matrix
 
@@ -76,6 +82,40 @@ def test_the_record_has_what_reading_took(at_two_ranks):
     assert opens["files"] == [320, 320]
     assert max(opens["npy"]) <= 2 * 2 * 7
     assert sum(opens["webdataset"]) <= 2 * (7 + 1)
+
+
+def test_at_four_ranks_the_losses_are_those_of_data_in_memory_too(folders, tmp_path):
+    memory, disk = folders
+    once = ("--batch-size", 4, "--epochs", 1, "--no-stop-at-target", "--steps-per-epoch", 5)
+    random_access = [disk[name] for name in FORMATS if name not in IN_ORDER]
+    runs = [memory, *random_access, *(disk[name] for name in IN_ORDER)]
+    found = [record for record, _ in train_in_turn("ddp", 4, tmp_path, [("none", *once, *each) for each in runs])]
+    assert [record["status"] for record in found] == ["ok"] * len(runs)
+    expected, *others = (record["losses"] for record in found)
+    assert others[: len(random_access)] == [expected] * len(random_access)
+    assert others[-1] == others[-2] != expected
+
+
+def test_a_run_that_is_killed_within_an_epoch_goes_on_from_the_one_before(at_two_ranks, folders, tmp_path):
+    _, disk = folders
+    command = (
+        *(BIN / "mpiexec", "-n", 2, BIN / "python", "-m", "frameworks.ddp", *ARGUMENTS, *disk["hdf5"], "--num-workers", 1),
+        *("--no-step-breakdown", "--results", tmp_path, "--machine", "here", "--checkpoint-dir", tmp_path / "kept"),
+    )
+    first, again = ([str(word) for word in (*command, "--run-id", name)] for name in ("first", "again"))
+    with subprocess.Popen(first, cwd=ROOT, env=environ(), stdout=subprocess.DEVNULL) as run:
+        while not list(tmp_path.glob("kept/**/*.safetensors")) and run.poll() is None:
+            time.sleep(0.01)
+        for process in (one := psutil.Process(run.pid), *one.children(recursive=True)):
+            process.kill()
+    assert json.loads((tmp_path / "here" / "first.json").read_text())["status"] == "started"
+    data = Path(disk["hdf5"][-1])
+    manifest.expect_whole(data, manifest.read(data))
+    subprocess.run([*again, "--resume"], cwd=ROOT, env=environ(), check=True, capture_output=True)
+    record, expected = json.loads((tmp_path / "here" / "again.json").read_text()), at_two_ranks["hdf5"]
+    assert (record["status"], record["resumed_after_epochs"]) == ("ok", 1)
+    assert record["losses"] == expected[0]["losses"][40:]
+    assert digest((record, None)) == digest(expected)
 
 
 def test_a_tensorflow_backend_reads_the_same(folders, tmp_path):

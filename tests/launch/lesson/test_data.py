@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from common import workloads
+from launch.lesson import waiting
 from launch.lesson.data import Data, Waited, bars, conclusion, data_jobs, formats_of, waited
 from tests.launch.report.questions.test_reading import stored
 from tests.support.made_records import made
@@ -48,6 +49,15 @@ def test_the_picture_has_a_bar_for_each():
     assert [line.count("#") for line in found] == [0, 60, 3, 9, 2]
     assert found[1].endswith(" 25.0 %")
     assert found[1].startswith("hdf5, 0 workers, 2 ranks |")
+
+
+def test_the_drawn_picture_has_the_waiting_and_the_rest_of_each_step():
+    drawn = waiting.picture(FOUND)
+    assert drawn.startswith("<svg")
+    for one in FOUND:
+        assert f">{one.name}<" in drawn
+    for part, seconds in (("waits for samples", 0.020), ("computes and exchanges", 0.060)):
+        assert f"step (ms): {1000 * seconds:g}; run: hdf5, 0 workers, 2 ranks; part: {part}" in drawn
 
 
 def test_the_conclusion_is_drawn_from_the_numbers():
