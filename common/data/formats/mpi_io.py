@@ -11,7 +11,10 @@ from common.errors import UserError
 from common.process.ranks import from_environment
 from common.process.rendezvous import expect_size
 
-OPEN_BYTES = hdf5.OPEN_BYTES
+# The piece of a file that a collective call reads at once (ROMIO's cb_buffer_size). With its 16 MiB a few random samples take nearly the
+# whole file, and each open file keeps as much memory.
+BUFFER_BYTES = 2**18
+OPEN_BYTES = hdf5.OPEN_BYTES + BUFFER_BYTES
 
 
 def expect_usable(data_format):
@@ -47,7 +50,8 @@ def _initialized():
 
 def opened(stem, communicator):
     """The file of a shard, which all ranks of the communicator open."""
-    return h5py.File(f"{stem}.h5", "r", driver="mpio", comm=communicator, locking=False)
+    hints = _initialized().Info.Create({"cb_buffer_size": str(BUFFER_BYTES)})
+    return h5py.File(f"{stem}.h5", "r", driver="mpio", comm=communicator, info=hints, locking=False)
 
 
 def read(file, indices, rows, is_collective):
