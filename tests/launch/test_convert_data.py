@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -104,6 +105,30 @@ def test_images_are_read_when_they_are_written_and_have_the_digest_of_those_in_m
     assert manifest.read(again).data_digest == manifest.read(folder).data_digest
 
 
+def loaded(folder, data_format, **settings):
+    """The StoredDataset in a folder."""
+    return datasets.loader(workloads.resolve(Settings(data_format=data_format, data_dir=folder, **settings), 1))()
+
+
+def whole(samples):
+    """The (inputs, targets) of all samples in their order."""
+    (found,) = samples.batches(np.arange(len(samples))[None])
+    return found
+
+
+def test_stories_in_a_local_file_are_read_as_from_memory(tmp_path):
+    (tmp_path / "stories").mkdir()
+    (tmp_path / "stories" / "train.txt").write_text("Once there was a cat.\n" * 2000)
+    own = {"workload": "transformer", "dataset": "tinystories"}
+    expected = datasets.loader(workloads.resolve(Settings(data_dir=tmp_path / "stories", **own), 1))()
+    folder = converted.convert(tmp_path / "data", "hdf5", data_dir=tmp_path / "stories", **own)
+    found = loaded(folder, "hdf5", **own)
+    assert found.digest == expected.digest
+    for samples, part in ((found.train, expected.train), (found.test, expected.test)):
+        for array, values in zip(whole(samples), whole(part), strict=True):
+            np.testing.assert_array_equal(array, values)
+
+
 def start(folder, name, digits):
     """A conversion of some 90 files, or twice as many in a process of its own."""
     settings = [word for key, value in digits.items() for word in ("--" + key.replace("_", "-"), value)]
@@ -182,6 +207,24 @@ def test_a_folder_with_anything_else_is_left_alone(digits, tmp_path):
     assert "has another conversion (samples_per_file" in refusal(folder, "npy", file_size=1, **digits)
     assert content(folder) == before
     assert refusal(tmp_path / "notes.txt" / "data", **digits).startswith(f"cannot write to {tmp_path}/notes.txt/data (Not a directory)")
+
+
+def test_a_run_does_not_read_what_is_being_written_and_several_read_at_once_beside_a_conversion(digits, tmp_path):
+    folder, own = tmp_path / "data", {"dataset": "mnist"}
+    writing = start(folder, "hdf5", digits)
+    wait_for_files(folder, 3, writing)
+    with pytest.raises(UserError, match="so it is no converted data set, or not yet"):
+        loaded(folder, "hdf5", **own)
+    assert writing.wait(60) == 0
+    before = content(folder)
+    with ThreadPoolExecutor(3) as pool:
+        reading = [pool.submit(lambda: whole(loaded(folder, "hdf5", **own).train)[0]) for _ in range(3)]
+        assert start(folder, "hdf5", digits).wait(60) == 0
+    first, *others = (one.result() for one in reading)
+    assert len(first) == 4 * 323
+    for one in others:
+        np.testing.assert_array_equal(one, first)
+    assert content(folder) == before
 
 
 def test_two_conversions_into_one_folder_are_refused(digits, tmp_path):
