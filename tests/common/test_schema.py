@@ -218,6 +218,9 @@ def test_the_committed_records_follow_the_schema_and_trained_the_same_thing():
     for record in found:
         VALIDATOR.validate(record)
         assert record["status"] == "ok"
+    # Those of reading from disk train a part of an epoch.
+    found = [record for record in found if not record["settings"].get("steps_per_epoch")]
+    for record in found:
         assert record["reached"]
         assert record["oversubscribed"] is (record["num_ranks"] > record["environment"]["num_cores"])
     digests = {(record["workload"], record["scaling"], record["workload_digest"]) for record in found}
