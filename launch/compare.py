@@ -35,7 +35,8 @@ def watch(arguments):
     """Rewrites the page whenever a record is added or changed, until interrupted."""
     if not arguments.html:
         raise UserError("--watch keeps a page up to date; say with --html FILE which")
-    if others := [option for option in (*requested(arguments), *(["--predict"] * (arguments.predict is not None))) if option != "--html"]:
+    forecast = [f"--{name}" for name in ("predict", "price") if getattr(arguments, name) is not None]
+    if others := [option for option in (*requested(arguments), *forecast) if option != "--html"]:
         raise UserError(f"--watch writes the page of --html and nothing else; leave out {listed(others)}")
     seen = None
     try:

@@ -52,10 +52,11 @@ def spec(own):
     x, y = _axis("ranks", "~s"), _axis("ratio", "~g")
     curve = {"x": x, "y": y, "color": colour}
     ideal = [{"ranks": size, "ratio": size / sizes[0], "half": KNEE * size / sizes[0]} for size in (sizes[0], sizes[-1])]
-    measured, beyond = ({"filter": f"datum.kind {sign} 'measured'"} for sign in ("==", "!="))
+    measured = [row for row in points if row["kind"] == "measured"]
+    beyond = [row for row in points if row["kind"] != "measured"]
     # The last measured point begins the dotted line.
     lasts = [max((row for row in rows(one) if row["kind"] == "measured"), key=lambda row: row["ranks"]) for one in own]
-    onward = [*lasts, *(row for row in points if row["kind"] != "measured")]
+    onward = [*lasts, *beyond]
     layers = [
         {"data": {"values": onward}, "mark": {"type": "area", "opacity": 0.12},
          "encoding": {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}, "color": colour}},
@@ -64,10 +65,10 @@ def spec(own):
              "encoding": {"x": x, "y": y | {"field": field}}}
             for field, dash in (("ratio", DASHED), ("half", DOTTED))
         ),
-        {"transform": [measured], "mark": {"type": "line", "strokeWidth": 2}, "encoding": curve},
+        {"data": {"values": measured}, "mark": {"type": "line", "strokeWidth": 2}, "encoding": curve},
         {"data": {"values": onward}, "mark": {"type": "line", "strokeDash": DOTTED, "strokeWidth": 2}, "encoding": curve},
-        {"transform": [measured], "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1}, "encoding": curve},
-        {"transform": [beyond], "mark": {"type": "point", "size": 40, "opacity": 1},
+        {"data": {"values": measured}, "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1}, "encoding": curve},
+        {"data": {"values": beyond}, "mark": {"type": "point", "size": 40, "opacity": 1},
          "encoding": curve | {"shape": {"field": "kind", "type": "nominal", "scale": {"domain": ["forecast", "extrapolated"],
                               "range": ["circle", "diamond"]}, "legend": {"title": None, "orient": "top"}}}},
     ]  # fmt: skip
@@ -82,8 +83,8 @@ def spec(own):
         "width": "container",
         "height": HEIGHT,
         "autosize": {"type": "fit-x", "contains": "padding"},
-        "data": {"values": points},
-        "layer": [one for one in layers if _has_rows(one, points)],
+        # Vega-Lite cannot infer a scale for a layer without rows.
+        "layer": [one for one in layers if one["data"]["values"]],
     }
 
 
@@ -91,11 +92,6 @@ def _axis(field, number_format):
     """The channel of a field on a logarithmic axis."""
     scale = {"type": "log", "nice": False}
     return {"field": field, "type": "quantitative", "title": field, "scale": scale, "axis": {"format": number_format, "grid": False}}
-
-
-def _has_rows(layer, points):
-    """Vega-Lite cannot infer a scale for a layer without rows."""
-    return not layer.get("transform") or len({row["kind"] == "measured" for row in points}) == 2
 
 
 def _knee(subject):

@@ -126,6 +126,11 @@ def test_watching_refuses_other_outputs(option, tmp_path, run):
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
 
 
+def test_watching_refuses_a_price(tmp_path, run):
+    status, _, error = run(folder(tmp_path / "results", [made()]), "--html", tmp_path / "a.html", "--watch", "--price", "1")
+    assert (status, error) == (2, "error: --watch writes the page of --html and nothing else; leave out --price\n")
+
+
 def test_two_exports_into_one_file_are_refused(tmp_path, run):
     results, path = folder(tmp_path / "results", [made()]), tmp_path / "a.txt"
     status, _, error = run(results, "--markdown", path, "--csv", results / ".." / "a.txt")

@@ -203,6 +203,13 @@ def test_every_forecast_of_the_reference_records_has_a_band_and_is_in_the_pictur
     assert {one["backend"] for one in data["held_out"]} == {subject.backend for subject in subjects}
 
 
+@pytest.mark.parametrize(("ranks", "expected"), [((2,), [1, 2]), ((8,), [1, 2])])
+def test_measured_sizes_are_drawn_with_and_without_a_forecast_beside_them(ranks, expected):
+    layers = picture.spec([of([record(1), record(2)], *ranks)])["layer"]
+    points = [one for one in layers if one["mark"]["type"] == "point" and one["mark"].get("size") == 60]
+    assert [[row["ranks"] for row in one["data"]["values"]] for one in points] == [expected]
+
+
 def test_pooled_all_reduces_leave_out_oversubscribed_runs():
     records = [record(2), record(4, oversubscribed=True)]
     assert set(fitting.plain_all_reduces(entries.comparisons(records))) == {("ddp", 2)}
