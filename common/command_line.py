@@ -1,15 +1,62 @@
-"""Command lines of all programs: parsed into a dataclass, with one-line error messages and common exit statuses."""
+"""Command lines of all programs: parsed into a dataclass, with one-line error messages and common exit statuses.
+
+What values an option takes stands in its annotation, as in `Annotated[int, Bounds(at_least=1)]`, and is checked when it is parsed.
+"""
 
 import contextlib
 import dataclasses
+import functools
 import io
+import math
+import operator
 import re
 import signal
 import sys
+import typing
+from typing import NamedTuple
 
 import tyro
 
 from common.errors import UserError
+
+
+class Bounds(NamedTuple):
+    """The numbers that an option takes; `hint` ends the message about others. NaN is never among them."""
+
+    at_least: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+    below: float | None = None
+    hint: str = ""
+
+    def problem(self, value):
+        """What the value must be, in words; None if it is. Of a tuple, each number."""
+        limits = [
+            ("at least", self.at_least, operator.ge), ("above", self.above, operator.gt),
+            ("at most", self.at_most, operator.le), ("below", self.below, operator.lt),
+        ]  # fmt: skip
+        limits = [(words, limit, holds) for words, limit, holds in limits if limit is not None]
+        numbers = value if isinstance(value, tuple) else (value,)
+        if all(holds(number, limit) for number in numbers for _, limit, holds in limits):
+            return None
+        described = " and ".join("finite" if limit == math.inf else f"{words} {limit}" for words, limit, _ in limits)
+        return f"it must be {described}{self.hint}"
+
+
+FROM_0 = Bounds(at_least=0)
+FROM_1 = Bounds(at_least=1)
+POSITIVE = Bounds(above=0, below=math.inf)
+
+
+class Pattern(NamedTuple):
+    """The texts that an option takes: those that a regular expression matches, and the characters of these in words."""
+
+    expression: str
+    characters: str
+
+    def problem(self, value):
+        """What the text may hold, in words; None if it is such a text."""
+        return None if re.fullmatch(self.expression, value) else f"use {self.characters}"
 
 
 def main(run, arguments, program, description):
@@ -34,8 +81,29 @@ def flag(name):
     return "--" + name.replace("_", "-")
 
 
+@functools.cache
+def annotations(kind):
+    """{name: what else its annotation holds than the type} of the fields of a dataclass, also of inherited ones."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return {field.name: getattr(hints[field.name], "__metadata__", ()) for field in dataclasses.fields(kind)}
+
+
+def check(options):
+    """Raises UserError for the first option of a dataclass, or of one in it, whose value its annotation does not allow."""
+    for name, declared in annotations(type(options)).items():
+        value = getattr(options, name)
+        if dataclasses.is_dataclass(value):
+            check(value)
+        if value is None:
+            continue
+        for allowed in declared:
+            if isinstance(allowed, Bounds | Pattern) and (problem := allowed.problem(value)):
+                text = f"{value:g}" if isinstance(value, float) else repr(value)
+                raise UserError(f"{flag(name)} is {text}; {problem}")
+
+
 def parse(kind, program, description, arguments=None):
-    """An instance of the dataclass `kind`, or of one of several with subcommands, parsed from the command line.
+    """An instance of the dataclass `kind`, or of one of several with subcommands, parsed from the command line and checked.
 
     With --help, prints the help and exits with status 0. Raises UserError, in one line, for invalid arguments.
     """
@@ -47,18 +115,20 @@ def parse(kind, program, description, arguments=None):
     output = io.StringIO()
     try:
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-            return tyro.cli(kind, prog=program, description=description, args=arguments)
+            options = tyro.cli(kind, prog=program, description=description, args=arguments)
     except SystemExit:
         raise UserError(f"{one_line(output.getvalue())}; see {program} --help") from None
+    check(options)
+    return options
 
 
 def one_line(message):
     """tyro's error message, a box of several lines, as one line."""
     text = re.sub(r"[^\x20-\x7e]+", " ", re.sub(r"\x1b\[[0-9;]*m", "", message))
     text = re.sub(r"\s+", " ", re.sub(r"-{4,}", " ", text.split("For full helptext")[0])).strip()
-    if found := re.search(r"Unrecognized or misplaced options: (\S*)|Unrecognized options: (.*)", text):
-        return f"unknown argument: {(found[1] or found[2]).strip()}"
-    if found := re.search(r"Argument helptext: (.*)", text):
-        given = re.search(r"(?:arguments:|from|value|invalid choice) \[?('[^\]]*?')", text)
-        return f"invalid value {given[1]} for {found[1].strip()}" if given else f"invalid value for {found[1].strip()}"
+    if unknown := re.search(r"Unrecognized or misplaced options: (\S*)|Unrecognized options: (.*)", text):
+        return f"unknown argument: {(unknown[1] or unknown[2]).strip()}"
+    if option := re.search(r"Argument helptext: (.*)", text):
+        value = re.search(r"(?:arguments:|from|value|invalid choice) \[?('[^\]]*?')", text)
+        return f"invalid value {value[1]} for {option[1].strip()}" if value else f"invalid value for {option[1].strip()}"
     return re.sub(r"^(Missing argument|Invalid choice|Value error|Parsing error) ", "", text).rstrip(".")

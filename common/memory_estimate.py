@@ -14,7 +14,7 @@ from common.config import Settings
 from common.errors import UserError
 from common.memory_state import Training
 from common.process import node_memory
-from common.step_breakdown import gradient_bytes
+from common.workloads import gradient_bytes
 
 GB = 1e9
 # Of the backends that a refusal names.

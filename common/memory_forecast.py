@@ -14,6 +14,7 @@ from common.communication_buffers import Units
 from common.config import Settings
 from common.errors import UserError
 from common.memory_state import held_bytes, num_parameters, sizes_of
+from common.models import parts_of
 
 # After a backend's name: what is in main memory in place of the GPU's. Ren et al. 2021, arXiv:2101.06840; Rajbhandari et al. 2021,
 # arXiv:2104.07857.
@@ -46,7 +47,7 @@ class Forecast(NamedTuple):
 
 def of(name, training, num_ranks):
     """The Forecast of the rank that needs most under a backend, a variant, or one of either with +offload or +offload_parameters."""
-    return max(by_rank(name, training, num_ranks), key=lambda one: one.peak)
+    return max(by_rank(name, training, num_ranks), key=lambda forecast: forecast.peak)
 
 
 def by_rank(name, training, num_ranks):
@@ -54,11 +55,11 @@ def by_rank(name, training, num_ranks):
     if reason := problem(name, training, num_ranks):
         raise UserError(reason)
     backend, _, offload = name.partition("+")
-    own = declared()[file_of(backend)]
-    if own.pipelined:
-        num_stages = _num_stages(own, num_ranks)
+    declaration = declared()[file_of(backend)]
+    if declaration.pipelined:
+        num_stages = _num_stages(declaration, num_ranks)
         return [_of_stages(backend, training, num_stages, rank) for rank in range(num_stages)]
-    num_divisions = num_ranks if own.divides else 1
+    num_divisions = num_ranks if declaration.divides else 1
     parts = _parts(training, num_divisions)
     if training.recompute:
         parts = activations.recomputed(parts)
@@ -74,27 +75,31 @@ def problem(name, training, num_ranks):
     """
     backend, _, offload = name.partition("+")
     if offload and backend not in CAN_OFFLOAD.get(offload, ()):
-        able = ", ".join(f"{one}+{what}" for what, names in CAN_OFFLOAD.items() for one in names)
+        able = ", ".join(f"{backend}+{kind}" for kind, backends in CAN_OFFLOAD.items() for backend in backends)
         raise UserError(f"{name} is nothing that a library offers; choose from: {able}")
-    own = declared()[file_of(backend)]
+    declaration = declared()[file_of(backend)]
     settings = settings_of(backend, Settings(workload="this model", microbatches=training.microbatches))
-    if own.num_servers:
+    if declaration.num_servers:
         return f"there is no forecast for {name}, whose ranks do different things; leave it out"
     if not parallelism.trains(backend, training.model):
         return f"{name} does not train this model; leave it out"
+    if any(part.kept is None for part in parts_of(training.model)):
+        return f"there is no forecast for {name}: the description of {type(training.model).__name__} does not state its activations"
     if reason := parallelism.problem_of_division(backend, settings, training.model, num_ranks):
         return reason
-    return pipelining.problem(name, settings, training.model, _num_stages(own, num_ranks), training.batch_size) if own.pipelined else None
+    if not declaration.pipelined:
+        return None
+    return pipelining.problem(name, settings, training.model, _num_stages(declaration, num_ranks), training.batch_size)
 
 
-def _num_stages(own, num_ranks):
-    return Settings().stages if own.model_parallel == "stages" else num_ranks
+def _num_stages(declaration, num_ranks):
+    return Settings().stages if declaration.model_parallel == "stages" else num_ranks
 
 
 def _parts(training, num_divisions=1):
-    """The activations.Parts, with the number of parameters of the training."""
+    """The Activations of the parts of a model, with the number of parameters of the training."""
     sizes = activations.sizes_of(training.precision, training.device)
-    parts = activations.parts_of(training.model, sizes, num_divisions)
+    parts = activations.by_part(training.model, sizes, num_divisions)
     factor = num_parameters(training) / sum(sizes_of(training.model))
     return [part._replace(num_parameters=part.num_parameters * factor, copies=part.copies * factor / num_divisions) for part in parts]
 
@@ -147,16 +152,16 @@ def _of_stages(name, training, num_ranks, rank):
         parts = activations.recomputed(parts, whole_blocks=False)
     stages = pipelining.stages_of(training.model, schedule, num_ranks)
     element, num_samples = sharing.PRECISIONS[training.precision].parameters, training.batch_size / num
-    passed = [element * num_samples * math.prod(part.output_shape) for part in pipelining.parts_of(training.model)]
-    own = [(stage, parts[stage.start : stage.end]) for stage in stages if stage.rank == rank]
-    computed = [part for _, of_stage in own for part in of_stage]
+    passed = [element * num_samples * math.prod(part.output_shape) for part in parts_of(training.model)]
+    parts_of_stages = [(stage, parts[stage.start : stage.end]) for stage in stages if stage.rank == rank]
+    computed = [part for _, of_stage in parts_of_stages for part in of_stage]
     held = sharing.whole_bytes(name, sum(part.num_parameters for part in computed), training)
     # Of a stage also what it has passed on stays.
-    of_stage = max(sum(part.kept for part in of_stage) * num_samples + passed[stage.end - 1] for stage, of_stage in own)
+    of_stage = max(sum(part.kept for part in of_stage) * num_samples + passed[stage.end - 1] for stage, of_stage in parts_of_stages)
     kept = of_stage * pipelining.num_under_way(schedule, rank, num_ranks, num) + sum(part.copies for part in computed)
     again = max(part.again for part in computed) * num_samples
     # Of each micro-batch: activations from the stage before, and gradients from the one after.
-    ends = [end for stage, _ in own for end, last in ((stage.start, 0), (stage.end, len(parts))) if end != last]
+    ends = [end for stage, _ in parts_of_stages for end, last in ((stage.start, 0), (stage.end, len(parts))) if end != last]
     received = sum(passed[end - 1] for end in ends) * num
     return Forecast(
         **held,

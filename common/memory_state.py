@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from common import sharing
 from common.backends import declared, file_of
-from common.models import Cnn, Decoder, EncoderDecoder, ResNet50, parameters_of
+from common.models import Model, parameters_of
 
 
 class Training(NamedTuple):
@@ -16,7 +16,7 @@ class Training(NamedTuple):
     `num_parameters`: in place of the model's own number, so that each part has as many times more. `device`: cpu or cuda.
     """
 
-    model: Cnn | Decoder | EncoderDecoder | ResNet50
+    model: Model
     batch_size: int
     precision: str = "fp32"
     optimizer: str = "adam"
@@ -38,21 +38,21 @@ def held_bytes(name, training, whole, num_ranks):
     They differ from common/sharing.py where DeepSpeed (0.19.8) has the gradients of a shard beside those that update the float32 masters,
     and stage 1 has no others after the backward pass; and where whole parameters are dealt to ranks.
     """
-    own = declared()[file_of(name)]
-    if own.divides:
+    declaration = declared()[file_of(name)]
+    if declaration.divides:
         # Matrices are divided, and the vectors of norms are not.
         divided = sum(math.prod(shape) / (num_ranks if len(shape) > 1 else 1) for shape in shapes_of(training.model))
         return {part: num_bytes * divided / sum(sizes_of(training.model)) for part, num_bytes in whole.items()}
     way = sharing.of(name) or sharing.WAYS["replicated"]
     held = sharing.held_bytes(way, num_ranks, whole)
-    if own.buffers == "gathered":
+    if declaration.buffers == "gathered":
         # Whole parameters are beside the shards.
         held["parameters"] = whole["parameters"] * way.num_replicas / num_ranks
-    if own.float32_masters and way.sharded:
+    if declaration.float32_masters and way.sharded:
         element = sharing.PRECISIONS[training.precision].parameters
         again = sharing.FLOAT32_BYTES / element if "parameters" in way.sharded or element < sharing.FLOAT32_BYTES else 0
         held["gradients"] = whole["gradients"] / num_ranks * (1 + again)
-    if own.deals:
+    if declaration.deals:
         held |= {part: whole[part] * largest_hand(sizes_of(training.model), num_ranks) for part in way.sharded}
     return held
 
@@ -70,7 +70,7 @@ def largest_hand(sizes, num_ranks):
 
 def shapes_of(model):
     """The shapes of all parameters of a model."""
-    return [one.shape for one in parameters_of(model).values()]
+    return [initial.shape for initial in parameters_of(model).values()]
 
 
 def sizes_of(model):

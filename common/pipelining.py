@@ -6,21 +6,7 @@ import itertools
 import math
 from typing import NamedTuple
 
-from common import flops
-from common.models import Cnn, Decoder, parameters_of
-
-
-class Part(NamedTuple):
-    """A part of a model that one stage computes as a whole.
-
-    `layers`: the names of its layers that have parameters. `output_shape`: of one sample. `flops`: floating-point operations of the
-    forward pass for one sample (common/flops.py).
-    """
-
-    name: str
-    layers: tuple[str, ...]
-    output_shape: tuple[int, ...]
-    flops: int
+from common.models import parts_of
 
 
 class Stage(NamedTuple):
@@ -52,51 +38,13 @@ SCHEDULES = {
 }
 
 
-def cnn_parts(_):
-    shapes = {"conv1": (26, 26, 32), "conv2": (12, 12, 64), "dense1": (128,), "dense2": (10,)}
-    return [(name, (name,), shape) for name, shape in shapes.items()]
-
-
-def decoder_parts(model):
-    """The halves of a block are parts by themselves, so that a model of few blocks has stages enough."""
-    hidden = (model.context, model.width)
-    parts = [("embedding", ("embedding",), hidden)]
-    for block in (f"blocks.{layer}" for layer in range(model.num_layers)):
-        layers = [f"{block}.{name}" for name in ("attention_norm", "query", "key", "value", "attended", "feed_norm", "gate", "up", "down")]
-        parts += [(f"{block}.attention", tuple(layers[:5]), hidden), (f"{block}.feed", tuple(layers[5:]), hidden)]
-    return [*parts, ("head", ("norm", "head"), (model.context, model.num_tokens))]
-
-
-PARTS = {Cnn: cnn_parts, Decoder: decoder_parts}
-
-
-def parts_of(model):
-    """The Parts of a model in the order in which they follow one another."""
-    of_part = flops.forward_by_part(model)
-    return [Part(*part, of_part[part[0]]) for part in PARTS[type(model)](model)]
-
-
-def num_parameters(model, part):
-    """The number of parameters of a Part."""
-    return sum(_by_layer(model).get(layer, 0) for layer in part.layers)
-
-
-@functools.cache
-def _by_layer(model):
-    """{layer: its number of parameters}."""
-    found = {}
-    for name, one in parameters_of(model).items():
-        layer = name.rpartition(".")[0]
-        found[layer] = found.get(layer, 0) + math.prod(one.shape)
-    return found
-
-
-@functools.cache
+# Typed, since tuples of the same sizes are equal.
+@functools.lru_cache(typed=True)
 def stages_of(model, schedule, num_ranks):
     """The Stages of a model under a schedule, by its name, in a pipeline of that many ranks."""
     parts = parts_of(model)
     num_stages = num_ranks * SCHEDULES[schedule].stages_per_rank
-    bounds = cut([(part.flops, num_parameters(model, part)) for part in parts], num_stages)
+    bounds = cut([(part.flops, part.num_parameters) for part in parts], num_stages)
     return [Stage(rank_of(stage, schedule, num_ranks), *bound) for stage, bound in enumerate(itertools.pairwise(bounds))]
 
 
@@ -113,7 +61,7 @@ def cut(costs, num_stages):
         sizes = sorted({end - start for start, end in itertools.combinations(sums, 2)})
 
         def enough(size, kind=kind):
-            return _cut_within(costs, num_stages, [size if one == kind else limit for one, limit in enumerate(limits)]) is not None
+            return _cut_within(costs, num_stages, [*limits[:kind], size, *limits[kind + 1 :]]) is not None
 
         limits[kind] = sizes[bisect.bisect_left(sizes, True, key=enough)]
     return _cut_within(costs, num_stages, limits)
@@ -172,7 +120,7 @@ def num_microbatches(settings):
 
 def problem(name, settings, model, num_ranks, local_batch):
     """Why a pipeline of that many ranks cannot train a model with these settings; None if it can. `local_batch`: samples of a step."""
-    if type(model) not in PARTS:
+    if any(part.output_shape is None for part in parts_of(model)):
         return f"{name} does not train {settings.workload}, whose model has no parts for stages; leave it out"
     num_parts, num_stages = len(parts_of(model)), num_ranks * SCHEDULES[settings.pipeline_schedule].stages_per_rank
     if num_stages > num_parts:
@@ -201,5 +149,5 @@ def bubble_fraction(schedule, num_ranks, num):
     (p - 1) / (vm + p - 1) (Narayanan et al. 2021, arXiv:2104.04473, section 2.2, as a part of the whole step). Zero-bubble schedules
     aim at 0 (Qi et al. 2024, arXiv:2401.10241, section 6).
     """
-    own = SCHEDULES[schedule]
-    return 0.0 if own.v_shaped else (num_ranks - 1) / (own.stages_per_rank * num + num_ranks - 1)
+    stages_per_rank, v_shaped, _ = SCHEDULES[schedule]
+    return 0.0 if v_shaped else (num_ranks - 1) / (stages_per_rank * num + num_ranks - 1)

@@ -1,6 +1,7 @@
 """The record of a run: its keys in the order of the file, with types and descriptions.
 
-results/schema.json and the table in results/README.md are generated from here: python -m common.record_schema.
+results/schema.json and the table in results/README.md are generated from here: python -m common.record_schema. A new key has a default:
+its value in the records of before, which do not have it (common/record_lifting.py).
 """
 
 from dataclasses import dataclass, field
@@ -11,31 +12,6 @@ SCHEMA = 3
 # For pydantic, which generates the schema; a training process does not import it. CLOSED: no key but those of the class.
 DOCUMENTED = {"use_attribute_docstrings": True, "json_schema_serialization_defaults_required": True}
 CLOSED = DOCUMENTED | {"extra": "forbid"}
-
-
-# Keys that older records of this version lack. The report takes them for null.
-LATER_KEYS = (
-    "exact",
-    "data_parallel_degree",
-    "tensor_bytes_by_rank",
-    "transport",
-    "training_flops_per_sample",
-    "flops_per_second_per_rank",
-    "peak_flops_per_second",
-    "share_of_peak",
-    "tokens_per_second",
-    "staleness",
-    "left_out",
-    "num_turns",
-    "turns_of_others_seconds",
-    "check_seconds",
-    "machine_noise",
-    "gpu_memory_by_rank",
-    "reading",
-    "checkpoint_io",
-)
-# The same of a sub-object, by its class.
-LATER_PARTS = {"StepBreakdown": ("all_reduce_seconds_by_size", "exchange_start_seconds")}
 
 
 class Limits:
@@ -71,7 +47,7 @@ class Operation:
     num_bytes: float
 
 
-@dataclass
+@dataclass(kw_only=True)
 class StepBreakdown:
     """The value of `step_breakdown`."""
 
@@ -99,13 +75,12 @@ class StepBreakdown:
     plain_bus_bytes_per_second: float | None
     """Bus bandwidth of a plain all-reduce of the gradients' size through the same library, in bytes per second. `null` without
     communication."""
-    all_reduce_seconds_by_size: SecondsBySize | None
+    all_reduce_seconds_by_size: SecondsBySize | None = None
     """[size in bytes, seconds] of plain all-reduces through the same library, by ascending size: 1 KiB, 32 KiB, 1 MiB and the gradients'
-    size; the mean over ranks of the median of each. Alpha and beta can be fitted to them (`common/hockney.py`). `null` at one rank. Older
-    records do not have the key."""
-    exchange_start_seconds: dict[str, list[float]] | None
+    size; the mean over ranks of the median of each. Alpha and beta can be fitted to them (`common/hockney.py`). `null` at one rank."""
+    exchange_start_seconds: dict[str, list[float]] | None = None
     """Seconds from the beginning of a step to the start of each collective in it, by name, on rank 0, in the steps of the profile, which
-    slows them down. `null` where it does not tell. Older records do not have the key."""
+    slows them down. `null` where it does not tell."""
     library: dict
     """DDP's logging data, the calls of DeepSpeed by message size, or the bubble of a pipeline: the part of its steps in which its ranks
     wait, measured and in theory. Empty for other backends."""
@@ -310,9 +285,9 @@ class Gpu:
 
 @dataclass(kw_only=True)
 class Environment:
-    """The value of `environment`. A key with a default may be missing: older records do not have it."""
+    """The value of `environment`."""
 
-    __pydantic_config__ = CLOSED | {"json_schema_serialization_defaults_required": False}
+    __pydantic_config__ = CLOSED
 
     python: str
     """Version of Python."""
@@ -352,7 +327,7 @@ class Environment:
     """Environment variables that affect a run, from a fixed list. No others are recorded."""
 
 
-# The sub-objects of a record are plain dicts. The classes above describe them.
+# While a run makes its record, that is a dict of these keys (common/records.py, new); whoever reads it has a Record.
 @dataclass(kw_only=True)
 class Record:
     """Settings, environment and measurements of one run. `null` means that a value is not known or does not apply."""
@@ -365,6 +340,9 @@ class Record:
     """State of the run. `ok`: the run completed, whether or not it reached the target. `timeout`: it exceeded its time limit."""
     error: str | None = None
     """Cause of the failure in one line. `null` unless `status` is `failed` or `timeout`."""
+    launcher_error: str | None = None
+    """What the launcher of a completed run reported afterwards, in one line: a rank that it killed while leaving, an exit status, the time
+    limit. The run had trained, compared its replicas and recorded everything. `null` where the launcher ended without an error."""
     started_at: Moment
     """Start of the run in UTC."""
     backend: str
@@ -376,14 +354,12 @@ class Record:
     until the data is loaded."""
     num_ranks: FromOne
     """World size: the number of processes."""
-    data_parallel_degree: FromOne | None = None
-    """Number of shards of a global batch: the number of ranks, without servers, over that of the ranks that compute one model together.
-    Older records do not have the key; theirs is the number of ranks."""
-    exact: bool | None = None
-    """Whether the backend trains as plain PyTorch does, up to rounding. Older records do not have the key; theirs all do."""
+    data_parallel_degree: FromOne
+    """Number of shards of a global batch: the number of ranks, without servers, over that of the ranks that compute one model together."""
+    exact: bool
+    """Whether the backend trains as plain PyTorch does, up to rounding."""
     transport: Literal["mpi", "gloo", "nccl"] | None = None
-    """What the gradients went over. `null` for a backend that does not exchange any, and until the backend has started. Older records
-    do not have the key."""
+    """What the gradients went over. `null` for a backend that does not exchange any, and until the backend has started."""
     num_nodes: FromOne | None = None
     """Number of nodes. `null` until the ranks are connected."""
     pids_by_rank: list[int] | None = None
@@ -413,19 +389,18 @@ class Record:
     first epoch has ended."""
     training_flops_per_sample: FromOne | None = None
     """Floating-point operations to train on one sample, by the formulas of `common/flops.py`; two for a multiplication with its addition.
-    `null` until training has ended. Older records do not have the key."""
+    `null` until training has ended."""
     flops_per_second_per_rank: Positive | None = None
     """These operations in a second of training on each rank that computes. Activations that are computed again (`--recompute`) do not
-    count. `null` until training has ended. Older records do not have the key."""
+    count. `null` until training has ended."""
     peak_flops_per_second: Positive | None = None
     """Floating-point operations a second in the fastest matrix product of the framework, in the precision of the run and on the device and
     threads of a rank, measured after training on all ranks at the same time: their mean. `null` until training has ended, and for a rank
-    with several GPUs. Older records do not have the key."""
+    with several GPUs."""
     share_of_peak: Positive | None = None
-    """`flops_per_second_per_rank` over `peak_flops_per_second`. `null` where one of them is. Older records do not have the key."""
+    """`flops_per_second_per_rank` over `peak_flops_per_second`. `null` where one of them is."""
     tokens_per_second: Positive | None = None
-    """Training throughput in tokens that are predicted. `null` for images, and until training has ended. Older records do not have the
-    key."""
+    """Training throughput in tokens that are predicted. `null` for images, and until training has ended."""
     in_sync: bool | None = None
     """Whether all ranks had bitwise equal parameters before training and after each epoch. A run where they differ is `failed`. Of sharded
     parameters (ZeRO stage 3) there is one copy, and it means that all ranks gathered the same from each other. `null` until the first
@@ -474,25 +449,21 @@ class Record:
     """Loss on all held-out samples after each epoch."""
     staleness: list[dict[str, int]] | None = None
     """Of each epoch, the number of updates by their staleness: how many others were applied since the worker fetched the parameters of its
-    gradients. `null` where no server applies updates (`parameter_server`). Older records do not have the key."""
+    gradients. `null` where no server applies updates (`parameter_server`)."""
     left_out: list[str] | None = None
-    """A line for each worker whose training failed, and without which the run went on. `null` where none can be left out. Older records do
-    not have the key."""
+    """A line for each worker whose training failed, and without which the run went on. `null` where none can be left out."""
     peak_memory_bytes: FromOne | None = None
     """Peak resident memory of the rank that used most, in bytes. GPU memory is not included. `null` until training has ended."""
     peak_memory_bytes_by_rank: list[int] | None = None
     """Peak resident memory of each rank's process in bytes. `null` until training has ended."""
     tensor_bytes_by_rank: TensorBytes | None = None
-    """What each rank holds at three points of a warm-up step: parameters, gradients and optimizer state. `null` until the step is done.
-    Older records do not have the key."""
+    """What each rank holds at three points of a warm-up step: parameters, gradients and optimizer state. `null` until the step is done."""
     gpu_memory_by_rank: GpuMemory | None = None
-    """Memory of the GPU of each rank. `null` on CPUs, and until training has ended. Older records do not have the key."""
+    """Memory of the GPU of each rank. `null` on CPUs, and until training has ended."""
     reading: Reading | None = None
-    """What reading the samples from disk took. `null` for data in memory, and until training has ended. Older records do not have the
-    key."""
+    """What reading the samples from disk took. `null` for data in memory, and until training has ended."""
     checkpoint_io: CheckpointIo | None = None
-    """What writing and reading checkpoints took. They are on the clock. `null` without checkpoints, and until training has ended. Older
-    records do not have the key."""
+    """What writing and reading checkpoints took. They are on the clock. `null` without checkpoints, and until training has ended."""
     energy_joules: Positive | None = None
     """Energy of all nodes in joules, from the start of the clock to the end of the last epoch, checkpoints included. `null` where no source
     can be read on every node."""
@@ -520,7 +491,7 @@ class Record:
     environment: Environment
     """Software and hardware of rank 0's node; of the launching node where the run wrote no record of its own."""
     output_tail: list[str] | None = None
-    """Last lines that a run of a matrix printed before it failed or timed out. `null` for other runs."""
+    """Last lines that a run of a matrix printed before it failed or timed out, or its launcher failed. `null` for other runs."""
 
 
 def _rule(description, conditions, then, otherwise=None):

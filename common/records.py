@@ -1,5 +1,6 @@
 """The record of a run: a JSON file, written when the run starts and replaced atomically."""
 
+import dataclasses
 import json
 import math
 import os
@@ -11,11 +12,13 @@ import sys
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import get_origin, get_type_hints
 
 from common import backends, config, durable, parallelism
 from common.errors import UserError
 from common.process import binding
 from common.record_definition import SCHEMA, Record
+from common.record_lifting import dataclass_in, lifted
 
 # The folder of a run's traces has the name of its record with this ending.
 TRACES_END = ".trace"
@@ -31,7 +34,7 @@ VECTOR_FLAGS = re.compile(r"sse4_[12]|f16c|fma|avx\w*|amx_\w+|asimd\w*|sve\w*|sm
 
 
 def new(backend, settings, ranks, launch, surroundings):
-    """The record of a run at its start, as a dict with all keys of common.record_definition.Record.
+    """The JSON object of a run's record at its start, with all keys of common.record_definition.Record.
 
     `launch`: `launcher`, `command` and `launched_at` (seconds since 1970) of the launch. `surroundings`: the `environment`, which is
     needed only on the rank that writes the record.
@@ -54,6 +57,29 @@ def new(backend, settings, ranks, launch, surroundings):
             environment=surroundings,
         )
     )
+
+
+def from_json(values):
+    """The Record of a JSON object that follows the schema, with its sub-objects, and the Settings as `settings`."""
+    record = _instance(Record, values)
+    record.settings = config.from_json(values["settings"])
+    return record
+
+
+def _instance(kind, value):
+    """A JSON value of a type of the definition: what a dataclass describes becomes one."""
+    described = dataclass_in(kind)
+    if described is None or not isinstance(value, dict):
+        return value
+    if get_origin(kind) is dict:
+        return {name: _instance(described, part) for name, part in value.items()}
+    kinds = get_type_hints(described)
+    return described(**{name: _instance(kinds[name], part) for name, part in value.items() if name in kinds})
+
+
+def as_json(record):
+    """The JSON object of a Record."""
+    return dataclasses.asdict(record) | {"settings": config.as_json(record.settings)}
 
 
 def folder(settings):
@@ -81,9 +107,9 @@ def run_name(backend, settings, num_ranks):
     return settings.run_id or f"{time.strftime('%Y%m%d-%H%M%S')}-{settings.workload}-{backend}-n{num_ranks}-s{settings.seed}"
 
 
-def write(path, record):
-    """Writes the record durably and atomically. Numbers that are not finite become null."""
-    durable.write_text(path, as_text(_finite(record)) + "\n")
+def write(path, values):
+    """Writes the JSON object of a record durably and atomically. Numbers that are not finite become null."""
+    durable.write_text(path, as_text(_finite(values)) + "\n")
 
 
 def as_text(value, depth=0):
@@ -128,13 +154,14 @@ def make_folder(path, what="records", option="--results"):
 
 
 def read(path):
-    """Reads a record. Raises UserError if the file is damaged or has another schema version."""
+    """The Record in a file, lifted to today's definition. Raises UserError if the file is damaged or has another schema version."""
     try:
-        record = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as error:
+        values = json.loads(path.read_text())
+        schema = values.get("schema") if isinstance(values, dict) else None
+        record = from_json(lifted(values)) if schema == SCHEMA else None
+    except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError) as error:
         raise UserError(f"{path} cannot be read as a record ({error}); move it away") from None
-    schema = record.get("schema") if isinstance(record, dict) else None
-    if schema != SCHEMA:
+    if record is None:
         raise UserError(
             f"{path} has schema {schema}, this version of Tandem reads {SCHEMA}; give another folder with --results or move it away"
         )

@@ -1,16 +1,17 @@
-"""ResNet-50, independent of the framework: its convolutions, from which come its parameters and its FLOPs."""
+"""ResNet-50, of which the convolutions say all."""
 
 import math
 from typing import NamedTuple
 
-from common.weights import constant, normal
+from common.model.parts import FLOAT32, INDEX_BYTES, Part, norm, product
+from common.weights import normal
 
 # A bottleneck has this many times as many outputs as its 3x3 convolution: He et al. 2015, arXiv:1512.03385, table 1.
 EXPANSION = 4
 
 
 class ResNet50(NamedTuple):
-    """ResNet-50 v1.5: 25,557,032 parameters.
+    """ResNet-50 v1.5: 25,557,032 parameters, with torchvision's names.
 
     He et al. 2015, arXiv:1512.03385, table 1; v1.5: stage by stage the 3x3 convolution has the stride, not the 1x1 convolution before it.
     `blocks`: bottlenecks of the four stages; `width`: outputs of the first convolution. Inputs are pixels of 0 to 255, channels last;
@@ -27,6 +28,9 @@ class ResNet50(NamedTuple):
     whole_inputs: bool = True
     whole_targets: bool = True
 
+    pixels = True
+    tokens_per_sample = None
+
     @property
     def input_shape(self):
         return (self.image_size, self.image_size, 3)
@@ -34,6 +38,26 @@ class ResNet50(NamedTuple):
     @property
     def target_shape(self):
         return ()
+
+    def parts(self, sizes=FLOAT32, _=1):
+        """The first convolution with its pooling, the blocks, and the last layer.
+
+        Kept is what batch norm and convolutions are given. What the first block is given is among what the pooling keeps.
+        """
+        number, first = sizes.product, first_convolution(self)
+        pooled = halved(first.output_size) ** 2 * first.num_outputs
+        stem = number * (3 * self.image_size**2 + 2 * first.num_results + pooled) + INDEX_BYTES * pooled
+        parts, inputs = [Part("stem", first.layers(), None, stem, 2 * number * first.num_results)], 0
+        for block in (block for stage in stages(self) for block in stage):
+            results = [convolution.num_results for convolution in block.computed]
+            # Of every convolution what its batch norm is given, and of all but the shortcut what follows that.
+            kept = sum(results) + sum(convolution.num_results for convolution in block.convolutions)
+            layers = tuple(layer for convolution in block.computed for layer in convolution.layers())
+            parts.append(Part(block.name, layers, None, number * kept, 2 * number * max(results), inputs, block.name))
+            inputs = number * block.convolutions[-1].num_results
+        last = product("fc", normal((self.num_classes, num_features(self)), 0.01), 1, bias=True)
+        logits = sizes.statistic * self.num_classes
+        return [*parts, Part("fc", (last,), None, number * num_features(self) + logits, 2 * logits)]
 
 
 class Convolution(NamedTuple):
@@ -50,6 +74,21 @@ class Convolution(NamedTuple):
     stride: int
     output_size: int
 
+    @property
+    def num_results(self):
+        """The numbers that it returns for one image."""
+        return self.output_size**2 * self.num_outputs
+
+    def layers(self):
+        """The Layers of the convolution and its batch norm.
+
+        Convolutions are normal with variance 2 / fan-out (He et al. 2015, arXiv:1502.01852, section 2.2). A block's last batch norm has
+        weight 0, so that at first the block is its shortcut (Goyal et al. 2017, arXiv:1706.02677, section 5.1).
+        """
+        weight = normal((self.num_outputs, self.num_inputs, self.size, self.size), math.sqrt(2 / (self.num_outputs * self.size**2)))
+        scale = 0.0 if self.norm.endswith("bn3") else 1.0
+        return product(self.name, weight, self.output_size**2), norm(self.norm, self.num_outputs, bias=True, scale=scale)
+
 
 class Bottleneck(NamedTuple):
     """A block: three `convolutions`, and the `shortcut` around them, a convolution or, if None, nothing. `name` begins those of both."""
@@ -57,6 +96,11 @@ class Bottleneck(NamedTuple):
     name: str
     convolutions: tuple[Convolution, ...]
     shortcut: Convolution | None
+
+    @property
+    def computed(self):
+        """Its three or four convolutions."""
+        return (*self.convolutions, self.shortcut) if self.shortcut else self.convolutions
 
 
 def halved(size):
@@ -70,15 +114,15 @@ def first_convolution(model):
 
 def stages(model):
     """The Bottlenecks of each of the four stages."""
-    size, num_inputs, found = halved(first_convolution(model).output_size), model.width, []
+    size, num_inputs, bottlenecks = halved(first_convolution(model).output_size), model.width, []
     for number, num_blocks in enumerate(model.blocks, 1):
         width = model.width * 2 ** (number - 1)
-        found.append([])
+        bottlenecks.append([])
         for block in range(num_blocks):
             stride = 2 if number > 1 and block == 0 else 1
-            found[-1].append(bottleneck(f"layer{number}.{block}", num_inputs, width, stride, size))
-            size, num_inputs = found[-1][-1].convolutions[-1].output_size, EXPANSION * width
-    return found
+            bottlenecks[-1].append(bottleneck(f"layer{number}.{block}", num_inputs, width, stride, size))
+            size, num_inputs = bottlenecks[-1][-1].convolutions[-1].output_size, EXPANSION * width
+    return bottlenecks
 
 
 def bottleneck(name, num_inputs, width, stride, size):
@@ -96,33 +140,3 @@ def bottleneck(name, num_inputs, width, stride, size):
 def num_features(model):
     """The number of inputs of the last layer."""
     return stages(model)[-1][-1].convolutions[-1].num_outputs
-
-
-def convolutions(model):
-    """All convolutions of a model in the order of torchvision's parameters."""
-    blocks = [block for stage in stages(model) for block in stage]
-    return [first_convolution(model), *(one for block in blocks for one in (*block.convolutions, block.shortcut) if one)]
-
-
-def resnet_parameters(model):
-    """Names as in torchvision.
-
-    Convolutions are normal with variance 2 / fan-out (He et al. 2015, arXiv:1502.01852, section 2.2), the last layer with deviation 0.01.
-    A block's last batch norm has weight 0, so that at first the block is its shortcut (Goyal et al. 2017, arXiv:1706.02677, section 5.1).
-    """
-    parameters = {}
-    for name, norm, num_inputs, num_outputs, size, *_ in convolutions(model):
-        deviation = math.sqrt(2 / (num_outputs * size**2))
-        parameters |= {
-            f"{name}.weight": normal((num_outputs, num_inputs, size, size), deviation),
-            f"{norm}.weight": constant((num_outputs,), 0.0 if norm.endswith("bn3") else 1.0),
-            f"{norm}.bias": constant((num_outputs,)),
-        }
-    last = (model.num_classes, num_features(model))
-    return parameters | {"fc.weight": normal(last, 0.01), "fc.bias": constant(last[:1])}
-
-
-def forward_flops(model):
-    """Floating-point operations of the forward pass for one image: two per multiplication and addition of its products."""
-    products = [one.output_size**2 * one.num_inputs * one.num_outputs * one.size**2 for one in convolutions(model)]
-    return 2 * (sum(products) + num_features(model) * model.num_classes)

@@ -1,8 +1,10 @@
-"""Learning rate schedules: linear scaling with gradual warm-up, then constant or cosine."""
+"""Learning rate schedules: linear scaling with gradual warm-up, then one of SCHEDULES."""
 
 import numpy as np
 
-SCHEDULES = ("constant", "cosine")
+CONSTANT = "constant"
+# {name: the factor of the learning rate after warm-up, by the part of the epochs since then that is done, from 0 to 1}.
+SCHEDULES = {CONSTANT: np.ones_like, "cosine": lambda part: 0.5 * (1 + np.cos(np.pi * part))}
 
 
 def learning_rates(base, factor, warmup_epochs, schedule, num_epochs, steps_per_epoch):
@@ -15,9 +17,8 @@ def learning_rates(base, factor, warmup_epochs, schedule, num_epochs, steps_per_
     started = np.arange(num_epochs * steps_per_epoch).reshape(num_epochs, steps_per_epoch) / steps_per_epoch
     finished = started + 1 / steps_per_epoch
     scheduled = np.full_like(started, base * factor)
-    if schedule == "cosine" and num_epochs > warmup_epochs:
-        done = np.clip((started - warmup_epochs) / (num_epochs - warmup_epochs), 0, 1)
-        scheduled *= 0.5 * (1 + np.cos(np.pi * done))
+    if num_epochs > warmup_epochs:
+        scheduled *= SCHEDULES[schedule](np.clip((started - warmup_epochs) / (num_epochs - warmup_epochs), 0, 1))
     if warmup_epochs:
         ramp = base * (1 + (factor - 1) * np.minimum(finished / warmup_epochs, 1))
         scheduled = np.where(started < warmup_epochs, ramp, scheduled)

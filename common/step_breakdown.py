@@ -6,16 +6,15 @@ the median of its repeats on a rank; over ranks it is the mean, as in nccl-tests
 
 import contextlib
 import itertools
-import math
 import time
 from collections import Counter
 from itertools import chain, islice, repeat
 
 import numpy as np
 
-from common import weights, workloads
 from common.collectives import bus_bytes
 from common.trainer import Communication, ProfiledCommunication, by_rank
+from common.workloads import gradient_bytes
 
 BLOCK_SECONDS = 0.2
 MIN_STEPS = 2
@@ -42,12 +41,6 @@ def add_to_record(settings, trainer, batches, record):
         seconds = (len(COMMUNICATES) * (num_steps + 1) + 2 * NUM_FEW) * step_seconds
         print(f"step breakdown: about {seconds:.0f} s of additional steps", flush=True)
     record["step_breakdown"] = measure(trainer, batches, num_steps, gradient_bytes(settings))
-
-
-def gradient_bytes(settings):
-    """Bytes of the gradients of all parameters, which data parallelism all-reduces once per step."""
-    parameters = workloads.workload_of(settings).parameters.values()
-    return sum(math.prod(one.shape) for one in parameters) * np.dtype(weights.DTYPES[settings.precision]).itemsize
 
 
 def measure(trainer, batches, num_steps, plain_bytes):

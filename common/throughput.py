@@ -16,7 +16,7 @@ NUM_WARMUPS, SECONDS = 2, 0.05
 def add_to_record(trainer, settings, record):
     """Adds the rates of a run that has trained to its record, and the peak of its devices. All ranks call this, off the clock."""
     model = workloads.workload_of(settings).model
-    rate, num_tokens, num_flops = record["samples_per_second"], flops.num_tokens(model), flops.training(model)
+    rate, num_tokens, num_flops = record["samples_per_second"], model.tokens_per_sample, flops.training(model)
     peak = peak_flops_per_second(trainer, settings.precision)
     record |= {"training_flops_per_sample": num_flops, "peak_flops_per_second": peak}
     # A resumed run may have trained nothing.

@@ -66,7 +66,7 @@ def command(given, launcher, executable, needed):
         executable=executable, num_ranks=given.pes, ranks_per_node=min(given.pes, given.pes_per_node or given.pes),
         cores_per_rank=given.cpus_per_pe, program=tuple(given.program), variables=variables,
     )  # fmt: skip
-    return LAUNCHERS[launcher](start), variables
+    return LAUNCHERS[launcher].argv(start), variables
 
 
 def main():

@@ -14,14 +14,13 @@ from rich.console import Console
 from common.backends import ROOT, file_of, needs_mpi, settings_of
 from common.config import Settings
 from common.errors import UserError
-from launch import probe, processes, runner, turns
+from launch import processes, runner, turns
 from launch.launchers import commands
-from launch.lock import ALLOCATIONS
 
 # Imports from a parallel file system may take minutes.
 LIMIT_SECONDS = 600.0
-# They start ranks on nodes of their choice.
-OF_CLUSTERS = ("srun", "aprun", "pals")
+# Of launch/probe.py, before its JSON, since launchers print lines of their own.
+MARKER = "tandem-probe: "
 
 
 def settled(jobs, launcher, dry_run=False):
@@ -31,7 +30,7 @@ def settled(jobs, launcher, dry_run=False):
     Raises UserError if there is no GPU for --device cuda, or if the launcher cannot start a program.
     """
     elsewhere = runs_elsewhere(jobs, launcher, os.environ)
-    can_ask = not (dry_run and elsewhere) or (in_allocation(os.environ) and which(launcher.executable) is not None)
+    can_ask = not (dry_run and elsewhere) or (commands.allocation_of(os.environ) is not None and which(launcher.executable) is not None)
     names = list(dict.fromkeys(job.backend for job in jobs))
     answers = {name: {"error": reason} for name in names if (reason := mpi_problem(name, launcher.name))}
     with Console(stderr=True).status("checking which backends can run, and on which device"):
@@ -51,20 +50,17 @@ def problem(answer, device):
 
 def mpi_problem(name, launcher):
     """Why a backend cannot run under a launcher, in words; None if it can."""
-    if launcher in commands.WITHOUT_MPI and needs_mpi(name):
+    if needs_mpi(name) and not commands.LAUNCHERS[launcher].provides_mpi:
         return f"it needs MPI, which {launcher} does not provide; use an MPI launcher"
     return None
 
 
 def runs_elsewhere(jobs, launcher, environ):
     """Whether ranks may run on other nodes than this one."""
-    if launcher.name == "torchrun":
+    places = commands.LAUNCHERS[launcher.name].places
+    if places == "node":
         return any(job.num_ranks > job.ranks_per_node for job in jobs)
-    return bool(launcher.hosts) or launcher.name in OF_CLUSTERS or in_allocation(environ)
-
-
-def in_allocation(environ):
-    return any(environ.get(name) for name in ALLOCATIONS)
+    return bool(launcher.hosts) or places == "cluster" or commands.allocation_of(environ) is not None
 
 
 def asked(names, job, launcher, through_launcher):
@@ -77,7 +73,7 @@ def asked(names, job, launcher, through_launcher):
         outcome = turns.alone(processes.run(argv, variables, f"{runner.mark_of(job)}.probe", ROOT, LIMIT_SECONDS, lambda _: None))
     except OSError as error:
         raise UserError(f"{argv[0]} could not be started: {error.strerror}") from None
-    found = next((line.partition(probe.MARKER)[2] for line in outcome.last_lines if probe.MARKER in line), None)
+    found = next((line.partition(MARKER)[2] for line in outcome.last_lines if MARKER in line), None)
     if found is None:
         _, error = runner.ending_of(outcome, LIMIT_SECONDS)
         raise UserError(f"{argv[0]} could not run the check of the backends: {(outcome.last_lines or [error])[-1]}")

@@ -16,15 +16,16 @@ import numpy as np
 import tyro
 
 from common import command_line, durable, progress, workloads
-from common.config import Settings
+from common.command_line import FROM_1, POSITIVE
+from common.config import Dataset, Precision, Settings
 from common.data import formats, manifest, stored, stored_samples
+from common.data.formats import FORMATS
 from common.data.samples import count_losses
 from common.data.storage_use import Use
 from common.errors import UserError
 from launch import data_to_convert
 
 PROGRAM = "python -m launch.convert_data"
-FORMATS = ("npy", "hdf5", "webdataset", "tfrecord", "safetensors", "files")
 # What a folder has until its manifest is written: what is being converted into it.
 PLAN = "converting.json"
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -36,30 +37,26 @@ class Conversion:
 
     workload: Annotated[str, tyro.conf.Positional]
     """Workload whose data is converted."""
-    data_format: Annotated[Literal[FORMATS], tyro.conf.Positional]
-    """Format: npy, hdf5, webdataset, tfrecord, safetensors, or files, one file per sample."""
+    data_format: Annotated[Literal[*FORMATS], tyro.conf.Positional]
+    """Format; files: one file per sample."""
     folder: Annotated[Path, tyro.conf.Positional]
     """Folder to write into: a new or empty one, or one whose conversion was interrupted, which then goes on."""
-    dataset: Literal["digits", "mnist", "pydoc", "pydoc-types", "tinystories", "xsum", "random", "imagefolder"] | None = None
+    dataset: Dataset | None = None
     """Dataset. Default: the workload's own."""
     data_dir: Path | None = None
     """Folder with the dataset's files, for one that is not installed."""
     tokenizer: Path | None = None
     """Transformers on text: a local tokenizer.json. Default: bytes."""
-    precision: Literal["fp32", "fp64", "bf16", "tf32"] = "fp32"
+    precision: Precision = "fp32"
     """Precision of the runs that will read it; samples of bytes or tokens are the same for all."""
-    file_size: float = 64.0
+    file_size: Annotated[float, POSITIVE] = 64.0
     """MiB of samples in a file, or in a folder of files, at most."""
-    copies: int = 1
+    copies: Annotated[int, FROM_1] = 1
     """Repeat the training samples so many times, to try data that is larger than memory. Runs on them compare with each other only."""
 
 
 def run(conversion):
     """Converts and returns the exit status. Raises UserError for what cannot be converted, or not into this folder."""
-    if not 0 < conversion.file_size < float("inf"):
-        raise UserError(f"--file-size is {conversion.file_size:g}; it must be above 0 MiB")
-    if conversion.copies < 1:
-        raise UserError(f"--copies is {conversion.copies}; it must be an integer, at least 1")
     module = formats.module_of(conversion.data_format)
     shared = ("workload", "dataset", "data_dir", "tokenizer", "precision")
     settings = workloads.resolve(Settings(**{name: getattr(conversion, name) for name in shared}), 1)
@@ -118,9 +115,9 @@ def _writing(folder):
 def _begin(folder, plan):
     """Whether a conversion begins, rather than goes on; None if it is complete. Raises UserError for a folder with anything else."""
     if (folder / manifest.NAME).exists():
-        found = manifest.read(folder)
-        _expect_same(folder, {name: value for name, value in found._asdict().items() if name in plan} | {"version": manifest.VERSION}, plan)
-        manifest.expect_whole(folder, found)
+        written = manifest.read(folder)
+        _expect_same(folder, written._asdict() | {"version": manifest.VERSION}, plan)
+        manifest.expect_whole(folder, written)
         # Where the last conversion was killed at its end.
         (folder / PLAN).unlink(missing_ok=True)
         return None
@@ -131,16 +128,16 @@ def _begin(folder, plan):
         except ValueError:
             raise UserError(f"{path} cannot be read as JSON; give another folder, or remove all in this one") from None
         return False
-    if any(one.name != path.name + durable.PART for one in folder.iterdir()):
+    if any(file.name != path.name + durable.PART for file in folder.iterdir()):
         raise UserError(f"{folder} has other files; give a new or an empty folder")
     durable.write_text(path, json.dumps(plan, indent=1) + "\n")
     return True
 
 
-def _expect_same(folder, found, plan):
-    different = [name for name in plan if found.get(name) != plan[name]]
+def _expect_same(folder, written, plan):
+    different = [name for name in plan if written.get(name) != plan[name]]
     if different:
-        values = ", ".join(f"{name} {found.get(name)} there and {plan[name]} here" for name in different)
+        values = ", ".join(f"{name} {written.get(name)} there and {plan[name]} here" for name in different)
         raise UserError(f"{folder} has another conversion ({values}); give another folder")
 
 
@@ -181,8 +178,8 @@ def _write(path, content):
         size_bytes = len(content)
     else:
         with durable.replacing_folder(path) as part:
-            for name, one in content.items():
-                (part / name).write_bytes(one)
+            for name, row_bytes in content.items():
+                (part / name).write_bytes(row_bytes)
         size_bytes = sum(map(len, content.values()))
     return _described(path, manifest.digest_of(content), size_bytes)
 
@@ -192,7 +189,7 @@ def _described(path, sha256, size_bytes):
 
 
 def _size_bytes(path):
-    return sum(one.stat().st_size for one in path.iterdir()) if path.is_dir() else path.stat().st_size
+    return sum(file.stat().st_size for file in path.iterdir()) if path.is_dir() else path.stat().st_size
 
 
 if __name__ == "__main__":

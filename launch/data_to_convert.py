@@ -38,8 +38,8 @@ def load(settings):
         read = datasets.loader(settings)
         return lambda on_progress: _in_memory(read(on_progress))
     images, labels = image_folders.find_images(settings.data_dir, workload_of(settings).model)
-    found = [(str(path.relative_to(settings.data_dir)), path.stat().st_size, path.stat().st_mtime_ns) for path in images.files]
-    identity = hashlib.sha256(json.dumps(found).encode()).hexdigest()
+    described = [(str(path.relative_to(settings.data_dir)), path.stat().st_size, path.stat().st_mtime_ns) for path in images.files]
+    identity = hashlib.sha256(json.dumps(described).encode()).hexdigest()
     return lambda _: Data(images, labels, images[[]], labels[:0], identity, image_folders.begin_digest(images.shape))
 
 

@@ -73,10 +73,16 @@ def describe(progress):
 
 def outcome(record):
     """How a run ended, in one line."""
-    if record["status"] != "ok":
-        return f"{record['status']}: {record['error']}"
-    if record["reached"] is None:
-        return f"{record['samples_per_second']:.1f} samples/s"
-    if record["reached"]:
-        return f"reached {record['target']:g} in {record['time_to_solution_seconds']:.2f} s (accuracy {record['accuracy']:.4f})"
-    return f"not reached {record['target']:g} (accuracy {record['accuracy']:.4f} after {len(record['accuracies'])} epochs)"
+    if record.status != "ok":
+        return f"{record.status}: {record.error}"
+    launcher = f"; then its launcher failed: {record.launcher_error}" if record.launcher_error else ""
+    return result(record) + launcher
+
+
+def result(record):
+    """What a completed run has shown, in one line."""
+    if record.reached is None:
+        return f"{record.samples_per_second:.1f} samples/s"
+    if record.reached:
+        return f"reached {record.target:g} in {record.time_to_solution_seconds:.2f} s (accuracy {record.accuracy:.4f})"
+    return f"not reached {record.target:g} (accuracy {record.accuracy:.4f} after {len(record.accuracies)} epochs)"

@@ -1,19 +1,14 @@
 """Why a run failed: the killed rank, from the launcher's message, or the hung rank, from the watchdogs of the ranks."""
 
-import re
 import signal
 from typing import NamedTuple
 
 from common.process import out_of_memory
+from launch.launchers.commands import LAUNCHERS
 
-# Message of each launcher about a process that was ended by a signal: its rank, or its process ID (Hydra), and the signal.
-# In Open MPI, Slurm and torchrun the number is the global rank.
-LAUNCHER_MESSAGES = (
-    re.compile(r"process rank (?P<rank>\d+) with PID \d+ on node \S+ exited on signal (?P<signal>\d+)"),
-    re.compile(r"srun: error: \S+: task (?P<rank>\d+): (?P<name>Killed|Segmentation fault|Aborted|Terminated|Bus error)"),
-    re.compile(r"rank +: (?P<rank>\d+) \(local_rank: \d+\)\n +exitcode +: -(?P<signal>\d+) "),
-    re.compile(r"PID (?P<pid>\d+) RUNNING AT .*\n(?:.*\n)*?.*\(signal (?P<signal>\d+)\)"),
-)
+# Those that name the rank come first: Hydra's, which names a process, may be about an agent of another launcher.
+MESSAGES = dict.fromkeys(kind.killed for kind in LAUNCHERS.values() if kind.killed)
+LAUNCHER_MESSAGES = sorted(MESSAGES, key=lambda pattern: "rank" not in pattern.groupindex)
 SIGNAL_NAMES = {
     "Killed": signal.SIGKILL, "Segmentation fault": signal.SIGSEGV, "Aborted": signal.SIGABRT, "Terminated": signal.SIGTERM,
     "Bus error": signal.SIGBUS,
@@ -22,12 +17,16 @@ SIGNAL_NAMES = {
 PASSED_ON = {signal.SIGTERM}
 MAX_RANKS_NAMED = 8
 
+# With more ranks Hydra itself kills the others when one has left, and its message may be about any of them.
+MAX_RANKS_OF_HYDRA = 3
+
 
 class Killed(NamedTuple):
-    """A rank that was ended by a signal, None if unknown, and the signal number."""
+    """A rank that was ended by a signal, None if unknown, the signal number, and the line in which the launcher said so."""
 
     rank: int | None
     signal: int
+    message: str
 
 
 def killed_rank(lines, pids):
@@ -42,25 +41,33 @@ def killed_rank(lines, pids):
             number = SIGNAL_NAMES[groups["name"]] if "name" in groups else int(groups["signal"])
             if number in PASSED_ON:
                 continue
-            if "rank" in groups:
-                return Killed(int(groups["rank"]), int(number))
-            pid = int(groups["pid"])
-            return Killed(pids.index(pid) if pid in pids else None, int(number))
+            message = text[: match.end()].rpartition("\n")[2] + text[match.end() :].partition("\n")[0]
+            return Killed(_rank_of(groups, pids), int(number), message.strip())
     return None
 
 
-def describe_killed(killed, progress, num_oom_kills=0):
+def _rank_of(groups, pids):
+    """The rank that a launcher's message is about, None where that is not certain."""
+    if "rank" in groups:
+        return int(groups["rank"])
+    pid = int(groups["pid"])
+    return pids.index(pid) if pid in pids and len(pids) <= MAX_RANKS_OF_HYDRA else None
+
+
+def describe_killed(killed, progress, num_oom_kills):
     """One line about a Killed; `progress` is the last Progress of the run, or None.
 
-    `num_oom_kills`: how many processes the kernel's OOM killer ended meanwhile on the launching node.
+    `num_oom_kills`: how many processes the kernel's OOM killer ended meanwhile on the launching node; None if not known.
     """
     who = "a rank" if killed.rank is None else f"rank {killed.rank}"
-    hint = ""
-    if killed.signal == signal.SIGKILL:
-        seen = ": the kernel's OOM killer ended a process of this node meanwhile" if num_oom_kills else ""
-        hint = f", {'' if num_oom_kills else 'perhaps '}out of memory{seen}; {out_of_memory.HELP}"
     when = f" after step {progress.step} of epoch {progress.epoch}" if progress else ""
-    return f"{who} was killed by {signal.Signals(killed.signal).name}{when}{hint}"
+    line = f"{who} was killed by {signal.Signals(killed.signal).name}{when}"
+    if killed.signal != signal.SIGKILL:
+        return line
+    if num_oom_kills:
+        return f"{line}, out of memory: the kernel's OOM killer ended a process of this node meanwhile; {out_of_memory.HELP}"
+    memory = "whether memory ran out is not known" if num_oom_kills is None else "the kernel killed no process of this node for memory"
+    return f"{line}; {memory}, and the launcher printed: {killed.message}"
 
 
 def describe_hang(hangs, num_ranks):

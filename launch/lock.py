@@ -10,17 +10,17 @@ import time
 from pathlib import Path
 
 from common.errors import UserError
+from launch.launchers.commands import allocation_of
 
 # For all users of this machine, and so in no folder that is one user's own. Tests have another one.
 PATH = "/tmp/tandem-matrix.lock"
 VARIABLE = "TANDEM_LOCK"
-ALLOCATIONS = ("SLURM_JOB_ID", "PBS_JOBID", "COBALT_JOBID")
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def path_for(folder, num_nodes, environ):
     """The file to lock: this machine's, or one in the folder of the records where ranks are on several nodes or in an allocation."""
-    allocation = next((environ[name] for name in ALLOCATIONS if environ.get(name)), None)
+    allocation = allocation_of(environ)
     if allocation is None and num_nodes == 1:
         return Path(environ.get(VARIABLE, PATH))
     return Path(folder).absolute() / f".matrix-{allocation or 'nodes'}.lock"

@@ -32,7 +32,7 @@ def plan(backends, workloads, sizes, repeats, ranks_per_node, settings, stamp):
     started first needed 2 % more time. `stamp` is the prefix of run names. `ranks_per_node` None: all ranks on one node. With --timeline or
     --trace the jobs of a group run first without it, to be measured, then with it. Raises UserError for invalid or empty axes.
     """
-    check(backends, workloads, sizes, repeats, ranks_per_node)
+    check(backends, workloads, sizes)
     jobs = []
     for repeat in range(repeats):
         for workload in workloads:
@@ -51,7 +51,7 @@ def plan(backends, workloads, sizes, repeats, ranks_per_node, settings, stamp):
     return jobs
 
 
-def check(backends, workloads, sizes, repeats, ranks_per_node):
+def check(backends, workloads, sizes):
     """Raises UserError for invalid or empty axes of a matrix."""
     for name, values in (("backend", backends), ("workload", workloads), ("size", sizes)):
         if not values:
@@ -61,10 +61,6 @@ def check(backends, workloads, sizes, repeats, ranks_per_node):
             raise UserError(f"{name} {', '.join(duplicates)} is given more than once")
     if min(sizes) < 1:
         raise UserError(f"size {min(sizes)} is not a number of ranks; sizes are integers of at least 1")
-    if repeats < 1:
-        raise UserError(f"--repeats is {repeats}; it must be an integer, at least 1")
-    if ranks_per_node is not None and ranks_per_node < 1:
-        raise UserError(f"--ranks-per-node is {ranks_per_node}; it must be an integer, at least 1")
 
 
 def groups(jobs, side_by_side):

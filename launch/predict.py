@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 import tyro
 
 from common import command_line
-from common.errors import UserError
 from launch.forecast import answer, forecasts, network, picture
 from launch.forecast.wish import Wish, check, sizes_of
 from launch.report import collect, comparable, entries, summary
@@ -43,15 +42,11 @@ class Arguments:
 
 def run(arguments):
     """Prints the forecasts, writes the files, returns the exit status. Raises UserError before anything is written."""
-    if not arguments.records:
-        raise UserError("which records? Give files or folders, such as results/MACHINE")
     wish = wish_of(arguments)
     check(wish)
-    for option, path in (("--json", arguments.json), ("--picture", arguments.picture)):
-        if path:
-            files.check(path, option)
-    found, _ = collect.collect(arguments.records)
-    plain, _ = entries.split_traced(found)
+    files.check_all({"--json": arguments.json, "--picture": arguments.picture})
+    records, _ = collect.collect(arguments.records)
+    plain, _ = entries.split_traced(records)
     comparable.check(plain)
     compared = entries.comparisons(plain)
     subjects, left_out = forecasts.of(compared, wish)
@@ -60,15 +55,14 @@ def run(arguments):
         files.write(arguments.json, json.dumps(answer.as_json(subjects, left_out), indent=1, allow_nan=False) + "\n")
     if arguments.picture:
         files.write(arguments.picture, picture.text(subjects))
-    terminal.show(summary.Answer(plain[0]["settings"]["machine"], [], [section], [], compared))
+    terminal.show(summary.Answer(plain[0].settings.machine, [], [section], [], compared))
     return 0
 
 
 def wish_of(arguments):
     """The Wish of the command line. Raises UserError for what cannot be read."""
-    ranks = sizes_of(arguments.ranks)
-    given = arguments.network and network.read(arguments.network)
-    return Wish(ranks, given, arguments.ranks_per_node, arguments.algorithm, arguments.price)
+    between_nodes = arguments.network and network.read(arguments.network)
+    return Wish(sizes_of(arguments.ranks), between_nodes, arguments.ranks_per_node, arguments.algorithm, arguments.price)
 
 
 if __name__ == "__main__":

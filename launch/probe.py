@@ -11,9 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from common.backends import ROOT
 from common.process import gpus
+from launch.available import MARKER
 
-# Before the JSON, since launchers print lines of their own.
-MARKER = "tandem-probe: "
 PROGRAM = """
 import json
 from frameworks.{} import Trainer

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import queue
+import re
 import subprocess
 import threading
 import time
@@ -15,6 +16,11 @@ from common.process.watchdog import Hang
 from launch import supervisor
 
 KEPT_LINES = 200
+# What TensorFlow and Keras print in every run, on every rank: it would push the cause of a failure out of the lines that are kept.
+BANNER = re.compile(
+    r"WARNING: All log messages before absl::InitializeLog|I\d{4} \d\d:\d\d:[\d.]+ +\d+ \S+:\d+\] |To enable the following instructions: "
+    r"|WARNING:tensorflow:Callback method .* is slow compared to the batch time"
+)
 GRACE_SECONDS = 5.0
 POLL_SECONDS = 0.2
 # Ranks stop within a millisecond of each other.
@@ -102,5 +108,6 @@ def _read(output, last_lines, on_message, on_line, signs):
             if found := watchdog.read_line(text):
                 on_message(found)
                 signs.put(found)
-            last_lines.append(text)
+            if not BANNER.match(text):
+                last_lines.append(text)
             on_line(text)

@@ -2,22 +2,15 @@
 
 import itertools
 
-from common.errors import UserError
 from launch import runner
 from launch.report import noise
 
 MAX_AGAIN = 3
 
 
-def check(percent):
-    """Raises UserError for a limit that cannot work; None: nothing is run again."""
-    if percent is not None and not 0 < percent < 100:
-        raise UserError(f"--quiet-limit is {percent:g}; it must be a percentage above 0 and below 100, such as {noise.QUIET_PERCENT:g}")
-
-
 def disturbed(groups, done, percent):
     """The groups of jobs with a run beside which the machine's speed was further from the median of the matrix than `percent`."""
-    far = {run["settings"]["run_id"] for run, of in noise.farthest(done) if abs(of) > percent}
+    far = {record.settings.run_id for record, of in noise.farthest(done) if abs(of) > percent}
     return [group for group in groups if any(job.settings.run_id in far for _, job in group)]
 
 
@@ -29,4 +22,4 @@ def set_aside(group, done):
             names = (path.with_name(f"{path.name}.disturbed-{number}") for number in itertools.count(1))
             path.rename(next(name for name in names if not name.exists()))
     run_ids = {job.settings.run_id for _, job in group}
-    done[:] = [record for record in done if record["settings"]["run_id"] not in run_ids]
+    done[:] = [record for record in done if record.settings.run_id not in run_ids]

@@ -5,7 +5,7 @@ import time
 
 from common import records, workloads
 from common.command_line import flag
-from common.config import Settings, as_json
+from common.config import as_json
 from common.errors import UserError
 from launch import processes, runner, supervisor
 
@@ -32,8 +32,8 @@ def divided(jobs):
         path = runner.record_path(job)
         record = records.read(path) if path.exists() else None
         if record:
-            check(path, record["settings"], as_json(workloads.resolve(job.settings, job.degree)))
-        if record and record["status"] == "ok":
+            check(path, as_json(record.settings), as_json(workloads.resolve(job.settings, job.degree)))
+        if record and record.status == "ok":
             done.append(record)
         else:
             missing.append(job)
@@ -58,11 +58,9 @@ def wait_until_ended(jobs, limit_seconds=LIMIT_SECONDS):
 
 def check(path, before, now):
     """Raises UserError, naming them, for settings in which a record differs from what is to be run now."""
-    # A setting that an older record does not have was at its default.
-    before = as_json(Settings()) | before
     if before["device"] == "auto":
         # An older matrix left it to each run.
-        before["device"] = now["device"]
+        before = before | {"device": now["device"]}
     differing = [name for name in now if before[name] != now[name]]
     if differing:
         shown = ", ".join(f"{flag(name)} was {before[name]} and is {now[name]}" for name in differing)

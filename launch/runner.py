@@ -24,7 +24,7 @@ def run_job(job, launcher, time_limit_seconds, on_progress, side_by_side=False):
     launch = {"launcher": launcher.name, "command": commands.shell_command(argv, variables), "launched_at": time.time()}
     variables = variables | {"TANDEM_LAUNCH": json.dumps(launch)} | ({turns.VARIABLE: turns.node()} if side_by_side else {})
     ending, last_lines, last_progress, hangs = ("failed", "interrupted"), [], None, []
-    num_kills_before = out_of_memory.num_kills() or 0
+    num_kills_before = out_of_memory.num_kills()
     traced.clear(job.settings)
 
     def on_message(message):
@@ -41,11 +41,12 @@ def run_job(job, launcher, time_limit_seconds, on_progress, side_by_side=False):
     except OSError as problem:
         ending = "failed", f"{launcher.executable} could not be started: {problem.strerror}"
     finally:
-        num_kills = (out_of_memory.num_kills() or 0) - num_kills_before
+        num_kills = None if num_kills_before is None else out_of_memory.num_kills() - num_kills_before
         record = _complete(job, launch, ending, last_lines, last_progress, hangs, num_kills)
-    if (job.settings.timeline or job.settings.trace) and record["status"] == "ok":
-        record |= traced.summary(job.settings)
-        records.write(record_path(job), record)
+    if (job.settings.timeline or job.settings.trace) and record.status == "ok":
+        values = records.as_json(record) | traced.summary(job.settings)
+        records.write(record_path(job), values)
+        record = records.from_json(values)
     return record
 
 
@@ -68,8 +69,12 @@ def ending_of(outcome, time_limit_seconds):
         return "timeout", f"ended after the time limit of {time_limit_seconds:g} s"
     if outcome.returncode == 0:
         return "ok", None
-    error = next((line.removeprefix("error: ") for line in outcome.last_lines if line.startswith("error: ")), None)
-    return "failed", error or f"ended with exit status {outcome.returncode}"
+    return "failed", reported(outcome.last_lines) or f"ended with exit status {outcome.returncode}"
+
+
+def reported(lines):
+    """The first error that a rank printed, None where none did."""
+    return next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), None)
 
 
 def _complete(job, launch, ending, last_lines, last_progress, hangs, num_oom_kills):
@@ -78,19 +83,23 @@ def _complete(job, launch, ending, last_lines, last_progress, hangs, num_oom_kil
     if path.exists():
         record = records.read(path)
     else:
-        record = records.new(
-            job.backend, workloads.resolve(job.settings, job.degree), Ranks(size=job.num_ranks), launch, records.environment()
-        )
+        settings = workloads.resolve(job.settings, job.degree)
+        record = records.from_json(records.new(job.backend, settings, Ranks(size=job.num_ranks), launch, records.environment()))
     status, error = ending
-    if (status, record["status"]) == ("ok", "ok"):
+    if (status, record.status) == ("ok", "ok"):
         return record
     if status == "failed" and hangs:
         error = failures.describe_hang(hangs, job.num_ranks)
-    elif status == "failed" and (killed := failures.killed_rank(last_lines, record.get("pids_by_rank") or [])):
-        # Where a rank is killed, the others fail of it, and have reported that.
-        error = failures.describe_killed(killed, last_progress, num_oom_kills)
-    record["status"] = "failed" if status == "ok" else status
-    record["error"] = error or record["error"] or "ended without a result"
-    record["output_tail"] = last_lines[-TAIL_LINES:]
-    records.write(path, record)
+    elif status == "failed" and (killed := failures.killed_rank(last_lines, record.pids_by_rank or [])):
+        description = failures.describe_killed(killed, last_progress, num_oom_kills)
+        # Where a rank is killed, the others fail of it and report that; where it is not known which, a report may be the cause.
+        error = description if killed.rank is not None or not reported(last_lines) else f"{error}; then {description}"
+    if record.status == "ok":
+        # The run had trained, compared its replicas and recorded everything.
+        record.launcher_error = error
+    else:
+        record.status = "failed" if status == "ok" else status
+        record.error = error or record.error or "ended without a result"
+    record.output_tail = last_lines[-TAIL_LINES:]
+    records.write(path, records.as_json(record))
     return record

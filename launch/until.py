@@ -22,19 +22,15 @@ class Width(NamedTuple):
 
 
 def check(percent, num_repeats):
-    """Raises UserError for a percentage or a number of repeats that cannot work; `percent` None: repeat `num_repeats` times."""
-    if percent is None:
-        return
-    if not 0 < percent < 100:
-        raise UserError(f"--until is {percent:g}; it must be a percentage above 0 and below 100, such as 5")
-    if num_repeats < MIN_RUNS_CONFIDENT:
+    """Raises UserError for a number of repeats that is too small for a verdict; `percent` None: repeat `num_repeats` times."""
+    if percent is not None and num_repeats < MIN_RUNS_CONFIDENT:
         raise UserError(f"--until needs --repeats as its limit, at least {MIN_RUNS_CONFIDENT}, which a verdict takes; it is {num_repeats}")
 
 
-def widths(found):
+def widths(records):
     """{(workload, number of ranks): Width} of records of one matrix, where backends are compared and there are enough for a verdict."""
     measured = {}
-    for compared in entries.comparisons(entries.split_traced(found)[0]):
+    for compared in entries.comparisons(entries.split_traced(records)[0]):
         for size in {entry.num_ranks for entry in compared.entries}:
             ratios = [place.against for place in first.places(compared.of_size(size)) if place.against]
             if ratios and all(ratio.verdict is not None for ratio in ratios):

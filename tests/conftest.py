@@ -1,4 +1,4 @@
-"""Fixtures that more than one test file uses."""
+"""Fixtures that more than one test file uses, and how the tests are divided over processes."""
 
 import pytest
 
@@ -11,15 +11,15 @@ def checkout(tmp_path_factory):
     return copied(tmp_path_factory.mktemp("checkout"))
 
 
-# First, since pytest-xdist reads the marks in the same hook.
+# First, since pytest and pytest-xdist read the marks in the same hook.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Divides the tests that start ranks over two processes of `--dist loadgroup`, so that those of a file share their runs.
+    """Marks long tests as tests that start ranks too, and gives those of a file to one process of `--dist loadgroup`: they share runs.
 
-    Both take about as long: the agreement of the backends, their step breakdowns and what is in tests/common, and all others.
+    Files with more tests come first, so that the processes end at about the same time. Those of the launchers share their runs as well.
     """
-    long = ("test_agreement.py", "test_step_breakdown.py")
     for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.matrix)
         if item.get_closest_marker("matrix"):
-            trains = item.path.name in long or "common" in item.path.parts
-            item.add_marker(pytest.mark.xdist_group("training" if trains else "others"))
+            item.add_marker(pytest.mark.xdist_group("launchers" if "launchers" in item.path.parts else item.nodeid.partition("::")[0]))

@@ -1,7 +1,6 @@
 """The benchmarks' pure parts, and that each backend has its vendor's loop."""
 
 import json
-import subprocess
 
 import numpy as np
 import pytest
@@ -9,12 +8,13 @@ import pytest
 from common import workloads
 from common.config import Settings
 from common.data import sharding
-from tests.bench import convergence, data, forecast, fused, precision, targets, trace_overhead
+from tests.bench import convergence, data, forecast, fused, precision, shared, targets, trace_overhead, trainers
 from tests.bench.convergence import CORRECT, Choice, Curve
-from tests.bench.vendor import BACKENDS, rate_in, summary
+from tests.bench.vendor import BACKENDS, rate_in
 from tests.launch.forecast.test_forecasts import record
 from tests.support import small_data
-from tests.support.running import BIN, ROOT, environ
+from tests.support.forked import run_module
+from tests.support.running import BIN, ROOT, completed
 
 
 def test_rate_is_found_among_what_libraries_print():
@@ -26,8 +26,17 @@ def test_no_rate_is_none(output):
     assert rate_in(output) is None
 
 
-def test_summary_gives_median_and_range():
-    assert summary([1.5, 0.5, 1.0]) == "ours / vendor's: 1.00 (from 0.50 to 1.50)"
+def test_what_is_compared_takes_turns_in_alternating_order():
+    order = []
+    measures = {name: lambda number, name=name: order.append(name) or (name, number) for name in "AB"}
+    assert shared.in_turns(measures, 3) == {name: [(name, number) for number in range(3)] for name in "AB"}
+    assert "".join(order) == "ABBAAB"
+
+
+def test_ratios_of_rounds_have_a_median_with_their_range_or_their_quartiles():
+    ratios = shared.ratios([2.0, 1.0, 6.0, 4.0, 5.0], [2.0] * 5)
+    assert shared.with_range(ratios) == "2.00 (0.50 to 3.00)"
+    assert shared.with_quartiles(ratios) == "2.000 (1.000 to 2.500)"
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -50,12 +59,8 @@ def test_counting_a_call_costs_less_than_200_ns():
         assert min(found["events"][routine]) - min(without) < 2 * trace_overhead.LIMIT_NANOSECONDS
 
 
-def test_rounds_have_a_median_and_quartiles():
-    assert fused.summary([(2.0, 2.0), (1.0, 2.0), (6.0, 2.0), (4.0, 2.0), (5.0, 2.0)]) == "2.000 (1.000 to 2.500)"
-
-
 def test_steps_are_measured_in_both_precisions():
-    for seconds in precision.measured("cnn", 1):
+    for seconds in precision.measured("cnn", 2):
         assert len(seconds) == 2
         assert min(seconds) > 0
 
@@ -64,7 +69,7 @@ def test_steps_are_measured_in_both_precisions():
 def test_one_of_two_trainers_is_fused(optimizer):
     settings = workloads.resolve(Settings(optimizer=optimizer), 1)
     for is_fused in (False, True):
-        (group,) = fused.trainer_with(settings, is_fused).optimizer.param_groups
+        (group,) = trainers.prepared(settings, is_fused).optimizer.param_groups
         assert bool(group["fused"]) == is_fused
 
 
@@ -152,12 +157,6 @@ def test_a_broken_run_has_the_samples_of_the_first_rank_or_the_sum_of_the_gradie
     np.testing.assert_array_equal(weights, 4 * mean_weights)
 
 
-def search_for_targets(*arguments):
-    return subprocess.run(
-        [BIN / "python", "-m", "tests.bench.targets", *arguments], cwd=ROOT, env=environ(), capture_output=True, text=True, check=False
-    )
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -171,18 +170,18 @@ def search_for_targets(*arguments):
     ],
 )
 def test_invalid_arguments_of_a_search_are_refused_in_one_line_before_anything_is_trained(arguments, message):
-    done = search_for_targets(*arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+    status, printed, error = run_module("tests.bench.targets", *arguments)
+    assert (status, printed) == (2, "")
+    assert message in error
+    assert error.count("\n") == 1
 
 
 @pytest.mark.matrix
 def test_a_search_trains_every_size_and_fault_and_says_what_to_choose(tmp_path):
     data = small_data.write_digits(tmp_path / "mnist", 64)
-    done = search_for_targets(
-        "cnn", "--sizes", "1", "2", "--seeds", "2", "--fault-seeds", "1", "--targets", "0.01", "0.999",
-        f"--settings={' '.join(data[2:])} --batch-size 8 --epochs 1",
+    done = completed(
+        BIN / "python", "-m", "tests.bench.targets", "cnn", "--sizes", "1", "2", "--seeds", "2", "--fault-seeds", "1",
+         "--targets", "0.01", "0.999", f"--settings={' '.join(data[2:])} --batch-size 8 --epochs 1",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     rows = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| 0")]

@@ -2,17 +2,16 @@
 
 import gzip
 import json
-import subprocess
 import time
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from tests.gpu import agreement, breakdown, checking, memory, profile, speed
-from tests.gpu.checking import Check, Skipped, Todo
+from tests.gpu import agreement, breakdown, memory, plugin, profile, speed
 from tests.gpu.running import Session
 from tests.support.made_records import made, step_breakdown, tensor_bytes
-from tests.support.running import BIN, ROOT, environ
+from tests.support.running import BIN, ROOT, completed
 
 MIB = 2**20
 LACKS = {"single": None, "ddp": None, "horovod_torch": "No module named 'horovod'"}
@@ -33,8 +32,7 @@ def use(monkeypatch, part, record):
 @pytest.mark.long
 def test_it_runs_without_a_gpu_and_says_what_it_skips(tmp_path):
     options = ("--device", "cpu", "--minutes", "2.2", "--parts", "agreement,memory", "--backends", "ddp")
-    command = [ROOT / "tests" / "gpu.sh", tmp_path / "found", *options]
-    done = subprocess.run(command, env=environ() | {"PYTHON": BIN / "python"}, capture_output=True, text=True, check=False, timeout=200)
+    done = completed(ROOT / "tests" / "gpu.sh", tmp_path / "found", *options, variables={"PYTHON": BIN / "python"}, seconds=200)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / "found" / "summary.json").read_text())
     checks = {check["what"]: check for check in found["checks"]}
@@ -52,10 +50,9 @@ def test_a_python_without_the_packages_is_told_in_one_line(tmp_path):
     # Without the folder of installed packages.
     bare.write_text(f'#!/bin/sh\nexec {BIN / "python"} -S "$@"\n')
     bare.chmod(0o755)
-    command = [ROOT / "tests" / "gpu.sh", tmp_path / "found"]
-    done = subprocess.run(command, env=environ() | {"PYTHON": bare}, capture_output=True, text=True, check=False, timeout=60)
+    done = completed(ROOT / "tests" / "gpu.sh", tmp_path / "found", variables={"PYTHON": bare})
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert done.stderr.startswith(f"error: {bare} lacks torch numpy psutil tyro ")
+    assert done.stderr.startswith(f"error: {bare} lacks torch numpy psutil pytest pluggy iniconfig packaging pygments tyro ")
     assert done.stderr.endswith("name another Python with PYTHON, or with TANDEM_WHEELS a folder with their wheels\n")
     assert not (tmp_path / "found").exists()
 
@@ -71,59 +68,132 @@ def test_a_python_without_the_packages_is_told_in_one_line(tmp_path):
 )
 def test_a_mistake_is_told_before_anything_is_written(options, message, tmp_path):
     folder = tmp_path / "found"
-    command = [BIN / "python", "-m", "tests.gpu", folder, *options]
-    done = subprocess.run(command, cwd=ROOT, env=environ() | {"CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True, check=False)
+    done = completed(BIN / "python", "-m", "tests.gpu", folder, *options, variables={"CUDA_VISIBLE_DEVICES": ""})
     assert (done.returncode, folder.exists()) == (2, False)
     assert message in done.stderr.splitlines()[-1]
 
 
-def failing(problem):
-    def find():
-        raise problem
+PART = """
+import pytest
 
-    return find
+SHARE = 0.5
 
 
-def test_a_check_that_fails_stops_no_other(session):
-    todo = [
-        Todo("first", failing(AssertionError("they differ"))), Todo("second", failing(Skipped("no such thing"))),
-        Todo("third", failing(ValueError("broken"))), Todo("fourth", lambda: {"samples/s": 1234.5678}),
+def test_that_fails():
+    assert 1 == 2, "they differ"
+
+
+@pytest.mark.gpu
+def test_for_a_gpu():
+    pass
+
+
+@pytest.fixture
+def missing():
+    pytest.skip("no such thing")
+
+
+def test_without_what_it_needs(missing):
+    pass
+
+
+def test_that_breaks():
+    raise ValueError("broken")
+
+
+@pytest.mark.parametrize("number", [])
+def test_of_nothing(number):
+    pass
+
+
+@pytest.mark.parametrize("number", [5], ids=["five: it's measured"])
+def test_that_measures(number, session, measured):
+    measured["samples/s"] = 1234.5678
+    assert session.limit(100.0) < 31
+"""
+RUN_PART = """
+import sys, time
+from pathlib import Path
+import pytest
+from tests.gpu.__main__ import OPTIONS
+from tests.gpu.plugin import Plugin
+from tests.gpu.running import Session
+
+folder = Path(sys.argv[1])
+session = Session(folder, folder, "cpu", 60.0, time.monotonic() + 60, {}, "a machine")
+sys.exit(pytest.main([*map(str, OPTIONS), str(folder / "a_part.py")], [Plugin(session, time.monotonic())]))
+"""
+
+
+def test_a_check_that_fails_stops_no_other_and_all_are_in_the_summary(tmp_path):
+    (tmp_path / "a_part.py").write_text(PART)
+    done = completed(BIN / "python", "-c", RUN_PART, tmp_path)
+    assert (done.returncode, done.stderr) == (1, "")
+    found = json.loads((tmp_path / "summary.json").read_text())
+    assert [(check["part"], check["what"], check["status"], check["reason"]) for check in found["checks"]] == [
+        ("a_part", "that fails", "failed", "they differ"), ("a_part", "for a gpu", "skipped", "it needs a GPU"),
+        ("a_part", "without what it needs", "skipped", "no such thing"), ("a_part", "that breaks", "failed", "ValueError: broken"),
+        ("a_part", "five: it's measured", "ok", ""),
     ]  # fmt: skip
-    part = SimpleNamespace(todo=lambda _: todo, num_at_once=lambda _: 2, SHARE=0.5)
-    checks = list(checking.run_part("a part", part, session))
-    assert [(check.status, check.reason) for check in checks] == [
-        ("failed", "they differ"), ("skipped", "no such thing"), ("failed", "ValueError: broken"), ("ok", ""),
-    ]  # fmt: skip
-    text = checking.summary(checks, session.about, 5.0)
-    assert text.endswith("1 ok, 1 skipped, 2 failed; 5 s\n")
+    assert (found["about"], found["checks"][-1]["numbers"]) == ("a machine", {"samples/s": 1234.5678})
+    text = (tmp_path / "summary.txt").read_text()
+    assert "1 ok, 2 skipped, 2 failed; " in text.splitlines()[-1]
     assert "samples/s 1235" in text
-
-
-def test_what_several_checks_need_is_found_once(session):
-    calls = []
-    ask = checking.once(lambda: calls.append(1) or 5)
-    assert [ask(), ask(), calls] == [5, 5, [1]]
-    refuse = checking.once(failing(Skipped("no time left")))
-    assert [checking.made("", Todo("", refuse)).status for _ in range(2)] == ["skipped", "skipped"]
+    assert text in done.stdout
 
 
 def test_a_part_has_its_share_of_the_time_and_no_run_starts_without_time(session):
     assert session.part(0.5).limit(100.0) == pytest.approx(30.0, abs=0.5)
     assert session.limit(20.0) == 20.0
-    with pytest.raises(Skipped, match="no time left"):
+    with pytest.raises(pytest.skip.Exception, match="no time left"):
         session.part(0.1).limit(20.0)
 
 
-def status_of(find):
-    return checking.made("part", Todo("check", find)).status
+def outcome_of(check, *arguments):
+    """(status, reason) of a check with these arguments."""
+    try:
+        check(*arguments)
+    except BaseException:
+        return plugin.outcome(pytest.ExceptionInfo.from_current())
+    return plugin.outcome(None)
 
 
-def test_losses_are_held_to_a_bound(session, monkeypatch):
-    use(monkeypatch, agreement, {"losses": [2.0, 1.0 + 2e-10]})
-    compare = agreement.compared(session, "ddp", "run", lambda: agreement.np.array([2.0, 1.0 + 1.5e-10]), (), 1)
-    assert compare["largest difference"] < 1e-10
-    assert status_of(lambda: agreement.compared(session, "ddp", "run", lambda: agreement.np.array([2.0, 1.0]), (), 1)) == "failed"
-    assert status_of(lambda: agreement.compared(session, "horovod_torch", "run", None, (), 1)) == "skipped"
+def status_of(check, *arguments):
+    return outcome_of(check, *arguments)[0]
+
+
+@pytest.mark.parametrize(
+    ("backend", "losses", "status"),
+    [
+        ("ddp", [2.0, 1.0 + 0.5e-10], "ok"),
+        ("ddp", [2.0, 1.0 + 2e-10], "failed"),
+        ("ddp", [2.0], "failed"),
+        ("horovod_torch", [], "skipped"),
+    ],
+)
+def test_losses_are_held_to_a_bound(backend, losses, status, session):
+    run, measured = agreement.Run("cnn", backend, 1), {}
+    by_run = {run: np.array(losses), agreement.Run("cnn"): np.array([2.0, 1.0])}
+    assert status_of(agreement.test_agreement, run, session, by_run.get, measured) == status
+    assert (measured.get("largest difference", 1) < 1e-10) == (status == "ok")
+
+
+def test_runs_of_the_agreement_are_made_once_and_a_refusal_is_that_of_each_check(session, monkeypatch):
+    calls = []
+
+    def train(session, backend, name, *_, **__):
+        calls.append(name)
+        session.expect(backend)
+        return {"losses": [1.0]}
+
+    monkeypatch.setattr(agreement, "train", train)
+    made = agreement.losses_of.__wrapped__(session)
+    losses_of = next(made)
+    refused = agreement.Run("cnn", "horovod_torch", 1)
+    assert [status_of(losses_of, refused) for _ in range(2)] == ["skipped"] * 2
+    assert [losses_of(agreement.Run("cnn", "ddp", 2)).tolist() for _ in range(2)] == [[1.0]] * 2
+    next(made, None)
+    assert len(calls) == len(set(calls)) == len(agreement.compared(session)) + len(agreement.REFERENCES)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +207,7 @@ def test_losses_are_held_to_a_bound(session, monkeypatch):
 def test_the_peaks_of_a_gpu_are_checked(sizes, status, session, monkeypatch):
     counted = dict(zip(("peak_allocated_bytes", "peak_reserved_bytes", "used_bytes"), ([size * MIB] for size in sizes), strict=True))
     use(monkeypatch, memory, made(gpu_memory_by_rank=counted, tensor_bytes_by_rank=tensor_bytes((8 * MIB, 8 * MIB, 16 * MIB))))
-    assert status_of(lambda: memory.peaks(session)) == status
+    assert status_of(memory.test_peaks_in_the_record, session, {}) == status
 
 
 @pytest.mark.parametrize(
@@ -149,20 +219,20 @@ def test_exhausted_memory_is_checked(error, status, session, monkeypatch):
         assert error is None, error
 
     monkeypatch.setattr(memory, "train", end)
-    assert status_of(lambda: memory.exhausted(session)) == status
+    assert status_of(memory.test_a_batch_that_is_too_large_is_told_in_one_line, session, {}) == status
 
 
 @pytest.mark.parametrize(("trained", "status"), [(0.01, "ok"), (0.001, "failed")])
 def test_a_step_that_was_only_queued_is_seen(trained, status, session, monkeypatch):
     record = made(step_breakdown=step_breakdown(), step_seconds=[trained] * 8, train_seconds=[4 * trained] * 2)
     use(monkeypatch, breakdown, record)
-    assert status_of(lambda: breakdown.parts(session, "ddp")) == status
+    assert status_of(breakdown.test_parts_of_a_step, "ddp", session, {}) == status
 
 
 @pytest.mark.parametrize(("returns", "status"), [(0.1, "ok"), (4.9, "failed")])
 def test_a_copy_that_waits_is_seen(returns, status, session, monkeypatch):
     monkeypatch.setattr(breakdown, "run", lambda *_: (0, json.dumps({"pinned returns (ms)": returns, "pinned done (ms)": 5.0})))
-    assert status_of(lambda: breakdown.copies(session)) == status
+    assert status_of(breakdown.test_copies_to_the_GPU_from_pinned_memory, session, {}) == status
 
 
 def test_kernels_streams_and_calls_of_nccl_are_counted(session, monkeypatch):
@@ -176,7 +246,8 @@ def test_kernels_streams_and_calls_of_nccl_are_counted(session, monkeypatch):
     with gzip.open(folder / "torch.0.json.gz", "wt") as text:
         json.dump({"traceEvents": found}, text)
     use(monkeypatch, profile, None)
-    numbers = profile.profiled(session)
+    numbers = {}
+    profile.test_kernels_streams_and_calls_of_NCCL_in_a_profiled_epoch(session, numbers)
     assert [numbers[name] for name in ("events", "kernels", "streams", "NCCL kernels", "NCCL calls")] == [3, 2, 2, 1, 1]
     assert numbers["longest"][0] == "gemm 2 ms"
 
@@ -194,13 +265,15 @@ def test_the_interposer_sees_the_calls_that_the_profiler_sees(counted, status, s
     folder = profile.trace_folder(session, "profile-intercepted")
     folder.mkdir(parents=True)
     (folder / "mpi_profile.0.json").touch()
-    assert status_of(lambda: profile.intercepted(session)) == status
+    assert status_of(profile.test_calls_of_NCCL_by_the_interposer_and_by_the_profiler, session, {}) == status
 
 
 def test_energy_and_clocks_are_those_of_nvml(session, monkeypatch):
     noise = {"gpu_clock_hz": [1.98e9, 1.9e9], "gpu_throttle_reasons": []}
     use(monkeypatch, profile, {"machine_noise": noise, "energy_joules": 50.0, "energy_source": "NVML"})
-    assert profile.energy(session) == {
+    numbers = {}
+    profile.test_energy_by_NVML_clocks_and_throttle_reasons(session, numbers)
+    assert numbers == {
         "energy (J)": 50.0, "source": "NVML", "clock before and after (MHz)": [1980, 1900], "throttle reasons": "none",
     }  # fmt: skip
 
@@ -208,20 +281,18 @@ def test_energy_and_clocks_are_those_of_nvml(session, monkeypatch):
 def test_speed_is_ours_over_the_vendors(session, monkeypatch):
     record = made(samples_per_epoch=100, train_seconds=[9.0, 2.0]) | {"gpu_memory_by_rank": {"peak_allocated_bytes": [2**31]}}
     use(monkeypatch, speed, record)
-    numbers = speed.ours(session, "single", "transformer-base", "fp32", False, 64, lambda: {"fp32": 100.0})
+    numbers = {}
+    speed.test_samples_per_second(
+        speed.Run("single", "transformer-base", "fp32"), session, {"transformer-base": {"fp32": 100.0}}.get, numbers
+    )
     assert numbers == {"samples/s": 50.0, "peak allocated (GiB)": 2.0, "vendor's samples/s": 100.0, "ratio": 0.5}
 
 
 def test_what_a_checkout_lacks_is_skipped(session):
-    assert "no workload transformer-9b" in checking.made("", Todo("", lambda: speed.expect("transformer-9b", "fp32"))).reason
-    assert "no --precision fp4" in checking.made("", Todo("", lambda: speed.expect("cnn", "fp4"))).reason
+    assert outcome_of(speed.expect, "transformer-9b", "fp32") == ("skipped", "this checkout has no workload transformer-9b")
+    assert outcome_of(speed.expect, "cnn", "fp4") == ("skipped", "this checkout has no --precision fp4")
 
 
-def test_every_part_lists_its_checks(session):
-    for part in (agreement, breakdown, memory, profile, speed):
-        checks = part.todo(session)
-        assert len({todo.what for todo in checks}) == len(checks) > 0
-
-
-def test_a_line_has_what_was_measured_or_the_reason():
-    assert "the reason" in Check("speed", "cnn", 1.0, "failed", "the reason", {}).line()
+def test_every_run_has_a_name_of_its_own(session):
+    for runs in (agreement.compared(session), speed.runs(session)):
+        assert len({str(run) for run in runs}) == len(runs) > 0

@@ -1,16 +1,15 @@
 """The planted faults still apply, and the tests that have to catch them are there. `python -m tests.planted` plants them."""
 
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 
 from common.errors import UserError
 from tests.planted import faults
-from tests.support.running import ROOT
+from tests.support.running import BIN, completed
 
 FAULTS = faults.load()
-EXAMPLE = FAULTS[0]._replace(file="it.py", old="n + 1", new="n")
+EXAMPLE = FAULTS[0]._replace(old="n + 1", new="n")
 
 
 def test_there_are_at_least_40_each_with_a_name_of_its_own():
@@ -19,17 +18,36 @@ def test_there_are_at_least_40_each_with_a_name_of_its_own():
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_a_fault_applies_to_one_line(fault):
-    faults.planted(fault, (ROOT / fault.file).read_text())
+def test_a_fault_applies_to_one_line_and_names_tests(fault):
+    faults.planted(fault, faults.product()[faults.place(fault, faults.product())])
+    assert faults.node_ids(fault)
+
+
+def test_the_line_of_a_fault_is_found_wherever_its_file_lies():
+    texts = {Path("common/a.py"): "n + 1", Path("common/room/b.py"): "n", Path("launch/a.c"): ""}
+    assert faults.place(EXAMPLE, texts) == Path("common/a.py")
+    assert faults.place(EXAMPLE._replace(file="room/b.py", old="n"), texts) == Path("common/room/b.py")
+    with pytest.raises(UserError, match=r"'n' stands in common/a.py, common/room/b.py; it must be in one"):
+        faults.place(EXAMPLE._replace(old="n"), texts)
+    with pytest.raises(UserError, match=r"'n \+ 1' is in no file b.py"):
+        faults.place(EXAMPLE._replace(file="b.py"), texts)
+
+
+def test_a_test_is_found_by_the_end_of_its_path():
+    assert faults.node_ids(EXAMPLE._replace(tests=["test_planted.py::test_x", "launch/test_quiet.py"])) == [
+        "tests/test_planted.py::test_x", "tests/launch/test_quiet.py",
+    ]  # fmt: skip
+    with pytest.raises(UserError, match=r"test_gone.py, and there is none"):
+        faults.node_ids(EXAMPLE._replace(tests=["test_gone.py"]))
+    with pytest.raises(UserError, match=r"test_quiet.py, and there are tests/launch/\S*test_quiet.py, tests/launch/\S*test_quiet.py"):
+        faults.node_ids(EXAMPLE._replace(tests=["test_quiet.py"]))
 
 
 # It imports every framework.
 @pytest.mark.matrix
 def test_the_tests_that_catch_the_faults_are_there():
-    assert all(fault.tests for fault in FAULTS)
-    named = {test for fault in FAULTS for test in fault.tests}
-    collect = [sys.executable, "-m", "pytest", "--collect-only", "--quiet", "-m", "", *named]
-    done = subprocess.run(collect, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    named = {test for fault in FAULTS for test in faults.node_ids(fault)}
+    done = completed(BIN / "python", "-m", "pytest", "--collect-only", "--quiet", "-m", "", *named)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -53,8 +71,7 @@ def test_a_fault_that_does_not_apply_is_an_error(fault, text):
 
 
 def run(*arguments):
-    command = [sys.executable, "-m", "tests.planted", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    return completed(BIN / "python", "-m", "tests.planted", *arguments)
 
 
 def test_a_name_that_is_not_there_is_a_mistake():
@@ -67,5 +84,6 @@ def test_a_name_that_is_not_there_is_a_mistake():
 def test_a_planted_fault_is_caught():
     done = run(EXAMPLE.name)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{EXAMPLE.name}: {FAULTS[0].file}: caught by {EXAMPLE.tests[0]}" in done.stdout
+    (test,) = faults.node_ids(EXAMPLE)
+    assert f"{EXAMPLE.name}: {faults.place(FAULTS[0], faults.product())}: caught by {test}" in done.stdout
     assert "1 of 1 faults were caught" in done.stdout

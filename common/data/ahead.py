@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 
 def read_ahead(read, items, num_workers, num_ahead, cores=None):
-    """read(item) for each of the items, in their order.
+    """Yields read(item) for each of the items, in their order.
 
     With workers, threads that are bound to the `cores`, up to `num_ahead` items are read before they are asked for. They are threads since
     arrays pass from a thread without a copy, reading and hashing leave Python's lock, and processes must not fork under MPI. What `read`
@@ -30,6 +30,6 @@ def read_ahead(read, items, num_workers, num_ahead, cores=None):
 
 
 def cores_of_workers(num_threads, bind):
-    """The cores of the rank's reading threads: those beyond the ones it computes on; None without such."""
-    own = sorted(os.sched_getaffinity(0))
-    return set(own[num_threads:]) if bind and len(own) > num_threads else None
+    """Returns the cores of the rank's reading threads: those beyond the ones it computes on; None without such."""
+    cores = sorted(os.sched_getaffinity(0))
+    return set(cores[num_threads:]) if bind and len(cores) > num_threads else None

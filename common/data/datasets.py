@@ -7,7 +7,6 @@ import numpy as np
 
 from common.data import image_folders, images, stored, texts, tokens
 from common.data.samples import InMemory
-from common.models import ResNet50
 from common.progress import no_progress
 from common.weights import DTYPES
 from common.workloads import workload_of
@@ -39,7 +38,7 @@ class Dataset(NamedTuple):
 
 
 def loader(settings):
-    """A function that reads the dataset of the settings. Modules are imported and files located now, before the clock starts.
+    """Returns a function that reads the dataset of the settings. Modules are imported and files located now, before the clock starts.
 
     It is a Dataset, or with a --data-format on disk the StoredDataset of --data-dir. Where reading may take long, the function calls its
     argument, on_progress(how much is read, how much there is). Raises UserError for missing files; the function raises it for damaged ones.
@@ -57,7 +56,7 @@ def loader(settings):
         read_folder = image_folders.reader(settings.data_dir, workload.model)
         return lambda on_progress=no_progress: Dataset(*read_folder(on_progress))
     elif name == "random":
-        make = _random_images if isinstance(workload.model, ResNet50) else _random_vectors
+        make = _random_images if workload.model.pixels else _random_vectors
         read = make(workload.model, settings.precision)
     else:
         read_text = texts.reader(name, settings.data_dir, workload.model.context, tokens.vocabulary(settings.tokenizer))
@@ -70,7 +69,7 @@ NUM_RANDOM_IMAGES = 256
 
 
 def _random_images(model, _):
-    """Random pixels and classes: images of 150,528 bytes each for ResNet-50."""
+    """Returns a function that draws pixels and classes: images of 150,528 bytes each for ResNet-50."""
 
     def read():
         stream = np.random.default_rng(0)
@@ -81,7 +80,7 @@ def _random_images(model, _):
 
 
 def _random_vectors(model, precision):
-    """Random vectors in [0, 1), as in the ALCF tutorial: sources (2048, 1, 512), targets (2048, 20, 512).
+    """Returns a function that draws vectors in [0, 1), as in the ALCF tutorial: sources (2048, 1, 512), targets (2048, 20, 512).
 
     The loss is PyTorch's cross entropy with the targets as probabilities over positions.
     """

@@ -7,7 +7,7 @@ from common.errors import UserError
 
 @contextlib.contextmanager
 def searching(folder, dataset, what):
-    """Context for locating the files of a dataset, described by `what`. Raises UserError for a missing or unreadable folder."""
+    """Encloses the search for the files of a dataset, which `what` describes. Raises UserError for a missing or unreadable folder."""
     if folder is None:
         raise UserError(f"--dataset {dataset} requires --data-dir, the folder with {what}")
     try:

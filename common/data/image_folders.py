@@ -19,7 +19,7 @@ MARGIN = 1 / 16
 
 
 def reader(folder, model):
-    """A function that reads the images of a folder into the fields of a Dataset, without held-out ones. Files are located now.
+    """Returns a function that reads the images of a folder into the fields of a Dataset, without held-out ones. Files are located now.
 
     Raises UserError if there are none, more classes than the model has, or more images than fit into memory; the function raises it for
     a damaged image. It calls on_progress(number of images read, number of all) for each image.
@@ -38,7 +38,7 @@ def reader(folder, model):
 
 
 def find_images(folder, model):
-    """(Images, their labels) of a folder."""
+    """Returns (Images, their labels) of a folder."""
     files, labels = find(folder, model.num_classes)
     return Images(files, (model.image_size, model.image_size)), labels
 
@@ -65,7 +65,7 @@ class Images:
         return pixels
 
     def square(self, number):
-        """The middle of an image: what torchvision's Resize(256) and CenterCrop(224) keep. Raises UserError for a damaged one."""
+        """Returns the middle of an image: what torchvision's Resize(256) and CenterCrop(224) keep. Raises UserError for a damaged one."""
         try:
             with self._image.open(self.files[number]) as image:
                 return np.asarray(self._fit(image.convert("RGB"), self.shape[1:3], self._image.Resampling.BILINEAR, MARGIN))
@@ -75,11 +75,11 @@ class Images:
 
 
 def find(folder, num_classes):
-    """(paths of all images, their labels): classes and files by name. Raises UserError where there is nothing to read."""
+    """Returns (paths of all images, their labels), classes and files by name. Raises UserError where there is nothing to read."""
     with searching(folder, "imagefolder", WHAT):
         root = folder / TRAINING if (folder / TRAINING).is_dir() else folder
         classes = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
-        by_class = [sorted(path for path in one.rglob("*") if path.suffix.lower() in ENDINGS and path.is_file()) for one in classes]
+        by_class = [_images_below(path) for path in classes]
     if not classes:
         raise UserError(f"--data-dir {folder} has no folders; give the one with {WHAT}")
     if len(classes) > num_classes:
@@ -91,20 +91,24 @@ def find(folder, num_classes):
     return [path for images in by_class for path in images], labels
 
 
+def _images_below(folder):
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
+
+
 def fields(pixels, labels):
-    """The fields of a Dataset of images (samples, height, width, 3) and labels, of which none are held out."""
+    """Returns the fields of a Dataset of images (samples, height, width, 3) and labels, of which none are held out."""
     digest = begin_digest(pixels.shape)
     digest.update(pixels.data)
     return pixels, labels, pixels[:0], labels[:0], end_digest(digest, labels)
 
 
 def begin_digest(shape):
-    """A digest of images that are as many and as large; update it with the bytes of each in turn."""
+    """Begins the digest of images of this shape, all together; update it with the bytes of each in turn."""
     return hashlib.sha256(str(shape).encode())
 
 
 def end_digest(digest, labels):
-    """The digest of the dataset, from that of its images."""
+    """Returns the digest of the dataset, from that of its images."""
     digest.update(labels.astype(np.int64).data)
     return digest.hexdigest()
 

@@ -19,19 +19,19 @@ HELD_OUT_EVERY = 5
 
 
 def digits(precision):
-    """A function that reads the digits, whose file is located now; see common/data/datasets.py."""
+    """Returns a function that reads the digits, whose file is located now; see common/data/datasets.py."""
     path = find_digits()
     return lambda: _prepared(*_split(*read_digits(path)), precision)
 
 
 def mnist(folder, precision):
-    """A function that reads MNIST from the files in the folder, which are located now."""
+    """Returns a function that reads MNIST from the files in the folder, which are located now."""
     files = _find_mnist(folder)
     return lambda: _prepared(*_read_mnist(files), precision)
 
 
 def find_digits():
-    """Path of scikit-learn's digits. scikit-learn is not imported: that takes longer than reading them."""
+    """Returns the path of scikit-learn's digits. scikit-learn is not imported: that takes longer than reading them."""
     spec = importlib.util.find_spec("sklearn")
     if spec is None:
         raise UserError("scikit-learn, which contains the digits, is not installed; run launch/setup.sh, or give --dataset mnist")
@@ -42,7 +42,7 @@ def find_digits():
 
 
 def read_digits(path):
-    """1,797 handwritten digits of 8x8 pixels, 0 to 16 (UCI, Alpaydin and Kaynak 1998), enlarged to 28x28; and their labels.
+    """Reads 1,797 handwritten digits of 8x8 pixels, 0 to 16 (UCI, Alpaydin and Kaynak 1998), enlarges them to 28x28, and their labels.
 
     Every line of the file is an image, its rows one after the other, and its label.
     """
@@ -56,7 +56,7 @@ def read_digits(path):
 
 
 def _split(images, labels):
-    """Every fifth image of each class is held out. The file's order is by writer, so both parts have images by all of them."""
+    """Holds out every fifth image of each class. The file's order is by writer, so both parts have images by all of them."""
     by_class = np.argsort(labels, kind="stable")
     held_out = np.zeros(len(labels), bool)
     held_out[by_class[::HELD_OUT_EVERY]] = True
@@ -64,7 +64,7 @@ def _split(images, labels):
 
 
 def enlarging_weights(old, new):
-    """Bilinear interpolation along one axis: an integer matrix of shape (new, old) whose rows sum to 2 * new.
+    """Interpolates bilinearly along one axis: returns an integer matrix of shape (new, old) whose rows sum to 2 * new.
 
     Pixel centres are at half-integers and edge pixels are extended. With integers the data is bitwise the same on every machine;
     standardisation removes the common factor.
@@ -78,7 +78,7 @@ def enlarging_weights(old, new):
 
 
 def _prepared(train_images, train_labels, test_images, test_labels, precision):
-    """The fields of a Dataset: images (samples, 28, 28), standardised with the training images; labels 0 to 9."""
+    """Returns the fields of a Dataset: images (samples, 28, 28), standardised with the training images; labels 0 to 9."""
     digest = hashlib.sha256()
     for array in (train_images, train_labels, test_images, test_labels):
         digest.update(np.ascontiguousarray(array, np.int64).data)
@@ -92,18 +92,18 @@ MNIST_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 def _find_mnist(folder):
-    """Paths of the four IDX files in the folder, or of mnist.npz."""
+    """Returns the paths of the four IDX files in the folder, or that of mnist.npz."""
     with searching(folder, "mnist", "the IDX files or mnist.npz"):
         if (folder / "mnist.npz").is_file():
             return [folder / "mnist.npz"]
-        found = []
+        paths = []
         for name in MNIST_FILES:
             variants = [folder / (stem + end) for stem in (name, name.replace("-idx", ".idx")) for end in ("", ".gz")]
             path = next((path for path in variants if path.is_file()), None)
             if path is None:
                 raise UserError(f"--data-dir {folder} has neither mnist.npz nor {name} (or {name}.gz)")
-            found.append(path)
-        return found
+            paths.append(path)
+        return paths
 
 
 def _read_mnist(paths):
@@ -138,7 +138,7 @@ def _read_npz(path):
 
 
 def read_idx(path):
-    """The array in an IDX file of unsigned bytes, optionally gzipped (format: LeCun, Cortes, Burges, The MNIST database)."""
+    """Reads the array in an IDX file of unsigned bytes, optionally gzipped (format: LeCun, Cortes, Burges, The MNIST database)."""
     try:
         raw = path.read_bytes()
         raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw

@@ -74,7 +74,7 @@ ROWS = ("inputs", "targets")
 
 
 def read(folder):
-    """The Manifest of a folder. Raises UserError where there is none, or it is not as it was written."""
+    """Returns the Manifest of a folder. Raises UserError where there is none, or it is not as it was written."""
     path = Path(folder, NAME)
     try:
         content = json.loads(path.read_text())
@@ -99,7 +99,7 @@ def _digest(content):
 
 
 def expect_whole(folder, manifest, on_progress=no_progress):
-    """The FileState of each file that the manifest names. Raises UserError for one that is missing or not what it was.
+    """Returns the FileState of each file that the manifest names. Raises UserError for one that is missing or not what it was.
 
     It calls on_progress(number of files, number of all) for each file.
     """
@@ -117,32 +117,32 @@ def expect_whole(folder, manifest, on_progress=no_progress):
     return states
 
 
-def _difference(found, size_bytes):
-    if found.size_bytes not in (size_bytes, None):
-        return f"size is {found.size_bytes:,} bytes, and was {size_bytes:,}"
+def _difference(file_state, size_bytes):
+    if file_state.size_bytes not in (size_bytes, None):
+        return f"size is {file_state.size_bytes:,} bytes, and was {size_bytes:,}"
     return "SHA-256 is another"
 
 
 def state(path):
-    """The FileState of a file. That of a folder has no size, since adding up those of all samples would take long."""
-    found = os.stat(path)
-    return FileState(None if os.path.isdir(path) else found.st_size, found.st_mtime_ns)
+    """Returns the FileState of a file. That of a folder has no size, since adding up those of all samples would take long."""
+    status = os.stat(path)
+    return FileState(None if os.path.isdir(path) else status.st_size, status.st_mtime_ns)
 
 
 def digest(path):
-    """SHA-256 of a file; of a folder that of the names and contents of its files."""
+    """Returns the SHA-256 of a file; of a folder that of the names and contents of its files."""
     if not path.is_dir():
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    return digest_of({one.name: one.read_bytes() for one in path.iterdir()})
+    return digest_of({file_path.name: file_path.read_bytes() for file_path in path.iterdir()})
 
 
 def digest_of(content):
-    """As `digest`, of bytes, or of {name: bytes} for a folder. The names are hashed with lengths, so no two folders are alike."""
+    """Returns what `digest` does, of bytes, or of {name: bytes} for a folder. Names are hashed with lengths: no two folders are alike."""
     if isinstance(content, bytes):
         return hashlib.sha256(content).hexdigest()
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for name in sorted(content):
-        found.update(f"{name} {len(content[name])}\n".encode())
-        found.update(content[name])
-    return found.hexdigest()
+        sha256.update(f"{name} {len(content[name])}\n".encode())
+        sha256.update(content[name])
+    return sha256.hexdigest()

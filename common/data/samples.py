@@ -22,7 +22,7 @@ class Samples(Protocol):
     def __len__(self) -> int: ...
 
     def batches(self, indices: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """(inputs, targets) of the samples of each row of the indices, one row after the other."""
+        """Yields (inputs, targets) of the samples of each row of the indices, one row after the other."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,15 @@ class InMemory:
         return count_losses(self.targets)
 
     def batches(self, indices):
-        return ((self.inputs[mine], self.targets[mine]) for mine in indices)
+        return ((self.inputs[row], self.targets[row]) for row in indices)
 
 
 def counted(targets):
-    """Whether each target counts: booleans, one per loss, of shape (samples, …)."""
+    """Tells whether each target counts: booleans, one per loss, of shape (samples, …)."""
     return targets >= 0 if np.issubdtype(targets.dtype, np.integer) else np.ones(targets.shape[:-1], bool)
 
 
 def count_losses(targets):
-    """The number of targets of each sample that count."""
+    """Returns the number of targets of each sample that count."""
     counts = counted(targets)
     return counts.reshape(len(counts), -1).sum(axis=1)

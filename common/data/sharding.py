@@ -17,7 +17,7 @@ class Streamed(NamedTuple):
 
 
 def local_batch_of(global_batch, num_shards):
-    """Samples per shard. Raises UserError if the global batch is not divisible by the number of shards."""
+    """Returns the samples per shard. Raises UserError if the global batch is not divisible by the number of shards."""
     if global_batch % num_shards:
         raise UserError(
             f"a global batch of {global_batch} is not divisible into {num_shards} equal shards; "
@@ -27,7 +27,7 @@ def local_batch_of(global_batch, num_shards):
 
 
 def num_steps(num_samples, global_batch, last_batch):
-    """Steps per epoch. Raises UserError if --last-batch drop leaves none."""
+    """Returns the steps per epoch. Raises UserError if --last-batch drop leaves none."""
     steps = num_samples // global_batch if last_batch == "drop" else -(-num_samples // global_batch)
     if steps == 0:
         raise UserError(
@@ -38,7 +38,7 @@ def num_steps(num_samples, global_batch, last_batch):
 
 
 def training_shard(num_samples, global_batch, last_batch, seed, epoch, shard, num_shards, counts=1, streamed=None):
-    """(indices, weights) of one shard in one epoch, each of shape (steps, global_batch / num_shards).
+    """Returns (indices, weights) of one shard in one epoch, each of shape (steps, global_batch / num_shards).
 
     One permutation per (seed, epoch) is split into global batches, and each of these into contiguous shards, without model
     parallelism one per rank: N ranks with batch b process at each step the samples of one rank with batch N*b. Padding has weight 0.
@@ -62,12 +62,12 @@ def training_shard(num_samples, global_batch, last_batch, seed, epoch, shard, nu
 
 
 def steps_of_buffer(streamed, local_batch):
-    """The number of steps whose samples are in the buffer at once."""
+    """Returns the number of steps whose samples are in the buffer at once."""
     return max(1, streamed.buffer_size // local_batch)
 
 
 def _streamed_order(stream, num_samples, shape, streamed):
-    """(order of the samples, the positions in it that each step has): files in random order, cut into one range per shard.
+    """Returns (order of the samples, the positions in it that each step has): files in random order, cut into one range per shard.
 
     Every shard reads its range from the front, a buffer at a time, whose samples it shuffles. Samples do not mix over ranges or buffers.
     """
@@ -83,7 +83,7 @@ def _streamed_order(stream, num_samples, shape, streamed):
 
 
 def evaluation_shard(num_samples, max_batch, shard, num_shards):
-    """(indices, weights) of one shard, each of shape (batches, batch). Over all shards every sample occurs once, with weight 1.
+    """Returns (indices, weights) of one shard, each of shape (batches, batch). Over all shards every sample occurs once, with weight 1.
 
     All shards have the same number of batches of the same size, at most `max_batch`. Padding has weight 0.
     """

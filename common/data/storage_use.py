@@ -12,7 +12,7 @@ PROCESS_IO = Path("/proc/self/io")
 
 
 class Use:
-    """Counts of reading: `num_opens` files, `size_bytes` of samples, and `wait_seconds` of `num_steps` steps that the training waited."""
+    """Counts what reading takes: `num_opens` files, `size_bytes` of samples, and the `wait_seconds` of training in `num_steps` steps."""
 
     def __init__(self):
         self.num_opens = self.size_bytes = self.num_steps = 0
@@ -28,7 +28,7 @@ class Use:
             self.size_bytes += size_bytes
 
     def waited(self, seconds):
-        """Only the training's own thread waits, and counts steps."""
+        """Adds seconds that the training waited. Only its own thread waits, and counts steps."""
         self.wait_seconds += seconds
 
 
@@ -53,7 +53,7 @@ class Recorder:
                 self._trainer.sum(np.zeros(1))
 
     def of_record(self, streamed):
-        """{"reading": what common/record_definition.py says of it}; empty for data in memory."""
+        """Returns {"reading": what common/record_definition.py says of it}; empty for data in memory."""
         if not self._storage:
             return {}
         use, written = self._storage.use, self._storage.written
@@ -65,7 +65,7 @@ class Recorder:
                 "sample_order": "global" if streamed is None else "files",
                 "num_steps": use.num_steps,
                 "wait_seconds_by_rank": by_rank(self._trainer, use.wait_seconds).tolist(),
-                **{f"{name}_by_rank": [_whole(one) for one in by_rank(self._trainer, value)] for name, value in counts.items()},
+                **{f"{name}_by_rank": [_whole(number) for number in by_rank(self._trainer, value)] for name, value in counts.items()},
                 "budget_bytes": self._storage.budget_bytes,
                 "stored_bytes": written.size_bytes,
                 "convert_seconds": written.convert_seconds,
@@ -78,7 +78,7 @@ def _whole(value):
 
 
 def process_io():
-    """{name: number} of /proc/self/io: `rchar`, bytes that this process has read, and `read_bytes`, those that came from disks.
+    """Reads {name: number} of /proc/self/io: `rchar`, bytes that this process has read, and `read_bytes`, those that came from disks.
 
     None where Linux does not tell.
     """

@@ -39,7 +39,7 @@ class Source(NamedTuple):
 
 
 def source_of(settings, dataset, copies=1):
-    """The Source of a run's data, whose tokenizer is named by its SHA-256."""
+    """Returns the Source of a run's data, whose tokenizer is named by its SHA-256."""
     tokenizer = None if settings.tokenizer is None else manifest.digest(Path(settings.tokenizer))
     return Source(settings.workload, dataset, tokenizer, copies)
 
@@ -62,14 +62,14 @@ class Storage(NamedTuple):
     use: Use
 
     def paths(self):
-        """The files of all samples, one by one also where they lie in folders."""
+        """Yields the files of all samples, one by one also where they lie in folders."""
         for name in self.written.files:
             path = Path(self.folder, name)
             yield from path.iterdir() if path.is_dir() else [path]
 
 
 def find(settings, dataset):
-    """The StoredDataset in --data-dir. Raises UserError where it is not there whole, or not that of the settings."""
+    """Returns the StoredDataset in --data-dir. Raises UserError where it is not there whole, or not that of the settings."""
     if settings.data_dir is None:
         raise UserError(f"--data-format {settings.data_format} requires --data-dir, the folder that launch.convert_data wrote")
     folder, module = Path(settings.data_dir), formats.module_of(settings.data_format)
@@ -100,7 +100,7 @@ def find(settings, dataset):
 
 
 def _digest(written, streamed):
-    """The digest of a dataset. Another order is another training, which must not be compared, or resumed, as the same."""
+    """Returns the digest of a dataset. Another order is another training, which must not be compared, or resumed, as the same."""
     order = "" if streamed is None else f" in files of {streamed.file_size} and buffers of {streamed.buffer_size}"
     return hashlib.sha256((written.data_digest + order).encode()).hexdigest() if order else written.data_digest
 
@@ -109,9 +109,9 @@ def _expect_same(written, settings, source, folder):
     """Raises UserError where a folder has another format, or was made from other data, than the settings say."""
     if written.data_format != formats.written_as(settings.data_format):
         raise UserError(f"--data-dir {folder} has the format {written.data_format}; give --data-format {written.data_format}")
-    for name, wanted in source._asdict().items():
-        if name not in ("copies", "identity") and written.source[name] != wanted:
-            values = " (another file)" if name == "tokenizer" else f" {written.source[name]}, and this run has {wanted}"
+    for name, value in source._asdict().items():
+        if name not in ("copies", "identity") and written.source[name] != value:
+            values = " (another file)" if name == "tokenizer" else f" {written.source[name]}, and this run has {value}"
             raise UserError(f"--data-dir {folder} was converted with {flag(name)}{values}; convert the data of this run into a folder")
     of_run = np.dtype(DTYPES[settings.precision])
     if written.inputs.dtype.kind == "f" and written.inputs.dtype != of_run:
@@ -122,7 +122,7 @@ def _expect_same(written, settings, source, folder):
 
 
 def _budget_bytes(settings):
-    """The memory of a rank for samples that are read."""
+    """Returns the memory of a rank for samples that are read."""
     if settings.data_budget is not None:
         return int(settings.data_budget * MIB)
     return int(node_memory.total() / 4 / from_environment().local_size)

@@ -44,7 +44,7 @@ class StoredSamples:
         return self._written.num_samples[self._part]
 
     def batches(self, indices):
-        """(inputs, targets) of the samples of each row of the indices, read ahead by the workers. Raises UserError for damaged files.
+        """Yields (inputs, targets) of the samples in each row of indices, read ahead by the workers. Raises UserError for damaged files.
 
         The files are opened anew, and those that were read are looked at again in the end: they must be what they were.
         """
@@ -56,10 +56,10 @@ class StoredSamples:
         parts = [indices[first : first + num_at_once] for first in range(0, len(indices), num_at_once)]
         cores = self._reader.cores() if self._reader.num_workers else None
         num_ahead = self._num_ahead(local_batch)
-        found = read_ahead(partial(self._read, shard), parts, self._reader.num_workers, num_ahead, cores)
+        steps_of_parts = read_ahead(partial(self._read, shard), parts, self._reader.num_workers, num_ahead, cores)
         while True:
             begun = time.perf_counter()
-            of_steps = next(found, None)
+            of_steps = next(steps_of_parts, None)
             self.use.waited(time.perf_counter() - begun)
             if of_steps is None:
                 break
@@ -80,30 +80,30 @@ class StoredSamples:
             )
 
     def _max_open(self, local_batch):
-        """How many shards may be open at once: what the batches leave of the budget."""
+        """Returns how many shards may be open at once: what the batches leave of the budget."""
         left = self._reader.budget_bytes - self._needed_bytes(local_batch)
         return min(MAX_OPEN, max(1, left // max(1, self._module.OPEN_BYTES)))
 
     def _needed_bytes(self, local_batch):
-        """Bytes of the samples that are in memory at once."""
+        """Returns the bytes of the samples that are in memory at once."""
         return self._num_held(local_batch) * local_batch * sum(of_row.size_bytes for of_row in self._layout)
 
     def _num_held(self, local_batch):
-        """Batches in memory at once. One is in use, one is given next, and each that is being read is there in the files' order too."""
+        """Counts the batches in memory at once. One is in use, one is next, and each that is being read is there in file order too."""
         num_ahead = self._num_ahead(local_batch)
         if self.streamed is None:
             return num_ahead + 2 + max(1, self._reader.num_workers)
         return (num_ahead + 2 if self._reader.num_workers else 1) * self._num_at_once(local_batch) + 2
 
     def _num_at_once(self, local_batch):
-        """Batches that are read at once: those of a buffer where samples can be read in order only."""
+        """Counts the batches that are read at once: those of a buffer where samples can be read in order only."""
         return 1 if self.streamed is None else steps_of_buffer(self.streamed, local_batch)
 
     def _num_ahead(self, local_batch):
         return -(-self._reader.num_ahead // self._num_at_once(local_batch))
 
     def _open(self, opened, number):
-        """A shard, which is opened now."""
+        """Opens a shard."""
         stem = f"{self._part}-{number:05d}"
         opened.add(stem)
         self._expect_unchanged(stem)
@@ -121,15 +121,15 @@ class StoredSamples:
                 raise UserError(f"{path} has changed since the run started; leave converted data as it is, or {manifest.CONVERT}")
 
     def _read(self, shard, indices):
-        """(inputs, targets) of each row of the indices, read in the order of the files; of a buffer they are taken out one by one."""
-        wanted, places = np.unique(indices, return_inverse=True)
-        numbers = wanted // self._written.samples_per_file
-        rows = (empty_rows if self.streamed is None else _rows_of_buffer)(self._layout, len(wanted))
+        """Reads (inputs, targets) of each row of the indices in the order of the files; of a buffer they are taken out one by one."""
+        sample_numbers, places = np.unique(indices, return_inverse=True)
+        numbers = sample_numbers // self._written.samples_per_file
+        rows = (empty_rows if self.streamed is None else _rows_of_buffer)(self._layout, len(sample_numbers))
         of_all_ranks = getattr(self._module, "of_all_ranks", np.unique)
         for number in of_all_ranks(np.unique(numbers)):
             part = slice(*np.searchsorted(numbers, (number, number + 1)))
             try:
-                of_shard = wanted[part] - number * self._written.samples_per_file
+                of_shard = sample_numbers[part] - number * self._written.samples_per_file
                 shard(int(number)).read(of_shard, [array[part] for array in rows])
             except DAMAGED as error:
                 where = self._folder / f"{self._part}-{number:05d}"
@@ -145,7 +145,7 @@ def empty_rows(layout, num_rows):
 
 
 def _rows_of_buffer(layout, num_rows):
-    """As `empty_rows`, in memory that goes back to the system with them: the C library would keep fragments of it for each thread."""
+    """Returns `empty_rows` in memory that goes back to the system with them: the C library would keep fragments of it for each thread."""
     rows = []
     for of_row in layout:
         mapped = mmap.mmap(-1, num_rows * of_row.size_bytes)

@@ -27,7 +27,7 @@ END_OF_STORY = END_OF_TEXT.encode()
 
 
 def reader(name, folder, context, vocabulary=BYTES):
-    """A function of on_progress that reads a text dataset into the fields of a Dataset, as sequences of `context` tokens of a vocabulary.
+    """Returns a function of on_progress that reads a text dataset into the fields of a Dataset, as sequences of `context` tokens.
 
     Files are located now. Raises UserError if there are none; the function raises it for damaged files. While it encodes texts, it calls
     on_progress(how much is encoded, how much there is).
@@ -50,7 +50,7 @@ def reader(name, folder, context, vocabulary=BYTES):
 
 
 def find(name, folder):
-    """(training files, held-out files) of a dataset, by file name."""
+    """Returns (training files, held-out files) of a dataset, by file name."""
     with searching(folder, name, WHAT[name]):
         files = sorted(path for path in folder.iterdir() if path.is_file() and path.name.endswith(ENDINGS[name]))
     doubled = [path for path in files if path.with_name(f"{path.name}.gz") in files]
@@ -65,7 +65,7 @@ def find(name, folder):
 
 
 def _stories(paths, context, vocabulary, on_progress):
-    """(inputs, targets) of the concatenated stories."""
+    """Returns (inputs, targets) of the concatenated stories."""
     texts = []
     for path in paths:
         if path.name.endswith((".txt", ".txt.gz")):
@@ -76,7 +76,7 @@ def _stories(paths, context, vocabulary, on_progress):
 
 
 def _summaries(paths, context, vocabulary, on_progress):
-    """(inputs, targets), one sequence per document and summary; only targets of the summary count.
+    """Returns (inputs, targets), one sequence per document and summary; only targets of the summary count.
 
     The summary is truncated to half of the sequence, and the document to the rest.
     """
@@ -100,7 +100,7 @@ def _summaries(paths, context, vocabulary, on_progress):
 
 
 def _sequences(texts, context, vocabulary, on_progress, where):
-    """(inputs, targets) of shape (sequences, context); the target of a token is the next token."""
+    """Returns (inputs, targets) of shape (sequences, context); the target of a token is the next token."""
     tokens = vocabulary.encode(texts, on_progress)
     num_sequences = (len(tokens) - 1) // context
     if num_sequences < 1:
@@ -140,20 +140,20 @@ def _bytes_of(path):
 
 
 def _json_lines(path):
-    """(location, object) of each non-empty line."""
+    """Yields (location, object) of each non-empty line."""
     for number, line in enumerate(_bytes_of(path).splitlines(), 1):
         if line.strip():
             where = f"{path}, line {number}"
             try:
-                found = json.loads(line)
+                content = json.loads(line)
             except ValueError as error:
                 raise UserError(f"{where} is not JSON ({error}); every line must be one object") from None
-            yield where, found
+            yield where, content
 
 
-def _text(found, keys, where):
-    """The text of the first key present, as bytes."""
-    text = next((found[key] for key in keys if key in found), None) if isinstance(found, dict) else None
+def _text(content, keys, where):
+    """Returns the text of the first key that is present, as bytes."""
+    text = next((content[key] for key in keys if key in content), None) if isinstance(content, dict) else None
     if not isinstance(text, str) or not text:
         raise UserError(f"{where} has no text in {' or '.join(map(repr, keys))}; every line must be an object with one")
     try:

@@ -34,7 +34,7 @@ BYTES = Vocabulary(
 
 @functools.cache
 def vocabulary(path):
-    """The Vocabulary of a tokenizer file, or BYTES for None. Raises UserError for a file that is none."""
+    """Returns the Vocabulary of a tokenizer file, or BYTES for None. Raises UserError for a file that is none."""
     if path is None:
         return BYTES
     # Its threads would compete with the rank's, and a program that has used them must not fork.

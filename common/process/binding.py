@@ -13,28 +13,28 @@ TOPOLOGY = Path("/sys/devices/system/cpu")
 
 
 def core_of_threads(folder=TOPOLOGY):
-    """{hardware thread: its physical core} of this node; a core is named by its first thread. Empty where Linux does not tell."""
-    found = {}
+    """Returns {hardware thread: its physical core} of this node; a core is named by its first thread. Empty where Linux does not tell."""
+    core_of = {}
     for path in folder.glob("cpu[0-9]*/topology/thread_siblings_list"):
         # Lists such as 0,64 and 0-1 both begin with the first thread.
         first = path.read_text().strip().partition(",")[0].partition("-")[0]
-        found[int(path.parts[-3].removeprefix("cpu"))] = int(first)
-    return found
+        core_of[int(path.parts[-3].removeprefix("cpu"))] = int(first)
+    return core_of
 
 
 def num_cores(threads, core_of):
-    """The number of physical cores of these hardware threads."""
+    """Returns the number of physical cores of these hardware threads."""
     return len({core_of.get(thread, thread) for thread in threads})
 
 
 def numa_nodes(threads, folder=TOPOLOGY):
-    """The NUMA nodes of these hardware threads, sorted; None where Linux does not tell."""
-    found = {int(path.name.removeprefix("node")) for thread in threads for path in folder.glob(f"cpu{thread}/node[0-9]*")}
-    return sorted(found) or None
+    """Returns the NUMA nodes of these hardware threads, sorted; None where Linux does not tell."""
+    nodes = {int(path.name.removeprefix("node")) for thread in threads for path in folder.glob(f"cpu{thread}/node[0-9]*")}
+    return sorted(nodes) or None
 
 
 def cores_for(allowed, local_rank, cores_per_rank, core_of):
-    """The hardware threads of a rank: the next `cores_per_rank` of the `allowed` ones for each local rank, wrapping around.
+    """Returns the hardware threads of a rank: the next `cores_per_rank` of the `allowed` ones for each local rank, wrapping around.
 
     One of each physical core comes before the second of any. If the launcher has bound the rank to at most `cores_per_rank` cores,
     these are its cores.
@@ -50,26 +50,26 @@ def cores_for(allowed, local_rank, cores_per_rank, core_of):
 
 
 def oversubscribed(allowed, local_size, cores_per_rank, total, core_of):
-    """Whether the ranks of a node need more physical cores than are available to them; the node has `total`."""
+    """Tells whether the ranks of a node need more physical cores than are available to them; the node has `total`."""
     num_allowed = num_cores(allowed, core_of)
     bound_by_launcher = num_allowed <= cores_per_rank and num_allowed < total
     return local_size * cores_per_rank > (total if bound_by_launcher else num_allowed)
 
 
 def gpu_for(num_gpus, local_rank, local_size, order, chosen, may_share=False):
-    """The index of a rank's GPU among the visible ones. Raises UserError if ranks would share a GPU, unless they may.
+    """Returns the index of a rank's GPU among the visible ones. Raises UserError if ranks would share a GPU, unless they may.
 
     `order`: local or reversed. `chosen`: the launcher has selected the visible GPUs; a single one is then the rank's own.
     """
     if num_gpus < local_size and not may_share and not (num_gpus == 1 and chosen):
         gpus = "1 GPU" if num_gpus == 1 else f"{num_gpus} GPUs"
         raise UserError(f"{local_size} ranks on a node with {gpus}; start at most one for each GPU, or use --device cpu")
-    own = local_rank % num_gpus
-    return num_gpus - 1 - own if order == "reversed" else own
+    index = local_rank % num_gpus
+    return num_gpus - 1 - index if order == "reversed" else index
 
 
 def gpus_chosen(environ):
-    """Whether the launcher has selected the visible GPUs through the variables of CUDA or ROCm."""
+    """Tells whether the launcher has selected the visible GPUs through the variables of CUDA or ROCm."""
     return any(name in environ for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"))
 
 

@@ -1,5 +1,6 @@
-"""End of a rank's process: exit status, one-line error message, and exit without waiting for other ranks."""
+"""End of a rank's process: exit status, one-line error message, and an exit that the launcher takes for what it is."""
 
+import ctypes
 import os
 import sys
 import time
@@ -9,6 +10,9 @@ from common.errors import UserError
 from common.process import gpus, out_of_memory
 
 SECONDS_FOR_RANK_0 = 2.0
+INTERRUPTED = 130
+# A variable that Hydra, the launcher of MPICH and Intel MPI, sets for its ranks, and no other launcher.
+HYDRA_ONLY = "MPI_LOCALRANKID"
 
 
 def describe_failure(problem, place):
@@ -20,7 +24,7 @@ def describe_failure(problem, place):
     if isinstance(problem, UserError):
         return 2, str(problem)
     if isinstance(problem, KeyboardInterrupt):
-        return 130, "interrupted"
+        return INTERRUPTED, "interrupted"
     if shared := gpus.describe_nccl_error(str(problem)):
         return 2, shared
     message = out_of_memory.describe(problem)
@@ -42,17 +46,27 @@ def report_failure(status, error, ranks):
 
 
 def leave(status):
-    """Ends this process immediately, without finalizing the interpreter.
+    """Ends this process without finalizing the interpreter, which would abort some completed runs: Gloo's threads release their last
+    tensors late and need the interpreter for it.
 
-    After a success only MPI is finalized. Finalizing the interpreter would abort some completed runs, because Gloo's threads
-    release their last tensors late and need the interpreter for it. After a failure it would wait in MPI_Finalize for ranks
-    that wait for this one; without it, the launcher ends all ranks.
+    After a success MPI is finalized and the exit handlers of the C library run: by one of them MPICH 5 tells its launcher that the rank
+    is done. A launcher that is not told kills the ranks that have not left yet. After a failure MPI is not finalized, which would wait for
+    ranks that wait for this one. Hydra is told to abort the run: after a mere exit it reports the ranks that it ends as killed.
     """
-    if not status and "mpi4py.MPI" in sys.modules:
-        from mpi4py import MPI
-
-        if MPI.Is_initialized() and not MPI.Is_finalized():
-            MPI.Finalize()
     sys.stdout.flush()
     sys.stderr.flush()
+    mpi = initialized_mpi()
+    if status == 0:
+        if mpi:
+            mpi.Finalize()
+        # PyDLL keeps the GIL, which some handlers of PyTorch need.
+        ctypes.PyDLL(None).exit(0)
+    if mpi and HYDRA_ONLY in os.environ and status != INTERRUPTED:
+        mpi.COMM_WORLD.Abort(status)
     os._exit(status)
+
+
+def initialized_mpi():
+    """mpi4py's module MPI where it is loaded and MPI is initialized and not finalized; else None."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    return mpi if mpi and mpi.Is_initialized() and not mpi.Is_finalized() else None

@@ -21,7 +21,7 @@ SOURCES = ("RAPL", "NVML")
 
 
 def begin(ranks, pids):
-    """A function that returns the joules used since now on this rank's node, an array by SOURCES; NaN for one that cannot be read.
+    """Returns a function for the joules used since now on this rank's node, an array by SOURCES; NaN for one that cannot be read.
 
     The first rank of a node reads for the node and the others return 0, so that packages and GPUs shared by ranks count once.
     `pids`: the process IDs of all ranks; the GPUs on which they compute are counted.
@@ -35,17 +35,18 @@ def begin(ranks, pids):
 
 
 def total(trainer, joules):
-    """`energy_joules` and `energy_source` of the record, from this rank's joules by SOURCES. All ranks call this.
+    """Returns `energy_joules` and `energy_source` of the record, from this rank's joules by SOURCES. All ranks call this.
 
     A source that one node cannot read is NaN in the sum and thus left out, and so is a sum of 0: counters of virtual machines may
     not advance.
     """
-    found = {source: used for source, used in zip(SOURCES, trainer.sum(joules).tolist(), strict=True) if used > 0}
-    return {"energy_joules": sum(found.values()) if found else None, "energy_source": " and ".join(found) or None}
+    joules_by_source = {source: used for source, used in zip(SOURCES, trainer.sum(joules).tolist(), strict=True) if used > 0}
+    energy_joules = sum(joules_by_source.values()) if joules_by_source else None
+    return {"energy_joules": energy_joules, "energy_source": " and ".join(joules_by_source) or None}
 
 
 def count_packages(root=POWERCAP, interval=INTERVAL_SECONDS):
-    """A function that returns the joules used since now by this machine's packages and memory; NaN if they cannot be read."""
+    """Returns a function for the joules used since now by this machine's packages and memory; NaN if they cannot be read."""
     counters = domains(root)
     readings, over = [_read(counters)], threading.Event()
 
@@ -65,7 +66,7 @@ def count_packages(root=POWERCAP, interval=INTERVAL_SECONDS):
 
 
 def domains(root):
-    """{counter: microjoules at which it wraps around} of the packages and their memory; empty if there are none.
+    """Returns {counter: microjoules at which it wraps around} of the packages and their memory; empty if there are none.
 
     Core and uncore are parts of a package, and packages are parts of psys, the platform (kernel: include/linux/intel_rapl.h).
     """
@@ -78,13 +79,13 @@ def domains(root):
 
 
 def joules_of(readings, limits):
-    """Joules from the first to the last reading, (times, counters) in microjoules; counters wrap around. NaN without counters."""
+    """Returns the joules from the first to the last reading, (times, counters) in microjoules; counters wrap around. NaN without any."""
     steps = np.diff(readings, axis=0)
     return float(np.where(steps < 0, steps + limits, steps).sum() / 1e6) if limits else math.nan
 
 
 def _read(counters):
-    """The counters in microjoules; NaN for one that cannot be read (often only root can)."""
+    """Returns the counters in microjoules; NaN for one that cannot be read (often only root can)."""
     values = []
     for path in counters:
         try:
@@ -95,14 +96,14 @@ def _read(counters):
 
 
 def count_gpus(pids):
-    """A function that returns the joules used since now by the GPUs on which processes `pids` compute; NaN if there are none."""
+    """Returns a function for the joules used since now by the GPUs on which processes `pids` compute; NaN if there are none."""
     used = gpus.of_processes(pids)
     begun = _millijoules(used)
     return lambda: (_millijoules(used) - begun) / 1000
 
 
 def _millijoules(used):
-    """Energy of the GPUs since the driver was loaded; NaN without GPUs, or if one does not support it (before Volta)."""
+    """Returns the energy of the GPUs since the driver was loaded; NaN without GPUs, or if one does not support it (before Volta)."""
     try:
         return sum(pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) for gpu in used) if used else math.nan
     except pynvml.NVMLError:

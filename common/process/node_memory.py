@@ -13,12 +13,12 @@ RECLAIMABLE = ("inactive_file", "active_file")
 
 
 def available():
-    """Bytes that processes of this node can still have, by its memory and the limit of this process's control group."""
+    """Returns the bytes that processes of this node can still have, by its memory and the limit of this process's control group."""
     return min(psutil.virtual_memory().available, left_in_cgroup())
 
 
 def total(folder=CGROUP):
-    """Bytes of this node, or those of this process's control group where it has fewer."""
+    """Returns the bytes of this node, or those of this process's control group where it has fewer."""
     try:
         return min(psutil.virtual_memory().total, int((_own_cgroup(folder) / "memory.max").read_text()))
     except (OSError, ValueError):
@@ -26,7 +26,7 @@ def total(folder=CGROUP):
 
 
 def left_in_cgroup(folder=CGROUP):
-    """Bytes up to the limit of this process's control group, as Slurm and containers set it; infinite without a limit."""
+    """Returns the bytes up to the limit of this process's control group, as Slurm and containers set it; infinite without a limit."""
     try:
         folder = _own_cgroup(folder)
         statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
@@ -37,13 +37,13 @@ def left_in_cgroup(folder=CGROUP):
 
 
 def _own_cgroup(folder):
-    """The folder of this process's control group, or the one above all where a container hides it."""
-    own = folder / Path("/proc/self/cgroup").read_text().strip().rpartition(":")[2].lstrip("/")
-    return own if (own / "memory.max").exists() else folder
+    """Returns the folder of this process's control group, or the one above all where a container hides it."""
+    cgroup = folder / Path("/proc/self/cgroup").read_text().strip().rpartition(":")[2].lstrip("/")
+    return cgroup if (cgroup / "memory.max").exists() else folder
 
 
 def available_on_gpu():
-    """Bytes that are free on the GPU of this node that has most; infinite where NVML tells none."""
+    """Returns the bytes that are free on the GPU of this node that has most; infinite where NVML tells none."""
     try:
         return max((pynvml.nvmlDeviceGetMemoryInfo(gpu).free for gpu, _ in gpus.processes()), default=float("inf"))
     except pynvml.NVMLError:

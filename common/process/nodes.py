@@ -8,7 +8,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def name():
-    """The name of this boot of the node's kernel, the same in all its containers; the host name where Linux does not tell."""
+    """Returns the name of this boot of the node's kernel, the same in all its containers; the host name where Linux does not tell."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:
@@ -16,5 +16,5 @@ def name():
 
 
 def number():
-    """The name as a number that float64 holds."""
+    """Returns the name as a number that float64 holds."""
     return int.from_bytes(hashlib.sha256(name().encode()).digest()[:6])

@@ -38,30 +38,30 @@ def begin(trainer, turns):
 
 
 def speeds(trainer):
-    """How fast the slowest rank is just now; all ranks measure at the same time, each on its own cores.
+    """Measures how fast the slowest rank is just now; all ranks measure at the same time, each on its own cores.
 
     An array: floating point operations a second in a product of matrices, bytes a second in a copy, the lowest frequency of the cores in
     Hz, and the clock of the GPU in Hz; NaN where unknown.
     """
     trainer.sum(np.zeros(1))
-    own = (product_speed(), copy_speed(), frequency(os.sched_getaffinity(0)), gpu_clock(os.getpid()))
-    return np.array([by_rank(trainer, speed).min() for speed in own])
+    speeds_of_rank = (product_speed(), copy_speed(), frequency(os.sched_getaffinity(0)), gpu_clock(os.getpid()))
+    return np.array([by_rank(trainer, speed).min() for speed in speeds_of_rank])
 
 
 def product_speed(seconds=KERNEL_SECONDS):
-    """Floating point operations a second in products of matrices."""
+    """Measures the floating point operations a second in products of matrices."""
     left, out = np.ones((PRODUCT_SIZE, PRODUCT_SIZE), np.float32), np.empty((PRODUCT_SIZE, PRODUCT_SIZE), np.float32)
     return 2 * PRODUCT_SIZE**3 * repeated(lambda: np.matmul(left, left, out), seconds)
 
 
 def copy_speed(seconds=KERNEL_SECONDS):
-    """Bytes a second, read and written, in a copy."""
+    """Measures the bytes a second, read and written, in a copy."""
     source, target = np.ones(COPY_BYTES, np.uint8), np.ones(COPY_BYTES, np.uint8)
     return 2 * COPY_BYTES * repeated(lambda: np.copyto(target, source), seconds)
 
 
 def repeated(action, seconds):
-    """How many times a second `action` runs: the median of slices of about SLICE_SECONDS, over about `seconds`."""
+    """Measures how many times a second `action` runs: the median of slices of about SLICE_SECONDS, over about `seconds`."""
     # Not measured: the first ones touch memory and start threads.
     for _ in range(NUM_WARMUPS):
         action()
@@ -76,7 +76,7 @@ def repeated(action, seconds):
 
 
 def frequency(cores):
-    """The lowest frequency of the cores in Hz, as Linux has it; NaN where it does not tell."""
+    """Returns the lowest frequency of the cores in Hz, as Linux has it; NaN where it does not tell."""
     try:
         return 1000 * min(float(Path(FREQUENCY.format(core)).read_text()) for core in cores)
     except (OSError, ValueError):
@@ -84,7 +84,7 @@ def frequency(cores):
 
 
 def gpu_clock(pid):
-    """The clock of the GPU on which a process computes, in Hz; NaN without one, or where NVML does not know it."""
+    """Returns the clock of the GPU on which a process computes, in Hz; NaN without one, or where NVML does not know it."""
     try:
         return 1e6 * pynvml.nvmlDeviceGetClockInfo(gpus.of_processes([pid])[0], pynvml.NVML_CLOCK_SM)
     except (IndexError, pynvml.NVMLError):
@@ -92,7 +92,7 @@ def gpu_clock(pid):
 
 
 def counters():
-    """What has disturbed this rank so far.
+    """Counts what has disturbed this rank so far.
 
     An array: seconds that the hypervisor took from its cores, seconds in which a process of the node waited for a core, and involuntary
     context switches of its process; NaN for what Linux does not tell.
@@ -101,7 +101,7 @@ def counters():
 
 
 def steal_seconds(cores, path=STAT):
-    """Seconds since boot that the hypervisor has taken from these cores (proc(5): steal)."""
+    """Returns the seconds since boot that the hypervisor has taken from these cores (proc(5): steal)."""
     try:
         ticks = [int(line.split()[8]) for line in path.read_text().splitlines() if line.split()[0] in {f"cpu{core}" for core in cores}]
         return sum(ticks) / os.sysconf("SC_CLK_TCK") if ticks else float("nan")
@@ -110,7 +110,7 @@ def steal_seconds(cores, path=STAT):
 
 
 def pressure_seconds(path=PRESSURE):
-    """Seconds since boot in which at least one process of the node waited for a core (Linux: Documentation/accounting/psi.rst)."""
+    """Returns the seconds since boot in which a process of the node waited for a core (Linux: Documentation/accounting/psi.rst)."""
     try:
         return int(re.search(r"some .*total=(\d+)", path.read_text())[1]) / 1e6
     except (OSError, TypeError):
@@ -118,7 +118,7 @@ def pressure_seconds(path=PRESSURE):
 
 
 def summary(trainer, before, disturbed, after):
-    """The value of `machine_noise` in a record, from `speeds` before training, this rank's `counters` during it and `speeds` after it."""
+    """Returns `machine_noise` of a record, from `speeds` before training, this rank's `counters` during it and `speeds` after it."""
     steal, pressure, switches = (by_rank(trainer, of) for of in disturbed)
     products, copies, frequencies, gpu_clocks = np.stack([before, after], axis=1).tolist()
     return {
@@ -134,11 +134,11 @@ def summary(trainer, before, disturbed, after):
 
 
 def throttle_reasons(trainer):
-    """Why GPUs of this run are below their highest clock just now; None where no rank knows it. All ranks call this."""
+    """Says why GPUs of this run are below their highest clock just now; None where no rank knows it. All ranks call this."""
     try:
         mask = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpus.of_processes([os.getpid()])[0])
     except (IndexError, pynvml.NVMLError):
         mask = None
     masks = by_rank(trainer, mask or 0).astype(int)
-    found = [name for name, constant in GPU_REASONS.items() if (masks & getattr(pynvml, constant)).any()]
-    return found if by_rank(trainer, mask is not None).any() else None
+    reasons = [name for name, constant in GPU_REASONS.items() if (masks & getattr(pynvml, constant)).any()]
+    return reasons if by_rank(trainer, mask is not None).any() else None

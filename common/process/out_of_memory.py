@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
+from common import units
+
 SIGNS = re.compile(r"can(?:'t|not) allocate memory|out of memory|OOM when allocating|bad_alloc|ALLOC_FAILED", re.IGNORECASE)
 # PyTorch on CPUs tells bytes; on GPUs, like NumPy, a rounded number of larger units. TensorFlow tells the shape.
-ASKED_SIZE = re.compile(r"(?:tried to allocate|Unable to allocate) ([\d.]+) (bytes|[KMGT]iB)", re.IGNORECASE)
+ASKED_SIZE = re.compile(r"(?:tried to allocate|Unable to allocate) (\d+(?:\.\d+)?)(?: bytes|( [KMGT]iB))", re.IGNORECASE)
 ASKED_SHAPE = re.compile(r"OOM when allocating tensor with shape\[([\d,]*)\] and type (\w+)")
-UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 BITS_OF_TYPE = {"float": 32, "double": 64, "half": 16, "bool": 8}
 HELP = "--recompute, a smaller --batch-size, or fsdp on several ranks would need less"
 VMSTAT = Path("/proc/vmstat")
@@ -30,7 +31,7 @@ def describe(problem):
 def asked_bytes(text):
     """The bytes that the message of an allocator says were asked for, as exactly as it tells; None where it does not."""
     if found := ASKED_SIZE.search(text):
-        return round(float(found[1]) * UNITS[found[2]])
+        return round(units.size_bytes(found[1] + (found[2] or "")))
     if not (found := ASKED_SHAPE.search(text)):
         return None
     bits = BITS_OF_TYPE.get(found[2]) or int(re.sub(r"\D", "", found[2]) or 0)

@@ -40,7 +40,7 @@ RANK_ONLY = ("ALPS_APP_PE", "PMIX_RANK")
 
 
 def from_environment(environ=None):
-    """The Ranks of this process, from `environ` (default: os.environ).
+    """Returns the Ranks of this process, from `environ` (default: os.environ).
 
     Launchers may be nested: torchrun's workers inherit the variables of the srun or mpiexec around it, and Hydra and Open MPI
     start one daemon per node through srun. The inner launcher then takes precedence. Raises UserError, with the

@@ -31,10 +31,11 @@ def agree_on_master(ranks, suffix=""):
     if on_one_node and "MASTER_ADDR" not in os.environ:
         # By default Gloo resolves the host name, which can fail on a laptop.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK_INTERFACE)
-    given = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name in os.environ]
-    if len(given) == 1:
-        raise UserError(f"{given[0]}={os.environ[given[0]]} is set without the other; set both MASTER_ADDR and MASTER_PORT, or neither")
-    if given:
+    set_variables = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name in os.environ]
+    if len(set_variables) == 1:
+        (name,) = set_variables
+        raise UserError(f"{name}={os.environ[name]} is set without the other; set both MASTER_ADDR and MASTER_PORT, or neither")
+    if set_variables:
         return
     if ranks.size == 1:
         master = LOOPBACK, free_port()
@@ -53,7 +54,7 @@ def expect_size(ranks, size, library):
 
 
 def gathered(value, ranks):
-    """The values of all ranks by rank, over MPI. Raises UserError if MPI has a different number of ranks."""
+    """Returns the values of all ranks by rank, over MPI. Raises UserError if MPI has a different number of ranks."""
     if ranks.size == 1:
         return [value]
     from mpi4py import MPI

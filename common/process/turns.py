@@ -67,7 +67,7 @@ def stop():
 
 
 def node():
-    """What processes that can see and continue each other have in common: the boot of their node and their namespace of processes."""
+    """Names what processes that can see and continue each other share: the boot of their node and their namespace of processes."""
     return f"{nodes.name()} {os.readlink('/proc/self/ns/pid')}"
 
 
@@ -76,6 +76,6 @@ def format_line(pids):
 
 
 def read_line(line):
-    """The process IDs of a run whose turn has ended, from a line that `format_line` made; None for any other line."""
-    found = LINE.search(line)
-    return [int(pid) for pid in found[1].split()] if found else None
+    """Returns the process IDs of a run whose turn has ended, from a line that `format_line` made; None for any other line."""
+    match = LINE.search(line)
+    return [int(pid) for pid in match[1].split()] if match else None

@@ -46,7 +46,7 @@ def events(path, on_cut=None):
 
 
 def value(path, name, default=None):
-    """A top-level value of a trace file that is an object, such as its metadata; `default` where there is none."""
+    """Returns a top-level value of a trace file that is an object, such as its metadata; `default` where there is none."""
     try:
         return next(ijson.items(ijson.from_iter(_chunks(path)), name, use_float=True), default)
     except ijson.JSONError:
@@ -54,7 +54,7 @@ def value(path, name, default=None):
 
 
 def _chunks(path):
-    """The bytes of a file, uncompressed; of a truncated gzip file those that are left."""
+    """Yields the bytes of a file, uncompressed; of a truncated gzip file those that are left."""
     try:
         with open(path, "rb") as raw:
             zipped = raw.read(2) == GZIP_MAGIC

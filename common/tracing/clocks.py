@@ -18,7 +18,7 @@ SAME = Offset(0.0, 0.0)
 
 
 def offset(collectives, collectives_of_rank_0):
-    """The Offset of a rank's clock, from (entered, left) of each collective on its own clock and on rank 0's, in nanoseconds.
+    """Returns the Offset of a rank's clock, from (entered, left) of each collective on its own clock and on rank 0's, in nanoseconds.
 
     The offset is 0 where the bounds allow it, as on one node. Where the bounds contradict each other, since a clock jumped, the error
     is None.
@@ -26,8 +26,8 @@ def offset(collectives, collectives_of_rank_0):
     if not collectives or len(collectives) != len(collectives_of_rank_0):
         return Offset(0.0, None)
     pairs = list(zip(collectives, collectives_of_rank_0, strict=True))
-    highest = min(mine[1] - theirs[0] for mine, theirs in pairs) / 1000
-    lowest = max(mine[0] - theirs[1] for mine, theirs in pairs) / 1000
+    highest = min(here[1] - on_rank_0[0] for here, on_rank_0 in pairs) / 1000
+    lowest = max(here[0] - on_rank_0[1] for here, on_rank_0 in pairs) / 1000
     if lowest > highest:
         return Offset(0.0, None)
     ahead = 0.0 if lowest <= 0 <= highest else (lowest + highest) / 2
@@ -35,7 +35,7 @@ def offset(collectives, collectives_of_rank_0):
 
 
 def error_microseconds(seen, before, after):
-    """The error bound of a profiler's clock: moments `seen` on it lie between `before` and `after` on the host's clock.
+    """Returns the error bound of a profiler's clock: moments `seen` on it lie between `before` and `after` on the host's clock.
 
     All are dicts with the same keys, in microseconds; None where they have no key in common.
     """

@@ -67,15 +67,15 @@ class Cycle(NamedTuple):
 
 
 def start_microseconds(events):
-    """The epoch time of a timeline's ts 0, in microseconds; None in files of old versions of Horovod.
+    """Returns the epoch time of a timeline's ts 0, in microseconds; None in files of old versions of Horovod.
 
     Reads only the metadata at the beginning.
     """
     for event in events:
         if event.get("ph") != "M":
             return None
-        if found := event.get("args", {}).get("start_time_since_epoch_in_micros"):
-            return found
+        if microseconds := event.get("args", {}).get("start_time_since_epoch_in_micros"):
+            return microseconds
     return None
 
 
@@ -89,8 +89,8 @@ def read(events):
     handlers = {"M": reader.metadata, "i": reader.mark, "B": reader.begin, "X": reader.tick, "E": reader.end}
     for event in events:
         handle = handlers.get(event.get("ph"))
-        if handle and (found := handle(event)):
-            yield found
+        if handle and (item := handle(event)):
+            yield item
     yield from reader.left_open()
 
 
@@ -112,8 +112,8 @@ class _Buffer:
 
     def cover(self, name, start, end):
         """Extends the span of an activity; the name is empty for the collective as a whole."""
-        found = self.spans.get(name, (start, end))
-        self.spans[name] = min(found[0], start), max(found[1], end)
+        span = self.spans.get(name, (start, end))
+        self.spans[name] = min(span[0], start), max(span[1], end)
 
 
 class _Tensor:
@@ -204,7 +204,7 @@ class _Reader:
         return self.names.get(pid, str(pid))
 
     def _leave_buffer(self, pid, buffer, span, size_bytes):
-        """The Operation, if this was the last tensor of its buffer to end."""
+        """Returns the Operation, if this was the last tensor of its buffer to end."""
         name, start, end = span
         buffer.closed = True
         buffer.cover("", start, end)
@@ -213,7 +213,7 @@ class _Reader:
         return None if buffer.left else self._operation(name, buffer, True)
 
     def _single(self, pid, tensor, name, start, end, size_bytes, finished):
-        """The Operation of a tensor whose only activities are waits."""
+        """Returns the Operation of a tensor whose only activities are waits."""
         activities = tuple(Activity(*wait) for wait in tensor.waits)
         return Operation(name, start, end, (self._name(pid),), size_bytes, activities, finished)
 
@@ -225,7 +225,7 @@ class _Reader:
 
 
 def size_of(args):
-    """Bytes of a tensor from the `dtype` and `shape` (as in `[128, 9216]`) of its end event; None where unknown."""
+    """Returns the bytes of a tensor from the `dtype` and `shape` (as in `[128, 9216]`) of its end event; None where unknown."""
     width = DTYPE_BYTES.get(args.get("dtype"))
     if width is None or "shape" not in args:
         return None
@@ -276,11 +276,11 @@ class Summary(NamedTuple):
     num_unfinished: int
 
 
-def summarize(found):
-    """The Summary of the items of `read`."""
+def summarize(items):
+    """Returns the Summary of the items of `read`."""
     sums = Sums()
-    for one in found:
-        sums.add(one)
+    for item in items:
+        sums.add(item)
     return sums.summary()
 
 
@@ -294,36 +294,37 @@ class Sums:
         self.num_negotiations = self.num_compared = self.num_unfinished = self.num_cycles = self.num_used_cycles = 0
         self.max_bytes = self.total_bytes = self.cycle_microseconds = self.last = 0
 
-    def add(self, one):
-        self.last = max(self.last, one.end)
-        if isinstance(one, Cycle):
+    def add(self, item):
+        self.last = max(self.last, item.end)
+        if isinstance(item, Cycle):
             self.num_cycles += 1
-            self.num_used_cycles += one.num_tensors > 0
-            self.cycle_microseconds += one.end - one.start
+            self.num_used_cycles += item.num_tensors > 0
+            self.cycle_microseconds += item.end - item.start
             return
-        self.num_unfinished += not one.finished
-        if isinstance(one, Operation):
-            self._add_operation(one)
+        self.num_unfinished += not item.finished
+        if isinstance(item, Operation):
+            self._add_operation(item)
         else:
-            self._add_negotiation(one)
+            self._add_negotiation(item)
 
-    def _add_operation(self, one):
-        self.num_operations[one.name] += 1
-        self.tensors_per_buffer[len(one.tensors)] += 1
-        self.max_bytes = max(self.max_bytes, one.size_bytes or 0)
-        self.total_bytes += one.size_bytes or 0
-        self.operation_seconds[one.name] += (one.end - one.start) / 1e6
-        for activity in one.activities:
+    def _add_operation(self, operation):
+        self.num_operations[operation.name] += 1
+        self.tensors_per_buffer[len(operation.tensors)] += 1
+        self.max_bytes = max(self.max_bytes, operation.size_bytes or 0)
+        self.total_bytes += operation.size_bytes or 0
+        self.operation_seconds[operation.name] += (operation.end - operation.start) / 1e6
+        for activity in operation.activities:
             self.activity_seconds[activity.name] += (activity.end - activity.start) / 1e6
 
-    def _add_negotiation(self, one):
+    def _add_negotiation(self, negotiation):
         self.num_negotiations += 1
-        self.waits[one.tensor] = _added(self.waits.get(one.tensor, Wait(0, 0.0, 0.0)), (one.end - one.start) / 1e6)
-        if len(one.ready) < 2:
+        waited_seconds = (negotiation.end - negotiation.start) / 1e6
+        self.waits[negotiation.tensor] = _added(self.waits.get(negotiation.tensor, Wait(0, 0.0, 0.0)), waited_seconds)
+        if len(negotiation.ready) < 2:
             return
         self.num_compared += 1
-        last = max(one.ready, key=one.ready.get)
-        spread = one.ready[last] - min(one.ready.values())
+        last = max(negotiation.ready, key=negotiation.ready.get)
+        spread = negotiation.ready[last] - min(negotiation.ready.values())
         if spread > TOGETHER_MICROSECONDS:
             self.lateness[last] = _added(self.lateness.get(last, Lateness(0, 0.0, 0.0)), spread / 1e6)
 
@@ -353,7 +354,7 @@ def _added(sums, seconds):
 
 
 def describe(summary, num_tensors=5):
-    """A Summary as lines of text, with the tensors of the longest waits."""
+    """Returns a Summary as lines of text, with the tensors of the longest waits."""
     lines = [f"Horovod's timeline of rank 0: {summary.seconds:.2f} s"]
     buffers = sum(summary.tensors_per_buffer.values())
     if buffers:

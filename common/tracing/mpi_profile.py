@@ -72,7 +72,7 @@ class Profile(NamedTuple):
     waited_seconds: float | None = None
 
     def payload_bytes_per_second(self):
-        """Bytes of payload per second of payload and completion calls; None without such calls."""
+        """Returns the bytes of payload per second of payload and completion calls; None without such calls."""
         if self.kinds is None:
             return None
         moving = self.kinds["payload"].seconds + self.kinds["completion"].seconds
@@ -80,7 +80,7 @@ class Profile(NamedTuple):
 
 
 def read(path):
-    """The Profile in a file. Raises UserError where it is not a profile or is truncated."""
+    """Returns the Profile in a file. Raises UserError where it is not a profile or is truncated."""
     path = Path(path)
     try:
         text = path.read_text(errors="replace")
@@ -103,7 +103,7 @@ NO_SUMMARY = re.compile(r"^There is no summary for all tasks: (.*)\.$", re.MULTI
 
 
 def read_text(text, name):
-    """The Profile of a text in IBM's layout. `name`: the file's name, for messages. Raises UserError."""
+    """Returns the Profile of a text in IBM's layout. `name`: the file's name, for messages. Raises UserError."""
     with _damage_as_user_error(name):
         return _profile_of_text(text, name)
 
@@ -125,23 +125,23 @@ def _profile_of_text(text, name):
         raise UserError(f"{name} is not an MPI profile (no 'Data for MPI rank'); give a file mpi_profile.JOB.RANK")
     lines = text.splitlines()
     rank, num_ranks = int(head[1]), int(head[2])
-    totals = {found[1]: float(found[2]) for line in lines if (found := TOTAL.match(line))}
+    totals = {match[1]: float(match[2]) for line in lines if (match := TOTAL.match(line))}
     tasks = _tasks(lines)
     is_complete = text.endswith("\n") and totals.keys() >= set(TOTALS) and (tasks is None or len(tasks) == num_ranks)
     if not is_complete:
         raise UserError(f"{name} is truncated after line {len(lines)}; copy it again, unless the run was killed while writing it")
     tables = _tables(lines)
     sizes = _sizes(lines)
-    routines = {one.name: one._replace(sizes=sizes.get(one.name, ())) for one in tables.get("MPI", ())}
-    if missing := [one.name for one in routines.values() if one.sums.size_bytes and _num_calls(one.sizes) != one.sums.num_calls]:
+    routines = {routine.name: routine._replace(sizes=sizes.get(routine.name, ())) for routine in tables.get("MPI", ())}
+    if missing := [name for name, (_, sums, by_size, _) in routines.items() if sums.size_bytes and _num_calls(by_size) != sums.num_calls]:
         raise UserError(f"{name}: the message sizes of {missing[0]} do not add up to its calls; the file is truncated or damaged")
-    kinds = {found[1]: _sums(*found.groups()[1:]) for line in lines if (found := KIND_ROW.match(line))}
+    kinds = {match[1]: _sums(*match.groups()[1:]) for line in lines if (match := KIND_ROW.match(line))}
     kinds = {kind: kinds[kind] for kind in KINDS} if kinds else None
     because = NO_SUMMARY.search(text)
-    communication, elapsed, user, system, resident = (totals[one] for one in TOTALS)
+    communication, elapsed, user, system, resident = (totals[total] for total in TOTALS)
     return Profile(
         rank, num_ranks, times[1], communication, elapsed, user, system, resident * MEBIBYTE, routines,
-        {one.name: one for one in tables.get("NCCL", ())}, kinds, tuple(tasks or ()), because and because[1],
+        {routine.name: routine for routine in tables.get("NCCL", ())}, kinds, tuple(tasks or ()), because and because[1],
         waited_seconds=totals.get("synchronization time"),
     )  # fmt: skip
 
@@ -151,7 +151,7 @@ def _sums(num_calls, size_bytes, seconds, waited_seconds=0.0):
 
 
 def _num_calls(sizes):
-    return sum(one.num_calls for one in sizes)
+    return sum(size.num_calls for size in sizes)
 
 
 def _counted(num_calls, average_bytes, seconds):
@@ -159,11 +159,11 @@ def _counted(num_calls, average_bytes, seconds):
 
 
 def _tables(lines):
-    """{"MPI" or "NCCL": its Routines in order}: the rows after each table's heading, up to the first line that is neither row nor rule."""
+    """Returns {"MPI" or "NCCL": its Routines}: the rows after each table's heading, up to the first line that is neither row nor rule."""
     tables, current = {}, None
     for line in lines:
-        if found := TABLE.match(line):
-            current = tables.setdefault(found[1], [])
+        if match := TABLE.match(line):
+            current = tables.setdefault(match[1], [])
         elif current is not None and (row := ROW.match(line)):
             current.append(Routine(row[1], _counted(*row.groups()[1:])))
         elif not line.startswith("---"):
@@ -172,20 +172,20 @@ def _tables(lines):
 
 
 def _sizes(lines):
-    """{routine: its Sums by message size}."""
+    """Returns {routine: its Sums by message size}."""
     sizes, current = {}, None
     for line in lines:
-        if (found := SIZES.match(line)) and not TABLE.match(line):
-            current = sizes.setdefault(found[1], [])
+        if (match := SIZES.match(line)) and not TABLE.match(line):
+            current = sizes.setdefault(match[1], [])
         elif current is not None and (row := SIZE_ROW.match(line)):
             current.append(_counted(*row.groups()))
         else:
             current = None
-    return {name: tuple(found) for name, found in sizes.items()}
+    return {name: tuple(sums) for name, sums in sizes.items()}
 
 
 def _tasks(lines):
-    """The Tasks of the table of all ranks; None where the file has no such table."""
+    """Returns the Tasks of the table of all ranks; None where the file has no such table."""
     start = next((number for number, line in enumerate(lines) if line.split()[:1] == ["taskid"]), None)
     if start is None:
         return None
@@ -207,41 +207,41 @@ def _task_of_row(row):
 
 
 def read_json(text, name):
-    """The Profile of the interposer's JSON. `name`: the file's name, for messages. Raises UserError."""
+    """Returns the Profile of the interposer's JSON. `name`: the file's name, for messages. Raises UserError."""
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except json.JSONDecodeError as problem:
         raise UserError(f"{name} is truncated or damaged ({problem}); copy it again") from None
-    if not isinstance(found, dict) or found.get("format") != "tandem mpi profile 1":
+    if not isinstance(content, dict) or content.get("format") != "tandem mpi profile 1":
         raise UserError(f"{name} is not an MPI profile (its format is not 'tandem mpi profile 1'); give a file mpi_profile.JOB.RANK.json")
     with _damage_as_user_error(name):
-        return _profile_of_json(found)
+        return _profile_of_json(content)
 
 
-def _profile_of_json(found):
-    own = _task(found["own"])
+def _profile_of_json(content):
+    task = _task(content["own"])
     return Profile(
-        own.rank, found["num_ranks"], found["ended"], own.communication_seconds, own.elapsed_seconds, own.user_seconds,
-        own.system_seconds, own.max_resident_bytes, _routines(found["routines"]), _routines(found["nccl"]),
-        {kind: _json_sums(found["kinds"][kind]) for kind in KINDS}, tuple(_task(one) for one in found["tasks"]),
-        found["no_summary_because"], found["num_threads"],
-        sum(one["waited_seconds"] for one in found["routines"]) if found["barrier_before_collectives"] else None,
+        task.rank, content["num_ranks"], content["ended"], task.communication_seconds, task.elapsed_seconds, task.user_seconds,
+        task.system_seconds, task.max_resident_bytes, _routines(content["routines"]), _routines(content["nccl"]),
+        {kind: _json_sums(content["kinds"][kind]) for kind in KINDS}, tuple(map(_task, content["tasks"])),
+        content["no_summary_because"], content["num_threads"],
+        sum(routine["waited_seconds"] for routine in content["routines"]) if content["barrier_before_collectives"] else None,
     )  # fmt: skip
 
 
-def _task(found):
+def _task(fields):
     return Task(
-        int(found["rank"]), found["host"], found["cpu"], float(found["communication_seconds"]), float(found["elapsed_seconds"]),
-        float(found["user_seconds"]), float(found["system_seconds"]), found["max_resident_bytes"], found["switches"],
+        int(fields["rank"]), fields["host"], fields["cpu"], float(fields["communication_seconds"]), float(fields["elapsed_seconds"]),
+        float(fields["user_seconds"]), float(fields["system_seconds"]), fields["max_resident_bytes"], fields["switches"],
     )  # fmt: skip
 
 
-def _json_sums(found):
-    return Sums(int(found["calls"]), int(found["bytes"]), float(found["seconds"]), float(found["waited_seconds"]))
+def _json_sums(fields):
+    return Sums(int(fields["calls"]), int(fields["bytes"]), float(fields["seconds"]), float(fields["waited_seconds"]))
 
 
-def _routines(found):
+def _routines(rows):
     return {
-        one["name"]: Routine(one["name"], _json_sums(one), tuple(_json_sums(size) for size in one["histogram"]), _json_sums(one["control"]))
-        for one in found
+        row["name"]: Routine(row["name"], _json_sums(row), tuple(map(_json_sums, row["histogram"])), _json_sums(row["control"]))
+        for row in rows
     }

@@ -36,7 +36,7 @@ class Lanes:
         self.ends = []
 
     def lane_for(self, start, end):
-        """The number, from 0, of a lane that is free at this span's start."""
+        """Returns the number, from 0, of a lane that is free at this span's start."""
         for number, busy_until in enumerate(self.ends):
             if busy_until <= start:
                 self.ends[number] = end

@@ -35,7 +35,7 @@ class Schedule(NamedTuple):
 
 
 def schedule_for(num_steps):
-    """The Schedule of an epoch: the default, or a shorter one for few steps; at least one step is kept."""
+    """Returns the Schedule of an epoch: the default, or a shorter one for few steps; at least one step is kept."""
     active = max(1, min(ACTIVE, num_steps - 2))
     wait = min(WAIT, num_steps - active)
     return Schedule(wait, min(WARMUP, num_steps - active - wait), active)
@@ -49,7 +49,7 @@ class StepHooks(NamedTuple):
 
 
 def framework_of(modules=sys.modules):
-    """The framework of this process: torch or tensorflow, whichever is imported; None where neither is."""
+    """Returns the framework of this process: torch or tensorflow, whichever is imported; None where neither is."""
     return next((name for name in ("torch", "tensorflow") if name in modules), None)
 
 
@@ -95,7 +95,7 @@ def profiled(folder, rank, num_steps, collective, framework):
 
 
 def _timed(collective):
-    """(entered, left) of a collective, in nanoseconds since the epoch."""
+    """Returns (entered, left) of a collective, in nanoseconds since the epoch."""
     entered = time.time_ns()
     collective()
     return entered, time.time_ns()
@@ -145,7 +145,7 @@ class _TimedBatches:
 
 @contextlib.contextmanager
 def _torch(folder, rank, schedule):
-    """PyTorch's profiler: operators with shapes and memory, as a table and as a Chrome trace."""
+    """Runs PyTorch's profiler, which writes operators with shapes and memory, as a table and as a Chrome trace."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -170,7 +170,7 @@ def _torch(folder, rank, schedule):
 
 @contextlib.contextmanager
 def _tensorflow(folder, rank, schedule):
-    """TensorFlow's profiler for the kept steps, its trace converted to Chrome's format."""
+    """Runs TensorFlow's profiler for the kept steps, and converts its trace to Chrome's format."""
     import tensorflow as tf
 
     first, end = schedule.wait + schedule.warmup, sum(schedule)

@@ -19,26 +19,26 @@ HOROVOD_ERROR_MICROSECONDS = 2.0
 
 
 def is_collective(name):
-    """Whether an event name of PyTorch's profiler is that of a collective itself, not of a call that starts one."""
+    """Tells whether an event name of PyTorch's profiler is that of a collective itself, not of a call that starts one."""
     return name.startswith((GLOO, MPI, POWER_SGD)) or NCCL_KERNEL.search(name) is not None
 
 
 def spans(path, rank):
-    """The steps of a rank and its waits for data, from the file written by profiling.py."""
+    """Returns the steps of a rank and its waits for data, from the file written by profiling.py."""
     origin = chrome.value(path, "metadata.origin_nanoseconds", 0)
     placed = (Placed(rank, "data", "steps", event) for event in chrome.events(path))
     return Source(f"steps of rank {rank}", rank, origin, 0.0, 1.0, "the host's clock itself", placed)
 
 
 class Steps(NamedTuple):
-    """By number of a training step, the end of the step before and its own start; microseconds since the epoch."""
+    """The end of the step before and the own start of each training step, by its number; microseconds since the epoch."""
 
     before: dict[int, float]
     after: dict[int, float]
 
 
 def steps_in(span_events, origin_nanoseconds):
-    """The Steps in the events of the file written by profiling.py."""
+    """Returns the Steps in the events of the file written by profiling.py."""
     before, after = {}, {}
     for event in span_events:
         if event["name"] == "step":
@@ -55,11 +55,11 @@ class _Survey(NamedTuple):
     steps: dict[int, float]
 
 
-def _survey(path, on_cut, wanted=lambda event: True):
-    """The _Survey of the events for which `wanted` is true."""
+def _survey(path, on_cut, is_kept=lambda event: True):
+    """Returns the _Survey of the events for which `is_kept` is true."""
     starts_at, gloo_threads, main_threads, steps = math.inf, set(), set(), {}
     for event in chrome.events(path, on_cut):
-        if event.get("ph") == "X" and wanted(event):
+        if event.get("ph") == "X" and is_kept(event):
             starts_at = min(starts_at, event["ts"])
             name = event["name"]
             if name.startswith(GLOO):
@@ -71,12 +71,12 @@ def _survey(path, on_cut, wanted=lambda event: True):
     return _Survey(0.0 if starts_at == math.inf else starts_at, gloo_threads - main_threads, steps)
 
 
-def _wanted(event):
+def _is_kept(event):
     return event.get("cat") in ("cpu_op", "user_annotation", *ON_GPU)
 
 
 def _clock_error(survey, base_nanoseconds, steps):
-    """(error in microseconds, note) of a profiler's clock against the host's, from the starts of steps on both.
+    """Returns (error in microseconds, note) of a profiler's clock against the host's, from the starts of steps on both.
 
     The profiler's step begins between the end of the previous training step and the start of its own.
     """
@@ -86,12 +86,12 @@ def _clock_error(survey, base_nanoseconds, steps):
 
 
 def torch(path, rank, steps=None, on_cut=None):
-    """A rank's trace of PyTorch's profiler: operators as compute, the work of MPI, Gloo and NCCL as collectives, memory as a counter.
+    """Reads a rank's trace of PyTorch's profiler: operators as compute, the work of MPI, Gloo and NCCL as collectives, memory as a counter.
 
     `steps` (Steps): for comparing the profiler's clock with the host's.
     """
     base = chrome.value(path, "baseTimeNanoseconds", 0)
-    survey = _survey(path, on_cut, _wanted)
+    survey = _survey(path, on_cut, _is_kept)
     events = _torch_events(path, rank, survey.gloo_threads)
     return Source(f"PyTorch's profiler of rank {rank}", rank, base, survey.starts_at, *_clock_error(survey, base, steps), events)
 
@@ -99,7 +99,7 @@ def torch(path, rank, steps=None, on_cut=None):
 def _torch_events(path, rank, gloo_threads):
     for event in chrome.events(path):
         phase = event.get("ph")
-        if phase == "X" and _wanted(event):
+        if phase == "X" and _is_kept(event):
             kept = {"ph": "X", "name": event["name"], "ts": event["ts"], "dur": event["dur"]}
             if event["name"].startswith((GLOO, MPI)) and (size := size_bytes(event.get("args", {}))):
                 kept["args"] = {"bytes": size}
@@ -110,7 +110,7 @@ def _torch_events(path, rank, gloo_threads):
 
 
 def _torch_track(event, gloo_threads):
-    """(kind, track) of an event of PyTorch's profiler."""
+    """Returns (kind, track) of an event of PyTorch's profiler."""
     if event["cat"] in ON_GPU:
         collective = NCCL_KERNEL.search(event["name"])
         return ("collectives", f"NCCL, stream {event['tid']}") if collective else ("compute", f"GPU stream {event['tid']}")
@@ -124,7 +124,7 @@ def _torch_track(event, gloo_threads):
 
 
 def size_bytes(args):
-    """Bytes of a rank's input to a collective, from the shapes and types of the inputs; 0 where unknown."""
+    """Returns the bytes of a rank's input to a collective, from the shapes and types of the inputs; 0 where unknown."""
     total = 0
     for kind, dims in zip(args.get("Input type", []), args.get("Input Dims", []), strict=False):
         if kind in ELEMENT_BYTES and all(isinstance(length, int) for length in dims):
@@ -133,7 +133,7 @@ def size_bytes(args):
 
 
 def tensorflow(path, rank, steps=None, on_cut=None):
-    """A rank's trace of TensorFlow's profiler, converted by xplane.py. `steps`: for comparing its clock with the host's."""
+    """Reads a rank's trace of TensorFlow's profiler, converted by xplane.py. `steps`: for comparing its clock with the host's."""
     base = chrome.value(path, "metadata.origin_nanoseconds", 0)
     survey = _survey(path, on_cut)
     events = map(_with_own_track_for_steps, _by_thread(chrome.events(path), rank, "compute", "TensorFlow"))
@@ -141,12 +141,12 @@ def tensorflow(path, rank, steps=None, on_cut=None):
 
 
 def _with_own_track_for_steps(placed):
-    """Steps on a track of their own: they begin and end inside different spans of Keras."""
+    """Puts steps on a track of their own: they begin and end inside different spans of Keras."""
     return placed._replace(kind="data", track="TensorFlow's steps") if placed.event["name"].startswith(STEP) else placed
 
 
 def mpi(events, rank, starts_at, error_microseconds, origin_nanoseconds=0):
-    """A rank's MPI calls: Chrome events, X or B and E, with ts in microseconds since the origin.
+    """Returns a rank's MPI calls: Chrome events, X or B and E, with ts in microseconds since the origin.
 
     `starts_at`: the smallest ts. `error_microseconds`: the error bound against the host's clock, None where unknown.
     """
@@ -157,7 +157,7 @@ def mpi(events, rank, starts_at, error_microseconds, origin_nanoseconds=0):
 
 
 def _by_thread(events, rank, kind, default):
-    """The events on one track per thread, with the thread's name, and its number where two threads have the same name."""
+    """Yields the events on one track per thread, with the thread's name, and its number where two threads have the same name."""
     names = {}
     for event in events:
         thread = event.get("pid"), event.get("tid")
@@ -165,12 +165,12 @@ def _by_thread(events, rank, kind, default):
             yield Placed(rank, kind, names.get(thread, f"{default} {thread[1]}"), event)
         elif event["name"] == "thread_name":
             name = event["args"]["name"]
-            taken = any(name == other for of, other in names.items() if of != thread)
+            taken = any(name == other_name for other_thread, other_name in names.items() if other_thread != thread)
             names[thread] = f"{name}, thread {thread[1]}" if taken else name
 
 
 def horovod(path, on_cut=None, observe=None):
-    """Horovod's timeline: collectives and negotiations on rank 0, and on each rank the moments at which rank 0 received its readiness.
+    """Reads Horovod's timeline: collectives and negotiations on rank 0, and on each rank when rank 0 received its readiness.
 
     `observe` is called with each item, so that a large file is read once. None for a timeline without a start time.
     """
@@ -182,28 +182,28 @@ def horovod(path, on_cut=None, observe=None):
     return Source("Horovod's timeline", 0, origin * 1000, 0.0, HOROVOD_ERROR_MICROSECONDS, note, placed)
 
 
-def horovod_events(found, observe=None):
+def horovod_events(items, observe=None):
     """Yields the items of horovod_timeline.read as Placed events."""
     operations, negotiations = Lanes(), Lanes()
-    for one in found:
+    for item in items:
         if observe:
-            observe(one)
-        if isinstance(one, Cycle):
-            mark = {"ph": "i", "s": "t", "name": "CYCLE_START", "ts": one.start, "args": {"tensors": one.num_tensors}}
+            observe(item)
+        if isinstance(item, Cycle):
+            mark = {"ph": "i", "s": "t", "name": "CYCLE_START", "ts": item.start, "args": {"tensors": item.num_tensors}}
             yield Placed(0, "collectives", "Horovod cycles", mark)
             continue
-        unfinished = {} if one.finished else {"unfinished": True}
-        if isinstance(one, Negotiation):
-            track = "Horovod negotiation" + _nth(negotiations.lane_for(one.start, one.end))
-            yield Placed(0, "collectives", track, _span(one, {"tensor": one.tensor} | unfinished))
-            for rank, ts in one.ready.items():
-                ready = {"ph": "i", "s": "t", "name": f"ready: {one.tensor}", "ts": ts}
+        unfinished = {} if item.finished else {"unfinished": True}
+        if isinstance(item, Negotiation):
+            track = "Horovod negotiation" + _nth(negotiations.lane_for(item.start, item.end))
+            yield Placed(0, "collectives", track, _span(item, {"tensor": item.tensor} | unfinished))
+            for rank, ts in item.ready.items():
+                ready = {"ph": "i", "s": "t", "name": f"ready: {item.tensor}", "ts": ts}
                 yield Placed(rank, "collectives", "Horovod: ready on rank 0", ready)
             continue
-        track = "Horovod" + _nth(operations.lane_for(one.start, one.end))
-        args = {"tensors": len(one.tensors), "first": one.tensors[0]} | ({"bytes": one.size_bytes} if one.size_bytes else {})
-        yield Placed(0, "collectives", track, _span(one, args | unfinished))
-        for activity in one.activities:
+        track = "Horovod" + _nth(operations.lane_for(item.start, item.end))
+        args = {"tensors": len(item.tensors), "first": item.tensors[0]} | ({"bytes": item.size_bytes} if item.size_bytes else {})
+        yield Placed(0, "collectives", track, _span(item, args | unfinished))
+        for activity in item.activities:
             yield Placed(0, "collectives", track, _span(activity, {}))
 
 
@@ -211,5 +211,5 @@ def _nth(lane):
     return f" {lane + 1}" if lane else ""
 
 
-def _span(one, args):
-    return {"ph": "X", "name": one.name, "ts": one.start, "dur": one.end - one.start} | ({"args": args} if args else {})
+def _span(item, args):
+    return {"ph": "X", "name": item.name, "ts": item.start, "dur": item.end - item.start} | ({"args": args} if args else {})

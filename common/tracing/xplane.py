@@ -16,7 +16,7 @@ def convert(path, target):
 
 
 def start_nanoseconds(space):
-    """The epoch time of an XSpace's time 0: the stat `profile_start_time`; 0 where its times are epoch times."""
+    """Returns the epoch time of an XSpace's time 0: the stat `profile_start_time`; 0 where its times are epoch times."""
     for plane in space.planes:
         for stat in plane.stats:
             if plane.stat_metadata[stat.metadata_id].name == "profile_start_time":

@@ -10,6 +10,7 @@ from torch.distributed.pipelining import PipelineStage, schedules
 from torch.profiler import record_function
 
 from common import pipelining
+from common.models import parts_of
 from common.trainer import Communication, ProfiledCommunication, Totals
 from common.workloads import workload_of
 from frameworks.shared import process_group, pytorch
@@ -84,7 +85,7 @@ class Pipeline:
     @torch.no_grad()
     def forward(self, inputs):
         """The logits of a batch, on the rank with the last stage; None on the others."""
-        x, parts = inputs, pipelining.parts_of(self.model)
+        x, parts = inputs, parts_of(self.model)
         for number, one in enumerate(self.plan):
             before, after = self.plan[max(number - 1, 0)], self.plan[min(number + 1, len(self.plan) - 1)]
             if one.rank != self.rank:
@@ -102,13 +103,13 @@ class Pipeline:
 
 def stage(module, model, bounds, recompute):
     """The Stage of a module with the parts of a Stage of common/pipelining.py; with `recompute`, the halves of blocks keep their inputs."""
-    own = pipelining.parts_of(model)[bounds.start : bounds.end]
-    layers = [module.get_submodule(layer) for part in own for layer in part.layers]
+    parts = parts_of(model)[bounds.start : bounds.end]
+    layers = [module.get_submodule(layer.name) for part in parts for layer in part.layers if layer.parameters]
     computed = module.parts()[bounds.start : bounds.end]
     if recompute:
         computed = [
-            pytorch.recomputed_function(function) if part.name.startswith("blocks.") else function
-            for part, function in zip(own, computed, strict=True)
+            function if part.inputs is None else pytorch.recomputed_function(function)
+            for part, function in zip(parts, computed, strict=True)
         ]
     return Stage(computed, layers, module.mixed)
 
@@ -124,12 +125,12 @@ def keep(module, stages):
 
 def described(model, plan):
     """A line for each stage: its rank, its parts, and its shares."""
-    parts = pipelining.parts_of(model)
+    parts = parts_of(model)
     total = sum(part.flops for part in parts)
     for number, one in enumerate(plan):
         own = parts[one.start : one.end]
         names = own[0].name if len(own) == 1 else f"{own[0].name} to {own[-1].name}"
-        size = sum(pipelining.num_parameters(model, part) for part in own)
+        size = sum(part.num_parameters for part in own)
         share = 100 * sum(part.flops for part in own) / total
         yield f"stage {number} on rank {one.rank}: {names}, {size:,} parameters, {share:.0f} % of the FLOPs"
 

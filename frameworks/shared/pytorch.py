@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import math
 import os
 import shutil
 
@@ -13,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from common import conventions, models
 from common.errors import UserError
+from common.model.decoder import rotary_tables
 from common.process.binding import gpu_for, gpus_chosen
 from common.process.gpus import version_text
 from common.trainer import POINTS, Device, GpuMemory, Held, Totals
@@ -29,16 +31,18 @@ DTYPES = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.float32, "
 
 
 class Cnn(nn.Module):
-    """The CNN of common/models.py: (samples, 28, 28) -> (samples, 10) logits."""
+    """The CNN of common/model/cnn.py: images (samples, height, width) -> (samples, classes) logits."""
 
     mixed = False
 
-    def __init__(self, _, dropout):
+    def __init__(self, model, dropout):
         super().__init__()
-        self.conv1 = Convolution(1, 32, 3)
-        self.conv2 = Convolution(32, 64, 3)
-        self.dense1 = nn.Linear(64 * 12 * 12, 128)
-        self.dense2 = nn.Linear(128, 10)
+        first, second = model.channels
+        self.conv1 = Convolution(1, first, model.window)
+        self.conv2 = Convolution(first, second, model.window)
+        self.pooling = model.pooling
+        self.dense1 = nn.Linear(math.prod(model.pooled_shape), model.hidden)
+        self.dense2 = nn.Linear(model.hidden, model.num_classes)
         rates = conventions.CNN_DROPOUT if dropout else (0.0, 0.0)
         self.dropout1, self.dropout2 = nn.Dropout(rates[0]), nn.Dropout(rates[1])
 
@@ -49,7 +53,7 @@ class Cnn(nn.Module):
         return x
 
     def parts(self):
-        """The functions that compute the parts of common/pipelining.py. Between them, images are as they lie in memory: channels last."""
+        """The functions that compute the parts of the model. Between them, images are as they lie in memory: channels last."""
         return self.first, self.second, self.hidden, self.dense2
 
     def first(self, x):
@@ -57,7 +61,7 @@ class Cnn(nn.Module):
 
     def second(self, x):
         x = self.conv2(x.permute(0, 3, 1, 2)).relu()
-        return self.dropout1(nn.functional.max_pool2d(x, 2)).permute(0, 2, 3, 1)
+        return self.dropout1(nn.functional.max_pool2d(x, self.pooling)).permute(0, 2, 3, 1)
 
     def hidden(self, x):
         # In the order of channels-last memory flattening copies nothing.
@@ -98,24 +102,25 @@ class Block(nn.Module):
 
 
 def rotated(x, rotary):
-    """Rotary embeddings (common/models.py) applied to (samples, heads, context, head width)."""
+    """Rotary embeddings (common/model/decoder.py) applied to (samples, heads, context, head width)."""
     cosine, sine = rotary
     real, imaginary = x.chunk(2, dim=-1)
     return torch.cat((real * cosine - imaginary * sine, real * sine + imaginary * cosine), dim=-1)
 
 
 class Decoder(nn.Module):
-    """The decoder-only Transformer of common/models.py: tokens (samples, context) -> logits (samples, context, tokens)."""
+    """The decoder-only Transformer of common/model/decoder.py: tokens (samples, context) -> logits (samples, context, tokens)."""
 
     mixed = False
 
     def __init__(self, model, _):
         super().__init__()
+        self.description = model
         self.embedding = nn.Embedding(model.num_tokens, model.width)
         self.blocks = nn.ModuleList([Block(model) for _ in range(model.num_layers)])
         self.norm = nn.RMSNorm(model.width, eps=conventions.RMS_NORM_EPSILON)
         self.head = None if model.tied else nn.Linear(model.width, model.num_tokens, bias=False)
-        cosine, sine = (torch.from_numpy(table) for table in models.rotary_tables(model))
+        cosine, sine = (torch.from_numpy(table) for table in rotary_tables(model))
         self.register_buffer("cosine", cosine, persistent=False)
         self.register_buffer("sine", sine, persistent=False)
 
@@ -135,7 +140,7 @@ class Decoder(nn.Module):
         return self.blocks
 
     def parts(self):
-        """The functions that compute the parts of common/pipelining.py."""
+        """The functions that compute the parts of the model."""
         rotary = self.cosine, self.sine
         halves = (half for block in self.blocks for half in (functools.partial(block.attend, rotary=rotary), block.feed))
         return self.embedding, *halves, self.logits
@@ -229,7 +234,7 @@ def build(settings, device, ranks):
     """The model on its device. Parameters are set before training; the random seed is for dropout."""
     torch.manual_seed(settings.seed * 100_003 + ranks.rank)
     model = workload_of(settings).model
-    module = MODELS[type(model)](model, settings.dropout).to(device=device, dtype=DTYPES[settings.precision])
+    module = models.implementation_of(model, MODELS, "PyTorch")(model, settings.dropout).to(device=device, dtype=DTYPES[settings.precision])
     for parameter in module.parameters():
         # Uninitialized values may overflow in the warm-up step. DeepSpeed would skip that step and allocate no optimizer state.
         nn.init.zeros_(parameter)

@@ -14,6 +14,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from common.models import layers_of
 from common.trainer import Communication, ProfiledCommunication
 from frameworks.shared import process_group
 
@@ -26,26 +27,26 @@ COLLECTIVES = {"all_reduce": "all_reduce", "all_gather_single": "all_gather", "r
 def divide(decoder, ranks, device):
     """Divides the matrices of a decoder over the ranks, and between them the context.
 
-    Queries, keys and values are divided by heads, SwiGLU by its width, embedding and head by tokens: Shoeybi et al. 2019,
-    arXiv:1909.08053, section 3. Norms and residual connections work on a part of the context: Korthikanti et al. 2022,
+    Queries, keys and values are divided by heads, SwiGLU by its width, embedding and head by tokens, as the layers of the model state:
+    Shoeybi et al. 2019, arXiv:1909.08053, section 3. Norms and residual connections work on a part of the context: Korthikanti et al. 2022,
     arXiv:2205.05198, section 4.2.2.
     """
     mesh = init_device_mesh(device.type, (ranks.size,))
-    columns, rows = ColwiseParallel(input_layouts=Replicate()), RowwiseParallel(output_layouts=CONTEXT)
     # Gathered once for all products that follow.
     gathered = PrepareModuleOutput(output_layouts=CONTEXT, desired_output_layouts=Replicate(), use_local_output=False)
-    layers = {"query": columns, "key": columns, "value": columns, "attended": rows, "gate": columns, "up": columns, "down": rows}
-    norms = [(block, name) for block in decoder.blocks for name in ("attention_norm", "feed_norm")]
-    for module, name in (*norms, (decoder, "norm")):
-        parallelize_module(module, mesh, {name: SequenceParallel()})
-        parallelize_module(module, mesh, {name: gathered})
-        getattr(module, name).weight.register_post_accumulate_grad_hook(reduce)
-    for block in decoder.blocks:
-        parallelize_module(block, mesh, layers)
-    head = ColwiseParallel(input_layouts=Replicate(), output_layouts=Replicate())
-    return parallelize_module(
-        decoder, mesh, {"embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=CONTEXT), "head": head}
-    )
+    styles = {
+        "columns": ColwiseParallel(input_layouts=Replicate()),
+        "rows": RowwiseParallel(output_layouts=CONTEXT),
+        "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=CONTEXT),
+        "head": ColwiseParallel(input_layouts=Replicate(), output_layouts=Replicate()),
+    }
+    for layer in layers_of(decoder.description):
+        if layer.divided:
+            parallelize_module(decoder, mesh, {layer.name: styles[layer.divided]})
+        elif layer.parameters:
+            parallelize_module(decoder, mesh, {layer.name: SequenceParallel()})
+            parallelize_module(decoder, mesh, {layer.name: gathered})
+            decoder.get_submodule(layer.name).weight.register_post_accumulate_grad_hook(reduce)
 
 
 def reduce(parameter):

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import math
 import os
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import tensorflow as tf
 
 from common import conventions, models
 from common.errors import UserError
+from common.model.decoder import rotary_tables
 from common.process.binding import gpu_for, gpus_chosen
 from common.trainer import POINTS, Device, GpuMemory, Held, Totals
 from common.workloads import workload_of
@@ -39,7 +41,7 @@ class Model(tf.Module):
             for name, initial in models.parameters_of(model).items()
         }
         wrap, low = tf.recompute_grad if recompute else as_it_is, in_bfloat16 if precision == "bf16" else as_it_is
-        self.compute = functools.partial(MODELS[type(model)], model, wrap, low)
+        self.compute = functools.partial(models.implementation_of(model, MODELS, "TensorFlow"), model, wrap, low)
 
     def forward(self, parameters, inputs, dropout):
         """The logits, in the type of the parameters."""
@@ -56,8 +58,8 @@ def as_it_is(one):
     return one
 
 
-def cnn(_, __, low, parameters, x, dropout):
-    """The CNN of common/models.py: (samples, 28, 28) -> (samples, 10) logits.
+def cnn(model, _, low, parameters, x, dropout):
+    """The CNN of common/model/cnn.py: images (samples, height, width) -> (samples, classes) logits.
 
     Of every model, `low` is in_bfloat16 or as_it_is. Types change where PyTorch's autocast changes them.
     """
@@ -69,9 +71,9 @@ def cnn(_, __, low, parameters, x, dropout):
     x = low(x[..., tf.newaxis])
     x = tf.nn.relu(layer("conv1", tf.nn.conv2d(x, parameters["conv1.weight"], 1, "VALID")))
     x = tf.nn.relu(layer("conv2", tf.nn.conv2d(x, parameters["conv2.weight"], 1, "VALID")))
-    x = tf.nn.max_pool2d(x, 2, 2, "VALID")
+    x = tf.nn.max_pool2d(x, model.pooling, model.pooling, "VALID")
     x = tf.nn.dropout(x, conventions.CNN_DROPOUT[0]) if dropout else x
-    x = tf.reshape(x, (-1, 64 * 12 * 12))
+    x = tf.reshape(x, (-1, math.prod(model.pooled_shape)))
     x = tf.nn.relu(layer("dense1", x @ parameters["dense1.weight"]))
     x = tf.nn.dropout(x, conventions.CNN_DROPOUT[1]) if dropout else x
     return layer("dense2", x @ parameters["dense2.weight"])
@@ -94,13 +96,13 @@ def in_layers(prefix, layer, wrap, parameters, x, *others):
 
 
 def decoder(model, wrap, low, parameters, tokens, _):
-    """The decoder-only Transformer of common/models.py: tokens (samples, context) -> logits (samples, context, tokens)."""
+    """The decoder-only Transformer of common/model/decoder.py: tokens (samples, context) -> logits (samples, context, tokens)."""
 
     def product(x, weight):
         return low(x) @ low(weight)
 
     x = tf.gather(parameters["embedding.weight"], tokens)
-    rotary = [tf.constant(table, x.dtype) for table in models.rotary_tables(model)]
+    rotary = [tf.constant(table, x.dtype) for table in rotary_tables(model)]
 
     def block(own, x):
         normed = rms_norm(x, own["attention_norm.weight"])
@@ -177,7 +179,7 @@ def merged(x):
 
 
 def rotated(x, rotary):
-    """Rotary embeddings (common/models.py) applied to (samples, heads, context, head width)."""
+    """Rotary embeddings (common/model/decoder.py) applied to (samples, heads, context, head width)."""
     cosine, sine = rotary
     real, imaginary = tf.split(x, 2, axis=-1)
     return tf.concat((real * cosine - imaginary * sine, real * sine + imaginary * cosine), axis=-1)

@@ -45,10 +45,10 @@ def expected(name, rank, num_ranks, num_elements):
     part = num_elements // num_ranks
     return {
         "all_reduce": lambda: [(pattern_of_sum(num_ranks), 0, num_elements)],
-        "all_gather": lambda: [(pattern(other), 0, part) for other in range(num_ranks)],
+        "all_gather": lambda: [(pattern(sender), 0, part) for sender in range(num_ranks)],
         "reduce_scatter": lambda: [(pattern_of_sum(num_ranks), rank * part, part)],
         "broadcast": lambda: [(pattern(COLLECTIVES[name].root), 0, num_elements)],
-        "all_to_all": lambda: [(pattern(other), rank * part, part) for other in range(num_ranks)],
+        "all_to_all": lambda: [(pattern(sender), rank * part, part) for sender in range(num_ranks)],
         "send_recv": lambda: [(pattern((rank - 1) % num_ranks), 0, num_elements)],
         "barrier": list,
     }[name]()

@@ -61,9 +61,10 @@ def fit(measurements):
     if first.collective == "barrier":
         return None
     in_place = first.collective in FITTED_IN_PLACE
-    found = [one for one in measurements if one.in_place == in_place]
+    fitted = [measurement for measurement in measurements if measurement.in_place == in_place]
     try:
-        regimes = hockney.fit(*zip(*((one.size_bytes, seconds) for one in found for seconds in one.seconds), strict=True))
+        points = [(measurement.size_bytes, seconds) for measurement in fitted for seconds in measurement.seconds]
+        regimes = hockney.fit(*zip(*points, strict=True))
     except UserError:
         regimes = ()
     return Fit(first.library, first.collective, in_place, first.num_ranks, regimes)
@@ -71,4 +72,4 @@ def fit(measurements):
 
 def average_bus_bandwidth(measurements):
     """The mean over all sizes, out of place and in place, as nccl-tests print it, in bytes per second."""
-    return float(np.mean([one.bus_bytes_per_second for one in measurements]))
+    return float(np.mean([measurement.bus_bytes_per_second for measurement in measurements]))

@@ -2,20 +2,18 @@
 
 import dataclasses
 import importlib.util
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import tyro
 
-from common import command_line, config, records
+from common import command_line, config, records, units
 from common.collectives import COLLECTIVES, ELEMENT_BYTES
+from common.command_line import FROM_0, FROM_1, Bounds
 from common.errors import UserError
-from launch.launchers import commands
+from launch.options import SENDING, NodeOptions, TimeLimit
 from launch.report.export import files
-
-UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 class Module(NamedTuple):
@@ -37,10 +35,10 @@ LIBRARIES = {
 
 
 @dataclass(frozen=True)
-class Collectives:
+class Collectives(NodeOptions):
     """What is measured, where, and where the results go."""
 
-    ranks: int = 2
+    ranks: Annotated[int, SENDING] = 2
     """Number of ranks. Under a launcher, as in mpiexec -n 4 python -m launch.collectives, leave it out."""
     libraries: str | None = None
     """mpi, gloo, nccl, horovod_torch, separated by commas. Default: all of them. What cannot run here is skipped with the reason."""
@@ -50,9 +48,9 @@ class Collectives:
     """Smallest size, such as 8, 64K or 1M, in bytes."""
     max_bytes: Annotated[str, tyro.conf.arg(aliases=("-e",))] = "256M"
     """Largest size."""
-    factor: Annotated[int, tyro.conf.arg(aliases=("-f",))] = 2
+    factor: Annotated[int, Bounds(at_least=2), tyro.conf.arg(aliases=("-f",))] = 2
     """Each size is the one before times this factor."""
-    repeats: int = 7
+    repeats: Annotated[int, FROM_1] = 7
     """Repeats of each measurement, of which the median and the range are shown."""
     json: Path | None = None
     """File for all measurements, and alpha and beta, as JSON."""
@@ -60,24 +58,14 @@ class Collectives:
     """File for all measurements as CSV, one line for each."""
     svg: Path | None = None
     """Folder for a picture of each collective, COLLECTIVE.svg."""
-    launcher: str | None = None
-    """mpich, openmpi, intel, pals, aprun, srun or torchrun. Default: the machine file's, else detected, in an allocation first."""
-    ranks_per_node: int | None = None
-    """Ranks on each node at most. Default: the machine file's, else all on one node."""
-    hosts: Path | None = None
-    """File with the name of a node on each line, for ranks on several nodes outside an allocation. Default: the launcher's own."""
-    machine_file: str = "local"
-    """Settings of this machine's nodes and network: local, polaris, jsc (launch/launchers/machines), or the path of a .toml file."""
-    machine: str | None = None
+    machine: config.MachineName = None
     """Name of this machine in the results. Default: the Slurm cluster's name, else the host name."""
-    cores_per_rank: int = 1
+    cores_per_rank: Annotated[int, FROM_1] = 1
     """Cores that each rank is bound to, with the threads of its libraries, as a rank of a training is."""
-    watchdog_timeout: float = 120.0
+    watchdog_timeout: Annotated[float, FROM_0] = 120.0
     """Seconds without progress after which a rank reports a hang and ends all; 0: never."""
-    time_limit: float = 3600.0
+    time_limit: TimeLimit = 3600.0
     """Seconds after which the ranks are ended."""
-    share_machine: bool = False
-    """Run beside a matrix on this machine. Default: the second one stops."""
 
 
 # Options of a start, which another launcher has made where it has started the ranks.
@@ -111,8 +99,6 @@ def sizes(options):
     least, most = size_bytes(options.min_bytes, "--min-bytes"), size_bytes(options.max_bytes, "--max-bytes")
     if most < least:
         raise UserError(f"--max-bytes {options.max_bytes} is less than --min-bytes {options.min_bytes}; it must be at least that")
-    if options.factor < 2:
-        raise UserError(f"--factor is {options.factor}; it must be a whole number from 2")
     found = [least]
     while found[-1] * options.factor <= most:
         found.append(found[-1] * options.factor)
@@ -121,13 +107,12 @@ def sizes(options):
 
 def size_bytes(text, option):
     """The bytes of a size such as 8, 64K, 1M or 2GiB. Raises UserError for any other text, and for less than one element."""
-    parts = re.fullmatch(r"(\d+)\s*([KMG]?)(?:I?B)?", text.strip().upper())
-    if not parts:
+    found = units.size_bytes(text, kilo=1024)
+    if found is None or found % 1:
         raise UserError(f"{option} is {text!r}; it must be a size in bytes, such as 8, 64K or 256M")
-    found = int(parts[1]) * UNITS[parts[2]]
     if found < ELEMENT_BYTES:
         raise UserError(f"{option} is {text}; it must be at least {ELEMENT_BYTES} bytes, which one element has")
-    return found
+    return int(found)
 
 
 def check(options):
@@ -135,26 +120,11 @@ def check(options):
     libraries(options)
     collectives(options)
     sizes(options)
-    if options.ranks < 2:
-        raise UserError(f"--ranks is {options.ranks}; it must be a whole number from 2, since one rank sends nothing")
-    for name in ("repeats", "cores_per_rank"):
-        if getattr(options, name) < 1:
-            raise UserError(f"{command_line.flag(name)} is {getattr(options, name)}; it must be a whole number from 1")
-    if options.ranks_per_node is not None and options.ranks_per_node < 1:
-        raise UserError(f"--ranks-per-node is {options.ranks_per_node}; it must be a whole number from 1")
-    if not options.watchdog_timeout >= 0:
-        raise UserError(f"--watchdog-timeout is {options.watchdog_timeout:g}; it must be at least 0 seconds")
-    if not options.time_limit > 0:
-        raise UserError(f"--time-limit is {options.time_limit:g}; it must be above 0 seconds")
 
 
 def check_outputs(options):
     """Raises UserError for a file that cannot be written; makes the folder of the pictures."""
-    for name in OUTPUTS:
-        if path := getattr(options, name):
-            files.check(path, command_line.flag(name))
-    if options.json and options.csv and options.json.resolve() == options.csv.resolve():
-        raise UserError(f"--json and --csv are both {options.json}; name different files")
+    files.check_all({command_line.flag(name): getattr(options, name) for name in OUTPUTS})
     if options.svg:
         records.make_folder(options.svg, "pictures", "--svg")
 
@@ -189,7 +159,3 @@ def expect_started(options, ranks):
     for name in OF_START:
         if getattr(options, name) != getattr(default, name):
             raise UserError(f"{ranks.source} has started {ranks.size} ranks; leave {command_line.flag(name)} out")
-
-
-def has_mpi(launcher):
-    return launcher not in commands.WITHOUT_MPI

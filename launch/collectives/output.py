@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from common import records
+from common import records, units
 from common.process.ranks import Ranks
 from launch.collectives import options as given
 from launch.collectives import picture, results, table
-from launch.report.export import files, svg
+from launch.report.export import files, vega_lite
 
 
 @dataclass
@@ -32,8 +32,8 @@ class Output:
         self.num_nodes, self.oversubscribed, self.copies = num_nodes, oversubscribed, copies
         sizes = given.sizes(self.options)
         self._print(
-            f"# {self.ranks.size} ranks on {num_nodes} node{'' if num_nodes == 1 else 's'}, {table.size_text(sizes[0])} to "
-            f"{table.size_text(sizes[-1])}, factor {self.options.factor}",
+            f"# {self.ranks.size} ranks on {num_nodes} node{'' if num_nodes == 1 else 's'}, {units.whole_text(sizes[0])} to "
+            f"{units.whole_text(sizes[-1])}, factor {self.options.factor}",
             f"# time: {table.interval_text(self.options.repeats)}",
             "# copy: of the size in main memory, on all ranks at the same time",
             *(["# the ranks share cores: with cores of their own they would be faster"] if self.oversubscribed else []),
@@ -66,7 +66,7 @@ class Output:
             copies = [(size, float(np.median(seconds))) for size, seconds in self.copies.items()]
             for collective in dict.fromkeys(fit.collective for fit in fits):
                 spec = picture.spec(collective, measurements, fits, copies)
-                files.write(self.options.svg / f"{collective}.svg", svg.picture(spec))
+                files.write(self.options.svg / f"{collective}.svg", vega_lite.svg(spec))
         for name in ("json", "csv", "svg") if is_last else ():
             if path := getattr(self.options, name):
                 self._print(f"# {name}: {path}")

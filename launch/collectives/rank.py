@@ -6,16 +6,17 @@ import os
 
 import numpy as np
 
-from common import command_line
+from common import command_line, units
 from common.collectives import ELEMENT_BYTES, num_elements
 from common.errors import UserError
 from common.process import binding, ending, node_memory, watchdog
-from common.process.ranks import TORCHRUN, from_environment
+from common.process.ranks import from_environment
 from common.trainer import by_rank
-from launch.collectives import data, measurement, output, table, timing
+from launch.collectives import data, measurement, output, timing
 from launch.collectives import options as given
 from launch.collectives.measurement import Measurement
 from launch.launchers import machine_files
+from launch.launchers.commands import started_with_mpi
 
 # Beside what a rank contributes and receives: what a library makes of it, and the elements that are compared.
 NUM_BUFFERS = 3
@@ -63,9 +64,9 @@ def run(options, ranks, dog):
         if not writer.copies:
             crowded, num_nodes = library.sum(np.array([shared, ranks.local_rank == 0], np.float64))
             writer.begin(int(num_nodes), bool(crowded), copies(options, library, dog))
-        for own in measured(options, name, library, dog, writer):
-            found += own
-            fits += filter(None, [measurement.fit(own)])
+        for of_collective in measured(options, name, library, dog, writer):
+            found += of_collective
+            fits += filter(None, [measurement.fit(of_collective)])
         dog.begin(f"in the end of {name}")
         writer.write(found, fits, is_last=name == running[-1])
         # Barrier: the first rank to leave may end the others, so rank 0 must have written the files.
@@ -76,8 +77,8 @@ def run(options, ranks, dog):
 
 def problem(name, ranks):
     """Why a library cannot run here, in words; None if it can."""
-    found = given.problem(name, has_mpi=ranks.source != TORCHRUN.name)
-    return found or (module(name).gpu_problem(ranks) if given.LIBRARIES[name].needs_gpu else None)
+    reason = given.problem(name, has_mpi=started_with_mpi(ranks.source))
+    return reason or (module(name).gpu_problem(ranks) if given.LIBRARIES[name].needs_gpu else None)
 
 
 def module(name):
@@ -90,19 +91,19 @@ def expect_room(largest_bytes, num_local_ranks):
     needed, free = NUM_BUFFERS * largest_bytes * num_local_ranks, node_memory.available()
     if needed > free:
         raise UserError(
-            f"{table.size_text(largest_bytes)} need {needed / 1e9:.1f} GB on a node with {num_local_ranks} ranks, and {free / 1e9:.1f} GB "
+            f"{units.whole_text(largest_bytes)} need {needed / 1e9:.1f} GB on a node with {num_local_ranks} ranks, and {free / 1e9:.1f} GB "
             "are free; choose a smaller --max-bytes"
         )
 
 
 def copies(options, library, dog):
     """{size in bytes: seconds by repeat} of a copy in main memory, on all ranks at the same time."""
-    found = {}
+    seconds_of = {}
     for size in given.sizes(options):
         dog.begin(f"in a copy of {size} bytes")
         source, target = np.ones(size, np.uint8), np.ones(size, np.uint8)
-        found[size] = timing.measure(library, functools.partial(np.copyto, target, source), NUM_COPIES, dog.heartbeat).seconds
-    return found
+        seconds_of[size] = timing.measure(library, functools.partial(np.copyto, target, source), NUM_COPIES, dog.heartbeat).seconds
+    return seconds_of
 
 
 def measured(options, name, library, dog, writer):
@@ -112,23 +113,23 @@ def measured(options, name, library, dog, writer):
             writer.skip(name, collective, reason)
             continue
         writer.header(name, collective)
-        own = []
+        measurements = []
         for requested, count in sizes_of(options, collective, library.ranks.size):
             halves = [measure(library, name, collective, in_place, count, options.repeats, dog) for in_place in (False, True)]
-            own += filter(None, halves)
+            measurements += filter(None, halves)
             writer.row(*halves, requested)
-        writer.footer(own, measurement.fit(own))
-        yield own
+        writer.footer(measurements, measurement.fit(measurements))
+        yield measurements
 
 
 def sizes_of(options, collective, num_ranks):
     """[(size as requested, number of elements)] of a collective; sizes that rounding has made equal are there once."""
     if collective == "barrier":
         return [(None, 0)]
-    found = {}
+    requested_of = {}
     for size in given.sizes(options):
-        found.setdefault(num_elements(collective, size, num_ranks), size)
-    return [(size, count) for count, size in found.items()]
+        requested_of.setdefault(num_elements(collective, size, num_ranks), size)
+    return [(size, count) for count, size in requested_of.items()]
 
 
 def measure(library, name, collective, in_place, count, num_repeats, dog):

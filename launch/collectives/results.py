@@ -19,8 +19,8 @@ def document(about, copies, measurements, fits):
         "schema_version": SCHEMA_VERSION,
         **about,
         "memory_copy": [{"size_bytes": size, "seconds": seconds} for size, seconds in copies.items()],
-        "measurements": [entry(one) for one in measurements],
-        "fits": [one._asdict() | {"regimes": [regime._asdict() for regime in one.regimes]} for one in fits],
+        "measurements": [entry(measurement) for measurement in measurements],
+        "fits": [fit._asdict() | {"regimes": [regime._asdict() for regime in fit.regimes]} for fit in fits],
     }
 
 
@@ -38,15 +38,15 @@ def about(machine, ranks, num_nodes, oversubscribed, versions):
     }
 
 
-def entry(one):
+def entry(measurement):
     """A measurement with what follows from it."""
-    barrier = one.collective == "barrier"
-    return one._asdict() | {
-        "median_seconds": one.median_seconds,
-        "low_seconds": min(one.seconds),
-        "high_seconds": max(one.seconds),
-        "algorithm_bytes_per_second": None if barrier else one.algorithm_bytes_per_second,
-        "bus_bytes_per_second": None if barrier else one.bus_bytes_per_second,
+    barrier = measurement.collective == "barrier"
+    return measurement._asdict() | {
+        "median_seconds": measurement.median_seconds,
+        "low_seconds": min(measurement.seconds),
+        "high_seconds": max(measurement.seconds),
+        "algorithm_bytes_per_second": None if barrier else measurement.algorithm_bytes_per_second,
+        "bus_bytes_per_second": None if barrier else measurement.bus_bytes_per_second,
     }
 
 
@@ -61,8 +61,8 @@ def as_csv(measurements):
     written = io.StringIO()
     lines = csv.DictWriter(written, COLUMNS, lineterminator="\n")
     lines.writeheader()
-    for one in measurements:
-        lines.writerow(entry(one) | {"seconds": " ".join(map(str, one.seconds))})
+    for measurement in measurements:
+        lines.writerow(entry(measurement) | {"seconds": " ".join(map(str, measurement.seconds))})
     return written.getvalue()
 
 

@@ -21,9 +21,9 @@ def run(options):
     os.chdir(records.ROOT)
     launcher = detect.choose(options.launcher or machine.launcher, hosts, machine.variables, machine.host_suffix, os.environ, records.ROOT)
     names = given.libraries(options)
-    given.expect_one({name: given.problem(name, given.has_mpi(launcher.name)) for name in names}, names)
+    given.expect_one({name: given.problem(name, commands.LAUNCHERS[launcher.name].provides_mpi) for name in names}, names)
     start = start_of(options, machine, launcher, arguments)
-    argv = commands.LAUNCHERS[launcher.name](start)
+    argv = commands.LAUNCHERS[launcher.name].argv(start)
     # That of a matrix with the default folder of results, where ranks are on several nodes.
     folder = records.ROOT / "results" / records.machine_name(options)
     lock.path_of(folder, [start]).parent.mkdir(parents=True, exist_ok=True)

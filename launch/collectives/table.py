@@ -4,13 +4,13 @@ The columns up to the second #wrong are those of nccl-tests (src/util.cu), in th
 follow the smallest and the largest time of the repeats, out of place and in place, and the bandwidth of a copy in main memory.
 """
 
+from common import units
 from common.collectives import COLLECTIVES
 from launch.collectives.measurement import average_bus_bandwidth
 from launch.report import statistics
 
 TYPE = "float"
 US, GB = 1e6, 1e9
-UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
 HALVES = "           out-of-place                       in-place             out-of-place        in-place"
 NO_HALF = f"  {'N/A':>7}  {'N/A':>6}  {'N/A':>6}  {'N/A':>6}"
 NO_RANGE = f"  {'N/A':>7}  {'N/A':>7}"
@@ -34,17 +34,17 @@ def header(library, collective, num_ranks, place):
 
 def row(out_of_place, in_place, copy_seconds):
     """The line of one size: a Measurement for each half, or None, and the seconds of a copy, None for a barrier."""
-    one = out_of_place or in_place
-    kind = COLLECTIVES[one.collective]
-    count = one.num_elements // one.num_ranks if kind.divided else one.num_elements
-    start = f"{one.size_bytes:>12}  {count:>12}  {TYPE:>8}  {kind.redop:>6}  {kind.root:>6}"
-    copied = "N/A" if copy_seconds is None else number(one.size_bytes / copy_seconds / GB, 6)
+    measurement = out_of_place or in_place
+    kind = COLLECTIVES[measurement.collective]
+    count = measurement.num_elements // measurement.num_ranks if kind.divided else measurement.num_elements
+    start = f"{measurement.size_bytes:>12}  {count:>12}  {TYPE:>8}  {kind.redop:>6}  {kind.root:>6}"
+    copied = "N/A" if copy_seconds is None else number(measurement.size_bytes / copy_seconds / GB, 6)
     return f"{start}{_half(out_of_place)}{_half(in_place)}{_range(out_of_place)}{_range(in_place)}  {copied:>6}"
 
 
 def footer(measurements, fit):
     """The lines below the rows of a collective."""
-    num_wrong = sum(one.num_wrong for one in measurements)
+    num_wrong = sum(measurement.num_wrong for measurement in measurements)
     lines = [f"# {'Out of bounds values':<20} : {num_wrong} {'FAILED' if num_wrong else 'OK'}"]
     if measurements[0].collective != "barrier":
         lines.append(f"# {'Avg bus bandwidth':<20} : {average_bus_bandwidth(measurements) / GB:g}")
@@ -63,7 +63,7 @@ def regime_text(regime):
     beta = regime.beta_seconds_per_byte
     bandwidth = f" ({1 / beta / GB:.3g} GB/s)" if beta else ""
     return (
-        f"from {size_text(regime.from_bytes)}: alpha {regime.alpha_seconds * US:.4g} us, beta {beta * GB:.3g} ns/B{bandwidth}, "
+        f"from {units.whole_text(regime.from_bytes)}: alpha {regime.alpha_seconds * US:.4g} us, beta {beta * GB:.3g} ns/B{bandwidth}, "
         f"residual {regime.relative_residual:.1%}"
     )
 
@@ -79,12 +79,6 @@ def interval_text(num_repeats):
     )
 
 
-def size_text(size_bytes):
-    """A size in the largest unit in which it is whole."""
-    size, unit = next((size, unit) for size, unit in UNITS if size_bytes % size == 0)
-    return f"{size_bytes // size} {unit}"
-
-
 def number(value, width):
     """A number with as many decimals as fit into the width, two at most (nccl-tests, src/util.cu, getFloatStr)."""
     for decimals in (2, 1, 0):
@@ -93,16 +87,16 @@ def number(value, width):
     return f"{value:.1e}" if width >= 7 else f"{value:.0e}"
 
 
-def _half(one):
-    if one is None:
+def _half(measurement):
+    if measurement is None:
         return NO_HALF
-    speeds = (one.algorithm_bytes_per_second, one.bus_bytes_per_second)
+    speeds = (measurement.algorithm_bytes_per_second, measurement.bus_bytes_per_second)
     algorithm, bus = (number(speed / GB, 6) for speed in speeds)
-    return f"  {number(one.median_seconds * US, 7):>7}  {algorithm:>6}  {bus:>6}  {one.num_wrong:>6}"
+    return f"  {number(measurement.median_seconds * US, 7):>7}  {algorithm:>6}  {bus:>6}  {measurement.num_wrong:>6}"
 
 
-def _range(one):
-    return NO_RANGE if one is None else "".join(f"  {number(end(one.seconds) * US, 7):>7}" for end in (min, max))
+def _range(measurement):
+    return NO_RANGE if measurement is None else "".join(f"  {number(end(measurement.seconds) * US, 7):>7}" for end in (min, max))
 
 
 def _comment(cells, rest):

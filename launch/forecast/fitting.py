@@ -19,32 +19,29 @@ class Fitted(NamedTuple):
     notes: tuple[str, ...]
 
 
-def sizes_of(compared, backend, plain, chosen=lambda run: True):
+def sizes_of(compared, backend, plain, chosen=lambda record: True):
     """The Sizes of a backend that are not oversubscribed, from the runs that are chosen, by ascending number of ranks.
 
     `plain`: see plain_all_reduces.
     """
     own = [entry for entry in compared.entries if entry.backend == backend and not entry.oversubscribed]
-    found = [measured.of([run for run in entry.from_start if chosen(run)], plain) for entry in own]
+    found = [measured.of([record for record in entry.from_start if chosen(record)], plain) for entry in own]
     return sorted((one for one in found if one), key=lambda one: one.num_ranks)
 
 
 def plain_all_reduces(compared):
-    """{(backend, number of ranks): (size in bytes, seconds) of plain all-reduces}, of all Comparisons: the network is the same in all.
-
-    In older records each workload has one size only.
-    """
+    """{(backend, number of ranks): (size in bytes, seconds) of plain all-reduces}, of all Comparisons: the network is the same in all."""
     found = {}
     for entry in (entry for one in compared for entry in one.entries if not entry.oversubscribed):
-        points = [point for run in entry.ok if run.get("step_breakdown") for point in measured.plain_of(run)]
+        points = [point for record in entry.ok if record.step_breakdown for point in measured.plain_of(record)]
         found.setdefault((entry.backend, entry.num_ranks), []).extend(points)
     return found
 
 
-def settings_of(backend, run):
+def settings_of(backend, record):
     """The settings of a run that decide what its backend can train."""
     names = ("workload", "scaling", "batch_size", "accumulate", "last_batch", "pipeline_schedule", "microbatches", "stages")
-    return backends.settings_of(backend, Settings(**{name: run["settings"][name] for name in names if name in run["settings"]}))
+    return backends.settings_of(backend, Settings(**{name: getattr(record.settings, name) for name in names}))
 
 
 def why_not(backend):

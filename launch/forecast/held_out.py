@@ -30,28 +30,28 @@ def of_sizes(sizes, fit):
 
     Plain all-reduces are measured apart from training, so that the network of the size held out is no part of the test.
     """
-    found = []
-    for held in sorted(sizes, key=lambda one: one.num_ranks)[1:]:
+    tests = []
+    for held in sorted(sizes, key=lambda size: size.num_ranks)[1:]:
         others = [one for one in sizes if one is not held]
-        largest = max(one.num_ranks for one in others)
+        largest = max(size.num_ranks for size in others)
         apart = f", and all-reduces at {held.num_ranks}" if largest == 1 else ""
-        on = f"{listed([str(one.num_ranks) for one in others])} rank{'s' if largest > 1 else ''}{apart}"
+        fitted_on = f"{listed([str(size.num_ranks) for size in others])} rank{'s' if largest > 1 else ''}{apart}"
         predicted = fit(others, held).model.step_seconds(held.num_ranks)
         beyond = max(1.0, math.log2(held.num_ranks / largest))
-        found.append(HeldOut(held.num_ranks, on, held.step_seconds, predicted, beyond))
-    return found
+        tests.append(HeldOut(held.num_ranks, fitted_on, held.step_seconds, predicted, beyond))
+    return tests
 
 
 def of_seeds(fitted, tested, fit):
     """The HeldOut of the largest size: fitted on Sizes of some seeds, and tested on those of others; empty without two sets."""
     if not (fitted and tested):
         return []
-    model, largest = fit(fitted).model, max(tested, key=lambda one: one.num_ranks)
+    model, largest = fit(fitted).model, max(tested, key=lambda size: size.num_ranks)
     return [HeldOut(largest.num_ranks, "other seeds", largest.step_seconds, model.step_seconds(largest.num_ranks))]
 
 
-def band(step_seconds, num_ranks, largest, found):
+def band(step_seconds, num_ranks, largest, tests):
     """(low, high) of a forecast: the largest error that was found, once for each doubling beyond the largest size measured."""
-    error = max(one.log_error_per_doubling for one in found)
+    error = max(test.log_error_per_doubling for test in tests)
     reach = error * max(1.0, math.log2(num_ranks / largest))
     return step_seconds * math.exp(-reach), step_seconds * math.exp(reach)

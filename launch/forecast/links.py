@@ -15,14 +15,14 @@ def fit(fast, slow, slow_bytes_per_second, bytes_per_second, names):
     one for links that are slower still, the fast one for others. Latency is that of the slow link. What steps over both links take beside
     the model is their mean.
     """
-    link_of_fast, link_of_slow = (_message(one, names[0]) for one in (fast, slow))
+    link_of_fast, link_of_slow = (_message(size, names[0]) for size in (fast, slow))
     library = link_of_slow if bytes_per_second <= slow_bytes_per_second else link_of_fast
     beta = max(library.beta_seconds_per_byte, FRAMES / bytes_per_second)
     compute = (fast.compute_seconds + slow.compute_seconds) / 2
-    known = ((fast, _model(fast, compute, link_of_fast, names)), (slow, _model(slow, compute, link_of_slow, names)))
-    rest = sum(size.step_seconds - one.step_seconds(size.num_ranks) for size, one in known) / len(known)
-    found = _model(slow, compute, link_of_slow._replace(beta_seconds_per_byte=beta), names)
-    return found._replace(unexplained_seconds=(rest, rest))
+    models = ((fast, _model(fast, compute, link_of_fast, names)), (slow, _model(slow, compute, link_of_slow, names)))
+    rest = sum(size.step_seconds - over_it.step_seconds(size.num_ranks) for size, over_it in models) / len(models)
+    over_link = _model(slow, compute, link_of_slow._replace(beta_seconds_per_byte=beta), names)
+    return over_link._replace(unexplained_seconds=(rest, rest))
 
 
 def _message(size, name):

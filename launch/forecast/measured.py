@@ -48,87 +48,87 @@ def of(runs, plain):
 
     `plain`: {(backend, number of ranks): (size in bytes, seconds) of plain all-reduces}.
     """
-    known = [run for run in runs if run["status"] == "ok" and run.get("step_breakdown") and run["step_seconds"]]
+    known = [record for record in runs if record.status == "ok" and record.step_breakdown and record.step_seconds]
     if not known:
         return None
     first = known[0]
     exchanges, are_measured = exchanges_of(first)
-    steps_per_epoch = len(first["step_seconds"]) // len(first["train_seconds"])
+    steps_per_epoch = len(first.step_seconds) // len(first.train_seconds)
     return Size(
-        num_ranks=first["num_ranks"],
-        num_nodes=first["num_nodes"],
+        num_ranks=first.num_ranks,
+        num_nodes=first.num_nodes,
         step_seconds=_typical(known, trained_step_seconds),
-        compute_seconds=_typical(known, lambda run: _mean(run, "compute_seconds")),
-        data_wait_seconds=_typical(known, lambda run: _mean(run, "data_wait_seconds")),
-        evaluation_seconds=_typical(known, lambda run: np.mean([one for one in run["eval_seconds"] if one is not None] or [0.0])),
-        load_seconds=_typical(known, lambda run: run["load_seconds"] or 0.0),
-        num_samples=first["samples_per_epoch"] + first["samples_dropped_per_epoch"],
-        batch_size=(first["samples_per_epoch"] + first["samples_padded_per_epoch"]) // steps_per_epoch,
-        plain=tuple(plain.get((first["backend"], first["num_ranks"]), ())),
+        compute_seconds=_typical(known, lambda record: _mean(record, "compute_seconds")),
+        data_wait_seconds=_typical(known, lambda record: _mean(record, "data_wait_seconds")),
+        evaluation_seconds=_typical(known, lambda record: np.mean([one for one in record.eval_seconds if one is not None] or [0.0])),
+        load_seconds=_typical(known, lambda record: record.load_seconds or 0.0),
+        num_samples=first.samples_per_epoch + first.samples_dropped_per_epoch,
+        batch_size=(first.samples_per_epoch + first.samples_padded_per_epoch) // steps_per_epoch,
+        plain=tuple(plain.get((first.backend, first.num_ranks), ())),
         exchanges=tuple(exchanges),
         exchanges_are_measured=are_measured,
-        slowest=stragglers.Slowest(np.sort(np.concatenate([_relative(run) for run in known])), first["num_ranks"]),
+        slowest=stragglers.Slowest(np.sort(np.concatenate([_relative(record) for record in known])), first.num_ranks),
     )
 
 
 def _typical(runs, value):
-    return float(statistics.typical([value(run) for run in runs]))
+    return float(statistics.typical([value(record) for record in runs]))
 
 
-def _mean(run, key):
-    return float(np.mean(run["step_breakdown"][key]))
+def _mean(record, key):
+    return float(np.mean(getattr(record.step_breakdown, key)))
 
 
-def _relative(run):
-    return stragglers.relative([one for one in run["step_seconds"] if one is not None], len(run["train_seconds"]))
+def _relative(record):
+    return stragglers.relative([one for one in record.step_seconds if one is not None], len(record.train_seconds))
 
 
-def trained_step_seconds(run):
+def trained_step_seconds(record):
     """The mean step of the timed training: that of its median epoch."""
-    return float(np.median([one for one in run["train_seconds"] if one is not None])) * len(run["train_seconds"]) / len(run["step_seconds"])
+    return float(np.median([one for one in record.train_seconds if one is not None])) * len(record.train_seconds) / len(record.step_seconds)
 
 
-def plain_of(run):
-    """[(size in bytes, seconds)] of a run's plain all-reduces. Older records have that of the gradients' size, as bus bandwidth."""
-    breakdown, num_ranks = run["step_breakdown"], run["num_ranks"]
-    if found := breakdown.get("all_reduce_seconds_by_size"):
-        return [tuple(point) for point in found]
-    bandwidth, size = breakdown["plain_bus_bytes_per_second"], gradient_bytes(breakdown["operations"])
+def plain_of(record):
+    """[(size in bytes, seconds)] of a run's plain all-reduces, or that of the gradients' size alone, from the bus bandwidth."""
+    breakdown, num_ranks = record.step_breakdown, record.num_ranks
+    if breakdown.all_reduce_seconds_by_size:
+        return [tuple(point) for point in breakdown.all_reduce_seconds_by_size]
+    bandwidth, size = breakdown.plain_bus_bytes_per_second, gradient_bytes(breakdown.operations)
     return [(size, bus_bytes("all_reduce", size, num_ranks) / bandwidth)] if bandwidth and size else []
 
 
 def gradient_bytes(operations):
     """Bytes of the gradients that a rank contributes in a step; 0 where nothing was exchanged."""
-    return max((operations[name]["num_bytes"] for name in OF_GRADIENTS if name in operations), default=0)
+    return max((operations[name].num_bytes for name in OF_GRADIENTS if name in operations), default=0)
 
 
-def exchanges_of(run):
+def exchanges_of(record):
     """(the Exchanges of a step, whether the starts of those of gradients were measured) of a run.
 
     Without a measured start, gradients are exchanged evenly over the backward pass, and computation waits for all else, such as parameters.
     """
-    breakdown, num_ranks = run["step_breakdown"], run["num_ranks"]
-    compute = _mean(run, "compute_seconds")
-    found, are_measured = [], False
-    for name, one in breakdown["operations"].items():
-        sizes = _sizes(name, one, breakdown["library"], num_ranks)
-        collective = OVER_GLOO.get(name, name) if run["transport"] == "gloo" else name
+    breakdown, num_ranks = record.step_breakdown, record.num_ranks
+    compute = _mean(record, "compute_seconds")
+    exchanges, are_measured = [], False
+    for name, operation in breakdown.operations.items():
+        sizes = _sizes(name, operation, breakdown.library, num_ranks)
+        collective = OVER_GLOO.get(name, name) if record.transport == "gloo" else name
         if sizes and (starts := _starts(name, collective, breakdown)):
             are_measured |= name in OF_GRADIENTS
             sizes = sizes if len(sizes) == len(starts) else [sum(sizes) / len(starts)] * len(starts)
-            found += [Exchange(min(1.0, start / compute), size, collective) for start, size in zip(starts, sizes, strict=True)]
+            exchanges += [Exchange(min(1.0, start / compute), size, collective) for start, size in zip(starts, sizes, strict=True)]
         elif name in OF_GRADIENTS:
-            found += overlap.evenly(sizes, collective)
+            exchanges += overlap.evenly(sizes, collective)
         else:
-            found += [Exchange(1.0, size, collective) for size in sizes]
-    return sorted(found), are_measured
+            exchanges += [Exchange(1.0, size, collective) for size in sizes]
+    return sorted(exchanges), are_measured
 
 
 def _starts(name, collective, breakdown):
     """Seconds from the beginning of a step to the starts of a collective, which is another one in the profile; None if not measured."""
-    measured = breakdown.get("exchange_start_seconds") or {}
+    measured = breakdown.exchange_start_seconds or {}
     # Those of two operations would be one list.
-    mixed = collective != name and collective in breakdown["operations"]
+    mixed = collective != name and collective in breakdown.operations
     return measured.get(name) or (None if mixed else measured.get(collective))
 
 
@@ -136,8 +136,8 @@ def _sizes(name, operation, library, num_ranks):
     """The whole buffers of a collective in a step: DDP's buckets, else equal parts."""
     if name == "all_reduce" and (buckets := library.get("rebuilt_bucket_sizes")):
         return [float(size) for size in buckets.split(",")]
-    num = max(1, round(operation["num_calls"]))
-    size = whole(name, operation["num_bytes"] / num, num_ranks)
+    num = max(1, round(operation.num_calls))
+    size = whole(name, operation.num_bytes / num, num_ranks)
     return [size] * num if size >= MIN_BYTES else []
 
 
@@ -148,4 +148,4 @@ def whole(collective, contributed_bytes, num_ranks):
 
 def epochs_to_target(entry):
     """The epochs to the target of an entry's runs."""
-    return [number for run in entry.from_start if (number := epochs.to_target(run))]
+    return [number for record in entry.from_start if (number := epochs.to_target(record))]

@@ -48,14 +48,14 @@ def _of_file(path):
     """The Measured of a file of launch.collectives."""
     try:
         content = json.loads(path.read_text())
-        fits = [one for one in content["fits"] if one["collective"] == "all_reduce" and one["regimes"]]
-        found = {one["library"]: tuple(Regime(**regime) for regime in one["regimes"]) for one in fits}
-        network = Measured(found, int(content["num_ranks"]), int(content["num_nodes"]))
+        fits = [fit for fit in content["fits"] if fit["collective"] == "all_reduce" and fit["regimes"]]
+        all_reduces = {fit["library"]: tuple(Regime(**regime) for regime in fit["regimes"]) for fit in fits}
+        network = Measured(all_reduces, int(content["num_ranks"]), int(content["num_nodes"]))
     except OSError as problem:
         raise UserError(f"--network {path} cannot be read ({problem.strerror}); name a JSON file of launch.collectives") from None
     except (ValueError, KeyError, TypeError):
         raise UserError(f"--network {path} is no JSON file of launch.collectives; write one with its --json") from None
-    if network.num_ranks < 2 or not found:
+    if network.num_ranks < 2 or not all_reduces:
         raise UserError(f"--network {path} has no fitted all-reduce of two ranks or more; measure 3 sizes or more at two ranks")
     return network
 
@@ -91,8 +91,8 @@ def fitted(points):
     sizes = sorted(by_size)
     medians = [sorted(by_size[size])[len(by_size[size]) // 2] for size in sizes]
     if len(sizes) >= hockney.MIN_SIZES:
-        found = hockney.fit(sizes, medians)
-        return found, f"alpha and beta fitted to all-reduces of {len(sizes)} sizes, residual {_worst(found):.0f} %"
+        regimes = hockney.fit(sizes, medians)
+        return regimes, f"alpha and beta fitted to all-reduces of {len(sizes)} sizes, residual {_worst(regimes):.0f} %"
     if len(sizes) == 1:
         return (Regime(0, 0.0, medians[0] / sizes[0], 0.0),), "bandwidth of all-reduces of one size, alpha taken for 0"
     beta = max(0.0, (medians[1] - medians[0]) / (sizes[1] - sizes[0]))
@@ -101,7 +101,7 @@ def fitted(points):
 
 
 def _worst(regimes):
-    return 100 * max(one.relative_residual for one in regimes)
+    return 100 * max(regime.relative_residual for regime in regimes)
 
 
 def of_messages(regimes, algorithm, num_ranks, ranks_per_node):
@@ -110,14 +110,14 @@ def of_messages(regimes, algorithm, num_ranks, ranks_per_node):
     The rounds of a unit buffer say how many alphas an all-reduce has, and how many betas.
     """
     rounds = algorithms.rounds("all_reduce", algorithm, 1.0, num_ranks, ranks_per_node)
-    num = sum(one.num for one in rounds)
-    volume = sum(one.num * one.message_bytes * one.flows for one in rounds)
-    largest = max(one.message_bytes for one in rounds)
+    num_messages = sum(messages.num for messages in rounds)
+    volume = sum(messages.num * messages.message_bytes * messages.flows for messages in rounds)
+    largest = max(messages.message_bytes for messages in rounds)
     return tuple(
-        one._replace(
-            from_bytes=one.from_bytes * largest,
-            alpha_seconds=one.alpha_seconds / num,
-            beta_seconds_per_byte=one.beta_seconds_per_byte / volume,
+        regime._replace(
+            from_bytes=regime.from_bytes * largest,
+            alpha_seconds=regime.alpha_seconds / num_messages,
+            beta_seconds_per_byte=regime.beta_seconds_per_byte / volume,
         )
-        for one in regimes
+        for regime in regimes
     )

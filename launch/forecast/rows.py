@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from common import parallelism
 from common.config import Settings
+from common.record_definition import Record
 from launch.forecast import growth, held_out, measured, second_opinion
 from launch.forecast.held_out import HeldOut
 from launch.forecast.model import Model, Parts
@@ -48,7 +49,7 @@ class Case(NamedTuple):
     sizes: list[measured.Size]
     held_out: list[HeldOut]
     opinion: second_opinion.Opinion
-    run: dict
+    record: Record
     wish: Wish
 
     def problem(self, num_ranks):
@@ -88,13 +89,13 @@ def row(case, num_ranks):
 def _completed(case, num_ranks, num_nodes, kind, parts, step_seconds, reach, evaluation_seconds):
     """A row, with what follows from the time of a step."""
     batch, known = case.batch(num_ranks), case.sizes[-1]
-    drops = case.run["settings"]["last_batch"] == "drop"
+    drops = case.record.settings.last_batch == "drop"
     num_steps = known.num_samples // batch if drops else math.ceil(known.num_samples / batch)
     has_target = case.compared.target is not None
     epochs = _epochs(case.compared, case.degree(num_ranks)) if has_target and num_steps else 1.0
     run = known.load_seconds + epochs * (num_steps * step_seconds + evaluation_seconds) if num_steps and epochs else None
-    settings = case.run["settings"]
-    per_rank = 1 if comparable.device_of(case.run) == "cuda" else settings.get("cores_per_rank") or settings["threads"]
+    settings = case.record.settings
+    per_rank = 1 if comparable.device_of(case.record) == "cuda" else settings.cores_per_rank or settings.threads
     hours = run and run / SECONDS_PER_HOUR * num_ranks * per_rank
     return Forecast(
         num_ranks, num_nodes, kind, parts, step_seconds, *reach, batch / step_seconds, case.efficiency(num_ranks, step_seconds),

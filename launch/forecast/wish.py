@@ -1,20 +1,24 @@
 """What is asked of a forecast, and what cannot be asked. Pure."""
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Annotated
 
+from common import command_line
+from common.command_line import FROM_1, Bounds
 from common.errors import UserError
 
 
-class Wish(NamedTuple):
+@dataclass(frozen=True)
+class Wish:
     """What is asked for. `network`: between nodes, of network.py, None for that of the records; `algorithm`: None for the
     library's own; `price`: of an hour of a core or GPU."""
 
     ranks: tuple[int, ...]
     network: tuple | None = None
-    ranks_per_node: int | None = None
+    ranks_per_node: Annotated[int | None, FROM_1] = None
     algorithm: str | None = None
-    price: float | None = None
+    price: Annotated[float | None, Bounds(at_least=0, below=math.inf)] = None
 
 
 def sizes_of(text, option="--ranks"):
@@ -32,7 +36,4 @@ def check(wish, option="--ranks"):
     for size in wish.ranks:
         if size < 1:
             raise UserError(f"{option} has {size}; a number of ranks is a whole number of at least 1")
-    if wish.ranks_per_node is not None and wish.ranks_per_node < 1:
-        raise UserError(f"--ranks-per-node is {wish.ranks_per_node}; it must be an integer, at least 1")
-    if wish.price is not None and not 0 <= wish.price < math.inf:
-        raise UserError(f"--price is {wish.price:g}; the price of an hour is at least 0")
+    command_line.check(wish)

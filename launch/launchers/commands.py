@@ -1,14 +1,18 @@
-"""The command that starts a job: one pure function per launcher."""
+"""The launchers: one pure function each, from a Start to an argv, and one row each in LAUNCHERS."""
 
+import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from common.backends import file_of
 from common.config import as_arguments, cores_per_rank
 from common.errors import UserError
+from common.process import ranks
 
 VENV_BIN = Path(".venv/bin")
+MPIEXEC = "mpiexec"
 # Of torchrun's agents, on the first node.
 RENDEZVOUS_PORT = 29400
 
@@ -110,7 +114,7 @@ def torchrun(start):
         executable=executable, num_ranks=start.num_nodes, ranks_per_node=1, cores_per_rank=start.cores_per_rank * start.ranks_per_node,
         program=(*agent, *start.program[1:]),
     )  # fmt: skip
-    return LAUNCHERS[name](agents)
+    return LAUNCHERS[name].argv(agents)
 
 
 def _nodes(option, start):
@@ -140,8 +144,61 @@ def hosts_in(path):
     return names
 
 
-LAUNCHERS = {one.__name__: one for one in (mpich, openmpi, intel, pals, aprun, srun, torchrun)}
-WITHOUT_MPI = {"torchrun"}
+class Kind(NamedTuple):
+    """What Tandem knows of a launcher. The defaults are those of an mpiexec that belongs to no batch system."""
+
+    argv: Callable[[Start], list[str]]
+    # Name of its executable.
+    program: str = MPIEXEC
+    # Texts in the output of `--version`; without any, the executable's name is enough.
+    signatures: tuple[str, ...] = ()
+    # Variables set inside an allocation of its batch system, where only it knows the nodes.
+    allocations: tuple[str, ...] = ()
+    # Where it starts ranks. "node": on its own node; on several nodes another launcher starts one agent per node.
+    places: Literal["cluster", "hosts", "node"] = "hosts"
+    provides_mpi: bool = True
+    # Those that it sets for each rank; None: MPI tells the rank.
+    rank_variables: ranks.Source | None = None
+    # Its message about a process that was ended by a signal: the global rank or the process ID, and the signal's number or name.
+    killed: re.Pattern | None = None
+    # Variables that every rank needs with the environment's MPICH.
+    mpich_variables: dict[str, str] = {}  # noqa: RUF012
+
+
+PBS_OR_COBALT = ("PBS_JOBID", "COBALT_JOBID")
+KILLED_BY_HYDRA = re.compile(r"PID (?P<pid>\d+) RUNNING AT .*\n(?:.*\n)*?.*\(signal (?P<signal>\d+)\)")
+KILLED_BY_OPEN_MPI = re.compile(r"process rank (?P<rank>\d+) with PID \d+ on node \S+ exited on signal (?P<signal>\d+)")
+KILLED_BY_SLURM = re.compile(r"srun: error: \S+: task (?P<rank>\d+): (?P<name>Killed|Segmentation fault|Aborted|Terminated|Bus error)")
+KILLED_BY_TORCHRUN = re.compile(r"rank +: (?P<rank>\d+) \(local_rank: \d+\)\n +exitcode +: -(?P<signal>\d+) ")
+# MPICH over UCX passes addresses of about 4 KiB, mostly uninitialized memory, to Slurm's PMI-2, in lines that may exceed the 1,024
+# characters that Slurm reads. Ranks then occasionally abort or hang. Over libfabric an address is one short line.
+MPICH_UNDER_SLURM = {"MPIR_CVAR_CH4_NETMOD": "ofi"}
+
+LAUNCHERS = {
+    "mpich": Kind(mpich, signatures=("HYDRA",), rank_variables=ranks.PMI, killed=KILLED_BY_HYDRA),
+    "openmpi": Kind(openmpi, signatures=("Open MPI", "OpenRTE"), rank_variables=ranks.OPEN_MPI, killed=KILLED_BY_OPEN_MPI),
+    "intel": Kind(intel, signatures=("Intel(R) MPI",), rank_variables=ranks.PMI, killed=KILLED_BY_HYDRA),
+    "pals": Kind(pals, signatures=("PALS",), allocations=PBS_OR_COBALT, places="cluster", rank_variables=ranks.PALS),
+    "aprun": Kind(aprun, program="aprun", signatures=("ALPS",), allocations=PBS_OR_COBALT, places="cluster"),
+    "srun": Kind(
+        srun, program="srun", signatures=("slurm",), allocations=("SLURM_JOB_ID",), places="cluster", rank_variables=ranks.SLURM,
+        killed=KILLED_BY_SLURM, mpich_variables=MPICH_UNDER_SLURM,
+    ),
+    "torchrun": Kind(
+        torchrun, program="torchrun", places="node", provides_mpi=False, rank_variables=ranks.TORCHRUN, killed=KILLED_BY_TORCHRUN
+    ),
+}  # fmt: skip
+ALLOCATIONS = tuple(dict.fromkeys(name for kind in LAUNCHERS.values() for name in kind.allocations))
+
+
+def allocation_of(environ):
+    """The name of the allocation around this process; None outside of one."""
+    return next((environ[name] for name in ALLOCATIONS if environ.get(name)), None)
+
+
+def started_with_mpi(source):
+    """Whether ranks have MPI, whose rank variables are those of the Source of this name."""
+    return all(kind.provides_mpi for kind in LAUNCHERS.values() if kind.rank_variables and kind.rank_variables.name == source)
 
 
 def command(job, launcher):
@@ -158,14 +215,14 @@ def command(job, launcher):
         agent_launcher=launcher.agent_launcher,
         first_node=launcher.first_node,
     )
-    return LAUNCHERS[launcher.name](start), variables
+    return LAUNCHERS[launcher.name].argv(start), variables
 
 
 def on_a_node(program, job, launcher):
     """(argv, environment variables) that runs a program once, on a node of a job, with the cores of one of its ranks."""
     name, executable = launcher.agent_launcher or (launcher.name, launcher.executable)
     start = Start(executable, 1, 1, cores_per_rank(job.settings), program, launcher.variables, launcher.hosts)
-    return LAUNCHERS[name](start), launcher.variables
+    return LAUNCHERS[name].argv(start), launcher.variables
 
 
 def shell_command(argv, variables):

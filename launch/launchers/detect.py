@@ -4,62 +4,57 @@ import subprocess
 from shutil import which
 
 from common.errors import UserError
-from launch.launchers.commands import LAUNCHERS, VENV_BIN, Launcher, hosts_in
-
-# Text in the output of `--version` -> launcher. The name of the program is not enough: four launchers are called mpiexec, and aprun may
-# be launch/aprun. The order matters: Hydra's output also mentions slurm.
-SIGNATURES = {
-    "Intel(R) MPI": "intel", "HYDRA": "mpich", "Open MPI": "openmpi", "OpenRTE": "openmpi", "PALS": "pals",
-    "ALPS": "aprun", "slurm": "srun",
-}  # fmt: skip
-# MPICH over UCX passes addresses of about 4 KiB, mostly uninitialized memory, to Slurm's PMI-2, in lines that may exceed the 1,024
-# characters that Slurm reads. Ranks then occasionally abort or hang. Over libfabric an address is one short line.
-MPICH_UNDER_SLURM = {"MPIR_CVAR_CH4_NETMOD": "ofi"}
-# Set inside an allocation of PBS or Cobalt, where only the site's own launcher knows the nodes.
-ALLOCATIONS = {"PBS_JOBID", "COBALT_JOBID"}
+from launch.launchers.commands import LAUNCHERS, MPIEXEC, VENV_BIN, Launcher, hosts_in
 
 
 def identify(version_text):
-    """The launcher that prints this version text; None if unknown."""
-    return next((name for sign, name in SIGNATURES.items() if sign in version_text), None)
+    """The launcher that prints this version text; None if unknown.
+
+    The name of the program is not enough: four launchers are called mpiexec, and aprun may be launch/aprun. The first signature in the text
+    decides, since Hydra's text goes on to name slurm.
+    """
+    places = {version_text.find(sign): name for name, kind in LAUNCHERS.items() for sign in kind.signatures if sign in version_text}
+    return places[min(places)] if places else None
 
 
 def find(wanted, environ, root, path_of=which, version_of=None):
-    """(launcher, executable): `wanted` if given, else srun, mpiexec or aprun inside an allocation, else the environment's mpiexec.
+    """(launcher, executable): `wanted` if given, else that of the allocation, else the environment's mpiexec.
 
     The executable is relative to the checkout `root`. Raises UserError if none is found.
     """
     if wanted is not None and wanted not in LAUNCHERS:
         raise UserError(f"there is no launcher {wanted!r}; choose from: {', '.join(LAUNCHERS)}")
-    if wanted == "torchrun":
-        executable = _own("torchrun", root) or (path_of("torchrun") and "torchrun")
+    kind = LAUNCHERS.get(wanted)
+    if kind and not kind.signatures:
+        executable = _own(kind.program, root) or (path_of(kind.program) and kind.program)
         if not executable:
-            raise UserError("--launcher torchrun: no torchrun found in PATH")
+            raise UserError(f"--launcher {wanted}: no {kind.program} found in PATH")
         return wanted, executable
     get_version = version_of or (lambda executable: _version_of(executable, root))
     rejected = []
-    for executable in candidates(wanted, environ, _own("mpiexec", root)):
-        if executable == str(VENV_BIN / "mpiexec") or path_of(executable):
+    for executable in candidates(kind, environ, _own(MPIEXEC, root)):
+        if executable == str(VENV_BIN / MPIEXEC) or path_of(executable):
             name = identify(get_version(executable))
             if name and wanted in (None, name):
                 return name, executable
             rejected.append(f"{executable} is {name or 'unknown'}")
-    looked_for = wanted if wanted in ("srun", "aprun") else "mpiexec" if wanted is None else f"mpiexec of {wanted}"
+    looked_for = MPIEXEC if kind is None else kind.program if kind.program != MPIEXEC else f"{MPIEXEC} of {wanted}"
     raise UserError(
         f"no {looked_for} found{' (' + '; '.join(rejected) + ')' if rejected else ''}; "
         "run launch/setup.sh, load an MPI module or choose a launcher with --launcher"
     )
 
 
-def candidates(wanted, environ, own):
-    """The programs to try as launcher, in order; `own` is the environment's mpiexec, or None."""
-    if wanted in ("srun", "aprun"):
-        return [wanted]
-    in_allocation = bool(ALLOCATIONS & environ.keys())
-    programs = ["mpiexec", own] if in_allocation else [own, "mpiexec"]
-    if wanted is None:
-        programs = [*(["srun"] if "SLURM_JOB_ID" in environ else []), *(["mpiexec", "aprun", own] if in_allocation else programs)]
-    return [program for program in programs if program]
+def candidates(kind, environ, own):
+    """The programs to try as launcher, in order: the site's inside an allocation, where only they know the nodes, then mpiexec.
+
+    `kind`: the wanted Kind, or None. `own`: the environment's mpiexec, or None.
+    """
+    of_site = [row.program for row in LAUNCHERS.values() if environ.keys() & set(row.allocations)]
+    programs = [program for program in dict.fromkeys([*of_site, own, MPIEXEC]) if program]
+    if kind is None:
+        return programs
+    return [program for program in programs if program in (own, MPIEXEC)] if kind.program == MPIEXEC else [kind.program]
 
 
 def first_node_of(hosts, environ, host_suffix):
@@ -88,9 +83,9 @@ def choose(wanted, hosts, variables, host_suffix, environ, root, pretend=False):
     except UserError:
         if not (pretend and wanted in LAUNCHERS):
             raise
-        name, executable = wanted, wanted if wanted in ("srun", "aprun", "torchrun") else "mpiexec"
+        name, executable = wanted, LAUNCHERS[wanted].program
     variables = variables_for(name, root) | variables
-    if name != "torchrun":
+    if LAUNCHERS[name].places != "node":
         return Launcher(name, executable, variables, hosts)
     try:
         agent_launcher = find(None, environ, root)
@@ -101,7 +96,7 @@ def choose(wanted, hosts, variables, host_suffix, environ, root, pretend=False):
 
 def variables_for(name, root):
     """Variables that every rank needs under a launcher with the environment's MPI."""
-    return MPICH_UNDER_SLURM if name == "srun" and _own("mpiexec", root) else {}
+    return LAUNCHERS[name].mpich_variables if _own(MPIEXEC, root) else {}
 
 
 def _own(program, root):

@@ -4,7 +4,9 @@ import dataclasses
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import get_args, get_type_hints
 
+from common.command_line import FROM_1
 from common.config import Settings
 from common.errors import UserError
 from common.records import ROOT
@@ -33,7 +35,7 @@ class Machine:
 
 KINDS = {"launcher": str, "ranks_per_node": int, "threads": int, "gpu_order": str, "host_suffix": str, "variables": dict}
 TYPE_NAMES = {str: "a string", int: "an integer", dict: "a table, as in [variables]"}
-ALLOWED = {"launcher": tuple(LAUNCHERS), "gpu_order": ("local", "reversed")}
+ALLOWED = {"launcher": tuple(LAUNCHERS), "gpu_order": get_args(get_type_hints(Settings)["gpu_order"])}
 
 
 def read(name):
@@ -59,8 +61,8 @@ def machine_of(values, path):
             raise UserError(f"{path}: {key} is {value!r}; it must be {TYPE_NAMES[KINDS[key]]}")
         if key in ALLOWED and value not in ALLOWED[key]:
             raise UserError(f"{path}: {key} is {value!r}; choose from: {', '.join(ALLOWED[key])}")
-        if KINDS[key] is int and value < 1:
-            raise UserError(f"{path}: {key} is {value}; it must be an integer, at least 1")
+        if KINDS[key] is int and (problem := FROM_1.problem(value)):
+            raise UserError(f"{path}: {key} is {value}; {problem}")
     for variable, value in values.get("variables", {}).items():
         if type(value) is not str:
             raise UserError(f'{path}: variable {variable} is {value!r}; write it as a string: {variable} = "{value}"')

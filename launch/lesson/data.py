@@ -7,9 +7,8 @@ from typing import Annotated, NamedTuple, get_args, get_type_hints
 
 import numpy as np
 import tyro
-from rich.table import Table
 
-from common.command_line import flag
+from common.command_line import FROM_0, FROM_1, POSITIVE
 from common.config import Settings
 from common.data import formats
 from common.errors import UserError
@@ -18,7 +17,7 @@ from launch.lesson import running, waiting
 from launch.lesson.throttle import throttled
 from launch.plan import plan
 from launch.report import entries
-from launch.report.export import files
+from launch.report.export import files, terminal
 from launch.report.questions import reading
 from launch.report.words import ranks_of
 
@@ -35,25 +34,25 @@ class Data:
 
     formats: str = "memory,npy,safetensors,hdf5,files,webdataset,tfrecord"
     """Formats, separated by commas. memory is left out where the data is made larger by --copies."""
-    workers: tuple[int, ...] = (0, 1)
+    workers: Annotated[tuple[int, ...], FROM_0] = (0, 1)
     """Numbers of reading threads of each rank; 0: the training itself reads."""
-    ranks: tuple[int, ...] = (1, 2)
+    ranks: Annotated[tuple[int, ...], FROM_1] = (1, 2)
     """Numbers of ranks."""
     backend: str = "ddp"
     """Backend that trains."""
     workload: str = "cnn"
     """Workload that is trained."""
-    copies: int = 1
+    copies: Annotated[int, FROM_1] = 1
     """Repeat the training samples so many times."""
-    steps: int | None = None
+    steps: Annotated[int | None, FROM_1] = None
     """Train only so many steps of the epoch. Default: all."""
-    data_budget: float | None = None
+    data_budget: Annotated[float | None, POSITIVE] = None
     """MiB of memory of each rank for samples. Default: a quarter of the node's, divided by its ranks."""
     cold: bool = False
     """Take the data out of the page cache before the epoch, so that it is read from the disk."""
-    read_rate: float | None = None
+    read_rate: Annotated[float | None, POSITIVE] = None
     """Limit each rank's reading to so many MB a second, as on a file system that others use too. Default: as fast as it is."""
-    read_operations: float | None = None
+    read_operations: Annotated[float | None, POSITIVE] = None
     """Limit each rank's reading to so many opened files and reads a second."""
     picture: Path | None = None
     """Write the steps and their waiting as an SVG picture."""
@@ -95,12 +94,8 @@ def check(lesson):
         raise UserError(f"there is no format {unknown[0]!r}; choose from: {', '.join(KNOWN)}")
     if lesson.picture:
         files.check(lesson.picture, "--picture")
-    for name in ("read_rate", "read_operations"):
-        value = getattr(lesson, name)
-        if value is not None and not 0 < value < float("inf"):
-            raise UserError(f"{flag(name)} is {value:g}; it must be greater than 0")
-    if not lesson.workers or min(lesson.workers) < 0:
-        raise UserError(f"--workers is {lesson.workers}; they are integers from 0")
+    if not lesson.workers:
+        raise UserError("--workers is empty; give numbers of reading threads, such as 0 1")
 
 
 def formats_of(lesson):
@@ -128,59 +123,53 @@ def data_jobs(lesson, folders, results, machine, stamp):
     return jobs
 
 
-def waited(record):
+def waited_of(record):
     """The Waited of a completed record; data in memory is taken not to be waited for."""
-    settings, found = record["settings"], record["reading"]
-    wait = 0.0 if found is None else float(np.mean(found["wait_seconds_by_rank"])) / found["num_steps"]
-    step = sum(record["train_seconds"]) / len(record["step_seconds"])
-    return Waited(settings["data_format"], settings["num_workers"], record["num_ranks"], wait, step)
+    settings, reading = record.settings, record.reading
+    wait = 0.0 if reading is None else float(np.mean(reading.wait_seconds_by_rank)) / reading.num_steps
+    step = sum(record.train_seconds) / len(record.step_seconds)
+    return Waited(settings.data_format, settings.num_workers, record.num_ranks, wait, step)
 
 
-def bars(found):
+def bars(waits):
     """The lines of a picture: the share of a step that it waited, of each Waited."""
-    shares = {one.name: one.wait_seconds / one.step_seconds for one in found}
+    shares = {waited.name: waited.wait_seconds / waited.step_seconds for waited in waits}
     largest, width = max(shares.values()) or 1.0, max(map(len, shares))
     return [f"{name:<{width}} | {'#' * round(BAR_WIDTH * share / largest)} {100 * share:.1f} %" for name, share in shares.items()]
 
 
-def conclusion(found):
+def conclusion(waits):
     """What the Waiteds show, as sentences, and no more."""
-    disk = [one for one in found if one.data_format != MEMORY]
+    disk = [waited for waited in waits if waited.data_format != MEMORY]
     if not disk:
         return ["nothing to compare: no run has read from disk"]
-    most, least = (pick(disk, key=lambda one: one.wait_seconds / one.step_seconds) for pick in (max, min))
+    most, least = (pick(disk, key=lambda waited: waited.wait_seconds / waited.step_seconds) for pick in (max, min))
     sentences = [f"Training waits longest for {_described(most)}, and least for {_described(least)}."]
     pairs = [
-        (one, other)
-        for one in disk
-        for other in disk
-        if (one.data_format, one.num_ranks) == (other.data_format, other.num_ranks) and one.num_workers == 0 < other.num_workers
+        (without, workers)
+        for without in disk
+        for workers in disk
+        if (without.data_format, without.num_ranks) == (workers.data_format, workers.num_ranks)
+        and without.num_workers == 0 < workers.num_workers
     ]
     if pairs:
-        shorter = [other for one, other in pairs if other.wait_seconds < one.wait_seconds]
-        faster = [other for one, other in pairs if other.step_seconds < one.step_seconds]
-        reason = "" if len(faster) == len(pairs) else ": what they do takes time of the rank's cores"
-        sentences.append(f"Workers make the wait shorter in {len(shorter)} of {len(pairs)} cases, and the step in {len(faster)}{reason}.")
+        num_shorter = sum(workers.wait_seconds < without.wait_seconds for without, workers in pairs)
+        num_faster = sum(workers.step_seconds < without.step_seconds for without, workers in pairs)
+        reason = "" if num_faster == len(pairs) else ": what they do takes time of the rank's cores"
+        sentences.append(f"Workers make the wait shorter in {num_shorter} of {len(pairs)} cases, and the step in {num_faster}{reason}.")
     return sentences
 
 
-def _described(one):
-    return f"{one.name}: {1000 * one.wait_seconds:.2f} ms of a step of {1000 * one.step_seconds:.1f} ms"
+def _described(waited):
+    return f"{waited.name}: {1000 * waited.wait_seconds:.2f} ms of a step of {1000 * waited.step_seconds:.1f} ms"
 
 
 def show(path, done):
-    """Prints the table, the bars and the sentences, and writes the picture to a path, if any."""
-    completed = [record for record in done if record["status"] == "ok"]
-    found = sorted(map(waited, completed), key=lambda one: (one.num_ranks, one.name))
+    """Prints the tables, the bars and the sentences, and writes the picture to a path, if any."""
+    completed = [record for record in done if record.status == "ok"]
+    waits = sorted(map(waited_of, completed), key=lambda waited: (waited.num_ranks, waited.name))
     sentences, tables = reading.answer(entries.comparisons(completed))
-    shown = Table()
-    for table in tables:
-        for column in table.columns:
-            shown.add_column(column.name, justify="right")
-        for row in table.texts:
-            shown.add_row(*row)
-    running.print_result(
-        shown, ["share of a step in which it waits for samples:", *bars(found), *sentences, *conclusion(found)] if found else []
-    )
-    if path and found:
-        files.write(path, waiting.picture(found))
+    lines = ["share of a step in which it waits for samples:", *bars(waits), *sentences, *conclusion(waits)] if waits else []
+    terminal.show_result(tables, lines)
+    if path and waits:
+        files.write(path, waiting.picture(waits))

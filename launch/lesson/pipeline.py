@@ -9,67 +9,61 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from rich.table import Table
 
-from common import records
+from common import records, units
 from common.errors import UserError
 from common.process import watchdog
 from common.process.ranks import from_environment
 from launch import lock, processes, turns
 from launch.launchers import commands, detect
 from launch.launchers.commands import Start
-from launch.lesson import running
+from launch.options import LaunchOptions
+from launch.report.export import terminal
+from launch.report.tables import Column, Table
 
 NUM_MICROBATCHES = 4
 WATCHDOG_SECONDS = 5.0
 TIME_LIMIT_SECONDS = 60.0
 # MPI buffers a message up to some kilobytes, so that its send returns before anyone receives.
 SMALL_BYTES, LARGE_BYTES = 2**10, 2**24
+COLUMNS = (Column("calls"), Column("message"), Column("what came of it"))
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class Pipeline(LaunchOptions):
     """Two stages of a hand-written pipeline whose blocking sends wait for each other, under the watchdog, and two cures."""
-
-    launcher: str | None = None
-    """mpich, openmpi, intel, pals, aprun or srun. Default: detected, in an allocation of Slurm or PBS first."""
-    share_machine: bool = False
-    """Run beside a matrix or another lesson on this machine. Default: the second one stops."""
 
     def run(self):
         """Runs the lesson and returns the exit status. Raises UserError for a launcher without MPI."""
         os.chdir(records.ROOT)
         launcher = detect.choose(self.launcher, None, {}, "", os.environ, records.ROOT)
-        if launcher.name in commands.WITHOUT_MPI:
+        if not commands.LAUNCHERS[launcher.name].provides_mpi:
             raise UserError(f"the lesson exchanges over MPI, which {launcher.name} does not provide; use an MPI launcher")
         with lock.held(records.ROOT, [], self.share_machine):
-            found = run(launcher)
-        table = Table("calls", "message", "what came of it")
-        for case in found:
-            table.add_row(*row(*case))
-        running.print_result(table, ["", conclusion(found)])
-        return 0 if all(hangs or outcome.returncode == 0 for _, outcome, hangs in found) else 1
+            results = run(launcher)
+        terminal.show_result([Table("", COLUMNS, [row(*result) for result in results])], ["", conclusion(results)])
+        return 0 if all(hangs or outcome.returncode == 0 for _, outcome, hangs in results) else 1
 
 
-def sends_first(pipeline, own, received, other):
+def sends_first(pipeline, sent, received, peer):
     """Both stages send, then both receive: the activations of the next micro-batch, and the gradient of the last one."""
-    pipeline.Send(own, other)
-    pipeline.Recv(received, other)
+    pipeline.Send(sent, peer)
+    pipeline.Recv(received, peer)
 
 
-def in_turn(pipeline, own, received, other):
+def in_turn(pipeline, sent, received, peer):
     """One stage sends while the other one receives."""
     if pipeline.rank == 0:
-        pipeline.Send(own, other)
-        pipeline.Recv(received, other)
+        pipeline.Send(sent, peer)
+        pipeline.Recv(received, peer)
     else:
-        pipeline.Recv(received, other)
-        pipeline.Send(own, other)
+        pipeline.Recv(received, peer)
+        pipeline.Send(sent, peer)
 
 
-def together(pipeline, own, received, other):
+def together(pipeline, sent, received, peer):
     """Both calls are begun before either is waited for, as torch.distributed.batch_isend_irecv does."""
-    requests = pipeline.Irecv(received, other), pipeline.Isend(own, other)
+    requests = pipeline.Irecv(received, peer), pipeline.Isend(sent, peer)
     type(requests[0]).Waitall(requests)
 
 
@@ -97,25 +91,25 @@ def exchange(order, size_bytes):
     from mpi4py import MPI
 
     ranks = from_environment()
-    own, received = np.full(size_bytes, ranks.rank, np.uint8), np.empty(size_bytes, np.uint8)
+    sent, received = np.full(size_bytes, ranks.rank, np.uint8), np.empty(size_bytes, np.uint8)
     guard = watchdog.Watchdog(WATCHDOG_SECONDS, lambda place, seconds: watchdog.leave(watchdog.Hang(ranks.rank, place, seconds)))
     for number in range(NUM_MICROBATCHES):
         guard.begin_step(1, number + 1, NUM_MICROBATCHES)
-        ORDERS[order](MPI.COMM_WORLD, own, received, 1 - ranks.rank)
+        ORDERS[order](MPI.COMM_WORLD, sent, received, 1 - ranks.rank)
         assert (received == 1 - ranks.rank).all()
 
 
 def run(launcher):
     """Runs every case; returns [(Case, its Outcome, the Hangs that its ranks reported)]."""
-    found = []
+    results = []
     for number, case in enumerate(CASES):
         program = (str(commands.VENV_BIN / "python"), "-m", "launch.lesson.pipeline", case.order, str(case.size_bytes))
         start = Start(launcher.executable, 2, 2, 1, program, {"OMP_NUM_THREADS": "1"} | launcher.variables, launcher.hosts)
         hangs, mark = [], f"lesson-pipeline-{number}"
-        argv = commands.LAUNCHERS[launcher.name](start)
+        argv = commands.LAUNCHERS[launcher.name].argv(start)
         outcome = turns.alone(processes.run(argv, start.variables, mark, records.ROOT, TIME_LIMIT_SECONDS, hangs.append))
-        found.append((case, outcome, hangs))
-    return found
+        results.append((case, outcome, hangs))
+    return results
 
 
 def row(case, outcome, hangs):
@@ -124,14 +118,13 @@ def row(case, outcome, hangs):
         ended = "; ".join(f"rank {hang.rank} hung {hang.place}" for hang in sorted(hangs))
     else:
         ended = "exchanged" if outcome.returncode == 0 else f"failed: {outcome.last_lines[-1] if outcome.last_lines else 'without a word'}"
-    size = f"{case.size_bytes // 2**20} MiB" if case.size_bytes >= 2**20 else f"{case.size_bytes // 2**10} KiB"
-    return [case.words, size, ended]
+    return [case.words, units.whole_text(case.size_bytes), ended]
 
 
-def conclusion(found):
+def conclusion(results):
     """One sentence with what the cases show, and no more."""
-    hung = [bool(hangs) for _, _, hangs in found]
-    if not all(hangs or outcome.returncode == 0 for _, outcome, hangs in found):
+    hung = [bool(hangs) for _, _, hangs in results]
+    if not all(hangs or outcome.returncode == 0 for _, outcome, hangs in results):
         return "a case failed for another reason; see its row"
     if hung == [False, True, False, False]:
         return (

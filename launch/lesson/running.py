@@ -6,31 +6,23 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
 from common import records
-from common.errors import UserError
-from launch import lock, matrix, runner, turns
+from common.config import MachineName
+from launch import lock, preparation, runner, turns
 from launch.display import Display
 from launch.launchers import detect
-
-# Where the output is not a terminal there is no width to fit into.
-PLAIN_WIDTH = 240
+from launch.options import LaunchOptions, TimeLimit
 
 
 @dataclass(frozen=True)
-class How:
+class How(LaunchOptions):
     """How the runs of a lesson are done, whichever it is."""
 
-    launcher: str | None = None
-    """mpich, openmpi, intel, pals, aprun, srun or torchrun. Default: detected, in an allocation of Slurm or PBS first."""
-    time_limit: float = 900.0
+    time_limit: TimeLimit = 900.0
     """Seconds after which a run is ended and recorded as timed out."""
-    share_machine: bool = False
-    """Run beside a matrix or another lesson on this machine. Default: the second one stops."""
     results: Path = Path("results/lessons")
     """Folder for the records; a run writes RESULTS/MACHINE/RUN.json. Apart from those of matrices, with which they cannot be compared."""
-    machine: str | None = None
+    machine: MachineName = None
     """Name of this machine in the results. Default: the Slurm cluster's name, else the host name."""
 
 
@@ -40,14 +32,12 @@ def run(how, jobs_of, settled, show):
     `jobs_of(results, machine, stamp)`: its jobs, whose run names begin with `stamp`. `settled(jobs, launcher)`: those that can run here.
     `show(records)` prints what came out.
     """
-    if not how.time_limit > 0:
-        raise UserError(f"--time-limit is {how.time_limit:g}; it must be above 0 seconds")
-    results, machine = matrix.seen_from_root(how.results), records.machine_name(how)
+    results, machine = preparation.seen_from_root(how.results), records.machine_name(how)
     os.chdir(records.ROOT)
     stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-lesson"
     jobs = jobs_of(results, machine, stamp)
     launcher = detect.choose(how.launcher, None, {}, "", os.environ, records.ROOT)
-    matrix.check(jobs, launcher)
+    preparation.check(jobs, launcher)
     folder = records.folder(jobs[0].settings)
     records.make_folder(folder)
     with lock.held(folder, jobs, how.share_machine):
@@ -68,14 +58,4 @@ def run_all(jobs, launcher, time_limit, show, shown_records):
     finally:
         if done:
             print(f"records: {shown_records}")
-    return 0 if all(record["status"] == "ok" for record in done) else 1
-
-
-def print_result(table, lines):
-    """Prints a rich table, unless it is empty, and lines of text."""
-    console = Console()
-    console = console if console.is_terminal else Console(width=PLAIN_WIDTH)
-    if table.rows:
-        console.print(table)
-    for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return 0 if all(record.status == "ok" for record in done) else 1

@@ -5,16 +5,18 @@ from itertools import zip_longest
 from typing import Annotated, NamedTuple
 
 import tyro
-from rich.table import Table
 
 from common import backends
 from common.backends import BASELINE
-from common.config import Settings
+from common.command_line import FROM_1
+from common.config import Seed, Settings
 from common.errors import UserError
 from launch import available
 from launch.lesson import running
 from launch.plan import plan
 from launch.plot import plot
+from launch.report.export import terminal
+from launch.report.tables import Column, filled
 from launch.report.words import ranks_of
 
 WARMUP_EPOCHS = 3
@@ -34,13 +36,13 @@ class Warmup:
 
     backend: str = "ddp"
     """Backend that trains."""
-    ranks: int = 8
+    ranks: Annotated[int, FROM_1] = 8
     """Number of ranks; the rate is scaled with it."""
-    epochs: int = 14
+    epochs: Annotated[int, FROM_1] = 14
     """Epochs that each run trains."""
-    seed: int = 1
+    seed: Seed = 1
     """Seed of both runs."""
-    batch_size: int = 8
+    batch_size: Annotated[int, FROM_1] = 8
     """Samples a step on each rank. With more, an epoch of the digits is but a few steps."""
     how: Annotated[running.How, tyro.conf.arg(name="")] = field(default_factory=running.How)
 
@@ -69,8 +71,6 @@ def warmup_jobs(lesson, names, results, machine, stamp):
     """The two jobs of the lesson, without and with warm-up, for the one backend in `names`. Raises UserError for what makes no jobs."""
     if len(names) != 1:
         raise UserError(f"--backend is {lesson.backend}; it must be one backend")
-    if lesson.ranks < 1:
-        raise UserError(f"--ranks is {lesson.ranks}; it must be a whole number from 1")
     if names == [BASELINE] and lesson.ranks > 1:
         raise UserError(f"{BASELINE} trains in one process; give --ranks 1 or another --backend")
     jobs = []
@@ -85,40 +85,39 @@ def warmup_jobs(lesson, names, results, machine, stamp):
 
 def epochs_of(record):
     """The epochs in a record. The last one of a run that failed may lack numbers."""
-    rates = record["learning_rates"]
-    num_steps = len(rates) // max(len(record["train_seconds"]), 1)
+    rates = record.learning_rates
+    num_steps = len(rates) // max(len(record.train_seconds), 1)
     rates_at_end = rates[num_steps - 1 :: num_steps] if num_steps else []
-    return [Epoch(*values) for values in zip_longest(rates_at_end, record["accuracies"], record["eval_losses"])]
+    return [Epoch(*values) for values in zip_longest(rates_at_end, record.accuracies, record.eval_losses)]
 
 
-def rows(without, warmed):
-    """The rows of the table as texts, epoch by epoch, from the records of both runs."""
+def tables(without, warmed):
+    """The table of both runs, epoch by epoch, from their records."""
+    names = [f"{what} {which} warm-up" for what in ("rate", "accuracy", "held-out loss") for which in ("without", "with")]
     pairs = zip_longest(epochs_of(without), epochs_of(warmed), fillvalue=Epoch())
-    return [
-        [
-            str(number),
-            *("-" if value is None else f"{value:.4f}" for one, other in zip(left, right, strict=True) for value in (one, other)),
-        ]
-        for number, (left, right) in enumerate(pairs, 1)
+    rows = [
+        (number, *(value for both in zip(epoch, warmed_epoch, strict=True) for value in both))
+        for number, (epoch, warmed_epoch) in enumerate(pairs, 1)
     ]
+    return filled("", (Column("epoch"), *(Column(name, ".4f") for name in names)), rows)
 
 
 def conclusion(without, warmed):
     """One sentence with what the records of both runs show, and no more."""
-    failed = {name: run["status"] for name, run in (("without", without), ("with", warmed)) if run["status"] != "ok"}
+    failed = {name: run.status for name, run in (("without", without), ("with", warmed)) if run.status != "ok"}
     if failed:
         return "nothing to compare: " + " and ".join(f"the run {name} warm-up {FAILURES[status]}" for name, status in failed.items())
-    curves = without["accuracies"], warmed["accuracies"]
-    counts, warmup = len(curves[0]), warmed["settings"]["warmup_epochs"]
+    curves = without.accuracies, warmed.accuracies
+    counts, warmup = len(curves[0]), warmed.settings.warmup_epochs
     ends = [f"{curve[-1]:.2f}{f' ({max(curve):.2f} at best)' if max(curve) - curve[-1] >= SMALL else ''}" for curve in curves]
     numbers = f"without warm-up {ends[0]} after {epochs(counts)}, with {epochs(warmup)} of warm-up {ends[1]}"
-    if warmed["num_ranks"] == 1:
+    if warmed.num_ranks == 1:
         return f"{numbers}: with 1 rank the rate is not scaled, and warm-up changes nothing"
     if counts < warmup:
         return f"{numbers}: too short to tell, since the warm-up had not ended"
     # The printed numbers are judged: 0.897 is printed as 0.90.
     rounded = [[round(accuracy, 2) for accuracy in curve] for curve in curves]
-    return f"{numbers}: {judgement(*rounded)}, at {ranks_of(warmed['num_ranks'])} and with one seed"
+    return f"{numbers}: {judgement(*rounded)}, at {ranks_of(warmed.num_ranks)} and with one seed"
 
 
 def judgement(without, warmed):
@@ -151,8 +150,5 @@ def epochs(number):
 def show_warmup(done):
     """Prints the table, the plot and the sentence."""
     without, warmed = done
-    table = Table("epoch", *(f"{what} {which} warm-up" for what in ("rate", "accuracy", "held-out loss") for which in ("without", "with")))
-    for row in rows(without, warmed):
-        table.add_row(*row)
-    curves = {"accuracy without warm-up": without["accuracies"], "accuracy with warm-up": warmed["accuracies"]}
-    running.print_result(table, [*plot(curves), "", conclusion(without, warmed)])
+    curves = {"accuracy without warm-up": without.accuracies, "accuracy with warm-up": warmed.accuracies}
+    terminal.show_result(tables(without, warmed), [*plot(curves), "", conclusion(without, warmed)])

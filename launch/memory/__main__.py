@@ -1,13 +1,19 @@
 """How much memory a training needs on each rank, by backend, before it runs."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from common import backends, command_line, memory_forecast
-from common.backends import has_one_rank
+import tyro
+
+from common import command_line, memory_forecast
+from common.backends import chosen, has_one_rank
+from common.command_line import FROM_1, Bounds
+from common.config import Optimizer
 from common.errors import UserError
-from common.models import LAYERED
+from common.models import can_recompute
+from common.workload_table import WORKLOADS
 from launch.memory import described, shown
 from launch.memory.fits import fit, size_of
 from launch.memory.shown import Row
@@ -25,36 +31,35 @@ WAYS = (
 class Memory:
     """What is forecast: a preset, or a decoder of the described sizes."""
 
-    workload: str | None = None
-    """Preset: cnn, transformer, transformer-gpt2, transformer-1b, resnet50, …"""
-    params: float | None = None
+    workload: Annotated[str | None, tyro.conf.arg(help=f"Preset: {', '.join(WORKLOADS)}.")] = None
+    params: Annotated[float | None, Bounds(at_least=1, below=math.inf)] = None
     """Number of parameters, such as 1e12, in place of what the sizes give. Needs --layers and --width, from which activations follow."""
-    layers: int | None = None
+    layers: Annotated[int | None, FROM_1] = None
     """Layers of a decoder."""
-    width: int | None = None
+    width: Annotated[int | None, FROM_1] = None
     """Width of a decoder."""
-    heads: int | None = None
+    heads: Annotated[int | None, FROM_1] = None
     """Heads of a decoder. Default: one for each 64 of the width."""
-    context: int | None = None
+    context: Annotated[int | None, FROM_1] = None
     """Positions in a sample of a decoder. Default: 1024."""
-    vocabulary: int | None = None
+    vocabulary: Annotated[int | None, FROM_1] = None
     """Tokens that a decoder knows. Default: 50257, GPT-2's."""
-    batch_size: int | None = None
+    batch_size: Annotated[int | None, FROM_1] = None
     """Samples per step of a rank, or of the ranks that compute one model together. Default: the preset's, or 8."""
-    ranks: int = 8
+    ranks: Annotated[int, FROM_1] = 8
     """Number of ranks."""
     precision: Literal["fp32", "tf32", "fp64", "bf16", "bf16_masters", "bf16_pure"] = "fp32"
     """bf16: mixed, as --precision bf16 trains here. bf16_masters: parameters and gradients in 16 bits, with float32 masters. bf16_pure:
     all in 16 bits."""
-    optimizer: Literal["sgd", "adam"] | None = None
+    optimizer: Optimizer | None = None
     """Default: the preset's, or adam."""
     recompute: bool = False
     """Do not keep the activations inside a layer, but compute them again."""
-    microbatches: int | None = None
+    microbatches: Annotated[int | None, FROM_1] = None
     """Micro-batches of a pipeline's step. Default: as many as ranks."""
     device: Literal["cuda", "cpu"] = "cuda"
     """Whose kernels: those of GPUs keep fewer activations."""
-    way: str | None = None
+    backends: Annotated[str | None, tyro.conf.arg(aliases=("--way",))] = None
     """Backends and variants, separated by commas, also with +offload (gradients and optimizer state in main memory) or +offload_parameters.
     Default: those that divide memory differently. What cannot divide the model is left out with the reason."""
     fits: str | None = None
@@ -69,14 +74,12 @@ def run(arguments):
     """Prints the forecast and returns the exit status. Raises UserError, before anything is printed, for what describes none."""
     training = described.training_of(arguments)
     limit = size_of(arguments.fits) if arguments.fits is not None else None
-    for path, option in ((arguments.picture, "--picture"), (arguments.json, "--json")):
-        if path:
-            files.check(path, option)
+    files.check_all({"--picture": arguments.picture, "--json": arguments.json})
     rows, left_out = [], []
-    for name in _names(arguments.way):
+    for name in _names(arguments.backends):
         num_ranks = 1 if has_one_rank(name.partition("+")[0]) else arguments.ranks
         reason = memory_forecast.problem(name, training, num_ranks)
-        if reason and arguments.way:
+        if reason and arguments.backends:
             raise UserError(reason)
         if reason:
             left_out.append(reason)
@@ -91,23 +94,23 @@ def run(arguments):
     return 0
 
 
-def _names(way):
+def _names(text):
     """The names of a comma-separated list, those of WAYS for None. Raises UserError for an unknown one."""
-    if way is None:
+    if text is None:
         return WAYS
-    names = [name.strip() for name in way.split(",") if name.strip()]
+    names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise UserError(f"--way is {way!r}; give backends such as ddp,fsdp,deepspeed_zero@3")
+        raise UserError(f"--backends is {text!r}; give backends such as ddp,fsdp,deepspeed_zero@3")
     for name in names:
-        backends.chosen(name.partition("+")[0])
+        chosen(name.partition("+")[0])
     return names
 
 
 def _row(name, training, num_ranks):
     by_rank = memory_forecast.by_rank(name, training, num_ranks)
-    most = max(by_rank, key=lambda one: one.peak)
+    most = max(by_rank, key=lambda forecast: forecast.peak)
     recomputed = None
-    if isinstance(training.model, LAYERED) and not training.recompute:
+    if can_recompute(training.model) and not training.recompute:
         recomputed = memory_forecast.of(name, training._replace(recompute=True), num_ranks).activations
     return Row(name, num_ranks, most, recomputed, by_rank)
 

@@ -5,7 +5,7 @@ from common.command_line import flag
 from common.config import Settings
 from common.errors import UserError
 from common.memory_state import Training
-from common.models import LAYERED, Decoder
+from common.models import Decoder, can_recompute
 
 # Of GPT-2.
 VOCABULARY, HEAD_WIDTH = 50_257, 64
@@ -15,15 +15,9 @@ SIZES = ("layers", "width", "heads", "context", "vocabulary")
 
 def training_of(arguments):
     """The Training that the command line describes. Raises UserError where it describes none."""
-    for name in ("ranks", "batch_size", "microbatches", *SIZES):
-        value = getattr(arguments, name)
-        if value is not None and value < 1:
-            raise UserError(f"{flag(name)} is {value}; it must be an integer, at least 1")
-    if arguments.params is not None and not 1 <= arguments.params < float("inf"):
-        raise UserError(f"--params is {arguments.params:g}; it must be a number of parameters such as 1e12")
     preset = _preset(arguments) if arguments.workload else None
     model = preset.model if preset else _decoder(arguments)
-    if arguments.recompute and not isinstance(model, LAYERED):
+    if arguments.recompute and not can_recompute(model):
         raise UserError(f"--recompute would save no memory of {arguments.workload}, which has few layers; leave it out")
     return Training(
         model=model,
@@ -37,18 +31,23 @@ def training_of(arguments):
     )
 
 
+def _sizes(arguments):
+    """The options that describe a decoder, as far as they are on the command line."""
+    return [flag(name) for name in ("params", *SIZES) if getattr(arguments, name) is not None]
+
+
 def _preset(arguments):
     """The Workload of that name, which has its own sizes."""
-    if given := [flag(name) for name in ("params", *SIZES) if getattr(arguments, name) is not None]:
-        raise UserError(f"{given[0]} is for a model that is described by --layers and --width; leave it out, or --workload")
+    if sizes := _sizes(arguments):
+        raise UserError(f"{sizes[0]} is for a model that is described by --layers and --width; leave it out, or --workload")
     return workloads.workload_of(Settings(workload=arguments.workload))
 
 
 def _decoder(arguments):
     """The Decoder of the described sizes."""
     if missing := [flag(name) for name in ("layers", "width") if getattr(arguments, name) is None]:
-        given = [flag(name) for name in ("params", *SIZES) if getattr(arguments, name) is not None]
-        what = f"{' and '.join(given)} alone describe no model, {' and '.join(missing)} missing" if given else "no model is given"
+        sizes = _sizes(arguments)
+        what = f"{' and '.join(sizes)} alone describe no model, {' and '.join(missing)} missing" if sizes else "no model is given"
         raise UserError(f"{what}; give --layers and --width, or a preset with --workload")
     width, heads = arguments.width, arguments.heads or max(1, arguments.width // HEAD_WIDTH)
     if width % heads or width // heads % 2:

@@ -1,14 +1,12 @@
 """What fits into the memory of a rank: which backends, how large a model, and from how many ranks on. Pure."""
 
-import re
 from typing import NamedTuple
 
-from common import memory_forecast, memory_state
+from common import memory_forecast, memory_state, units
 from common.backends import declared, file_of, has_one_rank
 from common.errors import UserError
 from common.models import Decoder, EncoderDecoder
 
-UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 MOST_RANKS = 2**17
 # A wider model than this is not looked for.
 MOST_HEADS = 2**14
@@ -30,10 +28,10 @@ class Fit(NamedTuple):
 
 def size_of(text):
     """The bytes in a text such as 80GB. Raises UserError for another text."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMGT]?i?)B", text)
-    if not found or found[2] not in UNITS or not float(found[1]):
+    size_bytes = units.size_bytes(text) if text.endswith("B") else None
+    if not size_bytes:
         raise UserError(f"--fits is {text!r}; give the memory of a rank, such as 80GB or 64GiB")
-    return float(found[1]) * UNITS[found[2]]
+    return size_bytes
 
 
 def fit(name, training, num_ranks, limit):
@@ -81,8 +79,8 @@ def widened(training, num_heads):
     changed = training._replace(model=wider, num_parameters=None)
     if training.num_parameters is None:
         return changed
-    own = memory_state.num_parameters(training._replace(num_parameters=None))
-    return changed._replace(num_parameters=training.num_parameters * memory_state.num_parameters(changed) / own)
+    by_sizes = memory_state.num_parameters(training._replace(num_parameters=None))
+    return changed._replace(num_parameters=training.num_parameters * memory_state.num_parameters(changed) / by_sizes)
 
 
 def _for(name, training, num_ranks):

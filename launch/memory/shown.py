@@ -1,13 +1,15 @@
 """A memory forecast as tables, picture and JSON. Pure."""
 
 import json
+from operator import attrgetter
 from typing import NamedTuple
 
 from common.memory_forecast import Forecast
-from common.models import LAYERED
+from common.models import can_recompute
 from launch.memory import described
-from launch.report.export import colours, svg
-from launch.report.tables import Column, Section, Table, filled
+from launch.report.export import colours, vega_lite
+from launch.report.export.vega_lite import layer, layered, quantity
+from launch.report.tables import BACKEND, RANKS, Column, Section, Table, filled
 
 PARTS = {
     "parameters": colours.BLUE,
@@ -18,7 +20,6 @@ PARTS = {
 }
 UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6))
 BAR_HEIGHT = 22
-WIDEST_LETTER = 6.5
 # Of a table of ranks; JSON has all of them.
 MOST_COLUMNS = 16
 LINES = (
@@ -71,19 +72,19 @@ def _text(size_bytes):
 
 def _table(training, rows):
     unit, size = _unit(rows)
-    with_recompute = [Column("with --recompute", ".3f")] if isinstance(training.model, LAYERED) and not training.recompute else []
-    offloaded = [Column("main memory", ".3f")] if any(row.forecast.main_memory for row in rows) else []
-    columns = (
-        Column("backend"), Column("ranks"), *(Column(part.replace("_", " "), ".3f") for part in list(PARTS)[:4]), *with_recompute,
-        Column("buffers", ".3f"), Column("all", ".3f"), Column("peak", ".3f"), *offloaded,
-    )  # fmt: skip
-    values = []
-    for row in rows:
-        one = row.forecast
-        numbers = [one.parameters, one.gradients, one.optimizer_state, one.activations]
-        numbers += [row.recomputed] * len(with_recompute) + [one.buffers, one.total, one.peak] + [one.main_memory] * len(offloaded)
-        values.append((row.name, row.num_ranks, *(None if number is None else number / size for number in numbers)))
+    value_of = {part.replace("_", " "): attrgetter(f"forecast.{part}") for part in PARTS if part != "buffers"}
+    if can_recompute(training.model) and not training.recompute:
+        value_of["with --recompute"] = attrgetter("recomputed")
+    value_of |= {"buffers": attrgetter("forecast.buffers"), "all": attrgetter("forecast.total"), "peak": attrgetter("forecast.peak")}
+    if any(row.forecast.main_memory for row in rows):
+        value_of["main memory"] = attrgetter("forecast.main_memory")
+    columns = (BACKEND, RANKS, *(Column(name, ".3f") for name in value_of))
+    values = [(row.name, row.num_ranks, *(_scaled(value(row), size) for value in value_of.values())) for row in rows]
     return Table(f"Memory per rank ({unit})", columns, values)
+
+
+def _scaled(size_bytes, unit_bytes):
+    return None if size_bytes is None else size_bytes / unit_bytes
 
 
 def _stages(rows):
@@ -91,67 +92,59 @@ def _stages(rows):
     unit, size = _unit(rows)
     pipelines = [row for row in rows if 1 < len(row.by_rank) <= MOST_COLUMNS]
     num_ranks = max((len(row.by_rank) for row in pipelines), default=0)
-    columns = (Column("backend"), *(Column(f"rank {rank}", ".3f") for rank in range(num_ranks)))
-    peaks = {row.name: [one.peak / size for one in row.by_rank] for row in pipelines}
+    columns = (BACKEND, *(Column(f"rank {rank}", ".3f") for rank in range(num_ranks)))
+    peaks = {row.name: [forecast.peak / size for forecast in row.by_rank] for row in pipelines}
     values = [(name, *of_ranks, *[None] * (num_ranks - len(of_ranks))) for name, of_ranks in peaks.items()]
     return filled(f"Peak on each rank of a pipeline ({unit})", columns, values)
 
 
 def _table_of_fits(fits):
-    columns = (Column("backend"), Column("fits"), Column("peak (GB)", ".3f"), Column("largest model: width"), Column("parameters"),
+    columns = (BACKEND, Column("fits"), Column("peak (GB)", ".3f"), Column("largest model: width"), Column("parameters"),
                Column("fewest ranks"))  # fmt: skip
     values = [
-        (one.name, "yes" if one.fits else "no", one.peak / 1e9, one.width, one.num_parameters and f"{one.num_parameters:.3g}",
-         one.fewest_ranks)
-        for one in fits
+        (fit.name, "yes" if fit.fits else "no", fit.peak / 1e9, fit.width, fit.num_parameters and f"{fit.num_parameters:.3g}",
+         fit.fewest_ranks)
+        for fit in fits
     ]  # fmt: skip
     return Table("What fits", columns, values)
 
 
 def _headline(fits, limit):
-    able = [one.name for one in fits if one.fits]
+    able = [fit.name for fit in fits if fit.fits]
     return f"{len(able)} of {len(fits)} fit into {_text(limit)} per rank: {', '.join(able)}".removesuffix(": ")
 
 
 def picture(training, rows):
     """Stacked bars of the parts by backend, with a mark at the peak, as SVG."""
     unit, size = _unit(rows)
-    values = [
-        {"backend": row.name, "part": part.replace("_", " "), "size": getattr(row.forecast, part) / size, "place": place}
-        for row in rows for place, part in enumerate(PARTS)
-    ]  # fmt: skip
+    parts = [
+        {"backend": row.name, "part": part.replace("_", " "), "size": getattr(row.forecast, part) / size} for row in rows for part in PARTS
+    ]
+    colour_of = {part.replace("_", " "): colour for part, colour in PARTS.items()}
+    x, labels = quantity("size", f"memory per rank ({unit}); line: peak"), vega_lite.labels([row.name for row in rows])
+    bars = vega_lite.stacked_bars(parts, x, "backend", "part", colour_of, **labels)
     peaks = [{"backend": row.name, "peak": row.forecast.peak / size} for row in rows]
-    # A viewer's font may be wider than the one that the picture is laid out with.
-    extent = WIDEST_LETTER * max(len(row.name) for row in rows)
-    axis = {"labelLimit": 2 * extent, "minExtent": extent}
-    y = {"field": "backend", "type": "nominal", "sort": [row.name for row in rows], "title": None, "axis": axis}
-    scale = {"domain": [part.replace("_", " ") for part in PARTS], "range": list(PARTS.values())}
-    bars = {
-        "mark": {"type": "bar"},
-        "encoding": {
-            "x": {"field": "size", "type": "quantitative", "stack": "zero", "title": f"memory per rank ({unit}); line: peak"},
-            "y": y,
-            "color": {"field": "part", "type": "nominal", "scale": scale, "legend": {"title": None, "orient": "top"}},
-            "order": {"field": "place"},
-        },
-    }
-    mark = {"type": "tick", "thickness": 2, "color": "#000", "size": BAR_HEIGHT - 4}
-    ticks = {"data": {"values": peaks}, "mark": mark, "encoding": {"x": {"field": "peak", "type": "quantitative"}, "y": y}}
-    title = {"text": described.description(training), "anchor": "start", "fontSize": 11, "fontWeight": "normal"}
-    size = {"width": svg.WIDTH, "height": BAR_HEIGHT * len(rows)}
-    return svg.picture(size | {"title": title, "data": {"values": values}, "layer": [bars, ticks]})
+    at_peak = {"x": {"field": "peak", "type": "quantitative"}, "y": bars["encoding"]["y"]}
+    return vega_lite.svg(
+        {
+            "width": vega_lite.WIDTH,
+            "height": BAR_HEIGHT * len(rows),
+            "title": {"text": described.description(training), "anchor": "start", "fontSize": 11, "fontWeight": "normal"},
+            **layered(bars, layer("tick", at_peak, peaks, thickness=2, color="#000", size=BAR_HEIGHT - 4)),
+        }
+    )
 
 
 def as_json(training, rows, left_out, fits):
     """The forecast as JSON; sizes in bytes."""
-    found = {
+    content = {
         "training": training._asdict() | {"model": {"type": type(training.model).__name__} | training.model._asdict()},
         "backends": [
             {"name": row.name, "num_ranks": row.num_ranks, **row.forecast._asdict(), "recomputed_activations": row.recomputed,
-             "by_rank": [one._asdict() for one in row.by_rank]}
+             "by_rank": [forecast._asdict() for forecast in row.by_rank]}
             for row in rows
         ],
         "left_out": left_out,
-        "fits": [one._asdict() for one in fits],
+        "fits": [fit._asdict() for fit in fits],
     }  # fmt: skip
-    return json.dumps(found, indent=2) + "\n"
+    return json.dumps(content, indent=2) + "\n"

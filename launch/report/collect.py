@@ -1,6 +1,7 @@
 """Files -> records, and the files that are not records: damaged, incomplete, or with another layout."""
 
 import contextlib
+import dataclasses
 import json
 import math
 import os
@@ -12,6 +13,7 @@ import jsonschema
 
 from common import records
 from common.errors import UserError
+from common.record_lifting import lifted
 
 SCHEMA_FILE = records.ROOT / "results" / "schema.json"
 # Temporary files of records.write; one remains where the program was killed before it renamed it.
@@ -33,33 +35,37 @@ def collect(paths):
 
     Raises UserError where a path is missing, where no record is found, and for a record of another schema.
     """
-    found, damaged, seen = [], [], {}
+    if not paths:
+        raise UserError("which records? Give files or folders, such as results/MACHINE")
+    collected, damaged, paths_by_run = [], [], {}
     # Path.resolve raises for a link to itself, which should be listed as damaged.
-    for path in dict.fromkeys(Path(os.path.realpath(one)) for given in paths for one in _files(given)):
+    for path in dict.fromkeys(Path(os.path.realpath(file)) for given in paths for file in _files(given)):
         if path == SCHEMA_FILE:
             continue
-        read = _read(path)
-        if not isinstance(read, Damaged):
-            # A copy counted as a repeat would narrow the interval.
-            run = _identity(read)
+        values = _read(path)
+        if isinstance(values, Damaged):
+            damaged.append(values)
+        # A copy counted as a repeat would narrow the interval.
+        elif (first_path := paths_by_run.setdefault(_identity(values), path)) != path:
+            damaged.append(Damaged(path, f"the same run as {first_path}"))
+        else:
+            record = records.from_json(values)
             # A run without a run_id is identified by its file name.
-            read["settings"]["run_id"] = read["settings"]["run_id"] or path.stem
-            read = Damaged(path, f"the same run as {seen[run]}") if run in seen else read
-            seen.setdefault(run, path)
-        (damaged if isinstance(read, Damaged) else found).append(read)
-    if not found:
+            record.settings = dataclasses.replace(record.settings, run_id=record.settings.run_id or path.stem)
+            collected.append(record)
+    if not collected:
         reason = f"; {damaged[0].path}: {damaged[0].reason}" if damaged else ""
         raise UserError(f"there is no record in {', '.join(map(str, paths))}{reason}")
-    return found, damaged
+    return collected, damaged
 
 
 def state(paths):
     """{file: modification time} of the records, to detect new and changed ones. Raises UserError where a path is missing."""
-    found = {}
-    for path in (one for given in paths for one in _files(given)):
+    times = {}
+    for path in (file for given in paths for file in _files(given)):
         with contextlib.suppress(OSError):
-            found[path] = path.stat().st_mtime_ns
-    return found
+            times[path] = path.stat().st_mtime_ns
+    return times
 
 
 def _files(path):
@@ -69,6 +75,7 @@ def _files(path):
 
 
 def _read(path):
+    """The JSON object of a record, lifted and valid, or a Damaged. Raises UserError for a record of another schema."""
     if path.name.endswith(PART):
         return Damaged(path, "incomplete: its program was killed, or is still writing")
     try:
@@ -81,16 +88,16 @@ def _read(path):
         return Damaged(path, "not a record: it has no schema")
     if record["schema"] != records.SCHEMA:
         raise UserError(f"{path} has schema {record['schema']}, this version of Tandem reads {records.SCHEMA}; move the file away")
-    error = jsonschema.exceptions.best_match(validator().iter_errors(record))
-    if error:
+    record = lifted(record)
+    if error := jsonschema.exceptions.best_match(validator().iter_errors(record)):
         return Damaged(path, f"violates results/schema.json: {'/'.join(map(str, error.path)) or 'record'}: {error.message[:200]}")
     return record
 
 
-def _identity(record):
+def _identity(values):
     """What identifies a run, whatever its file name: run_id and start, or the whole record where there is no run_id."""
-    name = record["settings"]["run_id"]
-    return (name, record["started_at"]) if name else json.dumps(record, sort_keys=True)
+    run_id = values["settings"]["run_id"]
+    return (run_id, values["started_at"]) if run_id else json.dumps(values, sort_keys=True)
 
 
 def _real(text):

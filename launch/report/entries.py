@@ -3,12 +3,14 @@
 from typing import NamedTuple
 
 from common.backends import BASELINE
+from common.command_line import flag
+from common.config import Role, with_role
 from common.errors import UserError
+from common.record_definition import Record
 from launch.report import epochs, statistics
 
-# Settings of runs that are never compared.
-NOT_COMPARED = ("timeline", "trace", "share_gpu")
-SLOWED_DOWN = "traced or shared a GPU (--timeline, --trace, --share-gpu)"
+NOT_COMPARED = with_role(Role.NOT_COMPARED)
+SLOWED_DOWN = f"traced or shared a GPU ({', '.join(map(flag, NOT_COMPARED))})"
 
 
 class Entry(NamedTuple):
@@ -16,36 +18,35 @@ class Entry(NamedTuple):
 
     backend: str
     num_ranks: int
-    runs: tuple[dict, ...]
+    runs: tuple[Record, ...]
 
     @property
     def ok(self):
-        return [run for run in self.runs if run["status"] == "ok"]
+        return [record for record in self.runs if record.status == "ok"]
 
     @property
     def from_start(self):
         """The completed runs whose records hold all of the training: those not resumed from a checkpoint."""
-        return [run for run in self.ok if not run.get("resumed_after_epochs")]
+        return [record for record in self.ok if not record.resumed_after_epochs]
 
     @property
     def exact(self):
-        """Whether the backend trains what plain PyTorch does, up to rounding; None in a record: it is older, and all did."""
-        return all(run.get("exact") is not False for run in self.runs)
+        """Whether the backend trains what plain PyTorch does, up to rounding."""
+        return all(record.exact for record in self.runs)
 
     @property
     def batch_ratio(self):
         """The global batch over --batch-size: under weak scaling the data-parallel degree, else 1. Equal ones train the same."""
-        run = self.runs[0]
-        return (run.get("data_parallel_degree") or self.num_ranks) if run["scaling"] == "weak" else 1
+        return self.runs[0].data_parallel_degree if self.runs[0].scaling == "weak" else 1
 
     @property
     def transport(self):
         """What the gradients went over, the same in all runs; None where no record has it."""
-        return next((transport for run in self.runs if (transport := run.get("transport"))), None)
+        return next((transport for record in self.runs if (transport := record.transport)), None)
 
     @property
     def oversubscribed(self):
-        return any(run["oversubscribed"] for run in self.runs)
+        return any(record.oversubscribed for record in self.runs)
 
 
 class Comparison(NamedTuple):
@@ -63,7 +64,7 @@ class Comparison(NamedTuple):
     @property
     def precision(self):
         """The same in all runs."""
-        return self.entries[0].runs[0]["settings"]["precision"]
+        return self.entries[0].runs[0].settings.precision
 
     @property
     def training(self):
@@ -84,57 +85,57 @@ class Comparison(NamedTuple):
         return next((entry for entry in self.entries if (entry.backend, entry.num_ranks) == (backend, num_ranks)), None)
 
 
-def split_traced(found):
+def split_traced(records):
     """(plain, others): records of runs that may be compared, and of runs slowed down by tracing, a timeline or a shared GPU.
 
     Raises UserError where there are only traced ones.
     """
     plain, others = [], []
-    for record in found:
-        (others if any(record["settings"].get(name) for name in NOT_COMPARED) else plain).append(record)
+    for record in records:
+        (others if any(getattr(record.settings, name) for name in NOT_COMPARED) else plain).append(record)
     if others and not plain:
         raise UserError(f"all of these runs were {SLOWED_DOWN}; compare runs that were not")
     return plain, others
 
 
-def comparisons(found):
+def comparisons(records):
     """The Comparisons of records, by name; entries are ordered by baseline first, then backend and size."""
     groups = {}
-    for record in found:
-        groups.setdefault(group_of(record), {}).setdefault((record["backend"], record["num_ranks"]), []).append(record)
+    for record in records:
+        groups.setdefault(group_of(record), {}).setdefault((record.backend, record.num_ranks), []).append(record)
     made = []
     for (workload, scaling, reading), cells in sorted(groups.items()):
         order = sorted(cells, key=lambda cell: (cell[0] != BASELINE, cell))
         entries = tuple(Entry(*cell, tuple(sorted(cells[cell], key=key_of))) for cell in order)
-        targets = [run["target"] for entry in entries for run in entry.runs]
+        targets = [record.target for entry in entries for record in entry.runs]
         made.append(Comparison(workload, scaling, next((target for target in targets if target is not None), None), entries, reading))
     return made
 
 
 def group_of(record):
     """The workload, scaling and way of reading the data of a record. Those that are equal in them are compared."""
-    return record["workload"], record["scaling"], reading_of(record["settings"])
+    return record.workload, record.scaling, reading_of(record.settings)
 
 
 def reading_of(settings):
     """How a run's data was read from disk, in words; empty for data in memory. Runs that differ in it are compared apart."""
-    data_format, num_workers = settings.get("data_format", "memory"), settings.get("num_workers", 0)
-    if data_format == "memory":
+    num_workers = settings.num_workers
+    if settings.data_format == "memory":
         return ""
-    ahead = f", {num_workers} worker{'' if num_workers == 1 else 's'} of {settings['prefetch']} batches" if num_workers else ""
-    dropped = {"none": "", "once": ", caches dropped", "epoch": ", caches dropped in every epoch"}[settings["drop_caches"]]
-    return f"{data_format}{ahead}{dropped}"
+    ahead = f", {num_workers} worker{'' if num_workers == 1 else 's'} of {settings.prefetch} batches" if num_workers else ""
+    dropped = {"none": "", "once": ", caches dropped", "epoch": ", caches dropped in every epoch"}[settings.drop_caches]
+    return f"{settings.data_format}{ahead}{dropped}"
 
 
 def key_of(record):
     """(matrix, repeat): runs of different backends with the same key ran close together in time and form a pair."""
-    run_id = record["settings"]["run_id"] or ""
-    return run_id.partition(f"-{record['workload']}-{record['backend']}-n")[0], record["repeat"]
+    run_id = record.settings.run_id or ""
+    return run_id.partition(f"-{record.workload}-{record.backend}-n")[0], record.repeat
 
 
 def times(entry):
     """The time to solution of each run, in seconds; None where it missed the target, failed, or was resumed from a checkpoint."""
-    return [run["time_to_solution_seconds"] if run["status"] == "ok" else None for run in entry.runs]
+    return [record.time_to_solution_seconds if record.status == "ok" else None for record in entry.runs]
 
 
 def scored_times(entry):
@@ -145,39 +146,44 @@ def scored_times(entry):
 def misses(entry):
     """The status of each run without a time to solution; empty for workloads without a target."""
     return [
-        run["status"] if run["status"] != "ok" else "resumed" if run["reached"] else "not reached"
-        for run, time in zip(entry.runs, times(entry), strict=True)
-        if time is None and (run["status"] != "ok" or run["reached"] is not None)
+        record.status if record.status != "ok" else "resumed" if record.reached else "not reached"
+        for record, time in zip(entry.runs, times(entry), strict=True)
+        if time is None and (record.status != "ok" or record.reached is not None)
     ]
 
 
 def values(entry, key):
     """The known values of a record key over the completed runs."""
-    return [run[key] for run in entry.ok if run.get(key) is not None]
+    return [getattr(record, key) for record in _with(entry, key)]
+
+
+def _with(entry, key):
+    """The completed runs of which a record key is known."""
+    return [record for record in entry.ok if getattr(record, key) is not None]
 
 
 def typical(entry, key):
     """The typical value of a record key over the completed runs, or None."""
-    found = values(entry, key)
-    return float(statistics.typical(found)) if found else None
+    known = values(entry, key)
+    return float(statistics.typical(known)) if known else None
 
 
 def time_of(entry):
     """The entry's time to solution in seconds; None for a missing or invalid entry."""
-    found = scored_times(entry)
-    return float(statistics.typical(found)) if found else None
+    scored = scored_times(entry)
+    return float(statistics.typical(scored)) if scored else None
 
 
 def time_ratio(above, below):
     """The Ratio of the times to solution of two entries; None where either has no time."""
-    found = scored_times(above), scored_times(below)
-    return statistics.ratio(*found, paired=_are_pairs(above.runs, below.runs)) if all(found) else None
+    scored = scored_times(above), scored_times(below)
+    return statistics.ratio(*scored, paired=_are_pairs(above.runs, below.runs)) if all(scored) else None
 
 
 def epoch_seconds(entry):
     """The geometric mean of the seconds per epoch of an entry's runs, or None."""
-    found = [seconds for run in entry.from_start if (seconds := epochs.seconds(run))]
-    return statistics.geometric_mean(found) if found else None
+    by_record = [seconds for record in entry.from_start if (seconds := epochs.seconds(record))]
+    return statistics.geometric_mean(by_record) if by_record else None
 
 
 def epoch_ratio(above, below, num_compared):
@@ -186,14 +192,14 @@ def epoch_ratio(above, below, num_compared):
     Runs with the same key are pairs, and where there are pairs only they count. Of a pair the epochs count that both have trained: of
     runs side by side these had their turns one after the other.
     """
-    sides = [{key_of(run): run for run in entry.from_start if epochs.seconds(run)} for entry in (above, below)]
+    sides = [{key_of(record): record for record in entry.from_start if epochs.seconds(record)} for entry in (above, below)]
     shared = [key for key in sides[0] if key in sides[1]]
     if len(shared) > 1:
         both = [[side[key] for side in sides] for key in shared]
-        num_epochs = [min(len(run["train_seconds"]) for run in pair) for pair in both]
+        num_epochs = [min(len(record.train_seconds) for record in pair) for pair in both]
         chosen = [[epochs.seconds(pair[side], num) for pair, num in zip(both, num_epochs, strict=True)] for side in (0, 1)]
     else:
-        chosen = [[epochs.seconds(run) for run in side.values()] for side in sides]
+        chosen = [[epochs.seconds(record) for record in side.values()] for side in sides]
     if not all(chosen):
         return None
     paired = len(shared) > 1 or (len(shared) == 1 and len(chosen[0]) == len(chosen[1]) == 1)
@@ -204,10 +210,9 @@ def value_ratio(above, below, key):
     """The Ratio of a record key of two entries; None where either has no value."""
     if not (above and below and values(above, key) and values(below, key)):
         return None
-    runs = [[run for run in entry.ok if run.get(key) is not None] for entry in (above, below)]
-    return statistics.ratio(*([run[key] for run in side] for side in runs), paired=_are_pairs(*runs))
+    return statistics.ratio(values(above, key), values(below, key), paired=_are_pairs(_with(above, key), _with(below, key)))
 
 
-def _are_pairs(runs, others):
-    keys = [key_of(run) for run in runs]
-    return len(set(keys)) == len(keys) and keys == [key_of(run) for run in others]
+def _are_pairs(records, others):
+    keys = [key_of(record) for record in records]
+    return len(set(keys)) == len(keys) and keys == [key_of(record) for record in others]

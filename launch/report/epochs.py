@@ -20,18 +20,18 @@ class MoreEpochs(NamedTuple):
     p_value: float
 
 
-def to_target(run):
+def to_target(record):
     """The number of epochs after which a run first met its target; None if it did not, or was resumed from a checkpoint."""
-    if run["status"] != "ok" or run["target"] is None or run.get("resumed_after_epochs"):
+    if record.status != "ok" or record.target is None or record.resumed_after_epochs:
         return None
-    reached = (accuracy is not None and accuracy >= run["target"] for accuracy in run["accuracies"])
+    reached = (accuracy is not None and accuracy >= record.target for accuracy in record.accuracies)
     return next((number for number, is_reached in enumerate(reached, 1) if is_reached), None)
 
 
-def seconds(run, num_epochs=None):
+def seconds(record, num_epochs=None):
     """The mean seconds of an epoch, training and evaluation, of a completed run, or of its first ones; None where they are not known."""
-    trained, evaluated = run["train_seconds"][:num_epochs], run["eval_seconds"][:num_epochs]
-    if run["status"] != "ok" or not trained or None in (*trained, *evaluated):
+    trained, evaluated = record.train_seconds[:num_epochs], record.eval_seconds[:num_epochs]
+    if record.status != "ok" or not trained or None in (*trained, *evaluated):
         return None
     return (sum(trained) + sum(evaluated)) / len(trained)
 
@@ -44,14 +44,14 @@ def needing_more(blocks):
     the blocks being equally likely. Corrected for the number of backends (Bonferroni).
     """
     backends = sorted({backend for block in blocks for backend in block})
-    found = []
+    more = []
     for backend in backends:
         own = [block for block in blocks if backend in block and len(block) > 1]
         p_value = at_least(sum(block[backend] for block in own), [list(block.values()) for block in own])
         if own and p_value * len(backends) <= ERROR_RATE:
             others = [number for block in own for other, number in block.items() if other != backend]
-            found.append(MoreEpochs(backend, sum(block[backend] for block in own) / len(own), sum(others) / len(others), p_value))
-    return found
+            more.append(MoreEpochs(backend, sum(block[backend] for block in own) / len(own), sum(others) / len(others), p_value))
+    return more
 
 
 def at_least(total, choices):
@@ -67,8 +67,8 @@ def blocks_of(entries_at_size, key_of):
 
     A run that did not reach it in all its epochs needs one more at least.
     """
-    found = {}
+    blocks = {}
     for entry in entries_at_size:
-        for run in entry.from_start:
-            found.setdefault(key_of(run), {})[entry.backend] = to_target(run) or len(run["train_seconds"]) + 1
-    return list(found.values())
+        for record in entry.from_start:
+            blocks.setdefault(key_of(record), {})[entry.backend] = to_target(record) or len(record.train_seconds) + 1
+    return list(blocks.values())

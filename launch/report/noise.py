@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from common.record_definition import Record
 from launch.report import entries
 
 QUIET_PERCENT = 5.0
@@ -15,33 +16,32 @@ TIMES = ("before", "after")
 class Sample(NamedTuple):
     """One measurement: the kernel's speed before or after a run, in percent above or below the median."""
 
-    run: dict
+    record: Record
     kernel: str
     when: str
     percent: float
 
 
-def samples(found):
+def samples(records):
     """The Samples of records, against the median of their matrix at their number of ranks; a record without `machine_noise` has none."""
     measured = {}
-    for run in found:
-        noise = run.get("machine_noise") or {}
-        for kernel, key in KERNELS.items():
-            for when, speed in zip(TIMES, noise.get(key, ()), strict=False):
+    for record in records:
+        for kernel, key in KERNELS.items() if record.machine_noise else ():
+            for when, speed in zip(TIMES, getattr(record.machine_noise, key), strict=False):
                 if speed:
-                    measured.setdefault((entries.key_of(run)[0], run["num_ranks"], kernel), []).append((run, when, speed))
+                    measured.setdefault((entries.key_of(record)[0], record.num_ranks, kernel), []).append((record, when, speed))
     return [
-        Sample(run, kernel, when, 100 * (speed / median - 1))
+        Sample(record, kernel, when, 100 * (speed / median - 1))
         for (_, _, kernel), speeds in measured.items()
         for median in [float(np.median([speed for *_, speed in speeds]))]
-        for run, when, speed in speeds
+        for record, when, speed in speeds
     ]
 
 
-def farthest(found):
+def farthest(records):
     """[(run, percent)] of the records with a measurement: how far the machine's speed beside the run was from the median, at most."""
     most = {}
-    for sample in samples(found):
-        run, percent = most.get(id(sample.run), (sample.run, 0.0))
-        most[id(sample.run)] = run, max(percent, sample.percent, key=abs)
+    for sample in samples(records):
+        record, percent = most.get(id(sample.record), (sample.record, 0.0))
+        most[id(sample.record)] = record, max(percent, sample.percent, key=abs)
     return list(most.values())

@@ -53,19 +53,19 @@ class Change(NamedTuple):
     verdict: str
 
 
-def changes(found, old):
-    """The changes of all entries of the old set of records.
+def changes(records, baseline):
+    """The changes of all entries of the baseline, which are records too.
 
     An entry is worse where the 95 % interval of its ratio excludes 1 and the ratio is beyond the tolerance, and where it no longer has a
     value. With one run on a side the noise is unknown, and the change is not judged.
     Raises UserError where the two sets trained different things or have no entry in common.
     """
-    (found, _), (old, _) = entries.split_traced(found), entries.split_traced(old)
-    comparable.check([*found, *old])
-    after = {one.name: one for one in entries.comparisons(found)}
+    (records, _), (baseline, _) = entries.split_traced(records), entries.split_traced(baseline)
+    comparable.check([*records, *baseline])
+    after = {compared.name: compared for compared in entries.comparisons(records)}
     pairs = [
-        (one.name, base, after[one.name].entry(base.backend, base.num_ranks) if one.name in after else None)
-        for one in entries.comparisons(old) for base in one.entries
+        (compared.name, base, after[compared.name].entry(base.backend, base.num_ranks) if compared.name in after else None)
+        for compared in entries.comparisons(baseline) for base in compared.entries
     ]  # fmt: skip
     if not any(entry for _, _, entry in pairs):
         raise UserError("the baseline and the results have no backend, workload and size in common; run the same matrix for both")
@@ -87,8 +87,8 @@ def _change(name, base, entry, measure):
 
 
 def _number(entry, measure):
-    found = entry and (entries.time_of(entry) if measure.key is None else entries.typical(entry, measure.key))
-    return found / measure.unit if found is not None else None
+    value = entry and (entries.time_of(entry) if measure.key is None else entries.typical(entry, measure.key))
+    return value / measure.unit if value is not None else None
 
 
 def _verdict(ratio, measure):
@@ -99,9 +99,9 @@ def _verdict(ratio, measure):
     return WORSE if (ratio.value > 1) == measure.more_is_worse else BETTER
 
 
-def worse(found):
+def worse(changes):
     """One sentence for each regression."""
-    return [_sentence(change) for change in found if change.verdict == WORSE]
+    return [_sentence(change) for change in changes if change.verdict == WORSE]
 
 
 def _sentence(change):
@@ -115,20 +115,20 @@ def _sentence(change):
     )
 
 
-def section(found):
+def section(changes):
     """The changes as a Section of the report, the regressions as its sentences."""
-    sentences = worse(found)
-    num_unknown = sum(change.verdict == UNKNOWN for change in found)
-    if not sentences and num_unknown < len(found):
+    sentences = worse(changes)
+    num_unknown = sum(change.verdict == UNKNOWN for change in changes)
+    if not sentences and num_unknown < len(changes):
         sentences.append("Nothing that could be judged got slower, less accurate or larger beyond the noise.")
     if num_unknown:
         sentences.append(
-            f"{num_unknown} of {len(found)} numbers could not be judged: one side has a single run. "
+            f"{num_unknown} of {len(changes)} numbers could not be judged: one side has a single run. "
             f"Use --repeats {statistics.MIN_RUNS_CONFIDENT}."
         )
     tables = []
     for title, oversubscribed in (("Changes", False), (f"Changes, {OVERSUBSCRIBED}", True)):
-        tables += filled(title, COLUMNS, [_row(change) for change in found if change.oversubscribed == oversubscribed])
+        tables += filled(title, COLUMNS, [_row(change) for change in changes if change.oversubscribed == oversubscribed])
     return Section("baseline", QUESTION, sentences, tables)
 
 

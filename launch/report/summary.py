@@ -20,10 +20,20 @@ class Answer(NamedTuple):
     comparisons: list[entries.Comparison]
     charts: Mapping = MappingProxyType({})
 
+    @property
+    def runs(self):
+        """The records, by comparison, backend, size and repeat."""
+        return [run for compared in self.comparisons for entry in compared.entries for run in entry.runs]
 
-def answer(found, damaged=()):
+    @property
+    def backends(self):
+        """The names of the backends, each once."""
+        return list(dict.fromkeys(entry.backend for compared in self.comparisons for entry in compared.entries))
+
+
+def answer(records, damaged=()):
     """The Answer of records and of files that are not records (collect.Damaged). Raises UserError for records that are not comparable."""
-    plain, traced = entries.split_traced(found)
+    plain, traced = entries.split_traced(records)
     comparable.check(plain)
     compared = entries.comparisons(plain)
     again, price, disk = repeated.answer(compared), approximate.answer(compared), reading.answer(compared)
@@ -44,7 +54,7 @@ def answer(found, damaged=()):
         Section("failed", failed.QUESTION, *failed.answer([*compared, *entries.comparisons(traced)], damaged)),
     ]
     notes = _notes(compared, len(traced))
-    return Answer(plain[0]["settings"]["machine"], [first.winner(one) for one in compared], sections, notes, compared)
+    return Answer(plain[0].settings.machine, [first.winner(one) for one in compared], sections, notes, compared)
 
 
 def _notes(compared, num_traced):
@@ -73,20 +83,19 @@ def _environments(compared):
     """{what: its values} of the environment, which should be the same for all runs of a comparison."""
     around = {what: set() for what in ("launcher", "MPI", "commit", "processor", "cores", "GPU", "driver", "Python", "turns")}
     for record in (run for entry in compared.entries for run in entry.runs):
-        environment = record["environment"]
-        around["commit"].add((environment["git_commit"] or "unknown")[:8] + ("+changes" if environment.get("git_changed") else ""))
-        around["launcher"].add(record["launcher"])
-        if environment["mpi"]:
-            around["MPI"].add(" ".join(environment["mpi"].split()))
-        around["processor"].add(environment["cpu"])
-        around["cores"].add(str(environment["num_cores"]))
-        gpu = environment.get("gpu") or {}
-        for what, value in (("GPU", gpu.get("model")), ("driver", gpu.get("driver"))):
-            around[what] |= {value} if value else set()
-        around["Python"].add(environment["python"])
-        # Older records do not have it.
-        if record.get("num_turns") is not None:
-            around["turns"].add("side by side" if record["num_turns"] else "one after the other")
-        for name, version in environment["packages"].items():
+        environment = record.environment
+        around["commit"].add((environment.git_commit or "unknown")[:8] + ("+changes" if environment.git_changed else ""))
+        around["launcher"].add(record.launcher)
+        if environment.mpi:
+            around["MPI"].add(" ".join(environment.mpi.split()))
+        around["processor"].add(environment.cpu)
+        around["cores"].add(str(environment.num_cores))
+        if gpu := environment.gpu:
+            around["GPU"] |= {gpu.model} if gpu.model else set()
+            around["driver"] |= {gpu.driver} if gpu.driver else set()
+        around["Python"].add(environment.python)
+        if record.num_turns is not None:
+            around["turns"].add("side by side" if record.num_turns else "one after the other")
+        for name, version in environment.packages.items():
             around.setdefault(name, set()).add(version)
     return {what: sorted(values) for what, values in around.items()}

@@ -3,14 +3,15 @@
 python -m launch.trace.build
 """
 
-import argparse
 import hashlib
 import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
+from common import command_line
 from common.errors import UserError
 from launch.trace import generate, prototypes
 
@@ -121,17 +122,21 @@ def build(library=None, mpicc=None):
     return library
 
 
-def main():
-    parser = argparse.ArgumentParser(prog="python -m launch.trace.build", description=__doc__.splitlines()[0])
-    parser.add_argument("--mpicc", help="mpicc of the MPI to trace (default: the one of the environment's set-up)")
-    parser.add_argument("--library", type=Path, help=f"path of the library (default: the environment's lib/{NAME})")
-    arguments = parser.parse_args()
-    try:
-        print(build(arguments.library, arguments.mpicc))
-    except UserError as problem:
-        print(f"error: {problem}", file=sys.stderr)
-        sys.exit(2)
+@dataclass(frozen=True)
+class Arguments:
+    """What to build, for which MPI."""
+
+    mpicc: str | None = None
+    """mpicc of the MPI to trace. Default: the one of the environment's set-up."""
+    library: Path | None = None
+    """Path of the library. Default: the environment's lib/libtandemtrace.so."""
+
+
+def run(arguments):
+    """Builds the library, prints its path and returns the exit status."""
+    print(build(arguments.library, arguments.mpicc))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    command_line.main(run, Arguments, "python -m launch.trace.build", __doc__.splitlines()[0])

@@ -3,17 +3,17 @@
 python -m launch.trace.events mpi_events.*.bin -o trace.json.gz
 """
 
-import argparse
 import contextlib
 import gzip
 import json
-import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
+import tyro
 
-from common import durable
+from common import command_line, durable
 from common.errors import UserError
 
 MAGIC = b"tandem mpi events 1\n"
@@ -142,20 +142,26 @@ def _write_chrome(ranks, part, compressed):
         file.write("\n]}\n")
 
 
-def main():
-    parser = argparse.ArgumentParser(prog="python -m launch.trace.events", description=__doc__.splitlines()[0])
-    parser.add_argument("files", nargs="+", help="mpi_events.JOB.RANK.bin of one run")
-    parser.add_argument("-o", "--output", required=True, help="the trace, .json or .json.gz")
-    arguments = parser.parse_args()
-    try:
-        ranks = sorted((read(path) for path in arguments.files), key=lambda events: events.rank)
-        write_chrome(ranks, arguments.output)
-    except UserError as problem:
-        print(f"error: {problem}", file=sys.stderr)
-        sys.exit(2)
+@dataclass(frozen=True)
+class Arguments:
+    """What to convert, into which file."""
+
+    files: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """mpi_events.JOB.RANK.bin of one run."""
+    output: Annotated[Path, tyro.conf.arg(aliases=("-o",))]
+    """The trace, .json or .json.gz."""
+
+
+def run(arguments):
+    """Converts the files, prints a line for each rank and returns the exit status."""
+    if not arguments.files:
+        raise UserError("no file is given; give mpi_events.JOB.RANK.bin of one run")
+    ranks = sorted((read(path) for path in arguments.files), key=lambda events: events.rank)
+    write_chrome(ranks, arguments.output)
     with contextlib.suppress(BrokenPipeError):
         print(*(summary(events) for events in ranks), sep="\n")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    command_line.main(run, Arguments, "python -m launch.trace.events", __doc__.splitlines()[0])

@@ -57,11 +57,11 @@ def step_window(events, first_step, num_steps):
     for event in events:
         if event.get("name") == "step" and event["pid"] == 0:
             steps[event["args"]["step"]] = event["ts"], event["ts"] + event["dur"]
-    wanted = range(first_step, first_step + num_steps)
-    if num_steps < 1 or not all(step in steps for step in wanted):
+    steps_drawn = range(first_step, first_step + num_steps)
+    if num_steps < 1 or not all(step in steps for step in steps_drawn):
         have = f"steps {min(steps)} to {max(steps)}" if steps else "no steps"
         raise UserError(f"the trace has {have} of rank 0; choose --first-step and --num-steps from them")
-    return steps[wanted[0]][0], steps[wanted[-1]][1]
+    return steps[steps_drawn[0]][0], steps[steps_drawn[-1]][1]
 
 
 def rows(events, start, end, leave_out=None, only=""):
@@ -106,11 +106,11 @@ def kind_of(name):
 
 def text_of(name):
     """The text in a span: its name, and of a pipeline's STAGE.MICROBATCH."""
-    found = STAGE.match(name)
-    return f"{found[1]}.{found[2]}" if found else name
+    stage = STAGE.match(name)
+    return f"{stage[1]}.{stage[2]}" if stage else name
 
 
-def draw(found, path, title, max_depth=MAX_DEPTH):
+def draw(rows_drawn, path, title, max_depth=MAX_DEPTH):
     """Draws Rows into a PNG or SVG file, by its name's ending. Raises UserError where there is nothing to draw."""
     import matplotlib
 
@@ -118,13 +118,13 @@ def draw(found, path, title, max_depth=MAX_DEPTH):
     from matplotlib import pyplot
     from matplotlib.patches import Patch
 
-    if not found:
+    if not rows_drawn:
         raise UserError("the trace has nothing in this window")
-    heights = [max([min(bar.depth, max_depth - 1) + 1 for bar in row.bars], default=1) for row in found]
-    width = max([bar.end for row in found for bar in row.bars] + [instant for row in found for instant in row.instants])
-    figure, axes = pyplot.subplots(figsize=(13, 1.2 + 0.24 * (sum(heights) + 0.6 * len(found))), dpi=80)
+    heights = [max([min(bar.depth, max_depth - 1) + 1 for bar in row.bars], default=1) for row in rows_drawn]
+    width = max([bar.end for row in rows_drawn for bar in row.bars] + [instant for row in rows_drawn for instant in row.instants])
+    figure, axes = pyplot.subplots(figsize=(13, 1.2 + 0.24 * (sum(heights) + 0.6 * len(rows_drawn))), dpi=80)
     used, ticks, labels, top = {}, [], [], 0.0
-    for row, height in zip(found, heights, strict=True):
+    for row, height in zip(rows_drawn, heights, strict=True):
         for bar in row.bars:
             if bar.depth < max_depth:
                 label, colour = kind_of(bar.name)
@@ -185,12 +185,12 @@ def run(arguments):
             raise UserError(f"{flag} {pattern!r} is not a regular expression ({problem})") from None
     try:
         start, end = step_window(chrome.events(arguments.trace), arguments.first_step, arguments.num_steps)
-        found = rows(chrome.events(arguments.trace), start, end, arguments.leave_out, arguments.only)
+        rows_drawn = rows(chrome.events(arguments.trace), start, end, arguments.leave_out, arguments.only)
     except (KeyError, TypeError) as problem:
         message = f"{arguments.trace} is not a merged trace: an event has a wrong or missing entry ({problem})"
         raise UserError(f"{message}; give one of launch.trace.timeline") from None
     try:
-        draw(found, arguments.picture, arguments.title)
+        draw(rows_drawn, arguments.picture, arguments.title)
     except OSError as problem:
         raise UserError(f"{arguments.picture} cannot be written ({problem.strerror}); name another file") from None
     return 0

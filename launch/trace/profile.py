@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from common import command_line
 from common.errors import UserError
 from common.tracing import mpi_profile
+from launch.report.export import terminal
 
 PROGRAM = "python -m launch.trace.profile"
-WIDTH_WITHOUT_TERMINAL = 160
 
 
 @dataclass(frozen=True)
@@ -34,9 +33,7 @@ def run(arguments):
     if not paths:
         raise UserError("no file is given; give files mpi_profile.JOB.RANK, or a folder with them")
     profiles = sorted(((mpi_profile.read(path), path) for path in paths), key=lambda found: found[0].rank)
-    console = Console()
-    # A file or a pipe has no width that a table must fit into.
-    console = console if console.is_terminal else Console(width=WIDTH_WITHOUT_TERMINAL)
+    console = terminal.open_console()
     for profile, path in profiles:
         console.print(Text(heading(profile, path)), soft_wrap=True)
         console.print(table(profile))

@@ -37,10 +37,10 @@ def epochs_to(accuracies, target):
 
 def epochs_by_size(curves, target):
     """{size: epochs of each run to the target, None where a run does not reach it}, by size."""
-    found = {}
+    epochs = {}
     for curve in sorted(curves, key=lambda curve: (curve.size, curve.seed)):
-        found.setdefault(curve.size, []).append(epochs_to(curve.accuracies, target))
-    return found
+        epochs.setdefault(curve.size, []).append(epochs_to(curve.accuracies, target))
+    return epochs
 
 
 def growth(by_size):
@@ -56,7 +56,7 @@ def choices(curves, targets):
 
     The best is reached by the fewest broken runs; of those it has the highest target; of those it needs the fewest epochs.
     """
-    found = []
+    chosen = []
     for learning_rate in sorted({curve.learning_rate for curve in curves}):
         runs = [curve for curve in curves if curve.learning_rate == learning_rate]
         correct, broken = [run for run in runs if run.fault == CORRECT], [run for run in runs if run.fault != CORRECT]
@@ -65,8 +65,8 @@ def choices(curves, targets):
             most = growth(by_size)
             if most is not None and most <= MAX_GROWTH:
                 num_reached = sum(epochs_to(run.accuracies, target) is not None for run in broken)
-                found.append(Choice(learning_rate, target, most, max(map(max, by_size.values())), num_reached, len(broken)))
-    return sorted(found, key=lambda choice: (choice.num_reached_broken, -choice.target, choice.most_epochs))
+                chosen.append(Choice(learning_rate, target, most, max(map(max, by_size.values())), num_reached, len(broken)))
+    return sorted(chosen, key=lambda choice: (choice.num_reached_broken, -choice.target, choice.most_epochs))
 
 
 def cell(epochs):

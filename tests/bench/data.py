@@ -7,9 +7,9 @@ The DataLoader reads a batch at a time, with the same library as ours; its worke
 shuffles within a buffer of 1,024 as ours does. In every round each is measured once, in turns.
 """
 
-import argparse
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -20,47 +20,53 @@ from common.config import Settings
 from common.data import datasets, manifest, sharding
 from launch.convert_data import Conversion
 from launch.convert_data import run as convert
+from tests.bench import shared
 
 BATCH, COPIES = 16, 4
+COLUMNS = ("format", "workers", "theirs", "ours (samples/s)", "theirs (samples/s)", "ours / theirs: median (range)")
 
 
-def main():
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.data", description=__doc__.splitlines()[0])
-    parser.add_argument("--workers", default="0,1", help="numbers of workers, separated by commas (default: 0,1)")
-    parser.add_argument("--rounds", type=int, default=7, help="times that each is measured (default: 7)")
-    arguments = parser.parse_args()
+@dataclass(frozen=True)
+class Arguments:
+    """What is measured, and how often."""
+
+    workers: str = "0,1"
+    """Numbers of workers, separated by commas."""
+    rounds: int = 7
+    """Times that each is measured."""
+
+
+def run(arguments):
     with tempfile.TemporaryDirectory() as folder:
         folders = {name: Path(folder, name) for name in ("npy", "hdf5", "files", "tfrecord")}
         for name, path in folders.items():
             convert(Conversion("cnn", name, path, copies=COPIES, file_size=4))
-        print("| format | workers | theirs | ours (samples/s) | theirs (samples/s) | ours / theirs: median (range) |")
-        print("| --- | --- | --- | --- | --- | --- |")
+        print(shared.head(COLUMNS))
         for name, path in folders.items():
             for workers in map(int, arguments.workers.split(",")):
                 pair = ours(name, path, workers), (from_tf_data if name == "tfrecord" else from_data_loader)(name, path, workers)
                 print(line(name, workers, *measured(pair, arguments.rounds)), flush=True)
 
 
-def line(name, workers, own, other):
+def line(name, workers, ours, theirs):
     """A line of the table, of samples a second."""
-    ratios = sorted(one / another for one, another in zip(own, other, strict=True))
     library = "tf.data" if name == "tfrecord" else "DataLoader"
-    found = f"{median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
-    return f"| {name} | {workers} | {library} | {median(own):.0f} | {median(other):.0f} | {found} |"
+    return shared.row(
+        (name, workers, library, f"{median(ours):.0f}", f"{median(theirs):.0f}", shared.with_range(shared.ratios(ours, theirs)))
+    )
 
 
 def measured(readers, num_rounds):
-    """Samples a second of each reader, a function that gives an epoch's batches, in each round."""
-    rates = [[] for _ in readers]
-    for number in range(num_rounds + 1):
-        for place in (0, 1) if number % 2 else (1, 0):
-            begun, num_samples = time.perf_counter(), 0
-            for inputs, _ in readers[place](number):
-                num_samples += len(inputs)
-            # The first round fills caches.
-            if number:
-                rates[place].append(num_samples / (time.perf_counter() - begun))
-    return rates
+    """Samples a second of each reader, a function that gives an epoch's batches, in each round but the first, which fills caches."""
+
+    def rate(reader, number):
+        begun, num_samples = time.perf_counter(), 0
+        for inputs, _ in reader(number):
+            num_samples += len(inputs)
+        return num_samples / (time.perf_counter() - begun)
+
+    measures = {place: lambda number, reader=reader: rate(reader, number) for place, reader in enumerate(readers)}
+    return [rates[1:] for rates in shared.in_turns(measures, num_rounds + 1).values()]
 
 
 def ours(name, folder, workers):
@@ -125,17 +131,17 @@ def from_tf_data(_, folder, workers):
     feature = tf.io.FixedLenFeature([], tf.string)
 
     def parse(examples):
-        found = tf.io.parse_example(examples, {"inputs": feature, "targets": feature})
-        inputs = tf.reshape(tf.io.decode_raw(found["inputs"], tf.float32), (-1, 28, 28))
-        return inputs, tf.reshape(tf.io.decode_raw(found["targets"], tf.int64), (-1,))
+        example = tf.io.parse_example(examples, {"inputs": feature, "targets": feature})
+        inputs = tf.reshape(tf.io.decode_raw(example["inputs"], tf.float32), (-1, 28, 28))
+        return inputs, tf.reshape(tf.io.decode_raw(example["targets"], tf.int64), (-1,))
 
     def epoch(number):
         files = tf.data.Dataset.from_tensor_slices(names).shuffle(len(names), number)
-        found = tf.data.TFRecordDataset(files).shuffle(1024, number).batch(BATCH, drop_remainder=True).map(parse)
-        return found.prefetch(2) if workers else found
+        samples = tf.data.TFRecordDataset(files).shuffle(1024, number).batch(BATCH, drop_remainder=True).map(parse)
+        return samples.prefetch(2) if workers else samples
 
     return epoch
 
 
 if __name__ == "__main__":
-    main()
+    shared.main(run, Arguments, __file__, __doc__)

@@ -5,16 +5,17 @@ python -m tests.bench.detect --num-runs 30 --percent 5
 Three backends are DDP: two are the same, and the third sleeps in each step, for a given part of an epoch. They take turns in one matrix.
 """
 
-import argparse
-import json
 import subprocess
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from common.records import read_all
 from launch.report import entries, epochs
 from launch.report.statistics import MIN_RUNS_CONFIDENT
+from tests.bench import shared
 from tests.support.running import BIN, copied, environ
 
 NUM_RANKS = 2
@@ -44,45 +45,51 @@ if __name__ == "__main__":
 """
 
 
-def main():
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.detect", description=__doc__.splitlines()[0])
-    parser.add_argument("--num-runs", type=int, default=30, help="real runs of each backend (default: 30)")
-    parser.add_argument("--percent", type=float, default=5.0, help="the planted slow-down of an epoch (default: 5)")
-    parser.add_argument("--num-matrices", type=int, default=20, help="matrices that are resampled (default: 20)")
-    arguments = parser.parse_args()
+@dataclass(frozen=True)
+class Arguments:
+    """How much is run, and how much slower a backend is."""
+
+    num_runs: int = 30
+    """Real runs of each backend."""
+    percent: float = 5.0
+    """The planted slow-down of an epoch."""
+    num_matrices: int = 20
+    """Matrices that are resampled."""
+
+
+def run(arguments):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         checkout = copied(folder)
-        plain = run(checkout, folder / "plain", ["ddp"], 2)
-        step_seconds = np.median([epochs.seconds(record) * len(record["train_seconds"]) / len(record["losses"]) for record in plain])
+        plain = matrix(checkout, folder / "plain", ["ddp"], 2)
+        step_seconds = np.median([epochs.seconds(record) * len(record.train_seconds) / len(record.losses) for record in plain])
         ddp = (checkout / "frameworks" / "ddp.py").read_text()
         slower = SLEEPING.format(seconds=step_seconds * arguments.percent / 100)
         for backend, source in (("ddp_again", ddp), ("ddp_slower", slower)):
             (checkout / "frameworks" / f"{backend}.py").write_text(source)
-        found = run(checkout, folder / "all", ["ddp", "ddp_again", "ddp_slower"], arguments.num_runs)
-    print("| " + " | ".join(COLUMNS) + " |\n" + "| --- " * len(COLUMNS) + "|")
+        records = matrix(checkout, folder / "all", ["ddp", "ddp_again", "ddp_slower"], arguments.num_runs)
+    print(shared.head(COLUMNS))
     rng = np.random.default_rng(1)
     chosen = [rng.choice(arguments.num_runs, MIN_RUNS_CONFIDENT, replace=False).tolist() for _ in range(arguments.num_matrices)]
     for backend, what in (("ddp_again", "the same backend"), ("ddp_slower", f"{arguments.percent:g} % slower")):
-        ratios = [entries.epoch_ratio(entry(found, backend, repeats), entry(found, "ddp", repeats), 2) for repeats in chosen]
+        ratios = [entries.epoch_ratio(entry(records, backend, repeats), entry(records, "ddp", repeats), 2) for repeats in chosen]
         median = np.median([ratio.value for ratio in ratios])
-        cells = (what, len(ratios), MIN_RUNS_CONFIDENT, sum(ratio.verdict for ratio in ratios), f"{median:.3f}")
-        print("| " + " | ".join(map(str, cells)) + " |")
+        print(shared.row((what, len(ratios), MIN_RUNS_CONFIDENT, sum(ratio.verdict for ratio in ratios), f"{median:.3f}")))
 
 
-def run(checkout, folder, backends, num_repeats):
+def matrix(checkout, folder, backends, num_repeats):
     """The records of a matrix of these backends, which takes turns; its progress goes to standard error."""
-    matrix = [BIN / "python", "-m", "launch.matrix", NUM_RANKS, "--backends", ",".join(backends), "--repeats", num_repeats]
-    command = [str(part) for part in (*matrix, *SETTINGS, "--results", folder)]
+    program = [BIN / "python", "-m", "launch.matrix", NUM_RANKS, "--backends", ",".join(backends), "--repeats", num_repeats]
+    command = [str(part) for part in (*program, *SETTINGS, "--results", folder)]
     subprocess.run(command, cwd=checkout, env=environ(), stdout=subprocess.DEVNULL, check=True)
-    return [json.loads(path.read_text()) for path in folder.glob("here/*.json")]
+    return read_all(folder)
 
 
-def entry(found, backend, repeats):
+def entry(records, backend, repeats):
     """The entry of a backend that has these repeats only."""
-    runs = [record for record in found if record["backend"] == backend and record["repeat"] in repeats]
+    runs = [record for record in records if record.backend == backend and record.repeat in repeats]
     return entries.Entry(backend, NUM_RANKS, tuple(sorted(runs, key=entries.key_of)))
 
 
 if __name__ == "__main__":
-    main()
+    shared.main(run, Arguments, __file__, __doc__)

@@ -3,11 +3,12 @@
 python -m tests.bench.faults --watchdog-timeout 10
 """
 
-import argparse
 import contextlib
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
+from tests.bench import shared
 from tests.support import rank_faults, slurm_cluster
 from tests.support.backends import LAUNCHED
 from tests.support.running import copied, environ
@@ -15,14 +16,19 @@ from tests.support.running import copied, environ
 COLUMNS = ("launcher", "fault", "backend", "found by", "seconds", "what the record says")
 
 
-def main():
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.faults", description=__doc__.splitlines()[0])
-    parser.add_argument("--watchdog-timeout", default="10", help="seconds, as the backends take it (default: 10)")
-    parser.add_argument("--backends", default=",".join(LAUNCHED))
-    parser.add_argument("--launchers", default="mpich,torchrun,srun")
-    parser.add_argument("--faults", default=",".join(rank_faults.FAULTS))
-    arguments = parser.parse_args()
-    print("| " + " | ".join(COLUMNS) + " |\n" + "| --- " * len(COLUMNS) + "|", flush=True)
+@dataclass(frozen=True)
+class Arguments:
+    """What fails where; names are separated by commas."""
+
+    watchdog_timeout: str = "10"
+    """Seconds, as the backends take it."""
+    backends: str = ",".join(LAUNCHED)
+    launchers: str = "mpich,torchrun,srun"
+    faults: str = ",".join(rank_faults.FAULTS)
+
+
+def run(arguments):
+    print(shared.head(COLUMNS), flush=True)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         checkout = copied(folder)
@@ -41,7 +47,7 @@ def main():
                         checkout, backend, fault, results, *limit, *options, around=around, variables=variables
                     )
                     found_by = "a process is left!" if left else found_by_whom(record["error"])
-                    print(f"| {launcher} | {fault} | {backend} | {found_by} | {seconds:.1f} | {record['error']} |", flush=True)
+                    print(shared.row((launcher, fault, backend, found_by, f"{seconds:.1f}", record["error"])), flush=True)
 
 
 def found_by_whom(error):
@@ -52,4 +58,4 @@ def found_by_whom(error):
 
 
 if __name__ == "__main__":
-    main()
+    shared.main(run, Arguments, __file__, __doc__)

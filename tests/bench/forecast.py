@@ -6,17 +6,21 @@ then measured. Records stay in a folder, and what is there is not run again: the
 python -m tests.bench.forecast results/forecast --backends ddp
 """
 
-import argparse
 import contextlib
 import json
 import re
 import shutil
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+import tyro
 
+from common import records
 from launch.forecast import algorithms, links, measured
+from tests.bench import shared
 from tests.support import two_hosts
 from tests.support.backends import LAUNCHED
 from tests.support.running import copied
@@ -44,20 +48,20 @@ def record(folder, setting, backend, workload, rate):
         settings = ["--workloads", workload, "--epochs", "1", "--batch-size", batch_size, "--no-bind", "--no-stop-at-target"]
         settings += [] if rate in (FAST, SLOW) else ["--no-step-breakdown"]
         with contextlib.nullcontext() if rate == FAST else two_hosts.narrowed(rate):
-            found = two_hosts.matrix(hosts, checkout, results, backend, *settings)
-        kept.write_text(json.dumps(found))
+            trained = two_hosts.matrix(hosts, checkout, results, backend, *settings)
+        kept.write_text(json.dumps(trained))
         shutil.rmtree(results)
-    return json.loads(kept.read_text())
+    return records.read(kept)
 
 
 def step_seconds(run):
     """The median step: an epoch is short, and its first step is long."""
-    return float(np.median(run["step_seconds"]))
+    return float(np.median(run.step_seconds))
 
 
 def size(run):
     """The Size of one run, whose step is the median."""
-    plain = {(run["backend"], run["num_ranks"]): measured.plain_of(run)}
+    plain = {(run.backend, run.num_ranks): measured.plain_of(run)}
     return measured.of([run], plain)._replace(step_seconds=step_seconds(run))
 
 
@@ -66,32 +70,32 @@ def rows(folder, setting, backend, workload, rates):
     runs = {rate: record(folder, setting, backend, workload, rate) for rate in (FAST, SLOW, *rates)}
     fast, slow = size(runs[FAST]), size(runs[SLOW])
     for rate in (SLOW, *rates):
-        names = algorithms.BY_TRANSPORT[runs[SLOW]["transport"]]
-        found = links.fit(fast, slow, bytes_per_second(SLOW), bytes_per_second(rate), names)
-        parts, actual = found.parts(2), step_seconds(runs[rate])
+        names = algorithms.BY_TRANSPORT[runs[SLOW].transport]
+        fitted = links.fit(fast, slow, bytes_per_second(SLOW), bytes_per_second(rate), names)
+        parts, actual = fitted.parts(2), step_seconds(runs[rate])
         error = f"{100 * (parts.step / actual - 1):+.0f} %" + (" (fitted)" if rate == SLOW else "")
-        yield (
-            backend,
-            workload,
-            rate,
-            f"{1000 * parts.step:.1f}",
-            f"{1000 * actual:.1f}",
-            error,
-            f"{100 * parts.exposed / parts.step:.0f} %",
-        )
+        milliseconds = (f"{1000 * seconds:.1f}" for seconds in (parts.step, actual))
+        yield backend, workload, rate, *milliseconds, error, f"{100 * parts.exposed / parts.step:.0f} %"
 
 
-def main():
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.forecast", description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="where the records are kept")
-    parser.add_argument("--backends", default=",".join(LAUNCHED[:5]))
-    parser.add_argument("--workloads", default="cnn,transformer")
-    parser.add_argument("--rates", default="200mbit,50mbit", help="rates of the link that are forecast, as tc writes them")
-    parser.add_argument("--batch-size", default="32", help="samples of a rank: fewer steps in an epoch than by default")
-    arguments = parser.parse_args()
+@dataclass(frozen=True)
+class Arguments:
+    """What is forecast; names are separated by commas."""
+
+    folder: Annotated[Path, tyro.conf.Positional]
+    """Where the records are kept."""
+    backends: str = ",".join(LAUNCHED[:5])
+    workloads: str = "cnn,transformer"
+    rates: str = "200mbit,50mbit"
+    """Rates of the link that are forecast, as tc writes them."""
+    batch_size: str = "32"
+    """Samples of a rank: fewer steps in an epoch than by default."""
+
+
+def run(arguments):
     arguments.folder.mkdir(parents=True, exist_ok=True)
     folder = arguments.folder.resolve()
-    print(f"| {' | '.join(COLUMNS)} |\n{'| --- ' * len(COLUMNS)}|", flush=True)
+    print(shared.head(COLUMNS), flush=True)
     with contextlib.ExitStack() as made:
         kept = []
 
@@ -104,8 +108,8 @@ def main():
         for backend in arguments.backends.split(","):
             for workload in arguments.workloads.split(","):
                 for cells in rows(folder, setting, backend, workload, arguments.rates.split(",")):
-                    print(f"| {' | '.join(cells)} |", flush=True)
+                    print(shared.row(cells), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    shared.main(run, Arguments, __file__, __doc__)

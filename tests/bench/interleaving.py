@@ -9,7 +9,7 @@ repeats. The conditions take turns, so that all meet the machine at all times.
 
 import argparse
 import contextlib
-import json
+import dataclasses
 import math
 import multiprocessing
 import os
@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
+from common import records
 from launch.report import entries, noise
 from launch.report.questions import first
 from tests.support.running import BIN, copied, environ
@@ -96,7 +97,7 @@ def run(checkout, folder, repeat, settings):
     )  # fmt: skip
     if done.returncode:
         sys.exit(f"error: {done.stdout}{done.stderr}")
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("here/*.json"))]
+    return records.read_all(folder)
 
 
 def row(condition, found):
@@ -114,7 +115,7 @@ def row(condition, found):
 
 def marked(found):
     """How many runs the report marks, since the machine was not quiet beside them; every repeat here is a matrix of its own."""
-    of_one_matrix = [record | {"settings": record["settings"] | {"run_id": "one"}} for record in found]
+    of_one_matrix = [dataclasses.replace(record, settings=dataclasses.replace(record.settings, run_id="one")) for record in found]
     return f"{sum(abs(percent) > noise.QUIET_PERCENT for _, percent in noise.farthest(of_one_matrix))} of {len(found)}"
 
 

@@ -3,27 +3,36 @@
 python -m tests.bench.kills --launcher mpich --num-kills 20
 """
 
-import argparse
 import contextlib
 import random
 import statistics
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+from tests.bench import shared
 from tests.support import kills, slurm_cluster
 from tests.support.running import copied
 
 COLUMNS = ("launcher", "kills", "with processes of a run", "left a process", "median seconds to the last end", "at most", "records")
 
 
-def main():
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.kills", description=__doc__.splitlines()[0])
-    parser.add_argument("--launcher", choices=("mpich", "torchrun", "srun"), default="mpich", help="srun: in a Slurm of two nodes")
-    parser.add_argument("--num-kills", type=int, default=20)
-    parser.add_argument("--max-seconds", type=float, default=10.0, help="latest moment after the start of the run (default: 10)")
-    parser.add_argument("--seed", type=int, default=1, help="of the moments (default: 1)")
-    arguments = parser.parse_args()
+@dataclass(frozen=True)
+class Arguments:
+    """What is killed, how often and when."""
+
+    launcher: Literal["mpich", "torchrun", "srun"] = "mpich"
+    """srun: in a Slurm of two nodes."""
+    num_kills: int = 20
+    max_seconds: float = 10.0
+    """Latest moment after the start of the run."""
+    seed: int = 1
+    """Of the moments."""
+
+
+def run(arguments):
     moments = random.Random(arguments.seed)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -44,7 +53,7 @@ def main():
             finally:
                 outcomes.append(kills.kill(matrix, checkout, results))
             print(f"<!-- kill {number + 1}: {outcomes[-1]} -->", flush=True)
-    print("| " + " | ".join(COLUMNS) + " |\n" + "| --- " * len(COLUMNS) + "|")
+    print(shared.head(COLUMNS))
     print(row(arguments.launcher, outcomes))
 
 
@@ -55,9 +64,8 @@ def row(launcher, outcomes):
     statuses = [" and ".join(outcome.statuses) or "none" for outcome in during]
     counts = ", ".join(f"{statuses.count(status)} {status}" for status in sorted(set(statuses)))
     left = sum(bool(outcome.left) for outcome in outcomes)
-    cells = (launcher, len(outcomes), len(during), left, f"{statistics.median(seconds):.1f}", f"{max(seconds):.1f}", counts)
-    return "| " + " | ".join(map(str, cells)) + " |"
+    return shared.row((launcher, len(outcomes), len(during), left, f"{statistics.median(seconds):.1f}", f"{max(seconds):.1f}", counts))
 
 
 if __name__ == "__main__":
-    main()
+    shared.main(run, Arguments, __file__, __doc__)

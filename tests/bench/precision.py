@@ -1,54 +1,42 @@
 """How many times as long training steps take in mixed precision as in float32, on one core, as a table in Markdown.
 
 taskset -c 0 python -m tests.bench.precision
-
-Measured as by tests/bench/fused.py: in turns, in CPU time.
 """
 
-import argparse
-import time
+from dataclasses import dataclass
 from statistics import median
 
-from common import loop, workloads
+from common import workloads
 from common.config import Settings
-from common.parallelism import DataParallel
-from common.process import allocator
-from frameworks import single
-from tests.bench.fused import WORKLOADS, summary
-from tests.support.step_breakdown_run import own_batches
+from tests.bench import shared, trainers
 
-ORDER = ("fp32", "bf16", "bf16", "fp32")
+COLUMNS = ("workload", "step, fp32 (ms)", "step, bf16 (ms)", "bf16 / fp32: median (quartiles)")
 
 
-def main():
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.precision", description=__doc__.splitlines()[0])
-    parser.add_argument("--workloads", default=",".join(WORKLOADS), help=f"separated by commas (default: {','.join(WORKLOADS)})")
-    parser.add_argument("--rounds", type=int, default=20, help="times that A B B A is measured (default: 20)")
-    arguments = parser.parse_args()
-    allocator.keep_large_buffers()
-    print("| workload | step, fp32 (ms) | step, bf16 (ms) | bf16 / fp32: median (quartiles) |")
-    print("| --- | --- | --- | --- |")
+@dataclass(frozen=True)
+class Arguments:
+    """What is measured, and how often."""
+
+    workloads: str = ",".join(trainers.WORKLOADS)
+    """Workloads, separated by commas."""
+    rounds: int = 40
+    """Times that each is measured."""
+
+
+def run(arguments):
+    print(shared.head(COLUMNS))
     for workload in arguments.workloads.split(","):
         full, mixed = measured(workload, arguments.rounds)
-        ratios = summary(zip(mixed, full, strict=True))
-        print(f"| {workload} | {1000 * median(full):.2f} | {1000 * median(mixed):.2f} | {ratios} |", flush=True)
+        milliseconds = [f"{1000 * median(seconds):.2f}" for seconds in (full, mixed)]
+        print(shared.row((workload, *milliseconds, shared.with_quartiles(shared.ratios(mixed, full)))), flush=True)
 
 
 def measured(workload, num_rounds):
     """(seconds of a step in float32 for each round, in mixed precision)."""
-    trainers, seconds = {}, {precision: [] for precision in ORDER}
-    for precision in seconds:
-        settings = workloads.resolve(Settings(workload=workload, precision=precision), 1)
-        trainers[precision] = single.Trainer(settings)
-        loop.prepare(trainers[precision], settings, {"oversubscribed": False, "parameter_digests": [], "data_parallel_degree": 1})
-    batches = own_batches(settings, DataParallel(0, 1))
-    for number in range(2 * num_rounds):
-        for precision in ORDER[:2] if number % 2 == 0 else ORDER[2:]:
-            begun = time.process_time()
-            trainers[precision].train_epoch(batches, float)
-            seconds[precision].append((time.process_time() - begun) / len(batches))
-    return seconds["fp32"], seconds["bf16"]
+    settings = [workloads.resolve(Settings(workload=workload, precision=precision), 1) for precision in ("fp32", "bf16")]
+    both = {each.precision: trainers.prepared(each) for each in settings}
+    return tuple(trainers.step_seconds(both, settings[0], num_rounds).values())
 
 
 if __name__ == "__main__":
-    main()
+    shared.main(run, Arguments, __file__, __doc__)

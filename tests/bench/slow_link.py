@@ -3,11 +3,15 @@
 python -m tests.bench.slow_link 1gbit 200mbit
 """
 
-import argparse
 import contextlib
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+import tyro
+
+from tests.bench import shared
 from tests.support import two_hosts
 from tests.support.backends import LAUNCHED
 from tests.support.running import copied
@@ -16,14 +20,19 @@ FAST = "no limit"
 PLAIN = ("--no-stop-at-target", "--no-step-breakdown")
 
 
-def main():
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.slow_link", description=__doc__.splitlines()[0])
-    parser.add_argument("rates", nargs="+", help="rates of the link, as tc writes them")
-    parser.add_argument("--workload", default="cnn")
-    parser.add_argument("--epochs", default="3")
-    arguments = parser.parse_args()
+@dataclass(frozen=True)
+class Arguments:
+    """What trains over which links."""
+
+    rates: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """Rates of the link, as tc writes them."""
+    workload: str = "cnn"
+    epochs: str = "3"
+
+
+def run(arguments):
     rates = (FAST, *arguments.rates)
-    print("| backend | " + " | ".join(f"{rate}: samples/s, of {FAST}" for rate in rates) + " |\n| --- " + "| --- " * len(rates) + "|")
+    print(shared.head(("backend", *(f"{rate}: samples/s, of {FAST}" for rate in rates))))
     with tempfile.TemporaryDirectory() as folder, two_hosts.joined() as hosts:
         checkout = copied(Path(folder))
         for backend in LAUNCHED:
@@ -35,9 +44,8 @@ def main():
                 with contextlib.nullcontext() if rate == FAST else two_hosts.narrowed(rate):
                     record = two_hosts.matrix(hosts, checkout, results, backend, *settings)
                 measured.append(record["samples_per_second"])
-            cells = [f"{rate:.0f} ({rate / measured[0]:.2f})" for rate in measured]
-            print(f"| {backend} | {' | '.join(cells)} |", flush=True)
+            print(shared.row((backend, *(f"{rate:.0f} ({rate / measured[0]:.2f})" for rate in measured))), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    shared.main(run, Arguments, __file__, __doc__)

@@ -25,6 +25,7 @@ from common.data import datasets, sharding
 from common.errors import UserError
 from common.process.ranks import Ranks
 from common.process.watchdog import Watchdog
+from tests.bench import shared
 from tests.bench.convergence import CORRECT, MAX_GROWTH, Curve, cell, choices, epochs_by_size
 
 PROGRAM = "python -m tests.bench.targets"
@@ -52,16 +53,16 @@ class Search:
 
 def one_shard(size):
     """A training_shard that gives the shard of the first of `size` ranks."""
-    own = sharding.training_shard
-    return lambda *arguments: own(*arguments[:5], 0, size, *arguments[7:])
+    training_shard = sharding.training_shard
+    return lambda *arguments: training_shard(*arguments[:5], 0, size, *arguments[7:])
 
 
 def summed(size):
     """A training_shard whose loss, and so its gradient, is that of a mean over `size` ranks where their sum is taken."""
-    own = sharding.training_shard
+    training_shard = sharding.training_shard
 
     def shard(*arguments):
-        indices, weights = own(*arguments)
+        indices, weights = training_shard(*arguments)
         return indices, weights * size
 
     return shard
@@ -83,8 +84,8 @@ def run(search):
     curves, started = [], time.perf_counter()
     for learning_rate in rates:
         for fault, size, seed in jobs:
-            own = dataclasses.replace(settings, learning_rate=learning_rate, seed=seed)
-            curves.append(Curve(learning_rate, fault, size, seed, train(own, size, fault)))
+            of_run = dataclasses.replace(settings, learning_rate=learning_rate, seed=seed)
+            curves.append(Curve(learning_rate, fault, size, seed, train(of_run, size, fault)))
             report(curves, len(rates) * len(jobs), time.perf_counter() - started)
         print(table([curve for curve in curves if curve.learning_rate == learning_rate], targets), flush=True)
     print(conclusion(choices(curves, targets)))
@@ -93,8 +94,8 @@ def run(search):
 
 def prepared(search):
     """(settings of one rank, ascending targets). Raises UserError for invalid arguments."""
-    given = command_line.parse(Settings, PROGRAM, "", shlex.split(search.settings))
-    settings = workloads.resolve(dataclasses.replace(given, workload=search.workload), 1)
+    parsed = command_line.parse(Settings, PROGRAM, "", shlex.split(search.settings))
+    settings = workloads.resolve(dataclasses.replace(parsed, workload=search.workload), 1)
     if settings.target is None:
         raise UserError(f"{search.workload} has no target; choose another workload")
     if not search.sizes or min(search.sizes) < 1 or search.seeds < 1 or search.fault_seeds < 0:
@@ -109,18 +110,18 @@ def train(settings, size, fault):
     """The accuracies after each epoch of a run that trains as `size` ranks do."""
     from frameworks.single import Trainer
 
-    own = dataclasses.replace(settings, batch_size=settings.batch_size * size, learning_rate_factor=float(size))
+    of_size = dataclasses.replace(settings, batch_size=settings.batch_size * size, learning_rate_factor=float(size))
     launch = {"launcher": "alone", "command": PROGRAM, "launched_at": None}
-    record = records.new("single", own, Ranks(), launch, {})
-    load = datasets.loader(own)
+    record = records.new("single", of_size, Ranks(), launch, {})
+    load = datasets.loader(of_size)
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
         if fault != CORRECT:
             stack.enter_context(mock.patch.object(sharding, "training_shard", FAULTS[fault](size)))
-        starting.prepare_process(Ranks(), own, record)
-        trainer = Trainer(own)
-        turns = loop.prepare(trainer, own, record)
-        loop.train(trainer, own, load, record, lambda _: "", Watchdog(0, None), turns, event_log.begin(None))
+        starting.prepare_process(Ranks(), of_size, record)
+        trainer = Trainer(of_size)
+        turns = loop.prepare(trainer, of_size, record)
+        loop.train(trainer, of_size, load, record, lambda _: "", Watchdog(0, None), turns, event_log.begin(None))
     return tuple(record["accuracies"])
 
 
@@ -139,20 +140,20 @@ def report(curves, num_runs, seconds):
 def table(curves, targets):
     """The epochs to each target, by fault and number of ranks, of runs at one learning rate."""
     head = ["learning rate", "run", "ranks", *(f"epochs to {target:g}" for target in targets)]
-    lines = [" | ".join(head), " | ".join(["---"] * len(head))]
+    lines = [shared.head(head)]
     for fault in (CORRECT, *FAULTS):
         by_target = [epochs_by_size([curve for curve in curves if curve.fault == fault], target) for target in targets]
         for size in by_target[0]:
-            cells = (f"{curves[0].learning_rate:g}", fault, str(size), *(cell(by_size[size]) for by_size in by_target))
-            lines.append(" | ".join(cells))
-    return "\n".join(f"| {line} |" for line in lines) + "\n"
+            cells = (cell(by_size[size]) for by_size in by_target)
+            lines.append(shared.row((f"{curves[0].learning_rate:g}", fault, size, *cells)))
+    return "\n".join(lines) + "\n"
 
 
-def conclusion(found):
+def conclusion(best_first):
     """What to choose, in one sentence."""
-    if not found:
+    if not best_first:
         return f"No target is reached by every correct run, in at most {MAX_GROWTH:g} times the epochs from one size to the next."
-    best = found[0]
+    best = best_first[0]
     return (
         f"Choose learning rate {best.learning_rate:g} and target {best.target:g}: every correct run reaches it within {best.most_epochs} "
         f"epochs and in at most {best.max_growth:.1f} times the epochs from one size to the next. "
@@ -161,4 +162,4 @@ def conclusion(found):
 
 
 if __name__ == "__main__":
-    command_line.main(run, Search, PROGRAM, __doc__.splitlines()[0])
+    shared.main(run, Search, __file__, __doc__)

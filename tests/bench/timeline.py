@@ -3,14 +3,18 @@
 python -m tests.bench.timeline 400
 """
 
-import argparse
 import resource
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import tyro
 
 from common.tracing import chrome, horovod_timeline
 from launch.trace import timeline
+from tests.bench import shared
 
 TENSORS_PER_BUFFER = 8
 NUM_TENSORS = 160
@@ -51,10 +55,14 @@ def generate(path, size_bytes):
     return number
 
 
-def main():
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.timeline", description=__doc__.splitlines()[0])
-    parser.add_argument("megabytes", type=float)
-    arguments = parser.parse_args()
+@dataclass(frozen=True)
+class Arguments:
+    """How large the timeline is."""
+
+    megabytes: Annotated[float, tyro.conf.Positional]
+
+
+def run(arguments):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / horovod_timeline.FILE
         num_buffers = generate(path, arguments.megabytes * 1e6)
@@ -66,11 +74,11 @@ def main():
         assert summary.tensors_per_buffer == {TENSORS_PER_BUFFER: num_buffers}
         print(f"summed up in {seconds:.1f} s ({size / seconds:.0f} MB/s), at most {_peak_mib():.0f} MiB")
         begun = time.perf_counter()
-        found = timeline.gather(folder)
+        gathered = timeline.gather(folder)
         seconds = time.perf_counter() - begun
-        merged = (Path(folder) / found["trace"]).stat().st_size / 1e6
+        merged = (Path(folder) / gathered["trace"]).stat().st_size / 1e6
         print(f"merged and checked in {seconds:.1f} s, at most {_peak_mib():.0f} MiB")
-        print(f"{found['num_events']} events in {merged:.0f} MB, {len(found['problems'])} problems")
+        print(f"{gathered['num_events']} events in {merged:.0f} MB, {len(gathered['problems'])} problems")
 
 
 def _peak_mib():
@@ -78,4 +86,4 @@ def _peak_mib():
 
 
 if __name__ == "__main__":
-    main()
+    shared.main(run, Arguments, __file__, __doc__)

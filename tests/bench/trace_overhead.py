@@ -3,15 +3,15 @@
 python -m tests.bench.trace_overhead
 """
 
-import argparse
-import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from launch.trace import build, preload
-from tests.support.running import environ
+from tests.bench import shared
+from tests.support.running import completed
 from tests.support.tracing import compiled
 
 LIMIT_NANOSECONDS = 200
@@ -45,7 +45,7 @@ int main(int argc, char **argv)
 
 def measured(program, num_calls, variables):
     """{routine: nanoseconds a call} of one run of the program."""
-    done = subprocess.run([program, str(num_calls)], env=environ() | variables, capture_output=True, text=True, check=False)
+    done = completed(program, num_calls, variables=variables)
     if done.returncode:
         sys.exit(f"error: exit status {done.returncode}:\n{done.stdout}{done.stderr}")
     return {name: float(nanoseconds) for name, nanoseconds in (line.split() for line in done.stdout.splitlines())}
@@ -61,31 +61,38 @@ def measure(num_calls, num_rounds):
             "counting": preload.variables(library, folder),
             "events": preload.variables(library, folder, events=num_calls),
         }
-        rounds = [{name: measured(program, num_calls, variables) for name, variables in settings.items()} for _ in range(num_rounds)]
-    return {name: {routine: [one[name][routine] for one in rounds] for routine in rounds[0][name]} for name in settings}
+        measures = {name: lambda _, variables=variables: measured(program, num_calls, variables) for name, variables in settings.items()}
+        rounds = shared.in_turns(measures, num_rounds)
+    return {name: {routine: [times[routine] for times in by_round] for routine in by_round[0]} for name, by_round in rounds.items()}
 
 
-def overheads(found, setting):
+def overheads(nanoseconds, setting):
     """{routine: nanoseconds that a setting adds to a call}, the median over the rounds of the differences within a round."""
     return {
-        routine: median(with_it - without for with_it, without in zip(found[setting][routine], times, strict=True))
-        for routine, times in found["without"].items()
+        routine: median(with_it - without for with_it, without in zip(nanoseconds[setting][routine], times, strict=True))
+        for routine, times in nanoseconds["without"].items()
     }
 
 
-def main():
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.trace_overhead", description=__doc__.splitlines()[0])
-    parser.add_argument("--calls", type=int, default=2_000_000, help="calls of each kind in a run (default: 2,000,000)")
-    parser.add_argument("--rounds", type=int, default=5, help="runs of each (default: 5)")
-    arguments = parser.parse_args()
-    found = measure(arguments.calls, arguments.rounds)
-    counting, events = overheads(found, "counting"), overheads(found, "events")
+@dataclass(frozen=True)
+class Arguments:
+    """How much is measured."""
+
+    calls: int = 2_000_000
+    """Calls of each kind in a run."""
+    rounds: int = 5
+    """Runs of each."""
+
+
+def run(arguments):
+    nanoseconds = measure(arguments.calls, arguments.rounds)
+    counting, events = overheads(nanoseconds, "counting"), overheads(nanoseconds, "events")
     print(f"{'ns a call':<16}{'without':>10}{'counting adds':>16}{'events add':>14}")
-    for routine, times in found["without"].items():
+    for routine, times in nanoseconds["without"].items():
         print(f"{routine:<16}{median(times):>10.1f}{counting[routine]:>16.1f}{events[routine]:>14.1f}")
     if max(counting.values()) >= LIMIT_NANOSECONDS:
         sys.exit(f"error: counting adds {max(counting.values()):.0f} ns to a call; it must add less than {LIMIT_NANOSECONDS}")
 
 
 if __name__ == "__main__":
-    main()
+    shared.main(run, Arguments, __file__, __doc__)

@@ -9,21 +9,12 @@ import torch
 
 from common import activations, workloads
 from common.config import Settings
-from common.models import Cnn, Decoder, EncoderDecoder, input_type, parameters_of
+from common.models import Decoder, input_type, parameters_of
 from common.process.ranks import from_environment
 from frameworks.shared import pytorch
-from tests.support.small_models import RESNET
+from tests.support.small_models import MODELS
 
 BATCH = 3
-# No two sizes of a model are alike.
-MODELS = {
-    "decoder": Decoder(24, 3, 2, 10, num_tokens=70),
-    "tied decoder": Decoder(48, 3, 3, 10, num_tokens=70, tied=True),
-    "encoder-decoder": EncoderDecoder(24, 4, 2, 56, source_length=5, target_length=7),
-    "encoder-decoder of one source position": EncoderDecoder(24, 4, 2, 56, source_length=1, target_length=7),
-    "cnn": Cnn(),
-    "resnet": RESNET,
-}
 # The first projections of attention to oneself need no gradient by the batch, and so keep no weights. Batch norm keeps two numbers per
 # channel.
 TOLERANCE = {("encoder-decoder", "bf16"): 0.07, ("encoder-decoder of one source position", "bf16"): 0.08, "resnet": 0.02}
@@ -55,7 +46,7 @@ def kept_bytes(monkeypatch, model, precision, recompute):
 
 
 def formula(model, precision, recompute):
-    parts = activations.parts_of(model, activations.sizes_of(precision, "cpu"))
+    parts = activations.by_part(model, activations.sizes_of(precision, "cpu"))
     parts = activations.recomputed(parts) if recompute else parts
     return sum(BATCH * part.kept + (0 if part.again else part.copies) for part in parts)
 
@@ -79,17 +70,17 @@ def test_the_formula_gives_what_autograd_keeps(name, precision, recompute, monke
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_the_parts_have_all_parameters(model):
-    parts = activations.parts_of(model, activations.sizes_of("fp32", "cuda"))
-    number = sum(math.prod(one.shape) for one in parameters_of(model).values())
-    assert sum(part.num_parameters for part in parts) == number
-    assert sum(part.num_parameters for part in activations.recomputed(parts)) == number
+    parts = activations.by_part(model, activations.sizes_of("fp32", "cuda"))
+    number = sum(math.prod(initial.shape) for initial in parameters_of(model).values())
+    for of_model in (parts, activations.recomputed(parts)):
+        assert sum(part.num_parameters for part in of_model) == number
 
 
 def test_a_layer_in_units_of_its_input_is_as_the_paper_counts():
     """Of each product its input, as in Korthikanti et al. 2022, section 4.1, but of RMSNorm, SwiGLU and attention without scores."""
     model = Decoder(64, 1, 1, 64)
     sizes = activations.sizes_of("fp32", "cuda")
-    _, attention, feed, _ = activations.parts_of(model, sizes)
+    _, attention, feed, _ = activations.by_part(model, sizes)
     stream, statistics = 4 * 64 * 64, 4 * 64
     # Input, norm, queries, keys, values, result; a statistic of the norm and one of the softmax per position.
     assert attention.kept == 6 * stream + 2 * statistics
@@ -98,14 +89,14 @@ def test_a_layer_in_units_of_its_input_is_as_the_paper_counts():
 
 def test_tensor_parallelism_divides_all_but_what_it_gathers():
     sizes, model = activations.sizes_of("fp32", "cuda"), Decoder(64, 4, 1, 64)
-    _, whole, *_ = activations.parts_of(model, sizes)
-    _, quarter, *_ = activations.parts_of(model, sizes, 4)
+    _, whole, *_ = activations.by_part(model, sizes)
+    _, quarter, *_ = activations.by_part(model, sizes, 4)
     gathered = 4 * 64 * 64
     assert quarter.kept == (whole.kept - gathered) / 4 + gathered
 
 
 def test_a_recomputed_block_keeps_its_input_and_computes_the_rest_again():
-    parts = activations.parts_of(MODELS["decoder"], activations.sizes_of("fp32", "cpu"))
+    parts = activations.by_part(MODELS["decoder"], activations.sizes_of("fp32", "cpu"))
     embedding, first, second, head = activations.recomputed(parts)
     assert [part.name for part in (embedding, first, second, head)] == ["embedding", "blocks.0", "blocks.1", "head"]
     assert first.kept == 4 * 10 * 24

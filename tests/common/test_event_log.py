@@ -8,6 +8,7 @@ from mlperf_logging.compliance_checker import mlp_compliance
 from mlperf_logging.compliance_checker.mlp_parser import ruleset_610
 
 from common import event_log
+from tests.support import small_data
 from tests.support.made_records import made
 from tests.support.running import ROOT, train
 
@@ -36,6 +37,7 @@ def failing(path):
     return failed
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("backend", "workload", "accumulate", "fails"),
     [("single", "cnn", 1, NOT_APPLICABLE | WITHOUT_ATTENTION), ("horovod_torch", "transformer", 2, NOT_APPLICABLE)],
@@ -78,8 +80,9 @@ def test_the_ranks_of_a_pipeline_share_a_batch(backend, degree, batches, pipelin
     assert (values["global_batch_size"], values["micro_batch_size"], values["pipeline_parallelism"]) == (*batches, pipeline)
 
 
-def test_a_run_without_it_and_other_ranks_write_none(tmp_path):
-    status, _, _ = train("single", 1, tmp_path, "--epochs", 1)
+@pytest.mark.matrix
+def test_a_run_without_it_writes_none(tmp_path):
+    status, _, _ = train("single", 1, tmp_path, *small_data.write_digits(tmp_path / "data", 20), "--epochs", "1")
     assert (status, [path.suffix for path in (tmp_path / "here").iterdir()]) == (0, [".json"])
 
 

@@ -6,16 +6,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from common import flops
-from common.models import Cnn, Decoder, EncoderDecoder
+from common.models import Cnn, Decoder, parts_of
 from common.workloads import WORKLOADS
 from frameworks.shared import pytorch
+from tests.support.small_models import MODELS
 
 BATCH = 3
-# Presets, but for the one that takes long and differs in its sizes alone, and models in which no two sizes are alike.
-MODELS = {name: one.model for name, one in WORKLOADS.items() if name != "transformer-1b"} | {
-    "small decoder": Decoder(24, 3, 2, 10, num_tokens=70),
-    "small encoder-decoder": EncoderDecoder(24, 4, 2, 56, source_length=5, target_length=7),
-}
 
 
 def counted(model, inputs_need_gradient):
@@ -40,10 +36,10 @@ def test_the_cnn_needs_no_gradient_by_its_images():
 
 
 def test_flops_are_two_for_each_multiplication_and_addition():
-    conv1, conv2, dense1, dense2 = flops.forward_by_part(Cnn()).values()
+    conv1, conv2, dense1, dense2 = (part.flops for part in parts_of(Cnn()))
     assert (conv1, conv2) == (2 * 26 * 26 * 32 * 9, 2 * 24 * 24 * 64 * 32 * 9)
     assert (dense1, dense2) == (2 * 9216 * 128, 2 * 128 * 10)
-    embedding, attention, feed, *_, head = flops.forward_by_part(Decoder(8, 2, 2, 4, num_tokens=10)).values()
+    embedding, attention, feed, *_, head = (part.flops for part in parts_of(Decoder(8, 2, 2, 4, num_tokens=10)))
     # Width 8, context 4: four projections, scores and sums over four positions; SwiGLU of width 32.
     assert (embedding, head) == (0, 2 * 4 * 8 * 10)
     assert attention == 4 * (4 * 2 * 8 * 8) + 2 * (2 * 4 * 4 * 8)
@@ -52,4 +48,4 @@ def test_flops_are_two_for_each_multiplication_and_addition():
 
 @pytest.mark.parametrize(("workload", "number"), [("cnn", None), ("transformer", 64), ("transformer-base", 256), ("transformer-alcf", 20)])
 def test_the_tokens_of_a_sample_are_those_that_are_predicted(workload, number):
-    assert flops.num_tokens(WORKLOADS[workload].model) == number
+    assert WORKLOADS[workload].model.tokens_per_sample == number

@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from common import conventions, models, weights
+from common import conventions, memory_forecast, models, parallelism, pipelining, weights
 from common.config import Settings
+from common.errors import UserError
+from common.memory_state import Training
+from common.model.decoder import rotary_tables
 from common.process.ranks import Ranks
 from common.workloads import WORKLOADS, resolve
 from frameworks.shared import pytorch
+from tests.support.small_models import Bare
 
 DECODERS = [name for name, workload in WORKLOADS.items() if isinstance(workload.model, models.Decoder)]
 # They are built without memory only.
@@ -181,7 +185,7 @@ def test_a_later_token_does_not_change_the_logits_before_it(changed):
 def test_attention_scores_depend_on_differences_of_positions_alone(workload):
     model = WORKLOADS[workload].model
     stream = np.random.default_rng(2)
-    tables = tuple(torch.from_numpy(table) for table in models.rotary_tables(model))
+    tables = tuple(torch.from_numpy(table) for table in rotary_tables(model))
     query, key = (torch.from_numpy(stream.normal(size=model.head_width)).expand(1, 1, model.context, -1) for _ in range(2))
     turned_query, turned_key = pytorch.rotated(query, tables), pytorch.rotated(key, tables)
     scores = (turned_query @ turned_key.transpose(-1, -2))[0, 0].numpy()
@@ -227,3 +231,25 @@ def test_the_columns_of_flattened_images_go_from_channels_first_to_channels_last
     last = models.flattened_channels_last(name, first)
     assert last[1, (5 * width + 7) * channels + 3] == first[1, (3 * height + 5) * width + 7]
     np.testing.assert_array_equal(models.flattened_channels_first(name, last), first)
+
+
+@pytest.fixture
+def _bare(monkeypatch):
+    """A workload of a model that states nothing but its parameters."""
+    monkeypatch.setitem(WORKLOADS, "cnn", WORKLOADS["cnn"]._replace(model=Bare()))
+
+
+@pytest.mark.usefixtures("_bare")
+def test_what_the_description_of_a_model_lacks_is_told_before_it_is_trained():
+    training = Training(Bare(), 8)
+    assert parallelism.problem("single", Settings(), 1) == (
+        "cnn cannot be trained: the description of Bare does not state the FLOPs of dense; add them to its parts"
+    )
+    assert memory_forecast.problem("ddp", training, 2) == (
+        "there is no forecast for ddp: the description of Bare does not state its activations"
+    )
+    assert pipelining.problem("pipeline", Settings(), Bare(), 2, 8) == (
+        "pipeline does not train cnn, whose model has no parts for stages; leave it out"
+    )
+    with pytest.raises(UserError, match="PyTorch has no implementation of Bare"):
+        pytorch.build(Settings(), "cpu", Ranks())

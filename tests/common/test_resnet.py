@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from common import models, resnet, weights
+from common import flops, models, resnet, weights
 from common.models import parameters_of
 from frameworks.shared import pytorch
 from tests.support.small_models import RESNET
@@ -21,45 +21,10 @@ def made(model, device="cpu"):
         return pytorch.MODELS[models.ResNet50](model, False).double()
 
 
-# Of torchvision's resnet50, from its first to its last parameter.
-@pytest.mark.parametrize(
-    ("name", "shape"),
-    [
-        ("conv1.weight", (64, 3, 7, 7)),
-        ("bn1.bias", (64,)),
-        ("layer1.0.conv1.weight", (64, 64, 1, 1)),
-        ("layer1.0.downsample.0.weight", (256, 64, 1, 1)),
-        ("layer1.2.conv1.weight", (64, 256, 1, 1)),
-        ("layer2.0.conv1.weight", (128, 256, 1, 1)),
-        ("layer2.3.bn2.weight", (128,)),
-        ("layer3.0.conv2.weight", (256, 256, 3, 3)),
-        ("layer3.5.conv3.weight", (1024, 256, 1, 1)),
-        ("layer4.0.downsample.1.weight", (2048,)),
-        ("layer4.2.bn3.bias", (2048,)),
-        ("fc.weight", (1000, 2048)),
-        ("fc.bias", (1000,)),
-    ],
-)
-def test_parameters_have_torchvisions_names_and_shapes(name, shape):
-    assert parameters_of(MODEL)[name].shape == shape
-
-
-def test_it_has_53_convolutions_of_which_4_are_shortcuts_and_one_linear_layer():
-    names = [one.name for one in resnet.convolutions(MODEL)]
-    assert len(names) == len(set(names)) == 53
-    assert [name for name in names if "downsample" in name] == [f"layer{stage}.0.downsample.0" for stage in (1, 2, 3, 4)]
-    assert len(parameters_of(MODEL)) == 3 * 53 + 2
-
-
-def test_the_3x3_convolutions_and_the_shortcuts_have_the_strides():
-    strided = {one.name for one in resnet.convolutions(MODEL) if one.stride == 2}
-    assert strided == {"conv1", *(f"layer{stage}.0.{name}" for stage in (2, 3, 4) for name in ("conv2", "downsample.0"))}
-
-
 def test_the_flops_of_the_forward_pass_are_those_that_pytorch_counts():
     with FlopCounterMode(display=False) as counter:
         made(MODEL, "meta")(torch.empty(1, *MODEL.input_shape, dtype=torch.uint8, device="meta"))
-    assert resnet.forward_flops(MODEL) == counter.get_total_flops() == 8_178_368_512
+    assert flops.training(MODEL) / 3 == counter.get_total_flops() == 8_178_368_512
 
 
 def test_convolutions_start_with_the_variance_of_their_fan_out_and_blocks_as_their_shortcuts():
@@ -109,6 +74,17 @@ class Reference(nn.Sequential):
             setattr(self, f"layer{stage + 1}", nn.Sequential(first, *(Block(4 * own, own, 1) for _ in range(number - 1))))
             num_inputs = 4 * own
         self.avgpool, self.flatten, self.fc = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(num_inputs, num_classes)
+
+
+def test_parameters_and_strides_are_torchvisions():
+    with torch.device("meta"):
+        theirs = Reference(MODEL.blocks, MODEL.width, MODEL.num_classes)
+    shapes = {name: tuple(parameter.shape) for name, parameter in theirs.named_parameters()}
+    assert {name: initial.shape for name, initial in parameters_of(MODEL).items()} == shapes
+    blocks = [block for stage in resnet.stages(MODEL) for block in stage]
+    convolutions = [resnet.first_convolution(MODEL), *(convolution for block in blocks for convolution in block.computed)]
+    strides = {name: module.stride[0] for name, module in theirs.named_modules() if isinstance(module, nn.Conv2d)}
+    assert {convolution.name: convolution.stride for convolution in convolutions} == strides
 
 
 def test_it_is_torchvisions_function_of_normalised_pixels():

@@ -15,6 +15,7 @@ from common.process.ranks import Ranks
 from common.process.watchdog import Watchdog
 from launch.display import outcome
 from launch.report import summary
+from tests.support.made_records import typed
 from tests.support.running import ROOT
 from tests.support.small_models import RESNET
 
@@ -63,8 +64,8 @@ def test_its_record_has_a_throughput_and_losses_and_no_time_to_solution(record):
 
 
 def test_it_is_shown_by_its_throughput(record):
-    assert outcome(record) == f"{record['samples_per_second']:.1f} samples/s"
-    answer = summary.answer([record])
+    assert outcome(*typed([record])) == f"{record['samples_per_second']:.1f} samples/s"
+    answer = summary.answer(typed([record]))
     table = answer.sections[0].tables[0]
     shown = dict(zip([column.name for column in table.columns], table.texts[0], strict=True))
     assert (shown["time to solution (s)"], shown["reached"], shown["accuracy"]) == ("-", "-", "-")

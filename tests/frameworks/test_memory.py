@@ -9,7 +9,7 @@ from common.backends import file_of, settings_of
 from common.config import Settings, as_arguments
 from common.memory_state import Training
 from common.models import Cnn
-from common.step_breakdown import gradient_bytes
+from common.workloads import gradient_bytes
 from launch.report import volumes
 from tests.support import small_data
 from tests.support.running import train_in_turn

@@ -6,7 +6,7 @@ import pytest
 from common import weights
 from common.config import Settings
 from common.errors import UserError
-from common.models import LAYERED, Cnn, Decoder, EncoderDecoder, ResNet50, parameters_of
+from common.models import Cnn, Decoder, EncoderDecoder, ResNet50, can_recompute, parameters_of
 from common.process.ranks import Ranks
 from common.workloads import WORKLOADS, resolve
 from tests.support import small_data, small_models
@@ -128,7 +128,12 @@ def test_micro_batches_have_the_loss_and_the_gradients_of_the_batch(models):
         np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("shapes", [one for one in MODELS if type(one) in LAYERED], ids=lambda model: type(model).__name__)
+def test_a_model_without_an_implementation_is_refused():
+    with pytest.raises(UserError, match="TensorFlow has no implementation of Bare; add one"):
+        tensorflow.Model(small_models.Bare(), "fp32", False)
+
+
+@pytest.mark.parametrize("shapes", [one for one in MODELS if can_recompute(one)], ids=lambda model: type(model).__name__)
 def test_layers_that_compute_their_activations_again_have_the_same_gradients(shapes):
     tf, state, found = tensorflow.tf, weights.draw(parameters_of(shapes), 3, "fp64"), {}
     # An operation of each layer, and how often it occurs outside of the layers.

@@ -1,42 +1,48 @@
 """Everything that a machine with a GPU can show, in under ten minutes: tests/gpu.sh [FOLDER].
 
-Its parts are agreement, breakdown, memory, profile and speed. A check that fails stops no other. The folder gets summary.txt,
-summary.json, the records of all runs, what they printed, and traces. Exit status 1 where a check failed.
+Its parts are files of pytest: agreement, breakdown, memory, profile and speed. A check that fails stops no other. The folder gets
+summary.txt, summary.json, the records of all runs, what they printed, and traces. Exit status 1 where a check failed.
 """
 
-import argparse
-import json
 import platform
-import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
-from common import records
+import pytest
+import tyro
+
+from common import command_line, records
 from common.errors import UserError
-from tests.gpu import agreement, breakdown, checking, memory, profile, speed
+from tests.gpu.plugin import Plugin
 from tests.gpu.running import Session
 
 # In this order: the last one fills the time that is left.
-PARTS = {"agreement": agreement, "breakdown": breakdown, "memory": memory, "profile": profile, "speed": speed}
+PARTS = ("agreement", "breakdown", "memory", "profile", "speed")
+OPTIONS = ("--override-ini=addopts=", "-p", "no:cacheprovider", "-p", "no:terminal", "--rootdir", records.ROOT)
 
 
-def main():
-    begun = time.monotonic()
-    parser = argparse.ArgumentParser(prog="tests/gpu.sh", description=__doc__.splitlines()[0])
-    parser.add_argument("folder", nargs="?", type=Path, help="folder to write to (default: results/gpu-HOST-TIME)")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="cpu: a rehearsal with small models")
-    parser.add_argument("--minutes", type=float, default=9.5, help="time limit; what does not fit is skipped (default: 9.5)")
-    parser.add_argument("--parts", default=",".join(PARTS), help=f"default: {','.join(PARTS)}")
-    parser.add_argument("--backends", help="only these, separated by commas (default: every backend that can run here)")
-    try:
-        sys.exit(check_all(parser.parse_args(), begun))
-    except UserError as problem:
-        parser.error(str(problem))
+@dataclass(frozen=True)
+class Arguments:
+    """What is checked, and where the results go."""
+
+    folder: Annotated[Path | None, tyro.conf.Positional] = None
+    """Folder to write to. Default: results/gpu-HOST-TIME."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """cpu: a rehearsal with small models."""
+    minutes: float = 9.5
+    """Time limit; what does not fit is skipped."""
+    parts: str = ",".join(PARTS)
+    """Parts, separated by commas."""
+    backends: str | None = None
+    """Only these, separated by commas. Default: every backend that can run here."""
 
 
-def check_all(arguments, begun):
+def check_all(arguments):
     """Makes the checks and returns the exit status. Raises UserError, before anything is written, for what cannot work."""
+    begun = time.monotonic()
     if unknown := [name for name in arguments.parts.split(",") if name not in PARTS]:
         raise UserError(f"there is no part {unknown[0]!r}; choose from: {', '.join(PARTS)}")
     if not arguments.minutes > 0:
@@ -47,19 +53,9 @@ def check_all(arguments, begun):
         session = Session.begin(folder.absolute(), Path(scratch), arguments.device, seconds, begun + seconds, arguments.backends)
         folder.mkdir(parents=True, exist_ok=True)
         print(session.about, flush=True)
-        checks = []
-        for name in arguments.parts.split(","):
-            for check in checking.run_part(name, PARTS[name], session):
-                checks.append(check)
-                print(check.line(), flush=True)
-    seconds = time.monotonic() - begun
-    text = checking.summary(checks, session.about, seconds)
-    (folder / "summary.txt").write_text(text)
-    found = {"about": session.about, "seconds": seconds, "checks": [check._asdict() for check in checks]}
-    (folder / "summary.json").write_text(json.dumps(found, indent=1))
-    print(f"{text}written to {folder}")
-    return int(any(check.status == "failed" for check in checks))
+        files = [Path(__file__).parent / f"{name}.py" for name in arguments.parts.split(",")]
+        return int(pytest.main([str(part) for part in (*OPTIONS, *files)], [Plugin(session, begun)]))
 
 
 if __name__ == "__main__":
-    main()
+    command_line.main(check_all, Arguments, "tests/gpu.sh", __doc__.splitlines()[0])

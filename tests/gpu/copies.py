@@ -33,11 +33,11 @@ def main():
         "pinned": lambda: pinned.to(device, non_blocking=True),
         "ours, with pinning": lambda: pytorch.on_device(batch, device),
     }
-    found = {"MiB": NUM_BYTES / 2**20}
+    measured = {"MiB": NUM_BYTES / 2**20}
     for name, copy in ways.items():
         returned, done = timed(copy)
-        found |= {f"{name} returns (ms)": 1000 * returned, f"{name} done (ms)": 1000 * done}
-    print(json.dumps(found))
+        measured |= {f"{name} returns (ms)": 1000 * returned, f"{name} done (ms)": 1000 * done}
+    print(json.dumps(measured))
 
 
 if __name__ == "__main__":

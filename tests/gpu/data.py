@@ -26,7 +26,7 @@ def stories(folder, num_samples, context):
     if not path.exists():
         path.mkdir()
         text = "\n".join(topics[key] for key in sorted(topics)).encode("ascii", "replace")
-        wanted = num_samples * context + 1
-        (path / "train.txt").write_bytes((text * (wanted // len(text) + 1))[:wanted])
+        num_bytes = num_samples * context + 1
+        (path / "train.txt").write_bytes((text * (num_bytes // len(text) + 1))[:num_bytes])
         (path / "valid.txt").write_bytes(text[-NUM_TEST * context - 1 :])
     return "--dataset", "tinystories", "--data-dir", path

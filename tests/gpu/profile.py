@@ -7,11 +7,12 @@ import shutil
 import sys
 from pathlib import Path
 
+import pytest
+
 from common import records
 from common.tracing import mpi_profile
 from launch.trace import preload
 from tests.gpu import data
-from tests.gpu.checking import Skipped, Todo
 from tests.gpu.running import run, train
 
 SHARE = 0.25
@@ -19,19 +20,6 @@ BATCH_SIZE, NUM_STEPS = 8, 40
 # As PyTorch names a call of NCCL on the host, and as NCCL names its kernels.
 CALL, KERNEL = "nccl:", "ncclDevKernel"
 NUM_TOP = 5
-
-
-def num_at_once(_):
-    return 1
-
-
-def todo(session):
-    return [
-        Todo("kernels, streams and NCCL's calls of a profiled epoch", lambda: profiled(session)),
-        Todo("merged trace", lambda: merged(session)),
-        Todo("NCCL's calls by the interposer and by the profiler", lambda: intercepted(session)),
-        Todo("energy by NVML, clocks and throttle reasons", lambda: energy(session)),
-    ]
 
 
 def options(session):
@@ -44,49 +32,46 @@ def trace_folder(session, name):
     return session.folder / "records" / "here" / f"{name}{records.TRACES_END}"
 
 
-def profiled(session):
-    """What the profiler saw of ddp on one rank: kernels and their milliseconds, streams, the longest kernels, NCCL's calls."""
+def test_kernels_streams_and_calls_of_NCCL_in_a_profiled_epoch(session, measured):
+    """The profiler saw something of ddp on one rank, on a GPU kernels."""
     train(session, "ddp", "profile", *options(session), "--timeline")
-    found = events(trace_folder(session, "profile") / "torch.0.json.gz")
-    kernels = [event for event in found if event.get("cat") == "kernel"]
+    profiled = events(trace_folder(session, "profile") / "torch.0.json.gz")
+    kernels = [event for event in profiled if event.get("cat") == "kernel"]
     seconds = collections.Counter()
     for event in kernels:
         seconds[event["name"][:60]] += event["dur"] / 1e6
-    numbers = {
-        "events": len(found),
+    measured |= {
+        "events": len(profiled),
         "kernels": len(kernels),
         "kernels (ms)": 1000 * sum(seconds.values()),
         "streams": len({event["tid"] for event in kernels}),
         "NCCL kernels": sum(KERNEL in event["name"] for event in kernels),
-        "NCCL calls": sum(nccl_calls(found).values()),
+        "NCCL calls": sum(nccl_calls(profiled).values()),
         "longest": [f"{name} {1000 * spent:.3g} ms" for name, spent in seconds.most_common(NUM_TOP)],
     }
-    assert found, "the profile is empty"
+    assert profiled, "the profile is empty"
     assert kernels or not session.on_gpu, "the profile has no kernels"
-    return numbers
 
 
-def merged(session):
-    """The merged trace of that run."""
+def test_merged_trace(session, measured):
     folder = trace_folder(session, "profile")
     if not folder.exists():
-        raise Skipped("there is no profile")
+        pytest.skip("there is no profile")
     status, printed = run(session, "profile-merged", [sys.executable, "-m", "launch.trace.timeline", folder], 60.0)
     assert status == 0, (printed.splitlines() or ["no output"])[-1]
-    return {"events": len(events(folder / "trace.json.gz")), "trace": "records/here/profile.trace/trace.json.gz"}
+    measured |= {"events": len(events(folder / "trace.json.gz")), "trace": "records/here/profile.trace/trace.json.gz"}
 
 
-def intercepted(session):
-    """The number of NCCL's calls by the interposer, which it must count as the profiler does."""
-    session.expect_gpu()
+@pytest.mark.gpu
+def test_calls_of_NCCL_by_the_interposer_and_by_the_profiler(session, measured):
     mpicc = shutil.which("mpicc")
     if mpicc is None:
-        raise Skipped("there is no mpicc to build the interposer with")
+        pytest.skip("there is no mpicc to build the interposer with")
     library = session.scratch / "libtandemtrace.so"
     build = [sys.executable, "-m", "launch.trace.build", "--mpicc", mpicc, "--library", library]
     status, printed = run(session, "profile-build", build, 90.0)
     if status:
-        raise Skipped(f"the interposer cannot be built: {(printed.splitlines() or ['no output'])[-1]}")
+        pytest.skip(f"the interposer cannot be built: {(printed.splitlines() or ['no output'])[-1]}")
     name = "profile-intercepted"
     folder = trace_folder(session, name)
     train(session, "ddp", name, *options(session), "--timeline", variables=preload.variables(library, folder))
@@ -97,33 +82,32 @@ def intercepted(session):
     assert counted, "the interposer saw no call of NCCL"
     # The interposer counts ncclAllReduce in the whole run; the profiler counts all_reduce, all_reduce_barrier, … in one epoch.
     seen = [name.lower().removeprefix("nccl") for name in counted]
-    missing = [call for call in calls if not any(one in call.replace("_", "") for one in seen)]
+    missing = [call for call in calls if not any(name in call.replace("_", "") for name in seen)]
     assert not missing, f"the interposer did not see {missing}; it saw {counted}"
-    return {"interposer, whole run": counted, "profiler, one epoch": dict(calls)}
+    measured |= {"interposer, whole run": counted, "profiler, one epoch": dict(calls)}
 
 
-def energy(session):
-    """Energy, clocks and throttle reasons of the profiled run."""
-    session.expect_gpu()
+@pytest.mark.gpu
+def test_energy_by_NVML_clocks_and_throttle_reasons(session, measured):
     record = train(session, "single", "profile-energy", *options(session), "--no-step-breakdown")
     noise = record["machine_noise"]
     assert record["energy_source"], "no source of energy could be read"
     assert noise["gpu_throttle_reasons"] is not None, "NVML tells no throttle reasons"
-    return {
+    measured |= {
         "energy (J)": record["energy_joules"], "source": record["energy_source"],
         "clock before and after (MHz)": [round(clock / 1e6) for clock in noise["gpu_clock_hz"] if clock],
         "throttle reasons": noise["gpu_throttle_reasons"] or "none",
     }  # fmt: skip
 
 
-def nccl_calls(found):
+def nccl_calls(profiled):
     """Counter of the collectives that the host called: of names such as nccl:all_reduce, the part after the colon."""
-    names = [event["name"] for event in found if event.get("cat") in ("user_annotation", "cpu_op") and event["name"].startswith(CALL)]
+    names = [event["name"] for event in profiled if event.get("cat") in ("user_annotation", "cpu_op") and event["name"].startswith(CALL)]
     return collections.Counter(name.removeprefix(CALL).split()[0] for name in names)
 
 
 def events(path: Path):
     """The events of a Chrome trace that have a duration."""
     with gzip.open(path, "rt") as text:
-        found = json.load(text)
-    return [event for event in (found["traceEvents"] if isinstance(found, dict) else found) if event.get("ph") == "X"]
+        trace = json.load(text)
+    return [event for event in (trace["traceEvents"] if isinstance(trace, dict) else trace) if event.get("ph") == "X"]

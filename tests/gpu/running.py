@@ -12,11 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from common import records
 from common.backends import BASELINE, chosen, declared
 from common.errors import UserError
 from launch import probe
-from tests.gpu.checking import Skipped
 
 # A run that starts with less time left would be ended before it has a result.
 LEAST_SECONDS = 15.0
@@ -54,16 +55,16 @@ class Session(NamedTuple):
         answered = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=False)
         if answered.returncode:
             raise UserError(f"{sys.executable} cannot import PyTorch; set PYTHON to one that can")
-        found = json.loads(answered.stdout.splitlines()[-1])
-        if device == "cuda" and not found["gpu"]:
+        machine = json.loads(answered.stdout.splitlines()[-1])
+        if device == "cuda" and not machine["gpu"]:
             raise UserError("--device cuda, but PyTorch finds no GPU; leave it out for a rehearsal on the CPU")
-        device = ("cuda" if found["gpu"] else "cpu") if device == "auto" else device
+        device = ("cuda" if machine["gpu"] else "cpu") if device == "auto" else device
         with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)) // 2)) as pool:
             answers = dict(zip(names, pool.map(probe.ask, names), strict=True))
         lacks = {name: answer.get("error") or answer[device] for name, answer in answers.items()}
         about = (
-            f"{platform.node()}: {found['gpu'] or 'no GPU'}, device {device}, Python {platform.python_version()}, "
-            f"PyTorch {found['torch']}, CUDA {found['cuda']}"
+            f"{platform.node()}: {machine['gpu'] or 'no GPU'}, device {device}, Python {platform.python_version()}, "
+            f"PyTorch {machine['torch']}, CUDA {machine['cuda']}"
         )
         return cls(folder, scratch, device, seconds, ends, lacks, about)
 
@@ -71,29 +72,25 @@ class Session(NamedTuple):
     def on_gpu(self):
         return self.device == "cuda"
 
-    def expect_gpu(self):
-        if not self.on_gpu:
-            raise Skipped("it needs a GPU")
-
     def expect(self, backend):
-        """Raises Skipped where a backend cannot run here."""
+        """Skips the check where a backend cannot run here."""
         if reason := self.lacks.get(backend, "left out by --backends"):
-            raise Skipped(reason)
+            pytest.skip(reason)
 
     def part(self, share):
         """The session of a part, which may take a share of the whole time."""
         return self._replace(ends=min(self.ends, time.monotonic() + share * self.seconds))
 
     def limit(self, seconds):
-        """The time limit of a run that may take so many seconds. Raises Skipped where too little time is left."""
+        """The time limit of a run that may take so many seconds. Skips the check where too little time is left."""
         left = self.ends - time.monotonic()
         if left < LEAST_SECONDS:
-            raise Skipped("no time left (--minutes)")
+            pytest.skip("no time left (--minutes)")
         return min(seconds, left)
 
 
 def train(session, backend, name, *options, num_ranks=1, seconds=120.0, device=None, variables=None):
-    """The record of a run. Raises Skipped where its backend refuses to run, AssertionError where it fails."""
+    """The record of a run. Skips the check where its backend refuses to run; raises AssertionError where it fails."""
     session.expect(backend)
     program = [sys.executable, "-m", f"frameworks.{backend}"]
     if num_ranks > 1:
@@ -104,7 +101,7 @@ def train(session, backend, name, *options, num_ranks=1, seconds=120.0, device=N
     path = session.folder / "records" / "here" / f"{name}.json"
     error = next((line.removeprefix("error: ") for line in printed.splitlines() if line.startswith("error: ")), None)
     if status == 2 and error:
-        raise Skipped(error)
+        pytest.skip(error)
     record = records.read(path) if path.exists() else {"status": "none", "error": None}
     assert (status, record["status"]) == (0, "ok"), error or record["error"] or f"exit status {status}; see logs/{name}.txt"
     return record
@@ -113,7 +110,7 @@ def train(session, backend, name, *options, num_ranks=1, seconds=120.0, device=N
 def run(session, name, command, seconds, variables=None):
     """(exit status, what was printed) of a command; it is also in logs/NAME.txt. Raises AssertionError after the time limit.
 
-    Skipped: the limit was that of the part.
+    Skips the check where the limit was that of the part.
     """
     log = session.folder / "logs" / f"{name}.txt"
     log.parent.mkdir(exist_ok=True)
@@ -127,7 +124,7 @@ def run(session, name, command, seconds, variables=None):
             status = process.wait(limit)
         except subprocess.TimeoutExpired:
             if limit < seconds:
-                raise Skipped(f"no time left (--minutes): ended after {limit:.0f} s") from None
+                pytest.skip(f"no time left (--minutes): ended after {limit:.0f} s")
             raise AssertionError(f"ended after {limit:.0f} s; see logs/{name}.txt") from None
         finally:
             # Ranks that are left, of a run that has ended too.

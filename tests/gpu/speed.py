@@ -4,16 +4,20 @@ import functools
 import json
 import sys
 import typing
+from typing import NamedTuple
+
+import pytest
 
 from common.config import Settings
 from common.workloads import WORKLOADS
 from tests.gpu import data
-from tests.gpu.checking import Skipped, Todo, once
+from tests.gpu.plugin import SESSION
 from tests.gpu.running import run, train
 
 SHARE = 1.0
 BACKENDS = ("single", "ddp", "fsdp", "deepspeed_zero", "horovod_torch")
 PRECISIONS = ("bf16", "tf32", "fp32")
+ON_CPU_PRECISIONS = ("fp32", "bf16")
 # Of each workload on a GPU the batch size; and small ones for a rehearsal without.
 ON_GPU = {"transformer-gpt2": 16, "resnet50": 128, "transformer-base": 64}
 ON_CPU = {"transformer": 8, "cnn": 16}
@@ -28,71 +32,85 @@ SHOWN = {
 }  # fmt: skip
 
 
-def num_at_once(_):
-    return 1
+class Run(NamedTuple):
+    """A training whose samples per second are measured."""
+
+    backend: str
+    workload: str
+    precision: str
+    compiled: bool = False
+
+    def __str__(self):
+        return f"{self.workload}: {self.backend}, {self.precision}{', compiled' if self.compiled else ''}"
 
 
-def todo(session):
-    """What tells most comes first: bf16 of all, then single's other precisions, compiled, then the rest."""
-    sizes = ON_GPU if session.on_gpu else ON_CPU
-    precisions = PRECISIONS if session.on_gpu else ("fp32", "bf16")
-    first, *others = precisions if session.on_gpu else precisions[:1]
-    vendors = {workload: once(functools.partial(vendor, session, workload, sizes[workload], precisions)) for workload in sizes}
-    wanted = [(backend, workload, first, False) for workload in sizes for backend in BACKENDS[:3]]
-    wanted += [("single", workload, precision, False) for workload in sizes for precision in others]
-    wanted += [("single", workload, first, True) for workload in sizes]
-    wanted += [(backend, workload, first, False) for backend in BACKENDS[3:] for workload in sizes]
-    wanted += [(backend, workload, precision, False) for precision in others for workload in sizes for backend in BACKENDS[1:]]
-    return [
-        Todo(
-            f"{workload}: {backend}, {precision}{', compiled' if compiled else ''}",
-            functools.partial(ours, session, backend, workload, precision, compiled, sizes[workload], vendors[workload]),
-        )
-        for backend, workload, precision, compiled in wanted
-        if backend in session.lacks
-    ]
+def sizes(session):
+    return ON_GPU if session.on_gpu else ON_CPU
+
+
+def runs(session):
+    """The runs; what tells most comes first: bf16 of all, then single's other precisions, compiled, then the rest."""
+    workloads = sizes(session)
+    first, *other_precisions = PRECISIONS if session.on_gpu else ON_CPU_PRECISIONS[:1]
+    chosen = [Run(backend, workload, first) for workload in workloads for backend in BACKENDS[:3]]
+    chosen += [Run("single", workload, precision) for workload in workloads for precision in other_precisions]
+    chosen += [Run("single", workload, first, compiled=True) for workload in workloads]
+    chosen += [Run(backend, workload, first) for backend in BACKENDS[3:] for workload in workloads]
+    chosen += [Run(backend, workload, precision) for precision in other_precisions for workload in workloads for backend in BACKENDS[1:]]
+    return [chosen_run for chosen_run in chosen if chosen_run.backend in session.lacks]
+
+
+def pytest_generate_tests(metafunc):
+    metafunc.parametrize("chosen_run", runs(metafunc.config.stash[SESSION]), ids=str)
 
 
 def expect(workload, precision):
-    """Raises Skipped for what this checkout does not have."""
+    """Skips the check of what this checkout does not have."""
     if workload not in WORKLOADS:
-        raise Skipped(f"this checkout has no workload {workload}")
+        pytest.skip(f"this checkout has no workload {workload}")
     if precision not in typing.get_args(typing.get_type_hints(Settings)["precision"]):
-        raise Skipped(f"this checkout has no --precision {precision}")
+        pytest.skip(f"this checkout has no --precision {precision}")
 
 
-def ours(session, backend, workload, precision, compiled, batch_size, of_vendor):
-    """Samples per second of a run, what else its record has, and their ratio to those of the vendor's loop."""
+@pytest.fixture(scope="module")
+def vendor_rates(session):
+    """A function that gives {precision: samples per second} of the minimal loop for a workload."""
+    return functools.cache(functools.partial(vendor, session))
+
+
+def test_samples_per_second(chosen_run, session, vendor_rates, measured):
+    """Samples per second of a run are measured, what else its record has, and their ratio to those of the minimal loop."""
+    backend, workload, precision, compiled = chosen_run
     session.expect(backend)
     expect(workload, precision)
-    num_steps = NUM_STEPS[session.on_gpu]
-    own = WORKLOADS[workload]
-    if "tinystories" in own.datasets:
-        source, num_epochs = data.stories(session.scratch, batch_size * num_steps, own.model.context), NUM_EPOCHS
-    elif "mnist" in own.datasets:
-        source, num_epochs = data.digits(session.scratch, batch_size * num_steps), NUM_EPOCHS
+    num_samples = sizes(session)[workload] * NUM_STEPS[session.on_gpu]
+    trained = WORKLOADS[workload]
+    if "tinystories" in trained.datasets:
+        source, num_epochs = data.stories(session.scratch, num_samples, trained.model.context), NUM_EPOCHS
+    elif "mnist" in trained.datasets:
+        source, num_epochs = data.digits(session.scratch, num_samples), NUM_EPOCHS
     else:
         source, num_epochs = (), NUM_EPOCHS_OF_RANDOM
     name = f"speed-{workload}-{backend}-{precision}{'-compiled' if compiled else ''}"
     options = (
-        "--workload", workload, *source, "--batch-size", batch_size, "--epochs", num_epochs, "--precision", precision,
-        *(["--no-stop-at-target"] if own.target is not None else []), "--no-step-breakdown", *(["--compile"] if compiled else []),
+        "--workload", workload, *source, "--batch-size", sizes(session)[workload], "--epochs", num_epochs, "--precision", precision,
+        *(["--no-stop-at-target"] if trained.target is not None else []), "--no-step-breakdown", *(["--compile"] if compiled else []),
     )  # fmt: skip
     record = train(session, backend, name, *options, seconds=COMPILED_SECONDS if compiled else RUN_SECONDS)
     rate = record["samples_per_epoch"] * (num_epochs - 1) / sum(record["train_seconds"][1:])
-    found = {"samples/s": rate}
-    found |= {label: record[key] / unit for key, (label, unit) in SHOWN.items() if record.get(key)}
+    measured["samples/s"] = rate
+    measured |= {label: record[key] / unit for key, (label, unit) in SHOWN.items() if record.get(key)}
     if memory := record["gpu_memory_by_rank"]:
-        found["peak allocated (GiB)"] = memory["peak_allocated_bytes"][0] / 2**30
-    if not compiled:
-        vendors = of_vendor().get(precision)
-        found |= {"vendor's samples/s": vendors, "ratio": rate / vendors} if vendors else {}
-    return found
+        measured["peak allocated (GiB)"] = memory["peak_allocated_bytes"][0] / 2**30
+    if not compiled and (vendors := vendor_rates(workload).get(precision)):
+        measured |= {"vendor's samples/s": vendors, "ratio": rate / vendors}
 
 
-def vendor(session, workload, batch_size, precisions):
+def vendor(session, workload):
     """{precision: samples per second} of the minimal loop; empty where it fails."""
-    loop = [sys.executable, "-m", "tests.gpu.vendor_loop", session.device, workload, batch_size, NUM_STEPS[session.on_gpu], *precisions]
+    precisions = PRECISIONS if session.on_gpu else ON_CPU_PRECISIONS
+    size = sizes(session)[workload]
+    loop = [sys.executable, "-m", "tests.gpu.vendor_loop", session.device, workload, size, NUM_STEPS[session.on_gpu], *precisions]
     try:
         status, printed = run(session, f"speed-{workload}-vendor", loop, RUN_SECONDS)
     except AssertionError:

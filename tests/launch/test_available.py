@@ -1,16 +1,15 @@
 """Which backends can run on which device, asked where the ranks will run."""
 
 import json
-import subprocess
 
 import pytest
 
 from common.config import Settings
 from common.errors import UserError
 from launch import available, probe, processes
-from launch.launchers.commands import Launcher
+from launch.launchers.commands import ALLOCATIONS, Launcher
 from launch.plan import Job
-from tests.support.running import BIN, environ
+from tests.support.running import BIN, completed, matrix, records_in
 
 ABLE, NO_CUDA, NO_GPU = ({"cpu": None, "cuda": reason} for reason in (None, "this library has no CUDA", "it finds no GPU"))
 BROKEN = {"error": "No module named 'it'"}
@@ -71,7 +70,7 @@ def answering(monkeypatch):
             return {name: answers[name] for name in names}
 
         monkeypatch.setattr(available, "asked", ask)
-        for name in available.ALLOCATIONS:
+        for name in ALLOCATIONS:
             monkeypatch.delenv(name, raising=False)
         return asked
 
@@ -197,21 +196,16 @@ def standing_in(checkout):
         path.unlink()
 
 
-def matrix(checkout, folder, *arguments):
-    command = [BIN / "python", "-m", "launch.matrix", "1", "--backends", "finds_gpu,ddp,cannot_start", "--workloads", "cnn"]
-    command += ["--results", folder / "results", "--machine", "here", *arguments]
-    return subprocess.run(command, cwd=checkout, env=environ(), capture_output=True, text=True, timeout=200, check=False)
-
-
+BACKENDS = ("1", "--backends", "finds_gpu,ddp,cannot_start", "--workloads", "cnn")
 SKIPPED = "skipping cannot_start: its import ended with exit status 7\n"
 
 
 @pytest.mark.matrix
 def test_a_dry_run_prints_the_commands_for_the_device_and_what_it_skips(standing_in, tmp_path):
-    on_gpu = matrix(standing_in, tmp_path, "--dry-run")
+    on_gpu = matrix(standing_in, tmp_path / "results", *BACKENDS, "--dry-run")
     assert on_gpu.stderr == f"skipping ddp: this PyTorch has no CUDA\n{SKIPPED}"
     assert on_gpu.stdout.count("\n") == on_gpu.stdout.count("frameworks.finds_gpu --device cuda ") == 1
-    on_cpu = matrix(standing_in, tmp_path, "--device", "cpu", "--dry-run")
+    on_cpu = matrix(standing_in, tmp_path / "results", *BACKENDS, "--device", "cpu", "--dry-run")
     assert on_cpu.stderr == SKIPPED
     assert on_cpu.stdout.count("\n") == on_cpu.stdout.count(" --device cpu ") == 2
     assert list(tmp_path.iterdir()) == []
@@ -220,15 +214,13 @@ def test_a_dry_run_prints_the_commands_for_the_device_and_what_it_skips(standing
 @pytest.mark.matrix
 def test_a_matrix_asks_through_the_launcher_where_hosts_are_given(standing_in, tmp_path):
     (tmp_path / "nodes").write_text("localhost\n")
-    done = matrix(standing_in, tmp_path, "--hosts", tmp_path / "nodes", "--epochs", "1")
+    done = matrix(standing_in, tmp_path / "results", *BACKENDS, "--hosts", tmp_path / "nodes", "--epochs", "1")
     assert done.stderr.startswith(f"skipping ddp: this PyTorch has no CUDA\n{SKIPPED}")
-    (record,) = (json.loads(path.read_text()) for path in tmp_path.glob("results/here/*.json"))
+    (record,) = records_in(tmp_path / "results")
     assert (record["backend"], record["settings"]["device"], done.returncode) == ("finds_gpu", "cuda", 1)
     # It has claimed more than there is.
     assert record["error"].startswith("--device cuda, but this PyTorch has no CUDA; use --device cpu")
 
 
 def test_the_answer_is_one_line_also_beside_others():
-    command = [BIN / "python", "-m", "launch.probe", "bf16"]
-    done = subprocess.run(command, cwd=probe.ROOT, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == f"{probe.MARKER}{{}}\n"
+    assert completed(BIN / "python", "-m", "launch.probe", "bf16").stdout == f"{probe.MARKER}{{}}\n"

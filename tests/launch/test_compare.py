@@ -7,9 +7,11 @@ import pytest
 
 from common import records
 from launch import compare
-from launch.compare import main, show
+from launch.compare import main
+from launch.report import live
+from launch.report.live import show
 from tests.launch.forecast.test_forecasts import record
-from tests.support.made_records import ended, made, repeats
+from tests.support.made_records import ended, made, repeats, typed
 
 
 def folder(path, found):
@@ -83,7 +85,7 @@ def test_a_picture_is_refused_where_there_is_nothing_to_draw(tmp_path, run):
 
 
 def test_the_end_of_a_matrix_shows_every_sentence_and_the_first_tables(capsys):
-    show([made(), made(num_ranks=2, seconds=6.0)])
+    show(typed([made(), made(num_ranks=2, seconds=6.0)]))
     text = capsys.readouterr().out
     assert "Does every backend train the same thing?" in text
     assert "ratio to fastest" in text
@@ -118,17 +120,12 @@ def test_watching_without_a_page_is_refused(tmp_path, run):
     )
 
 
-@pytest.mark.parametrize("option", ["--baseline", "--csv", "--markdown", "--predict", "--svg"])
-def test_watching_refuses_other_outputs(option, tmp_path, run):
+@pytest.mark.parametrize("option", ["--baseline", "--csv", "--markdown", "--predict", "--price", "--svg"])
+def test_watching_refuses_all_but_the_page(option, tmp_path, run):
     results = folder(tmp_path / "results", [made()])
-    status, _, error = run(results, "--html", tmp_path / "a.html", "--watch", option, results)
+    status, _, error = run(results, "--html", tmp_path / "a.html", "--watch", option, "1")
     assert (status, error) == (2, f"error: --watch writes the page of --html and nothing else; leave out {option}\n")
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
-
-
-def test_watching_refuses_a_price(tmp_path, run):
-    status, _, error = run(folder(tmp_path / "results", [made()]), "--html", tmp_path / "a.html", "--watch", "--price", "1")
-    assert (status, error) == (2, "error: --watch writes the page of --html and nothing else; leave out --price\n")
 
 
 def test_two_exports_into_one_file_are_refused(tmp_path, run):
@@ -139,8 +136,8 @@ def test_two_exports_into_one_file_are_refused(tmp_path, run):
 
 
 def test_a_page_that_cannot_be_written_is_reported_and_raises_nothing(tmp_path, capsys):
-    compare.write_page(tmp_path / "not there" / "page.html", [made()])
-    compare.write_page(tmp_path / "page.html", [made(), made(settings={"threads": 2}, repeat=1)])
+    live.write_page(tmp_path / "not there" / "page.html", typed([made()]))
+    live.write_page(tmp_path / "page.html", typed([made(), made(settings={"threads": 2}, repeat=1)]))
     first, second = capsys.readouterr().err.splitlines()
     assert "not there" in first
     assert "different settings" in second
@@ -153,7 +150,7 @@ def test_traced_runs_are_left_out_and_counted(setting, tmp_path, run):
     status, printed, _ = run(folder(tmp_path / "results", [made(seconds=9.0), profiled]))
     assert status == 0
     assert "ddp takes 4.000 s an epoch" in printed
-    assert "1 of the runs were traced or shared a GPU (--timeline, --trace, --share-gpu), and are left out." in printed
+    assert "1 of the runs were traced or shared a GPU (--share-gpu, --timeline, --trace), and are left out." in printed
     status, _, error = run(folder(tmp_path / "profiled", [profiled]))
     assert (status, error.count("\n")) == (2, 1)
     assert "all of these runs were traced" in error
@@ -188,7 +185,7 @@ def test_forecasts_have_a_price_if_asked_for(tmp_path, run):
     assert "at 0.05 each" in (tmp_path / "a.html").read_text()
     for arguments, message in (
         (("--price", "0.05"), "--price is for a forecast; say with --predict RANKS of which sizes"),
-        (("--predict", "16", "--price", "-1"), "--price is -1; the price of an hour is at least 0"),
+        (("--predict", "16", "--price", "-1"), "--price is -1; it must be at least 0 and finite"),
     ):
         assert run(results, *arguments)[::2] == (2, f"error: {message}\n")
 

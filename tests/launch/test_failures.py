@@ -35,14 +35,14 @@ PASSED_ON = "  rank      : 0 (local_rank: 0)\n  exitcode  : -15 (pid: 32391)  (S
 @pytest.mark.parametrize(
     ("text", "killed"),
     [
-        (HYDRA_KILLED, Killed(1, 9)),
-        (HYDRA_KILLED.replace("32422", "17"), Killed(None, 9)),
-        (HYDRA_SEGV, Killed(1, 11)),
+        (HYDRA_KILLED, Killed(1, 9, HYDRA_KILLED.splitlines()[-1])),
+        (HYDRA_KILLED.replace("32422", "17"), Killed(None, 9, HYDRA_KILLED.splitlines()[-1])),
+        (HYDRA_SEGV, Killed(1, 11, HYDRA_SEGV.splitlines()[-1])),
         (HYDRA.format(code=1), None),
-        (OPEN_MPI, Killed(3, 9)),
-        (SLURM, Killed(1, 9)),
-        (TORCHRUN, Killed(1, 9)),
-        (PASSED_ON + TORCHRUN, Killed(1, 9)),
+        (OPEN_MPI, Killed(3, 9, OPEN_MPI.strip())),
+        (SLURM, Killed(1, 9, "srun: error: n2: task 1: Killed")),
+        (TORCHRUN, Killed(1, 9, "exitcode  : -9 (pid: 32392)  (SIGKILL)")),
+        (PASSED_ON + TORCHRUN, Killed(1, 9, "exitcode  : -9 (pid: 32392)  (SIGKILL)")),
         (PASSED_ON, None),
         ("error: rank 0: RuntimeError: Connection closed by peer\n", None),
         ("", None),
@@ -52,18 +52,31 @@ def test_the_rank_that_was_killed_is_named(text, killed):
     assert killed_rank(text.splitlines(), [32421, 32422]) == killed
 
 
+def test_with_more_ranks_hydra_does_not_tell_which_rank_was_killed_first():
+    assert killed_rank(HYDRA_KILLED.splitlines(), [32420, 32421, 32422]).rank == 2
+    assert killed_rank(HYDRA_KILLED.splitlines(), [32420, 32421, 32422, 32423]).rank is None
+
+
+PROGRESS = Progress(2, 5, 7, 22, 0.5, None, 3.0)
+PRINTED = "and the launcher printed: it was killed"
+
+
 @pytest.mark.parametrize(
     ("killed", "progress", "num_oom_kills", "line"),
     [
         (
-            Killed(1, 9), Progress(2, 5, 7, 22, 0.5, None, 3.0), 0,
-            f"rank 1 was killed by SIGKILL after step 7 of epoch 2, perhaps out of memory; {HELP}",
+            Killed(1, 9, "it was killed"), PROGRESS, 0,
+            f"rank 1 was killed by SIGKILL after step 7 of epoch 2; the kernel killed no process of this node for memory, {PRINTED}",
         ),
         (
-            Killed(0, 9), None, 1,
+            Killed(1, 9, "it was killed"), None, None,
+            f"rank 1 was killed by SIGKILL; whether memory ran out is not known, {PRINTED}",
+        ),
+        (
+            Killed(0, 9, "it was killed"), None, 1,
             f"rank 0 was killed by SIGKILL, out of memory: the kernel's OOM killer ended a process of this node meanwhile; {HELP}",
         ),
-        (Killed(None, 11), None, 0, "a rank was killed by SIGSEGV"),
+        (Killed(None, 11, "it crashed"), None, 0, "a rank was killed by SIGSEGV"),
     ],
 )  # fmt: skip
 def test_a_killed_rank_is_described_in_one_line(killed, progress, num_oom_kills, line):

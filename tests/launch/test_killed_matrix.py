@@ -69,11 +69,10 @@ def wait_until(condition, limit_seconds=20):
         time.sleep(0.02)
 
 
-# test_slurm.py resumes one.
+# test_matrix.py kills one under MPICH, and test_slurm.py one under srun, which it resumes.
 @pytest.mark.matrix
-@pytest.mark.parametrize("launcher", ["mpich", "torchrun"])
-def test_a_killed_matrix_leaves_no_process(launcher, checkout, tmp_path):
-    matrix = kills.start(checkout, tmp_path, "--launcher", launcher, "--epochs", "4")
+def test_a_matrix_that_is_killed_under_torchrun_leaves_no_process(checkout, tmp_path):
+    matrix = kills.start(checkout, tmp_path, "--launcher", "torchrun", "--epochs", "4")
     kills.wait_until_training(matrix, tmp_path)
     outcome = kills.kill(matrix, checkout, tmp_path)
     assert outcome.num_before > 2

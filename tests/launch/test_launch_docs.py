@@ -2,13 +2,12 @@
 
 import json
 import re
-import subprocess
 
 import pytest
 
 from launch import available
 from tests.support.forked import run_module
-from tests.support.running import BIN, ROOT, environ
+from tests.support.running import BIN, ROOT, completed
 
 PAGE = (ROOT / "launch" / "README.md").read_text()
 BLOCKS = re.findall(r"^```\nlaunch/matrix\.sh 8 (.*)\n(.*)\n```$", PAGE, re.MULTILINE)
@@ -42,7 +41,7 @@ def test_every_key_of_a_machine_file_is_on_the_page():
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_scripts_pass_shellcheck(script):
-    done = subprocess.run([BIN / "shellcheck", "--shell=bash", script], capture_output=True, text=True, timeout=60, check=False)
+    done = completed(BIN / "shellcheck", "--shell=bash", script)
     assert done.returncode == 0, done.stdout
 
 
@@ -60,9 +59,7 @@ def test_a_job_script_trains_with_the_launcher_at_hand(script, checkout, tmp_pat
     arguments = ["--backends", "ddp", "--workloads", "cnn", "--epochs", "1", "--no-step-breakdown", "--results", tmp_path]
     variables = {"TANDEM_SIZES": "1 2", "TANDEM_MACHINE_FILE": "local"}
     job = checkout / script.relative_to(ROOT)
-    done = subprocess.run(
-        [job, *arguments], cwd=checkout, env=environ() | variables, capture_output=True, text=True, timeout=200, check=False
-    )
+    done = completed(job, *arguments, cwd=checkout, variables=variables)
     assert done.returncode == 0, done.stdout + done.stderr
     found = [json.loads(path.read_text()) for path in tmp_path.glob("*/*.json")]
     assert sorted((record["num_ranks"], record["status"]) for record in found) == [(1, "ok"), (2, "ok")]

@@ -29,8 +29,7 @@ def test_the_help_names_every_lesson():
         (["warmup", "--ranks", "512"], "--last-batch drop leaves no step"),
         (["warmup", "--backend", "nope"], "there is no backend 'nope'"),
         (["warmup", "--epochs", "0"], "--epochs is 0"),
-        (["warmup", "--time-limit", "0"], "--time-limit is 0"),
-        (["sends", "--ranks", "1"], "--ranks is 1; it must be a whole number from 2"),
+        (["sends", "--ranks", "1"], "--ranks is 1; it must be at least 2, since one rank sends nothing"),
         (["sends", "--backends", "single"], "single trains in one process and sends nothing"),
         (["sends", "--backends", "nope"], "there is no backend 'nope'"),
         (["sends", "--backends", "ddp,ddp"], "ddp is given more than once"),
@@ -39,7 +38,6 @@ def test_the_help_names_every_lesson():
         (["sends", "--epochs", "3"], "--epochs"),
         (["data", "--formats", "zip"], "there is no format 'zip'; choose from: memory, npy, hdf5"),
         (["data", "--formats", "memory", "--copies", "2"], "there is nothing to run; give formats on disk"),
-        (["data", "--formats", "memory", "--workers", "-1"], "--workers is (-1,)"),
     ],
 )
 def test_a_lesson_refuses(arguments, message, tmp_path):

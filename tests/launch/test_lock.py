@@ -14,6 +14,7 @@ import pytest
 from common.config import Settings
 from common.errors import UserError
 from launch import lock
+from launch.launchers.commands import ALLOCATIONS
 from launch.plan import Job
 from tests.support.forked import run_module
 from tests.support.running import ROOT
@@ -34,7 +35,7 @@ with lock.held(sys.argv[1], ON_ONE_NODE, False):
 @pytest.fixture
 def path(tmp_path, monkeypatch):
     """The lock that this process and its children use."""
-    for name in lock.ALLOCATIONS:
+    for name in ALLOCATIONS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(lock.VARIABLE, str(tmp_path / "lock"))
     return tmp_path / "lock"

@@ -8,7 +8,7 @@ import time
 import jsonschema
 import pytest
 
-from tests.support.running import BIN, ROOT, environ, left_over
+from tests.support.running import BIN, ROOT, completed, environ, left_over, records_in
 
 pytestmark = pytest.mark.matrix
 
@@ -64,10 +64,8 @@ def start(checkout, *arguments):
     )
 
 
-def records_in(folder):
-    return {
-        (record["backend"], record["num_ranks"]): record for record in (json.loads(path.read_text()) for path in folder.glob("here/*.json"))
-    }
+def records_of(folder):
+    return {(record["backend"], record["num_ranks"]): record for record in records_in(folder)}
 
 
 def test_a_crash_and_a_hang_leave_the_others_their_records_and_no_process(checkout, tmp_path, broken):
@@ -81,7 +79,7 @@ def test_a_crash_and_a_hang_leave_the_others_their_records_and_no_process(checko
     output, _ = matrix.communicate(timeout=300)
     assert matrix.returncode == 1, output
     assert left_over(checkout) == []
-    found = records_in(tmp_path)
+    found = records_of(tmp_path)
     for record in found.values():
         jsonschema.validate(record, SCHEMA)
     assert {key: record["status"] for key, record in found.items()} == {
@@ -105,6 +103,20 @@ def test_a_crash_and_a_hang_leave_the_others_their_records_and_no_process(checko
     assert list(tmp_path.glob("here/*.part")) == []
 
 
+@pytest.mark.long
+def test_every_backend_completes_both_workloads_on_more_ranks_than_cores(checkout, tmp_path):
+    """The command of the README at 4 ranks: ranks that leave far apart end no completed run."""
+    matrix = (checkout / "launch" / "matrix.sh", "4", "--epochs", "1", "--no-stop-at-target", "--results", tmp_path, "--machine", "here")
+    done = completed(*matrix, cwd=checkout, seconds=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    records = records_in(tmp_path)
+    assert {record["workload"] for record in records} == {"cnn", "transformer"}
+    assert len(records) == 2 * len({record["backend"] for record in records}) > 10
+    for record in records:
+        assert (record["status"], record["launcher_error"], bool(record["step_breakdown"])) == ("ok", None, True)
+    assert left_over(checkout) == []
+
+
 def wait_until_ended(checkout):
     limit = time.monotonic() + 60
     while left_over(checkout) and time.monotonic() < limit:
@@ -120,7 +132,7 @@ def test_a_signal_ends_the_runs_side_by_side_and_leaves_none_stopped(number, che
     )  # fmt: skip
     limit = time.monotonic() + 120
     # A record has them when its run is ready; one of the two has stopped then.
-    while [bool(record["pids_by_rank"]) for record in records_in(tmp_path).values()] != [True] * 2 and time.monotonic() < limit:
+    while [bool(record["pids_by_rank"]) for record in records_of(tmp_path).values()] != [True] * 2 and time.monotonic() < limit:
         time.sleep(0.2)
     assert len(left_over(checkout)) > 4
     matrix.send_signal(number)
@@ -131,11 +143,11 @@ def test_a_signal_ends_the_runs_side_by_side_and_leaves_none_stopped(number, che
     if number == signal.SIGKILL:
         # Nobody is left to complete the records, but what supervises the runs ends them.
         wait_until_ended(checkout)
-        assert {record["status"] for record in records_in(tmp_path).values()} == {"started"}
+        assert {record["status"] for record in records_of(tmp_path).values()} == {"started"}
         return
     assert matrix.returncode == 130, output
     assert left_over(checkout) == []
-    for record in records_in(tmp_path).values():
+    for record in records_of(tmp_path).values():
         assert (record["status"], record["error"]) == ("failed", "interrupted")
         jsonschema.validate(record, SCHEMA)
     (page,) = tmp_path.glob("here/*.html")
@@ -149,6 +161,6 @@ def test_what_a_dry_run_prints_can_be_pasted(checkout, tmp_path):
     printed, _ = dry.communicate(timeout=60)
     assert dry.returncode == 0, printed
     assert list(tmp_path.iterdir()) == []
-    pasted = subprocess.run(["bash", "-c", printed], cwd=checkout, env=environ(), capture_output=True, text=True, timeout=120, check=False)
+    pasted = completed("bash", "-c", printed, cwd=checkout)
     assert pasted.returncode == 0, pasted.stderr
-    assert records_in(tmp_path / "it's here")["ddp", 1]["status"] == "ok"
+    assert records_of(tmp_path / "it's here")["ddp", 1]["status"] == "ok"

@@ -1,11 +1,8 @@
 """A run that really meets a limit of memory: it says so, and the other runs of its matrix go on."""
 
-import json
-import subprocess
-
 import pytest
 
-from tests.support.running import BIN, environ
+from tests.support.running import matrix, records_in
 
 pytestmark = pytest.mark.matrix
 
@@ -31,14 +28,11 @@ def test_a_run_out_of_memory_is_told_in_one_line_and_the_matrix_goes_on(checkout
     backend.write_text(LIMITED)
     options = ("--backends", "limited", "--workloads", "transformer-base,cnn", "--epochs", "1", "--batch-size", "1024")
     try:
-        done = subprocess.run(
-            [BIN / "python", "-m", "launch.matrix", "1", *options, "--no-step-breakdown", "--results", tmp_path, "--machine", "here"],
-            cwd=checkout, env=environ(), capture_output=True, text=True, check=False, timeout=300,
-        )  # fmt: skip
+        done = matrix(checkout, tmp_path, "1", *options, "--no-step-breakdown")
     finally:
         backend.unlink()
     assert done.returncode == 1, done.stdout + done.stderr
-    records = {record["workload"]: record for record in map(json.loads, (path.read_text() for path in tmp_path.glob("here/*.json")))}
+    records = {record["workload"]: record for record in records_in(tmp_path)}
     failed = records["transformer-base"]
     assert (failed["status"], records["cnn"]["status"]) == ("failed", "ok")
     assert failed["error"].startswith("rank 0: before the first epoch: out of memory, ")

@@ -1,14 +1,13 @@
 """The command: what it prints and writes, and its mistakes, each in one line with exit status 2 and before anything is written."""
 
 import json
-import subprocess
 
 import pytest
 
 from tests.launch.forecast.test_forecasts import record
 from tests.launch.forecast.test_network import collectives
 from tests.support.forked import run_module
-from tests.support.running import BIN, ROOT, environ
+from tests.support.running import BIN, completed
 
 # Stands for a file of launch.collectives that has another library.
 NETWORK = "NETWORK.json"
@@ -26,8 +25,7 @@ def test_forecasts_are_printed_and_written(tmp_path):
     numbers.parent.mkdir()
     arguments = (results, "--ranks", "16,1024", "--price", "0.05", "--json", numbers, "--picture", picture)
     # Not a fork: drawing starts threads.
-    command = [str(part) for part in (BIN / "python", "-m", "launch.predict", *arguments)]
-    done = subprocess.run(command, cwd=ROOT, env=environ(), capture_output=True, text=True, timeout=60, check=False)
+    done = completed(BIN / "python", "-m", "launch.predict", *arguments)
     assert (done.returncode, done.stderr) == (0, "")
     for text in (
         "For a proposal: cnn, weak scaling, with ddp on",
@@ -57,7 +55,7 @@ def test_records_are_needed():
             "--network /there/is/none.json cannot be read (No such file or directory)",
         ),
         ([record(1), record(2)], ["--ranks-per-node", "0"], "--ranks-per-node is 0"),
-        ([record(1), record(2)], ["--price", "-1"], "--price is -1; the price of an hour is at least 0"),
+        ([record(1), record(2)], ["--price", "-1"], "--price is -1; it must be at least 0 and finite"),
         ([record(1), record(2)], ["--json", "/there/is/none/f.json"], "--json /there/is/none/f.json cannot be written"),
         ([record(1)], [], "these records have one size of each backend; a forecast takes two or more"),
         ([record(1, oversubscribed=True), record(2, oversubscribed=True)], [], "all of these runs were oversubscribed"),

@@ -40,6 +40,18 @@ def test_a_run_beyond_its_time_limit_is_timed_out(tmp_path):
     assert (outcome.timed_out, messages) == (True, [])
 
 
+def test_banners_do_not_push_the_cause_of_a_failure_out_of_the_kept_lines(tmp_path):
+    banners = (
+        "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
+        "I0000 00:00:1795475672.228781    8760 port.cc:153] oneDNN custom operations are on. You may see slightly different results.",
+        "To enable the following instructions: AVX2 AVX512F, in other operations, rebuild TensorFlow.",
+        "WARNING:tensorflow:Callback method `on_train_batch_end` is slow compared to the batch time (batch time: 0.1s).",
+    )
+    (tmp_path / "banners").write_text("\n".join(banners) + "\n")
+    outcome, _ = run(f"echo cause; for i in $(seq {processes.KEPT_LINES}); do cat banners; done; exit 3", tmp_path, 60)
+    assert outcome.last_lines == ["cause"]
+
+
 def test_a_run_that_ends_is_over(tmp_path):
     outcome, _ = run("echo last; exit 3", tmp_path, 60)
     assert outcome == processes.Outcome(3, False, ["last"])

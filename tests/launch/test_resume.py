@@ -13,7 +13,8 @@ from common.config import Settings, as_json
 from common.errors import UserError
 from launch import resume, runner, supervisor
 from launch.plan import plan
-from tests.support.running import BIN, environ
+from tests.support.made_records import made
+from tests.support.running import matrix
 
 
 def test_the_last_matrix_is_the_one_with_the_latest_stamp(tmp_path):
@@ -36,7 +37,7 @@ def leave(job, status):
     settings = as_json(workloads.resolve(job.settings, job.num_ranks))
     path = records.folder(job.settings) / f"{job.settings.run_id}.json"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps({"schema": records.SCHEMA, "status": status, "settings": settings}))
+    path.write_text(json.dumps(made() | {"status": status, "settings": settings}))
 
 
 def test_only_completed_runs_are_skipped(tmp_path):
@@ -44,7 +45,7 @@ def test_only_completed_runs_are_skipped(tmp_path):
     for job, status in zip(jobs, ("ok", "failed", "started"), strict=False):
         leave(job, status)
     done, missing = resume.divided(jobs)
-    assert [record["settings"]["run_id"] for record in done] == [jobs[0].settings.run_id]
+    assert [record.settings.run_id for record in done] == [jobs[0].settings.run_id]
     assert missing == jobs[1:]
 
 
@@ -53,18 +54,6 @@ def test_a_record_of_other_settings_is_not_mixed_with(changes, message, tmp_path
     leave(jobs_in(tmp_path)[0], "ok")
     with pytest.raises(UserError, match=message):
         resume.divided(jobs_in(tmp_path, **changes))
-
-
-def test_a_setting_that_an_older_record_does_not_have_was_at_its_default(tmp_path):
-    job = jobs_in(tmp_path)[0]
-    leave(job, "ok")
-    path = tmp_path / "here" / f"{job.settings.run_id}.json"
-    record = json.loads(path.read_text())
-    del record["settings"]["watchdog_timeout"]
-    path.write_text(json.dumps(record))
-    assert resume.divided([job])[1] == []
-    with pytest.raises(UserError, match=r"--watchdog-timeout was 120\.0 and is 7\.0"):
-        resume.divided(jobs_in(tmp_path, watchdog_timeout=7.0))
 
 
 @pytest.mark.parametrize(("before", "now", "message"), [("auto", "cpu", None), ("cpu", "cuda", "--device was cpu and is cuda")])
@@ -102,23 +91,18 @@ def test_a_run_that_is_ending_is_waited_for(running, tmp_path):
 
 @pytest.mark.matrix
 def test_an_interrupted_matrix_is_resumed(checkout, tmp_path):
-    def matrix(*arguments):
-        fixed = ("--workloads", "cnn", "--backends", "single", "--repeats", "2", "--epochs", "1", "--no-step-breakdown")
-        fixed += ("--results", tmp_path, "--machine", "here")
-        command = [BIN / "python", "-m", "launch.matrix", "1", *fixed, *arguments]
-        return subprocess.run(command, cwd=checkout, env=environ(), capture_output=True, text=True, timeout=120, check=False)
-
-    first = matrix()
+    fixed = ("1", "--workloads", "cnn", "--backends", "single", "--repeats", "2", "--epochs", "1", "--no-step-breakdown")
+    first = matrix(checkout, tmp_path, *fixed)
     assert first.returncode == 0, first.stdout + first.stderr
     completed, interrupted = sorted((tmp_path / "here").glob("*.json"))
     before = completed.read_bytes()
     interrupted.write_text(json.dumps(json.loads(interrupted.read_text()) | {"status": "failed", "error": "interrupted"}))
-    again = matrix("--resume")
+    again = matrix(checkout, tmp_path, *fixed, "--resume")
     assert again.returncode == 0, again.stdout + again.stderr
     assert len(list((tmp_path / "here").glob("*.json"))) == 2
     assert completed.read_bytes() == before
     assert json.loads(interrupted.read_text())["status"] == "ok"
     assert "single" in again.stdout
-    other = matrix("--resume", "--seed", "5")
+    other = matrix(checkout, tmp_path, *fixed, "--resume", "--seed", "5")
     assert (other.returncode, "is of another matrix" in other.stderr) == (2, True)
     assert completed.read_bytes() == before

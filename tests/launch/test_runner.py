@@ -2,6 +2,7 @@
 
 import pytest
 
+from common import records
 from common.config import Settings
 from common.errors import UserError
 from launch import processes, runner, turns
@@ -9,6 +10,8 @@ from launch.launchers.commands import Launcher, shell_command
 from launch.plan import Job
 from launch.processes import Outcome
 from launch.runner import ending_of
+from tests.support import made_records
+from tests.support.made_records import ENVIRONMENT
 
 
 @pytest.mark.parametrize(
@@ -47,9 +50,9 @@ def test_a_run_that_is_made_again_does_not_find_the_traces_of_its_earlier_attemp
         return Outcome(9, False, ["Killed"])
 
     monkeypatch.setattr(processes, "run", start)
-    monkeypatch.setattr(runner.records, "environment", dict)
+    monkeypatch.setattr(runner.records, "environment", lambda: ENVIRONMENT)
     job = Job("ddp", 1, 1, Settings(results=tmp_path, machine="here", run_id="run", **changes))
-    assert turns.alone(runner.run_job(job, Launcher("mpich", "mpiexec", {}), 30.0, None))["status"] == "failed"
+    assert turns.alone(runner.run_job(job, Launcher("mpich", "mpiexec", {}), 30.0, None)).status == "failed"
     assert seen == [found]
 
 
@@ -59,11 +62,41 @@ def test_a_run_that_ends_without_a_result_has_failed(tmp_path, monkeypatch):
         return Outcome(0, False, [])
 
     monkeypatch.setattr(processes, "run", end)
-    monkeypatch.setattr(runner.records, "environment", dict)
+    monkeypatch.setattr(runner.records, "environment", lambda: ENVIRONMENT)
     job = Job("ddp", 1, 1, Settings(results=tmp_path, machine="here", run_id="run"))
     (tmp_path / "here").mkdir()
     record = turns.alone(runner.run_job(job, Launcher("mpich", "mpiexec", {}), 30.0, None))
-    assert (record["status"], bool(record["error"])) == ("failed", True)
+    assert (record.status, bool(record.error)) == ("failed", True)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "launcher_error"),
+    [
+        (Outcome(0, False, []), None),
+        (Outcome(9, False, ["Killed"]), "ended with exit status 9"),
+        (Outcome(-15, True, []), "ended after the time limit of 30 s"),
+        (
+            Outcome(137, False, ["srun: error: n2: task 1: Killed"]),
+            "rank 1 was killed by SIGKILL; the kernel killed no process of this node for memory, "
+            "and the launcher printed: srun: error: n2: task 1: Killed",
+        ),
+    ],
+)
+def test_a_run_that_had_recorded_everything_keeps_it_when_its_launcher_fails_afterwards(outcome, launcher_error, tmp_path, monkeypatch):
+    def end(*_):
+        yield from ()
+        return outcome
+
+    monkeypatch.setattr(processes, "run", end)
+    monkeypatch.setattr(runner.out_of_memory, "num_kills", lambda: 3)
+    record = made_records.made(num_ranks=2)
+    job = Job("ddp", 2, 2, Settings(results=tmp_path, machine="here", run_id="run"))
+    (tmp_path / "here").mkdir()
+    records.write(runner.record_path(job), record)
+    kept = turns.alone(runner.run_job(job, Launcher("mpich", "mpiexec", {}), 30.0, None))
+    assert kept == records.read(runner.record_path(job))
+    changes = {"launcher_error": launcher_error, "output_tail": outcome.last_lines if launcher_error else None}
+    assert records.as_json(kept) == record | changes
 
 
 def test_traces_that_cannot_be_removed_are_an_error(tmp_path):

@@ -58,18 +58,18 @@ class Result(NamedTuple):
 
 def run(arguments):
     """Plants the faults and prints a line for each; returns the exit status."""
-    found = faults.chosen(arguments.names)
+    chosen = faults.chosen(arguments.names)
     if arguments.list:
-        width = max(len(fault.name) for fault in found)
-        print("\n".join(f"{fault.name:<{width}}  {fault.file}: {fault.what}" for fault in found))
+        width = max(len(fault.name) for fault in chosen)
+        print("\n".join(f"{fault.name:<{width}}  {fault.what}" for fault in chosen))
         return 0
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         copy = own_copy(Path(folder).resolve())
-        failing = without_faults(copy, found, arguments.all_tests)
-        num_caught = sum(plant(copy, fault, arguments.all_tests, failing) for fault in found)
-    print(f"{num_caught} of {len(found)} faults were caught, in {time.monotonic() - begun:.0f} s")
-    return 0 if num_caught == len(found) and not failing else 1
+        failing = without_faults(copy, chosen, arguments.all_tests)
+        num_caught = sum(plant(copy, fault, arguments.all_tests, failing) for fault in chosen)
+    print(f"{num_caught} of {len(chosen)} faults were caught, in {time.monotonic() - begun:.0f} s")
+    return 0 if num_caught == len(chosen) and not failing else 1
 
 
 def own_copy(folder):
@@ -93,11 +93,10 @@ def own_copy(folder):
     return copy
 
 
-def without_faults(copy, found, all_tests):
+def without_faults(copy, chosen, all_tests):
     """The tests that fail without a fault; each is printed. Raises UserError where pytest cannot run the tests."""
     print("running the tests without a fault", file=sys.stderr, flush=True)
-    named = FAST_TESTS if all_tests else dict.fromkeys(test for fault in found for test in fault.tests)
-    result = tested(copy, *named)
+    result = tested(copy, *(FAST_TESTS if all_tests else dict.fromkeys(test for fault in chosen for test in faults.node_ids(fault))))
     if result.status not in (0, 1):
         raise UserError(f"pytest cannot run these tests without a fault (exit status {result.status}):\n{result.printed}")
     for test in result.failed:
@@ -108,21 +107,21 @@ def without_faults(copy, found, all_tests):
 def plant(copy, fault, all_tests, failing):
     """Whether a fault is caught, which is printed in a line; the copy is afterwards as it was."""
     print(f"planting {fault.name}", file=sys.stderr, flush=True)
-    path = copy / fault.file
-    text = path.read_text()
     try:
+        place = faults.place(fault, faults.product())
+        path, text = copy / place, faults.product()[place]
         path.write_text(faults.planted(fault, text))
     except UserError as problem:
         print(f"{problem}", flush=True)
         return False
     left_out = [part for test in failing for part in ("--deselect", test)]
     try:
-        result = tested(copy, "-x", *left_out, *(FAST_TESTS if all_tests else fault.tests))
+        result = tested(copy, "-x", *left_out, *(FAST_TESTS if all_tests else faults.node_ids(fault)))
     finally:
         path.write_text(text)
     caught = result.failed[0] if result.failed else None
     outcome = f"caught by {caught}" if caught else f"NOT CAUGHT ({ending(result.status)})"
-    print(f"{fault.name}: {fault.file}: {outcome}, {result.seconds:.1f} s", flush=True)
+    print(f"{fault.name}: {place}: {outcome}, {result.seconds:.1f} s", flush=True)
     return caught is not None
 
 

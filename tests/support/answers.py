@@ -1,10 +1,16 @@
 """Reading the sections, sentences and rows of a report."""
 
 from launch.report import summary
+from tests.support.made_records import typed
+
+
+def answered(found, damaged=()):
+    """The answer of records as JSON objects."""
+    return summary.answer(typed(found), damaged)
 
 
 def section(found, key, damaged=()):
-    return next(section for section in summary.answer(found, damaged).sections if section.key == key)
+    return next(section for section in answered(found, damaged).sections if section.key == key)
 
 
 def lines(found, key, table=0):

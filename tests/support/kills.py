@@ -1,7 +1,6 @@
 """Matrices that are killed by SIGKILL, and what becomes of their runs."""
 
 import contextlib
-import json
 import os
 import re
 import subprocess
@@ -9,7 +8,7 @@ import time
 from typing import NamedTuple
 
 from launch import supervisor
-from tests.support.running import BIN, environ, left_over
+from tests.support.running import BIN, environ, left_over, records_in
 
 # A launcher has 5 s to end ranks on other nodes; what imports a backend to see if it can run here ends by itself when that is done.
 LIMIT_SECONDS = 60.0
@@ -60,18 +59,14 @@ def ranks_of(folder):
     return [pid for pid, run in supervisor.marked().items() if run.startswith(f"{folder}{os.sep}")]
 
 
-def records_in(folder):
-    return [json.loads(path.read_text()) for path in folder.glob("here/*.json")]
-
-
 @contextlib.contextmanager
-def allocation(cluster):
+def allocation(cluster, num_ranks=2):
     """An allocation of the two nodes of a Slurm cluster, whose variables are given; gives the variables of a matrix in it.
 
     No shell holds the allocation: it outlives the matrix, whose death alone has to end the ranks.
     """
     variables = environ() | cluster
-    salloc = ["salloc", "--no-shell", "-N2", "-n2"]
+    salloc = ["salloc", "--no-shell", "-N2", f"-n{num_ranks}"]
     granted = subprocess.run(salloc, env=variables, capture_output=True, text=True, timeout=60, check=True)
     job = re.search(r"Granted job allocation (\d+)", granted.stderr)[1]
     try:

@@ -1,4 +1,4 @@
-"""Synthetic records for tests: complete, valid by results/schema.json, with the changes that a test needs."""
+"""Synthetic records for tests: JSON objects, complete, valid by results/schema.json, with the changes that a test needs."""
 
 from common import records, workloads
 from common.config import Settings
@@ -7,8 +7,9 @@ from launch.report import collect
 
 ENVIRONMENT = {
     "python": "3.11.7", "packages": {"torch": "2.13.0"}, "mpi": None, "host": "here", "os": "Linux", "cpu": "a processor",
-    "instruction_sets": ["avx2", "fma"], "num_cores": 4,
-    "cores_of_rank_0": [0], "allocator_keeps": True, "memory_bytes": 2**34, "git_commit": "0" * 40, "git_changed": False, "variables": {},
+    "instruction_sets": ["avx2", "fma"], "num_cores": 4, "cores_of_rank_0": [0],
+    "numa_nodes_of_rank_0": None, "device": None, "framework_has_cuda": None, "gpu": None, "allocator_keeps": True,
+    "memory_bytes": 2**34, "git_commit": "0" * 40, "git_changed": False, "variables": {},
 }  # fmt: skip
 DIGEST = "d" * 64
 VALIDATOR = collect.validator()
@@ -47,6 +48,11 @@ def valid(record):
     """The record itself. Raises jsonschema.ValidationError if it is invalid, since the report would not read it."""
     VALIDATOR.validate(record)
     return record
+
+
+def typed(found):
+    """The Records of JSON objects, as the report reads them."""
+    return [records.from_json(values) for values in found]
 
 
 def step_breakdown(compute=6.0, exposed=3.0, num_ranks=2):

@@ -1,12 +1,11 @@
 """Backends in which rank 1 fails in its twentieth step, and the outcome of a run with one."""
 
 import json
-import subprocess
 import time
 from typing import NamedTuple
 
 from common.backends import Backend, declared
-from tests.support.running import BIN, environ, left_over
+from tests.support.running import left_over, matrix
 
 FAULTS = {
     "killed": "os.kill(os.getpid(), signal.SIGKILL)",
@@ -60,12 +59,9 @@ def run(checkout, backend, fault, folder, *arguments, around=(), variables=None)
     own = [f"{field}={value!r}" for field, value in declared()[backend]._asdict().items() if value != Backend._field_defaults[field]]
     declaration = f"Backend({', '.join(own)})"
     program.write_text(FAULTY.format(backend=backend, fault=fault, statement=FAULTS[fault], declaration=declaration))
-    settings = ("--workloads", "cnn", "--epochs", "2", "--no-stop-at-target", "--results", folder, "--machine", "here", *arguments)
-    command = [str(part) for part in (*around, BIN / "python", "-m", "launch.matrix", "2", "--backends", name, *settings)]
+    settings = ("--backends", name, "--workloads", "cnn", "--epochs", "2", "--no-stop-at-target", *arguments)
     try:
-        done = subprocess.run(
-            command, cwd=checkout, env=environ() | (variables or {}), capture_output=True, text=True, timeout=180, check=False
-        )
+        done = matrix(checkout, folder, "2", *settings, around=around, variables=variables)
         ended = time.time()
         (path,) = folder.glob(f"here/*-{name}-n2-*.json")
         record = json.loads(path.read_text())

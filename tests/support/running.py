@@ -26,6 +26,25 @@ def environ():
     return kept | {"OMP_NUM_THREADS": "1", "TANDEM_LOCK": str(LOCK)}
 
 
+def completed(*command, cwd=ROOT, variables=None, seconds=TIME_LIMIT_SECONDS):
+    """The CompletedProcess of a command, with what it printed, in the environment of a run and with these variables."""
+    return subprocess.run(
+        [str(part) for part in command], cwd=cwd, env=environ() | (variables or {}), capture_output=True, text=True, timeout=seconds,
+        check=False,
+    )  # fmt: skip
+
+
+def matrix(checkout, folder, *arguments, around=(), variables=None):
+    """The CompletedProcess of a matrix in a copy of the checkout, whose records go to FOLDER/here; `around`: a command that starts it."""
+    program = (*around, BIN / "python", "-m", "launch.matrix")
+    return completed(*program, *arguments, "--results", folder, "--machine", "here", cwd=checkout, variables=variables)
+
+
+def records_in(folder):
+    """The records of a matrix."""
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("here/*.json"))]
+
+
 def train_in_turn(backend, ranks, folder, runs):
     """[(record, final parameters), …] of a backend trained with each of several (fault, *arguments), in the same processes.
 
@@ -59,9 +78,7 @@ def _named(folder, run_id):
 def _run(backend, ranks, folder, arguments):
     """(exit status, what was printed) of a backend under the environment's mpiexec."""
     command = [BIN / "mpiexec", "-n", ranks, BIN / "python", "-m", "tests.support.fault_injection", backend, folder, *arguments]
-    done = subprocess.run(
-        [str(part) for part in command], cwd=ROOT, env=environ(), capture_output=True, text=True, timeout=TIME_LIMIT_SECONDS, check=False
-    )
+    done = completed(*command)
     return done.returncode, done.stdout + done.stderr
 
 

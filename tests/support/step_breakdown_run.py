@@ -39,7 +39,7 @@ def main():
     # From parameters that have been trained.
     trainer.train_epoch(batches, float)
     before = weights.digest(trainer.state(with_optimizer_state=False))
-    found = {"step_breakdown": step_breakdown.measure(trainer, batches, NUM_STEPS, step_breakdown.gradient_bytes(settings))}
+    found = {"step_breakdown": step_breakdown.measure(trainer, batches, NUM_STEPS, workloads.gradient_bytes(settings))}
     communication = trainer.communication()
     found["losses"] = []
     for context in (contextlib.nullcontext, communication.without_communication):

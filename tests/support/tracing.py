@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from common.tracing import mpi_profile
 from launch.trace import build
-from tests.support.running import BIN, ROOT, environ
+from tests.support.running import BIN, completed, environ
 
 TIME_LIMIT_SECONDS = 60
 
@@ -64,10 +64,7 @@ def run(folder, *command, ranks=None, **more):
     launcher = [] if ranks is None else [BIN / "mpiexec", "-n", ranks]
     folder.mkdir(exist_ok=True)
     profiles = folder / "profiles"
-    done = subprocess.run(
-        [str(part) for part in (*launcher, *command)], cwd=ROOT, env=variables(profiles, **more), capture_output=True, text=True,
-        timeout=TIME_LIMIT_SECONDS, check=False,
-    )  # fmt: skip
+    done = completed(*launcher, *command, variables=variables(profiles, **more), seconds=TIME_LIMIT_SECONDS)
     return Traced(done.returncode, done.stdout + done.stderr, profiles)
 
 

@@ -1,7 +1,7 @@
 """Two hosts on this machine: network namespaces with names and addresses of their own, joined by one link."""
 
 import contextlib
-import json
+import fcntl
 import os
 import shutil
 import subprocess
@@ -9,8 +9,10 @@ import tempfile
 from pathlib import Path
 from shutil import which
 
-from tests.support.running import BIN, environ
+from tests.support.running import BIN, completed, records_in
 
+# The names of the hosts are those of the whole machine.
+LOCK = Path(tempfile.gettempdir()) / "tandem-two-hosts.lock"
 HOSTS = {"tandem1": "10.77.0.1", "tandem2": "10.77.0.2"}
 # What Hydra calls in place of ssh: [options] host command.
 REACH = """#!/usr/bin/env bash
@@ -41,33 +43,34 @@ def why_not():
 
 @contextlib.contextmanager
 def joined():
-    """Makes both hosts and their link; gives the folder with `reach`, which runs a command on one of them, `hosts`,
-    their names, and `two.toml`, their machine file."""
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o755)
-    (folder / "reach").write_text(REACH)
-    (folder / "reach").chmod(0o755)
-    (folder / "hosts").write_text("".join(f"{name}\n" for name in HOSTS))
-    (folder / "two.toml").write_text(MACHINE)
-    known = "127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in HOSTS.items())
+    """Makes both hosts and their link, when nobody else has them; gives the folder with `reach`, which runs a command on one of them,
+    `hosts`, their names, and `two.toml`, their machine file."""
     first, second = HOSTS
-    try:
-        for name in HOSTS:
-            # `ip netns exec` shows a host its own /etc/hosts.
-            Path("/etc/netns", name).mkdir(parents=True, exist_ok=True)
-            Path("/etc/netns", name, "hosts").write_text(known)
-            ip("netns", "add", name)
-        ip("link", "add", "link0", "netns", first, "type", "veth", "peer", "name", "link0", "netns", second)
-        for name, address in HOSTS.items():
-            ip("-n", name, "addr", "add", f"{address}/24", "dev", "link0")
-            for device in ("link0", "lo"):
-                ip("-n", name, "link", "set", device, "up")
-        yield folder
-    finally:
-        for name in HOSTS:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
-            shutil.rmtree(Path("/etc/netns", name), ignore_errors=True)
-        shutil.rmtree(folder)
+    known = "127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in HOSTS.items())
+    with LOCK.open("w") as lock, tempfile.TemporaryDirectory() as name:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "reach").write_text(REACH)
+        (folder / "reach").chmod(0o755)
+        (folder / "hosts").write_text("".join(f"{host}\n" for host in HOSTS))
+        (folder / "two.toml").write_text(MACHINE)
+        try:
+            for host in HOSTS:
+                # `ip netns exec` shows a host its own /etc/hosts.
+                Path("/etc/netns", host).mkdir(parents=True, exist_ok=True)
+                Path("/etc/netns", host, "hosts").write_text(known)
+                ip("netns", "add", host)
+            ip("link", "add", "link0", "netns", first, "type", "veth", "peer", "name", "link0", "netns", second)
+            for host, address in HOSTS.items():
+                ip("-n", host, "addr", "add", f"{address}/24", "dev", "link0")
+                for device in ("link0", "lo"):
+                    ip("-n", host, "link", "set", device, "up")
+            yield folder
+        finally:
+            for host in HOSTS:
+                subprocess.run(["ip", "netns", "del", host], capture_output=True, check=False)
+                shutil.rmtree(Path("/etc/netns", host), ignore_errors=True)
 
 
 def ip(*arguments):
@@ -79,23 +82,16 @@ def matrix(folder, checkout, results, backend, *settings):
     arguments = (2, "--backends", backend, *settings, "--machine", "here", "--results", results)
     done = on_both(folder, checkout, "launch.matrix", *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
-    (path,) = results.glob("here/*.json")
-    return json.loads(path.read_text())
+    (record,) = records_in(results)
+    return record
 
 
 def on_both(folder, checkout, module, *arguments):
     """The completed process of a program of launch on the first host, which starts a rank on each of both."""
     where = ("--hosts", folder / "hosts", "--machine-file", folder / "two.toml")
     on_first = ["ip", "netns", "exec", "tandem1", "unshare", "--uts", "sh", "-c", 'hostname tandem1; exec "$@"', "sh"]
-    return subprocess.run(
-        [str(part) for part in (*on_first, BIN / "python", "-m", module, *arguments, *where)],
-        cwd=checkout,
-        env=environ() | {"HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": str(folder / "reach")},
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
+    variables = {"HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": str(folder / "reach")}
+    return completed(*on_first, BIN / "python", "-m", module, *arguments, *where, cwd=checkout, variables=variables, seconds=500)
 
 
 def bytes_sent(host):

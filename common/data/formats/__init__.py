@@ -20,9 +20,13 @@ import importlib
 
 from common.errors import UserError
 
+# Those that python -m launch.convert_data writes, and those whose modules name one of them in WRITTEN_AS.
+FORMATS = ("npy", "hdf5", "webdataset", "tfrecord", "safetensors", "files")
+OTHER_READERS = ("hdf5-mpio", "hdf5-mpio-independent")
+
 
 def module_of(name):
-    """The module of a format. Raises UserError where the library is not installed that it needs."""
+    """Returns the module of a format. Raises UserError where the library is not installed that it needs."""
     try:
         return importlib.import_module(f"common.data.formats.{name.replace('-', '_')}")
     except ImportError as error:
@@ -31,5 +35,5 @@ def module_of(name):
 
 
 def written_as(name):
-    """The format that a conversion gives the files which a format reads."""
+    """Returns the format that a conversion gives the files which a format reads."""
     return getattr(module_of(name), "WRITTEN_AS", name)

@@ -34,7 +34,7 @@ class Shard:
         use.opened(1)
 
     def read(self, indices, rows):
-        for dataset, own in zip(self._datasets, rows, strict=True):
+        for dataset, array in zip(self._datasets, rows, strict=True):
             # One by one: h5py takes 16 µs for a row of 3 KB, and 40 for each of several that are selected at once.
             for place, index in enumerate(indices):
-                own[place] = dataset[int(index)]
+                array[place] = dataset[int(index)]

@@ -19,7 +19,7 @@ expect_usable = mpi_io.expect_usable
 
 
 def of_all_ranks(numbers):
-    """The numbers that any rank has, ascending. All ranks call it."""
+    """Returns the numbers that any rank has, ascending. All ranks call it."""
     return np.unique(np.concatenate(mpi_io.world().allgather(np.asarray(numbers))))
 
 

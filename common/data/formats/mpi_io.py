@@ -27,19 +27,19 @@ def expect_usable(data_format):
 
 @functools.cache
 def world():
-    """The communicator of all ranks. Raises UserError where MPI has another number of them."""
+    """Returns the communicator of all ranks. Raises UserError where MPI has another number of them."""
     MPI = _initialized()
     expect_size(from_environment(), MPI.COMM_WORLD.size, "MPI, through which the files are read,")
     return MPI.COMM_WORLD
 
 
 def alone():
-    """The communicator of this rank."""
+    """Returns the communicator of this rank."""
     return _initialized().COMM_SELF
 
 
 def _initialized():
-    """mpi4py's MPI, initialized."""
+    """Returns mpi4py's MPI, which it initializes where nobody has."""
     # Not at the top, since the import initializes MPI, unless an earlier one that asked for its version did not.
     from mpi4py import MPI
 
@@ -49,7 +49,7 @@ def _initialized():
 
 
 def opened(stem, communicator):
-    """The file of a shard, which all ranks of the communicator open."""
+    """Opens the file of a shard on all ranks of the communicator."""
     hints = _initialized().Info.Create({"cb_buffer_size": str(BUFFER_BYTES)})
     return h5py.File(f"{stem}.h5", "r", driver="mpio", comm=communicator, info=hints, locking=False)
 
@@ -59,16 +59,16 @@ def read(file, indices, rows, is_collective):
     transfer = h5p.create(h5p.DATASET_XFER)
     transfer.set_dxpl_mpio(h5fd.MPIO_COLLECTIVE if is_collective else h5fd.MPIO_INDEPENDENT)
     begins, ends = np.flatnonzero(np.diff(indices, prepend=-2) != 1), np.flatnonzero(np.diff(indices, append=-2) != 1) + 1
-    for name, own in zip(("inputs", "targets"), rows, strict=True):
+    for name, array in zip(("inputs", "targets"), rows, strict=True):
         dataset = h5d.open(file.id, name.encode())
         in_file = dataset.get_space()
         in_file.select_none()
         for begin, end in zip(begins, ends, strict=True):
-            first = (int(indices[begin]), *[0] * (own.ndim - 1))
-            in_file.select_hyperslab(first, (int(end - begin), *own.shape[1:]), op=h5s.SELECT_OR)
+            first = (int(indices[begin]), *[0] * (array.ndim - 1))
+            in_file.select_hyperslab(first, (int(end - begin), *array.shape[1:]), op=h5s.SELECT_OR)
         # HDF5 has no space without elements that a read takes, so nothing is selected from one of a row.
-        into = np.empty((1, *own.shape[1:]), own.dtype) if not len(own) else own
+        into = np.empty((1, *array.shape[1:]), array.dtype) if not len(array) else array
         in_memory = h5s.create_simple(into.shape)
-        if not len(own):
+        if not len(array):
             in_memory.select_none()
         dataset.read(in_memory, in_file, into, dxpl=transfer)

@@ -28,12 +28,12 @@ class Shard:
         use.opened(len(paths))
 
     def read(self, indices, rows):
-        for array, own in zip(self._arrays, rows, strict=True):
-            array.read(indices, own)
+        for file_array, array in zip(self._arrays, rows, strict=True):
+            file_array.read(indices, array)
 
 
 def _offset(path):
-    """Where the values begin."""
+    """Returns the position in the file at which the values begin."""
     with open(path, "rb") as file:
         np.lib.format.read_magic(file)
         np.lib.format.read_array_header_1_0(file)

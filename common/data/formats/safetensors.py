@@ -30,5 +30,5 @@ class Shard:
         use.opened(1)
 
     def read(self, indices, rows):
-        for array, own in zip(self._arrays, rows, strict=True):
-            array.read(indices, own)
+        for file_array, array in zip(self._arrays, rows, strict=True):
+            file_array.read(indices, array)

@@ -62,7 +62,7 @@ def _check(content, checksum):
 
 
 def _example_class():
-    """The class of tf.train.Example (tensorflow/core/example), as far as it is used here: features of bytes.
+    """Returns the class of tf.train.Example (tensorflow/core/example), as far as it is used here: features of bytes.
 
     Its descriptors lie apart from TensorFlow's own, which may be in the same process.
     """
@@ -70,19 +70,20 @@ def _example_class():
     file = descriptor_pb2.FileDescriptorProto(name="tandem_example.proto", package="tensorflow", syntax="proto3")
 
     def message(name, within=file.message_type, **fields):
-        made = within.add(name=name)
+        descriptor = within.add(name=name)
         for number, (field, (of_type, label)) in enumerate(fields.items(), 1):
-            own = {"type": of_type} if isinstance(of_type, int) else {"type": kind.TYPE_MESSAGE, "type_name": f".tensorflow.{of_type}"}
-            made.field.add(name=field, number=number, label=label, **own)
-        return made
+            of_message = {"type": kind.TYPE_MESSAGE, "type_name": f".tensorflow.{of_type}"}
+            type_fields = {"type": of_type} if isinstance(of_type, int) else of_message
+            descriptor.field.add(name=field, number=number, label=label, **type_fields)
+        return descriptor
 
-    one, many = kind.LABEL_OPTIONAL, kind.LABEL_REPEATED
-    message("BytesList", value=(kind.TYPE_BYTES, many))
-    message("Feature", bytes_list=("BytesList", one))
-    features = message("Features", feature=("Features.FeatureEntry", many))
-    entry = message("FeatureEntry", features.nested_type, key=(kind.TYPE_STRING, one), value=("Feature", one))
+    single, repeated = kind.LABEL_OPTIONAL, kind.LABEL_REPEATED
+    message("BytesList", value=(kind.TYPE_BYTES, repeated))
+    message("Feature", bytes_list=("BytesList", single))
+    features = message("Features", feature=("Features.FeatureEntry", repeated))
+    entry = message("FeatureEntry", features.nested_type, key=(kind.TYPE_STRING, single), value=("Feature", single))
     entry.options.map_entry = True
-    message("Example", features=("Features", one))
+    message("Example", features=("Features", single))
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))

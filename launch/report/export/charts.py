@@ -8,11 +8,11 @@ import numpy as np
 from common.backends import BASELINE
 from launch.report import entries, noise
 from launch.report.export import colours
+from launch.report.export.vega_lite import DOT, NEUTRAL, layer, layered, named, on_page, quantity, stacked_bars, tooltip
 from launch.report.questions import cost, scaling, step
 from launch.report.tables import ACCURACY, BACKEND, MIB, OVERSUBSCRIBED, RANKS, Column, Table
 from launch.report.words import ranks_of
 
-NEUTRAL = "#808080"
 BAR_HEIGHT = 15
 NUM_LOSS_POINTS = 120
 SHOWN_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
@@ -38,30 +38,30 @@ class Chart(NamedTuple):
 
 def of(answer):
     """{key of a section: its charts} of an answer; empty charts are left out."""
-    backends = list(dict.fromkeys(entry.backend for one in answer.comparisons for entry in one.entries))
-    look = _Look(colours.of_backends(backends), colours.shapes_of(backends))
-    found = {"first": [], "scaling": [], "cost": [], "step": [], "same": [], "quiet": _machine_speeds(answer, look)}
-    for one in answer.comparisons:
-        found["scaling"] += _scaling(one, look)
+    look = _Look(colours.of_backends(answer.backends), colours.shapes_of(answer.backends))
+    drawn = {"first": [], "scaling": [], "cost": [], "step": [], "same": [], "quiet": _machine_speeds(answer, look)}
+    for comparison in answer.comparisons:
+        drawn["scaling"] += _scaling(comparison, look)
         for shared in (False, True):
-            chosen = one._replace(entries=tuple(entry for entry in one.entries if entry.oversubscribed == shared))
-            name = f"{one.name}, {OVERSUBSCRIBED}" if shared else one.name
+            chosen = comparison._replace(entries=tuple(entry for entry in comparison.entries if entry.oversubscribed == shared))
+            name = f"{comparison.name}, {OVERSUBSCRIBED}" if shared else comparison.name
             if not chosen.entries:
                 continue
-            if one.target is not None:
-                found["first"].append(_times(chosen, name, look, shared))
+            if comparison.target is not None:
+                drawn["first"].append(_times(chosen, name, look, shared))
             if any(entry.ok for entry in chosen.entries):
-                found["cost"] += [_memory(chosen, name, look, shared), _steps(chosen, name, look, shared)]
+                drawn["cost"] += [_memory(chosen, name, look, shared), _steps(chosen, name, look, shared)]
             for size in sorted({entry.num_ranks for entry in chosen.entries if entry.ok}):
                 ran = [entry for entry in chosen.entries if entry.num_ranks == size and entry.ok]
-                at = f"{one.name}, {ranks_of(size)}"
-                if one.target is not None:
-                    found["first"].append(_accuracy(ran, at, one.target, look, shared))
-                found["cost"].append(_stages(ran, at, shared))
-                found["step"].append(_parts(ran, at, shared))
-                found["same"].append(_losses(ran, at, look, shared))
+                at = f"{comparison.name}, {ranks_of(size)}"
+                if comparison.target is not None:
+                    drawn["first"].append(_accuracy(ran, at, comparison.target, look, shared))
+                drawn["cost"].append(_stages(ran, at, shared))
+                drawn["step"].append(_parts(ran, at, shared))
+                drawn["same"].append(_losses(ran, at, look, shared))
     return {
-        key: sorted(filter(None, made), key=lambda chart: (chart.oversubscribed, KINDS.index(chart.kind))) for key, made in found.items()
+        key: sorted(filter(None, charts), key=lambda chart: (chart.oversubscribed, KINDS.index(chart.kind)))
+        for key, charts in drawn.items()
     }
 
 
@@ -71,41 +71,29 @@ class _Look(NamedTuple):
     colours: dict[str, str]
     shapes: dict[str, str]
 
-    def colour(self, used):
-        """The colour channel; the legend has only the backends of the chart."""
-        shown = [backend for backend in self.colours if backend in used]
-        scale = {"domain": shown, "range": [self.colours[backend] for backend in shown]}
-        return {"field": "backend", "type": "nominal", "scale": scale, "legend": {"title": None, "orient": "top"}}
-
-    def shape(self, used):
-        shown = [backend for backend in self.shapes if backend in used]
-        scale = {"domain": shown, "range": [self.shapes[backend] for backend in shown]}
-        return self.colour(used) | {"scale": scale}
-
-    def order(self, used):
+    def order(self, rows):
+        """The backends of a chart's rows."""
+        used = {row["backend"] for row in rows}
         return [backend for backend in self.colours if backend in used]
 
+    def colour(self, rows):
+        """The colour channel; the legend has only the backends of the rows."""
+        return named("backend", {backend: self.colours[backend] for backend in self.order(rows)})
 
-def _spec(values, height, **parts):
-    return {
-        "width": "container",
-        "height": height,
-        "autosize": {"type": "fit-x", "contains": "padding"},
-        "data": {"values": values},
-        **parts,
-    }
+    def shape(self, rows):
+        return named("backend", {backend: self.shapes[backend] for backend in self.order(rows)})
 
 
-def _number(field, title, **more):
-    return {"field": field, "type": "quantitative", "title": title} | more
+def _spec(rows, height, **parts):
+    return on_page(height, data={"values": rows}, **parts)
 
 
 def _by_size(rows, look):
     """Height and channels of grouped bars: one group per size, one bar per backend."""
-    used = {row["backend"] for row in rows}
     group = {"field": "ranks", "type": "ordinal", "title": "ranks", "axis": {"grid": False}, "scale": {"paddingInner": 0.25}}
-    channels = {"y": group, "yOffset": {"field": "backend", "sort": look.order(used)}, "color": look.colour(used)}
-    return BAR_HEIGHT * len(used) * len({row["ranks"] for row in rows}) * 1.25, channels
+    backends = look.order(rows)
+    channels = {"y": group, "yOffset": {"field": "backend", "sort": backends}, "color": look.colour(rows)}
+    return BAR_HEIGHT * len(backends) * len({row["ranks"] for row in rows}) * 1.25, channels
 
 
 def _times(compared, name, look, shared):
@@ -118,68 +106,50 @@ def _times(compared, name, look, shared):
         rows.append(here | {"seconds": seconds or 0, "label": label, "end": max([seconds or 0, *reached])})
         dots += [here | {"seconds": time} for time in reached if len(entry.runs) > 1]
     height, channels = _by_size(rows, look)
-    axis = _number("seconds", "time to solution (s)", scale={"zero": True})
-    tooltip = [{"field": "backend"}, {"field": "ranks"}, {"field": "label", "title": "time to solution"}]
-    placed = {key: channels[key] for key in ("y", "yOffset")}
-    layers = [
-        {"mark": {"type": "bar"}, "encoding": {"x": axis, **channels, "tooltip": tooltip}},
-        {
-            "mark": {"type": "text", "align": "left", "dx": 5, "fontSize": 10},
-            "encoding": {"x": axis | {"field": "end"}, **placed, "text": {"field": "label"}},
-        },
-        {
-            "data": {"values": dots},
-            "mark": {"type": "point", "size": 18, "filled": True, "color": "#fff", "stroke": "#000", "strokeWidth": 0.8, "opacity": 1},
-            "encoding": {"x": axis, **placed, "tooltip": [{"field": "backend"}, {"field": "seconds", "format": ".2f"}]},
-        },
-    ]
-    # Vega-Lite cannot infer a scale for a layer without rows.
-    layers = layers if dots else layers[:2]
+    axis = quantity("seconds", "time to solution (s)", scale={"zero": True})
+    shown = [*tooltip("backend", "ranks"), {"field": "label", "title": "time to solution"}]
+    place = {key: channels[key] for key in ("y", "yOffset")}
+    at_end = {"x": axis | {"field": "end"}, **place, "text": {"field": "label"}}
+    dot = {"filled": True, "color": "#fff", "stroke": "#000", "strokeWidth": 0.8, "opacity": 1}
+    layers = layered(
+        layer("bar", {"x": axis, **channels, "tooltip": shown}),
+        layer("text", at_end, align="left", dx=5, fontSize=10),
+        layer("point", {"x": axis, **place, "tooltip": tooltip("backend", seconds=".2f")}, dots, size=18, **dot),
+    )
     caption = "Shorter is better. " + ("Each dot is one run." if dots else "One run per entry.")
-    return Chart("Time to solution", name, caption, _spec(rows, height, layer=layers), None, shared)
+    return Chart("Time to solution", name, caption, _spec(rows, height, **layers), None, shared)
 
 
 def _accuracy(ran, at, target, look, shared):
     rows = []
     for entry in ran:
         for number, run in enumerate(entry.ok):
-            begun = (run["load_seconds"] or 0.0) if not run.get("resumed_after_epochs") else 0.0
+            begun = (run.load_seconds or 0.0) if not run.resumed_after_epochs else 0.0
             lengths = [
-                train + (evaluate or 0.0)
-                for train, evaluate in zip(run["train_seconds"], run["eval_seconds"], strict=False)
-                if train is not None
+                train + (evaluate or 0.0) for train, evaluate in zip(run.train_seconds, run.eval_seconds, strict=False) if train is not None
             ]
             # The repeat is not unique: two matrices may have the same one.
-            here = {"backend": entry.backend, "run": number, "repeat": run["repeat"]}
+            here = {"backend": entry.backend, "run": number, "repeat": run.repeat}
             ends = itertools.accumulate(lengths, initial=begun)
             next(ends)
             rows += [
                 here | {"epoch": epoch, "seconds": round(end, 3), "accuracy": accuracy}
-                for epoch, (end, accuracy) in enumerate(zip(ends, run["accuracies"], strict=False), 1) if accuracy is not None
+                for epoch, (end, accuracy) in enumerate(zip(ends, run.accuracies, strict=False), 1) if accuracy is not None
             ]  # fmt: skip
     if not rows:
         return None
-    used = {row["backend"] for row in rows}
-    x = _number("seconds", "time (s)", scale={"zero": True})
-    y = _number("accuracy", "accuracy", scale={"zero": False})
-    curve = {"x": x, "y": y, "color": look.colour(used), "detail": {"field": "run"}}
-    tooltip = [{"field": name} for name in ("backend", "repeat", "epoch", "seconds")] + [{"field": "accuracy", "format": ".4f"}]
-    layers = [
-        {
-            "data": {"values": [{"accuracy": target}]},
-            "mark": {"type": "rule", "strokeDash": [4, 4], "color": NEUTRAL},
-            "encoding": {"y": y},
-        },
-        {"mark": {"type": "line", "strokeWidth": 1.5}, "encoding": curve},
-        {
-            "mark": {"type": "point", "filled": True, "size": 40, "opacity": 1},
-            "encoding": curve | {"shape": look.shape(used), "tooltip": tooltip},
-        },
-    ]
+    y = quantity("accuracy", "accuracy", scale={"zero": False})
+    curve = {"x": quantity("seconds", "time (s)", scale={"zero": True}), "y": y, "color": look.colour(rows), "detail": {"field": "run"}}
+    shown = tooltip("backend", "repeat", "epoch", "seconds", accuracy=".4f")
+    layers = layered(
+        layer("rule", {"y": y}, [{"accuracy": target}], strokeDash=[4, 4], color=NEUTRAL),
+        layer("line", curve, strokeWidth=1.5),
+        layer("point", curve | {"shape": look.shape(rows), "tooltip": shown}, size=40, **DOT),
+    )
     columns = (BACKEND, Column("repeat"), Column("epoch"), Column("seconds", ".2f"), ACCURACY)
-    shown = [(row["backend"], row["repeat"], row["epoch"], row["seconds"], row["accuracy"]) for row in rows]
-    table = Table(f"Accuracy over time: {at}", columns, shown)
-    return Chart("Accuracy over time", at, f"The dashed line is the target, {target:g}.", _spec(rows, 230, layer=layers), table, shared)
+    values = [(row["backend"], row["repeat"], row["epoch"], row["seconds"], row["accuracy"]) for row in rows]
+    table = Table(f"Accuracy over time: {at}", columns, values)
+    return Chart("Accuracy over time", at, f"The dashed line is the target, {target:g}.", _spec(rows, 230, **layers), table, shared)
 
 
 def _scaling(compared, look):
@@ -196,41 +166,29 @@ def _scaling(compared, look):
     return made
 
 
-def _curves(kind, about, found, name, look):
+def _curves(kind, about, ratios, name, look):
     rows = [
         {"backend": backend, "ranks": ranks, "ratio": ratio.value, "low": ratio.low, "high": ratio.high}
-        for (backend, ranks), ratio in found.items() if ratio and backend != BASELINE
+        for (backend, ranks), ratio in ratios.items() if ratio and backend != BASELINE
     ]  # fmt: skip
     if not rows:
         return None
     sizes = sorted({row["ranks"] for row in rows} | {1})
-    used = {row["backend"] for row in rows}
-    x = _number("ranks", "ranks", scale={"type": "log", "base": 2}, axis={"values": sizes, "grid": False})
+    ideal = [{"ranks": size, "ratio": size} for size in sizes]
+    intervals = [row for row in rows if row["low"] is not None and row["ranks"] > 1]
+    x = quantity("ranks", "ranks", scale={"type": "log", "base": 2}, axis={"values": sizes, "grid": False})
     # With two logarithmic axes, ideal scaling is a straight line.
-    y = _number("ratio", name, scale={"type": "log", "base": 2}, axis={"format": "~g"})
-    tooltip = [{"field": "backend"}, {"field": "ranks"}, *({"field": key, "format": ".2f"} for key in ("ratio", "low", "high"))]
-    layers = [
-        {
-            "data": {"values": [{"ranks": size, "ratio": size} for size in sizes]},
-            "mark": {"type": "line", "strokeDash": [5, 5], "color": NEUTRAL},
-            "encoding": {"x": x, "y": y},
-        },
-        {"mark": {"type": "line", "strokeWidth": 1.5}, "encoding": {"x": x, "y": y, "color": look.colour(used)}},
-        {
-            "transform": [{"filter": "datum.low !== null && datum.ranks > 1"}],
-            "mark": {"type": "rule", "strokeWidth": 1.5},
-            "encoding": {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}, "color": look.colour(used)},
-        },
-        {
-            "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
-            "encoding": {"x": x, "y": y, "color": look.colour(used), "shape": look.shape(used), "tooltip": tooltip},
-        },
-    ]
-    # Vega-Lite cannot infer a scale for a layer without rows.
-    has_intervals = any(row["low"] is not None for row in rows)
-    layers = layers if has_intervals else [layer for layer in layers if layer["mark"]["type"] != "rule"]
-    caption = f"The dashed line is ideal scaling.{' Vertical bars are 95 % intervals.' if has_intervals else ''}"
-    return Chart(kind, about, caption, _spec(rows, 260, layer=layers), None, False)
+    y = quantity("ratio", name, scale={"type": "log", "base": 2}, axis={"format": "~g"})
+    curve = {"x": x, "y": y, "color": look.colour(rows)}
+    shown = tooltip("backend", "ranks", ratio=".2f", low=".2f", high=".2f")
+    layers = layered(
+        layer("line", {"x": x, "y": y}, ideal, strokeDash=[5, 5], color=NEUTRAL),
+        layer("line", curve, strokeWidth=1.5),
+        layer("rule", curve | {"y": y | {"field": "low"}, "y2": {"field": "high"}}, intervals, strokeWidth=1.5),
+        layer("point", curve | {"shape": look.shape(rows), "tooltip": shown}, size=60, **DOT),
+    )
+    caption = f"The dashed line is ideal scaling.{' Vertical bars are 95 % intervals.' if intervals else ''}"
+    return Chart(kind, about, caption, _spec(rows, 260, **layers), None, False)
 
 
 def _memory(compared, name, look, shared):
@@ -239,16 +197,16 @@ def _memory(compared, name, look, shared):
         for entry in compared.entries if entry.ok
     ]  # fmt: skip
     height, channels = _by_size(rows, look)
-    x = _number("mib", "peak memory per rank (MiB)")
-    tooltip = [{"field": "backend"}, {"field": "ranks"}, {"field": "mib", "title": "MiB", "format": ".0f"}]
-    spec = _spec(rows, height, mark={"type": "bar"}, encoding={"x": x, **channels, "tooltip": tooltip})
+    shown = [*tooltip("backend", "ranks"), {"field": "mib", "title": "MiB", "format": ".0f"}]
+    bars = layer("bar", {"x": quantity("mib", "peak memory per rank (MiB)"), **channels, "tooltip": shown})
+    spec = _spec(rows, height, **bars)
     return Chart("Peak memory", name, "Peak resident memory of a rank's process.", spec, None, shared)
 
 
 def _steps(compared, name, look, shared):
     rows = []
     for entry in compared.entries:
-        steps = [1000 * step for run in entry.ok for step in run["step_seconds"] if step is not None]
+        steps = [1000 * step for run in entry.ok for step in run.step_seconds if step is not None]
         if steps:
             found = dict(zip(QUANTILES, np.quantile(steps, list(QUANTILES.values())).round(3).tolist(), strict=True))
             rows.append({"backend": entry.backend, "ranks": entry.num_ranks} | found | {"max": round(max(steps), 3)})
@@ -256,30 +214,29 @@ def _steps(compared, name, look, shared):
         return None
     height, channels = _by_size(rows, look)
     middle = channels["yOffset"] | {"bandPosition": 0.5}
-    x = _number("low", "step (ms)", scale={"zero": True})
-    tooltip = [{"field": "backend"}, {"field": "ranks"}, *({"field": key, "format": ".2f"} for key in (*QUANTILES, "max"))]
-    layers = [
-        {"mark": {"type": "rule", "strokeWidth": 1.5}, "encoding": {"x": x, "x2": {"field": "high"}, **channels, "yOffset": middle}},
-        {"mark": {"type": "bar"}, "encoding": {"x": x | {"field": "q1"}, "x2": {"field": "q3"}, **channels, "tooltip": tooltip}},
-        {
-            "mark": {"type": "point", "shape": "stroke", "angle": 90, "color": "#fff", "size": 90, "strokeWidth": 2, "opacity": 1},
-            "encoding": {"x": x | {"field": "median"}, "y": channels["y"], "yOffset": middle},
-        },
-    ]
+    x = quantity("low", "step (ms)", scale={"zero": True})
+    shown = tooltip("backend", "ranks", **dict.fromkeys((*QUANTILES, "max"), ".2f"))
+    line = {"x": x, "x2": {"field": "high"}, **channels, "yOffset": middle}
+    box = {"x": x | {"field": "q1"}, "x2": {"field": "q3"}, **channels, "tooltip": shown}
+    median = {"x": x | {"field": "median"}, "y": channels["y"], "yOffset": middle}
+    layers = layered(
+        layer("rule", line, strokeWidth=1.5),
+        layer("bar", box),
+        layer("point", median, shape="stroke", angle=90, color="#fff", size=90, strokeWidth=2, opacity=1),
+    )
     columns = (
         BACKEND, RANKS, Column("5 % (ms)", ".2f"), Column("25 % (ms)", ".2f"), Column("median (ms)", ".2f"), Column("75 % (ms)", ".2f"),
         Column("95 % (ms)", ".2f"), Column("max (ms)", ".2f"),
     )  # fmt: skip
     table = Table(f"Step times: {name}", columns, [tuple(row.values()) for row in rows])
     caption = "Box: 25 to 75 % of all steps; line: 5 to 95 %; white mark: median."
-    return Chart("Step times", name, caption, _spec(rows, height, layer=layers), table, shared)
+    return Chart("Step times", name, caption, _spec(rows, height, **layers), table, shared)
 
 
 def _stages(ran, at, shared):
     rows = [
-        {"backend": entry.backend, "stage": stage, "seconds": round(seconds, 3), "place": place}
-        for entry in ran
-        for place, (stage, seconds) in enumerate(cost.stages(entry).items()) if seconds is not None
+        {"backend": entry.backend, "stage": stage, "seconds": round(seconds, 3)}
+        for entry in ran for stage, seconds in cost.stages(entry).items() if seconds is not None
     ]  # fmt: skip
     caption = "Time to solution includes load, train and evaluate, and excludes launch, import and init."
     return Chart("Where a run's time goes", at, caption, _stacked(rows, "stage", "seconds", colours.STAGES), None, shared) if rows else None
@@ -287,26 +244,18 @@ def _stages(ran, at, shared):
 
 def _parts(ran, at, shared):
     rows = [
-        {"backend": entry.backend, "part": part, "ms": round(max(0.0, ms), 3), "place": place}
-        for entry in ran
-        for place, (part, ms) in enumerate(step.parts(entry).items())
+        {"backend": entry.backend, "part": part, "ms": round(max(0.0, ms), 3)} for entry in ran for part, ms in step.parts(entry).items()
     ]
     caption = "Mean over the ranks. Exposed communication: the step time minus that of a step without communication."
     return Chart("Parts of a step", at, caption, _stacked(rows, "part", "ms", colours.PARTS), None, shared) if rows else None
 
 
-def _stacked(rows, of, number, colour_of):
-    """A stacked bar for each backend, its parts in the order of `place`."""
-    scale = {"domain": list(colour_of), "range": list(colour_of.values())}
-    encoding = {
-        "x": _number(number, number, stack="zero"),
-        "y": {"field": "backend", "type": "nominal", "sort": None, "title": None},
-        "color": {"field": of, "type": "nominal", "scale": scale, "legend": {"title": None, "orient": "top"}},
-        "order": {"field": "place"},
-        "tooltip": [{"field": "backend"}, {"field": of}, {"field": number, "format": ".2f"}],
-    }
-    height = 1.6 * BAR_HEIGHT * len({row["backend"] for row in rows})
-    return _spec(rows, height, mark={"type": "bar", "stroke": NEUTRAL, "strokeWidth": 0.6}, encoding=encoding)
+def _stacked(rows, part, size, colour_of):
+    """A stacked bar for each backend."""
+    bars = stacked_bars(rows, quantity(size, size), "backend", part, colour_of, sort=None)
+    bars["mark"] |= {"stroke": NEUTRAL, "strokeWidth": 0.6}
+    bars["encoding"] |= {"tooltip": tooltip("backend", part, **{size: ".2f"})}
+    return on_page(1.6 * BAR_HEIGHT * len({row["backend"] for row in rows}), **bars)
 
 
 def _losses(ran, at, look, shared):
@@ -320,61 +269,62 @@ def _losses(ran, at, look, shared):
     ]  # fmt: skip
     if not rows:
         return None
-    used = {row["backend"] for row in rows}
+    backends = look.order(rows)
     encoding = {
-        "x": _number("step", "step", scale={"nice": False}),
-        "y": _number("loss", "loss (nats)", scale={"type": "log", "nice": False}),
-        "color": look.colour(used),
-        "tooltip": [{"field": "backend"}, {"field": "step"}, {"field": "loss", "format": ".5f"}],
+        "x": quantity("step", "step", scale={"nice": False}),
+        "y": quantity("loss", "loss (nats)", scale={"type": "log", "nice": False}),
+        "color": look.colour(rows),
+        "tooltip": tooltip("backend", "step", loss=".5f"),
     }
     # Equal curves cover each other: earlier ones are drawn wider, so that all stay visible.
-    layers = [
-        {
-            "transform": [{"filter": {"field": "backend", "equal": backend}}],
-            "mark": {"type": "line", "strokeWidth": 1.2 + 1.3 * place},
-            "encoding": encoding,
-        }
-        for place, backend in zip(reversed(range(len(used))), look.order(used), strict=True)
-    ]
+    layers = layered(
+        *(
+            layer("line", encoding, strokeWidth=1.2 + 1.3 * place) | {"transform": [{"filter": {"field": "backend", "equal": backend}}]}
+            for place, backend in zip(reversed(range(len(backends))), backends, strict=True)
+        )
+    )
     shown = [step for step in (*SHOWN_STEPS, longest) if step <= longest]
     values = [
         (step, *(losses[step - 1] if step <= len(losses) else None for losses in by_backend.values())) for step in dict.fromkeys(shown)
     ]
     table = Table(f"Loss: {at}", (Column("step"), *(Column(backend, ".6f") for backend in by_backend)), values)
     caption = "One run per backend, of the same seed where available; equal curves overlap."
-    return Chart("Loss", at, caption, _spec(rows, 230, layer=layers), table, shared)
+    return Chart("Loss", at, caption, _spec(rows, 230, **layers), table, shared)
 
 
 def _machine_speeds(answer, look):
     """One chart for each matrix and size: the machine's speed beside its runs, in the order in which they started."""
     found = {}
-    for sample in noise.samples([run for one in answer.comparisons for entry in one.entries for run in entry.runs]):
-        found.setdefault((entries.key_of(sample.run)[0], sample.run["num_ranks"]), []).append(sample)
+    for sample in noise.samples(answer.runs):
+        found.setdefault((entries.key_of(sample.record)[0], sample.record.num_ranks), []).append(sample)
     return [_machine_speed(f"{matrix}, {ranks_of(size)}".removeprefix(", "), samples, look) for (matrix, size), samples in found.items()]
 
 
 def _machine_speed(about, samples, look):
     rows = [
-        {"backend": one.run["backend"], "run": one.run["settings"]["run_id"], "started": one.run["started_at"],
+        {"backend": one.record.backend, "run": one.record.settings.run_id, "started": one.record.started_at,
          "kernel": f"{one.kernel}, {one.when}", "percent": round(one.percent, 2)}
-        for one in sorted(samples, key=lambda one: (one.run["started_at"], noise.TIMES.index(one.when)))
+        for one in sorted(samples, key=lambda one: (one.record.started_at, noise.TIMES.index(one.when)))
     ]  # fmt: skip
-    used = {row["backend"] for row in rows}
-    x, y = {"field": "started", "type": "temporal", "title": "start of the run"}, _number("percent", "from the median (%)")
-    tooltip = [{"field": name} for name in ("run", "kernel", "percent")]
-    mark = {"type": "point", "filled": True, "size": 50, "opacity": 0.8}
-    encoding = {"x": x, "y": y, "color": look.colour(used), "shape": {"field": "kernel", "type": "nominal"}, "tooltip": tooltip}
-    limits = {"data": {"values": [{"percent": limit} for limit in (-noise.QUIET_PERCENT, noise.QUIET_PERCENT)]}}
-    layers = [
-        limits | {"mark": {"type": "rule", "strokeDash": [4, 4], "color": NEUTRAL}, "encoding": {"y": y}},
-        {"mark": mark, "encoding": encoding},
-    ]
+    y = quantity("percent", "from the median (%)")
+    limits = [{"percent": limit} for limit in (-noise.QUIET_PERCENT, noise.QUIET_PERCENT)]
+    encoding = {
+        "x": {"field": "started", "type": "temporal", "title": "start of the run"},
+        "y": y,
+        "color": look.colour(rows),
+        "shape": {"field": "kernel", "type": "nominal"},
+        "tooltip": tooltip("run", "kernel", "percent"),
+    }
+    layers = layered(
+        layer("rule", {"y": y}, limits, strokeDash=[4, 4], color=NEUTRAL),
+        layer("point", encoding, filled=True, size=50, opacity=0.8),
+    )
     columns = (Column("run"), Column("kernel"), Column("from the median (%)", "+.1f"))
     table = Table(f"Speed of the machine: {about}", columns, [(row["run"], row["kernel"], row["percent"]) for row in rows])
     caption = "A fixed product of matrices and a copy on every core of a run, just before and after it, against their medians."
-    return Chart("Speed of the machine", about, caption, _spec(rows, 200, layer=layers), table, False)
+    return Chart("Speed of the machine", about, caption, _spec(rows, 200, **layers), table, False)
 
 
 def _same_seed_losses(entry, ran):
-    seed = ran[0].from_start[0]["seed"]
-    return next((run for run in entry.from_start if run["seed"] == seed), entry.from_start[0])["losses"]
+    seed = ran[0].from_start[0].seed
+    return next((run for run in entry.from_start if run.seed == seed), entry.from_start[0]).losses

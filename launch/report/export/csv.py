@@ -14,36 +14,34 @@ COLUMNS = (
     "samples_padded_per_epoch", "resumed_after_epochs", "energy_joules", "energy_source", "peak_memory_bytes", "peak_memory_bytes_by_rank",
     "train_seconds", "eval_seconds", "accuracies", "eval_losses", "losses", "step_seconds", "learning_rates", "parameter_digests",
 )  # fmt: skip
+# Parts of a step breakdown that no cell can hold.
+BY_COLLECTIVE = ("operations", "exchange_start_seconds", "library")
 
 
 def text(answer):
     """One line per run of the answer, by comparison, backend, size and repeat; unknown values are empty."""
     written = io.StringIO()
     lines = csv.writer(written, lineterminator="\n")
-    runs = [run for one in answer.comparisons for entry in one.entries for run in entry.runs]
-    found = [run | _step_breakdown(run) | _volumes(run) | {name: run["settings"][name] for name in ("run_id", "machine")} for run in runs]
-    # Keys that only some records have come last.
-    more = sorted(
-        {key for run in found for key in run if key.endswith(("_joules", "_seconds", "_bytes", "_second")) and key not in COLUMNS}
-    )
+    rows = [_values(record) for record in answer.runs]
+    # Values that only some records have come last.
+    more = sorted({name for row in rows for name in row if name.endswith(("_joules", "_seconds", "_bytes", "_second"))} - {*COLUMNS})
     lines.writerow([*COLUMNS, *more])
-    lines.writerows([_cell(run.get(name)) for name in (*COLUMNS, *more)] for run in found)
+    lines.writerows([_cell(row.get(name)) for name in (*COLUMNS, *more)] for row in rows)
     return written.getvalue()
 
 
-def _step_breakdown(run):
-    """The step breakdown of a run as keys of the run."""
-    return {f"step_breakdown_{key}": value for key, value in (run.get("step_breakdown") or {}).items() if not isinstance(value, dict)}
-
-
-def _volumes(run):
-    """What a rank of a run holds and sends in a step, as counted and as theory expects it."""
-    return {
-        "state_bytes": volumes.state_bytes(run),
-        "expected_state_bytes": volumes.expected_state_bytes(run),
-        "sent_per_step_bytes": volumes.sent_bytes(run),
-        "expected_sent_per_step_bytes": volumes.expected_sent_bytes(run),
-    }
+def _values(record):
+    """{column: value} of a record, of its step breakdown, and of what a rank holds and sends in a step, as counted and by theory."""
+    breakdown = vars(record.step_breakdown) if record.step_breakdown else {}
+    of_step = {f"step_breakdown_{key}": value for key, value in breakdown.items() if key not in BY_COLLECTIVE}
+    return vars(record) | of_step | {
+        "run_id": record.settings.run_id,
+        "machine": record.settings.machine,
+        "state_bytes": volumes.state_bytes(record),
+        "expected_state_bytes": volumes.expected_state_bytes(record),
+        "sent_per_step_bytes": volumes.sent_bytes(record),
+        "expected_sent_per_step_bytes": volumes.expected_sent_bytes(record),
+    }  # fmt: skip
 
 
 def _cell(value):

@@ -6,6 +6,16 @@ from common import durable
 from common.errors import UserError
 
 
+def check_all(path_of):
+    """Raises UserError where one of {option: path} cannot be written, or two are the same file; a path may be None."""
+    option_of = {}
+    for option, path in path_of.items():
+        if path:
+            check(path, option)
+            if (first := option_of.setdefault(os.path.realpath(path), option)) != option:
+                raise UserError(f"{first} and {option} are both {path}; name different files")
+
+
 def check(path, option):
     """Raises UserError, naming the option, where the file cannot be written; creates nothing."""
     if path.is_dir():

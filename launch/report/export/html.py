@@ -9,11 +9,10 @@ import jinja2
 from markupsafe import Markup
 
 from launch.report import comparable
-from launch.report.export import charts, colours
+from launch.report.export import charts, colours, vega_lite
 from launch.report.tables import BACKEND, OVERSUBSCRIBED, Section, Table
 
 FOLDER = Path(__file__).parent
-VEGA_LITE = "6.4"
 # Longer texts may wrap.
 LONG = 60
 
@@ -30,11 +29,10 @@ class Part(NamedTuple):
 
 def text(answer, reload_seconds=None):
     """The whole page; with `reload_seconds` a browser reloads it that often."""
-    backends = list(dict.fromkeys(entry.backend for one in answer.comparisons for entry in one.entries))
     template = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, undefined=jinja2.StrictUndefined)
     return template.get_template("page.html.jinja").render(
         answer=answer, parts=_parts(answer), facts=_facts(answer), oversubscribed=OVERSUBSCRIBED, json=_json,
-        colour=colours.of_backends(backends).get, is_backend=BACKEND.__eq__, numeric_columns=_numeric_columns, long=LONG,
+        colour=colours.of_backends(answer.backends).get, is_backend=BACKEND.__eq__, numeric_columns=_numeric_columns, long=LONG,
         style=Markup((FOLDER / "page.css").read_text()), script=Markup((FOLDER / "page.js").read_text()),
         library=_library(), reload_seconds=reload_seconds,
     )  # fmt: skip
@@ -46,7 +44,7 @@ def _library():
     # Slow to import, and used only here.
     import vl_convert
 
-    return Markup(vl_convert.javascript_bundle(vl_version=VEGA_LITE))
+    return Markup(vl_convert.javascript_bundle(vl_version=vega_lite.VERSION))
 
 
 def _parts(answer):
@@ -65,25 +63,25 @@ def _parts(answer):
 
 def _facts(answer):
     """[(name, values)] of the environment of the runs."""
-    runs = [run for one in answer.comparisons for entry in one.entries for run in entry.runs]
-    around = [run["environment"] for run in runs]
-    dates = sorted({run["started_at"][:10] for run in runs})
-    found = {
-        "runs": [str(len(runs))],
+    records = answer.runs
+    environments = [record.environment for record in records]
+    dates = sorted({record.started_at[:10] for record in records})
+    facts = {
+        "runs": [str(len(records))],
         "days": dates if len(dates) < 3 else [f"{dates[0]} to {dates[-1]}"],
-        "processor": [one["cpu"] for one in around],
-        "cores of a node": [str(one["num_cores"]) for one in around],
-        "device": [device for run in runs if (device := comparable.device_of(run))],
-        "GPU": [one["gpu"]["model"] for one in around if one.get("gpu") and one["gpu"]["model"]],
-        "nodes": [str(run["num_nodes"]) for run in runs if run["num_nodes"]],
-        "MPI": [" ".join(one["mpi"].split()) for one in around if one["mpi"]],
-        "Python": [one["python"] for one in around],
-        "commit": [(one["git_commit"] or "unknown")[:8] for one in around],
+        "processor": [environment.cpu for environment in environments],
+        "cores of a node": [str(environment.num_cores) for environment in environments],
+        "device": [device for record in records if (device := comparable.device_of(record))],
+        "GPU": [environment.gpu.model for environment in environments if environment.gpu and environment.gpu.model],
+        "nodes": [str(record.num_nodes) for record in records if record.num_nodes],
+        "MPI": [" ".join(environment.mpi.split()) for environment in environments if environment.mpi],
+        "Python": [environment.python for environment in environments],
+        "commit": [(environment.git_commit or "unknown")[:8] for environment in environments],
     }
-    for one in around:
-        for name, version in one["packages"].items():
-            found.setdefault(name, []).append(version)
-    return [(what, ", ".join(sorted(set(values)))) for what, values in found.items() if values]
+    for environment in environments:
+        for name, version in environment.packages.items():
+            facts.setdefault(name, []).append(version)
+    return [(what, ", ".join(sorted(set(values)))) for what, values in facts.items() if values]
 
 
 def _numeric_columns(table):

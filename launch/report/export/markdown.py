@@ -1,46 +1,54 @@
-"""The answer as Markdown, with GitHub's tables: one table per comparison, with a row for each entry."""
+"""The answer as Markdown, with GitHub's tables: every sentence, and of the tables those that a reader of a text can take in."""
 
-from launch.report.tables import BACKEND, RANKS, Table
+from launch.report.tables import BACKEND, OVERSUBSCRIBED, RANKS, Table
 from launch.report.words import printable
 
 # The section whose tables take the brief columns of the tables with the same titles in the sections MERGED.
 MAIN = "first"
 MERGED = ("scaling", "cost", "step")
-ALL_COLUMNS = "Every column: `python -m launch.compare FOLDER`, with `--html FILE` as a page, with `--csv FILE` by run."
+# The sections whose sentences stand here without their tables, which have a row for each run or each digest.
+SENTENCES_ONLY = ("same", "quiet")
+ALL_TABLES = (
+    "`python -m launch.compare FOLDER` prints every table and column, `--html FILE` makes a page of them, `--csv FILE` has every run."
+)
 
 
 def text(answer):
     """The whole answer. Of the sections in MERGED, columns that are not brief are left out of the tables that MAIN takes up."""
-    lines = [f"# Tandem on {escaped(answer.machine)}", "", *_list(answer.headline)]
+    lines = [f"# Tandem on {escaped(answer.machine)}", "", ALL_TABLES, "", *_list(answer.headline)]
     for section in answer.sections:
         lines += ["", f"## {section.question}", "", *_list(section.sentences)]
         for table in tables(answer, section):
             lines += ["", f"### {escaped(table.title)}", "", *_table(table)]
-        if section.key == MAIN:
-            lines += ["", ALL_COLUMNS]
     if answer.notes:
         lines += ["", "## Notes", "", *_list(answer.notes)]
     return "\n".join(lines) + "\n"
 
 
 def tables(answer, section):
-    """The tables that this document has of a section."""
+    """The tables that this document has of a section. Oversubscribed entries have one table, that of MAIN with its own columns."""
+    if section.key in SENTENCES_ONLY:
+        return []
     if section.key in MERGED:
-        titles = [table.title for other in answer.sections if other.key == MAIN for table in other.tables]
-        return [table for table in section.tables if table.title not in titles]
+        main_titles = [table.title for main in answer.sections if main.key == MAIN for table in main.tables]
+        return [table for table in _not_oversubscribed(section) if table.title not in main_titles]
     if section.key != MAIN:
         return section.tables
-    others = [table for other in answer.sections if other.key in MERGED for table in other.tables]
-    return [_merged(table, [other for other in others if other.title == table.title]) for table in section.tables]
+    details = [table for merged in answer.sections if merged.key in MERGED for table in _not_oversubscribed(merged)]
+    return [_merged(table, [detail for detail in details if detail.title == table.title]) for table in section.tables]
 
 
-def _merged(table, others):
-    """A table with the brief columns of others, matched by backend and ranks."""
+def _not_oversubscribed(section):
+    return [table for table in section.tables if not table.title.endswith(OVERSUBSCRIBED)]
+
+
+def _merged(table, details):
+    """A table with the brief columns of the tables `details`, matched by backend and ranks."""
     columns, rows = list(table.columns), [list(row) for row in table.rows]
     keys = _keys(table)
-    for other in others:
-        values = dict(zip(_keys(other), other.rows, strict=True))
-        for index, column in enumerate(other.columns):
+    for detail in details:
+        values = dict(zip(_keys(detail), detail.rows, strict=True))
+        for index, column in enumerate(detail.columns):
             if column.brief:
                 columns.append(column)
                 for key, row in zip(keys, rows, strict=True):

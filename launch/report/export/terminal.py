@@ -14,13 +14,18 @@ COLUMN_OVERHEAD, TABLE_OVERHEAD = 3, 1
 LONG = 24
 
 
+def open_console():
+    """The console of standard output, which cuts nothing where it is not a terminal."""
+    console = Console()
+    return console if console.is_terminal else Console(width=PLAIN_WIDTH)
+
+
 def show(answer, console=None, tables=None):
     """Prints the answer: questions with sentences and tables, and the headline last, beside the prompt.
 
     `tables`: keys of the sections whose tables are shown; None for all.
     """
-    console = console or Console()
-    console = console if console.is_terminal else Console(width=PLAIN_WIDTH)
+    console = console or open_console()
     for section in answer.sections:
         _print(console, section.question, style="bold")
         for sentence in section.sentences:
@@ -32,6 +37,15 @@ def show(answer, console=None, tables=None):
         _print(console, note)
     for sentence in answer.headline:
         _print(console, sentence, style="bold")
+
+
+def show_result(tables, lines):
+    """Prints tables, and lines of text below them."""
+    console = open_console()
+    for table in tables:
+        console.print(_drawn(table, console.width))
+    for line in lines:
+        _print(console, line)
 
 
 def _print(console, text, style=""):

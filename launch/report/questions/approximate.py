@@ -31,7 +31,7 @@ def answer(compared):
                 if reference and not entry.exact:
                     rows.append(_row(entry, reference, len(candidates)))
         sentences += [_sentence(one.name, row) for row in rows]
-        sentences += [_on_staleness(one.name, entry) for entry in one.entries if any(run.get("staleness") for run in entry.ok)]
+        sentences += [_on_staleness(one.name, entry) for entry in one.entries if any(record.staleness for record in entry.ok)]
         tables += filled(one.name, COLUMNS, rows)
     return sentences, tables
 
@@ -41,24 +41,24 @@ def _row(entry, reference, num_compared):
     ratio = entries.epoch_ratio(entry, reference, num_compared)
     # With another global batch the losses of a step are of other samples.
     alike = pairs if entry.batch_ratio == reference.batch_ratio else []
-    differences = [same.loss_difference(run["losses"], other["losses"], NUM_STEPS) for run, other in alike]
+    differences = [same.loss_difference(record.losses, other.losses, NUM_STEPS) for record, other in alike]
     return (
         entry.num_ranks, entry.backend, reference.backend, ratio and ratio.value, interval(ratio),
         max((one for one in differences if one is not None), default=None),
-        *_means(_last_shared_accuracies(run, other) for run, other in pairs),
-        *_means((epochs.to_target(run), epochs.to_target(other)) for run, other in pairs),
+        *_means(_last_shared_accuracies(record, other) for record, other in pairs),
+        *_means((epochs.to_target(record), epochs.to_target(other)) for record, other in pairs),
     )  # fmt: skip
 
 
 def _pairs(entry, reference):
     """The runs of two entries that have the same matrix and repeat, and so the same seed."""
-    others = {entries.key_of(run): run for run in reference.from_start}
-    return [(run, others[entries.key_of(run)]) for run in entry.from_start if entries.key_of(run) in others]
+    others = {entries.key_of(record): record for record in reference.from_start}
+    return [(record, others[entries.key_of(record)]) for record in entry.from_start if entries.key_of(record) in others]
 
 
-def _last_shared_accuracies(run, other):
+def _last_shared_accuracies(record, other):
     """The accuracies of two runs after the last epoch that both have trained."""
-    shared = [pair for pair in zip(run["accuracies"], other["accuracies"], strict=False) if None not in pair]
+    shared = [pair for pair in zip(record.accuracies, other.accuracies, strict=False) if None not in pair]
     return shared[-1] if shared else (None, None)
 
 
@@ -81,8 +81,8 @@ def _sentence(name, row):
 
 
 def _on_staleness(name, entry):
-    counts = [item for run in entry.ok for of_epoch in run.get("staleness") or () for item in of_epoch.items()]
+    counts = [item for record in entry.ok for of_epoch in record.staleness or () for item in of_epoch.items()]
     mean = sum(int(value) * number for value, number in counts) / sum(number for _, number in counts)
     sentence = f"{name}, {ranks_of(entry.num_ranks)}: {entry.backend} is asynchronous; an update has a mean staleness of {mean:.2f} updates"
-    num_left_out = sum(bool(run.get("left_out")) for run in entry.ok)
+    num_left_out = sum(bool(record.left_out) for record in entry.ok)
     return f"{sentence}; in {num_left_out} of its {len(entry.ok)} runs a worker was left out." if num_left_out else f"{sentence}."

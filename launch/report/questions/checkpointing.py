@@ -16,28 +16,29 @@ def answer(compared):
     """(sentences, tables) of the comparisons with runs that wrote or read checkpoints."""
     tables = []
     for one in compared:
-        with_files = [(entry, runs) for entry in one.entries if (runs := [run for run in entry.ok if run.get("checkpoint_io")])]
+        with_files = [(entry, records) for entry in one.entries if (records := [record for record in entry.ok if record.checkpoint_io])]
         tables += filled(one.name, COLUMNS, [_row(*each) for each in with_files])
     return [], tables
 
 
-def _row(entry, runs):
-    is_async = bool(runs[0]["settings"].get("checkpoint_async"))
-    found = [run["checkpoint_io"] for run in runs]
+def _row(entry, records):
+    is_async = records[0].settings.checkpoint_async
+    measured = [record.checkpoint_io for record in records]
 
     def typical(above, below):
-        known = [above(one) / below(one) for one in found if below(one)]
+        known = [above(files) / below(files) for files in measured if below(files)]
         return float(statistics.typical(known)) if known else None
 
-    def stood(one):
-        return one["gather_seconds"] + one["read_seconds"] + one["wait_seconds"] + (0 if is_async else one["write_seconds"])
+    def stood(files):
+        return files.gather_seconds + files.read_seconds + files.wait_seconds + (0 if is_async else files.write_seconds)
 
-    def writes(one):
-        return one["num_writes"]
+    def writes(files):
+        return files.num_writes
 
     return (
-        entry.backend, entry.num_ranks, "yes" if is_async else "no", max(map(writes, found)),
-        typical(lambda one: one["written_bytes"] / MB, writes), typical(lambda one: one["gather_seconds"], writes),
-        typical(lambda one: one["write_seconds"], writes), typical(lambda one: one["written_bytes"] / MB, lambda one: one["write_seconds"]),
-        typical(lambda one: one["read_bytes"] / MB, lambda one: one["read_seconds"]), typical(stood, lambda one: 1),
+        entry.backend, entry.num_ranks, "yes" if is_async else "no", max(map(writes, measured)),
+        typical(lambda files: files.written_bytes / MB, writes), typical(lambda files: files.gather_seconds, writes),
+        typical(lambda files: files.write_seconds, writes),
+        typical(lambda files: files.written_bytes / MB, lambda files: files.write_seconds),
+        typical(lambda files: files.read_bytes / MB, lambda files: files.read_seconds), typical(stood, lambda files: 1),
     )  # fmt: skip

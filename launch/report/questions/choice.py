@@ -14,7 +14,7 @@ COLUMNS = (
     Column("sent per step (MB)", ".2f"), Column("by formula (MB)", ".2f"), Column("by collective (MB)"),
     Column("exposed share of a step (%)", ".0f"), Column("training"), Column("change to the program"),
 )  # fmt: skip
-# After FIRST, where a run has them: images have no tokens, and older records none of them.
+# After FIRST, where a run has them: images have no tokens.
 THROUGHPUT = (Column("tokens/s", ".0f"), Column("TFLOP/s per rank", ".4g"), Column("share of peak (%)", ".1f"))
 
 

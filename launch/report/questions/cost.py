@@ -13,8 +13,7 @@ COLUMNS = (
     Column("train (s)", ".2f"), Column("evaluate (s)", ".2f"), Column("peak memory per rank (MiB)", ".0f", brief=True),
     Column("median step (ms)", ".2f", brief=True), Column("step increase over own 1 rank (ms)", ".2f"),
 )  # fmt: skip
-# Columns of values that only some records have, and the value of an entry. HELD: older records lack them, and
-# those of GPUs are on GPUs only.
+# Columns of values that only some records have, and the value of an entry. HELD: those of GPUs are on GPUs only.
 HELD = {
     Column("parameters (MiB)", ".2f"): lambda entry: held(entry, "parameters"),
     Column("gradients (MiB)", ".2f"): lambda entry: held(entry, "gradients"),
@@ -56,10 +55,10 @@ def _sentence(compared, smallest):
     )
 
 
-def stage_seconds(run):
+def stage_seconds(record):
     """Seconds of each stage of a run, in order; None where unknown. The first three precede the timed part."""
-    before = {name: run[f"{name}_seconds"] for name in (*STARTUP, "load")}
-    return before | {"train": _sum(run["train_seconds"]), "evaluate": _sum(run["eval_seconds"])}
+    before = {name: getattr(record, f"{name}_seconds") for name in (*STARTUP, "load")}
+    return before | {"train": _sum(record.train_seconds), "evaluate": _sum(record.eval_seconds)}
 
 
 def _sum(seconds):
@@ -69,7 +68,7 @@ def _sum(seconds):
 
 def stages(entry):
     """The typical seconds of each stage over the completed runs."""
-    by_run = [stage_seconds(run) for run in entry.ok]
+    by_run = [stage_seconds(record) for record in entry.ok]
     known = {name: [stage[name] for stage in by_run if stage[name] is not None] for name in by_run[0]}
     return {name: float(statistics.typical(seconds)) if seconds else None for name, seconds in known.items()}
 
@@ -77,20 +76,20 @@ def stages(entry):
 def median_step_seconds(entry):
     """The typical value over the runs of the median step; None where no step time is known."""
     medians = [
-        float(np.median(steps)) for run in entry.ok if (steps := [seconds for seconds in run["step_seconds"] if seconds is not None])
+        float(np.median(steps)) for record in entry.ok if (steps := [seconds for seconds in record.step_seconds if seconds is not None])
     ]
     return float(statistics.typical(medians)) if medians else None
 
 
 def held(entry, what):
     """MiB of parameters, gradients or optimizer state at the point of a step and on the rank where they are most; None if not known."""
-    known = [run["tensor_bytes_by_rank"] for run in entry.ok if run.get("tensor_bytes_by_rank")]
-    return max(max(point[what]) for points in known for point in points.values()) / MIB if known else None
+    known = [record.tensor_bytes_by_rank for record in entry.ok if record.tensor_bytes_by_rank]
+    return max(max(getattr(point, what)) for points in known for point in vars(points).values()) / MIB if known else None
 
 
 def on_gpu(entry, what):
     """MiB of GPU memory on the rank with most, the largest of the runs; None on CPUs, and where it is not known."""
-    of_runs = [memory[what] for run in entry.ok if (memory := run.get("gpu_memory_by_rank"))]
+    of_runs = [getattr(memory, what) for record in entry.ok if (memory := record.gpu_memory_by_rank)]
     return max((size / MIB for sizes in of_runs for size in sizes if size is not None), default=None)
 
 

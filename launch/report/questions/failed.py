@@ -1,4 +1,4 @@
-"""Failed and unfinished runs, runs that missed the target, and files that are not records, with the reasons. Pure."""
+"""Failed and unfinished runs, runs that missed the target or whose launcher failed, and files that are not records, with reasons. Pure."""
 
 from launch.report.tables import BACKEND, RANKS, Column, filled
 
@@ -10,10 +10,10 @@ UNFINISHED = "still running, or killed before its record was complete"
 
 def answer(compared, damaged):
     """(sentences, tables) of the comparisons and of files that are not records (collect.Damaged)."""
-    runs = [(one, entry, run) for one in compared for entry in one.entries for run in entry.runs]
+    runs = [(one, entry, record) for one in compared for entry in one.entries for record in entry.runs]
     rows = [
-        (run["settings"]["run_id"], *found, one.name, entry.backend, entry.num_ranks)
-        for one, entry, run in runs if (found := failure(run))
+        (record.settings.run_id, *reason, one.name, entry.backend, entry.num_ranks)
+        for one, entry, record in runs if (reason := failure(record))
     ]  # fmt: skip
     rows += [(file.path.name, "not a record", file.reason, None, None, None) for file in damaged]
     if not rows:
@@ -23,18 +23,20 @@ def answer(compared, damaged):
     return [f"Of {len(runs) + len(damaged)} files: {', '.join(counts)}."], filled("Unsuccessful runs", COLUMNS, rows)
 
 
-def failure(run):
-    """(status, reason) of a run that failed, is unfinished or has no time to solution; None for any other."""
-    resumed = f"resumed from a checkpoint after {run['resumed_after_epochs']} epochs"
-    if run["status"] != "ok":
-        return STATUSES[run["status"]], run["error"] or UNFINISHED
-    if run["reached"] is False and run["accuracy"] is None:
+def failure(record):
+    """(status, reason) of a run that failed, is unfinished, has no time to solution or whose launcher failed; None for any other."""
+    resumed = f"resumed from a checkpoint after {record.resumed_after_epochs} epochs"
+    if record.status != "ok":
+        return STATUSES[record.status], record.error or UNFINISHED
+    if record.reached is False and record.accuracy is None:
         return "target not reached", f"{resumed}, with no epoch left to train"
-    if run["reached"] is False:
+    if record.reached is False:
         return (
             "target not reached",
-            f"accuracy {run['accuracy']:.4f} after {len(run['accuracies'])} epochs; the target is {run['target']:g}",
+            f"accuracy {record.accuracy:.4f} after {len(record.accuracies)} epochs; the target is {record.target:g}",
         )
-    if run["reached"] and run["time_to_solution_seconds"] is None:
+    if record.reached and record.time_to_solution_seconds is None:
         return "no time to solution", resumed
+    if record.launcher_error:
+        return "completed; its launcher failed", record.launcher_error
     return None

@@ -171,7 +171,7 @@ def _rows(candidates):
 def _row(entry, place=None):
     missed = entries.misses(entry)
     reached = [time for time in entries.times(entry) if time is not None]
-    numbers = [number for run in entry.runs if (number := epochs.to_target(run)) is not None]
+    numbers = [number for record in entry.runs if (number := epochs.to_target(record)) is not None]
     time = entries.time_of(entry)
     return (
         entry.num_ranks,

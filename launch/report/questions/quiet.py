@@ -12,22 +12,22 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def answer(found):
+def answer(records):
     """(sentences, tables) of the records of all comparisons."""
-    measured = noise.farthest(found)
-    far = [(run, percent) for run, percent in measured if abs(percent) > QUIET_PERCENT]
+    measured = noise.farthest(records)
+    far = [(record, percent) for record, percent in measured if abs(percent) > QUIET_PERCENT]
     sentences = []
     if measured:
         num_quiet = len(measured) - len(far)
         sentences.append(f"The machine's speed was within {QUIET_PERCENT:g} % of its median beside {num_quiet} of {len(measured)} runs.")
-    if unknown := sum(run["status"] == "ok" and not run.get("machine_noise") for run in found):
+    if unknown := sum(record.status == "ok" and not record.machine_noise for record in records):
         sentences.append(f"It was not measured beside {unknown} runs, whose records are older.")
     return sentences, filled(TITLE, COLUMNS, [_row(*one) for one in sorted(far, key=lambda one: -abs(one[1]))])
 
 
-def _row(run, percent):
-    disturbed = run["machine_noise"]
+def _row(record, percent):
+    disturbed = record.machine_noise
     return (
-        run["settings"]["run_id"], run["backend"], run["num_ranks"], percent, disturbed["steal_seconds"], disturbed["pressure_seconds"],
-        sum(disturbed["involuntary_switches_by_rank"]),
+        record.settings.run_id, record.backend, record.num_ranks, percent, disturbed.steal_seconds, disturbed.pressure_seconds,
+        sum(disturbed.involuntary_switches_by_rank),
     )  # fmt: skip

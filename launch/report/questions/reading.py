@@ -23,7 +23,7 @@ def answer(compared):
         entries = [entry for one in compared if one.training == title for entry in one.entries if entry.ok]
         entries.sort(key=lambda entry: (entry.backend, entry.num_ranks, *map(str, _how(entry))))
         tables += filled(title, COLUMNS, [_row(entry) for entry in entries])
-        orders = {_format(entry) for entry in entries if _typical(entry, lambda run: run["reading"]["sample_order"] == "files")}
+        orders = {_format(entry) for entry in entries if _typical(entry, lambda record: record.reading.sample_order == "files")}
         if orders:
             sentences.append(
                 f"{title}: {', '.join(sorted(orders))} can be read in order only, so the samples have another order: compare the times, "
@@ -36,10 +36,10 @@ def answer(compared):
 def _equality(title, entries):
     """Whether runs that differ in nothing but how they read have the same losses."""
     losses, formats = {}, {}
-    for run in (run for entry in entries for run in entry.from_start):
-        key = run["workload_digest"], run["backend"], run["num_ranks"], run["seed"], len(run["losses"])
-        losses.setdefault(key, set()).add(tuple(run["losses"]))
-        formats.setdefault(key, set()).add(run["settings"].get("data_format", IN_MEMORY))
+    for record in (record for entry in entries for record in entry.from_start):
+        key = record.workload_digest, record.backend, record.num_ranks, record.seed, len(record.losses)
+        losses.setdefault(key, set()).add(tuple(record.losses))
+        formats.setdefault(key, set()).add(record.settings.data_format)
     several = [key for key in losses if len(formats[key]) > 1]
     if several:
         names = ", ".join(sorted(set.union(*(formats[key] for key in several))))
@@ -48,44 +48,44 @@ def _equality(title, entries):
 
 
 def _format(entry):
-    return entry.runs[0]["settings"].get("data_format", IN_MEMORY)
+    return entry.runs[0].settings.data_format
 
 
 def _how(entry):
-    settings = entry.runs[0]["settings"]
-    return _format(entry), settings.get("num_workers", 0), settings.get("drop_caches", "none")
+    settings = entry.runs[0].settings
+    return _format(entry), settings.num_workers, settings.drop_caches
 
 
 def _typical(entry, value_of):
     """The typical value over an entry's runs with samples from disk; None without such."""
-    found = [value for run in entry.ok if run.get("reading") and (value := value_of(run)) is not None]
-    return float(statistics.typical(found)) if found else None
+    values = [value for record in entry.ok if record.reading and (value := value_of(record)) is not None]
+    return float(statistics.typical(values)) if values else None
 
 
 def _row(entry):
-    wait = _typical(entry, lambda run: np.mean(run["reading"]["wait_seconds_by_rank"]) / max(1, run["reading"]["num_steps"]))
-    step = statistics.typical([sum(run["train_seconds"]) / len(run["step_seconds"]) for run in entry.from_start or entry.ok])
+    wait = _typical(entry, lambda record: np.mean(record.reading.wait_seconds_by_rank) / max(1, record.reading.num_steps))
+    step = statistics.typical([sum(record.train_seconds) / len(record.step_seconds) for record in entry.from_start or entry.ok])
     if wait is None:
-        waits = [np.mean(run["step_breakdown"]["data_wait_seconds"]) for run in entry.ok if run.get("step_breakdown")]
+        waits = [np.mean(record.step_breakdown.data_wait_seconds) for record in entry.ok if record.step_breakdown]
         wait = float(statistics.typical(waits)) if waits else None
-    rate = _typical(entry, lambda run: np.mean(run["reading"]["sample_bytes_by_rank"]) / sum(run["train_seconds"]) / MB)
+    rate = _typical(entry, lambda record: np.mean(record.reading.sample_bytes_by_rank) / sum(record.train_seconds) / MB)
     return (
         *_how(entry), entry.backend, entry.num_ranks, None if wait is None else 1000 * wait, None if wait is None else 100 * wait / step,
         rate, None if rate is None else rate * entry.num_ranks, _typical(entry, _read_over_samples),
-        _typical(entry, _cached_percent), _whole(_typical(entry, lambda run: np.mean(run["reading"]["num_opens_by_rank"]))),
-        _typical(entry, lambda run: run["reading"]["convert_seconds"]), _typical(entry, lambda run: run["reading"]["stored_bytes"] / MB),
+        _typical(entry, _cached_percent), _whole(_typical(entry, lambda record: np.mean(record.reading.num_opens_by_rank))),
+        _typical(entry, lambda record: record.reading.convert_seconds), _typical(entry, lambda record: record.reading.stored_bytes / MB),
     )  # fmt: skip
 
 
-def _read_over_samples(run):
+def _read_over_samples(record):
     """Bytes that the processes have read over those of the samples; None where Linux does not tell."""
-    read, samples = run["reading"]["read_bytes_by_rank"], run["reading"]["sample_bytes_by_rank"]
+    read, samples = record.reading.read_bytes_by_rank, record.reading.sample_bytes_by_rank
     return None if None in read or not sum(samples) else sum(read) / sum(samples)
 
 
-def _cached_percent(run):
+def _cached_percent(record):
     """The part of what was read that did not come from a disk; None where Linux does not tell."""
-    read, from_disk = run["reading"]["read_bytes_by_rank"], run["reading"]["disk_bytes_by_rank"]
+    read, from_disk = record.reading.read_bytes_by_rank, record.reading.disk_bytes_by_rank
     return None if None in read + from_disk or not sum(read) else 100 * max(0.0, 1 - sum(from_disk) / sum(read))
 
 

@@ -30,9 +30,9 @@ def verdicts(candidates, size):
     """{(backend, other): {when the matrix began: Ratio of their seconds per epoch}} of pairs with a verdict from several matrices."""
     matrices = {}
     for entry in candidates:
-        for run in entry.runs:
-            matrices.setdefault(entries.key_of(run)[0], {}).setdefault(entry.backend, []).append(run)
-    began = {matrix: min(run["started_at"] for runs in cells.values() for run in runs) for matrix, cells in matrices.items()}
+        for record in entry.runs:
+            matrices.setdefault(entries.key_of(record)[0], {}).setdefault(entry.backend, []).append(record)
+    began = {matrix: min(record.started_at for runs in cells.values() for record in runs) for matrix, cells in matrices.items()}
     found = {}
     for matrix, cells in sorted(matrices.items(), key=lambda item: began[item[0]]):
         for pair in itertools.combinations(sorted(cells), 2):

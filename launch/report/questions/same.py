@@ -59,15 +59,15 @@ def _agreements(compared):
 
 
 def _agreement(entry, reference):
-    others = {run["seed"]: run for run in reversed(reference.from_start)} if entry is not reference else {}
-    run = next((run for run in entry.from_start if run["seed"] in others), entry.from_start[0])
-    other = others.get(run["seed"])
-    initial, *later = run["parameter_digests"] or [None]
+    others = {record.seed: record for record in reversed(reference.from_start)} if entry is not reference else {}
+    record = next((record for record in entry.from_start if record.seed in others), entry.from_start[0])
+    other = others.get(record.seed)
+    initial, *later = record.parameter_digests or [None]
     return Agreement(
-        entry.num_ranks, entry.backend, entry.exact, run["seed"], initial, reference.backend if other else None,
-        loss_difference(run["losses"], other["losses"], NUM_EQUAL_STEPS) if other else None,
-        loss_difference(run["losses"], other["losses"]) if other else None,
-        later[-1] if later else None, len(run["train_seconds"]), run["accuracy"], _in_sync(entry),
+        entry.num_ranks, entry.backend, entry.exact, record.seed, initial, reference.backend if other else None,
+        loss_difference(record.losses, other.losses, NUM_EQUAL_STEPS) if other else None,
+        loss_difference(record.losses, other.losses) if other else None,
+        later[-1] if later else None, len(record.train_seconds), record.accuracy, _in_sync(entry),
     )  # fmt: skip
 
 
@@ -78,7 +78,7 @@ def loss_difference(losses, others, num_steps=None):
 
 
 def _in_sync(entry):
-    known = [run["in_sync"] for run in entry.runs]
+    known = [record.in_sync for record in entry.runs]
     return "no" if False in known else "yes" if True in known else None
 
 

@@ -29,12 +29,12 @@ def answer(compared):
 
 
 def _sentence(compared, fair):
-    found = [(entry, ratio) for entry in fair if entry.num_ranks > 1 and (ratio := ratio_of_rates(compared, entry))]
-    largest = max((entry.num_ranks for entry, _ in found), default=1)
-    kept = {entry.backend: 100 * statistics.efficiency(ratio.value, largest) for entry, ratio in found if entry.num_ranks == largest}
+    ratios = [(entry, ratio) for entry in fair if entry.num_ranks > 1 and (ratio := ratio_of_rates(compared, entry))]
+    largest = max((entry.num_ranks for entry, _ in ratios), default=1)
+    kept = {entry.backend: 100 * statistics.efficiency(ratio.value, largest) for entry, ratio in ratios if entry.num_ranks == largest}
     if not kept:
         return "not measured, since no backend ran both at 1 rank and at a larger size without oversubscription"
-    ceilings = {entry.backend: ceiling(compared, entry) for entry, _ in found if entry.num_ranks == largest}
+    ceilings = {entry.backend: ceiling(compared, entry) for entry, _ in ratios if entry.num_ranks == largest}
     known = {backend: 100 * statistics.efficiency(value, largest) for backend, value in ceilings.items() if value is not None}
     without = f"; without communication {span(known, '{:.0f} %')}" if known else ""
     return f"efficiency at {ranks_of(largest)}: {span(kept, '{:.0f} %')}{without}"
@@ -81,15 +81,15 @@ def _remark(entry, ratios):
     """Names the superlinear ones of {name: Ratio or None}; None at 1 rank and where there are none."""
     if not entry.ok or entry.num_ranks == 1:
         return None
-    allowed = min(_allowed(run, entry.num_ranks) for run in entry.ok)
+    allowed = min(_allowed(record, entry.num_ranks) for record in entry.ok)
     limit = allowed * (1 + TOLERANCE)
-    above = [what for what, found in ratios.items() if found and found.value > limit]
+    above = [what for what, ratio in ratios.items() if ratio and ratio.value > limit]
     return f"superlinear: {listed(above)} above {allowed}" if above else None
 
 
-def _allowed(run, ranks):
-    settings = run["settings"]
-    if comparable.device_of(run) == "cuda":
+def _allowed(record, ranks):
+    settings = record.settings
+    if comparable.device_of(record) == "cuda":
         return ranks
-    cores_per_rank = settings.get("cores_per_rank") or settings["threads"]
-    return statistics.allowed_speed_up(ranks, run["environment"]["num_cores"] * run["num_nodes"], cores_per_rank)
+    cores_per_rank = settings.cores_per_rank or settings.threads
+    return statistics.allowed_speed_up(ranks, record.environment.num_cores * record.num_nodes, cores_per_rank)

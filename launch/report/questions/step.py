@@ -24,12 +24,12 @@ def answer(compared):
     """(sentences, tables) of the comparisons with a step breakdown."""
     sentences, tables = [], []
     for one in compared:
-        known = [(entry, found) for entry in one.entries if (found := parts(entry))]
+        known = [(entry, milliseconds) for entry in one.entries if (milliseconds := parts(entry))]
         for title, shared in ((one.name, False), (f"{one.name}, {OVERSUBSCRIBED}", True)):
-            tables += filled(title, COLUMNS, [_row(entry, found) for entry, found in known if entry.oversubscribed == shared])
+            tables += filled(title, COLUMNS, [_row(*each) for each in known if each[0].oversubscribed == shared])
             pipelined = [entry for entry, _ in known if entry.oversubscribed == shared and _bubbles(entry)]
             tables += filled(f"Pipeline bubble: {title}", BUBBLE_COLUMNS, [_bubble_row(entry) for entry in pipelined])
-        sentences += _sentences(one.name, [(entry, found) for entry, found in known if not entry.oversubscribed and entry.num_ranks > 1])
+        sentences += _sentences(one.name, [each for each in known if not each[0].oversubscribed and each[0].num_ranks > 1])
     return sentences, tables
 
 
@@ -40,44 +40,46 @@ def parts(entry):
 
 def _runs(entry):
     """The runs of an entry that have a step breakdown."""
-    return [run for run in entry.ok if run.get("step_breakdown")]
+    return [record for record in entry.ok if record.step_breakdown]
 
 
 def _typical(entry, key):
     """A value of an entry's step breakdowns: mean over the ranks, typical value over the runs; None where unknown."""
-    found = [run["step_breakdown"][key] for run in _runs(entry)]
-    known = [values for one in found if (values := [value for value in (one if isinstance(one, list) else [one]) if value is not None])]
+    by_record = [getattr(record.step_breakdown, key) for record in _runs(entry)]
+    by_rank = [values if isinstance(values, list) else [values] for values in by_record]
+    known = [values for of_ranks in by_rank if (values := [value for value in of_ranks if value is not None])]
     return float(statistics.typical([float(np.mean(values)) for values in known])) if known else None
 
 
 def _bubbles(entry):
     """The bubbles of an entry's runs, as frameworks/shared/pipeline.py measured them; empty unless it is a pipeline."""
-    return [found for run in _runs(entry) if "bubble_fraction" in (found := run["step_breakdown"]["library"])]
+    return [bubble for record in _runs(entry) if "bubble_fraction" in (bubble := record.step_breakdown.library)]
 
 
 def _bubble_row(entry):
     """A row of BUBBLE_COLUMNS; measured is the typical value over the runs."""
-    found = _bubbles(entry)
-    measured = float(statistics.typical([one["bubble_fraction"] for one in found]))
-    theory = found[0]["bubble_fraction_in_theory"]
-    return entry.backend, entry.num_ranks, found[0]["num_stages"], found[0]["num_microbatches"], 100 * measured, 100 * theory
+    bubbles = _bubbles(entry)
+    measured = float(statistics.typical([bubble["bubble_fraction"] for bubble in bubbles]))
+    first = bubbles[0]
+    theory = first["bubble_fraction_in_theory"]
+    return entry.backend, entry.num_ranks, first["num_stages"], first["num_microbatches"], 100 * measured, 100 * theory
 
 
 def _sent_bytes(entry):
-    operations = [run["step_breakdown"]["operations"].values() for run in _runs(entry)]
-    return float(statistics.typical([sum(one["num_bytes"] for one in each) for each in operations]))
+    operations = [record.step_breakdown.operations.values() for record in _runs(entry)]
+    return float(statistics.typical([sum(operation.num_bytes for operation in each) for each in operations]))
 
 
 def _trained_milliseconds(entry):
     """The step in training: mean of the median epoch, typical value over the runs; None where unknown."""
-    epochs = [(run, [seconds for seconds in run["train_seconds"] if seconds is not None]) for run in _runs(entry)]
+    epochs = [(record, [seconds for seconds in record.train_seconds if seconds is not None]) for record in _runs(entry)]
     means = [
-        np.median(known) * len(run["train_seconds"]) / len(run["step_seconds"]) for run, known in epochs if known and run["step_seconds"]
+        np.median(known) * len(record.train_seconds) / len(record.step_seconds) for record, known in epochs if known and record.step_seconds
     ]
     return 1000 * float(statistics.typical(means)) if means else None
 
 
-def _row(entry, found):
+def _row(entry, milliseconds):
     communication, *bandwidths = (
         _typical(entry, key) for key in ("communication_seconds", "bus_bytes_per_second", "plain_bus_bytes_per_second")
     )
@@ -86,7 +88,7 @@ def _row(entry, found):
         entry.num_ranks,
         _trained_milliseconds(entry),
         1000 * _typical(entry, "step_seconds"),
-        *found.values(),
+        *milliseconds.values(),
         None if communication is None else 1000 * communication,
         _sent_bytes(entry) / MB,
         *(None if bandwidth is None else bandwidth / MB for bandwidth in bandwidths),
@@ -96,6 +98,6 @@ def _row(entry, found):
 def _sentences(name, known):
     """The share of exposed communication at each size."""
     for size in sorted({entry.num_ranks for entry, _ in known}):
-        of_size = {entry.backend: found for entry, found in known if entry.num_ranks == size}
-        shares = {backend: 100 * found["exposed communication"] / sum(found.values()) for backend, found in of_size.items()}
+        of_size = {entry.backend: milliseconds for entry, milliseconds in known if entry.num_ranks == size}
+        shares = {backend: 100 * step["exposed communication"] / sum(step.values()) for backend, step in of_size.items()}
         yield f"{name}, {ranks_of(size)}: exposed communication is {span(shares, '{:.0f} %')} of a step."

@@ -11,9 +11,9 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def profiled(found):
+def profiled(records):
     """[(record, rank 0's part of its MPI profile)] of the traced runs with a profile."""
-    profiles = [(record, (record.get("mpi_profile") or {}).get("ranks", {}).get("0")) for record in found]
+    profiles = [(record, record.mpi_profile.ranks.get("0")) for record in records if record.mpi_profile]
     return sorted(((record, rank_0) for record, rank_0 in profiles if rank_0), key=_order)
 
 
@@ -24,11 +24,11 @@ def answer(profiles):
 
 def _order(profile):
     record, _ = profile
-    return record["workload"], record["num_ranks"], record["backend"], record["repeat"]
+    return record.workload, record.num_ranks, record.backend, record.repeat
 
 
 def _sentence(record, rank_0):
-    run = f"{record['workload']}, {record['backend']} at {ranks_of(record['num_ranks'])}"
+    run = f"{record.workload}, {record.backend} at {ranks_of(record.num_ranks)}"
     total = f"{run}: rank 0 spent {rank_0['communication_seconds']:.2f} s in MPI"
     if not rank_0["kinds"]:
         return f"{total}; the preloaded library does not separate control from payload."
@@ -46,7 +46,7 @@ def _mean_bytes(kind):
 
 
 def _row(record, rank_0):
-    head = record["workload"], record["backend"], record["num_ranks"], rank_0["communication_seconds"]
+    head = record.workload, record.backend, record.num_ranks, rank_0["communication_seconds"]
     if not rank_0["kinds"]:
         return *head, None, None, None, None, None, None
     control, payload = rank_0["kinds"]["control"], rank_0["kinds"]["payload"]

@@ -1,14 +1,12 @@
 """What every vendor's loop has in common with ours, so that only the loops differ: settings, cores, data and the stopwatch."""
 
-import argparse
 import os
 import time
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from common import workloads
+from common import command_line, workloads
 from common.config import Settings
 from common.data import datasets, sharding
 from common.process import allocator, binding
@@ -32,16 +30,8 @@ class Work(NamedTuple):
 
 def begin():
     """This rank's work, on the cores that ours would have; to be called when the libraries are imported, as ours does."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--workload")
-    parser.add_argument("--dataset")
-    parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--allocator", choices=("keep", "system"), default="system")
-    arguments = parser.parse_args()
     ranks = from_environment()
-    settings = workloads.resolve(Settings(**vars(arguments)), ranks.size)
+    settings = workloads.resolve(command_line.parse(Settings, "vendor's loop", ""), ranks.size)
     binding.bind(binding.cores_for(os.sched_getaffinity(0), ranks.local_rank, settings.threads))
     if settings.allocator == "keep":
         allocator.keep_large_buffers()

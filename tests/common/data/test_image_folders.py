@@ -12,6 +12,7 @@ from common.errors import UserError
 from common.models import ResNet50
 from common.progress import no_progress
 from common.workloads import WORKLOADS
+from tests.support.mistakes import refusal
 from tests.support.small_models import RESNET
 
 
@@ -27,13 +28,6 @@ def write(path, width=64, height=48, colour=(10, 20, 30)):
 
 def read(folder, on_progress=no_progress):
     return loader(Settings(workload="resnet50", dataset="imagefolder", data_dir=folder))(on_progress)
-
-
-def refusal(folder):
-    with pytest.raises(UserError) as raised:
-        read(folder)
-    assert "\n" not in str(raised.value)
-    return str(raised.value)
 
 
 @pytest.fixture
@@ -118,7 +112,7 @@ def test_each_image_is_progress(folder):
 )
 def test_a_folder_without_whole_images_is_refused(make, message, tmp_path):
     make(tmp_path)
-    assert message in refusal(tmp_path)
+    assert message in refusal(read, tmp_path)
 
 
 def cut(path):

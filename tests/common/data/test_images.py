@@ -14,6 +14,7 @@ from common.config import Settings
 from common.data.datasets import loader
 from common.data.images import MNIST_FILES, MNIST_KEYS, enlarging_weights, find_digits, read_digits
 from common.errors import UserError
+from tests.support.mistakes import refused
 
 DIGITS_DIGEST = "33992dc6b9845ca1d659f0f892af7ff317428b2acf2ec676242520c7f868d421"
 
@@ -69,11 +70,8 @@ def test_a_scikit_learn_without_the_digits_is_an_error(tmp_path, monkeypatch):
 def test_damaged_digits_are_named_with_the_remedy(damage, tmp_path):
     path = tmp_path / "digits.csv.gz"
     path.write_bytes(damage(find_digits().read_bytes()))
-    with pytest.raises(UserError) as raised:
+    with refused(f"{path} cannot be read", "install scikit-learn again"):
         read_digits(path)
-    assert f"{path} cannot be read" in str(raised.value)
-    assert "install scikit-learn again" in str(raised.value)
-    assert "\n" not in str(raised.value)
 
 
 def test_training_images_have_mean_0_and_standard_deviation_1(digits):
@@ -207,11 +205,8 @@ def test_a_damaged_idx_file_is_named_with_the_remedy(damage, tmp_path):
     path = tmp_path / MNIST_FILES[0]
     path.write_bytes(damage(path.read_bytes()))
     read = mnist(tmp_path)
-    with pytest.raises(UserError) as raised:
+    with refused(str(path), "copy it again"):
         read()
-    assert str(path) in str(raised.value)
-    assert "copy it again" in str(raised.value)
-    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -230,11 +225,8 @@ def test_inputs_and_labels_that_are_not_mnists_are_an_error(write, which, array,
     arrays = mnist_arrays()
     arrays[which] = array
     write(tmp_path, arrays)
-    with pytest.raises(UserError) as raised:
+    with refused(str(tmp_path), message, "MNIST's"):
         mnist(tmp_path)()
-    assert str(tmp_path) in str(raised.value)
-    assert message in str(raised.value)
-    assert "MNIST's" in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -250,21 +242,16 @@ def test_an_npz_of_other_numbers_than_mnists_is_an_error(which, array, message, 
     arrays = mnist_arrays()
     arrays[which] = array
     write_npz(tmp_path, arrays)
-    with pytest.raises(UserError) as raised:
+    with refused(str(tmp_path), message, "MNIST's", "copy the files again"):
         mnist(tmp_path)()
-    for part in (str(tmp_path), message, "MNIST's", "copy the files again"):
-        assert part in str(raised.value)
-    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("name", MNIST_FILES)
 def test_a_missing_file_is_named_before_anything_is_read(name, tmp_path):
     write_idx(tmp_path, mnist_arrays())
     (tmp_path / name).unlink()
-    with pytest.raises(UserError) as raised:
+    with refused(str(tmp_path), name, f"{name}.gz", "mnist.npz", "--data-dir"):
         mnist(tmp_path)
-    for part in (str(tmp_path), name, f"{name}.gz", "mnist.npz", "--data-dir"):
-        assert part in str(raised.value)
 
 
 def test_a_missing_folder_is_named(tmp_path):
@@ -282,10 +269,8 @@ def test_an_npz_without_a_key_is_named_with_the_keys(missing, tmp_path):
     arrays = dict(zip(MNIST_KEYS, mnist_arrays(), strict=True))
     del arrays[missing]
     np.savez(tmp_path / "mnist.npz", **arrays)
-    with pytest.raises(UserError) as raised:
+    with refused(str(tmp_path / "mnist.npz"), "complete .npz", *MNIST_KEYS):
         mnist(tmp_path)()
-    for part in (str(tmp_path / "mnist.npz"), "complete .npz", *MNIST_KEYS):
-        assert part in str(raised.value)
 
 
 @pytest.mark.parametrize("damage", [cut_off, wrong_magic, nothing])
@@ -293,7 +278,5 @@ def test_a_damaged_npz_is_named_with_the_remedy(damage, tmp_path):
     write_npz(tmp_path, mnist_arrays())
     path = tmp_path / "mnist.npz"
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(UserError) as raised:
+    with refused(str(path), "complete .npz"):
         mnist(tmp_path)()
-    assert str(path) in str(raised.value)
-    assert "complete .npz" in str(raised.value)

@@ -11,12 +11,12 @@ import pytest
 from common import workloads
 from common.config import Settings
 from common.data import datasets, manifest, sharding, storage_use
-from common.errors import UserError
 from common.meter import Meter
 from common.process.ranks import Ranks
 from launch.convert_data import FORMATS
 from tests.support import converted, tokenizer
 from tests.support.converted import IN_ORDER
+from tests.support.mistakes import refusal
 
 BATCH = 8
 
@@ -36,14 +36,6 @@ def load(**settings):
 def read(digits, name, **settings):
     """The small digits in a format on disk."""
     return load(data_format=name, data_dir=digits[1][name], dataset="mnist", **settings)
-
-
-def refusal(call, *arguments, **named):
-    """The text of the UserError, which must be one line."""
-    with pytest.raises(UserError) as raised:
-        call(*arguments, **named)
-    assert "\n" not in str(raised.value)
-    return str(raised.value)
 
 
 def copied(digits, name, folder):

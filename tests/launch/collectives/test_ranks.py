@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from common.collectives import COLLECTIVES
-from tests.support.running import BIN, ROOT, environ
+from tests.support.running import BIN, ROOT, completed, environ
 
 pytestmark = pytest.mark.matrix
 SMALL = ("-b", "8", "-e", "32K", "-f", "64", "--repeats", "2")
@@ -27,9 +27,7 @@ HALVES = {
 
 def run(*command):
     """(exit status, standard output, standard error) of a command in the root of the checkout."""
-    done = subprocess.run(
-        [str(part) for part in command], cwd=ROOT, env=environ(), capture_output=True, text=True, timeout=180, check=False
-    )
+    done = completed(*command)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from launch.collectives import picture, results
 from launch.collectives.measurement import Measurement
-from launch.report.export import svg
+from launch.report.export import vega_lite
 from tests.support import made_measurements as made
 
 FOUND = made.measurements()
@@ -65,7 +65,7 @@ def test_a_picture_has_both_axes_logarithmic_every_library_and_the_fitted_lines(
         assert {point["library"] for point in points} == {"mpi", "gloo"}
         lines = panel["layer"][1]["data"]["values"]
         assert [line["us"] for line in lines] == pytest.approx([point["us"] for point in points], rel=1e-6)
-    drawn = svg.picture(spec)
+    drawn = vega_lite.svg(spec)
     for word in ("mpi", "gloo", "memory copy", "bus bandwidth (GB/s)", "all_reduce, 2 ranks"):
         assert word in drawn
     assert drawn.count('aria-roledescription="point"') == 2 * len(FOUND)

@@ -21,7 +21,7 @@ PROGRAM = [".venv/bin/python", "-m", "launch.collectives", "-b", "8"]
 )
 def test_the_command_is_the_launchers(options, machine, placement):
     made = start.start_of(options, machine, Launcher("mpich", "mpiexec", {"GLOO_SOCKET_IFNAME": "hsn0"}), ["-b", "8"])
-    argv = LAUNCHERS["mpich"](made)
+    argv = LAUNCHERS["mpich"].argv(made)
     assert argv[:5] == ["mpiexec", *placement]
     assert argv[-5:] == PROGRAM
     assert made.variables == {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "hsn0"}

@@ -76,11 +76,6 @@ def test_the_interval_is_said(num_repeats, text):
     assert text in table.interval_text(num_repeats)
 
 
-@pytest.mark.parametrize(("size", "text"), [(8, "8 B"), (1000, "1000 B"), (2**10, "1 KiB"), (3 * 2**20, "3 MiB"), (2**31, "2 GiB")])
-def test_sizes_have_units(size, text):
-    assert table.size_text(size) == text
-
-
 @pytest.mark.parametrize(
     ("collective", "in_place"), [("all_reduce", True), ("broadcast", True), ("all_gather", False), ("send_recv", False)]
 )

@@ -9,7 +9,7 @@ from launch.forecast import answer, fitting, forecasts, picture
 from launch.forecast.network import Given
 from launch.forecast.wish import Wish, check
 from launch.report import collect, entries
-from tests.support.made_records import made, step_breakdown
+from tests.support.made_records import made, step_breakdown, typed
 from tests.support.running import ROOT
 
 COMPUTE, ALPHA, BETA, NUM_BYTES, NUM_STEPS = 0.020, 1e-4, 1e-9, 4e6, 40
@@ -40,7 +40,7 @@ def record(num_ranks, compute=COMPUTE, unexplained=0.001, batch=16, **changes):
 
 
 def of(records, *ranks, **wish):
-    (subject,), _ = forecasts.of(entries.comparisons(records), Wish(ranks or RANKS, **wish))
+    (subject,), _ = forecasts.of(entries.comparisons(typed(records)), Wish(ranks or RANKS, **wish))
     return subject
 
 
@@ -151,7 +151,7 @@ WITHOUT = {"step_breakdown": None}
 )
 def test_records_without_a_forecast(records, message):
     with pytest.raises(UserError, match=message) as problem:
-        forecasts.of(entries.comparisons(records), Wish((16,)))
+        forecasts.of(entries.comparisons(typed(records)), Wish((16,)))
     assert "\n" not in str(problem.value)
 
 
@@ -173,7 +173,7 @@ def test_what_cannot_be_asked(wish, message):
 
 def test_backends_without_a_model_are_left_out_with_the_reason():
     records = [record(1), record(2), *(record(size, backend="parameter_server") for size in (2, 4)), record(2, backend="fsdp")]
-    subjects, left_out = forecasts.of(entries.comparisons(records), Wish((4,)))
+    subjects, left_out = forecasts.of(entries.comparisons(typed(records)), Wish((4,)))
     assert [one.backend for one in subjects] == ["ddp"]
     assert [one.split(", ", 2)[2] for one in left_out] == [
         "fsdp: no forecast, since there is one size, 2.",
@@ -212,4 +212,4 @@ def test_measured_sizes_are_drawn_with_and_without_a_forecast_beside_them(ranks,
 
 def test_pooled_all_reduces_leave_out_oversubscribed_runs():
     records = [record(2), record(4, oversubscribed=True)]
-    assert set(fitting.plain_all_reduces(entries.comparisons(records))) == {("ddp", 2)}
+    assert set(fitting.plain_all_reduces(entries.comparisons(typed(records)))) == {("ddp", 2)}

@@ -1,7 +1,8 @@
-"""What a forecast reads from a record: exchanges, their whole buffers and starts, and plain all-reduces of older records."""
+"""What a forecast reads from a record: exchanges, their whole buffers and starts, and plain all-reduces."""
 
 import pytest
 
+from common import records
 from launch.forecast import measured
 from launch.forecast.overlap import Exchange
 from tests.support.made_records import made, step_breakdown
@@ -10,7 +11,7 @@ from tests.support.made_records import made, step_breakdown
 def run(operations, num_ranks=2, library=None, transport="mpi", **changes):
     breakdown = step_breakdown(compute=10.0, num_ranks=num_ranks) | {"library": library or {}} | changes
     known = {name: {"num_calls": num, "num_bytes": size} for name, (num, size) in operations.items()}
-    return made(num_ranks=num_ranks, transport=transport, step_breakdown=breakdown | {"operations": known})
+    return records.from_json(made(num_ranks=num_ranks, transport=transport, step_breakdown=breakdown | {"operations": known}))
 
 
 @pytest.mark.parametrize(
@@ -64,13 +65,13 @@ def test_the_exchanges_of_a_step(record, exchanges, are_measured):
     assert with_starts is are_measured
 
 
-def test_older_records_have_one_plain_all_reduce_as_bus_bandwidth():
-    older = run({"all_reduce": (2.0, 600.0)}, num_ranks=4, all_reduce_seconds_by_size=None, plain_bus_bytes_per_second=100.0)
-    assert measured.plain_of(older) == [(600.0, 1.5 * 600 / 100)]
+def test_without_plain_all_reduces_by_size_there_is_one_as_bus_bandwidth():
+    gradients = run({"all_reduce": (2.0, 600.0)}, num_ranks=4, all_reduce_seconds_by_size=None, plain_bus_bytes_per_second=100.0)
+    assert measured.plain_of(gradients) == [(600.0, 1.5 * 600 / 100)]
     assert measured.plain_of(run({}, plain_bus_bytes_per_second=None, all_reduce_seconds_by_size=None)) == []
     assert measured.plain_of(run({}))[0] == (1024, 1e-5)
 
 
 def test_the_step_of_training_is_that_of_its_median_epoch():
     changes = {"train_seconds": [1.0, 2.0, 9.0], "step_seconds": [0.5] * 6, "losses": [1.0] * 6, "learning_rates": [0.1] * 6}
-    assert measured.trained_step_seconds(made(**changes)) == pytest.approx(1.0)
+    assert measured.trained_step_seconds(records.from_json(made(**changes))) == pytest.approx(1.0)

@@ -8,13 +8,14 @@ from launch.forecast import answer, forecasts, second_opinion
 from launch.forecast.wish import Wish
 from launch.report import entries
 from tests.launch.forecast.test_forecasts import COMPUTE, record, ring
+from tests.support.made_records import typed
 
 SIZES = (1, 2, 4, 8, 16)
 
 
 def subject(sizes):
     records = [record(size, unexplained=0.0) for size in sizes]
-    (found,), _ = forecasts.of(entries.comparisons(records), Wish((64,)))
+    (found,), _ = forecasts.of(entries.comparisons(typed(records)), Wish((64,)))
     return found
 
 

@@ -1,13 +1,10 @@
 """Fixtures of the tests that start ranks through several launchers."""
 
-import json
-import subprocess
-
 import pytest
 
 from tests.support import small_data
 from tests.support.backends import LAUNCHED
-from tests.support.running import BIN, environ
+from tests.support.running import matrix, records_in
 
 
 @pytest.fixture(scope="session")
@@ -21,12 +18,8 @@ def short_run(tmp_path_factory):
 def on_one_node(checkout, short_run, tmp_path_factory):
     """{backend: its record} of the short run with two ranks, which MPICH starts on this machine."""
     results = tmp_path_factory.mktemp("results")
-    matrix = [BIN / "python", "-m", "launch.matrix", "2", "--backends", ",".join(LAUNCHED), "--workloads", "cnn", *short_run]
-    done = subprocess.run(
-        [*matrix, "--results", results, "--machine", "here"],
-        cwd=checkout, env=environ(), capture_output=True, text=True, timeout=400, check=False,
-    )  # fmt: skip
+    done = matrix(checkout, results, "2", "--backends", ",".join(LAUNCHED), "--workloads", "cnn", *short_run)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = {record["backend"]: record for record in (json.loads(path.read_text()) for path in results.glob("here/*.json"))}
-    assert {(record["launcher"], record["num_nodes"], len(record["losses"])) for record in found.values()} == {("mpich", 1, 6)}
-    return found
+    records = {record["backend"]: record for record in records_in(results)}
+    assert {(record["launcher"], record["num_nodes"], len(record["losses"])) for record in records.values()} == {("mpich", 1, 6)}
+    return records

@@ -7,6 +7,7 @@ from common.errors import UserError
 from common.process.binding import gpu_for, gpus_chosen
 from launch.launchers import machine_files
 from launch.launchers.machine_files import Machine, applied, read
+from tests.support.mistakes import refused
 
 
 @pytest.mark.parametrize("name", machine_files.names())
@@ -37,7 +38,7 @@ def test_the_command_line_overrides_the_machine_file():
     [
         ('lancher = "pals"', "unknown key 'lancher'"),
         ('launcher = "qrun"', "launcher is 'qrun'; choose from"),
-        ("threads = 0", "threads is 0; it must be an integer, at least 1"),
+        ("threads = 0", "threads is 0; it must be at least 1"),
         ("threads = true", "threads is True; it must be an integer"),
         ('threads = "8"', "threads is '8'; it must be an integer"),
         ('gpu_order = "random"', "choose from: local, reversed"),
@@ -48,10 +49,8 @@ def test_the_command_line_overrides_the_machine_file():
 def test_an_invalid_file_is_refused(text, message, tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(text)
-    with pytest.raises(UserError) as raised:
+    with refused(message):
         read(str(path))
-    assert message in str(raised.value)
-    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("name", ["nowhere", "nowhere.toml"])

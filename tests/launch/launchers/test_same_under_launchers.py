@@ -1,23 +1,20 @@
 """Under every launcher on one node the loss of each step is bitwise the same."""
 
 import json
-import subprocess
 
 import jsonschema
 import pytest
 
 from common.backends import needs_mpi
 from tests.support.backends import LAUNCHED
-from tests.support.kills import records_in
-from tests.support.running import BIN, ROOT, environ
+from tests.support.running import BIN, ROOT, completed, matrix, records_in
 
 pytestmark = [pytest.mark.matrix, pytest.mark.long]
 
 
 def test_under_torchrun_a_backend_trains_the_same_or_is_skipped(checkout, short_run, on_one_node, tmp_path):
-    matrix = [BIN / "python", "-m", "launch.matrix", "2", "--launcher", "torchrun", "--workloads", "cnn", *short_run]
-    matrix += ["--backends", ",".join((*LAUNCHED, "deepspeed_zero@3", "ddp@mpi")), "--results", tmp_path, "--machine", "here"]
-    done = subprocess.run(matrix, cwd=checkout, env=environ(), capture_output=True, text=True, timeout=400, check=False)
+    backends = ",".join((*LAUNCHED, "deepspeed_zero@3", "ddp@mpi"))
+    done = matrix(checkout, tmp_path, "2", "--launcher", "torchrun", "--workloads", "cnn", *short_run, "--backends", backends)
     assert done.returncode == 0, done.stdout + done.stderr
     found = {record["backend"]: record for record in records_in(tmp_path)}
     without_mpi = {name for name in LAUNCHED if not needs_mpi(name)}
@@ -34,7 +31,6 @@ def test_under_torchrun_a_backend_trains_the_same_or_is_skipped(checkout, short_
 def test_under_aprun_a_backend_trains_the_same(short_run, on_one_node, tmp_path):
     aprun = (ROOT / "launch" / "aprun", "-n", "2", "-N", "2", "--cc", "depth", "-d", "1", BIN / "python")
     settings = ("--workload", "cnn", *short_run, "--results", tmp_path, "--machine", "here", "--run-id", "it")
-    command = [str(part) for part in (*aprun, "-m", "frameworks.horovod_torch", *settings)]
-    done = subprocess.run(command, cwd=ROOT, env=environ(), capture_output=True, text=True, timeout=120, check=False)
+    done = completed(*aprun, "-m", "frameworks.horovod_torch", *settings)
     assert done.returncode == 0, done.stdout + done.stderr
     assert records_in(tmp_path)[0]["losses"] == on_one_node["horovod_torch"]["losses"]

@@ -9,7 +9,7 @@ import pytest
 from launch import processes, supervisor
 from tests.support import kills, rank_faults, slurm_cluster
 from tests.support.backends import LAUNCHED
-from tests.support.running import BIN, environ
+from tests.support.running import completed, environ, matrix, records_in
 
 pytestmark = [pytest.mark.matrix, pytest.mark.long]
 
@@ -19,15 +19,14 @@ def slurm(tmp_path_factory):
     if why_not := slurm_cluster.why_not():
         pytest.skip(why_not)
     with slurm_cluster.started(tmp_path_factory.mktemp("slurm")) as variables:
-        yield environ() | variables
+        yield variables
 
 
 def test_the_matrix_trains_the_same_on_two_nodes_through_srun_as_on_one(slurm, checkout, short_run, on_one_node, tmp_path):
-    matrix = ["salloc", "-N2", "-n2", BIN / "python", "-m", "launch.matrix", "2", "--backends", ",".join(LAUNCHED)]
-    matrix += ["--workloads", "cnn", *short_run, "--ranks-per-node", "1", "--results", tmp_path, "--machine", "here"]
-    done = subprocess.run(matrix, cwd=checkout, env=slurm, capture_output=True, text=True, timeout=400, check=False)
+    settings = ("--backends", ",".join(LAUNCHED), "--workloads", "cnn", *short_run, "--ranks-per-node", "1")
+    done = matrix(checkout, tmp_path, "2", *settings, around=("salloc", "-N2", "-n2"), variables=slurm)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = {record["backend"]: record for record in kills.records_in(tmp_path)}
+    found = {record["backend"]: record for record in records_in(tmp_path)}
     assert found.keys() == set(LAUNCHED)
     for backend, record in found.items():
         assert (record["launcher"], record["num_nodes"]) == ("srun", 2)
@@ -40,10 +39,10 @@ def test_the_job_script_trains_through_sbatch(slurm, checkout, short_run, tmp_pa
     variables = {"TANDEM_SIZES": "2", "TANDEM_MACHINE_FILE": "local"}
     job = ["sbatch", "--wait", *small, "launch/launchers/jobs/jsc.sbatch", "--backends", "ddp", "--workloads", "cnn", *short_run]
     job += ["--ranks-per-node", "1", "--results", tmp_path, "--machine", "here"]
-    done = subprocess.run(job, cwd=checkout, env=slurm | variables, capture_output=True, text=True, timeout=300, check=False)
+    done = completed(*job, cwd=checkout, variables=slurm | variables)
     output = (tmp_path / "out").read_text() if (tmp_path / "out").exists() else ""
     assert done.returncode == 0, done.stdout + done.stderr + output
-    assert [(record["num_ranks"], record["num_nodes"], record["launcher"]) for record in kills.records_in(tmp_path)] == [(2, 2, "srun")]
+    assert [(record["num_ranks"], record["num_nodes"], record["launcher"]) for record in records_in(tmp_path)] == [(2, 2, "srun")]
 
 
 def test_a_rank_that_is_stopped_under_srun_is_named_and_ended(slurm, checkout, tmp_path):
@@ -66,14 +65,14 @@ def test_a_matrix_that_is_killed_leaves_no_rank_on_its_nodes_and_goes_on(slurm, 
         again = kills.start(checkout, tmp_path, *options, "--resume", variables=variables)
         printed, _ = again.communicate(timeout=240)
         assert again.returncode == 0, printed
-        assert [record["status"] for record in kills.records_in(tmp_path)] == ["ok"]
+        assert [record["status"] for record in records_in(tmp_path)] == ["ok"]
 
 
 def test_an_srun_that_is_asked_to_end_ends_the_ranks_of_all_nodes(slurm, tmp_path):
     """What ends those on other nodes, where the supervisor cannot reach them; here both nodes are this machine."""
     with kills.allocation(slurm) as variables:
         command = ["srun", "-N2", "-n2", "--mpi=none", "sleep", "300"]
-        srun = subprocess.Popen(command, env=slurm | variables | {supervisor.MARK: str(tmp_path)})
+        srun = subprocess.Popen(command, env=environ() | slurm | variables | {supervisor.MARK: str(tmp_path)})
         ranks = []
         limit = time.monotonic() + 30
         while len(ranks) < 2 and time.monotonic() < limit:

@@ -6,9 +6,9 @@ import pytest
 
 from common import workloads
 from launch.lesson import waiting
-from launch.lesson.data import Data, Waited, bars, conclusion, data_jobs, formats_of, waited
+from launch.lesson.data import Data, Waited, bars, conclusion, data_jobs, formats_of, waited_of
 from tests.launch.report.questions.test_reading import stored
-from tests.support.made_records import made
+from tests.support.made_records import made, typed
 
 
 def jobs(**settings):
@@ -34,8 +34,8 @@ def test_data_that_is_made_larger_is_not_in_memory():
 
 
 def test_the_wait_of_a_step_is_the_mean_over_the_ranks():
-    assert waited(stored("hdf5", wait=0.4)) == Waited("hdf5", 0, 2, pytest.approx(0.1), pytest.approx(2.0))
-    assert waited(made()) == Waited("memory", 0, 1, 0.0, pytest.approx(2.0))
+    assert waited_of(*typed([stored("hdf5", wait=0.4)])) == Waited("hdf5", 0, 2, pytest.approx(0.1), pytest.approx(2.0))
+    assert waited_of(*typed([made()])) == Waited("memory", 0, 1, 0.0, pytest.approx(2.0))
 
 
 FOUND = [

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from common import backends, workloads
-from launch.lesson.sends import Sends, Sent, conclusion, every_way, rows, sends_jobs, sent
-from tests.support.made_records import ended, made, step_breakdown
+from launch.lesson.sends import Sends, Sent, conclusion, every_way, sends_jobs, sent_of, tables
+from tests.support.made_records import ended, made, step_breakdown, typed
 from tests.support.running import BIN, environ, left_over
 
 # Of the CNN in float32.
@@ -64,11 +64,12 @@ def test_the_chosen_ways_are_run_as_given():
     ],
 )
 def test_what_a_run_sends(record, expected):
-    assert sent(record) == expected
+    assert sent_of(*typed([record])) == expected
 
 
 def test_rows_have_the_formula_beside_what_was_counted():
-    assert rows([one("fsdp", 1500.0, 1200.0), one("own", 7.0)]) == [
+    (table,) = tables([one("fsdp", 1500.0, 1200.0), one("own", 7.0)])
+    assert table.texts == [
         ["fsdp", "all-reduce", "1,500", "a formula", "1,200", "1.25"],
         ["own", "all-reduce", "7", "-", "-", "-"],
     ]

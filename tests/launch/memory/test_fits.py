@@ -12,15 +12,8 @@ GB = 1e9
 TRAINING = Training(Decoder(512, 8, 8, 256), 8, microbatches=8)
 
 
-@pytest.mark.parametrize(
-    ("text", "size"), [("80GB", 80e9), ("64GiB", 64 * 2**30), ("1.5TB", 1.5e12), ("512 MiB", 2**29), ("7B", 7), ("2kB", 2000)]
-)
-def test_a_size_has_a_number_and_a_unit(text, size):
-    assert fits.size_of(text) == size
-
-
-@pytest.mark.parametrize("text", ["80", "GB", "-1GB", "0GB", "1e2GB", "80 gb", "iB", "80iB", ""])
-def test_any_other_text_is_refused(text):
+@pytest.mark.parametrize("text", ["80", "80 gb", "0GB", "80iB"])
+def test_a_memory_without_its_unit_is_refused(text):
     with pytest.raises(UserError, match="such as 80GB"):
         fits.size_of(text)
 

@@ -36,9 +36,9 @@ def test_the_table_has_every_way_and_its_bytes(tmp_path):
 
 
 def test_the_units_follow_the_largest_number():
-    _, output, _ = run_module("launch.memory", *MODEL, "--way", "single", "--batch-size", "1")
+    _, output, _ = run_module("launch.memory", *MODEL, "--backends", "single", "--batch-size", "1")
     assert "Memory per rank (MB)" in output
-    _, output, _ = run_module("launch.memory", *MODEL, "--way", "single", "--params", "1e12")
+    _, output, _ = run_module("launch.memory", *MODEL, "--backends", "single", "--params", "1e12")
     assert "Memory per rank (TB)" in output
 
 
@@ -59,7 +59,7 @@ def test_every_kind_of_model_has_a_forecast(workload):
 def test_the_picture_has_a_bar_for_every_way(tmp_path):
     path = tmp_path / "memory.svg"
     # Not a fork: drawing starts threads.
-    command = [str(part) for part in (BIN / "python", "-m", "launch.memory", *MODEL, "--way", "single,ddp,fsdp", "--picture", path)]
+    command = [str(part) for part in (BIN / "python", "-m", "launch.memory", *MODEL, "--backends", "single,ddp,fsdp", "--picture", path)]
     done = subprocess.run(command, cwd=ROOT, env=environ(), capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     root = xml.etree.ElementTree.parse(path).getroot()
@@ -73,5 +73,5 @@ def test_what_fits_is_told_last():
     single, fsdp = (memory_forecast.of(name, TRAINING, num_ranks).peak / 1e6 for name, num_ranks in (("single", 1), ("fsdp", 8)))
     assert fsdp < single
     for limit, told in (((fsdp + single) / 2, "1 of 2 fit into {} per rank: fsdp"), (1, "0 of 2 fit into {} per rank")):
-        _, output, _ = run_module("launch.memory", *MODEL, "--way", "single,fsdp", "--fits", f"{limit:.0f}MB")
+        _, output, _ = run_module("launch.memory", *MODEL, "--backends", "single,fsdp", "--fits", f"{limit:.0f}MB")
         assert output.splitlines()[-1] == told.format(f"{limit:.0f} MB")

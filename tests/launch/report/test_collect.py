@@ -22,7 +22,7 @@ def test_records_of_folders_and_files_are_read_once(tmp_path):
     path = write(tmp_path / "there", "b.json", made(num_ranks=2))
     write(tmp_path, "a.json", made())
     found, damaged = collect([tmp_path, path, tmp_path / "there"])
-    assert ([record["num_ranks"] for record in found], damaged) == ([1, 2], [])
+    assert ([record.num_ranks for record in found], damaged) == ([1, 2], [])
 
 
 def changed(part, *without, **changes):
@@ -50,7 +50,7 @@ def changed(part, *without, **changes):
         ("b.json", made() | {"samples_per_second": 0.0}, "violates results/schema.json: samples_per_second"),
         ("b.json", changed("settings", machine=None), "violates results/schema.json: settings/machine"),
         ("b.json", changed("settings", run_id=7), "violates results/schema.json: settings/run_id"),
-        ("b.json", changed("settings", "warmup_epochs"), "violates results/schema.json: settings"),
+        ("b.json", changed("settings", "batch_size"), "violates results/schema.json: settings"),
         ("b.json", changed("environment", "mpi"), "violates results/schema.json: environment"),
         ("b.json", changed("environment", cpu=None), "violates results/schema.json: environment/cpu"),
         ("b.json", made() | {"step_breakdown": step_breakdown() | {"step_seconds": []}}, ": step_breakdown/step_seconds"),
@@ -125,7 +125,7 @@ def test_a_run_without_a_run_id_takes_its_file_name(tmp_path):
     record["settings"]["run_id"] = None
     write(tmp_path, "a.json", record)
     write(tmp_path, "b.json", record | {"losses": [3.0]})
-    assert [record["settings"]["run_id"] for record in collect([tmp_path])[0]] == ["a", "b"]
+    assert [record.settings.run_id for record in collect([tmp_path])[0]] == ["a", "b"]
 
 
 def test_the_schema_file_is_not_a_record():

@@ -8,7 +8,7 @@ import pytest
 from launch.report import epochs
 from launch.report.entries import Entry
 from launch.report.epochs import MoreEpochs
-from tests.support.made_records import ended, made, not_reached
+from tests.support.made_records import ended, made, not_reached, typed
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from tests.support.made_records import ended, made, not_reached
     ],
 )
 def test_epochs_to_the_target(record, number):
-    assert epochs.to_target(record) == number
+    assert epochs.to_target(*typed([record])) == number
 
 
 @pytest.mark.parametrize(
@@ -38,12 +38,12 @@ def test_epochs_to_the_target(record, number):
     ],
 )
 def test_seconds_per_epoch(record, seconds):
-    assert epochs.seconds(record) == seconds
+    assert epochs.seconds(*typed([record])) == seconds
 
 
 def test_a_run_that_missed_the_target_needs_more_than_all_its_epochs():
-    cells = [Entry("ddp", 1, (made(), not_reached(repeat=1))), Entry("single", 1, (made(backend="single"),))]
-    assert epochs.blocks_of(cells, lambda run: run["repeat"]) == [{"ddp": 2, "single": 2}, {"ddp": 3}]
+    cells = [Entry("ddp", 1, typed([made(), not_reached(repeat=1)])), Entry("single", 1, typed([made(backend="single")]))]
+    assert epochs.blocks_of(cells, lambda record: record.repeat) == [{"ddp": 2, "single": 2}, {"ddp": 3}]
 
 
 def test_the_probability_of_a_sum_by_enumeration():

@@ -11,7 +11,8 @@ from launch.report import collect, regressions, summary
 from launch.report.export import charts, html
 from launch.report.tables import OVERSUBSCRIBED
 from tests.support import browser
-from tests.support.made_records import ended, made, noisy, not_reached, repeats, step_breakdown
+from tests.support.answers import answered
+from tests.support.made_records import ended, made, noisy, not_reached, repeats, step_breakdown, typed
 from tests.support.running import ROOT
 
 NEEDS_BROWSER = pytest.mark.skipif(browser.why_not() is not None, reason=str(browser.why_not()))
@@ -40,7 +41,7 @@ def found():
 def page(tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "report.html"
     damaged = [collect.Damaged(path.with_name("half.json"), "not JSON: it ends early")]
-    path.write_text(html.text(summary.answer(found(), damaged)))
+    path.write_text(html.text(answered(found(), damaged)))
     return path
 
 
@@ -82,7 +83,7 @@ def test_weak_and_strong_scaling_are_never_in_one_chart(page):
 
 
 def test_every_chart_has_its_table():
-    answer = summary.answer(found())
+    answer = answered(found())
     tables = {section.key: [table.title for table in section.tables] for section in answer.sections}
     for key, drawn in charts.of(answer).items():
         for chart in drawn:
@@ -94,7 +95,7 @@ def test_every_chart_has_its_table():
 
 def test_each_run_has_its_own_line_of_accuracy_also_where_two_matrices_have_the_same_repeat():
     runs = [made(), made(stamp="20260102-000000", seconds=20.0)]
-    drawn = next(chart for chart in charts.of(summary.answer(runs))["first"] if chart.kind == "Accuracy over time")
+    drawn = next(chart for chart in charts.of(answered(runs))["first"] if chart.kind == "Accuracy over time")
     lines = {}
     for row in drawn.spec["data"]["values"]:
         lines.setdefault(row[drawn.spec["layer"][1]["encoding"]["detail"]["field"]], []).append(row["accuracy"])
@@ -102,7 +103,7 @@ def test_each_run_has_its_own_line_of_accuracy_also_where_two_matrices_have_the_
 
 
 def test_the_page_has_the_notes(page):
-    assert all(note.replace("'", "&#39;") in page.read_text() for note in summary.answer(found()).notes)
+    assert all(note.replace("'", "&#39;") in page.read_text() for note in answered(found()).notes)
 
 
 @pytest.mark.parametrize(
@@ -119,16 +120,16 @@ def test_the_page_has_the_notes(page):
     ],
 )
 def test_a_page_is_made_of_records_with_few_values(records):
-    text = html.text(summary.answer(records))
+    text = html.text(answered(records))
     assert "What failed, and why?" in text
     assert all(spec["data"]["values"] for spec in specs(text))
 
 
 def test_the_losses_of_a_resumed_run_are_not_drawn_as_those_of_its_first_steps():
     later = {"resumed_after_epochs": 2, "losses": [0.4, 0.3]}
-    (drawn,) = charts.of(summary.answer([made(), not_reached(backend="horovod_tf", **later)]))["same"]
+    (drawn,) = charts.of(answered([made(), not_reached(backend="horovod_tf", **later)]))["same"]
     assert {row["backend"] for row in drawn.spec["data"]["values"]} == {"ddp"}
-    assert charts.of(summary.answer([not_reached(**later)]))["same"] == []
+    assert charts.of(answered([not_reached(**later)]))["same"] == []
 
 
 def test_oversubscribed_entries_are_separate_and_in_no_scaling_chart(page):
@@ -163,7 +164,7 @@ def test_text_from_records_is_escaped(page):
 
 
 def test_a_chart_cannot_end_its_script_element():
-    text = html.text(summary.answer([made() | {"backend": "</script><b>x"}, made()]))
+    text = html.text(answered([made() | {"backend": "</script><b>x"}, made()]))
     assert "<b>x" not in text
     assert "\\u003c/script>\\u003cb>x" in text
 
@@ -173,8 +174,8 @@ def test_damaged_files_are_on_the_page(page):
 
 
 def test_changes_against_a_baseline_come_first():
-    answer = summary.answer(found())
-    changes = regressions.changes(found(), found())
+    answer = answered(found())
+    changes = regressions.changes(typed(found()), typed(found()))
     text = html.text(answer._replace(sections=[regressions.section(changes), *answer.sections]))
     assert re.findall(r'<section id="(\w+)">', text) == ["baseline", "first", "scaling", "cost", "step", "same", "quiet", "failed"]
 

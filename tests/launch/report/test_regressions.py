@@ -4,15 +4,19 @@ import pytest
 
 from common.errors import UserError
 from launch.report import regressions
-from tests.support.made_records import ended, made, not_reached, repeats
+from tests.support.made_records import ended, made, not_reached, repeats, typed
 
 BEFORE = [10.0, 10.1, 10.2]
 OLD = {"stamp": "20250101-000000"}
 
 
+def changes(found, old):
+    return regressions.changes(typed(found), typed(old))
+
+
 def verdicts(found, old):
     """{measure: verdict} of the one entry of two sets."""
-    return {change.measure.name: change.verdict for change in regressions.changes(found, old)}
+    return {change.measure.name: change.verdict for change in changes(found, old)}
 
 
 @pytest.mark.parametrize(
@@ -58,7 +62,7 @@ def test_relative_to_an_accuracy_of_0_nothing_is_worse():
 
 
 def test_regressions_are_listed_with_change_and_interval():
-    (line, rate) = regressions.worse(regressions.changes(repeats([12.0, 12.0, 12.0]), repeats([10.0, 10.0, 10.0], **OLD)))
+    (line, rate) = regressions.worse(changes(repeats([12.0, 12.0, 12.0]), repeats([10.0, 10.0, 10.0], **OLD)))
     assert line == (
         "cnn, weak scaling, 1 rank: ddp got slower: time to solution (s) 10 before, 12 after "
         "(+20.0 %, 95 % interval of the ratio 1.20 to 1.20)."
@@ -76,40 +80,40 @@ def test_regressions_are_listed_with_change_and_interval():
     ],
 )
 def test_an_entry_that_lost_its_time_is_worse_even_with_one_run(found):
-    lines = regressions.worse(regressions.changes(found, [made(num_ranks=2, **OLD), made(**OLD)]))
+    lines = regressions.worse(changes(found, [made(num_ranks=2, **OLD), made(**OLD)]))
     assert lines[0] == "cnn, weak scaling, 1 rank: ddp had 10 time to solution (s) and has none."
 
 
 def test_entries_that_are_only_in_the_results_are_not_compared():
-    assert {change.num_ranks for change in regressions.changes([made(), made(num_ranks=2)], [made(**OLD)])} == {1}
+    assert {change.num_ranks for change in changes([made(), made(num_ranks=2)], [made(**OLD)])} == {1}
 
 
 def test_an_entry_without_a_time_before_and_after_is_not_compared():
     found, old = [made(), ended("failed", num_ranks=2)], [made(**OLD), ended("failed", num_ranks=2, **OLD)]
-    assert regressions.worse(regressions.changes(found, old)) == []
+    assert regressions.worse(changes(found, old)) == []
 
 
 def test_a_single_run_on_a_side_is_not_judged():
-    section = regressions.section(regressions.changes([made(seconds=20.0)], [made(**OLD)]))
+    section = regressions.section(changes([made(seconds=20.0)], [made(**OLD)]))
     assert section.sentences == ["4 of 4 numbers could not be judged: one side has a single run. Use --repeats 6."]
 
 
 def test_without_regressions_a_sentence_states_it():
-    section = regressions.section(regressions.changes(repeats(BEFORE), repeats(BEFORE, **OLD)))
+    section = regressions.section(changes(repeats(BEFORE), repeats(BEFORE, **OLD)))
     assert section.sentences == ["Nothing that could be judged got slower, less accurate or larger beyond the noise."]
 
 
 def test_oversubscribed_entries_have_their_own_table():
     shared = [*repeats(BEFORE), *repeats(BEFORE, num_ranks=8, oversubscribed=True)]
-    section = regressions.section(regressions.changes(shared, shared))
+    section = regressions.section(changes(shared, shared))
     assert [sorted({row[2] for row in table.rows}) for table in section.tables] == [[1], [8]]
 
 
 def test_two_sets_of_different_training_are_refused():
     with pytest.raises(UserError, match="trained different things"):
-        regressions.changes([made()], [made(workload_digest="e" * 64, **OLD)])
+        changes([made()], [made(workload_digest="e" * 64, **OLD)])
 
 
 def test_two_sets_without_common_entries_are_refused():
     with pytest.raises(UserError, match="no backend, workload and size in common"):
-        regressions.changes([made()], [made(num_ranks=2, **OLD)])
+        changes([made()], [made(num_ranks=2, **OLD)])

@@ -2,12 +2,12 @@
 
 import pytest
 
-from launch.report import summary
+from tests.support.answers import answered
 from tests.support.made_records import made, repeats
 
 
 def test_the_questions_are_in_order():
-    assert [section.key for section in summary.answer([made()]).sections] == ["first", "scaling", "cost", "same", "quiet", "failed"]
+    assert [section.key for section in answered([made()]).sections] == ["first", "scaling", "cost", "same", "quiet", "failed"]
 
 
 @pytest.mark.parametrize(
@@ -21,12 +21,12 @@ def test_the_questions_are_in_order():
     ],
 )
 def test_the_notes_give_the_coverage_of_few_repeats(num_runs, note):
-    notes = summary.answer(repeats([10.0] * num_runs)).notes
+    notes = answered(repeats([10.0] * num_runs)).notes
     assert note in notes[0] if note else notes == []
 
 
 def test_entries_with_one_run_and_with_few_runs_have_two_notes():
-    single, few = summary.answer([*repeats([10.0, 10.1, 10.2]), made(backend="single"), *repeats([9.0] * 4, backend="horovod_tf")]).notes
+    single, few = answered([*repeats([10.0, 10.1, 10.2]), made(backend="single"), *repeats([9.0] * 4, backend="horovod_tf")]).notes
     assert "have no interval" in single
     assert "A bootstrap interval, as of a speed-up, from 3 runs" in few
 
@@ -34,7 +34,7 @@ def test_entries_with_one_run_and_with_few_runs_have_two_notes():
 def test_the_notes_name_differences_of_the_environment():
     second = made(num_ranks=2)
     second["environment"] = second["environment"] | {"packages": {"torch": "2.14.0"}, "git_commit": "1" * 40}
-    notes = summary.answer([made(), second]).notes
+    notes = answered([made(), second]).notes
     assert "cnn, weak scaling: records differ in torch: 2.13.0, 2.14.0." in notes
     assert "cnn, weak scaling: records differ in commit: 00000000, 11111111." in notes
 
@@ -44,7 +44,7 @@ def test_the_notes_name_other_launchers_libraries_and_cores():
     second["launcher"] = "torchrun"
     for record, mpi, cores in ((second, "MPICH  4.3", 4), (third, "Open MPI 5", 64)):
         record["environment"] = record["environment"] | {"mpi": mpi, "num_cores": cores}
-    notes = summary.answer([first, second, third]).notes
+    notes = answered([first, second, third]).notes
     assert [note for note in notes if "differ" in note] == [
         "cnn, weak scaling: records differ in launcher: mpich, torchrun.",
         "cnn, weak scaling: records differ in MPI: MPICH 4.3, Open MPI 5.",
@@ -56,4 +56,4 @@ def test_the_notes_name_other_launchers_libraries_and_cores():
 def test_the_notes_name_runs_that_were_not_side_by_side(turns, noted):
     found = [made(num_turns=turns[0]), made(backend="single", num_turns=turns[1])]
     note = "cnn, weak scaling: records differ in turns: one after the other, side by side."
-    assert (note in summary.answer(found).notes) == noted
+    assert (note in answered(found).notes) == noted

@@ -48,7 +48,7 @@ def test_a_library_on_one_transport_is_compared_there_and_a_stage_of_zero_is_a_l
     "factors",
     [
         {("ddp", "gloo"): 1.0, ("horovod_torch", "mpi"): 1.1},
-        # Older records do not tell.
+        # Not known, as of a record from before it was recorded.
         {("ddp", None): 1.0, ("ddp@mpi", "mpi"): 1.1},
         {("deepspeed_zero", "gloo"): 1.0, ("deepspeed_zero@3", "gloo"): 1.1},
     ],

@@ -1,13 +1,12 @@
 """The build of the interposer: when it is rebuilt, its errors, and programs without MPI."""
 
-import subprocess
 import sys
 
 import pytest
 
 from common.errors import UserError
 from launch.trace import build
-from tests.support.running import BIN
+from tests.support.running import BIN, completed
 from tests.support.tracing import run
 
 
@@ -71,8 +70,7 @@ def test_a_failed_compilation_is_an_error_and_leaves_no_file(tmp_path):
 
 @pytest.mark.parametrize("mpicc", ["/there/is/none", "/bin/false", "/bin/true"])
 def test_a_missing_mpi_ends_the_program_with_status_2(mpicc, tmp_path):
-    command = [sys.executable, "-m", "launch.trace.build", "--mpicc", mpicc, "--library", tmp_path / "none.so"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = completed(BIN / "python", "-m", "launch.trace.build", "--mpicc", mpicc, "--library", tmp_path / "none.so")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "name the mpicc of the MPI to trace" in done.stderr
 

@@ -210,18 +210,6 @@ def test_the_job_is_the_batch_systems_or_rank_0s_process(tmp_path, variables, jo
     assert len(list(done.folder.iterdir())) == 2
 
 
-def test_large_count_calls_of_mpi4py_are_counted(tmp_path):
-    text = """
-import numpy as np
-from mpi4py import MPI
-values = np.ones(1000)
-for _ in range(5):
-    MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, values)
-"""
-    routine = run_python(tmp_path, text).only().routines["MPI_Allreduce_c"]
-    assert of(routine.sums) == (5, 5 * 8000)
-
-
 @pytest.mark.matrix
 def test_an_invalid_number_is_reported_and_ignored(tmp_path):
     done = run_python(tmp_path, ALONE, TANDEM_TRACE_EVENTS="many")

@@ -1,7 +1,6 @@
 """The programs that print an MPI profile and a timeline of Horovod: real files, and bad ones."""
 
 import json
-import subprocess
 
 import pytest
 
@@ -10,7 +9,7 @@ from launch.trace import profile, timeline
 from tests.common.tracing.test_horovod_timeline import EPOCH, FUSED, NAMES, NEGOTIATED
 from tests.common.tracing.test_mpi_profile import NEWER, OLDER, OURS
 from tests.support import tracing
-from tests.support.running import BIN, ROOT
+from tests.support.running import BIN, completed
 
 PROGRAM = """
 from mpi4py import MPI
@@ -23,8 +22,7 @@ for size in (4, 100_000, 100_000):
 
 def printed(*arguments):
     """(exit status, standard output, standard error) of a module with its arguments."""
-    command = [BIN / "python", "-m", *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = completed(BIN / "python", "-m", *arguments)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.tracing import compiled, run, run_python
+from tests.support.tracing import compiled, run
 
 PROGRAM = r"""
 #include <mpi.h>
@@ -117,16 +117,3 @@ def test_counters_of_ended_threads_are_reused(program, tmp_path):
 def test_ranks_whose_threads_reduce_at_once(program, tmp_path):
     for profile in run(tmp_path, program, "1", ranks=2).profiles().values():
         assert profile.routines["MPI_Allreduce"].sums[:2] == (4 * 1000, 4 * 1000 * 4)
-
-
-@pytest.mark.matrix
-def test_threads_of_python_are_seen(tmp_path):
-    text = """
-import threading
-from mpi4py import MPI
-comms = [MPI.COMM_WORLD.Dup() for _ in range(3)]
-threads = [threading.Thread(target=lambda comm=comm: [comm.Barrier() for _ in range(500)]) for comm in comms]
-[thread.start() for thread in threads]
-[thread.join() for thread in threads]
-"""
-    assert run_python(tmp_path, text).only().routines["MPI_Barrier"].sums.num_calls == 1500

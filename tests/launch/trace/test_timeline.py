@@ -1,7 +1,6 @@
 """Real runs of two ranks: their timelines and profiles are merged into one valid trace with all tracks and aligned clocks."""
 
 import json
-import subprocess
 
 import jsonschema
 import pytest
@@ -11,7 +10,7 @@ from common.tracing.profiling import ACTIVE
 from frameworks.shared import horovod
 from launch.trace import picture, timeline
 from tests.launch.trace.test_merge import tracks_of
-from tests.support.running import BIN, ROOT, TIME_LIMIT_SECONDS, environ
+from tests.support.running import BIN, ROOT, completed, matrix, records_in
 
 pytestmark = [pytest.mark.matrix, pytest.mark.long]
 
@@ -31,11 +30,7 @@ def run(backend, folder, *arguments, every_tick=False):
     """
     variables = horovod.timeline_variables(folder, every_tick=every_tick)
     command = [BIN / "mpiexec", "-n", 2, BIN / "python", "-m", f"frameworks.{backend}", "--timeline", "--epochs", 1, "--batch-size", 32]
-    command += ["--results", folder.parent.parent, "--machine", "here", "--run-id", "run", *arguments]
-    done = subprocess.run(
-        [str(part) for part in command], cwd=ROOT, env=environ() | variables, capture_output=True, text=True, timeout=TIME_LIMIT_SECONDS,
-        check=False,
-    )  # fmt: skip
+    done = completed(*command, "--results", folder.parent.parent, "--machine", "here", "--run-id", "run", *arguments, variables=variables)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -147,12 +142,11 @@ def test_a_compiled_run_writes_a_valid_trace_with_one_span_per_compiled_function
 
 
 def test_a_matrix_makes_each_run_untraced_and_then_traced(checkout, tmp_path):
-    matrix = [BIN / "python", "-m", "launch.matrix", "2", "--backends", "ddp", "--workloads", "cnn", "--epochs", "1", "--batch-size", "32"]
-    matrix += ["--timeline", "--trace", "events", "--no-stop-at-target", "--results", tmp_path, "--machine", "here"]
-    done = subprocess.run(list(map(str, matrix)), cwd=checkout, env=environ(), capture_output=True, text=True, timeout=200, check=False)
+    settings = ("--backends", "ddp", "--workloads", "cnn", "--epochs", "1", "--batch-size", "32", "--no-stop-at-target")
+    done = matrix(checkout, tmp_path, "2", *settings, "--timeline", "--trace", "events")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 of the runs were traced" in done.stdout
-    both = [json.loads(path.read_text()) for path in tmp_path.glob("here/*.json")]
+    both = records_in(tmp_path)
     plain, profiled = sorted(both, key=lambda record: record["settings"]["timeline"])
     assert (plain["timeline"], plain["settings"]["timeline"], profiled["settings"]["timeline"]) == (None, False, True)
     assert (plain["step_breakdown"]["num_steps"] > 0, profiled["step_breakdown"]) == (True, None)

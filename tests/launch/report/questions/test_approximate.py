@@ -2,8 +2,7 @@
 
 import pytest
 
-from launch.report import summary
-from tests.support.answers import line, lines, section
+from tests.support.answers import answered, line, lines, section
 from tests.support.made_records import made, not_reached, repeats
 
 SECONDS = [10.0, 11.0, 12.0, 10.5, 11.5, 12.5]
@@ -65,7 +64,7 @@ def test_more_epochs_are_not_tested_for_and_exact_ones_are_compared_without_it()
 
 def test_without_an_exact_backend_of_its_size_or_without_any_there_is_no_comparison():
     for found in (EXACT, [*approximate(SECONDS), made(num_ranks=1)]):
-        assert "approximate" not in [one.key for one in summary.answer(found).sections]
+        assert "approximate" not in [one.key for one in answered(found).sections]
 
 
 @pytest.mark.parametrize(

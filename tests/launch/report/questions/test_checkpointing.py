@@ -2,8 +2,7 @@
 
 import pytest
 
-from launch.report import summary
-from tests.support.answers import line
+from tests.support.answers import answered, line
 from tests.support.made_records import made
 
 IO = {
@@ -24,4 +23,4 @@ def test_training_stands_while_a_checkpoint_is_written_unless_in_the_background(
 
 
 def test_there_is_no_table_without_checkpoints():
-    assert "checkpoints" not in [one.key for one in summary.answer([made()]).sections]
+    assert "checkpoints" not in [one.key for one in answered([made()]).sections]

@@ -2,10 +2,10 @@
 
 import pytest
 
-from launch.report import entries, summary
+from launch.report import entries
 from launch.report.entries import Entry
-from tests.support.answers import line, lines, section
-from tests.support.made_records import ended, made, not_reached, repeats
+from tests.support.answers import answered, line, lines, section
+from tests.support.made_records import ended, made, not_reached, repeats, typed
 
 TIME, RATE, RATE_RATIO = "time to solution (s)", "samples/s", "samples/s over own 1 rank"
 
@@ -87,7 +87,7 @@ def test_fewer_than_6_repeats_give_numbers_and_no_verdict():
     assert sentence.startswith("cnn, weak scaling, 1 rank: ddp takes 4.983 s an epoch, horovod_tf 4.2")
     assert sentence.endswith(" 3 pairs); a verdict takes 6 repeats.")
     assert [row["verdict"] for row in lines(found, "first")] == [None, "none from 3 pairs"]
-    assert summary.answer(found).headline == [
+    assert answered(found).headline == [
         "cnn, weak scaling: 3 repeats give no verdict, 6 do; the lowest time so far is 11.00 s, ddp at 1 rank."
     ]
 
@@ -116,7 +116,7 @@ def test_of_unequal_numbers_of_runs_the_pairs_count(times, verdict):
 def test_repeats_of_two_matrices_are_not_pairs():
     found = [*repeats([10.0, 11.0, 12.0]), *repeats([20.0, 22.0, 24.0], backend="horovod_tf", stamp="20260202-000000")]
     assert "3 runs each" in section(found, "first").sentences[0]
-    slow, fast = (Entry(name, 1, tuple(run for run in found if run["backend"] == name)) for name in ("horovod_tf", "ddp"))
+    slow, fast = (Entry(name, 1, typed(record for record in found if record["backend"] == name)) for name in ("horovod_tf", "ddp"))
     assert entries.time_ratio(slow, fast).paired is False
     assert entries.value_ratio(slow, fast, "samples_per_second").paired is False
     assert entries.time_ratio(fast, fast).paired is True
@@ -145,19 +145,19 @@ def test_each_size_has_its_own_fastest():
     ],
 )
 def test_the_headline_is_one_sentence(found, sentence):
-    assert summary.answer(found).headline == [f"cnn, weak scaling: {sentence}"]
+    assert answered(found).headline == [f"cnn, weak scaling: {sentence}"]
 
 
 def test_the_headline_is_relative_to_the_plain_run():
     found = [*six(10.0, backend="single"), *six(4.0, num_ranks=2)]
-    assert "2.50 times as fast as single" in summary.answer(found).headline[0]
+    assert "2.50 times as fast as single" in answered(found).headline[0]
 
 
 def test_a_workload_without_a_target_is_for_throughput_alone():
     found = [
         made(workload="transformer-alcf", num_ranks=ranks, samples_per_second=rate) for ranks, rate in ((1, 10.0), (2, 18.0))
     ]  # fmt: skip
-    answer = summary.answer(found)
+    answer = answered(found)
     assert answer.headline == [
         "transformer-alcf, weak scaling: has no target; it is for throughput alone. Highest throughput: ddp at 2 ranks, 18 samples/s."
     ]
@@ -170,14 +170,14 @@ def test_a_workload_without_a_target_is_for_throughput_alone():
 
 def test_the_headline_gives_no_verdict_where_another_backend_has_too_few_repeats():
     found = [*repeats(SIX), *repeats([21.0, 22.0, 23.0], backend="horovod_tf")]
-    assert summary.answer(found).headline == [
+    assert answered(found).headline == [
         "cnn, weak scaling: 3 repeats give no verdict, 6 do; the lowest time so far is 11.00 s, ddp at 1 rank."
     ]
 
 
 def test_times_whose_epochs_are_unknown_give_no_verdict():
     found = repeats(SIX, train_seconds=[None, 2.0])
-    assert "no verdict" in summary.answer(found).headline[0]
+    assert "no verdict" in answered(found).headline[0]
     assert [row["verdict"] for row in lines(found, "first")] == [None]
 
 
@@ -185,14 +185,12 @@ def test_of_a_pair_the_epochs_count_that_both_trained():
     own = {"accuracies": [0.5, 0.7, 0.98], "eval_losses": [1.0] * 3}
     longer = [made(backend="single", repeat=repeat, train_seconds=[1.0, 2.0, 60.0], eval_seconds=[0.0] * 3, **own) for repeat in range(6)]
     shorter = [made(repeat=repeat, train_seconds=[2.0, 4.0], eval_seconds=[0.0] * 2) for repeat in range(6)]
-    slow, fast = (Entry(name, 1, tuple(runs)) for name, runs in (("ddp", shorter), ("single", longer)))
+    slow, fast = (Entry(name, 1, typed(found)) for name, found in (("ddp", shorter), ("single", longer)))
     assert entries.epoch_ratio(slow, fast, 2).value == pytest.approx(2.0)
 
 
 def test_each_row_has_its_transport_and_records_without_one_have_none():
-    older = made(backend="single")
-    del older["transport"]
-    found = [made(transport="gloo"), made(backend="horovod_tf", transport="mpi"), older]
+    found = [made(transport="gloo"), made(backend="horovod_tf", transport="mpi"), made(backend="single")]
     assert {row["backend"]: row["transport"] for row in lines(found, "first")} == {"ddp": "gloo", "horovod_tf": "mpi", "single": None}
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from launch.report import comparable, entries, summary
-from tests.support.answers import lines, section
-from tests.support.made_records import made
+from launch.report import comparable, entries
+from tests.support.answers import answered, lines, section
+from tests.support.made_records import made, typed
 
 MB = 10**6
 
@@ -41,7 +41,7 @@ def test_what_linux_does_not_tell_is_not_known():
 
 
 def test_there_is_no_table_where_all_data_is_in_memory():
-    assert [one.key for one in summary.answer([made()]).sections if one.key == "reading"] == []
+    assert [one.key for one in answered([made()]).sections if one.key == "reading"] == []
 
 
 def test_formats_with_one_order_are_compared_by_their_losses():
@@ -65,8 +65,8 @@ def test_runs_that_read_in_different_ways_are_compared_apart():
         made(num_ranks=2), stored("hdf5"), stored("hdf5", settings=ahead), stored("hdf5", settings=ahead | {"drop_caches": "once"}),
         stored("tfrecord", order="files", digest="e" * 64), stored("hdf5", repeat=1, settings={"data_budget": 5.0}),
     ]  # fmt: skip
-    comparable.check(found)
-    assert [(one.name, sum(len(entry.runs) for entry in one.entries)) for one in entries.comparisons(found)] == [
+    comparable.check(typed(found))
+    assert [(one.name, sum(len(entry.runs) for entry in one.entries)) for one in entries.comparisons(typed(found))] == [
         ("cnn, weak scaling", 1), ("cnn, weak scaling, hdf5", 2), ("cnn, weak scaling, hdf5, 2 workers of 2 batches", 1),
         ("cnn, weak scaling, hdf5, 2 workers of 2 batches, caches dropped", 1), ("cnn, weak scaling, tfrecord", 1),
     ]  # fmt: skip

@@ -4,7 +4,7 @@ import pytest
 
 from launch.report import entries
 from launch.report.questions import repeated
-from tests.support.made_records import made
+from tests.support.made_records import made, typed
 
 STAMPS = ("20260101-000000", "20260101-060000")
 SPREAD = (1.00, 1.02, 0.98, 1.01, 0.99, 1.0)
@@ -23,7 +23,7 @@ def matrix(stamp, num_repeats=6, **seconds):
 
 
 def answer(first, second):
-    return repeated.answer(entries.comparisons([*matrix(STAMPS[0], **first), *matrix(STAMPS[1], **second)]))
+    return repeated.answer(entries.comparisons(typed([*matrix(STAMPS[0], **first), *matrix(STAMPS[1], **second)])))
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_two_matrices_agree_on_a_pair_or_not(first, second, ending, directions):
 
 def test_one_matrix_or_too_few_repeats_say_nothing():
     seconds = {"ddp": 12.0, "fsdp": 10.0}
-    assert repeated.answer(entries.comparisons(matrix(STAMPS[0], **seconds))) == ([], [])
+    assert repeated.answer(entries.comparisons(typed(matrix(STAMPS[0], **seconds)))) == ([], [])
     few = [*matrix(STAMPS[0], **seconds), *matrix(STAMPS[1], num_repeats=5, **seconds)]
-    assert repeated.answer(entries.comparisons(few)) == ([], [])
+    assert repeated.answer(entries.comparisons(typed(few))) == ([], [])
 
 
 def test_oversubscribed_entries_are_left_out():
     found = [record | {"oversubscribed": True} for stamp in STAMPS for record in matrix(stamp, ddp=12.0, fsdp=10.0)]
-    assert repeated.answer(entries.comparisons(found)) == ([], [])
+    assert repeated.answer(entries.comparisons(typed(found))) == ([], [])

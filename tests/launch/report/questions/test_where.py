@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.report import summary
+from tests.support.answers import answered
 from tests.support.made_records import made
 
 KINDS = {
@@ -28,7 +28,7 @@ def traced(kinds, bandwidth=None, **changes):
     ],
 )  # fmt: skip
 def test_control_and_payload_of_traced_runs(kinds, bandwidth, end, row):
-    found = summary.answer([made(num_ranks=2), traced(kinds, bandwidth, stamp="20260102-000000")])
+    found = answered([made(num_ranks=2), traced(kinds, bandwidth, stamp="20260102-000000")])
     (section,) = [one for one in found.sections if one.key == "where"]
     assert section.sentences[0].startswith("cnn, ddp at 2 ranks: rank 0 spent 8.28 s in MPI")
     assert section.sentences[0].endswith(end)
@@ -36,4 +36,4 @@ def test_control_and_payload_of_traced_runs(kinds, bandwidth, end, row):
 
 
 def test_without_traced_runs_there_is_no_section_on_mpi():
-    assert "where" not in [section.key for section in summary.answer([made()]).sections]
+    assert "where" not in [section.key for section in answered([made()]).sections]

@@ -1,0 +1,53 @@
+"""The CNN of the ALCF tutorials and of Horovod's and PyTorch's MNIST examples."""
+
+from math import prod
+from typing import NamedTuple
+
+from common.model.parts import FLOAT32, INDEX_BYTES, Part, product
+from common.weights import he_uniform
+
+
+class Cnn(NamedTuple):
+    """Two convolutions, which do not pad, a max-pooling, and two dense layers: 1,199,882 parameters."""
+
+    input_shape: tuple[int, ...] = (28, 28)
+    target_shape: tuple[int, ...] = ()
+    whole_inputs: bool = False
+    whole_targets: bool = True
+
+    pixels = False
+    tokens_per_sample = None
+    channels = 32, 64
+    window, pooling = 3, 2
+    hidden, num_classes = 128, 10
+
+    @property
+    def convolved_shapes(self):
+        """The shapes (height, width, channels) of what the convolutions return."""
+        height, width = self.input_shape
+        lost = self.window - 1
+        return [(height - lost * number, width - lost * number, channels) for number, channels in enumerate(self.channels, 1)]
+
+    @property
+    def pooled_shape(self):
+        """The shape (height, width, channels) of what the pooling returns and the first dense layer is given."""
+        height, width, channels = self.convolved_shapes[-1]
+        return height // self.pooling, width // self.pooling, channels
+
+    def parts(self, sizes=FLOAT32, _=1):
+        """The layers. Each keeps its result after its activation function, and the pooling what it returns and the places of it."""
+        first, second = self.convolved_shapes
+        pooled, window, number = prod(self.pooled_shape), (self.window, self.window), sizes.product
+        conv1 = product("conv1", he_uniform((first[-1], 1, *window)), prod(first[:-1]), bias=True)
+        conv2 = product("conv2", he_uniform((second[-1], first[-1], *window)), prod(second[:-1]), bias=True)
+        dense1 = product("dense1", he_uniform((self.hidden, pooled)), 1, bias=True)
+        dense2 = product("dense2", he_uniform((self.num_classes, self.hidden)), 1, bias=True)
+        # Mixed precision casts the images.
+        cast = prod(self.input_shape) if sizes.mixed else 0
+        # The backward pass has the gradients of a layer's result before and after its activation function.
+        return [
+            Part("conv1", (conv1,), first, number * (prod(first) + cast), 2 * number * prod(first)),
+            Part("conv2", (conv2,), self.pooled_shape, number * (prod(second) + pooled) + INDEX_BYTES * pooled, 2 * number * prod(second)),
+            Part("dense1", (dense1,), (self.hidden,), number * self.hidden, 2 * number * self.hidden),
+            Part("dense2", (dense2,), (self.num_classes,), sizes.statistic * self.num_classes, 2 * sizes.statistic * self.num_classes),
+        ]

@@ -1,0 +1,125 @@
+"""The decoder-only Transformer."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from common.conventions import ROTARY_BASE
+from common.model.parts import FLOAT32, Layer, Part, attention_flops, norm, product
+from common.weights import normal
+
+# Of an embedding that is the head's weight too: Radford et al. 2019, in GPT-2's published code.
+TIED_DEVIATION = 0.02
+
+
+class Decoder(NamedTuple):
+    """A decoder-only Transformer over bytes or other tokens: pre-norm RMSNorm, rotary embeddings, SwiGLU, no biases.
+
+    Touvron et al. 2023, arXiv:2302.13971, section 2.2. `hidden`, the width of SwiGLU, is 8/3 of the model width, rounded up to a
+    multiple of 32. `tied`: the embedding is the head's weight too (Press and Wolf 2017, arXiv:1608.05859). Initialization is normal with
+    variance 1 / fan-in.
+    """
+
+    width: int
+    num_heads: int
+    num_layers: int
+    context: int
+    num_tokens: int = 256
+    tied: bool = False
+    whole_inputs: bool = True
+    whole_targets: bool = True
+
+    pixels = False
+
+    @property
+    def head_width(self):
+        return self.width // self.num_heads
+
+    @property
+    def hidden(self):
+        return -(-(8 * self.width // 3) // 32) * 32
+
+    @property
+    def input_shape(self):
+        return (self.context,)
+
+    @property
+    def target_shape(self):
+        return (self.context,)
+
+    @property
+    def tokens_per_sample(self):
+        return self.context
+
+    def parts(self, sizes=FLOAT32, num_divisions=1):
+        """The embedding, the halves of each block, and the head. By halves, a model of few blocks has stages enough.
+
+        Tensor parallelism divides heads, SwiGLU and, between the products, the context, so that each rank gathers the inputs of products
+        whole (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2).
+        """
+        element, number, statistic, fused = sizes
+        gathered, logits = self.context * self.width, self.context * self.num_tokens
+        stream, hidden = gathered / num_divisions, self.context * self.hidden / num_divisions
+        scores = statistic * self.num_heads * self.context / num_divisions
+
+        def normed(num_products):
+            # On CPUs also the input over its root mean square. Mixed precision casts the result for each product.
+            statistics = statistic * self.context / num_divisions
+            return element * stream * (1 if fused else 2) + statistics + (num_products * number if sizes.mixed else element) * gathered
+
+        # Rotated queries and keys, values, and what they make, on CPUs twice.
+        attention = normed(3) + number * stream * (4 if fused else 5) + scores
+        feed = normed(2) + 4 * number * hidden
+        shape = (self.context, self.width)
+        parts = [Part("embedding", self._embedding(), shape, 0, element * stream)]
+        for block in (f"blocks.{layer}" for layer in range(self.num_layers)):
+            parts += [
+                Part(f"{block}.attention", self._attention(block), shape, attention, 4 * element * stream, element * stream, block),
+                Part(f"{block}.feed", self._feed(block), shape, feed, element * stream + 2 * number * hidden, element * stream, block),
+            ]
+        head = normed(1) + statistic * logits, (statistic + (number if sizes.mixed else 0)) * logits
+        return [*parts, Part("head", self._head(), (self.context, self.num_tokens), *head)]
+
+    def _embedding(self):
+        table = normal((self.num_tokens, self.width), TIED_DEVIATION if self.tied else 1.0)
+        return (Layer("embedding", {"weight": table}, flops=0, divided="embedding"),)
+
+    def _attention(self, block):
+        square, deviation = (self.width, self.width), 1 / math.sqrt(self.width)
+        return (
+            norm(f"{block}.attention_norm", self.width),
+            *(self._product(f"{block}.{name}", square, deviation, "columns") for name in ("query", "key", "value")),
+            Layer(f"{block}.scores", flops=attention_flops(self.context, self.context, self.width)),
+            self._product(f"{block}.attended", square, deviation * self._residual, "rows"),
+        )
+
+    def _feed(self, block):
+        width, hidden = self.width, self.hidden
+        return (
+            norm(f"{block}.feed_norm", width),
+            *(self._product(f"{block}.{name}", (hidden, width), 1 / math.sqrt(width), "columns") for name in ("gate", "up")),
+            self._product(f"{block}.down", (width, hidden), self._residual / math.sqrt(hidden), "rows"),
+        )
+
+    def _head(self):
+        head = self._product("head", (self.num_tokens, self.width), 1 / math.sqrt(self.width), "head")
+        return norm("norm", self.width), head._replace(parameters={}) if self.tied else head
+
+    def _product(self, name, shape, deviation, divided):
+        return product(name, normal(shape, deviation), self.context, divided=divided)
+
+    @property
+    def _residual(self):
+        """The factor of the deviation of weights that write to the residual stream, as in GPT-2: Radford et al. 2019, section 2.3."""
+        return 1 / math.sqrt(2 * self.num_layers)
+
+
+def rotary_tables(model):
+    """(cosines, sines) of the rotary embeddings, float64, each of shape (context, head width / 2).
+
+    Su et al. 2021, arXiv:2104.09864, eq. 34, with the first half of a head's vector as the real parts.
+    """
+    frequencies = ROTARY_BASE ** (-np.arange(0, model.head_width, 2) / model.head_width)
+    angles = np.arange(model.context)[:, None] * frequencies
+    return np.cos(angles), np.sin(angles)

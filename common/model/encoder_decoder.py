@@ -1,0 +1,101 @@
+"""The encoder-decoder Transformer."""
+
+from typing import NamedTuple
+
+from common.model.parts import FLOAT32, Layer, Part, attention_flops, norm, product
+from common.weights import constant, xavier_uniform
+
+
+class EncoderDecoder(NamedTuple):
+    """The encoder-decoder with the default sizes of PyTorch's nn.Transformer (Vaswani et al. 2017, arXiv:1706.03762).
+
+    A sample is the vectors of the source followed by those of the target. Names and Xavier-uniform matrices as in nn.Transformer; all
+    biases start at 0.
+    """
+
+    width: int = 512
+    num_heads: int = 8
+    num_layers: int = 6
+    hidden: int = 2048
+    source_length: int = 1
+    target_length: int = 20
+    whole_inputs: bool = False
+    whole_targets: bool = False
+
+    pixels = False
+
+    @property
+    def input_shape(self):
+        return (self.source_length + self.target_length, self.width)
+
+    @property
+    def target_shape(self):
+        return (self.width, self.target_length)
+
+    @property
+    def tokens_per_sample(self):
+        return self.target_length
+
+    def parts(self, sizes=FLOAT32, _=1):
+        """The layers of the encoder and its norm, and those of the decoder and its norm.
+
+        Attention to oneself keeps a copy of its input, queries, keys, values, and their result; each norm its input and two numbers.
+        """
+        element, number, statistic, _ = sizes
+        source, target = self.source_length * self.width, self.target_length * self.width
+
+        def attention(num_positions):
+            # Its input is transposed, which copies it unless there is one position.
+            vectors = num_positions * self.width
+            inputs = number * vectors if num_positions > 1 or sizes.mixed else 0
+            return inputs + 4 * number * vectors + statistic * self.num_heads * num_positions + normed(num_positions)
+
+        def attention_to_source():
+            statistics = statistic * self.num_heads * self.target_length
+            return number * (3 * source + 3 * target) + statistics + normed(self.target_length)
+
+        def feed(num_positions):
+            return number * num_positions * (self.width + self.hidden) + normed(num_positions)
+
+        def normed(num_positions):
+            return element * num_positions * self.width + 2 * statistic * num_positions
+
+        encoder = attention(self.source_length) + feed(self.source_length)
+        decoder = attention(self.target_length) + attention_to_source() + feed(self.target_length)
+        # The loss is of the last norm's output.
+        loss = statistic * target
+        parts = []
+        # The first layer of the encoder is given the batch, and that of the decoder the encoder's result.
+        for side, num_positions, kept, first_inputs, of_loss in (
+            ("encoder", self.source_length, encoder, 0, 0), ("decoder", self.target_length, decoder, source, loss),
+        ):  # fmt: skip
+            working = (2 * element * self.width + 2 * number * self.hidden) * num_positions
+            for layer in range(self.num_layers):
+                name, inputs = f"{side}.layers.{layer}", num_positions * self.width if layer else first_inputs
+                parts.append(Part(name, self._layer(name, num_positions, side == "decoder"), None, kept, working, element * inputs))
+            last = norm(f"{side}.norm", self.width, bias=True)
+            parts.append(Part(last.name, (last,), None, normed(num_positions) + of_loss, 2 * of_loss))
+        return parts
+
+    def _layer(self, name, num_positions, attends_to_source):
+        width, hidden = self.width, self.hidden
+        to_source = [self._attention(f"{name}.multihead_attn", num_positions, self.source_length)] if attends_to_source else []
+        return (
+            self._attention(f"{name}.self_attn", num_positions, num_positions),
+            *to_source,
+            product(f"{name}.linear1", xavier_uniform((hidden, width)), num_positions, bias=True),
+            product(f"{name}.linear2", xavier_uniform((width, hidden)), num_positions, bias=True),
+            *(norm(f"{name}.norm{number}", width, bias=True) for number in range(1, 3 + attends_to_source)),
+        )
+
+    def _attention(self, name, num_queries, num_keys):
+        """Queries and results are projections of the one, keys and values of the other."""
+        width = self.width
+        parameters = {
+            "in_proj_weight": xavier_uniform((3 * width, width)),
+            "in_proj_bias": constant((3 * width,)),
+            "out_proj.weight": xavier_uniform((width, width)),
+            "out_proj.bias": constant((width,)),
+        }
+        flops = 2 * (2 * num_queries + 2 * num_keys) * width**2 + attention_flops(num_queries, num_keys, width)
+        return Layer(name, parameters, flops, 4 * width**2)

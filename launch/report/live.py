@@ -1,0 +1,22 @@
+"""The report of a matrix that is running or has just ended."""
+
+import sys
+
+from common.errors import UserError
+from launch.report import summary
+from launch.report.export import files, html, terminal
+
+RELOAD_SECONDS = 5
+
+
+def show(found, console=None):
+    """Prints the short report of a matrix: every sentence, and the tables of time to solution."""
+    terminal.show(summary.answer(found), console, tables=("first",))
+
+
+def write_page(path, found, reload_seconds=None):
+    """Writes the page of a matrix. Where that fails, prints a message and returns, so that the matrix continues."""
+    try:
+        files.write(path, html.text(summary.answer(found), reload_seconds))
+    except (UserError, OSError) as problem:
+        print(f"{path} was not written: {problem}", file=sys.stderr)

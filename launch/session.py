@@ -1,0 +1,79 @@
+"""The runs of a matrix: group after group, shown while they run, with the report of those that are done."""
+
+import functools
+
+from common import records
+from launch import quiet, room, runner, turns, until
+from launch.display import Display
+from launch.plan import groups
+from launch.report import live
+from launch.trace import traced
+
+
+def run_all(matrix, done, jobs, launcher, page):
+    """Runs the jobs, those of a group side by side, shows them with those that are done, and returns the exit status."""
+    try:
+        with Display(len(jobs)) as display:
+            ran = []
+            for numbered in needed(matrix, jobs, done, display):
+                if done:
+                    live.write_page(page, done, live.RELOAD_SECONDS)
+                run_group(matrix, numbered, launcher, display, done)
+                ran.append(numbered)
+            if matrix.quiet_limit:
+                run_again(matrix, ran, launcher, display, done)
+    finally:
+        if done:
+            live.write_page(page, done)
+            live.show(done)
+            print(f"records: {page.with_suffix('')}-*.json\npage: {page}")
+    return 0 if all(record.status == "ok" and not record.launcher_error for record in done) else 1
+
+
+def needed(matrix, jobs, done, display):
+    """Groups of (number, job); with --until without those of a workload and size whose intervals are narrow before their repeat."""
+    measured, repeat, num_before = {}, 0, 0
+    for group in groups(jobs, matrix.side_by_side):
+        first = group[0]
+        if matrix.until and first.settings.repeat != repeat:
+            repeat, measured = first.settings.repeat, until.widths(done)
+            for line in until.describe(measured, matrix.until, matrix.repeats):
+                display.print_line(line)
+        width = measured.get((first.settings.workload, first.num_ranks))
+        if width is None or width.percent > matrix.until:
+            yield list(enumerate(group, num_before + 1))
+        num_before += len(group)
+
+
+def run_again(matrix, ran, launcher, display, done):
+    """Runs the groups again that met a machine which was not quiet."""
+    for attempt in range(1, quiet.MAX_AGAIN + 1):
+        again = quiet.disturbed(ran, done, matrix.quiet_limit)
+        for numbered in again:
+            runs = ", ".join(job.settings.run_id for _, job in numbered)
+            display.print_line(f"again, since the machine was not quiet ({attempt} of at most {quiet.MAX_AGAIN}): {runs}")
+            quiet.set_aside(numbered, done)
+            run_group(matrix, numbered, launcher, display, done)
+
+
+def run_group(matrix, numbered, launcher, display, done):
+    """Runs jobs side by side and adds their records to those that are done, also where it is interrupted."""
+    ended = set()
+
+    def start(number, job):
+        display.begin(number, job)
+        own_launcher = traced.launcher_for(job.settings, launcher)
+        on_progress = functools.partial(display.progress, number, job)
+        return runner.run_job(job, own_launcher, matrix.time_limit, on_progress, side_by_side=len(numbered) > 1)
+
+    def on_end(index, record):
+        ended.add(index)
+        done.append(record)
+        display.finish(*numbered[index], record)
+
+    try:
+        turns.side_by_side([functools.partial(start, *one) for one in numbered], room.has_room, on_end)
+    except KeyboardInterrupt:
+        paths = [runner.record_path(job) for index, (_, job) in enumerate(numbered) if index not in ended]
+        done += [records.read(path) for path in paths if path.exists()]
+        raise

@@ -1,0 +1,56 @@
+"""How a rank's process ends, so that its launcher takes a completed run for completed and a failed one for failed."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from launch import failures
+from launch.launchers.commands import LAUNCHERS, Start
+from tests.support import kills, slurm_cluster
+from tests.support.running import BIN, completed
+
+pytestmark = pytest.mark.matrix
+
+NUM_RANKS = (2, 4, 6)
+# Debian's Open MPI, which mpi4py's wheel takes in the place of MPICH.
+OPEN_MPI = shutil.which("mpiexec.openmpi"), Path("/usr/lib/x86_64-linux-gnu/libmpi.so.40")
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "MPI4PY_LIBMPI": str(OPEN_MPI[1])}
+
+
+def leave(launcher, executable, num_ranks, status, variables, num_nodes=1):
+    """(exit status, lines printed) of ranks that leave over two seconds, or of which the last fails with a status."""
+    program = (str(BIN / "python"), "-m", "tests.support.leaving", "2", str(status))
+    start = Start(str(executable), num_ranks, num_ranks // num_nodes, 1, program, {})
+    done = completed(*LAUNCHERS[launcher].argv(start), variables=variables)
+    return done.returncode, (done.stdout + done.stderr).splitlines()
+
+
+def expect_ends(*start, **placement):
+    """Ranks that completed end with 0, however long after each other; a rank that fails ends all. None counts as killed."""
+    for status in (0, 1):
+        ended, lines = leave(*start[:3], status, *start[3:], **placement)
+        assert bool(ended) == bool(status), lines
+        assert failures.killed_rank(lines, []) is None, lines
+
+
+@pytest.mark.parametrize("num_ranks", NUM_RANKS)
+@pytest.mark.parametrize(("launcher", "executable"), [("mpich", BIN / "mpiexec"), ("torchrun", BIN / "torchrun")])
+def test_ranks_leave_far_apart(launcher, executable, num_ranks):
+    expect_ends(launcher, executable, num_ranks, {})
+
+
+@pytest.mark.skipif(not (OPEN_MPI[0] and OPEN_MPI[1].exists()), reason="Open MPI is not installed")
+@pytest.mark.parametrize("num_ranks", NUM_RANKS)
+def test_ranks_leave_far_apart_under_open_mpi(num_ranks):
+    expect_ends("openmpi", OPEN_MPI[0], num_ranks, AS_ROOT)
+
+
+@pytest.mark.long
+def test_ranks_leave_far_apart_under_srun(tmp_path):
+    if why_not := slurm_cluster.why_not():
+        pytest.skip(why_not)
+    with slurm_cluster.started(tmp_path) as cluster:
+        for num_ranks in NUM_RANKS:
+            with kills.allocation(cluster, num_ranks) as variables:
+                expect_ends("srun", shutil.which("srun"), num_ranks, variables, num_nodes=2)
