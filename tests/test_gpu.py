@@ -10,7 +10,7 @@ import pytest
 
 from tests.gpu import agreement, breakdown, memory, plugin, profile, speed
 from tests.gpu.running import Session
-from tests.support.made_records import made, step_breakdown, tensor_bytes
+from tests.support.made_records import made, step_breakdown, tensor_bytes, typed
 from tests.support.running import BIN, ROOT, completed
 
 MIB = 2**20
@@ -26,6 +26,11 @@ def session(tmp_path):
 def use(monkeypatch, part, record):
     """Makes a part find this record of each run that it starts."""
     monkeypatch.setattr(part, "train", lambda *_, **__: record)
+
+
+def record_of(**values):
+    """The Record of a made run with these values."""
+    return typed([made(**values)])[0]
 
 
 @pytest.mark.matrix
@@ -184,7 +189,7 @@ def test_runs_of_the_agreement_are_made_once_and_a_refusal_is_that_of_each_check
     def train(session, backend, name, *_, **__):
         calls.append(name)
         session.expect(backend)
-        return {"losses": [1.0]}
+        return record_of(losses=[1.0])
 
     monkeypatch.setattr(agreement, "train", train)
     made = agreement.losses_of.__wrapped__(session)
@@ -206,7 +211,7 @@ def test_runs_of_the_agreement_are_made_once_and_a_refusal_is_that_of_each_check
 )
 def test_the_peaks_of_a_gpu_are_checked(sizes, status, session, monkeypatch):
     counted = dict(zip(("peak_allocated_bytes", "peak_reserved_bytes", "used_bytes"), ([size * MIB] for size in sizes), strict=True))
-    use(monkeypatch, memory, made(gpu_memory_by_rank=counted, tensor_bytes_by_rank=tensor_bytes((8 * MIB, 8 * MIB, 16 * MIB))))
+    use(monkeypatch, memory, record_of(gpu_memory_by_rank=counted, tensor_bytes_by_rank=tensor_bytes((8 * MIB, 8 * MIB, 16 * MIB))))
     assert status_of(memory.test_peaks_in_the_record, session, {}) == status
 
 
@@ -224,7 +229,7 @@ def test_exhausted_memory_is_checked(error, status, session, monkeypatch):
 
 @pytest.mark.parametrize(("trained", "status"), [(0.01, "ok"), (0.001, "failed")])
 def test_a_step_that_was_only_queued_is_seen(trained, status, session, monkeypatch):
-    record = made(step_breakdown=step_breakdown(), step_seconds=[trained] * 8, train_seconds=[4 * trained] * 2)
+    record = record_of(step_breakdown=step_breakdown(), step_seconds=[trained] * 8, train_seconds=[4 * trained] * 2)
     use(monkeypatch, breakdown, record)
     assert status_of(breakdown.test_parts_of_a_step, "ddp", session, {}) == status
 
@@ -270,7 +275,7 @@ def test_the_interposer_sees_the_calls_that_the_profiler_sees(counted, status, s
 
 def test_energy_and_clocks_are_those_of_nvml(session, monkeypatch):
     noise = {"gpu_clock_hz": [1.98e9, 1.9e9], "gpu_throttle_reasons": []}
-    use(monkeypatch, profile, {"machine_noise": noise, "energy_joules": 50.0, "energy_source": "NVML"})
+    use(monkeypatch, profile, SimpleNamespace(machine_noise=SimpleNamespace(**noise), energy_joules=50.0, energy_source="NVML"))
     numbers = {}
     profile.test_energy_by_NVML_clocks_and_throttle_reasons(session, numbers)
     assert numbers == {
@@ -279,7 +284,8 @@ def test_energy_and_clocks_are_those_of_nvml(session, monkeypatch):
 
 
 def test_speed_is_ours_over_the_vendors(session, monkeypatch):
-    record = made(samples_per_epoch=100, train_seconds=[9.0, 2.0]) | {"gpu_memory_by_rank": {"peak_allocated_bytes": [2**31]}}
+    memory_of_rank = {key: [2**31] for key in ("peak_allocated_bytes", "peak_reserved_bytes", "used_bytes")}
+    record = record_of(samples_per_epoch=100, train_seconds=[9.0, 2.0], gpu_memory_by_rank=memory_of_rank)
     use(monkeypatch, speed, record)
     numbers = {}
     speed.test_samples_per_second(

@@ -62,6 +62,9 @@ def leave(status):
         # PyDLL keeps the GIL, which some handlers of PyTorch need.
         ctypes.PyDLL(None).exit(0)
     if mpi and HYDRA_ONLY in os.environ and status != INTERRUPTED:
+        if mpi.COMM_WORLD.rank:
+            # The abort ends rank 0 too, which may be about to write that the run failed.
+            time.sleep(SECONDS_FOR_RANK_0)
         mpi.COMM_WORLD.Abort(status)
     os._exit(status)
 

@@ -132,6 +132,6 @@ def show_sends(done):
     """Prints the table and the sentences."""
     settings = Settings(workload=done[0].workload, precision=done[0].settings.precision)
     sents = sorted(filter(None, map(sent_of, done)), key=lambda sent: sent.num_bytes)
-    at, parameters = f"{settings.workload} at {ranks_of(done[0]['num_ranks'])}", _bytes(gradient_bytes(settings))
+    at, parameters = f"{settings.workload} at {ranks_of(done[0].num_ranks)}", _bytes(gradient_bytes(settings))
     symbols = f"{at}: n ranks, N parameters of P = {parameters} bytes, k the steps from one average to the next"
     terminal.show_result(tables(sents), [symbols, *conclusion(sents)])

@@ -12,6 +12,7 @@ from common.models import Cnn
 from common.workloads import gradient_bytes
 from launch.report import volumes
 from tests.support import small_data
+from tests.support.made_records import typed
 from tests.support.running import train_in_turn
 
 pytestmark = [pytest.mark.matrix, pytest.mark.long]
@@ -97,7 +98,8 @@ def test_a_rank_holds_its_share(name, expected, trained):
     for point, shares in expected.items():
         held = record["tensor_bytes_by_rank"][point]
         assert [held[what][0] / WHOLE_BYTES for what in held] == pytest.approx(shares, abs=0.01), point
-    theory = volumes.expected_state_bytes(record)
+    (typed_record,) = typed([record])
+    theory = volumes.expected_state_bytes(typed_record)
     assert (theory is None) == (sharing.of(name) is None)
     if theory:
-        assert volumes.state_bytes(record) / theory == pytest.approx(OFF_THEORY.get(name, 1), abs=0.01)
+        assert volumes.state_bytes(typed_record) / theory == pytest.approx(OFF_THEORY.get(name, 1), abs=0.01)

@@ -73,7 +73,7 @@ def losses(session, run, source):
     name = f"agreement-{run.workload}-{run.backend}-{run.num_ranks or 'cpu'}"
     device = None if run.num_ranks else "cpu"
     record = train(session, run.backend, name, *options, num_ranks=run.num_ranks or 1, seconds=RUN_SECONDS, device=device)
-    return np.array(record["losses"], dtype=float)
+    return np.array(record.losses, dtype=float)
 
 
 @pytest.mark.parametrize("reference", REFERENCES, ids=str)

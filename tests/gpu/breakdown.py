@@ -29,12 +29,12 @@ def test_parts_of_a_step(backend, session, measured):
     source = data.stories(session.scratch, batch_size * NUM_STEPS[session.on_gpu], context)
     options = ("--workload", workload, *source, "--batch-size", batch_size, "--epochs", "2", "--no-stop-at-target")
     record = train(session, backend, f"breakdown-{backend}", *options, seconds=90.0)
-    breakdown = record["step_breakdown"]
+    breakdown = record.step_breakdown
     names = ("data_wait_seconds", "compute_seconds", "communication_exposed_seconds")
-    step, parts = np.mean(breakdown["step_seconds"]), {name: np.mean(breakdown[name]) for name in names}
+    step, parts = np.mean(breakdown.step_seconds), {name: np.mean(getattr(breakdown, name)) for name in names}
     assert abs(sum(parts.values()) / step - 1) < 1e-6, f"the parts do not add up to the step: {parts}, {step}"
-    num_steps = len(record["step_seconds"]) // 2
-    trained = record["train_seconds"][-1] / num_steps
+    num_steps = len(record.step_seconds) // 2
+    trained = record.train_seconds[-1] / num_steps
     assert 1 / MOST_APART < step / trained < MOST_APART, f"a step takes {step:.4g} s in the breakdown and {trained:.4g} s in training"
     measured |= {"step (ms)": 1000 * step, "in training (ms)": 1000 * trained}
     measured |= {f"{name.removesuffix('_seconds')} (ms)": 1000 * float(seconds) for name, seconds in parts.items()}

@@ -1,5 +1,7 @@
 """Memory of the GPU: the counters in a record, and what a run says that has none left."""
 
+from dataclasses import asdict
+
 import pytest
 
 from tests.gpu import data
@@ -16,11 +18,11 @@ TOO_LARGE = "200000"
 def test_peaks_in_the_record(session, measured):
     source = data.stories(session.scratch, 320, 64)
     record = train(session, "single", "memory-peaks", "--workload", "transformer", *source, "--epochs", "1", "--no-step-breakdown")
-    counted = {name: sizes[0] for name, sizes in record["gpu_memory_by_rank"].items()}
+    counted = {name: sizes[0] for name, sizes in asdict(record.gpu_memory_by_rank).items()}
     allocated, reserved, used = counted.values()
     assert 0 < allocated <= reserved, f"{counted}"
     assert used is None or used >= reserved, f"{counted}"
-    held = sum(record["tensor_bytes_by_rank"]["after_backward"][name][0] for name in ("parameters", "gradients", "optimizer_state"))
+    held = sum(sizes[0] for sizes in asdict(record.tensor_bytes_by_rank.after_backward).values())
     assert held <= allocated, f"the tensors have {held} bytes, and at most {allocated} were allocated"
     measured |= {f"{name} (MiB)": size / MIB for name, size in counted.items() if size is not None}
 

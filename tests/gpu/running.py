@@ -90,7 +90,7 @@ class Session(NamedTuple):
 
 
 def train(session, backend, name, *options, num_ranks=1, seconds=120.0, device=None, variables=None):
-    """The record of a run. Skips the check where its backend refuses to run; raises AssertionError where it fails."""
+    """The Record of a run. Skips the check where its backend refuses to run; raises AssertionError where it fails."""
     session.expect(backend)
     program = [sys.executable, "-m", f"frameworks.{backend}"]
     if num_ranks > 1:
@@ -102,8 +102,9 @@ def train(session, backend, name, *options, num_ranks=1, seconds=120.0, device=N
     error = next((line.removeprefix("error: ") for line in printed.splitlines() if line.startswith("error: ")), None)
     if status == 2 and error:
         pytest.skip(error)
-    record = records.read(path) if path.exists() else {"status": "none", "error": None}
-    assert (status, record["status"]) == (0, "ok"), error or record["error"] or f"exit status {status}; see logs/{name}.txt"
+    record = records.read(path) if path.exists() else None
+    completed = status == 0 and record and record.status == "ok"
+    assert completed, error or (record and record.error) or f"exit status {status}; see logs/{name}.txt"
     return record
 
 

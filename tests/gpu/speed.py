@@ -97,11 +97,11 @@ def test_samples_per_second(chosen_run, session, vendor_rates, measured):
         *(["--no-stop-at-target"] if trained.target is not None else []), "--no-step-breakdown", *(["--compile"] if compiled else []),
     )  # fmt: skip
     record = train(session, backend, name, *options, seconds=COMPILED_SECONDS if compiled else RUN_SECONDS)
-    rate = record["samples_per_epoch"] * (num_epochs - 1) / sum(record["train_seconds"][1:])
+    rate = record.samples_per_epoch * (num_epochs - 1) / sum(record.train_seconds[1:])
     measured["samples/s"] = rate
-    measured |= {label: record[key] / unit for key, (label, unit) in SHOWN.items() if record.get(key)}
-    if memory := record["gpu_memory_by_rank"]:
-        measured["peak allocated (GiB)"] = memory["peak_allocated_bytes"][0] / 2**30
+    measured |= {label: value / unit for key, (label, unit) in SHOWN.items() if (value := getattr(record, key))}
+    if memory := record.gpu_memory_by_rank:
+        measured["peak allocated (GiB)"] = memory.peak_allocated_bytes[0] / 2**30
     if not compiled and (vendors := vendor_rates(workload).get(precision)):
         measured |= {"vendor's samples/s": vendors, "ratio": rate / vendors}
 
