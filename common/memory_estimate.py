@@ -1,7 +1,7 @@
 """An estimate of the memory that a run needs, made before it starts: a run is refused where even that is more than there is.
 
 It counts what a run has when it starts from its initial parameters: parameters, gradients and optimizer state, the least of what
-common/sharing.py and common/memory_forecast.py say, and on each rank the initial parameters, which are drawn whole in main memory.
+common/sharing.py and common/memory_forecast.py say, and on each rank the initial parameters, drawn whole in main memory.
 Activations, the buckets of a library and the programs themselves are left out, so a run that is not refused may still need more than there
 is. TensorFlow has no gradients at this point, and its activations beside them later.
 """

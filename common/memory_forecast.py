@@ -1,7 +1,7 @@
 """How much memory each rank of a training needs, by backend, before anything runs. Pure.
 
-Parameters, gradients and optimizer state are those of common/memory_state.py, activations those of common/activations.py, and what a
-library keeps to exchange is in common/communication_buffers.py. A pipeline divides them with the model (common/pipelining.py).
+Parameters, gradients and optimizer state are those of common/memory_state.py, activations those of common/activations.py, and
+what a library keeps to exchange is in common/communication_buffers.py. A pipeline divides them with the model (common/pipelining.py).
 """
 
 import itertools

@@ -35,8 +35,8 @@ def num_parameters(training):
 def held_bytes(name, training, whole, num_ranks):
     """{part of the state: bytes of the rank that holds most} of {part: bytes of a whole model}, as the libraries do it.
 
-    They differ from common/sharing.py where DeepSpeed (0.19.8) has the gradients of a shard beside those that update the float32 masters,
-    and stage 1 has no others after the backward pass; and where whole parameters are dealt to ranks.
+    They differ from common/sharing.py where DeepSpeed (0.19.8) has the gradients of a shard beside those that update the float32
+    masters, and stage 1 has no others after the backward pass; and where whole parameters are dealt to ranks.
     """
     declaration = declared()[file_of(name)]
     if declaration.divides:

@@ -77,7 +77,8 @@ class StepBreakdown:
     communication."""
     all_reduce_seconds_by_size: SecondsBySize | None = None
     """[size in bytes, seconds] of plain all-reduces through the same library, by ascending size: 1 KiB, 32 KiB, 1 MiB and the gradients'
-    size; the mean over ranks of the median of each. Alpha and beta can be fitted to them (`common/hockney.py`). `null` at one rank."""
+    size; the mean over ranks of the median of each. Alpha and beta can be fitted to them (`common/hockney.py`). `null` at one
+    rank."""
     exchange_start_seconds: dict[str, list[float]] | None = None
     """Seconds from the beginning of a step to the start of each collective in it, by name, on rank 0, in the steps of the profile, which
     slows them down. `null` where it does not tell."""
@@ -388,8 +389,8 @@ class Record:
     """Training throughput over all epochs, without evaluation. A sample is an image or a sequence; padding does not count. `null` until the
     first epoch has ended."""
     training_flops_per_sample: FromOne | None = None
-    """Floating-point operations to train on one sample, by the formulas of `common/flops.py`; two for a multiplication with its addition.
-    `null` until training has ended."""
+    """Floating-point operations to train on one sample, by the formulas of `common/flops.py`; two for a multiplication with its
+    addition. `null` until training has ended."""
     flops_per_second_per_rank: Positive | None = None
     """These operations in a second of training on each rank that computes. Activations that are computed again (`--recompute`) do not
     count. `null` until training has ended."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import get_origin, get_type_hints
 
 from common import backends, config, durable, parallelism
+from common.backends import ROOT
 from common.errors import UserError
 from common.process import binding
 from common.record_definition import SCHEMA, Record
@@ -22,7 +23,6 @@ from common.record_lifting import dataclass_in, lifted
 
 # The folder of a run's traces has the name of its record with this ending.
 TRACES_END = ".trace"
-ROOT = Path(__file__).resolve().parent.parent
 LINE_LENGTH = 140
 PACKAGES = ("torch", "tensorflow-cpu", "tensorflow", "tf-keras", "horovod", "deepspeed", "mpi4py", "mpich", "numpy", "scikit-learn", "h5py")
 # Variables that affect a run. Names of people, projects and keys are not recorded.

@@ -102,7 +102,7 @@ class Pipeline:
 
 
 def stage(module, model, bounds, recompute):
-    """The Stage of a module with the parts of a Stage of common/pipelining.py; with `recompute`, the halves of blocks keep their inputs."""
+    """The Stage of a module with the parts of a Stage of common/pipelining.py; with `recompute`, halves of blocks keep their inputs."""
     parts = parts_of(model)[bounds.start : bounds.end]
     layers = [module.get_submodule(layer.name) for part in parts for layer in part.layers if layer.parameters]
     computed = module.parts()[bounds.start : bounds.end]

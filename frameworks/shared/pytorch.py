@@ -234,7 +234,8 @@ def build(settings, device, ranks):
     """The model on its device. Parameters are set before training; the random seed is for dropout."""
     torch.manual_seed(settings.seed * 100_003 + ranks.rank)
     model = workload_of(settings).model
-    module = models.implementation_of(model, MODELS, "PyTorch")(model, settings.dropout).to(device=device, dtype=DTYPES[settings.precision])
+    module = models.implementation_of(model, MODELS, "PyTorch")(model, settings.dropout)
+    module = module.to(device=device, dtype=DTYPES[settings.precision])
     for parameter in module.parameters():
         # Uninitialized values may overflow in the warm-up step. DeepSpeed would skip that step and allocate no optimizer state.
         nn.init.zeros_(parameter)

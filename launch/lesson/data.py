@@ -12,7 +12,7 @@ from common.command_line import FROM_0, FROM_1, POSITIVE
 from common.config import Settings
 from common.data import formats
 from common.errors import UserError
-from launch import convert_data
+from launch.conversion import writing
 from launch.lesson import running, waiting
 from launch.lesson.throttle import throttled
 from launch.plan import plan
@@ -66,7 +66,7 @@ class Data:
         written = {name: formats.written_as(name) for name in on_disk(self)}
         places = {name: self.folder.absolute() / f"{self.workload}-{name}-x{self.copies}" for name in written.values()}
         for name, place in places.items():
-            convert_data.run(convert_data.Conversion(self.workload, name, place, copies=self.copies))
+            writing.run(writing.Conversion(self.workload, name, place, copies=self.copies))
         folders = {name: places[one] for name, one in written.items()}
         rate, path = self.read_rate and self.read_rate * MB, self.picture and self.picture.absolute()
         with throttled(self.folder, rate, self.read_operations):

@@ -18,8 +18,8 @@ import numpy as np
 from common import workloads
 from common.config import Settings
 from common.data import datasets, manifest, sharding
-from launch.convert_data import Conversion
-from launch.convert_data import run as convert
+from launch.conversion.writing import Conversion
+from launch.conversion.writing import run as convert
 from tests.bench import shared
 
 BATCH, COPIES = 16, 4

@@ -118,7 +118,10 @@ def test_a_reader_beside_many_writes_never_finds_half_a_file(tmp_path):
     assert writer.returncode == 0
 
 
-@pytest.mark.parametrize("module", ["common/records.py", "common/checkpoints.py", "common/tracing/chrome.py", "launch/trace/events.py"])
+@pytest.mark.parametrize(
+    "module",
+    ["common/records.py", "common/checkpoints.py", "common/tracing/chrome.py", "launch/trace/events.py"],
+)
 def test_what_must_survive_a_crash_is_written_so(module):
     text = (ROOT / module).read_text()
     assert "durable." in text

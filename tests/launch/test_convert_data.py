@@ -15,10 +15,11 @@ from PIL import Image
 from common import workloads
 from common.config import Settings
 from common.data import datasets, image_folders, manifest, stored_samples
+from common.data.formats import FORMATS
 from common.errors import UserError
 from common.workloads import WORKLOADS
-from launch import convert_data
-from launch.convert_data import FORMATS, PLAN, Conversion
+from launch.conversion import writing
+from launch.conversion.writing import PLAN, Conversion
 from tests.support import converted, mistakes
 from tests.support.forked import run_module
 from tests.support.running import BIN, ROOT, completed, environ
@@ -255,5 +256,5 @@ def test_the_program_is_really_started(tmp_path):
     done = completed(BIN / "python", "-m", "launch.convert_data", "cnn", "npy", tmp_path / "data")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"{tmp_path}/data: 1,797 samples, 5.7 MB in 5 files\n")
-    assert convert_data.PLAN not in [path.name for path in (tmp_path / "data").iterdir()]
+    assert writing.PLAN not in [path.name for path in (tmp_path / "data").iterdir()]
     assert Conversion("cnn", "npy", tmp_path).copies == 1

@@ -8,7 +8,7 @@ from common.command_line import Bounds, annotations, parse
 from common.config import Settings
 from common.errors import UserError
 from launch.collectives.options import Collectives
-from launch.convert_data import Conversion
+from launch.conversion.writing import Conversion
 from launch.lesson.data import Data
 from launch.lesson.running import How
 from launch.lesson.sends import Sends

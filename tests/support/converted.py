@@ -1,7 +1,7 @@
 """Converted data sets for tests: the digits as MNIST has them, or the workload's own data, in any format."""
 
-from launch import convert_data
-from launch.convert_data import Conversion
+from launch.conversion import writing
+from launch.conversion.writing import Conversion
 from tests.support import small_data
 
 IN_ORDER = ("webdataset", "tfrecord")
@@ -11,7 +11,7 @@ FILE_SIZE = 0.15
 
 def convert(folder, data_format, workload="cnn", **settings):
     """Converts a workload's data into a folder; returns the folder."""
-    assert convert_data.run(Conversion(workload, data_format, folder, **{"file_size": FILE_SIZE} | settings)) == 0
+    assert writing.run(Conversion(workload, data_format, folder, **{"file_size": FILE_SIZE} | settings)) == 0
     return folder
 
 

@@ -10,11 +10,11 @@ import pytest
 from safetensors.numpy import load
 
 from common.data import formats
+from common.data.formats import FORMATS
 from common.data.manifest import OfRow
 from common.data.storage_use import Use
 from common.data.stored_samples import DAMAGED
 from common.errors import UserError
-from launch.convert_data import FORMATS
 from tests.support.converted import IN_ORDER
 
 NUM = 50

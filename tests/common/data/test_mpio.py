@@ -5,8 +5,8 @@ import pytest
 
 from common import parallelism
 from common.config import Settings, check
+from common.data.formats import FORMATS
 from common.errors import UserError
-from launch.convert_data import FORMATS
 from tests.support import converted
 from tests.support.forked import run_module
 from tests.support.running import train_in_turn

@@ -11,9 +11,9 @@ import pytest
 from common import workloads
 from common.config import Settings
 from common.data import datasets, manifest, sharding, storage_use
+from common.data.formats import FORMATS
 from common.meter import Meter
 from common.process.ranks import Ranks
-from launch.convert_data import FORMATS
 from tests.support import converted, tokenizer
 from tests.support.converted import IN_ORDER
 from tests.support.mistakes import refusal

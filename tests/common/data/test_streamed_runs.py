@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from common.data import manifest
-from launch.convert_data import FORMATS
+from common.data.formats import FORMATS
 from tests.support import converted
 from tests.support.converted import IN_ORDER
 from tests.support.forked import run_module

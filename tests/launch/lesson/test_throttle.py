@@ -7,8 +7,8 @@ import subprocess
 import numpy as np
 import pytest
 
+from common.data.formats import FORMATS
 from common.errors import UserError
-from launch.convert_data import FORMATS
 from launch.lesson.throttle import throttled
 from tests.common.data.test_formats import written
 from tests.support.running import BIN, ROOT

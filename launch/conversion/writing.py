@@ -1,0 +1,191 @@
+"""Writes the data of a workload into a folder in a format from which runs read it sample by sample (--data-format)."""
+
+import contextlib
+import errno
+import fcntl
+import functools
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import tyro
+
+from common import durable, progress, workloads
+from common.command_line import FROM_1, POSITIVE
+from common.config import Dataset, Precision, Settings
+from common.data import formats, manifest, stored, stored_samples
+from common.data.formats import FORMATS
+from common.data.samples import count_losses
+from common.data.storage_use import Use
+from common.errors import UserError
+from launch.conversion import source
+
+# What a folder has until its manifest is written: what is being converted into it.
+PLAN = "converting.json"
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What to convert, into which format and folder."""
+
+    workload: Annotated[str, tyro.conf.Positional]
+    """Workload whose data is converted."""
+    data_format: Annotated[Literal[*FORMATS], tyro.conf.Positional]
+    """Format; files: one file per sample."""
+    folder: Annotated[Path, tyro.conf.Positional]
+    """Folder to write into: a new or empty one, or one whose conversion was interrupted, which then goes on."""
+    dataset: Dataset | None = None
+    """Dataset. Default: the workload's own."""
+    data_dir: Path | None = None
+    """Folder with the dataset's files, for one that is not installed."""
+    tokenizer: Path | None = None
+    """Transformers on text: a local tokenizer.json. Default: bytes."""
+    precision: Precision = "fp32"
+    """Precision of the runs that will read it; samples of bytes or tokens are the same for all."""
+    file_size: Annotated[float, POSITIVE] = 64.0
+    """MiB of samples in a file, or in a folder of files, at most."""
+    copies: Annotated[int, FROM_1] = 1
+    """Repeat the training samples so many times, to try data that is larger than memory. Runs on them compare with each other only."""
+
+
+def run(conversion):
+    """Converts and returns the exit status. Raises UserError for what cannot be converted, or not into this folder."""
+    module = formats.module_of(conversion.data_format)
+    shared = ("workload", "dataset", "data_dir", "tokenizer", "precision")
+    settings = workloads.resolve(Settings(**{name: getattr(conversion, name) for name in shared}), 1)
+    load = source.load(settings)
+    with _writing(conversion.folder):
+        begun = time.monotonic()
+        data = load(progress.reading(functools.partial(print, file=sys.stderr)))
+        layout = tuple(manifest.OfRow(array.dtype, array.shape[1:]) for array in (data.train_inputs, data.train_targets))
+        plan = {
+            "version": manifest.VERSION,
+            "data_format": conversion.data_format,
+            "source": stored.source_of(settings, settings.dataset, conversion.copies)._asdict() | {"identity": data.identity},
+            "samples_per_file": max(1, int(conversion.file_size * stored_samples.MIB) // sum(of_row.size_bytes for of_row in layout)),
+        }
+        is_new = _begin(conversion.folder, plan)
+        if is_new is None:
+            print(f"{conversion.folder} has this data already")
+            return 0
+        files = _write_all(conversion, module, data, layout, plan["samples_per_file"])
+        seconds = time.monotonic() - begun if is_new else None
+        del plan["version"]
+        num_samples = {"train": len(data.train_inputs) * conversion.copies, "test": len(data.test_inputs)}
+        digest = _digest(data.digest_of_all(), conversion.copies)
+        written = manifest.Manifest(
+            **plan, data_digest=digest, num_samples=num_samples, inputs=layout[0], targets=layout[1], files=files, convert_seconds=seconds
+        )
+        manifest.write(conversion.folder, written)
+        (conversion.folder / PLAN).unlink()
+    print(f"{conversion.folder}: {sum(num_samples.values()):,} samples, {written.size_bytes / 1e6:,.1f} MB in {len(files):,} files")
+    return 0
+
+
+def _digest(data_digest, copies):
+    return data_digest if copies == 1 else manifest.digest_of(f"{copies} copies of {data_digest}".encode())
+
+
+@contextlib.contextmanager
+def _writing(folder):
+    """Context in which this process alone converts into a folder, which is made; errors of the file system become UserErrors."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        finally:
+            os.close(descriptor)
+    except BlockingIOError:
+        raise UserError(f"another process is converting into {folder}; wait for it, or give another folder") from None
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            raise UserError(f"{folder}: {error.strerror}; make room and give the same command again, which goes on from here") from None
+        raise UserError(f"cannot write to {folder} ({error.strerror or error}); give another folder") from None
+
+
+def _begin(folder, plan):
+    """Whether a conversion begins, rather than goes on; None if it is complete. Raises UserError for a folder with anything else."""
+    if (folder / manifest.NAME).exists():
+        written = manifest.read(folder)
+        _expect_same(folder, written._asdict() | {"version": manifest.VERSION}, plan)
+        manifest.expect_whole(folder, written)
+        # Where the last conversion was killed at its end.
+        (folder / PLAN).unlink(missing_ok=True)
+        return None
+    path = folder / PLAN
+    if path.exists():
+        try:
+            _expect_same(folder, json.loads(path.read_text()), plan)
+        except ValueError:
+            raise UserError(f"{path} cannot be read as JSON; give another folder, or remove all in this one") from None
+        return False
+    if any(file.name != path.name + durable.PART for file in folder.iterdir()):
+        raise UserError(f"{folder} has other files; give a new or an empty folder")
+    durable.write_text(path, json.dumps(plan, indent=1) + "\n")
+    return True
+
+
+def _expect_same(folder, written, plan):
+    different = [name for name in plan if written.get(name) != plan[name]]
+    if different:
+        values = ", ".join(f"{name} {written.get(name)} there and {plan[name]} here" for name in different)
+        raise UserError(f"{folder} has another conversion ({values}); give another folder")
+
+
+def _write_all(conversion, module, data, layout, samples_per_file):
+    """Writes the files that are not there yet; the `files` of the Manifest."""
+    num_losses = np.tile(count_losses(data.train_targets).astype(np.int32), conversion.copies)
+    files = {manifest.NUM_LOSSES: _write(conversion.folder / manifest.NUM_LOSSES, formats.module_of("npy").as_npy(num_losses))}
+    parts = {"train": (data.train_inputs, data.train_targets, conversion.copies), "test": (data.test_inputs, data.test_targets, 1)}
+    todo = [
+        (part, number, inputs, targets, np.arange(first, min(first + samples_per_file, len(inputs) * copies)))
+        for part, (inputs, targets, copies) in parts.items()
+        for number, first in enumerate(range(0, len(inputs) * copies, samples_per_file))
+    ]
+    on_progress = progress.reading(functools.partial(print, file=sys.stderr), what="converting")
+    for num_done, (part, number, inputs, targets, samples) in enumerate(todo):
+        on_progress(num_done, len(todo))
+        stem = conversion.folder / f"{part}-{number:05d}"
+        there = sorted(path for path in conversion.folder.glob(f"{stem.name}.*") if path.suffix != durable.PART)
+        if len(there) == module.NUM_FILES:
+            files |= {path.name: _described(path, manifest.digest(path), _size_bytes(path)) for path in there}
+            rows, _ = arrays = stored_samples.empty_rows(layout, len(samples))
+            module.Shard(stem, layout, Use()).read(np.arange(len(samples)), arrays)
+        else:
+            rows = inputs[samples % len(inputs)]
+            for end, content in module.encode(rows, targets[samples % len(inputs)]).items():
+                path = conversion.folder / f"{stem.name}{end}"
+                files[path.name] = _write(path, content)
+        if part == "train":
+            data.add_to_digest(rows[samples < len(inputs)])
+    return files
+
+
+def _write(path, content):
+    """Writes a file, or a folder of files, which is whole when it has its name; its entry in the `files` of the Manifest."""
+    if isinstance(content, bytes):
+        with durable.replacing(path) as part:
+            part.write_bytes(content)
+        size_bytes = len(content)
+    else:
+        with durable.replacing_folder(path) as part:
+            for name, row_bytes in content.items():
+                (part / name).write_bytes(row_bytes)
+        size_bytes = sum(map(len, content.values()))
+    return _described(path, manifest.digest_of(content), size_bytes)
+
+
+def _described(path, sha256, size_bytes):
+    return [size_bytes, manifest.state(path).changed_ns, sha256]
+
+
+def _size_bytes(path):
+    return sum(file.stat().st_size for file in path.iterdir()) if path.is_dir() else path.stat().st_size
