@@ -34,7 +34,7 @@ class Backend(NamedTuple):
     common/communication_buffers.py; None: nothing beside the tensors that are trained. `deals`: a rank's share of what is sharded is
     whole tensors. `change`: what it needs to change in a program for one process, in a few words.
     What common/parallelism.py reads: `multiple_of`: {variant: what its number of ranks must be a multiple of}. `power_of_two`: the
-    variants whose number of ranks must be a power of 2. `models`: those of common/models.py that it trains; empty: all.
+    variants whose number of ranks must be a power of 2. `models`: those of common/model/families.py that it trains; empty: all.
     `model_parallel`: how many ranks compute one model together, `all`, or the setting that has their number; empty: each has its own.
     `untied`: it trains no model whose embedding is its head's weight too.
     `divides`: what of a model they divide among them, such as `num_heads`. `pipelined`: they compute its stages. `num_servers`: how many

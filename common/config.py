@@ -16,8 +16,8 @@ from common import command_line
 from common.command_line import FROM_0, FROM_1, POSITIVE, Bounds, Pattern, flag
 from common.data.formats import FORMATS, OTHER_READERS
 from common.errors import UserError
-from common.schedules import SCHEDULES
-from common.workload_table import BY_DEFAULT, WORKLOADS
+from common.model.schedules import SCHEDULES
+from common.model.workload_table import BY_DEFAULT, WORKLOADS
 
 # The frameworks' seeds have 64 bits; theirs is seed * 100,003 + rank.
 MAX_SEED = 2**32 - 1

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common import checkpoints, event_log, models, parallelism, schedules, weights, workloads
+from common import checkpoints, event_log, parallelism
 from common.checkpoint_io import CheckpointIo
 from common.config import Settings
 from common.data import sharding, storage_use
 from common.data.samples import Samples, counted
 from common.meter import Meter
+from common.model import families, schedules, weights, workloads
 from common.process import energy, gpus
 from common.process.turns import Turns
 from common.process.watchdog import Watchdog
@@ -272,7 +273,7 @@ class _Batches:
 
     def __iter__(self):
         precision = self.settings.precision
-        input_type = models.input_type(workloads.workload_of(self.settings).model, precision)
+        input_type = families.input_type(workloads.workload_of(self.settings).model, precision)
         of_steps = zip(self.samples.batches(self.indices), self.sample_weights, self.learning_rates, strict=True)
         for (inputs, picked), weight, learning_rate in of_steps:
             self.watchdog.heartbeat()
@@ -285,7 +286,7 @@ class _Batches:
 
 def _zeros(model, batch_size, precision):
     """A batch of zeros with the shapes and types of real batches."""
-    inputs = np.zeros((batch_size, *model.input_shape), models.input_type(model, precision))
+    inputs = np.zeros((batch_size, *model.input_shape), families.input_type(model, precision))
     targets = np.zeros((batch_size, *model.target_shape), np.int64 if model.whole_targets else weights.DTYPES[precision])
     counts = counted(targets)
     return Batch(inputs, targets, (counts / counts.size).astype(weights.DTYPES[precision]))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from common import sharing
 from common.backends import declared, file_of
-from common.models import Model, parameters_of
+from common.model.families import Model, parameters_of
 
 
 class Training(NamedTuple):

@@ -2,13 +2,13 @@
 
 from typing import NamedTuple
 
-from common import models, pipelining
 from common.backends import Backend, declared, file_of
 from common.command_line import flag
 from common.config import check
 from common.data.sharding import local_batch_of
 from common.errors import UserError
-from common.workloads import WORKLOADS, workload_of
+from common.model import families, pipelining
+from common.model.workloads import WORKLOADS, workload_of
 
 
 class DataParallel(NamedTuple):
@@ -50,10 +50,10 @@ def problem(name, settings, num_ranks):
     if not trains(name, workload.model):
         able = [one for one in WORKLOADS if trains(name, WORKLOADS[one].model)]
         return f"{name} does not train {settings.workload}; leave it out, or choose from the workloads {', '.join(able)}"
-    if reason := models.problem(workload.model):
+    if reason := families.problem(workload.model):
         return f"{settings.workload} cannot be trained: {reason}"
-    if settings.recompute and not models.can_recompute(workload.model):
-        able = ", ".join(name for name, preset in WORKLOADS.items() if models.can_recompute(preset.model))
+    if settings.recompute and not families.can_recompute(workload.model):
+        able = ", ".join(name for name, preset in WORKLOADS.items() if families.can_recompute(preset.model))
         return f"--recompute would save no memory of {settings.workload}, which has few layers; leave it out, or choose from {able}"
     if settings.data_format == "hdf5-mpio" and own.num_servers:
         return f"{name} has a rank that reads no samples, and all ranks read hdf5-mpio together; give hdf5-mpio-independent"

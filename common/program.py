@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from common import event_log, loop, memory_estimate, records, starting, step_breakdown, throughput, workloads
+from common import event_log, loop, memory_estimate, records, starting, step_breakdown, throughput
 from common.command_line import parse
 from common.config import Settings
 from common.errors import UserError
+from common.model import workloads
 from common.process import elastic, ending, gpus, noise, watchdog
 from common.process.ranks import from_environment
 

@@ -349,7 +349,7 @@ class Record:
     backend: str
     """Backend: the name of a file in `frameworks/`, with `@VALUE` for a variant (`deepspeed_zero@3`: ZeRO stage 3)."""
     workload: str
-    """Workload: a name in `common/workloads.py`."""
+    """Workload: a name in `common/model/workloads.py`."""
     workload_digest: str | None = None
     """SHA-256 of the model, data, target, optimizer, batch size, schedule and precision. Records that differ in it are not compared. `null`
     until the data is loaded."""
@@ -389,7 +389,7 @@ class Record:
     """Training throughput over all epochs, without evaluation. A sample is an image or a sequence; padding does not count. `null` until the
     first epoch has ended."""
     training_flops_per_sample: FromOne | None = None
-    """Floating-point operations to train on one sample, by the formulas of `common/flops.py`; two for a multiplication with its
+    """Floating-point operations to train on one sample, by the formulas of `common/model/flops.py`; two for a multiplication with its
     addition. `null` until training has ended."""
     flops_per_second_per_rank: Positive | None = None
     """These operations in a second of training on each rank that computes. Activations that are computed again (`--recompute`) do not

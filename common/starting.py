@@ -8,9 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-from common import backends, config, parallelism, records, workloads
+from common import backends, config, parallelism, records
 from common.data import datasets
 from common.errors import UserError
+from common.model import workloads
 from common.process import allocator, binding
 
 

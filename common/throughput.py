@@ -4,7 +4,8 @@ import time
 
 import numpy as np
 
-from common import flops, parallelism, workloads
+from common import parallelism
+from common.model import flops, workloads
 from common.trainer import by_rank
 
 # Of the matrices, which grow until one product takes long: the best size depends on the device and the number of threads.

@@ -3,9 +3,10 @@
 import functools
 import sys
 
-from common import backends, parallelism, progress, records, workloads
+from common import backends, parallelism, progress, records
 from common.data import datasets
 from common.errors import UserError
+from common.model import workloads
 from launch import available
 from launch.launchers import commands
 from launch.trace import traced

@@ -12,7 +12,7 @@ import numpy as np
 
 from common.data.folders import searching
 from common.errors import UserError
-from common.weights import DTYPES
+from common.model.weights import DTYPES
 
 SIDE = 28
 HELD_OUT_EVERY = 5

@@ -17,9 +17,9 @@ from common.data.sharding import Streamed
 from common.data.storage_use import Use
 from common.data.stored_samples import MIB, Reader, StoredSamples
 from common.errors import UserError
+from common.model.weights import DTYPES
 from common.process import node_memory
 from common.process.ranks import from_environment
-from common.weights import DTYPES
 
 # Samples that are shuffled at once where they can be read in order only.
 BUFFER_SIZE = 1024

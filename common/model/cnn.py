@@ -4,7 +4,7 @@ from math import prod
 from typing import NamedTuple
 
 from common.model.parts import FLOAT32, INDEX_BYTES, Part, product
-from common.weights import he_uniform
+from common.model.weights import he_uniform
 
 
 class Cnn(NamedTuple):

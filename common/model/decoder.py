@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common.conventions import ROTARY_BASE
+from common.model.conventions import ROTARY_BASE
 from common.model.parts import FLOAT32, Layer, Part, attention_flops, norm, product
-from common.weights import normal
+from common.model.weights import normal
 
 # Of an embedding that is the head's weight too: Radford et al. 2019, in GPT-2's published code.
 TIED_DEVIATION = 0.02

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from common.model.parts import FLOAT32, Layer, Part, attention_flops, norm, product
-from common.weights import constant, xavier_uniform
+from common.model.weights import constant, xavier_uniform
 
 
 class EncoderDecoder(NamedTuple):

@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from common.weights import Initial, constant
+from common.model.weights import Initial, constant
 
 INDEX_BYTES = 8
 

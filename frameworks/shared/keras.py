@@ -80,7 +80,7 @@ class Loss(keras.losses.Loss):
 
 
 class Optimizer(keras.optimizers.Optimizer):
-    """tensorflow.Optimizer (`rule`) as a Keras optimizer. Keras's own SGD and Adam differ; see common/conventions.py."""
+    """tensorflow.Optimizer (`rule`) as a Keras optimizer. Keras's own SGD and Adam differ; see common/model/conventions.py."""
 
     def __init__(self, rule, parameters):
         super().__init__(name="Optimizer", jit_compile=False)

@@ -12,13 +12,13 @@ from torch import nn
 from torch.nn.functional import cross_entropy, linear, scaled_dot_product_attention, silu
 from torch.utils.checkpoint import checkpoint
 
-from common import conventions, models
 from common.errors import UserError
+from common.model import conventions, families
 from common.model.decoder import rotary_tables
+from common.model.workloads import workload_of
 from common.process.binding import gpu_for, gpus_chosen
 from common.process.gpus import version_text
 from common.trainer import POINTS, Device, GpuMemory, Held, Totals
-from common.workloads import workload_of
 from frameworks.shared import pytorch_resnet
 from frameworks.shared.pytorch_autocast import autocast
 from frameworks.shared.pytorch_convolution import Convolution
@@ -168,7 +168,7 @@ class EncoderDecoder(nn.Module):
         return *self.encoder.layers, *self.decoder.layers
 
 
-MODELS = {models.Cnn: Cnn, models.Decoder: Decoder, models.EncoderDecoder: EncoderDecoder, models.ResNet50: pytorch_resnet.ResNet50}
+MODELS = {families.Cnn: Cnn, families.Decoder: Decoder, families.EncoderDecoder: EncoderDecoder, families.ResNet50: pytorch_resnet.ResNet50}
 
 
 def device_problem(device):
@@ -234,7 +234,7 @@ def build(settings, device, ranks):
     """The model on its device. Parameters are set before training; the random seed is for dropout."""
     torch.manual_seed(settings.seed * 100_003 + ranks.rank)
     model = workload_of(settings).model
-    module = models.implementation_of(model, MODELS, "PyTorch")(model, settings.dropout)
+    module = families.implementation_of(model, MODELS, "PyTorch")(model, settings.dropout)
     module = module.to(device=device, dtype=DTYPES[settings.precision])
     for parameter in module.parameters():
         # Uninitialized values may overflow in the warm-up step. DeepSpeed would skip that step and allocate no optimizer state.
@@ -418,8 +418,8 @@ def as_array(name, tensor):
     array = tensor.detach().cpu().numpy()
     if array.ndim == 4:
         array = array.transpose(0, 3, 1, 2)
-    elif array.ndim and name in models.FLATTENED:
-        array = models.flattened_channels_first(name, array)
+    elif array.ndim and name in families.FLATTENED:
+        array = families.flattened_channels_first(name, array)
     return np.array(array, order="C")
 
 
@@ -427,8 +427,8 @@ def as_tensor(name, array):
     """The inverse of `as_array`; a copy."""
     if array.ndim == 4:
         array = array.transpose(0, 2, 3, 1)
-    elif array.ndim and name in models.FLATTENED:
-        array = models.flattened_channels_last(name, array)
+    elif array.ndim and name in families.FLATTENED:
+        array = families.flattened_channels_last(name, array)
     return torch.tensor(np.array(array, order="C"))
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from common import resnet
+from common.model import resnet
 from frameworks.shared.pytorch_autocast import autocast
 from frameworks.shared.pytorch_convolution import Convolution
 
@@ -32,7 +32,7 @@ def layers(convolution, epsilon):
 
 
 class Bottleneck(nn.Module):
-    """A block of common/resnet.py."""
+    """A block of common/model/resnet.py."""
 
     def __init__(self, block, epsilon):
         super().__init__()
@@ -49,7 +49,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet50(nn.Module):
-    """The ResNet-50 of common/resnet.py: pixels (samples, height, width, 3) -> logits (samples, classes)."""
+    """The ResNet-50 of common/model/resnet.py: pixels (samples, height, width, 3) -> logits (samples, classes)."""
 
     mixed = False
 

@@ -14,7 +14,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from common.models import layers_of
+from common.model.families import layers_of
 from common.trainer import Communication, ProfiledCommunication
 from frameworks.shared import process_group
 

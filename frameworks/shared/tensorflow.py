@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from common import conventions, models
 from common.errors import UserError
+from common.model import conventions, families
 from common.model.decoder import rotary_tables
+from common.model.workloads import workload_of
 from common.process.binding import gpu_for, gpus_chosen
 from common.trainer import POINTS, Device, GpuMemory, Held, Totals
-from common.workloads import workload_of
 from frameworks.shared import tensorflow_resnet
 
 # Of parameters, their gradients and the loss.
@@ -38,10 +38,10 @@ class Model(tf.Module):
         super().__init__()
         self.parameters = {
             name: tf.Variable(as_variable(name, np.zeros(initial.shape)), dtype=DTYPES[precision], name=name.replace(".", "_"))
-            for name, initial in models.parameters_of(model).items()
+            for name, initial in families.parameters_of(model).items()
         }
         wrap, low = tf.recompute_grad if recompute else as_it_is, in_bfloat16 if precision == "bf16" else as_it_is
-        self.compute = functools.partial(models.implementation_of(model, MODELS, "TensorFlow"), model, wrap, low)
+        self.compute = functools.partial(families.implementation_of(model, MODELS, "TensorFlow"), model, wrap, low)
 
     def forward(self, parameters, inputs, dropout):
         """The logits, in the type of the parameters."""
@@ -194,7 +194,7 @@ def attention(low, query, key, value, causal, dropped=lambda shares: shares):
 
 
 MODELS = {
-    models.Cnn: cnn, models.Decoder: decoder, models.EncoderDecoder: encoder_decoder, models.ResNet50: tensorflow_resnet.resnet50,
+    families.Cnn: cnn, families.Decoder: decoder, families.EncoderDecoder: encoder_decoder, families.ResNet50: tensorflow_resnet.resnet50,
 }  # fmt: skip
 
 
@@ -304,7 +304,7 @@ def summed(loss, samples, parameters, num_parts):
 
 
 class Optimizer(tf.Module):
-    """SGD with momentum, or Adam, with the update rules of common/conventions.py.
+    """SGD with momentum, or Adam, with the update rules of common/model/conventions.py.
 
     TensorFlow's SGD accumulates learning_rate * gradient, which changes the effective momentum during warm-up (Goyal et al. 2017,
     arXiv:1706.02677, remark 2). Its Adam adds epsilon before bias correction, unlike algorithm 1 of the paper.
@@ -402,8 +402,8 @@ def as_variable(name, array):
     """A parameter of weights.py, or its optimizer state, in TensorFlow's layout."""
     if name in TABLES or not array.ndim:
         return array
-    if name in models.FLATTENED:
-        array = models.flattened_channels_last(name, array)
+    if name in families.FLATTENED:
+        array = families.flattened_channels_last(name, array)
     return np.ascontiguousarray(array.transpose(AXES[array.ndim]))
 
 
@@ -412,8 +412,8 @@ def as_array(name, array):
     if name in TABLES or not array.ndim:
         return array
     array = array.transpose(np.argsort(AXES[array.ndim]))
-    if name in models.FLATTENED:
-        array = models.flattened_channels_first(name, array)
+    if name in families.FLATTENED:
+        array = families.flattened_channels_first(name, array)
     return np.ascontiguousarray(array)
 
 

@@ -4,14 +4,14 @@ import functools
 
 import tensorflow as tf
 
-from common import resnet
+from common.model import resnet
 
 # Before and after height and width; stride 2 under TensorFlow's SAME would pad one side only.
 ONE_PIXEL = [[0, 0], [1, 1], [1, 1], [0, 0]]
 
 
 def resnet50(model, wrap, low, parameters, pixels, _):
-    """The ResNet-50 of common/resnet.py: pixels (samples, height, width, 3) -> logits (samples, classes)."""
+    """The ResNet-50 of common/model/resnet.py: pixels (samples, height, width, 3) -> logits (samples, classes)."""
 
     def convolved(own, convolution, x):
         weight = own[f"{convolution.name}.weight"]

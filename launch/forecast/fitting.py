@@ -2,10 +2,11 @@
 
 from typing import NamedTuple
 
-from common import backends, pipelining
+from common import backends
 from common.backends import declared, file_of
 from common.config import Settings
 from common.errors import UserError
+from common.model import pipelining
 from launch.forecast import algorithms, growth, measured, model, network
 from launch.forecast.algorithms import Machine
 from launch.forecast.model import Model

@@ -41,7 +41,7 @@ def computing(sizes, scaling):
 def pipelined(sizes, bubble_of):
     """As `computing`, from (ranks, seconds), of ranks that compute the stages of one model.
 
-    `bubble_of(num_ranks)`: the part of a step in which they wait (common/pipelining.py). The rest is divided by the ranks.
+    `bubble_of(num_ranks)`: the part of a step in which they wait (common/model/pipelining.py). The rest is divided by the ranks.
     """
     work = float(np.mean([seconds * num_ranks * (1 - bubble_of(num_ranks)) for num_ranks, seconds in sizes]))
     return lambda num_ranks, per_node: work / num_ranks / (1 - bubble_of(num_ranks))

@@ -9,7 +9,7 @@ from common import backends, sharing
 from common.backends import BASELINE
 from common.config import Settings
 from common.errors import UserError
-from common.workloads import gradient_bytes
+from common.model.workloads import gradient_bytes
 from launch import preparation
 from launch.lesson import running
 from launch.options import SENDING

@@ -12,8 +12,8 @@ from common.backends import chosen, has_one_rank
 from common.command_line import FROM_1, Bounds
 from common.config import Optimizer
 from common.errors import UserError
-from common.models import can_recompute
-from common.workload_table import WORKLOADS
+from common.model.families import can_recompute
+from common.model.workload_table import WORKLOADS
 from launch.memory import described, shown
 from launch.memory.fits import fit, size_of
 from launch.memory.shown import Row

@@ -1,11 +1,12 @@
 """What is forecast: the training that the command line describes, and its checks."""
 
-from common import memory_state, workloads
+from common import memory_state
 from common.command_line import flag
 from common.config import Settings
 from common.errors import UserError
 from common.memory_state import Training
-from common.models import Decoder, can_recompute
+from common.model import workloads
+from common.model.families import Decoder, can_recompute
 
 # Of GPT-2.
 VOCABULARY, HEAD_WIDTH = 50_257, 64

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from common import memory_forecast, memory_state, units
 from common.backends import declared, file_of, has_one_rank
 from common.errors import UserError
-from common.models import Decoder, EncoderDecoder
+from common.model.families import Decoder, EncoderDecoder
 
 MOST_RANKS = 2**17
 # A wider model than this is not looked for.

@@ -5,7 +5,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from common.memory_forecast import Forecast
-from common.models import can_recompute
+from common.model.families import can_recompute
 from launch.memory import described
 from launch.report.export import colours, vega_lite
 from launch.report.export.vega_lite import layer, layered, quantity

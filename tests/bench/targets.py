@@ -19,10 +19,11 @@ from unittest import mock
 
 import tyro
 
-from common import command_line, event_log, loop, records, starting, workloads
+from common import command_line, event_log, loop, records, starting
 from common.config import Settings, check
 from common.data import datasets, sharding
 from common.errors import UserError
+from common.model import workloads
 from common.process.ranks import Ranks
 from common.process.watchdog import Watchdog
 from tests.bench import shared

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common import conventions, models, workload_table, workloads
 from common.command_line import flag, parse
 from common.config import MAX_SEED, TRAINING_SETTINGS, Role, Settings, as_arguments, as_json, check, from_json, with_role
 from common.errors import UserError
-from common.weights import constant, normal
+from common.model import conventions, families, workload_table, workloads
+from common.model.weights import constant, normal
 from tests.support import tokenizer
 
 PROGRAM = "python -m frameworks.some"
@@ -314,7 +314,7 @@ def test_the_digest_is_that_of_existing_records(given, expected):
 def test_the_digest_differs_for_other_data_and_another_start_of_a_parameter(monkeypatch):
     plain = workloads.digest(Settings(), "data")
     assert workloads.digest(Settings(), "other data") != plain
-    parameters = models.parameters_of(models.Cnn())
+    parameters = families.parameters_of(families.Cnn())
     changes = ({"dense3.bias": constant((10,))}, {"dense2.bias": constant((10,), 0.5)}, {"dense2.weight": normal((10, 128), 1.0)})
     digests = {plain}
     for change in changes:

@@ -10,10 +10,11 @@ from torch.distributed.pipelining import schedules
 from torch.distributed.pipelining.schedules import F
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from common import communication_buffers, memory_forecast, memory_state, pipelining
+from common import communication_buffers, memory_forecast, memory_state
 from common.errors import UserError
 from common.memory_state import Training
-from common.models import Cnn, Decoder
+from common.model import pipelining
+from common.model.families import Cnn, Decoder
 
 GPT = Training(Decoder(64, 4, 4, 64), batch_size=8, microbatches=8)
 # Bytes of the parameters in float32.

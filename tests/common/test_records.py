@@ -8,8 +8,8 @@ import pytest
 from common import durable, records
 from common.config import Settings
 from common.errors import UserError
+from common.model.workloads import resolve
 from common.process.ranks import Ranks
-from common.workloads import resolve
 
 LAUNCH = {"launcher": "mpich", "command": "mpiexec -n 2 python", "launched_at": None}
 

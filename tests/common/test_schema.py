@@ -9,8 +9,9 @@ import sys
 import jsonschema
 import pytest
 
-from common import record_schema, records, workloads
+from common import record_schema, records
 from common.config import Settings
+from common.model import workloads
 from common.process.ranks import Ranks
 from common.record_definition import Record
 from common.record_lifting import lifted

@@ -4,7 +4,7 @@ import pytest
 
 from common import backends, sharing
 from common.config import Settings
-from common.workloads import gradient_bytes
+from common.model.workloads import gradient_bytes
 
 SGD, ADAM = (Settings(optimizer=optimizer) for optimizer in ("sgd", "adam"))
 # Bytes of the CNN's parameters in float32.

@@ -7,10 +7,11 @@ import jsonschema
 import numpy as np
 import pytest
 
-from common import event_log, loop, records, workloads
+from common import event_log, loop, records
 from common.config import Settings
 from common.data import datasets
-from common.models import EncoderDecoder
+from common.model import workloads
+from common.model.families import EncoderDecoder
 from common.process.ranks import Ranks
 from common.process.watchdog import Watchdog
 from launch.display import outcome

@@ -7,9 +7,9 @@ import subprocess
 import numpy as np
 import pytest
 
-from common import flops
 from common.backends import declared, file_of
-from common.workloads import WORKLOADS
+from common.model import flops
+from common.model.workloads import WORKLOADS
 from launch import probe
 from launch.report.questions import same
 from tests.support import small_data

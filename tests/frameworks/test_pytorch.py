@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from common import models, pipelining, weights, workloads
 from common.config import Settings
+from common.model import families, pipelining, weights, workloads
 from common.process.ranks import Ranks
 from common.trainer import Batch
 from frameworks.shared import pipeline, pytorch
@@ -19,7 +19,7 @@ WORKLOADS = ("cnn", "transformer", "transformer-alcf", "resnet50")
 def _small(monkeypatch):
     """Small models in the place of large ones."""
     small = {
-        "transformer-alcf": models.EncoderDecoder(width=24, num_heads=4, num_layers=1, hidden=40, source_length=3, target_length=5),
+        "transformer-alcf": families.EncoderDecoder(width=24, num_heads=4, num_layers=1, hidden=40, source_length=3, target_length=5),
         "resnet50": small_models.RESNET,
     }
     for name, model in small.items():
@@ -147,7 +147,7 @@ def test_the_parts_of_a_model_follow_one_another_to_its_logits_with_the_shapes_a
     inputs = stream.integers(0, 256, (2, *sizes.input_shape)) if sizes.whole_inputs else stream.random((2, *sizes.input_shape))
     x = torch.from_numpy(inputs)
     expected = model(x)
-    for part, function in zip(models.parts_of(sizes), model.parts(), strict=True):
+    for part, function in zip(families.parts_of(sizes), model.parts(), strict=True):
         x = function(x.detach())
         assert x.shape == (2, *part.output_shape)
         model.zero_grad()

@@ -11,8 +11,9 @@ import time
 import numpy as np
 import torch
 
-from common import loop, workloads
+from common import loop
 from common.config import Settings
+from common.model import workloads
 from common.process.ranks import Ranks
 from frameworks.shared import pytorch
 

@@ -1,7 +1,8 @@
 """Synthetic records for tests: JSON objects, complete, valid by results/schema.json, with the changes that a test needs."""
 
-from common import records, workloads
+from common import records
 from common.config import Settings
+from common.model import workloads
 from common.process.ranks import Ranks
 from launch.report import collect
 

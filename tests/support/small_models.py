@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
+from common.model.families import Cnn, Decoder, EncoderDecoder, ResNet50
 from common.model.parts import Layer, Part
-from common.models import Cnn, Decoder, EncoderDecoder, ResNet50
-from common.weights import constant
+from common.model.weights import constant
 
 RESNET = ResNet50(blocks=(2, 1, 1, 1), width=4, image_size=48, num_classes=10)
 MODELS = {

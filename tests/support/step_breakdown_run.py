@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from common import command_line, config, loop, parallelism, step_breakdown, weights, workloads
+from common import command_line, config, loop, parallelism, step_breakdown
+from common.model import weights, workloads
 from common.process import ending
 from common.process.ranks import from_environment
 from common.trainer import Batch

@@ -10,8 +10,8 @@ from common.config import Settings
 from common.data.datasets import NUM_RANDOM_SAMPLES, loader
 from common.data.images import MNIST_KEYS
 from common.data.samples import counted
-from common.weights import DTYPES
-from common.workloads import WORKLOADS
+from common.model.weights import DTYPES
+from common.model.workloads import WORKLOADS
 from tests.support.mistakes import refused
 
 SPLIT = ("train_inputs", "train_targets", "test_inputs", "test_targets")

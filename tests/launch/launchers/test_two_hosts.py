@@ -6,7 +6,7 @@ import math
 import pytest
 
 from common.backends import file_of
-from common.models import Cnn, parameters_of
+from common.model.families import Cnn, parameters_of
 from tests.support import two_hosts
 
 pytestmark = [pytest.mark.matrix, pytest.mark.long]

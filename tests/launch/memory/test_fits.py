@@ -5,7 +5,7 @@ import pytest
 from common import memory_forecast, memory_state
 from common.errors import UserError
 from common.memory_state import Training
-from common.models import Cnn, Decoder, EncoderDecoder
+from common.model.families import Cnn, Decoder, EncoderDecoder
 from launch.memory import fits
 
 GB = 1e9

@@ -8,7 +8,7 @@ import pytest
 
 from common import memory_forecast, memory_state
 from common.memory_state import Training
-from common.models import Decoder
+from common.model.families import Decoder
 from launch.memory.__main__ import WAYS
 from tests.support.forked import run_module
 from tests.support.running import BIN, ROOT, environ

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from common import pipelining
 from common.errors import UserError
+from common.model import pipelining
 from common.tracing import chrome
 from launch.trace import picture
 from launch.trace.picture import Bar, Row

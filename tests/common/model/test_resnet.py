@@ -8,17 +8,17 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from common import flops, models, resnet, weights
-from common.models import parameters_of
+from common.model import families, flops, resnet, weights
+from common.model.families import parameters_of
 from frameworks.shared import pytorch
 from tests.support.small_models import RESNET
 
-MODEL = models.ResNet50()
+MODEL = families.ResNet50()
 
 
 def made(model, device="cpu"):
     with torch.device(device):
-        return pytorch.MODELS[models.ResNet50](model, False).double()
+        return pytorch.MODELS[families.ResNet50](model, False).double()
 
 
 def test_the_flops_of_the_forward_pass_are_those_that_pytorch_counts():

@@ -4,7 +4,7 @@ Matrix products and convolutions count, with two operations for a multiplication
 for each of its layers (common/model/parts.py).
 """
 
-from common.models import parts_of
+from common.model.families import parts_of
 
 
 def training(model):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Of parameters, data and losses (common/conventions.py).
+# Of parameters, data and losses (common/model/conventions.py).
 DTYPES = {"fp32": np.float32, "fp64": np.float64, "bf16": np.float32, "tf32": np.float32}
 
 

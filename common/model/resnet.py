@@ -4,7 +4,7 @@ import math
 from typing import NamedTuple
 
 from common.model.parts import FLOAT32, INDEX_BYTES, Part, norm, product
-from common.weights import normal
+from common.model.weights import normal
 
 # A bottleneck has this many times as many outputs as its 3x3 convolution: He et al. 2015, arXiv:1512.03385, table 1.
 EXPANSION = 4

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from common.models import Cnn, Decoder, EncoderDecoder, Model, ResNet50, parameters_of
+from common.model.families import Cnn, Decoder, EncoderDecoder, Model, ResNet50, parameters_of
 
 
 class Workload(NamedTuple):

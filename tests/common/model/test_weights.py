@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from common.weights import constant, digest, draw, he_uniform, normal, xavier_uniform
+from common.model.weights import constant, digest, draw, he_uniform, normal, xavier_uniform
 
 PARAMETERS = {
     "conv.weight": he_uniform((8, 4, 3, 3)),

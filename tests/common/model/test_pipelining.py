@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common import pipelining, workloads
 from common.config import Settings
-from common.models import Cnn, Decoder
+from common.model import pipelining, workloads
+from common.model.families import Cnn, Decoder
 
 SMALL = workloads.WORKLOADS["transformer"].model
 

@@ -9,8 +9,8 @@ copies in 16 bits of what matrix products multiply, weights too.
 import itertools
 from typing import NamedTuple
 
+from common.model.families import parts_of
 from common.model.parts import Sizes
-from common.models import parts_of
 from common.sharing import PRECISIONS
 
 

@@ -11,7 +11,7 @@
 - No gradient clipping (DeepSpeed clips at 1.0 by default), no weight decay.
 - Epsilons of norms are below. PyTorch's RMSNorm defaults to that of the dtype, Keras's LayerNormalization to 1e-3.
 - Batch norm uses the statistics of a rank's own micro-batch, with the biased variance. Keras's epsilon is 1e-3; ours stands in
-  common/resnet.py.
+  common/model/resnet.py.
 - Precisions. fp32, fp64: data, parameters, gradients, optimizer state and arithmetic are of this type. bf16 is mixed: these are
   float32, and so are the exchange of gradients, embedding, norms, rotation, softmax, residual connections and loss. The operands and
   results of matrix products, convolutions and attention are rounded to bfloat16, and what follows them up to there (bias, ReLU, SiLU

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from common import activations, workloads
 from common.config import Settings
-from common.models import Decoder, input_type, parameters_of
+from common.model import activations, workloads
+from common.model.families import Decoder, input_type, parameters_of
 from common.process.ranks import from_environment
 from frameworks.shared import pytorch
 from tests.support.small_models import MODELS

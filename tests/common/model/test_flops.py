@@ -5,9 +5,9 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from common import flops
-from common.models import Cnn, Decoder, parts_of
-from common.workloads import WORKLOADS
+from common.model import flops
+from common.model.families import Cnn, Decoder, parts_of
+from common.model.workloads import WORKLOADS
 from frameworks.shared import pytorch
 from tests.support.small_models import MODELS
 

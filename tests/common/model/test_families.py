@@ -6,25 +6,26 @@ import numpy as np
 import pytest
 import torch
 
-from common import conventions, memory_forecast, models, parallelism, pipelining, weights
+from common import memory_forecast, parallelism
 from common.config import Settings
 from common.errors import UserError
 from common.memory_state import Training
+from common.model import conventions, families, pipelining, weights
 from common.model.decoder import rotary_tables
+from common.model.workloads import WORKLOADS, resolve
 from common.process.ranks import Ranks
-from common.workloads import WORKLOADS, resolve
 from frameworks.shared import pytorch
 from tests.support.small_models import Bare
 
-DECODERS = [name for name, workload in WORKLOADS.items() if isinstance(workload.model, models.Decoder)]
+DECODERS = [name for name, workload in WORKLOADS.items() if isinstance(workload.model, families.Decoder)]
 # They are built without memory only.
 LARGE = ("transformer-gpt2", "transformer-1b")
-SMALL = models.EncoderDecoder(width=24, num_heads=4, num_layers=2, hidden=40, source_length=3, target_length=5)
+SMALL = families.EncoderDecoder(width=24, num_heads=4, num_layers=2, hidden=40, source_length=3, target_length=5)
 
 
 def made(model, seed=5):
     """The module of a model, in float64 and evaluating, with the parameters drawn for it, and these by name."""
-    drawn = weights.draw(models.parameters_of(model), seed, "fp64")
+    drawn = weights.draw(families.parameters_of(model), seed, "fp64")
     module = pytorch.MODELS[type(model)](model, False).to(torch.float64).eval()
     pytorch.restore(module, torch.optim.SGD(module.parameters(), lr=0.1), drawn)
     return module, drawn
@@ -53,9 +54,9 @@ def test_the_module_has_the_parameters_of_the_workload_under_their_names(workloa
 def test_a_large_model_is_built_without_memory_for_it(workload, num_tokens):
     model = WORKLOADS[workload].model._replace(num_tokens=num_tokens)
     with torch.device("meta"):
-        module = pytorch.MODELS[models.Decoder](model, False)
+        module = pytorch.MODELS[families.Decoder](model, False)
     found = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
-    assert found == {name: initial.shape for name, initial in models.parameters_of(model).items()}
+    assert found == {name: initial.shape for name, initial in families.parameters_of(model).items()}
     assert all(parameter.is_meta for parameter in module.parameters())
 
 
@@ -80,14 +81,14 @@ def test_the_number_of_parameters(workload, number):
 
 def test_with_the_vocabulary_of_gpt_2_its_workload_has_as_many_parameters_but_for_those_of_positions_biases_and_norms():
     model = WORKLOADS["transformer-gpt2"].model._replace(num_tokens=50_257)
-    found = sum(math.prod(initial.shape) for initial in models.parameters_of(model).values())
+    found = sum(math.prod(initial.shape) for initial in families.parameters_of(model).values())
     # SwiGLU has three matrices of width 2,048 for two of 3,072; GPT-2 has 124,439,808 parameters (Hugging Face's count).
     per_layer = 4 * 768 + 3072 + 768 + 4 * 768 - 2 * 768
     assert found == 124_439_808 - 1024 * 768 - 12 * per_layer - 768 == 123_551_232
 
 
 def test_the_encoder_decoder_has_pytorchs_default_sizes():
-    theirs, ours = torch.nn.Transformer(batch_first=True, device="meta"), models.EncoderDecoder()
+    theirs, ours = torch.nn.Transformer(batch_first=True, device="meta"), families.EncoderDecoder()
     layer = theirs.decoder.layers[0]
     assert (ours.width, ours.num_heads, ours.hidden) == (theirs.d_model, theirs.nhead, layer.linear1.out_features)
     assert ours.num_layers == theirs.encoder.num_layers == theirs.decoder.num_layers
@@ -98,7 +99,7 @@ def test_the_encoder_decoder_has_pytorchs_default_sizes():
 @pytest.mark.parametrize("workload", DECODERS)
 def test_the_weights_of_a_decoder_start_at_the_deviation_of_their_fan_in_and_into_the_residual_stream_lower(workload):
     model = WORKLOADS[workload].model
-    for name, (shape, distribution, scale) in models.parameters_of(model).items():
+    for name, (shape, distribution, scale) in families.parameters_of(model).items():
         kind = name.split(".")[-2]
         if kind.endswith("norm"):
             assert (distribution, scale) == ("constant", 1)
@@ -118,7 +119,7 @@ def test_a_decoder_starts_with_logits_of_about_1():
 
 
 def test_parameters_of_the_encoder_decoder_start_at_0_and_1_except_matrices():
-    for name, (shape, distribution, scale) in models.parameters_of(SMALL).items():
+    for name, (shape, distribution, scale) in families.parameters_of(SMALL).items():
         if len(shape) == 2:
             assert (distribution, scale) == ("uniform", pytest.approx(math.sqrt(6 / sum(shape)))), name
         else:
@@ -226,11 +227,11 @@ def test_the_encoder_decoder_depends_on_its_source_and_on_its_target(part):
 
 
 def test_the_columns_of_flattened_images_go_from_channels_first_to_channels_last():
-    name, (channels, height, width) = "dense1.weight", models.FLATTENED["dense1.weight"]
+    name, (channels, height, width) = "dense1.weight", families.FLATTENED["dense1.weight"]
     first = np.arange(2 * channels * height * width).reshape(2, -1)
-    last = models.flattened_channels_last(name, first)
+    last = families.flattened_channels_last(name, first)
     assert last[1, (5 * width + 7) * channels + 3] == first[1, (3 * height + 5) * width + 7]
-    np.testing.assert_array_equal(models.flattened_channels_first(name, last), first)
+    np.testing.assert_array_equal(families.flattened_channels_first(name, last), first)
 
 
 @pytest.fixture

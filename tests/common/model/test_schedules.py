@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from common.schedules import SCHEDULES, learning_rates
+from common.model.schedules import SCHEDULES, learning_rates
 
 STEPS = 14
 

@@ -9,8 +9,8 @@ from common.model.cnn import Cnn
 from common.model.decoder import Decoder
 from common.model.encoder_decoder import EncoderDecoder
 from common.model.parts import FLOAT32
-from common.resnet import ResNet50
-from common.weights import DTYPES
+from common.model.resnet import ResNet50
+from common.model.weights import DTYPES
 
 Model = Cnn | Decoder | EncoderDecoder | ResNet50
 

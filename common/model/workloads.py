@@ -8,13 +8,13 @@ import math
 import numpy as np
 
 from common.config import TRAINING_SETTINGS, as_json, check
-from common.conventions import CONVENTIONS
 from common.data import sharding, tokens
 from common.data.sharding import local_batch_of
 from common.errors import UserError
-from common.schedules import CONSTANT
-from common.weights import DTYPES
-from common.workload_table import WORKLOADS
+from common.model.conventions import CONVENTIONS
+from common.model.schedules import CONSTANT
+from common.model.weights import DTYPES
+from common.model.workload_table import WORKLOADS
 
 
 def workload_of(settings):

@@ -6,7 +6,7 @@ import itertools
 import math
 from typing import NamedTuple
 
-from common.models import parts_of
+from common.model.families import parts_of
 
 
 class Stage(NamedTuple):
