@@ -56,7 +56,7 @@ class ProfiledCommunication(NamedTuple):
 
 
 class Communication(NamedTuple):
-    """How common/step_breakdown.py measures the communication of a backend after training. All ranks make the same calls.
+    """How common/training/step_breakdown.py measures the communication of a backend after training. All ranks make the same calls.
 
     `without_communication()`: context in which train_epoch does only what a rank would do alone; unless the learning rate is 0, the
     ranks' parameters differ afterwards.
@@ -110,7 +110,7 @@ class Device(NamedTuple):
 
 
 class Trainer(Protocol):
-    """A backend, driven by common/loop.py.
+    """A backend, driven by common/training/loop.py.
 
     For the record, a backend stores in `transport` what its gradients go over, mpi, gloo or nccl, if they go anywhere, and in
     `configuration` the configuration of its library, if it has one. One whose ranks train asynchronously stores in `staleness` the counts

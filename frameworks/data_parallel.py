@@ -4,7 +4,7 @@ from torch.nn import DataParallel  # backend
 
 from common.backends import Backend
 from common.process.ranks import from_environment
-from common.program import main
+from common.training.program import main
 from frameworks.shared import data_parallel, pytorch  # backend
 
 # The copies of a compiled module would all compute with the parameters of the first.

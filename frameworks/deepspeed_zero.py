@@ -5,7 +5,7 @@ import torch.distributed as dist  # backend
 
 from common.backends import Backend
 from common.process.ranks import from_environment
-from common.program import main
+from common.training.program import main
 from frameworks.shared import deepspeed as shared_deepspeed  # backend
 from frameworks.shared import process_group, pytorch  # backend
 

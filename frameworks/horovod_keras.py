@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from common.backends import Backend
 from common.process.ranks import from_environment
-from common.program import main
+from common.training.program import main
 from frameworks.shared import horovod, keras, tensorflow
 
 BACKEND = Backend(

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from common.backends import Backend
 from common.process.ranks import from_environment
-from common.program import main
+from common.training.program import main
 from frameworks.shared import horovod, tensorflow
 
 BACKEND = Backend(

@@ -5,7 +5,7 @@ import torch  # backend
 
 from common.backends import Backend
 from common.process.ranks import from_environment
-from common.program import main
+from common.training.program import main
 from frameworks.shared import horovod, pytorch  # backend
 
 BACKEND = Backend(

@@ -2,7 +2,7 @@
 
 from common.backends import Backend
 from common.process.ranks import from_environment
-from common.program import main
+from common.training.program import main
 from frameworks.shared import parameter_server, pytorch  # backend
 
 BACKEND = Backend(

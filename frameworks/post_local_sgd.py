@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel  # backend
 from common.backends import Backend
 from common.process.ranks import from_environment
 from common.process.rendezvous import agree_on_master  # backend
-from common.program import main
+from common.training.program import main
 from frameworks.shared import post_local_sgd, process_group, pytorch  # backend
 
 BACKEND = Backend(

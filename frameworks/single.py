@@ -2,7 +2,7 @@
 
 from common.backends import Backend
 from common.process.ranks import from_environment
-from common.program import main
+from common.training.program import main
 from frameworks.shared import pytorch
 
 BACKEND = Backend(can_compile=True, can_share_gpu=True, one_rank=True, sharing="replicated", change="nothing")  # backend

@@ -9,7 +9,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters  # backend
 from common.backends import Backend
 from common.process.ranks import from_environment
 from common.process.rendezvous import agree_on_master  # backend
-from common.program import main
+from common.training.program import main
 from frameworks.shared import process_group, pytorch  # backend
 
 BACKEND = Backend(

@@ -22,7 +22,7 @@ from common.process.rendezvous import agree_on_master
 from common.trainer import Communication, ProfiledCommunication
 from frameworks.shared import process_group, pytorch
 
-# DeepSpeed's names -> those of common/step_breakdown.py; and all collectives that occur in a step.
+# DeepSpeed's names -> those of common/training/step_breakdown.py; and all collectives that occur in a step.
 OPERATIONS = {"all_gather_into_tensor": "all_gather", "reduce_scatter_tensor": "reduce_scatter"}
 COLLECTIVES = {
     "all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_into_tensor", "all_gather_coalesced", "reduce", "reduce_scatter",

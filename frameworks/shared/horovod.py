@@ -22,7 +22,7 @@ AUTOTUNE = "horovod_autotune.csv"
 TIMELINE_TIMEOUT_SECONDS = 5.0
 # Summed at the start and end of a profile as a barrier.
 BARRIER = np.zeros(1)
-# Horovod's names -> those of common/step_breakdown.py. Over MPI Adasum exchanges halves of vectors, as many bytes as an all-reduce
+# Horovod's names -> those of common/training/step_breakdown.py. Over MPI Adasum exchanges halves of vectors, as many bytes as an all-reduce
 # (horovod/common/ops/adasum/adasum.h).
 OPERATIONS = {
     "ALLREDUCE": "all_reduce",

@@ -2,9 +2,9 @@
 
 import time
 
-from common import loop
 from common.parallelism import DataParallel
 from common.process import allocator
+from common.training import loop
 from frameworks import single
 from tests.bench import shared
 from tests.support.step_breakdown_run import own_batches

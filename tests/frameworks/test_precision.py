@@ -10,7 +10,6 @@ import numpy as np
 import pynvml
 import pytest
 
-from common import event_log
 from common.config import Settings
 from common.errors import UserError
 from common.model import weights
@@ -19,6 +18,7 @@ from common.model.workloads import WORKLOADS, digest, resolve
 from common.process import gpus
 from common.process.ranks import Ranks
 from common.trainer import Device
+from common.training import event_log
 from launch import available
 from tests.frameworks.test_tensorflow import batch_of
 from tests.support import nvml, small_models

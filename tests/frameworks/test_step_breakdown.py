@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from common import step_breakdown
 from common.backends import declared
 from common.config import Settings
 from common.model import workloads
 from common.process.ranks import Ranks
 from common.trainer import Batch, Communication, ProfiledCommunication
+from common.training import step_breakdown
 from frameworks.shared.process_group import covered
 from tests.support import small_data
 from tests.support.backends import EXACT, SHARDED

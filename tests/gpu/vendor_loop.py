@@ -11,10 +11,10 @@ import time
 import numpy as np
 import torch
 
-from common import loop
 from common.config import Settings
 from common.model import workloads
 from common.process.ranks import Ranks
+from common.training import loop
 from frameworks.shared import pytorch
 
 

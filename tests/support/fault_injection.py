@@ -18,12 +18,12 @@ from unittest import mock
 
 import numpy as np
 
-from common import loop, program, step_breakdown, throughput
 from common.data import datasets, sharding
 from common.model import weights, workloads
 from common.process import ending, gpus, noise
 from common.process.ranks import from_environment
 from common.trainer import Device
+from common.training import loop, program, step_breakdown, throughput
 from tests.support.backend_faults import FAULTS, REPLACED, hook, replace
 from tests.support.small_models import RESNET
 

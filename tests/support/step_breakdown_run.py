@@ -16,11 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from common import command_line, config, loop, parallelism, step_breakdown
+from common import command_line, config, parallelism
 from common.model import weights, workloads
 from common.process import ending
 from common.process.ranks import from_environment
 from common.trainer import Batch
+from common.training import loop, step_breakdown
 
 NUM_STEPS = 4
 

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from common import starting
 from common.config import Settings
 from common.process.binding import core_of_threads, cores_for, num_cores, numa_nodes, oversubscribed
 from common.process.ranks import Ranks
 from common.records import ROOT
+from common.training import starting
 
 # Four cores with two threads each, numbered as Linux does on most machines, and as on some.
 SIBLINGS = {0: 0, 1: 1, 2: 2, 3: 3, 4: 0, 5: 1, 6: 2, 7: 3}

@@ -10,10 +10,10 @@ import numpy as np
 import psutil
 import pytest
 
-from common import checkpoints
-from common.checkpoints import LAST
 from common.errors import UserError
 from common.process import elastic
+from common.training import checkpoints
+from common.training.checkpoints import LAST
 from tests.support import small_data
 from tests.support.running import BIN, ROOT, environ
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from common import checkpoints
+from common.training import checkpoints
 
 
 class CheckpointIo:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common import checkpoints, event_log, parallelism
-from common.checkpoint_io import CheckpointIo
+from common import parallelism
 from common.config import Settings
 from common.data import sharding, storage_use
 from common.data.samples import Samples, counted
@@ -21,6 +20,8 @@ from common.process.turns import Turns
 from common.process.watchdog import Watchdog
 from common.progress import Progress, format_line, reading
 from common.trainer import NO_LOSS, POINTS, Batch, Totals, by_rank
+from common.training import checkpoints, event_log
+from common.training.checkpoint_io import CheckpointIo
 
 PROGRESS_INTERVAL_SECONDS = 1.0
 # DDP rebuilds its buckets in the second step, and the last one shows how long a step takes.

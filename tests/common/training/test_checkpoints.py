@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from common import checkpoints
-from common.checkpoint_io import CheckpointIo
-from common.checkpoints import BEST, LAST, About
 from common.config import Settings
 from common.errors import UserError
+from common.training import checkpoints
+from common.training.checkpoint_io import CheckpointIo
+from common.training.checkpoints import BEST, LAST, About
 from tests.frameworks.test_agreement import disagreement
 from tests.support import small_data
 from tests.support.agreement_runs import OPTIMIZERS, SAME_TRAINING

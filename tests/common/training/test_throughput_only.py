@@ -7,13 +7,14 @@ import jsonschema
 import numpy as np
 import pytest
 
-from common import event_log, loop, records
+from common import records
 from common.config import Settings
 from common.data import datasets
 from common.model import workloads
 from common.model.families import EncoderDecoder
 from common.process.ranks import Ranks
 from common.process.watchdog import Watchdog
+from common.training import event_log, loop
 from launch.display import outcome
 from launch.report import summary
 from tests.support.made_records import typed

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from common import throughput
 from common.config import Settings
 from common.model import flops
 from common.model.workloads import WORKLOADS
 from common.process.ranks import Ranks
 from common.trainer import Device
+from common.training import throughput
 
 CPU = Device("cpu", None, False, None, None, None, lambda precision, size: (precision, size))
 

@@ -7,7 +7,7 @@ import pytest
 from mlperf_logging.compliance_checker import mlp_compliance
 from mlperf_logging.compliance_checker.mlp_parser import ruleset_610
 
-from common import event_log
+from common.training import event_log
 from tests.support import small_data
 from tests.support.made_records import made
 from tests.support.running import ROOT, train

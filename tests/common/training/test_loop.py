@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from common import event_log, loop, records
+from common import records
 from common.config import Settings
 from common.data.datasets import Dataset
 from common.model import weights, workloads
@@ -16,6 +16,7 @@ from common.process.ranks import Ranks
 from common.process.turns import Turns
 from common.process.watchdog import Watchdog
 from common.trainer import NO_LOSS, POINTS, Device, Held, Totals
+from common.training import event_log, loop
 
 LOAD_SECONDS, STEP_SECONDS, EVALUATION_SECONDS = 10.0, 1.0, 2.0
 NUM_TRAIN, NUM_TEST = 10, 7
