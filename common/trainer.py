@@ -114,7 +114,7 @@ class Trainer(Protocol):
 
     For the record, a backend stores in `transport` what its gradients go over, mpi, gloo or nccl, if they go anywhere, and in
     `configuration` the configuration of its library, if it has one. One whose ranks train asynchronously stores in `staleness` the counts
-    of each epoch since `restore`, and in `left_out` one line for each rank that no longer trains (common/record_definition.py).
+    of each epoch since `restore`, and in `left_out` one line for each rank that no longer trains (common/record/definition.py).
     """
 
     ranks: Ranks

@@ -6,8 +6,8 @@ import io
 import os
 import sys
 
-from common import records
 from common.errors import UserError
+from common.record import records
 from launch.launchers import detect
 from launch.launchers.commands import LAUNCHERS, Start, shell_command
 

@@ -9,11 +9,12 @@ from typing import Annotated
 
 import tyro
 
-from common import backends, command_line, config, records
+from common import backends, command_line, config
 from common.command_line import FROM_1, Bounds
 from common.config import Settings
 from common.errors import UserError
 from common.model import workload_table
+from common.record import records
 from launch import available, lock, resume, room, until
 from launch.launchers import commands, detect, machine_files
 from launch.options import NodeOptions

@@ -3,10 +3,11 @@
 import functools
 import sys
 
-from common import backends, parallelism, progress, records
+from common import backends, parallelism, progress
 from common.data import datasets
 from common.errors import UserError
 from common.model import workloads
+from common.record import records
 from launch import available
 from launch.launchers import commands
 from launch.trace import traced

@@ -3,11 +3,11 @@
 import re
 import time
 
-from common import records
 from common.command_line import flag
 from common.config import as_json
 from common.errors import UserError
 from common.model import workloads
+from common.record import records
 from launch import processes, runner, supervisor
 
 # The runs of a matrix that was killed are ended within twice this time.

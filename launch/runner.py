@@ -3,11 +3,11 @@
 import json
 import time
 
-from common import records
 from common.model import workloads
 from common.process import out_of_memory, turns
 from common.process.ranks import Ranks
 from common.process.watchdog import Hang
+from common.record import records
 from launch import failures, processes
 from launch.launchers import commands
 from launch.trace import traced

@@ -2,7 +2,7 @@
 
 import functools
 
-from common import records
+from common.record import records
 from launch import quiet, room, runner, turns, until
 from launch.display import Display
 from launch.plan import groups

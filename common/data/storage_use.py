@@ -53,7 +53,7 @@ class Recorder:
                 self._trainer.sum(np.zeros(1))
 
     def of_record(self, streamed):
-        """Returns {"reading": what common/record_definition.py says of it}; empty for data in memory."""
+        """Returns {"reading": what common/record/definition.py says of it}; empty for data in memory."""
         if not self._storage:
             return {}
         use, written = self._storage.use, self._storage.written

@@ -47,7 +47,7 @@ class CheckpointIo:
             self._timed("wait_seconds", writing.result)
 
     def of_record(self):
-        """{"checkpoint_io": what common/record_definition.py says of it}; empty where nothing was read or written."""
+        """{"checkpoint_io": what common/record/definition.py says of it}; empty where nothing was read or written."""
         self.finish()
         used = self._counts["num_writes"] or self._counts["num_reads"]
         return {"checkpoint_io": self._counts | self._seconds} if used else {}

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from common import memory_estimate, records
+from common import memory_estimate
 from common.command_line import parse
 from common.config import Settings
 from common.errors import UserError
 from common.model import workloads
 from common.process import elastic, ending, gpus, noise, watchdog
 from common.process.ranks import from_environment
+from common.record import records
 from common.training import event_log, loop, starting, step_breakdown, throughput
 
 

@@ -8,11 +8,12 @@ import sys
 import time
 from pathlib import Path
 
-from common import backends, config, parallelism, records
+from common import backends, config, parallelism
 from common.data import datasets
 from common.errors import UserError
 from common.model import workloads
 from common.process import allocator, binding
+from common.record import records
 
 
 def begin(backend, given, ranks, import_seconds, entered):

@@ -10,10 +10,10 @@ from unittest import mock
 
 import numpy as np
 
-from common import records
 from common.errors import UserError
 from common.process.gpus import version_text
 from common.process.rendezvous import expect_size
+from common.record import records
 from common.tracing import horovod_timeline
 from common.trainer import Communication, ProfiledCommunication
 from frameworks.shared import horovod_gloo

@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from common import records, units
+from common import units
 from common.process.ranks import Ranks
+from common.record import records
 from launch.collectives import options as given
 from launch.collectives import picture, results, table
 from launch.report.export import files, vega_lite

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 
-from common import records
+from common.record import records
 
 SCHEMA_VERSION = 1
 COLUMNS = (

@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from common import records
+from common.record import records
 from launch import lock, processes, turns
 from launch.collectives import options as given
 from launch.launchers import commands, detect, machine_files

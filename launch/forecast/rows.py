@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from common import parallelism
 from common.config import Settings
-from common.record_definition import Record
+from common.record.definition import Record
 from launch.forecast import growth, held_out, measured, second_opinion
 from launch.forecast.held_out import HeldOut
 from launch.forecast.model import Model, Parts

@@ -9,7 +9,7 @@ from typing import get_args, get_type_hints
 from common.command_line import FROM_1
 from common.config import Settings
 from common.errors import UserError
-from common.records import ROOT
+from common.record.records import ROOT
 from launch.launchers.commands import LAUNCHERS
 
 FOLDER = ROOT / "launch" / "launchers" / "machines"

@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common import records, units
+from common import units
 from common.errors import UserError
 from common.process import watchdog
 from common.process.ranks import from_environment
+from common.record import records
 from launch import lock, processes, turns
 from launch.launchers import commands, detect
 from launch.launchers.commands import Start

@@ -6,8 +6,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from common import records
 from common.config import MachineName
+from common.record import records
 from launch import lock, preparation, runner, turns
 from launch.display import Display
 from launch.launchers import detect

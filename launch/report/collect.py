@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import jsonschema
 
-from common import records
 from common.errors import UserError
-from common.record_lifting import lifted
+from common.record import records
+from common.record.lifting import lifted
 
 SCHEMA_FILE = records.ROOT / "results" / "schema.json"
 # Temporary files of records.write; one remains where the program was killed before it renamed it.

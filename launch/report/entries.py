@@ -6,7 +6,7 @@ from common.backends import BASELINE
 from common.command_line import flag
 from common.config import Role, with_role
 from common.errors import UserError
-from common.record_definition import Record
+from common.record.definition import Record
 from launch.report import epochs, statistics
 
 NOT_COMPARED = with_role(Role.NOT_COMPARED)

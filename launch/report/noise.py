@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common.record_definition import Record
+from common.record.definition import Record
 from launch.report import entries
 
 QUIET_PERCENT = 5.0

@@ -3,9 +3,9 @@
 import shutil
 from pathlib import Path
 
-from common import records
 from common.config import TRACES
 from common.errors import UserError
+from common.record import records
 from common.tracing import mpi_profile, sources
 from launch.trace import build, events, preload, timeline
 

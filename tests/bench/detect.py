@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common.records import read_all
+from common.record.records import read_all
 from launch.report import entries, epochs
 from launch.report.statistics import MIN_RUNS_CONFIDENT
 from tests.bench import shared

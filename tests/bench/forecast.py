@@ -18,7 +18,7 @@ from typing import Annotated
 import numpy as np
 import tyro
 
-from common import records
+from common.record import records
 from launch.forecast import algorithms, links, measured
 from tests.bench import shared
 from tests.support import two_hosts

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common import records
+from common.record import records
 from launch.report import entries, noise
 from launch.report.questions import first
 from tests.support.running import BIN, copied, environ

@@ -19,13 +19,14 @@ from unittest import mock
 
 import tyro
 
-from common import command_line, records
+from common import command_line
 from common.config import Settings, check
 from common.data import datasets, sharding
 from common.errors import UserError
 from common.model import workloads
 from common.process.ranks import Ranks
 from common.process.watchdog import Watchdog
+from common.record import records
 from common.training import event_log, loop, starting
 from tests.bench import shared
 from tests.bench.convergence import CORRECT, MAX_GROWTH, Curve, cell, choices, epochs_by_size

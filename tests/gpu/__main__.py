@@ -14,8 +14,9 @@ from typing import Annotated, Literal
 import pytest
 import tyro
 
-from common import command_line, records
+from common import command_line
 from common.errors import UserError
+from common.record import records
 from tests.gpu.plugin import Plugin
 from tests.gpu.running import Session
 

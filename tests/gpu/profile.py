@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common import records
+from common.record import records
 from common.tracing import mpi_profile
 from launch.trace import preload
 from tests.gpu import data

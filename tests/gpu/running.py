@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import pytest
 
-from common import records
 from common.backends import BASELINE, chosen, declared
 from common.errors import UserError
+from common.record import records
 from launch import probe
 
 # A run that starts with less time left would be ended before it has a result.

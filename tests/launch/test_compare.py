@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from common import records
+from common.record import records
 from launch import compare
 from launch.compare import main
 from launch.report import live

@@ -5,9 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
-from common import records
 from common.config import Settings
 from common.progress import Progress
+from common.record import records
 from launch import display
 from launch.display import Display, describe, outcome
 from launch.plan import Job

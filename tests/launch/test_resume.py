@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from common import records
 from common.config import Settings, as_json
 from common.errors import UserError
 from common.model import workloads
+from common.record import records
 from launch import resume, runner, supervisor
 from launch.plan import plan
 from tests.support.made_records import made

@@ -2,9 +2,9 @@
 
 import pytest
 
-from common import records
 from common.config import Settings
 from common.errors import UserError
+from common.record import records
 from launch import processes, runner, turns
 from launch.launchers.commands import Launcher, shell_command
 from launch.plan import Job

@@ -1,9 +1,9 @@
 """Synthetic records for tests: JSON objects, complete, valid by results/schema.json, with the changes that a test needs."""
 
-from common import records
 from common.config import Settings
 from common.model import workloads
 from common.process.ranks import Ranks
+from common.record import records
 from launch.report import collect
 
 ENVIRONMENT = {

@@ -9,7 +9,7 @@ import pytest
 from common.config import Settings
 from common.process.binding import core_of_threads, cores_for, num_cores, numa_nodes, oversubscribed
 from common.process.ranks import Ranks
-from common.records import ROOT
+from common.record.records import ROOT
 from common.training import starting
 
 # Four cores with two threads each, numbered as Linux does on most machines, and as on some.

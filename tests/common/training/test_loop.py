@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from common import records
 from common.config import Settings
 from common.data.datasets import Dataset
 from common.model import weights, workloads
@@ -15,6 +14,7 @@ from common.process import turns
 from common.process.ranks import Ranks
 from common.process.turns import Turns
 from common.process.watchdog import Watchdog
+from common.record import records
 from common.trainer import NO_LOSS, POINTS, Device, Held, Totals
 from common.training import event_log, loop
 

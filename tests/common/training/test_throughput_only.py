@@ -7,13 +7,13 @@ import jsonschema
 import numpy as np
 import pytest
 
-from common import records
 from common.config import Settings
 from common.data import datasets
 from common.model import workloads
 from common.model.families import EncoderDecoder
 from common.process.ranks import Ranks
 from common.process.watchdog import Watchdog
+from common.record import records
 from common.training import event_log, loop
 from launch.display import outcome
 from launch.report import summary

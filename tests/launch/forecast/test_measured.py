@@ -2,7 +2,7 @@
 
 import pytest
 
-from common import records
+from common.record import records
 from launch.forecast import measured
 from launch.forecast.overlap import Exchange
 from tests.support.made_records import made, step_breakdown

@@ -7,7 +7,7 @@ import pytest
 from common.command_line import parse
 from common.config import Settings
 from common.errors import UserError
-from common.records import ROOT
+from common.record.records import ROOT
 from launch.launchers.commands import LAUNCHERS, Launcher, Start, command, hosts_in, on_a_node
 from launch.launchers.detect import choose, find, first_node_of, identify, variables_for
 from launch.plan import Job

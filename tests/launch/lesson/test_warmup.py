@@ -8,9 +8,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from common import records
 from common.errors import UserError
 from common.model import workloads
+from common.record import records
 from launch.lesson.warmup import Warmup, conclusion, epochs_of, tables, warmup_jobs
 from launch.plot import plot
 from tests.support.made_records import made

@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from common import records
 from common.errors import UserError
+from common.record import records
 from launch.report.collect import collect, state
 from tests.support.made_records import made, step_breakdown
 

@@ -5,11 +5,12 @@ import math
 
 import pytest
 
-from common import durable, records
+from common import durable
 from common.config import Settings
 from common.errors import UserError
 from common.model.workloads import resolve
 from common.process.ranks import Ranks
+from common.record import records
 
 LAUNCH = {"launcher": "mpich", "command": "mpiexec -n 2 python", "launched_at": None}
 

@@ -1,7 +1,7 @@
 """The record of a run: its keys in the order of the file, with types and descriptions.
 
-results/schema.json and the table in results/README.md are generated from here: python -m common.record_schema. A new key has a default:
-its value in the records of before, which do not have it (common/record_lifting.py).
+results/schema.json and the table in results/README.md are generated from here: python -m common.record.schema. A new key has a default:
+its value in the records of before, which do not have it (common/record/lifting.py).
 """
 
 from dataclasses import dataclass, field
@@ -328,7 +328,7 @@ class Environment:
     """Environment variables that affect a run, from a fixed list. No others are recorded."""
 
 
-# While a run makes its record, that is a dict of these keys (common/records.py, new); whoever reads it has a Record.
+# While a run makes its record, that is a dict of these keys (common/record/records.py, new); whoever reads it has a Record.
 @dataclass(kw_only=True)
 class Record:
     """Settings, environment and measurements of one run. `null` means that a value is not known or does not apply."""

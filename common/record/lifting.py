@@ -4,11 +4,11 @@ import dataclasses
 from typing import get_args, get_origin, get_type_hints
 
 from common.config import Settings, as_json
-from common.record_definition import Record
+from common.record.definition import Record
 
 
 def lifted(record):
-    """A record as a dict, with every key of common.record_definition in its order.
+    """A record as a dict, with every key of common.record.definition in its order.
 
     A key that is missing has its default; an older backend was exact and had a model in every rank. A key without a default
     stays missing, and a value of the wrong type stays as it is: the schema refuses both.

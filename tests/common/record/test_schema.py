@@ -9,19 +9,19 @@ import sys
 import jsonschema
 import pytest
 
-from common import record_schema, records
 from common.config import Settings
 from common.model import workloads
 from common.process.ranks import Ranks
-from common.record_definition import Record
-from common.record_lifting import lifted
+from common.record import records, schema
+from common.record.definition import Record
+from common.record.lifting import lifted
 from tests.support.made_records import VALIDATOR, made, step_breakdown
 from tests.support.running import ROOT
 
 RESULTS = ROOT / "results"
 SCHEMA = json.loads((RESULTS / "schema.json").read_text())
 PLAIN_VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
-REGENERATE = "run python -m common.record_schema"
+REGENERATE = "run python -m common.record.schema"
 
 
 def new_record():
@@ -30,12 +30,12 @@ def new_record():
 
 
 def test_the_committed_schema_is_the_generated_one():
-    assert (RESULTS / "schema.json").read_text() == record_schema.schema_text(), REGENERATE
+    assert (RESULTS / "schema.json").read_text() == schema.schema_text(), REGENERATE
 
 
 def test_the_committed_table_is_the_generated_one():
     readme = (RESULTS / "README.md").read_text()
-    assert readme == record_schema.with_table(readme), REGENERATE
+    assert readme == schema.with_table(readme), REGENERATE
 
 
 def test_the_schema_is_one():
@@ -81,7 +81,7 @@ def test_the_settings_of_the_schema_exist():
 
 def test_a_value_of_two_types_is_refused():
     with pytest.raises(TypeError, match="give it one type"):
-        record_schema._simplified({"anyOf": [{"type": "integer"}, {"type": "string"}]}, {})
+        schema._simplified({"anyOf": [{"type": "integer"}, {"type": "string"}]}, {})
 
 
 def test_a_training_process_does_not_import_pydantic():

@@ -18,8 +18,8 @@ from common import backends, config, durable, parallelism
 from common.backends import ROOT
 from common.errors import UserError
 from common.process import binding
-from common.record_definition import SCHEMA, Record
-from common.record_lifting import dataclass_in, lifted
+from common.record.definition import SCHEMA, Record
+from common.record.lifting import dataclass_in, lifted
 
 # The folder of a run's traces has the name of its record with this ending.
 TRACES_END = ".trace"
@@ -34,7 +34,7 @@ VECTOR_FLAGS = re.compile(r"sse4_[12]|f16c|fma|avx\w*|amx_\w+|asimd\w*|sve\w*|sm
 
 
 def new(backend, settings, ranks, launch, surroundings):
-    """The JSON object of a run's record at its start, with all keys of common.record_definition.Record.
+    """The JSON object of a run's record at its start, with all keys of common.record.definition.Record.
 
     `launch`: `launcher`, `command` and `launched_at` (seconds since 1970) of the launch. `surroundings`: the `environment`, which is
     needed only on the rank that writes the record.

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from common import record_definition, records
 from common.config import Settings
-from common.record_lifting import lifted
+from common.record import definition, records
+from common.record.lifting import lifted
 from launch.report.collect import collect
 from tests.support.made_records import VALIDATOR, made
 
@@ -35,11 +35,11 @@ def test_an_older_record_gets_every_key_and_keeps_its_values(path):
     assert not VALIDATOR.is_valid(older)
     VALIDATOR.validate(record)
     assert is_kept(older, record)
-    assert list(record) == keys_of(record_definition.Record)
+    assert list(record) == keys_of(definition.Record)
     assert list(record["settings"]) == keys_of(Settings)
-    assert list(record["environment"]) == keys_of(record_definition.Environment)
+    assert list(record["environment"]) == keys_of(definition.Environment)
     if record["step_breakdown"]:
-        assert list(record["step_breakdown"]) == keys_of(record_definition.StepBreakdown)
+        assert list(record["step_breakdown"]) == keys_of(definition.StepBreakdown)
 
 
 @pytest.mark.parametrize("path", OLDER, ids=lambda path: path.stem)
