@@ -29,11 +29,11 @@ class Backend(NamedTuple):
     variants go over another. `needs_mpi`: an MPI launcher must start the ranks, whatever the transport. `can_compile`: supports
     --compile, with all variants or with the listed values. `can_share_gpu`: supports --share-gpu. `approximate`: it does not train as
     plain PyTorch does up to rounding, likewise. `float32_masters`: master parameters are float32, also in a float64 run. `by_default`:
-    the default matrix has it. `sharing`: its way of sharing the training, a name in WAYS of common/sharing.py, or {variant: name} with
+    the default matrix has it. `sharing`: its way of sharing the training, a name in WAYS of common/cost/sharing.py, or {variant: name} with
     "" for all others; None: there is no formula for it. `buffers`: what it holds to exchange, a name in BUFFERS of
-    common/communication_buffers.py; None: nothing beside the tensors that are trained. `deals`: a rank's share of what is sharded is
+    common/cost/communication_buffers.py; None: nothing beside the tensors that are trained. `deals`: a rank's share of what is sharded is
     whole tensors. `change`: what it needs to change in a program for one process, in a few words.
-    What common/parallelism.py reads: `multiple_of`: {variant: what its number of ranks must be a multiple of}. `power_of_two`: the
+    What common/cost/parallelism.py reads: `multiple_of`: {variant: what its number of ranks must be a multiple of}. `power_of_two`: the
     variants whose number of ranks must be a power of 2. `models`: those of common/model/families.py that it trains; empty: all.
     `model_parallel`: how many ranks compute one model together, `all`, or the setting that has their number; empty: each has its own.
     `untied`: it trains no model whose embedding is its head's weight too.

@@ -5,9 +5,9 @@ import itertools
 from collections import deque
 from typing import NamedTuple
 
-from common import parallelism
 from common.backends import has_one_rank, settings_of
 from common.config import Settings
+from common.cost import parallelism
 from common.errors import UserError
 
 

@@ -3,7 +3,8 @@
 import functools
 import sys
 
-from common import backends, parallelism, progress
+from common import backends, progress
+from common.cost import parallelism
 from common.data import datasets
 from common.errors import UserError
 from common.model import workloads

@@ -3,7 +3,7 @@
 import psutil
 import pynvml
 
-from common import memory_estimate
+from common.cost import memory_estimate
 from common.model import workloads
 from common.process import gpus, node_memory
 

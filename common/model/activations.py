@@ -9,9 +9,9 @@ copies in 16 bits of what matrix products multiply, weights too.
 import itertools
 from typing import NamedTuple
 
+from common.cost.sharing import PRECISIONS
 from common.model.families import parts_of
 from common.model.parts import Sizes
-from common.sharing import PRECISIONS
 
 
 class Activations(NamedTuple):
@@ -32,7 +32,7 @@ class Activations(NamedTuple):
 
 
 def sizes_of(precision, device):
-    """The Sizes in a precision of common/sharing.py on `cpu` or `cuda`."""
+    """The Sizes in a precision of common/cost/sharing.py on `cpu` or `cuda`."""
     numbers = PRECISIONS[precision]
     return Sizes(numbers.parameters, numbers.products, max(4, numbers.parameters), device == "cuda")
 

@@ -36,7 +36,7 @@ def gradient_bytes(settings):
 
 
 def resolve(settings, degree):
-    """The settings with every None replaced by the workload's default, at a data-parallel degree (common/parallelism.py).
+    """The settings with every None replaced by the workload's default, at a data-parallel degree (common/cost/parallelism.py).
 
     Raises UserError for invalid settings.
     """

@@ -14,8 +14,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import get_origin, get_type_hints
 
-from common import backends, config, durable, parallelism
+from common import backends, config, durable
 from common.backends import ROOT
+from common.cost import parallelism
 from common.errors import UserError
 from common.process import binding
 from common.record.definition import SCHEMA, Record

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common import parallelism
 from common.config import Settings
+from common.cost import parallelism
 from common.data import sharding, storage_use
 from common.data.samples import Samples, counted
 from common.meter import Meter

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from common import memory_estimate
 from common.command_line import parse
 from common.config import Settings
+from common.cost import memory_estimate
 from common.errors import UserError
 from common.model import workloads
 from common.process import elastic, ending, gpus, noise, watchdog

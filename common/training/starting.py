@@ -8,7 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from common import backends, config, parallelism
+from common import backends, config
+from common.cost import parallelism
 from common.data import datasets
 from common.errors import UserError
 from common.model import workloads

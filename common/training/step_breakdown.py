@@ -12,7 +12,7 @@ from itertools import chain, islice, repeat
 
 import numpy as np
 
-from common.collectives import bus_bytes
+from common.cost.collectives import bus_bytes
 from common.model.workloads import gradient_bytes
 from common.trainer import Communication, ProfiledCommunication, by_rank
 

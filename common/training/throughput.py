@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from common import parallelism
+from common.cost import parallelism
 from common.model import flops, workloads
 from common.trainer import by_rank
 

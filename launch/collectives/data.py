@@ -7,7 +7,7 @@ import functools
 
 import numpy as np
 
-from common.collectives import COLLECTIVES
+from common.cost.collectives import COLLECTIVES
 
 # A prime, so that the parts of a buffer, whose lengths are powers of two as a rule, differ.
 PATTERN_LENGTH = 8191

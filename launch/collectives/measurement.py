@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from common import hockney
-from common.collectives import COLLECTIVES
+from common.cost.collectives import COLLECTIVES
 from common.errors import UserError
 
 # In place where trainings use them so, and every library can: one alpha and beta for each collective, of the same kind in each library.

@@ -9,8 +9,8 @@ from typing import Annotated, NamedTuple
 import tyro
 
 from common import command_line, config, units
-from common.collectives import COLLECTIVES, ELEMENT_BYTES
 from common.command_line import FROM_0, FROM_1, Bounds
+from common.cost.collectives import COLLECTIVES, ELEMENT_BYTES
 from common.errors import UserError
 from common.record import records
 from launch.options import SENDING, NodeOptions, TimeLimit

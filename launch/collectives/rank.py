@@ -7,7 +7,7 @@ import os
 import numpy as np
 
 from common import command_line, units
-from common.collectives import ELEMENT_BYTES, num_elements
+from common.cost.collectives import ELEMENT_BYTES, num_elements
 from common.errors import UserError
 from common.process import binding, ending, node_memory, watchdog
 from common.process.ranks import from_environment

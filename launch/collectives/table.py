@@ -5,7 +5,7 @@ follow the smallest and the largest time of the repeats, out of place and in pla
 """
 
 from common import units
-from common.collectives import COLLECTIVES
+from common.cost.collectives import COLLECTIVES
 from launch.collectives.measurement import average_bus_bandwidth
 from launch.report import statistics
 

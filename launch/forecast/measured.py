@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common.collectives import bus_bytes
+from common.cost.collectives import bus_bytes
 from launch.forecast import overlap, stragglers
 from launch.forecast.overlap import Exchange
 from launch.report import epochs, statistics

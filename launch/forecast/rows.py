@@ -3,8 +3,8 @@
 import math
 from typing import NamedTuple
 
-from common import parallelism
 from common.config import Settings
+from common.cost import parallelism
 from common.record.definition import Record
 from launch.forecast import growth, held_out, measured, second_opinion
 from launch.forecast.held_out import HeldOut

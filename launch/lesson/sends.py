@@ -5,9 +5,10 @@ from typing import Annotated, NamedTuple
 
 import tyro
 
-from common import backends, sharing
+from common import backends
 from common.backends import BASELINE
 from common.config import Settings
+from common.cost import sharing
 from common.errors import UserError
 from common.model.workloads import gradient_bytes
 from launch import preparation

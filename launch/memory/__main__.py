@@ -7,10 +7,11 @@ from typing import Annotated, Literal
 
 import tyro
 
-from common import command_line, memory_forecast
+from common import command_line
 from common.backends import chosen, has_one_rank
 from common.command_line import FROM_1, Bounds
 from common.config import Optimizer
+from common.cost import memory_forecast
 from common.errors import UserError
 from common.model.families import can_recompute
 from common.model.workload_table import WORKLOADS

@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
-from common import memory_forecast, memory_state, units
+from common import units
 from common.backends import declared, file_of, has_one_rank
+from common.cost import memory_forecast, memory_state
 from common.errors import UserError
 from common.model.families import Decoder, EncoderDecoder
 

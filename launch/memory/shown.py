@@ -4,7 +4,7 @@ import json
 from operator import attrgetter
 from typing import NamedTuple
 
-from common.memory_forecast import Forecast
+from common.cost.memory_forecast import Forecast
 from common.model.families import can_recompute
 from launch.memory import described
 from launch.report.export import colours, vega_lite

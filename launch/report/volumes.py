@@ -3,8 +3,8 @@
 All functions take a record and return None for what the run has not counted, and where the backend declares no way of sharing.
 """
 
-from common import collectives, sharing
 from common.config import Settings
+from common.cost import collectives, sharing
 from common.model.workloads import WORKLOADS
 
 

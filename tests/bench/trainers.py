@@ -2,7 +2,7 @@
 
 import time
 
-from common.parallelism import DataParallel
+from common.cost.parallelism import DataParallel
 from common.process import allocator
 from common.training import loop
 from frameworks import single

@@ -4,10 +4,10 @@ import functools
 
 import pytest
 
-from common import memory_forecast, sharing
 from common.backends import file_of, settings_of
 from common.config import Settings, as_arguments
-from common.memory_state import Training
+from common.cost import memory_forecast, sharing
+from common.cost.memory_state import Training
 from common.model import workloads
 from common.model.families import Cnn
 from common.model.workloads import gradient_bytes
@@ -31,7 +31,7 @@ def data(tmp_path_factory):
     return small_data.write(tmp_path_factory.mktemp("data"), 20)["cnn"]
 
 
-# What the rank that holds most holds, over what common/sharing.py expects, where that differs: whole parameters are dealt to ranks,
+# What the rank that holds most holds, over what common/cost/sharing.py expects, where that differs: whole parameters are dealt to ranks,
 # stage 1 keeps its shard of the gradients only, and stage 3 has them twice.
 OFF_THEORY = {"zero_redundancy": 1.193, "deepspeed_zero": 0.833, "deepspeed_zero@3": 1.25}
 

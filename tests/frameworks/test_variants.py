@@ -4,9 +4,10 @@ import dataclasses
 
 import pytest
 
-from common import backends, parallelism
+from common import backends
 from common.command_line import flag, parse
 from common.config import Settings
+from common.cost import parallelism
 from common.errors import UserError
 from launch import available, matrix
 from launch.launchers import commands

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import pytest
 
-from common import parallelism
 from common.backends import declared, file_of, settings_of
 from common.config import Settings, as_arguments
+from common.cost import parallelism
 from tests.support.backends import VARIANTS, trains
 
 STAGES = (1, 2, 3)

@@ -1,8 +1,8 @@
 """The backends as the tests need them, from their own declarations."""
 
-from common import parallelism
 from common.backends import FOLDER, declared, has_one_rank, is_exact, variants_of
 from common.config import Settings
+from common.cost import parallelism
 
 DISTRIBUTED = tuple(name for name in declared() if not has_one_rank(name))
 # Of every way to find the other ranks: what is started under every launcher.

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_iter
 
 from common.backends import settings_of
 from common.config import Settings
-from common.memory_state import Training
+from common.cost.memory_state import Training
 from common.model import workloads
 from common.model.families import Decoder
 from common.process.ranks import from_environment

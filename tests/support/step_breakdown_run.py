@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from common import command_line, config, parallelism
+from common import command_line, config
+from common.cost import parallelism
 from common.model import weights, workloads
 from common.process import ending
 from common.process.ranks import from_environment

@@ -3,8 +3,8 @@
 import h5py
 import pytest
 
-from common import parallelism
 from common.config import Settings, check
+from common.cost import parallelism
 from common.data.formats import FORMATS
 from common.errors import UserError
 from tests.support import converted

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from common import memory_forecast, parallelism
 from common.config import Settings
+from common.cost import memory_forecast, parallelism
+from common.cost.memory_state import Training
 from common.errors import UserError
-from common.memory_state import Training
 from common.model import conventions, families, pipelining, weights
 from common.model.decoder import rotary_tables
 from common.model.workloads import WORKLOADS, resolve

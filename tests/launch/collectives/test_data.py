@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from common.collectives import COLLECTIVES
+from common.cost.collectives import COLLECTIVES
 from launch.collectives import data
 
 NAMES = [name for name in COLLECTIVES if name != "barrier"]

@@ -8,7 +8,7 @@ import subprocess
 import psutil
 import pytest
 
-from common.collectives import COLLECTIVES
+from common.cost.collectives import COLLECTIVES
 from tests.support.running import BIN, ROOT, completed, environ
 
 pytestmark = pytest.mark.matrix

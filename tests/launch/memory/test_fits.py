@@ -2,9 +2,9 @@
 
 import pytest
 
-from common import memory_forecast, memory_state
+from common.cost import memory_forecast, memory_state
+from common.cost.memory_state import Training
 from common.errors import UserError
-from common.memory_state import Training
 from common.model.families import Cnn, Decoder, EncoderDecoder
 from launch.memory import fits
 

@@ -6,8 +6,8 @@ import xml.etree.ElementTree
 
 import pytest
 
-from common import memory_forecast, memory_state
-from common.memory_state import Training
+from common.cost import memory_forecast, memory_state
+from common.cost.memory_state import Training
 from common.model.families import Decoder
 from launch.memory.__main__ import WAYS
 from tests.support.forked import run_module

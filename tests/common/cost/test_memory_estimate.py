@@ -2,11 +2,11 @@
 
 import pytest
 
-from common import memory_estimate, memory_forecast, sharing
 from common.backends import has_one_rank, settings_of
 from common.config import Settings
+from common.cost import memory_estimate, memory_forecast, sharing
+from common.cost.memory_state import Training
 from common.errors import UserError
-from common.memory_state import Training
 from common.model import workloads
 from common.process import node_memory
 

@@ -1,18 +1,18 @@
 """An estimate of the memory that a run needs, made before it starts: a run is refused where even that is more than there is.
 
 It counts what a run has when it starts from its initial parameters: parameters, gradients and optimizer state, the least of what
-common/sharing.py and common/memory_forecast.py say, and on each rank the initial parameters, drawn whole in main memory.
+common/cost/sharing.py and common/cost/memory_forecast.py say, and on each rank the initial parameters, drawn whole in main memory.
 Activations, the buckets of a library and the programs themselves are left out, so a run that is not refused may still need more than there
 is. TensorFlow has no gradients at this point, and its activations beside them later.
 """
 
 import dataclasses
 
-from common import memory_forecast, memory_state, parallelism, sharing
 from common.backends import declared, file_of, is_exact, settings_of, variant_settings
 from common.config import Settings
+from common.cost import memory_forecast, memory_state, parallelism, sharing
+from common.cost.memory_state import Training
 from common.errors import UserError
-from common.memory_state import Training
 from common.model import workloads
 from common.model.workloads import gradient_bytes
 from common.process import node_memory

@@ -10,9 +10,9 @@ from torch.distributed.pipelining import schedules
 from torch.distributed.pipelining.schedules import F
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from common import communication_buffers, memory_forecast, memory_state
+from common.cost import communication_buffers, memory_forecast, memory_state
+from common.cost.memory_state import Training
 from common.errors import UserError
-from common.memory_state import Training
 from common.model import pipelining
 from common.model.families import Cnn, Decoder
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.collectives import COLLECTIVES, bus_bytes, num_elements
+from common.cost.collectives import COLLECTIVES, bus_bytes, num_elements
 
 # The table at the end of nccl-tests' doc/PERFORMANCE.md, at 4 ranks; all-to-all and send and receive as in alltoall.cu and sendrecv.cu.
 FACTORS = {

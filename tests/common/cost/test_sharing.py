@@ -2,8 +2,9 @@
 
 import pytest
 
-from common import backends, sharing
+from common import backends
 from common.config import Settings
+from common.cost import sharing
 from common.model.workloads import gradient_bytes
 
 SGD, ADAM = (Settings(optimizer=optimizer) for optimizer in ("sgd", "adam"))

@@ -4,15 +4,15 @@ import heapq
 import math
 from typing import NamedTuple
 
-from common import sharing
 from common.backends import declared, file_of
+from common.cost import sharing
 from common.model.families import Model, parameters_of
 
 
 class Training(NamedTuple):
     """What is trained.
 
-    `batch_size`: samples of a step on each rank, or on all ranks that compute one model together. `precision`: of common/sharing.py.
+    `batch_size`: samples of a step on each rank, or on all ranks that compute one model together. `precision`: of common/cost/sharing.py.
     `num_parameters`: in place of the model's own number, so that each part has as many times more. `device`: cpu or cuda.
     """
 
@@ -35,7 +35,7 @@ def num_parameters(training):
 def held_bytes(name, training, whole, num_ranks):
     """{part of the state: bytes of the rank that holds most} of {part: bytes of a whole model}, as the libraries do it.
 
-    They differ from common/sharing.py where DeepSpeed (0.19.8) has the gradients of a shard beside those that update the float32
+    They differ from common/cost/sharing.py where DeepSpeed (0.19.8) has the gradients of a shard beside those that update the float32
     masters, and stage 1 has no others after the backward pass; and where whole parameters are dealt to ranks.
     """
     declaration = declared()[file_of(name)]

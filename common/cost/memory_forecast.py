@@ -1,19 +1,19 @@
 """How much memory each rank of a training needs, by backend, before anything runs. Pure.
 
-Parameters, gradients and optimizer state are those of common/memory_state.py, activations those of common/model/activations.py, and
-what a library keeps to exchange is in common/communication_buffers.py. A pipeline divides them with the model (common/model/pipelining.py).
+Parameters, gradients and optimizer state are those of common/cost/memory_state.py, activations those of common/model/activations.py, and
+what a library keeps to exchange is in common/cost/communication_buffers.py. A pipeline divides them with the model (common/model/pipelining.py).
 """
 
 import itertools
 import math
 from typing import NamedTuple
 
-from common import communication_buffers, parallelism, sharing
 from common.backends import declared, file_of, settings_of
-from common.communication_buffers import Units
 from common.config import Settings
+from common.cost import communication_buffers, parallelism, sharing
+from common.cost.communication_buffers import Units
+from common.cost.memory_state import held_bytes, num_parameters, sizes_of
 from common.errors import UserError
-from common.memory_state import held_bytes, num_parameters, sizes_of
 from common.model import activations, pipelining
 from common.model.families import parts_of
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from common import backends, parallelism
+from common import backends
 from common.backends import Backend
 from common.config import Settings
+from common.cost import parallelism
 from tests.support.mistakes import refused
 
 # Declarations as in the files of frameworks/, without running them.
