@@ -5,7 +5,7 @@ from torch.nn import DataParallel  # backend
 from common.backends import Backend
 from common.process.ranks import from_environment
 from common.training.program import main
-from frameworks.shared import data_parallel, pytorch  # backend
+from frameworks.shared.pytorch import data_parallel, pytorch  # backend
 
 # The copies of a compiled module would all compute with the parameters of the first.
 BACKEND = Backend(one_rank=True, by_default=False, change="wrap in DataParallel")  # backend

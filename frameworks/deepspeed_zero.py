@@ -6,8 +6,8 @@ import torch.distributed as dist  # backend
 from common.backends import Backend
 from common.process.ranks import from_environment
 from common.training.program import main
-from frameworks.shared import deepspeed as shared_deepspeed  # backend
-from frameworks.shared import process_group, pytorch  # backend
+from frameworks.shared.deepspeed import deepspeed as shared_deepspeed  # backend
+from frameworks.shared.pytorch import process_group, pytorch  # backend
 
 # Stage 3 gathers parameters between layers in Python hooks, which break the graph.
 BACKEND = Backend(

@@ -6,7 +6,7 @@ from common.backends import Backend
 from common.process.ranks import from_environment
 from common.process.rendezvous import agree_on_master  # backend
 from common.training.program import main
-from frameworks.shared import fsdp, process_group, pytorch  # backend
+from frameworks.shared.pytorch import fsdp, process_group, pytorch  # backend
 
 # Each gather of parameters is a hook, which breaks the graph.
 BACKEND = Backend(

@@ -7,7 +7,7 @@ from common.backends import Backend
 from common.process.ranks import from_environment
 from common.process.rendezvous import agree_on_master  # backend
 from common.training.program import main
-from frameworks.shared import mpi, process_group, pytorch  # backend
+from frameworks.shared.pytorch import mpi, process_group, pytorch  # backend
 
 BACKEND = Backend(
     variants={"transport": ("mpi",)}, transport="gloo",

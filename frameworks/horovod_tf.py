@@ -12,7 +12,8 @@ import tensorflow as tf
 from common.backends import Backend
 from common.process.ranks import from_environment
 from common.training.program import main
-from frameworks.shared import horovod, tensorflow
+from frameworks.shared.horovod import horovod
+from frameworks.shared.tensorflow import tensorflow
 
 BACKEND = Backend(
     variants={"transport": ("gloo",)}, transport="mpi", needs_mpi=True, sharing="replicated", buffers="fusion",

@@ -6,7 +6,8 @@ import torch  # backend
 from common.backends import Backend
 from common.process.ranks import from_environment
 from common.training.program import main
-from frameworks.shared import horovod, pytorch  # backend
+from frameworks.shared.horovod import horovod  # backend
+from frameworks.shared.pytorch import pytorch  # backend
 
 BACKEND = Backend(
     variants={"transport": ("gloo",), "reduction": ("fp16", "adasum")}, approximate=("fp16", "adasum"), power_of_two=("adasum",),

@@ -3,7 +3,7 @@
 from common.backends import Backend
 from common.process.ranks import from_environment
 from common.training.program import main
-from frameworks.shared import parameter_server, pytorch  # backend
+from frameworks.shared.pytorch import parameter_server, pytorch  # backend
 
 BACKEND = Backend(
     needs_mpi=True, can_compile=True, approximate=True, by_default=False, num_servers=1,

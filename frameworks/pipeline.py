@@ -6,7 +6,7 @@ from common.backends import Backend
 from common.process.ranks import from_environment
 from common.process.rendezvous import agree_on_master  # backend
 from common.training.program import main
-from frameworks.shared import pipeline, process_group, pytorch  # backend
+from frameworks.shared.pytorch import pipeline, process_group, pytorch  # backend
 
 BACKEND = Backend(
     variants={"pipeline_schedule": ("gpipe", "interleaved", "zero_bubble", "naive")}, model_parallel="all", pipelined=True,

@@ -7,7 +7,7 @@ from common.backends import Backend
 from common.process.ranks import from_environment
 from common.process.rendezvous import agree_on_master  # backend
 from common.training.program import main
-from frameworks.shared import pipeline, process_group, pytorch  # backend
+from frameworks.shared.pytorch import pipeline, process_group, pytorch  # backend
 
 BACKEND = Backend(
     model_parallel="stages", pipelined=True, untied=True, by_default=False,

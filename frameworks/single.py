@@ -3,7 +3,7 @@
 from common.backends import Backend
 from common.process.ranks import from_environment
 from common.training.program import main
-from frameworks.shared import pytorch
+from frameworks.shared.pytorch import pytorch
 
 BACKEND = Backend(can_compile=True, can_share_gpu=True, one_rank=True, sharing="replicated", change="nothing")  # backend
 

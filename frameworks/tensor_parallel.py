@@ -6,7 +6,7 @@ from common.backends import Backend
 from common.process.ranks import from_environment
 from common.process.rendezvous import agree_on_master  # backend
 from common.training.program import main
-from frameworks.shared import process_group, pytorch, tensor_parallel  # backend
+from frameworks.shared.pytorch import process_group, pytorch, tensor_parallel  # backend
 
 # The ranks compute one model together, and so have one batch.
 BACKEND = Backend(

@@ -10,7 +10,7 @@ from common.backends import Backend
 from common.process.ranks import from_environment
 from common.process.rendezvous import agree_on_master  # backend
 from common.training.program import main
-from frameworks.shared import process_group, pytorch  # backend
+from frameworks.shared.pytorch import process_group, pytorch  # backend
 
 BACKEND = Backend(
     variants={"averaging_period": (1, 2, 4, 16)}, can_compile=True, can_share_gpu=True, approximate=True, by_default=False,

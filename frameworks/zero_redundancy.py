@@ -7,7 +7,7 @@ from common.backends import Backend
 from common.process.ranks import from_environment
 from common.process.rendezvous import agree_on_master  # backend
 from common.training.program import main
-from frameworks.shared import process_group, pytorch, zero_redundancy  # backend
+from frameworks.shared.pytorch import process_group, pytorch, zero_redundancy  # backend
 
 BACKEND = Backend(
     can_compile=True, can_share_gpu=True, by_default=False, sharing="zero1", buffers="buckets", deals=True,

@@ -10,7 +10,10 @@ import torch
 from common.errors import UserError
 from common.process.ranks import Ranks
 from common.trainer import Batch, Device
-from frameworks.shared import data_parallel, deepspeed, horovod, process_group, pytorch, tensorflow
+from frameworks.shared.deepspeed import deepspeed
+from frameworks.shared.horovod import horovod
+from frameworks.shared.pytorch import data_parallel, process_group, pytorch
+from frameworks.shared.tensorflow import tensorflow
 
 SETTINGS = SimpleNamespace(device="cuda", threads=1, gpu_order="local", precision="fp32")
 GPU_1 = torch.device("cuda", 1)

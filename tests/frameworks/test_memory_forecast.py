@@ -23,7 +23,7 @@ from common.cost.memory_state import Training
 from common.model import workloads
 from common.model.families import Cnn, Decoder, EncoderDecoder, input_type
 from common.process.ranks import Ranks
-from frameworks.shared import fsdp, pytorch, tensor_parallel
+from frameworks.shared.pytorch import fsdp, pytorch, tensor_parallel
 from tests.support import pipeline_memory_run
 from tests.support.running import BIN, ROOT, environ
 from tests.support.small_models import RESNET

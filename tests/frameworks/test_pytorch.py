@@ -9,7 +9,7 @@ from common.config import Settings
 from common.model import families, pipelining, weights, workloads
 from common.process.ranks import Ranks
 from common.trainer import Batch
-from frameworks.shared import pipeline, pytorch
+from frameworks.shared.pytorch import pipeline, pytorch
 from tests.support import small_models
 
 WORKLOADS = ("cnn", "transformer", "transformer-alcf", "resnet50")

@@ -15,7 +15,7 @@ from common.model import workloads
 from common.process.ranks import Ranks
 from common.trainer import Batch, Communication, ProfiledCommunication
 from common.training import step_breakdown
-from frameworks.shared.process_group import covered
+from frameworks.shared.pytorch.process_group import covered
 from tests.support import small_data
 from tests.support.backends import EXACT, SHARDED
 from tests.support.running import BIN, ROOT, environ, train

@@ -10,7 +10,8 @@ from common.config import Settings
 from common.errors import UserError
 from common.process.ranks import Ranks
 from common.tracing import sources
-from frameworks.shared import ddp_hooks, horovod, horovod_gloo, mpi, process_group
+from frameworks.shared.horovod import gloo, horovod
+from frameworks.shared.pytorch import ddp_hooks, mpi, process_group
 
 
 @pytest.mark.parametrize(
@@ -25,14 +26,14 @@ from frameworks.shared import ddp_hooks, horovod, horovod_gloo, mpi, process_gro
     ],
 )
 def test_horovod_is_told_the_place_of_each_rank(places, slots):
-    found = horovod_gloo.slots_of(places)
+    found = gloo.slots_of(places)
     assert [(slot.local_rank, slot.local_size, slot.cross_rank, slot.cross_size) for slot in found] == slots
     assert [(slot.rank, slot.size, slot.hostname) for slot in found] == [(rank, len(places), host) for rank, (host, _) in enumerate(places)]
 
 
 def test_under_horovodrun_horovod_keeps_its_own_server(monkeypatch):
     before = dict(os.environ)
-    horovod_gloo.begin(Ranks(0, 2, 0, 2, "horovodrun"), "")
+    gloo.begin(Ranks(0, 2, 0, 2, "horovodrun"), "")
     assert os.environ == before
 
 

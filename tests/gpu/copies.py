@@ -1,4 +1,4 @@
-"""Copies of a batch to the GPU as frameworks/shared/pytorch.py makes them, and from pageable memory, as one line of JSON."""
+"""Copies of a batch to the GPU as frameworks/shared/pytorch/pytorch.py makes them, and from pageable memory, as one line of JSON."""
 
 import json
 import time
@@ -6,7 +6,7 @@ from statistics import median
 
 import torch
 
-from frameworks.shared import pytorch
+from frameworks.shared.pytorch import pytorch
 
 NUM_BYTES, NUM_REPEATS = 256 * 2**20, 10
 

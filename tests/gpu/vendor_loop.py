@@ -15,7 +15,7 @@ from common.config import Settings
 from common.model import workloads
 from common.process.ranks import Ranks
 from common.training import loop
-from frameworks.shared import pytorch
+from frameworks.shared.pytorch import pytorch
 
 
 def main(device, workload, batch_size, num_steps, *precisions):

@@ -22,7 +22,7 @@ from common.model import workloads
 from common.model.families import Decoder
 from common.process.ranks import from_environment
 from common.process.rendezvous import agree_on_master
-from frameworks.shared import pipeline, pytorch
+from frameworks.shared.pytorch import pipeline, pytorch
 
 NAMES = ("pipeline", "pipeline@gpipe", "pipeline@interleaved", "pipeline@zero_bubble")
 TRAINING = Training(Decoder(128, 4, 6, 64), 16, microbatches=8, device="cpu")

@@ -3,8 +3,8 @@
 import torch
 
 from common.config import Settings
-from frameworks.shared import horovod
 from frameworks.shared.collectives.library import Library, Prepared
+from frameworks.shared.horovod import horovod
 
 
 def begin(name, ranks, host_suffix):

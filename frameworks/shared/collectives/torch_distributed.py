@@ -7,8 +7,8 @@ import torch.distributed as dist
 
 from common.errors import UserError
 from common.process import binding, rendezvous
-from frameworks.shared import process_group, pytorch
 from frameworks.shared.collectives.library import Library, Prepared
+from frameworks.shared.pytorch import process_group, pytorch
 
 RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT")
 

@@ -52,7 +52,7 @@ def _typical(entry, key):
 
 
 def _bubbles(entry):
-    """The bubbles of an entry's runs, as frameworks/shared/pipeline.py measured them; empty unless it is a pipeline."""
+    """The bubbles of an entry's runs, as frameworks/shared/pytorch/pipeline.py measured them; empty unless it is a pipeline."""
     return [bubble for record in _runs(entry) if "bubble_fraction" in (bubble := record.step_breakdown.library)]
 
 

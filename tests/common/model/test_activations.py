@@ -11,7 +11,7 @@ from common.config import Settings
 from common.model import activations, workloads
 from common.model.families import Decoder, input_type, parameters_of
 from common.process.ranks import from_environment
-from frameworks.shared import pytorch
+from frameworks.shared.pytorch import pytorch
 from tests.support.small_models import MODELS
 
 BATCH = 3

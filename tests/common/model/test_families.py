@@ -14,7 +14,7 @@ from common.model import conventions, families, pipelining, weights
 from common.model.decoder import rotary_tables
 from common.model.workloads import WORKLOADS, resolve
 from common.process.ranks import Ranks
-from frameworks.shared import pytorch
+from frameworks.shared.pytorch import pytorch
 from tests.support.small_models import Bare
 
 DECODERS = [name for name, workload in WORKLOADS.items() if isinstance(workload.model, families.Decoder)]

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from common.model import families, flops, resnet, weights
 from common.model.families import parameters_of
-from frameworks.shared import pytorch
+from frameworks.shared.pytorch import pytorch
 from tests.support.small_models import RESNET
 
 MODEL = families.ResNet50()

@@ -19,7 +19,7 @@ from common.tracing.horovod_timeline import (
     start_microseconds,
     summarize,
 )
-from frameworks.shared.horovod import timeline_variables
+from frameworks.shared.horovod.horovod import timeline_variables
 
 EPOCH = {"name": "process_name", "ph": "M", "pid": 0, "args": {"start_time_since_epoch_in_micros": 1795283289401788}}
 

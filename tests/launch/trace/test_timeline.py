@@ -7,7 +7,7 @@ import pytest
 
 from common.tracing import chrome, horovod_timeline
 from common.tracing.profiling import ACTIVE
-from frameworks.shared import horovod
+from frameworks.shared.horovod import horovod
 from launch.trace import picture, timeline
 from tests.launch.trace.test_merge import tracks_of
 from tests.support.running import BIN, ROOT, completed, matrix, records_in

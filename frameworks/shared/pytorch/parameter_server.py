@@ -16,7 +16,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from common.errors import UserError
 from common.process.rendezvous import expect_size
 from common.trainer import NO_LOSS, POINTS, Communication, ProfiledCommunication, Totals
-from frameworks.shared import mpi, process_group, pytorch
+from frameworks.shared.pytorch import mpi, process_group, pytorch
 
 # Tags of the messages of a worker for each of its steps: a learning rate, which gradients follow, or that it is left out.
 GRADIENTS, LEFT_OUT = 1, 2

@@ -16,7 +16,7 @@ from common.model.decoder import rotary_tables
 from common.model.workloads import workload_of
 from common.process.binding import gpu_for, gpus_chosen
 from common.trainer import POINTS, Device, GpuMemory, Held, Totals
-from frameworks.shared import tensorflow_resnet
+from frameworks.shared.tensorflow import resnet
 
 # Of parameters, their gradients and the loss.
 DTYPES = {"fp32": tf.float32, "fp64": tf.float64, "bf16": tf.float32, "tf32": tf.float32}
@@ -194,7 +194,7 @@ def attention(low, query, key, value, causal, dropped=lambda shares: shares):
 
 
 MODELS = {
-    families.Cnn: cnn, families.Decoder: decoder, families.EncoderDecoder: encoder_decoder, families.ResNet50: tensorflow_resnet.resnet50,
+    families.Cnn: cnn, families.Decoder: decoder, families.EncoderDecoder: encoder_decoder, families.ResNet50: resnet.resnet50,
 }  # fmt: skip
 
 

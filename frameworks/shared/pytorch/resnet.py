@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 from common.model import resnet
-from frameworks.shared.pytorch_autocast import autocast
-from frameworks.shared.pytorch_convolution import Convolution
+from frameworks.shared.pytorch.autocast import autocast
+from frameworks.shared.pytorch.convolution import Convolution
 
 
 class BatchNorm(nn.Module):

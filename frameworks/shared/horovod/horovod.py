@@ -16,7 +16,7 @@ from common.process.rendezvous import expect_size
 from common.record import records
 from common.tracing import horovod_timeline
 from common.trainer import Communication, ProfiledCommunication
-from frameworks.shared import horovod_gloo
+from frameworks.shared.horovod import gloo
 
 AUTOTUNE = "horovod_autotune.csv"
 TIMELINE_TIMEOUT_SECONDS = 5.0
@@ -44,7 +44,7 @@ def begin(hvd, settings, ranks, on_gpu):
     if settings.transport == "gloo":
         if on_gpu:
             raise UserError("Horovod does not average gradients of GPUs over Gloo; use --device cpu, or leave gloo out for NCCL or MPI")
-        horovod_gloo.begin(ranks, settings.host_suffix)
+        gloo.begin(ranks, settings.host_suffix)
     hvd.init()
     expect_size(ranks, hvd.size(), "Horovod")
     if on_gpu and hvd.nccl_built():
@@ -57,7 +57,7 @@ def end(hvd, ranks):
     over_mpi = hvd.mpi_enabled()
     hvd.shutdown()
     if not over_mpi:
-        horovod_gloo.end(ranks)
+        gloo.end(ranks)
 
 
 def device_problem(hvd, device):

@@ -19,9 +19,9 @@ from common.model.workloads import workload_of
 from common.process.binding import gpu_for, gpus_chosen
 from common.process.gpus import version_text
 from common.trainer import POINTS, Device, GpuMemory, Held, Totals
-from frameworks.shared import pytorch_resnet
-from frameworks.shared.pytorch_autocast import autocast
-from frameworks.shared.pytorch_convolution import Convolution
+from frameworks.shared.pytorch import resnet
+from frameworks.shared.pytorch.autocast import autocast
+from frameworks.shared.pytorch.convolution import Convolution
 
 # Silences the messages of PyTorch's profiler.
 os.environ.setdefault("KINETO_LOG_LEVEL", "6")
@@ -168,7 +168,7 @@ class EncoderDecoder(nn.Module):
         return *self.encoder.layers, *self.decoder.layers
 
 
-MODELS = {families.Cnn: Cnn, families.Decoder: Decoder, families.EncoderDecoder: EncoderDecoder, families.ResNet50: pytorch_resnet.ResNet50}
+MODELS = {families.Cnn: Cnn, families.Decoder: Decoder, families.EncoderDecoder: EncoderDecoder, families.ResNet50: resnet.ResNet50}
 
 
 def device_problem(device):

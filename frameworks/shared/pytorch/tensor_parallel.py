@@ -16,7 +16,7 @@ from torch.distributed.tensor.parallel import (
 
 from common.model.families import layers_of
 from common.trainer import Communication, ProfiledCommunication
-from frameworks.shared import process_group
+from frameworks.shared.pytorch import process_group
 
 # The dimension of (samples, context, width) that is divided between the matrix products.
 CONTEXT = Shard(1)

@@ -5,7 +5,7 @@ import contextlib
 from torch.distributed.algorithms.model_averaging import utils
 
 from common.trainer import Communication, ProfiledCommunication
-from frameworks.shared import process_group
+from frameworks.shared.pytorch import process_group
 
 
 def average(optimizer):

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from frameworks.shared import tensorflow
+from frameworks.shared.tensorflow import tensorflow
 
 BATCHES_AT_ONCE = 16
 
@@ -50,7 +50,7 @@ def without_communication(trainer):
 
 
 class Model(keras.Model):
-    """A model of frameworks/shared/tensorflow.py as a Keras model."""
+    """A model of frameworks/shared/tensorflow/tensorflow.py as a Keras model."""
 
     def __init__(self, module, settings):
         super().__init__()
@@ -71,7 +71,7 @@ class Model(keras.Model):
 
 
 class Loss(keras.losses.Loss):
-    """The losses of frameworks/shared/tensorflow.py; Keras computes their weighted sum."""
+    """The losses of frameworks/shared/tensorflow/tensorflow.py; Keras computes their weighted sum."""
 
     def call(self, y_true, y_pred):
         # fit adds a last axis to labels of shape (samples,).

@@ -20,7 +20,7 @@ from common.errors import UserError
 from common.model import workloads
 from common.process.rendezvous import agree_on_master
 from common.trainer import Communication, ProfiledCommunication
-from frameworks.shared import process_group, pytorch
+from frameworks.shared.pytorch import process_group, pytorch
 
 # DeepSpeed's names -> those of common/training/step_breakdown.py; and all collectives that occur in a step.
 OPERATIONS = {"all_gather_into_tensor": "all_gather", "reduce_scatter_tensor": "reduce_scatter"}

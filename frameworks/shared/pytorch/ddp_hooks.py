@@ -5,7 +5,7 @@ import torch.distributed as dist
 from torch._C._profiler import _RecordFunctionFast
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
-from frameworks.shared import mpi, process_group
+from frameworks.shared.pytorch import mpi, process_group
 
 # PyTorch's minimum: DDP rebuilds its buckets after the first step.
 NUM_PLAIN_STEPS = 2

@@ -7,7 +7,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from common.trainer import Communication, ProfiledCommunication
-from frameworks.shared import process_group, pytorch
+from frameworks.shared.pytorch import process_group, pytorch
 
 # Of the parameters, with `hsdp`.
 NUM_REPLICAS = 2

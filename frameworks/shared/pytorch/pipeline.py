@@ -13,7 +13,7 @@ from common.model import pipelining
 from common.model.families import parts_of
 from common.model.workloads import workload_of
 from common.trainer import Communication, ProfiledCommunication, Totals
-from frameworks.shared import process_group, pytorch
+from frameworks.shared.pytorch import process_group, pytorch
 
 SCHEDULES = {
     "1f1b": schedules.Schedule1F1B,

@@ -6,7 +6,7 @@ import torch.distributed as dist
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from common.trainer import Communication
-from frameworks.shared import process_group, pytorch
+from frameworks.shared.pytorch import process_group, pytorch
 
 
 def sharded(optimizer):
