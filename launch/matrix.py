@@ -15,12 +15,12 @@ from common.config import Settings
 from common.errors import UserError
 from common.model import workload_table
 from common.record import records
-from launch import available, lock, resume, room, until
 from launch.launchers import commands, detect, machine_files
-from launch.options import NodeOptions
-from launch.plan import plan
-from launch.preparation import check, runnable, seen_from_root, trainable
-from launch.session import run_all
+from launch.run import available, lock, resume, room, until
+from launch.run.options import NodeOptions
+from launch.run.plan import plan
+from launch.run.preparation import check, runnable, seen_from_root, trainable
+from launch.run.session import run_all
 from launch.trace import traced
 
 PROGRAM = "launch/matrix.sh"

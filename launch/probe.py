@@ -1,6 +1,6 @@
 """What the libraries of backends find on the node where this runs: python -m launch.probe PRECISION BACKEND… prints one line of JSON.
 
-launch/available.py starts it where the ranks will run. Each backend is imported in a process of its own, side by side.
+launch/run/available.py starts it where the ranks will run. Each backend is imported in a process of its own, side by side.
 """
 
 import json
@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from common.backends import ROOT
 from common.process import gpus
-from launch.available import MARKER
+from launch.run.available import MARKER
 
 PROGRAM = """
 import json

@@ -13,8 +13,8 @@ from common.command_line import FROM_0, FROM_1, Bounds
 from common.cost.collectives import COLLECTIVES, ELEMENT_BYTES
 from common.errors import UserError
 from common.record import records
-from launch.options import SENDING, NodeOptions, TimeLimit
 from launch.report.export import files
+from launch.run.options import SENDING, NodeOptions, TimeLimit
 
 
 class Module(NamedTuple):

@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 from common.record import records
-from launch import lock, processes, turns
 from launch.collectives import options as given
 from launch.launchers import commands, detect, machine_files
 from launch.launchers.commands import Start
+from launch.run import lock, processes, turns
 
 
 def run(options):

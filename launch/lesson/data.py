@@ -15,11 +15,11 @@ from common.errors import UserError
 from launch.conversion import writing
 from launch.lesson import running, waiting
 from launch.lesson.throttle import throttled
-from launch.plan import plan
 from launch.report import entries
 from launch.report.export import files, terminal
 from launch.report.questions import reading
 from launch.report.words import ranks_of
+from launch.run.plan import plan
 
 MEMORY = "memory"
 KNOWN = get_args(get_type_hints(Settings)["data_format"])

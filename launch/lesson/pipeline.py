@@ -15,12 +15,12 @@ from common.errors import UserError
 from common.process import watchdog
 from common.process.ranks import from_environment
 from common.record import records
-from launch import lock, processes, turns
 from launch.launchers import commands, detect
 from launch.launchers.commands import Start
-from launch.options import LaunchOptions
 from launch.report.export import terminal
 from launch.report.tables import Column, Table
+from launch.run import lock, processes, turns
+from launch.run.options import LaunchOptions
 
 NUM_MICROBATCHES = 4
 WATCHDOG_SECONDS = 5.0

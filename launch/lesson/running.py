@@ -8,10 +8,10 @@ from pathlib import Path
 
 from common.config import MachineName
 from common.record import records
-from launch import lock, preparation, runner, turns
-from launch.display import Display
 from launch.launchers import detect
-from launch.options import LaunchOptions, TimeLimit
+from launch.run import lock, preparation, runner, turns
+from launch.run.display import Display
+from launch.run.options import LaunchOptions, TimeLimit
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,14 @@ from common.config import Settings
 from common.cost import sharing
 from common.errors import UserError
 from common.model.workloads import gradient_bytes
-from launch import preparation
 from launch.lesson import running
-from launch.options import SENDING
-from launch.plan import plan
 from launch.report import volumes
 from launch.report.export import terminal
 from launch.report.tables import BACKEND, Column, filled
 from launch.report.words import listed, ranks_of
+from launch.run import preparation
+from launch.run.options import SENDING
+from launch.run.plan import plan
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from common.backends import BASELINE
 from common.command_line import FROM_1
 from common.config import Seed, Settings
 from common.errors import UserError
-from launch import available
 from launch.lesson import running
-from launch.plan import plan
-from launch.plot import plot
+from launch.lesson.plot import plot
 from launch.report.export import terminal
 from launch.report.tables import Column, filled
 from launch.report.words import ranks_of
+from launch.run import available
+from launch.run.plan import plan
 
 WARMUP_EPOCHS = 3
 # Chance is 1/10, with ten digits; what ends below NEAR_CHANCE has learned next to nothing, what ends at TRAINED or above has learned.

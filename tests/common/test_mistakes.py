@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from common.process import node_memory
-from launch import available
+from launch.run import available
 from tests.support.forked import run_module
 from tests.support.running import BIN, ROOT, environ
 

@@ -19,7 +19,7 @@ from common.process import gpus
 from common.process.ranks import Ranks
 from common.trainer import Device
 from common.training import event_log
-from launch import available
+from launch.run import available
 from tests.frameworks.test_tensorflow import batch_of
 from tests.support import nvml, small_models
 from tests.support.made_records import made

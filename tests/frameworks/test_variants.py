@@ -9,9 +9,10 @@ from common.command_line import flag, parse
 from common.config import Settings
 from common.cost import parallelism
 from common.errors import UserError
-from launch import available, matrix
+from launch import matrix
 from launch.launchers import commands
-from launch.plan import plan
+from launch.run import available
+from launch.run.plan import plan
 from tests.support.backends import ON_PYTORCH
 
 MPICH = commands.Launcher("mpich", "mpiexec")

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from launch import available
+from launch.run import available
 from tests.support.forked import run_module
 from tests.support.running import BIN, ROOT, completed
 

@@ -7,7 +7,7 @@ import subprocess
 import time
 from typing import NamedTuple
 
-from launch import supervisor
+from launch.run import supervisor
 from tests.support.running import BIN, environ, left_over, records_in
 
 # A launcher has 5 s to end ranks on other nodes; what imports a backend to see if it can run here ends by itself when that is done.

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from launch import failures
 from launch.launchers.commands import LAUNCHERS, Start
+from launch.run import failures
 from tests.support import kills, slurm_cluster
 from tests.support.running import BIN, completed
 

@@ -7,7 +7,7 @@ import pytest
 
 from common.process import watchdog
 from common.process.watchdog import Hang, Place, Watchdog, read_line
-from launch.failures import describe_hang
+from launch.run.failures import describe_hang
 
 START, TWENTIETH, LAST, EVALUATING = Place(), Place(1, 20, 22), Place(1, 22, 22), Place(1, 23, 22)
 

@@ -15,8 +15,8 @@ from common.process.ranks import Ranks
 from common.process.watchdog import Watchdog
 from common.record import records
 from common.training import event_log, loop
-from launch.display import outcome
 from launch.report import summary
+from launch.run.display import outcome
 from tests.support.made_records import typed
 from tests.support.running import ROOT
 from tests.support.small_models import RESNET

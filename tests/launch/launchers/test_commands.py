@@ -10,7 +10,7 @@ from common.errors import UserError
 from common.record.records import ROOT
 from launch.launchers.commands import LAUNCHERS, Launcher, Start, command, hosts_in, on_a_node
 from launch.launchers.detect import choose, find, first_node_of, identify, variables_for
-from launch.plan import Job
+from launch.run.plan import Job
 from tests.support.mistakes import refused
 
 START = Start(

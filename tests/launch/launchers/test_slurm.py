@@ -6,7 +6,7 @@ import time
 import psutil
 import pytest
 
-from launch import processes, supervisor
+from launch.run import processes, supervisor
 from tests.support import kills, rank_faults, slurm_cluster
 from tests.support.backends import LAUNCHED
 from tests.support.running import completed, environ, matrix, records_in

@@ -7,7 +7,7 @@ import pytest
 from common.process.watchdog import Hang, Place
 from launch.lesson import pipeline
 from launch.lesson.pipeline import CASES
-from launch.processes import Outcome
+from launch.run.processes import Outcome
 from tests.support.running import BIN, ROOT, environ
 
 HANGS = [Hang(1, Place(1, 1, 4), 5.0), Hang(0, Place(1, 2, 4), 5.0)]

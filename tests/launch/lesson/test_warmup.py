@@ -11,8 +11,8 @@ import pytest
 from common.errors import UserError
 from common.model import workloads
 from common.record import records
+from launch.lesson.plot import plot
 from launch.lesson.warmup import Warmup, conclusion, epochs_of, tables, warmup_jobs
-from launch.plot import plot
 from tests.support.made_records import made
 from tests.support.running import BIN, ROOT, environ, left_over
 

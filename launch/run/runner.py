@@ -8,8 +8,8 @@ from common.process import out_of_memory, turns
 from common.process.ranks import Ranks
 from common.process.watchdog import Hang
 from common.record import records
-from launch import failures, processes
 from launch.launchers import commands
+from launch.run import failures, processes
 from launch.trace import traced
 
 TAIL_LINES = 50

@@ -14,8 +14,8 @@ from rich.console import Console
 from common.backends import ROOT, file_of, needs_mpi, settings_of
 from common.config import Settings
 from common.errors import UserError
-from launch import processes, runner, turns
 from launch.launchers import commands
+from launch.run import processes, runner, turns
 
 # Imports from a parallel file system may take minutes.
 LIMIT_SECONDS = 600.0

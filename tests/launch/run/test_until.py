@@ -7,11 +7,11 @@ from rich.console import Console
 
 from common.config import Settings
 from common.errors import UserError
-from launch import session, until
-from launch.display import Display
 from launch.matrix import Matrix
-from launch.plan import plan
-from launch.until import Width
+from launch.run import session, until
+from launch.run.display import Display
+from launch.run.plan import plan
+from launch.run.until import Width
 from tests.support.made_records import made, repeats, typed
 
 NOISY = [10.0, 12.0, 10.0, 12.0, 10.0, 12.0]

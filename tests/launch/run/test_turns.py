@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from launch import turns
+from launch.run import turns
 
 
 class Runs:

@@ -8,7 +8,7 @@ from common.config import as_json
 from common.errors import UserError
 from common.model import workloads
 from common.record import records
-from launch import processes, runner, supervisor
+from launch.run import processes, runner, supervisor
 
 # The runs of a matrix that was killed are ended within twice this time.
 LIMIT_SECONDS = 3 * processes.GRACE_SECONDS

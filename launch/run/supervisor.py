@@ -1,6 +1,6 @@
 """The processes of a run on this node: found by their mark, and ended, also when the matrix that started them was killed.
 
-Beside each run runs `python -IS launch/supervisor.py RUN GRACE_SECONDS`. Its standard input is a pipe from the matrix, which the
+Beside each run runs `python -IS launch/run/supervisor.py RUN GRACE_SECONDS`. Its standard input is a pipe from the matrix, which the
 kernel closes with the matrix, however that ends. It imports little, so that it takes no time from the run that starts beside it.
 """
 

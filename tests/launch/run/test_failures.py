@@ -4,7 +4,7 @@ import pytest
 
 from common.process.out_of_memory import HELP
 from common.progress import Progress
-from launch.failures import Killed, describe_killed, killed_rank
+from launch.run.failures import Killed, describe_killed, killed_rank
 
 HYDRA = """===================================================================================
 =   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES

@@ -6,9 +6,10 @@ import pytest
 
 from common.config import Settings
 from common.errors import UserError
-from launch import available, probe, processes
+from launch import probe
 from launch.launchers.commands import ALLOCATIONS, Launcher
-from launch.plan import Job
+from launch.run import available, processes
+from launch.run.plan import Job
 from tests.support.running import BIN, completed, matrix, records_in
 
 ABLE, NO_CUDA, NO_GPU = ({"cpu": None, "cuda": reason} for reason in (None, "this library has no CUDA", "it finds no GPU"))

@@ -8,7 +8,7 @@ import psutil
 import pynvml
 import pytest
 
-from launch import room
+from launch.run import room
 from tests.support import nvml
 
 GIB = 2**30

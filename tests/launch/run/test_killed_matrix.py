@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launch import supervisor
+from launch.run import supervisor
 from tests.support import kills
 from tests.support.running import ROOT
 

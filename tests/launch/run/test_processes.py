@@ -10,7 +10,7 @@ import pytest
 
 from common.process import turns as turns_of_rank
 from common.process.watchdog import Hang, Place
-from launch import processes, supervisor, turns
+from launch.run import processes, supervisor, turns
 from tests.support.running import ROOT
 
 HANG = Hang(0, Place(1, 20, 22), 9.0)

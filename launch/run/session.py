@@ -3,10 +3,10 @@
 import functools
 
 from common.record import records
-from launch import quiet, room, runner, turns, until
-from launch.display import Display
-from launch.plan import groups
 from launch.report import live
+from launch.run import quiet, room, runner, turns, until
+from launch.run.display import Display
+from launch.run.plan import groups
 from launch.trace import traced
 
 

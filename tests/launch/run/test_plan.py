@@ -3,7 +3,7 @@
 import pytest
 
 from common.config import Settings
-from launch.plan import groups, plan
+from launch.run.plan import groups, plan
 from tests.support.mistakes import refused
 
 

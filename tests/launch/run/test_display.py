@@ -8,9 +8,9 @@ from rich.console import Console
 from common.config import Settings
 from common.progress import Progress
 from common.record import records
-from launch import display
-from launch.display import Display, describe, outcome
-from launch.plan import Job
+from launch.run import display
+from launch.run.display import Display, describe, outcome
+from launch.run.plan import Job
 from tests.support.made_records import made
 
 JOB = Job("ddp", 2, 2, Settings())

@@ -5,11 +5,11 @@ import pytest
 from common.config import Settings
 from common.errors import UserError
 from common.record import records
-from launch import processes, runner, turns
 from launch.launchers.commands import Launcher, shell_command
-from launch.plan import Job
-from launch.processes import Outcome
-from launch.runner import ending_of
+from launch.run import processes, runner, turns
+from launch.run.plan import Job
+from launch.run.processes import Outcome
+from launch.run.runner import ending_of
 from tests.support import made_records
 from tests.support.made_records import ENVIRONMENT
 

@@ -16,7 +16,7 @@ from launch.lesson.warmup import Warmup
 from launch.matrix import Matrix
 from launch.memory.__main__ import Memory
 
-# Checked by launch/plan.py, since the sizes of a matrix are positional.
+# Checked by launch/run/plan.py, since the sizes of a matrix are positional.
 POSITIONAL = {"sizes"}
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from common.config import Settings
 from common.errors import UserError
-from launch import lock
 from launch.launchers.commands import ALLOCATIONS
-from launch.plan import Job
+from launch.run import lock
+from launch.run.plan import Job
 from tests.support.forked import run_module
 from tests.support.running import ROOT
 
@@ -25,7 +25,7 @@ ON_TWO_NODES = [Job("ddp", 2, 1, Settings())]
 HOLDER = """
 import sys
 from launch import lock
-from tests.launch.test_lock import ON_ONE_NODE
+from tests.launch.run.test_lock import ON_ONE_NODE
 with lock.held(sys.argv[1], ON_ONE_NODE, False):
     print("held", flush=True)
     sys.stdin.read()

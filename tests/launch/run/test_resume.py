@@ -12,8 +12,8 @@ from common.config import Settings, as_json
 from common.errors import UserError
 from common.model import workloads
 from common.record import records
-from launch import resume, runner, supervisor
-from launch.plan import plan
+from launch.run import resume, runner, supervisor
+from launch.run.plan import plan
 from tests.support.made_records import made
 from tests.support.running import matrix
 

@@ -3,8 +3,8 @@
 import json
 
 from common.config import Settings
-from launch import quiet, runner
-from launch.plan import groups, plan
+from launch.run import quiet, runner
+from launch.run.plan import groups, plan
 from tests.support.made_records import noisy, typed
 
 STAMP = "20260101-000000"

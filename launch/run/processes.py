@@ -13,7 +13,7 @@ from typing import NamedTuple
 from common import progress
 from common.process import turns, watchdog
 from common.process.watchdog import Hang
-from launch import supervisor
+from launch.run import supervisor
 
 KEPT_LINES = 200
 # What TensorFlow and Keras print in every run, on every rank: it would push the cause of a failure out of the lines that are kept.

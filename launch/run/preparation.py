@@ -9,8 +9,8 @@ from common.data import datasets
 from common.errors import UserError
 from common.model import workloads
 from common.record import records
-from launch import available
 from launch.launchers import commands
+from launch.run import available
 from launch.trace import traced
 
 

@@ -2,8 +2,8 @@
 
 import itertools
 
-from launch import runner
 from launch.report import noise
+from launch.run import runner
 
 MAX_AGAIN = 3
 
