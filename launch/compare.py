@@ -9,7 +9,7 @@ import tyro
 
 from common import command_line
 from common.errors import UserError
-from launch.forecast import page, wish
+from launch.forecast.scaling import page, wish
 from launch.report import collect, regressions, summary
 from launch.report.export import csv, files, html, markdown, svg, terminal
 from launch.report.live import RELOAD_SECONDS

@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 import tyro
 
 from common import command_line
-from launch.forecast import answer, forecasts, network, picture
-from launch.forecast.wish import Wish, check, sizes_of
+from launch.forecast.network import messages
+from launch.forecast.scaling import answer, forecasts, picture
+from launch.forecast.scaling.wish import Wish, check, sizes_of
 from launch.report import collect, comparable, entries, summary
 from launch.report.export import files, terminal
 
@@ -61,7 +62,7 @@ def run(arguments):
 
 def wish_of(arguments):
     """The Wish of the command line. Raises UserError for what cannot be read."""
-    between_nodes = arguments.network and network.read(arguments.network)
+    between_nodes = arguments.network and messages.read(arguments.network)
     return Wish(sizes_of(arguments.ranks), between_nodes, arguments.ranks_per_node, arguments.algorithm, arguments.price)
 
 

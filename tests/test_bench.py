@@ -11,7 +11,7 @@ from common.model import workloads
 from tests.bench import convergence, data, forecast, fused, precision, shared, targets, trace_overhead, trainers
 from tests.bench.convergence import CORRECT, Choice, Curve
 from tests.bench.vendor import BACKENDS, rate_in
-from tests.launch.forecast.test_forecasts import record
+from tests.launch.forecast.scaling.test_forecasts import record
 from tests.support import small_data
 from tests.support.forked import run_module
 from tests.support.running import BIN, ROOT, completed

@@ -77,7 +77,7 @@ class StepBreakdown:
     communication."""
     all_reduce_seconds_by_size: SecondsBySize | None = None
     """[size in bytes, seconds] of plain all-reduces through the same library, by ascending size: 1 KiB, 32 KiB, 1 MiB and the gradients'
-    size; the mean over ranks of the median of each. Alpha and beta can be fitted to them (`common/hockney.py`). `null` at one
+    size; the mean over ranks of the median of each. Alpha and beta can be fitted to them (`launch/forecast/network/hockney.py`). `null` at one
     rank."""
     exchange_start_seconds: dict[str, list[float]] | None = None
     """Seconds from the beginning of a step to the start of each collective in it, by name, on rank 0, in the steps of the profile, which

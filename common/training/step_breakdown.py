@@ -23,7 +23,7 @@ COMMUNICATES = (True, False, False, True) * 2
 # For warm-up and for profiling, which slows steps down.
 NUM_FEW = 5
 NUM_ALL_REDUCES = 10
-# Beside the gradients' size: three more sizes, from which alpha and beta can be fitted (common/hockney.py).
+# Beside the gradients' size: three more sizes, from which alpha and beta can be fitted (launch/forecast/network/hockney.py).
 ALL_REDUCE_SIZES = (2**10, 2**15, 2**20)
 # For a backend without communication.
 NONE = Communication(contextlib.nullcontext, lambda train: ProfiledCommunication(0.0, {}, {}), lambda num_bytes: lambda: None)

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common import hockney
 from common.cost.collectives import COLLECTIVES
 from common.errors import UserError
+from launch.forecast.network import hockney
 
 # In place where trainings use them so, and every library can: one alpha and beta for each collective, of the same kind in each library.
 FITTED_IN_PLACE = ("all_reduce", "broadcast")

@@ -1,7 +1,7 @@
 """A picture of a collective: time and bus bandwidth by size on logarithmic axes, for each library, with the fitted lines. Pure."""
 
-from common import hockney
 from common.units import BINARY
+from launch.forecast.network import hockney
 from launch.report.export import colours
 from launch.report.export.vega_lite import DOT, layer, layered, logarithmic, named
 

@@ -10,7 +10,7 @@ from launch import compare
 from launch.compare import main
 from launch.report import live
 from launch.report.live import show
-from tests.launch.forecast.test_forecasts import record
+from tests.launch.forecast.scaling.test_forecasts import record
 from tests.support.made_records import ended, made, repeats, typed
 
 

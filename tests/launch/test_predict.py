@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tests.launch.forecast.test_forecasts import record
-from tests.launch.forecast.test_network import collectives
+from tests.launch.forecast.network.test_messages import collectives
+from tests.launch.forecast.scaling.test_forecasts import record
 from tests.support.forked import run_module
 from tests.support.running import BIN, completed
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from common.hockney import Regime
 from launch.collectives import table
 from launch.collectives.measurement import Fit, Measurement, average_bus_bandwidth, fit
+from launch.forecast.network.hockney import Regime
 
 OUT = Measurement("mpi", "all_gather", False, 4, 2**20, 2**18, [1e-3, 2e-3, 4e-3], 10, 0)
 IN = OUT._replace(in_place=True, seconds=[5e-4] * 3, num_wrong=7)

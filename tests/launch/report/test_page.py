@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from launch.forecast.page import with_forecasts
-from launch.forecast.wish import Wish
+from launch.forecast.scaling.page import with_forecasts
+from launch.forecast.scaling.wish import Wish
 from launch.report import collect, regressions, summary
 from launch.report.export import charts, html
 from launch.report.tables import OVERSUBSCRIBED

@@ -14,7 +14,7 @@ from launch.lesson.running import How
 from launch.lesson.sends import Sends
 from launch.lesson.warmup import Warmup
 from launch.matrix import Matrix
-from launch.memory.__main__ import Memory
+from launch.memory import Memory
 
 # Checked by launch/run/plan.py, since the sizes of a matrix are positional.
 POSITIONAL = {"sizes"}

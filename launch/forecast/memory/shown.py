@@ -1,0 +1,150 @@
+"""A memory forecast as tables, picture and JSON. Pure."""
+
+import json
+from operator import attrgetter
+from typing import NamedTuple
+
+from common.cost.memory_forecast import Forecast
+from common.model.families import can_recompute
+from launch.forecast.memory import described
+from launch.report.export import colours, vega_lite
+from launch.report.export.vega_lite import layer, layered, quantity
+from launch.report.tables import BACKEND, RANKS, Column, Section, Table, filled
+
+PARTS = {
+    "parameters": colours.BLUE,
+    "gradients": colours.ORANGE,
+    "optimizer_state": colours.GREEN,
+    "activations": colours.SKY,
+    "buffers": colours.PURPLE,
+}
+UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6))
+BAR_HEIGHT = 22
+# Of a table of ranks; JSON has all of them.
+MOST_COLUMNS = 16
+LINES = (
+    "Bytes of tensors on the rank that has most. all: the sum; peak: the most at once, since activations go as gradients come.",
+    "Ranks that compute one model together (tensor_parallel, pipeline) have one batch; all others have a batch each.",
+    "Programs, the allocator's reserve and the workspace of kernels come on top.",
+)
+
+
+class Row(NamedTuple):
+    """The Forecast of a backend on the rank that needs most; `recomputed`: its activations with --recompute, None where that is no choice.
+
+    `by_rank`: of a pipeline, the Forecasts of all ranks.
+    """
+
+    name: str
+    num_ranks: int
+    forecast: Forecast
+    recomputed: float | None
+    by_rank: list[Forecast]
+
+
+class Page(NamedTuple):
+    """What launch/report/export/terminal.py prints."""
+
+    sections: list[Section]
+    notes: list[str]
+    headline: list[str]
+
+
+def page(training, rows, left_out, fits, limit):
+    """The Page of a forecast. `fits`: the Fits into `limit` bytes, if they were asked for. `left_out`: reasons."""
+    tables = [_table(training, rows), *_stages(rows)]
+    sections = [Section("memory", f"Memory per rank: {described.description(training)}", list(LINES), tables)]
+    if fits:
+        sections.append(Section("fits", f"What fits into {_text(limit)} per rank", [], [_table_of_fits(fits)]))
+    notes = [f"left out: {reason}" for reason in left_out]
+    return Page(sections, notes, [_headline(fits, limit)] if fits else [])
+
+
+def _unit(rows):
+    most = max(max(row.forecast.total, row.forecast.peak) for row in rows)
+    return next(((name, size) for name, size in UNITS if most >= size), UNITS[-1])
+
+
+def _text(size_bytes):
+    name, size = next(((name, size) for name, size in UNITS if size_bytes >= size), UNITS[-1])
+    return f"{size_bytes / size:.4g} {name}"
+
+
+def _table(training, rows):
+    unit, size = _unit(rows)
+    value_of = {part.replace("_", " "): attrgetter(f"forecast.{part}") for part in PARTS if part != "buffers"}
+    if can_recompute(training.model) and not training.recompute:
+        value_of["with --recompute"] = attrgetter("recomputed")
+    value_of |= {"buffers": attrgetter("forecast.buffers"), "all": attrgetter("forecast.total"), "peak": attrgetter("forecast.peak")}
+    if any(row.forecast.main_memory for row in rows):
+        value_of["main memory"] = attrgetter("forecast.main_memory")
+    columns = (BACKEND, RANKS, *(Column(name, ".3f") for name in value_of))
+    values = [(row.name, row.num_ranks, *(_scaled(value(row), size) for value in value_of.values())) for row in rows]
+    return Table(f"Memory per rank ({unit})", columns, values)
+
+
+def _scaled(size_bytes, unit_bytes):
+    return None if size_bytes is None else size_bytes / unit_bytes
+
+
+def _stages(rows):
+    """A table of the peaks of the ranks of each pipeline."""
+    unit, size = _unit(rows)
+    pipelines = [row for row in rows if 1 < len(row.by_rank) <= MOST_COLUMNS]
+    num_ranks = max((len(row.by_rank) for row in pipelines), default=0)
+    columns = (BACKEND, *(Column(f"rank {rank}", ".3f") for rank in range(num_ranks)))
+    peaks = {row.name: [forecast.peak / size for forecast in row.by_rank] for row in pipelines}
+    values = [(name, *of_ranks, *[None] * (num_ranks - len(of_ranks))) for name, of_ranks in peaks.items()]
+    return filled(f"Peak on each rank of a pipeline ({unit})", columns, values)
+
+
+def _table_of_fits(fits):
+    columns = (BACKEND, Column("fits"), Column("peak (GB)", ".3f"), Column("largest model: width"), Column("parameters"),
+               Column("fewest ranks"))  # fmt: skip
+    values = [
+        (fit.name, "yes" if fit.fits else "no", fit.peak / 1e9, fit.width, fit.num_parameters and f"{fit.num_parameters:.3g}",
+         fit.fewest_ranks)
+        for fit in fits
+    ]  # fmt: skip
+    return Table("What fits", columns, values)
+
+
+def _headline(fits, limit):
+    able = [fit.name for fit in fits if fit.fits]
+    return f"{len(able)} of {len(fits)} fit into {_text(limit)} per rank: {', '.join(able)}".removesuffix(": ")
+
+
+def picture(training, rows):
+    """Stacked bars of the parts by backend, with a mark at the peak, as SVG."""
+    unit, size = _unit(rows)
+    parts = [
+        {"backend": row.name, "part": part.replace("_", " "), "size": getattr(row.forecast, part) / size} for row in rows for part in PARTS
+    ]
+    colour_of = {part.replace("_", " "): colour for part, colour in PARTS.items()}
+    x, labels = quantity("size", f"memory per rank ({unit}); line: peak"), vega_lite.labels([row.name for row in rows])
+    bars = vega_lite.stacked_bars(parts, x, "backend", "part", colour_of, **labels)
+    peaks = [{"backend": row.name, "peak": row.forecast.peak / size} for row in rows]
+    at_peak = {"x": {"field": "peak", "type": "quantitative"}, "y": bars["encoding"]["y"]}
+    return vega_lite.svg(
+        {
+            "width": vega_lite.WIDTH,
+            "height": BAR_HEIGHT * len(rows),
+            "title": {"text": described.description(training), "anchor": "start", "fontSize": 11, "fontWeight": "normal"},
+            **layered(bars, layer("tick", at_peak, peaks, thickness=2, color="#000", size=BAR_HEIGHT - 4)),
+        }
+    )
+
+
+def as_json(training, rows, left_out, fits):
+    """The forecast as JSON; sizes in bytes."""
+    content = {
+        "training": training._asdict() | {"model": {"type": type(training.model).__name__} | training.model._asdict()},
+        "backends": [
+            {"name": row.name, "num_ranks": row.num_ranks, **row.forecast._asdict(), "recomputed_activations": row.recomputed,
+             "by_rank": [forecast._asdict() for forecast in row.by_rank]}
+            for row in rows
+        ],
+        "left_out": left_out,
+        "fits": [fit._asdict() for fit in fits],
+    }  # fmt: skip
+    return json.dumps(content, indent=2) + "\n"

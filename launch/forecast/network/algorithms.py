@@ -1,0 +1,132 @@
+"""The time of a collective by its algorithm: rounds of messages, each of which takes alpha + beta n (Hockney 1994). Pure.
+
+A rank sends and receives one message in a round, at the same time. The arithmetic of a reduction is in the beta that was measured.
+Formulas for n ranks and S bytes, the whole buffer:
+
+- ring: all-reduce in 2(n-1) rounds of S/n (Patarasuk and Yuan, JPDC 69, 2009), reduce-scatter and all-gather in half as many
+- halving: recursive halving, then doubling: 2 log2 n rounds of S/2, S/4, … (Rabenseifner's algorithm; Thakur, Rabenseifner and Gropp,
+  IJHPCA 19, 2005, sections 4.2 and 4.5)
+- doubling: recursive doubling, log2 n rounds of S (the same, section 4.5, for short messages)
+- tree: a binomial reduction and a binomial broadcast, 2 log2 n rounds of S (the same, section 4.3)
+- hierarchical: reduce-scatter in each node, an all-reduce by halving between nodes of each rank's share, all-gather in each node
+
+`gloo_all_gather` is Gloo's, whatever the all-reduce: a ring in two segments of each share (gloo/allgather.cc). A rank first sends one, then
+says that it can receive one, and none is sent before this word (gloo/transport/tcp/pair.cc). Between two ranks both go over one
+connection: the word of the rank that comes second stands behind its first segment, of S/4, and only then does the other one send its two.
+"""
+
+import math
+from typing import NamedTuple
+
+from launch.forecast.network import hockney
+from launch.forecast.network.hockney import Regime
+
+
+class Machine(NamedTuple):
+    """Where ranks are placed, and the Regimes of a message between two of them: `inside` a node, and `between` nodes."""
+
+    ranks_per_node: int
+    inside: tuple[Regime, ...]
+    between: tuple[Regime, ...]
+
+
+class Rounds(NamedTuple):
+    """Equal rounds of messages. `between`: messages cross nodes; `flows`: ranks of a node that send over its link at the same time."""
+
+    num: int
+    message_bytes: float
+    between: bool
+    flows: int = 1
+
+
+# What a library takes unless told otherwise. Gloo of PyTorch and Horovod: a ring (gloo/allreduce.cc). MPI: Rabenseifner's for all but short
+# messages (Thakur et al., section 4.5). NCCL chooses the fastest by a model of its own; these stand for its rings and trees.
+BY_TRANSPORT = {"gloo": ("ring",), "mpi": ("halving",), "nccl": ("ring", "tree", "hierarchical")}
+
+
+def seconds(collective, algorithms, size_bytes, num_ranks, machine):
+    """The time of a collective of `size_bytes` in all, by the fastest of some algorithms; 0 at one rank."""
+    return min(time_of(rounds(collective, name, size_bytes, num_ranks, machine.ranks_per_node), machine) for name in algorithms)
+
+
+def time_of(found, machine):
+    """The time of Rounds one after the other. Flows over one link share its bandwidth."""
+    return sum(one.num * _message_seconds(one, machine) for one in found)
+
+
+def _message_seconds(one, machine):
+    inside = hockney.seconds_of(machine.inside, one.message_bytes)
+    return max(inside, hockney.seconds_of(machine.between, one.flows * one.message_bytes)) if one.between else inside
+
+
+def rounds(collective, algorithm, size_bytes, num_ranks, ranks_per_node):
+    """The Rounds of a collective. One without a formula of its own, such as a gather, counts as a broadcast."""
+    if num_ranks == 1:
+        return []
+    place = (size_bytes, num_ranks, ranks_per_node)
+    if collective == "all_reduce":
+        return ALL_REDUCES[algorithm](*place)
+    if collective == "gloo_all_gather":
+        return [Rounds(3, size_bytes / 4, ranks_per_node == 1)] if num_ranks == 2 else _ring(*place)
+    if collective in ("reduce_scatter", "all_gather"):
+        return _ring(*place) if algorithm == "ring" else _halving(*place)
+    if collective == "all_to_all":
+        several = num_ranks > ranks_per_node
+        return [Rounds(num_ranks - 1, size_bytes / num_ranks, several, ranks_per_node if several else 1)]
+    return _levels(*place)
+
+
+def _ring(size_bytes, num_ranks, ranks_per_node):
+    """Half an all-reduce. Of a node's ranks one sends to the next node."""
+    return [Rounds(num_ranks - 1, size_bytes / num_ranks, num_ranks > ranks_per_node)]
+
+
+def _halving(size_bytes, num_ranks, ranks_per_node):
+    """Half an all-reduce. The ranks beyond a power of 2 first give their data to others, and last get the result: a round of S in each half
+    (MPICH's allreduce_intra_reduce_scatter_allgather)."""
+    power = 2 ** int(math.log2(num_ranks))
+    beyond = [Rounds(1, size_bytes, num_ranks > ranks_per_node)] if power < num_ranks else []
+    distances = [power // 2**step for step in range(1, int(math.log2(power)) + 1)]
+    return beyond + [_crossing(1, size_bytes * distance / power, distance, ranks_per_node) for distance in distances]
+
+
+def _crossing(num, message_bytes, distance, ranks_per_node):
+    """Rounds in which all ranks exchange with the one at a distance: in another node where both do not fit into one."""
+    between = 2 * distance > ranks_per_node
+    return Rounds(num, message_bytes, between, ranks_per_node if between else 1)
+
+
+def _levels(size_bytes, num_ranks, ranks_per_node):
+    """The rounds of a binomial broadcast: first to one rank of each node, and then inside."""
+    num_nodes = math.ceil(num_ranks / ranks_per_node)
+    levels = [(num_nodes, True), (min(num_ranks, ranks_per_node), False)]
+    return [Rounds(math.ceil(math.log2(num)), size_bytes, between) for num, between in levels if num > 1]
+
+
+def _doubling(size_bytes, num_ranks, ranks_per_node):
+    power = 2 ** int(math.log2(num_ranks))
+    beyond = [Rounds(2, size_bytes, num_ranks > ranks_per_node)] if power < num_ranks else []
+    return beyond + [_crossing(1, size_bytes, 2**step, ranks_per_node) for step in range(int(math.log2(power)))]
+
+
+def _hierarchical(size_bytes, num_ranks, ranks_per_node):
+    own = min(num_ranks, ranks_per_node)
+    num_nodes = math.ceil(num_ranks / ranks_per_node)
+    inside = [Rounds(2 * (own - 1), size_bytes / own, False)] if own > 1 else []
+    if num_nodes == 1:
+        return inside
+    halves = _halving(size_bytes / own, num_nodes, 1)
+    return inside + [one._replace(num=2 * one.num, flows=own) for one in halves]
+
+
+def _twice(half):
+    return lambda *place: [one._replace(num=2 * one.num) for one in half(*place)]
+
+
+ALL_REDUCES = {
+    "ring": _twice(_ring),
+    "halving": _twice(_halving),
+    "doubling": _doubling,
+    "tree": _twice(_levels),
+    "hierarchical": _hierarchical,
+}

@@ -1,0 +1,157 @@
+"""Forecasts as sentences, tables and plain data. Pure."""
+
+import math
+
+from launch.forecast.scaling.rows import FAR, KNEE
+from launch.report.tables import BACKEND, RANKS, RATE, Column, Section, filled
+from launch.report.words import listed, ranks_of
+
+# Of algorithms, those of whose simulation the formula is more than 5 % off (launch/forecast/README.md).
+SHARE_LINKS = {"halving", "tree", "hierarchical"}
+QUESTION = "What will more ranks do?"
+COLUMNS = (
+    BACKEND, RANKS, Column("nodes"), Column("kind"), Column("step (ms)", ",.2f"), Column("from", ",.2f"), Column("to", ",.2f"),
+    Column("compute", ",.2f"), Column("stragglers", ",.2f"), Column("exposed", ",.2f"), Column("unexplained", ",.2f"),
+    RATE, Column("efficiency (%)", ".1f"), Column("Extra-P step", ",.2f"), Column("epochs", ".1f"), Column("run (s)", ",.1f"),
+)  # fmt: skip
+HELD_OUT_COLUMNS = (
+    BACKEND, RANKS, Column("fitted on"), Column("measured step (ms)", ".2f"), Column("predicted (ms)", ".2f"), Column("error (%)", "+.0f"),
+)  # fmt: skip
+BASIS_COLUMNS = (
+    BACKEND, Column("all-reduce"), Column("network"), Column("exchanges start"), Column("tail of steps fitted beyond (ranks)", ",d"),
+    Column("efficiency below 50 % from (ranks)", ",d"),
+)  # fmt: skip
+
+
+def section(subjects, left_out, wish):
+    """The Section of Subjects and of sentences on what was left out."""
+    tables, sentences = [], []
+    for about in dict.fromkeys(subject.about for subject in subjects):
+        group = [subject for subject in subjects if subject.about == about]
+        columns = (*COLUMNS, Column(_hours(group[0]), ",.4g"), *([Column("price", ",.4g")] if wish.price is not None else []))
+        tables += filled(about, columns, [_row(subject, forecast, wish) for subject in group for forecast in subject.forecasts])
+        held_out = [_held_out_row(subject, held) for subject in group for held in subject.held_out]
+        tables += filled(f"Held out: {about}", HELD_OUT_COLUMNS, held_out)
+        tables += filled(f"What the forecasts rest on: {about}", BASIS_COLUMNS, [_basis_row(subject) for subject in group])
+        sentences += [_error(group), *_impossible(group), *_opinions(group), _proposal(group, wish)]
+    notes = dict.fromkeys(note for subject in subjects for note in subject.notes)
+    return Section("forecast", QUESTION, [*sentences, *left_out, *notes, *_explained(subjects)], tables)
+
+
+def _hours(subject):
+    unit = "GPU-hours" if subject.on_gpu else "core-hours"
+    return unit if subject.has_target else f"{unit} per epoch"
+
+
+def _row(subject, forecast, wish):
+    parts = [None] * 4 if forecast.parts is None else [1000 * part for part in forecast.parts[1:]]
+    scaled = [value if value is None else 1000 * value for value in (forecast.step_seconds, forecast.low_seconds, forecast.high_seconds)]
+    opinion = forecast.second_opinion_seconds
+    row = (
+        subject.backend, forecast.num_ranks, forecast.num_nodes, forecast.kind, *scaled, *parts, forecast.samples_per_second,
+        100 * forecast.efficiency, opinion and 1000 * opinion, forecast.epochs, forecast.run_seconds, forecast.hours,
+    )  # fmt: skip
+    return (*row, forecast.cost) if wish.price is not None else row
+
+
+def _held_out_row(subject, held):
+    seconds = 1000 * held.measured_seconds, 1000 * held.predicted_seconds
+    return subject.backend, held.num_ranks, held.fitted_on, *seconds, 100 * held.error
+
+
+def _basis_row(subject):
+    starts = "measured" if subject.measured[-1].exchanges_are_measured else "evenly over the backward pass"
+    return (
+        subject.backend, " or ".join(subject.model.algorithms), subject.network, starts if subject.model.exchanges else "none",
+        subject.model.slowest.largest_known, subject.knee,
+    )  # fmt: skip
+
+
+def _error(group):
+    worst = max((held for subject in group for held in subject.held_out), key=lambda held: abs(held.error))
+    errors = ", ".join(f"{subject.backend} {_worst(subject):.0f} %" for subject in group)
+    largest = f"the largest is at {ranks_of(worst.num_ranks)}, fitted on {worst.fitted_on}"
+    return f"{group[0].about}: held-out errors of {errors}; {largest}."
+
+
+def _impossible(group):
+    """Why some sizes have no forecast: the first reason."""
+    if reasons := {size: reason for subject in group for size, reason in subject.impossible.items()}:
+        sizes = listed([f"{size:,}" for size in sorted(reasons)])
+        yield f"{group[0].about}: no forecast at {sizes} ranks: {reasons[min(reasons)]}."
+
+
+def _opinions(group):
+    """Extra-P's models of the same steps, or why there are none."""
+    if without := [subject for subject in group if subject.opinion.function is None]:
+        yield f"{group[0].about}, no second opinion on {listed([subject.backend for subject in without])}: {without[0].opinion.formula}."
+    if formulas := [f"{subject.backend} {subject.opinion.formula}" for subject in group if subject.opinion.function]:
+        yield f"{group[0].about}, Extra-P's seconds of a step on p ranks: {'; '.join(formulas)}."
+
+
+def _worst(subject):
+    return 100 * max(abs(held.error) for held in subject.held_out)
+
+
+def _proposal(group, wish):
+    """The sentence for a proposal: of the fastest backend, at the largest size asked for that is still efficient, or at the smallest."""
+    candidates = [(subject, forecast) for subject in group for forecast in subject.forecasts if forecast.kind != "measured"]
+    if not candidates:
+        return f"{group[0].about}: nothing to propose, since none of the sizes is both possible and not measured."
+    efficient = [(subject, forecast) for subject, forecast in candidates if forecast.efficiency >= KNEE]
+    chosen = (max if efficient else min)(forecast.num_ranks for _, forecast in efficient or candidates)
+    subject, forecast = max(
+        ((subject, forecast) for subject, forecast in efficient or candidates if forecast.num_ranks == chosen),
+        key=lambda candidate: candidate[1].samples_per_second,
+    )
+    low, high = (forecast.samples_per_second * forecast.step_seconds / seconds for seconds in (forecast.high_seconds, forecast.low_seconds))
+    sizes = " and ".join(f"{size.num_ranks:,}" for size in (subject.measured[0], subject.measured[-1]))
+    knee = f"efficiency falls below 50 % at about {subject.knee:,} ranks" if subject.knee else "efficiency stays above 50 %"
+    run = f"; a run takes {forecast.run_seconds:,.0f} s, {forecast.hours:,.3g} {_hours(subject)}" if forecast.run_seconds else ""
+    price = f" at {wish.price:g} each" if forecast.run_seconds and wish.price is not None else ""
+    far = f", an extrapolation beyond {FAR} times the largest measured size" if forecast.kind == "extrapolated" else ""
+    return (
+        f"For a proposal: {subject.about}, with {subject.backend} on {forecast.num_ranks:,} ranks, should train "
+        f"{forecast.samples_per_second:,.0f} samples/s ({low:,.0f} to {high:,.0f}){far}, an efficiency of "
+        f"{100 * forecast.efficiency:.0f} %, from runs on {sizes} ranks with a held-out error of up to {_worst(subject):.0f} %; "
+        f"{knee}{run}{price}."
+    )
+
+
+def _explained(subjects):
+    """What holds for all forecasts."""
+    yield (
+        "A band is the largest held-out error, once for each doubling beyond the largest measured size. Forecasts beyond "
+        f"{FAR} times that size are extrapolated."
+    )
+    if any(forecast.num_ranks > subject.model.slowest.largest_known for subject in subjects for forecast in subject.forecasts):
+        yield "Stragglers at more ranks than the measured steps answer are those of a tail fitted to them, independent on every rank."
+    if any(subject.model.machine.ranks_per_node > 1 and {*subject.model.algorithms} & SHARE_LINKS for subject in subjects):
+        yield "Where the ranks of a node share its link, halving, tree and hierarchical are up to 12 % slower by formula than simulated."
+    if any(forecast.epochs for subject in subjects for forecast in subject.forecasts):
+        yield (
+            "Epochs are pooled over exact backends, with those of oversubscribed runs, which cores do not change. Under weak "
+            "scaling those at other sizes are a guess, by the critical-batch line of McCandlish et al. 2018, arXiv:1812.06162."
+        )
+    if any(forecast.run_seconds is None for subject in subjects for forecast in subject.forecasts):
+        yield "Without the seconds of a run: its global batch is larger than the data set, or no measured run reached the target."
+
+
+def as_json(subjects, left_out):
+    """Everything as plain data for a JSON file; numbers that are not finite are None."""
+    notes = dict.fromkeys(note for subject in subjects for note in subject.notes)
+    return {
+        "forecasts": [_of(subject) | _plain(forecast) for subject in subjects for forecast in subject.forecasts],
+        "held_out": [_of(subject) | held._asdict() | {"error": held.error} for subject in subjects for held in subject.held_out],
+        "knees": [_of(subject) | {"num_ranks": subject.knee} for subject in subjects],
+        "notes": [*notes, *left_out],
+    }
+
+
+def _of(subject):
+    return {"about": subject.about, "backend": subject.backend}
+
+
+def _plain(forecast):
+    values = {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in forecast._asdict().items()}
+    return values | {"parts": forecast.parts and forecast.parts._asdict()}

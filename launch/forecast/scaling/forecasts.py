@@ -1,0 +1,98 @@
+"""Records -> forecasts: of each backend, workload and kind of scaling, at the sizes that are asked for. Pure."""
+
+from typing import NamedTuple
+
+from common import backends
+from common.errors import UserError
+from launch.forecast.scaling import fitting, held_out, measured, rows, second_opinion
+from launch.forecast.scaling.held_out import HeldOut
+from launch.forecast.scaling.model import Model
+from launch.report import comparable
+
+
+class Subject(NamedTuple):
+    """The forecasts of one backend. `about`: workload and scaling; `network`: how it was found; `knee`: the number of ranks where
+    efficiency falls below rows.KNEE, None if it does not; `notes`: what was assumed; `impossible`: {size: why it cannot train there}."""
+
+    about: str
+    backend: str
+    model: Model
+    network: str
+    measured: list[measured.Size]
+    held_out: list[HeldOut]
+    forecasts: list[rows.Forecast]
+    knee: int | None
+    opinion: second_opinion.Opinion
+    notes: tuple[str, ...]
+    impossible: dict[int, str]
+    on_gpu: bool
+    has_target: bool
+
+
+def of(compared, wish):
+    """(Subjects, sentences on what is left out) of Comparisons. Raises UserError where nothing can be forecast."""
+    _expect_something(compared)
+    plain = fitting.plain_all_reduces(compared)
+    subjects, left_out, problems = [], [], []
+    for comparison in compared:
+        for backend in dict.fromkeys(entry.backend for entry in comparison.entries):
+            if backends.has_one_rank(backend):
+                continue
+            sizes = fitting.sizes_of(comparison, backend, plain)
+            if reason := fitting.why_not(backend):
+                left_out.append(f"{comparison.name}, {backend}: {reason}.")
+            elif len(sizes) < 2:
+                named = f"one size, {sizes[0].num_ranks}" if sizes else "no size with a step breakdown and a core for each rank"
+                left_out.append(f"{comparison.name}, {backend}: no forecast, since there is {named}.")
+            else:
+                try:
+                    subjects.append(_subject(comparison, backend, sizes, plain, wish))
+                except UserError as problem:
+                    problems.append(problem)
+                    left_out.append(f"{comparison.name}, {backend}: no forecast, since {problem}.")
+    if not subjects:
+        few = "these records have one size of each backend; a forecast takes two or more, to be tested on what it was not fitted to"
+        raise problems[0] if problems else UserError(few)
+    return subjects, left_out
+
+
+def _expect_something(compared):
+    """Raises UserError where no run can tell anything."""
+    completed = [entry for comparison in compared for entry in comparison.entries if entry.ok]
+    distributed = [entry for entry in completed if not backends.has_one_rank(entry.backend)]
+    if not distributed:
+        raise UserError("these records have no completed run of a distributed backend; train one at two sizes, such as 1 and 2")
+    fair = [entry for entry in distributed if not entry.oversubscribed]
+    if not fair:
+        raise UserError(
+            "all of these runs were oversubscribed (more ranks than cores), and show no scaling; train with a core for each rank"
+        )
+    if not any(record.step_breakdown for entry in fair for record in entry.ok):
+        raise UserError("these records have no step breakdown; train without --no-step-breakdown, --timeline and --trace")
+
+
+def _subject(compared, backend, sizes, plain, wish):
+    entry = compared.entry(backend, sizes[-1].num_ranks)
+    record = entry.ok[0]
+    settings = fitting.settings_of(backend, record)
+
+    def fit(some, held=None):
+        return fitting.fit(compared.scaling, backend, settings, entry.transport, some, wish, held)
+
+    fitted = fit(sizes)
+    tested = held_out.of_sizes(sizes, fit) + held_out.of_seeds(*_by_parity(compared, backend, plain), fit)
+    case = rows.Case(compared, backend, settings, fitted.model, sizes, tested, second_opinion.of(sizes), record, wish)
+    problems = {num_ranks: case.problem(num_ranks) for num_ranks in wish.ranks if num_ranks not in {size.num_ranks for size in sizes}}
+    impossible = {num_ranks: problem for num_ranks, problem in problems.items() if problem}
+    forecasts = [rows.measured_row(case, size) for size in sizes]
+    forecasts += [rows.row(case, num_ranks) for num_ranks in problems if num_ranks not in impossible]
+    return Subject(
+        compared.name, backend, fitted.model, fitted.network, sizes, tested, sorted(forecasts, key=lambda forecast: forecast.num_ranks),
+        rows.knee(case), case.opinion, fitted.notes, impossible, comparable.device_of(record) == "cuda", compared.target is not None,
+    )  # fmt: skip
+
+
+def _by_parity(compared, backend, plain):
+    """The Sizes of even and of odd repeats, which have different seeds; two empty lists where a size has only one kind."""
+    halves = [fitting.sizes_of(compared, backend, plain, lambda record, parity=parity: record.repeat % 2 == parity) for parity in (0, 1)]
+    return halves if [size.num_ranks for size in halves[0]] == [size.num_ranks for size in halves[1]] else ([], [])

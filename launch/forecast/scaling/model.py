@@ -1,0 +1,69 @@
+"""The time of a step at any number of ranks, fitted to the sizes that were measured. Pure.
+
+step = data wait + overlap(computation x slowest of n, exchanges) + the rest, which was measured and is not explained, and stays.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from launch.forecast.network import algorithms
+from launch.forecast.network.algorithms import Machine
+from launch.forecast.scaling import overlap
+from launch.forecast.scaling.overlap import Exchange
+from launch.forecast.scaling.stragglers import Slowest
+
+
+class Parts(NamedTuple):
+    """The seconds of a step: they add up to it."""
+
+    data_wait: float
+    compute: float
+    stragglers: float
+    exposed: float
+    unexplained: float
+
+    @property
+    def step(self):
+        return sum(self)
+
+
+class Model(NamedTuple):
+    """A fitted model. `compute(num_ranks, ranks_per_node)` in seconds; `unexplained_seconds`: at one rank, and at more."""
+
+    machine: Machine
+    algorithms: tuple[str, ...]
+    data_wait_seconds: float
+    compute: Callable[[int, int], float]
+    exchanges: tuple[Exchange, ...]
+    slowest: Slowest
+    unexplained_seconds: tuple[float, float] = (0.0, 0.0)
+
+    def parts(self, num_ranks):
+        """The Parts of a step. What is unexplained never makes a step shorter than its computation."""
+        compute = self.compute(num_ranks, self.machine.ranks_per_node)
+        slowest = compute * max(1.0, self.slowest.factor(num_ranks) / self.slowest.factor(1))
+        exposed = overlap.step_seconds(slowest, self.exchanges, self.exchange_seconds(num_ranks)) - slowest
+        unexplained = max(self.unexplained_seconds[num_ranks > 1], -exposed)
+        return Parts(self.data_wait_seconds, compute, slowest - compute, exposed, unexplained)
+
+    def step_seconds(self, num_ranks):
+        return self.parts(num_ranks).step
+
+    def exchange_seconds(self, num_ranks):
+        """The time of each exchange; 0 at one rank."""
+        return [algorithms.seconds(one.collective, self.algorithms, one.size_bytes, num_ranks, self.machine) for one in self.exchanges]
+
+
+def fit(sizes, compute, exchanges, machine, names):
+    """The Model of Sizes, by ascending number of ranks, whose exchanges take algorithms of these names on a Machine."""
+    data_wait = sum(one.data_wait_seconds for one in sizes) / len(sizes)
+    plain = Model(machine, names, data_wait, compute, exchanges, sizes[0].slowest)
+    alone, together = (
+        [one.step_seconds - plain.step_seconds(one.num_ranks) for one in sizes if (one.num_ranks > 1) == several]
+        for several in (False, True)
+    )
+    return plain._replace(unexplained_seconds=(_mean(alone or together), _mean(together or alone)))
+
+
+def _mean(values):
+    return sum(values) / len(values)

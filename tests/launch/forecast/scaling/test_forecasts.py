@@ -1,0 +1,215 @@
+"""Forecasts from records that follow a model exactly: what goes in comes out, and what was not measured is refused or said."""
+
+import math
+
+import pytest
+
+from common.errors import UserError
+from launch.forecast.network.messages import Given
+from launch.forecast.scaling import answer, fitting, forecasts, picture
+from launch.forecast.scaling.wish import Wish, check
+from launch.report import collect, entries
+from tests.support.made_records import made, step_breakdown, typed
+from tests.support.running import ROOT
+
+COMPUTE, ALPHA, BETA, NUM_BYTES, NUM_STEPS = 0.020, 1e-4, 1e-9, 4e6, 40
+RANKS = (1, 2, 4, 8, 16)
+
+
+def ring(num_ranks):
+    """The time of an all-reduce of the gradients on a ring."""
+    return 2 * (num_ranks - 1) * (ALPHA + NUM_BYTES / num_ranks * BETA)
+
+
+def record(num_ranks, compute=COMPUTE, unexplained=0.001, batch=16, **changes):
+    """A run whose steps compute, then exchange one buffer, of which a third of the computation's rest hides nothing."""
+    step = compute + (ring(num_ranks) + unexplained if num_ranks > 1 else 0.0)
+    num = float(num_ranks > 1)
+    breakdown = step_breakdown(compute=1000 * compute, exposed=0.0, num_ranks=num_ranks) | {
+        "data_wait_seconds": [0.0] * num_ranks,
+        "operations": {"all_reduce": {"num_calls": num, "num_bytes": num * NUM_BYTES}},
+        "all_reduce_seconds_by_size": [
+            [size, 2 * (num_ranks - 1) * (ALPHA + size / num_ranks * BETA)] for size in (2.0**10, 2.0**15, 2.0**20, NUM_BYTES)
+        ]
+        if num_ranks > 1
+        else None,
+    }
+    steps = {"step_seconds": [step] * NUM_STEPS, "train_seconds": [NUM_STEPS / 2 * step] * 2}
+    steps |= {"losses": [1.0] * NUM_STEPS, "learning_rates": [0.1] * NUM_STEPS, "samples_per_epoch": 20 * batch * num_ranks}
+    return made(num_ranks=num_ranks, transport="gloo", step_breakdown=breakdown, **(steps | changes))
+
+
+def of(records, *ranks, **wish):
+    (subject,), _ = forecasts.of(entries.comparisons(typed(records)), Wish(ranks or RANKS, **wish))
+    return subject
+
+
+def steps(subject):
+    return {one.num_ranks: one.step_seconds for one in subject.forecasts}
+
+
+def test_steps_that_follow_the_model_are_forecast_exactly():
+    subject = of([record(1), record(2)], 4, 1024, 100_000)
+    expected = {size: COMPUTE + ring(size) + 0.001 for size in (4, 1024, 100_000)}
+    found = steps(subject)
+    assert {size: found[size] for size in expected} == pytest.approx(expected, rel=1e-6)
+    assert [one.kind for one in subject.forecasts] == ["measured", "measured", "forecast", "extrapolated", "extrapolated"]
+
+
+def test_each_size_but_the_first_is_held_out_and_its_error_is_the_band():
+    subject = of([record(1), record(2), record(4)], 8)
+    assert [(one.num_ranks, one.fitted_on) for one in subject.held_out] == [(2, "1 and 4 ranks"), (4, "1 and 2 ranks")]
+    assert [one.error for one in subject.held_out] == pytest.approx([0, 0], abs=1e-6)
+    # From one rank and all-reduces alone the millisecond that steps take beside is not known.
+    alone = of([record(1), record(2)], 4, 8)
+    (error,) = [one.error for one in alone.held_out]
+    step = COMPUTE + ring(2) + 0.001
+    assert error == pytest.approx(-0.001 / step)
+    once, twice = ({one.num_ranks: one for one in alone.forecasts}[size] for size in (4, 8))
+    assert once.high_seconds / once.step_seconds == pytest.approx(1 / (1 + error))
+    assert twice.high_seconds / twice.step_seconds == pytest.approx((1 / (1 + error)) ** 2)
+    assert once.low_seconds < once.step_seconds < once.high_seconds
+
+
+def test_repeats_with_other_seeds_are_held_out_too():
+    records = [record(size, repeat=repeat, compute=COMPUTE * (1 + 0.1 * repeat)) for size in (1, 2) for repeat in (0, 1)]
+    seeds = of(records, 4).held_out[-1]
+    assert (seeds.fitted_on, seeds.num_ranks) == ("other seeds", 2)
+    assert seeds.error == pytest.approx(-0.002 / (1.1 * COMPUTE + ring(2) + 0.001), rel=1e-3)
+
+
+def test_another_network_is_between_nodes():
+    fast = of([record(1), record(2)], 64, network=None)
+    slow = of([record(1), record(2)], 64, network=Given((fast.model.machine.inside[0]._replace(from_bytes=0, beta_seconds_per_byte=1e-7),)))
+    assert steps(slow)[64] - steps(fast)[64] == pytest.approx(126 * NUM_BYTES / 64 * (1e-7 - BETA), rel=1e-3)
+    assert (fast.notes, slow.notes) == (
+        ("The network between nodes was not measured and is taken for that inside a node; give --network for another.",),
+        (),
+    )
+    # Everything on one node: the other network is not used.
+    assert steps(of([record(1), record(2)], 64, network=Given(slow.model.machine.between), ranks_per_node=64))[64] == steps(fast)[64]
+
+
+def test_the_knee_is_where_efficiency_falls_below_half():
+    subject = of([record(1), record(2)], 1024)
+    assert COMPUTE / (COMPUTE + ring(subject.knee) + 0.001) == pytest.approx(0.5, abs=0.03)
+    # Two ranks are already too many.
+    assert of([record(1), record(2, unexplained=0.5)], 1024).knee == 1
+
+
+def test_time_and_price_of_a_run():
+    subject = of([record(1), record(2)], 4, price=100.0)
+    row = {one.num_ranks: one for one in subject.forecasts}[4]
+    # Of 20 samples of each of 16 and one that is dropped; both sizes take two epochs.
+    num_steps = (20 * 16 * 2 + 1) // 64
+    assert row.epochs == pytest.approx(2)
+    assert row.run_seconds == pytest.approx(0.5 + 2 * (num_steps * row.step_seconds + 0.5))
+    assert row.hours == pytest.approx(4 * row.run_seconds / 3600)
+    assert row.cost == pytest.approx(100 * row.hours)
+    assert of([record(1), record(2)], 10**6).forecasts[-1].run_seconds is None
+
+
+def test_slow_steps_slow_down_many_ranks_most():
+    noisy = [COMPUTE] * (NUM_STEPS - 1) + [2 * COMPUTE]
+    subject = of([record(1, step_seconds=noisy), record(2)], 4, 1000)
+    few, many = (one.parts.stragglers for one in subject.forecasts if one.parts)
+    assert 0 < few < many
+    assert math.isfinite(many)
+
+
+def test_epochs_of_oversubscribed_runs_count_and_their_steps_do_not():
+    more = {"accuracies": [0.5] * 5 + [0.98], "oversubscribed": True, "train_seconds": [1.0] * 6, "eval_seconds": [0.5] * 6}
+    records = [record(1), record(2), record(8, **more | {"step_seconds": [9.0] * 6, "losses": [1.0] * 6, "learning_rates": [0.1] * 6})]
+    subject = of(records, 8)
+    row = subject.forecasts[-1]
+    assert (row.kind, row.num_ranks) == ("forecast", 8)
+    assert row.step_seconds < 1
+    assert row.epochs == pytest.approx(6, rel=0.1)
+
+
+def test_strong_scaling_ends_where_a_rank_has_no_sample():
+    strong = {"scaling": "strong", "workload_digest": "e" * 64, "samples_per_epoch": 320}
+    subject = of([record(1, **strong), record(2, compute=COMPUTE / 2, **strong)], 4, 64)
+    assert list(steps(subject)) == [1, 2, 4]
+    assert "a global batch of 16 is not divisible into 64 equal shards" in subject.impossible[64]
+    assert subject.forecasts[-1].parts.compute == pytest.approx(COMPUTE / 4)
+
+
+WITHOUT = {"step_breakdown": None}
+
+
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        ([record(1)], "have one size of each backend"),
+        ([record(2), record(2, repeat=1)], "have one size of each backend"),
+        ([made(backend="single")], "no completed run of a distributed backend"),
+        ([record(size, oversubscribed=True) for size in (1, 2)], "all of these runs were oversubscribed"),
+        ([record(1), record(2, oversubscribed=True)], "have one size of each backend"),
+        ([record(1) | WITHOUT, record(2) | WITHOUT], "have no step breakdown; train without --no-step-breakdown"),
+    ],
+)
+def test_records_without_a_forecast(records, message):
+    with pytest.raises(UserError, match=message) as problem:
+        forecasts.of(entries.comparisons(typed(records)), Wish((16,)))
+    assert "\n" not in str(problem.value)
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        (Wish(()), "--ranks is empty"),
+        (Wish((16, 0)), "--ranks has 0; a number of ranks is a whole number of at least 1"),
+        (Wish((-4,)), "--ranks has -4"),
+        (Wish((16,), ranks_per_node=0), "--ranks-per-node is 0"),
+        (Wish((16,), price=-1.0), "--price is -1"),
+        (Wish((16,), price=math.nan), "--price is nan"),
+    ],
+)
+def test_what_cannot_be_asked(wish, message):
+    with pytest.raises(UserError, match=message):
+        check(wish)
+
+
+def test_backends_without_a_model_are_left_out_with_the_reason():
+    records = [record(1), record(2), *(record(size, backend="parameter_server") for size in (2, 4)), record(2, backend="fsdp")]
+    subjects, left_out = forecasts.of(entries.comparisons(typed(records)), Wish((4,)))
+    assert [one.backend for one in subjects] == ["ddp"]
+    assert [one.split(", ", 2)[2] for one in left_out] == [
+        "fsdp: no forecast, since there is one size, 2.",
+        "parameter_server: no forecast, since the model is of data parallelism and pipelines.",
+    ]
+
+
+def test_every_forecast_of_the_reference_records_has_a_band_and_is_in_the_picture():
+    found, _ = collect.collect([ROOT / "results" / "reference" / "two-cores"])
+    wish = Wish((16, 64, 1024, 100_000), price=0.05)
+    subjects, left_out = forecasts.of(entries.comparisons(found), wish)
+    made_of = [one for subject in subjects for one in subject.forecasts if one.kind != "measured"]
+    assert len(subjects) == 20
+    assert all(0 < one.low_seconds < one.step_seconds < one.high_seconds for one in made_of)
+    section = answer.section(subjects, left_out, wish)
+    assert sum(sentence.startswith("For a proposal: ") for sentence in section.sentences) == 3
+    assert all(len(table.columns) == len(row) for table in section.tables for row in table.rows)
+    # The older records have one all-reduce for each workload, and two workloads.
+    assert {subject.network for subject in subjects} == {"inside a node: alpha and beta of all-reduces of two sizes, without a residual"}
+    # Every chart has the band of what is not measured. (Drawing starts threads, which no test may fork after.)
+    bands = [
+        picture.spec([one for one in subjects if one.about == about])["layer"][0]["data"]["values"]
+        for about in dict.fromkeys(one.about for one in subjects)
+    ]
+    assert all(row["low"] < row["ratio"] < row["high"] for band in bands for row in band if row["kind"] != "measured")
+    data = answer.as_json(subjects, left_out)
+    assert {one["backend"] for one in data["held_out"]} == {subject.backend for subject in subjects}
+
+
+@pytest.mark.parametrize(("ranks", "expected"), [((2,), [1, 2]), ((8,), [1, 2])])
+def test_measured_sizes_are_drawn_with_and_without_a_forecast_beside_them(ranks, expected):
+    layers = picture.spec([of([record(1), record(2)], *ranks)])["layer"]
+    points = [one for one in layers if one["mark"]["type"] == "point" and one["mark"].get("size") == 60]
+    assert [[row["ranks"] for row in one["data"]["values"]] for one in points] == [expected]
+
+
+def test_pooled_all_reduces_leave_out_oversubscribed_runs():
+    records = [record(2), record(4, oversubscribed=True)]
+    assert set(fitting.plain_all_reduces(entries.comparisons(typed(records)))) == {("ddp", 2)}

@@ -1,0 +1,77 @@
+"""What a forecast reads from a record: exchanges, their whole buffers and starts, and plain all-reduces."""
+
+import pytest
+
+from common.record import records
+from launch.forecast.scaling import measured
+from launch.forecast.scaling.overlap import Exchange
+from tests.support.made_records import made, step_breakdown
+
+
+def run(operations, num_ranks=2, library=None, transport="mpi", **changes):
+    breakdown = step_breakdown(compute=10.0, num_ranks=num_ranks) | {"library": library or {}} | changes
+    known = {name: {"num_calls": num, "num_bytes": size} for name, (num, size) in operations.items()}
+    return records.from_json(made(num_ranks=num_ranks, transport=transport, step_breakdown=breakdown | {"operations": known}))
+
+
+@pytest.mark.parametrize(
+    ("record", "exchanges", "are_measured"),
+    [
+        (run({}), [], False),
+        (run({"all_reduce": (2.0, 600.0)}), [Exchange(2 / 3, 300, "all_reduce"), Exchange(1, 300, "all_reduce")], False),
+        # DDP says how large its buckets are.
+        (
+            run({"all_reduce": (2.0, 600.0)}, library={"rebuilt_bucket_sizes": "400, 200"}),
+            [Exchange(2 / 3, 400, "all_reduce"), Exchange(1, 200, "all_reduce")],
+            False,
+        ),
+        # A rank contributes its share to a gather of parameters, which waits for the update. The whole buffer is as large at any size.
+        (
+            run({"reduce_scatter": (1.0, 800.0), "all_gather": (1.0, 200.0)}, num_ranks=4),
+            [Exchange(1, 800, "all_gather"), Exchange(1, 800, "reduce_scatter")],
+            False,
+        ),
+        (
+            run({"all_reduce": (2.0, 600.0)}, exchange_start_seconds={"all_reduce": [0.004, 0.012]}),
+            [Exchange(0.4, 300, "all_reduce"), Exchange(1, 300, "all_reduce")],
+            True,
+        ),
+        (run({"all_reduce": (2.0, 600.0)}, exchange_start_seconds={"all_reduce": [0.004]}), [Exchange(0.4, 600, "all_reduce")], True),
+        # Gloo makes a reduce-scatter of an all-reduce, whether or not the profile has starts, and gathers in its own way.
+        (
+            run({"reduce_scatter": (1.0, 800.0), "all_gather": (1.0, 200.0)}, num_ranks=4, transport="gloo"),
+            [Exchange(1, 800, "all_reduce"), Exchange(1, 800, "gloo_all_gather")],
+            False,
+        ),
+        # Parameters are waited for, unless it was measured when they are gathered.
+        (
+            run(
+                {"reduce_scatter": (1.0, 800.0), "all_gather": (1.0, 200.0)},
+                num_ranks=4,
+                transport="gloo",
+                exchange_start_seconds={"all_reduce": [0.005], "all_gather": [0.001]},
+            ),
+            [Exchange(0.1, 800, "gloo_all_gather"), Exchange(0.5, 800, "all_reduce")],
+            True,
+        ),
+        # Flags are no exchange.
+        (run({"all_reduce": (1.0, 8.0)}), [], False),
+    ],
+)
+def test_the_exchanges_of_a_step(record, exchanges, are_measured):
+    found, with_starts = measured.exchanges_of(record)
+    assert [(one.collective, one.size_bytes) for one in found] == [(one.collective, one.size_bytes) for one in exchanges]
+    assert [one.ready_share for one in found] == pytest.approx([one.ready_share for one in exchanges])
+    assert with_starts is are_measured
+
+
+def test_without_plain_all_reduces_by_size_there_is_one_as_bus_bandwidth():
+    gradients = run({"all_reduce": (2.0, 600.0)}, num_ranks=4, all_reduce_seconds_by_size=None, plain_bus_bytes_per_second=100.0)
+    assert measured.plain_of(gradients) == [(600.0, 1.5 * 600 / 100)]
+    assert measured.plain_of(run({}, plain_bus_bytes_per_second=None, all_reduce_seconds_by_size=None)) == []
+    assert measured.plain_of(run({}))[0] == (1024, 1e-5)
+
+
+def test_the_step_of_training_is_that_of_its_median_epoch():
+    changes = {"train_seconds": [1.0, 2.0, 9.0], "step_seconds": [0.5] * 6, "losses": [1.0] * 6, "learning_rates": [0.1] * 6}
+    assert measured.trained_step_seconds(records.from_json(made(**changes))) == pytest.approx(1.0)

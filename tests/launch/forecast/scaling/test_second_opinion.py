@@ -1,0 +1,48 @@
+"""Extra-P's model of the same steps: there with five sizes and more, and where it is installed."""
+
+import builtins
+
+import pytest
+
+from launch.forecast.scaling import answer, forecasts, second_opinion
+from launch.forecast.scaling.wish import Wish
+from launch.report import entries
+from tests.launch.forecast.scaling.test_forecasts import COMPUTE, record, ring
+from tests.support.made_records import typed
+
+SIZES = (1, 2, 4, 8, 16)
+
+
+def subject(sizes):
+    records = [record(size, unexplained=0.0) for size in sizes]
+    (found,), _ = forecasts.of(entries.comparisons(typed(records)), Wish((64,)))
+    return found
+
+
+def test_from_five_sizes_it_is_shown_beside_ours():
+    pytest.importorskip("extrap")
+    found = subject(SIZES)
+    row = found.forecasts[-1]
+    # A ring's time is nearly a line in the number of ranks.
+    assert row.step_seconds == pytest.approx(COMPUTE + ring(64))
+    assert row.second_opinion_seconds == pytest.approx(row.step_seconds, rel=0.3)
+    section = answer.section([found], [], Wish((64,)))
+    assert any(sentence.startswith("cnn, weak scaling, Extra-P's seconds of a step on p ranks: ddp ") for sentence in section.sentences)
+
+
+def test_from_fewer_there_is_none_and_the_reason():
+    assert second_opinion.of(subject((1, 2)).measured) == (None, "Extra-P needs 5 sizes, and 2 were measured")
+
+
+def test_where_it_is_not_installed_that_is_said(monkeypatch):
+    imported = builtins.__import__
+
+    def without(name, *arguments):
+        if name.startswith("extrap"):
+            raise ImportError(f"No module named {name!r}")
+        return imported(name, *arguments)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    found = second_opinion.of(subject(SIZES).measured)
+    assert found.function is None
+    assert found.formula.startswith("Extra-P is not installed here (No module named 'extrap")
