@@ -13,8 +13,8 @@ from rich.text import Text
 
 from common import command_line
 from common.errors import UserError
-from common.tracing import mpi_profile
 from launch.report.export import terminal
+from launch.trace import mpi_profile
 
 PROGRAM = "python -m launch.trace.profile"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from common.config import TRACES
 from common.errors import UserError
 from common.record import records
-from common.tracing import mpi_profile, sources
-from launch.trace import build, events, preload, timeline
+from common.tracing import sources
+from launch.trace import build, events, mpi_profile, preload, timeline
 
 NUM_EVENTS = 100_000
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from common.record import records
-from common.tracing import mpi_profile
-from launch.trace import preload
+from launch.trace import mpi_profile, preload
 from tests.gpu import data
 from tests.gpu.running import run, train
 

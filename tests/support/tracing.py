@@ -4,8 +4,7 @@ import functools
 import subprocess
 from typing import NamedTuple
 
-from common.tracing import mpi_profile
-from launch.trace import build
+from launch.trace import build, mpi_profile
 from tests.support.running import BIN, completed, environ
 
 TIME_LIMIT_SECONDS = 60

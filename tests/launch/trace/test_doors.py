@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from common.tracing import mpi_profile
-from launch.trace import profile, timeline
+from launch.trace import mpi_profile, profile, timeline
 from tests.common.tracing.test_horovod_timeline import EPOCH, FUSED, NAMES, NEGOTIATED
-from tests.common.tracing.test_mpi_profile import NEWER, OLDER, OURS
+from tests.launch.trace.test_mpi_profile import NEWER, OLDER, OURS
 from tests.support import tracing
 from tests.support.running import BIN, completed
 

@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from common.tracing import mpi_profile
 from common.training.loop import NUM_WARMUP_STEPS
-from launch.trace import build, preload
+from launch.trace import build, mpi_profile, preload
 from tests.support import small_data
 from tests.support.running import train
 from tests.support.tracing import Traced

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from common.errors import UserError
-from common.tracing import mpi_profile
-from common.tracing.mpi_profile import MEBIBYTE, Routine, Sums, Task
+from launch.trace import mpi_profile
+from launch.trace.mpi_profile import MEBIBYTE, Routine, Sums, Task
 
 RULE, SHORT_RULE = "-" * 71, "-" * 65
 NEWER = f"""Data for MPI rank 0 of 2:
