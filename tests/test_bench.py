@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from common import workloads
 from common.config import Settings
 from common.data import sharding
-from common.model import workloads
 from tests.bench import convergence, data, forecast, fused, precision, shared, targets, trace_overhead, trainers
 from tests.bench.convergence import CORRECT, Choice, Curve
 from tests.bench.vendor import BACKENDS, rate_in

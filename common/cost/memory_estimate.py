@@ -8,14 +8,14 @@ is. TensorFlow has no gradients at this point, and its activations beside them l
 
 import dataclasses
 
+from common import workloads
 from common.backends import declared, file_of, is_exact, settings_of, variant_settings
 from common.config import Settings
 from common.cost import memory_forecast, memory_state, parallelism, sharing
 from common.cost.memory_state import Training
 from common.errors import UserError
-from common.model import workloads
-from common.model.workloads import gradient_bytes
 from common.process import node_memory
+from common.workloads import gradient_bytes
 
 GB = 1e9
 # Of the backends that a refusal names.

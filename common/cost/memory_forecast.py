@@ -1,7 +1,8 @@
 """How much memory each rank of a training needs, by backend, before anything runs. Pure.
 
-Parameters, gradients and optimizer state are those of common/cost/memory_state.py, activations those of common/model/activations.py, and
-what a library keeps to exchange is in common/cost/communication_buffers.py. A pipeline divides them with the model (common/model/pipelining.py).
+Parameters, gradients and optimizer state are those of common/cost/memory_state.py, activations those of
+common/cost/activations.py, and what a library keeps to exchange is in
+common/cost/communication_buffers.py. A pipeline divides them with the model (common/model/pipelining.py).
 """
 
 import itertools
@@ -10,11 +11,11 @@ from typing import NamedTuple
 
 from common.backends import declared, file_of, settings_of
 from common.config import Settings
-from common.cost import communication_buffers, parallelism, sharing
+from common.cost import activations, communication_buffers, parallelism, sharing
 from common.cost.communication_buffers import Units
 from common.cost.memory_state import held_bytes, num_parameters, sizes_of
 from common.errors import UserError
-from common.model import activations, pipelining
+from common.model import pipelining
 from common.model.families import parts_of
 
 # After a backend's name: what is in main memory in place of the GPU's. Ren et al. 2021, arXiv:2101.06840; Rajbhandari et al. 2021,

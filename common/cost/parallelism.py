@@ -8,7 +8,7 @@ from common.config import check
 from common.data.sharding import local_batch_of
 from common.errors import UserError
 from common.model import families, pipelining
-from common.model.workloads import WORKLOADS, workload_of
+from common.workloads import WORKLOADS, workload_of
 
 
 class DataParallel(NamedTuple):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from common import backends
 from common.backends import declared, file_of
-from common.model.workloads import gradient_bytes
+from common.workloads import gradient_bytes
 
 PARTS = ("parameters", "gradients", "optimizer_state")
 

@@ -8,8 +8,8 @@ import numpy as np
 from common.data import image_folders, images, stored, texts, tokens
 from common.data.samples import InMemory
 from common.model.weights import DTYPES
-from common.model.workloads import workload_of
 from common.progress import no_progress
+from common.workloads import workload_of
 
 
 class Dataset(NamedTuple):

@@ -77,8 +77,8 @@ class StepBreakdown:
     communication."""
     all_reduce_seconds_by_size: SecondsBySize | None = None
     """[size in bytes, seconds] of plain all-reduces through the same library, by ascending size: 1 KiB, 32 KiB, 1 MiB and the gradients'
-    size; the mean over ranks of the median of each. Alpha and beta can be fitted to them (`launch/forecast/network/hockney.py`). `null` at one
-    rank."""
+    size; the mean over ranks of the median of each. Alpha and beta can be fitted to them (`launch/forecast/network/hockney.py`). `null`
+    at one rank."""
     exchange_start_seconds: dict[str, list[float]] | None = None
     """Seconds from the beginning of a step to the start of each collective in it, by name, on rank 0, in the steps of the profile, which
     slows them down. `null` where it does not tell."""
@@ -349,7 +349,7 @@ class Record:
     backend: str
     """Backend: the name of a file in `frameworks/`, with `@VALUE` for a variant (`deepspeed_zero@3`: ZeRO stage 3)."""
     workload: str
-    """Workload: a name in `common/model/workloads.py`."""
+    """Workload: a name in `common/workloads.py`."""
     workload_digest: str | None = None
     """SHA-256 of the model, data, target, optimizer, batch size, schedule and precision. Records that differ in it are not compared. `null`
     until the data is loaded."""

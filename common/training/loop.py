@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from common import workloads
 from common.config import Settings
 from common.cost import parallelism
 from common.data import sharding, storage_use
 from common.data.samples import Samples, counted
 from common.meter import Meter
-from common.model import families, schedules, weights, workloads
+from common.model import families, schedules, weights
 from common.process import energy, gpus
 from common.process.turns import Turns
 from common.process.watchdog import Watchdog

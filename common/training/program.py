@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from common import workloads
 from common.command_line import parse
 from common.config import Settings
 from common.cost import memory_estimate
 from common.errors import UserError
-from common.model import workloads
 from common.process import elastic, ending, gpus, noise, watchdog
 from common.process.ranks import from_environment
 from common.record import records

@@ -8,11 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-from common import backends, config
+from common import backends, config, workloads
 from common.cost import parallelism
 from common.data import datasets
 from common.errors import UserError
-from common.model import workloads
 from common.process import allocator, binding
 from common.record import records
 

@@ -13,8 +13,8 @@ from itertools import chain, islice, repeat
 import numpy as np
 
 from common.cost.collectives import bus_bytes
-from common.model.workloads import gradient_bytes
 from common.trainer import Communication, ProfiledCommunication, by_rank
+from common.workloads import gradient_bytes
 
 BLOCK_SECONDS = 0.2
 MIN_STEPS = 2

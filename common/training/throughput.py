@@ -4,8 +4,9 @@ import time
 
 import numpy as np
 
+from common import workloads
 from common.cost import parallelism
-from common.model import flops, workloads
+from common.model import flops
 from common.trainer import by_rank
 
 # Of the matrices, which grow until one product takes long: the best size depends on the device and the number of threads.

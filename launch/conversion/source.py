@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from common.data import datasets, image_folders
-from common.model.workloads import workload_of
+from common.workloads import workload_of
 
 
 class Data(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import numpy as np
 import tyro
 
-from common import durable, progress
+from common import durable, progress, workloads
 from common.command_line import FROM_1, POSITIVE
 from common.config import Dataset, Precision, Settings
 from common.data import formats, manifest, stored, stored_samples
@@ -23,7 +23,6 @@ from common.data.formats import FORMATS
 from common.data.samples import count_losses
 from common.data.storage_use import Use
 from common.errors import UserError
-from common.model import workloads
 from launch.conversion import source
 
 # What a folder has until its manifest is written: what is being converted into it.

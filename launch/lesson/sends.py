@@ -10,7 +10,7 @@ from common.backends import BASELINE
 from common.config import Settings
 from common.cost import sharing
 from common.errors import UserError
-from common.model.workloads import gradient_bytes
+from common.workloads import gradient_bytes
 from launch.lesson import running
 from launch.report import volumes
 from launch.report.export import terminal

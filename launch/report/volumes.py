@@ -5,7 +5,7 @@ All functions take a record and return None for what the run has not counted, an
 
 from common.config import Settings
 from common.cost import collectives, sharing
-from common.model.workloads import WORKLOADS
+from common.workloads import WORKLOADS
 
 
 def state_bytes(record):

@@ -3,11 +3,10 @@
 import functools
 import sys
 
-from common import backends, progress
+from common import backends, progress, workloads
 from common.cost import parallelism
 from common.data import datasets
 from common.errors import UserError
-from common.model import workloads
 from common.record import records
 from launch.launchers import commands
 from launch.run import available

@@ -3,10 +3,10 @@
 import re
 import time
 
+from common import workloads
 from common.command_line import flag
 from common.config import as_json
 from common.errors import UserError
-from common.model import workloads
 from common.record import records
 from launch.run import processes, runner, supervisor
 

@@ -3,8 +3,8 @@
 import psutil
 import pynvml
 
+from common import workloads
 from common.cost import memory_estimate
-from common.model import workloads
 from common.process import gpus, node_memory
 
 # The next run may need more than the largest so far, and all grow a little in training.

@@ -3,7 +3,7 @@
 import json
 import time
 
-from common.model import workloads
+from common import workloads
 from common.process import out_of_memory, turns
 from common.process.ranks import Ranks
 from common.process.watchdog import Hang

@@ -15,9 +15,9 @@ from statistics import median
 
 import numpy as np
 
+from common import workloads
 from common.config import Settings
 from common.data import datasets, manifest, sharding
-from common.model import workloads
 from launch.conversion.writing import Conversion
 from launch.conversion.writing import run as convert
 from tests.bench import shared

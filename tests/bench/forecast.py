@@ -19,8 +19,8 @@ import numpy as np
 import tyro
 
 from common.record import records
-from launch.forecast.network import algorithms, links
-from launch.forecast.scaling import measured
+from launch.forecast.network import algorithms
+from launch.forecast.scaling import links, measured
 from tests.bench import shared
 from tests.support import two_hosts
 from tests.support.backends import LAUNCHED

@@ -6,8 +6,8 @@ taskset -c 0 python -m tests.bench.precision
 from dataclasses import dataclass
 from statistics import median
 
+from common import workloads
 from common.config import Settings
-from common.model import workloads
 from tests.bench import shared, trainers
 
 COLUMNS = ("workload", "step, fp32 (ms)", "step, bf16 (ms)", "bf16 / fp32: median (quartiles)")

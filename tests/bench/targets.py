@@ -19,11 +19,10 @@ from unittest import mock
 
 import tyro
 
-from common import command_line
+from common import command_line, workloads
 from common.config import Settings, check
 from common.data import datasets, sharding
 from common.errors import UserError
-from common.model import workloads
 from common.process.ranks import Ranks
 from common.process.watchdog import Watchdog
 from common.record import records

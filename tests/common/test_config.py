@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from common import workloads
 from common.command_line import flag, parse
 from common.config import MAX_SEED, TRAINING_SETTINGS, Role, Settings, as_arguments, as_json, check, from_json, with_role
 from common.errors import UserError
-from common.model import conventions, families, workload_table, workloads
+from common.model import conventions, families, workload_table
 from common.model.weights import constant, normal
 from tests.support import tokenizer
 

@@ -9,7 +9,7 @@ import pytest
 
 from common.backends import declared, file_of
 from common.model import flops
-from common.model.workloads import WORKLOADS
+from common.workloads import WORKLOADS
 from launch import probe
 from launch.report.questions import same
 from tests.support import small_data

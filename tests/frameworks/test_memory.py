@@ -4,13 +4,13 @@ import functools
 
 import pytest
 
+from common import workloads
 from common.backends import file_of, settings_of
 from common.config import Settings, as_arguments
 from common.cost import memory_forecast, sharing
 from common.cost.memory_state import Training
-from common.model import workloads
 from common.model.families import Cnn
-from common.model.workloads import gradient_bytes
+from common.workloads import gradient_bytes
 from launch.report import volumes
 from tests.support import small_data
 from tests.support.made_records import typed

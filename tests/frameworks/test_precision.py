@@ -14,11 +14,11 @@ from common.config import Settings
 from common.errors import UserError
 from common.model import weights
 from common.model.families import Cnn, Decoder, EncoderDecoder, parameters_of
-from common.model.workloads import WORKLOADS, digest, resolve
 from common.process import gpus
 from common.process.ranks import Ranks
 from common.trainer import Device
 from common.training import event_log
+from common.workloads import WORKLOADS, digest, resolve
 from launch.run import available
 from tests.frameworks.test_tensorflow import batch_of
 from tests.support import nvml, small_models

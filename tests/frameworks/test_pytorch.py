@@ -5,8 +5,9 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from common import workloads
 from common.config import Settings
-from common.model import families, pipelining, weights, workloads
+from common.model import families, pipelining, weights
 from common.process.ranks import Ranks
 from common.trainer import Batch
 from frameworks.shared.pytorch import pipeline, pytorch

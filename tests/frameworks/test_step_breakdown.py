@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from common import workloads
 from common.backends import declared
 from common.config import Settings
-from common.model import workloads
 from common.process.ranks import Ranks
 from common.trainer import Batch, Communication, ProfiledCommunication
 from common.training import step_breakdown

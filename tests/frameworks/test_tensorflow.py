@@ -7,8 +7,8 @@ from common.config import Settings
 from common.errors import UserError
 from common.model import weights
 from common.model.families import Cnn, Decoder, EncoderDecoder, ResNet50, can_recompute, parameters_of
-from common.model.workloads import WORKLOADS, resolve
 from common.process.ranks import Ranks
+from common.workloads import WORKLOADS, resolve
 from tests.support import small_data, small_models
 from tests.support.running import train
 

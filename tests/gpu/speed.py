@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from common.config import Settings
-from common.model.workloads import WORKLOADS
+from common.workloads import WORKLOADS
 from tests.gpu import data
 from tests.gpu.plugin import SESSION
 from tests.gpu.running import run, train

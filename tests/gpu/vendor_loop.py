@@ -11,8 +11,8 @@ import time
 import numpy as np
 import torch
 
+from common import workloads
 from common.config import Settings
-from common.model import workloads
 from common.process.ranks import Ranks
 from common.training import loop
 from frameworks.shared.pytorch import pytorch

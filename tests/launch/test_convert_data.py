@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from common import workloads
 from common.config import Settings
 from common.data import datasets, image_folders, manifest, stored_samples
 from common.data.formats import FORMATS
 from common.errors import UserError
-from common.model import workloads
-from common.model.workloads import WORKLOADS
+from common.workloads import WORKLOADS
 from launch.conversion import writing
 from launch.conversion.writing import PLAN, Conversion
 from tests.support import converted, mistakes

@@ -18,8 +18,9 @@ from unittest import mock
 
 import numpy as np
 
+from common import workloads
 from common.data import datasets, sharding
-from common.model import weights, workloads
+from common.model import weights
 from common.process import ending, gpus, noise
 from common.process.ranks import from_environment
 from common.trainer import Device

@@ -1,7 +1,7 @@
 """Synthetic records for tests: JSON objects, complete, valid by results/schema.json, with the changes that a test needs."""
 
+from common import workloads
 from common.config import Settings
-from common.model import workloads
 from common.process.ranks import Ranks
 from common.record import records
 from launch.report import collect

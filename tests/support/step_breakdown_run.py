@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from common import command_line, config
+from common import command_line, config, workloads
 from common.cost import parallelism
-from common.model import weights, workloads
+from common.model import weights
 from common.process import ending
 from common.process.ranks import from_environment
 from common.trainer import Batch

@@ -16,8 +16,8 @@ from deepspeed.utils import (
     safe_set_local_optimizer_state,
 )
 
+from common import workloads
 from common.errors import UserError
-from common.model import workloads
 from common.process.rendezvous import agree_on_master
 from common.trainer import Communication, ProfiledCommunication
 from frameworks.shared.pytorch import process_group, pytorch

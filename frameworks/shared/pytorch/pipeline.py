@@ -11,8 +11,8 @@ from torch.profiler import record_function
 
 from common.model import pipelining
 from common.model.families import parts_of
-from common.model.workloads import workload_of
 from common.trainer import Communication, ProfiledCommunication, Totals
+from common.workloads import workload_of
 from frameworks.shared.pytorch import process_group, pytorch
 
 SCHEDULES = {
@@ -102,7 +102,10 @@ class Pipeline:
 
 
 def stage(module, model, bounds, recompute):
-    """The Stage of a module with the parts of a Stage of common/model/pipelining.py; with `recompute`, halves of blocks keep their inputs."""
+    """The Stage of a module with the parts of a Stage of common/model/pipelining.py.
+
+    With `recompute`, halves of blocks keep their inputs.
+    """
     parts = parts_of(model)[bounds.start : bounds.end]
     layers = [module.get_submodule(layer.name) for part in parts for layer in part.layers if layer.parameters]
     computed = module.parts()[bounds.start : bounds.end]

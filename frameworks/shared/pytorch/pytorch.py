@@ -15,10 +15,10 @@ from torch.utils.checkpoint import checkpoint
 from common.errors import UserError
 from common.model import conventions, families
 from common.model.decoder import rotary_tables
-from common.model.workloads import workload_of
 from common.process.binding import gpu_for, gpus_chosen
 from common.process.gpus import version_text
 from common.trainer import POINTS, Device, GpuMemory, Held, Totals
+from common.workloads import workload_of
 from frameworks.shared.pytorch import resnet
 from frameworks.shared.pytorch.autocast import autocast
 from frameworks.shared.pytorch.convolution import Convolution

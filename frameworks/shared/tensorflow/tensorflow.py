@@ -13,9 +13,9 @@ import tensorflow as tf
 from common.errors import UserError
 from common.model import conventions, families
 from common.model.decoder import rotary_tables
-from common.model.workloads import workload_of
 from common.process.binding import gpu_for, gpus_chosen
 from common.trainer import POINTS, Device, GpuMemory, Held, Totals
+from common.workloads import workload_of
 from frameworks.shared.tensorflow import resnet
 
 # Of parameters, their gradients and the loss.

@@ -1,11 +1,11 @@
 """What is forecast: the training that the command line describes, and its checks."""
 
+from common import workloads
 from common.command_line import flag
 from common.config import Settings
 from common.cost import memory_state
 from common.cost.memory_state import Training
 from common.errors import UserError
-from common.model import workloads
 from common.model.families import Decoder, can_recompute
 
 # Of GPT-2.

@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common import command_line
+from common import command_line, workloads
 from common.config import Settings
 from common.data import datasets, sharding
-from common.model import workloads
 from common.process import allocator, binding
 from common.process.ending import leave
 from common.process.ranks import Ranks, from_environment

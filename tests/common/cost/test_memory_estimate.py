@@ -2,12 +2,12 @@
 
 import pytest
 
+from common import workloads
 from common.backends import has_one_rank, settings_of
 from common.config import Settings
 from common.cost import memory_estimate, memory_forecast, sharing
 from common.cost.memory_state import Training
 from common.errors import UserError
-from common.model import workloads
 from common.process import node_memory
 
 # Bytes of the parameters of transformer-1b in float32: 1.2 billion of them.

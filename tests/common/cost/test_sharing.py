@@ -5,7 +5,7 @@ import pytest
 from common import backends
 from common.config import Settings
 from common.cost import sharing
-from common.model.workloads import gradient_bytes
+from common.workloads import gradient_bytes
 
 SGD, ADAM = (Settings(optimizer=optimizer) for optimizer in ("sgd", "adam"))
 # Bytes of the CNN's parameters in float32.

@@ -11,7 +11,7 @@ from common.data.datasets import NUM_RANDOM_SAMPLES, loader
 from common.data.images import MNIST_KEYS
 from common.data.samples import counted
 from common.model.weights import DTYPES
-from common.model.workloads import WORKLOADS
+from common.workloads import WORKLOADS
 from tests.support.mistakes import refused
 
 SPLIT = ("train_inputs", "train_targets", "test_inputs", "test_targets")

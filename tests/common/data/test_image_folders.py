@@ -10,8 +10,8 @@ from common.config import Settings
 from common.data.datasets import loader
 from common.errors import UserError
 from common.model.families import ResNet50
-from common.model.workloads import WORKLOADS
 from common.progress import no_progress
+from common.workloads import WORKLOADS
 from tests.support.mistakes import refusal
 from tests.support.small_models import RESNET
 

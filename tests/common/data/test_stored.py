@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from common import workloads
 from common.config import Settings
 from common.data import datasets, manifest, sharding, storage_use
 from common.data.formats import FORMATS
 from common.meter import Meter
-from common.model import workloads
 from common.process.ranks import Ranks
 from tests.support import converted, tokenizer
 from tests.support.converted import IN_ORDER

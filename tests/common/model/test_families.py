@@ -12,8 +12,8 @@ from common.cost.memory_state import Training
 from common.errors import UserError
 from common.model import conventions, families, pipelining, weights
 from common.model.decoder import rotary_tables
-from common.model.workloads import WORKLOADS, resolve
 from common.process.ranks import Ranks
+from common.workloads import WORKLOADS, resolve
 from frameworks.shared.pytorch import pytorch
 from tests.support.small_models import Bare
 

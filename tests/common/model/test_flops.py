@@ -7,7 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from common.model import flops
 from common.model.families import Cnn, Decoder, parts_of
-from common.model.workloads import WORKLOADS
+from common.workloads import WORKLOADS
 from frameworks.shared.pytorch import pytorch
 from tests.support.small_models import MODELS
 

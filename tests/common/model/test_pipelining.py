@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from common import workloads
 from common.config import Settings
-from common.model import pipelining, workloads
+from common.model import pipelining
 from common.model.families import Cnn, Decoder
 
 SMALL = workloads.WORKLOADS["transformer"].model

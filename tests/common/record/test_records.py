@@ -8,9 +8,9 @@ import pytest
 from common import durable
 from common.config import Settings
 from common.errors import UserError
-from common.model.workloads import resolve
 from common.process.ranks import Ranks
 from common.record import records
+from common.workloads import resolve
 
 LAUNCH = {"launcher": "mpich", "command": "mpiexec -n 2 python", "launched_at": None}
 

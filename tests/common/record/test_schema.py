@@ -9,8 +9,8 @@ import sys
 import jsonschema
 import pytest
 
+from common import workloads
 from common.config import Settings
-from common.model import workloads
 from common.process.ranks import Ranks
 from common.record import records, schema
 from common.record.definition import Record

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from common import workloads
 from common.config import Settings
 from common.data.datasets import Dataset
-from common.model import weights, workloads
+from common.model import weights
 from common.process import turns
 from common.process.ranks import Ranks
 from common.process.turns import Turns

@@ -8,10 +8,10 @@ import pytest
 
 from common.config import Settings
 from common.model import flops
-from common.model.workloads import WORKLOADS
 from common.process.ranks import Ranks
 from common.trainer import Device
 from common.training import throughput
+from common.workloads import WORKLOADS
 
 CPU = Device("cpu", None, False, None, None, None, lambda precision, size: (precision, size))
 

@@ -7,9 +7,9 @@ import jsonschema
 import numpy as np
 import pytest
 
+from common import workloads
 from common.config import Settings
 from common.data import datasets
-from common.model import workloads
 from common.model.families import EncoderDecoder
 from common.process.ranks import Ranks
 from common.process.watchdog import Watchdog

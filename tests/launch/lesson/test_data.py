@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from common.model import workloads
+from common import workloads
 from launch.lesson import waiting
 from launch.lesson.data import Data, Waited, bars, conclusion, data_jobs, formats_of, waited_of
 from tests.launch.report.questions.test_reading import stored

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from common import backends
-from common.model import workloads
+from common import backends, workloads
 from launch.lesson.sends import Sends, Sent, conclusion, every_way, sends_jobs, sent_of, tables
 from tests.support.made_records import ended, made, step_breakdown, typed
 from tests.support.running import BIN, environ, left_over

@@ -8,8 +8,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from common import workloads
 from common.errors import UserError
-from common.model import workloads
 from common.record import records
 from launch.lesson.plot import plot
 from launch.lesson.warmup import Warmup, conclusion, epochs_of, tables, warmup_jobs

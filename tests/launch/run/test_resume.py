@@ -8,9 +8,9 @@ import time
 
 import pytest
 
+from common import workloads
 from common.config import Settings, as_json
 from common.errors import UserError
-from common.model import workloads
 from common.record import records
 from launch.run import resume, runner, supervisor
 from launch.run.plan import plan

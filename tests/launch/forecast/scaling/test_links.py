@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from launch.forecast.network import links
+from launch.forecast.scaling import links
 from launch.forecast.scaling.measured import Size
 from launch.forecast.scaling.overlap import Exchange
 from launch.forecast.scaling.stragglers import Slowest

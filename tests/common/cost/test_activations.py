@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from common import workloads
 from common.config import Settings
-from common.model import activations, workloads
+from common.cost import activations
 from common.model.families import Decoder, input_type, parameters_of
 from common.process.ranks import from_environment
 from frameworks.shared.pytorch import pytorch
