@@ -34,7 +34,7 @@ def test_the_line_of_a_fault_is_found_wherever_its_file_lies():
 
 
 def test_a_test_is_found_by_the_end_of_its_path():
-    assert faults.node_ids(EXAMPLE._replace(tests=["test_planted.py::test_x", "launch/test_quiet.py"])) == [
+    assert faults.node_ids(EXAMPLE._replace(tests=["test_planted.py::test_x", "run/test_quiet.py"])) == [
         "tests/test_planted.py::test_x", "tests/launch/run/test_quiet.py",
     ]  # fmt: skip
     with pytest.raises(UserError, match=r"test_gone.py, and there is none"):

@@ -39,7 +39,7 @@ MODELS = [
 def _frameworks():
     """Imports both frameworks when the first test runs, as in test_tensorflow.py."""
     global tensorflow, pytorch
-    tensorflow, pytorch = (pytest.importorskip(f"frameworks.shared.{name}") for name in ("tensorflow", "pytorch"))
+    tensorflow, pytorch = (pytest.importorskip(f"frameworks.shared.{name}.{name}") for name in ("tensorflow", "pytorch"))
 
 
 def samples_of(model):

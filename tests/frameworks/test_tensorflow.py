@@ -27,7 +27,7 @@ NAMES = [(model, name) for model in MODELS for name in parameters_of(model)]
 def _frameworks():
     """Imports both frameworks when the first test runs: importing takes seconds, and other processes only collect these tests."""
     global tensorflow, pytorch
-    tensorflow, pytorch = (pytest.importorskip(f"frameworks.shared.{name}") for name in ("tensorflow", "pytorch"))
+    tensorflow, pytorch = (pytest.importorskip(f"frameworks.shared.{name}.{name}") for name in ("tensorflow", "pytorch"))
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_batch_norm_in_float32_is_that_in_float64():
     x = 3 + stream.normal(size=(4, 5, 6, 2)) * [1e-3, 2.0]
     scale, offset = stream.normal(size=(2, 2))
     single, double = (
-        tensorflow.tensorflow_resnet.batch_norm(*(tf.constant(array, dtype) for array in (x, scale, offset)), 1e-5).numpy()
+        tensorflow.resnet.batch_norm(*(tf.constant(array, dtype) for array in (x, scale, offset)), 1e-5).numpy()
         for dtype in (tf.float32, tf.float64)
     )
     np.testing.assert_allclose(single, double, atol=2e-3)

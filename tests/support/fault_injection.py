@@ -139,7 +139,7 @@ def frozen_statistics(backend):
             weight, bias = weight[:, None, None], bias[:, None, None]
         return x / (1 + epsilon) ** 0.5 * weight + bias
 
-    replace(backend.pytorch.pytorch_resnet if on_pytorch else backend.tensorflow.tensorflow_resnet, "batch_norm", batch_norm)
+    replace(backend.pytorch.resnet if on_pytorch else backend.tensorflow.resnet, "batch_norm", batch_norm)
 
 
 def in_rank_order(backend):

@@ -16,7 +16,7 @@ from tests.support.running import ROOT
 # A run whose process ignores SIGTERM, in a session of its own, and keeps printing; where it cannot, it makes a file.
 SCRIPT = """
 import signal, sys
-from launch import processes, turns
+from launch.run import processes, turns
 # Whoever runs the tests in the background has it ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 processes.GRACE_SECONDS = 0.5

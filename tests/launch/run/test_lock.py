@@ -24,7 +24,7 @@ ON_TWO_NODES = [Job("ddp", 2, 1, Settings())]
 # Holds the lock in another process until its standard input is closed, or it is killed.
 HOLDER = """
 import sys
-from launch import lock
+from launch.run import lock
 from tests.launch.run.test_lock import ON_ONE_NODE
 with lock.held(sys.argv[1], ON_ONE_NODE, False):
     print("held", flush=True)
