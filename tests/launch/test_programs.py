@@ -1,21 +1,27 @@
 """The programs of launch/: each can be started, and none is imported, so that what several need stands in a room."""
 
 import ast
+import functools
 
 import pytest
 
 from tests.support.running import ROOT
 
 MODULES = [path for folder in ("common", "frameworks", "launch") for path in sorted((ROOT / folder).rglob("*.py"))]
-PROGRAMS = [path for path in MODULES if path.parent == ROOT / "launch" and path.name != "__init__.py" or path.name == "__main__.py"]
+PROGRAMS = sorted([*(ROOT / "launch").glob("[a-z]*.py"), *(ROOT / "launch").rglob("__main__.py")])
 
 
 def dotted(path):
     return ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
+@functools.cache
 def imported_by(path):
     """The dotted names of the modules that a file imports, and of what it imports from them."""
+    return set(_imported_by(path))
+
+
+def _imported_by(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
