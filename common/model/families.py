@@ -42,9 +42,8 @@ def problem(model):
 def implementation_of(model, implementations, framework):
     """What computes a model, of the {type of a model: its implementation} of a framework. Raises UserError if there is none."""
     if type(model) not in implementations:
-        raise UserError(
-            f"{framework} has no implementation of {type(model).__name__}; add one to frameworks/shared/{framework.lower()}/{framework.lower()}.py"
-        )
+        room = f"frameworks/shared/{framework.lower()}"
+        raise UserError(f"{framework} has no implementation of {type(model).__name__}; add one in {room}")
     return implementations[type(model)]
 
 

@@ -3,50 +3,86 @@
 python -m tests.bench.ends --ranks 4 --num-ends 50 --backends ddp,horovod_tf
 """
 
-import argparse
 import collections
+import contextlib
+import os
+import signal
 import subprocess
 import tempfile
+from dataclasses import dataclass
+from typing import Annotated
 
 from common import backends
+from common.command_line import FROM_1
+from tests.bench import forked_ranks, shared
 from tests.support.running import BIN, ROOT, environ
 
-# One step of the CNN: what is to be seen comes after it.
-SHORT = ("--epochs", "1", "--steps-per-epoch", "1", "--no-stop-at-target", "--no-step-breakdown")
+# One step of the small Transformer: what is to be seen comes after it.
+SHORT = ("--workload", "transformer", "--epochs", "1", "--steps-per-epoch", "1", "--no-stop-at-target", "--no-step-breakdown")
 TIME_LIMIT_SECONDS = 180
+IN_ONE_PROCESS = ("single", "data_parallel")
 
 
-def main():
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.ends", description=__doc__.splitlines()[0])
-    parser.add_argument("--backends", default=backends.ALL, help="as for launch/matrix.sh (default: all)")
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--num-ends", type=int, default=50)
-    arguments = parser.parse_args()
+@dataclass(frozen=True)
+class Arguments:
+    """What is ended, and how often."""
+
+    backends: str = backends.ALL
+    """Backends, as for launch/matrix.sh."""
+    ranks: Annotated[int, FROM_1] = 4
+    """Ranks of each run."""
+    num_ends: Annotated[int, FROM_1] = 50
+    """Runs of each backend."""
+    fork: bool = False
+    """Fork the ranks from a process that has imported their backend: in a third of the time, but a start that no user sees."""
+
+
+def run(arguments):
     endings = {name: collections.Counter() for name in backends.chosen(arguments.backends)}
-    # In turns, so that a measurement that is stopped early says something about every backend.
-    for number in range(1, arguments.num_ends + 1):
-        for backend, counts in endings.items():
-            counts[end(backend, arguments.ranks)] += 1
-            print(f"<!-- end {number}: {backend} {dict(counts)} -->", flush=True)
-    print("| backend | ends |\n| --- | --- |")
-    for backend, counts in endings.items():
-        print(f"| `{backend}` | {', '.join(f'{count} {ending}' for ending, count in sorted(counts.items()))} |")
-
-
-def end(backend, num_ranks):
-    """How a short run of a backend ended, in words."""
-    workload = ("--workload", "transformer") if backend == "tensor_parallel" else ()
     with tempfile.TemporaryDirectory() as folder:
-        command = [BIN / "mpiexec", "-n", str(1 if backend in ("single", "data_parallel") else num_ranks), BIN / "python"]
-        command += ["-m", f"frameworks.{backend}", *SHORT, *workload, "--results", folder]
-        try:
-            done = subprocess.run(command, cwd=ROOT, env=environ(), capture_output=True, text=True, timeout=TIME_LIMIT_SECONDS, check=False)
-        except subprocess.TimeoutExpired:
-            return "hung"
-    if done.returncode:
-        print(done.stdout + done.stderr, flush=True)
-    return f"with exit status {done.returncode}{'' if 'record: ' in done.stdout else ' before the record was complete'}"
+        servers = [forked_ranks.begin(f"frameworks.{name}", f"{folder}/{name}") for name in endings if arguments.fork]
+        # In turns, so that a measurement that is stopped early says something about every backend.
+        for number in range(1, arguments.num_ends + 1):
+            for backend, counts in endings.items():
+                counts[end(backend, arguments, folder)] += 1
+                print(f"<!-- end {number}: {backend} {dict(counts)} -->", flush=True)
+        for server in servers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(server, signal.SIGKILL)
+    print(shared.head(("backend", "ends")))
+    for backend, counts in endings.items():
+        print(shared.row((f"`{backend}`", ", ".join(f"{count} {ending}" for ending, count in sorted(counts.items())))))
+    return 0
+
+
+def end(backend, arguments, folder):
+    """How a short run of a backend ended, in words."""
+    num_ranks = 1 if backend in IN_ONE_PROCESS else arguments.ranks
+    options = (*SHORT, "--results", f"{folder}/records")
+    rank = (
+        forked_ranks.command(f"{folder}/{backend}", *options)
+        if arguments.fork
+        else [BIN / "python", "-m", f"frameworks.{backend}", *options]
+    )
+    command = [BIN / "mpiexec", "-n", num_ranks, *rank]
+    process = subprocess.Popen(
+        list(map(str, command)),
+        cwd=ROOT,
+        env=environ(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        printed, _ = process.communicate(timeout=TIME_LIMIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return "hung"
+    if process.returncode:
+        print(printed, flush=True)
+    return f"with exit status {process.returncode}{'' if 'record: ' in printed else ' before the record was complete'}"
 
 
 if __name__ == "__main__":
-    main()
+    shared.main(run, Arguments, __file__, __doc__)
