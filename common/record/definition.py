@@ -328,8 +328,8 @@ class Environment:
     """Environment variables that affect a run, from a fixed list. No others are recorded."""
 
 
-# While a run makes its record, that is a dict of these keys (common/record/records.py, new); whoever reads it has a Record.
-@dataclass(kw_only=True)
+# While a run makes its record, its parts are still dicts.
+@dataclass(kw_only=True, slots=True)
 class Record:
     """Settings, environment and measurements of one run. `null` means that a value is not known or does not apply."""
 

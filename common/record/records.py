@@ -35,28 +35,26 @@ VECTOR_FLAGS = re.compile(r"sse4_[12]|f16c|fma|avx\w*|amx_\w+|asimd\w*|sve\w*|sm
 
 
 def new(backend, settings, ranks, launch, surroundings):
-    """The JSON object of a run's record at its start, with all keys of common.record.definition.Record.
+    """The Record of a run at its start.
 
     `launch`: `launcher`, `command` and `launched_at` (seconds since 1970) of the launch. `surroundings`: the `environment`, which is
     needed only on the rank that writes the record.
     """
-    return vars(
-        Record(
-            started_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            backend=backend,
-            workload=settings.workload,
-            num_ranks=ranks.size,
-            data_parallel_degree=parallelism.degree(backend, settings, ranks.size),
-            exact=backends.is_exact(backend),
-            repeat=settings.repeat,
-            seed=settings.seed,
-            scaling=settings.scaling,
-            launcher=launch["launcher"],
-            command=launch["command"],
-            target=settings.target,
-            settings=config.as_json(settings),
-            environment=surroundings,
-        )
+    return Record(
+        started_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        backend=backend,
+        workload=settings.workload,
+        num_ranks=ranks.size,
+        data_parallel_degree=parallelism.degree(backend, settings, ranks.size),
+        exact=backends.is_exact(backend),
+        repeat=settings.repeat,
+        seed=settings.seed,
+        scaling=settings.scaling,
+        launcher=launch["launcher"],
+        command=launch["command"],
+        target=settings.target,
+        settings=settings,
+        environment=surroundings,
     )
 
 
@@ -108,9 +106,15 @@ def run_name(backend, settings, num_ranks):
     return settings.run_id or f"{time.strftime('%Y%m%d-%H%M%S')}-{settings.workload}-{backend}-n{num_ranks}-s{settings.seed}"
 
 
-def write(path, values):
-    """Writes the JSON object of a record durably and atomically. Numbers that are not finite become null."""
-    durable.write_text(path, as_text(_finite(values)) + "\n")
+def update(record, values):
+    """Sets the keys of a Record that a measurement gives as {key: value}."""
+    for key, value in values.items():
+        setattr(record, key, value)
+
+
+def write(path, record):
+    """Writes a Record durably and atomically. Numbers that are not finite become null."""
+    durable.write_text(path, as_text(_finite(as_json(record))) + "\n")
 
 
 def as_text(value, depth=0):

@@ -42,30 +42,30 @@ def stop(log, status):
 
 def _facts(record):
     """{key: value} of a record; None where there is no such thing. Keys: mlperf_logging/mllog/constants.py."""
-    settings, degree = record["settings"], record["data_parallel_degree"]
-    micro_batch = settings["batch_size"] * (degree if record["scaling"] == "weak" else 1)
-    own, num_sharing = declared().get(file_of(record["backend"]), Backend()), record["num_ranks"] // degree
-    precision, reduction = settings["precision"], settings.get("reduction")
+    settings, degree = record.settings, record.data_parallel_degree
+    micro_batch = settings.batch_size * (degree if record.scaling == "weak" else 1)
+    own, num_sharing = declared().get(file_of(record.backend), Backend()), record.num_ranks // degree
+    precision, reduction = settings.precision, settings.reduction
     exchanged = reduction if reduction in ("fp16", "bf16") else EXCHANGED.get(precision, precision)
     if precision == "bf16" and num_sharing > 1:
         # Activations.
         exchanged = precision
     return {
         "submission_org": "tandem",
-        "submission_platform": settings["machine"],
+        "submission_platform": settings.machine,
         "submission_division": "open",
         "submission_status": "research",
-        "submission_benchmark": record["workload"],
-        "config_filename": f"{settings['run_id']}.json" if settings["run_id"] else None,
-        "seed": record["seed"],
-        "global_batch_size": micro_batch * settings["accumulate"],
+        "submission_benchmark": record.workload,
+        "config_filename": f"{settings.run_id}.json" if settings.run_id else None,
+        "seed": record.seed,
+        "global_batch_size": micro_batch * settings.accumulate,
         "micro_batch_size": micro_batch // degree,
-        "gradient_accumulation_steps": settings["accumulate"],
-        "opt_name": settings["optimizer"],
-        "opt_base_learning_rate": settings["learning_rate"] * settings["learning_rate_factor"],
-        "opt_learning_rate_warmup_epochs": settings["warmup_epochs"],
+        "gradient_accumulation_steps": settings.accumulate,
+        "opt_name": settings.optimizer,
+        "opt_base_learning_rate": settings.learning_rate * settings.learning_rate_factor,
+        "opt_learning_rate_warmup_epochs": settings.warmup_epochs,
         "lowest_numerical_precision_in_linear": NAMES.get(precision, precision),
-        "lowest_numerical_precision_in_attn": NAMES.get(precision, precision) if record["workload"] != "cnn" else None,
+        "lowest_numerical_precision_in_attn": NAMES.get(precision, precision) if record.workload != "cnn" else None,
         "lowest_numerical_precision_in_comm": NAMES.get(exchanged, exchanged),
         "tensor_parallelism": num_sharing if own.divides else 1,
         "pipeline_parallelism": num_sharing if own.pipelined else 1,

@@ -20,6 +20,7 @@ from common.process import energy, gpus
 from common.process.turns import Turns
 from common.process.watchdog import Watchdog
 from common.progress import Progress, format_line, reading
+from common.record import records
 from common.trainer import NO_LOSS, POINTS, Batch, Totals, by_rank
 from common.training import checkpoints, event_log
 from common.training.checkpoint_io import CheckpointIo
@@ -27,6 +28,8 @@ from common.training.checkpoint_io import CheckpointIo
 PROGRESS_INTERVAL_SECONDS = 1.0
 # DDP rebuilds its buckets in the second step, and the last one shows how long a step takes.
 NUM_WARMUP_STEPS = 3
+# Keys of the record that only some backends measure, by attributes of their Trainers.
+OF_A_TRAINER = ("staleness", "left_out")
 
 
 class OutOfSync(Exception):
@@ -43,7 +46,7 @@ def prepare(trainer, settings, record, heartbeat=lambda: None):
     gpus.expect_precision(settings.precision, trainer.describe_device())
     workload = workloads.workload_of(settings)
     # Steps and evaluation on zeros: compilation, first allocations and buckets belong to initialization, not to training.
-    zeros = _zeros(workload.model, workloads.local_batch(settings, record["data_parallel_degree"]), settings.precision)
+    zeros = _zeros(workload.model, workloads.local_batch(settings, record.data_parallel_degree), settings.precision)
     ends = []
 
     def observe(loss):
@@ -55,7 +58,7 @@ def prepare(trainer, settings, record, heartbeat=lambda: None):
     trainer.train_epoch([zeros] * (NUM_WARMUP_STEPS - 1), observe)
     with trainer.memory() as held:
         trainer.train_epoch([zeros], observe)
-    record["tensor_bytes_by_rank"] = {
+    record.tensor_bytes_by_rank = {
         point: {name: by_rank(trainer, size).astype(int).tolist() for name, size in held[point]._asdict().items()} for point in POINTS
     }
     if workload.target is not None:
@@ -65,10 +68,10 @@ def prepare(trainer, settings, record, heartbeat=lambda: None):
     trainer.restore(weights.draw(workload.parameters, settings.seed, settings.precision))
     heartbeat()
     compare_replicas(trainer, record, "before training")
-    crowded, nodes = trainer.sum(np.array([record["oversubscribed"], trainer.ranks.local_rank == 0], dtype=np.float64))
-    record["oversubscribed"], record["num_nodes"] = bool(crowded), int(nodes)
-    record["pids_by_rank"] = by_rank(trainer, os.getpid()).astype(int).tolist()
-    return Turns(trainer, np.diff(ends)[-1], record["pids_by_rank"])
+    crowded, nodes = trainer.sum(np.array([record.oversubscribed, trainer.ranks.local_rank == 0], dtype=np.float64))
+    record.oversubscribed, record.num_nodes = bool(crowded), int(nodes)
+    record.pids_by_rank = by_rank(trainer, os.getpid()).astype(int).tolist()
+    return Turns(trainer, np.diff(ends)[-1], record.pids_by_rank)
 
 
 def train(trainer, settings, load, record, workload_digest, watchdog, turns, log):
@@ -86,24 +89,24 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
     clock, joules = _start(trainer, record, turns, log)
     watchdog.heartbeat()
     data = load(_reading(ranks, watchdog))
-    record["load_seconds"] = clock.now()
+    record.load_seconds = clock.now()
     log.event("train_samples", len(data.train))
     log.event("eval_samples", len(data.test))
-    num_samples, global_batch = len(data.train), workloads.global_batch(settings, record["data_parallel_degree"])
-    num_steps = workloads.num_steps(settings, num_samples, record["data_parallel_degree"])
+    num_samples, global_batch = len(data.train), workloads.global_batch(settings, record.data_parallel_degree)
+    num_steps = workloads.num_steps(settings, num_samples, record.data_parallel_degree)
     learning_rates = schedules.learning_rates(
         settings.learning_rate, settings.learning_rate_factor, settings.warmup_epochs, settings.schedule, settings.epochs, num_steps
     )
-    record |= _samples(num_samples, num_steps * global_batch)
-    record["workload_digest"] = workload_digest(data)
-    record["reached"] = None if settings.target is None else False
+    records.update(record, _samples(num_samples, num_steps * global_batch))
+    record.workload_digest = workload_digest(data)
+    record.reached = None if settings.target is None else False
     counts, use = data.train.num_losses, storage_use.Recorder(trainer, data, settings, clock)
-    about = checkpoints.About(0, None, record["workload_digest"], settings.seed, global_batch, settings.learning_rate_factor)
+    about = checkpoints.About(0, None, record.workload_digest, settings.seed, global_batch, settings.learning_rate_factor)
     files = CheckpointIo(settings.checkpoint_async)
     if settings.resume:
         about = checkpoints.resume(trainer, settings, about, files)
-        record["resumed_after_epochs"] = about.epochs
-    batches, shard = None, parallelism.place(ranks.rank, ranks.size, record["data_parallel_degree"])
+        record.resumed_after_epochs = about.epochs
+    batches, shard = None, parallelism.place(ranks.rank, ranks.size, record.data_parallel_degree)
     for epoch in range(about.epochs, settings.epochs):
         indices, sample_weights = sharding.training_shard(
             num_samples, global_batch, settings.last_batch, settings.seed, epoch, *shard, counts, data.train.streamed
@@ -118,31 +121,30 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
         if settings.target is not None:
             _evaluate(trainer, data, settings, record, clock, watchdog, log, place)
         if ranks.rank == 0:
-            done = Progress(epoch + 1, settings.epochs, num_steps, num_steps, losses[-1], record["accuracy"], clock.now())
+            done = Progress(epoch + 1, settings.epochs, num_steps, num_steps, losses[-1], record.accuracy, clock.now())
             print(format_line(done), flush=True)
-        record["learning_rates"] += learning_rates[epoch].tolist()
+        record.learning_rates += learning_rates[epoch].tolist()
         _record_times(record, begun, ends, trained)
         with clock.pause("checks"):
-            record["losses"] += _mean_over_ranks(trainer, losses).tolist()
+            record.losses += _mean_over_ranks(trainer, losses).tolist()
             compare_replicas(trainer, record, f"after epoch {epoch + 1}")
-        ended = epoch + 1 == settings.epochs or (record["reached"] and settings.stop_at_target)
+        ended = epoch + 1 == settings.epochs or (record.reached and settings.stop_at_target)
         if settings.checkpoint_dir:
-            about = checkpoints.keep(trainer, settings, about._replace(epochs=epoch + 1), record["accuracy"], ended, files)
+            about = checkpoints.keep(trainer, settings, about._replace(epochs=epoch + 1), record.accuracy, ended, files)
         if ended:
             break
         turns.end()
     event_log.stop(log, "aborted")
     # Additional steps after training would add to them.
-    record |= {name: list(found) for name in ("staleness", "left_out") if (found := getattr(trainer, name, None)) is not None}
-    record |= use.of_record(data.train.streamed) | files.of_record() | energy.total(trainer, joules.now())
-    record |= _peak_memory(trainer) | gpus.memory_by_rank(trainer)
-    record |= {"num_turns": turns.num_ended, "turns_of_others_seconds": clock.paused["turns"], "check_seconds": clock.paused["checks"]}
+    records.update(record, {name: list(values) for name in OF_A_TRAINER if (values := getattr(trainer, name, None)) is not None})
+    records.update(record, use.of_record(data.train.streamed) | files.of_record() | energy.total(trainer, joules.now()))
+    records.update(record, _peak_memory(trainer) | gpus.memory_by_rank(trainer) | _turns_and_checks(turns, clock))
     return batches
 
 
 def _start(trainer, record, turns, log):
     """(the clock of a run, the Meter of this rank's energy), which all ranks start together."""
-    joules = Meter(energy.begin(trainer.ranks, record["pids_by_rank"]))
+    joules = Meter(energy.begin(trainer.ranks, record.pids_by_rank))
     # Barrier: opening NVML delays the first rank of a node.
     trainer.sum(np.zeros(1))
     gpus.begin_memory(trainer)
@@ -171,6 +173,11 @@ def _samples(num_samples, num_in_batches):
     }
 
 
+def _turns_and_checks(turns, clock):
+    paused = {"turns_of_others_seconds": clock.paused["turns"], "check_seconds": clock.paused["checks"]}
+    return paused | {"num_turns": turns.num_ended}
+
+
 def _peak_memory(trainer):
     """The peak memory of the ranks so far as a record has it. All ranks call this."""
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -187,9 +194,9 @@ def compare_replicas(trainer, record, when):
     digest = weights.digest(trainer.state(with_optimizer_state=False))
     numbers = np.frombuffer(digest, np.uint32).astype(np.float64)
     differs = (trainer.sum(numbers) != trainer.ranks.size * numbers).any()
-    record["in_sync"] = bool(trainer.sum(np.array([differs], dtype=np.float64))[0] == 0)
-    record["parameter_digests"].append(digest.hex())
-    if not record["in_sync"]:
+    record.in_sync = bool(trainer.sum(np.array([differs], dtype=np.float64))[0] == 0)
+    record.parameter_digests.append(digest.hex())
+    if not record.in_sync:
         raise OutOfSync(f"the parameters of the ranks differ {when}: the replicas are out of sync")
 
 
@@ -226,9 +233,9 @@ def _mean_over_ranks(trainer, losses):
 
 def _record_times(record, begun, ends, trained):
     """Adds the times of an epoch to the record: its beginning, the ends of its steps and its own, in seconds on the clock."""
-    record["step_seconds"] += np.diff(ends, prepend=begun).tolist()
-    record["train_seconds"].append(trained - begun)
-    record["samples_per_second"] = record["samples_per_epoch"] * len(record["train_seconds"]) / sum(record["train_seconds"])
+    record.step_seconds += np.diff(ends, prepend=begun).tolist()
+    record.train_seconds.append(trained - begun)
+    record.samples_per_second = record.samples_per_epoch * len(record.train_seconds) / sum(record.train_seconds)
 
 
 def _evaluate(trainer, data, settings, record, clock, watchdog, log, place):
@@ -238,7 +245,7 @@ def _evaluate(trainer, data, settings, record, clock, watchdog, log, place):
     """
     log.start("eval_start", metadata=place)
     begun = clock.now()
-    shard = parallelism.place(trainer.ranks.rank, trainer.ranks.size, record["data_parallel_degree"])
+    shard = parallelism.place(trainer.ranks.rank, trainer.ranks.size, record.data_parallel_degree)
     indices, sample_weights = sharding.evaluation_shard(len(data.test), settings.evaluation_batch_size, *shard)
     batches = _Batches(data.test, indices, sample_weights, np.zeros(len(indices)), settings, watchdog)
     # Ranks that share a model evaluate the same samples, so each counts as often; or one of them has the totals, and the others zeros.
@@ -247,16 +254,16 @@ def _evaluate(trainer, data, settings, record, clock, watchdog, log, place):
     accuracy = totals.num_correct / totals.count
     log.event("eval_accuracy", accuracy, metadata=place)
     log.end("eval_stop", metadata=place)
-    if accuracy >= settings.target and not record["reached"]:
-        record["reached"] = True
+    if accuracy >= settings.target and not record.reached:
+        record.reached = True
         # The epochs before a checkpoint were on another clock.
-        if not record["resumed_after_epochs"]:
-            record["time_to_solution_seconds"] = evaluated
+        if not record.resumed_after_epochs:
+            record.time_to_solution_seconds = evaluated
         event_log.stop(log, "success")
-    record["eval_seconds"].append(evaluated - begun)
-    record["eval_losses"].append(totals.loss / totals.count)
-    record["accuracies"].append(accuracy)
-    record["accuracy"] = accuracy
+    record.eval_seconds.append(evaluated - begun)
+    record.eval_losses.append(totals.loss / totals.count)
+    record.accuracies.append(accuracy)
+    record.accuracy = accuracy
 
 
 @dataclass(frozen=True)
@@ -316,7 +323,7 @@ def _reporter(ranks, settings, record, epoch, num_steps, clock, watchdog):
         if ranks.rank == 0 and now - printed >= PROGRESS_INTERVAL_SECONDS:
             printed = now
             print(
-                format_line(Progress(epoch + 1, settings.epochs, step, num_steps, float(loss), record["accuracy"], now)),
+                format_line(Progress(epoch + 1, settings.epochs, step, num_steps, float(loss), record.accuracy, now)),
                 flush=True,
             )
 

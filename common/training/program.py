@@ -38,24 +38,24 @@ def main(trainer_class, file):
         starting.prepare_process(ranks, settings, record)
         then = afterwards(settings)
         on_gpu = settings.device != "cpu" and trainer_class.device_problem("cuda") is None
-        memory_estimate.expect_room(record["backend"], settings, ranks.size, ranks.local_size, "cuda" if on_gpu else "cpu")
+        memory_estimate.expect_room(record.backend, settings, ranks.size, ranks.local_size, "cuda" if on_gpu else "cpu")
         trainer = trainer_class(settings)
         dog.heartbeat()
         if path:
-            record["environment"] |= gpus.describe(trainer.describe_device())
-        record["transport"] = getattr(trainer, "transport", None)
-        record["library_configuration"] = getattr(trainer, "configuration", None)
+            record.environment |= gpus.describe(trainer.describe_device())
+        record.transport = getattr(trainer, "transport", None)
+        record.library_configuration = getattr(trainer, "configuration", None)
         # Read before training: Horovod's shutdown on any rank ends MPI on all ranks.
-        record["environment"]["mpi"] = records.mpi_library()
+        record.environment["mpi"] = records.mpi_library()
         turns = loop.prepare(trainer, settings, record, dog.heartbeat)
-        record["init_seconds"] = time.perf_counter() - entered
+        record.init_seconds = time.perf_counter() - entered
         # The record now has the process IDs by which the matrix identifies a killed rank.
         write(path, record)
         # The run is ready; its first turn begins when those beside it are ready too.
         turns.end()
         noise_of_machine = noise.begin(trainer, turns)
         batches = loop.train(trainer, settings, load, record, lambda data: workloads.digest(given, data.digest), dog, turns, log)
-        record["machine_noise"] = noise_of_machine()
+        record.machine_noise = noise_of_machine()
         throughput.add_to_record(trainer, settings, record)
         if then and batches:
             # Saves the measurements before anything else can fail.
@@ -68,7 +68,7 @@ def main(trainer_class, file):
         elastic.restart_after(problem)
         status, error = ending.describe_failure(problem, dog.place if dog else None)
         if record:
-            record |= {"status": "failed", "error": error}
+            record.status, record.error = "failed", error
     if status:
         write(path, record)
         if all_are_here:
@@ -97,7 +97,8 @@ def afterwards(settings):
 def end_hang(rank, record, path, place, seconds):
     """Records the hang of this rank and ends the process. Called by the watchdog."""
     hang = watchdog.Hang(rank, place, seconds)
-    write(path, record | {"status": "failed", "error": str(hang)})
+    record.status, record.error = "failed", str(hang)
+    write(path, record)
     watchdog.leave(hang)
 
 
@@ -109,7 +110,7 @@ def write(path, record):
 
 def finish(trainer, record, path):
     """Writes the record of a completed run and leaves the process group."""
-    record["status"] = "ok"
+    record.status = "ok"
     write(path, record)
     if path:
         print(f"record: {path}", flush=True)

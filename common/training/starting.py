@@ -30,10 +30,10 @@ def begin(backend, given, ranks, import_seconds, entered):
     load = datasets.loader(settings)
     launch = launch_of(backend, ranks)
     record = records.new(name, settings, ranks, launch, records.environment() if ranks.rank == 0 else {})
-    record["import_seconds"] = import_seconds
+    record.import_seconds = import_seconds
     if launch["launched_at"]:
         # Process start times have a resolution of 10 ms, and some launchers take less.
-        record["launch_seconds"] = max(0.0, time.time() - launch["launched_at"] - import_seconds - (time.perf_counter() - entered))
+        record.launch_seconds = max(0.0, time.time() - launch["launched_at"] - import_seconds - (time.perf_counter() - entered))
     folder, path = records.folder(settings), None
     if ranks.rank == 0:
         make_folders(folder, settings.checkpoint_dir)
@@ -48,7 +48,7 @@ def prepare_process(ranks, settings, record):
     if settings.bind:
         binding.bind(cores)
     if settings.allocator == "keep":
-        record["environment"]["allocator_keeps"] = allocator.keep_large_buffers()
+        record.environment["allocator_keeps"] = allocator.keep_large_buffers()
 
 
 def choose_cores(ranks, settings, record):
@@ -57,9 +57,9 @@ def choose_cores(ranks, settings, record):
     wanted = config.cores_per_rank(settings)
     cores = binding.cores_for(allowed, ranks.local_rank, wanted, core_of)
     own = sorted(cores if settings.bind else allowed)
-    record["environment"] |= {"cores_of_rank_0": own, "numa_nodes_of_rank_0": binding.numa_nodes(own)}
+    record.environment |= {"cores_of_rank_0": own, "numa_nodes_of_rank_0": binding.numa_nodes(own)}
     total = binding.num_cores(range(os.cpu_count()), core_of)
-    record["oversubscribed"] = binding.oversubscribed(allowed, ranks.local_size, wanted, total, core_of)
+    record.oversubscribed = binding.oversubscribed(allowed, ranks.local_size, wanted, total, core_of)
     return cores
 
 

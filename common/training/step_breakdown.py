@@ -35,12 +35,12 @@ def add_to_record(settings, trainer, batches, record):
     The parameters stay as they are. The optimizer state differs between ranks afterwards and must not be used.
     """
     # Not the median: on CUDA, where steps are queued, the time of one is that of queueing it.
-    step_seconds = by_rank(trainer, np.mean(record["step_seconds"])).mean()
+    step_seconds = by_rank(trainer, np.mean(record.step_seconds)).mean()
     num_steps = max(MIN_STEPS, round(BLOCK_SECONDS / step_seconds))
     if trainer.ranks.rank == 0:
         seconds = (len(COMMUNICATES) * (num_steps + 1) + 2 * NUM_FEW) * step_seconds
         print(f"step breakdown: about {seconds:.0f} s of additional steps", flush=True)
-    record["step_breakdown"] = measure(trainer, batches, num_steps, gradient_bytes(settings))
+    record.step_breakdown = measure(trainer, batches, num_steps, gradient_bytes(settings))
 
 
 def measure(trainer, batches, num_steps, plain_bytes):

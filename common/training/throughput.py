@@ -18,18 +18,16 @@ NUM_WARMUPS, SECONDS = 2, 0.05
 def add_to_record(trainer, settings, record):
     """Adds the rates of a run that has trained to its record, and the peak of its devices. All ranks call this, off the clock."""
     model = workloads.workload_of(settings).model
-    rate, num_tokens, num_flops = record["samples_per_second"], model.tokens_per_sample, flops.training(model)
+    rate, num_tokens, num_flops = record.samples_per_second, model.tokens_per_sample, flops.training(model)
     peak = peak_flops_per_second(trainer, settings.precision)
-    record |= {"training_flops_per_sample": num_flops, "peak_flops_per_second": peak}
+    record.training_flops_per_sample, record.peak_flops_per_second = num_flops, peak
     # A resumed run may have trained nothing.
     if rate:
-        num_computing = parallelism.num_computing(record["backend"], trainer.ranks.size)
+        num_computing = parallelism.num_computing(record.backend, trainer.ranks.size)
         of_rank = num_flops * rate / num_computing
-        record |= {
-            "flops_per_second_per_rank": of_rank,
-            "share_of_peak": peak and of_rank / peak,
-            "tokens_per_second": num_tokens and num_tokens * rate,
-        }
+        record.flops_per_second_per_rank = of_rank
+        record.share_of_peak = peak and of_rank / peak
+        record.tokens_per_second = num_tokens and num_tokens * rate
 
 
 def peak_flops_per_second(trainer, precision):

@@ -45,9 +45,8 @@ def run_job(job, launcher, time_limit_seconds, on_progress, side_by_side=False):
         num_kills = None if num_kills_before is None else out_of_memory.num_kills() - num_kills_before
         record = _complete(job, launch, ending, last_lines, last_progress, hangs, num_kills)
     if (job.settings.timeline or job.settings.trace) and record.status == "ok":
-        values = records.as_json(record) | traced.summary(job.settings)
-        records.write(record_path(job), values)
-        record = records.from_json(values)
+        record = records.from_json(records.as_json(record) | traced.summary(job.settings))
+        records.write(record_path(job), record)
     return record
 
 
@@ -85,7 +84,7 @@ def _complete(job, launch, ending, last_lines, last_progress, hangs, num_oom_kil
         record = records.read(path)
     else:
         settings = workloads.resolve(job.settings, job.degree)
-        record = records.from_json(records.new(job.backend, settings, Ranks(size=job.num_ranks), launch, records.environment()))
+        record = records.new(job.backend, settings, Ranks(size=job.num_ranks), launch, records.environment())
     status, error = ending
     if (status, record.status) == ("ok", "ok"):
         return record
@@ -102,5 +101,5 @@ def _complete(job, launch, ending, last_lines, last_progress, hangs, num_oom_kil
         record.status = "failed" if status == "ok" else status
         record.error = error or record.error or "ended without a result"
     record.output_tail = last_lines[-TAIL_LINES:]
-    records.write(path, records.as_json(record))
+    records.write(path, record)
     return record

@@ -124,7 +124,7 @@ def train(settings, size, fault):
         trainer = Trainer(of_size)
         turns = loop.prepare(trainer, of_size, record)
         loop.train(trainer, of_size, load, record, lambda _: "", Watchdog(0, None), turns, event_log.begin(None))
-    return tuple(record["accuracies"])
+    return tuple(record.accuracies)
 
 
 def report(curves, num_runs, seconds):

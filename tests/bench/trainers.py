@@ -1,6 +1,7 @@
 """Two trainers of one model whose steps are compared, on one core."""
 
 import time
+from types import SimpleNamespace
 
 from common.cost.parallelism import DataParallel
 from common.process import allocator
@@ -18,7 +19,7 @@ def prepared(settings, fused=None):
     if fused is not None:
         optimizer = trainer.optimizer
         trainer.optimizer = type(optimizer)(trainer.module.parameters(), **optimizer.defaults | {"fused": fused or None})
-    loop.prepare(trainer, settings, {"oversubscribed": False, "parameter_digests": [], "data_parallel_degree": 1})
+    loop.prepare(trainer, settings, SimpleNamespace(oversubscribed=False, parameter_digests=[], data_parallel_degree=1))
     return trainer
 
 

@@ -62,9 +62,9 @@ def test_the_steps_of_a_block_are_counted_from_the_whole_epoch_since_a_gpu_queue
     monkeypatch.setattr(step_breakdown, "measure", lambda trainer, batches, num_steps, size: num_steps)
     alone = SimpleNamespace(ranks=Ranks(), sum=lambda values: values)
     # Three steps of 20 ms, of which the last one waits for all.
-    record = {"step_seconds": [0.001, 0.001, 0.058]}
+    record = SimpleNamespace(step_seconds=[0.001, 0.001, 0.058])
     step_breakdown.add_to_record(Settings(), alone, None, record)
-    assert record["step_breakdown"] == step_breakdown.BLOCK_SECONDS / 0.02
+    assert record.step_breakdown == step_breakdown.BLOCK_SECONDS / 0.02
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ from launch import compare
 from launch.compare import main
 from launch.report import live
 from launch.report.live import show
-from tests.launch.forecast.scaling.test_forecasts import record
+from tests.launch.forecast.scaling import test_forecasts
 from tests.support.made_records import ended, made, repeats, typed
 
 
 def folder(path, found):
     path.mkdir()
-    for one in found:
-        records.write(path / f"{one['settings']['run_id']}.json", one)
+    for record in typed(found):
+        records.write(path / f"{record.settings.run_id}.json", record)
     return path
 
 
@@ -102,7 +102,7 @@ def test_a_page_is_kept_up_to_date_until_interrupted(tmp_path, capsys, monkeypat
         if len(said) == 3:
             raise KeyboardInterrupt
         if len(said) == 1:
-            records.write(results / "one.json", made())
+            records.write(results / "one.json", *typed([made()]))
 
     monkeypatch.setattr(compare.time, "sleep", look)
     monkeypatch.setattr(sys, "argv", ["compare", str(results), "--html", str(page), "--watch"])
@@ -168,7 +168,7 @@ def test_a_profiled_run_is_no_regression(tmp_path, run):
 
 
 def test_forecasts_are_a_section_after_that_on_scaling(tmp_path, run):
-    results = folder(tmp_path / "results", [record(1), record(2)])
+    results = folder(tmp_path / "results", [test_forecasts.record(1), test_forecasts.record(2)])
     status, printed, error = run(results, "--predict", "16,64", "--markdown", tmp_path / "a.md", "--html", tmp_path / "a.html")
     assert (status, error) == (0, "")
     assert "For a proposal: cnn, weak scaling, with ddp on" in printed
@@ -180,7 +180,7 @@ def test_forecasts_are_a_section_after_that_on_scaling(tmp_path, run):
 
 
 def test_forecasts_have_a_price_if_asked_for(tmp_path, run):
-    results = folder(tmp_path / "results", [record(1), record(2)])
+    results = folder(tmp_path / "results", [test_forecasts.record(1), test_forecasts.record(2)])
     assert run(results, "--predict", "16", "--price", "0.05", "--html", tmp_path / "a.html")[0] == 0
     assert "at 0.05 each" in (tmp_path / "a.html").read_text()
     for arguments, message in (
@@ -200,6 +200,6 @@ def test_forecasts_have_a_price_if_asked_for(tmp_path, run):
     ],
 )
 def test_a_forecast_that_cannot_be_is_refused_before_anything_is_written(asked, message, tmp_path, run):
-    results, page = folder(tmp_path / "results", [record(1)]), tmp_path / "a.html"
+    results, page = folder(tmp_path / "results", [test_forecasts.record(1)]), tmp_path / "a.html"
     assert run(results, "--predict", asked, "--html", page)[::2] == (2, f"error: {message}\n")
     assert not page.exists()

@@ -24,7 +24,7 @@ def made(
     run_id = f"{stamp}-{workload}-{backend}-n{num_ranks}-r{repeat}"
     own = Settings(workload=workload, scaling=scaling, seed=1 + repeat, repeat=repeat, run_id=run_id, machine="here", **(settings or {}))
     launch = {"launcher": "mpich", "command": f"mpiexec -n {num_ranks} python", "launched_at": None}
-    record = records.new(backend, workloads.resolve(own, num_ranks), Ranks(size=num_ranks), launch, ENVIRONMENT)
+    record = records.as_json(records.new(backend, workloads.resolve(own, num_ranks), Ranks(size=num_ranks), launch, ENVIRONMENT))
     reached = {
         "reached": True, "time_to_solution_seconds": seconds, "accuracy": accuracy,
         "accuracies": [accuracy / 2, accuracy], "eval_losses": [1.0, 0.5], "eval_seconds": [0.5, 0.5],

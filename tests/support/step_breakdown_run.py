@@ -13,6 +13,7 @@ import json
 import math
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -36,7 +37,7 @@ def main():
     settings = workloads.resolve(given, degree)
     backend = importlib.import_module(f"frameworks.{name}")
     trainer = backend.Trainer(settings)
-    record = {"oversubscribed": False, "parameter_digests": [], "data_parallel_degree": degree}
+    record = SimpleNamespace(oversubscribed=False, parameter_digests=[], data_parallel_degree=degree)
     loop.prepare(trainer, settings, record)
     batches = own_batches(settings, parallelism.place(ranks.rank, ranks.size, degree))
     # From parameters that have been trained.
@@ -62,7 +63,7 @@ def main():
         found["without_communication"] = communication.profiled(train)._asdict()
     with contextlib.suppress(loop.OutOfSync):
         loop.compare_replicas(trainer, record, "without communication")
-    found["in_sync"] = record["in_sync"]
+    found["in_sync"] = record.in_sync
     Path(folder, f"{ranks.rank}.json").write_text(json.dumps(found))
     trainer.sum(np.zeros(1))
     trainer.close()

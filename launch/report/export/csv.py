@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import fields
 
 from launch.report import volumes
 
@@ -34,7 +35,7 @@ def _values(record):
     """{column: value} of a record, of its step breakdown, and of what a rank holds and sends in a step, as counted and by theory."""
     breakdown = vars(record.step_breakdown) if record.step_breakdown else {}
     of_step = {f"step_breakdown_{key}": value for key, value in breakdown.items() if key not in BY_COLLECTIVE}
-    return vars(record) | of_step | {
+    return {field.name: getattr(record, field.name) for field in fields(record)} | of_step | {
         "run_id": record.settings.run_id,
         "machine": record.settings.machine,
         "state_bytes": volumes.state_bytes(record),

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -118,13 +119,13 @@ def test_where_linux_does_not_tell_each_thread_is_a_core(tmp_path):
 
 @pytest.mark.parametrize(("settings", "wanted"), [(Settings(), 1), (Settings(threads=2), 2), (Settings(cores_per_rank=3), 3)])
 def test_a_rank_gets_its_cores_from_those_of_this_process(settings, wanted):
-    allowed, record = os.sched_getaffinity(0), {"environment": {}}
+    allowed, record = os.sched_getaffinity(0), SimpleNamespace(environment={})
     cores = starting.choose_cores(Ranks(), settings, record)
     assert cores <= allowed
     assert len(cores) == min(wanted, len(allowed))
-    assert record["environment"]["cores_of_rank_0"] == sorted(cores)
+    assert record.environment["cores_of_rank_0"] == sorted(cores)
     core_of = core_of_threads()
-    assert record["oversubscribed"] == oversubscribed(allowed, 1, wanted, num_cores(range(os.cpu_count()), core_of), core_of)
+    assert record.oversubscribed == oversubscribed(allowed, 1, wanted, num_cores(range(os.cpu_count()), core_of), core_of)
 
 
 @pytest.mark.parametrize(("threads", "nodes"), [([0], [0]), ([2, 3], [1]), ([3, 0], [0, 1]), ([1, 4], [0]), ([4], None), ([], None)])

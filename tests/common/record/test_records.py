@@ -15,14 +15,16 @@ from common.workloads import resolve
 LAUNCH = {"launcher": "mpich", "command": "mpiexec -n 2 python", "launched_at": None}
 
 
-def new():
-    return records.new("ddp", resolve(Settings(seed=7, repeat=2), 2), Ranks(size=2), LAUNCH, records.environment())
+def new(**changes):
+    record = records.new("ddp", resolve(Settings(seed=7, repeat=2), 2), Ranks(size=2), LAUNCH, records.environment())
+    records.update(record, changes)
+    return record
 
 
 def test_a_record_is_read_as_it_was_written_and_nothing_else_is_left(tmp_path):
     path, record = tmp_path / "run.json", new()
     records.write(path, record)
-    assert records.as_json(records.read(path)) == record
+    assert records.as_json(records.read(path)) == records.as_json(record)
     assert records.read(path).settings == resolve(Settings(seed=7, repeat=2), 2)
     assert [found.name for found in tmp_path.iterdir()] == ["run.json"]
 
@@ -30,7 +32,7 @@ def test_a_record_is_read_as_it_was_written_and_nothing_else_is_left(tmp_path):
 def test_a_record_replaces_the_one_before(tmp_path):
     path = tmp_path / "run.json"
     records.write(path, new())
-    records.write(path, new() | {"status": "ok"})
+    records.write(path, new(status="ok"))
     assert records.read(path).status == "ok"
     assert [found.name for found in tmp_path.iterdir()] == ["run.json"]
 
@@ -39,7 +41,7 @@ def test_a_record_that_cannot_be_written_leaves_the_one_before(tmp_path):
     path = tmp_path / "run.json"
     records.write(path, new())
     with pytest.raises(TypeError):
-        records.write(path, new() | {"error": object()})
+        records.write(path, new(error=object()))
     assert records.read(path).error is None
     assert [found.name for found in tmp_path.iterdir()] == ["run.json"]
 
@@ -55,7 +57,7 @@ def test_a_record_is_never_seen_half_written(tmp_path, monkeypatch):
         replace(source, target)
 
     monkeypatch.setattr(records.os, "replace", look_and_replace)
-    records.write(path, new() | {"status": "ok"})
+    records.write(path, new(status="ok"))
     assert seen == [("started", "ok", path)]
 
 
@@ -78,14 +80,14 @@ def test_a_list_and_a_short_object_are_on_one_line():
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_numbers_that_are_not_finite_become_null(value, tmp_path):
     path = tmp_path / "run.json"
-    records.write(path, new() | {"accuracy": value, "losses": [1.5, value], "environment": {"deep": [{"er": value}]}})
+    records.write(path, new(accuracy=value, losses=[1.5, value], environment={"deep": [{"er": value}]}))
     # Python's JSON reader accepts NaN by default; others refuse it.
     found = json.loads(path.read_text(), parse_constant=pytest.fail)
     assert (found["accuracy"], found["losses"], found["environment"]) == (None, [1.5, None], {"deep": [{"er": None}]})
 
 
 def test_a_new_record_has_the_run_and_no_results():
-    record = new()
+    record = records.as_json(new())
     known = {
         "schema": records.SCHEMA,
         "status": "started",
@@ -128,7 +130,7 @@ def test_a_record_of_another_schema_is_named(content, tmp_path):
 def test_all_records_of_a_folder_and_its_subfolders_are_read_by_name(tmp_path):
     (tmp_path / "polaris").mkdir()
     for name in ("b.json", "a.json", "polaris/c.json"):
-        records.write(tmp_path / name, new() | {"error": name})
+        records.write(tmp_path / name, new(error=name))
     (tmp_path / "d.json.part").write_text("{")
     assert [record.error for record in records.read_all(tmp_path)] == ["a.json", "b.json", "polaris/c.json"]
     assert [record.error for record in records.read_all(tmp_path / "b.json")] == ["b.json"]

@@ -26,7 +26,7 @@ REGENERATE = "run python -m common.record.schema"
 
 def new_record():
     launch = {"launcher": "alone", "command": "python -m frameworks.single", "launched_at": None}
-    return records.new("single", workloads.resolve(Settings(machine="here"), 1), Ranks(), launch, records.environment())
+    return records.as_json(records.new("single", workloads.resolve(Settings(machine="here"), 1), Ranks(), launch, records.environment()))
 
 
 def test_the_committed_schema_is_the_generated_one():

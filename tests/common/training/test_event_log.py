@@ -9,7 +9,7 @@ from mlperf_logging.compliance_checker.mlp_parser import ruleset_610
 
 from common.training import event_log
 from tests.support import small_data
-from tests.support.made_records import made
+from tests.support.made_records import made, typed
 from tests.support.running import ROOT, train
 
 RULES = Path(mlp_compliance.__file__).parent / "training_6.1.0"
@@ -75,7 +75,7 @@ def test_a_run_logs_its_events_as_they_happen(backend, workload, accumulate, fai
 def test_the_ranks_of_a_pipeline_share_a_batch(backend, degree, batches, pipeline, tmp_path):
     record = made(backend=backend, num_ranks=4, data_parallel_degree=degree, scaling="weak")
     record["settings"] |= {"batch_size": 16, "learning_rate": 0.1, "learning_rate_factor": 1.0}
-    event_log.log_settings(event_log.begin(tmp_path / "log"), record, 0.0)
+    event_log.log_settings(event_log.begin(tmp_path / "log"), *typed([record]), 0.0)
     values = {line.key: line.value["value"] for line in parsed(tmp_path / "log")}
     assert (values["global_batch_size"], values["micro_batch_size"], values["pipeline_parallelism"]) == (*batches, pipeline)
 

@@ -71,7 +71,9 @@ class Timed:
 
 def new_record():
     launch = {"launcher": "alone", "command": "python", "launched_at": None}
-    return records.new("single", SETTINGS, Ranks(), launch, {}) | {"pids_by_rank": [], "oversubscribed": False}
+    record = records.new("single", SETTINGS, Ranks(), launch, {})
+    record.pids_by_rank, record.oversubscribed = [], False
+    return record
 
 
 @pytest.fixture
@@ -99,13 +101,13 @@ def trained(monkeypatch):
 
 
 def test_loading_and_evaluation_are_on_the_clock(trained):
-    assert trained(1.0)["time_to_solution_seconds"] == LOAD_SECONDS + 3 * STEP_SECONDS + EVALUATION_SECONDS
+    assert trained(1.0).time_to_solution_seconds == LOAD_SECONDS + 3 * STEP_SECONDS + EVALUATION_SECONDS
 
 
 def test_the_clock_stops_where_the_target_is_first_met(trained):
     record = trained(0.2, 0.6, 0.7, stop_at_target=False)
-    assert record["accuracies"] == pytest.approx([0.2, 0.6, 0.7])
-    assert record["time_to_solution_seconds"] == LOAD_SECONDS + 2 * (3 * STEP_SECONDS + EVALUATION_SECONDS)
+    assert record.accuracies == pytest.approx([0.2, 0.6, 0.7])
+    assert record.time_to_solution_seconds == LOAD_SECONDS + 2 * (3 * STEP_SECONDS + EVALUATION_SECONDS)
 
 
 def test_the_event_log_ends_where_the_target_is_first_met(trained, tmp_path):
@@ -117,17 +119,17 @@ def test_the_event_log_ends_where_the_target_is_first_met(trained, tmp_path):
 
 def test_padding_counts_neither_in_the_accuracy_nor_in_the_rate(trained):
     record = trained(0.6)
-    assert record["accuracy"] == pytest.approx(0.6)
-    assert record["samples_per_second"] == pytest.approx(NUM_TRAIN / (3 * STEP_SECONDS))
+    assert record.accuracy == pytest.approx(0.6)
+    assert record.samples_per_second == pytest.approx(NUM_TRAIN / (3 * STEP_SECONDS))
 
 
 @pytest.mark.parametrize(("asked", "steps", "used", "padded"), [(2, 2, 8, 0), (3, 3, 10, 2), (9, 3, 10, 2)])
 def test_an_epoch_has_no_more_steps_than_asked_for(trained, asked, steps, used, padded):
     record = trained(steps_per_epoch=asked)
-    assert (len(record["losses"]), len(record["accuracies"])) == (3 * steps, 3)
-    found = [record[f"samples_{what}per_epoch"] for what in ("", "dropped_", "padded_")]
+    assert (len(record.losses), len(record.accuracies)) == (3 * steps, 3)
+    found = [getattr(record, f"samples_{what}per_epoch") for what in ("", "dropped_", "padded_")]
     assert found == [used, NUM_TRAIN - used, padded]
-    assert record["train_seconds"] == [steps * STEP_SECONDS] * 3
+    assert record.train_seconds == [steps * STEP_SECONDS] * 3
 
 
 class Queued(Timed):
@@ -152,8 +154,8 @@ class Late:
 def test_an_epoch_ends_when_its_losses_are_computed(trained, monkeypatch):
     monkeypatch.setattr(loop, "PROGRESS_INTERVAL_SECONDS", 1e9)
     record = trained(1.0, trainer_class=Queued)
-    assert record["losses"] == [2.5] * 3
-    assert record["train_seconds"] == [3 * (STEP_SECONDS + 1.0)]
+    assert record.losses == [2.5] * 3
+    assert record.train_seconds == [3 * (STEP_SECONDS + 1.0)]
 
 
 class OfOneWorker(Timed):
@@ -172,16 +174,16 @@ class Idle(OfOneWorker):
 
 @pytest.mark.parametrize(("trainer_class", "loss"), [(OfOneWorker, 2.0), (Idle, 3.0)])
 def test_the_loss_of_a_step_is_the_mean_over_the_ranks_that_trained(trained, trainer_class, loss):
-    assert trained(1.0, trainer_class=trainer_class)["losses"] == [loss] * 3
+    assert trained(1.0, trainer_class=trainer_class).losses == [loss] * 3
 
 
 def test_training_starts_from_the_initial_parameters():
     record, heartbeats = new_record(), []
     loop.prepare(Timed(), SETTINGS, record, lambda: heartbeats.append("a step, or the initial parameters"))
     assert len(heartbeats) == loop.NUM_WARMUP_STEPS + 1
-    assert record["parameter_digests"] == [weights.digest(PARAMETERS).hex()]
+    assert record.parameter_digests == [weights.digest(PARAMETERS).hex()]
     of_a_point = {"parameters": [8], "gradients": [4], "optimizer_state": [2]}
-    assert record["tensor_bytes_by_rank"] == dict.fromkeys(POINTS, of_a_point)
+    assert record.tensor_bytes_by_rank == dict.fromkeys(POINTS, of_a_point)
 
 
 class Differing(Timed):
@@ -199,7 +201,7 @@ def test_replicas_that_differ_end_the_run():
     record = new_record()
     with pytest.raises(loop.OutOfSync):
         loop.compare_replicas(Differing(), record, "after epoch 1")
-    assert record["in_sync"] is False
+    assert record.in_sync is False
 
 
 class Stopped(Timed):
@@ -216,10 +218,10 @@ def test_the_turns_of_other_runs_do_not_count(trained, monkeypatch):
     monkeypatch.setattr(turns, "TURN_SECONDS", 2.0)
     in_turns = trained(0.2, 0.7, trainer_class=Stopped)
     times = ("time_to_solution_seconds", "load_seconds", "train_seconds", "eval_seconds", "step_seconds", "samples_per_second")
-    assert [in_turns[name] for name in times] == [pytest.approx(alone[name]) for name in times]
+    assert [getattr(in_turns, name) for name in times] == [pytest.approx(getattr(alone, name)) for name in times]
     # A turn ends after two steps of the first epoch, with it, and after two steps of the second.
-    assert (in_turns["num_turns"], in_turns["turns_of_others_seconds"]) == (3, 300.0)
-    assert (alone["num_turns"], alone["turns_of_others_seconds"]) == (0, 0.0)
+    assert (in_turns.num_turns, in_turns.turns_of_others_seconds) == (3, 300.0)
+    assert (alone.num_turns, alone.turns_of_others_seconds) == (0, 0.0)
 
 
 def test_the_length_of_a_turn_follows_the_time_of_its_steps(monkeypatch):
@@ -244,5 +246,5 @@ class Checked(Timed):
 
 def test_what_only_tandem_does_is_timed_apart(trained):
     record, plain = trained(0.2, 0.7, trainer_class=Checked), trained(0.2, 0.7)
-    assert record["time_to_solution_seconds"] == plain["time_to_solution_seconds"]
-    assert (record["check_seconds"], plain["check_seconds"]) == (2000.0, 0.0)
+    assert record.time_to_solution_seconds == plain.time_to_solution_seconds
+    assert (record.check_seconds, plain.check_seconds) == (2000.0, 0.0)

@@ -17,7 +17,6 @@ from common.record import records
 from common.training import event_log, loop
 from launch.report import summary
 from launch.run.display import outcome
-from tests.support.made_records import typed
 from tests.support.running import ROOT
 from tests.support.small_models import RESNET
 
@@ -39,7 +38,7 @@ def train(monkeypatch):
         given = Settings(workload=workload, machine="here")
         settings = workloads.resolve(given, 1)
         record = records.new("single", settings, Ranks(), launch, records.environment())
-        record["oversubscribed"] = False
+        record.oversubscribed = False
         trainer = trainer_class(settings)
         turns = loop.prepare(trainer, settings, record)
 
@@ -47,7 +46,8 @@ def train(monkeypatch):
             return workloads.digest(given, data.digest)
 
         loop.train(trainer, settings, datasets.loader(settings), record, digest, Watchdog(0, None), turns, event_log.begin(None))
-        return record | {"status": "ok", "import_seconds": 1.0, "init_seconds": 1.0}
+        record.status, record.import_seconds, record.init_seconds = "ok", 1.0, 1.0
+        return record
 
     return once
 
@@ -58,20 +58,21 @@ def record(train):
 
 
 def test_its_record_has_a_throughput_and_losses_and_no_time_to_solution(record):
-    jsonschema.validate(record, json.loads((ROOT / "results" / "schema.json").read_text()))
-    assert (record["target"], record["reached"], record["time_to_solution_seconds"], record["accuracy"]) == (None,) * 4
-    assert (record["accuracies"], record["eval_losses"], record["eval_seconds"]) == ([], [], [])
-    assert len(record["losses"]) == 3
-    assert record["samples_per_second"] > 0
+    jsonschema.validate(records.as_json(record), json.loads((ROOT / "results" / "schema.json").read_text()))
+    assert (record.target, record.reached, record.time_to_solution_seconds, record.accuracy) == (None,) * 4
+    assert (record.accuracies, record.eval_losses, record.eval_seconds) == ([], [], [])
+    assert len(record.losses) == 3
+    assert record.samples_per_second > 0
 
 
 def test_it_is_shown_by_its_throughput(record):
-    assert outcome(*typed([record])) == f"{record['samples_per_second']:.1f} samples/s"
-    answer = summary.answer(typed([record]))
+    (typed_record,) = typed([records.as_json(record)])
+    assert outcome(typed_record) == f"{record.samples_per_second:.1f} samples/s"
+    answer = summary.answer([typed_record])
     table = answer.sections[0].tables[0]
     shown = dict(zip([column.name for column in table.columns], table.texts[0], strict=True))
     assert (shown["time to solution (s)"], shown["reached"], shown["accuracy"]) == ("-", "-", "-")
-    assert float(shown["samples/s"]) == round(record["samples_per_second"])
+    assert float(shown["samples/s"]) == round(record.samples_per_second)
     assert "has no target; it is for throughput alone" in answer.headline[0]
 
 
@@ -100,7 +101,7 @@ def test_pixels_are_bytes_up_to_the_trainer_also_while_it_warms_up(train):
             found.extend((batch.inputs.dtype, batch.inputs.shape, batch.targets.dtype) for batch in batches)
             super().train_epoch(batches, observe)
 
-    assert len(train(Looking, "resnet50")["losses"]) == 2
+    assert len(train(Looking, "resnet50").losses) == 2
     assert found == [(np.uint8, (32, 48, 48, 3), np.int64)] * (loop.NUM_WARMUP_STEPS + 2)
 
 
@@ -119,4 +120,4 @@ class Queued(float):
 
 def test_the_steps_of_an_epoch_end_with_it_also_where_losses_are_late(train):
     record = train(Queueing)
-    assert sum(record["step_seconds"]) == pytest.approx(sum(record["train_seconds"]), abs=0.05)
+    assert sum(record.step_seconds) == pytest.approx(sum(record.train_seconds), abs=0.05)

@@ -92,7 +92,7 @@ def test_a_run_that_had_recorded_everything_keeps_it_when_its_launcher_fails_aft
     record = made_records.made(num_ranks=2)
     job = Job("ddp", 2, 2, Settings(results=tmp_path, machine="here", run_id="run"))
     (tmp_path / "here").mkdir()
-    records.write(runner.record_path(job), record)
+    records.write(runner.record_path(job), *made_records.typed([record]))
     kept = turns.alone(runner.run_job(job, Launcher("mpich", "mpiexec", {}), 30.0, None))
     assert kept == records.read(runner.record_path(job))
     changes = {"launcher_error": launcher_error, "output_tail": outcome.last_lines if launcher_error else None}
