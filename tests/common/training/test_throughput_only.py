@@ -17,6 +17,7 @@ from common.record import records
 from common.training import event_log, loop
 from launch.report import summary
 from launch.run.display import outcome
+from tests.support.made_records import typed
 from tests.support.running import ROOT
 from tests.support.small_models import RESNET
 
