@@ -119,5 +119,7 @@ def test_the_pictures_of_the_page_exist_and_are_small():
     page = ROOT / "launch" / "trace" / "TIMELINES.md"
     shown = re.findall(r"!\[.*\]\((.*)\)", page.read_text())
     schedules = [f"pipeline_{schedule}" for schedule in pipelining.SCHEDULES if schedule != "naive"]
-    assert sorted(shown) == sorted(f"pictures/{name}.png" for name in ("horovod_torch", "ddp", "deepspeed_zero", *schedules))
+    assert sorted(shown) == sorted(
+        f"../../results/reference/timelines/{name}.png" for name in ("horovod_torch", "ddp", "deepspeed_zero", *schedules)
+    )
     assert all(0 < (page.parent / name).stat().st_size < 150_000 for name in shown)
