@@ -29,17 +29,6 @@ def shard(module, sharding, reduction, ranks, device):
     return module
 
 
-def memory(module, optimizer):
-    """As pytorch.memory. Whole parameters are held beside the shards."""
-    pytorch.reshard(module)
-    shards = list(module.parameters())
-
-    def held():
-        return pytorch.held_by(list({id(one): one for one in (*shards, *module.parameters())}.values()), optimizer)
-
-    return pytorch.memory(module, optimizer, held)
-
-
 def parts(module):
     """The modules of a model that are sharded by themselves."""
     return [part for part in module.modules() if isinstance(part, FSDPModule)]

@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from typing import final
 
 import torch
 import torch.distributed as dist
@@ -14,6 +15,7 @@ from common.model.families import parts_of
 from common.trainer import Communication, ProfiledCommunication, Totals
 from common.workloads import workload_of
 from frameworks.shared.pytorch import process_group, pytorch
+from frameworks.shared.pytorch.trainer import PyTorchTrainer
 
 SCHEDULES = {
     "1f1b": schedules.Schedule1F1B,
@@ -138,6 +140,36 @@ def described(model, plan):
         yield f"stage {number} on rank {one.rank}: {names}, {size:,} parameters, {share:.0f} % of the FLOPs"
 
 
+class PipelineTrainer(PyTorchTrainer):
+    """A backend whose ranks have stages of a model: `pipeline` is this rank's Pipeline, and `module` has its parameters alone."""
+
+    @final
+    def evaluate(self, batches):
+        """As pytorch.evaluate, on the rank with the last stage; zeros on the others."""
+        self.module.eval()
+        totals = torch.zeros(3, dtype=torch.float64, device=self.device)
+        for inputs, targets, weights, _ in pytorch.tensors(batches, self.device):
+            logits = self.pipeline.forward(inputs)
+            if logits is not None:
+                totals += pytorch.totals_of(logits, targets, weights)
+        return Totals(*totals.tolist())
+
+    @final
+    def state(self, with_optimizer_state=True):
+        own = pytorch.state(self.module, self.optimizer if with_optimizer_state else None)
+        return process_group.united(own, self.pipeline.group)
+
+    @final
+    def restore(self, state):
+        pytorch.restore(self.module, self.optimizer, state)
+
+    @final
+    def memory(self):
+        # The forward pass ends where this rank's last stage has passed on the last micro-batch.
+        last = self.pipeline.stages[-1].submod
+        return pytorch.memory(last, self.optimizer, lambda: pytorch.held_by(list(self.module.parameters()), self.optimizer))
+
+
 def packed(targets, weights):
     """Targets and weights in one tensor, which a schedule cuts into micro-batches; exact for targets below 2^24."""
     return torch.stack((targets.to(weights.dtype), weights), dim=-1)
@@ -164,30 +196,6 @@ def groups(ranks, num_stages):
     pipeline, _ = dist.new_subgroups_by_enumeration(pipelines)
     replicas, _ = dist.new_subgroups_by_enumeration([list(same) for same in zip(*pipelines, strict=True)])
     return pipeline, replicas
-
-
-def state(trainer, with_optimizer_state):
-    """As pytorch.state, gathered from the stages of all ranks of a pipeline, which all call this."""
-    states = [None] * trainer.pipeline.num_ranks
-    own = pytorch.state(trainer.module, trainer.optimizer if with_optimizer_state else None)
-    dist.all_gather_object(states, own, group=trainer.pipeline.group)
-    return {name: array for one in states for name, array in one.items()}
-
-
-def evaluate(pipeline, module, batches, device):
-    """As pytorch.evaluate, on the rank with the last stage; zeros on the others."""
-    module.eval()
-    totals = torch.zeros(3, dtype=torch.float64, device=device)
-    for inputs, targets, weights, _ in pytorch.tensors(batches, device):
-        logits = pipeline.forward(inputs)
-        if logits is not None:
-            totals += pytorch.totals_of(logits, targets, weights)
-    return Totals(*totals.tolist())
-
-
-def memory(pipeline, module, optimizer):
-    """As pytorch.memory; the forward pass ends where this rank's last stage has passed on the last micro-batch."""
-    return pytorch.memory(pipeline.stages[-1].submod, optimizer, lambda: pytorch.held_by(list(module.parameters()), optimizer))
 
 
 def communication(trainer, exchange=None):

@@ -14,6 +14,11 @@ def average(optimizer):
         utils.average_parameters_or_parameter_groups(optimizer.param_groups, optimizer.averager.process_group)
 
 
+def restart(optimizer, gradients):
+    """Counts the steps until the ranks train locally anew; `gradients` is the state of the hook."""
+    gradients.iter = optimizer.averager.step = 0
+
+
 def communication(model, optimizer, device):
     """How to measure its communication: DistributedDataParallel's at first, averages of the parameters later."""
     of_ddp = process_group.communication_of_ddp(model, device)

@@ -1,4 +1,4 @@
-"""Shared by the backends on torch.distributed: sums over ranks and communication measurements."""
+"""Shared by the backends on torch.distributed: the process group, sums over ranks and communication measurements."""
 
 import contextlib
 import re
@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 
+from common.process.rendezvous import agree_on_master
 from common.trainer import Communication, ProfiledCommunication
 
 # Names of functions, and those that they have in PyTorch 2.11 and 2.12.
@@ -21,11 +22,26 @@ def transport_of(device, settings):
     return "nccl" if device.type == "cuda" and not settings.share_gpu else "gloo"
 
 
+def begin(settings, ranks, device):
+    """Begins the process group of all ranks and returns its transport."""
+    agree_on_master(ranks, settings.host_suffix)
+    transport = transport_of(device, settings)
+    dist.init_process_group(transport, rank=ranks.rank, world_size=ranks.size)
+    return transport
+
+
 def summed(values, device):
     """Sum-all-reduce of a float64 NumPy array."""
     total = torch.tensor(values, dtype=torch.float64, device=device)
     dist.all_reduce(total)
     return total.cpu().numpy()
+
+
+def united(own, group=None):
+    """The union of the dicts that the ranks of a group have, on each of them."""
+    parts = [None] * dist.get_world_size(group)
+    dist.all_gather_object(parts, own, group=group)
+    return {key: value for part in parts for key, value in part.items()}
 
 
 def communication_of_ddp(model, device, all_reduce=dist.all_reduce):

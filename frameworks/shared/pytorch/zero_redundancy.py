@@ -19,17 +19,8 @@ def sharded(optimizer):
 def state(module, optimizer):
     """As pytorch.state, with the optimizer state of all ranks, which all call this."""
     found = pytorch.state(module, None)
-    own = {name: array for name, array in pytorch.state(module, optimizer.optim).items() if name not in found}
-    parts = [None] * dist.get_world_size()
-    dist.all_gather_object(parts, own)
-    return found | {name: array for part in parts for name, array in part.items()}
-
-
-def restore(module, optimizer, state):
-    """As pytorch.restore; of the optimizer state, what this rank updates."""
-    own = {parameter for group in optimizer.optim.param_groups for parameter in group["params"]}
-    of_others = {name for name, parameter in module.named_parameters() if parameter not in own}
-    pytorch.restore(module, optimizer.optim, {name: array for name, array in state.items() if name.partition("/")[2] not in of_others})
+    own = {name: array for name, array in pytorch.state(module, optimizer).items() if name not in found}
+    return found | process_group.united(own)
 
 
 def communication(model, optimizer, device):

@@ -36,8 +36,8 @@ def optimizer_for(settings, model):
 
 def without_communication(trainer):
     """A function that gives a context in which `trainer` trains a model without Horovod, on the same parameters."""
-    plain = Model(trainer.model.module, trainer.model.settings)
-    plain.compile(Optimizer(trainer.optimizer.rule, plain.module.parameters), loss=Loss(reduction="sum"))
+    plain = Model(trainer.module, trainer.model.settings)
+    plain.compile(Optimizer(trainer.rule, trainer.module.parameters), loss=Loss(reduction="sum"))
 
     @contextlib.contextmanager
     def context():
