@@ -1,6 +1,5 @@
 """Horovod's DistributedGradientTape in a TensorFlow loop, over MPI or Gloo on CPUs and NCCL or MPI on GPUs."""
 
-import contextlib
 import os
 
 # Horovod imports Keras, which is not used here; Keras 3 takes longer to import, since it imports scikit-learn.
@@ -12,6 +11,7 @@ import tensorflow as tf
 from common.backends import Backend
 from common.training.program import main
 from frameworks.shared.horovod import horovod
+from frameworks.shared.replaced import replaced
 from frameworks.shared.tensorflow import tensorflow
 from frameworks.shared.tensorflow.trainer import TensorFlowTrainer
 
@@ -57,14 +57,7 @@ class Trainer(TensorFlowTrainer):
         return hvd.allreduce(tf.constant(values, tf.float64), op=hvd.Sum, name="sum").numpy()
 
     def communication(self):
-        return horovod.communication_of_tensorflow(hvd, self, self.without_communication)
-
-    @contextlib.contextmanager
-    def without_communication(self):
-        """Context in which gradients are not all-reduced."""
-        self.communicates = False
-        yield
-        self.communicates = True
+        return horovod.communication_of_tensorflow(hvd, self, lambda: replaced((self, "communicates", False)))
 
     def close(self):
         tensorflow.remove_generated_files()

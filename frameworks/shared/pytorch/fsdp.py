@@ -8,6 +8,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from common.trainer import Communication, ProfiledCommunication
 from frameworks.shared.pytorch import process_group, pytorch
+from frameworks.shared.replaced import replaced
 
 # Of the parameters, with `hsdp`.
 NUM_REPLICAS = 2
@@ -52,14 +53,13 @@ def communication(model, optimizer, device, sharding):
         for part in parts(model):
             part.unshard()
         exchange(model, False, False)
-        # The training loop calls it at each micro-batch.
-        model.set_requires_gradient_sync = lambda _: None
         hook = optimizer.register_step_pre_hook(update_shards)
         try:
-            yield
+            # The training loop calls it at each micro-batch.
+            with replaced((model, "set_requires_gradient_sync", lambda _: None)):
+                yield
         finally:
             hook.remove()
-            del model.set_requires_gradient_sync
             exchange(model, True, sharding != "keep")
             pytorch.reshard(model)
             optimizer.zero_grad()

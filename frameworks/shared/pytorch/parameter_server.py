@@ -19,6 +19,7 @@ from common.process.rendezvous import expect_size
 from common.trainer import NO_LOSS, POINTS, Communication, ProfiledCommunication, Totals
 from frameworks.shared.pytorch import mpi, process_group, pytorch
 from frameworks.shared.pytorch.trainer import PyTorchTrainer
+from frameworks.shared.replaced import replaced
 
 # Tags of the messages of a worker for each of its steps: a learning rate, which gradients follow, or that it is left out.
 GRADIENTS, LEFT_OUT = 1, 2
@@ -214,13 +215,9 @@ def _memory_of_server(trainer):
 def communication(trainer):
     """How to measure its communication: a worker's messages to the server and back. The server itself has no profile."""
 
-    @contextlib.contextmanager
     def without_communication():
-        _exchange(trainer, False)
-        try:
-            yield
-        finally:
-            _exchange(trainer, True)
+        owners = [trainer] if trainer.serves else [trainer, trainer.optimizer]
+        return replaced(*((owner, "exchanges", False) for owner in owners))
 
     def profiled(train):
         if trainer.serves:
@@ -236,9 +233,3 @@ def communication(trainer):
     return Communication(
         without_communication, profiled, lambda num_bytes: process_group.plain_all_reduce(num_bytes, trainer.device, mpi.all_reduce)
     )
-
-
-def _exchange(trainer, does):
-    trainer.exchanges = does
-    if not trainer.serves:
-        trainer.optimizer.exchanges = does

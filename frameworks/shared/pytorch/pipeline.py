@@ -16,6 +16,7 @@ from common.trainer import Communication, ProfiledCommunication, Totals
 from common.workloads import workload_of
 from frameworks.shared.pytorch import process_group, pytorch
 from frameworks.shared.pytorch.trainer import PyTorchTrainer
+from frameworks.shared.replaced import replaced
 
 SCHEDULES = {
     "1f1b": schedules.Schedule1F1B,
@@ -205,14 +206,9 @@ def communication(trainer, exchange=None):
     """
     pipeline = trainer.pipeline
 
-    @contextlib.contextmanager
     def without_communication():
-        with contextlib.ExitStack() as replaced:
-            replaced.enter_context(replacing(schedules, "_batch_p2p", lambda ops, desc=None: []))
-            replaced.enter_context(replacing(pipeline, "shared", lambda loss: loss))
-            if exchange:
-                replaced.enter_context(replacing(trainer, exchange, lambda: None))
-            yield
+        exchanges = [(trainer, exchange, lambda: None)] if exchange else []
+        return replaced((schedules, "_batch_p2p", lambda ops, desc=None: []), (pipeline, "shared", lambda loss: loss), *exchanges)
 
     def profiled(train):
         with counted() as sent:
@@ -227,17 +223,6 @@ def communication(trainer, exchange=None):
 
 
 @contextlib.contextmanager
-def replacing(owner, name, value):
-    """Sets an attribute within the context."""
-    own = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, own)
-
-
-@contextlib.contextmanager
 def counted():
     """{"send": (calls, bytes)} of what the schedules send to other ranks within the context, filled as it is sent; empty if nothing is."""
     found, start = {}, schedules._batch_p2p
@@ -249,7 +234,7 @@ def counted():
             found["send"] = num_calls + len(sizes), size_bytes + sum(sizes)
         return works
 
-    with replacing(schedules, "_batch_p2p", counting):
+    with replaced((schedules, "_batch_p2p", counting)):
         yield found
 
 
@@ -259,12 +244,11 @@ def bubble(pipeline, train):
     A step lasts from a barrier to the end of the last rank's passes. All ranks call this.
     """
     busy, steps = [], []
-    with contextlib.ExitStack() as timing:
-        for owner in pipeline.stages:
-            for name in COMPUTE:
-                timing.enter_context(replacing(owner, name, timed(getattr(owner, name), busy, pipeline.device)))
-        timing.enter_context(replacing(pipeline.schedule, "_loss_fn", timed(packed_loss, busy, pipeline.device)))
-        timing.enter_context(replacing(pipeline.schedule, "step", timed(pipeline.schedule.step, steps, pipeline.device, dist.barrier)))
+    with replaced(
+        *((stage, name, timed(getattr(stage, name), busy, pipeline.device)) for stage in pipeline.stages for name in COMPUTE),
+        (pipeline.schedule, "_loss_fn", timed(packed_loss, busy, pipeline.device)),
+        (pipeline.schedule, "step", timed(pipeline.schedule.step, steps, pipeline.device, dist.barrier)),
+    ):
         train()
     longest = torch.tensor(steps, dtype=torch.float64, device=pipeline.device)
     dist.all_reduce(longest, dist.ReduceOp.MAX)

@@ -3,7 +3,6 @@
 import contextlib
 import re
 from collections import Counter
-from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -11,6 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from common.process.rendezvous import agree_on_master
 from common.trainer import Communication, ProfiledCommunication
+from frameworks.shared.replaced import replaced
 
 # Names of functions, and those that they have in PyTorch 2.11 and 2.12.
 OLDER_NAMES = {"all_gather_single": ("all_gather_into_tensor", "all_gather_tensor"), "reduce_scatter_single": ("reduce_scatter_tensor",)}
@@ -47,14 +47,9 @@ def united(own, group=None):
 def communication_of_ddp(model, device, all_reduce=dist.all_reduce):
     """How to measure the communication of a DistributedDataParallel model that all-reduces its gradients as they are."""
 
-    @contextlib.contextmanager
     def without_communication():
         # Not in its no_sync, whose attribute the training loop sets at each micro-batch.
-        model.forward = model.module.__call__
-        try:
-            yield
-        finally:
-            del model.forward
+        return replaced((model, "forward", model.module.__call__))
 
     def profiled(train):
         # By default DDP logs one step in 100.
@@ -72,18 +67,13 @@ def communication_of_ddp(model, device, all_reduce=dist.all_reduce):
 def communication_by_hand(trainer, exchange, all_reduce):
     """How to measure the communication of a trainer that all-reduces its gradients at once, in its method named `exchange`."""
 
-    @contextlib.contextmanager
-    def without_communication():
-        setattr(trainer, exchange, lambda: None)
-        try:
-            yield
-        finally:
-            delattr(trainer, exchange)
-
     def profiled(train):
         seconds, num_calls, starts = collectives(train)
         size_bytes = num_calls["all_reduce"] * size_of(trainer.module.parameters())
         return ProfiledCommunication(seconds, {"all_reduce": (num_calls["all_reduce"], size_bytes)}, {}, starts)
+
+    def without_communication():
+        return replaced((trainer, exchange, lambda: None))
 
     return Communication(without_communication, profiled, lambda num_bytes: plain_all_reduce(num_bytes, trainer.device, all_reduce))
 
@@ -129,7 +119,7 @@ def counted(names, owner=dist, contributed=lambda arguments, settings: settings[
 
         return call
 
-    with mock.patch.multiple(owner, **{name: counting(name) for name in names}):
+    with replaced(*((owner, name, counting(name)) for name in names)):
         yield found
 
 

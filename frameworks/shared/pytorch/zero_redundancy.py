@@ -7,6 +7,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from common.trainer import Communication
 from frameworks.shared.pytorch import process_group, pytorch
+from frameworks.shared.replaced import replaced
 
 
 def sharded(optimizer):
@@ -29,12 +30,8 @@ def communication(model, optimizer, device):
 
     @contextlib.contextmanager
     def without_communication():
-        optimizer._sync_params = lambda: None
-        try:
-            with of_ddp.without_communication():
-                yield
-        finally:
-            del optimizer._sync_params
+        with replaced((optimizer, "_sync_params", lambda: None)), of_ddp.without_communication():
+            yield
 
     def profiled(train):
         profile = of_ddp.profiled(train)
