@@ -47,7 +47,7 @@ class Trainer(ModuleTrainer):
         return process_group.summed(values, self.device)
 
     def communication(self):
-        return process_group.communication_by_hand(self, "average_gradients", self.all_reduce)
+        return process_group.communication_by_hand(self, "average_gradients", owner=self)
 
     def close(self):
         dist.destroy_process_group()

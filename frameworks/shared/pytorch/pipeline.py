@@ -199,24 +199,21 @@ def groups(ranks, num_stages):
     return pipeline, replicas
 
 
-def communication(trainer, exchange=None):
-    """How to measure the communication of a trainer with a pipeline, and with another `exchange`, the name of its method, after a step.
+def communication(trainer, *exchanges):
+    """How to measure the communication of a trainer with a pipeline, and with other `exchanges`, the names of its methods, after a step.
 
     Without communication each stage computes on what it received last, and the losses are of no batch.
     """
     pipeline = trainer.pipeline
 
     def without_communication():
-        exchanges = [(trainer, exchange, lambda: None)] if exchange else []
-        return replaced((schedules, "_batch_p2p", lambda ops, desc=None: []), (pipeline, "shared", lambda loss: loss), *exchanges)
+        alone = (schedules, "_batch_p2p", lambda ops, desc=None: []), (pipeline, "shared", lambda loss: loss)
+        return replaced(*alone, *process_group.left_out(trainer, exchanges))
 
     def profiled(train):
-        with counted() as sent:
-            seconds, num_calls, starts = process_group.collectives(train)
-        sizes = {
-            "broadcast": next(trainer.module.parameters()).element_size(), "all_reduce": process_group.size_of(trainer.module.parameters()),
-        }  # fmt: skip
-        collectives = {name: (num, num * sizes[name]) for name in sizes if (num := num_calls[name])}
+        names = {name: name for name in ("broadcast", "all_reduce")}
+        with counted() as sent, process_group.counted(names, contributed=lambda arguments, _: arguments[0]) as collectives:
+            seconds, _, starts = process_group.collectives(train)
         return ProfiledCommunication(seconds, sent | collectives, bubble(pipeline, train), starts)
 
     return Communication(without_communication, profiled, lambda num_bytes: process_group.plain_all_reduce(num_bytes, trainer.device))

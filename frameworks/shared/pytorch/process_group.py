@@ -64,18 +64,23 @@ def communication_of_ddp(model, device, all_reduce=dist.all_reduce):
     return Communication(without_communication, profiled, lambda num_bytes: plain_all_reduce(num_bytes, device, all_reduce))
 
 
-def communication_by_hand(trainer, exchange, all_reduce):
-    """How to measure the communication of a trainer that all-reduces its gradients at once, in its method named `exchange`."""
+def communication_by_hand(trainer, *exchanges, owner=dist):
+    """How to measure the communication of a trainer that calls `owner.all_reduce` itself, in its methods of these names alone."""
 
     def profiled(train):
-        seconds, num_calls, starts = collectives(train)
-        size_bytes = num_calls["all_reduce"] * size_of(trainer.module.parameters())
-        return ProfiledCommunication(seconds, {"all_reduce": (num_calls["all_reduce"], size_bytes)}, {}, starts)
+        with counted({"all_reduce": "all_reduce"}, owner, lambda arguments, _: arguments[0]) as operations:
+            seconds, _, starts = collectives(train)
+        return ProfiledCommunication(seconds, operations, {}, starts)
 
-    def without_communication():
-        return replaced((trainer, exchange, lambda: None))
+    def plain(num_bytes):
+        return plain_all_reduce(num_bytes, trainer.device, owner.all_reduce)
 
-    return Communication(without_communication, profiled, lambda num_bytes: plain_all_reduce(num_bytes, trainer.device, all_reduce))
+    return Communication(lambda: replaced(*left_out(trainer, exchanges)), profiled, plain)
+
+
+def left_out(trainer, exchanges):
+    """What replaces the methods of these names by ones that do nothing, as `replaced` takes it."""
+    return [(trainer, name, lambda *_, **__: None) for name in exchanges]
 
 
 def size_of(tensors):
@@ -105,7 +110,7 @@ def collectives(train):
 def counted(names, owner=dist, contributed=lambda arguments, settings: settings["input"] if "input" in settings else arguments[-1]):
     """{collective: (calls, bytes that this rank contributed)} of the context, filled as the functions are called.
 
-    `names`: {function of the module `owner`, through which it is called: its collective}. `contributed(arguments, settings)`: the
+    `names`: {function of `owner`, a module or object, through which it is called: its collective}. `contributed(arguments, settings)`: the
     tensor of a call that the rank contributes; by default that of torch.distributed's functions.
     """
     names = named_in(owner, names)
