@@ -16,6 +16,7 @@ BACKEND = Backend(
     float32_masters=True,
     sharing={"": "zero1", "0": "replicated", "2": "zero2", "3": "zero3"},
     buffers="zero",
+    offloads={"offload": ("", "2", "3"), "offload_parameters": ("3",)},
     change="wrap in DeepSpeed's engine",
 )
 

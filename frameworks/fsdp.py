@@ -11,7 +11,7 @@ from frameworks.shared.pytorch.trainer import ModuleTrainer
 BACKEND = Backend(
     variants={"sharding": ("keep", "hsdp"), "reduction": ("bf16",)}, approximate=("bf16",), multiple_of={"hsdp": 2}, by_default=False,
     sharing={"": "zero3", "keep": "zero2", "hsdp": "hybrid", "bf16": "zero3_two_bytes"}, buffers="gathered",
-    change="fully_shard each block",
+    offloads={"offload_parameters": ("", "hsdp")}, change="fully_shard each block",
 )  # fmt: skip
 
 
