@@ -25,43 +25,64 @@ ALL = "all"
 class Backend(NamedTuple):
     """The declaration in a backend's file, `BACKEND = Backend(…)` with literal values.
 
-    `variants`: {setting of common/config.py: its values that select a variant}. `transport`: what the gradients go over on CPUs where
-    variants go over another. `needs_mpi`: an MPI launcher must start the ranks, whatever the transport. `can_compile`: supports
-    --compile, with all variants or with the listed values. `can_share_gpu`: supports --share-gpu. `approximate`: it does not train as
-    plain PyTorch does up to rounding, likewise. `float32_masters`: master parameters are float32, also in a float64 run. `by_default`:
-    the default matrix has it. `sharing`: its way of sharing the training, a name in WAYS of common/cost/sharing.py, or {variant: name} with
-    "" for all others; None: there is no formula for it. `buffers`: what it holds to exchange, a name in BUFFERS of
-    common/cost/communication_buffers.py; None: nothing beside the tensors that are trained. `deals`: a rank's share of what is sharded is
-    whole tensors. `change`: what it needs to change in a program for one process, in a few words.
-    What common/cost/parallelism.py reads: `multiple_of`: {variant: what its number of ranks must be a multiple of}. `power_of_two`: the
-    variants whose number of ranks must be a power of 2. `models`: those of common/model/families.py that it trains; empty: all.
-    `model_parallel`: how many ranks compute one model together, `all`, or the setting that has their number; empty: each has its own.
-    `untied`: it trains no model whose embedding is its head's weight too.
-    `divides`: what of a model they divide among them, such as `num_heads`. `pipelined`: they compute its stages. `num_servers`: how many
-    of the ranks, the last ones, train no shard. `one_rank`: one process trains, and a matrix runs it at size 1 whatever its sizes.
+    A variant is named by its value; "" is the default variant.
     """
 
-    variants: Mapping = MappingProxyType({})
-    transport: str | None = None
-    needs_mpi: bool = False
-    can_compile: bool | tuple = False
-    can_share_gpu: bool = False
-    approximate: bool | tuple = False
-    float32_masters: bool = False
-    by_default: bool = True
-    sharing: str | Mapping | None = None
-    buffers: str | None = None
-    deals: bool = False
+    # What it is
+
     change: str | None = None
-    multiple_of: Mapping = MappingProxyType({})
-    power_of_two: tuple = ()
+    """What it needs to change in a program for one process, in a few words."""
+    by_default: bool = True
+    """Whether the default matrix has it."""
+    variants: Mapping = MappingProxyType({})
+    """{setting of common/config.py: its values that select a variant}."""
+    transport: str | None = None
+    """What the gradients go over on CPUs, where variants go over another."""
+
+    # What trains
+
+    approximate: bool | tuple = False
+    """Whether it does not train as plain PyTorch does up to rounding; or the variants that do not."""
+    float32_masters: bool = False
+    """Whether master parameters are float32, also in a float64 run."""
+    can_compile: bool | tuple = False
+    """Whether it supports --compile; or the variants that do."""
+    can_share_gpu: bool = False
+    """Whether it supports --share-gpu."""
     models: tuple = ()
+    """The models of common/model/families.py that it trains; empty: all."""
     untied: bool = False
-    model_parallel: str = ""
-    divides: str = ""
-    pipelined: bool = False
-    num_servers: int = 0
+    """Whether it trains no model whose embedding is its head's weight too."""
+
+    # Its ranks
+
+    needs_mpi: bool = False
+    """Whether an MPI launcher must start the ranks, whatever the transport."""
     one_rank: bool = False
+    """Whether one process trains; a matrix then runs it at size 1 whatever its sizes."""
+    num_servers: int = 0
+    """How many of the ranks, the last ones, train no shard."""
+    multiple_of: Mapping = MappingProxyType({})
+    """{variant: what its number of ranks must be a multiple of}."""
+    power_of_two: tuple = ()
+    """The variants whose number of ranks must be a power of 2."""
+    model_parallel: str = ""
+    """How many ranks compute one model together: `all`, or the setting that has their number; empty: each has its own."""
+    divides: str = ""
+    """What of a model these ranks divide among them, such as `num_heads`."""
+    pipelined: bool = False
+    """Whether these ranks compute stages of the model."""
+
+    # What it holds and sends
+
+    sharing: str | Mapping | None = None
+    """Its way of sharing the training, a name in WAYS of common/cost/sharing.py, or {variant: name}; None: there is no formula for it."""
+    deals: bool = False
+    """Whether a rank's share of what is sharded is whole tensors."""
+    buffers: str | None = None
+    """What it holds to exchange, a name in BUFFERS of common/cost/communication_buffers.py; None: nothing but what is trained."""
+    offloads: Mapping = MappingProxyType({})
+    """{name in OFFLOADS of common/cost/memory_forecast.py: the variants whose library can have this in main memory}."""
 
 
 @cache

@@ -1,8 +1,9 @@
 """The interface between the training loop and a backend."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Literal, NamedTuple, Protocol
+from typing import ClassVar, Literal, NamedTuple, Protocol, final
 
 import numpy as np
 
@@ -109,8 +110,8 @@ class Device(NamedTuple):
     memory: GpuMemory | None = None
 
 
-class Trainer(Protocol):
-    """A backend, driven by common/training/loop.py.
+class Trainer(ABC):
+    """A backend, driven by common/training/loop.py. What is here or in a framework's Trainer is abstract or final.
 
     For the record, a backend stores in `transport` what its gradients go over, mpi, gloo or nccl, if they go anywhere, and in
     `configuration` the configuration of its library, if it has one. One whose ranks train asynchronously stores in `staleness` the counts
@@ -118,14 +119,20 @@ class Trainer(Protocol):
     """
 
     ranks: Ranks
+    # Functions of `cpu` or `cuda` that say why the framework or the library cannot train on it; None if it can.
+    device_problems: ClassVar[tuple[Callable[[str], str | None], ...]]
 
-    @staticmethod
-    def device_problem(device: str) -> str | None:
-        """Why the backend cannot train on `cpu` or `cuda` on this node, in words; None if it can. Called without an instance."""
+    @final
+    @classmethod
+    def device_problem(cls, device: str) -> str | None:
+        """Why the backend cannot train on `cpu` or `cuda` on this node, in words; None if it can."""
+        return next(filter(None, (problem(device) for problem in cls.device_problems)), None)
 
+    @abstractmethod
     def describe_device(self) -> Device:
         """The Device of this rank."""
 
+    @abstractmethod
     def train_epoch(self, batches: Batches, observe: Callable) -> None:
         """Trains one epoch; calls observe(loss) after each step with the weighted loss of this rank, or NO_LOSS.
 
@@ -133,24 +140,31 @@ class Trainer(Protocol):
         add up, since the weights are those of the global batch; gradients are exchanged after the last.
         """
 
+    @abstractmethod
     def evaluate(self, batches: Batches) -> Totals:
         """This rank's totals over the batches."""
 
+    @abstractmethod
     def sum(self, values: np.ndarray) -> np.ndarray:
         """Sum-all-reduce of float64 values with the backend's own collective."""
 
+    @abstractmethod
     def state(self, with_optimizer_state: bool = True) -> dict[str, np.ndarray]:
         """Unsharded parameters and, optionally, optimizer state, in the names and layouts of weights.py."""
 
+    @abstractmethod
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Loads a state; optimizer state that it lacks is set to 0."""
 
+    @abstractmethod
     def memory(self) -> AbstractContextManager[dict[str, Held]]:
         """Context in which train_epoch notes what this rank holds at each of the POINTS of its last step and micro-batch."""
 
+    @abstractmethod
     def communication(self) -> Communication | None:
         """How to measure this backend's communication; None if it has none."""
 
+    @abstractmethod
     def close(self) -> None:
         """Leaves the process group; the last call."""
 

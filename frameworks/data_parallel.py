@@ -1,32 +1,26 @@
-"""PyTorch's DataParallel: one process that computes on all GPUs of a node, each with a part of the batch."""  # backend
+"""PyTorch's DataParallel: one process that computes on all GPUs of a node, each with a part of the batch."""
 
-from torch.nn import DataParallel  # backend
+from torch.nn import DataParallel
 
 from common.backends import Backend
-from common.process.ranks import from_environment
 from common.training.program import main
-from frameworks.shared.pytorch import data_parallel, pytorch  # backend
+from frameworks.shared.pytorch import data_parallel, pytorch
+from frameworks.shared.pytorch.trainer import ModuleTrainer
 
 # The copies of a compiled module would all compute with the parameters of the first.
-BACKEND = Backend(one_rank=True, by_default=False, change="wrap in DataParallel")  # backend
+BACKEND = Backend(one_rank=True, by_default=False, change="wrap in DataParallel")
 
 
-class Trainer:
+class Trainer(ModuleTrainer):
+    device_problems = (pytorch.device_problem, data_parallel.problem)
+
     def __init__(self, settings):
-        self.ranks = from_environment()
-        self.device = pytorch.pick_device(settings, self.ranks)
-        self.accumulate = settings.accumulate
+        super().__init__(settings)
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         self.optimizer = pytorch.optimizer_for(settings, self.module)
-        self.model = DataParallel(self.module, data_parallel.gpus(self.device))  # backend
-
-    @staticmethod
-    def device_problem(device):
-        return pytorch.device_problem(device) or data_parallel.problem(device)  # backend
-
-    def describe_device(self):
+        self.model = DataParallel(self.module, data_parallel.gpus(self.device))
         # It computes on all GPUs.
-        return pytorch.describe_device(self.device)._replace(product=None)  # backend
+        self.device_fields["product"] = None
 
     def train_epoch(self, batches, observe):
         self.model.train()
@@ -41,26 +35,14 @@ class Trainer:
             self.optimizer.step()
             observe(sum(losses))
 
-    def evaluate(self, batches):
-        return pytorch.evaluate(self.model, batches, self.device)
-
     def sum(self, values):
-        return values  # backend
-
-    def state(self, with_optimizer_state=True):
-        return pytorch.state(self.module, self.optimizer if with_optimizer_state else None)
-
-    def restore(self, state):
-        pytorch.restore(self.module, self.optimizer, state)
-
-    def memory(self):
-        return pytorch.memory(self.module, self.optimizer)
+        return values
 
     def communication(self):
-        return None  # backend
+        return None
 
     def close(self):
-        pass  # backend
+        pass
 
 
 if __name__ == "__main__":

@@ -1,42 +1,31 @@
-"""PyTorch's DistributedDataParallel, over Gloo or MPI on CPUs and NCCL on GPUs."""  # backend
+"""PyTorch's DistributedDataParallel, over Gloo or MPI on CPUs and NCCL on GPUs."""
 
-import torch.distributed as dist  # backend
-from torch.nn.parallel import DistributedDataParallel  # backend
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from common.backends import Backend
-from common.process.ranks import from_environment
-from common.process.rendezvous import agree_on_master  # backend
 from common.training.program import main
-from frameworks.shared.pytorch import ddp_hooks, process_group, pytorch  # backend
+from frameworks.shared.pytorch import ddp_hooks, process_group, pytorch
+from frameworks.shared.pytorch.trainer import ModuleTrainer
 
 BACKEND = Backend(
     variants={"transport": ("mpi",), "reduction": ("fp16", "bf16", "powersgd")}, approximate=("fp16", "bf16", "powersgd"),
     transport="gloo", sharing={"": "replicated", "fp16": "two_bytes", "bf16": "two_bytes", "powersgd": None},
     buffers="buckets", change="wrap in DistributedDataParallel", can_compile=True, can_share_gpu=True,
-)  # fmt: skip  # backend
+)  # fmt: skip
 
 
-class Trainer:
+class Trainer(ModuleTrainer):
     def __init__(self, settings):
-        self.ranks = from_environment()
-        self.device = pytorch.pick_device(settings, self.ranks)
-        self.accumulate = settings.accumulate
-        agree_on_master(self.ranks, settings.host_suffix)  # backend
-        self.transport = process_group.transport_of(self.device, settings)  # backend
-        dist.init_process_group(self.transport, rank=self.ranks.rank, world_size=self.ranks.size)  # backend
+        super().__init__(settings)
+        self.transport = process_group.begin(settings, self.ranks, self.device)
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         self.optimizer = pytorch.optimizer_for(settings, self.module)
         # The Transformer's buffers are constant tables, which DDP would broadcast at every step.
-        self.model = DistributedDataParallel(self.module, forward_sync_buffers=False)  # backend
-        self.transport = settings.transport or self.transport  # backend
-        self.hook_state = ddp_hooks.register(self.model, settings, self.ranks, self.device)  # backend
-
-    @staticmethod
-    def device_problem(device):
-        return pytorch.device_problem(device)
-
-    def describe_device(self):
-        return pytorch.describe_device(self.device)
+        self.model = DistributedDataParallel(self.module, forward_sync_buffers=False)
+        self.transport = settings.transport or self.transport
+        self.hook_state = ddp_hooks.register(self.model, settings, self.ranks, self.device)
+        self.restarts = (self.hook_state.restart,)
 
     def train_epoch(self, batches, observe):
         self.model.train()
@@ -52,27 +41,14 @@ class Trainer:
             self.optimizer.step()
             observe(sum(losses))
 
-    def evaluate(self, batches):
-        return pytorch.evaluate(self.model, batches, self.device)
-
     def sum(self, values):
-        return process_group.summed(values, self.device)  # backend
-
-    def state(self, with_optimizer_state=True):
-        return pytorch.state(self.module, self.optimizer if with_optimizer_state else None)
-
-    def restore(self, state):
-        pytorch.restore(self.module, self.optimizer, state)
-        self.hook_state.restart()  # backend
-
-    def memory(self):
-        return pytorch.memory(self.module, self.optimizer)
+        return process_group.summed(values, self.device)
 
     def communication(self):
-        return ddp_hooks.communication(self)  # backend
+        return ddp_hooks.communication(self)
 
     def close(self):
-        dist.destroy_process_group()  # backend
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

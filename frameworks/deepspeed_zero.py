@@ -1,13 +1,13 @@
-"""DeepSpeed's ZeRO, which shards optimizer state, gradients and parameters, over Gloo on CPUs and NCCL on GPUs."""  # backend
+"""DeepSpeed's ZeRO, which shards optimizer state, gradients and parameters, over Gloo on CPUs and NCCL on GPUs."""
 
-import deepspeed  # backend
-import torch.distributed as dist  # backend
+import deepspeed
+import torch.distributed as dist
 
 from common.backends import Backend
-from common.process.ranks import from_environment
 from common.training.program import main
-from frameworks.shared.deepspeed import deepspeed as shared_deepspeed  # backend
-from frameworks.shared.pytorch import process_group, pytorch  # backend
+from frameworks.shared.deepspeed import deepspeed as shared_deepspeed
+from frameworks.shared.pytorch import process_group, pytorch
+from frameworks.shared.pytorch.trainer import PyTorchTrainer
 
 # Stage 3 gathers parameters between layers in Python hooks, which break the graph.
 BACKEND = Backend(
@@ -16,29 +16,23 @@ BACKEND = Backend(
     float32_masters=True,
     sharing={"": "zero1", "0": "replicated", "2": "zero2", "3": "zero3"},
     buffers="zero",
+    offloads={"offload": ("", "2", "3"), "offload_parameters": ("3",)},
     change="wrap in DeepSpeed's engine",
-)  # backend
+)
 
 
-class Trainer:
+class Trainer(PyTorchTrainer):
+    device_problems = (shared_deepspeed.device_problem,)
+
     def __init__(self, settings):
-        self.ranks = from_environment()
-        self.device = pytorch.pick_device(settings, self.ranks)
-        self.accumulate = settings.accumulate
-        self.transport = shared_deepspeed.begin(settings, self.ranks, self.device)  # backend
+        super().__init__(settings)
+        self.transport = shared_deepspeed.begin(settings, self.ranks, self.device)
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         self.optimizer = pytorch.optimizer_for(settings, self.module)
-        self.configuration = shared_deepspeed.configuration(settings, self.ranks)  # backend
+        self.configuration = shared_deepspeed.configuration(settings, self.ranks)
         # Otherwise deepspeed.initialize would accept float64 in stage 3 on some processors only.
-        shared_deepspeed.partition(self.module, self.configuration)  # backend
-        self.model, self.optimizer, *_ = deepspeed.initialize(None, self.module, self.optimizer, config=self.configuration)  # backend
-
-    @staticmethod
-    def device_problem(device):
-        return shared_deepspeed.device_problem(device)  # backend
-
-    def describe_device(self):
-        return pytorch.describe_device(self.device)
+        shared_deepspeed.partition(self.module, self.configuration)
+        self.model, self.optimizer, *_ = deepspeed.initialize(None, self.module, self.optimizer, config=self.configuration)
 
     def train_epoch(self, batches, observe):
         self.model.train()
@@ -58,22 +52,22 @@ class Trainer:
         return pytorch.evaluate(self.model, batches, self.device)
 
     def sum(self, values):
-        return process_group.summed(values, self.device)  # backend
+        return process_group.summed(values, self.device)
 
     def state(self, with_optimizer_state=True):
-        return shared_deepspeed.state(self.module, self.optimizer, with_optimizer_state)  # backend
+        return shared_deepspeed.state(self.module, self.optimizer, with_optimizer_state)
 
     def restore(self, state):
-        shared_deepspeed.restore(self.module, self.optimizer, state)  # backend
+        shared_deepspeed.restore(self.module, self.optimizer, state)
 
     def memory(self):
-        return shared_deepspeed.memory(self.module, self.optimizer)  # backend
+        return shared_deepspeed.memory(self.module, self.optimizer)
 
     def communication(self):
-        return shared_deepspeed.communication(self.model, self.device)  # backend
+        return shared_deepspeed.communication(self.model, self.device)
 
     def close(self):
-        dist.destroy_process_group()  # backend
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -1,40 +1,28 @@
-"""PyTorch's FSDP2, which shards parameters, gradients and optimizer state, over Gloo on CPUs and NCCL on GPUs."""  # backend
+"""PyTorch's FSDP2, which shards parameters, gradients and optimizer state, over Gloo on CPUs and NCCL on GPUs."""
 
-import torch.distributed as dist  # backend
+import torch.distributed as dist
 
 from common.backends import Backend
-from common.process.ranks import from_environment
-from common.process.rendezvous import agree_on_master  # backend
 from common.training.program import main
-from frameworks.shared.pytorch import fsdp, process_group, pytorch  # backend
+from frameworks.shared.pytorch import fsdp, process_group, pytorch
+from frameworks.shared.pytorch.trainer import ModuleTrainer
 
 # Each gather of parameters is a hook, which breaks the graph.
 BACKEND = Backend(
     variants={"sharding": ("keep", "hsdp"), "reduction": ("bf16",)}, approximate=("bf16",), multiple_of={"hsdp": 2}, by_default=False,
     sharing={"": "zero3", "keep": "zero2", "hsdp": "hybrid", "bf16": "zero3_two_bytes"}, buffers="gathered",
-    change="fully_shard each block",
-)  # fmt: skip  # backend
+    offloads={"offload_parameters": ("", "hsdp")}, change="fully_shard each block",
+)  # fmt: skip
 
 
-class Trainer:
+class Trainer(ModuleTrainer):
     def __init__(self, settings):
-        self.ranks = from_environment()
-        self.device = pytorch.pick_device(settings, self.ranks)
-        self.accumulate = settings.accumulate
-        agree_on_master(self.ranks, settings.host_suffix)  # backend
-        self.transport = process_group.transport_of(self.device, settings)  # backend
-        dist.init_process_group(self.transport, rank=self.ranks.rank, world_size=self.ranks.size)  # backend
+        super().__init__(settings)
+        self.transport = process_group.begin(settings, self.ranks, self.device)
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
-        self.sharding = settings.sharding  # backend
-        fsdp.shard(self.module, self.sharding, settings.reduction, self.ranks, self.device)  # backend
-        self.optimizer = pytorch.unfused(pytorch.optimizer_for(settings, self.module))  # backend
-
-    @staticmethod
-    def device_problem(device):
-        return pytorch.device_problem(device)
-
-    def describe_device(self):
-        return pytorch.describe_device(self.device)
+        self.sharding = settings.sharding
+        fsdp.shard(self.module, self.sharding, settings.reduction, self.ranks, self.device)
+        self.optimizer = pytorch.unfused(pytorch.optimizer_for(settings, self.module))
 
     def train_epoch(self, batches, observe):
         self.model.train()
@@ -50,26 +38,14 @@ class Trainer:
             self.optimizer.step()
             observe(sum(losses))
 
-    def evaluate(self, batches):
-        return pytorch.evaluate(self.model, batches, self.device)
-
     def sum(self, values):
-        return process_group.summed(values, self.device)  # backend
-
-    def state(self, with_optimizer_state=True):
-        return pytorch.state(self.module, self.optimizer if with_optimizer_state else None)
-
-    def restore(self, state):
-        pytorch.restore(self.module, self.optimizer, state)
-
-    def memory(self):
-        return fsdp.memory(self.module, self.optimizer)  # backend
+        return process_group.summed(values, self.device)
 
     def communication(self):
-        return fsdp.communication(self.model, self.optimizer, self.device, self.sharding)  # backend
+        return fsdp.communication(self.model, self.optimizer, self.device, self.sharding)
 
     def close(self):
-        dist.destroy_process_group()  # backend
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -1,37 +1,24 @@
-"""A model in stages, one or more per rank, by PyTorch's pipelining, over Gloo on CPUs and NCCL on GPUs."""  # backend
+"""A model in stages, one or more per rank, by PyTorch's pipelining, over Gloo on CPUs and NCCL on GPUs."""
 
-import torch.distributed as dist  # backend
+import torch.distributed as dist
 
 from common.backends import Backend
-from common.process.ranks import from_environment
-from common.process.rendezvous import agree_on_master  # backend
 from common.training.program import main
-from frameworks.shared.pytorch import pipeline, process_group, pytorch  # backend
+from frameworks.shared.pytorch import pipeline, process_group, pytorch
 
 BACKEND = Backend(
     variants={"pipeline_schedule": ("gpipe", "interleaved", "zero_bubble", "naive")}, model_parallel="all", pipelined=True,
     untied=True, by_default=False, change="cut the model into stages; a schedule runs the passes of a step",
-)  # fmt: skip  # backend
+)  # fmt: skip
 
 
-class Trainer:
+class Trainer(pipeline.PipelineTrainer):
     def __init__(self, settings):
-        self.ranks = from_environment()
-        self.device = pytorch.pick_device(settings, self.ranks)
-        self.accumulate = settings.accumulate
-        agree_on_master(self.ranks, settings.host_suffix)  # backend
-        self.transport = process_group.transport_of(self.device, settings)  # backend
-        dist.init_process_group(self.transport, rank=self.ranks.rank, world_size=self.ranks.size)  # backend
+        super().__init__(settings)
+        self.transport = process_group.begin(settings, self.ranks, self.device)
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
-        self.pipeline = pipeline.Pipeline(settings, self.module, self.device)  # backend
+        self.pipeline = pipeline.Pipeline(settings, self.module, self.device)
         self.optimizer = pytorch.optimizer_for(settings, self.module)
-
-    @staticmethod
-    def device_problem(device):
-        return pytorch.device_problem(device)
-
-    def describe_device(self):
-        return pytorch.describe_device(self.device)
 
     def train_epoch(self, batches, observe):
         self.model.train()
@@ -45,26 +32,14 @@ class Trainer:
             self.optimizer.step()
             observe(sum(losses))
 
-    def evaluate(self, batches):
-        return pipeline.evaluate(self.pipeline, self.module, batches, self.device)  # backend
-
     def sum(self, values):
-        return process_group.summed(values, self.device)  # backend
-
-    def state(self, with_optimizer_state=True):
-        return pipeline.state(self, with_optimizer_state)  # backend
-
-    def restore(self, state):
-        pytorch.restore(self.module, self.optimizer, state)
-
-    def memory(self):
-        return pipeline.memory(self.pipeline, self.module, self.optimizer)  # backend
+        return process_group.summed(values, self.device)
 
     def communication(self):
-        return pipeline.communication(self)  # backend
+        return pipeline.communication(self)
 
     def close(self):
-        dist.destroy_process_group()  # backend
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

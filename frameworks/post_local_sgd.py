@@ -1,45 +1,36 @@
-"""PyTorch's post-local SGD: DistributedDataParallel at first, local SGD after some steps, over Gloo on CPUs and NCCL on GPUs."""  # backend
+"""PyTorch's post-local SGD: DistributedDataParallel at first, local SGD after some steps, over Gloo on CPUs and NCCL on GPUs."""
 
-import torch.distributed as dist  # backend
-from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import PostLocalSGDState, post_localSGD_hook  # backend
-from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager  # backend
-from torch.distributed.optim import PostLocalSGDOptimizer  # backend
-from torch.nn.parallel import DistributedDataParallel  # backend
+import functools
+
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import PostLocalSGDState, post_localSGD_hook
+from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+from torch.distributed.optim import PostLocalSGDOptimizer
+from torch.nn.parallel import DistributedDataParallel
 
 from common.backends import Backend
-from common.process.ranks import from_environment
-from common.process.rendezvous import agree_on_master  # backend
 from common.training.program import main
-from frameworks.shared.pytorch import post_local_sgd, process_group, pytorch  # backend
+from frameworks.shared.pytorch import post_local_sgd, process_group, pytorch
+from frameworks.shared.pytorch.trainer import ModuleTrainer
 
 BACKEND = Backend(
     variants={"averaging_period": (1, 2, 4, 16)}, can_compile=True, can_share_gpu=True, approximate=True, by_default=False,
     buffers="buckets", change="wrap in DistributedDataParallel with a hook, and wrap the optimizer",
-)  # fmt: skip  # backend
+)  # fmt: skip
 
 
-class Trainer:
+class Trainer(ModuleTrainer):
     def __init__(self, settings):
-        self.ranks = from_environment()
-        self.device = pytorch.pick_device(settings, self.ranks)
-        self.accumulate = settings.accumulate
-        agree_on_master(self.ranks, settings.host_suffix)  # backend
-        self.transport = process_group.transport_of(self.device, settings)  # backend
-        dist.init_process_group(self.transport, rank=self.ranks.rank, world_size=self.ranks.size)  # backend
+        super().__init__(settings)
+        self.transport = process_group.begin(settings, self.ranks, self.device)
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
-        averager = PeriodicModelAverager(settings.averaging_period, settings.local_after)  # backend
-        self.optimizer = PostLocalSGDOptimizer(pytorch.optimizer_for(settings, self.module), averager)  # backend
+        averager = PeriodicModelAverager(settings.averaging_period, settings.local_after)
+        self.optimizer = PostLocalSGDOptimizer(pytorch.optimizer_for(settings, self.module), averager)
         # The Transformer's buffers are constant tables, which DDP would broadcast at every step.
-        self.model = DistributedDataParallel(self.module, forward_sync_buffers=False)  # backend
-        self.gradients = PostLocalSGDState(None, None, settings.local_after, post_local_gradient_allreduce=False)  # backend
-        self.model.register_comm_hook(self.gradients, post_localSGD_hook)  # backend
-
-    @staticmethod
-    def device_problem(device):
-        return pytorch.device_problem(device)
-
-    def describe_device(self):
-        return pytorch.describe_device(self.device)
+        self.model = DistributedDataParallel(self.module, forward_sync_buffers=False)
+        self.gradients = PostLocalSGDState(None, None, settings.local_after, post_local_gradient_allreduce=False)
+        self.model.register_comm_hook(self.gradients, post_localSGD_hook)
+        self.restarts = (functools.partial(post_local_sgd.restart, self.optimizer, self.gradients),)
 
     def train_epoch(self, batches, observe):
         self.model.train()
@@ -56,27 +47,14 @@ class Trainer:
             observe(sum(losses))
         post_local_sgd.average(self.optimizer)  # backend
 
-    def evaluate(self, batches):
-        return pytorch.evaluate(self.model, batches, self.device)
-
     def sum(self, values):
-        return process_group.summed(values, self.device)  # backend
-
-    def state(self, with_optimizer_state=True):
-        return pytorch.state(self.module, self.optimizer if with_optimizer_state else None)
-
-    def restore(self, state):
-        pytorch.restore(self.module, self.optimizer, state)
-        self.gradients.iter = self.optimizer.averager.step = 0  # backend
-
-    def memory(self):
-        return pytorch.memory(self.module, self.optimizer.optim)  # backend
+        return process_group.summed(values, self.device)
 
     def communication(self):
-        return post_local_sgd.communication(self.model, self.optimizer, self.device)  # backend
+        return post_local_sgd.communication(self.model, self.optimizer, self.device)
 
     def close(self):
-        dist.destroy_process_group()  # backend
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -1,27 +1,18 @@
-"""Plain PyTorch in one process: the baseline of every speed-up."""  # backend
+"""Plain PyTorch in one process: the baseline of every speed-up."""
 
 from common.backends import Backend
-from common.process.ranks import from_environment
 from common.training.program import main
 from frameworks.shared.pytorch import pytorch
+from frameworks.shared.pytorch.trainer import ModuleTrainer
 
-BACKEND = Backend(can_compile=True, can_share_gpu=True, one_rank=True, sharing="replicated", change="nothing")  # backend
+BACKEND = Backend(can_compile=True, can_share_gpu=True, one_rank=True, sharing="replicated", change="nothing")
 
 
-class Trainer:
+class Trainer(ModuleTrainer):
     def __init__(self, settings):
-        self.ranks = from_environment()
-        self.device = pytorch.pick_device(settings, self.ranks)
-        self.accumulate = settings.accumulate
+        super().__init__(settings)
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         self.optimizer = pytorch.optimizer_for(settings, self.module)
-
-    @staticmethod
-    def device_problem(device):
-        return pytorch.device_problem(device)
-
-    def describe_device(self):
-        return pytorch.describe_device(self.device)
 
     def train_epoch(self, batches, observe):
         self.model.train()
@@ -36,26 +27,14 @@ class Trainer:
             self.optimizer.step()
             observe(sum(losses))
 
-    def evaluate(self, batches):
-        return pytorch.evaluate(self.model, batches, self.device)
-
     def sum(self, values):
-        return values  # backend
-
-    def state(self, with_optimizer_state=True):
-        return pytorch.state(self.module, self.optimizer if with_optimizer_state else None)
-
-    def restore(self, state):
-        pytorch.restore(self.module, self.optimizer, state)
-
-    def memory(self):
-        return pytorch.memory(self.module, self.optimizer)
+        return values
 
     def communication(self):
-        return None  # backend
+        return None
 
     def close(self):
-        pass  # backend
+        pass
 
 
 if __name__ == "__main__":

@@ -1,38 +1,26 @@
-"""PyTorch's tensor parallelism, which divides the matrices of each layer over the ranks, over Gloo on CPUs and NCCL on GPUs."""  # backend
+"""PyTorch's tensor parallelism, which divides the matrices of each layer over the ranks, over Gloo on CPUs and NCCL on GPUs."""
 
-import torch.distributed as dist  # backend
+import torch.distributed as dist
 
 from common.backends import Backend
-from common.process.ranks import from_environment
-from common.process.rendezvous import agree_on_master  # backend
 from common.training.program import main
-from frameworks.shared.pytorch import process_group, pytorch, tensor_parallel  # backend
+from frameworks.shared.pytorch import process_group, pytorch, tensor_parallel
+from frameworks.shared.pytorch.trainer import ModuleTrainer
 
 # The ranks compute one model together, and so have one batch.
 BACKEND = Backend(
     models=("Decoder",), untied=True, model_parallel="all", divides="num_heads", by_default=False,
     change="divide the matrices of each layer with parallelize_module; count a rank's own heads",
-)  # fmt: skip  # backend
+)  # fmt: skip
 
 
-class Trainer:
+class Trainer(ModuleTrainer):
     def __init__(self, settings):
-        self.ranks = from_environment()
-        self.device = pytorch.pick_device(settings, self.ranks)
-        self.accumulate = settings.accumulate
-        agree_on_master(self.ranks, settings.host_suffix)  # backend
-        self.transport = process_group.transport_of(self.device, settings)  # backend
-        dist.init_process_group(self.transport, rank=self.ranks.rank, world_size=self.ranks.size)  # backend
+        super().__init__(settings)
+        self.transport = process_group.begin(settings, self.ranks, self.device)
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
-        tensor_parallel.divide(self.module, self.ranks, self.device)  # backend
-        self.optimizer = pytorch.unfused(pytorch.optimizer_for(settings, self.module))  # backend
-
-    @staticmethod
-    def device_problem(device):
-        return pytorch.device_problem(device)
-
-    def describe_device(self):
-        return pytorch.describe_device(self.device)
+        tensor_parallel.divide(self.module, self.ranks, self.device)
+        self.optimizer = pytorch.unfused(pytorch.optimizer_for(settings, self.module))
 
     def train_epoch(self, batches, observe):
         self.model.train()
@@ -47,26 +35,14 @@ class Trainer:
             self.optimizer.step()
             observe(sum(losses))
 
-    def evaluate(self, batches):
-        return pytorch.evaluate(self.model, batches, self.device)
-
     def sum(self, values):
-        return process_group.summed(values, self.device)  # backend
-
-    def state(self, with_optimizer_state=True):
-        return pytorch.state(self.module, self.optimizer if with_optimizer_state else None)
-
-    def restore(self, state):
-        pytorch.restore(self.module, self.optimizer, state)
-
-    def memory(self):
-        return pytorch.memory(self.module, self.optimizer)
+        return process_group.summed(values, self.device)
 
     def communication(self):
-        return tensor_parallel.communication(self.ranks, self.device)  # backend
+        return tensor_parallel.communication(self.ranks, self.device)
 
     def close(self):
-        dist.destroy_process_group()  # backend
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -1,39 +1,27 @@
-"""DistributedDataParallel with ZeroRedundancyOptimizer, which shards the optimizer state, over Gloo on CPUs and NCCL on GPUs."""  # backend
+"""DistributedDataParallel with ZeroRedundancyOptimizer, which shards the optimizer state, over Gloo on CPUs and NCCL on GPUs."""
 
-import torch.distributed as dist  # backend
-from torch.nn.parallel import DistributedDataParallel  # backend
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from common.backends import Backend
-from common.process.ranks import from_environment
-from common.process.rendezvous import agree_on_master  # backend
 from common.training.program import main
-from frameworks.shared.pytorch import process_group, pytorch, zero_redundancy  # backend
+from frameworks.shared.pytorch import process_group, pytorch, zero_redundancy
+from frameworks.shared.pytorch.trainer import PyTorchTrainer
 
 BACKEND = Backend(
     can_compile=True, can_share_gpu=True, by_default=False, sharing="zero1", buffers="buckets", deals=True,
     change="wrap in DistributedDataParallel, replace the optimizer",
-)  # fmt: skip  # backend
+)  # fmt: skip
 
 
-class Trainer:
+class Trainer(PyTorchTrainer):
     def __init__(self, settings):
-        self.ranks = from_environment()
-        self.device = pytorch.pick_device(settings, self.ranks)
-        self.accumulate = settings.accumulate
-        agree_on_master(self.ranks, settings.host_suffix)  # backend
-        self.transport = process_group.transport_of(self.device, settings)  # backend
-        dist.init_process_group(self.transport, rank=self.ranks.rank, world_size=self.ranks.size)  # backend
+        super().__init__(settings)
+        self.transport = process_group.begin(settings, self.ranks, self.device)
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
-        self.optimizer = zero_redundancy.sharded(pytorch.optimizer_for(settings, self.module))  # backend
+        self.optimizer = zero_redundancy.sharded(pytorch.optimizer_for(settings, self.module))
         # The Transformer's buffers are constant tables, which DDP would broadcast at every step.
-        self.model = DistributedDataParallel(self.module, forward_sync_buffers=False)  # backend
-
-    @staticmethod
-    def device_problem(device):
-        return pytorch.device_problem(device)
-
-    def describe_device(self):
-        return pytorch.describe_device(self.device)
+        self.model = DistributedDataParallel(self.module, forward_sync_buffers=False)
 
     def train_epoch(self, batches, observe):
         self.model.train()
@@ -53,22 +41,22 @@ class Trainer:
         return pytorch.evaluate(self.model, batches, self.device)
 
     def sum(self, values):
-        return process_group.summed(values, self.device)  # backend
+        return process_group.summed(values, self.device)
 
     def state(self, with_optimizer_state=True):
-        return zero_redundancy.state(self.module, self.optimizer) if with_optimizer_state else pytorch.state(self.module, None)  # backend
+        return zero_redundancy.state(self.module, self.optimizer) if with_optimizer_state else pytorch.state(self.module, None)
 
     def restore(self, state):
-        zero_redundancy.restore(self.module, self.optimizer, state)  # backend
+        pytorch.restore(self.module, self.optimizer, state)
 
     def memory(self):
-        return pytorch.memory(self.module, self.optimizer.optim)  # backend
+        return pytorch.memory(self.module, self.optimizer)
 
     def communication(self):
-        return zero_redundancy.communication(self.model, self.optimizer, self.device)  # backend
+        return zero_redundancy.communication(self.model, self.optimizer, self.device)
 
     def close(self):
-        dist.destroy_process_group()  # backend
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -21,10 +21,6 @@ from common.model.families import parts_of
 # After a backend's name: what is in main memory in place of the GPU's. Ren et al. 2021, arXiv:2101.06840; Rajbhandari et al. 2021,
 # arXiv:2104.07857.
 OFFLOADS = {"offload": ("gradients", "optimizer_state"), "offload_parameters": sharing.PARTS}
-CAN_OFFLOAD = {
-    "offload": ("deepspeed_zero", "deepspeed_zero@2", "deepspeed_zero@3"),
-    "offload_parameters": ("deepspeed_zero@3", "fsdp", "fsdp@hsdp"),
-}
 
 
 class Forecast(NamedTuple):
@@ -76,9 +72,8 @@ def problem(name, training, num_ranks):
     Raises UserError for a name that stands for nothing.
     """
     backend, _, offload = name.partition("+")
-    if offload and backend not in CAN_OFFLOAD.get(offload, ()):
-        able = ", ".join(f"{backend}+{kind}" for kind, backends in CAN_OFFLOAD.items() for backend in backends)
-        raise UserError(f"{name} is nothing that a library offers; choose from: {able}")
+    if offload and name not in (able := with_offload()):
+        raise UserError(f"{name} is nothing that a library offers; choose from: {', '.join(able)}")
     declaration = declared()[file_of(backend)]
     settings = settings_of(backend, Settings(workload="this model", microbatches=training.microbatches))
     if declaration.num_servers:
@@ -92,6 +87,16 @@ def problem(name, training, num_ranks):
     if not declaration.pipelined:
         return None
     return pipelining.problem(name, settings, training.model, _num_stages(declaration, num_ranks), training.batch_size)
+
+
+def with_offload():
+    """The names of the backends and variants whose library can have something in main memory, with what."""
+    return [
+        f"{backend}@{variant}+{kind}" if variant else f"{backend}+{kind}"
+        for kind in OFFLOADS
+        for backend, one in declared().items()
+        for variant in one.offloads.get(kind, ())
+    ]
 
 
 def _num_stages(declaration, num_ranks):

@@ -25,7 +25,7 @@ SLEEPING = """
 import time
 
 from common.backends import Backend
-from common.program import main
+from common.training.program import main
 from frameworks import ddp
 
 BACKEND = Backend()

@@ -20,7 +20,6 @@ from tests.support.agreement_runs import (
     CNN,
     DECODER,
     EVERY_STEP,
-    FAULTS,
     FEW_SAMPLES,
     FIRST_STEPS,
     FLOAT32,
@@ -41,37 +40,59 @@ from tests.support.agreement_runs import (
     PROCESSORS,
     RECOMPUTED,
     RECOMPUTED_STAGES,
-    REDUCED,
     RESTORED,
     SAME_TRAINING,
     SMALL_LEARNING_RATE,
     STAGE_3,
     STAGES,
     TIED,
-    TIED_VARIANTS,
     TWICE_THE_BATCH,
     VARIED,
     WARMED_UP_FOR_LESS,
     WEAK,
     WITHOUT_GPUS,
     Run,
+)
+from tests.support.backends import DISTRIBUTED, EXACT, VARIANTS
+from tests.support.contract import (
+    FAULTS,
+    REDUCED,
+    ROWS,
+    TIED_VARIANTS,
     accumulated_by,
     degree,
-    each_of,
     faults_of,
     faulty,
-    named,
-    pairs,
     ranks_of_faults,
     runs_of,
     trained_by,
 )
-from tests.support.backends import DISTRIBUTED, EXACT, SHARDED, VARIANTS
 from tests.support.running import train, train_in_turn
 
 pytestmark = pytest.mark.matrix
 # Of the losses of the first two steps, relative: that of the report. Measured: frameworks/README.md, "Precision".
 MIXED_BOUND = same.TOLERANCES["bf16"]
+
+
+def each_of(backends, runs):
+    """Parameters `backend`, `ranks` and `run` from {ranks: runs}, of what each backend trains."""
+    return [
+        pytest.param(backend, ranks, run, id=f"{backend}-{run.workload}-{run.optimizer}-{ranks}")
+        for backend in backends
+        for ranks, each in runs.items()
+        if degree(backend, ranks)
+        for run in trained_by(backend, each)
+    ]
+
+
+def named(name, run):
+    """Parameters `name` and `run`, of a backend or a variant."""
+    return pytest.param(name, run, id=f"{name}-{run.workload}-{run.optimizer}")
+
+
+def pairs(runs):
+    """Parameters `ranks` and `run` from {ranks: runs}."""
+    return [pytest.param(ranks, run, id=f"{run.workload}-{run.optimizer}-{ranks}") for ranks, each in runs.items() for run in each]
 
 
 @pytest.fixture(scope="module")
@@ -476,7 +497,7 @@ def test_an_injected_fault_changes_the_losses(trained, name, fault):
     reference, _ = trained("single", 1)[as_single(run)]
     # Only one run can be the last of its processes.
     record, _ = trained(backend, 4 if fault == FAULTS[-1] and name != backend else ranks_of_faults(backend))[run]
-    if fault == "no_all_reduce" and backend not in SHARDED:
+    if fault == "no_all_reduce" and not ROWS[backend].in_sync_under_faults:
         assert (record["status"], record["in_sync"]) == ("failed", False)
         assert "differ after epoch 1" in record["error"]
         record = record | {"status": "ok"}

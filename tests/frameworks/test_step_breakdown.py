@@ -9,35 +9,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from common import workloads
-from common.backends import declared
+from common import command_line
+from common.backends import declared, name_of
 from common.config import Settings
 from common.process.ranks import Ranks
 from common.trainer import Batch, Communication, ProfiledCommunication
 from common.training import step_breakdown
 from frameworks.shared.pytorch.process_group import covered
 from tests.support import small_data
-from tests.support.backends import EXACT, SHARDED
+from tests.support.contract import GRADIENT_BYTES, ROWS
 from tests.support.running import BIN, ROOT, environ, train
 from tests.support.step_breakdown_run import NUM_STEPS
-
-# Of 1,199,882 and of 139,584 parameters in float32.
-GRADIENT_BYTES = {"cnn": 4_799_528, "transformer": 558_336}
-NUM_MICRO_BATCHES = 4
-# With as many samples in a step.
-ACCUMULATE = ("--accumulate", NUM_MICRO_BATCHES, "--batch-size", 4)
-ALL_REDUCING = [backend for backend in EXACT if backend not in SHARDED and not declared()[backend].model_parallel]
-# What rank 0 sends of 16 samples, over those bytes: the output of conv2, or of the first block's feed-forward half; with two stages on
-# each rank, the output of conv1 and of dense1 and the gradient of conv2's, or the V's. And the loss.
-LOSS = {workload: 4 / size for workload, size in GRADIENT_BYTES.items()}
-BATCH_BYTES = {workload: 16 * 4 / size for workload, size in GRADIENT_BYTES.items()}
-PIPELINES = [
-    ("cnn", "1f1b", {"send": 12 * 12 * 64 * BATCH_BYTES["cnn"], "broadcast": LOSS["cnn"]}),
-    ("cnn", "naive", {"send": 12 * 12 * 64 * BATCH_BYTES["cnn"], "broadcast": LOSS["cnn"]}),
-    ("cnn", "interleaved", {"send": (26 * 26 * 32 + 128 + 12 * 12 * 64) * BATCH_BYTES["cnn"], "broadcast": LOSS["cnn"]}),
-    ("cnn", "zero_bubble", {"send": (26 * 26 * 32 + 128) * BATCH_BYTES["cnn"], "broadcast": LOSS["cnn"]}),
-    ("transformer", "gpipe", {"send": 64 * 64 * BATCH_BYTES["transformer"], "broadcast": LOSS["transformer"]}),
-]
 
 
 @pytest.mark.parametrize(
@@ -231,18 +213,6 @@ def words(parameter):
     return parameter if isinstance(parameter, str) else "-".join(str(word).strip("-") for word in parameter)
 
 
-def powersgd_share(workload, rank):
-    """The share of the gradients that PowerSGD sends: of each matrix its factors, where they are less than half of it.
-
-    Vogels et al., 2019, arXiv 1905.13727: n x m elements become (n + m) * rank.
-    """
-    shapes = [one.shape for one in workloads.workload_of(Settings(workload=workload)).parameters.values()]
-    matrices = [(shape[0], math.prod(shape[1:])) for shape in shapes]
-    factors = [(rows + columns) * min(rank, rows, columns) for rows, columns in matrices]
-    whole = [rows * columns for rows, columns in matrices]
-    return sum(size if 2 * size < every else every for size, every in zip(factors, whole, strict=True)) / sum(whole)
-
-
 @pytest.mark.matrix
 @pytest.mark.long
 def test_a_worker_sends_gradients_and_receives_parameters(tmp_path):
@@ -264,42 +234,7 @@ def test_a_worker_sends_gradients_and_receives_parameters(tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("backend", "workload", "arguments", "shares"),
-    [
-        ("ddp", "transformer", (), {"all_reduce": 1}),
-        ("ddp", "cnn", ("--transport", "mpi"), {"all_reduce": 1}),
-        # Float16 whatever the type of the gradients.
-        ("ddp", "transformer", ("--reduction", "fp16", "--precision", "fp64"), {"all_reduce": 1 / 2}),
-        ("ddp", "cnn", ("--reduction", "bf16", "--precision", "bf16"), {"all_reduce": 1 / 2}),
-        ("ddp", "transformer", ("--reduction", "powersgd", "--powersgd-rank", 4), {"all_reduce": powersgd_share("transformer", 4)}),
-        ("horovod_torch", "cnn", ("--reduction", "fp16"), {"all_reduce": 1 / 2}),
-        ("horovod_torch", "transformer", ("--reduction", "adasum"), {"all_reduce": 1}),
-        ("gradient_averaging", "transformer", ("--transport", "mpi"), {"all_reduce": 1}),
-        # After four steps of the block, and at its end.
-        ("post_local_sgd", "cnn", ("--local-after", 0, "--averaging-period", 1), {"all_reduce": 5 / 4}),
-        ("fsdp", "cnn", (), {"all_gather": 1, "reduce_scatter": 1}),
-        ("fsdp", "cnn", ("--reduction", "bf16"), {"all_gather": 1, "reduce_scatter": 1 / 2}),
-        ("fsdp", "cnn", ("--sharding", "keep"), {"all_gather": 1 / 2, "reduce_scatter": 1}),
-        *(("pipeline", workload, ("--pipeline-schedule", schedule), shares) for workload, schedule, shares in PIPELINES),
-        # Of the gradients of its stage, to which the other rank adds none.
-        ("pipeline_ddp", "cnn", (), PIPELINES[0][2] | {"all_reduce": (320 + 18_496) * 4 / GRADIENT_BYTES["cnn"]}),
-        ("deepspeed_zero", "cnn", ("--zero-stage", 3), {"reduce_scatter": 1, "all_gather": 1 / 2, "all_reduce": 0}),
-        # A step of micro-batches exchanges the bytes of a step of one batch, which these rows test too.
-        *((backend, "cnn", ACCUMULATE, {"all_reduce": 1}) for backend in ALL_REDUCING),
-        ("zero_redundancy", "cnn", ACCUMULATE, {"all_reduce": 1, "broadcast": 1}),
-        ("deepspeed_zero", "cnn", ("--zero-stage", 0, *ACCUMULATE), {"all_reduce": 1}),
-        ("deepspeed_zero", "cnn", ("--zero-stage", 1, *ACCUMULATE), {"all_reduce": 1, "all_gather": 1 / 2}),
-        # But what gathers parameters does so for each of them, and DeepSpeed's stages 2 and 3 reduce gradients at each of them.
-        ("fsdp", "cnn", ACCUMULATE, {"all_gather": NUM_MICRO_BATCHES, "reduce_scatter": 1}),
-        ("fsdp", "cnn", ("--sharding", "keep", *ACCUMULATE), {"all_gather": NUM_MICRO_BATCHES / 2, "reduce_scatter": 1}),
-        ("fsdp", "cnn", ("--sharding", "hsdp", *ACCUMULATE), {"all_reduce": 1}),
-        ("deepspeed_zero", "cnn", ("--zero-stage", 2, *ACCUMULATE), {"all_reduce": NUM_MICRO_BATCHES, "all_gather": 1 / 2}),
-        (
-            "deepspeed_zero",
-            "cnn",
-            ("--zero-stage", 3, *ACCUMULATE),
-            {"reduce_scatter": NUM_MICRO_BATCHES, "all_gather": NUM_MICRO_BATCHES / 2, "all_reduce": 0},
-        ),
-    ],
+    [(name, *one) for name, row in ROWS.items() for one in row.breakdowns],
     ids=words,
 )
 def test_each_backend_has_a_step_breakdown(backend, workload, arguments, shares, tmp_path):
@@ -342,8 +277,9 @@ def test_each_backend_has_a_step_breakdown(backend, workload, arguments, shares,
         assert library["num_microbatches"] == (1 if "naive" in arguments else 4)
         assert library["num_stages"] == (4 if {"interleaved", "zero_bubble"} & set(arguments) else 2)
         assert 0 < library["bubble_fraction"] < 1
-    # Stage 3, FSDP and a pipeline have one model in all ranks' shards.
-    assert ranks[0]["in_sync"] == (backend == "fsdp" or pipelined or "3" in map(str, arguments))
+    variant = name_of(backend, command_line.parse(Settings, "", "", list(map(str, arguments)))).partition("@")[2]
+    one_model = ROWS[backend].one_model
+    assert ranks[0]["in_sync"] == (one_model if isinstance(one_model, bool) else variant in one_model)
 
 
 @pytest.mark.matrix

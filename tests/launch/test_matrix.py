@@ -17,7 +17,7 @@ SCHEMA = json.loads((ROOT / "results" / "schema.json").read_text())
 # A backend that goes wrong on rank 1 in its sixth step.
 BROKEN = """
 from common.backends import Backend
-from common.program import main
+from common.training.program import main
 from frameworks import ddp
 
 BACKEND = Backend()

@@ -1,13 +1,9 @@
-"""The runs by which tests/frameworks/test_agreement.py compares the backends, and which of them each backend makes."""
+"""The runs by which tests/frameworks/test_agreement.py compares the backends. Which of them each makes: tests/support/contract.py."""
 
 from typing import NamedTuple
 
-import pytest
-
-from common.backends import declared, file_of, settings_of
+from common.backends import settings_of
 from common.config import Settings, as_arguments
-from common.cost import parallelism
-from tests.support.backends import VARIANTS, trains
 
 STAGES = (1, 2, 3)
 WORKLOADS = ("cnn", "transformer")
@@ -77,18 +73,11 @@ LOCAL_FROM_THE_START = [run._replace(training=(*SAME_TRAINING, "--local-after", 
 LOCAL_LATER = DECODER._replace(training=(*SAME_TRAINING, "--local-after", "20"))
 NEVER_LOCAL = Run("cnn", "adam")
 
-# How gradients are reduced: {variant: bounds of the loss difference over the first 20 steps}. The CNN's training amplifies it.
-REDUCED = {
-    "ddp@fp16": (1e-7, 1e-4), "ddp@bf16": (1e-7, 1e-3), "horovod_torch@fp16": (1e-7, 1e-4), "ddp@powersgd": (1e-3, 0.3),
-    "horovod_torch@adasum": (1e-3, 0.3), "fsdp@bf16": (1e-7, 1e-3),
-}  # fmt: skip
 FULL_RANK = DECODER._replace(variant="powersgd", fault="compressed_at_any_rank", training=(*SAME_TRAINING, "--powersgd-rank", "1000"))
 WARMED_UP_FOR_LESS = DECODER._replace(variant="powersgd", fault="warmed_up_for_less")
 
 # With an embedding that is the head too; of DeepSpeed, with SGD, as where a fault is injected.
 TIED = {optimizer: Run("transformer", optimizer, fault="tied") for optimizer in OPTIMIZERS}
-# Their ranks hold parts of the embedding, or gather it, in other ways.
-TIED_VARIANTS = ("fsdp@keep", "fsdp@hsdp")
 
 # Whichever of both the processor computes in.
 STAGE_3 = Run("transformer", "sgd", short=True)
@@ -117,133 +106,29 @@ ASYNCHRONOUS = Run("cnn", "sgd", training=(
 ))  # fmt: skip
 LEFT_OUT = ASYNCHRONOUS._replace(fault="worker_fails_in_step_20")
 
-# Of backends that make other runs than most.
-OWN_RUNS = {
-    "data_parallel": [WITHOUT_GPUS],
-    "post_local_sgd": [*LOCAL_FROM_THE_START, LOCAL_LATER, NEVER_LOCAL],
-    "weight_averaging": [*EVERY_STEP, EVERY_STEP[0]._replace(training=MICRO_BATCHES), DECODER],
+# What only DDP runs, to compare others with.
+DDP_ALONE = {
+    2: [*FLOAT32, ACCUMULATED_FLOAT32, WEAK, MIXED_SUMMED, *(run._replace(fault="float32_masters") for run in FLOAT64)],
+    4: [SMALL_LEARNING_RATE._replace(precision="fp32"), *IN_RANK_ORDER],
 }
 
-# The one after which the ranks differ, so that no other run may follow it, is the last.
-FAULTS = ("summed_gradients", "same_shard", "no_all_reduce")
-SIZES = (1, 2, 3, 4)
+
+def of_zero(sharded, unsharded=()):
+    """The runs of DeepSpeed's stages with shards, and of stage 0, which trains in float32 only."""
+    return [run._replace(variant=stage) for stage in STAGES for run in sharded] + [run._replace(variant=0) for run in unsharded]
 
 
-def degree(backend, ranks, workload="transformer"):
-    """The data-parallel degree of a backend; 0 where it cannot train at this number of ranks."""
-    settings = Settings(workload=workload)
-    return 0 if parallelism.problem(backend, settings, ranks) else parallelism.degree(backend, settings, ranks)
-
-
-def ranks_of_faults(backend):
-    """The number of ranks at which a backend is broken: one at which it has two shards, if any."""
-    return next((ranks for ranks in SIZES if degree(backend, ranks) == 2), 2)
-
-
-def faults_of(backend):
-    """The faults of a backend; where it has one shard, all ranks read the same one anyway."""
-    return [fault for fault in FAULTS if fault != "same_shard" or degree(backend, ranks_of_faults(backend)) > 1]
-
-
-def trained_by(backend, runs):
-    """The runs whose workloads a backend trains; CNN is replaced by DECODER where it does not train the CNN."""
-    if trains(backend, "cnn"):
-        return runs
-    return [run for run in dict.fromkeys(DECODER if run == CNN else run for run in runs) if trains(backend, run.workload)]
-
-
-def accumulated_by(backend):
-    """The run in micro-batches that a backend trains; a pipeline has micro-batches of its own."""
-    return [] if declared()[backend].pipelined else trained_by(backend, ACCUMULATED)[:1]
-
-
-def faulty(name, fault):
-    backend, _, variant = name.partition("@")
-    # Not the CNN for ZeRO: at its default learning rate even a correct run differs. So does local SGD, but for a period of 1.
-    if backend == "parameter_server":
-        return ONE_STEP._replace(fault=fault)
-    if backend == "post_local_sgd":
-        return LOCAL_FROM_THE_START[0]._replace(fault=fault, short=True)
-    run = DECODER if backend == "deepspeed_zero" or variant else trained_by(backend, [CNN])[0]
-    return run._replace(variant=1 if backend == "weight_averaging" else variant or None, fault=fault, short=True)
-
-
-def runs_of(backend, ranks):
-    """The runs of a backend at a number of ranks."""
-    if backend == "single":
-        fixed = [*TIED.values(), *FLOAT64, *accumulated_by(backend), SMALL_LEARNING_RATE]
-        few = [*FIRST_STEPS, *MIXED, NOT_MIXED[0], MIXED_SGD, CNN._replace(short=True), STAGE_3, RECOMPUTED]
-        return [*fixed, *few, TWICE_THE_BATCH, ONE_STEP]
-    if backend == "deepspeed_zero":
-        return zero_runs(ranks)
-    if backend == "parameter_server":
-        return FLOAT64 if ranks == 2 else [ONE_STEP, ASYNCHRONOUS, *faulty_runs(backend), LEFT_OUT]
-    if backend in OWN_RUNS:
-        return OWN_RUNS[backend] + (faulty_runs(backend) if ranks > 1 else [])
-    own = ddp_runs(ranks) if backend == "ddp" else []
-    own += reduced_runs(backend, ranks)
-    own += faulty_runs(backend) if ranks == ranks_of_faults(backend) else []
-    if ranks != 2:
-        return [*trained_by(backend, [CNN]), *own]
-    # First, since Horovod cannot be started over Gloo after MPI.
-    names = [name for name in VARIANTS if file_of(name) == backend]
-    variants = [run._replace(variant=name.partition("@")[2]) for name in names for run in trained_by(backend, VARIED)]
-    variants += [TIED["adam"]._replace(variant=name.partition("@")[2]) for name in TIED_VARIANTS if file_of(name) == backend]
-    tied = [] if declared()[backend].untied else [TIED["adam"]]
-    exact = trained_by(backend, [*FLOAT64, *FIRST_STEPS, *MIXED])
-    return [*variants, *tied, *exact, *accumulated_by(backend), RECOMPUTED, *own]
-
-
-def ddp_runs(ranks):
-    """The runs that only DDP makes, to compare others with."""
-    if ranks == 2:
-        return [*FLOAT32, ACCUMULATED_FLOAT32, WEAK, MIXED_SUMMED, *(run._replace(fault="float32_masters") for run in FLOAT64)]
-    return [SMALL_LEARNING_RATE._replace(precision="fp32"), *IN_RANK_ORDER] if ranks == 4 else []
-
-
-def reduced_runs(backend, ranks):
-    """The runs of variants that reduce gradients in another way."""
-    variants = [name.partition("@")[2] for name in REDUCED if file_of(name) == backend]
-    if not variants or ranks == 1:
-        return []
-    runs = [DECODER._replace(variant=variant) for variant in variants]
-    *in_sync, last = faulty_runs(f"{backend}@fp16") if "fp16" in variants else [None]
-    if ranks != 2:
-        return [*runs, *([last] if last else [])]
-    full_rank = [FULL_RANK, WARMED_UP_FOR_LESS] if "powersgd" in variants else []
-    return [*runs, *full_rank, *in_sync]
-
-
-def zero_runs(ranks):
-    """The runs of DeepSpeed's ZeRO; stage 0 trains in float32 only."""
-    sharded = [TIED["sgd"], *NOT_FUSED, *FLOAT64[2:], ACCUMULATED_SGD, *FIRST_STEPS, *MIXED] if ranks == 2 else [SMALL_LEARNING_RATE]
-    unsharded = [*FLOAT32, ACCUMULATED_FLOAT32] if ranks == 2 else ddp_runs(ranks)
-    runs = [run._replace(variant=stage) for stage in STAGES for run in sharded] + [run._replace(variant=0) for run in unsharded]
-    recomputed = [run._replace(variant=stage) for stage in RECOMPUTED_STAGES for run in (STAGE_3, RECOMPUTED)]
-    others = {2: [*PROCESSORS, *recomputed, *faulty_runs("deepspeed_zero")], 4: RESTORED}
-    return [*runs, *others.get(ranks, [])]
-
-
-def faulty_runs(backend):
-    return [faulty(backend, fault) for fault in faults_of(backend)]
-
-
-def each_of(backends, runs):
-    """Parameters `backend`, `ranks` and `run` from {ranks: runs}, of what each backend trains."""
-    return [
-        pytest.param(backend, ranks, run, id=f"{backend}-{run.workload}-{run.optimizer}-{ranks}")
-        for backend in backends
-        for ranks, each in runs.items()
-        if degree(backend, ranks)
-        for run in trained_by(backend, each)
-    ]
-
-
-def named(name, run):
-    """Parameters `name` and `run`, of a backend or a variant."""
-    return pytest.param(name, run, id=f"{name}-{run.workload}-{run.optimizer}")
-
-
-def pairs(runs):
-    """Parameters `ranks` and `run` from {ranks: runs}."""
-    return [pytest.param(ranks, run, id=f"{run.workload}-{run.optimizer}-{ranks}") for ranks, each in runs.items() for run in each]
+ZERO = {
+    1: of_zero([SMALL_LEARNING_RATE]),
+    2: [
+        *of_zero([TIED["sgd"], *NOT_FUSED, *FLOAT64[2:], ACCUMULATED_SGD, *FIRST_STEPS, *MIXED], [*FLOAT32, ACCUMULATED_FLOAT32]),
+        *PROCESSORS,
+        *(run._replace(variant=stage) for stage in RECOMPUTED_STAGES for run in (STAGE_3, RECOMPUTED)),
+    ],
+    4: [*of_zero([SMALL_LEARNING_RATE], DDP_ALONE[4]), *RESTORED],
+}
+# What others are compared with.
+PLAIN = [
+    *TIED.values(), *FLOAT64, ACCUMULATED[0], SMALL_LEARNING_RATE, *FIRST_STEPS, *MIXED, NOT_MIXED[0], MIXED_SGD, CNN._replace(short=True),
+    STAGE_3, RECOMPUTED, TWICE_THE_BATCH, ONE_STEP,
+]  # fmt: skip

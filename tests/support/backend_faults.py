@@ -16,7 +16,7 @@ def replace(owner, name, value):
     REPLACED.enter_context(mock.patch.object(owner, name, value))
 
 
-def _ddp_without_all_reduce(backend):
+def ddp_without_all_reduce(backend):
     def alone(module, **_):
         module.register_comm_hook = lambda *_: None
         return module
@@ -24,7 +24,7 @@ def _ddp_without_all_reduce(backend):
     replace(backend, "DistributedDataParallel", alone)
 
 
-def _multiplied_gradients(backend):
+def multiplied_gradients(backend):
     """The optimizer is given the gradients times the number of ranks."""
     optimizer_for = backend.pytorch.optimizer_for
 
@@ -40,25 +40,25 @@ def _multiplied_gradients(backend):
     replace(backend.pytorch, "optimizer_for", multiplying)
 
 
-def _zero_redundancy_summed(backend):
+def zero_redundancy_summed(backend):
     hook(backend, lambda bucket: _all_reduced(backend, bucket))
 
 
-def _by_hand_without(name):
+def by_hand_without(name):
     """A fault: the method of that name does nothing."""
     return lambda backend: replace(backend.Trainer, name, lambda _: None)
 
 
-def _by_hand_summed(backend):
+def by_hand_summed(backend):
     unpack = backend.vector_to_parameters
     replace(backend, "vector_to_parameters", lambda vector, parts: unpack(vector * backend.dist.get_world_size(), parts))
 
 
-def _post_local_sgd_without(backend):
+def post_local_sgd_without(backend):
     replace(backend.post_local_sgd.utils, "average_parameters", lambda *_: None)
 
 
-def _post_local_sgd_summed(backend):
+def post_local_sgd_summed(backend):
     average = backend.post_local_sgd.utils.average_parameters
 
     def summed(parameters, group):
@@ -70,23 +70,23 @@ def _post_local_sgd_summed(backend):
     replace(backend.post_local_sgd.utils, "average_parameters", summed)
 
 
-def _server_without_updates(backend):
+def server_without_updates(backend):
     replace(backend.parameter_server, "update", lambda *_: None)
 
 
-def _server_summed(backend):
+def server_summed(backend):
     update = backend.parameter_server.update
     replace(backend.parameter_server, "update", lambda *arguments: update(*arguments[:3], 1))
 
 
-def _fsdp_without_all_reduce(backend):
+def fsdp_without_all_reduce(backend):
     def own_part(output, input, group, **_):
         output.copy_(input.chunk(group.size())[group.rank()])
 
     replace(backend.dist, "reduce_scatter_single", own_part)
 
 
-def _fsdp_summed(backend):
+def fsdp_summed(backend):
     shard = backend.fsdp.shard
 
     def sharded(*arguments):
@@ -98,13 +98,13 @@ def _fsdp_summed(backend):
     replace(backend.fsdp, "shard", sharded)
 
 
-def _tensor_parallel_without(backend):
+def tensor_parallel_without(backend):
     communication = backend.tensor_parallel.communication(from_environment(), device=None)
     # Not where parameters are gathered.
     replace(backend.Trainer, "train_epoch", communication.without_communication()(backend.Trainer.train_epoch))
 
 
-def _pipeline_without_gradients(backend):
+def pipeline_without_gradients(backend):
     """The other stages are not sent the gradients of their outputs, and train with zeros."""
     stage, zeros_like = backend.pipeline.PipelineStage, backend.pytorch.torch.zeros_like
     received = stage._retrieve_recv_grads
@@ -113,7 +113,7 @@ def _pipeline_without_gradients(backend):
     replace(stage, "_retrieve_recv_grads", lambda self, number: tuple(map(zeros_like, received(self, number))))
 
 
-def _pipeline_scaled(backend):
+def pipeline_scaled(backend):
     """Gradients are divided by the number of micro-batches, PyTorch's default, though the losses' weights are those of the batch."""
     pipelines = backend.pipeline.Pipeline
     step = pipelines.step
@@ -125,12 +125,12 @@ def _pipeline_scaled(backend):
     replace(pipelines, "step", scaled)
 
 
-def _deepspeed_without_all_reduce(backend):
+def deepspeed_without_all_reduce(backend):
     for name in ("all_reduce", "reduce"):
         replace(backend.deepspeed.comm, name, lambda *_, **__: None)
 
 
-def _deepspeed_summed(backend):
+def deepspeed_summed(backend):
     initialize = backend.deepspeed.initialize
 
     def initialized(*arguments, **settings):
@@ -142,7 +142,7 @@ def _deepspeed_summed(backend):
     replace(backend.deepspeed, "initialize", initialized)
 
 
-def _horovod_without(name):
+def horovod_without(name):
     """A fault: what Horovod's function of that name should wrap is used as it is."""
 
     def fault(backend):
@@ -151,7 +151,7 @@ def _horovod_without(name):
     return fault
 
 
-def _horovod_summed(name):
+def horovod_summed(name):
     """A fault: Horovod's function of that name is given Sum for Average."""
 
     def fault(backend):
@@ -166,25 +166,6 @@ class Faults(NamedTuple):
 
     no_all_reduce: Callable
     summed_gradients: Callable
-
-
-# Every backend but the baseline has its faults here.
-FAULTS = {
-    "ddp": Faults(_ddp_without_all_reduce, _multiplied_gradients),
-    "deepspeed_zero": Faults(_deepspeed_without_all_reduce, _deepspeed_summed),
-    "fsdp": Faults(_fsdp_without_all_reduce, _fsdp_summed),
-    "gradient_averaging": Faults(_by_hand_without("average_gradients"), _by_hand_summed),
-    "horovod_keras": Faults(_horovod_without("DistributedOptimizer"), _horovod_summed("DistributedOptimizer")),
-    "horovod_tf": Faults(_horovod_without("DistributedGradientTape"), _horovod_summed("DistributedGradientTape")),
-    "horovod_torch": Faults(_horovod_without("DistributedOptimizer"), _horovod_summed("DistributedOptimizer")),
-    "parameter_server": Faults(_server_without_updates, _server_summed),
-    "pipeline": Faults(_pipeline_without_gradients, _pipeline_scaled),
-    "pipeline_ddp": Faults(_by_hand_without("average_gradients"), _by_hand_summed),
-    "post_local_sgd": Faults(_post_local_sgd_without, _post_local_sgd_summed),
-    "tensor_parallel": Faults(_tensor_parallel_without, _multiplied_gradients),
-    "weight_averaging": Faults(_by_hand_without("average_weights"), _by_hand_summed),
-    "zero_redundancy": Faults(_ddp_without_all_reduce, _zero_redundancy_summed),
-}
 
 
 def _all_reduced(backend, bucket):

@@ -5,13 +5,13 @@ from common.config import Settings
 from common.cost import parallelism
 
 DISTRIBUTED = tuple(name for name in declared() if not has_one_rank(name))
+# The last of their ranks has the optimizer.
+SERVED = tuple(name for name in DISTRIBUTED if declared()[name].num_servers)
 # Of every way to find the other ranks: what is started under every launcher.
-LAUNCHED = (*(name for name in DISTRIBUTED if declared()[name].by_default), "parameter_server")
+LAUNCHED = (*(name for name in DISTRIBUTED if declared()[name].by_default), *SERVED)
 # Held to 1e-10 in float64; those with float32 master parameters to 1e-6.
 EXACT = tuple(name for name in DISTRIBUTED if is_exact(name) and not declared()[name].float32_masters)
 FLOAT32_MASTERS = tuple(name for name in DISTRIBUTED if declared()[name].float32_masters)
-# Their ranks gather one set of parameters, from shards or a server, so that replicas do not differ where gradients are not reduced.
-SHARDED = ("deepspeed_zero", "fsdp", "parameter_server", "pipeline", "zero_redundancy")
 VARIANTS = tuple(one for name in EXACT for one in variants_of(name) if is_exact(one))
 ON_PYTORCH = tuple(name for name in declared() if "pytorch" in (FOLDER / f"{name}.py").read_text())
 

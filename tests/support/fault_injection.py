@@ -25,18 +25,19 @@ from common.process import ending, gpus, noise
 from common.process.ranks import from_environment
 from common.trainer import Device
 from common.training import loop, program, step_breakdown, throughput
-from tests.support.backend_faults import FAULTS, REPLACED, hook, replace
+from tests.support.backend_faults import REPLACED, hook, replace
+from tests.support.contract import ROWS
 from tests.support.small_models import RESNET
 
 
 def no_all_reduce(backend):
     """Every rank trains alone; under ZeRO, every rank trains its shard of the parameters with its own gradients."""
-    FAULTS[_name(backend)].no_all_reduce(backend)
+    ROWS[_name(backend)].faults.no_all_reduce(backend)
 
 
 def summed_gradients(backend):
     """Gradients are added up over the ranks and not divided by their number."""
-    FAULTS[_name(backend)].summed_gradients(backend)
+    ROWS[_name(backend)].faults.summed_gradients(backend)
 
 
 def _name(backend):

@@ -17,7 +17,7 @@ FAULTY = """
 import os, signal, time
 from pathlib import Path
 from common.backends import Backend
-from common.program import main
+from common.training.program import main
 from frameworks import {backend}
 
 BACKEND = {declaration}

@@ -5,8 +5,9 @@ import os
 import torch
 import torch.distributed as dist
 
+from common.config import Settings
 from common.errors import UserError
-from common.process import binding, rendezvous
+from common.process import binding
 from frameworks.shared.collectives.library import Library, Prepared
 from frameworks.shared.pytorch import process_group, pytorch
 
@@ -30,8 +31,7 @@ def begin(name, ranks, host_suffix):
     if device.type == "cuda":
         torch.cuda.set_device(device)
     before = {variable: os.environ.get(variable) for variable in RENDEZVOUS}
-    rendezvous.agree_on_master(ranks, host_suffix)
-    dist.init_process_group(name, rank=ranks.rank, world_size=ranks.size)
+    process_group.begin(Settings(host_suffix=host_suffix), ranks, device)
     following, previous = (ranks.rank + 1) % ranks.size, (ranks.rank - 1) % ranks.size
     functions = process_group.named_in(dist, {"all_gather_single": "all_gather", "reduce_scatter_single": "reduce_scatter"})
     by_collective = {collective: getattr(dist, function) for function, collective in functions.items()}

@@ -1,6 +1,5 @@
 """Configuration and initialization of DeepSpeed, and unsharded states from and to its shards."""
 
-import contextlib
 import logging
 import os
 
@@ -21,6 +20,7 @@ from common.errors import UserError
 from common.process.rendezvous import agree_on_master
 from common.trainer import Communication, ProfiledCommunication
 from frameworks.shared.pytorch import process_group, pytorch
+from frameworks.shared.replaced import replaced
 
 # DeepSpeed's names -> those of common/training/step_breakdown.py; and all collectives that occur in a step.
 OPERATIONS = {"all_gather_into_tensor": "all_gather", "reduce_scatter_tensor": "reduce_scatter"}
@@ -89,20 +89,15 @@ def communication(engine, device):
     return Communication(lambda: without_communication(engine), profiled, plain)
 
 
-@contextlib.contextmanager
 def without_communication(engine):
     """Context in which DeepSpeed's collectives do nothing and it neither packs nor unpacks gradients and, for stage 3, parameters.
 
     Its own no_sync supports neither optimizer steps nor stages 2 and 3.
     """
-    with contextlib.ExitStack() as replacements:
-        for owner, name, value in (*alone(engine), (comm, "cdb", Silent(comm.cdb))):
-            replacements.callback(setattr, owner, name, getattr(owner, name))
-            setattr(owner, name, value)
-        yield
+    return replaced(*without_packing(engine), (comm, "cdb", Silent(comm.cdb)))
 
 
-def alone(engine):
+def without_packing(engine):
     """(object, attribute, value): what replaces the packing of an engine (DeepSpeed 0.19.8). All ranks call this."""
     optimizer, parameters = engine.optimizer, list(engine.module.parameters())
     if not sharded(optimizer):

@@ -1,12 +1,10 @@
 """Shared by the Horovod backends: initialization, environment variables and communication measurements."""
 
-import contextlib
 import math
 import os
 import tempfile
 import time
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 
@@ -17,6 +15,7 @@ from common.record import records
 from common.tracing import horovod_timeline
 from common.trainer import Communication, ProfiledCommunication
 from frameworks.shared.horovod import gloo
+from frameworks.shared.replaced import replaced
 
 AUTOTUNE = "horovod_autotune.csv"
 TIMELINE_TIMEOUT_SECONDS = 5.0
@@ -113,13 +112,13 @@ def communication_of_torch(hvd, trainer):
     """How to measure the communication of a PyTorch trainer."""
     import torch
 
-    @contextlib.contextmanager
     def without_communication():
         # Of each tensor that Horovod's optimizer would all-reduce, it gets the tensor itself.
-        alone = {"allreduce_async_": lambda tensor, **_: lambda: tensor, "synchronize": lambda handle: handle()}
-        uncompressed = mock.patch.object(trainer.optimizer, "_compression", hvd.Compression.none)
-        with mock.patch.multiple(hvd.optimizer, **alone), uncompressed:
-            yield
+        return replaced(
+            (hvd.optimizer, "allreduce_async_", lambda tensor, **_: lambda: tensor),
+            (hvd.optimizer, "synchronize", lambda handle: handle()),
+            (trainer.optimizer, "_compression", hvd.Compression.none),
+        )
 
     def plain(num_bytes):
         buffer = torch.zeros(num_bytes // 4, device=trainer.device)

@@ -8,6 +8,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from common.trainer import Communication, ProfiledCommunication
 from frameworks.shared.pytorch import process_group, pytorch
+from frameworks.shared.replaced import replaced
 
 # Of the parameters, with `hsdp`.
 NUM_REPLICAS = 2
@@ -27,17 +28,6 @@ def shard(module, sharding, reduction, ranks, device):
     for part in (*getattr(module, "blocks", ()), module):
         fully_shard(part, mesh=mesh, reshard_after_forward=sharding != "keep", mp_policy=policy)
     return module
-
-
-def memory(module, optimizer):
-    """As pytorch.memory. Whole parameters are held beside the shards."""
-    pytorch.reshard(module)
-    shards = list(module.parameters())
-
-    def held():
-        return pytorch.held_by(list({id(one): one for one in (*shards, *module.parameters())}.values()), optimizer)
-
-    return pytorch.memory(module, optimizer, held)
 
 
 def parts(module):
@@ -63,14 +53,13 @@ def communication(model, optimizer, device, sharding):
         for part in parts(model):
             part.unshard()
         exchange(model, False, False)
-        # The training loop calls it at each micro-batch.
-        model.set_requires_gradient_sync = lambda _: None
         hook = optimizer.register_step_pre_hook(update_shards)
         try:
-            yield
+            # The training loop calls it at each micro-batch.
+            with replaced((model, "set_requires_gradient_sync", lambda _: None)):
+                yield
         finally:
             hook.remove()
-            del model.set_requires_gradient_sync
             exchange(model, True, sharding != "keep")
             pytorch.reshard(model)
             optimizer.zero_grad()

@@ -8,6 +8,7 @@ import functools
 import time
 import traceback
 from collections import Counter
+from typing import final
 
 import numpy as np
 import torch
@@ -17,6 +18,8 @@ from common.errors import UserError
 from common.process.rendezvous import expect_size
 from common.trainer import NO_LOSS, POINTS, Communication, ProfiledCommunication, Totals
 from frameworks.shared.pytorch import mpi, process_group, pytorch
+from frameworks.shared.pytorch.trainer import PyTorchTrainer
+from frameworks.shared.replaced import replaced
 
 # Tags of the messages of a worker for each of its steps: a learning rate, which gradients follow, or that it is left out.
 GRADIENTS, LEFT_OUT = 1, 2
@@ -174,33 +177,36 @@ def synchronize(trainer, staleness):
         trainer.staleness.append({str(value): number for value, number in staleness.items()})
 
 
-def evaluate(trainer, batches):
-    """As pytorch.evaluate; of the server, which has no shard, nothing."""
-    return Totals(0.0, 0.0, 0.0) if trainer.serves else pytorch.evaluate(trainer.model, batches, trainer.device)
+class ServerTrainer(PyTorchTrainer):
+    """A backend whose last rank, which `serves`, has the optimizer. The `failure` of a worker is why it no longer trains."""
 
+    @final
+    def evaluate(self, batches):
+        # The server has no shard.
+        return Totals(0.0, 0.0, 0.0) if self.serves else pytorch.evaluate(self.model, batches, self.device)
 
-def state(trainer, with_optimizer_state):
-    """As pytorch.state, with the server's optimizer state. All ranks call this."""
-    if not with_optimizer_state:
-        return pytorch.state(trainer.module, None)
-    found = pytorch.state(trainer.module, trainer.optimizer) if trainer.serves else None
-    return world().bcast(found, trainer.ranks.size - 1)
+    @final
+    def state(self, with_optimizer_state=True):
+        if not with_optimizer_state:
+            return pytorch.state(self.module, None)
+        found = pytorch.state(self.module, self.optimizer) if self.serves else None
+        return world().bcast(found, self.ranks.size - 1)
 
+    @final
+    def restore(self, state):
+        """As pytorch.restore; the optimizer state is the server's. Training begins anew, with all workers."""
+        own = state if self.serves else {name: array for name, array in state.items() if "/" not in name}
+        pytorch.restore(self.module, self.optimizer, own)
+        self.staleness, self.left_out, self.failure = [], [], None
 
-def restore(trainer, state):
-    """As pytorch.restore; the optimizer state is the server's. Training begins anew, with all workers."""
-    own = state if trainer.serves else {name: array for name, array in state.items() if "/" not in name}
-    pytorch.restore(trainer.module, trainer.optimizer, own)
-    trainer.staleness, trainer.left_out, trainer.failure = [], [], None
-
-
-def memory(trainer):
-    """As pytorch.memory. The server has no passes, and holds the same at each of the points."""
-    return _memory_of_server(trainer) if trainer.serves else pytorch.memory(trainer.module, trainer.optimizer)
+    @final
+    def memory(self):
+        return _memory_of_server(self) if self.serves else pytorch.memory(self.module, self.optimizer)
 
 
 @contextlib.contextmanager
 def _memory_of_server(trainer):
+    """The server has no passes, and holds the same at each of the points."""
     found = {}
     yield found
     found |= dict.fromkeys(POINTS, pytorch.held_by(list(trainer.module.parameters()), trainer.optimizer))
@@ -209,13 +215,9 @@ def _memory_of_server(trainer):
 def communication(trainer):
     """How to measure its communication: a worker's messages to the server and back. The server itself has no profile."""
 
-    @contextlib.contextmanager
     def without_communication():
-        _exchange(trainer, False)
-        try:
-            yield
-        finally:
-            _exchange(trainer, True)
+        owners = [trainer] if trainer.serves else [trainer, trainer.optimizer]
+        return replaced(*((owner, "exchanges", False) for owner in owners))
 
     def profiled(train):
         if trainer.serves:
@@ -231,9 +233,3 @@ def communication(trainer):
     return Communication(
         without_communication, profiled, lambda num_bytes: process_group.plain_all_reduce(num_bytes, trainer.device, mpi.all_reduce)
     )
-
-
-def _exchange(trainer, does):
-    trainer.exchanges = does
-    if not trainer.serves:
-        trainer.optimizer.exchanges = does

@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from typing import final
 
 import torch
 import torch.distributed as dist
@@ -14,6 +15,8 @@ from common.model.families import parts_of
 from common.trainer import Communication, ProfiledCommunication, Totals
 from common.workloads import workload_of
 from frameworks.shared.pytorch import process_group, pytorch
+from frameworks.shared.pytorch.trainer import PyTorchTrainer
+from frameworks.shared.replaced import replaced
 
 SCHEDULES = {
     "1f1b": schedules.Schedule1F1B,
@@ -138,6 +141,36 @@ def described(model, plan):
         yield f"stage {number} on rank {one.rank}: {names}, {size:,} parameters, {share:.0f} % of the FLOPs"
 
 
+class PipelineTrainer(PyTorchTrainer):
+    """A backend whose ranks have stages of a model: `pipeline` is this rank's Pipeline, and `module` has its parameters alone."""
+
+    @final
+    def evaluate(self, batches):
+        """As pytorch.evaluate, on the rank with the last stage; zeros on the others."""
+        self.module.eval()
+        totals = torch.zeros(3, dtype=torch.float64, device=self.device)
+        for inputs, targets, weights, _ in pytorch.tensors(batches, self.device):
+            logits = self.pipeline.forward(inputs)
+            if logits is not None:
+                totals += pytorch.totals_of(logits, targets, weights)
+        return Totals(*totals.tolist())
+
+    @final
+    def state(self, with_optimizer_state=True):
+        own = pytorch.state(self.module, self.optimizer if with_optimizer_state else None)
+        return process_group.united(own, self.pipeline.group)
+
+    @final
+    def restore(self, state):
+        pytorch.restore(self.module, self.optimizer, state)
+
+    @final
+    def memory(self):
+        # The forward pass ends where this rank's last stage has passed on the last micro-batch.
+        last = self.pipeline.stages[-1].submod
+        return pytorch.memory(last, self.optimizer, lambda: pytorch.held_by(list(self.module.parameters()), self.optimizer))
+
+
 def packed(targets, weights):
     """Targets and weights in one tensor, which a schedule cuts into micro-batches; exact for targets below 2^24."""
     return torch.stack((targets.to(weights.dtype), weights), dim=-1)
@@ -166,67 +199,24 @@ def groups(ranks, num_stages):
     return pipeline, replicas
 
 
-def state(trainer, with_optimizer_state):
-    """As pytorch.state, gathered from the stages of all ranks of a pipeline, which all call this."""
-    states = [None] * trainer.pipeline.num_ranks
-    own = pytorch.state(trainer.module, trainer.optimizer if with_optimizer_state else None)
-    dist.all_gather_object(states, own, group=trainer.pipeline.group)
-    return {name: array for one in states for name, array in one.items()}
-
-
-def evaluate(pipeline, module, batches, device):
-    """As pytorch.evaluate, on the rank with the last stage; zeros on the others."""
-    module.eval()
-    totals = torch.zeros(3, dtype=torch.float64, device=device)
-    for inputs, targets, weights, _ in pytorch.tensors(batches, device):
-        logits = pipeline.forward(inputs)
-        if logits is not None:
-            totals += pytorch.totals_of(logits, targets, weights)
-    return Totals(*totals.tolist())
-
-
-def memory(pipeline, module, optimizer):
-    """As pytorch.memory; the forward pass ends where this rank's last stage has passed on the last micro-batch."""
-    return pytorch.memory(pipeline.stages[-1].submod, optimizer, lambda: pytorch.held_by(list(module.parameters()), optimizer))
-
-
-def communication(trainer, exchange=None):
-    """How to measure the communication of a trainer with a pipeline, and with another `exchange`, the name of its method, after a step.
+def communication(trainer, *exchanges):
+    """How to measure the communication of a trainer with a pipeline, and with other `exchanges`, the names of its methods, after a step.
 
     Without communication each stage computes on what it received last, and the losses are of no batch.
     """
     pipeline = trainer.pipeline
 
-    @contextlib.contextmanager
     def without_communication():
-        with contextlib.ExitStack() as replaced:
-            replaced.enter_context(replacing(schedules, "_batch_p2p", lambda ops, desc=None: []))
-            replaced.enter_context(replacing(pipeline, "shared", lambda loss: loss))
-            if exchange:
-                replaced.enter_context(replacing(trainer, exchange, lambda: None))
-            yield
+        alone = (schedules, "_batch_p2p", lambda ops, desc=None: []), (pipeline, "shared", lambda loss: loss)
+        return replaced(*alone, *process_group.left_out(trainer, exchanges))
 
     def profiled(train):
-        with counted() as sent:
-            seconds, num_calls, starts = process_group.collectives(train)
-        sizes = {
-            "broadcast": next(trainer.module.parameters()).element_size(), "all_reduce": process_group.size_of(trainer.module.parameters()),
-        }  # fmt: skip
-        collectives = {name: (num, num * sizes[name]) for name in sizes if (num := num_calls[name])}
+        names = {name: name for name in ("broadcast", "all_reduce")}
+        with counted() as sent, process_group.counted(names, contributed=lambda arguments, _: arguments[0]) as collectives:
+            seconds, _, starts = process_group.collectives(train)
         return ProfiledCommunication(seconds, sent | collectives, bubble(pipeline, train), starts)
 
     return Communication(without_communication, profiled, lambda num_bytes: process_group.plain_all_reduce(num_bytes, trainer.device))
-
-
-@contextlib.contextmanager
-def replacing(owner, name, value):
-    """Sets an attribute within the context."""
-    own = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, own)
 
 
 @contextlib.contextmanager
@@ -241,7 +231,7 @@ def counted():
             found["send"] = num_calls + len(sizes), size_bytes + sum(sizes)
         return works
 
-    with replacing(schedules, "_batch_p2p", counting):
+    with replaced((schedules, "_batch_p2p", counting)):
         yield found
 
 
@@ -251,12 +241,11 @@ def bubble(pipeline, train):
     A step lasts from a barrier to the end of the last rank's passes. All ranks call this.
     """
     busy, steps = [], []
-    with contextlib.ExitStack() as timing:
-        for owner in pipeline.stages:
-            for name in COMPUTE:
-                timing.enter_context(replacing(owner, name, timed(getattr(owner, name), busy, pipeline.device)))
-        timing.enter_context(replacing(pipeline.schedule, "_loss_fn", timed(packed_loss, busy, pipeline.device)))
-        timing.enter_context(replacing(pipeline.schedule, "step", timed(pipeline.schedule.step, steps, pipeline.device, dist.barrier)))
+    with replaced(
+        *((stage, name, timed(getattr(stage, name), busy, pipeline.device)) for stage in pipeline.stages for name in COMPUTE),
+        (pipeline.schedule, "_loss_fn", timed(packed_loss, busy, pipeline.device)),
+        (pipeline.schedule, "step", timed(pipeline.schedule.step, steps, pipeline.device, dist.barrier)),
+    ):
         train()
     longest = torch.tensor(steps, dtype=torch.float64, device=pipeline.device)
     dist.all_reduce(longest, dist.ReduceOp.MAX)

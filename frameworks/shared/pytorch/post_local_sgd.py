@@ -6,6 +6,7 @@ from torch.distributed.algorithms.model_averaging import utils
 
 from common.trainer import Communication, ProfiledCommunication
 from frameworks.shared.pytorch import process_group
+from frameworks.shared.replaced import replaced
 
 
 def average(optimizer):
@@ -14,20 +15,21 @@ def average(optimizer):
         utils.average_parameters_or_parameter_groups(optimizer.param_groups, optimizer.averager.process_group)
 
 
+def restart(optimizer, gradients):
+    """Counts the steps until the ranks train locally anew; `gradients` is the state of the hook."""
+    gradients.iter = optimizer.averager.step = 0
+
+
 def communication(model, optimizer, device):
     """How to measure its communication: DistributedDataParallel's at first, averages of the parameters later."""
     of_ddp = process_group.communication_of_ddp(model, device)
 
     @contextlib.contextmanager
     def without_communication():
-        step, own = optimizer.averager.step, optimizer.averager.average_parameters
         # No step of local training has been taken, so that no average is due at the end of an epoch either.
-        optimizer.averager.step, optimizer.averager.average_parameters = 0, lambda params: None
-        try:
-            with of_ddp.without_communication():
-                yield
-        finally:
-            optimizer.averager.step, optimizer.averager.average_parameters = step, own
+        local = replaced((optimizer.averager, "step", 0), (optimizer.averager, "average_parameters", lambda params: None))
+        with local, of_ddp.without_communication():
+            yield
 
     def profiled(train):
         with process_group.counted({"all_reduce": "all_reduce"}) as operations:

@@ -1,15 +1,16 @@
-"""Shared by the backends on torch.distributed: sums over ranks and communication measurements."""
+"""Shared by the backends on torch.distributed: the process group, sums over ranks and communication measurements."""
 
 import contextlib
 import re
 from collections import Counter
-from unittest import mock
 
 import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 
+from common.process.rendezvous import agree_on_master
 from common.trainer import Communication, ProfiledCommunication
+from frameworks.shared.replaced import replaced
 
 # Names of functions, and those that they have in PyTorch 2.11 and 2.12.
 OLDER_NAMES = {"all_gather_single": ("all_gather_into_tensor", "all_gather_tensor"), "reduce_scatter_single": ("reduce_scatter_tensor",)}
@@ -21,6 +22,14 @@ def transport_of(device, settings):
     return "nccl" if device.type == "cuda" and not settings.share_gpu else "gloo"
 
 
+def begin(settings, ranks, device):
+    """Begins the process group of all ranks and returns its transport."""
+    agree_on_master(ranks, settings.host_suffix)
+    transport = transport_of(device, settings)
+    dist.init_process_group(transport, rank=ranks.rank, world_size=ranks.size)
+    return transport
+
+
 def summed(values, device):
     """Sum-all-reduce of a float64 NumPy array."""
     total = torch.tensor(values, dtype=torch.float64, device=device)
@@ -28,17 +37,19 @@ def summed(values, device):
     return total.cpu().numpy()
 
 
+def united(own, group=None):
+    """The union of the dicts that the ranks of a group have, on each of them."""
+    parts = [None] * dist.get_world_size(group)
+    dist.all_gather_object(parts, own, group=group)
+    return {key: value for part in parts for key, value in part.items()}
+
+
 def communication_of_ddp(model, device, all_reduce=dist.all_reduce):
     """How to measure the communication of a DistributedDataParallel model that all-reduces its gradients as they are."""
 
-    @contextlib.contextmanager
     def without_communication():
         # Not in its no_sync, whose attribute the training loop sets at each micro-batch.
-        model.forward = model.module.__call__
-        try:
-            yield
-        finally:
-            del model.forward
+        return replaced((model, "forward", model.module.__call__))
 
     def profiled(train):
         # By default DDP logs one step in 100.
@@ -53,23 +64,23 @@ def communication_of_ddp(model, device, all_reduce=dist.all_reduce):
     return Communication(without_communication, profiled, lambda num_bytes: plain_all_reduce(num_bytes, device, all_reduce))
 
 
-def communication_by_hand(trainer, exchange, all_reduce):
-    """How to measure the communication of a trainer that all-reduces its gradients at once, in its method named `exchange`."""
-
-    @contextlib.contextmanager
-    def without_communication():
-        setattr(trainer, exchange, lambda: None)
-        try:
-            yield
-        finally:
-            delattr(trainer, exchange)
+def communication_by_hand(trainer, *exchanges, owner=dist):
+    """How to measure the communication of a trainer that calls `owner.all_reduce` itself, in its methods of these names alone."""
 
     def profiled(train):
-        seconds, num_calls, starts = collectives(train)
-        size_bytes = num_calls["all_reduce"] * size_of(trainer.module.parameters())
-        return ProfiledCommunication(seconds, {"all_reduce": (num_calls["all_reduce"], size_bytes)}, {}, starts)
+        with counted({"all_reduce": "all_reduce"}, owner, lambda arguments, _: arguments[0]) as operations:
+            seconds, _, starts = collectives(train)
+        return ProfiledCommunication(seconds, operations, {}, starts)
 
-    return Communication(without_communication, profiled, lambda num_bytes: plain_all_reduce(num_bytes, trainer.device, all_reduce))
+    def plain(num_bytes):
+        return plain_all_reduce(num_bytes, trainer.device, owner.all_reduce)
+
+    return Communication(lambda: replaced(*left_out(trainer, exchanges)), profiled, plain)
+
+
+def left_out(trainer, exchanges):
+    """What replaces the methods of these names by ones that do nothing, as `replaced` takes it."""
+    return [(trainer, name, lambda *_, **__: None) for name in exchanges]
 
 
 def size_of(tensors):
@@ -99,7 +110,7 @@ def collectives(train):
 def counted(names, owner=dist, contributed=lambda arguments, settings: settings["input"] if "input" in settings else arguments[-1]):
     """{collective: (calls, bytes that this rank contributed)} of the context, filled as the functions are called.
 
-    `names`: {function of the module `owner`, through which it is called: its collective}. `contributed(arguments, settings)`: the
+    `names`: {function of `owner`, a module or object, through which it is called: its collective}. `contributed(arguments, settings)`: the
     tensor of a call that the rank contributes; by default that of torch.distributed's functions.
     """
     names = named_in(owner, names)
@@ -113,7 +124,7 @@ def counted(names, owner=dist, contributed=lambda arguments, settings: settings[
 
         return call
 
-    with mock.patch.multiple(owner, **{name: counting(name) for name in names}):
+    with replaced(*((owner, name, counting(name)) for name in names)):
         yield found
 
 

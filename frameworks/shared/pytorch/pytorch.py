@@ -364,10 +364,10 @@ def state(model, optimizer):
     They are gathered from the shards of all ranks, if there are any. Then all ranks call this.
     """
     reshard(model)
-    found = {}
+    found, of_optimizer = {}, local(optimizer).state if optimizer else {}
     for name, parameter in model.named_parameters():
         found[name] = as_array(name, whole(parameter))
-        for key, value in optimizer.state.get(parameter, {}).items() if optimizer else ():
+        for key, value in of_optimizer.get(parameter, {}).items():
             if value is not None:
                 found[f"{OPTIMIZER_STATE[key]}/{name}"] = as_array(name, whole(torch.as_tensor(value)))
     return found
@@ -377,16 +377,23 @@ def state(model, optimizer):
 def restore(model, optimizer, state):
     """Loads a state into the model, or this rank's shards of it, and its optimizer; optimizer state that it lacks is set to 0."""
     reshard(model)
+    optimizer = local(optimizer)
+    updated = {parameter for group in optimizer.param_groups for parameter in group["params"]}
     for name, parameter in model.named_parameters():
         parameter.copy_(placed(as_tensor(name, state[name]), parameter))
-        own = optimizer.state[parameter]
-        for key, prefix in OPTIMIZER_STATE.items():
+        own = optimizer.state[parameter] if parameter in updated else {}
+        for key, prefix in OPTIMIZER_STATE.items() if parameter in updated else ():
             if f"{prefix}/{name}" in state:
                 value = as_tensor(name, state[f"{prefix}/{name}"])
                 own[key] = value.to(parameter.device) if key == "step" else placed(value, parameter)
             elif own.get(key) is not None:
                 # In place, since its memory was allocated off the clock.
                 own[key].zero_()
+
+
+def local(optimizer):
+    """The optimizer that updates this rank's parameters: what the wrappers of torch.distributed.optim have in `optim`, or itself."""
+    return getattr(optimizer, "optim", optimizer)
 
 
 def reshard(model):
@@ -435,8 +442,11 @@ def as_tensor(name, array):
 @contextlib.contextmanager
 def memory(module, optimizer, held=None):
     """The context of Trainer.memory. `held()`: what the rank holds; default: the module's parameters and the optimizer's state."""
-    held = held or (lambda: held_by(list(module.parameters()), optimizer))
-    found = {}
+    reshard(module)
+    optimizer, found = local(optimizer), {}
+    # FSDP holds whole parameters, which then are the module's, beside the shards.
+    shards = list(module.parameters())
+    held = held or (lambda: held_by([*shards, *module.parameters()], optimizer))
 
     def note(point):
         found[point] = held()

@@ -1,7 +1,5 @@
 """PyTorch's tensor parallelism of the decoder: how its layers are divided over the ranks, and their communication."""
 
-from unittest import mock
-
 import torch
 import torch.distributed._functional_collectives as functional
 from torch.distributed.device_mesh import init_device_mesh
@@ -17,6 +15,7 @@ from torch.distributed.tensor.parallel import (
 from common.model.families import layers_of
 from common.trainer import Communication, ProfiledCommunication
 from frameworks.shared.pytorch import process_group
+from frameworks.shared.replaced import replaced
 
 # The dimension of (samples, context, width) that is divided between the matrix products.
 CONTEXT = Shard(1)
@@ -65,7 +64,7 @@ def communication(ranks, device):
 
     def without_communication():
         alone = {"all_reduce": lambda tensor, *_, **__: tensor, "all_gather_single": all_gather, "reduce_scatter_single": reduce_scatter}
-        return mock.patch.multiple(functional, **process_group.named_in(functional, alone))
+        return replaced(*((functional, name, value) for name, value in process_group.named_in(functional, alone).items()))
 
     def profiled(train):
         with process_group.counted(COLLECTIVES, functional, lambda arguments, _: arguments[0]) as operations:

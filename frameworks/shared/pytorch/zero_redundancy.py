@@ -7,6 +7,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from common.trainer import Communication
 from frameworks.shared.pytorch import process_group, pytorch
+from frameworks.shared.replaced import replaced
 
 
 def sharded(optimizer):
@@ -19,17 +20,8 @@ def sharded(optimizer):
 def state(module, optimizer):
     """As pytorch.state, with the optimizer state of all ranks, which all call this."""
     found = pytorch.state(module, None)
-    own = {name: array for name, array in pytorch.state(module, optimizer.optim).items() if name not in found}
-    parts = [None] * dist.get_world_size()
-    dist.all_gather_object(parts, own)
-    return found | {name: array for part in parts for name, array in part.items()}
-
-
-def restore(module, optimizer, state):
-    """As pytorch.restore; of the optimizer state, what this rank updates."""
-    own = {parameter for group in optimizer.optim.param_groups for parameter in group["params"]}
-    of_others = {name for name, parameter in module.named_parameters() if parameter not in own}
-    pytorch.restore(module, optimizer.optim, {name: array for name, array in state.items() if name.partition("/")[2] not in of_others})
+    own = {name: array for name, array in pytorch.state(module, optimizer).items() if name not in found}
+    return found | process_group.united(own)
 
 
 def communication(model, optimizer, device):
@@ -38,12 +30,8 @@ def communication(model, optimizer, device):
 
     @contextlib.contextmanager
     def without_communication():
-        optimizer._sync_params = lambda: None
-        try:
-            with of_ddp.without_communication():
-                yield
-        finally:
-            del optimizer._sync_params
+        with replaced((optimizer, "_sync_params", lambda: None)), of_ddp.without_communication():
+            yield
 
     def profiled(train):
         profile = of_ddp.profiled(train)

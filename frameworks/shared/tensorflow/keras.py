@@ -3,7 +3,6 @@
 Keras is tf-keras, the last release of Keras 2. Set TF_USE_LEGACY_KERAS=1 before TensorFlow is imported.
 """
 
-import contextlib
 import itertools
 from collections import deque
 
@@ -11,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
+from frameworks.shared.replaced import replaced
 from frameworks.shared.tensorflow import tensorflow
 
 BATCHES_AT_ONCE = 16
@@ -36,17 +36,9 @@ def optimizer_for(settings, model):
 
 def without_communication(trainer):
     """A function that gives a context in which `trainer` trains a model without Horovod, on the same parameters."""
-    plain = Model(trainer.model.module, trainer.model.settings)
-    plain.compile(Optimizer(trainer.optimizer.rule, plain.module.parameters), loss=Loss(reduction="sum"))
-
-    @contextlib.contextmanager
-    def context():
-        with_horovod = trainer.model, trainer.callbacks
-        trainer.model, trainer.callbacks = plain, []
-        yield
-        trainer.model, trainer.callbacks = with_horovod
-
-    return context
+    plain = Model(trainer.module, trainer.model.settings)
+    plain.compile(Optimizer(trainer.rule, trainer.module.parameters), loss=Loss(reduction="sum"))
+    return lambda: replaced((trainer, "model", plain), (trainer, "callbacks", []))
 
 
 class Model(keras.Model):

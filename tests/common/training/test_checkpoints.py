@@ -14,7 +14,7 @@ from common.training.checkpoints import BEST, LAST, About
 from tests.frameworks.test_agreement import disagreement
 from tests.support import small_data
 from tests.support.agreement_runs import OPTIMIZERS, SAME_TRAINING
-from tests.support.backends import EXACT, FLOAT32_MASTERS, trains
+from tests.support.backends import EXACT, FLOAT32_MASTERS, SERVED, trains
 from tests.support.mistakes import refused
 from tests.support.running import train, train_in_turn
 
@@ -166,7 +166,7 @@ CHAIN = tuple(backend for backend in EXACT if trains(backend, "cnn"))
     [
         ("cnn", (*CHAIN, CHAIN[0]), 1e-10),
         # The server has the optimizer state, of one worker here.
-        ("transformer", ("horovod_tf", *(backend for backend in EXACT if backend not in CHAIN), "parameter_server", "ddp"), 1e-10),
+        ("transformer", ("horovod_tf", *(backend for backend in EXACT if backend not in CHAIN), *SERVED, "ddp"), 1e-10),
         *(("transformer", ("horovod_tf", backend, "ddp"), 1e-6) for backend in FLOAT32_MASTERS),
     ],
 )

@@ -169,7 +169,7 @@ def test_a_matrix_asks_for_the_precision_where_its_ranks_run(monkeypatch):
 # A backend that says what it finds, and none that can be imported.
 FINDS = """
 from common.backends import Backend
-from common.program import main
+from common.training.program import main
 from frameworks import ddp
 
 BACKEND = Backend()

@@ -11,7 +11,7 @@ LIMITED = """
 import resource
 
 from common.backends import Backend
-from common.program import main
+from common.training.program import main
 from frameworks.single import Trainer
 
 BACKEND = Backend(one_rank=True)

@@ -1,0 +1,55 @@
+"""What no library changes in a backend on PyTorch: its device, and what is done with a module and an optimizer."""
+
+from abc import abstractmethod
+from typing import final
+
+from common.process.ranks import from_environment
+from common.trainer import Trainer
+from frameworks.shared.pytorch import pytorch
+
+
+class PyTorchTrainer(Trainer):
+    """A backend on PyTorch.
+
+    Its __init__ calls this one, builds `module` and `optimizer`, and wraps them as its library wants it. `model` computes the logits: the
+    module, or what wraps it.
+    """
+
+    device_problems = (pytorch.device_problem,)
+
+    @abstractmethod
+    def __init__(self, settings):
+        self.ranks = from_environment()
+        self.device = pytorch.pick_device(settings, self.ranks)
+        self.accumulate = settings.accumulate
+        # {field of the Device: what the library changes it to}
+        self.device_fields = {}
+
+    @final
+    def describe_device(self):
+        return pytorch.describe_device(self.device)._replace(**self.device_fields)
+
+
+class ModuleTrainer(PyTorchTrainer):
+    """A backend whose module and optimizer have all parameters and optimizer state, as whole tensors or as PyTorch's sharded ones."""
+
+    # Functions that make the library forget what it keeps from step to step. They are called where a state is restored.
+    restarts = ()
+
+    @final
+    def evaluate(self, batches):
+        return pytorch.evaluate(self.model, batches, self.device)
+
+    @final
+    def state(self, with_optimizer_state=True):
+        return pytorch.state(self.module, self.optimizer if with_optimizer_state else None)
+
+    @final
+    def restore(self, state):
+        pytorch.restore(self.module, self.optimizer, state)
+        for restart in self.restarts:
+            restart()
+
+    @final
+    def memory(self):
+        return pytorch.memory(self.module, self.optimizer)

@@ -1,0 +1,321 @@
+"""What every backend must show: one row a backend, with what does not follow from its declaration (common/backends.py).
+
+The runs of agreement, memory and step breakdown, and the faults that must show in them, are those of the rows and nothing else.
+"""
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from common import workloads
+from common.backends import declared, file_of
+from common.config import Settings
+from common.cost import parallelism
+from tests.support import agreement_runs as runs
+from tests.support import backend_faults as faults
+from tests.support.agreement_runs import ACCUMULATED, CNN, DECODER, FIRST_STEPS, FLOAT64, MIXED, RECOMPUTED, TIED, VARIED, Run
+from tests.support.backend_faults import Faults
+from tests.support.backends import DISTRIBUTED, EXACT, VARIANTS, trains
+
+EMPTY = MappingProxyType({})
+
+
+class Breakdown(NamedTuple):
+    """A run whose step breakdown is measured at two ranks; `shares`: {collective: bytes of a step over those of the gradients}."""
+
+    workload: str
+    arguments: tuple
+    shares: Mapping
+
+
+class Row(NamedTuple):
+    """What the tests must know of a backend. A variant is named by its value, "" is the default."""
+
+    faults: Faults | None = None
+    """How it is broken; None where one process trains."""
+    faulty: Run = CNN
+    """The run that a fault must change."""
+    in_sync_under_faults: bool = False
+    """Whether ranks gather one set of parameters, from shards or a server, so that they do not differ where gradients are not reduced."""
+    one_model: bool | tuple = False
+    """Whether the ranks hold one model's shards alone, so that they do not differ without communication either; or the variants that do."""
+    own: Mapping[int, list] = EMPTY
+    """{ranks: runs} that only it makes."""
+    reduced: Mapping = EMPTY
+    """{variant that reduces gradients in another way: bounds of the loss difference over the first 20 steps}; the CNN would amplify it."""
+    tied: tuple = ()
+    """The variants whose ranks hold parts of an embedding that is the head too, or gather it, in other ways."""
+    held: Mapping = EMPTY
+    """{variant: {point of a step: what rank 0 holds of parameters, gradients and optimizer state, over all parameters}}."""
+    off_theory: Mapping = EMPTY
+    """{variant: what the rank with most holds, over what common/cost/sharing.py expects}, where that differs."""
+    breakdowns: tuple = ()
+    """The Breakdowns."""
+
+
+# Of 1,199,882 and of 139,584 parameters in float32.
+GRADIENT_BYTES = {"cnn": 4_799_528, "transformer": 558_336}
+NUM_MICRO_BATCHES = 4
+# With as many samples in a step. It exchanges the bytes of a step of one batch.
+ACCUMULATE = ("--accumulate", NUM_MICRO_BATCHES, "--batch-size", 4)
+ALL_REDUCED = Breakdown("cnn", ACCUMULATE, {"all_reduce": 1})
+
+# Rank 0 updates the first dense layer's weight, and rank 1 the rest.
+LARGEST = 1_179_648 / 1_199_882
+# The first two of four layers are rank 0's stage.
+FIRST_STAGE = (320 + 18_496) / 1_199_882
+REPLICATED = {"after_forward": (1, 0, 1), "after_backward": (1, 1, 1), "after_step": (1, 1, 1)}
+OF_STAGE = {"after_forward": (FIRST_STAGE, FIRST_STAGE, FIRST_STAGE), "after_step": (FIRST_STAGE, FIRST_STAGE, FIRST_STAGE)}
+
+# What rank 0 sends of 16 samples, over those bytes: the output of conv2, or of the first block's feed-forward half; with two stages on
+# each rank, the output of conv1 and of dense1 and the gradient of conv2's, or the V's. And the loss.
+LOSS = {workload: {"broadcast": 4 / size} for workload, size in GRADIENT_BYTES.items()}
+NUMBERS = {workload: 16 * 4 / size for workload, size in GRADIENT_BYTES.items()}
+ONE_STAGE = {"send": 12 * 12 * 64 * NUMBERS["cnn"]} | LOSS["cnn"]
+
+
+def powersgd_share(workload, rank):
+    """The share of the gradients that PowerSGD sends: of each matrix its factors, where they are less than half of it.
+
+    Vogels et al., 2019, arXiv 1905.13727: n x m elements become (n + m) * rank.
+    """
+    shapes = [one.shape for one in workloads.workload_of(Settings(workload=workload)).parameters.values()]
+    matrices = [(shape[0], math.prod(shape[1:])) for shape in shapes]
+    factors = [(rows + columns) * min(rank, rows, columns) for rows, columns in matrices]
+    whole = [rows * columns for rows, columns in matrices]
+    return sum(size if 2 * size < every else every for size, every in zip(factors, whole, strict=True)) / sum(whole)
+
+
+def schedule(workload, name, sent):
+    """The Breakdown of a pipeline whose rank 0 sends so many numbers a sample."""
+    return Breakdown(workload, ("--pipeline-schedule", name), {"send": sent * NUMBERS[workload]} | LOSS[workload])
+
+
+BY_HAND = Faults(faults.by_hand_without("average_gradients"), faults.by_hand_summed)
+
+ROWS = {
+    "single": Row(own={1: runs.PLAIN}),
+    "data_parallel": Row(own={1: [runs.WITHOUT_GPUS]}),
+    "ddp": Row(
+        Faults(faults.ddp_without_all_reduce, faults.multiplied_gradients),
+        own={2: [*runs.DDP_ALONE[2], runs.FULL_RANK, runs.WARMED_UP_FOR_LESS], 4: runs.DDP_ALONE[4]},
+        reduced={"fp16": (1e-7, 1e-4), "bf16": (1e-7, 1e-3), "powersgd": (1e-3, 0.3)},
+        held={"": REPLICATED},
+        breakdowns=(
+            Breakdown("transformer", (), {"all_reduce": 1}),
+            Breakdown("cnn", ("--transport", "mpi"), {"all_reduce": 1}),
+            # Float16 whatever the type of the gradients.
+            Breakdown("transformer", ("--reduction", "fp16", "--precision", "fp64"), {"all_reduce": 1 / 2}),
+            Breakdown("cnn", ("--reduction", "bf16", "--precision", "bf16"), {"all_reduce": 1 / 2}),
+            Breakdown("transformer", ("--reduction", "powersgd", "--powersgd-rank", 4), {"all_reduce": powersgd_share("transformer", 4)}),
+            ALL_REDUCED,
+        ),
+    ),
+    "deepspeed_zero": Row(
+        Faults(faults.deepspeed_without_all_reduce, faults.deepspeed_summed),
+        # Not the CNN: at its default learning rate even a correct run differs.
+        faulty=DECODER,
+        in_sync_under_faults=True,
+        one_model=("3",),
+        own=runs.ZERO,
+        # Of momentum and of master parameters half each. In stage 3, gradients in its buffer, and again as those of the master parameters.
+        held={
+            "0": REPLICATED,
+            "": {"after_step": (1, 0.5, 1)},
+            "2": {"after_step": (1, 0.5, 1)},
+            "3": {"after_step": (0.5, 1, 1)},
+        },
+        # Stage 1 keeps its shard of the gradients only, and stage 3 has them twice.
+        off_theory={"": 0.833, "3": 1.25},
+        breakdowns=(
+            Breakdown("cnn", ("--zero-stage", 3), {"reduce_scatter": 1, "all_gather": 1 / 2, "all_reduce": 0}),
+            Breakdown("cnn", ("--zero-stage", 0, *ACCUMULATE), {"all_reduce": 1}),
+            Breakdown("cnn", ("--zero-stage", 1, *ACCUMULATE), {"all_reduce": 1, "all_gather": 1 / 2}),
+            # Stages 2 and 3 reduce gradients at each micro-batch, and what gathers parameters does so for each.
+            Breakdown("cnn", ("--zero-stage", 2, *ACCUMULATE), {"all_reduce": NUM_MICRO_BATCHES, "all_gather": 1 / 2}),
+            Breakdown(
+                "cnn",
+                ("--zero-stage", 3, *ACCUMULATE),
+                {"reduce_scatter": NUM_MICRO_BATCHES, "all_gather": NUM_MICRO_BATCHES / 2, "all_reduce": 0},
+            ),
+        ),
+    ),
+    "fsdp": Row(
+        Faults(faults.fsdp_without_all_reduce, faults.fsdp_summed),
+        in_sync_under_faults=True,
+        one_model=True,
+        reduced={"bf16": (1e-7, 1e-3)},
+        tied=("keep", "hsdp"),
+        held={
+            "": {"after_forward": (0.5, 0, 0.5), "after_backward": (0.5, 0.5, 0.5), "after_step": (0.5, 0.5, 0.5)},
+            # The whole parameters beside the shards.
+            "keep": {"after_forward": (1.5, 0, 0.5), "after_backward": (0.5, 0.5, 0.5)},
+            # Each rank is a replica of its own.
+            "hsdp": REPLICATED,
+        },
+        breakdowns=(
+            Breakdown("cnn", (), {"all_gather": 1, "reduce_scatter": 1}),
+            Breakdown("cnn", ("--reduction", "bf16"), {"all_gather": 1, "reduce_scatter": 1 / 2}),
+            Breakdown("cnn", ("--sharding", "keep"), {"all_gather": 1 / 2, "reduce_scatter": 1}),
+            # What gathers parameters does so for each micro-batch.
+            Breakdown("cnn", ACCUMULATE, {"all_gather": NUM_MICRO_BATCHES, "reduce_scatter": 1}),
+            Breakdown("cnn", ("--sharding", "keep", *ACCUMULATE), {"all_gather": NUM_MICRO_BATCHES / 2, "reduce_scatter": 1}),
+            Breakdown("cnn", ("--sharding", "hsdp", *ACCUMULATE), {"all_reduce": 1}),
+        ),
+    ),
+    "gradient_averaging": Row(
+        BY_HAND,
+        held={"": REPLICATED},
+        breakdowns=(Breakdown("transformer", ("--transport", "mpi"), {"all_reduce": 1}), ALL_REDUCED),
+    ),
+    "horovod_keras": Row(
+        Faults(faults.horovod_without("DistributedOptimizer"), faults.horovod_summed("DistributedOptimizer")), breakdowns=(ALL_REDUCED,)
+    ),
+    "horovod_tf": Row(
+        Faults(faults.horovod_without("DistributedGradientTape"), faults.horovod_summed("DistributedGradientTape")),
+        # TensorFlow frees the gradients within the step.
+        held={"": REPLICATED | {"after_step": (1, 0, 1)}},
+        breakdowns=(ALL_REDUCED,),
+    ),
+    "horovod_torch": Row(
+        Faults(faults.horovod_without("DistributedOptimizer"), faults.horovod_summed("DistributedOptimizer")),
+        reduced={"fp16": (1e-7, 1e-4), "adasum": (1e-3, 0.3)},
+        held={"": REPLICATED},
+        breakdowns=(
+            Breakdown("cnn", ("--reduction", "fp16"), {"all_reduce": 1 / 2}),
+            Breakdown("transformer", ("--reduction", "adasum"), {"all_reduce": 1}),
+            ALL_REDUCED,
+        ),
+    ),
+    "parameter_server": Row(
+        Faults(faults.server_without_updates, faults.server_summed),
+        faulty=runs.ONE_STEP,
+        in_sync_under_faults=True,
+        own={2: FLOAT64, 3: [runs.ONE_STEP, runs.ASYNCHRONOUS, runs.LEFT_OUT]},
+        held={"": {"after_forward": (1, 0, 0), "after_backward": (1, 1, 0), "after_step": (1, 1, 0)}},
+    ),
+    "pipeline": Row(
+        Faults(faults.pipeline_without_gradients, faults.pipeline_scaled),
+        in_sync_under_faults=True,
+        one_model=True,
+        held={"": OF_STAGE, "naive": OF_STAGE | {"after_forward": (FIRST_STAGE, 0, FIRST_STAGE)}},
+        breakdowns=(
+            schedule("cnn", "1f1b", 12 * 12 * 64),
+            schedule("cnn", "naive", 12 * 12 * 64),
+            schedule("cnn", "interleaved", 26 * 26 * 32 + 128 + 12 * 12 * 64),
+            schedule("cnn", "zero_bubble", 26 * 26 * 32 + 128),
+            schedule("transformer", "gpipe", 64 * 64),
+        ),
+    ),
+    "pipeline_ddp": Row(
+        BY_HAND,
+        one_model=True,
+        # Of the gradients of its stage, to which the other rank adds none.
+        breakdowns=(Breakdown("cnn", (), ONE_STAGE | {"all_reduce": FIRST_STAGE}),),
+    ),
+    "post_local_sgd": Row(
+        Faults(faults.post_local_sgd_without, faults.post_local_sgd_summed),
+        faulty=runs.LOCAL_FROM_THE_START[0],
+        own={2: [*runs.LOCAL_FROM_THE_START, runs.LOCAL_LATER, runs.NEVER_LOCAL]},
+        # After four steps of the block, and at its end.
+        breakdowns=(Breakdown("cnn", ("--local-after", 0, "--averaging-period", 1), {"all_reduce": 5 / 4}),),
+    ),
+    "tensor_parallel": Row(Faults(faults.tensor_parallel_without, faults.multiplied_gradients)),
+    "weight_averaging": Row(
+        Faults(faults.by_hand_without("average_weights"), faults.by_hand_summed),
+        # Every other period differs even in a correct run.
+        faulty=runs.EVERY_STEP[0],
+        own={2: [*runs.EVERY_STEP, runs.EVERY_STEP[0]._replace(training=runs.MICRO_BATCHES), DECODER]},
+        held={"": REPLICATED},
+    ),
+    "zero_redundancy": Row(
+        Faults(faults.ddp_without_all_reduce, faults.zero_redundancy_summed),
+        in_sync_under_faults=True,
+        held={"": {"after_step": (1, 1, LARGEST)}},
+        # Whole parameters are dealt to ranks.
+        off_theory={"": 1.193},
+        breakdowns=(Breakdown("cnn", ACCUMULATE, {"all_reduce": 1, "broadcast": 1}),),
+    ),
+}
+
+
+def named(field):
+    """{name of a backend or variant: value} of a field of the rows that has a value for each variant."""
+    return {"@".join(filter(None, (name, variant))): value for name, row in ROWS.items() for variant, value in getattr(row, field).items()}
+
+
+REDUCED = named("reduced")
+TIED_VARIANTS = tuple(f"{name}@{variant}" for name, row in ROWS.items() for variant in row.tied)
+
+# The one after which the ranks differ, so that no other run may follow it, is the last.
+FAULTS = ("summed_gradients", "same_shard", "no_all_reduce")
+SIZES = (1, 2, 3, 4)
+
+
+def degree(backend, ranks, workload="transformer"):
+    """The data-parallel degree of a backend; 0 where it cannot train at this number of ranks."""
+    settings = Settings(workload=workload)
+    return 0 if parallelism.problem(backend, settings, ranks) else parallelism.degree(backend, settings, ranks)
+
+
+def ranks_of_faults(backend):
+    """The number of ranks at which a backend is broken: one at which it has two shards, if any."""
+    return next((ranks for ranks in SIZES if degree(backend, ranks) == 2), 2)
+
+
+def faults_of(backend):
+    """The faults of a backend; where it has one shard, all ranks read the same one anyway."""
+    return [fault for fault in FAULTS if fault != "same_shard" or degree(backend, ranks_of_faults(backend)) > 1]
+
+
+def faulty(name, fault):
+    """The run of a backend, or a variant, with a fault."""
+    backend, _, variant = name.partition("@")
+    (run,) = [DECODER] if variant else trained_by(backend, [ROWS[backend].faulty])
+    return run._replace(variant=variant or run.variant, fault=fault, short=True)
+
+
+def faulty_runs(name):
+    return [faulty(name, fault) for fault in faults_of(file_of(name))]
+
+
+def trained_by(backend, wanted):
+    """The runs whose workloads a backend trains; CNN is replaced by DECODER where it does not train the CNN."""
+    if trains(backend, "cnn"):
+        return wanted
+    return [run for run in dict.fromkeys(DECODER if run == CNN else run for run in wanted) if trains(backend, run.workload)]
+
+
+def accumulated_by(backend):
+    """The run in micro-batches that a backend trains; a pipeline has micro-batches of its own."""
+    return [] if declared()[backend].pipelined else trained_by(backend, ACCUMULATED)[:1]
+
+
+def runs_of(backend, ranks):
+    """The runs of a backend at a number of ranks."""
+    found = exact_runs(backend, ranks) if backend in EXACT else []
+    found += [*ROWS[backend].own.get(ranks, ()), *reduced_runs(backend, ranks)]
+    return found + (faulty_runs(backend) if backend in DISTRIBUTED and ranks == ranks_of_faults(backend) else [])
+
+
+def exact_runs(backend, ranks):
+    """The runs of every backend that is exact in float64."""
+    if ranks != 2:
+        return list(trained_by(backend, [CNN]))
+    # First, since Horovod cannot be started over Gloo after MPI.
+    names = [name for name in VARIANTS if file_of(name) == backend]
+    variants = [run._replace(variant=name.partition("@")[2]) for name in names for run in trained_by(backend, VARIED)]
+    variants += [TIED["adam"]._replace(variant=variant) for variant in ROWS[backend].tied]
+    tied = [] if declared()[backend].untied else [TIED["adam"]]
+    exact = trained_by(backend, [*FLOAT64, *FIRST_STEPS, *MIXED])
+    return [*variants, *tied, *exact, *accumulated_by(backend), RECOMPUTED]
+
+
+def reduced_runs(backend, ranks):
+    """The runs of variants that reduce gradients in another way, and of one of them with faults."""
+    variants = ROWS[backend].reduced
+    if not variants or ranks == 1:
+        return []
+    *in_sync, last = faulty_runs(f"{backend}@fp16") if "fp16" in variants else [None]
+    return [*(DECODER._replace(variant=variant) for variant in variants), *(in_sync if ranks == 2 else filter(None, [last]))]
