@@ -7,7 +7,7 @@ by rounding. Seconds per epoch belong to the backend. A backend that needs more 
 from collections import Counter
 from typing import NamedTuple
 
-# Of finding any backend to need more epochs where all need the same.
+# How likely it is to find any backend to need more epochs where all need the same.
 ERROR_RATE = 0.05
 
 
@@ -46,11 +46,12 @@ def needing_more(blocks):
     backends = sorted({backend for block in blocks for backend in block})
     more = []
     for backend in backends:
-        own = [block for block in blocks if backend in block and len(block) > 1]
-        p_value = at_least(sum(block[backend] for block in own), [list(block.values()) for block in own])
-        if own and p_value * len(backends) <= ERROR_RATE:
-            others = [number for block in own for other, number in block.items() if other != backend]
-            more.append(MoreEpochs(backend, sum(block[backend] for block in own) / len(own), sum(others) / len(others), p_value))
+        shared = [block for block in blocks if backend in block and len(block) > 1]
+        total = sum(block[backend] for block in shared)
+        p_value = at_least(total, [list(block.values()) for block in shared])
+        if shared and p_value * len(backends) <= ERROR_RATE:
+            of_others = [num_epochs for block in shared for name, num_epochs in block.items() if name != backend]
+            more.append(MoreEpochs(backend, total / len(shared), sum(of_others) / len(of_others), p_value))
     return more
 
 

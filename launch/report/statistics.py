@@ -42,7 +42,7 @@ class Ratio(NamedTuple):
 
     @property
     def verdict(self):
-        """As is_difference, but None where there are too few runs for an interval to reach its confidence."""
+        """Whether the interval excludes 1; None where there are too few runs for it to reach its confidence."""
         return self.is_difference if min(self.num_above, self.num_below) >= MIN_RUNS_CONFIDENT else None
 
 
@@ -84,13 +84,13 @@ def ratio(above, below, paired):
     from scipy.stats import bootstrap, norm, t
 
     quantile = t.ppf((1 + CONFIDENCE) / 2, num_runs - 1) * (num_runs / (num_runs - 1)) ** 0.5
-    found = bootstrap(
+    interval = bootstrap(
         (np.asarray(above, float), np.asarray(below, float)),
         lambda upper, lower, axis: typical(upper, axis) / np.maximum(typical(lower, axis), MIN_DENOMINATOR),
         paired=paired, vectorized=True, method="percentile",
         confidence_level=1 - 2 * norm.cdf(-quantile), n_resamples=NUM_RESAMPLES, rng=np.random.default_rng(SEED),
     ).confidence_interval  # fmt: skip
-    return Ratio(value, float(found.low), float(found.high), num_above, num_below, paired)
+    return Ratio(value, float(interval.low), float(interval.high), num_above, num_below, paired)
 
 
 def geometric_mean(values):

@@ -16,11 +16,11 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def answer(compared):
+def answer(comparisons):
     """(sentences, tables) of the comparisons whose data was read from disk, with those of the same training in memory."""
     sentences, tables = [], []
-    for title in dict.fromkeys(one.training for one in compared if one.reading):
-        entries = [entry for one in compared if one.training == title for entry in one.entries if entry.ok]
+    for title in dict.fromkeys(comparison.training for comparison in comparisons if comparison.reading):
+        entries = [entry for comparison in comparisons if comparison.training == title for entry in comparison.entries if entry.ok]
         entries.sort(key=lambda entry: (entry.backend, entry.num_ranks, *map(str, _how(entry))))
         tables += filled(title, COLUMNS, [_row(entry) for entry in entries])
         orders = {_format(entry) for entry in entries if _typical(entry, lambda record: record.reading.sample_order == "files")}
@@ -48,11 +48,11 @@ def _equality(title, entries):
 
 
 def _format(entry):
-    return entry.runs[0].settings.data_format
+    return entry.records[0].settings.data_format
 
 
 def _how(entry):
-    settings = entry.runs[0].settings
+    settings = entry.records[0].settings
     return _format(entry), settings.num_workers, settings.drop_caches
 
 

@@ -19,7 +19,7 @@ def profiled(records):
 
 def answer(profiles):
     """(sentences, tables) of the result of `profiled`."""
-    return [_sentence(*one) for one in profiles], filled("Rank 0 in MPI", COLUMNS, [_row(*one) for one in profiles])
+    return [_sentence(*profile) for profile in profiles], filled("Rank 0 in MPI", COLUMNS, [_row(*profile) for profile in profiles])
 
 
 def _order(profile):

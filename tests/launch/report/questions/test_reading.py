@@ -66,7 +66,7 @@ def test_runs_that_read_in_different_ways_are_compared_apart():
         stored("tfrecord", order="files", digest="e" * 64), stored("hdf5", repeat=1, settings={"data_budget": 5.0}),
     ]  # fmt: skip
     comparable.check(typed(found))
-    assert [(one.name, sum(len(entry.runs) for entry in one.entries)) for one in entries.comparisons(typed(found))] == [
+    assert [(one.name, sum(len(entry.records) for entry in one.entries)) for one in entries.comparisons(typed(found))] == [
         ("cnn, weak scaling", 1), ("cnn, weak scaling, hdf5", 2), ("cnn, weak scaling, hdf5, 2 workers of 2 batches", 1),
         ("cnn, weak scaling, hdf5, 2 workers of 2 batches, caches dropped", 1), ("cnn, weak scaling, tfrecord", 1),
     ]  # fmt: skip
