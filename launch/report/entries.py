@@ -152,11 +152,6 @@ def misses(entry):
     ]
 
 
-def values(entry, key):
-    """The known values of a record key over the completed runs."""
-    return [getattr(record, key) for record in _with(entry, key)]
-
-
 def _with(entry, key):
     """The completed runs of which a record key is known."""
     return [record for record in entry.ok if getattr(record, key) is not None]
@@ -164,8 +159,7 @@ def _with(entry, key):
 
 def typical(entry, key):
     """The typical value of a record key over the completed runs, or None."""
-    measured = values(entry, key)
-    return float(statistics.typical(measured)) if measured else None
+    return statistics.typical_or_none(getattr(record, key) for record in entry.ok)
 
 
 def time_of(entry):

@@ -7,6 +7,8 @@ by rounding. Seconds per epoch belong to the backend. A backend that needs more 
 from collections import Counter
 from typing import NamedTuple
 
+import numpy as np
+
 # How likely it is to find any backend to need more epochs where all need the same.
 ERROR_RATE = 0.05
 
@@ -34,6 +36,14 @@ def seconds(record, num_epochs=None):
     if record.status != "ok" or not trained or None in (*trained, *evaluated):
         return None
     return (sum(trained) + sum(evaluated)) / len(trained)
+
+
+def step_seconds(record):
+    """The mean step of the timed training, in its median epoch; None where it is not known."""
+    trained = [seconds for seconds in record.train_seconds if seconds is not None]
+    if not trained or not record.step_seconds:
+        return None
+    return float(np.median(trained)) * len(record.train_seconds) / len(record.step_seconds)
 
 
 def needing_more(blocks):

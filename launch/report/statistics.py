@@ -54,6 +54,12 @@ def typical(values, axis=-1):
     return (values.sum(axis) - values.min(axis) - values.max(axis)) / (values.shape[axis] - 2)
 
 
+def typical_or_none(values):
+    """The typical value of those that are not None; None where there are none."""
+    values = [value for value in values if value is not None]
+    return float(typical(values)) if values else None
+
+
 def scored(times):
     """The times to solution of all repeats as MLPerf scores them, or None where the entry is invalid. A miss is None in `times`.
 

@@ -26,8 +26,7 @@ def _row(entry, records):
     costs = [record.checkpoint_io for record in records]
 
     def typical(above, below):
-        values = [above(cost) / below(cost) for cost in costs if below(cost)]
-        return float(statistics.typical(values)) if values else None
+        return statistics.typical_or_none(above(cost) / below(cost) for cost in costs if below(cost))
 
     def stood(cost):
         return cost.gather_seconds + cost.read_seconds + cost.wait_seconds + (0 if is_async else cost.write_seconds)

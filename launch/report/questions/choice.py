@@ -63,8 +63,8 @@ def _row(entry, rates):
 
 def _typical(entry, volume, unit):
     """The typical value of a function of launch/report/volumes.py over the completed runs; None where no run has it."""
-    counted = [value for record in entry.ok if (value := volume(record)) is not None]
-    return float(statistics.typical(counted)) / unit if counted else None
+    typical = statistics.typical_or_none(map(volume, entry.ok))
+    return None if typical is None else typical / unit
 
 
 def _measured(value):

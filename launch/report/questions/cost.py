@@ -71,16 +71,13 @@ def _sum(seconds):
 def stages(entry):
     """The typical seconds of each stage over the completed runs."""
     by_run = [stage_seconds(record) for record in entry.ok]
-    measured = {name: [stage[name] for stage in by_run if stage[name] is not None] for name in by_run[0]}
-    return {name: float(statistics.typical(seconds)) if seconds else None for name, seconds in measured.items()}
+    return {name: statistics.typical_or_none(stage[name] for stage in by_run) for name in by_run[0]}
 
 
 def median_step_seconds(entry):
     """The typical value over the runs of the median step; None where no step time is known."""
-    medians = [
-        float(np.median(steps)) for record in entry.ok if (steps := [seconds for seconds in record.step_seconds if seconds is not None])
-    ]
-    return float(statistics.typical(medians)) if medians else None
+    by_run = [[seconds for seconds in record.step_seconds if seconds is not None] for record in entry.ok]
+    return statistics.typical_or_none(np.median(steps) for steps in by_run if steps)
 
 
 def held(entry, what):

@@ -58,16 +58,15 @@ def _how(entry):
 
 def _typical(entry, value_of):
     """The typical value over an entry's runs with samples from disk; None without such."""
-    values = [value for record in entry.ok if record.reading and (value := value_of(record)) is not None]
-    return float(statistics.typical(values)) if values else None
+    return statistics.typical_or_none(value_of(record) for record in entry.ok if record.reading)
 
 
 def _row(entry):
     wait = _typical(entry, lambda record: np.mean(record.reading.wait_seconds_by_rank) / max(1, record.reading.num_steps))
     step = statistics.typical([sum(record.train_seconds) / len(record.step_seconds) for record in entry.from_start or entry.ok])
     if wait is None:
-        waits = [np.mean(record.step_breakdown.data_wait_seconds) for record in entry.ok if record.step_breakdown]
-        wait = float(statistics.typical(waits)) if waits else None
+        broken_down = [record.step_breakdown for record in entry.ok if record.step_breakdown]
+        wait = statistics.typical_or_none(np.mean(breakdown.data_wait_seconds) for breakdown in broken_down)
     rate = _typical(entry, lambda record: np.mean(record.reading.sample_bytes_by_rank) / sum(record.train_seconds) / MB)
     return (
         *_how(entry), entry.backend, entry.num_ranks, None if wait is None else 1000 * wait, None if wait is None else 100 * wait / step,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from launch.report import statistics
+from launch.report import epochs, statistics
 from launch.report.tables import BACKEND, OVERSUBSCRIBED, RANKS, Column, filled
 from launch.report.words import ranks_of, span
 
@@ -49,8 +49,7 @@ def _typical(entry, key):
     """A value of an entry's step breakdowns: mean over the ranks, typical value over the runs; None where unknown."""
     by_record = [getattr(record.step_breakdown, key) for record in _records(entry)]
     by_rank = [[value for value in (values if isinstance(values, list) else [values]) if value is not None] for values in by_record]
-    means = [float(np.mean(values)) for values in by_rank if values]
-    return float(statistics.typical(means)) if means else None
+    return statistics.typical_or_none(np.mean(values) for values in by_rank if values)
 
 
 def _bubbles(entry):
@@ -72,24 +71,15 @@ def _sent_bytes(entry):
     return float(statistics.typical([sum(operation.num_bytes for operation in of_record) for of_record in operations]))
 
 
-def _trained_milliseconds(entry):
-    """The step in training: mean of the median epoch, typical value over the runs; None where unknown."""
-    epochs_of = [(record, [seconds for seconds in record.train_seconds if seconds is not None]) for record in _records(entry)]
-    means = [
-        np.median(epoch_seconds) * len(record.train_seconds) / len(record.step_seconds)
-        for record, epoch_seconds in epochs_of if epoch_seconds and record.step_seconds
-    ]  # fmt: skip
-    return 1000 * float(statistics.typical(means)) if means else None
-
-
 def _row(entry, milliseconds):
+    trained = statistics.typical_or_none(map(epochs.step_seconds, _records(entry)))
     communication, *bandwidths = (
         _typical(entry, key) for key in ("communication_seconds", "bus_bytes_per_second", "plain_bus_bytes_per_second")
     )
     return (
         entry.backend,
         entry.num_ranks,
-        _trained_milliseconds(entry),
+        None if trained is None else 1000 * trained,
         1000 * _typical(entry, "step_seconds"),
         *milliseconds.values(),
         None if communication is None else 1000 * communication,
