@@ -152,6 +152,5 @@ def measure(library, name, collective, in_place, count, num_repeats, dog):
     returned = checked.call()
     library.synchronize()
     received = library.as_array(returned if checked.received is None else checked.received)
-    num_wrong = data.num_wrong(received, data.expected(collective, rank, size, count))
-    num_wrong = int(by_rank(library, num_wrong).sum())
+    num_wrong = int(by_rank(library, data.num_wrong(received, data.expected(collective, rank, size, count))).sum())
     return Measurement(name, collective, in_place, size, size_bytes, count, timed.seconds, timed.num_iterations, num_wrong)

@@ -152,11 +152,6 @@ def misses(entry):
     ]
 
 
-def _with(entry, key):
-    """The completed runs of which a record key is known."""
-    return [record for record in entry.ok if getattr(record, key) is not None]
-
-
 def typical(entry, key):
     """The typical value of a record key over the completed runs, or None."""
     return statistics.typical_or_none(getattr(record, key) for record in entry.ok)
@@ -202,7 +197,7 @@ def epoch_ratio(above, below, num_compared):
 
 def value_ratio(above, below, key):
     """The Ratio of a record key of two entries; None where either has no value."""
-    sides = [_with(entry, key) if entry else [] for entry in (above, below)]
+    sides = [[record for record in entry.ok if getattr(record, key) is not None] if entry else [] for entry in (above, below)]
     if not all(sides):
         return None
     return statistics.ratio(*([getattr(record, key) for record in side] for side in sides), paired=_are_pairs(*sides))

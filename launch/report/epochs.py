@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from launch.report import statistics
+
 # How likely it is to find any backend to need more epochs where all need the same.
 ERROR_RATE = 0.05
 
@@ -40,7 +42,7 @@ def seconds(record, num_epochs=None):
 
 def step_seconds(record):
     """The mean step of the timed training, in its median epoch; None where it is not known."""
-    trained = [seconds for seconds in record.train_seconds if seconds is not None]
+    trained = statistics.present(record.train_seconds)
     if not trained or not record.step_seconds:
         return None
     return float(np.median(trained)) * len(record.train_seconds) / len(record.step_seconds)

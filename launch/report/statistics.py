@@ -54,9 +54,14 @@ def typical(values, axis=-1):
     return (values.sum(axis) - values.min(axis) - values.max(axis)) / (values.shape[axis] - 2)
 
 
+def present(values):
+    """The values that are not None."""
+    return [value for value in values if value is not None]
+
+
 def typical_or_none(values):
     """The typical value of those that are not None; None where there are none."""
-    values = [value for value in values if value is not None]
+    values = present(values)
     return float(typical(values)) if values else None
 
 
@@ -66,7 +71,7 @@ def scored(times):
     One miss counts as the slowest run: it gets the time of the slowest other run, which gives the same median or trimmed mean as any
     longer time. Two misses make the entry invalid, and so does one miss with fewer than 3 runs.
     """
-    reached = [time for time in times if time is not None]
+    reached = present(times)
     num_missed = len(times) - len(reached)
     if not reached or num_missed > MAX_MISSES or (num_missed and len(times) < MIN_RUNS_WITH_A_MISS):
         return None

@@ -99,18 +99,13 @@ class _Messages:
 
     def __init__(self, rounds, ready_shares, compute_seconds, machine):
         self.rounds, self.ready_shares, self.compute_seconds, self.machine = rounds, ready_shares, compute_seconds, machine
-        self.senders = {id(messages): self._inverse(messages) for messages in rounds}
+        ranks = range(len(compute_seconds))
+        self.receivers = {id(messages): {messages.to(rank) for rank in ranks} for messages in rounds}
         self.events = [(ready_shares[0] * seconds, rank, 0) for rank, seconds in enumerate(compute_seconds)]
         heapq.heapify(self.events)
         self.arrivals, self.waiting = defaultdict(dict), {}
         self.link_free = defaultdict(float)
         self.ended = [0.0] * len(compute_seconds)
-
-    def _inverse(self, messages):
-        """{receiver: sender} of a Round."""
-        sender_of = {messages.to(rank): rank for rank in range(len(self.compute_seconds))}
-        sender_of.pop(None, None)
-        return sender_of
 
     def run(self):
         """The end of the last round of each rank."""
@@ -118,7 +113,7 @@ class _Messages:
             now, rank, number = heapq.heappop(self.events)
             messages = self.rounds[number]
             sent = self._send(now, rank, number, messages.to(rank), messages.message_bytes)
-            if rank not in self.senders[id(messages)]:
+            if rank not in self.receivers[id(messages)]:
                 self._end(sent, rank, number)
             elif rank in self.arrivals[number]:
                 self._end(max(sent, self.arrivals[number].pop(rank)), rank, number)

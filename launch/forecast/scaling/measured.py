@@ -43,12 +43,12 @@ class Size(NamedTuple):
         return self.batch_size / self.step_seconds
 
 
-def of(runs, plain):
+def of(completed, plain):
     """The Size of completed runs that have a step breakdown; None where there are none.
 
     `plain`: {(backend, number of ranks): (size in bytes, seconds) of plain all-reduces}.
     """
-    records = [record for record in runs if record.status == "ok" and record.step_breakdown and record.step_seconds]
+    records = [record for record in completed if record.status == "ok" and record.step_breakdown and record.step_seconds]
     if not records:
         return None
     first = records[0]
@@ -60,7 +60,7 @@ def of(runs, plain):
         step_seconds=_typical(records, epochs.step_seconds),
         compute_seconds=_typical(records, lambda record: _mean(record, "compute_seconds")),
         data_wait_seconds=_typical(records, lambda record: _mean(record, "data_wait_seconds")),
-        evaluation_seconds=_typical(records, lambda record: np.mean(_measured(record.eval_seconds) or [0.0])),
+        evaluation_seconds=_typical(records, lambda record: np.mean(statistics.present(record.eval_seconds) or [0.0])),
         load_seconds=_typical(records, lambda record: record.load_seconds or 0.0),
         num_samples=first.samples_per_epoch + first.samples_dropped_per_epoch,
         batch_size=(first.samples_per_epoch + first.samples_padded_per_epoch) // steps_per_epoch,
@@ -80,11 +80,7 @@ def _mean(record, key):
 
 
 def _relative(record):
-    return stragglers.relative(_measured(record.step_seconds), len(record.train_seconds))
-
-
-def _measured(values):
-    return [value for value in values if value is not None]
+    return stragglers.relative(statistics.present(record.step_seconds), len(record.train_seconds))
 
 
 def plain_of(record):

@@ -93,14 +93,14 @@ def _completed(case, num_ranks, num_nodes, kind, parts, step_seconds, reach, eva
     num_steps = largest.num_samples // batch if drops else math.ceil(largest.num_samples / batch)
     has_target = case.comparison.target is not None
     epochs = _epochs(case.comparison, case.degree(num_ranks)) if has_target and num_steps else 1.0
-    run = largest.load_seconds + epochs * (num_steps * step_seconds + evaluation_seconds) if num_steps and epochs else None
+    run_seconds = largest.load_seconds + epochs * (num_steps * step_seconds + evaluation_seconds) if num_steps and epochs else None
     settings = case.record.settings
     per_rank = 1 if comparable.device_of(case.record) == "cuda" else settings.cores_per_rank or settings.threads
-    hours = run and run / SECONDS_PER_HOUR * num_ranks * per_rank
+    hours = run_seconds and run_seconds / SECONDS_PER_HOUR * num_ranks * per_rank
     return Forecast(
         num_ranks, num_nodes, kind, parts, step_seconds, *reach, batch / step_seconds, case.efficiency(num_ranks, step_seconds),
         case.opinion.function and case.opinion.function(num_ranks), epochs if has_target and num_steps else None,
-        run, hours, hours * case.wish.price if hours and case.wish.price is not None else None,
+        run_seconds, hours, hours * case.wish.price if hours and case.wish.price is not None else None,
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from common.backends import BASELINE
-from launch.report import entries, noise
+from launch.report import entries, noise, statistics
 from launch.report.export import colours
 from launch.report.export.vega_lite import DOT, NEUTRAL, layer, layered, named, on_page, quantity, stacked_bars, tooltip
 from launch.report.questions import cost, scaling, step
@@ -102,7 +102,7 @@ def _times(comparison, name, look, shared):
         seconds = entries.time_of(entry)
         here = {"backend": entry.backend, "ranks": entry.num_ranks}
         label = f"{seconds:.2f} s" if seconds is not None else (entries.misses(entry) or ["no time"])[0]
-        reached = [time for time in entries.times(entry) if time is not None]
+        reached = statistics.present(entries.times(entry))
         rows.append(here | {"seconds": seconds or 0, "label": label, "end": max([seconds or 0, *reached])})
         dots += [here | {"seconds": time} for time in reached if len(entry.records) > 1]
     height, channels = _by_size(rows, look)
@@ -298,8 +298,7 @@ def _machine_speeds(answer, look):
     samples_of = {}
     for sample in noise.samples(answer.runs):
         samples_of.setdefault((entries.key_of(sample.record)[0], sample.record.num_ranks), []).append(sample)
-    about = {key: f"{key[0]}, {ranks_of(key[1])}".removeprefix(", ") for key in samples_of}
-    return [_machine_speed(about[key], samples, look) for key, samples in samples_of.items()]
+    return [_machine_speed(f"{key[0]}, {ranks_of(key[1])}".removeprefix(", "), samples_of[key], look) for key in samples_of]
 
 
 def _machine_speed(about, samples, look):

@@ -32,7 +32,7 @@ def text(answer, reload_seconds=None):
     template = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, undefined=jinja2.StrictUndefined)
     return template.get_template("page.html.jinja").render(
         answer=answer, page_sections=_page_sections(answer), facts=_facts(answer), oversubscribed=OVERSUBSCRIBED, json=_json,
-        colour=colours.of_backends(answer.backends).get, is_backend=BACKEND.__eq__, numeric_columns=_numeric_columns, long=LONG,
+        colour=colours.of_backends(answer.backends).get, is_backend=BACKEND.__eq__, long=LONG,
         style=Markup((FOLDER / "page.css").read_text()), script=Markup((FOLDER / "page.js").read_text()),
         library=_library(), reload_seconds=reload_seconds,
     )  # fmt: skip
@@ -82,10 +82,6 @@ def _facts(answer):
         for name, version in environment.packages.items():
             facts.setdefault(name, []).append(version)
     return [(what, ", ".join(sorted(set(values)))) for what, values in facts.items() if values]
-
-
-def _numeric_columns(table):
-    return {index for row in table.rows for index, value in enumerate(row) if isinstance(value, (int, float))}
 
 
 def _json(spec):

@@ -64,7 +64,7 @@ def stage_seconds(record):
 
 
 def _sum(seconds):
-    measured = [value for value in seconds if value is not None]
+    measured = statistics.present(seconds)
     return sum(measured) if measured else None
 
 
@@ -76,7 +76,7 @@ def stages(entry):
 
 def median_step_seconds(entry):
     """The typical value over the runs of the median step; None where no step time is known."""
-    by_run = [[seconds for seconds in record.step_seconds if seconds is not None] for record in entry.ok]
+    by_run = [statistics.present(record.step_seconds) for record in entry.ok]
     return statistics.typical_or_none(np.median(steps) for steps in by_run if steps)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from common.backends import BASELINE
 from launch.report import entries, epochs, transports
 from launch.report.entries import Entry
-from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
+from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio, present
 from launch.report.tables import ACCURACY, BACKEND, INTERVAL, OVERSUBSCRIBED, RANKS, RATE, TIME, Column, filled
 from launch.report.words import interval, listed, ranks_of, repeats_give, runs_against, times_as_fast, uncertainty
 
@@ -172,7 +172,7 @@ def _rows(candidates):
 
 def _row(entry, place=None):
     missed = entries.misses(entry)
-    reached = [time for time in entries.times(entry) if time is not None]
+    reached = present(entries.times(entry))
     numbers = [number for record in entry.records if (number := epochs.to_target(record)) is not None]
     time = entries.time_of(entry)
     return (

@@ -31,7 +31,7 @@ def answer(comparisons):
             )
             pipelined = [entry for entry, _ in broken_down if entry.oversubscribed == shared and _bubbles(entry)]
             tables += filled(f"Pipeline bubble: {title}", BUBBLE_COLUMNS, [_bubble_row(entry) for entry in pipelined])
-        sentences += _sentences(comparison.name, [each for each in broken_down if not each[0].oversubscribed and each[0].num_ranks > 1])
+        sentences += _sentences(comparison.name, broken_down)
     return sentences, tables
 
 
@@ -89,8 +89,9 @@ def _row(entry, milliseconds):
 
 
 def _sentences(name, broken_down):
-    """The share of exposed communication at each size."""
-    for size in sorted({entry.num_ranks for entry, _ in broken_down}):
-        of_size = {entry.backend: milliseconds for entry, milliseconds in broken_down if entry.num_ranks == size}
+    """The share of exposed communication at each size from 2 ranks on that is not oversubscribed."""
+    fair = [(entry, milliseconds) for entry, milliseconds in broken_down if not entry.oversubscribed]
+    for size in sorted({entry.num_ranks for entry, _ in fair} - {1}):
+        of_size = {entry.backend: milliseconds for entry, milliseconds in fair if entry.num_ranks == size}
         shares = {backend: 100 * step["exposed communication"] / sum(step.values()) for backend, step in of_size.items()}
         yield f"{name}, {ranks_of(size)}: exposed communication is {span(shares, '{:.0f} %')} of a step."
