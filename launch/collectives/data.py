@@ -57,12 +57,12 @@ def expected(name, rank, num_ranks, num_elements):
 def num_wrong(received, parts):
     """The number of elements that are not as expected; missing ones are wrong, and so are those that are too many."""
     size = sum(count for _, _, count in parts)
-    found, begin = abs(len(received) - size), 0
+    wrong, begin = abs(len(received) - size), 0
     for values, first, count in parts:
         step = len(values) * NUM_COMPARED
         repeated = np.tile(np.roll(values, -first), min(NUM_COMPARED, -(-count // len(values))))
         for start in range(begin, begin + count, step):
-            compared = received[start : min(start + step, begin + count)]
-            found += int(np.count_nonzero(compared != repeated[: len(compared)]))
+            values_received = received[start : min(start + step, begin + count)]
+            wrong += int(np.count_nonzero(values_received != repeated[: len(values_received)]))
         begin += count
-    return found
+    return wrong

@@ -74,14 +74,14 @@ OF_START = ("ranks", "launcher", "ranks_per_node", "hosts", "time_limit", "share
 OUTPUTS = ("json", "csv")
 
 
-def chosen(text, known, what):
-    """The names in a comma-separated list, all that are known for None. Raises UserError for an unknown one and for none."""
-    names = list(known) if text is None else list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+def chosen(text, choices, what):
+    """The names in a comma-separated list, all choices for None. Raises UserError for an unknown one and for none."""
+    names = list(choices) if text is None else list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     for name in names:
-        if name not in known:
-            raise UserError(f"there is no {what} {name!r}; choose from: {', '.join(known)}")
+        if name not in choices:
+            raise UserError(f"there is no {what} {name!r}; choose from: {', '.join(choices)}")
     if not names:
-        raise UserError(f"no {what} is named; choose from: {', '.join(known)}")
+        raise UserError(f"no {what} is named; choose from: {', '.join(choices)}")
     return names
 
 
@@ -100,20 +100,20 @@ def sizes(options):
     least, most = size_bytes(options.min_bytes, "--min-bytes"), size_bytes(options.max_bytes, "--max-bytes")
     if most < least:
         raise UserError(f"--max-bytes {options.max_bytes} is less than --min-bytes {options.min_bytes}; it must be at least that")
-    found = [least]
-    while found[-1] * options.factor <= most:
-        found.append(found[-1] * options.factor)
-    return found
+    ascending = [least]
+    while ascending[-1] * options.factor <= most:
+        ascending.append(ascending[-1] * options.factor)
+    return ascending
 
 
 def size_bytes(text, option):
     """The bytes of a size such as 8, 64K, 1M or 2GiB. Raises UserError for any other text, and for less than one element."""
-    found = units.size_bytes(text, kilo=1024)
-    if found is None or found % 1:
+    num_bytes = units.size_bytes(text, kilo=1024)
+    if num_bytes is None or num_bytes % 1:
         raise UserError(f"{option} is {text!r}; it must be a size in bytes, such as 8, 64K or 256M")
-    if found < ELEMENT_BYTES:
+    if num_bytes < ELEMENT_BYTES:
         raise UserError(f"{option} is {text}; it must be at least {ELEMENT_BYTES} bytes, which one element has")
-    return int(found)
+    return int(num_bytes)
 
 
 def check(options):
@@ -139,7 +139,7 @@ def problem(name, has_mpi):
     return None
 
 
-def expect_one(reasons, names):
+def expect_runnable(reasons, names):
     """Raises UserError where there is a reason, in {name: reason}, against each of the named libraries."""
     if all(reasons.get(name) for name in names):
         raise UserError(f"no library can run here: {'; '.join(f'{name}: {reasons[name]}' for name in names)}")

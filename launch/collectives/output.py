@@ -7,7 +7,7 @@ import numpy as np
 from common import units
 from common.process.ranks import Ranks
 from common.record import records
-from launch.collectives import options as given
+from launch.collectives import options as collective_options
 from launch.collectives import picture, results, table
 from launch.report.export import files, vega_lite
 
@@ -19,7 +19,7 @@ class Output:
     All ranks call it alike; only rank 0 prints and writes. `reasons`: {library: why it is skipped}.
     """
 
-    options: given.Collectives
+    options: collective_options.Collectives
     ranks: Ranks
     reasons: dict
     num_nodes: int = 0
@@ -31,7 +31,7 @@ class Output:
     def begin(self, num_nodes, oversubscribed, copies):
         """Prints what all measurements share; `copies`: {size in bytes: seconds by repeat}."""
         self.num_nodes, self.oversubscribed, self.copies = num_nodes, oversubscribed, copies
-        sizes = given.sizes(self.options)
+        sizes = collective_options.sizes(self.options)
         self._print(
             f"# {self.ranks.size} ranks on {num_nodes} node{'' if num_nodes == 1 else 's'}, {units.whole_text(sizes[0])} to "
             f"{units.whole_text(sizes[-1])}, factor {self.options.factor}",
@@ -74,8 +74,8 @@ class Output:
 
     def _place(self):
         self.num_shown += 1
-        num_libraries = len(given.libraries(self.options)) - len(self.reasons)
-        return f"{self.num_shown}/{num_libraries * len(given.collectives(self.options))}"
+        num_libraries = len(collective_options.libraries(self.options)) - len(self.reasons)
+        return f"{self.num_shown}/{num_libraries * len(collective_options.collectives(self.options))}"
 
     def _print(self, *lines):
         if self.ranks.rank == 0:

@@ -43,7 +43,7 @@ def _point(measurement):
 
 def _line(fit, measurements):
     """Points of the fitted lines, at the sizes that were measured."""
-    fitted = [one for one in measurements if (one.library, one.in_place) == (fit.library, fit.in_place)]
+    fitted = [measurement for measurement in measurements if (measurement.library, measurement.in_place) == (fit.library, fit.in_place)]
     for measurement in fitted if fit.regimes else []:
         regime = hockney.regime_of(fit.regimes, measurement.size_bytes)
         seconds = hockney.seconds_of(fit.regimes, measurement.size_bytes)

@@ -13,7 +13,7 @@ from common.process import binding, ending, node_memory, watchdog
 from common.process.ranks import from_environment
 from common.trainer import by_rank
 from launch.collectives import data, measurement, output, timing
-from launch.collectives import options as given
+from launch.collectives import options as collective_options
 from launch.collectives.measurement import Measurement
 from launch.launchers import machine_files
 from launch.launchers.commands import started_with_mpi
@@ -31,11 +31,11 @@ def main(program, description):
     """
     ranks, dog = from_environment(), None
     try:
-        options = command_line.parse(given.Collectives, program, description)
-        given.expect_started(options, ranks)
-        given.check(options)
+        options = command_line.parse(collective_options.Collectives, program, description)
+        collective_options.expect_started(options, ranks)
+        collective_options.check(options)
         if ranks.rank == 0:
-            given.check_outputs(options)
+            collective_options.check_outputs(options)
         dog = watchdog.Watchdog(options.watchdog_timeout, lambda place, seconds: watchdog.leave(watchdog.Hang(ranks.rank, place, seconds)))
         status = run(options, ranks, dog)
     except (Exception, KeyboardInterrupt) as problem:
@@ -46,17 +46,17 @@ def main(program, description):
 
 def run(options, ranks, dog):
     """Measures everything and returns the exit status. Raises UserError where no library can run, or the sizes do not fit."""
-    names = given.libraries(options)
+    names = collective_options.libraries(options)
     reasons = {name: problem(name, ranks) for name in names}
-    given.expect_one(reasons, names)
-    expect_room(given.sizes(options)[-1], ranks.local_size)
+    collective_options.expect_runnable(reasons, names)
+    expect_room(collective_options.sizes(options)[-1], ranks.local_size)
     allowed, core_of = os.sched_getaffinity(0), binding.core_of_threads()
     binding.bind(binding.cores_for(allowed, ranks.local_rank, options.cores_per_rank, core_of))
     total = binding.num_cores(range(os.cpu_count()), core_of)
     shared = binding.oversubscribed(allowed, ranks.local_size, options.cores_per_rank, total, core_of)
     writer = output.Output(options, ranks, {name: reason for name, reason in reasons.items() if reason})
     host_suffix = machine_files.read(options.machine_file).host_suffix
-    found, fits, running = [], [], [name for name in names if not reasons[name]]
+    measurements, fits, running = [], [], [name for name in names if not reasons[name]]
     for name in running:
         dog.begin(f"in the start of {name}")
         library = module(name).begin(name, ranks, host_suffix)
@@ -65,25 +65,25 @@ def run(options, ranks, dog):
             crowded, num_nodes = library.sum(np.array([shared, ranks.local_rank == 0], np.float64))
             writer.begin(int(num_nodes), bool(crowded), copies(options, library, dog))
         for of_collective in measured(options, name, library, dog, writer):
-            found += of_collective
+            measurements += of_collective
             fits += filter(None, [measurement.fit(of_collective)])
         dog.begin(f"in the end of {name}")
-        writer.write(found, fits, is_last=name == running[-1])
+        writer.write(measurements, fits, is_last=name == running[-1])
         # Barrier: the first rank to leave may end the others, so rank 0 must have written the files.
         library.sum(np.zeros(1))
         library.end()
-    return 1 if any(one.num_wrong for one in found) else 0
+    return 1 if any(each.num_wrong for each in measurements) else 0
 
 
 def problem(name, ranks):
     """Why a library cannot run here, in words; None if it can."""
-    reason = given.problem(name, has_mpi=started_with_mpi(ranks.source))
-    return reason or (module(name).gpu_problem(ranks) if given.LIBRARIES[name].needs_gpu else None)
+    reason = collective_options.problem(name, has_mpi=started_with_mpi(ranks.source))
+    return reason or (module(name).gpu_problem(ranks) if collective_options.LIBRARIES[name].needs_gpu else None)
 
 
 def module(name):
     """The module of a library, which is slow to import."""
-    return importlib.import_module(f"frameworks.shared.collectives.{given.LIBRARIES[name].name}")
+    return importlib.import_module(f"frameworks.shared.collectives.{collective_options.LIBRARIES[name].name}")
 
 
 def expect_room(largest_bytes, num_local_ranks):
@@ -99,7 +99,7 @@ def expect_room(largest_bytes, num_local_ranks):
 def copies(options, library, dog):
     """{size in bytes: seconds by repeat} of a copy in main memory, on all ranks at the same time."""
     seconds_of = {}
-    for size in given.sizes(options):
+    for size in collective_options.sizes(options):
         dog.begin(f"in a copy of {size} bytes")
         source, target = np.ones(size, np.uint8), np.ones(size, np.uint8)
         seconds_of[size] = timing.measure(library, functools.partial(np.copyto, target, source), NUM_COPIES, dog.heartbeat).seconds
@@ -108,7 +108,7 @@ def copies(options, library, dog):
 
 def measured(options, name, library, dog, writer):
     """Gives the Measurements of each collective through one library; prints them as they come."""
-    for collective in given.collectives(options):
+    for collective in collective_options.collectives(options):
         if reason := library.missing.get(collective):
             writer.skip(name, collective, reason)
             continue
@@ -127,7 +127,7 @@ def sizes_of(options, collective, num_ranks):
     if collective == "barrier":
         return [(None, 0)]
     requested_of = {}
-    for size in given.sizes(options):
+    for size in collective_options.sizes(options):
         requested_of.setdefault(num_elements(collective, size, num_ranks), size)
     return [(size, count) for count, size in requested_of.items()]
 
@@ -148,10 +148,9 @@ def measure(library, name, collective, in_place, count, num_repeats, dog):
         return prepare(data.contributed(collective, rank, size, count), data.room(collective, size, count))
 
     timed = timing.measure(library, prepared().call, num_repeats, dog.heartbeat)
-    once = prepared()
-    returned = once.call()
+    checked = prepared()
+    returned = checked.call()
     library.synchronize()
-    received = library.as_array(returned if once.received is None else once.received)
-    num_wrong = data.num_wrong(received, data.expected(collective, rank, size, count))
-    num_wrong = int(by_rank(library, num_wrong).sum())
+    received = library.as_array(returned if checked.received is None else checked.received)
+    num_wrong = int(by_rank(library, data.num_wrong(received, data.expected(collective, rank, size, count))).sum())
     return Measurement(name, collective, in_place, size, size_bytes, count, timed.seconds, timed.num_iterations, num_wrong)

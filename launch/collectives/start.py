@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from common.record import records
-from launch.collectives import options as given
+from launch.collectives import options as collective_options
 from launch.launchers import commands, detect, machine_files
 from launch.launchers.commands import Start
 from launch.run import lock, processes, turns
@@ -13,17 +13,18 @@ from launch.run import lock, processes, turns
 
 def run(options):
     """Starts the ranks and returns the exit status. Raises UserError, before anything runs, for what cannot work."""
-    given.check(options)
-    given.check_outputs(options)
-    arguments = given.of_ranks(options)
+    collective_options.check(options)
+    collective_options.check_outputs(options)
+    arguments = collective_options.of_ranks(options)
     machine = machine_files.read(options.machine_file)
     hosts = str(Path(options.hosts).absolute()) if options.hosts else None
     os.chdir(records.ROOT)
     launcher = detect.choose(options.launcher or machine.launcher, hosts, machine.variables, machine.host_suffix, os.environ, records.ROOT)
-    names = given.libraries(options)
-    given.expect_one({name: given.problem(name, commands.LAUNCHERS[launcher.name].provides_mpi) for name in names}, names)
+    names = collective_options.libraries(options)
+    launch_way = commands.LAUNCHERS[launcher.name]
+    collective_options.expect_runnable({name: collective_options.problem(name, launch_way.provides_mpi) for name in names}, names)
     start = start_of(options, machine, launcher, arguments)
-    argv = commands.LAUNCHERS[launcher.name].argv(start)
+    argv = launch_way.argv(start)
     # That of a matrix with the default folder of results, where ranks are on several nodes.
     folder = records.ROOT / "results" / records.machine_name(options)
     lock.path_of(folder, [start]).parent.mkdir(parents=True, exist_ok=True)

@@ -100,8 +100,8 @@ def _range(measurement):
 
 
 def _comment(cells, rest):
-    size, count, *others = cells
-    return f"# {size:>10}  {count:>12}  {'  '.join(f'{cell:>{width}}' for cell, width in zip(others, (8, 6, 6), strict=True))}{rest}"
+    size, count, *texts = cells
+    return f"# {size:>10}  {count:>12}  {'  '.join(f'{cell:>{width}}' for cell, width in zip(texts, (8, 6, 6), strict=True))}{rest}"
 
 
 def _halves(cells):

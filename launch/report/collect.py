@@ -17,7 +17,7 @@ from common.record.lifting import lifted
 
 SCHEMA_FILE = records.ROOT / "results" / "schema.json"
 # Temporary files of records.write; one remains where the program was killed before it renamed it.
-PART = ".json.part"
+INCOMPLETE = ".json.part"
 # The schema of an item of a record's longest lists, and the types of the items that it takes.
 NUMBER_OR_NULL = {"type": ["number", "null"]}
 NUMBER_TYPES = {int, float, type(None)}
@@ -39,7 +39,7 @@ def collect(paths):
         raise UserError("which records? Give files or folders, such as results/MACHINE")
     collected, damaged, paths_by_run = [], [], {}
     # Path.resolve raises for a link to itself, which should be listed as damaged.
-    for path in dict.fromkeys(Path(os.path.realpath(file)) for given in paths for file in _files(given)):
+    for path in dict.fromkeys(Path(os.path.realpath(file)) for source in paths for file in _files(source)):
         if path == SCHEMA_FILE:
             continue
         values = _read(path)
@@ -62,7 +62,7 @@ def collect(paths):
 def state(paths):
     """{file: modification time} of the records, to detect new and changed ones. Raises UserError where a path is missing."""
     times = {}
-    for path in (file for given in paths for file in _files(given)):
+    for path in (file for source in paths for file in _files(source)):
         with contextlib.suppress(OSError):
             times[path] = path.stat().st_mtime_ns
     return times
@@ -71,27 +71,27 @@ def state(paths):
 def _files(path):
     if not path.exists():
         raise UserError(f"{path} does not exist; give a record or a folder of records")
-    return records.files(path, (".json", PART)) if path.is_dir() else [path]
+    return records.files(path, (".json", INCOMPLETE)) if path.is_dir() else [path]
 
 
 def _read(path):
     """The JSON object of a record, lifted and valid, or a Damaged. Raises UserError for a record of another schema."""
-    if path.name.endswith(PART):
+    if path.name.endswith(INCOMPLETE):
         return Damaged(path, "incomplete: its program was killed, or is still writing")
     try:
-        record = json.loads(path.read_text(), parse_constant=_reject_constant, parse_int=_whole, parse_float=_real)
+        values = json.loads(path.read_text(), parse_constant=_reject_constant, parse_int=_whole, parse_float=_real)
     except OSError as error:
         return Damaged(path, error.strerror)
     except (ValueError, RecursionError) as error:
         return Damaged(path, f"not JSON: {error}")
-    if not isinstance(record, dict) or "schema" not in record:
+    if not isinstance(values, dict) or "schema" not in values:
         return Damaged(path, "not a record: it has no schema")
-    if record["schema"] != records.SCHEMA:
-        raise UserError(f"{path} has schema {record['schema']}, this version of Tandem reads {records.SCHEMA}; move the file away")
-    record = lifted(record)
-    if error := jsonschema.exceptions.best_match(validator().iter_errors(record)):
+    if values["schema"] != records.SCHEMA:
+        raise UserError(f"{path} has schema {values['schema']}, this version of Tandem reads {records.SCHEMA}; move the file away")
+    values = lifted(values)
+    if error := jsonschema.exceptions.best_match(validator().iter_errors(values)):
         return Damaged(path, f"violates results/schema.json: {'/'.join(map(str, error.path)) or 'record'}: {error.message[:200]}")
-    return record
+    return values
 
 
 def _identity(values):

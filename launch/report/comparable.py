@@ -1,6 +1,7 @@
 """Whether records are comparable: one machine, one training, and equal settings wherever the run time depends on them."""
 
 import dataclasses
+from operator import attrgetter
 
 from common import backends
 from common.command_line import flag
@@ -22,23 +23,23 @@ def check(records):
     machines = sorted({record.settings.machine for record in records})
     if len(machines) > 1:
         raise UserError(f"the records are of several machines ({', '.join(machines)}); compare one machine at a time")
-    first = {}
-    for record in records:
-        if not record.workload_digest:
-            continue
-        other = first.setdefault(entries.group_of(record), record)
-        names = f"{record.settings.run_id} and {other.settings.run_id}"
-        differences = _differences(record.settings, other.settings)
-        if other.workload_digest != record.workload_digest:
+    trained_records = [record for record in records if record.workload_digest]
+    first_of_group = {}
+    for record in trained_records:
+        first = first_of_group.setdefault(entries.group_of(record), record)
+        names = f"{record.settings.run_id} and {first.settings.run_id}"
+        differences = _differences(record.settings, first.settings)
+        if first.workload_digest != record.workload_digest:
             trained = [text for name, text in differences if name in (*TRAINING_SETTINGS, "epochs")]
             raise UserError(
                 f"{names} trained different things ({', '.join(trained) or 'their data or rate factors differ'}); compare them separately"
             )
         if differences:
             raise UserError(f"{names} have different settings ({', '.join(text for _, text in differences)}); compare them separately")
-    _check_devices(records)
-    _check_repeats(records, "num_nodes", "on different numbers of nodes")
-    _check_repeats(records, "transport", "over different transports")
+    _check_equal(trained_records, entries.group_of, device_of, "on different devices")
+    repeated = attrgetter("workload", "scaling", "backend", "num_ranks")
+    _check_equal(records, repeated, attrgetter("num_nodes"), "on different numbers of nodes")
+    _check_equal(records, repeated, attrgetter("transport"), "over different transports")
 
 
 def device_of(record):
@@ -47,30 +48,17 @@ def device_of(record):
     return record.environment.device or (None if asked_for == "auto" else asked_for)
 
 
-def _check_devices(records):
-    """Raises UserError where runs of one workload and scaling used different devices."""
-    first = {}
-    for record in (record for record in records if record.workload_digest and device_of(record)):
-        other = first.setdefault(entries.group_of(record), record)
-        if device_of(other) != device_of(record):
-            names = f"{record.settings.run_id} and {other.settings.run_id}"
-            raise UserError(f"{names} ran on different devices ({device_of(record)} and {device_of(other)}); compare them separately")
+def _check_equal(records, group_of, value_of, difference):
+    """Raises UserError where records of one group have different values; None is not known, and differs from nothing."""
+    first_of_group = {}
+    for record in (record for record in records if value_of(record) is not None):
+        first = first_of_group.setdefault(group_of(record), record)
+        if value_of(record) != value_of(first):
+            names = f"{record.settings.run_id} and {first.settings.run_id}"
+            raise UserError(f"{names} ran {difference} ({value_of(record)} and {value_of(first)}); compare them separately")
 
 
-def _check_repeats(records, key, difference):
-    """Raises UserError where runs of one backend at one size, which are repeats, differ in a key that is known of them."""
-    first = {}
-    for record in records:
-        value = getattr(record, key)
-        if value is None:
-            continue
-        other = first.setdefault((record.workload, record.scaling, record.backend, record.num_ranks), record)
-        if getattr(other, key) != value:
-            names = f"{record.settings.run_id} and {other.settings.run_id}"
-            raise UserError(f"{names} ran {difference} ({value} and {getattr(other, key)}); compare them separately")
-
-
-def _differences(settings, others):
+def _differences(settings, first_settings):
     """[(name, text)] of the compared settings that differ."""
-    pairs = [(field.name, getattr(settings, field.name), getattr(others, field.name)) for field in COMPARED]
-    return [(name, f"{flag(name)} {value} and {other}") for name, value, other in pairs if value != other]
+    values = [(field.name, getattr(settings, field.name), getattr(first_settings, field.name)) for field in COMPARED]
+    return [(name, f"{flag(name)} {value} and {first_value}") for name, value, first_value in values if value != first_value]

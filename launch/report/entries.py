@@ -18,11 +18,11 @@ class Entry(NamedTuple):
 
     backend: str
     num_ranks: int
-    runs: tuple[Record, ...]
+    records: tuple[Record, ...]
 
     @property
     def ok(self):
-        return [record for record in self.runs if record.status == "ok"]
+        return [record for record in self.records if record.status == "ok"]
 
     @property
     def from_start(self):
@@ -32,21 +32,21 @@ class Entry(NamedTuple):
     @property
     def exact(self):
         """Whether the backend trains what plain PyTorch does, up to rounding."""
-        return all(record.exact for record in self.runs)
+        return all(record.exact for record in self.records)
 
     @property
     def batch_ratio(self):
         """The global batch over --batch-size: under weak scaling the data-parallel degree, else 1. Equal ones train the same."""
-        return self.runs[0].data_parallel_degree if self.runs[0].scaling == "weak" else 1
+        return self.records[0].data_parallel_degree if self.records[0].scaling == "weak" else 1
 
     @property
     def transport(self):
         """What the gradients went over, the same in all runs; None where no record has it."""
-        return next((transport for record in self.runs if (transport := record.transport)), None)
+        return next((transport for record in self.records if (transport := record.transport)), None)
 
     @property
     def oversubscribed(self):
-        return any(record.oversubscribed for record in self.runs)
+        return any(record.oversubscribed for record in self.records)
 
 
 class Comparison(NamedTuple):
@@ -63,8 +63,8 @@ class Comparison(NamedTuple):
 
     @property
     def precision(self):
-        """The same in all runs."""
-        return self.entries[0].runs[0].settings.precision
+        """The precision, which is the same in all runs."""
+        return self.entries[0].records[0].settings.precision
 
     @property
     def training(self):
@@ -86,16 +86,16 @@ class Comparison(NamedTuple):
 
 
 def split_traced(records):
-    """(plain, others): records of runs that may be compared, and of runs slowed down by tracing, a timeline or a shared GPU.
+    """(plain, slowed_down): records of runs that may be compared, and of runs slowed down by tracing, a timeline or a shared GPU.
 
     Raises UserError where there are only traced ones.
     """
-    plain, others = [], []
+    plain, slowed_down = [], []
     for record in records:
-        (others if any(getattr(record.settings, name) for name in NOT_COMPARED) else plain).append(record)
-    if others and not plain:
+        (slowed_down if any(getattr(record.settings, name) for name in NOT_COMPARED) else plain).append(record)
+    if slowed_down and not plain:
         raise UserError(f"all of these runs were {SLOWED_DOWN}; compare runs that were not")
-    return plain, others
+    return plain, slowed_down
 
 
 def comparisons(records):
@@ -103,13 +103,13 @@ def comparisons(records):
     groups = {}
     for record in records:
         groups.setdefault(group_of(record), {}).setdefault((record.backend, record.num_ranks), []).append(record)
-    made = []
+    grouped = []
     for (workload, scaling, reading), cells in sorted(groups.items()):
         order = sorted(cells, key=lambda cell: (cell[0] != BASELINE, cell))
         entries = tuple(Entry(*cell, tuple(sorted(cells[cell], key=key_of))) for cell in order)
-        targets = [record.target for entry in entries for record in entry.runs]
-        made.append(Comparison(workload, scaling, next((target for target in targets if target is not None), None), entries, reading))
-    return made
+        targets = [record.target for entry in entries for record in entry.records]
+        grouped.append(Comparison(workload, scaling, next((target for target in targets if target is not None), None), entries, reading))
+    return grouped
 
 
 def group_of(record):
@@ -135,11 +135,11 @@ def key_of(record):
 
 def times(entry):
     """The time to solution of each run, in seconds; None where it missed the target, failed, or was resumed from a checkpoint."""
-    return [record.time_to_solution_seconds if record.status == "ok" else None for record in entry.runs]
+    return [record.time_to_solution_seconds if record.status == "ok" else None for record in entry.records]
 
 
 def scored_times(entry):
-    """The times as statistics.scored gives them; None for a missing or invalid entry."""
+    """The times of an entry as statistics.scored gives them; None for a missing or invalid entry."""
     return entry and statistics.scored(times(entry))
 
 
@@ -147,25 +147,14 @@ def misses(entry):
     """The status of each run without a time to solution; empty for workloads without a target."""
     return [
         record.status if record.status != "ok" else "resumed" if record.reached else "not reached"
-        for record, time in zip(entry.runs, times(entry), strict=True)
+        for record, time in zip(entry.records, times(entry), strict=True)
         if time is None and (record.status != "ok" or record.reached is not None)
     ]
 
 
-def values(entry, key):
-    """The known values of a record key over the completed runs."""
-    return [getattr(record, key) for record in _with(entry, key)]
-
-
-def _with(entry, key):
-    """The completed runs of which a record key is known."""
-    return [record for record in entry.ok if getattr(record, key) is not None]
-
-
 def typical(entry, key):
     """The typical value of a record key over the completed runs, or None."""
-    known = values(entry, key)
-    return float(statistics.typical(known)) if known else None
+    return statistics.typical_or_none(getattr(record, key) for record in entry.ok)
 
 
 def time_of(entry):
@@ -177,7 +166,7 @@ def time_of(entry):
 def time_ratio(above, below):
     """The Ratio of the times to solution of two entries; None where either has no time."""
     scored = scored_times(above), scored_times(below)
-    return statistics.ratio(*scored, paired=_are_pairs(above.runs, below.runs)) if all(scored) else None
+    return statistics.ratio(*scored, paired=_are_pairs(above.records, below.records)) if all(scored) else None
 
 
 def epoch_seconds(entry):
@@ -208,11 +197,12 @@ def epoch_ratio(above, below, num_compared):
 
 def value_ratio(above, below, key):
     """The Ratio of a record key of two entries; None where either has no value."""
-    if not (above and below and values(above, key) and values(below, key)):
+    sides = [[record for record in entry.ok if getattr(record, key) is not None] if entry else [] for entry in (above, below)]
+    if not all(sides):
         return None
-    return statistics.ratio(values(above, key), values(below, key), paired=_are_pairs(_with(above, key), _with(below, key)))
+    return statistics.ratio(*([getattr(record, key) for record in side] for side in sides), paired=_are_pairs(*sides))
 
 
-def _are_pairs(records, others):
-    keys = [key_of(record) for record in records]
-    return len(set(keys)) == len(keys) and keys == [key_of(record) for record in others]
+def _are_pairs(above, below):
+    keys = [key_of(record) for record in above]
+    return len(set(keys)) == len(keys) and keys == [key_of(record) for record in below]

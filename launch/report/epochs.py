@@ -7,7 +7,11 @@ by rounding. Seconds per epoch belong to the backend. A backend that needs more 
 from collections import Counter
 from typing import NamedTuple
 
-# Of finding any backend to need more epochs where all need the same.
+import numpy as np
+
+from launch.report import statistics
+
+# How likely it is to find any backend to need more epochs where all need the same.
 ERROR_RATE = 0.05
 
 
@@ -36,6 +40,14 @@ def seconds(record, num_epochs=None):
     return (sum(trained) + sum(evaluated)) / len(trained)
 
 
+def step_seconds(record):
+    """The mean step of the timed training, in its median epoch; None where it is not known."""
+    trained = statistics.present(record.train_seconds)
+    if not trained or not record.step_seconds:
+        return None
+    return float(np.median(trained)) * len(record.train_seconds) / len(record.step_seconds)
+
+
 def needing_more(blocks):
     """The MoreEpochs of backends. `blocks`: {backend: epochs} for each (matrix, repeat), which has one seed.
 
@@ -46,11 +58,12 @@ def needing_more(blocks):
     backends = sorted({backend for block in blocks for backend in block})
     more = []
     for backend in backends:
-        own = [block for block in blocks if backend in block and len(block) > 1]
-        p_value = at_least(sum(block[backend] for block in own), [list(block.values()) for block in own])
-        if own and p_value * len(backends) <= ERROR_RATE:
-            others = [number for block in own for other, number in block.items() if other != backend]
-            more.append(MoreEpochs(backend, sum(block[backend] for block in own) / len(own), sum(others) / len(others), p_value))
+        shared = [block for block in blocks if backend in block and len(block) > 1]
+        total = sum(block[backend] for block in shared)
+        p_value = at_least(total, [list(block.values()) for block in shared])
+        if shared and p_value * len(backends) <= ERROR_RATE:
+            of_others = [num_epochs for block in shared for name, num_epochs in block.items() if name != backend]
+            more.append(MoreEpochs(backend, total / len(shared), sum(of_others) / len(of_others), p_value))
     return more
 
 

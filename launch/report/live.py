@@ -9,14 +9,14 @@ from launch.report.export import files, html, terminal
 RELOAD_SECONDS = 5
 
 
-def show(found, console=None):
+def show(records, console=None):
     """Prints the short report of a matrix: every sentence, and the tables of time to solution."""
-    terminal.show(summary.answer(found), console, tables=("first",))
+    terminal.show(summary.answer(records), console, tables=("first",))
 
 
-def write_page(path, found, reload_seconds=None):
+def write_page(path, records, reload_seconds=None):
     """Writes the page of a matrix. Where that fails, prints a message and returns, so that the matrix continues."""
     try:
-        files.write(path, html.text(summary.answer(found), reload_seconds))
+        files.write(path, html.text(summary.answer(records), reload_seconds))
     except (UserError, OSError) as problem:
         print(f"{path} was not written: {problem}", file=sys.stderr)

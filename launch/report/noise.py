@@ -39,7 +39,7 @@ def samples(records):
 
 
 def farthest(records):
-    """[(run, percent)] of the records with a measurement: how far the machine's speed beside the run was from the median, at most."""
+    """[(record, percent)] of the records with a measurement: how far the machine's speed beside the run was from the median, at most."""
     most = {}
     for sample in samples(records):
         record, percent = most.get(id(sample.record), (sample.record, 0.0))

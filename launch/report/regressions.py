@@ -62,10 +62,10 @@ def changes(records, baseline):
     """
     (records, _), (baseline, _) = entries.split_traced(records), entries.split_traced(baseline)
     comparable.check([*records, *baseline])
-    after = {compared.name: compared for compared in entries.comparisons(records)}
+    after = {comparison.name: comparison for comparison in entries.comparisons(records)}
     pairs = [
-        (compared.name, base, after[compared.name].entry(base.backend, base.num_ranks) if compared.name in after else None)
-        for compared in entries.comparisons(baseline) for base in compared.entries
+        (comparison.name, base, after[comparison.name].entry(base.backend, base.num_ranks) if comparison.name in after else None)
+        for comparison in entries.comparisons(baseline) for base in comparison.entries
     ]  # fmt: skip
     if not any(entry for _, _, entry in pairs):
         raise UserError("the baseline and the results have no backend, workload and size in common; run the same matrix for both")

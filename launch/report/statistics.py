@@ -42,7 +42,7 @@ class Ratio(NamedTuple):
 
     @property
     def verdict(self):
-        """As is_difference, but None where there are too few runs for an interval to reach its confidence."""
+        """Whether the interval excludes 1; None where there are too few runs for it to reach its confidence."""
         return self.is_difference if min(self.num_above, self.num_below) >= MIN_RUNS_CONFIDENT else None
 
 
@@ -54,13 +54,24 @@ def typical(values, axis=-1):
     return (values.sum(axis) - values.min(axis) - values.max(axis)) / (values.shape[axis] - 2)
 
 
+def present(values):
+    """The values that are not None."""
+    return [value for value in values if value is not None]
+
+
+def typical_or_none(values):
+    """The typical value of those that are not None; None where there are none."""
+    values = present(values)
+    return float(typical(values)) if values else None
+
+
 def scored(times):
     """The times to solution of all repeats as MLPerf scores them, or None where the entry is invalid. A miss is None in `times`.
 
     One miss counts as the slowest run: it gets the time of the slowest other run, which gives the same median or trimmed mean as any
     longer time. Two misses make the entry invalid, and so does one miss with fewer than 3 runs.
     """
-    reached = [time for time in times if time is not None]
+    reached = present(times)
     num_missed = len(times) - len(reached)
     if not reached or num_missed > MAX_MISSES or (num_missed and len(times) < MIN_RUNS_WITH_A_MISS):
         return None
@@ -84,13 +95,13 @@ def ratio(above, below, paired):
     from scipy.stats import bootstrap, norm, t
 
     quantile = t.ppf((1 + CONFIDENCE) / 2, num_runs - 1) * (num_runs / (num_runs - 1)) ** 0.5
-    found = bootstrap(
+    interval = bootstrap(
         (np.asarray(above, float), np.asarray(below, float)),
         lambda upper, lower, axis: typical(upper, axis) / np.maximum(typical(lower, axis), MIN_DENOMINATOR),
         paired=paired, vectorized=True, method="percentile",
         confidence_level=1 - 2 * norm.cdf(-quantile), n_resamples=NUM_RESAMPLES, rng=np.random.default_rng(SEED),
     ).confidence_interval  # fmt: skip
-    return Ratio(value, float(found.low), float(found.high), num_above, num_below, paired)
+    return Ratio(value, float(interval.low), float(interval.high), num_above, num_below, paired)
 
 
 def geometric_mean(values):

@@ -23,45 +23,48 @@ class Answer(NamedTuple):
     @property
     def runs(self):
         """The records, by comparison, backend, size and repeat."""
-        return [run for compared in self.comparisons for entry in compared.entries for run in entry.runs]
+        return [record for comparison in self.comparisons for entry in comparison.entries for record in entry.records]
 
     @property
     def backends(self):
         """The names of the backends, each once."""
-        return list(dict.fromkeys(entry.backend for compared in self.comparisons for entry in compared.entries))
+        return list(dict.fromkeys(entry.backend for comparison in self.comparisons for entry in comparison.entries))
 
 
 def answer(records, damaged=()):
     """The Answer of records and of files that are not records (collect.Damaged). Raises UserError for records that are not comparable."""
     plain, traced = entries.split_traced(records)
     comparable.check(plain)
-    compared = entries.comparisons(plain)
-    again, price, disk = repeated.answer(compared), approximate.answer(compared), reading.answer(compared)
-    files = checkpointing.answer(compared)
-    steps, profiles = step.answer(compared), where.profiled(traced)
+    comparisons = entries.comparisons(plain)
     sections = [
-        Section("first", first.QUESTION, *first.answer(compared)),
-        *([Section("repeated", repeated.QUESTION, *again)] if any(again) else []),
-        Section("scaling", scaling.QUESTION, *scaling.answer(compared)),
-        Section("cost", cost.QUESTION, *cost.answer(compared)),
-        *([Section("step", step.QUESTION, *steps)] if any(steps) else []),
-        *([Section("reading", reading.QUESTION, *disk)] if any(disk) else []),
-        *([Section("checkpoints", checkpointing.QUESTION, *files)] if any(files) else []),
-        *([Section("where", where.QUESTION, *where.answer(profiles))] if profiles else []),
-        *([Section("approximate", approximate.QUESTION, *price)] if any(price) else []),
-        Section("same", same.QUESTION, *same.answer(compared)),
+        Section("first", first.QUESTION, *first.answer(comparisons)),
+        *_if_any("repeated", repeated, comparisons),
+        Section("scaling", scaling.QUESTION, *scaling.answer(comparisons)),
+        Section("cost", cost.QUESTION, *cost.answer(comparisons)),
+        *_if_any("step", step, comparisons),
+        *_if_any("reading", reading, comparisons),
+        *_if_any("checkpoints", checkpointing, comparisons),
+        *_if_any("where", where, where.profiled(traced)),
+        *_if_any("approximate", approximate, comparisons),
+        Section("same", same.QUESTION, *same.answer(comparisons)),
         Section("quiet", quiet.QUESTION, *quiet.answer(plain)),
-        Section("failed", failed.QUESTION, *failed.answer([*compared, *entries.comparisons(traced)], damaged)),
+        Section("failed", failed.QUESTION, *failed.answer([*comparisons, *entries.comparisons(traced)], damaged)),
     ]
-    notes = _notes(compared, len(traced))
-    return Answer(plain[0].settings.machine, [first.winner(one) for one in compared], sections, notes, compared)
+    notes = _notes(comparisons, len(traced))
+    return Answer(plain[0].settings.machine, [first.winner(comparison) for comparison in comparisons], sections, notes, comparisons)
 
 
-def _notes(compared, num_traced):
+def _if_any(key, question, subjects):
+    """The Section of a module of questions in a list; an empty list where it has neither sentences nor tables."""
+    content = question.answer(subjects)
+    return [Section(key, question.QUESTION, *content)] if any(content) else []
+
+
+def _notes(comparisons, num_traced):
     notes = []
     if num_traced:
         notes.append(f"{num_traced} of the runs were {entries.SLOWED_DOWN}, and are left out.")
-    sizes = {len(entry.runs) for one in compared for entry in one.entries}
+    sizes = {len(entry.records) for comparison in comparisons for entry in comparison.entries}
     if 1 in sizes:
         notes.append(f"Entries with one run have no interval; use --repeats {statistics.MIN_RUNS_CONFIDENT}.")
     fewest = min(sizes - {1}, default=statistics.MIN_RUNS_CONFIDENT)
@@ -71,31 +74,31 @@ def _notes(compared, num_traced):
             f"{100 * statistics.coverage(fewest):.0f} % of the time; "
             f"use --repeats {statistics.MIN_RUNS_CONFIDENT}."
         )
-    if any(entry.oversubscribed for one in compared for entry in one.entries):
+    if any(entry.oversubscribed for comparison in comparisons for entry in comparison.entries):
         notes.append("Entries with more ranks than cores are oversubscribed: they have tables of their own and do not measure scaling.")
-    for one in compared:
-        differing = {what: values for what, values in _environments(one).items() if len(values) > 1}
-        notes += [f"{one.name}: records differ in {what}: {', '.join(values)}." for what, values in differing.items()]
+    for comparison in comparisons:
+        differing = {what: values for what, values in _environments(comparison).items() if len(values) > 1}
+        notes += [f"{comparison.name}: records differ in {what}: {', '.join(values)}." for what, values in differing.items()]
     return notes
 
 
-def _environments(compared):
+def _environments(comparison):
     """{what: its values} of the environment, which should be the same for all runs of a comparison."""
-    around = {what: set() for what in ("launcher", "MPI", "commit", "processor", "cores", "GPU", "driver", "Python", "turns")}
-    for record in (run for entry in compared.entries for run in entry.runs):
+    values_of = {what: set() for what in ("launcher", "MPI", "commit", "processor", "cores", "GPU", "driver", "Python", "turns")}
+    for record in (record for entry in comparison.entries for record in entry.records):
         environment = record.environment
-        around["commit"].add((environment.git_commit or "unknown")[:8] + ("+changes" if environment.git_changed else ""))
-        around["launcher"].add(record.launcher)
+        values_of["commit"].add((environment.git_commit or "unknown")[:8] + ("+changes" if environment.git_changed else ""))
+        values_of["launcher"].add(record.launcher)
         if environment.mpi:
-            around["MPI"].add(" ".join(environment.mpi.split()))
-        around["processor"].add(environment.cpu)
-        around["cores"].add(str(environment.num_cores))
+            values_of["MPI"].add(" ".join(environment.mpi.split()))
+        values_of["processor"].add(environment.cpu)
+        values_of["cores"].add(str(environment.num_cores))
         if gpu := environment.gpu:
-            around["GPU"] |= {gpu.model} if gpu.model else set()
-            around["driver"] |= {gpu.driver} if gpu.driver else set()
-        around["Python"].add(environment.python)
+            values_of["GPU"] |= {gpu.model} if gpu.model else set()
+            values_of["driver"] |= {gpu.driver} if gpu.driver else set()
+        values_of["Python"].add(environment.python)
         if record.num_turns is not None:
-            around["turns"].add("side by side" if record.num_turns else "one after the other")
+            values_of["turns"].add("side by side" if record.num_turns else "one after the other")
         for name, version in environment.packages.items():
-            around.setdefault(name, set()).add(version)
-    return {what: sorted(values) for what, values in around.items()}
+            values_of.setdefault(name, set()).add(version)
+    return {what: sorted(values) for what, values in values_of.items()}

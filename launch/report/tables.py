@@ -34,6 +34,11 @@ class Table(NamedTuple):
         """The rows as texts."""
         return [[column.text(value) for column, value in zip(self.columns, row, strict=True)] for row in self.rows]
 
+    @property
+    def numeric_columns(self):
+        """The indices of the columns that have a number."""
+        return {index for row in self.rows for index, value in enumerate(row) if isinstance(value, (int, float))}
+
 
 class Section(NamedTuple):
     """A question and its answer; `key` identifies the section in exports."""

@@ -13,7 +13,7 @@ def library_of(entry):
 
 
 def sentences(at, candidates):
-    """Sentences on entries of one size, the fastest first, each comparable with each; none where no library ran over two transports.
+    """Sentences on entries of one size, the fastest first, each comparable with each, if a library ran over two transports.
 
     Libraries are compared with the fastest that ran over two; transports with the faster one of that library.
     """
@@ -22,22 +22,22 @@ def sentences(at, candidates):
         if entry.transport:
             over.setdefault(entry.transport, {})[library_of(entry)] = entry
     libraries = list(dict.fromkeys(map(library_of, candidates)))
-    moved = [library for library in libraries if sum(library in found for found in over.values()) > 1]
+    moved = [library for library in libraries if sum(library in entry_of for entry_of in over.values()) > 1]
     if not moved:
         return []
     reference = moved[0]
-    first, *others = [entry.transport for entry in candidates if library_of(entry) == reference]
+    fastest, *slower = [entry.transport for entry in candidates if library_of(entry) == reference]
     by_library = {
         f"over {NAMES[transport]} {library} takes {{}} times {reference}'s": (entry, over[transport][reference])
-        for transport in (first, *others)
+        for transport in (fastest, *slower)
         for library, entry in over[transport].items()
         if library != reference
     }
     by_transport = {
-        f"under {library} {NAMES[transport]} takes {{}} times {NAMES[first]}'s": (over[transport][library], over[first][library])
+        f"under {library} {NAMES[transport]} takes {{}} times {NAMES[fastest]}'s": (over[transport][library], over[fastest][library])
         for library in moved
-        for transport in others
-        if library in over[transport] and library in over[first]
+        for transport in slower
+        if library in over[transport] and library in over[fastest]
     }
     parts = (("library", by_library), ("transport", by_transport))
     return [_sentence(f"{at}, seconds per epoch, the {part}'s part", pairs, len(candidates)) for part, pairs in parts if pairs]

@@ -13,7 +13,7 @@ def state_bytes(record):
     if record.tensor_bytes_by_rank is None:
         return None
     points = vars(record.tensor_bytes_by_rank).values()
-    return max(sum(of_rank) for held in points for of_rank in zip(*vars(held).values(), strict=True))
+    return max(sum(bytes_of_rank) for point in points for bytes_of_rank in zip(*vars(point).values(), strict=True))
 
 
 def sent_by_collective(record):
@@ -32,19 +32,20 @@ def sent_bytes(record):
 
 
 def expected_state_bytes(record):
-    """As state_bytes, by the theory of the backend's way of sharing."""
+    """The state_bytes that the theory of the backend's way of sharing expects."""
     settings = _settings(record)
     return settings and sharing.state_bytes(record.backend, record.num_ranks, settings)
 
 
 def expected_sent_bytes(record):
-    """As sent_bytes, by the formula of the backend's way of sharing."""
+    """The sent_bytes that the formula of the backend's way of sharing expects."""
     settings = _settings(record)
     return settings and sharing.sent_bytes(record.backend, record.num_ranks, settings)
 
 
 def _settings(record):
     """The settings of a run that theory needs; None for a workload that is not known here, or that has the tokens of a file."""
-    used = record.settings
-    is_known = record.workload in WORKLOADS and not used.tokenizer
-    return Settings(record.workload, precision=used.precision, optimizer=used.optimizer, momentum=used.momentum) if is_known else None
+    settings = record.settings
+    if record.workload not in WORKLOADS or settings.tokenizer:
+        return None
+    return Settings(record.workload, precision=settings.precision, optimizer=settings.optimizer, momentum=settings.momentum)

@@ -11,7 +11,7 @@ def repeats_give(number):
 
 def printable(text):
     """The text with a space for each non-printable character, such as a terminal's control codes."""
-    return "".join(one if one.isprintable() else " " for one in text)
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def listed(names):
@@ -19,31 +19,31 @@ def listed(names):
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def interval(found):
+def interval(ratio):
     """The interval of a statistics.Ratio for a table; None where it has none."""
-    return f"{found.low:.2f} to {found.high:.2f}" if found and found.low is not None else None
+    return f"{ratio.low:.2f} to {ratio.high:.2f}" if ratio and ratio.low is not None else None
 
 
-def runs_against(num_runs, num_others, paired):
+def runs_against(num_runs, num_against, paired):
     """Numbers of runs on the two sides of a ratio, as text."""
-    if num_runs != num_others:
-        return f"{num_runs} {'run' if num_runs == 1 else 'runs'} against {num_others}"
+    if num_runs != num_against:
+        return f"{num_runs} {'run' if num_runs == 1 else 'runs'} against {num_against}"
     if num_runs == 1:
         return "one run each"
     return f"{num_runs} {'pairs' if paired else 'runs each'}"
 
 
-def uncertainty(found):
+def uncertainty(ratio):
     """The interval of a statistics.Ratio and its numbers of runs, as text; those below come first, since they are the subject."""
-    runs = runs_against(found.num_below, found.num_above, found.paired)
-    return runs if found.low is None else f"95 % interval {interval(found)}, {runs}"
+    runs = runs_against(ratio.num_below, ratio.num_above, ratio.paired)
+    return runs if ratio.low is None else f"95 % interval {interval(ratio)}, {runs}"
 
 
-def times_as_fast(found, other):
-    """A statistics.Ratio of another's time to one's own, with its uncertainty, as text."""
-    if found.is_difference is False:
-        return f"no difference shown from {other} ({found.value:.2f} times as fast, {uncertainty(found)})"
-    return f"{found.value:.2f} times as fast as {other} ({uncertainty(found)})"
+def times_as_fast(ratio, backend):
+    """A statistics.Ratio of a backend's time to that of the subject, with its uncertainty, as text."""
+    if ratio.is_difference is False:
+        return f"no difference shown from {backend} ({ratio.value:.2f} times as fast, {uncertainty(ratio)})"
+    return f"{ratio.value:.2f} times as fast as {backend} ({uncertainty(ratio)})"
 
 
 def span(values, form):

@@ -109,7 +109,7 @@ def row(condition, found):
     seconds = [f"{entries.epoch_seconds(entry):.3f}" for entry in (above, below)]
     interval = f"{ratio.low:.3f} to {ratio.high:.3f}", f"{100 * (ratio.high / ratio.value - 1):.1f}"
     verdict = first.VERDICTS.get(ratio.verdict, "none")
-    cells = (condition[0], order, len(above.runs), *seconds, f"{ratio.value:.3f}", *interval, verdict, marked(found))
+    cells = (condition[0], order, len(above.records), *seconds, f"{ratio.value:.3f}", *interval, verdict, marked(found))
     return "| " + " | ".join(map(str, cells)) + " |"
 
 

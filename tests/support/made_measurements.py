@@ -20,4 +20,4 @@ def _seconds(alpha, size):
 
 
 def fits(measured):
-    return [fit([one for one in measured if one.library == library]) for library in ALPHA_SECONDS]
+    return [fit([measurement for measurement in measured if measurement.library == library]) for library in ALPHA_SECONDS]

@@ -22,9 +22,9 @@ def made(
     """The record of a run that reached its target after `seconds`, in 2 epochs with 4 steps in all."""
     scaling = changes.get("scaling", "weak")
     run_id = f"{stamp}-{workload}-{backend}-n{num_ranks}-r{repeat}"
-    own = Settings(workload=workload, scaling=scaling, seed=1 + repeat, repeat=repeat, run_id=run_id, machine="here", **(settings or {}))
+    chosen = Settings(workload=workload, scaling=scaling, seed=1 + repeat, repeat=repeat, run_id=run_id, machine="here", **(settings or {}))
     launch = {"launcher": "mpich", "command": f"mpiexec -n {num_ranks} python", "launched_at": None}
-    record = records.as_json(records.new(backend, workloads.resolve(own, num_ranks), Ranks(size=num_ranks), launch, ENVIRONMENT))
+    record = records.as_json(records.new(backend, workloads.resolve(chosen, num_ranks), Ranks(size=num_ranks), launch, ENVIRONMENT))
     reached = {
         "reached": True, "time_to_solution_seconds": seconds, "accuracy": accuracy,
         "accuracies": [accuracy / 2, accuracy], "eval_losses": [1.0, 0.5], "eval_seconds": [0.5, 0.5],
@@ -51,9 +51,9 @@ def valid(record):
     return record
 
 
-def typed(found):
+def typed(made_records):
     """The Records of JSON objects, as the report reads them."""
-    return [records.from_json(values) for values in found]
+    return [records.from_json(values) for values in made_records]
 
 
 def step_breakdown(compute=6.0, exposed=3.0, num_ranks=2):
@@ -61,7 +61,7 @@ def step_breakdown(compute=6.0, exposed=3.0, num_ranks=2):
     parts = {"data_wait_seconds": 1.0, "compute_seconds": compute, "communication_exposed_seconds": exposed}
     parts |= {"step_seconds": sum(parts.values()), "communication_seconds": 2 * exposed}
     return {
-        "num_steps": 10, **{name: [one / 1000] * num_ranks for name, one in parts.items()},
+        "num_steps": 10, **{name: [milliseconds / 1000] * num_ranks for name, milliseconds in parts.items()},
         "operations": {"all_reduce": {"num_calls": 2.0, "num_bytes": 4e6}, "all_gather": {"num_calls": 1.0, "num_bytes": 1e6}},
         "bus_bytes_per_second": 5e8, "plain_bus_bytes_per_second": 1e9, "library": {},
         "all_reduce_seconds_by_size": [[1024, 1e-5], [32768, 5e-5], [1048576, 1e-3], [4000000, 4e-3]] if num_ranks > 1 else None,
@@ -71,7 +71,7 @@ def step_breakdown(compute=6.0, exposed=3.0, num_ranks=2):
 
 def tensor_bytes(*by_rank):
     """What ranks hold after the backward pass, of (parameters, gradients, optimizer state) by rank; gradients at no other point."""
-    parameters, gradients, state = ([held[part] for held in by_rank] for part in range(3))
+    parameters, gradients, state = ([bytes_of_rank[part] for bytes_of_rank in by_rank] for part in range(3))
     points = ("after_forward", "after_backward", "after_step")
     return {
         point: {

@@ -8,7 +8,7 @@ from common.cost.memory_state import Training
 from common.errors import UserError
 from common.model.families import Decoder, can_recompute
 
-# Of GPT-2.
+# The vocabulary and the width of a head of GPT-2.
 VOCABULARY, HEAD_WIDTH = 50_257, 64
 BATCH_SIZE, CONTEXT = 8, 1024
 SIZES = ("layers", "width", "heads", "context", "vocabulary")
@@ -33,7 +33,7 @@ def training_of(arguments):
 
 
 def _sizes(arguments):
-    """The options that describe a decoder, as far as they are on the command line."""
+    """The options on the command line that describe a decoder."""
     return [flag(name) for name in ("params", *SIZES) if getattr(arguments, name) is not None]
 
 

@@ -49,7 +49,7 @@ def fewest_ranks(name, training, limit):
     """The smallest power of 2 as the number of ranks with which a training fits; None if none does."""
     num_ranks = 1
     while num_ranks <= (1 if has_one_rank(name.partition("+")[0]) else MOST_RANKS):
-        if _fits(name, _for(name, training, num_ranks), num_ranks, limit):
+        if _fits(name, _with_microbatches(name, training, num_ranks), num_ranks, limit):
             return num_ranks
         num_ranks *= 2
     return None
@@ -59,7 +59,7 @@ def widest(name, training, num_ranks, limit):
     """The Training of the widest model of the same depth and the same heads, but more of them, that fits; None if none does."""
     if not isinstance(training.model, Decoder | EncoderDecoder):
         return None
-    # Of a backend that divides heads, each rank has as many.
+    # Each rank of a backend that divides heads has as many of them.
     step = num_ranks if declared()[file_of(name.partition("+")[0])].divides else 1
     least, most = 0, 1
     while most * step <= MOST_HEADS and _fits(name, widened(training, most * step), num_ranks, limit):
@@ -84,7 +84,7 @@ def widened(training, num_heads):
     return changed._replace(num_parameters=training.num_parameters * memory_state.num_parameters(changed) / by_sizes)
 
 
-def _for(name, training, num_ranks):
+def _with_microbatches(name, training, num_ranks):
     """The Training with as many micro-batches as a pipeline of that many ranks needs."""
     return training._replace(microbatches=max(training.microbatches, num_ranks))
 

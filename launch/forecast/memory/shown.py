@@ -20,7 +20,7 @@ PARTS = {
 }
 UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6))
 BAR_HEIGHT = 22
-# Of a table of ranks; JSON has all of them.
+# The most ranks in a table; JSON has all of them.
 MOST_COLUMNS = 16
 LINES = (
     "Bytes of tensors on the rank that has most. all: the sum; peak: the most at once, since activations go as gradients come.",

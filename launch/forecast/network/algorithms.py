@@ -39,7 +39,7 @@ class Rounds(NamedTuple):
     flows: int = 1
 
 
-# What a library takes unless told otherwise. Gloo of PyTorch and Horovod: a ring (gloo/allreduce.cc). MPI: Rabenseifner's for all but short
+# What a library takes by default. Gloo of PyTorch and Horovod: a ring (gloo/allreduce.cc). MPI: Rabenseifner's for all but short
 # messages (Thakur et al., section 4.5). NCCL chooses the fastest by a model of its own; these stand for its rings and trees.
 BY_TRANSPORT = {"gloo": ("ring",), "mpi": ("halving",), "nccl": ("ring", "tree", "hierarchical")}
 
@@ -49,14 +49,14 @@ def seconds(collective, algorithms, size_bytes, num_ranks, machine):
     return min(time_of(rounds(collective, name, size_bytes, num_ranks, machine.ranks_per_node), machine) for name in algorithms)
 
 
-def time_of(found, machine):
-    """The time of Rounds one after the other. Flows over one link share its bandwidth."""
-    return sum(one.num * _message_seconds(one, machine) for one in found)
+def time_of(groups, machine):
+    """The time of groups of Rounds one after the other. Flows over one link share its bandwidth."""
+    return sum(group.num * _message_seconds(group, machine) for group in groups)
 
 
-def _message_seconds(one, machine):
-    inside = hockney.seconds_of(machine.inside, one.message_bytes)
-    return max(inside, hockney.seconds_of(machine.between, one.flows * one.message_bytes)) if one.between else inside
+def _message_seconds(group, machine):
+    inside = hockney.seconds_of(machine.inside, group.message_bytes)
+    return max(inside, hockney.seconds_of(machine.between, group.flows * group.message_bytes)) if group.between else inside
 
 
 def rounds(collective, algorithm, size_bytes, num_ranks, ranks_per_node):
@@ -110,17 +110,17 @@ def _doubling(size_bytes, num_ranks, ranks_per_node):
 
 
 def _hierarchical(size_bytes, num_ranks, ranks_per_node):
-    own = min(num_ranks, ranks_per_node)
+    ranks_inside = min(num_ranks, ranks_per_node)
     num_nodes = math.ceil(num_ranks / ranks_per_node)
-    inside = [Rounds(2 * (own - 1), size_bytes / own, False)] if own > 1 else []
+    inside = [Rounds(2 * (ranks_inside - 1), size_bytes / ranks_inside, False)] if ranks_inside > 1 else []
     if num_nodes == 1:
         return inside
-    halves = _halving(size_bytes / own, num_nodes, 1)
-    return inside + [one._replace(num=2 * one.num, flows=own) for one in halves]
+    halves = _halving(size_bytes / ranks_inside, num_nodes, 1)
+    return inside + [group._replace(num=2 * group.num, flows=ranks_inside) for group in halves]
 
 
 def _twice(half):
-    return lambda *place: [one._replace(num=2 * one.num) for one in half(*place)]
+    return lambda *place: [group._replace(num=2 * group.num) for group in half(*place)]
 
 
 ALL_REDUCES = {

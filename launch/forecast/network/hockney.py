@@ -13,7 +13,7 @@ from common.errors import UserError
 MAX_REGIMES = 3
 # A line through two points has no residual.
 MIN_SIZES = 3
-# Of the largest to the smallest size of a regime, where there are several: sizes that are closer do not tell alpha from beta.
+# The least ratio of the largest to the smallest size of a regime, where there are several: closer sizes do not tell alpha from beta.
 MIN_SPAN = 8
 # Residuals below this, or below what repeats show of noise, are no reason for one more regime.
 RESIDUAL_FLOOR = 0.01
@@ -60,14 +60,14 @@ def fit(sizes_bytes, seconds):
         """(sum of squared relative errors, begins of the regimes) of the sizes from `begin`; None if there are too few."""
         if num_regimes == 1:
             return (line(begin, num_sizes)[2], (begin,)) if begin == 0 or is_regime(begin, num_sizes) else None
-        found = []
+        fits = []
         for end in range(begin + MIN_SIZES, num_sizes):
             if is_regime(begin, end) and (rest := best(end, num_regimes - 1)):
-                found.append((line(begin, end)[2] + rest[0], (begin, *rest[1])))
-        return min(found, default=None)
+                fits.append((line(begin, end)[2] + rest[0], (begin, *rest[1])))
+        return min(fits, default=None)
 
-    candidates = [one for number in range(1, MAX_REGIMES + 1) if (one := best(0, number))]
-    _, begins = min(candidates, key=lambda one: _criterion(one[0], num_sizes, len(one[1]), noise))
+    candidates = filter(None, (best(0, number) for number in range(1, MAX_REGIMES + 1)))
+    _, begins = min(candidates, key=lambda candidate: _criterion(candidate[0], num_sizes, len(candidate[1]), noise))
     return tuple(
         Regime(int(sizes[begin]), alpha, beta, float((squares / (end - begin)) ** 0.5))
         for begin, end in zip(begins, (*begins[1:], num_sizes), strict=True)
@@ -83,7 +83,7 @@ def seconds_of(regimes, size_bytes):
 
 def regime_of(regimes, size_bytes):
     """The Regime of a size."""
-    return next((one for one in reversed(regimes) if one.from_bytes <= size_bytes), regimes[0])
+    return next((regime for regime in reversed(regimes) if regime.from_bytes <= size_bytes), regimes[0])
 
 
 def _medians(sizes_bytes, seconds):
@@ -99,8 +99,9 @@ def _medians(sizes_bytes, seconds):
     if len(distinct) < MIN_SIZES:
         raise UserError(f"a fit of alpha and beta needs times at {MIN_SIZES} sizes or more, not {len(distinct)}")
     repeats = [times[sizes == size] for size in distinct]
-    medians = np.array([np.median(one) for one in repeats])
-    errors = [OF_MEDIAN * one.std(ddof=1) / len(one) ** 0.5 / median for one, median in zip(repeats, medians, strict=True) if len(one) > 1]
+    medians = np.array([np.median(values) for values in repeats])
+    pairs = [(values, median) for values, median in zip(repeats, medians, strict=True) if len(values) > 1]
+    errors = [OF_MEDIAN * values.std(ddof=1) / len(values) ** 0.5 / median for values, median in pairs]
     return distinct, medians, float(np.median(errors)) if errors else 0.0
 
 

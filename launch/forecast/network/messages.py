@@ -12,7 +12,7 @@ from launch.forecast.network.hockney import Regime
 SYNTAX = "alpha=SECONDS,beta=BYTES_PER_SECOND"
 
 
-class Given(NamedTuple):
+class Uniform(NamedTuple):
     """A network as latency and bandwidth, the same for every library."""
 
     regimes: tuple[Regime, ...]
@@ -40,7 +40,7 @@ class Measured(NamedTuple):
 
 def read(text):
     """The network of a --network: a text such as alpha=2e-6,beta=25e9, or a JSON file of launch.collectives. Raises UserError."""
-    return _of_file(Path(text)) if text.endswith(".json") else given(text)
+    return _of_file(Path(text)) if text.endswith(".json") else uniform(text)
 
 
 def _of_file(path):
@@ -59,8 +59,8 @@ def _of_file(path):
     return network
 
 
-def given(text):
-    """The Given of a text such as alpha=2e-6,beta=25e9: latency in seconds and bandwidth in bytes per second. Raises UserError."""
+def uniform(text):
+    """The Uniform of a text such as alpha=2e-6,beta=25e9: latency in seconds and bandwidth in bytes per second. Raises UserError."""
     parts = dict(part.split("=", 1) for part in text.replace(" ", "").split(",") if "=" in part)
     if set(parts) != {"alpha", "beta"} or text.count("=") != 2:
         raise UserError(f"--network is {text}; write {SYNTAX}, such as alpha=2e-6,beta=25e9, or name a JSON file of launch.collectives")
@@ -69,7 +69,7 @@ def given(text):
         raise UserError(f"--network has alpha={parts['alpha']}; a latency is at least 0 seconds, such as alpha=2e-6")
     if not 0 < bandwidth < math.inf:
         raise UserError(f"--network has beta={parts['beta']}; a bandwidth is above 0 bytes per second, such as beta=25e9")
-    return Given((Regime(0, latency, 1 / bandwidth, 0.0),))
+    return Uniform((Regime(0, latency, 1 / bandwidth, 0.0),))
 
 
 def _number(name, text):

@@ -60,12 +60,12 @@ def hierarchical(num_ranks, size_bytes, ranks_per_node):
         return rank - rank % ranks_per_node + (rank + 1) % ranks_per_node
 
     def between(rank, partner):
-        node, own = divmod(rank, ranks_per_node)
-        return partner(node) * ranks_per_node + own
+        node, place = divmod(rank, ranks_per_node)
+        return partner(node) * ranks_per_node + place
 
     half = [Round(inside, size_bytes / ranks_per_node)] * (ranks_per_node - 1)
     across = halving(num_nodes, size_bytes / ranks_per_node)
-    return [*half, *(Round(lambda rank, one=one: between(rank, one.to), one.message_bytes) for one in across), *half]
+    return [*half, *(Round(lambda rank, to=to: between(rank, to), message_bytes) for to, message_bytes in across), *half]
 
 
 ALL_REDUCES = {"ring": ring, "halving": halving, "doubling": doubling, "tree": tree}
@@ -85,11 +85,11 @@ def step_seconds(compute_seconds, exchanges, algorithm, machine):
     """
     num_ranks = len(compute_seconds)
     rounds, ready_shares = [], []
-    for one in exchanges:
-        of_exchange = all_reduce(algorithm, num_ranks, one.size_bytes, machine.ranks_per_node) if num_ranks > 1 else []
+    for exchange in exchanges:
+        of_exchange = all_reduce(algorithm, num_ranks, exchange.size_bytes, machine.ranks_per_node) if num_ranks > 1 else []
         rounds += of_exchange
         # Only the first round of an exchange waits for gradients.
-        ready_shares += [one.ready_share, *[0.0] * (len(of_exchange) - 1)][: len(of_exchange)]
+        ready_shares += [exchange.ready_share, *[0.0] * (len(of_exchange) - 1)][: len(of_exchange)]
     exchanged = _Messages(rounds, ready_shares, compute_seconds, machine).run() if rounds else [0.0] * num_ranks
     return max(map(max, zip(compute_seconds, exchanged, strict=True)))
 
@@ -99,26 +99,21 @@ class _Messages:
 
     def __init__(self, rounds, ready_shares, compute_seconds, machine):
         self.rounds, self.ready_shares, self.compute_seconds, self.machine = rounds, ready_shares, compute_seconds, machine
-        self.senders = {id(one): self._inverse(one) for one in rounds}
+        ranks = range(len(compute_seconds))
+        self.receivers = {id(messages): {messages.to(rank) for rank in ranks} for messages in rounds}
         self.events = [(ready_shares[0] * seconds, rank, 0) for rank, seconds in enumerate(compute_seconds)]
         heapq.heapify(self.events)
         self.arrivals, self.waiting = defaultdict(dict), {}
         self.link_free = defaultdict(float)
         self.ended = [0.0] * len(compute_seconds)
 
-    def _inverse(self, one):
-        """{receiver: sender} of a Round."""
-        found = {one.to(rank): rank for rank in range(len(self.compute_seconds))}
-        found.pop(None, None)
-        return found
-
     def run(self):
         """The end of the last round of each rank."""
         while self.events:
             now, rank, number = heapq.heappop(self.events)
-            one = self.rounds[number]
-            sent = self._send(now, rank, number, one.to(rank), one.message_bytes)
-            if rank not in self.senders[id(one)]:
+            messages = self.rounds[number]
+            sent = self._send(now, rank, number, messages.to(rank), messages.message_bytes)
+            if rank not in self.receivers[id(messages)]:
                 self._end(sent, rank, number)
             elif rank in self.arrivals[number]:
                 self._end(max(sent, self.arrivals[number].pop(rank)), rank, number)
@@ -141,8 +136,8 @@ class _Messages:
             self.link_free[nodes[0]] = start + seconds - latency
             end = start + seconds
         if self.waiting.get(receiver, (None,))[0] == number:
-            _, own = self.waiting.pop(receiver)
-            self._end(max(own, end), receiver, number)
+            _, sent = self.waiting.pop(receiver)
+            self._end(max(sent, end), receiver, number)
         else:
             self.arrivals[number][receiver] = end
         return end

@@ -6,7 +6,7 @@ from launch.forecast.scaling.rows import FAR, KNEE
 from launch.report.tables import BACKEND, RANKS, RATE, Column, Section, filled
 from launch.report.words import listed, ranks_of
 
-# Of algorithms, those of whose simulation the formula is more than 5 % off (launch/forecast/README.md).
+# The algorithms from whose simulation the formula is more than 5 % off (launch/forecast/README.md).
 SHARE_LINKS = {"halving", "tree", "hierarchical"}
 QUESTION = "What will more ranks do?"
 COLUMNS = (
@@ -30,7 +30,7 @@ def section(subjects, left_out, wish):
         group = [subject for subject in subjects if subject.about == about]
         columns = (*COLUMNS, Column(_hours(group[0]), ",.4g"), *([Column("price", ",.4g")] if wish.price is not None else []))
         tables += filled(about, columns, [_row(subject, forecast, wish) for subject in group for forecast in subject.forecasts])
-        held_out = [_held_out_row(subject, held) for subject in group for held in subject.held_out]
+        held_out = [_held_out_row(subject, test) for subject in group for test in subject.held_out]
         tables += filled(f"Held out: {about}", HELD_OUT_COLUMNS, held_out)
         tables += filled(f"What the forecasts rest on: {about}", BASIS_COLUMNS, [_basis_row(subject) for subject in group])
         sentences += [_error(group), *_impossible(group), *_opinions(group), _proposal(group, wish)]
@@ -54,21 +54,21 @@ def _row(subject, forecast, wish):
     return (*row, forecast.cost) if wish.price is not None else row
 
 
-def _held_out_row(subject, held):
-    seconds = 1000 * held.measured_seconds, 1000 * held.predicted_seconds
-    return subject.backend, held.num_ranks, held.fitted_on, *seconds, 100 * held.error
+def _held_out_row(subject, test):
+    seconds = 1000 * test.measured_seconds, 1000 * test.predicted_seconds
+    return subject.backend, test.num_ranks, test.fitted_on, *seconds, 100 * test.error
 
 
 def _basis_row(subject):
     starts = "measured" if subject.measured[-1].exchanges_are_measured else "evenly over the backward pass"
     return (
         subject.backend, " or ".join(subject.model.algorithms), subject.network, starts if subject.model.exchanges else "none",
-        subject.model.slowest.largest_known, subject.knee,
+        subject.model.slowest.largest_sampled, subject.knee,
     )  # fmt: skip
 
 
 def _error(group):
-    worst = max((held for subject in group for held in subject.held_out), key=lambda held: abs(held.error))
+    worst = max((test for subject in group for test in subject.held_out), key=lambda test: abs(test.error))
     errors = ", ".join(f"{subject.backend} {_worst(subject):.0f} %" for subject in group)
     largest = f"the largest is at {ranks_of(worst.num_ranks)}, fitted on {worst.fitted_on}"
     return f"{group[0].about}: held-out errors of {errors}; {largest}."
@@ -90,7 +90,7 @@ def _opinions(group):
 
 
 def _worst(subject):
-    return 100 * max(abs(held.error) for held in subject.held_out)
+    return 100 * max(abs(test.error) for test in subject.held_out)
 
 
 def _proposal(group, wish):
@@ -124,7 +124,7 @@ def _explained(subjects):
         "A band is the largest held-out error, once for each doubling beyond the largest measured size. Forecasts beyond "
         f"{FAR} times that size are extrapolated."
     )
-    if any(forecast.num_ranks > subject.model.slowest.largest_known for subject in subjects for forecast in subject.forecasts):
+    if any(forecast.num_ranks > subject.model.slowest.largest_sampled for subject in subjects for forecast in subject.forecasts):
         yield "Stragglers at more ranks than the measured steps answer are those of a tail fitted to them, independent on every rank."
     if any(subject.model.machine.ranks_per_node > 1 and {*subject.model.algorithms} & SHARE_LINKS for subject in subjects):
         yield "Where the ranks of a node share its link, halving, tree and hierarchical are up to 12 % slower by formula than simulated."
@@ -142,7 +142,7 @@ def as_json(subjects, left_out):
     notes = dict.fromkeys(note for subject in subjects for note in subject.notes)
     return {
         "forecasts": [_of(subject) | _plain(forecast) for subject in subjects for forecast in subject.forecasts],
-        "held_out": [_of(subject) | held._asdict() | {"error": held.error} for subject in subjects for held in subject.held_out],
+        "held_out": [_of(subject) | test._asdict() | {"error": test.error} for subject in subjects for test in subject.held_out],
         "knees": [_of(subject) | {"num_ranks": subject.knee} for subject in subjects],
         "notes": [*notes, *left_out],
     }

@@ -21,23 +21,23 @@ class Fitted(NamedTuple):
     notes: tuple[str, ...]
 
 
-def sizes_of(compared, backend, plain, chosen=lambda record: True):
+def sizes_of(comparison, backend, plain, chosen=lambda record: True):
     """The Sizes of a backend that are not oversubscribed, from the runs that are chosen, by ascending number of ranks.
 
     `plain`: see plain_all_reduces.
     """
-    own = [entry for entry in compared.entries if entry.backend == backend and not entry.oversubscribed]
-    found = [measured.of([record for record in entry.from_start if chosen(record)], plain) for entry in own]
-    return sorted((one for one in found if one), key=lambda one: one.num_ranks)
+    backend_entries = [entry for entry in comparison.entries if entry.backend == backend and not entry.oversubscribed]
+    sizes = [measured.of([record for record in entry.from_start if chosen(record)], plain) for entry in backend_entries]
+    return sorted((size for size in sizes if size), key=lambda size: size.num_ranks)
 
 
-def plain_all_reduces(compared):
+def plain_all_reduces(comparisons):
     """{(backend, number of ranks): (size in bytes, seconds) of plain all-reduces}, of all Comparisons: the network is the same in all."""
-    found = {}
-    for entry in (entry for one in compared for entry in one.entries if not entry.oversubscribed):
+    points_of = {}
+    for entry in (entry for comparison in comparisons for entry in comparison.entries if not entry.oversubscribed):
         points = [point for record in entry.ok if record.step_breakdown for point in measured.plain_of(record)]
-        found.setdefault((entry.backend, entry.num_ranks), []).extend(points)
-    return found
+        points_of.setdefault((entry.backend, entry.num_ranks), []).extend(points)
+    return points_of
 
 
 def settings_of(backend, record):
@@ -48,8 +48,8 @@ def settings_of(backend, record):
 
 def why_not(backend):
     """Why there is no model of a backend; None where there is one."""
-    own = declared().get(file_of(backend))
-    if own and (own.num_servers or (own.model_parallel and not own.pipelined)):
+    declaration = declared().get(file_of(backend))
+    if declaration and (declaration.num_servers or (declaration.model_parallel and not declaration.pipelined)):
         return "no forecast, since the model is of data parallelism and pipelines"
     return None
 
@@ -60,27 +60,27 @@ def fit(scaling, backend, settings, transport, sizes, wish, held=None):
     Plain all-reduces are measured apart from training. What a step exchanges is a property of the backend, and so known too.
     """
     names = (wish.algorithm,) if wish.algorithm else algorithms.BY_TRANSPORT[transport or "gloo"]
-    all_sizes = sorted([*sizes, *([held] if held else [])], key=lambda one: one.num_ranks)
-    found, words = links(sizes, names)
-    if not found:
-        found, words = links(all_sizes, names)
-    given = wish.network and wish.network.messages(transport or "gloo", names[0])
-    inside = found.get("inside") or found.get("between") or given
+    all_sizes = sorted([*sizes, *([held] if held else [])], key=lambda size: size.num_ranks)
+    regimes, words = links(sizes, names)
+    if not regimes:
+        regimes, words = links(all_sizes, names)
+    asked_for = wish.network and wish.network.messages(transport or "gloo", names[0])
+    inside = regimes.get("inside") or regimes.get("between") or asked_for
     if inside is None:
         raise UserError(f"the records of {backend} have no all-reduce of two ranks or more; give --network")
     notes = []
-    if given is None and "between" not in found:
+    if asked_for is None and "between" not in regimes:
         notes.append("The network between nodes was not measured and is taken for that inside a node; give --network for another.")
     largest = sizes[-1]
     per_node = wish.ranks_per_node or max(1, largest.num_ranks // largest.num_nodes)
-    machine = Machine(per_node, inside, given or found.get("between") or inside)
-    source = next((one for one in reversed(all_sizes) if one.exchanges), largest)
-    own = declared().get(file_of(backend))
-    if own and own.pipelined and own.model_parallel == "all":
+    machine = Machine(per_node, inside, asked_for or regimes.get("between") or inside)
+    exchanging = next((size for size in reversed(all_sizes) if size.exchanges), largest)
+    declaration = declared().get(file_of(backend))
+    if declaration and declaration.pipelined and declaration.model_parallel == "all":
         notes.append("Pipelines have the bubble of the formula and equal stages; what passes between stages takes no time.")
         return Fitted(model.fit(sizes, _pipelined(settings, sizes), (), machine, names), "; ".join(words), tuple(notes))
-    compute = growth.computing([(one.num_ranks, one.num_ranks // one.num_nodes, one.compute_seconds) for one in sizes], scaling)
-    return Fitted(model.fit(sizes, compute, source.exchanges, machine, names), "; ".join(words), tuple(notes))
+    compute = growth.computing([(size.num_ranks, size.num_ranks // size.num_nodes, size.compute_seconds) for size in sizes], scaling)
+    return Fitted(model.fit(sizes, compute, exchanging.exchanges, machine, names), "; ".join(words), tuple(notes))
 
 
 def _pipelined(settings, sizes):
@@ -90,7 +90,7 @@ def _pipelined(settings, sizes):
     def bubble_of(num_ranks):
         return pipelining.bubble_fraction(settings.pipeline_schedule, num_ranks, num)
 
-    return growth.pipelined([(one.num_ranks, one.compute_seconds) for one in sizes], bubble_of)
+    return growth.pipelined([(size.num_ranks, size.compute_seconds) for size in sizes], bubble_of)
 
 
 def links(sizes, names):
@@ -98,12 +98,12 @@ def links(sizes, names):
 
     Of each the largest size counts, which is closest to what is forecast.
     """
-    found, words = {}, []
+    regimes_of, words = {}, []
     for kind, what in (("inside", "inside a node"), ("between", "between nodes")):
-        several = [one for one in sizes if one.num_ranks > 1 and one.plain and (one.num_nodes > 1) == (kind == "between")]
+        several = [size for size in sizes if size.num_ranks > 1 and size.plain and (size.num_nodes > 1) == (kind == "between")]
         if several:
-            largest = max(several, key=lambda one: one.num_ranks)
+            largest = max(several, key=lambda size: size.num_ranks)
             regimes, how = messages.fitted(largest.plain)
-            found[kind] = messages.of_messages(regimes, names[0], largest.num_ranks, largest.num_ranks // largest.num_nodes)
+            regimes_of[kind] = messages.of_messages(regimes, names[0], largest.num_ranks, largest.num_ranks // largest.num_nodes)
             words.append(f"{what}: {how}")
-    return found, words
+    return regimes_of, words

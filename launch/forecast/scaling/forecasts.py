@@ -29,12 +29,12 @@ class Subject(NamedTuple):
     has_target: bool
 
 
-def of(compared, wish):
+def of(comparisons, wish):
     """(Subjects, sentences on what is left out) of Comparisons. Raises UserError where nothing can be forecast."""
-    _expect_something(compared)
-    plain = fitting.plain_all_reduces(compared)
+    _expect_something(comparisons)
+    plain = fitting.plain_all_reduces(comparisons)
     subjects, left_out, problems = [], [], []
-    for comparison in compared:
+    for comparison in comparisons:
         for backend in dict.fromkeys(entry.backend for entry in comparison.entries):
             if backends.has_one_rank(backend):
                 continue
@@ -56,9 +56,9 @@ def of(compared, wish):
     return subjects, left_out
 
 
-def _expect_something(compared):
+def _expect_something(comparisons):
     """Raises UserError where no run can tell anything."""
-    completed = [entry for comparison in compared for entry in comparison.entries if entry.ok]
+    completed = [entry for comparison in comparisons for entry in comparison.entries if entry.ok]
     distributed = [entry for entry in completed if not backends.has_one_rank(entry.backend)]
     if not distributed:
         raise UserError("these records have no completed run of a distributed backend; train one at two sizes, such as 1 and 2")
@@ -71,28 +71,28 @@ def _expect_something(compared):
         raise UserError("these records have no step breakdown; train without --no-step-breakdown, --timeline and --trace")
 
 
-def _subject(compared, backend, sizes, plain, wish):
-    entry = compared.entry(backend, sizes[-1].num_ranks)
+def _subject(comparison, backend, sizes, plain, wish):
+    entry = comparison.entry(backend, sizes[-1].num_ranks)
     record = entry.ok[0]
     settings = fitting.settings_of(backend, record)
 
-    def fit(some, held=None):
-        return fitting.fit(compared.scaling, backend, settings, entry.transport, some, wish, held)
+    def fit(fitted_sizes, held=None):
+        return fitting.fit(comparison.scaling, backend, settings, entry.transport, fitted_sizes, wish, held)
 
     fitted = fit(sizes)
-    tested = held_out.of_sizes(sizes, fit) + held_out.of_seeds(*_by_parity(compared, backend, plain), fit)
-    case = rows.Case(compared, backend, settings, fitted.model, sizes, tested, second_opinion.of(sizes), record, wish)
+    tested = held_out.of_sizes(sizes, fit) + held_out.of_seeds(*_by_parity(comparison, backend, plain), fit)
+    case = rows.Case(comparison, backend, settings, fitted.model, sizes, tested, second_opinion.of(sizes), record, wish)
     problems = {num_ranks: case.problem(num_ranks) for num_ranks in wish.ranks if num_ranks not in {size.num_ranks for size in sizes}}
     impossible = {num_ranks: problem for num_ranks, problem in problems.items() if problem}
     forecasts = [rows.measured_row(case, size) for size in sizes]
     forecasts += [rows.row(case, num_ranks) for num_ranks in problems if num_ranks not in impossible]
     return Subject(
-        compared.name, backend, fitted.model, fitted.network, sizes, tested, sorted(forecasts, key=lambda forecast: forecast.num_ranks),
-        rows.knee(case), case.opinion, fitted.notes, impossible, comparable.device_of(record) == "cuda", compared.target is not None,
+        comparison.name, backend, fitted.model, fitted.network, sizes, tested, sorted(forecasts, key=lambda forecast: forecast.num_ranks),
+        rows.knee(case), case.opinion, fitted.notes, impossible, comparable.device_of(record) == "cuda", comparison.target is not None,
     )  # fmt: skip
 
 
-def _by_parity(compared, backend, plain):
+def _by_parity(comparison, backend, plain):
     """The Sizes of even and of odd repeats, which have different seeds; two empty lists where a size has only one kind."""
-    halves = [fitting.sizes_of(compared, backend, plain, lambda record, parity=parity: record.repeat % 2 == parity) for parity in (0, 1)]
+    halves = [fitting.sizes_of(comparison, backend, plain, lambda record, parity=parity: record.repeat % 2 == parity) for parity in (0, 1)]
     return halves if [size.num_ranks for size in halves[0]] == [size.num_ranks for size in halves[1]] else ([], [])

@@ -19,10 +19,10 @@ def line(xs, ys):
 def inverse(points):
     """A function a + b / n, from (n, seconds): what n ranks divide, and what each has to do. From one point: b / n."""
     if len(points) == 1:
-        ((known, seconds),) = points
-        return lambda num_ranks: seconds * known / num_ranks
-    found = line([1 / num_ranks for num_ranks, _ in points], [seconds for _, seconds in points])
-    return lambda num_ranks: found(1 / num_ranks)
+        ((measured_ranks, seconds),) = points
+        return lambda num_ranks: seconds * measured_ranks / num_ranks
+    of_inverse = line([1 / num_ranks for num_ranks, _ in points], [seconds for _, seconds in points])
+    return lambda num_ranks: of_inverse(1 / num_ranks)
 
 
 def computing(sizes, scaling):
@@ -39,7 +39,7 @@ def computing(sizes, scaling):
 
 
 def pipelined(sizes, bubble_of):
-    """As `computing`, from (ranks, seconds), of ranks that compute the stages of one model.
+    """The function of `computing` for ranks that compute the stages of one model, from (ranks, seconds).
 
     `bubble_of(num_ranks)`: the part of a step in which they wait (common/model/pipelining.py). The rest is divided by the ranks.
     """

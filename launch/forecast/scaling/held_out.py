@@ -32,11 +32,11 @@ def of_sizes(sizes, fit):
     """
     tests = []
     for held in sorted(sizes, key=lambda size: size.num_ranks)[1:]:
-        others = [one for one in sizes if one is not held]
-        largest = max(size.num_ranks for size in others)
+        fitted_sizes = [size for size in sizes if size is not held]
+        largest = max(size.num_ranks for size in fitted_sizes)
         apart = f", and all-reduces at {held.num_ranks}" if largest == 1 else ""
-        fitted_on = f"{listed([str(size.num_ranks) for size in others])} rank{'s' if largest > 1 else ''}{apart}"
-        predicted = fit(others, held).model.step_seconds(held.num_ranks)
+        fitted_on = f"{listed([str(size.num_ranks) for size in fitted_sizes])} rank{'s' if largest > 1 else ''}{apart}"
+        predicted = fit(fitted_sizes, held).model.step_seconds(held.num_ranks)
         beyond = max(1.0, math.log2(held.num_ranks / largest))
         tests.append(HeldOut(held.num_ranks, fitted_on, held.step_seconds, predicted, beyond))
     return tests

@@ -43,36 +43,36 @@ class Size(NamedTuple):
         return self.batch_size / self.step_seconds
 
 
-def of(runs, plain):
+def of(completed, plain):
     """The Size of completed runs that have a step breakdown; None where there are none.
 
     `plain`: {(backend, number of ranks): (size in bytes, seconds) of plain all-reduces}.
     """
-    known = [record for record in runs if record.status == "ok" and record.step_breakdown and record.step_seconds]
-    if not known:
+    records = [record for record in completed if record.status == "ok" and record.step_breakdown and record.step_seconds]
+    if not records:
         return None
-    first = known[0]
+    first = records[0]
     exchanges, are_measured = exchanges_of(first)
     steps_per_epoch = len(first.step_seconds) // len(first.train_seconds)
     return Size(
         num_ranks=first.num_ranks,
         num_nodes=first.num_nodes,
-        step_seconds=_typical(known, trained_step_seconds),
-        compute_seconds=_typical(known, lambda record: _mean(record, "compute_seconds")),
-        data_wait_seconds=_typical(known, lambda record: _mean(record, "data_wait_seconds")),
-        evaluation_seconds=_typical(known, lambda record: np.mean([one for one in record.eval_seconds if one is not None] or [0.0])),
-        load_seconds=_typical(known, lambda record: record.load_seconds or 0.0),
+        step_seconds=_typical(records, epochs.step_seconds),
+        compute_seconds=_typical(records, lambda record: _mean(record, "compute_seconds")),
+        data_wait_seconds=_typical(records, lambda record: _mean(record, "data_wait_seconds")),
+        evaluation_seconds=_typical(records, lambda record: np.mean(statistics.present(record.eval_seconds) or [0.0])),
+        load_seconds=_typical(records, lambda record: record.load_seconds or 0.0),
         num_samples=first.samples_per_epoch + first.samples_dropped_per_epoch,
         batch_size=(first.samples_per_epoch + first.samples_padded_per_epoch) // steps_per_epoch,
         plain=tuple(plain.get((first.backend, first.num_ranks), ())),
         exchanges=tuple(exchanges),
         exchanges_are_measured=are_measured,
-        slowest=stragglers.Slowest(np.sort(np.concatenate([_relative(record) for record in known])), first.num_ranks),
+        slowest=stragglers.Slowest(np.sort(np.concatenate([_relative(record) for record in records])), first.num_ranks),
     )
 
 
-def _typical(runs, value):
-    return float(statistics.typical([value(record) for record in runs]))
+def _typical(records, value):
+    return float(statistics.typical([value(record) for record in records]))
 
 
 def _mean(record, key):
@@ -80,12 +80,7 @@ def _mean(record, key):
 
 
 def _relative(record):
-    return stragglers.relative([one for one in record.step_seconds if one is not None], len(record.train_seconds))
-
-
-def trained_step_seconds(record):
-    """The mean step of the timed training: that of its median epoch."""
-    return float(np.median([one for one in record.train_seconds if one is not None])) * len(record.train_seconds) / len(record.step_seconds)
+    return stragglers.relative(statistics.present(record.step_seconds), len(record.train_seconds))
 
 
 def plain_of(record):

@@ -51,15 +51,18 @@ class Model(NamedTuple):
 
     def exchange_seconds(self, num_ranks):
         """The time of each exchange; 0 at one rank."""
-        return [algorithms.seconds(one.collective, self.algorithms, one.size_bytes, num_ranks, self.machine) for one in self.exchanges]
+        return [
+            algorithms.seconds(exchange.collective, self.algorithms, exchange.size_bytes, num_ranks, self.machine)
+            for exchange in self.exchanges
+        ]
 
 
 def fit(sizes, compute, exchanges, machine, names):
     """The Model of Sizes, by ascending number of ranks, whose exchanges take algorithms of these names on a Machine."""
-    data_wait = sum(one.data_wait_seconds for one in sizes) / len(sizes)
+    data_wait = sum(size.data_wait_seconds for size in sizes) / len(sizes)
     plain = Model(machine, names, data_wait, compute, exchanges, sizes[0].slowest)
     alone, together = (
-        [one.step_seconds - plain.step_seconds(one.num_ranks) for one in sizes if (one.num_ranks > 1) == several]
+        [size.step_seconds - plain.step_seconds(size.num_ranks) for size in sizes if (size.num_ranks > 1) == several]
         for several in (False, True)
     )
     return plain._replace(unexplained_seconds=(_mean(alone or together), _mean(together or alone)))

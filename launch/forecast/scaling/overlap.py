@@ -32,7 +32,7 @@ def step_seconds(compute_seconds, exchanges, exchange_seconds):
 
     The optimizer, which waits for the last exchange, is a part of the computation that is not known by itself; it is taken for short.
     """
-    ready = [one.ready_share * compute_seconds for one in exchanges]
+    ready = [exchange.ready_share * compute_seconds for exchange in exchanges]
     return max(compute_seconds, end_of(ready, exchange_seconds))
 
 

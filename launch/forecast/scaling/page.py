@@ -14,7 +14,7 @@ def with_forecasts(report, wish):
     """The Answer of a report with a section of forecasts after that on scaling. Raises UserError where nothing can be forecast."""
     subjects, left_out = forecasts.of(report.comparisons, wish)
     section = answer.section(subjects, left_out, wish)
-    place = 1 + next(number for number, one in enumerate(report.sections) if one.key == "scaling")
+    place = 1 + next(number for number, reported in enumerate(report.sections) if reported.key == "scaling")
     drawn = [Chart(KIND, about, CAPTION, spec, None, False) for about, spec in picture.specs(subjects).items()]
     sections = [*report.sections[:place], section, *report.sections[place:]]
     return report._replace(sections=sections, charts={section.key: drawn})

@@ -42,7 +42,7 @@ class Forecast(NamedTuple):
 class Case(NamedTuple):
     """What the rows of one backend are made from."""
 
-    compared: Comparison
+    comparison: Comparison
     backend: str
     settings: Settings
     model: Model
@@ -61,9 +61,9 @@ class Case(NamedTuple):
 
     def batch(self, num_ranks):
         """The global batch."""
-        known = self.sizes[-1]
-        ratio = 1 if self.compared.scaling == "strong" else self.degree(num_ranks) / self.degree(known.num_ranks)
-        return round(known.batch_size * ratio)
+        largest = self.sizes[-1]
+        ratio = 1 if self.comparison.scaling == "strong" else self.degree(num_ranks) / self.degree(largest.num_ranks)
+        return round(largest.batch_size * ratio)
 
     def efficiency(self, num_ranks, step_seconds):
         """Samples per second and rank, over those of the smallest measured size."""
@@ -79,7 +79,7 @@ def measured_row(case, size):
 def row(case, num_ranks):
     """The Forecast of a number of ranks."""
     parts, largest = case.model.parts(num_ranks), case.sizes[-1].num_ranks
-    evaluation = growth.inverse([(one.num_ranks, one.evaluation_seconds) for one in case.sizes])(num_ranks)
+    evaluation = growth.inverse([(size.num_ranks, size.evaluation_seconds) for size in case.sizes])(num_ranks)
     reach = held_out.band(parts.step, num_ranks, largest, case.held_out)
     kind = "extrapolated" if num_ranks > FAR * largest else "forecast"
     num_nodes = math.ceil(num_ranks / case.model.machine.ranks_per_node)
@@ -88,30 +88,30 @@ def row(case, num_ranks):
 
 def _completed(case, num_ranks, num_nodes, kind, parts, step_seconds, reach, evaluation_seconds):
     """A row, with what follows from the time of a step."""
-    batch, known = case.batch(num_ranks), case.sizes[-1]
+    batch, largest = case.batch(num_ranks), case.sizes[-1]
     drops = case.record.settings.last_batch == "drop"
-    num_steps = known.num_samples // batch if drops else math.ceil(known.num_samples / batch)
-    has_target = case.compared.target is not None
-    epochs = _epochs(case.compared, case.degree(num_ranks)) if has_target and num_steps else 1.0
-    run = known.load_seconds + epochs * (num_steps * step_seconds + evaluation_seconds) if num_steps and epochs else None
+    num_steps = largest.num_samples // batch if drops else math.ceil(largest.num_samples / batch)
+    has_target = case.comparison.target is not None
+    epochs = _epochs(case.comparison, case.degree(num_ranks)) if has_target and num_steps else 1.0
+    run_seconds = largest.load_seconds + epochs * (num_steps * step_seconds + evaluation_seconds) if num_steps and epochs else None
     settings = case.record.settings
     per_rank = 1 if comparable.device_of(case.record) == "cuda" else settings.cores_per_rank or settings.threads
-    hours = run and run / SECONDS_PER_HOUR * num_ranks * per_rank
+    hours = run_seconds and run_seconds / SECONDS_PER_HOUR * num_ranks * per_rank
     return Forecast(
         num_ranks, num_nodes, kind, parts, step_seconds, *reach, batch / step_seconds, case.efficiency(num_ranks, step_seconds),
         case.opinion.function and case.opinion.function(num_ranks), epochs if has_target and num_steps else None,
-        run, hours, hours * case.wish.price if hours and case.wish.price is not None else None,
+        run_seconds, hours, hours * case.wish.price if hours and case.wish.price is not None else None,
     )  # fmt: skip
 
 
-def _epochs(compared, degree):
+def _epochs(comparison, degree):
     """Epochs to the target, pooled over exact backends; None if unknown. Those of oversubscribed runs count: cores do not change them."""
-    found = {}
-    for entry in compared.entries:
+    epochs_of = {}
+    for entry in comparison.entries:
         if entry.exact:
-            found.setdefault(entry.batch_ratio, []).extend(measured.epochs_to_target(entry))
-    known = [(ratio, sum(numbers) / len(numbers)) for ratio, numbers in sorted(found.items()) if numbers]
-    return growth.epochs_to_target(known, compared.scaling)(degree) if known else None
+            epochs_of.setdefault(entry.batch_ratio, []).extend(measured.epochs_to_target(entry))
+    means = [(ratio, sum(numbers) / len(numbers)) for ratio, numbers in sorted(epochs_of.items()) if numbers]
+    return growth.epochs_to_target(means, comparison.scaling)(degree) if means else None
 
 
 def knee(case):

@@ -18,7 +18,7 @@ def of(sizes):
     if len(sizes) < MIN_SIZES:
         return Opinion(None, f"Extra-P needs {MIN_SIZES} sizes, and {len(sizes)} were measured")
     with warnings.catch_warnings():
-        # Of its libraries, about each other.
+        # Its libraries warn about each other.
         warnings.simplefilter("ignore")
         return _fitted(sizes)
 
@@ -34,6 +34,6 @@ def _fitted(sizes):
     except ImportError as problem:
         return Opinion(None, f"Extra-P is not installed here ({problem})")
     step, seconds = Callpath("step"), Metric("seconds")
-    points = [Measurement(Coordinate(one.num_ranks), step, seconds, [one.step_seconds]) for one in sizes]
+    points = [Measurement(Coordinate(size.num_ranks), step, seconds, [size.step_seconds]) for size in sizes]
     hypothesis = SingleParameterModeler().create_model(points).hypothesis
     return Opinion(lambda num_ranks: float(hypothesis.function.evaluate(num_ranks)), str(hypothesis.function))

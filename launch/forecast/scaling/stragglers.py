@@ -24,17 +24,17 @@ class Slowest(NamedTuple):
     num_ranks: int = 1
 
     @property
-    def largest_known(self):
+    def largest_sampled(self):
         """The largest number of ranks for which no tail is fitted."""
         return max(1, int(len(self.draws) * TAIL_SHARE)) * self.num_ranks
 
     def factor(self, num_ranks):
         """The expected time of the slowest of that many ranks, over the mean of what was measured."""
-        num, known = num_ranks / self.num_ranks, self.largest_known / self.num_ranks
-        if num <= known or len(self.draws) < 2 * MIN_TAIL:
+        num, num_sampled = num_ranks / self.num_ranks, self.largest_sampled / self.num_ranks
+        if num <= num_sampled or len(self.draws) < 2 * MIN_TAIL:
             return expected_maximum(self.draws, num)
         tail = fitted_tail(self.draws)
-        return expected_maximum(self.draws, known) + tail_maximum(tail, num) - tail_maximum(tail, known)
+        return expected_maximum(self.draws, num_sampled) + tail_maximum(tail, num) - tail_maximum(tail, num_sampled)
 
 
 def expected_maximum(draws, num):
@@ -69,6 +69,6 @@ def tail_maximum(tail, num):
 
 def relative(step_seconds, num_epochs):
     """Sorted step times over the median of their epoch, with mean 1; drift that outlasts an epoch is common to all ranks."""
-    epochs = [np.asarray(one, float) for one in np.array_split(np.asarray(step_seconds, float), max(1, num_epochs)) if len(one)]
-    found = np.sort(np.concatenate([one / np.median(one) for one in epochs]))
-    return found / found.mean()
+    epochs = [np.asarray(steps, float) for steps in np.array_split(np.asarray(step_seconds, float), max(1, num_epochs)) if len(steps)]
+    relative_seconds = np.sort(np.concatenate([steps / np.median(steps) for steps in epochs]))
+    return relative_seconds / relative_seconds.mean()

@@ -24,7 +24,7 @@ class Wish:
 def sizes_of(text, option="--ranks"):
     """Numbers of ranks from text such as 16,64,1024. Raises UserError for what is none."""
     try:
-        return tuple(dict.fromkeys(int(one) for one in text.split(",") if one.strip()))
+        return tuple(dict.fromkeys(int(number) for number in text.split(",") if number.strip()))
     except ValueError:
         raise UserError(f"{option} is {text}; give whole numbers separated by commas, such as 16,64,1024") from None
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from common.backends import BASELINE
-from launch.report import entries, noise
+from launch.report import entries, noise, statistics
 from launch.report.export import colours
 from launch.report.export.vega_lite import DOT, NEUTRAL, layer, layered, named, on_page, quantity, stacked_bars, tooltip
 from launch.report.questions import cost, scaling, step
@@ -96,15 +96,15 @@ def _by_size(rows, look):
     return BAR_HEIGHT * len(backends) * len({row["ranks"] for row in rows}) * 1.25, channels
 
 
-def _times(compared, name, look, shared):
+def _times(comparison, name, look, shared):
     rows, dots = [], []
-    for entry in compared.entries:
+    for entry in comparison.entries:
         seconds = entries.time_of(entry)
         here = {"backend": entry.backend, "ranks": entry.num_ranks}
         label = f"{seconds:.2f} s" if seconds is not None else (entries.misses(entry) or ["no time"])[0]
-        reached = [time for time in entries.times(entry) if time is not None]
+        reached = statistics.present(entries.times(entry))
         rows.append(here | {"seconds": seconds or 0, "label": label, "end": max([seconds or 0, *reached])})
-        dots += [here | {"seconds": time} for time in reached if len(entry.runs) > 1]
+        dots += [here | {"seconds": time} for time in reached if len(entry.records) > 1]
     height, channels = _by_size(rows, look)
     axis = quantity("seconds", "time to solution (s)", scale={"zero": True})
     shown = [*tooltip("backend", "ranks"), {"field": "label", "title": "time to solution"}]
@@ -123,18 +123,19 @@ def _times(compared, name, look, shared):
 def _accuracy(ran, at, target, look, shared):
     rows = []
     for entry in ran:
-        for number, run in enumerate(entry.ok):
-            begun = (run.load_seconds or 0.0) if not run.resumed_after_epochs else 0.0
+        for number, record in enumerate(entry.ok):
+            begun = (record.load_seconds or 0.0) if not record.resumed_after_epochs else 0.0
             lengths = [
-                train + (evaluate or 0.0) for train, evaluate in zip(run.train_seconds, run.eval_seconds, strict=False) if train is not None
-            ]
+                train + (evaluate or 0.0)
+                for train, evaluate in zip(record.train_seconds, record.eval_seconds, strict=False) if train is not None
+            ]  # fmt: skip
             # The repeat is not unique: two matrices may have the same one.
-            here = {"backend": entry.backend, "run": number, "repeat": run.repeat}
+            here = {"backend": entry.backend, "run": number, "repeat": record.repeat}
             ends = itertools.accumulate(lengths, initial=begun)
             next(ends)
             rows += [
                 here | {"epoch": epoch, "seconds": round(end, 3), "accuracy": accuracy}
-                for epoch, (end, accuracy) in enumerate(zip(ends, run.accuracies, strict=False), 1) if accuracy is not None
+                for epoch, (end, accuracy) in enumerate(zip(ends, record.accuracies, strict=False), 1) if accuracy is not None
             ]  # fmt: skip
     if not rows:
         return None
@@ -152,17 +153,17 @@ def _accuracy(ran, at, target, look, shared):
     return Chart("Accuracy over time", at, f"The dashed line is the target, {target:g}.", _spec(rows, 230, **layers), table, shared)
 
 
-def _scaling(compared, look):
+def _scaling(comparison, look):
     """Two charts for a comparison with several sizes; oversubscribed sizes are left out."""
-    fair = [entry for entry in compared.entries if not entry.oversubscribed]
+    fair = [entry for entry in comparison.entries if not entry.oversubscribed]
     if max((entry.num_ranks for entry in fair), default=1) == 1:
         return []
-    single = compared.entry(BASELINE, 1)
-    rates = {(entry.backend, entry.num_ranks): scaling.ratio_of_rates(compared, entry) for entry in fair}
+    single = comparison.entry(BASELINE, 1)
+    rates = {(entry.backend, entry.num_ranks): scaling.ratio_of_rates(comparison, entry) for entry in fair}
     against = {(entry.backend, entry.num_ranks): entries.time_ratio(single, entry) for entry in fair}
-    made = [_curves("Throughput over own 1 rank", compared.name, rates, "ratio to 1 rank", look)]
+    made = [_curves("Throughput over own 1 rank", comparison.name, rates, "ratio to 1 rank", look)]
     if any(against.values()):
-        made.append(_curves(f"Speed-up over {BASELINE}", compared.name, against, "speed-up", look))
+        made.append(_curves(f"Speed-up over {BASELINE}", comparison.name, against, "speed-up", look))
     return made
 
 
@@ -191,10 +192,10 @@ def _curves(kind, about, ratios, name, look):
     return Chart(kind, about, caption, _spec(rows, 260, **layers), None, False)
 
 
-def _memory(compared, name, look, shared):
+def _memory(comparison, name, look, shared):
     rows = [
         {"backend": entry.backend, "ranks": entry.num_ranks, "mib": round(entries.typical(entry, "peak_memory_bytes") / MIB, 1)}
-        for entry in compared.entries if entry.ok
+        for entry in comparison.entries if entry.ok
     ]  # fmt: skip
     height, channels = _by_size(rows, look)
     shown = [*tooltip("backend", "ranks"), {"field": "mib", "title": "MiB", "format": ".0f"}]
@@ -203,13 +204,13 @@ def _memory(compared, name, look, shared):
     return Chart("Peak memory", name, "Peak resident memory of a rank's process.", spec, None, shared)
 
 
-def _steps(compared, name, look, shared):
+def _steps(comparison, name, look, shared):
     rows = []
-    for entry in compared.entries:
-        steps = [1000 * step for run in entry.ok for step in run.step_seconds if step is not None]
+    for entry in comparison.entries:
+        steps = [1000 * step for record in entry.ok for step in record.step_seconds if step is not None]
         if steps:
-            found = dict(zip(QUANTILES, np.quantile(steps, list(QUANTILES.values())).round(3).tolist(), strict=True))
-            rows.append({"backend": entry.backend, "ranks": entry.num_ranks} | found | {"max": round(max(steps), 3)})
+            quantiles = dict(zip(QUANTILES, np.quantile(steps, list(QUANTILES.values())).round(3).tolist(), strict=True))
+            rows.append({"backend": entry.backend, "ranks": entry.num_ranks} | quantiles | {"max": round(max(steps), 3)})
     if not rows:
         return None
     height, channels = _by_size(rows, look)
@@ -294,17 +295,17 @@ def _losses(ran, at, look, shared):
 
 def _machine_speeds(answer, look):
     """One chart for each matrix and size: the machine's speed beside its runs, in the order in which they started."""
-    found = {}
+    samples_of = {}
     for sample in noise.samples(answer.runs):
-        found.setdefault((entries.key_of(sample.record)[0], sample.record.num_ranks), []).append(sample)
-    return [_machine_speed(f"{matrix}, {ranks_of(size)}".removeprefix(", "), samples, look) for (matrix, size), samples in found.items()]
+        samples_of.setdefault((entries.key_of(sample.record)[0], sample.record.num_ranks), []).append(sample)
+    return [_machine_speed(f"{key[0]}, {ranks_of(key[1])}".removeprefix(", "), samples_of[key], look) for key in samples_of]
 
 
 def _machine_speed(about, samples, look):
     rows = [
-        {"backend": one.record.backend, "run": one.record.settings.run_id, "started": one.record.started_at,
-         "kernel": f"{one.kernel}, {one.when}", "percent": round(one.percent, 2)}
-        for one in sorted(samples, key=lambda one: (one.record.started_at, noise.TIMES.index(one.when)))
+        {"backend": sample.record.backend, "run": sample.record.settings.run_id, "started": sample.record.started_at,
+         "kernel": f"{sample.kernel}, {sample.when}", "percent": round(sample.percent, 2)}
+        for sample in sorted(samples, key=lambda sample: (sample.record.started_at, noise.TIMES.index(sample.when)))
     ]  # fmt: skip
     y = quantity("percent", "from the median (%)")
     limits = [{"percent": limit} for limit in (-noise.QUIET_PERCENT, noise.QUIET_PERCENT)]
@@ -327,4 +328,4 @@ def _machine_speed(about, samples, look):
 
 def _same_seed_losses(entry, ran):
     seed = ran[0].from_start[0].seed
-    return next((run for run in entry.from_start if run.seed == seed), entry.from_start[0]).losses
+    return next((record for record in entry.from_start if record.seed == seed), entry.from_start[0]).losses

@@ -7,7 +7,7 @@ from common.backends import BASELINE
 GREY, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     "#8a8a8a", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7",
 )  # fmt: skip
-OWN = {BASELINE: GREY, "ddp": BLUE, "deepspeed_zero": ORANGE, "horovod_torch": GREEN, "horovod_tf": VERMILION, "horovod_keras": PURPLE}
+FIXED = {BASELINE: GREY, "ddp": BLUE, "deepspeed_zero": ORANGE, "horovod_torch": GREEN, "horovod_tf": VERMILION, "horovod_keras": PURPLE}
 FREE = (SKY, YELLOW)
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 # Stages of a run and parts of a step are greys of one hue and different lightness, so that none looks like a backend.
@@ -16,11 +16,11 @@ PARTS = {"data wait": STAGES["load"], "compute": STAGES["train"], "exposed commu
 
 
 def of_backends(backends):
-    """{backend: colour} in the given order; backends that are not in OWN take the FREE colours, then those of OWN."""
-    others = [backend for backend in backends if backend not in OWN]
-    spare = [*FREE, *OWN.values()]
-    given = {backend: spare[index % len(spare)] for index, backend in enumerate(others)}
-    return {backend: OWN.get(backend) or given[backend] for backend in backends}
+    """{backend: colour} in the given order; backends that are not in FIXED take the FREE colours, then those of FIXED."""
+    without_fixed = [backend for backend in backends if backend not in FIXED]
+    spare = [*FREE, *FIXED.values()]
+    colour_of = {backend: spare[index % len(spare)] for index, backend in enumerate(without_fixed)}
+    return {backend: FIXED.get(backend) or colour_of[backend] for backend in backends}
 
 
 def shapes_of(backends):

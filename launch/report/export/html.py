@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parent
 LONG = 60
 
 
-class Part(NamedTuple):
+class PageSection(NamedTuple):
     """A section of the page; oversubscribed entries have charts and tables of their own."""
 
     section: Section
@@ -31,8 +31,8 @@ def text(answer, reload_seconds=None):
     """The whole page; with `reload_seconds` a browser reloads it that often."""
     template = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, undefined=jinja2.StrictUndefined)
     return template.get_template("page.html.jinja").render(
-        answer=answer, parts=_parts(answer), facts=_facts(answer), oversubscribed=OVERSUBSCRIBED, json=_json,
-        colour=colours.of_backends(answer.backends).get, is_backend=BACKEND.__eq__, numeric_columns=_numeric_columns, long=LONG,
+        answer=answer, page_sections=_page_sections(answer), facts=_facts(answer), oversubscribed=OVERSUBSCRIBED, json=_json,
+        colour=colours.of_backends(answer.backends).get, is_backend=BACKEND.__eq__, long=LONG,
         style=Markup((FOLDER / "page.css").read_text()), script=Markup((FOLDER / "page.js").read_text()),
         library=_library(), reload_seconds=reload_seconds,
     )  # fmt: skip
@@ -47,10 +47,10 @@ def _library():
     return Markup(vl_convert.javascript_bundle(vl_version=vega_lite.VERSION))
 
 
-def _parts(answer):
+def _page_sections(answer):
     drawn = charts.of(answer) | answer.charts
     return [
-        Part(
+        PageSection(
             section,
             [chart for chart in drawn.get(section.key, []) if not chart.oversubscribed],
             [table for table in section.tables if not table.title.endswith(OVERSUBSCRIBED)],
@@ -82,10 +82,6 @@ def _facts(answer):
         for name, version in environment.packages.items():
             facts.setdefault(name, []).append(version)
     return [(what, ", ".join(sorted(set(values)))) for what, values in facts.items() if values]
-
-
-def _numeric_columns(table):
-    return {index for row in table.rows for index, value in enumerate(row) if isinstance(value, (int, float))}
 
 
 def _json(spec):

@@ -67,9 +67,9 @@ def _list(sentences):
 
 
 def _table(table):
-    rule = ["---:" if any(isinstance(row[index], (int, float)) for row in table.rows) else "---" for index in range(len(table.columns))]
-    names = [column.name for column in table.columns]
-    return [_line(names), _line(rule), *map(_line, table.texts)]
+    numeric = table.numeric_columns
+    rule = ["---:" if index in numeric else "---" for index in range(len(table.columns))]
+    return [_line([column.name for column in table.columns]), _line(rule), *map(_line, table.texts)]
 
 
 def _line(cells):

@@ -56,13 +56,13 @@ def _drawn(table, width):
     """The table with as many columns as fit without truncation; the others are named below it."""
     names = [column.name for column in table.columns]
     rows = [[printable(text) for text in texts] for texts in table.texts]
+    numeric = table.numeric_columns
     widths = _widths([(name, *texts) for name, *texts in zip(names, *rows, strict=True)], width)
     left_out = ", ".join(names[len(widths) :])
     caption = Text(f"terminal too narrow for: {left_out}") if left_out else None
     drawn = Table(title=Text(printable(table.title)), title_justify="left")
     for index, column_width in enumerate(widths):
-        is_number = any(isinstance(row[index], (int, float)) for row in table.rows)
-        drawn.add_column(names[index], justify="right" if is_number else "left", width=column_width)
+        drawn.add_column(names[index], justify="right" if index in numeric else "left", width=column_width)
     for texts in rows:
         drawn.add_row(*map(Text, texts[: len(widths)]))
     return Group(drawn, caption) if caption else drawn

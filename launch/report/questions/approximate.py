@@ -14,25 +14,25 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def answer(compared):
+def answer(comparisons):
     """(sentences, tables) on the approximate backends, each against the fastest exact one of its size; empty where there are none.
 
     Asynchronous ones have a sentence of their own.
     """
     sentences, tables = [], []
-    for one in compared:
+    for comparison in comparisons:
         rows = []
-        for size in sorted({entry.num_ranks for entry in one.entries}):
-            candidates = one.of_size(size)
+        for size in sorted({entry.num_ranks for entry in comparison.entries}):
+            candidates = comparison.of_size(size)
             exact = [entry for entry in candidates if entry.exact and entries.epoch_seconds(entry)]
             for entry in candidates:
-                alike = [other for other in exact if other.batch_ratio == entry.batch_ratio]
+                alike = [candidate for candidate in exact if candidate.batch_ratio == entry.batch_ratio]
                 reference = min(alike or exact, key=entries.epoch_seconds, default=None)
                 if reference and not entry.exact:
                     rows.append(_row(entry, reference, len(candidates)))
-        sentences += [_sentence(one.name, row) for row in rows]
-        sentences += [_on_staleness(one.name, entry) for entry in one.entries if any(record.staleness for record in entry.ok)]
-        tables += filled(one.name, COLUMNS, rows)
+        sentences += [_sentence(comparison.name, row) for row in rows]
+        sentences += [_on_staleness(comparison.name, entry) for entry in comparison.entries if any(record.staleness for record in entry.ok)]
+        tables += filled(comparison.name, COLUMNS, rows)
     return sentences, tables
 
 
@@ -41,42 +41,43 @@ def _row(entry, reference, num_compared):
     ratio = entries.epoch_ratio(entry, reference, num_compared)
     # With another global batch the losses of a step are of other samples.
     alike = pairs if entry.batch_ratio == reference.batch_ratio else []
-    differences = [same.loss_difference(record.losses, other.losses, NUM_STEPS) for record, other in alike]
+    differences = [same.loss_difference(record.losses, reference_record.losses, NUM_STEPS) for record, reference_record in alike]
     return (
         entry.num_ranks, entry.backend, reference.backend, ratio and ratio.value, interval(ratio),
-        max((one for one in differences if one is not None), default=None),
-        *_means(_last_shared_accuracies(record, other) for record, other in pairs),
-        *_means((epochs.to_target(record), epochs.to_target(other)) for record, other in pairs),
+        max((difference for difference in differences if difference is not None), default=None),
+        *_means(_last_shared_accuracies(record, reference_record) for record, reference_record in pairs),
+        *_means((epochs.to_target(record), epochs.to_target(reference_record)) for record, reference_record in pairs),
     )  # fmt: skip
 
 
 def _pairs(entry, reference):
     """The runs of two entries that have the same matrix and repeat, and so the same seed."""
-    others = {entries.key_of(record): record for record in reference.from_start}
-    return [(record, others[entries.key_of(record)]) for record in entry.from_start if entries.key_of(record) in others]
+    reference_records = {entries.key_of(record): record for record in reference.from_start}
+    keyed = [(record, entries.key_of(record)) for record in entry.from_start]
+    return [(record, reference_records[key]) for record, key in keyed if key in reference_records]
 
 
-def _last_shared_accuracies(record, other):
+def _last_shared_accuracies(record, reference_record):
     """The accuracies of two runs after the last epoch that both have trained."""
-    shared = [pair for pair in zip(record.accuracies, other.accuracies, strict=False) if None not in pair]
+    shared = [pair for pair in zip(record.accuracies, reference_record.accuracies, strict=False) if None not in pair]
     return shared[-1] if shared else (None, None)
 
 
 def _means(pairs):
     """The means of the pairs that are known on both sides; (None, None) without any."""
-    known = [pair for pair in pairs if None not in pair]
-    return tuple(sum(values) / len(known) for values in zip(*known, strict=True)) if known else (None, None)
+    complete = [pair for pair in pairs if None not in pair]
+    return tuple(sum(values) / len(complete) for values in zip(*complete, strict=True)) if complete else (None, None)
 
 
 def _sentence(name, row):
-    size, backend, other, ratio, _, difference, accuracy, other_accuracy, *_ = row
+    size, backend, reference, ratio, _, difference, accuracy, reference_accuracy, *_ = row
     parts = [f"{name}, {ranks_of(size)}: {backend} is approximate"]
     if difference is not None:
         parts.append(f"its losses differ by up to {difference:.0e} in the first {NUM_STEPS} steps")
     if ratio is not None:
-        parts.append(f"an epoch takes {ratio:.2f} times {other}'s seconds")
+        parts.append(f"an epoch takes {ratio:.2f} times {reference}'s seconds")
     if accuracy is not None:
-        parts.append(f"after as many epochs its accuracy is {accuracy:.4f}, {other}'s {other_accuracy:.4f}")
+        parts.append(f"after as many epochs its accuracy is {accuracy:.4f}, {reference}'s {reference_accuracy:.4f}")
     return "; ".join(parts) + "."
 
 

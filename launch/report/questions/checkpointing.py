@@ -12,33 +12,32 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def answer(compared):
+def answer(comparisons):
     """(sentences, tables) of the comparisons with runs that wrote or read checkpoints."""
     tables = []
-    for one in compared:
-        with_files = [(entry, records) for entry in one.entries if (records := [record for record in entry.ok if record.checkpoint_io])]
-        tables += filled(one.name, COLUMNS, [_row(*each) for each in with_files])
+    for comparison in comparisons:
+        records_of = [(entry, [record for record in entry.ok if record.checkpoint_io]) for entry in comparison.entries]
+        tables += filled(comparison.name, COLUMNS, [_row(entry, records) for entry, records in records_of if records])
     return [], tables
 
 
 def _row(entry, records):
     is_async = records[0].settings.checkpoint_async
-    measured = [record.checkpoint_io for record in records]
+    costs = [record.checkpoint_io for record in records]
 
     def typical(above, below):
-        known = [above(files) / below(files) for files in measured if below(files)]
-        return float(statistics.typical(known)) if known else None
+        return statistics.typical_or_none(above(cost) / below(cost) for cost in costs if below(cost))
 
-    def stood(files):
-        return files.gather_seconds + files.read_seconds + files.wait_seconds + (0 if is_async else files.write_seconds)
+    def stood(cost):
+        return cost.gather_seconds + cost.read_seconds + cost.wait_seconds + (0 if is_async else cost.write_seconds)
 
-    def writes(files):
-        return files.num_writes
+    def writes(cost):
+        return cost.num_writes
 
     return (
-        entry.backend, entry.num_ranks, "yes" if is_async else "no", max(map(writes, measured)),
-        typical(lambda files: files.written_bytes / MB, writes), typical(lambda files: files.gather_seconds, writes),
-        typical(lambda files: files.write_seconds, writes),
-        typical(lambda files: files.written_bytes / MB, lambda files: files.write_seconds),
-        typical(lambda files: files.read_bytes / MB, lambda files: files.read_seconds), typical(stood, lambda files: 1),
+        entry.backend, entry.num_ranks, "yes" if is_async else "no", max(map(writes, costs)),
+        typical(lambda cost: cost.written_bytes / MB, writes), typical(lambda cost: cost.gather_seconds, writes),
+        typical(lambda cost: cost.write_seconds, writes),
+        typical(lambda cost: cost.written_bytes / MB, lambda cost: cost.write_seconds),
+        typical(lambda cost: cost.read_bytes / MB, lambda cost: cost.read_seconds), typical(stood, lambda cost: 1),
     )  # fmt: skip

@@ -18,16 +18,17 @@ COLUMNS = (
 THROUGHPUT = (Column("tokens/s", ".0f"), Column("TFLOP/s per rank", ".4g"), Column("share of peak (%)", ".1f"))
 
 
-def tables(compared):
+def tables(comparison):
     """The tables of a comparison's entries with completed runs; those that are oversubscribed have their own."""
-    found, title = [], f"{compared.name}: which to choose"
-    for own_title, shared in ((title, False), (f"{title}, {OVERSUBSCRIBED}", True)):
-        ran = [entry for entry in compared.entries if entry.ok and entry.oversubscribed == shared]
-        rates = [_rates(entry, compared.of_size(entry.num_ranks, shared)) for entry in ran]
-        known = [number for number in range(len(THROUGHPUT)) if any(one[number] is not None for one in rates)]
-        columns = (*FIRST, *(THROUGHPUT[number] for number in known), *COLUMNS)
-        found += filled(own_title, columns, [_row(entry, [one[number] for number in known]) for entry, one in zip(ran, rates, strict=True)])
-    return found
+    chosen, name = [], f"{comparison.name}: which to choose"
+    for title, shared in ((name, False), (f"{name}, {OVERSUBSCRIBED}", True)):
+        ran = [entry for entry in comparison.entries if entry.ok and entry.oversubscribed == shared]
+        rates = [_rates(entry, comparison.of_size(entry.num_ranks, shared)) for entry in ran]
+        measured = [number for number in range(len(THROUGHPUT)) if any(values[number] is not None for values in rates)]
+        columns = (*FIRST, *(THROUGHPUT[number] for number in measured), *COLUMNS)
+        rows = [_row(entry, [values[number] for number in measured]) for entry, values in zip(ran, rates, strict=True)]
+        chosen += filled(title, columns, rows)
+    return chosen
 
 
 def _rates(entry, same_size):
@@ -35,11 +36,11 @@ def _rates(entry, same_size):
 
     The peak is the most that products reached in any of them: their devices are the same, but one library may use them better.
     """
-    tokens, rate, own_peak = (
+    tokens, rate, entry_peak = (
         entries.typical(entry, key) for key in ("tokens_per_second", "flops_per_second_per_rank", "peak_flops_per_second")
     )
-    peaks = [peak for one in same_size if (peak := entries.typical(one, "peak_flops_per_second"))]
-    return tokens, rate and rate / TERA, 100 * rate / max(peaks) if rate and own_peak else None
+    peaks = [peak for entry_of_size in same_size if (peak := entries.typical(entry_of_size, "peak_flops_per_second"))]
+    return tokens, rate and rate / TERA, 100 * rate / max(peaks) if rate and entry_peak else None
 
 
 def _row(entry, rates):
@@ -62,8 +63,8 @@ def _row(entry, rates):
 
 def _typical(entry, volume, unit):
     """The typical value of a function of launch/report/volumes.py over the completed runs; None where no run has it."""
-    known = [value for run in entry.ok if (value := volume(run)) is not None]
-    return float(statistics.typical(known)) / unit if known else None
+    typical = statistics.typical_or_none(map(volume, entry.ok))
+    return None if typical is None else typical / unit
 
 
 def _measured(value):
@@ -72,6 +73,6 @@ def _measured(value):
 
 def _collectives(entry):
     """The collectives by which a rank sends, with the MB of each, the largest first; of the first run that has them."""
-    found = next((sent for run in entry.ok if (sent := volumes.sent_by_collective(run))), {})
-    texts = {name: f"{size / MB:.2f}" for name, size in sorted(found.items(), key=lambda item: -item[1])}
+    sent_bytes = next((sent for record in entry.ok if (sent := volumes.sent_by_collective(record))), {})
+    texts = {name: f"{size / MB:.2f}" for name, size in sorted(sent_bytes.items(), key=lambda item: -item[1])}
     return ", ".join(f"{name.replace('_', '-')} {text}" for name, text in texts.items() if float(text)) or None

@@ -30,27 +30,29 @@ NOT_MEASURED = "not measured"
 STARTUP = ("launch", "import", "init")
 
 
-def answer(compared):
+def answer(comparisons):
     """(sentences, tables) of the comparisons; numbers are typical values over the completed runs."""
-    sentences, tables = [], [table for one in compared for table in choice.tables(one)]
-    everything = [entry for one in compared for entry in one.entries]
-    measured = {column: of for column, of in (HELD | MEASURED).items() if any(of(entry) is not None for entry in everything)}
+    sentences, tables = [], [table for comparison in comparisons for table in choice.tables(comparison)]
+    all_entries = [entry for comparison in comparisons for entry in comparison.entries]
+    measured = {
+        column: value_of for column, value_of in (HELD | MEASURED).items() if any(value_of(entry) is not None for entry in all_entries)
+    }
     columns = (*COLUMNS, *measured)
-    for one in compared:
-        ran = [entry for entry in one.entries if entry.ok]
-        for title, shared in ((one.name, False), (f"{one.name}, {OVERSUBSCRIBED}", True)):
-            tables += filled(title, columns, [_row(one, entry, measured) for entry in ran if entry.oversubscribed == shared])
+    for comparison in comparisons:
+        ran = [entry for entry in comparison.entries if entry.ok]
+        for title, shared in ((comparison.name, False), (f"{comparison.name}, {OVERSUBSCRIBED}", True)):
+            tables += filled(title, columns, [_row(comparison, entry, measured) for entry in ran if entry.oversubscribed == shared])
         if ran:
-            sentences.append(_sentence(one, [entry for entry in ran if entry.num_ranks == min(entry.num_ranks for entry in ran)]))
+            sentences.append(_sentence(comparison, [entry for entry in ran if entry.num_ranks == min(entry.num_ranks for entry in ran)]))
     sentences += [f"{column.name.partition(' (')[0].capitalize()}: {NOT_MEASURED}." for column in MEASURED if column not in measured]
     return sentences, tables
 
 
-def _sentence(compared, smallest):
+def _sentence(comparison, smallest):
     startup = {entry.backend: sum(stages(entry)[name] or 0.0 for name in STARTUP) for entry in smallest}
     memory = {entry.backend: entries.typical(entry, "peak_memory_bytes") / MIB for entry in smallest}
     return (
-        f"{compared.name}, {ranks_of(smallest[0].num_ranks)}: startup ({', '.join(STARTUP)}) takes {span(startup, '{:.1f} s')}; "
+        f"{comparison.name}, {ranks_of(smallest[0].num_ranks)}: startup ({', '.join(STARTUP)}) takes {span(startup, '{:.1f} s')}; "
         f"peak memory per rank is {span(memory, '{:.0f} MiB')}."
     )
 
@@ -62,29 +64,26 @@ def stage_seconds(record):
 
 
 def _sum(seconds):
-    known = [one for one in seconds if one is not None]
-    return sum(known) if known else None
+    measured = statistics.present(seconds)
+    return sum(measured) if measured else None
 
 
 def stages(entry):
     """The typical seconds of each stage over the completed runs."""
     by_run = [stage_seconds(record) for record in entry.ok]
-    known = {name: [stage[name] for stage in by_run if stage[name] is not None] for name in by_run[0]}
-    return {name: float(statistics.typical(seconds)) if seconds else None for name, seconds in known.items()}
+    return {name: statistics.typical_or_none(stage[name] for stage in by_run) for name in by_run[0]}
 
 
 def median_step_seconds(entry):
     """The typical value over the runs of the median step; None where no step time is known."""
-    medians = [
-        float(np.median(steps)) for record in entry.ok if (steps := [seconds for seconds in record.step_seconds if seconds is not None])
-    ]
-    return float(statistics.typical(medians)) if medians else None
+    by_run = [statistics.present(record.step_seconds) for record in entry.ok]
+    return statistics.typical_or_none(np.median(steps) for steps in by_run if steps)
 
 
 def held(entry, what):
     """MiB of parameters, gradients or optimizer state at the point of a step and on the rank where they are most; None if not known."""
-    known = [record.tensor_bytes_by_rank for record in entry.ok if record.tensor_bytes_by_rank]
-    return max(max(getattr(point, what)) for points in known for point in vars(points).values()) / MIB if known else None
+    counted = [record.tensor_bytes_by_rank for record in entry.ok if record.tensor_bytes_by_rank]
+    return max(max(getattr(point, what)) for points in counted for point in vars(points).values()) / MIB if counted else None
 
 
 def on_gpu(entry, what):
@@ -93,10 +92,10 @@ def on_gpu(entry, what):
     return max((size / MIB for sizes in of_runs for size in sizes if size is not None), default=None)
 
 
-def _row(compared, entry, measured):
+def _row(comparison, entry, measured):
     median = median_step_seconds(entry)
-    own = compared.entry(entry.backend, 1)
-    own_step = median_step_seconds(own) if own else None
+    single_rank = comparison.entry(entry.backend, 1)
+    single_rank_median = median_step_seconds(single_rank) if single_rank else None
     # Under strong scaling the batch per rank shrinks with the number of ranks, and so does the step.
     same_work = entry.batch_ratio == entry.num_ranks > 1 and not entry.oversubscribed
     return (
@@ -105,6 +104,6 @@ def _row(compared, entry, measured):
         *stages(entry).values(),
         entries.typical(entry, "peak_memory_bytes") / MIB,
         1000 * median if median is not None else None,
-        1000 * (median - own_step) if same_work and median is not None and own_step is not None else None,
-        *(NOT_MEASURED if (value := of(entry)) is None else value for of in measured.values()),
+        1000 * (median - single_rank_median) if same_work and median is not None and single_rank_median is not None else None,
+        *(NOT_MEASURED if (value := value_of(entry)) is None else value for value_of in measured.values()),
     )

@@ -8,12 +8,12 @@ STATUSES = {"failed": "failed", "timeout": "timed out", "started": "unfinished"}
 UNFINISHED = "still running, or killed before its record was complete"
 
 
-def answer(compared, damaged):
+def answer(comparisons, damaged):
     """(sentences, tables) of the comparisons and of files that are not records (collect.Damaged)."""
-    runs = [(one, entry, record) for one in compared for entry in one.entries for record in entry.runs]
+    runs = [(comparison, entry, record) for comparison in comparisons for entry in comparison.entries for record in entry.records]
     rows = [
-        (record.settings.run_id, *reason, one.name, entry.backend, entry.num_ranks)
-        for one, entry, record in runs if (reason := failure(record))
+        (record.settings.run_id, *reason, comparison.name, entry.backend, entry.num_ranks)
+        for comparison, entry, record in runs if (reason := failure(record))
     ]  # fmt: skip
     rows += [(file.path.name, "not a record", file.reason, None, None, None) for file in damaged]
     if not rows:

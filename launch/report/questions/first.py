@@ -8,7 +8,7 @@ from typing import NamedTuple
 from common.backends import BASELINE
 from launch.report import entries, epochs, transports
 from launch.report.entries import Entry
-from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
+from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio, present
 from launch.report.tables import ACCURACY, BACKEND, INTERVAL, OVERSUBSCRIBED, RANKS, RATE, TIME, Column, filled
 from launch.report.words import interval, listed, ranks_of, repeats_give, runs_against, times_as_fast, uncertainty
 
@@ -46,7 +46,7 @@ class Place(NamedTuple):
     @property
     def num_repeats(self):
         """The number of runs, or of pairs, that the verdict is from."""
-        return min(self.against.num_above, self.against.num_below) if self.against else len(self.entry.runs)
+        return min(self.against.num_above, self.against.num_below) if self.against else len(self.entry.records)
 
     @property
     def verdict(self):
@@ -69,7 +69,7 @@ def places(candidates):
     timed = [entry for entry in candidates if entries.time_of(entry) is not None and entries.epoch_seconds(entry)]
     batch = max((entry.batch_ratio for entry in timed), default=1)
     same = [entry for entry in timed if entry.exact and entry.batch_ratio == batch]
-    more = {one.backend: one for one in epochs.needing_more(epochs.blocks_of(same, entries.key_of))}
+    more = {needing.backend: needing for needing in epochs.needing_more(epochs.blocks_of(same, entries.key_of))}
     timed.sort(key=lambda entry: (not entry.exact, entry.batch_ratio < batch, entry.backend in more, entries.epoch_seconds(entry)))
     return [
         Place(
@@ -79,30 +79,31 @@ def places(candidates):
     ]
 
 
-def winner(compared):
+def winner(comparison):
     """The headline of a comparison: which backend, at which size, reached the target first."""
-    fair = [entry for entry in compared.entries if not entry.oversubscribed]
-    if compared.target is None:
-        return f"{compared.name}: has no target; it is for throughput alone.{_highest_throughput(fair)}"
-    timed = by_time(fair) or by_time(compared.entries)
+    fair = [entry for entry in comparison.entries if not entry.oversubscribed]
+    if comparison.target is None:
+        return f"{comparison.name}: has no target; it is for throughput alone.{_highest_throughput(fair)}"
+    timed = by_time(fair) or by_time(comparison.entries)
     if not timed:
-        return f"{compared.name}: no run reached the target."
+        return f"{comparison.name}: no run reached the target."
     seconds, best = timed[0]
     left_out = ""
     if best.oversubscribed:
         left_out = " (oversubscribed)"
-    elif by_time(compared.entries)[0][0] < seconds:
+    elif by_time(comparison.entries)[0][0] < seconds:
         left_out = " (oversubscribed entries left out)"
-    placed = places(compared.of_size(best.num_ranks, best.oversubscribed))
+    placed = places(comparison.of_size(best.num_ranks, best.oversubscribed))
     num_repeats = min((place.num_repeats for place in placed), default=1)
     if num_repeats < MIN_RUNS_CONFIDENT:
-        so_far = f"; the lowest time so far is {seconds:.2f} s, {best.backend} at {ranks_of(best.num_ranks)}" if len(best.runs) > 1 else ""
-        return f"{compared.name}: {repeats_give(num_repeats)} no verdict, {MIN_RUNS_CONFIDENT} do{so_far}{left_out}."
-    first, *others = placed
-    level = [first.entry.backend, *(place.entry.backend for place in others if place.verdict == VERDICTS[False])]
+        lowest = f"; the lowest time so far is {seconds:.2f} s, {best.backend} at {ranks_of(best.num_ranks)}"
+        so_far = lowest if len(best.records) > 1 else ""
+        return f"{comparison.name}: {repeats_give(num_repeats)} no verdict, {MIN_RUNS_CONFIDENT} do{so_far}{left_out}."
+    first, *later = placed
+    level = [first.entry.backend, *(place.entry.backend for place in later if place.verdict == VERDICTS[False])]
     seconds = entries.time_of(first.entry)
-    sentence = f"{compared.name}: {listed(level)} at {ranks_of(best.num_ranks)} reached the target first, in {seconds:.2f} s{left_out}"
-    against = entries.time_ratio(compared.entry(BASELINE, 1), first.entry) if first.entry.backend != BASELINE else None
+    sentence = f"{comparison.name}: {listed(level)} at {ranks_of(best.num_ranks)} reached the target first, in {seconds:.2f} s{left_out}"
+    against = entries.time_ratio(comparison.entry(BASELINE, 1), first.entry) if first.entry.backend != BASELINE else None
     return f"{sentence}; {times_as_fast(against, BASELINE)}." if against else f"{sentence}."
 
 
@@ -119,46 +120,47 @@ def by_time(candidates):
     return sorted(((time, entry) for entry in candidates if (time := entries.time_of(entry)) is not None), key=lambda pair: pair[0])
 
 
-def answer(compared):
+def answer(comparisons):
     """(sentences, tables) of the comparisons; oversubscribed entries have their own tables."""
     sentences, tables = [], []
-    for one in compared:
-        fair, shared = (_by_size(one, oversubscribed) for oversubscribed in (False, True))
-        if one.target is not None:
+    for comparison in comparisons:
+        name, fair, shared = comparison.name, _by_size(comparison, False), _by_size(comparison, True)
+        if comparison.target is not None:
             for size, candidates in fair.items():
-                at, placed = f"{one.name}, {ranks_of(size)}", places(candidates)
+                at, placed = f"{name}, {ranks_of(size)}", places(candidates)
                 sentences += [_sentence(at, placed), *transports.sentences(at, [place.entry for place in placed if not place.is_apart])]
-        tables += filled(one.name, COLUMNS, [row for candidates in fair.values() for row in _rows(candidates)])
-        tables += filled(f"{one.name}, {OVERSUBSCRIBED}", COLUMNS, [row for candidates in shared.values() for row in _rows(candidates)])
+        tables += filled(name, COLUMNS, [row for candidates in fair.values() for row in _rows(candidates)])
+        tables += filled(f"{name}, {OVERSUBSCRIBED}", COLUMNS, [row for candidates in shared.values() for row in _rows(candidates)])
     return sentences, tables
 
 
-def _by_size(compared, oversubscribed):
+def _by_size(comparison, oversubscribed):
     """{size: its entries}, those that are oversubscribed or those that are not."""
-    found = {size: compared.of_size(size, oversubscribed) for size in sorted({entry.num_ranks for entry in compared.entries})}
-    return {size: candidates for size, candidates in found.items() if candidates}
+    entries_of = {size: comparison.of_size(size, oversubscribed) for size in sorted({entry.num_ranks for entry in comparison.entries})}
+    return {size: candidates for size, candidates in entries_of.items() if candidates}
 
 
 def _sentence(at, placed):
     if not placed:
         return f"{at}: no backend reached the target."
-    best, *others = placed
+    best, *later = placed
     seconds = f"{entries.epoch_seconds(best.entry):.3f} s an epoch"
-    more = "".join(
-        f" {one.backend} needs more epochs to the target: {one.mean:.1f} against {one.mean_of_others:.1f} (p = {one.p_value:.2g})."
-        for place in placed
-        if (one := place.more)
+    needing_more = "".join(
+        f" {more.backend} needs more epochs to the target: {more.mean:.1f} against {more.mean_of_others:.1f} (p = {more.p_value:.2g})."
+        for more in (place.more for place in placed)
+        if more
     )
-    others = [place for place in others if not place.is_apart]
-    if not others:
-        return f"{at}: {best.entry.backend} takes {seconds}; no other backend to compare with reached the target.{more}"
-    next_one = others[0]
-    if next_one.against.verdict is None:
-        against = f"{next_one.entry.backend} {next_one.against.value:.2f} times that ({uncertainty(next_one.against)})"
-        return f"{at}: {best.entry.backend} takes {seconds}, {against}; a verdict takes {MIN_RUNS_CONFIDENT} repeats.{more}"
-    level = [place.entry.backend for place in others[1:] if place.verdict == VERDICTS[False]]
+    later = [place for place in later if not place.is_apart]
+    if not later:
+        return f"{at}: {best.entry.backend} takes {seconds}; no other backend to compare with reached the target.{needing_more}"
+    second = later[0]
+    if second.against.verdict is None:
+        against = f"{second.entry.backend} {second.against.value:.2f} times that ({uncertainty(second.against)})"
+        return f"{at}: {best.entry.backend} takes {seconds}, {against}; a verdict takes {MIN_RUNS_CONFIDENT} repeats.{needing_more}"
+    level = [place.entry.backend for place in later[1:] if place.verdict == VERDICTS[False]]
     further = f" No difference shown from {listed(level)}." if level else ""
-    return f"{at}: {best.entry.backend} is fastest, {seconds}; {times_as_fast(next_one.against, next_one.entry.backend)}.{further}{more}"
+    against = times_as_fast(second.against, second.entry.backend)
+    return f"{at}: {best.entry.backend} is fastest, {seconds}; {against}.{further}{needing_more}"
 
 
 def _rows(candidates):
@@ -170,8 +172,8 @@ def _rows(candidates):
 
 def _row(entry, place=None):
     missed = entries.misses(entry)
-    reached = [time for time in entries.times(entry) if time is not None]
-    numbers = [number for record in entry.runs if (number := epochs.to_target(record)) is not None]
+    reached = present(entries.times(entry))
+    numbers = [number for record in entry.records if (number := epochs.to_target(record)) is not None]
     time = entries.time_of(entry)
     return (
         entry.num_ranks,
@@ -183,7 +185,7 @@ def _row(entry, place=None):
         (place.against.value if place.against else 1.0) if place else None,
         interval(place.against) if place else None,
         place.verdict if place else None,
-        f"{len(reached)} of {len(entry.runs)}{f' ({listed(sorted(set(missed)))})' if missed else ''}" if reached or missed else None,
+        f"{len(reached)} of {len(entry.records)}{f' ({listed(sorted(set(missed)))})' if missed else ''}" if reached or missed else None,
         min(reached, default=None),
         max(reached, default=None),
         entries.typical(entry, "accuracy"),

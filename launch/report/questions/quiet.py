@@ -22,7 +22,7 @@ def answer(records):
         sentences.append(f"The machine's speed was within {QUIET_PERCENT:g} % of its median beside {num_quiet} of {len(measured)} runs.")
     if unknown := sum(record.status == "ok" and not record.machine_noise for record in records):
         sentences.append(f"It was not measured beside {unknown} runs, whose records are older.")
-    return sentences, filled(TITLE, COLUMNS, [_row(*one) for one in sorted(far, key=lambda one: -abs(one[1]))])
+    return sentences, filled(TITLE, COLUMNS, [_row(*noisy) for noisy in sorted(far, key=lambda noisy: -abs(noisy[1]))])
 
 
 def _row(record, percent):

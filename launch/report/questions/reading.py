@@ -16,11 +16,11 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def answer(compared):
+def answer(comparisons):
     """(sentences, tables) of the comparisons whose data was read from disk, with those of the same training in memory."""
     sentences, tables = [], []
-    for title in dict.fromkeys(one.training for one in compared if one.reading):
-        entries = [entry for one in compared if one.training == title for entry in one.entries if entry.ok]
+    for title in dict.fromkeys(comparison.training for comparison in comparisons if comparison.reading):
+        entries = [entry for comparison in comparisons if comparison.training == title for entry in comparison.entries if entry.ok]
         entries.sort(key=lambda entry: (entry.backend, entry.num_ranks, *map(str, _how(entry))))
         tables += filled(title, COLUMNS, [_row(entry) for entry in entries])
         orders = {_format(entry) for entry in entries if _typical(entry, lambda record: record.reading.sample_order == "files")}
@@ -48,26 +48,25 @@ def _equality(title, entries):
 
 
 def _format(entry):
-    return entry.runs[0].settings.data_format
+    return entry.records[0].settings.data_format
 
 
 def _how(entry):
-    settings = entry.runs[0].settings
+    settings = entry.records[0].settings
     return _format(entry), settings.num_workers, settings.drop_caches
 
 
 def _typical(entry, value_of):
     """The typical value over an entry's runs with samples from disk; None without such."""
-    values = [value for record in entry.ok if record.reading and (value := value_of(record)) is not None]
-    return float(statistics.typical(values)) if values else None
+    return statistics.typical_or_none(value_of(record) for record in entry.ok if record.reading)
 
 
 def _row(entry):
     wait = _typical(entry, lambda record: np.mean(record.reading.wait_seconds_by_rank) / max(1, record.reading.num_steps))
     step = statistics.typical([sum(record.train_seconds) / len(record.step_seconds) for record in entry.from_start or entry.ok])
     if wait is None:
-        waits = [np.mean(record.step_breakdown.data_wait_seconds) for record in entry.ok if record.step_breakdown]
-        wait = float(statistics.typical(waits)) if waits else None
+        broken_down = [record.step_breakdown for record in entry.ok if record.step_breakdown]
+        wait = statistics.typical_or_none(np.mean(breakdown.data_wait_seconds) for breakdown in broken_down)
     rate = _typical(entry, lambda record: np.mean(record.reading.sample_bytes_by_rank) / sum(record.train_seconds) / MB)
     return (
         *_how(entry), entry.backend, entry.num_ranks, None if wait is None else 1000 * wait, None if wait is None else 100 * wait / step,

@@ -38,83 +38,86 @@ class Agreement(NamedTuple):
     in_sync: str | None
 
 
-def answer(compared):
+def answer(comparisons):
     """(sentences, tables) of the comparisons."""
     sentences, tables = [], []
-    for one in compared:
-        agreements = _agreements(one)
+    for comparison in comparisons:
+        agreements = _agreements(comparison)
         if agreements:
-            sentences.append(_sentence(one, agreements))
-        tables += filled(one.name, COLUMNS, [_row(group) for group in _groups(agreements)])
+            sentences.append(_sentence(comparison, agreements))
+        tables += filled(comparison.name, COLUMNS, [_row(group) for group in _groups(agreements)])
     return sentences, tables
 
 
-def _agreements(compared):
-    found = []
-    for size in sorted({entry.num_ranks for entry in compared.entries}):
-        present = [entry for entry in compared.entries if entry.num_ranks == size and entry.from_start]
+def _agreements(comparison):
+    agreements = []
+    for size in sorted({entry.num_ranks for entry in comparison.entries}):
+        present = [entry for entry in comparison.entries if entry.num_ranks == size and entry.from_start]
         first = {entry.batch_ratio: entry for entry in reversed(present)}
-        found += [_agreement(entry, first[entry.batch_ratio]) for entry in present]
-    return found
+        agreements += [_agreement(entry, first[entry.batch_ratio]) for entry in present]
+    return agreements
 
 
 def _agreement(entry, reference):
-    others = {record.seed: record for record in reversed(reference.from_start)} if entry is not reference else {}
-    record = next((record for record in entry.from_start if record.seed in others), entry.from_start[0])
-    other = others.get(record.seed)
+    reference_records = {record.seed: record for record in reversed(reference.from_start)} if entry is not reference else {}
+    record = next((record for record in entry.from_start if record.seed in reference_records), entry.from_start[0])
+    reference_record = reference_records.get(record.seed)
     initial, *later = record.parameter_digests or [None]
     return Agreement(
-        entry.num_ranks, entry.backend, entry.exact, record.seed, initial, reference.backend if other else None,
-        loss_difference(record.losses, other.losses, NUM_EQUAL_STEPS) if other else None,
-        loss_difference(record.losses, other.losses) if other else None,
+        entry.num_ranks, entry.backend, entry.exact, record.seed, initial, reference.backend if reference_record else None,
+        loss_difference(record.losses, reference_record.losses, NUM_EQUAL_STEPS) if reference_record else None,
+        loss_difference(record.losses, reference_record.losses) if reference_record else None,
         later[-1] if later else None, len(record.train_seconds), record.accuracy, _in_sync(entry),
     )  # fmt: skip
 
 
-def loss_difference(losses, others, num_steps=None):
+def loss_difference(losses, reference_losses, num_steps=None):
     """The largest relative difference of two lists of losses, of the first steps or of all that both have; None without any."""
-    pairs = [(loss, other) for loss, other in zip(losses[:num_steps], others[:num_steps], strict=False) if loss is not None and other]
-    return max((abs(loss - other) / abs(other) for loss, other in pairs), default=None)
+    pairs = zip(losses[:num_steps], reference_losses[:num_steps], strict=False)
+    differences = (abs(loss - reference) / abs(reference) for loss, reference in pairs if loss is not None and reference)
+    return max(differences, default=None)
 
 
 def _in_sync(entry):
-    known = [record.in_sync for record in entry.runs]
-    return "no" if False in known else "yes" if True in known else None
+    in_sync = [record.in_sync for record in entry.records]
+    return "no" if False in in_sync else "yes" if True in in_sync else None
 
 
 def _groups(agreements):
     """The agreements in lists, those of one size, one seed and one result together."""
     groups = {}
-    for one in agreements:
-        result = (one.initial, one.final, one.num_epochs, one.accuracy, one.in_sync) if one.final else one.backend
-        groups.setdefault((one.num_ranks, one.seed, result), []).append(one)
+    for agreement in agreements:
+        result = (agreement.initial, agreement.final, agreement.num_epochs, agreement.accuracy, agreement.in_sync)
+        key = agreement.num_ranks, agreement.seed, result if agreement.final else agreement.backend
+        groups.setdefault(key, []).append(agreement)
     return groups.values()
 
 
 def _row(group):
     """One row for backends whose final parameters are identical; its differences are the largest of theirs."""
-    one = group[0]
+    first = group[0]
     first_steps, all_steps = (
         max((value for member in group if (value := getattr(member, name)) is not None), default=None)
         for name in ("first_steps", "all_steps")
     )
     return (
-        one.num_ranks, ", ".join(member.backend for member in group), one.initial and one.initial[:8],
+        first.num_ranks, ", ".join(member.backend for member in group), first.initial and first.initial[:8],
         next((member.reference for member in group if member.reference), None), first_steps, all_steps,
-        one.final and one.final[:8], one.num_epochs, one.accuracy, one.in_sync,
+        first.final and first.final[:8], first.num_epochs, first.accuracy, first.in_sync,
     )  # fmt: skip
 
 
-def _sentence(compared, agreements):
+def _sentence(comparison, agreements):
     initial = {}
-    for one in agreements:
-        initial.setdefault(one.seed, set()).add(one.initial)
+    for agreement in agreements:
+        initial.setdefault(agreement.seed, set()).add(agreement.initial)
     same_start = all(len(digests) == 1 for digests in initial.values())
-    sentences = [f"{compared.name}: {'all' if same_start else 'NOT all'} backends start from identical parameters."]
-    if known := [one.first_steps for one in agreements if one.exact and one.first_steps is not None]:
-        tolerance = TOLERANCES.get(compared.precision, TOLERANCE)
-        agree = max(known) <= tolerance
-        what = f"agree to {max(known):.0e}" if agree else f"differ by up to {max(known):.0e}, more than rounding explains ({tolerance:.0e})"
+    sentences = [f"{comparison.name}: {'all' if same_start else 'NOT all'} backends start from identical parameters."]
+    if differences := [agreement.first_steps for agreement in agreements if agreement.exact and agreement.first_steps is not None]:
+        tolerance = TOLERANCES.get(comparison.precision, TOLERANCE)
+        largest = max(differences)
+        more = f"differ by up to {largest:.0e}, more than rounding explains ({tolerance:.0e})"
+        what = f"agree to {largest:.0e}" if largest <= tolerance else more
         sentences.append(f"Losses of the first {NUM_EQUAL_STEPS} steps {what}.")
     if equal := [f"{listed(names)} at {ranks_of(size)}" for size, names in _identical_at_end(agreements) if len(names) > 1]:
         sentences.append(f"Bitwise identical final parameters: {'; '.join(equal)}.")
@@ -124,7 +127,7 @@ def _sentence(compared, agreements):
 def _identical_at_end(agreements):
     """[(number of ranks, backends with one digest of the final parameters)]."""
     by_digest = {}
-    for one in agreements:
-        if one.final:
-            by_digest.setdefault((one.num_ranks, one.final), []).append(one.backend)
+    for agreement in agreements:
+        if agreement.final:
+            by_digest.setdefault((agreement.num_ranks, agreement.final), []).append(agreement.backend)
     return [(ranks, names) for (ranks, _), names in by_digest.items()]

@@ -16,64 +16,64 @@ COLUMNS = (
 TOLERANCE = 1e-9
 
 
-def answer(compared):
+def answer(comparisons):
     """(sentences, tables) of the comparisons. Speed-up: ratio of times to solution. Efficiency: ratio of samples/s per rank."""
     sentences, tables = [], []
-    for one in compared:
-        fair = [entry for entry in one.entries if not entry.oversubscribed]
-        tables += filled(one.name, COLUMNS, [_row(one, entry) for entry in fair])
-        shared = sorted({entry.num_ranks for entry in one.entries if entry.oversubscribed})
+    for comparison in comparisons:
+        fair = [entry for entry in comparison.entries if not entry.oversubscribed]
+        tables += filled(comparison.name, COLUMNS, [_row(comparison, entry) for entry in fair])
+        shared = sorted({entry.num_ranks for entry in comparison.entries if entry.oversubscribed})
         left_out = f" Oversubscribed, left out: {listed(list(map(str, shared)))} ranks." if shared else ""
-        sentences.append(f"{one.name}: {_sentence(one, fair)}.{left_out}")
+        sentences.append(f"{comparison.name}: {_sentence(comparison, fair)}.{left_out}")
     return sentences, tables
 
 
-def _sentence(compared, fair):
-    ratios = [(entry, ratio) for entry in fair if entry.num_ranks > 1 and (ratio := ratio_of_rates(compared, entry))]
+def _sentence(comparison, fair):
+    ratios = [(entry, ratio) for entry in fair if entry.num_ranks > 1 and (ratio := ratio_of_rates(comparison, entry))]
     largest = max((entry.num_ranks for entry, _ in ratios), default=1)
     kept = {entry.backend: 100 * statistics.efficiency(ratio.value, largest) for entry, ratio in ratios if entry.num_ranks == largest}
     if not kept:
         return "not measured, since no backend ran both at 1 rank and at a larger size without oversubscription"
-    ceilings = {entry.backend: ceiling(compared, entry) for entry, _ in ratios if entry.num_ranks == largest}
-    known = {backend: 100 * statistics.efficiency(value, largest) for backend, value in ceilings.items() if value is not None}
-    without = f"; without communication {span(known, '{:.0f} %')}" if known else ""
+    ceilings = {entry.backend: ceiling(comparison, entry) for entry, _ in ratios if entry.num_ranks == largest}
+    reachable = {backend: 100 * statistics.efficiency(value, largest) for backend, value in ceilings.items() if value is not None}
+    without = f"; without communication {span(reachable, '{:.0f} %')}" if reachable else ""
     return f"efficiency at {ranks_of(largest)}: {span(kept, '{:.0f} %')}{without}"
 
 
-def ratio_of_rates(compared, entry):
+def ratio_of_rates(comparison, entry):
     """The Ratio of an entry's samples/s to those of its backend's own 1 rank, or None."""
-    return entries.value_ratio(entry, compared.entry(entry.backend, 1), "samples_per_second")
+    return entries.value_ratio(entry, comparison.entry(entry.backend, 1), "samples_per_second")
 
 
-def ceiling(compared, entry):
+def ceiling(comparison, entry):
     """What the ratio of samples/s to the backend's own 1 rank would be if nothing were exchanged; None where it was not measured.
 
     It is the ratio of samples per second of compute. Under weak scaling the samples of a step grow with the number of ranks; under
     strong scaling they stay, and each rank's share of them shrinks.
     """
-    own = compared.entry(entry.backend, 1)
-    own_compute, compute = (step.parts(one).get("compute") if one else None for one in (own, entry))
-    if not own_compute or not compute:
+    single_rank = comparison.entry(entry.backend, 1)
+    single_rank_compute, compute = (step.parts(of_size).get("compute") if of_size else None for of_size in (single_rank, entry))
+    if not single_rank_compute or not compute:
         return None
-    return entry.batch_ratio * own_compute / compute
+    return entry.batch_ratio * single_rank_compute / compute
 
 
-def _row(compared, entry):
-    rate = ratio_of_rates(compared, entry)
-    of_own = entries.time_ratio(compared.entry(entry.backend, 1), entry)
-    of_single = entries.time_ratio(compared.entry(BASELINE, 1), entry)
+def _row(comparison, entry):
+    rate = ratio_of_rates(comparison, entry)
+    speed_up = entries.time_ratio(comparison.entry(entry.backend, 1), entry)
+    speed_up_over_single = entries.time_ratio(comparison.entry(BASELINE, 1), entry)
     return (
         entry.backend,
         entry.num_ranks,
         entries.typical(entry, "samples_per_second"),
         rate and rate.value,
         interval(rate) if entry.num_ranks > 1 else None,
-        ceiling(compared, entry),
+        ceiling(comparison, entry),
         100 * statistics.efficiency(rate.value, entry.num_ranks) if rate else None,
         entries.time_of(entry),
-        of_own and of_own.value,
-        of_single and of_single.value,
-        _remark(entry, {"samples/s": rate, "speed-up": of_own, f"speed-up over {BASELINE}": of_single}),
+        speed_up and speed_up.value,
+        speed_up_over_single and speed_up_over_single.value,
+        _remark(entry, {"samples/s": rate, "speed-up": speed_up, f"speed-up over {BASELINE}": speed_up_over_single}),
     )
 
 

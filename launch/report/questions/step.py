@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from launch.report import statistics
+from launch.report import epochs, statistics
 from launch.report.tables import BACKEND, OVERSUBSCRIBED, RANKS, Column, filled
 from launch.report.words import ranks_of, span
 
@@ -20,16 +20,18 @@ BUBBLE_COLUMNS = (
 )  # fmt: skip
 
 
-def answer(compared):
+def answer(comparisons):
     """(sentences, tables) of the comparisons with a step breakdown."""
     sentences, tables = [], []
-    for one in compared:
-        known = [(entry, milliseconds) for entry in one.entries if (milliseconds := parts(entry))]
-        for title, shared in ((one.name, False), (f"{one.name}, {OVERSUBSCRIBED}", True)):
-            tables += filled(title, COLUMNS, [_row(*each) for each in known if each[0].oversubscribed == shared])
-            pipelined = [entry for entry, _ in known if entry.oversubscribed == shared and _bubbles(entry)]
+    for comparison in comparisons:
+        broken_down = [(entry, milliseconds) for entry in comparison.entries if (milliseconds := parts(entry))]
+        for title, shared in ((comparison.name, False), (f"{comparison.name}, {OVERSUBSCRIBED}", True)):
+            tables += filled(
+                title, COLUMNS, [_row(entry, milliseconds) for entry, milliseconds in broken_down if entry.oversubscribed == shared]
+            )
+            pipelined = [entry for entry, _ in broken_down if entry.oversubscribed == shared and _bubbles(entry)]
             tables += filled(f"Pipeline bubble: {title}", BUBBLE_COLUMNS, [_bubble_row(entry) for entry in pipelined])
-        sentences += _sentences(one.name, [each for each in known if not each[0].oversubscribed and each[0].num_ranks > 1])
+        sentences += _sentences(comparison.name, broken_down)
     return sentences, tables
 
 
@@ -38,22 +40,21 @@ def parts(entry):
     return {part: 1000 * value for part, key in PARTS.items() if (value := _typical(entry, key)) is not None}
 
 
-def _runs(entry):
-    """The runs of an entry that have a step breakdown."""
+def _records(entry):
+    """The records of an entry that have a step breakdown."""
     return [record for record in entry.ok if record.step_breakdown]
 
 
 def _typical(entry, key):
     """A value of an entry's step breakdowns: mean over the ranks, typical value over the runs; None where unknown."""
-    by_record = [getattr(record.step_breakdown, key) for record in _runs(entry)]
-    by_rank = [values if isinstance(values, list) else [values] for values in by_record]
-    known = [values for of_ranks in by_rank if (values := [value for value in of_ranks if value is not None])]
-    return float(statistics.typical([float(np.mean(values)) for values in known])) if known else None
+    by_record = [getattr(record.step_breakdown, key) for record in _records(entry)]
+    by_rank = [[value for value in (values if isinstance(values, list) else [values]) if value is not None] for values in by_record]
+    return statistics.typical_or_none(np.mean(values) for values in by_rank if values)
 
 
 def _bubbles(entry):
     """The bubbles of an entry's runs, as frameworks/shared/pytorch/pipeline.py measured them; empty unless it is a pipeline."""
-    return [bubble for record in _runs(entry) if "bubble_fraction" in (bubble := record.step_breakdown.library)]
+    return [bubble for record in _records(entry) if "bubble_fraction" in (bubble := record.step_breakdown.library)]
 
 
 def _bubble_row(entry):
@@ -66,27 +67,19 @@ def _bubble_row(entry):
 
 
 def _sent_bytes(entry):
-    operations = [record.step_breakdown.operations.values() for record in _runs(entry)]
-    return float(statistics.typical([sum(operation.num_bytes for operation in each) for each in operations]))
-
-
-def _trained_milliseconds(entry):
-    """The step in training: mean of the median epoch, typical value over the runs; None where unknown."""
-    epochs = [(record, [seconds for seconds in record.train_seconds if seconds is not None]) for record in _runs(entry)]
-    means = [
-        np.median(known) * len(record.train_seconds) / len(record.step_seconds) for record, known in epochs if known and record.step_seconds
-    ]
-    return 1000 * float(statistics.typical(means)) if means else None
+    operations = [record.step_breakdown.operations.values() for record in _records(entry)]
+    return float(statistics.typical([sum(operation.num_bytes for operation in of_record) for of_record in operations]))
 
 
 def _row(entry, milliseconds):
+    trained = statistics.typical_or_none(map(epochs.step_seconds, _records(entry)))
     communication, *bandwidths = (
         _typical(entry, key) for key in ("communication_seconds", "bus_bytes_per_second", "plain_bus_bytes_per_second")
     )
     return (
         entry.backend,
         entry.num_ranks,
-        _trained_milliseconds(entry),
+        None if trained is None else 1000 * trained,
         1000 * _typical(entry, "step_seconds"),
         *milliseconds.values(),
         None if communication is None else 1000 * communication,
@@ -95,9 +88,10 @@ def _row(entry, milliseconds):
     )
 
 
-def _sentences(name, known):
-    """The share of exposed communication at each size."""
-    for size in sorted({entry.num_ranks for entry, _ in known}):
-        of_size = {entry.backend: milliseconds for entry, milliseconds in known if entry.num_ranks == size}
+def _sentences(name, broken_down):
+    """The share of exposed communication at each size from 2 ranks on that is not oversubscribed."""
+    fair = [(entry, milliseconds) for entry, milliseconds in broken_down if not entry.oversubscribed]
+    for size in sorted({entry.num_ranks for entry, _ in fair} - {1}):
+        of_size = {entry.backend: milliseconds for entry, milliseconds in fair if entry.num_ranks == size}
         shares = {backend: 100 * step["exposed communication"] / sum(step.values()) for backend, step in of_size.items()}
         yield f"{name}, {ranks_of(size)}: exposed communication is {span(shares, '{:.0f} %')} of a step."

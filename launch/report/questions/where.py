@@ -19,7 +19,7 @@ def profiled(records):
 
 def answer(profiles):
     """(sentences, tables) of the result of `profiled`."""
-    return [_sentence(*one) for one in profiles], filled("Rank 0 in MPI", COLUMNS, [_row(*one) for one in profiles])
+    return [_sentence(*profile) for profile in profiles], filled("Rank 0 in MPI", COLUMNS, [_row(*profile) for profile in profiles])
 
 
 def _order(profile):
@@ -28,8 +28,8 @@ def _order(profile):
 
 
 def _sentence(record, rank_0):
-    run = f"{record.workload}, {record.backend} at {ranks_of(record.num_ranks)}"
-    total = f"{run}: rank 0 spent {rank_0['communication_seconds']:.2f} s in MPI"
+    subject = f"{record.workload}, {record.backend} at {ranks_of(record.num_ranks)}"
+    total = f"{subject}: rank 0 spent {rank_0['communication_seconds']:.2f} s in MPI"
     if not rank_0["kinds"]:
         return f"{total}; the preloaded library does not separate control from payload."
     control, payload = rank_0["kinds"]["control"], rank_0["kinds"]["payload"]
@@ -46,12 +46,12 @@ def _mean_bytes(kind):
 
 
 def _row(record, rank_0):
-    head = record.workload, record.backend, record.num_ranks, rank_0["communication_seconds"]
+    beginning = record.workload, record.backend, record.num_ranks, rank_0["communication_seconds"]
     if not rank_0["kinds"]:
-        return *head, None, None, None, None, None, None
+        return *beginning, None, None, None, None, None, None
     control, payload = rank_0["kinds"]["control"], rank_0["kinds"]["payload"]
     bandwidth = rank_0["payload_bytes_per_second"]
     return (
-        *head, control["num_calls"], control["seconds"], payload["num_calls"], payload["size_bytes"] / MB, payload["seconds"],
+        *beginning, control["num_calls"], control["seconds"], payload["num_calls"], payload["size_bytes"] / MB, payload["seconds"],
         None if bandwidth is None else bandwidth / MB,
     )  # fmt: skip

@@ -9,12 +9,12 @@ from launch.collectives import data
 NAMES = [name for name in COLLECTIVES if name != "barrier"]
 # What rank r of n receives of the contributions of all.
 MEANT = {
-    "all_reduce": lambda own, r, n: sum(own),
-    "all_gather": lambda own, r, n: np.concatenate(own),
-    "reduce_scatter": lambda own, r, n: np.split(sum(own), n)[r],
-    "broadcast": lambda own, r, n: own[0],
-    "all_to_all": lambda own, r, n: np.concatenate([np.split(one, n)[r] for one in own]),
-    "send_recv": lambda own, r, n: own[r - 1],
+    "all_reduce": lambda arrays, r, n: sum(arrays),
+    "all_gather": lambda arrays, r, n: np.concatenate(arrays),
+    "reduce_scatter": lambda arrays, r, n: np.split(sum(arrays), n)[r],
+    "broadcast": lambda arrays, r, n: arrays[0],
+    "all_to_all": lambda arrays, r, n: np.concatenate([np.split(array, n)[r] for array in arrays]),
+    "send_recv": lambda arrays, r, n: arrays[r - 1],
 }
 
 
@@ -22,9 +22,9 @@ MEANT = {
 @pytest.mark.parametrize("num_elements", [6, 6 * 8191, 600])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_result_of_a_collective_is_expected(name, num_elements, num_ranks):
-    own = [data.contributed(name, rank, num_ranks, num_elements) for rank in range(num_ranks)]
+    arrays = [data.contributed(name, rank, num_ranks, num_elements) for rank in range(num_ranks)]
     for rank in range(num_ranks):
-        received = MEANT[name](own, rank, num_ranks)
+        received = MEANT[name](arrays, rank, num_ranks)
         parts = data.expected(name, rank, num_ranks, num_elements)
         assert len(received) == len(data.room(name, num_ranks, num_elements))
         assert data.num_wrong(received, parts) == 0
@@ -51,8 +51,8 @@ def test_missing_elements_are_wrong_and_so_are_too_many(length, wrong):
 
 
 def test_parts_in_the_wrong_order_are_wrong():
-    own = [data.contributed("all_gather", rank, 2, 4096) for rank in range(2)]
-    assert data.num_wrong(np.concatenate(own[::-1]), data.expected("all_gather", 0, 2, 4096)) > 4000
+    arrays = [data.contributed("all_gather", rank, 2, 4096) for rank in range(2)]
+    assert data.num_wrong(np.concatenate(arrays[::-1]), data.expected("all_gather", 0, 2, 4096)) > 4000
 
 
 def test_sums_are_exact():

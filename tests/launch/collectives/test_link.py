@@ -15,14 +15,14 @@ RATE, BYTES_PER_SECOND = "50mbit", 50e6 / 8
 @contextlib.contextmanager
 def first_of_all():
     """Context in which what is started comes before all other processes of this machine, such as other tests, where that is allowed."""
-    own = psutil.Process()
-    before = own.nice()
+    process = psutil.Process()
+    before = process.nice()
     with contextlib.suppress(psutil.AccessDenied):
-        own.nice(-20)
+        process.nice(-20)
     try:
         yield
     finally:
-        own.nice(before)
+        process.nice(before)
 
 
 def test_beta_is_that_of_the_link(checkout, tmp_path):
@@ -33,7 +33,7 @@ def test_beta_is_that_of_the_link(checkout, tmp_path):
     with two_hosts.joined() as folder, two_hosts.narrowed(RATE), first_of_all():
         done = two_hosts.on_both(folder, checkout, "launch.collectives", *only)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads((tmp_path / "out.json").read_text())
-    assert found["num_nodes"] == 2
-    betas = {one["library"]: one["regimes"][-1]["beta_seconds_per_byte"] for one in found["fits"]}
+    document = json.loads((tmp_path / "out.json").read_text())
+    assert document["num_nodes"] == 2
+    betas = {fit["library"]: fit["regimes"][-1]["beta_seconds_per_byte"] for fit in document["fits"]}
     assert betas == {library: pytest.approx(1 / BYTES_PER_SECOND, rel=0.2) for library in ("mpi", "gloo", "horovod_torch")}

@@ -6,7 +6,7 @@ import pytest
 
 from common.errors import UserError
 from common.process.ranks import Ranks
-from launch.collectives import options as given
+from launch.collectives import options as collective_options
 from launch.collectives.options import Collectives
 from tests.support.forked import run_module
 
@@ -16,15 +16,15 @@ from tests.support.forked import run_module
     [("8", "64", 2, [8, 16, 32, 64]), ("8", "100", 4, [8, 32]), ("1K", "1K", 2, [1024]), ("12", "1K", 10, [12, 120])],
 )
 def test_sizes_grow_by_the_factor(least, most, factor, expected):
-    assert given.sizes(Collectives(min_bytes=least, max_bytes=most, factor=factor)) == expected
+    assert collective_options.sizes(Collectives(min_bytes=least, max_bytes=most, factor=factor)) == expected
 
 
 def test_libraries_are_measured_in_one_order_and_once():
-    assert given.libraries(Collectives(libraries="horovod_torch, gloo,mpi,gloo")) == ["mpi", "gloo", "horovod_torch"]
+    assert collective_options.libraries(Collectives(libraries="horovod_torch, gloo,mpi,gloo")) == ["mpi", "gloo", "horovod_torch"]
 
 
 def test_the_default_is_8_bytes_to_256_mib():
-    sizes = given.sizes(Collectives())
+    sizes = collective_options.sizes(Collectives())
     assert (sizes[0], sizes[-1], len(sizes)) == (8, 2**28, 26)
 
 
@@ -68,22 +68,22 @@ def test_under_a_launcher_one_rank_is_refused():
 @pytest.mark.parametrize("option", [{"ranks": 4}, {"launcher": "mpich"}, {"hosts": Path("nodes")}])
 def test_a_rank_refuses_options_of_a_start(option):
     with pytest.raises(UserError, match="torchrun has started 2 ranks; leave --"):
-        given.expect_started(Collectives(**option), Ranks(0, 2, 0, 2, "torchrun"))
+        collective_options.expect_started(Collectives(**option), Ranks(0, 2, 0, 2, "torchrun"))
 
 
 def test_a_library_that_is_not_installed_is_skipped_and_where_it_is_the_only_one_refused(monkeypatch):
-    monkeypatch.setattr(given.importlib.util, "find_spec", lambda package: None if package == "horovod" else "found")
-    reasons = {name: given.problem(name, has_mpi=True) for name in given.LIBRARIES}
+    monkeypatch.setattr(collective_options.importlib.util, "find_spec", lambda package: None if package == "horovod" else "found")
+    reasons = {name: collective_options.problem(name, has_mpi=True) for name in collective_options.LIBRARIES}
     assert reasons == {"mpi": None, "gloo": None, "nccl": None, "horovod_torch": "horovod is not installed"}
-    given.expect_one(reasons, list(given.LIBRARIES))
+    collective_options.expect_runnable(reasons, list(collective_options.LIBRARIES))
     with pytest.raises(UserError, match="no library can run here: horovod_torch: horovod is not installed"):
-        given.expect_one(reasons, ["horovod_torch"])
+        collective_options.expect_runnable(reasons, ["horovod_torch"])
 
 
 def test_ranks_get_the_options_that_are_theirs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = Collectives(ranks=4, launcher="mpich", libraries="mpi", json=Path("out.json"), max_bytes="1M", machine_file="two.toml")
-    assert given.of_ranks(options) == [
+    assert collective_options.of_ranks(options) == [
         "--machine-file", f"{tmp_path}/two.toml", "--libraries", "mpi", "--max-bytes", "1M", "--json", f"{tmp_path}/out.json",
     ]  # fmt: skip
 
@@ -91,5 +91,5 @@ def test_ranks_get_the_options_that_are_theirs(tmp_path, monkeypatch):
 def test_the_help_names_libraries_and_collectives():
     status, output, _ = run_module("launch.collectives", "--help")
     assert status == 0
-    for word in (*given.LIBRARIES, "all_to_all", "send_recv", "--max-bytes", "--svg"):
+    for word in (*collective_options.LIBRARIES, "all_to_all", "send_recv", "--max-bytes", "--svg"):
         assert word in output

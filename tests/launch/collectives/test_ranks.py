@@ -42,19 +42,20 @@ def measured(tmp_path_factory):
 
 
 def test_every_library_has_its_collectives_and_all_results_are_right(measured):
-    found = json.loads((measured[1] / "out.json").read_text())["measurements"]
-    assert {one["num_wrong"] for one in found} == {0}
+    measurements = json.loads((measured[1] / "out.json").read_text())["measurements"]
+    assert {measurement["num_wrong"] for measurement in measurements} == {0}
     seen = {}
-    for one in found:
-        seen.setdefault((one["library"], one["collective"], one["in_place"]), []).append(one["size_bytes"])
-        assert len(one["seconds"]) == 2
-        assert min(one["seconds"]) > 0
+    for measurement in measurements:
+        key = measurement["library"], measurement["collective"], measurement["in_place"]
+        seen.setdefault(key, []).append(measurement["size_bytes"])
+        assert len(measurement["seconds"]) == 2
+        assert min(measurement["seconds"]) > 0
     barriers = {(library, "barrier", False): [0] for library in HALVES}
-    wanted = {
+    expected = {
         (library, name, in_place): [8, 512, 32768]
         for library, halves in HALVES.items() for name, has in halves.items() for in_place in (False, True) if has[in_place]
     }  # fmt: skip
-    assert seen == wanted | barriers
+    assert seen == expected | barriers
 
 
 def test_the_table_says_what_is_skipped_and_why(measured):
@@ -69,14 +70,14 @@ def test_the_table_says_what_is_skipped_and_why(measured):
 
 def test_the_files_agree(measured):
     output, folder = measured
-    found = json.loads((folder / "out.json").read_text())
-    assert (found["machine"], found["num_ranks"], found["num_nodes"]) == ("here", 2, 1)
-    assert "MPICH" in found["versions"]["mpi"]
-    assert [one["size_bytes"] for one in found["memory_copy"]] == [8, 512, 32768]
-    assert len(found["fits"]) == sum(len(halves) for halves in HALVES.values())
-    assert all(one["regimes"][0]["alpha_seconds"] >= 0 for one in found["fits"])
+    document = json.loads((folder / "out.json").read_text())
+    assert (document["machine"], document["num_ranks"], document["num_nodes"]) == ("here", 2, 1)
+    assert "MPICH" in document["versions"]["mpi"]
+    assert [copy["size_bytes"] for copy in document["memory_copy"]] == [8, 512, 32768]
+    assert len(document["fits"]) == sum(len(halves) for halves in HALVES.values())
+    assert all(fit["regimes"][0]["alpha_seconds"] >= 0 for fit in document["fits"])
     lines = list(csv.DictReader((folder / "out.csv").read_text().splitlines()))
-    assert len(lines) == len(found["measurements"])
+    assert len(lines) == len(document["measurements"])
     assert {path.stem for path in (folder / "pictures").iterdir()} == COLLECTIVES.keys() - {"barrier"}
     for path in ("out.json", "out.csv", "pictures"):
         assert str(folder / path) in output
@@ -87,8 +88,8 @@ def test_a_wrong_result_is_counted_and_ends_with_exit_status_1(tmp_path):
     status, output, error = run(BIN / "mpiexec", "-n", 2, BIN / "python", "-m", "tests.support.collective_faults", "wrong", *SMALL, *only)
     assert status == 1, output + error
     assert "# Out of bounds values : 3 FAILED" in output
-    found = json.loads((tmp_path / "out.json").read_text())["measurements"]
-    wrong = {(one["collective"], one["in_place"]): one["num_wrong"] for one in found}
+    measurements = json.loads((tmp_path / "out.json").read_text())["measurements"]
+    wrong = {(each["collective"], each["in_place"]): each["num_wrong"] for each in measurements}
     assert wrong == {("all_reduce", False): 0, ("all_reduce", True): 1, ("broadcast", True): 0}
 
 

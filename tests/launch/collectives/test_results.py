@@ -11,28 +11,28 @@ from launch.collectives.measurement import Measurement
 from launch.report.export import vega_lite
 from tests.support import made_measurements as made
 
-FOUND = made.measurements()
-FITS = made.fits(FOUND)
+MEASUREMENTS = made.measurements()
+FITS = made.fits(MEASUREMENTS)
 COPIES = {size: [1e-10 * size + 1e-7] for size in made.SIZES}
 
 
 def test_the_json_has_measurements_and_fits():
-    text = results.as_json(results.document({"machine": "here", "num_ranks": 2}, COPIES, FOUND, FITS))
-    found = json.loads(text)
-    assert (found["schema_version"], found["machine"], found["num_ranks"]) == (results.SCHEMA_VERSION, "here", 2)
-    assert len(found["measurements"]) == len(FOUND)
-    first = found["measurements"][0]
+    text = results.as_json(results.document({"machine": "here", "num_ranks": 2}, COPIES, MEASUREMENTS, FITS))
+    document = json.loads(text)
+    assert (document["schema_version"], document["machine"], document["num_ranks"]) == (results.SCHEMA_VERSION, "here", 2)
+    assert len(document["measurements"]) == len(MEASUREMENTS)
+    first = document["measurements"][0]
     assert (first["library"], first["collective"], first["size_bytes"], first["num_wrong"]) == ("mpi", "all_reduce", 8, 0)
-    assert first["seconds"] == FOUND[0].seconds
+    assert first["seconds"] == MEASUREMENTS[0].seconds
     assert first["low_seconds"] <= first["median_seconds"] <= first["high_seconds"]
     assert first["bus_bytes_per_second"] == pytest.approx(8 / first["median_seconds"])
-    assert found["memory_copy"][0] == {"size_bytes": 8, "seconds": COPIES[8]}
-    assert [(one["library"], one["in_place"], len(one["regimes"])) for one in found["fits"]] == [("mpi", True, 1), ("gloo", True, 1)]
-    regime = found["fits"][1]["regimes"][0]
+    assert document["memory_copy"][0] == {"size_bytes": 8, "seconds": COPIES[8]}
+    assert [(fit["library"], fit["in_place"], len(fit["regimes"])) for fit in document["fits"]] == [("mpi", True, 1), ("gloo", True, 1)]
+    regime = document["fits"][1]["regimes"][0]
     assert regime["alpha_seconds"] == pytest.approx(2e-4)
     assert regime["beta_seconds_per_byte"] == pytest.approx(3.3e-10)
     # A line for each measurement, so that files can be compared and read.
-    assert text.count("\n") > len(FOUND)
+    assert text.count("\n") > len(MEASUREMENTS)
 
 
 def test_a_barrier_has_no_bandwidth():
@@ -41,10 +41,10 @@ def test_a_barrier_has_no_bandwidth():
 
 
 def test_the_csv_has_a_line_for_each_measurement():
-    lines = list(csv.DictReader(io.StringIO(results.as_csv(FOUND))))
-    assert len(lines) == len(FOUND)
+    lines = list(csv.DictReader(io.StringIO(results.as_csv(MEASUREMENTS))))
+    assert len(lines) == len(MEASUREMENTS)
     assert tuple(lines[0]) == results.COLUMNS
-    assert [float(one) for one in lines[-1]["seconds"].split()] == FOUND[-1].seconds
+    assert [float(text) for text in lines[-1]["seconds"].split()] == MEASUREMENTS[-1].seconds
 
 
 def test_what_all_share_has_no_names_of_people():
@@ -57,7 +57,7 @@ def test_what_all_share_has_no_names_of_people():
 
 
 def test_a_picture_has_both_axes_logarithmic_every_library_and_the_fitted_lines():
-    spec = picture.spec("all_reduce", FOUND, FITS, [(size, seconds[0]) for size, seconds in COPIES.items()])
+    spec = picture.spec("all_reduce", MEASUREMENTS, FITS, [(size, seconds[0]) for size, seconds in COPIES.items()])
     for panel in spec["hconcat"]:
         for layer in panel["layer"]:
             assert [layer["encoding"][axis]["scale"]["type"] for axis in "xy"] == ["log", "log"]
@@ -68,4 +68,4 @@ def test_a_picture_has_both_axes_logarithmic_every_library_and_the_fitted_lines(
     drawn = vega_lite.svg(spec)
     for word in ("mpi", "gloo", "memory copy", "bus bandwidth (GB/s)", "all_reduce, 2 ranks"):
         assert word in drawn
-    assert drawn.count('aria-roledescription="point"') == 2 * len(FOUND)
+    assert drawn.count('aria-roledescription="point"') == 2 * len(MEASUREMENTS)

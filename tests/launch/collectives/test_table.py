@@ -18,8 +18,8 @@ NCCL_TESTS = [
 
 def test_the_columns_are_those_of_nccl_tests():
     lines = [*table.header("mpi", "all_gather", 4, "1/7")[-2:], table.row(OUT, IN, 1e-4)]
-    assert [line[: len(own)] for line, own in zip(lines, NCCL_TESTS, strict=True)] == NCCL_TESTS
-    assert [line[len(own) :].split() for line, own in zip(lines, NCCL_TESTS, strict=True)] == [
+    assert [line[: len(columns)] for line, columns in zip(lines, NCCL_TESTS, strict=True)] == NCCL_TESTS
+    assert [line[len(columns) :].split() for line, columns in zip(lines, NCCL_TESTS, strict=True)] == [
         ["low", "high", "low", "high", "copy"],
         ["(us)", "(us)", "(us)", "(us)", "(GB/s)"],
         ["1000.00", "4000.00", "500.00", "500.00", "10.49"],
@@ -82,9 +82,9 @@ def test_the_interval_is_said(num_repeats, text):
 def test_alpha_and_beta_are_of_one_half(collective, in_place):
     sizes = [8, 1024, 2**20]
     both = [
-        OUT._replace(collective=collective, in_place=one, size_bytes=size, seconds=[(1e-5 if one else 3e-5) + 1e-9 * size])
-        for one in (False, True) for size in sizes
+        OUT._replace(collective=collective, in_place=half, size_bytes=size, seconds=[(1e-5 if half else 3e-5) + 1e-9 * size])
+        for half in (False, True) for size in sizes
     ]  # fmt: skip
-    found = fit(both)
-    assert (found.in_place, found.library, found.collective, found.num_ranks) == (in_place, "mpi", collective, 4)
-    assert found.regimes[0].alpha_seconds == pytest.approx(1e-5 if in_place else 3e-5)
+    fitted = fit(both)
+    assert (fitted.in_place, fitted.library, fitted.collective, fitted.num_ranks) == (in_place, "mpi", collective, 4)
+    assert fitted.regimes[0].alpha_seconds == pytest.approx(1e-5 if in_place else 3e-5)

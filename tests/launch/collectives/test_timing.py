@@ -29,17 +29,17 @@ class Threads:
 
     def run(self, work):
         """[what work(library of a rank) returns, by rank]."""
-        found = [None] * self.num_ranks
+        returned = [None] * self.num_ranks
 
-        def one(rank):
-            found[rank] = work(self.library(rank))
+        def run_rank(rank):
+            returned[rank] = work(self.library(rank))
 
-        ranks = [threading.Thread(target=one, args=(rank,)) for rank in range(self.num_ranks)]
+        ranks = [threading.Thread(target=run_rank, args=(rank,)) for rank in range(self.num_ranks)]
         for rank in ranks:
             rank.start()
         for rank in ranks:
             rank.join(timeout=30)
-        return found
+        return returned
 
 
 @pytest.mark.parametrize(
@@ -79,5 +79,5 @@ def test_a_slow_call_is_warmed_up_once(monkeypatch):
         calls.append(1)
         time.sleep(0.03)
 
-    (found,) = Threads(1).run(lambda library: timing.measure(library, call, 2, lambda: None))
-    assert (len(calls), found.num_iterations, len(found.seconds)) == (3, 1, 2)
+    (timed,) = Threads(1).run(lambda library: timing.measure(library, call, 2, lambda: None))
+    assert (len(calls), timed.num_iterations, len(timed.seconds)) == (3, 1, 2)

@@ -21,8 +21,8 @@ def test_records_of_folders_and_files_are_read_once(tmp_path):
     (tmp_path / "there").mkdir()
     path = write(tmp_path / "there", "b.json", made(num_ranks=2))
     write(tmp_path, "a.json", made())
-    found, damaged = collect([tmp_path, path, tmp_path / "there"])
-    assert ([record.num_ranks for record in found], damaged) == ([1, 2], [])
+    collected, damaged = collect([tmp_path, path, tmp_path / "there"])
+    assert ([record.num_ranks for record in collected], damaged) == ([1, 2], [])
 
 
 def changed(part, *without, **changes):
@@ -64,9 +64,9 @@ def changed(part, *without, **changes):
 def test_invalid_records_are_listed_with_the_reason(name, content, reason, tmp_path):
     write(tmp_path, "a.json", made())
     path = write(tmp_path, name, content)
-    found, damaged = collect([tmp_path])
-    assert len(found) == 1
-    assert [(one.path, reason in one.reason) for one in damaged] == [(path, True)]
+    collected, damaged = collect([tmp_path])
+    assert len(collected) == 1
+    assert [(file.path, reason in file.reason) for file in damaged] == [(path, True)]
 
 
 def test_trace_files_are_not_damaged_records(tmp_path):
@@ -75,23 +75,23 @@ def test_trace_files_are_not_damaged_records(tmp_path):
     write(traces, "mpi_profile.1.0.json", {"format": "tandem mpi profile 1"})
     write(traces, "horovod_timeline.json", "[{},")
     write(tmp_path, "a.json", made())
-    found, damaged = collect([tmp_path])
-    assert (len(found), damaged) == (1, [])
+    collected, damaged = collect([tmp_path])
+    assert (len(collected), damaged) == (1, [])
 
 
 @pytest.mark.parametrize("run_id", ["mine", None])
 def test_a_copy_of_a_run_is_not_a_repeat(run_id, tmp_path):
     for name in ("a.json", "b.json"):
         write(tmp_path, name, changed("settings", run_id=run_id))
-    found, damaged = collect([tmp_path])
-    assert (len(found), damaged[0].reason) == (1, f"the same run as {tmp_path / 'a.json'}")
+    collected, damaged = collect([tmp_path])
+    assert (len(collected), damaged[0].reason) == (1, f"the same run as {tmp_path / 'a.json'}")
 
 
 def test_a_link_to_itself_is_listed(tmp_path):
     path = write(tmp_path, "a.json", made())
     (tmp_path / "b.json").symlink_to(tmp_path / "b.json")
-    found, damaged = collect([tmp_path])
-    assert (len(found), [one.path.name for one in damaged], list(state([tmp_path]))) == (1, ["b.json"], [path])
+    collected, damaged = collect([tmp_path])
+    assert (len(collected), [file.path.name for file in damaged], list(state([tmp_path]))) == (1, ["b.json"], [path])
 
 
 def test_binary_files_are_listed(tmp_path):
@@ -129,5 +129,5 @@ def test_a_run_without_a_run_id_takes_its_file_name(tmp_path):
 
 
 def test_the_schema_file_is_not_a_record():
-    found, damaged = collect([records.ROOT / "results"])
-    assert (bool(found), damaged) == (True, [])
+    collected, damaged = collect([records.ROOT / "results"])
+    assert (bool(collected), damaged) == (True, [])

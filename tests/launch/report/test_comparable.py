@@ -7,14 +7,14 @@ from launch.report import comparable
 from tests.support.made_records import ended, made, typed
 
 
-def check(found):
-    comparable.check(typed(found))
+def check(records):
+    comparable.check(typed(records))
 
 
 def test_runs_that_trained_different_things_are_refused_with_the_setting():
-    other = made(backend="single", workload_digest="e" * 64, settings={"batch_size": 64})
+    differing = made(backend="single", workload_digest="e" * 64, settings={"batch_size": 64})
     with pytest.raises(UserError) as raised:
-        check([made(), other])
+        check([made(), differing])
     assert "20260101-000000-cnn-single-n1-r0 and 20260101-000000-cnn-ddp-n1-r0 trained different things" in str(raised.value)
     assert "(--batch-size 64 and 16)" in str(raised.value)
 
@@ -83,19 +83,19 @@ def on(device, asked_for="auto", **changes):
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [(("cuda",), ("cpu",)), (("cuda", "cuda"), ("cpu", "cpu")), (("cuda",), (None, "cpu")), ((None, "cuda"), ("cpu",))]
+    ("first", "second"), [(("cuda",), ("cpu",)), (("cuda", "cuda"), ("cpu", "cpu")), (("cuda",), (None, "cpu")), ((None, "cuda"), ("cpu",))]
 )
-def test_runs_on_different_devices_are_refused(one, other):
+def test_runs_on_different_devices_are_refused(first, second):
     with pytest.raises(UserError, match=r"^\S+-ddp-n2-r0 and \S+-ddp-n1-r0 ran on different devices \((cpu and cuda|cuda and cpu)\); "):
-        check([on(*one), on(None), on(*other, num_ranks=2)])
+        check([on(*first), on(None), on(*second, num_ranks=2)])
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [(("cpu",), ("cpu", "cpu")), (("cpu",), (None,)), (("cuda",), (None,)), ((None,), (None, "cpu")), (("cuda",), ("cuda",))],
 )
-def test_the_device_that_was_asked_for_may_differ_and_a_record_may_not_tell(one, other):
-    check([on(*one), on(*other, num_ranks=2)])
+def test_the_device_that_was_asked_for_may_differ_and_a_record_may_not_tell(first, second):
+    check([on(*first), on(*second, num_ranks=2)])
 
 
 def test_a_run_that_failed_before_its_device_was_known_is_accepted():

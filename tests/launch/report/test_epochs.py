@@ -76,4 +76,4 @@ def test_few_equal_backends_are_named():
     rng = np.random.default_rng(5)
     drawn = rng.integers(3, 6, (400, 6, 5))
     named = [epochs.needing_more([dict(zip("abcde", block.tolist(), strict=True)) for block in blocks]) for blocks in drawn]
-    assert np.mean([bool(found) for found in named]) <= epochs.ERROR_RATE + 0.02
+    assert np.mean([bool(backends) for backends in named]) <= epochs.ERROR_RATE + 0.02

@@ -14,16 +14,20 @@ from tests.support.answers import answered
 from tests.support.made_records import ended, made, noisy, repeats, step_breakdown, tensor_bytes
 from tests.support.running import ROOT
 
-FOUND = [*repeats([9.0, 9.5, 10.0]), *repeats([6.0, None, 5.0], num_ranks=2), ended("failed", num_ranks=4) | {"error": "a | b\nc <d> *e*"}]
-ANSWER = answered(FOUND)
+RECORDS = [
+    *repeats([9.0, 9.5, 10.0]),
+    *repeats([6.0, None, 5.0], num_ranks=2),
+    ended("failed", num_ranks=4) | {"error": "a | b\nc <d> *e*"},
+]
+ANSWER = answered(RECORDS)
 
 
 def test_csv_has_every_run_with_all_its_samples():
     rows = list(csv_reader.DictReader(io.StringIO(csv.text(ANSWER))))
-    assert len(rows) == len(FOUND)
+    assert len(rows) == len(RECORDS)
     assert [row["time_to_solution_seconds"] for row in rows] == ["9.0", "9.5", "10.0", "6.0", "", "5.0", ""]
     assert rows[0]["losses"].split() == ["3.0", "2.0", "1.0", "0.5"]
-    assert [float(step) for step in rows[0]["step_seconds"].split()] == FOUND[0]["step_seconds"]
+    assert [float(step) for step in rows[0]["step_seconds"].split()] == RECORDS[0]["step_seconds"]
     assert (rows[6]["status"], rows[6]["error"]) == ("failed", "a | b\nc <d> *e*")
 
 
@@ -79,7 +83,7 @@ def test_markdown_has_each_question_and_tables_of_equal_width():
 def test_markdown_has_the_brief_columns_beside_those_of_the_first_question():
     answer = answered([made(step_breakdown=step_breakdown(num_ranks=1)), ended("failed", num_ranks=2)])
     table, *more = markdown.tables(answer, answer.sections[0])
-    brief = [column for section in answer.sections for one in section.tables for column in one.columns if column.brief]
+    brief = [column for section in answer.sections for table in section.tables for column in table.columns if column.brief]
     assert (more, list(table.columns[-len(brief) :])) == ([], brief)
     ran, failed = (dict(zip([column.name for column in table.columns], row, strict=True)) for row in table.rows)
     names = ("efficiency (%)", "peak memory per rank (MiB)", "exposed communication (ms)")
@@ -147,8 +151,8 @@ def test_a_narrow_terminal_truncates_no_cell_and_names_the_columns_left_out(widt
     assert "…" not in text
     assert "deepspeed_zero" in text
     assert max(len(line) for line in text.splitlines() if line.startswith(("│", "┃"))) <= width
-    left_out = ["".join(one.split()) for one in re.findall(r"terminal too narrow for:[^│┃┏]*", text)]
-    assert any("samples/s" in one for one in left_out) == (width < 180)
+    left_out = ["".join(names.split()) for names in re.findall(r"terminal too narrow for:[^│┃┏]*", text)]
+    assert any("samples/s" in names for names in left_out) == (width < 180)
 
 
 def test_a_long_error_wraps_between_words():
@@ -192,7 +196,7 @@ def test_a_path_is_checked_without_creating_it_and_written_atomically(tmp_path):
     files.write(path, "one")
     files.check(path, "--markdown")
     files.write(path, "two")
-    assert [(found.name, found.read_text()) for found in tmp_path.iterdir()] == [("report.md", "two")]
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("report.md", "two")]
 
 
 def test_a_lone_surrogate_is_replaced(tmp_path):

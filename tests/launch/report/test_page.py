@@ -18,7 +18,7 @@ from tests.support.running import ROOT
 NEEDS_BROWSER = pytest.mark.skipif(browser.why_not() is not None, reason=str(browser.why_not()))
 
 
-def found():
+def page_records():
     """Records for every feature of the page: repeats, both kinds of scaling, oversubscription, failures, and text to be escaped."""
     strong = {"scaling": "strong", "workload_digest": "e" * 64}
     return [
@@ -41,7 +41,7 @@ def found():
 def page(tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "report.html"
     damaged = [collect.Damaged(path.with_name("half.json"), "not JSON: it ends early")]
-    path.write_text(html.text(answered(found(), damaged)))
+    path.write_text(html.text(answered(page_records(), damaged)))
     return path
 
 
@@ -83,14 +83,14 @@ def test_weak_and_strong_scaling_are_never_in_one_chart(page):
 
 
 def test_every_chart_has_its_table():
-    answer = answered(found())
+    answer = answered(page_records())
     tables = {section.key: [table.title for table in section.tables] for section in answer.sections}
     for key, drawn in charts.of(answer).items():
         for chart in drawn:
-            name = next((one.name for one in answer.comparisons if chart.subject.startswith(one.name)), None)
+            name = next((comparison.name for comparison in answer.comparisons if chart.subject.startswith(comparison.name)), None)
             title = f"{name}, {OVERSUBSCRIBED}" if chart.oversubscribed else name
-            own = chart.kind in ("Accuracy over time", "Step times", "Loss", "Speed of the machine")
-            assert chart.table.rows if own else title in tables[key], chart.subject
+            has_numbers_of_its_own = chart.kind in ("Accuracy over time", "Step times", "Loss", "Speed of the machine")
+            assert chart.table.rows if has_numbers_of_its_own else title in tables[key], chart.subject
 
 
 def test_each_run_has_its_own_line_of_accuracy_also_where_two_matrices_have_the_same_repeat():
@@ -103,7 +103,7 @@ def test_each_run_has_its_own_line_of_accuracy_also_where_two_matrices_have_the_
 
 
 def test_the_page_has_the_notes(page):
-    assert all(note.replace("'", "&#39;") in page.read_text() for note in answered(found()).notes)
+    assert all(note.replace("'", "&#39;") in page.read_text() for note in answered(page_records()).notes)
 
 
 @pytest.mark.parametrize(
@@ -151,10 +151,10 @@ def test_each_backend_has_one_colour_everywhere(page):
                 colours.setdefault(backend, set()).add(colour)
     for colour, backend in re.findall(r'<i style="background:(#\w+)"></i>([\w@]+)</td>', text):
         colours.setdefault(backend, set()).add(colour)
-    assert {backend: len(given) for backend, given in colours.items()} == dict.fromkeys(
+    assert {backend: len(colours_of_backend) for backend, colours_of_backend in colours.items()} == dict.fromkeys(
         ("single", "ddp", "horovod_tf", "deepspeed_zero"), 1
     )
-    assert len({next(iter(given)) for given in colours.values()}) == 4
+    assert len({next(iter(colours_of_backend)) for colours_of_backend in colours.values()}) == 4
 
 
 def test_text_from_records_is_escaped(page):
@@ -174,8 +174,8 @@ def test_damaged_files_are_on_the_page(page):
 
 
 def test_changes_against_a_baseline_come_first():
-    answer = answered(found())
-    changes = regressions.changes(typed(found()), typed(found()))
+    answer = answered(page_records())
+    changes = regressions.changes(typed(page_records()), typed(page_records()))
     text = html.text(answer._replace(sections=[regressions.section(changes), *answer.sections]))
     assert re.findall(r'<section id="(\w+)">', text) == ["baseline", "first", "scaling", "cost", "step", "same", "quiet", "failed"]
 

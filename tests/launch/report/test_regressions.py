@@ -10,13 +10,13 @@ BEFORE = [10.0, 10.1, 10.2]
 OLD = {"stamp": "20250101-000000"}
 
 
-def changes(found, old):
-    return regressions.changes(typed(found), typed(old))
+def changes(new, old):
+    return regressions.changes(typed(new), typed(old))
 
 
-def verdicts(found, old):
+def verdicts(new, old):
     """{measure: verdict} of the one entry of two sets."""
-    return {change.measure.name: change.verdict for change in changes(found, old)}
+    return {change.measure.name: change.verdict for change in changes(new, old)}
 
 
 @pytest.mark.parametrize(
@@ -52,13 +52,13 @@ def test_a_time_is_worse_only_beyond_noise_and_tolerance(after, verdict):
 )
 def test_each_measure_has_its_direction(key, measure, before, after, verdict):
     old = [made(repeat=repeat, **{key: value}, **OLD) for repeat, value in enumerate(before)]
-    found = [made(repeat=repeat, **{key: value}) for repeat, value in enumerate(after)]
-    assert verdicts(found, old)[measure] == verdict
+    new = [made(repeat=repeat, **{key: value}) for repeat, value in enumerate(after)]
+    assert verdicts(new, old)[measure] == verdict
 
 
 def test_relative_to_an_accuracy_of_0_nothing_is_worse():
-    old, found = ([not_reached(repeat=repeat, accuracy=0.0, **stamp) for repeat in range(2)] for stamp in (OLD, {}))
-    assert "accuracy" not in verdicts(found, old)
+    old, new = ([not_reached(repeat=repeat, accuracy=0.0, **stamp) for repeat in range(2)] for stamp in (OLD, {}))
+    assert "accuracy" not in verdicts(new, old)
 
 
 def test_regressions_are_listed_with_change_and_interval():
@@ -71,7 +71,7 @@ def test_regressions_are_listed_with_change_and_interval():
 
 
 @pytest.mark.parametrize(
-    "found",
+    "new",
     [
         [made(num_ranks=2), ended("failed")],
         [made(num_ranks=2), not_reached(samples_per_second=100.0)],
@@ -79,8 +79,8 @@ def test_regressions_are_listed_with_change_and_interval():
         [made(num_ranks=2), ended("timeout")],
     ],
 )
-def test_an_entry_that_lost_its_time_is_worse_even_with_one_run(found):
-    lines = regressions.worse(changes(found, [made(num_ranks=2, **OLD), made(**OLD)]))
+def test_an_entry_that_lost_its_time_is_worse_even_with_one_run(new):
+    lines = regressions.worse(changes(new, [made(num_ranks=2, **OLD), made(**OLD)]))
     assert lines[0] == "cnn, weak scaling, 1 rank: ddp had 10 time to solution (s) and has none."
 
 
@@ -89,8 +89,8 @@ def test_entries_that_are_only_in_the_results_are_not_compared():
 
 
 def test_an_entry_without_a_time_before_and_after_is_not_compared():
-    found, old = [made(), ended("failed", num_ranks=2)], [made(**OLD), ended("failed", num_ranks=2, **OLD)]
-    assert regressions.worse(changes(found, old)) == []
+    new, old = [made(), ended("failed", num_ranks=2)], [made(**OLD), ended("failed", num_ranks=2, **OLD)]
+    assert regressions.worse(changes(new, old)) == []
 
 
 def test_a_single_run_on_a_side_is_not_judged():

@@ -73,9 +73,9 @@ def test_a_single_run_on_a_side_gives_no_interval():
 
 def test_the_interval_of_three_pairs_computed_by_hand():
     # Some resamples have only the first pair, or only the last: the interval spans both.
-    found = ratio([11.0, 24.0, 39.0], [10.0, 20.0, 30.0], paired=True)
-    assert found == Ratio(pytest.approx(1.2), pytest.approx(1.1), pytest.approx(1.3), 3, 3, True)
-    assert found.is_difference is True
+    estimate = ratio([11.0, 24.0, 39.0], [10.0, 20.0, 30.0], paired=True)
+    assert estimate == Ratio(pytest.approx(1.2), pytest.approx(1.1), pytest.approx(1.3), 3, 3, True)
+    assert estimate.is_difference is True
 
 
 def test_drift_common_to_both_sides_of_pairs_cancels():
@@ -98,9 +98,9 @@ def test_the_interval_agrees_with_an_independent_bootstrap():
     above, below = np.array([5.0, 6.0, 7.0, 8.0, 12.0, 6.5]), np.array([4.0, 4.5, 5.0, 4.2, 4.4, 6.0])
     drawn = np.random.default_rng(5).integers(6, size=(20000, 6))
     ratios = [typical(above[index]) / typical(below[index]) for index in drawn]
-    found = ratio(above, below, paired=True)
+    estimate = ratio(above, below, paired=True)
     # Student's t for 5 degrees of freedom is 2.5706; by sqrt(6 / 5) it is 2.816, beyond which the normal distribution has 0.243 %.
-    assert (found.low, found.high) == pytest.approx(tuple(np.percentile(ratios, [0.243, 99.757])), rel=0.02)
+    assert (estimate.low, estimate.high) == pytest.approx(tuple(np.percentile(ratios, [0.243, 99.757])), rel=0.02)
 
 
 @pytest.mark.parametrize(("num_runs", "paired"), [(5, True), (MIN_RUNS_CONFIDENT, True), (8, True), (5, False)])
@@ -115,15 +115,16 @@ def test_from_5_runs_on_few_equal_sets_differ_significantly(num_runs, paired, mo
 
 def test_the_simultaneous_interval_of_two_sets_is_students():
     above, below = np.exp([0.30, 0.10, 0.26, 0.24]), np.exp([0.10, 0.00, 0.16, 0.04])
-    found = simultaneous_ratio(above, below, paired=True, num_compared=2)
+    estimate = simultaneous_ratio(above, below, paired=True, num_compared=2)
     # Differences of logarithms 0.2, 0.1, 0.1, 0.2: mean 0.15, standard error 0.028868, t of 3 degrees of freedom 3.1824.
-    assert found == Ratio(*(pytest.approx(np.exp(0.15 + part), rel=1e-4) for part in (0, -0.09187, 0.09187)), 4, 4, True)
-    assert (found.is_difference, found.verdict) == (True, None)
+    assert estimate == Ratio(*(pytest.approx(np.exp(0.15 + part), rel=1e-4) for part in (0, -0.09187, 0.09187)), 4, 4, True)
+    assert (estimate.is_difference, estimate.verdict) == (True, None)
 
 
 def test_more_sets_make_wider_simultaneous_intervals():
     values = np.exp([0.30, 0.10, 0.26, 0.24, 0.2, 0.2]), np.ones(6)
-    widths = [found.high / found.low for number in (2, 3, 6) if (found := simultaneous_ratio(*values, paired=True, num_compared=number))]
+    estimates = [simultaneous_ratio(*values, paired=True, num_compared=number) for number in (2, 3, 6)]
+    widths = [estimate.high / estimate.low for estimate in estimates]
     assert widths == sorted(widths)
     # Of the studentized range for 3 means and 5 degrees of freedom, 4.602 (Pearson and Hartley's table), by sqrt(2).
     error = np.log(values[0]).std(ddof=1) / 6**0.5
@@ -149,8 +150,8 @@ def test_of_equal_backends_few_are_called_slower_than_the_one_that_happens_to_be
     rng = np.random.default_rng(11)
     num_matrices, num_wrong = 400, 0
     for values in np.exp(0.05 * rng.standard_normal((num_matrices, 5, 6))):
-        fastest, *others = sorted(values, key=lambda one: np.log(one).mean())
-        num_wrong += any(simultaneous_ratio(one, fastest, paired=True, num_compared=5).verdict for one in others)
+        fastest, *slower = sorted(values, key=lambda values_of_set: np.log(values_of_set).mean())
+        num_wrong += any(simultaneous_ratio(values_of_set, fastest, paired=True, num_compared=5).verdict for values_of_set in slower)
     # 26 of 400; without the correction for having chosen the fastest, 120.
     assert num_wrong / num_matrices < 0.08
 

@@ -54,6 +54,6 @@ def test_the_notes_name_other_launchers_libraries_and_cores():
 
 @pytest.mark.parametrize(("turns", "noted"), [((None, 3), False), ((0, 0), False), ((4, 3), False), ((0, 3), True)])
 def test_the_notes_name_runs_that_were_not_side_by_side(turns, noted):
-    found = [made(num_turns=turns[0]), made(backend="single", num_turns=turns[1])]
+    records = [made(num_turns=turns[0]), made(backend="single", num_turns=turns[1])]
     note = "cnn, weak scaling: records differ in turns: one after the other, side by side."
-    assert (note in answered(found).notes) == noted
+    assert (note in answered(records).notes) == noted

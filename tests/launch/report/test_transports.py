@@ -12,15 +12,15 @@ AT = "cnn, weak scaling, 2 ranks, seconds per epoch, the"
 
 def records(factors, num_repeats=6, **changes):
     """Records of {(backend, transport): seconds per epoch, as a multiple of the same}."""
-    found = []
+    made_records = []
     for (backend, transport), factor in factors.items():
-        seconds = [factor * (one - 1) + 1 for one in SECONDS[:num_repeats]]
-        found += repeats(seconds, backend=backend, num_ranks=2, transport=transport, **changes)
-    return found
+        seconds = [factor * (time - 1) + 1 for time in SECONDS[:num_repeats]]
+        made_records += repeats(seconds, backend=backend, num_ranks=2, transport=transport, **changes)
+    return made_records
 
 
-def parts(found):
-    return [sentence for sentence in section(found, "first").sentences if "'s part" in sentence]
+def parts(made_records):
+    return [sentence for sentence in section(made_records, "first").sentences if "'s part" in sentence]
 
 
 FOUR = {("ddp", "gloo"): 1.1, ("ddp@mpi", "mpi"): 1.0, ("horovod_torch", "mpi"): 1.2, ("horovod_torch@gloo", "gloo"): 1.43}
@@ -37,8 +37,8 @@ def test_libraries_are_compared_on_one_transport_and_transports_under_one_librar
 
 
 def test_a_library_on_one_transport_is_compared_there_and_a_stage_of_zero_is_a_library_of_its_own():
-    found = records({("ddp", "gloo"): 1.0, ("ddp@mpi", "mpi"): 1.1, ("horovod_tf", "mpi"): 0.55, ("deepspeed_zero@3", "gloo"): 2.0})
-    by_library, by_transport = parts(found)
+    made_records = records({("ddp", "gloo"): 1.0, ("ddp@mpi", "mpi"): 1.1, ("horovod_tf", "mpi"): 0.55, ("deepspeed_zero@3", "gloo"): 2.0})
+    by_library, by_transport = parts(made_records)
     assert "over MPI horovod_tf takes 0.50 times ddp's" in by_library
     assert "over Gloo deepspeed_zero@3 takes 2.00 times ddp's" in by_library
     assert by_transport.startswith(f"{AT} transport's part: under ddp MPI takes 1.10 times Gloo's")
@@ -69,11 +69,11 @@ def test_three_repeats_give_numbers_and_no_verdict():
 
 
 def test_an_interval_that_holds_1_shows_no_difference():
-    found = records({("ddp", "gloo"): 1.0})
-    found += repeats(
+    made_records = records({("ddp", "gloo"): 1.0})
+    made_records += repeats(
         [seconds * factor for seconds, factor in zip(SECONDS, (1.1, 0.9) * 3, strict=True)], backend="ddp@mpi", num_ranks=2, transport="mpi"
     )
-    (sentence,) = parts(found)
+    (sentence,) = parts(made_records)
     assert "(no difference shown, 95 % interval 0." in sentence
 
 

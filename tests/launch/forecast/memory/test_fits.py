@@ -23,10 +23,10 @@ def test_a_memory_without_its_unit_is_refused(text):
 def test_the_widest_model_fits_and_a_wider_one_does_not(name, recompute):
     num_ranks, limit = (1 if name == "single" else 8), 30 * GB
     training = TRAINING._replace(recompute=recompute)
-    found = fits.widest(name, training, num_ranks, limit)
-    heads, step = found.model.num_heads, 8 if name == "tensor_parallel" else 1
-    assert (found.model.head_width, found.model.num_layers) == (64, 8)
-    assert memory_forecast.of(name, found, num_ranks).peak <= limit
+    largest = fits.widest(name, training, num_ranks, limit)
+    heads, step = largest.model.num_heads, 8 if name == "tensor_parallel" else 1
+    assert (largest.model.head_width, largest.model.num_layers) == (64, 8)
+    assert memory_forecast.of(name, largest, num_ranks).peak <= limit
     assert memory_forecast.of(name, fits.widened(training, heads + step), num_ranks).peak > limit
 
 
@@ -40,15 +40,15 @@ def test_the_fewest_ranks_are_the_first_power_of_two_that_fits():
 
 def test_what_divides_nothing_has_no_fewest_ranks_where_it_does_not_fit():
     alone = memory_forecast.of("single", TRAINING, 1).peak
-    found = fits.fit("ddp", TRAINING, 8, alone)
-    assert (found.fits, found.fewest_ranks) == (False, None)
+    fit = fits.fit("ddp", TRAINING, 8, alone)
+    assert (fit.fits, fit.fewest_ranks) == (False, None)
     assert fits.fit("single", TRAINING, 1, alone)[1:3] == (True, alone)
 
 
 def test_what_more_parameters_a_model_has_than_its_sizes_say_grows_with_it():
-    own = memory_state.num_parameters(TRAINING)
-    twice = TRAINING._replace(num_parameters=2 * own)
-    assert memory_state.num_parameters(fits.widened(twice, 8)) == 2 * own
+    num_parameters = memory_state.num_parameters(TRAINING)
+    twice = TRAINING._replace(num_parameters=2 * num_parameters)
+    assert memory_state.num_parameters(fits.widened(twice, 8)) == 2 * num_parameters
     wider = fits.widened(TRAINING, 16)
     assert memory_state.num_parameters(fits.widened(twice, 16)) == pytest.approx(2 * memory_state.num_parameters(wider))
 

@@ -18,19 +18,21 @@ TRAINING = Training(Decoder(256, 8, 8, 128, num_tokens=1000), 8, microbatches=8)
 
 
 def test_the_table_has_every_way_and_its_bytes(tmp_path):
-    found = tmp_path / "found.json"
-    status, output, error = run_module("launch.memory", *MODEL, "--json", found)
+    path = tmp_path / "found.json"
+    status, output, error = run_module("launch.memory", *MODEL, "--json", path)
     assert (status, error) == (0, "")
-    told = json.loads(found.read_text())
-    assert [one["name"] for one in told["backends"]] == list(WAYS)
-    assert told["left_out"] == []
-    for one in told["backends"]:
-        forecast = memory_forecast.of(one["name"], TRAINING, one["num_ranks"])
-        assert {part: one[part] for part in forecast._fields} == forecast._asdict()
+    written = json.loads(path.read_text())
+    assert [backend["name"] for backend in written["backends"]] == list(WAYS)
+    assert written["left_out"] == []
+    for backend in written["backends"]:
+        forecast = memory_forecast.of(backend["name"], TRAINING, backend["num_ranks"])
+        assert {part: backend[part] for part in forecast._fields} == forecast._asdict()
         # A backward pass in two parts keeps what it computes again.
-        assert (one["recomputed_activations"] < one["activations"]) == (one["name"] != "pipeline@zero_bubble")
-        (row,) = [line for line in output.splitlines() if line.startswith(f"│ {one['name']} ") and f" {one['num_ranks']} │" in line][:1]
-        assert f"{one['peak'] / 1e9:.3f}" in row
+        assert (backend["recomputed_activations"] < backend["activations"]) == (backend["name"] != "pipeline@zero_bubble")
+        (row,) = [
+            line for line in output.splitlines() if line.startswith(f"│ {backend['name']} ") and f" {backend['num_ranks']} │" in line
+        ][:1]
+        assert f"{backend['peak'] / 1e9:.3f}" in row
     assert f"{memory_state.num_parameters(TRAINING):,} parameters, 8 layers of width 256; 8 samples per step, fp32, adam" in output
     assert "Peak on each rank of a pipeline (GB)" in output
 
@@ -63,15 +65,15 @@ def test_the_picture_has_a_bar_for_every_way(tmp_path):
     done = subprocess.run(command, cwd=ROOT, env=environ(), capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     root = xml.etree.ElementTree.parse(path).getroot()
-    words = {one.text for one in root.iter() if one.text}
+    words = {element.text for element in root.iter() if element.text}
     assert {"single", "ddp", "fsdp", "parameters", "gradients", "optimizer state", "activations", "buffers"} <= words
-    labels = [one.get("aria-label") or "" for one in root.iter()]
+    labels = [element.get("aria-label") or "" for element in root.iter()]
     assert sum("backend: fsdp; part: " in label or ("part: " in label and "fsdp" in label) for label in labels) == 5
 
 
 def test_what_fits_is_told_last():
     single, fsdp = (memory_forecast.of(name, TRAINING, num_ranks).peak / 1e6 for name, num_ranks in (("single", 1), ("fsdp", 8)))
     assert fsdp < single
-    for limit, told in (((fsdp + single) / 2, "1 of 2 fit into {} per rank: fsdp"), (1, "0 of 2 fit into {} per rank")):
+    for limit, headline in (((fsdp + single) / 2, "1 of 2 fit into {} per rank: fsdp"), (1, "0 of 2 fit into {} per rank")):
         _, output, _ = run_module("launch.memory", *MODEL, "--backends", "single,fsdp", "--fits", f"{limit:.0f}MB")
-        assert output.splitlines()[-1] == told.format(f"{limit:.0f} MB")
+        assert output.splitlines()[-1] == headline.format(f"{limit:.0f} MB")

@@ -63,8 +63,8 @@ def test_other_collectives(collective, algorithm, alphas, betas):
 @pytest.mark.parametrize(("num_ranks", "alphas", "betas"), [(2, 3, 3 / 4), (3, 2, 2 / 3), (8, 7, 7 / 8)])
 def test_the_second_rank_of_two_sends_before_it_says_that_it_can_receive(num_ranks, alphas, betas):
     for algorithm in ("ring", "halving"):
-        found = seconds(algorithm, num_ranks, collective="gloo_all_gather")
-        assert found == pytest.approx(alphas * A + betas * S * B)
+        takes = seconds(algorithm, num_ranks, collective="gloo_all_gather")
+        assert takes == pytest.approx(alphas * A + betas * S * B)
     slow = (Regime(0, 100 * A, 100 * B, 0.0),)
     assert seconds("ring", 2, Machine(2, LINK, slow), "gloo_all_gather") == seconds("ring", 2, collective="gloo_all_gather")
 

@@ -28,12 +28,12 @@ def test_one_line_is_one_regime():
 @pytest.mark.parametrize("noise", [0.0, 0.03])
 def test_switch_points_are_found(noise):
     regimes = [(5e-6, 4e-10), (40e-6, 2e-10), (500e-6, 5e-10)]
-    found = hockney.fit(SIZES, times(SIZES, regimes, [8192, 2**20], noise))
-    assert [one.from_bytes for one in found] == [8, 16384, 2**21]
-    for one, (alpha, beta) in zip(found, regimes, strict=True):
-        middle = 2 * one.from_bytes if one.from_bytes > 8 else 4096
-        assert hockney.seconds_of(found, middle) == pytest.approx(alpha + beta * middle, rel=0.05)
-        assert one.relative_residual == pytest.approx(noise, abs=0.02)
+    fitted = hockney.fit(SIZES, times(SIZES, regimes, [8192, 2**20], noise))
+    assert [regime.from_bytes for regime in fitted] == [8, 16384, 2**21]
+    for regime, (alpha, beta) in zip(fitted, regimes, strict=True):
+        middle = 2 * regime.from_bytes if regime.from_bytes > 8 else 4096
+        assert hockney.seconds_of(fitted, middle) == pytest.approx(alpha + beta * middle, rel=0.05)
+        assert regime.relative_residual == pytest.approx(noise, abs=0.02)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -50,9 +50,9 @@ def test_small_messages_count_as_much_as_large_ones():
 
 def test_alpha_and_beta_are_not_negative():
     for measured in ([3e-6, 2e-6, 1e-6, 1e-6], [1e-6, 1e-5, 1e-4, 9e-2]):
-        for one in hockney.fit([8, 1024, 32768, 2**20], measured):
-            assert one.alpha_seconds >= 0
-            assert one.beta_seconds_per_byte >= 0
+        for regime in hockney.fit([8, 1024, 32768, 2**20], measured):
+            assert regime.alpha_seconds >= 0
+            assert regime.beta_seconds_per_byte >= 0
 
 
 def test_the_median_of_a_size_counts_and_the_order_does_not():
@@ -72,7 +72,7 @@ def test_what_repeats_show_to_be_noise_makes_no_regime():
 def test_sizes_that_are_close_are_no_regime():
     measured = times(SIZES, [(2e-3, 1e-9)], [])
     measured[:3] = [3e-4, 1e-3, 2e-3]
-    assert all(one.from_bytes in {8, *SIZES[4:]} for one in hockney.fit(SIZES, measured))
+    assert all(regime.from_bytes in {8, *SIZES[4:]} for regime in hockney.fit(SIZES, measured))
 
 
 def test_four_sizes_as_in_a_record_give_one_regime():

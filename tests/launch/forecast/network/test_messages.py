@@ -11,8 +11,8 @@ from launch.forecast.network.hockney import Regime
 
 
 def test_a_network_is_given_as_latency_and_bandwidth():
-    assert messages.given("alpha=2e-6,beta=25e9").messages("mpi", "ring") == (Regime(0, 2e-6, 4e-11, 0.0),)
-    assert messages.given("beta=1e9, alpha=0").messages("gloo", "halving") == (Regime(0, 0.0, 1e-9, 0.0),)
+    assert messages.uniform("alpha=2e-6,beta=25e9").messages("mpi", "ring") == (Regime(0, 2e-6, 4e-11, 0.0),)
+    assert messages.uniform("beta=1e9, alpha=0").messages("gloo", "halving") == (Regime(0, 0.0, 1e-9, 0.0),)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_a_network_is_given_as_latency_and_bandwidth():
 )
 def test_what_is_no_network(text, message):
     with pytest.raises(UserError, match=message):
-        messages.given(text)
+        messages.uniform(text)
 
 
 def collectives(folder, **changes):
@@ -43,11 +43,11 @@ def collectives(folder, **changes):
 
 
 def test_a_network_is_that_of_a_file_of_collectives(tmp_path):
-    found = messages.read(str(collectives(tmp_path)))
-    (link,) = found.messages("mpi", "ring")
+    network = messages.read(str(collectives(tmp_path)))
+    (link,) = network.messages("mpi", "ring")
     assert (link.alpha_seconds, link.beta_seconds_per_byte) == pytest.approx((1e-4 / 6, 1e-9 / 1.5))
     with pytest.raises(UserError, match="has no all-reduce over gloo, only over mpi; measure that too"):
-        found.messages("gloo", "ring")
+        network.messages("gloo", "ring")
 
 
 @pytest.mark.parametrize("changes", [{"fits": []}, {"num_ranks": 1}, {"fits": [{"collective": "all_reduce", "regimes": []}]}])
@@ -70,13 +70,13 @@ def test_messages_give_back_the_all_reduces_that_they_are_from(algorithm, num_ra
     measured = Regime(0, 1e-3, 1e-9, 0.0)
     for ranks_per_node in (1, num_ranks):
         link = messages.of_messages((measured,), algorithm, num_ranks, ranks_per_node)
-        found = algorithms.seconds("all_reduce", (algorithm,), 1e6, num_ranks, Machine(ranks_per_node, link, link))
-        assert found == pytest.approx(1e-3 + 1e-9 * 1e6)
+        takes = algorithms.seconds("all_reduce", (algorithm,), 1e6, num_ranks, Machine(ranks_per_node, link, link))
+        assert takes == pytest.approx(1e-3 + 1e-9 * 1e6)
 
 
 def test_regimes_switch_at_the_size_of_a_message():
     regimes = (Regime(1024, 1e-5, 1e-8, 0.0), Regime(2**20, 1e-3, 1e-9, 0.0))
-    assert [one.from_bytes for one in messages.of_messages(regimes, "ring", 4, 4)] == [256, 2**18]
+    assert [regime.from_bytes for regime in messages.of_messages(regimes, "ring", 4, 4)] == [256, 2**18]
 
 
 @pytest.mark.parametrize(
@@ -91,6 +91,6 @@ def test_regimes_switch_at_the_size_of_a_message():
     ],
 )
 def test_as_few_sizes_as_older_records_have_give_a_network_too(points, alpha, beta, words):
-    (found,), how = messages.fitted(points)
-    assert (found.alpha_seconds, found.beta_seconds_per_byte) == pytest.approx((alpha, beta))
+    (regime,), how = messages.fitted(points)
+    assert (regime.alpha_seconds, regime.beta_seconds_per_byte) == pytest.approx((alpha, beta))
     assert words in how

@@ -26,7 +26,7 @@ ERRORS = {("Inception V3", 128): 0.06, ("Inception V3", 512): 0.02, ("VGG-16", 1
 def efficiency(model, num_ranks, exchanges):
     """Of weak scaling, on a ring, with NCCL's choice in Horovod at that time."""
     compute = BATCH / IMAGES_PER_SECOND[model]
-    takes = [algorithms.seconds("all_reduce", ("ring",), one.size_bytes, num_ranks, SERVERS) for one in exchanges]
+    takes = [algorithms.seconds("all_reduce", ("ring",), exchange.size_bytes, num_ranks, SERVERS) for exchange in exchanges]
     return compute / overlap.step_seconds(compute, exchanges, takes)
 
 

@@ -24,7 +24,7 @@ BUCKETS = {
 
 
 def formula(compute_seconds, exchanges, algorithm, num_ranks, machine):
-    takes = [algorithms.seconds("all_reduce", (algorithm,), one.size_bytes, num_ranks, machine) for one in exchanges]
+    takes = [algorithms.seconds("all_reduce", (algorithm,), exchange.size_bytes, num_ranks, machine) for exchange in exchanges]
     return overlap.step_seconds(compute_seconds, exchanges, takes)
 
 
@@ -66,11 +66,11 @@ def test_a_step_waits_for_the_slowest_rank(algorithm, machine, num_buckets, with
     draws = np.sort(1 + 0.1 * random.exponential(size=2000))
     buckets = overlap.evenly([SIZE / num_buckets] * num_buckets, "all_reduce")
     drawn = [compute * random.choice(draws, num_ranks) for _ in range(10 if num_buckets > 1 else 40)]
-    simulated = np.mean([simulation.step_seconds(one, buckets, algorithm, machine) for one in drawn])
-    found = formula(compute * Slowest(draws).factor(num_ranks), buckets, algorithm, num_ranks, machine)
-    assert found == pytest.approx(simulated, rel=within)
+    simulated = np.mean([simulation.step_seconds(compute_seconds, buckets, algorithm, machine) for compute_seconds in drawn])
+    by_formula = formula(compute * Slowest(draws).factor(num_ranks), buckets, algorithm, num_ranks, machine)
+    assert by_formula == pytest.approx(simulated, rel=within)
     # What is not within 5 % errs on the slow side.
-    assert found > simulated * (1 - TOLERANCE)
+    assert by_formula > simulated * (1 - TOLERANCE)
 
 
 def test_ranks_of_a_node_share_its_link():

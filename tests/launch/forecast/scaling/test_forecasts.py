@@ -5,7 +5,7 @@ import math
 import pytest
 
 from common.errors import UserError
-from launch.forecast.network.messages import Given
+from launch.forecast.network.messages import Uniform
 from launch.forecast.scaling import answer, fitting, forecasts, picture
 from launch.forecast.scaling.wish import Wish, check
 from launch.report import collect, entries
@@ -45,27 +45,27 @@ def of(records, *ranks, **wish):
 
 
 def steps(subject):
-    return {one.num_ranks: one.step_seconds for one in subject.forecasts}
+    return {forecast.num_ranks: forecast.step_seconds for forecast in subject.forecasts}
 
 
 def test_steps_that_follow_the_model_are_forecast_exactly():
     subject = of([record(1), record(2)], 4, 1024, 100_000)
     expected = {size: COMPUTE + ring(size) + 0.001 for size in (4, 1024, 100_000)}
-    found = steps(subject)
-    assert {size: found[size] for size in expected} == pytest.approx(expected, rel=1e-6)
-    assert [one.kind for one in subject.forecasts] == ["measured", "measured", "forecast", "extrapolated", "extrapolated"]
+    forecast_steps = steps(subject)
+    assert {size: forecast_steps[size] for size in expected} == pytest.approx(expected, rel=1e-6)
+    assert [forecast.kind for forecast in subject.forecasts] == ["measured", "measured", "forecast", "extrapolated", "extrapolated"]
 
 
 def test_each_size_but_the_first_is_held_out_and_its_error_is_the_band():
     subject = of([record(1), record(2), record(4)], 8)
-    assert [(one.num_ranks, one.fitted_on) for one in subject.held_out] == [(2, "1 and 4 ranks"), (4, "1 and 2 ranks")]
-    assert [one.error for one in subject.held_out] == pytest.approx([0, 0], abs=1e-6)
+    assert [(test.num_ranks, test.fitted_on) for test in subject.held_out] == [(2, "1 and 4 ranks"), (4, "1 and 2 ranks")]
+    assert [test.error for test in subject.held_out] == pytest.approx([0, 0], abs=1e-6)
     # From one rank and all-reduces alone the millisecond that steps take beside is not known.
     alone = of([record(1), record(2)], 4, 8)
-    (error,) = [one.error for one in alone.held_out]
+    (error,) = [test.error for test in alone.held_out]
     step = COMPUTE + ring(2) + 0.001
     assert error == pytest.approx(-0.001 / step)
-    once, twice = ({one.num_ranks: one for one in alone.forecasts}[size] for size in (4, 8))
+    once, twice = ({forecast.num_ranks: forecast for forecast in alone.forecasts}[size] for size in (4, 8))
     assert once.high_seconds / once.step_seconds == pytest.approx(1 / (1 + error))
     assert twice.high_seconds / twice.step_seconds == pytest.approx((1 / (1 + error)) ** 2)
     assert once.low_seconds < once.step_seconds < once.high_seconds
@@ -80,14 +80,16 @@ def test_repeats_with_other_seeds_are_held_out_too():
 
 def test_another_network_is_between_nodes():
     fast = of([record(1), record(2)], 64, network=None)
-    slow = of([record(1), record(2)], 64, network=Given((fast.model.machine.inside[0]._replace(from_bytes=0, beta_seconds_per_byte=1e-7),)))
+    slow = of(
+        [record(1), record(2)], 64, network=Uniform((fast.model.machine.inside[0]._replace(from_bytes=0, beta_seconds_per_byte=1e-7),))
+    )
     assert steps(slow)[64] - steps(fast)[64] == pytest.approx(126 * NUM_BYTES / 64 * (1e-7 - BETA), rel=1e-3)
     assert (fast.notes, slow.notes) == (
         ("The network between nodes was not measured and is taken for that inside a node; give --network for another.",),
         (),
     )
     # Everything on one node: the other network is not used.
-    assert steps(of([record(1), record(2)], 64, network=Given(slow.model.machine.between), ranks_per_node=64))[64] == steps(fast)[64]
+    assert steps(of([record(1), record(2)], 64, network=Uniform(slow.model.machine.between), ranks_per_node=64))[64] == steps(fast)[64]
 
 
 def test_the_knee_is_where_efficiency_falls_below_half():
@@ -99,7 +101,7 @@ def test_the_knee_is_where_efficiency_falls_below_half():
 
 def test_time_and_price_of_a_run():
     subject = of([record(1), record(2)], 4, price=100.0)
-    row = {one.num_ranks: one for one in subject.forecasts}[4]
+    row = {forecast.num_ranks: forecast for forecast in subject.forecasts}[4]
     # Of 20 samples of each of 16 and one that is dropped; both sizes take two epochs.
     num_steps = (20 * 16 * 2 + 1) // 64
     assert row.epochs == pytest.approx(2)
@@ -112,7 +114,7 @@ def test_time_and_price_of_a_run():
 def test_slow_steps_slow_down_many_ranks_most():
     noisy = [COMPUTE] * (NUM_STEPS - 1) + [2 * COMPUTE]
     subject = of([record(1, step_seconds=noisy), record(2)], 4, 1000)
-    few, many = (one.parts.stragglers for one in subject.forecasts if one.parts)
+    few, many = (forecast.parts.stragglers for forecast in subject.forecasts if forecast.parts)
     assert 0 < few < many
     assert math.isfinite(many)
 
@@ -174,20 +176,20 @@ def test_what_cannot_be_asked(wish, message):
 def test_backends_without_a_model_are_left_out_with_the_reason():
     records = [record(1), record(2), *(record(size, backend="parameter_server") for size in (2, 4)), record(2, backend="fsdp")]
     subjects, left_out = forecasts.of(entries.comparisons(typed(records)), Wish((4,)))
-    assert [one.backend for one in subjects] == ["ddp"]
-    assert [one.split(", ", 2)[2] for one in left_out] == [
+    assert [subject.backend for subject in subjects] == ["ddp"]
+    assert [sentence.split(", ", 2)[2] for sentence in left_out] == [
         "fsdp: no forecast, since there is one size, 2.",
         "parameter_server: no forecast, since the model is of data parallelism and pipelines.",
     ]
 
 
 def test_every_forecast_of_the_reference_records_has_a_band_and_is_in_the_picture():
-    found, _ = collect.collect([ROOT / "results" / "reference" / "two-cores"])
+    collected, _ = collect.collect([ROOT / "results" / "reference" / "two-cores"])
     wish = Wish((16, 64, 1024, 100_000), price=0.05)
-    subjects, left_out = forecasts.of(entries.comparisons(found), wish)
-    made_of = [one for subject in subjects for one in subject.forecasts if one.kind != "measured"]
+    subjects, left_out = forecasts.of(entries.comparisons(collected), wish)
+    beyond = [forecast for subject in subjects for forecast in subject.forecasts if forecast.kind != "measured"]
     assert len(subjects) == 20
-    assert all(0 < one.low_seconds < one.step_seconds < one.high_seconds for one in made_of)
+    assert all(0 < forecast.low_seconds < forecast.step_seconds < forecast.high_seconds for forecast in beyond)
     section = answer.section(subjects, left_out, wish)
     assert sum(sentence.startswith("For a proposal: ") for sentence in section.sentences) == 3
     assert all(len(table.columns) == len(row) for table in section.tables for row in table.rows)
@@ -195,19 +197,19 @@ def test_every_forecast_of_the_reference_records_has_a_band_and_is_in_the_pictur
     assert {subject.network for subject in subjects} == {"inside a node: alpha and beta of all-reduces of two sizes, without a residual"}
     # Every chart has the band of what is not measured. (Drawing starts threads, which no test may fork after.)
     bands = [
-        picture.spec([one for one in subjects if one.about == about])["layer"][0]["data"]["values"]
-        for about in dict.fromkeys(one.about for one in subjects)
+        picture.spec([subject for subject in subjects if subject.about == about])["layer"][0]["data"]["values"]
+        for about in dict.fromkeys(subject.about for subject in subjects)
     ]
     assert all(row["low"] < row["ratio"] < row["high"] for band in bands for row in band if row["kind"] != "measured")
     data = answer.as_json(subjects, left_out)
-    assert {one["backend"] for one in data["held_out"]} == {subject.backend for subject in subjects}
+    assert {test["backend"] for test in data["held_out"]} == {subject.backend for subject in subjects}
 
 
 @pytest.mark.parametrize(("ranks", "expected"), [((2,), [1, 2]), ((8,), [1, 2])])
 def test_measured_sizes_are_drawn_with_and_without_a_forecast_beside_them(ranks, expected):
     layers = picture.spec([of([record(1), record(2)], *ranks)])["layer"]
-    points = [one for one in layers if one["mark"]["type"] == "point" and one["mark"].get("size") == 60]
-    assert [[row["ranks"] for row in one["data"]["values"]] for one in points] == [expected]
+    points = [layer for layer in layers if layer["mark"]["type"] == "point" and layer["mark"].get("size") == 60]
+    assert [[row["ranks"] for row in layer["data"]["values"]] for layer in points] == [expected]
 
 
 def test_pooled_all_reduces_leave_out_oversubscribed_runs():

@@ -15,8 +15,8 @@ def test_a_line_never_falls(xs, ys, x, y):
 
 def test_what_ranks_divide_and_what_each_has_to_do():
     assert growth.inverse([(2, 6.0)])(4) == 3
-    found = growth.inverse([(1, 10.0), (2, 6.0)])
-    assert [found(1), found(2), found(4), found(10**9)] == pytest.approx([10, 6, 4, 2])
+    inverse = growth.inverse([(1, 10.0), (2, 6.0)])
+    assert [inverse(1), inverse(2), inverse(4), inverse(10**9)] == pytest.approx([10, 6, 4, 2])
 
 
 def test_under_weak_scaling_ranks_of_a_node_slow_each_other_down_and_nodes_do_not():

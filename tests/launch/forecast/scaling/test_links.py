@@ -31,5 +31,5 @@ def size(bytes_per_second):
 @pytest.mark.parametrize("bytes_per_second", [25e6, 6.25e6, GIGABIT, 1e12])
 def test_the_slow_link_and_the_fast_one_tell_of_others(bytes_per_second, names):
     fast, slow = size(1e12), size(GIGABIT)
-    found = links.fit(fast, slow, GIGABIT, bytes_per_second, names)
-    assert found.step_seconds(2) == pytest.approx(COMPUTE + seconds(NUM_BYTES, bytes_per_second) + REST)
+    model = links.fit(fast, slow, GIGABIT, bytes_per_second, names)
+    assert model.step_seconds(2) == pytest.approx(COMPUTE + seconds(NUM_BYTES, bytes_per_second) + REST)

@@ -5,13 +5,14 @@ import pytest
 from common.record import records
 from launch.forecast.scaling import measured
 from launch.forecast.scaling.overlap import Exchange
+from launch.report import epochs
 from tests.support.made_records import made, step_breakdown
 
 
 def run(operations, num_ranks=2, library=None, transport="mpi", **changes):
     breakdown = step_breakdown(compute=10.0, num_ranks=num_ranks) | {"library": library or {}} | changes
-    known = {name: {"num_calls": num, "num_bytes": size} for name, (num, size) in operations.items()}
-    return records.from_json(made(num_ranks=num_ranks, transport=transport, step_breakdown=breakdown | {"operations": known}))
+    by_collective = {name: {"num_calls": num, "num_bytes": size} for name, (num, size) in operations.items()}
+    return records.from_json(made(num_ranks=num_ranks, transport=transport, step_breakdown=breakdown | {"operations": by_collective}))
 
 
 @pytest.mark.parametrize(
@@ -59,9 +60,11 @@ def run(operations, num_ranks=2, library=None, transport="mpi", **changes):
     ],
 )
 def test_the_exchanges_of_a_step(record, exchanges, are_measured):
-    found, with_starts = measured.exchanges_of(record)
-    assert [(one.collective, one.size_bytes) for one in found] == [(one.collective, one.size_bytes) for one in exchanges]
-    assert [one.ready_share for one in found] == pytest.approx([one.ready_share for one in exchanges])
+    read, with_starts = measured.exchanges_of(record)
+    assert [(exchange.collective, exchange.size_bytes) for exchange in read] == [
+        (exchange.collective, exchange.size_bytes) for exchange in exchanges
+    ]
+    assert [exchange.ready_share for exchange in read] == pytest.approx([exchange.ready_share for exchange in exchanges])
     assert with_starts is are_measured
 
 
@@ -74,4 +77,4 @@ def test_without_plain_all_reduces_by_size_there_is_one_as_bus_bandwidth():
 
 def test_the_step_of_training_is_that_of_its_median_epoch():
     changes = {"train_seconds": [1.0, 2.0, 9.0], "step_seconds": [0.5] * 6, "losses": [1.0] * 6, "learning_rates": [0.1] * 6}
-    assert measured.trained_step_seconds(records.from_json(made(**changes))) == pytest.approx(1.0)
+    assert epochs.step_seconds(records.from_json(made(**changes))) == pytest.approx(1.0)

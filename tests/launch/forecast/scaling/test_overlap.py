@@ -27,6 +27,6 @@ def test_a_step_takes_its_computation_and_what_the_exchanges_exceed_it_by(takes,
 
 
 def test_without_measured_starts_gradients_are_ready_evenly_over_the_backward_pass():
-    found = overlap.evenly([4, 2, 1, 1], "all_reduce")
-    assert [one.ready_share for one in found] == pytest.approx([1 / 2, 2 / 3, 5 / 6, 1])
-    assert [one.size_bytes for one in found] == [4, 2, 1, 1]
+    exchanges = overlap.evenly([4, 2, 1, 1], "all_reduce")
+    assert [exchange.ready_share for exchange in exchanges] == pytest.approx([1 / 2, 2 / 3, 5 / 6, 1])
+    assert [exchange.size_bytes for exchange in exchanges] == [4, 2, 1, 1]

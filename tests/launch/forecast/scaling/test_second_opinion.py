@@ -15,18 +15,18 @@ SIZES = (1, 2, 4, 8, 16)
 
 def subject(sizes):
     records = [record(size, unexplained=0.0) for size in sizes]
-    (found,), _ = forecasts.of(entries.comparisons(typed(records)), Wish((64,)))
-    return found
+    (forecast_subject,), _ = forecasts.of(entries.comparisons(typed(records)), Wish((64,)))
+    return forecast_subject
 
 
 def test_from_five_sizes_it_is_shown_beside_ours():
     pytest.importorskip("extrap")
-    found = subject(SIZES)
-    row = found.forecasts[-1]
+    forecast_subject = subject(SIZES)
+    row = forecast_subject.forecasts[-1]
     # A ring's time is nearly a line in the number of ranks.
     assert row.step_seconds == pytest.approx(COMPUTE + ring(64))
     assert row.second_opinion_seconds == pytest.approx(row.step_seconds, rel=0.3)
-    section = answer.section([found], [], Wish((64,)))
+    section = answer.section([forecast_subject], [], Wish((64,)))
     assert any(sentence.startswith("cnn, weak scaling, Extra-P's seconds of a step on p ranks: ddp ") for sentence in section.sentences)
 
 
@@ -43,6 +43,6 @@ def test_where_it_is_not_installed_that_is_said(monkeypatch):
         return imported(name, *arguments)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    found = second_opinion.of(subject(SIZES).measured)
-    assert found.function is None
-    assert found.formula.startswith("Extra-P is not installed here (No module named 'extrap")
+    opinion = second_opinion.of(subject(SIZES).measured)
+    assert opinion.function is None
+    assert opinion.formula.startswith("Extra-P is not installed here (No module named 'extrap")

@@ -16,7 +16,7 @@ def drawn(distribution, num=4000, seed=3):
 
 
 def harmonic(num):
-    return sum(1 / one for one in range(1, num + 1))
+    return sum(1 / number for number in range(1, num + 1))
 
 
 @pytest.mark.parametrize(("draws", "num", "expected"), [([1, 2, 3], 1, 2), ([1, 3], 2, 2.5), ([5, 5], 100, 5), ([1, 2], 1000, 2)])
@@ -37,7 +37,7 @@ def test_beyond_the_samples_the_fitted_tail_answers(distribution, expected):
 
 def test_the_tail_continues_what_the_samples_say():
     slowest = Slowest(drawn("exponential"))
-    assert slowest.largest_known == 400
+    assert slowest.largest_sampled == 400
     assert slowest.factor(401) == pytest.approx(slowest.factor(400), rel=0.01)
 
 
@@ -51,13 +51,13 @@ def test_steps_of_two_ranks_are_already_the_slower_of_two():
     alone = drawn("exponential", 20000)
     pairs = np.sort(np.random.default_rng(4).exponential(size=(20000, 2)).max(axis=1))
     assert Slowest(pairs, 2).factor(64) == pytest.approx(Slowest(alone).factor(64), rel=0.05)
-    assert Slowest(pairs, 2).largest_known == 2 * Slowest(alone).largest_known
+    assert Slowest(pairs, 2).largest_sampled == 2 * Slowest(alone).largest_sampled
 
 
 def test_slow_drift_over_epochs_is_no_straggling():
     steps = [1.0, 1.0, 1.2, 2.0, 2.0, 2.4]
-    found = stragglers.relative(steps, 2)
-    assert found.tolist() == pytest.approx(sorted(np.array([1, 1, 1.2, 1, 1, 1.2]) / np.mean([1, 1, 1.2])))
+    relative = stragglers.relative(steps, 2)
+    assert relative.tolist() == pytest.approx(sorted(np.array([1, 1, 1.2, 1, 1, 1.2]) / np.mean([1, 1, 1.2])))
 
 
 @given(st.lists(st.floats(0.5, 5.0), min_size=1, max_size=60), st.integers(1, 10**6))

@@ -9,30 +9,30 @@ SECONDS = [10.0, 11.0, 12.0, 10.5, 11.5, 12.5]
 
 
 def approximate(seconds, accuracy=0.975, losses=(3.0, 2.2, 1.0, 0.5), **changes):
-    own = {"backend": "weight_averaging@4", "num_ranks": 2, "exact": False, "accuracy": accuracy, "losses": list(losses)}
-    return repeats(seconds, **own | changes)
+    values = {"backend": "weight_averaging@4", "num_ranks": 2, "exact": False, "accuracy": accuracy, "losses": list(losses)}
+    return repeats(seconds, **values | changes)
 
 
 EXACT = [*repeats(SECONDS, num_ranks=2, exact=True), *repeats(SECONDS, backend="horovod_tf", num_ranks=2)]
-FOUND = [*EXACT, *approximate([0.8 * one for one in SECONDS])]
+RECORDS = [*EXACT, *approximate([0.8 * section for section in SECONDS])]
 
 
 def test_its_time_stands_beside_its_accuracy():
-    row = line(FOUND, "approximate")
+    row = line(RECORDS, "approximate")
     assert (row["ranks"], row["backend"], row["against"]) == (2, "weight_averaging@4", "ddp")
     assert row["seconds per epoch, ratio"] == pytest.approx(0.8, abs=0.02)
     assert row["loss difference, first 20 steps"] == pytest.approx(0.1)
     assert (row["accuracy after as many epochs"], row["accuracy of the other"]) == (pytest.approx(0.975), pytest.approx(0.98))
     assert (row["epochs to the target"], row["epochs of the other"]) == (2, 2)
-    assert section(FOUND, "approximate").sentences == [
+    assert section(RECORDS, "approximate").sentences == [
         "cnn, weak scaling, 2 ranks: weight_averaging@4 is approximate; its losses differ by up to 1e-01 in the first 20 steps; an epoch "
         f"takes {row['seconds per epoch, ratio']:.2f} times ddp's seconds; after as many epochs its accuracy is 0.9750, ddp's 0.9800."
     ]
 
 
 def test_with_another_global_batch_its_losses_are_not_compared():
-    found = [*EXACT, *approximate(SECONDS, backend="parameter_server", data_parallel_degree=1)]
-    row = line(found, "approximate")
+    records = [*EXACT, *approximate(SECONDS, backend="parameter_server", data_parallel_degree=1)]
+    row = line(records, "approximate")
     assert (row["backend"], row["against"], row["loss difference, first 20 steps"]) == ("parameter_server", "ddp", None)
     assert row["accuracy of the other"] == pytest.approx(0.98)
 
@@ -44,16 +44,16 @@ def test_accuracies_are_of_the_last_epoch_that_both_have_trained():
 
 
 def test_it_is_no_rival_in_the_order_and_does_not_count_as_unequal_training():
-    assert [(row["backend"], row["verdict"]) for row in lines(FOUND, "first")] == [
+    assert [(row["backend"], row["verdict"]) for row in lines(RECORDS, "first")] == [
         ("ddp", "fastest"), ("horovod_tf", "no difference shown"), ("weight_averaging@4", "approximate"),
     ]  # fmt: skip
-    assert "weight_averaging" not in " ".join(section(FOUND, "first").sentences)
-    assert "more than rounding explains" not in section(FOUND, "same").sentences[0]
+    assert "weight_averaging" not in " ".join(section(RECORDS, "first").sentences)
+    assert "more than rounding explains" not in section(RECORDS, "same").sentences[0]
 
 
 def test_it_is_compared_also_where_no_run_reached_the_target():
-    found = [not_reached(num_ranks=2), not_reached(backend="weight_averaging", num_ranks=2, exact=False)]
-    row = line(found, "approximate")
+    records = [not_reached(num_ranks=2), not_reached(backend="weight_averaging", num_ranks=2, exact=False)]
+    row = line(records, "approximate")
     assert (row["against"], row["seconds per epoch, ratio"], row["epochs to the target"]) == ("ddp", 1.0, None)
 
 
@@ -63,8 +63,8 @@ def test_more_epochs_are_not_tested_for_and_exact_ones_are_compared_without_it()
 
 
 def test_without_an_exact_backend_of_its_size_or_without_any_there_is_no_comparison():
-    for found in (EXACT, [*approximate(SECONDS), made(num_ranks=1)]):
-        assert "approximate" not in [one.key for one in answered(found).sections]
+    for records in (EXACT, [*approximate(SECONDS), made(num_ranks=1)]):
+        assert "approximate" not in [section.key for section in answered(records).sections]
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ def test_training_stands_while_a_checkpoint_is_written_unless_in_the_background(
     kept = {"checkpoint_dir": "kept"}
     for is_async, wait, stood in ((False, 0.0, 0.85), (True, 0.05, 0.65)):
         settings = kept | {"checkpoint_async": is_async}
-        found = [made(settings=settings, checkpoint_io=IO | {"wait_seconds": wait}), made(backend="single", settings=settings)]
-        row = line(found, "checkpoints", backend="ddp")
+        records = [made(settings=settings, checkpoint_io=IO | {"wait_seconds": wait}), made(backend="single", settings=settings)]
+        row = line(records, "checkpoints", backend="ddp")
         assert row["training stood for (s)"] == pytest.approx(stood)
         assert (row["size (MB)"], row["gathering each (s)"], row["writing each (s)"]) == pytest.approx((20, 0.25, 0.125))
         assert (row["writing (MB/s)"], row["reading (MB/s)"]) == pytest.approx((160, 200))

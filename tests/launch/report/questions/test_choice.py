@@ -14,8 +14,8 @@ SENT, SENT_EXPECTED, BY = "sent per step (MB)", "by formula (MB)", "by collectiv
 
 def test_a_row_has_what_a_chooser_asks_for():
     held = tensor_bytes((3 * MIB, 2 * MIB, MIB), (3 * MIB, 3 * MIB, MIB))
-    found = [made(num_ranks=2, tensor_bytes_by_rank=held, step_breakdown=step_breakdown(compute=6.0, exposed=3.0))]
-    row = line(found, "cost")
+    records = [made(num_ranks=2, tensor_bytes_by_rank=held, step_breakdown=step_breakdown(compute=6.0, exposed=3.0))]
+    row = line(records, "cost")
     assert (row["backend"], row["ranks"], row["seconds per epoch"]) == ("ddp", 2, pytest.approx(4.5))
     # At one point, on the rank that holds most.
     assert (row[STATE], row[STATE_EXPECTED]) == (7.0, pytest.approx(3 * P_MIB))
@@ -37,8 +37,8 @@ def test_throughput_is_beside_the_time_where_a_run_has_it():
         rates = {"flops_per_second_per_rank": flops_per_second, "peak_flops_per_second": peak, "tokens_per_second": tokens}
         return made(backend=backend, num_ranks=2, **rates)
 
-    found = [ran("ddp", 3e10, 1e11), ran("horovod_tf", 5e10, 2e11), made(num_ranks=2, backend="zero_redundancy")]
-    rows = {row["backend"]: row for row in lines(found, "cost")}
+    records = [ran("ddp", 3e10, 1e11), ran("horovod_tf", 5e10, 2e11), made(num_ranks=2, backend="zero_redundancy")]
+    rows = {row["backend"]: row for row in lines(records, "cost")}
     assert list(rows["ddp"])[:5] == ["backend", "ranks", "seconds per epoch", "TFLOP/s per rank", "share of peak (%)"]
     assert [row["TFLOP/s per rank"] for row in rows.values()] == [0.03, 0.05, None]
     # Of the faster product: the devices are the same.
@@ -58,8 +58,8 @@ def test_a_backend_or_workload_that_is_not_known_here_has_no_theory():
 
 def test_bytes_of_replicas_are_of_their_own_ranks():
     """Of 4 ranks in two replicas, each gathers 1 MB from one other, not from three."""
-    found = [made(backend="fsdp@hsdp", num_ranks=4, step_breakdown=step_breakdown(num_ranks=4))]
-    assert line(found, "cost")[BY] == "all-reduce 4.00, all-gather 1.00"
+    records = [made(backend="fsdp@hsdp", num_ranks=4, step_breakdown=step_breakdown(num_ranks=4))]
+    assert line(records, "cost")[BY] == "all-reduce 4.00, all-gather 1.00"
 
 
 def test_a_collective_of_a_few_bytes_is_not_named():
@@ -70,14 +70,14 @@ def test_a_collective_of_a_few_bytes_is_not_named():
 
 
 def test_approximate_training_is_named():
-    found = [made(num_ranks=2), made(backend="weight_averaging", num_ranks=2, exact=False)]
-    assert [row["training"] for row in lines(found, "cost")] == ["exact", "approximate"]
+    records = [made(num_ranks=2), made(backend="weight_averaging", num_ranks=2, exact=False)]
+    assert [row["training"] for row in lines(records, "cost")] == ["exact", "approximate"]
 
 
 def test_oversubscribed_entries_are_apart_and_failed_ones_left_out():
-    found = [made(), ended("failed", num_ranks=2), made(num_ranks=8, oversubscribed=True)]
-    own, shared, *_ = section(found, "cost").tables
-    assert [table.title for table in (own, shared)] == [
+    records = [made(), ended("failed", num_ranks=2), made(num_ranks=8, oversubscribed=True)]
+    fair, shared, *_ = section(records, "cost").tables
+    assert [table.title for table in (fair, shared)] == [
         "cnn, weak scaling: which to choose", "cnn, weak scaling: which to choose, oversubscribed: not a scaling measurement",
     ]  # fmt: skip
-    assert [[row[1] for row in table.rows] for table in (own, shared)] == [[1], [8]]
+    assert [[row[1] for row in table.rows] for table in (fair, shared)] == [[1], [8]]

@@ -38,8 +38,8 @@ def test_one_miss_counts_as_the_slowest_and_an_invalid_entry_has_its_status(grou
 
 
 def test_a_backend_without_a_time_is_last_and_not_compared():
-    found = [made(seconds=10.0), ended("failed", backend="horovod_tf"), made(backend="single", seconds=12.0)]
-    rows = lines(found, "first")
+    records = [made(seconds=10.0), ended("failed", backend="horovod_tf"), made(backend="single", seconds=12.0)]
+    rows = lines(records, "first")
     assert [row["backend"] for row in rows] == ["ddp", "single", "horovod_tf"]
     assert [row["verdict"] for row in rows] == [None, "none from one run each", None]
 
@@ -53,83 +53,83 @@ def six(seconds, **changes):
 
 
 def test_the_fastest_is_compared_with_the_next():
-    found = [*repeats(SIX), *repeats([2 * time - 1 for time in SIX], backend="horovod_tf")]
-    assert section(found, "first").sentences == [
+    records = [*repeats(SIX), *repeats([2 * time - 1 for time in SIX], backend="horovod_tf")]
+    assert section(records, "first").sentences == [
         "cnn, weak scaling, 1 rank: ddp is fastest, 4.983 s an epoch; 2.00 times as fast as horovod_tf "
         "(95 % interval 2.00 to 2.00, 6 pairs)."
     ]
-    assert [row["verdict"] for row in lines(found, "first")] == ["fastest", "slower"]
-    assert [row["seconds per epoch"] for row in lines(found, "first")] == pytest.approx([4.983, 9.966], abs=1e-3)
+    assert [row["verdict"] for row in lines(records, "first")] == ["fastest", "slower"]
+    assert [row["seconds per epoch"] for row in lines(records, "first")] == pytest.approx([4.983, 9.966], abs=1e-3)
 
 
 def test_a_backend_that_took_fewer_epochs_by_chance_is_not_faster():
-    others = repeats([1.05 * time for time in SIX], backend="horovod_tf")
-    others[0] |= {"time_to_solution_seconds": 5.0, "accuracies": [0.98], "train_seconds": [4.75], "eval_seconds": [0.5]}
-    found = [*repeats(SIX), *others]
-    assert [(row["backend"], row["verdict"]) for row in lines(found, "first")] == [("ddp", "fastest"), ("horovod_tf", "slower")]
-    assert [row["epochs"] for row in lines(found, "first")] == pytest.approx([2, 11 / 6])
+    slower = repeats([1.05 * time for time in SIX], backend="horovod_tf")
+    slower[0] |= {"time_to_solution_seconds": 5.0, "accuracies": [0.98], "train_seconds": [4.75], "eval_seconds": [0.5]}
+    records = [*repeats(SIX), *slower]
+    assert [(row["backend"], row["verdict"]) for row in lines(records, "first")] == [("ddp", "fastest"), ("horovod_tf", "slower")]
+    assert [row["epochs"] for row in lines(records, "first")] == pytest.approx([2, 11 / 6])
 
 
 def test_every_backend_without_a_significant_difference_is_named():
-    found = [
+    records = [
         *repeats(SIX), *repeats([11.0, 11.1, 11.2] * 2, backend="horovod_tf"), *repeats([10.5, 11.4, 11.3] * 2, backend="single"),
         *six(40.0, backend="horovod_keras"),
     ]  # fmt: skip
-    (sentence,) = section(found, "first").sentences
+    (sentence,) = section(records, "first").sentences
     assert "ddp is fastest, 4.983 s an epoch; no difference shown from single (1.01 times as fast" in sentence
     assert sentence.endswith(". No difference shown from horovod_tf.")
-    assert [row["verdict"] for row in lines(found, "first")] == ["fastest", "no difference shown", "no difference shown", "slower"]
+    assert [row["verdict"] for row in lines(records, "first")] == ["fastest", "no difference shown", "no difference shown", "slower"]
 
 
 def test_fewer_than_6_repeats_give_numbers_and_no_verdict():
-    found = [*repeats([10.0, 11.0, 12.0]), *repeats([39.0, 43.0, 47.0], backend="horovod_tf")]
-    (sentence,) = section(found, "first").sentences
+    records = [*repeats([10.0, 11.0, 12.0]), *repeats([39.0, 43.0, 47.0], backend="horovod_tf")]
+    (sentence,) = section(records, "first").sentences
     assert sentence.startswith("cnn, weak scaling, 1 rank: ddp takes 4.983 s an epoch, horovod_tf 4.2")
     assert sentence.endswith(" 3 pairs); a verdict takes 6 repeats.")
-    assert [row["verdict"] for row in lines(found, "first")] == [None, "none from 3 pairs"]
-    assert answered(found).headline == [
+    assert [row["verdict"] for row in lines(records, "first")] == [None, "none from 3 pairs"]
+    assert answered(records).headline == [
         "cnn, weak scaling: 3 repeats give no verdict, 6 do; the lowest time so far is 11.00 s, ddp at 1 rank."
     ]
 
 
 def test_a_backend_that_needs_more_epochs_is_named_and_is_not_compared_by_epoch():
     more = {"accuracies": [0.5, 0.6, 0.98], "train_seconds": [0.5] * 3, "eval_seconds": [0.5] * 3, "eval_losses": [1.0] * 3}
-    found = [*repeats(SIX), *repeats(SIX, backend="single"), *repeats(SIX, backend="horovod_tf", **more)]
-    (sentence,) = section(found, "first").sentences
+    records = [*repeats(SIX), *repeats(SIX, backend="single"), *repeats(SIX, backend="horovod_tf", **more)]
+    (sentence,) = section(records, "first").sentences
     assert sentence.endswith(" horovod_tf needs more epochs to the target: 3.0 against 2.0 (p = 0.0014).")
-    assert line(found, "first", backend="horovod_tf")["verdict"] == "needs more epochs"
-    assert line(found, "first", verdict="fastest")["backend"] in ("ddp", "single")
+    assert line(records, "first", backend="horovod_tf")["verdict"] == "needs more epochs"
+    assert line(records, "first", verdict="fastest")["backend"] in ("ddp", "single")
 
 
 def test_one_run_each_gives_no_interval():
-    found = [made(), made(backend="horovod_tf", seconds=12.0)]
-    assert "(one run each)" in section(found, "first").sentences[0]
-    assert line(found, "first", backend="horovod_tf")["95 % interval"] is None
+    records = [made(), made(backend="horovod_tf", seconds=12.0)]
+    assert "(one run each)" in section(records, "first").sentences[0]
+    assert line(records, "first", backend="horovod_tf")["95 % interval"] is None
 
 
 @pytest.mark.parametrize(("times", "verdict"), [([8.0], "none from 6 runs against 1"), ([8.0, 8.1] * 4, "slower")])
 def test_of_unequal_numbers_of_runs_the_pairs_count(times, verdict):
-    found = [*repeats(times), *repeats([10.0, 10.1, 10.2] * 2, backend="single")]
-    assert line(found, "first", backend="single")["verdict"] == verdict
+    records = [*repeats(times), *repeats([10.0, 10.1, 10.2] * 2, backend="single")]
+    assert line(records, "first", backend="single")["verdict"] == verdict
 
 
 def test_repeats_of_two_matrices_are_not_pairs():
-    found = [*repeats([10.0, 11.0, 12.0]), *repeats([20.0, 22.0, 24.0], backend="horovod_tf", stamp="20260202-000000")]
-    assert "3 runs each" in section(found, "first").sentences[0]
-    slow, fast = (Entry(name, 1, typed(record for record in found if record["backend"] == name)) for name in ("horovod_tf", "ddp"))
+    records = [*repeats([10.0, 11.0, 12.0]), *repeats([20.0, 22.0, 24.0], backend="horovod_tf", stamp="20260202-000000")]
+    assert "3 runs each" in section(records, "first").sentences[0]
+    slow, fast = (Entry(name, 1, typed(record for record in records if record["backend"] == name)) for name in ("horovod_tf", "ddp"))
     assert entries.time_ratio(slow, fast).paired is False
     assert entries.value_ratio(slow, fast, "samples_per_second").paired is False
     assert entries.time_ratio(fast, fast).paired is True
 
 
 def test_each_size_has_its_own_fastest():
-    found = [*repeats(SIX), *six(9.0, backend="single"), *six(6.0, num_ranks=2), *six(5.0, backend="horovod_tf", num_ranks=2)]
-    rows = lines(found, "first")
+    records = [*repeats(SIX), *six(9.0, backend="single"), *six(6.0, num_ranks=2), *six(5.0, backend="horovod_tf", num_ranks=2)]
+    rows = lines(records, "first")
     assert [(row["ranks"], row["backend"]) for row in rows if row["verdict"] == "fastest"] == [(1, "single"), (2, "horovod_tf")]
 
 
 @pytest.mark.parametrize(
-    ("found", "sentence"),
+    ("records", "sentence"),
     [
         ([*six(9.0), *six(5.0, num_ranks=2)], "ddp at 2 ranks reached the target first, in 5.00 s."),
         ([*six(9.0), *six(12.0, num_ranks=2)], "ddp at 1 rank reached the target first, in 9.00 s."),
@@ -144,62 +144,64 @@ def test_each_size_has_its_own_fastest():
         ([made(seconds=9.0), made(num_ranks=2, seconds=5.0)], "one run gives no verdict, 6 do."),
     ],
 )
-def test_the_headline_is_one_sentence(found, sentence):
-    assert answered(found).headline == [f"cnn, weak scaling: {sentence}"]
+def test_the_headline_is_one_sentence(records, sentence):
+    assert answered(records).headline == [f"cnn, weak scaling: {sentence}"]
 
 
 def test_the_headline_is_relative_to_the_plain_run():
-    found = [*six(10.0, backend="single"), *six(4.0, num_ranks=2)]
-    assert "2.50 times as fast as single" in answered(found).headline[0]
+    records = [*six(10.0, backend="single"), *six(4.0, num_ranks=2)]
+    assert "2.50 times as fast as single" in answered(records).headline[0]
 
 
 def test_a_workload_without_a_target_is_for_throughput_alone():
-    found = [
+    records = [
         made(workload="transformer-alcf", num_ranks=ranks, samples_per_second=rate) for ranks, rate in ((1, 10.0), (2, 18.0))
     ]  # fmt: skip
-    answer = answered(found)
+    answer = answered(records)
     assert answer.headline == [
         "transformer-alcf, weak scaling: has no target; it is for throughput alone. Highest throughput: ddp at 2 ranks, 18 samples/s."
     ]
-    row = line(found, "first", ranks=2)
+    row = line(records, "first", ranks=2)
     assert (row[TIME], row["reached"], row["accuracy"]) == (None, None, None)
-    assert section(found, "first").sentences == []
-    assert line(found, "scaling", ranks=2)[RATE_RATIO] == 1.8
-    assert section(found, "failed").sentences == ["Nothing: all 2 runs completed."]
+    assert section(records, "first").sentences == []
+    assert line(records, "scaling", ranks=2)[RATE_RATIO] == 1.8
+    assert section(records, "failed").sentences == ["Nothing: all 2 runs completed."]
 
 
 def test_the_headline_gives_no_verdict_where_another_backend_has_too_few_repeats():
-    found = [*repeats(SIX), *repeats([21.0, 22.0, 23.0], backend="horovod_tf")]
-    assert answered(found).headline == [
+    records = [*repeats(SIX), *repeats([21.0, 22.0, 23.0], backend="horovod_tf")]
+    assert answered(records).headline == [
         "cnn, weak scaling: 3 repeats give no verdict, 6 do; the lowest time so far is 11.00 s, ddp at 1 rank."
     ]
 
 
 def test_times_whose_epochs_are_unknown_give_no_verdict():
-    found = repeats(SIX, train_seconds=[None, 2.0])
-    assert "no verdict" in answered(found).headline[0]
-    assert [row["verdict"] for row in lines(found, "first")] == [None]
+    records = repeats(SIX, train_seconds=[None, 2.0])
+    assert "no verdict" in answered(records).headline[0]
+    assert [row["verdict"] for row in lines(records, "first")] == [None]
 
 
 def test_of_a_pair_the_epochs_count_that_both_trained():
-    own = {"accuracies": [0.5, 0.7, 0.98], "eval_losses": [1.0] * 3}
-    longer = [made(backend="single", repeat=repeat, train_seconds=[1.0, 2.0, 60.0], eval_seconds=[0.0] * 3, **own) for repeat in range(6)]
+    results = {"accuracies": [0.5, 0.7, 0.98], "eval_losses": [1.0] * 3}
+    longer = [
+        made(backend="single", repeat=repeat, train_seconds=[1.0, 2.0, 60.0], eval_seconds=[0.0] * 3, **results) for repeat in range(6)
+    ]
     shorter = [made(repeat=repeat, train_seconds=[2.0, 4.0], eval_seconds=[0.0] * 2) for repeat in range(6)]
-    slow, fast = (Entry(name, 1, typed(found)) for name, found in (("ddp", shorter), ("single", longer)))
+    slow, fast = (Entry(name, 1, typed(records)) for name, records in (("ddp", shorter), ("single", longer)))
     assert entries.epoch_ratio(slow, fast, 2).value == pytest.approx(2.0)
 
 
 def test_each_row_has_its_transport_and_records_without_one_have_none():
-    found = [made(transport="gloo"), made(backend="horovod_tf", transport="mpi"), made(backend="single")]
-    assert {row["backend"]: row["transport"] for row in lines(found, "first")} == {"ddp": "gloo", "horovod_tf": "mpi", "single": None}
+    records = [made(transport="gloo"), made(backend="horovod_tf", transport="mpi"), made(backend="single")]
+    assert {row["backend"]: row["transport"] for row in lines(records, "first")} == {"ddp": "gloo", "horovod_tf": "mpi", "single": None}
 
 
 def test_who_trains_with_a_smaller_global_batch_is_apart_under_weak_scaling_only():
     data_parallel = [*six(10.0, num_ranks=2), *six(12.0, num_ranks=2, backend="horovod_tf")]
     for scaling, verdicts in (("weak", ["fastest", "slower", "smaller global batch"]), ("strong", ["slower", "slower", "fastest"])):
-        found = [
+        records = [
             record | {"scaling": scaling} for record in [*data_parallel, *six(8.0, num_ranks=2, backend="pipeline", data_parallel_degree=1)]
         ]
-        rows = {row["backend"]: row["verdict"] for row in lines(found, "first")}
+        rows = {row["backend"]: row["verdict"] for row in lines(records, "first")}
         assert [rows[name] for name in ("ddp", "horovod_tf", "pipeline")] == verdicts
-        assert ("pipeline" in section(found, "first").sentences[0]) == (scaling == "strong")
+        assert ("pipeline" in section(records, "first").sentences[0]) == (scaling == "strong")

@@ -17,8 +17,8 @@ def stored(data_format, *, num_ranks=2, wait=0.4, samples=20, read=30, disk=6, o
         "read_bytes_by_rank": [None if read is None else read * MB] * num_ranks, "disk_bytes_by_rank": [disk * MB] * num_ranks,
         "budget_bytes": 2**30, "stored_bytes": 50 * MB, "convert_seconds": 3.0,
     }  # fmt: skip
-    own = {"data_format": data_format} | (settings or {})
-    return made(num_ranks=num_ranks, reading=reading, settings=own, workload_digest=digest, **changes)
+    settings = {"data_format": data_format} | (settings or {})
+    return made(num_ranks=num_ranks, reading=reading, settings=settings, workload_digest=digest, **changes)
 
 
 def test_a_table_has_a_row_for_each_format_and_one_for_memory():
@@ -26,12 +26,12 @@ def test_a_table_has_a_row_for_each_format_and_one_for_memory():
     assert [(row["format"], row["workers"], row["caches dropped"]) for row in rows] == [
         ("hdf5", 0, "none"), ("memory", 0, "none"), ("npy", 2, "epoch"),
     ]  # fmt: skip
-    found = rows[0]
-    assert found["data wait per step (ms)"] == pytest.approx(100)
-    assert found["share of the step (%)"] == pytest.approx(5)
-    assert (found["samples per rank (MB/s)"], found["samples in all (MB/s)"]) == pytest.approx((2.5, 5))
-    assert (found["read over samples"], found["from the page cache (%)"]) == pytest.approx((1.5, 80))
-    assert (found["files opened per rank"], found["conversion (s)"], found["on disk (MB)"]) == (8, 3, 50)
+    from_disk = rows[0]
+    assert from_disk["data wait per step (ms)"] == pytest.approx(100)
+    assert from_disk["share of the step (%)"] == pytest.approx(5)
+    assert (from_disk["samples per rank (MB/s)"], from_disk["samples in all (MB/s)"]) == pytest.approx((2.5, 5))
+    assert (from_disk["read over samples"], from_disk["from the page cache (%)"]) == pytest.approx((1.5, 80))
+    assert (from_disk["files opened per rank"], from_disk["conversion (s)"], from_disk["on disk (MB)"]) == (8, 3, 50)
     assert rows[1]["samples per rank (MB/s)"] is None
 
 
@@ -41,19 +41,19 @@ def test_what_linux_does_not_tell_is_not_known():
 
 
 def test_there_is_no_table_where_all_data_is_in_memory():
-    assert [one.key for one in answered([made()]).sections if one.key == "reading"] == []
+    assert [part.key for part in answered([made()]).sections if part.key == "reading"] == []
 
 
 def test_formats_with_one_order_are_compared_by_their_losses():
     same = [made(num_ranks=2), stored("hdf5"), stored("npy")]
     assert section(same, "reading").sentences == ["cnn, weak scaling: the losses with hdf5, memory, npy are equal to the bit."]
-    other = [*same, stored("files", losses=[3.0, 2.0, 1.0, 0.5000001])]
-    assert section(other, "reading").sentences == ["cnn, weak scaling: the losses with files, hdf5, memory, npy are not equal."]
+    differing = [*same, stored("files", losses=[3.0, 2.0, 1.0, 0.5000001])]
+    assert section(differing, "reading").sentences == ["cnn, weak scaling: the losses with files, hdf5, memory, npy are not equal."]
 
 
 def test_formats_in_order_are_compared_by_time_only():
-    found = [made(num_ranks=2), stored("npy"), stored("tfrecord", order="files", digest="e" * 64, losses=[3.0, 2.5, 1.0, 0.5])]
-    assert section(found, "reading").sentences == [
+    records = [made(num_ranks=2), stored("npy"), stored("tfrecord", order="files", digest="e" * 64, losses=[3.0, 2.5, 1.0, 0.5])]
+    assert section(records, "reading").sentences == [
         "cnn, weak scaling: tfrecord can be read in order only, so the samples have another order: compare the times, not the losses.",
         "cnn, weak scaling: the losses with memory, npy are equal to the bit.",
     ]
@@ -61,12 +61,13 @@ def test_formats_in_order_are_compared_by_time_only():
 
 def test_runs_that_read_in_different_ways_are_compared_apart():
     ahead = {"num_workers": 2}
-    found = [
+    records = [
         made(num_ranks=2), stored("hdf5"), stored("hdf5", settings=ahead), stored("hdf5", settings=ahead | {"drop_caches": "once"}),
         stored("tfrecord", order="files", digest="e" * 64), stored("hdf5", repeat=1, settings={"data_budget": 5.0}),
     ]  # fmt: skip
-    comparable.check(typed(found))
-    assert [(one.name, sum(len(entry.runs) for entry in one.entries)) for one in entries.comparisons(typed(found))] == [
+    comparable.check(typed(records))
+    comparisons = entries.comparisons(typed(records))
+    assert [(comparison.name, sum(len(entry.records) for entry in comparison.entries)) for comparison in comparisons] == [
         ("cnn, weak scaling", 1), ("cnn, weak scaling, hdf5", 2), ("cnn, weak scaling, hdf5, 2 workers of 2 batches", 1),
         ("cnn, weak scaling, hdf5, 2 workers of 2 batches, caches dropped", 1), ("cnn, weak scaling, tfrecord", 1),
     ]  # fmt: skip

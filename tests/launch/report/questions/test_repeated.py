@@ -64,5 +64,5 @@ def test_one_matrix_or_too_few_repeats_say_nothing():
 
 
 def test_oversubscribed_entries_are_left_out():
-    found = [record | {"oversubscribed": True} for stamp in STAMPS for record in matrix(stamp, ddp=12.0, fsdp=10.0)]
-    assert repeated.answer(entries.comparisons(typed(found))) == ([], [])
+    records = [record | {"oversubscribed": True} for stamp in STAMPS for record in matrix(stamp, ddp=12.0, fsdp=10.0)]
+    assert repeated.answer(entries.comparisons(typed(records))) == ([], [])

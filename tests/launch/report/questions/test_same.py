@@ -8,13 +8,13 @@ from tests.support.made_records import ended, made, not_reached
 
 def test_equal_training_is_shown_by_digests_and_first_losses():
     losses = [3.0, 2.0 * (1 + 4e-7), 1.1, 0.5]
-    found = [made(backend="single"), made(), made(backend="horovod_tf", losses=losses, parameter_digests=["a" * 64, "f" * 64])]
-    assert section(found, "same").sentences == [
+    records = [made(backend="single"), made(), made(backend="horovod_tf", losses=losses, parameter_digests=["a" * 64, "f" * 64])]
+    assert section(records, "same").sentences == [
         "cnn, weak scaling: all backends start from identical parameters. Losses of the first 2 steps agree to 4e-07. "
         "Bitwise identical final parameters: single and ddp at 1 rank."
     ]
-    assert line(found, "same", backends="single, ddp")["loss difference, all steps"] == 0.0
-    row = line(found, "same", backends="horovod_tf")
+    assert line(records, "same", backends="single, ddp")["loss difference, all steps"] == 0.0
+    row = line(records, "same", backends="horovod_tf")
     assert (row["initial parameters"], row["final parameters"], row["reference"]) == ("a" * 8, "f" * 8, "single")
     assert (row["loss difference, first 2 steps"], row["loss difference, all steps"]) == (pytest.approx(4e-7), pytest.approx(0.1))
 
@@ -38,30 +38,31 @@ def test_unequal_training_is_reported(changes, text):
 
 
 def test_only_runs_of_one_seed_are_compared():
-    found = [made(), made(backend="horovod_tf", repeat=1, losses=[9.0, 9.0], parameter_digests=["f" * 64])]
-    row = line(found, "same", backends="horovod_tf")
+    records = [made(), made(backend="horovod_tf", repeat=1, losses=[9.0, 9.0], parameter_digests=["f" * 64])]
+    row = line(records, "same", backends="horovod_tf")
     assert (row["reference"], row["loss difference, first 2 steps"]) == (None, None)
-    assert section(found, "same").sentences == ["cnn, weak scaling: all backends start from identical parameters."]
+    assert section(records, "same").sentences == ["cnn, weak scaling: all backends start from identical parameters."]
 
 
 def test_the_repeat_that_both_have_is_compared():
-    found = [ended("failed", backend="single"), made(backend="single", repeat=1), made(losses=[9.0, 9.0]), made(repeat=1)]
-    row = line(found, "same", backends="single, ddp")
+    records = [ended("failed", backend="single"), made(backend="single", repeat=1), made(losses=[9.0, 9.0]), made(repeat=1)]
+    row = line(records, "same", backends="single, ddp")
     assert (row["reference"], row["loss difference, first 2 steps"]) == ("single", 0.0)
 
 
 def test_resumed_runs_are_not_compared():
     later = {"resumed_after_epochs": 2, "parameter_digests": ["8" * 64, "9" * 64], "losses": [0.4, 0.3]}
-    found = [made(backend="single"), not_reached(**later), not_reached(backend="horovod_tf", **later), made(backend="horovod_tf", repeat=1)]
-    assert [row["backends"] for row in lines(found, "same")] == ["single", "horovod_tf"]
-    assert section(found, "same").sentences[0].startswith("cnn, weak scaling: all backends start from identical parameters.")
+    resumed = [not_reached(**later), not_reached(backend="horovod_tf", **later)]
+    records = [made(backend="single"), *resumed, made(backend="horovod_tf", repeat=1)]
+    assert [row["backends"] for row in lines(records, "same")] == ["single", "horovod_tf"]
+    assert section(records, "same").sentences[0].startswith("cnn, weak scaling: all backends start from identical parameters.")
     assert section([not_reached(**later)], "same").tables == []
 
 
 @pytest.mark.parametrize(("values", "in_sync"), [([True, True], "yes"), ([True, False], "no"), ([True, None], "yes")])
 def test_replicas_are_in_sync_only_where_those_of_no_repeat_differed(values, in_sync):
-    found = [
+    records = [
         made(repeat=repeat) if value else made(repeat=repeat, in_sync=value, status="failed", error="it broke")
         for repeat, value in enumerate(values)
     ]
-    assert line(found, "same")["ranks in sync"] == in_sync
+    assert line(records, "same")["ranks in sync"] == in_sync

@@ -13,15 +13,15 @@ def test_the_parts_of_a_step_are_typical_over_runs_of_the_mean_over_ranks():
     nothing = {key: [] for key in ("losses", "step_seconds", "train_seconds", "eval_seconds", "accuracies", "eval_losses")}
     nothing |= {"resumed_after_epochs": 2, "time_to_solution_seconds": None}
     each = ({"step_breakdown": step_breakdown()}, {"step_breakdown": odd}, nothing)
-    found = [*(made(num_ranks=2, repeat=number, **changes) for number, changes in enumerate(each)), made()]
-    (row,) = lines(found, "step")
+    records = [*(made(num_ranks=2, repeat=number, **changes) for number, changes in enumerate(each)), made()]
+    (row,) = lines(records, "step")
     assert row["step in training (ms)"] == pytest.approx(2000.0)
     assert [
         row[f"{part} (ms)"] for part in ("step in breakdown", "data wait", "compute", "exposed communication", "communication")
     ] == pytest.approx([10.0, 1.0, 4.5, 3.0, 7.0])
     assert [row[name] for name in ("sent (MB)", "bus bandwidth (MB/s)", "bus bandwidth, plain all-reduce (MB/s)")] == [5.0, 500.0, 1000.0]
-    assert line(found, "cost", table=1, ranks=2)["exposed communication (ms)"] == pytest.approx(3.0)
-    assert line(found, "cost", table=1, ranks=1)["exposed communication (ms)"] == "not measured"
+    assert line(records, "cost", table=1, ranks=2)["exposed communication (ms)"] == pytest.approx(3.0)
+    assert line(records, "cost", table=1, ranks=1)["exposed communication (ms)"] == "not measured"
 
 
 @pytest.mark.parametrize(
@@ -33,13 +33,13 @@ def test_the_step_in_training_with_unknown_values(changes, milliseconds):
 
 
 def test_exposed_communication_is_given_without_oversubscription():
-    found = [
+    records = [
         made(step_breakdown=step_breakdown(exposed=0.0, num_ranks=1)),
         made(num_ranks=2, step_breakdown=step_breakdown()),
         made(backend="horovod_tf", num_ranks=2, step_breakdown=step_breakdown(compute=8.0, exposed=1.0)),
         made(num_ranks=8, oversubscribed=True, step_breakdown=step_breakdown(exposed=90.0)),
     ]
-    answer = section(found, "step")
+    answer = section(records, "step")
     assert answer.sentences == ["cnn, weak scaling, 2 ranks: exposed communication is 10 % (horovod_tf) to 30 % (ddp) of a step."]
     assert [len(table.rows) for table in answer.tables] == [3, 1]
     assert answer.tables[1].title == "cnn, weak scaling, oversubscribed: not a scaling measurement"

@@ -28,8 +28,8 @@ def traced(kinds, bandwidth=None, **changes):
     ],
 )  # fmt: skip
 def test_control_and_payload_of_traced_runs(kinds, bandwidth, end, row):
-    found = answered([made(num_ranks=2), traced(kinds, bandwidth, stamp="20260102-000000")])
-    (section,) = [one for one in found.sections if one.key == "where"]
+    answer = answered([made(num_ranks=2), traced(kinds, bandwidth, stamp="20260102-000000")])
+    (section,) = [part for part in answer.sections if part.key == "where"]
     assert section.sentences[0].startswith("cnn, ddp at 2 ranks: rank 0 spent 8.28 s in MPI")
     assert section.sentences[0].endswith(end)
     assert section.tables[0].rows == [("cnn", "ddp", 2, 8.28, *row)]
