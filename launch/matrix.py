@@ -68,8 +68,8 @@ def run(matrix):
     hosts = str(seen_from_root(matrix.hosts)) if matrix.hosts else None
     os.chdir(records.ROOT)
     names = backends.chosen(matrix.backends)
-    wanted = matrix.launcher or machine.launcher
-    launcher = detect.choose(wanted, hosts, machine.variables, settings.host_suffix, os.environ, records.ROOT, matrix.dry_run)
+    launcher_name = matrix.launcher or machine.launcher
+    launcher = detect.choose(launcher_name, hosts, machine.variables, settings.host_suffix, os.environ, records.ROOT, matrix.dry_run)
     ranks_per_node = machine.ranks_per_node if matrix.ranks_per_node is None else matrix.ranks_per_node
     stamp = resume.last_stamp(records.folder(settings)) if matrix.run.resume else time.strftime("%Y%m%d-%H%M%S")
     names_of_workloads = [name.strip() for name in matrix.workloads.split(",") if name.strip()]
@@ -119,10 +119,10 @@ def settings_of(matrix):
     # It is the matrix that is resumed, not its runs.
     settings = dataclasses.replace(matrix.run, resume=False)
     config.check(settings)
-    seen = {name: seen_from_root(path) for name in ("results", "data_dir", "tokenizer") if (path := getattr(matrix.run, name))}
+    paths = {name: seen_from_root(path) for name in ("results", "data_dir", "tokenizer") if (path := getattr(matrix.run, name))}
     if matrix.run.trace and matrix.run.trace not in config.TRACES:
-        seen["trace"] = str(Path(matrix.run.trace).absolute())
-    return dataclasses.replace(settings, **seen, machine=machine_name(matrix))
+        paths["trace"] = str(Path(matrix.run.trace).absolute())
+    return dataclasses.replace(settings, **paths, machine=machine_name(matrix))
 
 
 def machine_name(matrix):

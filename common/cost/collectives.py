@@ -49,5 +49,5 @@ def bus_bytes(name, num_bytes, num_ranks):
     """Bytes that a rank sends in a collective to which it contributes `num_bytes`; all of them in one that is not in COLLECTIVES."""
     if name not in COLLECTIVES:
         return num_bytes
-    one = COLLECTIVES[name]
-    return one.bus_factor(num_ranks) * (num_bytes * num_ranks if one.sends_part else num_bytes)
+    collective = COLLECTIVES[name]
+    return collective.bus_factor(num_ranks) * (num_bytes * num_ranks if collective.sends_part else num_bytes)

@@ -70,7 +70,7 @@ def gathered(units):
     after_forward = (units.whole if keeps else units.rest + last) + last
     in_backward = []
     for index, block in enumerate(blocks):
-        before, after = (blocks[other] if 0 <= other < len(blocks) else 0 for other in (index - 1, index + 1))
+        before, after = (blocks[neighbour] if 0 <= neighbour < len(blocks) else 0 for neighbour in (index - 1, index + 1))
         whole = units.rest + sum(blocks[: index + 1]) if keeps else units.rest + block + before
         in_backward.append((whole + after) * element)
     return Held(0, after_forward * element, (*in_backward, (units.rest + (sum(blocks) if keeps else last)) * element))

@@ -28,7 +28,7 @@ def state(name, settings, num_ranks):
     Where no way of sharing is declared: of one model for each shard of a global batch, without optimizer state unless its ranks divide
     the model, since it may be elsewhere.
     """
-    own, training = declared().get(file_of(name)), _training(settings, settings.batch_size or 1, "cpu")
+    backend, training = declared().get(file_of(name)), _training(settings, settings.batch_size or 1, "cpu")
     whole = sharing.whole_bytes(name, memory_state.num_parameters(training), training)
     if way := sharing.of(name):
         by_theory = sharing.held_bytes(way, num_ranks, whole)
@@ -36,7 +36,7 @@ def state(name, settings, num_ranks):
         least = {part: min(by_theory[part], held) for part, held in memory_state.held_bytes(name, training, whole, num_ranks).items()}
         return least | {"parameters": by_theory["parameters"]}
     share = parallelism.degree(name, settings, num_ranks) / num_ranks
-    divides = own is not None and own.model_parallel
+    divides = backend is not None and backend.model_parallel
     return {part: num_bytes * share * (part != "optimizer_state" or bool(divides)) for part, num_bytes in whole.items()}
 
 
@@ -85,13 +85,13 @@ def _activations(name, settings, num_ranks, device):
 
 def _fitting(settings, num_ranks, num_local_ranks, device):
     """The exact backends and variants whose state fits, those with the least state first; at most NUM_NAMED."""
-    plain = dataclasses.replace(settings, **{one: getattr(Settings(), one) for one in variant_settings()})
-    found = {}
+    without_variant = dataclasses.replace(settings, **{setting: getattr(Settings(), setting) for setting in variant_settings()})
+    bytes_by_name = {}
     for name in filter(is_exact, sharing.every_way()):
-        own = settings_of(name, plain)
-        if not parallelism.problem(name, own, num_ranks) and not _lacking(name, own, num_ranks, num_local_ranks, device):
-            found[name] = sum(state(name, own, num_ranks).values())
-    return sorted(found, key=found.get)[:NUM_NAMED]
+        variant = settings_of(name, without_variant)
+        if not parallelism.problem(name, variant, num_ranks) and not _lacking(name, variant, num_ranks, num_local_ranks, device):
+            bytes_by_name[name] = sum(state(name, variant, num_ranks).values())
+    return sorted(bytes_by_name, key=bytes_by_name.get)[:NUM_NAMED]
 
 
 def _samples(name, settings, num_ranks):

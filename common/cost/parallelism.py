@@ -31,8 +31,8 @@ def degree(name, settings, num_ranks):
     """
     if reason := problem(name, settings, num_ranks):
         raise UserError(reason)
-    own = _declaration(name)
-    return (num_ranks - own.num_servers) // _ranks_of_model(own, settings, num_ranks)
+    backend = _declaration(name)
+    return (num_ranks - backend.num_servers) // _ranks_of_model(backend, settings, num_ranks)
 
 
 def num_computing(name, num_ranks):
@@ -46,57 +46,57 @@ def problem(name, settings, num_ranks):
     Raises UserError for invalid settings.
     """
     check(settings)
-    own, workload = _declaration(name), workload_of(settings)
+    backend, workload = _declaration(name), workload_of(settings)
     if not trains(name, workload.model):
-        able = [one for one in WORKLOADS if trains(name, WORKLOADS[one].model)]
+        able = [workload_name for workload_name in WORKLOADS if trains(name, WORKLOADS[workload_name].model)]
         return f"{name} does not train {settings.workload}; leave it out, or choose from the workloads {', '.join(able)}"
     if reason := families.problem(workload.model):
         return f"{settings.workload} cannot be trained: {reason}"
     if settings.recompute and not families.can_recompute(workload.model):
         able = ", ".join(name for name, preset in WORKLOADS.items() if families.can_recompute(preset.model))
         return f"--recompute would save no memory of {settings.workload}, which has few layers; leave it out, or choose from {able}"
-    if settings.data_format == "hdf5-mpio" and own.num_servers:
+    if settings.data_format == "hdf5-mpio" and backend.num_servers:
         return f"{name} has a rank that reads no samples, and all ranks read hdf5-mpio together; give hdf5-mpio-independent"
     if reason := problem_of_division(name, settings, workload.model, num_ranks):
         return reason
-    sharing = _ranks_of_model(own, settings, num_ranks)
-    return _problem_of_batch(name, own, settings, sharing, (num_ranks - own.num_servers) // sharing)
+    sharing = _ranks_of_model(backend, settings, num_ranks)
+    return _problem_of_batch(name, backend, settings, sharing, (num_ranks - backend.num_servers) // sharing)
 
 
 def problem_of_division(name, settings, model, num_ranks):
     """Why this number of ranks cannot divide a model under a backend, or a variant; None if it can."""
-    own = _declaration(name)
-    if reason := _problem_of_size(name, own, num_ranks):
+    backend = _declaration(name)
+    if reason := _problem_of_size(name, backend, num_ranks):
         return reason
-    sharing = _ranks_of_model(own, settings, num_ranks)
+    sharing = _ranks_of_model(backend, settings, num_ranks)
     if num_ranks % sharing:
-        return f"{name} takes a multiple of {sharing} ranks ({flag(own.model_parallel)}), and {num_ranks} is none; choose other sizes"
-    if own.divides and (size := getattr(model, own.divides)) % sharing:
-        what = own.divides.removeprefix("num_")
+        return f"{name} takes a multiple of {sharing} ranks ({flag(backend.model_parallel)}), and {num_ranks} is none; choose other sizes"
+    if backend.divides and (size := getattr(model, backend.divides)) % sharing:
+        what = backend.divides.removeprefix("num_")
         return f"{name} divides the {size} {what} of {settings.workload} over its ranks, and {sharing} ranks do not divide them"
     return None
 
 
-def _problem_of_batch(name, own, settings, num_ranks_of_model, num_shards):
+def _problem_of_batch(name, backend, settings, num_ranks_of_model, num_shards):
     """Why a backend with this declaration cannot divide its batch over shards and micro-batches; None if it can."""
     workload = workload_of(settings)
     try:
         local_batch = local_batch_of(settings.batch_size or workload.batch_size, num_shards if settings.scaling == "strong" else 1)
     except UserError as reason:
         return f"{name}: {reason}"
-    return pipelining.problem(name, settings, workload.model, num_ranks_of_model, local_batch) if own.pipelined else None
+    return pipelining.problem(name, settings, workload.model, num_ranks_of_model, local_batch) if backend.pipelined else None
 
 
-def _problem_of_size(name, own, num_ranks):
+def _problem_of_size(name, backend, num_ranks):
     """Why a backend with this declaration cannot train at this number of ranks; None if it can."""
-    if own.one_rank and num_ranks > 1:
+    if backend.one_rank and num_ranks > 1:
         return f"{name} runs with one rank; {num_ranks} ranks were started"
-    if num_ranks <= own.num_servers:
-        return f"{name} takes at least {own.num_servers + 1} ranks, of which {own.num_servers} is a server; choose other sizes"
+    if num_ranks <= backend.num_servers:
+        return f"{name} takes at least {backend.num_servers + 1} ranks, of which {backend.num_servers} is a server; choose other sizes"
     variant = name.partition("@")[2]
-    if num_ranks % (multiple := own.multiple_of.get(variant, 1)):
+    if num_ranks % (multiple := backend.multiple_of.get(variant, 1)):
         return f"{name} takes a multiple of {multiple} ranks, and {num_ranks} is none; choose other sizes, or leave it out"
-    if variant in own.power_of_two and num_ranks.bit_count() > 1:
+    if variant in backend.power_of_two and num_ranks.bit_count() > 1:
         return f"{name} takes a power of 2 as the number of ranks, and {num_ranks} is none; choose other sizes, or leave it out"
     return None
 
@@ -108,12 +108,12 @@ def _declaration(name):
 
 def trains(name, model):
     """Whether a backend, or a variant, trains a model, whatever the number of ranks."""
-    own = _declaration(name)
-    return (not own.models or type(model).__name__ in own.models) and not (own.untied and getattr(model, "tied", False))
+    backend = _declaration(name)
+    return (not backend.models or type(model).__name__ in backend.models) and not (backend.untied and getattr(model, "tied", False))
 
 
-def _ranks_of_model(own, settings, num_ranks):
+def _ranks_of_model(backend, settings, num_ranks):
     """The number of ranks that share one model."""
-    if own.model_parallel == "all":
+    if backend.model_parallel == "all":
         return num_ranks
-    return getattr(settings, own.model_parallel) if own.model_parallel else 1
+    return getattr(settings, backend.model_parallel) if backend.model_parallel else 1

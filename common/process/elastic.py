@@ -34,7 +34,7 @@ def restart_after(problem):
 
 def new_ranks():
     """The rank variables that horovodrun assigns when all remaining ranks have asked and the lost ones are replaced."""
-    own = {name: os.environ[f"HOROVOD_{name}"] for name in ("GLOO_RENDEZVOUS_ADDR", "GLOO_RENDEZVOUS_PORT", "HOSTNAME", "LOCAL_RANK")}
-    where = "http://{GLOO_RENDEZVOUS_ADDR}:{GLOO_RENDEZVOUS_PORT}/rank_and_size/{HOSTNAME}:{LOCAL_RANK}".format(**own)
-    with urlopen(where) as answer:
+    variables = {name: os.environ[f"HOROVOD_{name}"] for name in ("GLOO_RENDEZVOUS_ADDR", "GLOO_RENDEZVOUS_PORT", "HOSTNAME", "LOCAL_RANK")}
+    url = "http://{GLOO_RENDEZVOUS_ADDR}:{GLOO_RENDEZVOUS_PORT}/rank_and_size/{HOSTNAME}:{LOCAL_RANK}".format(**variables)
+    with urlopen(url) as answer:
         return {f"HOROVOD_{name}": value for name, value in zip(SLOT_FIELDS, answer.read().decode().split(","), strict=True)}

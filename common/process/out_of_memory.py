@@ -30,18 +30,18 @@ def describe(problem):
 
 def asked_bytes(text):
     """The bytes that the message of an allocator says were asked for, as exactly as it tells; None where it does not."""
-    if found := ASKED_SIZE.search(text):
-        return round(units.size_bytes(found[1] + (found[2] or "")))
-    if not (found := ASKED_SHAPE.search(text)):
+    if match := ASKED_SIZE.search(text):
+        return round(units.size_bytes(match[1] + (match[2] or "")))
+    if not (match := ASKED_SHAPE.search(text)):
         return None
-    bits = BITS_OF_TYPE.get(found[2]) or int(re.sub(r"\D", "", found[2]) or 0)
-    return int(np.prod([int(size) for size in found[1].split(",") if size], dtype=object)) * bits // 8 or None
+    bits = BITS_OF_TYPE.get(match[2]) or int(re.sub(r"\D", "", match[2]) or 0)
+    return int(np.prod([int(size) for size in match[1].split(",") if size], dtype=object)) * bits // 8 or None
 
 
 def num_kills(path=VMSTAT):
     """How many processes the kernel's OOM killer has ended on this node since it was started, also within cgroups; None if not known."""
     try:
-        found = re.search(r"^oom_kill (\d+)$", path.read_text(), re.MULTILINE)
+        match = re.search(r"^oom_kill (\d+)$", path.read_text(), re.MULTILINE)
     except OSError:
         return None
-    return int(found[1]) if found else None
+    return int(match[1]) if match else None

@@ -79,10 +79,10 @@ LINE = re.compile(rf"error: rank (\d+): hung for (\d+) s (?:{PLACE}|{WORDS})")
 
 def read_line(text):
     """The Hang that a rank reported in this line, or None for any other line."""
-    found = LINE.search(text)
-    if not found:
+    match = LINE.search(text)
+    if not match:
         return None
-    *numbers, words = found.groups()
+    *numbers, words = match.groups()
     rank, seconds, num_steps, ended, step, of, epoch = (int(group or 0) for group in numbers)
     if words:
         return Hang(rank, words.rstrip(), float(seconds))

@@ -175,8 +175,8 @@ def read(path):
 
 def files(folder, ends=(".json",)):
     """The files of a folder and its subfolders with these endings, sorted by path, without those in folders of traces."""
-    found = sorted(path for path in folder.rglob("*") if path.name.endswith(ends))
-    return [path for path in found if not any(part.endswith(TRACES_END) for part in path.relative_to(folder).parts[:-1])]
+    paths = sorted(path for path in folder.rglob("*") if path.name.endswith(ends))
+    return [path for path in paths if not any(part.endswith(TRACES_END) for part in path.relative_to(folder).parts[:-1])]
 
 
 def read_all(path):
@@ -184,7 +184,7 @@ def read_all(path):
     if not path.exists():
         raise UserError(f"{path} does not exist; give a record or a folder of records")
     paths = files(path) if path.is_dir() else [path]
-    return [read(one) for one in paths if one != ROOT / "results" / "schema.json"]
+    return [read(record_path) for record_path in paths if record_path != ROOT / "results" / "schema.json"]
 
 
 def environment():
@@ -242,10 +242,10 @@ def _cpu_model():
 def _instruction_sets():
     """The processor's vector and matrix instruction sets by their names in the Linux kernel. Libraries choose their kernels by them."""
     try:
-        found = re.search(r"^(?:flags|Features)\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        match = re.search(r"^(?:flags|Features)\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:
-        found = None
-    return sorted(flag for flag in found[1].split() if VECTOR_FLAGS.fullmatch(flag)) if found else None
+        match = None
+    return sorted(flag for flag in match[1].split() if VECTOR_FLAGS.fullmatch(flag)) if match else None
 
 
 def _git(*arguments):

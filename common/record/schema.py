@@ -71,7 +71,7 @@ def _simplified_value(keyword, value, parts):
     if keyword == "description":
         return " ".join(value.split())
     if keyword == "properties":
-        return {name: _simplified(one, parts) for name, one in value.items()}
+        return {name: _simplified(declared, parts) for name, declared in value.items()}
     if keyword in ("items", "additionalProperties") and isinstance(value, dict):
         return _simplified(value, parts)
     return value

@@ -21,10 +21,10 @@ class CheckpointIo:
         self._seconds = {"gather_seconds": 0.0, "write_seconds": 0.0, "read_seconds": 0.0, "wait_seconds": 0.0}
 
     def read(self, path):
-        """(state, About) of a checkpoint."""
-        found = self._timed("read_seconds", checkpoints.read, path)
+        """Returns (state, About) of a checkpoint."""
+        state_and_about = self._timed("read_seconds", checkpoints.read, path)
         self._count("num_reads", "read_bytes", path)
-        return found
+        return state_and_about
 
     def gather(self, state):
         """The state that `state()` gathers from all ranks."""

@@ -44,7 +44,7 @@ def _facts(record):
     """{key: value} of a record; None where there is no such thing. Keys: mlperf_logging/mllog/constants.py."""
     settings, degree = record.settings, record.data_parallel_degree
     micro_batch = settings.batch_size * (degree if record.scaling == "weak" else 1)
-    own, num_sharing = declared().get(file_of(record.backend), Backend()), record.num_ranks // degree
+    backend, num_sharing = declared().get(file_of(record.backend), Backend()), record.num_ranks // degree
     precision, reduction = settings.precision, settings.reduction
     exchanged = reduction if reduction in ("fp16", "bf16") else EXCHANGED.get(precision, precision)
     if precision == "bf16" and num_sharing > 1:
@@ -67,8 +67,8 @@ def _facts(record):
         "lowest_numerical_precision_in_linear": NAMES.get(precision, precision),
         "lowest_numerical_precision_in_attn": NAMES.get(precision, precision) if record.workload != "cnn" else None,
         "lowest_numerical_precision_in_comm": NAMES.get(exchanged, exchanged),
-        "tensor_parallelism": num_sharing if own.divides else 1,
-        "pipeline_parallelism": num_sharing if own.pipelined else 1,
+        "tensor_parallelism": num_sharing if backend.divides else 1,
+        "pipeline_parallelism": num_sharing if backend.pipelined else 1,
         "context_parallelism": 1,
         "expert_parallelism": 1,
     }

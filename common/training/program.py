@@ -28,15 +28,15 @@ def main(trainer_class, file):
     ranks = record = path = dog = None
     try:
         ranks = from_environment()
-        given = parse(
+        requested = parse(
             Settings, f"python -m frameworks.{backend}", f"Train a workload with the backend {backend} and write the record of the run."
         )
-        settings, load, record, path = starting.begin(backend, given, ranks, import_seconds, entered)
+        settings, load, record, path = starting.begin(backend, requested, ranks, import_seconds, entered)
         log = event_log.begin(event_log.path_for(path, settings))
         event_log.log_settings(log, record, import_seconds + time.perf_counter() - entered)
         dog = watchdog.Watchdog(settings.watchdog_timeout, functools.partial(end_hang, ranks.rank, record, path))
         starting.prepare_process(ranks, settings, record)
-        then = afterwards(settings)
+        run_afterwards = afterwards(settings)
         on_gpu = settings.device != "cpu" and trainer_class.device_problem("cuda") is None
         memory_estimate.expect_room(record.backend, settings, ranks.size, ranks.local_size, "cuda" if on_gpu else "cpu")
         trainer = trainer_class(settings)
@@ -54,13 +54,13 @@ def main(trainer_class, file):
         # The run is ready; its first turn begins when those beside it are ready too.
         turns.end()
         noise_of_machine = noise.begin(trainer, turns)
-        batches = loop.train(trainer, settings, load, record, lambda data: workloads.digest(given, data.digest), dog, turns, log)
+        batches = loop.train(trainer, settings, load, record, lambda data: workloads.digest(requested, data.digest), dog, turns, log)
         record.machine_noise = noise_of_machine()
         throughput.add_to_record(trainer, settings, record)
-        if then and batches:
+        if run_afterwards and batches:
             # Saves the measurements before anything else can fail.
             write(path, record)
-            then(trainer, batches, record)
+            run_afterwards(trainer, batches, record)
         finish(trainer, record, path)
         status = 0
     except (Exception, KeyboardInterrupt) as problem:

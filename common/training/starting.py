@@ -16,16 +16,16 @@ from common.process import allocator, binding
 from common.record import records
 
 
-def begin(backend, given, ranks, import_seconds, entered):
-    """(resolved settings, function that reads the data, record, path of the record) of a run; the path is None except on rank 0.
+def begin(backend, requested, ranks, import_seconds, entered):
+    """Returns (resolved settings, function that reads the data, record, path of the record) of a run; the path is None except on rank 0.
 
     Rank 0 has written the record when this returns. `entered`: time.perf_counter() at the start of `main`. Raises UserError for
     invalid settings.
     """
-    if given.trace and "LD_PRELOAD" not in os.environ:
+    if requested.trace and "LD_PRELOAD" not in os.environ:
         raise UserError("--trace is for a matrix; trace a single run with LD_PRELOAD, see launch/trace/README.md")
-    name = backends.name_of(backend, given)
-    settings = workloads.resolve(given, parallelism.degree(name, given, ranks.size))
+    name = backends.name_of(backend, requested)
+    settings = workloads.resolve(requested, parallelism.degree(name, requested, ranks.size))
     settings = dataclasses.replace(settings, machine=records.machine_name(settings))
     load = datasets.loader(settings)
     launch = launch_of(backend, ranks)
@@ -54,12 +54,12 @@ def prepare_process(ranks, settings, record):
 def choose_cores(ranks, settings, record):
     """The cores of this rank. Records them, and whether the node is oversubscribed."""
     allowed, core_of = os.sched_getaffinity(0), binding.core_of_threads()
-    wanted = config.cores_per_rank(settings)
-    cores = binding.cores_for(allowed, ranks.local_rank, wanted, core_of)
-    own = sorted(cores if settings.bind else allowed)
-    record.environment |= {"cores_of_rank_0": own, "numa_nodes_of_rank_0": binding.numa_nodes(own)}
+    cores_per_rank = config.cores_per_rank(settings)
+    cores = binding.cores_for(allowed, ranks.local_rank, cores_per_rank, core_of)
+    recorded_cores = sorted(cores if settings.bind else allowed)
+    record.environment |= {"cores_of_rank_0": recorded_cores, "numa_nodes_of_rank_0": binding.numa_nodes(recorded_cores)}
     total = binding.num_cores(range(os.cpu_count()), core_of)
-    record.oversubscribed = binding.oversubscribed(allowed, ranks.local_size, wanted, total, core_of)
+    record.oversubscribed = binding.oversubscribed(allowed, ranks.local_size, cores_per_rank, total, core_of)
     return cores
 
 
@@ -72,12 +72,12 @@ def make_folders(record_folder, checkpoint_folder):
 
 def launch_of(backend, ranks):
     """Launcher, command and start time of this run: from TANDEM_LAUNCH if launch/matrix.py set it, else from this process."""
-    own = {
+    launch = {
         "launcher": ranks.source,
         "command": shlex.join(["python", "-m", f"frameworks.{backend}", *sys.argv[1:]]),
         "launched_at": None,
     }
-    return own | json.loads(os.environ.get("TANDEM_LAUNCH", "{}"))
+    return launch | json.loads(os.environ.get("TANDEM_LAUNCH", "{}"))
 
 
 def process_age_seconds():

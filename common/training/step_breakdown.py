@@ -88,14 +88,14 @@ def starts_in_step(starts, step_ends):
     `starts`: of all steps; `step_ends`: of each step, where the next one begins. The first step, whose beginning is not known, is left out,
     and so are steps without the collective.
     """
-    found = {}
+    medians = {}
     for name, times in starts.items():
-        by_step = [[one - begin for one in sorted(times) if begin <= one < end] for begin, end in itertools.pairwise(step_ends)]
+        by_step = [[start - begin for start in sorted(times) if begin <= start < end] for begin, end in itertools.pairwise(step_ends)]
         # Not every step that was timed need have been profiled.
-        num, _ = max(Counter(len(one) for one in by_step if one).items(), key=lambda item: item[1], default=(0, 0))
+        num, _ = max(Counter(len(step_starts) for step_starts in by_step if step_starts).items(), key=lambda item: item[1], default=(0, 0))
         if num:
-            found[name] = np.median([one for one in by_step if len(one) == num], axis=0).tolist()
-    return found
+            medians[name] = np.median([step_starts for step_starts in by_step if len(step_starts) == num], axis=0).tolist()
+    return medians
 
 
 def parts_of(with_communication, without):

@@ -53,9 +53,9 @@ def least_seconds(action):
     """The shortest time of an action over about SECONDS. Other processes make it longer, nothing makes it shorter."""
     for _ in range(NUM_WARMUPS):
         action()
-    begun, found = time.perf_counter(), []
-    while not found or time.perf_counter() - begun < SECONDS:
+    begun, seconds = time.perf_counter(), []
+    while not seconds or time.perf_counter() - begun < SECONDS:
         action_begun = time.perf_counter()
         action()
-        found.append(time.perf_counter() - action_begun)
-    return min(found)
+        seconds.append(time.perf_counter() - action_begun)
+    return min(seconds)

@@ -13,7 +13,7 @@ from common.process import ranks
 
 VENV_BIN = Path(".venv/bin")
 MPIEXEC = "mpiexec"
-# Of torchrun's agents, on the first node.
+# The port on which torchrun's agents meet, on the first node.
 RENDEZVOUS_PORT = 29400
 
 
@@ -124,12 +124,12 @@ def _nodes(option, start):
 
 def _set(option, start):
     """One option NAME=VALUE per variable."""
-    return [part for name, value in start.variables.items() for part in (option, f"{name}={value}")]
+    return [argument for name, value in start.variables.items() for argument in (option, f"{name}={value}")]
 
 
 def _genv(variables):
     """One option of Hydra per variable."""
-    return [part for variable in variables.items() for part in ("-genv", *variable)]
+    return [argument for variable in variables.items() for argument in ("-genv", *variable)]
 
 
 def hosts_in(path):
@@ -202,7 +202,7 @@ def started_with_mpi(source):
 
 
 def command(job, launcher):
-    """(argv, environment variables) of a job, to be run in the top folder of the checkout."""
+    """Returns (argv, environment variables) of a job, to be run in the top folder of the checkout."""
     variables = {"OMP_NUM_THREADS": str(job.settings.threads)} | launcher.variables
     start = Start(
         executable=launcher.executable,
@@ -219,7 +219,7 @@ def command(job, launcher):
 
 
 def on_a_node(program, job, launcher):
-    """(argv, environment variables) that runs a program once, on a node of a job, with the cores of one of its ranks."""
+    """Returns (argv, environment variables) that run a program once, on a node of a job, with the cores of one of its ranks."""
     name, executable = launcher.agent_launcher or (launcher.name, launcher.executable)
     start = Start(executable, 1, 1, cores_per_rank(job.settings), program, launcher.variables, launcher.hosts)
     return LAUNCHERS[name].argv(start), launcher.variables

@@ -77,7 +77,7 @@ def names():
 def applied(machine, settings):
     """The settings, with the machine's values for those that are at their default."""
     default = Settings()
-    own = {name: getattr(machine, name) for name in ("threads", "gpu_order", "host_suffix")}
+    values = {name: getattr(machine, name) for name in ("threads", "gpu_order", "host_suffix")}
     return dataclasses.replace(
-        settings, **{name: value for name, value in own.items() if getattr(settings, name) == getattr(default, name)}
+        settings, **{name: value for name, value in values.items() if getattr(settings, name) == getattr(default, name)}
     )

@@ -22,7 +22,7 @@ from launch.report.words import ranks_of
 from launch.run.plan import plan
 
 MEMORY = "memory"
-KNOWN = get_args(get_type_hints(Settings)["data_format"])
+DATA_FORMATS = get_args(get_type_hints(Settings)["data_format"])
 MAX_WORKERS = {"webdataset": 1, "tfrecord": 1, "hdf5-mpio": 0}
 MB = 1e6
 BAR_WIDTH = 60
@@ -67,7 +67,7 @@ class Data:
         places = {name: self.folder.absolute() / f"{self.workload}-{name}-x{self.copies}" for name in written.values()}
         for name, place in places.items():
             writing.run(writing.Conversion(self.workload, name, place, copies=self.copies))
-        folders = {name: places[one] for name, one in written.items()}
+        folders = {name: places[written_format] for name, written_format in written.items()}
         rate, path = self.read_rate and self.read_rate * MB, self.picture and self.picture.absolute()
         with throttled(self.folder, rate, self.read_operations):
             return running.run(self.how, lambda *where: data_jobs(self, folders, *where), lambda jobs, _: jobs, partial(show, path))
@@ -90,8 +90,8 @@ class Waited(NamedTuple):
 
 def check(lesson):
     """Raises UserError for what makes no jobs."""
-    if unknown := [name for name in formats_of(lesson) if name not in KNOWN]:
-        raise UserError(f"there is no format {unknown[0]!r}; choose from: {', '.join(KNOWN)}")
+    if unknown := [name for name in formats_of(lesson) if name not in DATA_FORMATS]:
+        raise UserError(f"there is no format {unknown[0]!r}; choose from: {', '.join(DATA_FORMATS)}")
     if lesson.picture:
         files.check(lesson.picture, "--picture")
     if not lesson.workers:
@@ -108,16 +108,16 @@ def on_disk(lesson):
 
 def data_jobs(lesson, folders, results, machine, stamp):
     """The jobs of the lesson. Formats in order have one worker at most, and one that all ranks read together has none."""
-    own = Settings(epochs=1, steps_per_epoch=lesson.steps, stop_at_target=False, step_breakdown=False, results=results, machine=machine)
+    shared = Settings(epochs=1, steps_per_epoch=lesson.steps, stop_at_target=False, step_breakdown=False, results=results, machine=machine)
     jobs = []
-    for name in formats_of(lesson):
-        for workers in lesson.workers if name != MEMORY else (0,):
-            if (name == MEMORY and lesson.copies > 1) or workers > MAX_WORKERS.get(name, workers):
+    for data_format in formats_of(lesson):
+        for workers in lesson.workers if data_format != MEMORY else (0,):
+            if (data_format == MEMORY and lesson.copies > 1) or workers > MAX_WORKERS.get(data_format, workers):
                 continue
-            dropped = "once" if lesson.cold else "none"
-            disk = {"data_format": name, "num_workers": workers, "data_budget": lesson.data_budget, "drop_caches": dropped}
-            settings = Settings(**vars(own) | ({} if name == MEMORY else disk | {"data_dir": folders[name]}))
-            jobs += plan([lesson.backend], [lesson.workload], lesson.ranks, 1, None, settings, f"{stamp}-{name}-w{workers}")
+            drop_caches = "once" if lesson.cold else "none"
+            reading = {"data_format": data_format, "num_workers": workers, "data_budget": lesson.data_budget, "drop_caches": drop_caches}
+            settings = Settings(**vars(shared) | ({} if data_format == MEMORY else reading | {"data_dir": folders[data_format]}))
+            jobs += plan([lesson.backend], [lesson.workload], lesson.ranks, 1, None, settings, f"{stamp}-{data_format}-w{workers}")
     if not jobs:
         raise UserError("there is nothing to run; give formats on disk, or --copies 1")
     return jobs
@@ -140,15 +140,15 @@ def bars(waits):
 
 def conclusion(waits):
     """What the Waiteds show, as sentences, and no more."""
-    disk = [waited for waited in waits if waited.data_format != MEMORY]
-    if not disk:
+    from_disk = [waited for waited in waits if waited.data_format != MEMORY]
+    if not from_disk:
         return ["nothing to compare: no run has read from disk"]
-    most, least = (pick(disk, key=lambda waited: waited.wait_seconds / waited.step_seconds) for pick in (max, min))
-    sentences = [f"Training waits longest for {_described(most)}, and least for {_described(least)}."]
+    longest, shortest = (pick(from_disk, key=lambda waited: waited.wait_seconds / waited.step_seconds) for pick in (max, min))
+    sentences = [f"Training waits longest for {_described(longest)}, and least for {_described(shortest)}."]
     pairs = [
         (without, workers)
-        for without in disk
-        for workers in disk
+        for without in from_disk
+        for workers in from_disk
         if (without.data_format, without.num_ranks) == (workers.data_format, workers.num_ranks)
         and without.num_workers == 0 < workers.num_workers
     ]

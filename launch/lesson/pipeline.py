@@ -116,10 +116,10 @@ def run(launcher):
 def row(case, outcome, hangs):
     """A row of the lesson's table: the order, the size of a message, and what came of it."""
     if hangs:
-        ended = "; ".join(f"rank {hang.rank} hung {hang.place}" for hang in sorted(hangs))
+        ending = "; ".join(f"rank {hang.rank} hung {hang.place}" for hang in sorted(hangs))
     else:
-        ended = "exchanged" if outcome.returncode == 0 else f"failed: {outcome.last_lines[-1] if outcome.last_lines else 'without a word'}"
-    return [case.words, units.whole_text(case.size_bytes), ended]
+        ending = "exchanged" if outcome.returncode == 0 else f"failed: {outcome.last_lines[-1] if outcome.last_lines else 'without a word'}"
+    return [case.words, units.whole_text(case.size_bytes), ending]
 
 
 def conclusion(results):

@@ -20,12 +20,12 @@ def plot(curves, height=HEIGHT, width=WIDTH):
             if value is None:
                 continue
             row = round((1 - value) * (height - 1))
-            first = owner.setdefault((row, column), name)
-            grid[row][column] = marks[name] if first == name else SHARED
+            first_name = owner.setdefault((row, column), name)
+            grid[row][column] = marks[name] if first_name == name else SHARED
     if not owner:
         return ["nothing to plot"]
-    labelled = {round((1 - part / 5) * (height - 1)): f"{part / 5:.1f}" for part in range(6)}
+    labelled = {round((1 - fifth / 5) * (height - 1)): f"{fifth / 5:.1f}" for fifth in range(6)}
     lines = [f"{labelled.get(row, ''):>4} | {''.join(cells)}".rstrip() for row, cells in enumerate(grid)]
-    ends = "1" if num_epochs == 1 else f"1{num_epochs:>{last_column}}"
+    epoch_numbers = "1" if num_epochs == 1 else f"1{num_epochs:>{last_column}}"
     legend = [f"{marks[name]} {name}" for name in curves] + ([f"{SHARED} both"] if any(SHARED in row for row in grid) else [])
-    return [*lines, "     +" + "-" * (last_column + 2), f"       {ends} epoch", f"       {'   '.join(legend)}"]
+    return [*lines, "     +" + "-" * (last_column + 2), f"       {epoch_numbers} epoch", f"       {'   '.join(legend)}"]

@@ -101,19 +101,19 @@ def conclusion(sents):
     """What the Sents show, as sentences, and no more."""
     if not sents:
         return ["nothing to compare: no run has counted what it sends"]
-    first = next((sent for sent in sents if sent.formula == sharing.WAYS["replicated"].formula), sents[0])
-    to_first = _by_ratio(sents, lambda sent: first.num_bytes)
-    same = to_first.pop(1.0)
-    head = f"{listed(same)} {'send the same,' if len(same) > 1 else 'sends'} {_bytes(first.num_bytes)} bytes a step"
-    more = [f"{listed(names)} {_verb(names)} {ratio:.2f} times as much" for ratio, names in sorted(to_first.items())]
-    sentences = ["; ".join([head, *more])]
-    theory = [sent for sent in sents if sent.expected_bytes]
-    to_formula = _by_ratio(theory, lambda sent: sent.expected_bytes)
-    off = [f"{listed(names)} {_verb(names)} {ratio:.2f} times" for ratio, names in sorted(to_formula.items()) if ratio != 1]
-    if off:
-        sentences.append(f"other than by formula: {'; '.join(off)} the formula's bytes")
-    elif theory:
-        sentences.append(f"{'each sends' if len(theory) > 1 else 'it sends'} what the formula gives")
+    replicated = next((sent for sent in sents if sent.formula == sharing.WAYS["replicated"].formula), sents[0])
+    names_by_ratio = _by_ratio(sents, lambda sent: replicated.num_bytes)
+    senders = names_by_ratio.pop(1.0)
+    beginning = f"{listed(senders)} {'send the same,' if len(senders) > 1 else 'sends'} {_bytes(replicated.num_bytes)} bytes a step"
+    multiples = [f"{listed(names)} {_verb(names)} {ratio:.2f} times as much" for ratio, names in sorted(names_by_ratio.items())]
+    sentences = ["; ".join([beginning, *multiples])]
+    with_formula = [sent for sent in sents if sent.expected_bytes]
+    by_formula = _by_ratio(with_formula, lambda sent: sent.expected_bytes)
+    deviations = [f"{listed(names)} {_verb(names)} {ratio:.2f} times" for ratio, names in sorted(by_formula.items()) if ratio != 1]
+    if deviations:
+        sentences.append(f"other than by formula: {'; '.join(deviations)} the formula's bytes")
+    elif with_formula:
+        sentences.append(f"{'each sends' if len(with_formula) > 1 else 'it sends'} what the formula gives")
     return sentences
 
 

@@ -20,9 +20,9 @@ def throttled(folder, bytes_per_second, operations_per_second):
     if bytes_per_second is None and operations_per_second is None:
         yield
         return
-    before = dict(os.environ)
-    with tempfile.TemporaryDirectory(prefix="tandem-throttle-") as place:
-        libraries = [str(built(Path(place))), *filter(None, [before.get("LD_PRELOAD")])]
+    environ_before = dict(os.environ)
+    with tempfile.TemporaryDirectory(prefix="tandem-throttle-") as build_folder:
+        libraries = [str(built(Path(build_folder))), *filter(None, [environ_before.get("LD_PRELOAD")])]
         os.environ |= {
             "LD_PRELOAD": ":".join(libraries),
             "TANDEM_THROTTLE_FOLDER": os.path.realpath(folder),
@@ -33,7 +33,7 @@ def throttled(folder, bytes_per_second, operations_per_second):
             yield
         finally:
             os.environ.clear()
-            os.environ.update(before)
+            os.environ.update(environ_before)
 
 
 def built(folder):
@@ -41,9 +41,9 @@ def built(folder):
     library, compiler = folder / "libtandemthrottle.so", os.environ.get("CC", "cc")
     command = [compiler, "-std=gnu11", "-O2", "-fPIC", "-shared", "-pthread", "-o", str(library), str(SOURCE)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
         raise UserError(f"--read-rate and --read-operations need a C compiler, and {compiler} is none ({error.strerror}); set CC") from None
-    if done.returncode:
-        raise UserError(f"{SOURCE.name} could not be compiled: {' '.join(done.stderr.split())}")
+    if process.returncode:
+        raise UserError(f"{SOURCE.name} could not be compiled: {' '.join(process.stderr.split())}")
     return library

@@ -93,10 +93,10 @@ def epochs_of(record):
 
 def tables(without, warmed):
     """The table of both runs, epoch by epoch, from their records."""
-    names = [f"{what} {which} warm-up" for what in ("rate", "accuracy", "held-out loss") for which in ("without", "with")]
+    names = [f"{quantity} {case} warm-up" for quantity in ("rate", "accuracy", "held-out loss") for case in ("without", "with")]
     pairs = zip_longest(epochs_of(without), epochs_of(warmed), fillvalue=Epoch())
     rows = [
-        (number, *(value for both in zip(epoch, warmed_epoch, strict=True) for value in both))
+        (number, *(value for values_of_runs in zip(epoch, warmed_epoch, strict=True) for value in values_of_runs))
         for number, (epoch, warmed_epoch) in enumerate(pairs, 1)
     ]
     return filled("", (Column("epoch"), *(Column(name, ".4f") for name in names)), rows)
@@ -108,12 +108,12 @@ def conclusion(without, warmed):
     if failed:
         return "nothing to compare: " + " and ".join(f"the run {name} warm-up {FAILURES[status]}" for name, status in failed.items())
     curves = without.accuracies, warmed.accuracies
-    counts, warmup = len(curves[0]), warmed.settings.warmup_epochs
-    ends = [f"{curve[-1]:.2f}{f' ({max(curve):.2f} at best)' if max(curve) - curve[-1] >= SMALL else ''}" for curve in curves]
-    numbers = f"without warm-up {ends[0]} after {epochs(counts)}, with {epochs(warmup)} of warm-up {ends[1]}"
+    num_epochs, warmup_epochs = len(curves[0]), warmed.settings.warmup_epochs
+    endings = [f"{curve[-1]:.2f}{f' ({max(curve):.2f} at best)' if max(curve) - curve[-1] >= SMALL else ''}" for curve in curves]
+    numbers = f"without warm-up {endings[0]} after {epochs(num_epochs)}, with {epochs(warmup_epochs)} of warm-up {endings[1]}"
     if warmed.num_ranks == 1:
         return f"{numbers}: with 1 rank the rate is not scaled, and warm-up changes nothing"
-    if counts < warmup:
+    if num_epochs < warmup_epochs:
         return f"{numbers}: too short to tell, since the warm-up had not ended"
     # The printed numbers are judged: 0.897 is printed as 0.90.
     rounded = [[round(accuracy, 2) for accuracy in curve] for curve in curves]

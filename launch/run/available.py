@@ -19,28 +19,28 @@ from launch.run import processes, runner, turns
 
 # Imports from a parallel file system may take minutes.
 LIMIT_SECONDS = 600.0
-# Of launch/probe.py, before its JSON, since launchers print lines of their own.
+# launch/probe.py prints it before its JSON, since launchers print lines of their own.
 MARKER = "tandem-probe: "
 
 
 def settled(jobs, launcher, dry_run=False):
-    """(the jobs that can run, on the device they all run on; {backend: reason} of the others).
+    """Returns (the jobs that can run, on the device they all run on; {backend: reason} of the others).
 
     A dry run starts nothing on other nodes outside an allocation. It then imports the backends here and leaves --device as it is.
     Raises UserError if there is no GPU for --device cuda, or if the launcher cannot start a program.
     """
     elsewhere = runs_elsewhere(jobs, launcher, os.environ)
     can_ask = not (dry_run and elsewhere) or (commands.allocation_of(os.environ) is not None and which(launcher.executable) is not None)
-    names = list(dict.fromkeys(job.backend for job in jobs))
-    answers = {name: {"error": reason} for name in names if (reason := mpi_problem(name, launcher.name))}
+    backends = list(dict.fromkeys(job.backend for job in jobs))
+    answers = {backend: {"error": reason} for backend in backends if (reason := mpi_problem(backend, launcher.name))}
     with Console(stderr=True).status("checking which backends can run, and on which device"):
-        answers |= asked([name for name in names if name not in answers], jobs[0], launcher, elsewhere and can_ask)
+        answers |= asked([backend for backend in backends if backend not in answers], jobs[0], launcher, elsewhere and can_ask)
     device = chosen(jobs[0].settings.device, answers) if can_ask else None
-    reasons = {name: reason for name in names if (reason := problem(answers[name], device))}
-    running = [job for job in jobs if job.backend not in reasons]
+    reasons = {backend: reason for backend in backends if (reason := problem(answers[backend], device))}
+    runnable = [job for job in jobs if job.backend not in reasons]
     if device:
-        running = [job._replace(settings=dataclasses.replace(job.settings, device=device)) for job in running]
-    return running, reasons
+        runnable = [job._replace(settings=dataclasses.replace(job.settings, device=device)) for job in runnable]
+    return runnable, reasons
 
 
 def problem(answer, device):
@@ -48,9 +48,9 @@ def problem(answer, device):
     return answer.get("error") or answer.get(device) or answer.get("precision", {}).get(device)
 
 
-def mpi_problem(name, launcher):
+def mpi_problem(backend, launcher):
     """Why a backend cannot run under a launcher, in words; None if it can."""
-    if needs_mpi(name) and not commands.LAUNCHERS[launcher].provides_mpi:
+    if needs_mpi(backend) and not commands.LAUNCHERS[launcher].provides_mpi:
         return f"it needs MPI, which {launcher} does not provide; use an MPI launcher"
     return None
 
@@ -63,35 +63,36 @@ def runs_elsewhere(jobs, launcher, environ):
     return bool(launcher.hosts) or places == "cluster" or commands.allocation_of(environ) is not None
 
 
-def asked(names, job, launcher, through_launcher):
+def asked(backends, job, launcher, through_launcher):
     """{backend: answer of launch/probe.py}, where a rank of the job runs. Raises UserError if there is no answer."""
-    if not names:
+    if not backends:
         return {}
-    program = (str(commands.VENV_BIN / "python"), "-m", "launch.probe", job.settings.precision, *sorted({file_of(name) for name in names}))
+    files = sorted(set(map(file_of, backends)))
+    program = (str(commands.VENV_BIN / "python"), "-m", "launch.probe", job.settings.precision, *files)
     argv, variables = commands.on_a_node(program, job, launcher) if through_launcher else (program, {})
     try:
         outcome = turns.alone(processes.run(argv, variables, f"{runner.mark_of(job)}.probe", ROOT, LIMIT_SECONDS, lambda _: None))
     except OSError as error:
         raise UserError(f"{argv[0]} could not be started: {error.strerror}") from None
-    found = next((line.partition(MARKER)[2] for line in outcome.last_lines if MARKER in line), None)
-    if found is None:
+    json_text = next((line.partition(MARKER)[2] for line in outcome.last_lines if MARKER in line), None)
+    if json_text is None:
         _, error = runner.ending_of(outcome, LIMIT_SECONDS)
         raise UserError(f"{argv[0]} could not run the check of the backends: {(outcome.last_lines or [error])[-1]}")
-    answers = json.loads(found)
-    return {name: answers[file_of(name)] | on_gpus(name) for name in names}
+    answers = json.loads(json_text)
+    return {backend: answers[file_of(backend)] | on_gpus(backend) for backend in backends}
 
 
-def on_gpus(name):
+def on_gpus(backend):
     """The reason against GPUs that follows from a variant's name: the transports that variants choose are for CPUs."""
-    return {"cuda": f"{name} is for CPUs"} if settings_of(name, Settings()).transport else {}
+    return {"cuda": f"{backend} is for CPUs"} if settings_of(backend, Settings()).transport else {}
 
 
-def chosen(wanted, answers):
+def chosen(device, answers):
     """`cpu` or `cuda` for all runs; auto: cuda if a backend can train on it. Raises UserError for cuda if none can."""
     problems = [answer["cuda"] for answer in answers.values() if "error" not in answer]
-    if wanted == "cuda" and problems and None not in problems:
+    if device == "cuda" and problems and None not in problems:
         raise UserError(
             f"--device cuda, but no backend can use a GPU: {', '.join(dict.fromkeys(problems))}; "
             "use --device cpu, or set up with TANDEM_DEVICE=cuda on a node with GPUs"
         )
-    return wanted if wanted != "auto" else "cuda" if None in problems else "cpu"
+    return device if device != "auto" else "cuda" if None in problems else "cpu"

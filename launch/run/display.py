@@ -47,8 +47,8 @@ class Display:
         self.print_line(f"{self.title(number, job)}: {outcome(record)}")
 
     def title(self, number, job):
-        what = " traced" if job.settings.timeline or job.settings.trace else ""
-        return f"[{number}/{self.num_jobs}] {job.settings.workload} {job.backend} {ranks_of(job.num_ranks)}{what}"
+        kind = " traced" if job.settings.timeline or job.settings.trace else ""
+        return f"[{number}/{self.num_jobs}] {job.settings.workload} {job.backend} {ranks_of(job.num_ranks)}{kind}"
 
     def show(self, line):
         """Shows what a run does now: in the place of what was shown before on a terminal, as one more line elsewhere."""
@@ -65,9 +65,9 @@ def describe(progress):
         parts.append(f"loss {progress.loss:.4f}")
     if progress.accuracy is not None:
         parts.append(f"accuracy {progress.accuracy:.4f}")
-    left = progress.seconds_left()
-    if left is not None:
-        parts.append(f"at most {left} s left")
+    seconds_left = progress.seconds_left()
+    if seconds_left is not None:
+        parts.append(f"at most {seconds_left} s left")
     return ", ".join(parts)
 
 
@@ -75,8 +75,8 @@ def outcome(record):
     """How a run ended, in one line."""
     if record.status != "ok":
         return f"{record.status}: {record.error}"
-    launcher = f"; then its launcher failed: {record.launcher_error}" if record.launcher_error else ""
-    return result(record) + launcher
+    launcher_failure = f"; then its launcher failed: {record.launcher_error}" if record.launcher_error else ""
+    return result(record) + launcher_failure
 
 
 def result(record):

@@ -34,15 +34,15 @@ def killed_rank(lines, pids):
 
     `pids`: the process IDs by rank, if known.
     """
-    text = "\n".join(lines)
+    output = "\n".join(lines)
     for pattern in LAUNCHER_MESSAGES:
-        for match in pattern.finditer(text):
+        for match in pattern.finditer(output):
             groups = match.groupdict()
-            number = SIGNAL_NAMES[groups["name"]] if "name" in groups else int(groups["signal"])
-            if number in PASSED_ON:
+            signal_number = SIGNAL_NAMES[groups["name"]] if "name" in groups else int(groups["signal"])
+            if signal_number in PASSED_ON:
                 continue
-            message = text[: match.end()].rpartition("\n")[2] + text[match.end() :].partition("\n")[0]
-            return Killed(_rank_of(groups, pids), int(number), message.strip())
+            message = output[: match.end()].rpartition("\n")[2] + output[match.end() :].partition("\n")[0]
+            return Killed(_rank_of(groups, pids), int(signal_number), message.strip())
     return None
 
 
@@ -59,15 +59,15 @@ def describe_killed(killed, progress, num_oom_kills):
 
     `num_oom_kills`: how many processes the kernel's OOM killer ended meanwhile on the launching node; None if not known.
     """
-    who = "a rank" if killed.rank is None else f"rank {killed.rank}"
-    when = f" after step {progress.step} of epoch {progress.epoch}" if progress else ""
-    line = f"{who} was killed by {signal.Signals(killed.signal).name}{when}"
+    rank = "a rank" if killed.rank is None else f"rank {killed.rank}"
+    moment = f" after step {progress.step} of epoch {progress.epoch}" if progress else ""
+    description = f"{rank} was killed by {signal.Signals(killed.signal).name}{moment}"
     if killed.signal != signal.SIGKILL:
-        return line
+        return description
     if num_oom_kills:
-        return f"{line}, out of memory: the kernel's OOM killer ended a process of this node meanwhile; {out_of_memory.HELP}"
+        return f"{description}, out of memory: the kernel's OOM killer ended a process of this node meanwhile; {out_of_memory.HELP}"
     memory = "whether memory ran out is not known" if num_oom_kills is None else "the kernel killed no process of this node for memory"
-    return f"{line}; {memory}, and the launcher printed: {killed.message}"
+    return f"{description}; {memory}, and the launcher printed: {killed.message}"
 
 
 def describe_hang(hangs, num_ranks):
@@ -77,21 +77,21 @@ def describe_hang(hangs, num_ranks):
     behind the others are named; if all are at the same place, only the place.
     """
     by_rank = {hang.rank: hang for hang in hangs}
-    first, last = min(hang.place for hang in hangs), max(hang.place for hang in hangs)
+    first_place, last_place = min(hang.place for hang in hangs), max(hang.place for hang in hangs)
     missing = sorted(set(range(num_ranks)) - set(by_rank))
-    behind = sorted(rank for rank, hang in by_rank.items() if hang.place < last)
+    behind = sorted(rank for rank, hang in by_rank.items() if hang.place < last_place)
     limit = f"{hangs[0].seconds:.0f} s (--watchdog-timeout)"
     if missing:
-        return f"{name_ranks(missing)} hung without a report, as a stopped process does; the others waited {first} for {limit}"
+        return f"{name_ranks(missing)} hung without a report, as a stopped process does; the others waited {first_place} for {limit}"
     if behind:
-        return f"{name_ranks(behind)} hung {first} for {limit}; the others waited {last}"
-    who = "all ranks" if num_ranks > 1 else "the only rank"
-    return f"{who} hung {first} for {limit}"
+        return f"{name_ranks(behind)} hung {first_place} for {limit}; the others waited {last_place}"
+    hung_ranks = "all ranks" if num_ranks > 1 else "the only rank"
+    return f"{hung_ranks} hung {first_place} for {limit}"
 
 
 def name_ranks(ranks):
     """`rank 3` or `ranks 1, 2`, listing at most MAX_RANKS_NAMED."""
-    shown = ", ".join(str(rank) for rank in ranks[:MAX_RANKS_NAMED])
+    numbers = ", ".join(str(rank) for rank in ranks[:MAX_RANKS_NAMED])
     if len(ranks) > MAX_RANKS_NAMED:
-        shown += f" and {len(ranks) - MAX_RANKS_NAMED} more"
-    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"
+        numbers += f" and {len(ranks) - MAX_RANKS_NAMED} more"
+    return f"rank {numbers}" if len(ranks) == 1 else f"ranks {numbers}"

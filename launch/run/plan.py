@@ -37,28 +37,27 @@ def plan(backends, workloads, sizes, repeats, ranks_per_node, settings, stamp):
     for repeat in range(repeats):
         for workload in workloads:
             for num_ranks in sorted({1, *sizes} if any(map(has_one_rank, backends)) else sizes):
-                own = dataclasses.replace(settings, workload=workload, seed=settings.seed + repeat, repeat=repeat)
-                kinds = [("", dataclasses.replace(own, timeline=False, trace=None))]
+                repeated = dataclasses.replace(settings, workload=workload, seed=settings.seed + repeat, repeat=repeat)
+                kinds = [("", dataclasses.replace(repeated, timeline=False, trace=None))]
                 if settings.timeline or settings.trace:
-                    kinds.append(("-traced", own))
-                of_size = deque(backend for backend in backends if (num_ranks == 1 if has_one_rank(backend) else num_ranks in sizes))
-                of_size.rotate(-repeat)
-                for ending, of_kind in kinds:
-                    for backend in of_size:
-                        named = dataclasses.replace(of_kind, run_id=f"{stamp}-{workload}-{backend}-n{num_ranks}-r{repeat}{ending}")
-                        placed = num_ranks, min(num_ranks, ranks_per_node or num_ranks)
-                        jobs.append(Job(backend, *placed, settings_of(backend, named)))
+                    kinds.append(("-traced", repeated))
+                rotated = deque(backend for backend in backends if (num_ranks == 1 if has_one_rank(backend) else num_ranks in sizes))
+                rotated.rotate(-repeat)
+                for suffix, kind_settings in kinds:
+                    for backend in rotated:
+                        named = dataclasses.replace(kind_settings, run_id=f"{stamp}-{workload}-{backend}-n{num_ranks}-r{repeat}{suffix}")
+                        jobs.append(Job(backend, num_ranks, min(num_ranks, ranks_per_node or num_ranks), settings_of(backend, named)))
     return jobs
 
 
 def check(backends, workloads, sizes):
     """Raises UserError for invalid or empty axes of a matrix."""
-    for name, values in (("backend", backends), ("workload", workloads), ("size", sizes)):
+    for axis, values in (("backend", backends), ("workload", workloads), ("size", sizes)):
         if not values:
-            raise UserError(f"there is no {name} to run")
+            raise UserError(f"there is no {axis} to run")
         duplicates = sorted({str(value) for value in values if values.count(value) > 1})
         if duplicates:
-            raise UserError(f"{name} {', '.join(duplicates)} is given more than once")
+            raise UserError(f"{axis} {', '.join(duplicates)} is given more than once")
     if min(sizes) < 1:
         raise UserError(f"size {min(sizes)} is not a number of ranks; sizes are integers of at least 1")
 

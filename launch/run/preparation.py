@@ -43,8 +43,8 @@ def trainable(jobs):
 def runnable(jobs, launcher, dry_run):
     """The jobs that can run, on the device of the matrix. Prints why others cannot. Raises UserError if none can."""
     jobs, reasons = available.settled(jobs, launcher, dry_run)
-    for name, reason in reasons.items():
-        print(f"skipping {name}: {reason}", file=sys.stderr)
+    for backend, reason in reasons.items():
+        print(f"skipping {backend}: {reason}", file=sys.stderr)
     if not jobs:
         raise UserError("none of these backends can run here; the lines above say why")
     return jobs

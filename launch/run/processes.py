@@ -1,4 +1,4 @@
-"""Starting a run and ending it with all its ranks, wherever on this node the launcher has put them."""
+"""Starts a run and ends it with all its ranks, wherever on this node the launcher has put them."""
 
 import contextlib
 import os
@@ -35,7 +35,7 @@ class Outcome(NamedTuple):
     last_lines: list[str]
 
 
-def run(argv, variables, mark, cwd, time_limit_seconds, on_message, on_line=lambda text: None):
+def run(argv, variables, mark, cwd, time_limit_seconds, on_message, on_line=lambda line: None):
     """Runs a command to its end or to the time limit, with no process of it left behind in any case, also where this process is killed.
 
     A generator: it yields the process IDs of the ranks when they have stopped themselves at the end of their turn, continues them when it
@@ -45,20 +45,20 @@ def run(argv, variables, mark, cwd, time_limit_seconds, on_message, on_line=lamb
     with all other lines and with those of a Hang. The time limit leaves out the time between turns.
     """
     environ = os.environ | variables | {supervisor.MARK: mark}
-    last_lines, signs = deque(maxlen=KEPT_LINES), queue.SimpleQueue()
-    reading, writing = os.pipe()
-    output = open(reading, "rb")  # noqa: SIM115
-    reader = threading.Thread(target=_read, args=(output, last_lines, on_message, on_line, signs), daemon=True)
+    last_lines, signals = deque(maxlen=KEPT_LINES), queue.SimpleQueue()
+    read_end, write_end = os.pipe()
+    output = open(read_end, "rb")  # noqa: SIM115
+    reader = threading.Thread(target=_read, args=(output, last_lines, on_message, on_line, signals), daemon=True)
     # The supervisor is there before the run is, so that there is no moment at which the run could be left alone.
     with supervisor.supervised(mark, GRACE_SECONDS, output):
-        with open(writing, "wb") as end_of_pipe:
+        with open(write_end, "wb") as pipe:
             process = subprocess.Popen(
-                argv, cwd=cwd, env=environ, stdin=subprocess.DEVNULL, stdout=end_of_pipe, stderr=subprocess.STDOUT, start_new_session=True
+                argv, cwd=cwd, env=environ, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT, start_new_session=True
             )
         reader.start()
         try:
             deadline = time.monotonic() + time_limit_seconds
-            while pids := _turn(process, deadline, signs):
+            while pids := _turn(process, deadline, signals):
                 stopped_at = time.monotonic()
                 yield pids
                 deadline += time.monotonic() - stopped_at
@@ -73,41 +73,41 @@ def run(argv, variables, mark, cwd, time_limit_seconds, on_message, on_line=lamb
     return Outcome(process.returncode, timed_out, list(last_lines))
 
 
-def _turn(process, deadline, signs):
+def _turn(process, deadline, signals):
     """Waits for the end of a turn. Returns the process IDs of the ranks when they have stopped; [] where the run ended.
 
-    None: the deadline has passed. `signs` has a list of process IDs for a turn that ends, and a Hang.
+    None: the deadline has passed. `signals` has a list of process IDs for a turn that ends, and a Hang.
     """
     while process.poll() is None:
         if time.monotonic() > deadline:
             return None
         with contextlib.suppress(queue.Empty):
-            sign = signs.get(timeout=POLL_SECONDS)
-            if isinstance(sign, Hang):
+            signal = signals.get(timeout=POLL_SECONDS)
+            if isinstance(signal, Hang):
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(timeout=GRACE_SECONDS)
                 return []
-            while any(supervisor.is_running(pid) for pid in sign):
+            while any(supervisor.is_running(pid) for pid in signal):
                 if time.monotonic() > deadline:
                     return None
                 time.sleep(STOPPING_SECONDS)
-            return sign
+            return signal
     return []
 
 
-def _read(output, last_lines, on_message, on_line, signs):
+def _read(output, last_lines, on_message, on_line, signals):
     with output:
-        for line in output:
-            text = line.decode(errors="replace").rstrip()
-            if found := progress.read_line(text):
-                on_message(found)
+        for raw_line in output:
+            line = raw_line.decode(errors="replace").rstrip()
+            if message := progress.read_line(line):
+                on_message(message)
                 continue
-            if pids := turns.read_line(text):
-                signs.put(pids)
+            if pids := turns.read_line(line):
+                signals.put(pids)
                 continue
-            if found := watchdog.read_line(text):
-                on_message(found)
-                signs.put(found)
-            if not BANNER.match(text):
-                last_lines.append(text)
-            on_line(text)
+            if hang := watchdog.read_line(line):
+                on_message(hang)
+                signals.put(hang)
+            if not BANNER.match(line):
+                last_lines.append(line)
+            on_line(line)

@@ -17,14 +17,14 @@ RECORD = re.compile(r"(\d{8}-\d{6})-.+-n\d+-r\d+\.json")
 
 def last_stamp(folder):
     """The stamp of the last matrix that has a record in the folder. Raises UserError where there is none."""
-    found = [match[1] for path in folder.glob("*.json") if (match := RECORD.fullmatch(path.name))]
-    if not found:
+    stamps = [match[1] for path in folder.glob("*.json") if (match := RECORD.fullmatch(path.name))]
+    if not stamps:
         raise UserError(f"there is no matrix in {folder} to resume; leave out --resume, or give its folder with --results and --machine")
-    return max(found)
+    return max(stamps)
 
 
 def divided(jobs):
-    """(records of the jobs that are completed, the jobs that are not): these are run, or run again.
+    """Returns (records of the jobs that are completed, the jobs that are not): these are run, or run again.
 
     Raises UserError where a record was made with other settings than its job has now.
     """
@@ -47,22 +47,22 @@ def wait_until_ended(jobs, limit_seconds=LIMIT_SECONDS):
     After a matrix was killed, its run takes some seconds to end.
     """
     marks = {runner.mark_of(job) for job in jobs}
-    limit = time.monotonic() + limit_seconds
-    while left := {pid: run for pid, run in supervisor.marked().items() if run in marks}:
-        if time.monotonic() > limit:
-            pids = ", ".join(map(str, left))
+    deadline = time.monotonic() + limit_seconds
+    while runs := {pid: run for pid, run in supervisor.marked().items() if run in marks}:
+        if time.monotonic() > deadline:
+            pids = ", ".join(map(str, runs))
             raise UserError(
-                f"the run of {next(iter(left.values()))} has not ended (pids {pids}); wait for it, or end the matrix it belongs to"
+                f"the run of {next(iter(runs.values()))} has not ended (pids {pids}); wait for it, or end the matrix it belongs to"
             )
         time.sleep(supervisor.POLL_SECONDS)
 
 
-def check(path, before, now):
+def check(path, recorded, settings):
     """Raises UserError, naming them, for settings in which a record differs from what is to be run now."""
-    if before["device"] == "auto":
+    if recorded["device"] == "auto":
         # An older matrix left it to each run.
-        before = before | {"device": now["device"]}
-    differing = [name for name in now if before[name] != now[name]]
-    if differing:
-        shown = ", ".join(f"{flag(name)} was {before[name]} and is {now[name]}" for name in differing)
-        raise UserError(f"{path} is of another matrix ({shown}); give the same settings, or leave out --resume")
+        recorded = recorded | {"device": settings["device"]}
+    names = [name for name in settings if recorded[name] != settings[name]]
+    if names:
+        differences = ", ".join(f"{flag(name)} was {recorded[name]} and is {settings[name]}" for name in names)
+        raise UserError(f"{path} is of another matrix ({differences}); give the same settings, or leave out --resume")

@@ -20,7 +20,7 @@ def expect_room(jobs):
 
 def has_room(pids_by_run):
     """Whether a run as large as the largest of these, which are ready to train, fits beside them. `pids_by_run`: their process IDs."""
-    return all(fits(used, available) for used, available in [on_node(pids_by_run), *on_gpus(pids_by_run)])
+    return all(fits(*memory) for memory in [on_node(pids_by_run), *on_gpus(pids_by_run)])
 
 
 def fits(used_bytes_by_run, available_bytes):
@@ -29,7 +29,7 @@ def fits(used_bytes_by_run, available_bytes):
 
 
 def on_node(pids_by_run):
-    """(bytes that each run has for itself, bytes that are available)."""
+    """Returns (bytes that each run has for itself, bytes that are available)."""
     return [sum(map(own_bytes, pids)) for pids in pids_by_run], node_memory.available()
 
 
@@ -42,11 +42,11 @@ def own_bytes(pid):
 
 
 def on_gpus(pids_by_run):
-    """For each GPU on which runs compute: (bytes of each run, bytes that are free)."""
+    """Returns (bytes of each run, bytes that are free) for each GPU on which runs compute."""
     try:
         return [
-            ([sum(used.get(pid, 0) for pid in pids) for pids in pids_by_run], pynvml.nvmlDeviceGetMemoryInfo(gpu).free)
-            for gpu, used in gpus.processes()
+            ([sum(bytes_by_pid.get(pid, 0) for pid in pids) for pids in pids_by_run], pynvml.nvmlDeviceGetMemoryInfo(gpu).free)
+            for gpu, bytes_by_pid in gpus.processes()
         ]
     except pynvml.NVMLError:
         return []

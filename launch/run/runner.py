@@ -1,4 +1,4 @@
-"""One job from its command to its record, however it ends."""
+"""Runs one job from its command to its record, however it ends."""
 
 import json
 import time
@@ -51,17 +51,17 @@ def run_job(job, launcher, time_limit_seconds, on_progress, side_by_side=False):
 
 
 def record_path(job):
-    """Where a job's record is, which rank 0 of its run writes."""
+    """The path of a job's record, which rank 0 of its run writes."""
     return records.folder(job.settings) / f"{job.settings.run_id}.json"
 
 
 def mark_of(job):
-    """What all processes of a job's run are marked with: its record, which no other run may write at the same time."""
+    """The mark of all processes of a job's run: its record, which no other run may write at the same time."""
     return str(record_path(job).absolute())
 
 
 def ending_of(outcome, time_limit_seconds):
-    """(status, error) of a run whose processes have ended; the error is None for a run that completed.
+    """Returns (status, error) of a run whose processes have ended; the error is None for a run that completed.
 
     Where one rank fails, the others fail of it: the first error is the cause.
     """

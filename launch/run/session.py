@@ -14,14 +14,14 @@ def run_all(matrix, done, jobs, launcher, page):
     """Runs the jobs, those of a group side by side, shows them with those that are done, and returns the exit status."""
     try:
         with Display(len(jobs)) as display:
-            ran = []
-            for numbered in needed(matrix, jobs, done, display):
+            groups_run = []
+            for group in needed(matrix, jobs, done, display):
                 if done:
                     live.write_page(page, done, live.RELOAD_SECONDS)
-                run_group(matrix, numbered, launcher, display, done)
-                ran.append(numbered)
+                run_group(matrix, group, launcher, display, done)
+                groups_run.append(group)
             if matrix.quiet_limit:
-                run_again(matrix, ran, launcher, display, done)
+                run_again(matrix, groups_run, launcher, display, done)
     finally:
         if done:
             live.write_page(page, done)
@@ -48,32 +48,32 @@ def needed(matrix, jobs, done, display):
 def run_again(matrix, ran, launcher, display, done):
     """Runs the groups again that met a machine which was not quiet."""
     for attempt in range(1, quiet.MAX_AGAIN + 1):
-        again = quiet.disturbed(ran, done, matrix.quiet_limit)
-        for numbered in again:
-            runs = ", ".join(job.settings.run_id for _, job in numbered)
+        disturbed = quiet.disturbed(ran, done, matrix.quiet_limit)
+        for group in disturbed:
+            runs = ", ".join(job.settings.run_id for _, job in group)
             display.print_line(f"again, since the machine was not quiet ({attempt} of at most {quiet.MAX_AGAIN}): {runs}")
-            quiet.set_aside(numbered, done)
-            run_group(matrix, numbered, launcher, display, done)
+            quiet.set_aside(group, done)
+            run_group(matrix, group, launcher, display, done)
 
 
-def run_group(matrix, numbered, launcher, display, done):
+def run_group(matrix, group, launcher, display, done):
     """Runs jobs side by side and adds their records to those that are done, also where it is interrupted."""
     ended = set()
 
     def start(number, job):
         display.begin(number, job)
-        own_launcher = traced.launcher_for(job.settings, launcher)
+        traced_launcher = traced.launcher_for(job.settings, launcher)
         on_progress = functools.partial(display.progress, number, job)
-        return runner.run_job(job, own_launcher, matrix.time_limit, on_progress, side_by_side=len(numbered) > 1)
+        return runner.run_job(job, traced_launcher, matrix.time_limit, on_progress, side_by_side=len(group) > 1)
 
     def on_end(index, record):
         ended.add(index)
         done.append(record)
-        display.finish(*numbered[index], record)
+        display.finish(*group[index], record)
 
     try:
-        turns.side_by_side([functools.partial(start, *one) for one in numbered], room.has_room, on_end)
+        turns.side_by_side([functools.partial(start, *numbered) for numbered in group], room.has_room, on_end)
     except KeyboardInterrupt:
-        paths = [runner.record_path(job) for index, (_, job) in enumerate(numbered) if index not in ended]
+        paths = [runner.record_path(job) for index, (_, job) in enumerate(group) if index not in ended]
         done += [records.read(path) for path in paths if path.exists()]
         raise

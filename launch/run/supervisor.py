@@ -40,26 +40,26 @@ def supervised(run, grace_seconds, output):
 
 def marked():
     """{process number: the run it belongs to} of all processes on this node that belong to one, the oldest first."""
-    found = []
+    processes = []
     for name in os.listdir("/proc"):
         # Processes end while they are looked at, and those of other users cannot be read.
         with contextlib.suppress(OSError):
             if name.isdecimal() and (run := _run_of(name)):
-                found.append((_start_ticks(name), int(name), run))
-    return {pid: run for _, pid, run in sorted(found)}
+                processes.append((_start_ticks(name), int(name), run))
+    return {pid: run for _, pid, run in sorted(processes)}
 
 
 def processes_of(run):
     """The numbers of the processes on this node that belong to a run, the oldest first."""
-    return [pid for pid, found in marked().items() if found == run]
+    return [pid for pid, run_of_pid in marked().items() if run_of_pid == run]
 
 
 def end(run, grace_seconds):
     """Ends a run: its launcher is asked first, so that it can end ranks on other nodes; then what is left here is killed."""
-    if found := processes_of(run):
+    if pids := processes_of(run):
         # All others are descendants of the launcher.
-        _terminate(found[0], found)
-        _wait_for(lambda: not _is_of(found[0], run), grace_seconds)
+        _terminate(pids[0], pids)
+        _wait_for(lambda: not _is_of(pids[0], run), grace_seconds)
     _wait_for(lambda: _kill(run), grace_seconds)
     # While a process becomes another program (execve) it has no environment for a moment, and is not found.
     time.sleep(POLL_SECONDS)
@@ -79,11 +79,11 @@ def _terminate(launcher, pids):
 
 def _kill(run):
     """Kills what is left of a run. Returns whether nothing was."""
-    left = processes_of(run)
-    for pid in left:
+    pids = processes_of(run)
+    for pid in pids:
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
-    return not left
+    return not pids
 
 
 def proceed(pids):
@@ -101,8 +101,8 @@ def is_running(pid):
 
 
 def _wait_for(condition, limit_seconds):
-    limit = time.monotonic() + limit_seconds
-    while not condition() and time.monotonic() < limit:
+    deadline = time.monotonic() + limit_seconds
+    while not condition() and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
 
 
@@ -117,8 +117,8 @@ def _run_of(pid):
     """The value of the mark in a process's environment; None where it has none."""
     with open(f"/proc/{pid}/environ", "rb") as file:
         environ = file.read().split(b"\0")
-    mark = f"{MARK}=".encode()
-    return next((os.fsdecode(entry.removeprefix(mark)) for entry in environ if entry.startswith(mark)), None)
+    prefix = f"{MARK}=".encode()
+    return next((os.fsdecode(entry.removeprefix(prefix)) for entry in environ if entry.startswith(prefix)), None)
 
 
 def _start_ticks(pid):

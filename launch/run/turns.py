@@ -32,9 +32,9 @@ def side_by_side(starts, has_room, on_end):
 
 def alone(run):
     """The record of a run that has the machine for itself."""
-    found = []
-    side_by_side([lambda: run], lambda _: False, lambda _, record: found.append(record))
-    return found[0]
+    records = []
+    side_by_side([lambda: run], lambda _: False, lambda _, record: records.append(record))
+    return records[0]
 
 
 def _take_turn(number, active, on_end):

@@ -29,22 +29,22 @@ def check(percent, num_repeats):
 
 def widths(records):
     """{(workload, number of ranks): Width} of records of one matrix, where backends are compared and there are enough for a verdict."""
-    measured = {}
+    width_by_size = {}
     for compared in entries.comparisons(entries.split_traced(records)[0]):
         for size in {entry.num_ranks for entry in compared.entries}:
             ratios = [place.against for place in first.places(compared.of_size(size)) if place.against]
             if ratios and all(ratio.verdict is not None for ratio in ratios):
                 widest = max(100 * (ratio.high / ratio.value - 1) for ratio in ratios)
-                measured[compared.workload, size] = Width(widest, min(ratio.num_below for ratio in ratios))
-    return measured
+                width_by_size[compared.workload, size] = Width(widest, min(ratio.num_below for ratio in ratios))
+    return width_by_size
 
 
-def describe(measured, percent, limit):
+def describe(width_by_size, percent, max_repeats):
     """A line for each workload and size: how narrow its intervals are, and how many repeats are expected."""
     lines = []
-    for (workload, size), width in sorted(measured.items()):
-        at = f"{workload}, {ranks_of(size)}: every interval within ±{width.percent:.1f} % after {width.num_repeats} repeats"
+    for (workload, size), width in sorted(width_by_size.items()):
+        interval = f"{workload}, {ranks_of(size)}: every interval within ±{width.percent:.1f} % after {width.num_repeats} repeats"
         expected = width.expected_repeats(percent)
-        ending = "" if width.percent <= percent else f"; ±{percent:g} % is expected after {expected}, the limit is {limit}"
-        lines.append(at + (ending or ", which is enough"))
+        ending = "" if width.percent <= percent else f"; ±{percent:g} % is expected after {expected}, the limit is {max_repeats}"
+        lines.append(interval + (ending or ", which is enough"))
     return lines

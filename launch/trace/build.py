@@ -59,8 +59,8 @@ def mpicc_of_environment(choices=None):
     """The mpicc that was chosen for launch/setup.sh, or the environment's own."""
     path = Path(sys.prefix) / "tandem-choices"
     text = path.read_text() if choices is None and path.exists() else choices or ""
-    chosen = dict(line.split("=", 1) for line in text.splitlines() if "=" in line).get("TANDEM_MPICC")
-    return chosen or str(Path(sys.prefix) / "bin" / "mpicc")
+    mpicc = dict(line.split("=", 1) for line in text.splitlines() if "=" in line).get("TANDEM_MPICC")
+    return mpicc or str(Path(sys.prefix) / "bin" / "mpicc")
 
 
 def fingerprint(*inputs):
@@ -88,8 +88,8 @@ def _printed_by(mpicc, folder):
         return ""
 
 
-def is_up_to_date(library, name):
-    return library.exists() and name.encode() in library.read_bytes()
+def is_up_to_date(library, build_id):
+    return library.exists() and build_id.encode() in library.read_bytes()
 
 
 def build(library=None, mpicc=None):
@@ -99,8 +99,8 @@ def build(library=None, mpicc=None):
     mpi_h = prototypes.preprocessed(mpicc)
     compiler = subprocess.run([mpicc, "--version"], capture_output=True, text=True, check=False).stdout
     libmpi = mpi_library(mpicc)
-    name = fingerprint(mpi_h, mpicc, compiler, libmpi)
-    if is_up_to_date(library, name):
+    build_id = fingerprint(mpi_h, mpicc, compiler, libmpi)
+    if is_up_to_date(library, build_id):
         return library
     header = prototypes.read(mpi_h)
     library.parent.mkdir(parents=True, exist_ok=True)
@@ -111,12 +111,12 @@ def build(library=None, mpicc=None):
         (generated / "wrappers.c").write_text(generate.wrappers_c(header))
         sources = [*sorted(SOURCES.glob("*.c")), generated / "wrappers.c"]
         built = generated / NAME
-        constants = {"TRACE_FINGERPRINT": name, "TRACE_LIBMPI": libmpi}
-        defined = [f'-D{key}="{value}"' for key, value in constants.items()]
+        constants = {"TRACE_FINGERPRINT": build_id, "TRACE_LIBMPI": libmpi}
+        defined = [f'-D{constant}="{value}"' for constant, value in constants.items()]
         command = [mpicc, *FLAGS, *defined, f"-I{generated}", f"-I{SOURCES}", "-o", built, *sources, "-ldl"]
-        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
-        if done.returncode:
-            sys.stderr.write(done.stderr)
+        process = subprocess.run([str(argument) for argument in command], capture_output=True, text=True, check=False)
+        if process.returncode:
+            sys.stderr.write(process.stderr)
             raise UserError(f"{mpicc} could not compile the interposer; see its messages above")
         os.replace(built, library)
     return library

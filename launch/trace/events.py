@@ -51,33 +51,33 @@ def read(path):
         with path.open("rb") as file:
             if file.readline() != MAGIC:
                 raise UserError(f"{path} is not a file of MPI events; give files mpi_events.JOB.RANK.bin")
-            head = json.loads(file.readline())
+            header = json.loads(file.readline())
             records = np.frombuffer(file.read(), dtype=np.uint8)
     except OSError as problem:
         raise UserError(f"{path}: {problem.strerror}; give files mpi_events.JOB.RANK.bin") from None
     except ValueError:
         raise UserError(f"{path} has a truncated or damaged header; copy it again") from None
     try:
-        return _events(head, records, path)
+        return _events(header, records, path)
     except (KeyError, TypeError) as problem:
         raise UserError(f"{path} has a wrong or missing header entry ({problem}); copy it again") from None
 
 
-def _events(head, records, path):
+def _events(header, records, path):
     """The Events of a file's header and of the bytes after it."""
-    if len(records) != head["num_events"] * EVENT.itemsize:
-        raise UserError(f"{path} is truncated after {len(records) // EVENT.itemsize} of {head['num_events']} events; copy it again")
+    if len(records) != header["num_events"] * EVENT.itemsize:
+        raise UserError(f"{path} is truncated after {len(records) // EVENT.itemsize} of {header['num_events']} events; copy it again")
     records = records.view(EVENT)
     # A start of 0 marks a record that was being written when the process ended.
     records = np.sort(records[records["start"] != 0], order="start", kind="stable")
-    names = tuple(head["routines"])
+    names = tuple(header["routines"])
     if len(records) and (records["routine"].max() >= len(names) or records["kind"].max() >= len(KINDS)):
         raise UserError(f"{path} is damaged: its events have unknown routines or kinds; copy it again")
-    to_epoch = head["epoch_nanoseconds"] - head["monotonic_nanoseconds"] + head["offset_nanoseconds"]
-    compared = head["offset_error_nanoseconds"] >= 0
+    to_epoch = header["epoch_nanoseconds"] - header["monotonic_nanoseconds"] + header["offset_nanoseconds"]
+    compared = header["offset_error_nanoseconds"] >= 0
     return Events(
-        head["rank"], head["num_ranks"], head["pid"], head["host"], head["num_dropped"],
-        head["pairing_error_nanoseconds"] + head["offset_error_nanoseconds"] if compared else None, names,
+        header["rank"], header["num_ranks"], header["pid"], header["host"], header["num_dropped"],
+        header["pairing_error_nanoseconds"] + header["offset_error_nanoseconds"] if compared else None, names,
         records["start"] + to_epoch, records["duration"], records["bytes"], records["routine"], records["kind"], records["thread"],
     )  # fmt: skip
 
@@ -131,14 +131,14 @@ def write_chrome(ranks, path):
 
 def _write_chrome(ranks, part, compressed):
     zero_nanoseconds = min((int(events.start_nanoseconds[0]) for events in ranks if len(events.start_nanoseconds)), default=0)
-    about = {"epoch_nanoseconds_of_ts_0": zero_nanoseconds, "ranks": [summary(events) for events in ranks]}
+    metadata = {"epoch_nanoseconds_of_ts_0": zero_nanoseconds, "ranks": [summary(events) for events in ranks]}
     with gzip.open(part, "wt") if compressed else part.open("w") as file:
-        file.write(f'{{"otherData": {json.dumps(about)}, "displayTimeUnit": "ms", "traceEvents": [')
-        before = "\n"
+        file.write(f'{{"otherData": {json.dumps(metadata)}, "displayTimeUnit": "ms", "traceEvents": [')
+        separator = "\n"
         for events in ranks:
             for event in chrome(events, zero_nanoseconds):
-                file.write(before + json.dumps(event))
-                before = ",\n"
+                file.write(separator + json.dumps(event))
+                separator = ",\n"
         file.write("\n]}\n")
 
 

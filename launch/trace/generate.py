@@ -43,19 +43,19 @@ def wrapper(number, prototype):
 
 def intercepted(header):
     """The prototypes with a generated wrapper, in the alphabetical order of the table of routines."""
-    return sorted(one for one in header.prototypes if one.name not in HAND_WRITTEN)
+    return sorted(prototype for prototype in header.prototypes if prototype.name not in HAND_WRITTEN)
 
 
 def wrappers_c(header):
     """The file with all wrappers and the table of routines."""
     prototypes = intercepted(header)
-    entries = [f'    {{"{one.name}", {loads.load_of(one.name, one.parameters).kind}}},\n' for one in prototypes]
+    entries = [f'    {{"{prototype.name}", {loads.load_of(prototype.name, prototype.parameters).kind}}},\n' for prototype in prototypes]
     return "".join(
         [
             '#include "load.h"\n\nconst struct trace_routine trace_mpi_routines[NUM_MPI_ROUTINES] = {\n',
             *entries,
             "};\n",
-            *(wrapper(number, one) for number, one in enumerate(prototypes)),
+            *(wrapper(number, prototype) for number, prototype in enumerate(prototypes)),
         ]
     )
 

@@ -84,11 +84,11 @@ def _collective(operation, parameters):
         return f"trace_moves({ALLTOALLW}, TRACE_PAYLOAD)"
     if operation.startswith("Neighbor_"):
         return f"trace_moves({_bytes_moved(operation, parameters) or 0}, TRACE_PAYLOAD)"
-    count, datatype, *times = ELEMENTS.get(operation, ("count", _datatype(parameters)))
-    arguments = f"{count}, {datatype}, {times[0] if times else 1}"
-    moved = f"trace_reduces({arguments}, op)" if operation in REDUCTIONS else f"trace_spreads({arguments})"
+    count, datatype, *factor = ELEMENTS.get(operation, ("count", _datatype(parameters)))
+    arguments = f"{count}, {datatype}, {factor[0] if factor else 1}"
+    load = f"trace_reduces({arguments}, op)" if operation in REDUCTIONS else f"trace_spreads({arguments})"
     # MPI_ROOT and MPI_PROC_NULL are negative everywhere.
-    return f"(root < 0 ? trace_moves(0, TRACE_PAYLOAD) : {moved})" if "root" in parameters else moved
+    return f"(root < 0 ? trace_moves(0, TRACE_PAYLOAD) : {load})" if "root" in parameters else load
 
 
 def _datatype(parameters):
@@ -102,7 +102,7 @@ def _bytes_moved(operation, parameters):
     datatype = _datatype(parameters)
     if operation in {"Fetch_and_op", "Compare_and_swap"}:
         return f"trace_bytes(1, {datatype})"
-    for count, counted in (("origin_count", "origin_datatype"), ("sendcount", "sendtype"), ("count", datatype)):
-        if has({count, counted}) and any(has({place}) for place in ("comm", "message", "win", "fh")):
-            return f"trace_bytes({count}, {counted})"
+    for count, counted_type in (("origin_count", "origin_datatype"), ("sendcount", "sendtype"), ("count", datatype)):
+        if has({count, counted_type}) and any(has({handle}) for handle in ("comm", "message", "win", "fh")):
+            return f"trace_bytes({count}, {counted_type})"
     return None

@@ -51,7 +51,7 @@ def _epoch(source, offsets):
     return source.origin_nanoseconds - int(ahead * 1000)
 
 
-def _named(what, rank, tid, name, index):
+def _named(subject, rank, tid, name, index):
     common = {"ph": "M", "ts": 0, "pid": rank, "tid": tid}
-    yield common | {"name": f"{what}_name", "args": {"name": name}}
-    yield common | {"name": f"{what}_sort_index", "args": {"sort_index": index}}
+    yield common | {"name": f"{subject}_name", "args": {"name": name}}
+    yield common | {"name": f"{subject}_sort_index", "args": {"sort_index": index}}

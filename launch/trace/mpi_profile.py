@@ -137,11 +137,11 @@ def _profile_of_text(text, name):
         raise UserError(f"{name}: the message sizes of {missing[0]} do not add up to its calls; the file is truncated or damaged")
     kinds = {match[1]: _sums(*match.groups()[1:]) for line in lines if (match := KIND_ROW.match(line))}
     kinds = {kind: kinds[kind] for kind in KINDS} if kinds else None
-    because = NO_SUMMARY.search(text)
+    reason = NO_SUMMARY.search(text)
     communication, elapsed, user, system, resident = (totals[total] for total in TOTALS)
     return Profile(
         rank, num_ranks, times[1], communication, elapsed, user, system, resident * MEBIBYTE, routines,
-        {routine.name: routine for routine in tables.get("NCCL", ())}, kinds, tuple(tasks or ()), because and because[1],
+        {routine.name: routine for routine in tables.get("NCCL", ())}, kinds, tuple(tasks or ()), reason and reason[1],
         waited_seconds=totals.get("synchronization time"),
     )  # fmt: skip
 

@@ -59,8 +59,8 @@ def step_window(events, first_step, num_steps):
             steps[event["args"]["step"]] = event["ts"], event["ts"] + event["dur"]
     steps_drawn = range(first_step, first_step + num_steps)
     if num_steps < 1 or not all(step in steps for step in steps_drawn):
-        have = f"steps {min(steps)} to {max(steps)}" if steps else "no steps"
-        raise UserError(f"the trace has {have} of rank 0; choose --first-step and --num-steps from them")
+        steps_there = f"steps {min(steps)} to {max(steps)}" if steps else "no steps"
+        raise UserError(f"the trace has {steps_there} of rank 0; choose --first-step and --num-steps from them")
     return steps[steps_drawn[0]][0], steps[steps_drawn[-1]][1]
 
 
@@ -123,14 +123,14 @@ def draw(rows_drawn, path, title, max_depth=MAX_DEPTH):
     heights = [max([min(bar.depth, max_depth - 1) + 1 for bar in row.bars], default=1) for row in rows_drawn]
     width = max([bar.end for row in rows_drawn for bar in row.bars] + [instant for row in rows_drawn for instant in row.instants])
     figure, axes = pyplot.subplots(figsize=(13, 1.2 + 0.24 * (sum(heights) + 0.6 * len(rows_drawn))), dpi=80)
-    used, ticks, labels, top = {}, [], [], 0.0
+    used_labels, ticks, labels, top = set(), [], [], 0.0
     for row, height in zip(rows_drawn, heights, strict=True):
         for bar in row.bars:
             if bar.depth < max_depth:
                 label, colour = kind_of(bar.name)
-                used[label] = colour
-                long_enough = max(bar.end - bar.start, width / 2000)
-                axes.broken_barh([(bar.start, long_enough)], (top + bar.depth, 0.92), facecolors=colour, edgecolor="white", linewidth=0.2)
+                used_labels.add(label)
+                visible_width = max(bar.end - bar.start, width / 2000)
+                axes.broken_barh([(bar.start, visible_width)], (top + bar.depth, 0.92), facecolors=colour, edgecolor="white", linewidth=0.2)
                 text = text_of(bar.name)
                 if bar.end - bar.start > width * 0.0062 * len(text):
                     axes.text(bar.start + width * 0.002, top + bar.depth + 0.5, text, fontsize=7, va="center", clip_on=True)
@@ -141,7 +141,7 @@ def draw(rows_drawn, path, title, max_depth=MAX_DEPTH):
     axes.set(ylim=(top, -0.3), xlim=(0, width), xlabel="ms", title=title, yticks=ticks)
     axes.set_yticklabels(labels, fontsize=8)
     axes.grid(axis="x", linewidth=0.3)
-    patches = [Patch(color=colour, label=label) for _, label, colour in COLOURS if label in used]
+    patches = [Patch(color=colour, label=label) for _, label, colour in COLOURS if label in used_labels]
     axes.legend(
         handles=patches,
         loc="upper center",

@@ -9,13 +9,13 @@ def variables(library, folder, events=None, barrier=False, preloaded=""):
     `barrier`: a barrier before each collective, to separate waiting from data transfer. `events`: the number of calls per rank whose
     start and duration are kept, None for none; our library only. `preloaded`: the present value of LD_PRELOAD.
     """
-    found = {
-        "LD_PRELOAD": os.pathsep.join(str(part) for part in (library, preloaded) if part),
+    environment = {
+        "LD_PRELOAD": os.pathsep.join(str(path) for path in (library, preloaded) if path),
         "TRACE_DIR": str(folder),
         "SAVE_ALL_TASKS": "yes",
     }
     if events is not None:
-        found["TANDEM_TRACE_EVENTS"] = str(events)
+        environment["TANDEM_TRACE_EVENTS"] = str(events)
     if barrier:
-        found["COLLECTIVE_BARRIER"] = "yes"
-    return found
+        environment["COLLECTIVE_BARRIER"] = "yes"
+    return environment

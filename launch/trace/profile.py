@@ -29,10 +29,10 @@ class Arguments:
 
 def run(arguments):
     """Prints a table for each profile and returns the exit status. Raises UserError, before it prints, for a file that is none."""
-    paths = [path for given in arguments.files for path in paths_of(given)]
+    paths = [path for path_or_folder in arguments.files for path in paths_of(path_or_folder)]
     if not paths:
         raise UserError("no file is given; give files mpi_profile.JOB.RANK, or a folder with them")
-    profiles = sorted(((mpi_profile.read(path), path) for path in paths), key=lambda found: found[0].rank)
+    profiles = sorted(((mpi_profile.read(path), path) for path in paths), key=lambda pair: pair[0].rank)
     console = terminal.open_console()
     for profile, path in profiles:
         console.print(Text(heading(profile, path)), soft_wrap=True)
@@ -49,10 +49,10 @@ def paths_of(path):
     """
     if not path.is_dir():
         return [path]
-    found = {one for one in path.glob("mpi_profile.*") if one.suffix == ".json" or one.suffix[1:].isdecimal()}
-    if not found:
+    paths = {candidate for candidate in path.glob("mpi_profile.*") if candidate.suffix == ".json" or candidate.suffix[1:].isdecimal()}
+    if not paths:
         raise UserError(f"{path} has no MPI profile; give a folder with files mpi_profile.JOB.RANK, or such a file")
-    return sorted(one for one in found if one.with_name(f"{one.name}.json") not in found)
+    return sorted(candidate for candidate in paths if candidate.with_name(f"{candidate.name}.json") not in paths)
 
 
 def heading(profile, path):
@@ -64,20 +64,20 @@ def heading(profile, path):
 def table(profile):
     """The table of a profile: its routines, those that took longest first, then NCCL's, then the sums by kind."""
     sections = [
-        sorted(found.values(), key=lambda routine: -routine.sums.seconds)
-        for found in (profile.routines, profile.nccl, _by_kind(profile.kinds or {}))
+        sorted(routines.values(), key=lambda routine: -routine.sums.seconds)
+        for routines in (profile.routines, profile.nccl, _by_kind(profile.kinds or {}))
     ]
     has_control = any(routine.control for section in sections for routine in section)
     columns = ["routine", "calls", "bytes", "seconds", *(["waiting (s)"] if profile.waited_seconds is not None else [])]
     columns += ["control calls", "control bytes", "control (s)"] if has_control else []
-    made = Table(*columns)
-    for column in made.columns[1:]:
+    drawn = Table(*columns)
+    for column in drawn.columns[1:]:
         column.justify = "right"
     for section in sections:
         for routine in section:
-            made.add_row(*row(routine, profile.waited_seconds is not None, has_control))
-        made.add_section()
-    return made
+            drawn.add_row(*row(routine, profile.waited_seconds is not None, has_control))
+        drawn.add_section()
+    return drawn
 
 
 def row(routine, has_waited, has_control):

@@ -32,43 +32,43 @@ def preprocessed(mpicc):
     """The text of mpi.h with its includes, from mpicc's preprocessor. Raises UserError where that fails."""
     command = [str(mpicc), "-E", "-P", *WITHOUT_EXTENSIONS, "-x", "c", "-"]
     try:
-        done = subprocess.run(command, input="#include <mpi.h>\n", capture_output=True, text=True, check=False)
+        process = subprocess.run(command, input="#include <mpi.h>\n", capture_output=True, text=True, check=False)
     except OSError as problem:
         raise UserError(f"{mpicc}: {problem.strerror}; name the mpicc of the MPI to trace") from None
-    if done.returncode or "MPI_Init" not in done.stdout:
-        message = next(iter(done.stderr.strip().splitlines()), f"exit status {done.returncode}")
+    if process.returncode or "MPI_Init" not in process.stdout:
+        message = next(iter(process.stderr.strip().splitlines()), f"exit status {process.returncode}")
         raise UserError(f"{mpicc} finds no mpi.h ({message}); name the mpicc of the MPI to trace")
-    return done.stdout
+    return process.stdout
 
 
 def read(text):
     """The Header of a preprocessed mpi.h, without variadic functions (MPI_Pcontrol), whose wrappers are hand-written."""
-    declared = [one for one in c_parser.CParser().parse(text).ext if isinstance(one, c_ast.Decl)]
-    functions = {one.name: one for one in declared if isinstance(one.type, c_ast.FuncDecl) and one.name.startswith(INTERCEPTED)}
-    prototypes = tuple(_prototype(one) for one in functions.values() if not _is_variadic(one))
-    return Header(prototypes, {one.name: _structure(one) for one in declared if _structure(one)})
+    nodes = [node for node in c_parser.CParser().parse(text).ext if isinstance(node, c_ast.Decl)]
+    functions = {node.name: node for node in nodes if isinstance(node.type, c_ast.FuncDecl) and node.name.startswith(INTERCEPTED)}
+    prototypes = tuple(_prototype(node) for node in functions.values() if not _is_variadic(node))
+    return Header(prototypes, {node.name: _structure(node) for node in nodes if _structure(node)})
 
 
-def _is_variadic(declared):
-    return declared.type.args is not None and any(isinstance(one, c_ast.EllipsisParam) for one in declared.type.args.params)
+def _is_variadic(node):
+    return node.type.args is not None and any(isinstance(parameter, c_ast.EllipsisParam) for parameter in node.type.args.params)
 
 
-def _structure(declared):
+def _structure(node):
     """The type of a structure in the library, declared by `extern struct x y;`; None for any other declaration."""
-    is_one = "extern" in declared.storage and isinstance(declared.type, c_ast.TypeDecl) and isinstance(declared.type.type, c_ast.Struct)
-    return f"struct {declared.type.type.name}" if is_one else None
+    is_structure = "extern" in node.storage and isinstance(node.type, c_ast.TypeDecl) and isinstance(node.type.type, c_ast.Struct)
+    return f"struct {node.type.type.name}" if is_structure else None
 
 
-def _prototype(declared):
+def _prototype(node):
     write = c_generator.CGenerator().visit
-    parameters = [] if declared.type.args is None else declared.type.args.params
-    parameters = [one for one in parameters if write(one) != "void"]
-    for number, one in enumerate(parameters):
-        _name(one, getattr(one, "name", None) or f"argument{number}")
-    returned = declared.type.type
+    parameters = [] if node.type.args is None else node.type.args.params
+    parameters = [parameter for parameter in parameters if write(parameter) != "void"]
+    for number, parameter in enumerate(parameters):
+        _name(parameter, getattr(parameter, "name", None) or f"argument{number}")
+    returned = node.type.type
     # Parentheses prevent the expansion of a macro of the same name.
-    declaration = f"{write(_without_name(returned))} ({declared.name})({', '.join(write(one) for one in parameters) or 'void'})"
-    return Prototype(declared.name, declaration, write(_without_name(returned)), tuple(_name_of(one) for one in parameters))
+    declaration = f"{write(_without_name(returned))} ({node.name})({', '.join(write(parameter) for parameter in parameters) or 'void'})"
+    return Prototype(node.name, declaration, write(_without_name(returned)), tuple(_name_of(parameter) for parameter in parameters))
 
 
 def _innermost(node):

@@ -22,11 +22,11 @@ MERGED = "trace.json.gz"
 
 def files(folder):
     """{kind: {rank: path}} of the parts in a folder; kinds are spans, torch and tensorflow."""
-    found = {"spans": {}, "torch": {}, "tensorflow": {}}
+    paths_by_kind = {"spans": {}, "torch": {}, "tensorflow": {}}
     for path in sorted(Path(folder).glob("*.json.gz")):
-        if named := re.fullmatch(r"(spans|torch|tensorflow)\.(\d+)\.json\.gz", path.name):
-            found[named[1]][int(named[2])] = path
-    return {kind: dict(sorted(of_ranks.items())) for kind, of_ranks in found.items()}
+        if match := re.fullmatch(r"(spans|torch|tensorflow)\.(\d+)\.json\.gz", path.name):
+            paths_by_kind[match[1]][int(match[2])] = path
+    return {kind: dict(sorted(path_by_rank.items())) for kind, path_by_rank in paths_by_kind.items()}
 
 
 def gather(folder, mpi_sources=()):
@@ -55,12 +55,12 @@ def gather(folder, mpi_sources=()):
         all_sources.append(source)
     elif has_timeline:
         problems.append(f"{timeline} has no start time, so it is not in the merged trace")
-        for one in horovod_timeline.read(chrome.events(timeline, problems.append)):
-            sums.add(one)
+        for event in horovod_timeline.read(chrome.events(timeline, problems.append)):
+            sums.add(event)
     if not all_sources:
         raise UserError(f"{folder} has no timeline, no profile and no steps; run with --timeline")
     of_rank_0 = meetings.get(0, [])
-    offsets = {rank: clocks.offset(met, of_rank_0) if rank else clocks.SAME for rank, met in meetings.items()}
+    offsets = {rank: clocks.offset(rank_meetings, of_rank_0) if rank else clocks.SAME for rank, rank_meetings in meetings.items()}
     metadata = merge.write(folder / MERGED, all_sources, offsets, {"run": folder.name})
     collectives = {}
     checked = chrome.check(counted(chrome.events(folder / MERGED, problems.append), collectives))
@@ -72,9 +72,11 @@ def gather(folder, mpi_sources=()):
     }  # fmt: skip
 
 
-def as_json(found):
-    """What `gather` has found, as a record has it."""
-    return _plain(found)
+def as_json(value):
+    """What `gather` returns, as a record has it: NamedTuples as dicts, and keys as text, all the way down."""
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    return {str(key): as_json(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def nothing(problem):
@@ -85,13 +87,6 @@ def nothing(problem):
     }  # fmt: skip
 
 
-def _plain(value):
-    """NamedTuples as dicts, and keys as text, all the way down."""
-    if hasattr(value, "_asdict"):
-        value = value._asdict()
-    return {str(key): _plain(item) for key, item in value.items()} if isinstance(value, dict) else value
-
-
 class Collectives(NamedTuple):
     """Collectives of one name on one rank: their number, seconds from begin to end, and the bytes that the rank gave into them."""
 
@@ -100,18 +95,16 @@ class Collectives(NamedTuple):
     size_bytes: int
 
 
-def counted(events, found):
-    """Yields the events of a merged trace as they are, and counts into `found`, {rank: {name: Collectives}}, those with bytes.
+def counted(events, collectives):
+    """Yields the events of a merged trace as they are, and counts into `collectives`, {rank: {name: Collectives}}, those with bytes.
 
     These are Gloo's and those of DDP over MPI, of the steps that the profiler kept, and on rank 0 all of Horovod's.
     """
     for event in events:
         if event["ph"] == "X" and "bytes" in event.get("args", {}):
-            of_rank = found.setdefault(event["pid"], {})
-            before = of_rank.get(event["name"], Collectives(0, 0.0, 0))
-            of_rank[event["name"]] = Collectives(
-                before.num + 1, before.seconds + event["dur"] / 1e6, before.size_bytes + event["args"]["bytes"]
-            )
+            by_name = collectives.setdefault(event["pid"], {})
+            sums = by_name.get(event["name"], Collectives(0, 0.0, 0))
+            by_name[event["name"]] = Collectives(sums.num + 1, sums.seconds + event["dur"] / 1e6, sums.size_bytes + event["args"]["bytes"])
         yield event
 
 
@@ -165,20 +158,20 @@ def describe_file(path):
 
 def describe_folder(folder):
     """What a folder's parts come to, in lines; merges them."""
-    found = gather(folder)
-    lines = horovod_timeline.describe(found["horovod"]) if found["horovod"] else []
-    for clock in found["clocks"]:
+    gathered = gather(folder)
+    lines = horovod_timeline.describe(gathered["horovod"]) if gathered["horovod"] else []
+    for clock in gathered["clocks"]:
         error = "not known" if clock["error_microseconds"] is None else f"{clock['error_microseconds']:.1f} us"
         lines.append(f"clock of {clock['source']}: error {error} ({clock['note']})")
-    for rank, clock in found["ranks"].items():
+    for rank, clock in gathered["ranks"].items():
         error = "not known" if clock["error_microseconds"] is None else f"{clock['error_microseconds']:.0f} us at most"
         lines.append(f"clock of rank {rank}: {clock['clock_ahead_microseconds']:.0f} us ahead of rank 0's, error {error}")
-    for rank, by_name in sorted(found["collectives"].items()):
-        for name, one in by_name.items():
-            kib, ms = one.size_bytes / one.num / 1024, 1e3 * one.seconds / one.num
-            lines.append(f"rank {rank}: {one.num} {name} of {kib:.1f} KiB on average, each {ms:.2f} ms")
-    lines += [f"problem: {problem}" for problem in found["problems"]]
-    return [*lines, f"{found['num_events']} events: {folder / MERGED}"]
+    for rank, by_name in sorted(gathered["collectives"].items()):
+        for name, collective in by_name.items():
+            kib, ms = collective.size_bytes / collective.num / 1024, 1e3 * collective.seconds / collective.num
+            lines.append(f"rank {rank}: {collective.num} {name} of {kib:.1f} KiB on average, each {ms:.2f} ms")
+    lines += [f"problem: {problem}" for problem in gathered["problems"]]
+    return [*lines, f"{gathered['num_events']} events: {folder / MERGED}"]
 
 
 if __name__ == "__main__":

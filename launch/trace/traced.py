@@ -42,15 +42,15 @@ def clear(settings):
 
 def summary(settings):
     """{record key: summary} of a finished run's trace files; unreadable files are listed as problems."""
-    folder, found = records.trace_folder(settings), {}
+    folder, summaries = records.trace_folder(settings), {}
     if settings.trace:
-        found["mpi_profile"] = profile_summary(folder)
+        summaries["mpi_profile"] = profile_summary(folder)
     if settings.timeline:
         try:
-            found["timeline"] = timeline.as_json(timeline.gather(folder, list(mpi_sources(folder))))
+            summaries["timeline"] = timeline.as_json(timeline.gather(folder, list(mpi_sources(folder))))
         except UserError as problem:
-            found["timeline"] = timeline.nothing(problem)
-    return found
+            summaries["timeline"] = timeline.nothing(problem)
+    return summaries
 
 
 def profile_summary(folder):
@@ -63,14 +63,14 @@ def profile_summary(folder):
     paths = sorted(folder.glob("mpi_profile.*.json")) or sorted(folder.glob("mpi_profile.*"))
     for path in paths:
         try:
-            one = mpi_profile.read(path)
+            profile = mpi_profile.read(path)
         except UserError as problem:
             problems.append(str(problem))
             continue
-        ranks[str(one.rank)] = {
-            "communication_seconds": one.communication_seconds, "elapsed_seconds": one.elapsed_seconds, "ended": one.ended,
-            "kinds": {kind: sums._asdict() for kind, sums in (one.kinds or {}).items()} or None,
-            "payload_bytes_per_second": one.payload_bytes_per_second(),
+        ranks[str(profile.rank)] = {
+            "communication_seconds": profile.communication_seconds, "elapsed_seconds": profile.elapsed_seconds, "ended": profile.ended,
+            "kinds": {kind: sums._asdict() for kind, sums in (profile.kinds or {}).items()} or None,
+            "payload_bytes_per_second": profile.payload_bytes_per_second(),
         }  # fmt: skip
     if not paths:
         problems.append(f"{folder} has no MPI profile: no rank called MPI")
@@ -91,11 +91,11 @@ def dropped_events(folder):
 def mpi_sources(folder):
     """The files of MPI events, if any, as sources of the merged trace."""
     for path in sorted(folder.glob("mpi_events.*.bin")):
-        found = events.read(path)
-        if not len(found.start_nanoseconds):
+        rank_events = events.read(path)
+        if not len(rank_events.start_nanoseconds):
             continue
-        zero = int(found.start_nanoseconds[0])
-        error = found.clock_error_nanoseconds
-        source = sources.mpi(events.chrome(found, zero), found.rank, 0.0, None if error is None else error / 1000, zero)
+        zero = int(rank_events.start_nanoseconds[0])
+        error = rank_events.clock_error_nanoseconds
+        source = sources.mpi(events.chrome(rank_events, zero), rank_events.rank, 0.0, None if error is None else error / 1000, zero)
         # Where clocks were compared, the times are on rank 0's clock.
         yield source if error is None else source._replace(rank=0)

@@ -12,7 +12,7 @@ APRUN = ROOT / "launch" / "aprun"
 
 
 @pytest.mark.parametrize(
-    ("launcher", "given", "expected"),
+    ("launcher", "options", "expected"),
     [
         ("mpich", "-n 8 -N 4 --cc depth -d 16 python x.py -n 3", "run -n 8 -ppn 4 -bind-to none python x.py -n 3"),
         ("mpich", "-n 8 -N 4 -cc depth -d 16 -e A=1 -e B=x=y python", "run -n 8 -ppn 4 -bind-to none -genv A 1 -genv B x=y python"),
@@ -28,12 +28,12 @@ APRUN = ROOT / "launch" / "aprun"
         ("mpich", "python", "run -n 1 -ppn 1 -bind-to none python"),
     ],
 )  # fmt: skip
-def test_the_options_of_aprun_for_other_launchers(launcher, given, expected):
-    assert shlex.join(command(read(given.split()), launcher, "run", {})[0]) == expected
+def test_the_options_of_aprun_for_other_launchers(launcher, options, expected):
+    assert shlex.join(command(read(options.split()), launcher, "run", {})[0]) == expected
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ("-n 2 -Z 3 python", "-Z"),
         ("-n 2 --strict python", "--strict"),
@@ -46,9 +46,9 @@ def test_the_options_of_aprun_for_other_launchers(launcher, given, expected):
         ("-n 2 a : -n 3 b", "':'"),
     ],
 )
-def test_unknown_options_are_an_error(given, message):
+def test_unknown_options_are_an_error(options, message):
     with refused(message):
-        read(given.split())
+        read(options.split())
 
 
 def run(*arguments, cwd):

@@ -193,17 +193,17 @@ OWN = ".venv/bin/mpiexec"
 SLURM, PBS = {"SLURM_JOB_ID": "17"}, {"PBS_JOBID": "17.polaris"}
 
 
-def found(root, wanted, environ, present):
+def detected(root, launcher, environ, present):
     """The result of find() with these programs, {executable: version output}, in the environment or in PATH."""
     for executable in present:
         if "/" in executable:
             (root / executable).parent.mkdir(parents=True, exist_ok=True)
             (root / executable).touch()
-    return find(wanted, environ, root, lambda name: f"/usr/bin/{name}" if name in present else None, present.get)
+    return find(launcher, environ, root, lambda name: f"/usr/bin/{name}" if name in present else None, present.get)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "environ", "present", "expected"),
+    ("launcher", "environ", "present", "expected"),
     [
         (None, {}, {OWN: HYDRA}, ("mpich", OWN)),
         (None, {}, {"mpiexec": OPEN_MPI_4}, ("openmpi", "mpiexec")),
@@ -230,16 +230,16 @@ def found(root, wanted, environ, present):
         (None, SLURM, {OWN: HYDRA, "srun": UNKNOWN}, ("mpich", OWN)),
     ],
 )
-def test_the_launcher_is_detected(wanted, environ, present, expected, tmp_path):
-    assert found(tmp_path, wanted, environ, present) == expected
+def test_the_launcher_is_detected(launcher, environ, present, expected, tmp_path):
+    assert detected(tmp_path, launcher, environ, present) == expected
 
 
 def test_in_an_allocation_a_launcher_of_the_site_is_preferred_to_our_own_of_its_kind(tmp_path):
-    assert found(tmp_path, "mpich", PBS, {OWN: HYDRA, "mpiexec": HYDRA}) == ("mpich", "mpiexec")
+    assert detected(tmp_path, "mpich", PBS, {OWN: HYDRA, "mpiexec": HYDRA}) == ("mpich", "mpiexec")
 
 
 @pytest.mark.parametrize(
-    ("wanted", "environ", "present", "parts"),
+    ("launcher", "environ", "present", "parts"),
     [
         (None, {}, {}, ["no mpiexec found", "launch/setup.sh", "--launcher"]),
         (None, SLURM, {}, ["no mpiexec found"]),
@@ -255,9 +255,9 @@ def test_in_an_allocation_a_launcher_of_the_site_is_preferred_to_our_own_of_its_
         ("pals", {}, {OWN: HYDRA, "mpiexec": OPEN_MPI_4}, [f"{OWN} is mpich; mpiexec is openmpi"]),
     ],
 )
-def test_the_error_for_a_missing_launcher_lists_the_rejected_ones(wanted, environ, present, parts, tmp_path):
+def test_the_error_for_a_missing_launcher_lists_the_rejected_ones(launcher, environ, present, parts, tmp_path):
     with refused(*parts):
-        found(tmp_path, wanted, environ, present)
+        detected(tmp_path, launcher, environ, present)
 
 
 @pytest.mark.skipif(not (ROOT / OWN).exists(), reason="the environment has no mpiexec of its own; a site's MPI is used")
@@ -292,6 +292,6 @@ def test_the_netmod_is_set_only_for_the_environments_mpich_under_slurm(tmp_path)
     assert variables_for("mpich", tmp_path) == {}
 
 
-@pytest.mark.parametrize("given", [{"A": "b"}, {"MPIR_CVAR_CH4_NETMOD": "ucx"}])
-def test_a_machines_variables_override_those_of_the_launcher(given):
-    assert choose("srun", None, given, "", {}, ROOT, pretend=True).variables == variables_for("srun", ROOT) | given
+@pytest.mark.parametrize("machine_variables", [{"A": "b"}, {"MPIR_CVAR_CH4_NETMOD": "ucx"}])
+def test_a_machines_variables_override_those_of_the_launcher(machine_variables):
+    assert choose("srun", None, machine_variables, "", {}, ROOT, pretend=True).variables == variables_for("srun", ROOT) | machine_variables

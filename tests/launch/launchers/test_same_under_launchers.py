@@ -16,16 +16,16 @@ def test_under_torchrun_a_backend_trains_the_same_or_is_skipped(checkout, short_
     backends = ",".join((*LAUNCHED, "deepspeed_zero@3", "ddp@mpi"))
     done = matrix(checkout, tmp_path, "2", "--launcher", "torchrun", "--workloads", "cnn", *short_run, "--backends", backends)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = {record["backend"]: record for record in records_in(tmp_path)}
+    record_of_backend = {record["backend"]: record for record in records_in(tmp_path)}
     without_mpi = {name for name in LAUNCHED if not needs_mpi(name)}
-    assert found.keys() == without_mpi | {"deepspeed_zero@3"}
+    assert record_of_backend.keys() == without_mpi | {"deepspeed_zero@3"}
     for backend in {*LAUNCHED, "ddp@mpi"} - without_mpi:
         assert f"skipping {backend}: it needs MPI" in done.stderr
-    for backend, record in found.items():
+    for backend, record in record_of_backend.items():
         assert (record["launcher"], record["status"], record["in_sync"]) == ("torchrun", "ok", True)
         jsonschema.validate(record, json.loads((ROOT / "results" / "schema.json").read_text()))
         assert backend not in without_mpi or record["losses"] == on_one_node[backend]["losses"]
-    assert found["deepspeed_zero@3"]["settings"]["zero_stage"] == 3
+    assert record_of_backend["deepspeed_zero@3"]["settings"]["zero_stage"] == 3
 
 
 def test_under_aprun_a_backend_trains_the_same(short_run, on_one_node, tmp_path):

@@ -26,9 +26,9 @@ def test_the_matrix_trains_the_same_on_two_nodes_through_srun_as_on_one(slurm, c
     settings = ("--backends", ",".join(LAUNCHED), "--workloads", "cnn", *short_run, "--ranks-per-node", "1")
     done = matrix(checkout, tmp_path, "2", *settings, around=("salloc", "-N2", "-n2"), variables=slurm)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = {record["backend"]: record for record in records_in(tmp_path)}
-    assert found.keys() == set(LAUNCHED)
-    for backend, record in found.items():
+    record_of_backend = {record["backend"]: record for record in records_in(tmp_path)}
+    assert record_of_backend.keys() == set(LAUNCHED)
+    for backend, record in record_of_backend.items():
         assert (record["launcher"], record["num_nodes"]) == ("srun", 2)
         assert record["settings"]["device"] == record["environment"]["device"] == "cpu"
         assert record["losses"] == on_one_node[backend]["losses"], backend

@@ -38,32 +38,32 @@ def test_the_wait_of_a_step_is_the_mean_over_the_ranks():
     assert waited_of(*typed([made()])) == Waited("memory", 0, 1, 0.0, pytest.approx(2.0))
 
 
-FOUND = [
+WAITS = [
     Waited("memory", 0, 2, 0.0, 0.050), Waited("hdf5", 0, 2, 0.020, 0.080), Waited("hdf5", 1, 2, 0.001, 0.075),
     Waited("npy", 0, 2, 0.002, 0.052), Waited("npy", 1, 2, 0.0005, 0.053),
 ]  # fmt: skip
 
 
 def test_the_picture_has_a_bar_for_each():
-    found = bars(FOUND)
-    assert [line.count("#") for line in found] == [0, 60, 3, 9, 2]
-    assert found[1].endswith(" 25.0 %")
-    assert found[1].startswith("hdf5, 0 workers, 2 ranks |")
+    lines = bars(WAITS)
+    assert [line.count("#") for line in lines] == [0, 60, 3, 9, 2]
+    assert lines[1].endswith(" 25.0 %")
+    assert lines[1].startswith("hdf5, 0 workers, 2 ranks |")
 
 
 def test_the_drawn_picture_has_the_waiting_and_the_rest_of_each_step():
-    drawn = waiting.picture(FOUND)
+    drawn = waiting.picture(WAITS)
     assert drawn.startswith("<svg")
-    for one in FOUND:
-        assert f">{one.name}<" in drawn
+    for waited in WAITS:
+        assert f">{waited.name}<" in drawn
     for part, seconds in (("waits for samples", 0.020), ("computes and exchanges", 0.060)):
         assert f"step (ms): {1000 * seconds:g}; run: hdf5, 0 workers, 2 ranks; part: {part}" in drawn
 
 
 def test_the_conclusion_is_drawn_from_the_numbers():
-    assert conclusion(FOUND) == [
+    assert conclusion(WAITS) == [
         "Training waits longest for hdf5, 0 workers, 2 ranks: 20.00 ms of a step of 80.0 ms, and least for npy, 1 worker, 2 ranks: "
         "0.50 ms of a step of 53.0 ms.",
         "Workers make the wait shorter in 2 of 2 cases, and the step in 1: what they do takes time of the rank's cores.",
     ]
-    assert conclusion(FOUND[:1]) == ["nothing to compare: no run has read from disk"]
+    assert conclusion(WAITS[:1]) == ["nothing to compare: no run has read from disk"]

@@ -13,7 +13,7 @@ from tests.support.running import BIN, ROOT, environ
 HANGS = [Hang(1, Place(1, 1, 4), 5.0), Hang(0, Place(1, 2, 4), 5.0)]
 
 
-def found(hung=(False, True, False, False), returncode=0):
+def results(hung=(False, True, False, False), returncode=0):
     """What the cases show where those of `hung` hang and the others end with an exit status."""
     return [
         (case, Outcome(1 if hangs else returncode, False, ["it broke"]), HANGS if hangs else [])
@@ -24,10 +24,10 @@ def found(hung=(False, True, False, False), returncode=0):
 @pytest.mark.parametrize(
     ("cases", "message"),
     [
-        (found(), "two blocking sends that wait for each other's receive deadlock"),
-        (found([False] * 4), "nothing hung"),
-        (found([True] * 4), "other cases hung than those expected"),
-        (found(returncode=1), "a case failed for another reason"),
+        (results(), "two blocking sends that wait for each other's receive deadlock"),
+        (results([False] * 4), "nothing hung"),
+        (results([True] * 4), "other cases hung than those expected"),
+        (results(returncode=1), "a case failed for another reason"),
     ],
 )
 def test_the_sentence_says_what_the_cases_show(cases, message):
@@ -35,12 +35,12 @@ def test_the_sentence_says_what_the_cases_show(cases, message):
 
 
 def test_a_row_has_where_each_rank_hung_or_how_the_case_ended():
-    rows = [pipeline.row(*case) for case in found()]
+    rows = [pipeline.row(*case) for case in results()]
     assert [row[1:] for row in rows[:2]] == [
         ["1 KiB", "exchanged"],
         ["16 MiB", "rank 0 hung in step 2/4 of epoch 1; rank 1 hung in step 1/4 of epoch 1"],
     ]
-    assert pipeline.row(*found(returncode=1)[0])[2] == "failed: it broke"
+    assert pipeline.row(*results(returncode=1)[0])[2] == "failed: it broke"
 
 
 @pytest.mark.matrix

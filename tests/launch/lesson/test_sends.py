@@ -21,7 +21,7 @@ def counted(backend, num_ranks=2, **num_bytes):
     return made(backend=backend, num_ranks=num_ranks, step_breakdown=step_breakdown(num_ranks=num_ranks) | {"operations": operations})
 
 
-def one(name, num_bytes, expected=None, formula="a formula"):
+def sent(name, num_bytes, expected=None, formula="a formula"):
     return Sent(name, num_bytes, "all-reduce", expected and formula, expected)
 
 
@@ -68,7 +68,7 @@ def test_what_a_run_sends(record, expected):
 
 
 def test_rows_have_the_formula_beside_what_was_counted():
-    (table,) = tables([one("fsdp", 1500.0, 1200.0), one("own", 7.0)])
+    (table,) = tables([sent("fsdp", 1500.0, 1200.0), sent("own", 7.0)])
     assert table.texts == [
         ["fsdp", "all-reduce", "1,500", "a formula", "1,200", "1.25"],
         ["own", "all-reduce", "7", "-", "-", "-"],
@@ -76,20 +76,20 @@ def test_rows_have_the_formula_beside_what_was_counted():
 
 
 @pytest.mark.parametrize(
-    ("found", "sentences"),
+    ("sents", "sentences"),
     [
         ([], ["nothing to compare: no run has counted what it sends"]),
-        ([one("ddp", 1000.0, 1000.0)], ["ddp sends 1,000 bytes a step", "it sends what the formula gives"]),
-        ([one("own", 1000.0)], ["own sends 1,000 bytes a step"]),
+        ([sent("ddp", 1000.0, 1000.0)], ["ddp sends 1,000 bytes a step", "it sends what the formula gives"]),
+        ([sent("own", 1000.0)], ["own sends 1,000 bytes a step"]),
         (
-            [one("rare", 250.0, 250.0), one("ddp", 1000.0, 1000.0, RING), one("keras", 1001.0, 1000.0), one("fsdp", 1500.0, 1500.0)],
+            [sent("rare", 250.0, 250.0), sent("ddp", 1000.0, 1000.0, RING), sent("keras", 1001.0, 1000.0), sent("fsdp", 1500.0, 1500.0)],
             [
                 "ddp and keras send the same, 1,000 bytes a step; rare sends 0.25 times as much; fsdp sends 1.50 times as much",
                 "each sends what the formula gives",
             ],
         ),
         (
-            [one("ddp", 1000.0, 1000.0, RING), one("a", 1500.0, 1000.0), one("b", 1500.0, 1000.0), one("c", 1000.0, 1500.0)],
+            [sent("ddp", 1000.0, 1000.0, RING), sent("a", 1500.0, 1000.0), sent("b", 1500.0, 1000.0), sent("c", 1000.0, 1500.0)],
             [
                 "ddp and c send the same, 1,000 bytes a step; a and b send 1.50 times as much",
                 "other than by formula: c sends 0.67 times; a and b send 1.50 times the formula's bytes",
@@ -97,8 +97,8 @@ def test_rows_have_the_formula_beside_what_was_counted():
         ),
     ],
 )  # fmt: skip
-def test_the_sentences_say_what_the_numbers_show(found, sentences):
-    assert conclusion(found) == sentences
+def test_the_sentences_say_what_the_numbers_show(sents, sentences):
+    assert conclusion(sents) == sentences
 
 
 @pytest.mark.matrix

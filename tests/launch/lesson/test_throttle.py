@@ -56,25 +56,25 @@ def seconds_of(folder):
 def test_every_format_is_read_at_the_rate_at_most(folder):
     rate = 4 * NUM_BYTES
     with throttled(folder, rate, None):
-        found = seconds_of(folder)
-    assert found.keys() == set(FORMATS)
-    assert {name: seconds for name, seconds in found.items() if seconds < NUM_BYTES / rate} == {}
+        seconds_by_format = seconds_of(folder)
+    assert seconds_by_format.keys() == set(FORMATS)
+    assert {name: seconds for name, seconds in seconds_by_format.items() if seconds < NUM_BYTES / rate} == {}
 
 
 def test_a_file_for_each_sample_takes_an_operation_each(folder):
     with throttled(folder, None, 200):
-        found = seconds_of(folder)
+        seconds_by_format = seconds_of(folder)
     # Each is opened and read.
-    assert found["files"] >= 2 * NUM_SAMPLES / 200
-    assert found["files"] > found["npy"]
+    assert seconds_by_format["files"] >= 2 * NUM_SAMPLES / 200
+    assert seconds_by_format["files"] > seconds_by_format["npy"]
 
 
 def test_other_folders_are_not_slowed(folder, tmp_path):
     before = dict(os.environ)
     with throttled(tmp_path, 1, 0.1):
         # Any of these reads would take ten seconds there.
-        found = seconds_of(folder)
-    assert max(found.values()) < 10
+        seconds_by_format = seconds_of(folder)
+    assert max(seconds_by_format.values()) < 10
     assert dict(os.environ) == before
 
 

@@ -17,7 +17,7 @@ BROKEN = {"error": "No module named 'it'"}
 
 
 @pytest.mark.parametrize(
-    ("wanted", "answers", "device"),
+    ("requested", "answers", "device"),
     [
         ("auto", [NO_CUDA, NO_GPU], "cpu"),
         ("auto", [NO_CUDA, ABLE], "cuda"),
@@ -30,8 +30,8 @@ BROKEN = {"error": "No module named 'it'"}
         ("cuda", [BROKEN], "cuda"),
     ],
 )
-def test_one_device_is_chosen_for_all_backends(wanted, answers, device):
-    assert available.chosen(wanted, dict(enumerate(answers))) == device
+def test_one_device_is_chosen_for_all_backends(requested, answers, device):
+    assert available.chosen(requested, dict(enumerate(answers))) == device
 
 
 def test_a_gpu_that_no_backend_can_use_is_refused_with_each_reason_once():

@@ -71,12 +71,12 @@ def test_the_backends_of_a_size_on_one_node_run_side_by_side(side_by_side, chang
 
 def test_other_workloads_repeats_and_traced_runs_are_not_side_by_side():
     jobs = made(["single", "ddp"], (1,), repeats=2, workloads=["cnn", "transformer"], trace="mpi")
-    found = [[job.settings.run_id.removeprefix("stamp-") for job in group] for group in groups(jobs, True)]
-    assert found[:4] == [
+    run_ids = [[job.settings.run_id.removeprefix("stamp-") for job in group] for group in groups(jobs, True)]
+    assert run_ids[:4] == [
         ["cnn-single-n1-r0", "cnn-ddp-n1-r0"], ["cnn-single-n1-r0-traced"], ["cnn-ddp-n1-r0-traced"],
         ["transformer-single-n1-r0", "transformer-ddp-n1-r0"],
     ]  # fmt: skip
-    assert len(found) == 12
+    assert len(run_ids) == 12
 
 
 def test_runs_that_log_the_time_of_day_are_not_side_by_side():
@@ -86,8 +86,8 @@ def test_runs_that_log_the_time_of_day_are_not_side_by_side():
 
 def test_workloads_run_one_after_the_other_within_a_repeat():
     jobs = made(["ddp"], (1, 2), repeats=2, workloads=["cnn", "transformer"])
-    found = [(job.settings.repeat, job.settings.workload, job.num_ranks) for job in jobs]
-    assert found == [(repeat, workload, ranks) for repeat in (0, 1) for workload in ("cnn", "transformer") for ranks in (1, 2)]
+    axes = [(job.settings.repeat, job.settings.workload, job.num_ranks) for job in jobs]
+    assert axes == [(repeat, workload, ranks) for repeat in (0, 1) for workload in ("cnn", "transformer") for ranks in (1, 2)]
 
 
 def test_every_run_has_a_name_of_its_own():

@@ -44,7 +44,7 @@ def test_all_are_ready_before_the_first_turn_and_have_one_turn_in_each_round():
     runs.take()
     rounds = [runs.seen[first : first + 3] for first in range(0, 12, 3)]
     assert rounds[0] == [(0, 0), (1, 0), (2, 0)]
-    assert [sorted(one) for one in rounds[1:]] == [[(number, turn) for number in range(3)] for turn in (1, 2, 3)]
+    assert [sorted(turns_of_round) for turns_of_round in rounds[1:]] == [[(number, turn) for number in range(3)] for turn in (1, 2, 3)]
     assert sorted(runs.ended) == [(0, "record 0"), (1, "record 1"), (2, "record 2")]
 
 
