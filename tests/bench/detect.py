@@ -16,33 +16,12 @@ from common.record.records import read_all
 from launch.report import entries, epochs
 from launch.report.statistics import MIN_RUNS_CONFIDENT
 from tests.bench import shared
+from tests.support import made_backends
 from tests.support.running import BIN, copied, environ
 
 NUM_RANKS = 2
 SETTINGS = ("--workloads", "cnn", "--epochs", "4", "--no-stop-at-target", "--no-step-breakdown", "--machine", "here")
 COLUMNS = ("compared", "matrices", "repeats of each", "called slower or faster", "median ratio")
-SLEEPING = """
-import time
-
-from common.backends import Backend
-from common.training.program import main
-from frameworks import ddp
-
-BACKEND = Backend()
-
-
-class Trainer(ddp.Trainer):
-    def train_epoch(self, batches, observe):
-        def observe_late(loss):
-            time.sleep({seconds})
-            observe(loss)
-
-        super().train_epoch(batches, observe_late)
-
-
-if __name__ == "__main__":
-    main(Trainer, __file__)
-"""
 
 
 @dataclass(frozen=True)
@@ -64,7 +43,7 @@ def run(arguments):
         plain = matrix(checkout, folder / "plain", ["ddp"], 2)
         step_seconds = np.median([epochs.seconds(record) * len(record.train_seconds) / len(record.losses) for record in plain])
         ddp = (checkout / "frameworks" / "ddp.py").read_text()
-        slower = SLEEPING.format(seconds=step_seconds * arguments.percent / 100)
+        slower = made_backends.text("ddp", f"time.sleep({step_seconds * arguments.percent / 100})")
         for backend, source in (("ddp_again", ddp), ("ddp_slower", slower)):
             (checkout / "frameworks" / f"{backend}.py").write_text(source)
         records = matrix(checkout, folder / "all", ["ddp", "ddp_again", "ddp_slower"], arguments.num_runs)

@@ -8,35 +8,12 @@ import time
 import jsonschema
 import pytest
 
+from tests.support import made_backends
 from tests.support.running import BIN, ROOT, completed, environ, left_over, records_in
 
 pytestmark = pytest.mark.matrix
 
 SCHEMA = json.loads((ROOT / "results" / "schema.json").read_text())
-
-# A backend that goes wrong on rank 1 in its sixth step.
-BROKEN = """
-from common.backends import Backend
-from common.training.program import main
-from frameworks import ddp
-
-BACKEND = Backend()
-
-
-class Trainer(ddp.Trainer):
-    def train_epoch(self, batches, observe):
-        def until_the_sixth(loss, steps=[]):
-            steps.append(loss)
-            if len(steps) > 5 and self.ranks.rank == 1:
-                {what}
-            observe(loss)
-
-        super().train_epoch(batches, until_the_sixth)
-
-
-if __name__ == "__main__":
-    main(Trainer, __file__)
-"""
 
 
 @pytest.fixture
@@ -46,7 +23,7 @@ def broken(checkout):
 
     def make(name, what):
         made.append(checkout / "frameworks" / f"{name}.py")
-        made[-1].write_text(BROKEN.format(what=what))
+        made[-1].write_text(made_backends.text("ddp", f"if step > 5 and rank == 1: {what}"))
 
     yield make
     for path in made:

@@ -100,7 +100,8 @@ def float32_masters(backend):
         def __init__(self, settings, module):
             self.pairs = [(parameter, parameter.detach().float()) for parameter in module.parameters()]
             self.inner = optimizer_for(settings, SimpleNamespace(parameters=lambda: [master for _, master in self.pairs]))
-            self.param_groups, self.zero_grad = self.inner.param_groups, module.zero_grad
+            self.param_groups = [group | {"params": list(module.parameters())} for group in self.inner.param_groups]
+            self.zero_grad = module.zero_grad
             self.register_step_pre_hook = self.inner.register_step_pre_hook
             self.register_step_post_hook = self.inner.register_step_post_hook
             self.state = {parameter: self.inner.state[master] for parameter, master in self.pairs}
@@ -109,6 +110,8 @@ def float32_masters(backend):
             for parameter, master in self.pairs:
                 master.copy_(parameter.detach())
                 master.grad = parameter.grad.float()
+            for own, group in zip(self.param_groups, self.inner.param_groups, strict=True):
+                group["lr"] = own["lr"]
             self.inner.step()
             for parameter, master in self.pairs:
                 parameter.data.copy_(master)

@@ -5,6 +5,7 @@ import time
 from typing import NamedTuple
 
 from common.backends import Backend, declared
+from tests.support import made_backends
 from tests.support.running import left_over, matrix
 
 FAULTS = {
@@ -12,32 +13,6 @@ FAULTS = {
     "stopped": "os.kill(os.getpid(), signal.SIGSTOP)",
     "raised": "raise RuntimeError('rank 1 has had enough')",
 }
-# The twentieth step is computed and communicated, and not reported.
-FAULTY = """
-import os, signal, time
-from pathlib import Path
-from common.backends import Backend
-from common.training.program import main
-from frameworks import {backend}
-
-BACKEND = {declaration}
-
-
-class Trainer({backend}.Trainer):
-    def train_epoch(self, batches, observe):
-        def observe_until_the_twentieth(loss, losses=[]):
-            losses.append(loss)
-            if len(losses) == 20 and self.ranks.rank == 1:
-                Path("{backend}_{fault}.at").write_text(str(time.time()))
-                {statement}
-            observe(loss)
-
-        super().train_epoch(batches, observe_until_the_twentieth)
-
-
-if __name__ == "__main__":
-    main(Trainer, __file__)
-"""
 
 
 class Outcome(NamedTuple):
@@ -58,7 +33,8 @@ def run(checkout, backend, fault, folder, *arguments, around=(), variables=None)
     name, program, at = f"{file}{at_sign}{variant}", checkout / "frameworks" / f"{file}.py", checkout / f"{file}.at"
     own = [f"{field}={value!r}" for field, value in declared()[backend]._asdict().items() if value != Backend._field_defaults[field]]
     declaration = f"Backend({', '.join(own)})"
-    program.write_text(FAULTY.format(backend=backend, fault=fault, statement=FAULTS[fault], declaration=declaration))
+    statement = f"if step == 20 and rank == 1: Path({at.name!r}).write_text(str(time.time())); {FAULTS[fault]}"
+    program.write_text(made_backends.text(backend, statement, declaration))
     settings = ("--backends", name, "--workloads", "cnn", "--epochs", "2", "--no-stop-at-target", *arguments)
     try:
         done = matrix(checkout, folder, "2", *settings, around=around, variables=variables)

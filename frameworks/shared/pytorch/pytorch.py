@@ -381,8 +381,10 @@ def restore(model, optimizer, state):
     updated = {parameter for group in optimizer.param_groups for parameter in group["params"]}
     for name, parameter in model.named_parameters():
         parameter.copy_(placed(as_tensor(name, state[name]), parameter))
-        own = optimizer.state[parameter] if parameter in updated else {}
-        for key, prefix in OPTIMIZER_STATE.items() if parameter in updated else ():
+        if parameter not in updated:
+            continue
+        own = optimizer.state[parameter]
+        for key, prefix in OPTIMIZER_STATE.items():
             if f"{prefix}/{name}" in state:
                 value = as_tensor(name, state[f"{prefix}/{name}"])
                 own[key] = value.to(parameter.device) if key == "step" else placed(value, parameter)
