@@ -16,6 +16,7 @@ from common.model import weights
 from common.model.families import Cnn, Decoder, EncoderDecoder, parameters_of
 from common.process import gpus
 from common.process.ranks import Ranks
+from common.record import records
 from common.trainer import Device
 from common.training import event_log
 from common.workloads import WORKLOADS, digest, resolve
@@ -209,5 +210,5 @@ def test_only_tf32_computes_in_it(precision, allowed, monkeypatch):
 def test_the_event_log_has_the_precision_of_products_and_of_the_exchange(precision, reduction, backend, logged):
     record = made(backend=backend, num_ranks=2, data_parallel_degree=1 if backend == "pipeline" else 2)
     record["settings"] |= {"precision": precision, "reduction": reduction}
-    facts = event_log._facts(record)
+    facts = event_log._facts(records.from_json(record))
     assert tuple(facts[f"lowest_numerical_precision_in_{what}"] for what in ("linear", "comm")) == logged
