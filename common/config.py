@@ -15,8 +15,9 @@ import tyro
 from common import command_line
 from common.command_line import FROM_0, FROM_1, POSITIVE, Bounds, Pattern, flag
 from common.data.formats import FORMATS, OTHER_READERS
+from common.data.sharding import LAST_BATCH
 from common.errors import UserError
-from common.model.schedules import SCHEDULES
+from common.model import pipelining, schedules
 from common.model.workload_table import BY_DEFAULT, WORKLOADS
 
 # The frameworks' seeds have 64 bits; theirs is seed * 100,003 + rank.
@@ -87,7 +88,7 @@ class Settings:
     accumulate: Annotated[int, FROM_1, Role.TRAINS] = 1
     """Micro-batches of --batch-size per step. Their gradients are added up and exchanged once per step, as those of one batch that many
     times as large."""
-    last_batch: Annotated[Literal["drop", "pad"], Role.TRAINS] = "drop"
+    last_batch: Annotated[Literal[*LAST_BATCH], Role.TRAINS] = "drop"
     """Incomplete last global batch of an epoch: drop it, or pad it with samples of weight 0."""
     evaluation_batch_size: Annotated[int | None, FROM_1, of_workload("evaluation_batch_size")] = None
     """Maximum samples per evaluation batch on each rank."""
@@ -112,7 +113,7 @@ class Settings:
     """Factor by which warm-up scales the learning rate. Default: the number of ranks (weak), 1 (strong)."""
     warmup_epochs: Annotated[float, Bounds(at_least=0, below=math.inf), Role.TRAINS] = 3.0
     """Epochs of learning rate warm-up; may be a fraction."""
-    schedule: Annotated[Literal[*SCHEDULES], Role.TRAINS] = "constant"
+    schedule: Annotated[Literal[*schedules.SCHEDULES], Role.TRAINS] = "constant"
     """Learning rate schedule after warm-up."""
     dropout: Annotated[bool, Role.TRAINS] = False
     """Use the dropout of the original model (cnn: 0.25 and 0.5, transformer-alcf: 0.1), with a different seed on each rank."""
@@ -137,7 +138,7 @@ class Settings:
     of the ranks' updates."""
     powersgd_rank: Annotated[int, FROM_1] = 1
     """ddp with powersgd: rank of the factors; the higher, the closer to the average and the more bytes. No effect on others."""
-    pipeline_schedule: Literal["1f1b", "gpipe", "interleaved", "zero_bubble", "naive"] = "1f1b"
+    pipeline_schedule: Literal[*pipelining.SCHEDULES] = "1f1b"
     """pipeline: order in which micro-batches pass the stages. interleaved and zero_bubble: two stages per rank; naive: one
     micro-batch."""
     microbatches: Annotated[int, FROM_1] = 4

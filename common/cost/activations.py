@@ -41,7 +41,7 @@ def by_part(model, sizes, num_divisions=1):
     """The Activations of the parts of a model in the order of the forward pass."""
     return [
         Activations(
-            part.name, part.num_parameters, part.kept, part.working, sizes.product * part.num_multiplied if sizes.mixed else 0,
+            part.name, part.num_parameters, part.kept, part.working, sizes.factor * part.num_multiplied if sizes.mixed else 0,
             part.inputs, part.block,
         )
         for part in parts_of(model, sizes, num_divisions)

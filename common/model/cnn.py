@@ -37,7 +37,7 @@ class Cnn(NamedTuple):
     def parts(self, sizes=FLOAT32, _=1):
         """The layers. Each keeps its result after its activation function, and the pooling what it returns and the places of it."""
         first, second = self.convolved_shapes
-        pooled, window, number = prod(self.pooled_shape), (self.window, self.window), sizes.product
+        pooled, window, factor = prod(self.pooled_shape), (self.window, self.window), sizes.factor
         conv1 = product("conv1", he_uniform((first[-1], 1, *window)), prod(first[:-1]), bias=True)
         conv2 = product("conv2", he_uniform((second[-1], first[-1], *window)), prod(second[:-1]), bias=True)
         dense1 = product("dense1", he_uniform((self.hidden, pooled)), 1, bias=True)
@@ -46,8 +46,8 @@ class Cnn(NamedTuple):
         cast = prod(self.input_shape) if sizes.mixed else 0
         # The backward pass has the gradients of a layer's result before and after its activation function.
         return [
-            Part("conv1", (conv1,), first, number * (prod(first) + cast), 2 * number * prod(first)),
-            Part("conv2", (conv2,), self.pooled_shape, number * (prod(second) + pooled) + INDEX_BYTES * pooled, 2 * number * prod(second)),
-            Part("dense1", (dense1,), (self.hidden,), number * self.hidden, 2 * number * self.hidden),
+            Part("conv1", (conv1,), first, factor * (prod(first) + cast), 2 * factor * prod(first)),
+            Part("conv2", (conv2,), self.pooled_shape, factor * (prod(second) + pooled) + INDEX_BYTES * pooled, 2 * factor * prod(second)),
+            Part("dense1", (dense1,), (self.hidden,), factor * self.hidden, 2 * factor * self.hidden),
             Part("dense2", (dense2,), (self.num_classes,), sizes.statistic * self.num_classes, 2 * sizes.statistic * self.num_classes),
         ]

@@ -58,7 +58,7 @@ class Decoder(NamedTuple):
         Tensor parallelism divides heads, SwiGLU and, between the products, the context, so that each rank gathers the inputs of products
         whole (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2).
         """
-        element, number, statistic, fused = sizes
+        element, factor, statistic, fused = sizes
         gathered, logits = self.context * self.width, self.context * self.num_tokens
         stream, hidden = gathered / num_divisions, self.context * self.hidden / num_divisions
         scores = statistic * self.num_heads * self.context / num_divisions
@@ -66,19 +66,19 @@ class Decoder(NamedTuple):
         def normed(num_products):
             # On CPUs also the input over its root mean square. Mixed precision casts the result for each product.
             statistics = statistic * self.context / num_divisions
-            return element * stream * (1 if fused else 2) + statistics + (num_products * number if sizes.mixed else element) * gathered
+            return element * stream * (1 if fused else 2) + statistics + (num_products * factor if sizes.mixed else element) * gathered
 
         # Rotated queries and keys, values, and what they make, on CPUs twice.
-        attention = normed(3) + number * stream * (4 if fused else 5) + scores
-        feed = normed(2) + 4 * number * hidden
+        attention = normed(3) + factor * stream * (4 if fused else 5) + scores
+        feed = normed(2) + 4 * factor * hidden
         shape = (self.context, self.width)
         parts = [Part("embedding", self._embedding(), shape, 0, element * stream)]
         for block in (f"blocks.{layer}" for layer in range(self.num_layers)):
             parts += [
                 Part(f"{block}.attention", self._attention(block), shape, attention, 4 * element * stream, element * stream, block),
-                Part(f"{block}.feed", self._feed(block), shape, feed, element * stream + 2 * number * hidden, element * stream, block),
+                Part(f"{block}.feed", self._feed(block), shape, feed, element * stream + 2 * factor * hidden, element * stream, block),
             ]
-        head = normed(1) + statistic * logits, (statistic + (number if sizes.mixed else 0)) * logits
+        head = normed(1) + statistic * logits, (statistic + (factor if sizes.mixed else 0)) * logits
         return [*parts, Part("head", self._head(), (self.context, self.num_tokens), *head)]
 
     def _embedding(self):

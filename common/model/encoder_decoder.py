@@ -41,21 +41,21 @@ class EncoderDecoder(NamedTuple):
 
         Attention to oneself keeps a copy of its input, queries, keys, values, and their result; each norm its input and two numbers.
         """
-        element, number, statistic, _ = sizes
+        element, factor, statistic, _ = sizes
         source, target = self.source_length * self.width, self.target_length * self.width
 
         def attention(num_positions):
             # Its input is transposed, which copies it unless there is one position.
             vectors = num_positions * self.width
-            inputs = number * vectors if num_positions > 1 or sizes.mixed else 0
-            return inputs + 4 * number * vectors + statistic * self.num_heads * num_positions + normed(num_positions)
+            inputs = factor * vectors if num_positions > 1 or sizes.mixed else 0
+            return inputs + 4 * factor * vectors + statistic * self.num_heads * num_positions + normed(num_positions)
 
         def attention_to_source():
             statistics = statistic * self.num_heads * self.target_length
-            return number * (3 * source + 3 * target) + statistics + normed(self.target_length)
+            return factor * (3 * source + 3 * target) + statistics + normed(self.target_length)
 
         def feed(num_positions):
-            return number * num_positions * (self.width + self.hidden) + normed(num_positions)
+            return factor * num_positions * (self.width + self.hidden) + normed(num_positions)
 
         def normed(num_positions):
             return element * num_positions * self.width + 2 * statistic * num_positions
@@ -69,7 +69,7 @@ class EncoderDecoder(NamedTuple):
         for side, num_positions, kept, first_inputs, of_loss in (
             ("encoder", self.source_length, encoder, 0, 0), ("decoder", self.target_length, decoder, source, loss),
         ):  # fmt: skip
-            working = (2 * element * self.width + 2 * number * self.hidden) * num_positions
+            working = (2 * element * self.width + 2 * factor * self.hidden) * num_positions
             for layer in range(self.num_layers):
                 name, inputs = f"{side}.layers.{layer}", num_positions * self.width if layer else first_inputs
                 parts.append(Part(name, self._layer(name, num_positions, side == "decoder"), None, kept, working, element * inputs))

@@ -26,13 +26,13 @@ class Sizes(NamedTuple):
     """
 
     element: int
-    product: int
+    factor: int
     statistic: int
     fused: bool
 
     @property
     def mixed(self):
-        return self.product != self.element
+        return self.factor != self.element
 
 
 FLOAT32 = Sizes(4, 4, 4, fused=False)

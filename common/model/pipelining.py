@@ -1,10 +1,10 @@
 """How a model is cut into the stages of a pipeline, which rank computes each, and what cannot be cut. Pure."""
 
-import bisect
 import functools
 import itertools
-import math
 from typing import NamedTuple
+
+import numpy as np
 
 from common.model.families import parts_of
 
@@ -55,36 +55,24 @@ def cut(costs, num_stages):
     forward pass in every part, so these balance both. Where the FLOPs are equal, the parameters decide; then the first
     stages are short.
     """
-    limits = [sum(of_parts) for of_parts in zip(*costs, strict=True)]
+    sums = np.cumsum([(0, 0), *costs], axis=0, dtype=float)
+    # Of the stage from each part, by row, to before each later part, by column.
+    stage_costs = sums - sums[:, None]
+    allowed = np.tri(len(sums), k=-1, dtype=bool).T
     for kind in (0, 1):
-        sums = list(itertools.accumulate((cost[kind] for cost in costs), initial=0))
-        sizes = sorted({end - start for start, end in itertools.combinations(sums, 2)})
-
-        def enough(size, kind=kind):
-            return _cut_within(costs, num_stages, [*limits[:kind], size, *limits[kind + 1 :]]) is not None
-
-        limits[kind] = sizes[bisect.bisect_left(sizes, True, key=enough)]
-    return _cut_within(costs, num_stages, limits)
-
-
-def _cut_within(costs, num_stages, limits):
-    """The bounds of contiguous stages that cost at most the `limits` each, the first ones as short as can be; None if there are none."""
-    num_parts = len(costs)
-    sums = [list(itertools.accumulate((cost[kind] for cost in costs), initial=0)) for kind in (0, 1)]
-
-    def end_of(start):
-        """The end of the longest stage that begins there."""
-        return min(bisect.bisect_right(total, total[start] + limit) - 1 for total, limit in zip(sums, limits, strict=True))
-
-    fewest = {num_parts: 0}
-    for start in reversed(range(num_parts)):
-        fewest[start] = 1 + fewest[end_of(start)] if end_of(start) > start else math.inf
+        cost = np.where(allowed, stage_costs[..., kind], np.inf)
+        # The most expensive stage of the best cut of the parts before each: into one stage, then into one more each time.
+        highest = cost[0]
+        for _ in range(num_stages - 1):
+            highest = np.maximum(highest[:, None], cost).min(axis=0)
+        allowed &= cost <= highest[-1]
+    # Whether the parts from each on can be cut into no stage, into one, and so on.
+    can_be_cut = [np.arange(len(sums)) == len(costs)]
+    for _ in range(num_stages):
+        can_be_cut.append((allowed & can_be_cut[-1]).any(axis=1))
     bounds = [0]
     for num_left in reversed(range(num_stages)):
-        ends = range(bounds[-1] + 1, end_of(bounds[-1]) + 1)
-        bounds.append(next((end for end in ends if fewest[end] <= num_left <= num_parts - end), None))
-        if bounds[-1] is None:
-            return None
+        bounds.append(int(np.argmax(allowed[bounds[-1]] & can_be_cut[num_left])))
     return tuple(bounds)
 
 

@@ -8,6 +8,8 @@ from common.model.weights import normal
 
 # A bottleneck has this many times as many outputs as its 3x3 convolution: He et al. 2015, arXiv:1512.03385, table 1.
 EXPANSION = 4
+# Window and stride of the pooling after the first convolution, which pads as a convolution does.
+POOLING_SIZE, POOLING_STRIDE = 3, 2
 
 
 class ResNet50(NamedTuple):
@@ -44,20 +46,20 @@ class ResNet50(NamedTuple):
 
         Kept is what batch norm and convolutions are given. What the first block is given is among what the pooling keeps.
         """
-        number, first = sizes.product, first_convolution(self)
+        factor, first = sizes.factor, first_convolution(self)
         pooled = halved(first.output_size) ** 2 * first.num_outputs
-        stem = number * (3 * self.image_size**2 + 2 * first.num_results + pooled) + INDEX_BYTES * pooled
-        parts, inputs = [Part("stem", first.layers(), None, stem, 2 * number * first.num_results)], 0
+        stem = factor * (3 * self.image_size**2 + 2 * first.num_results + pooled) + INDEX_BYTES * pooled
+        parts, inputs = [Part("stem", first.layers(), None, stem, 2 * factor * first.num_results)], 0
         for block in (block for stage in stages(self) for block in stage):
             results = [convolution.num_results for convolution in block.computed]
             # Of every convolution what its batch norm is given, and of all but the shortcut what follows that.
             kept = sum(results) + sum(convolution.num_results for convolution in block.convolutions)
             layers = tuple(layer for convolution in block.computed for layer in convolution.layers())
-            parts.append(Part(block.name, layers, None, number * kept, 2 * number * max(results), inputs, block.name))
-            inputs = number * block.convolutions[-1].num_results
+            parts.append(Part(block.name, layers, None, factor * kept, 2 * factor * max(results), inputs, block.name))
+            inputs = factor * block.convolutions[-1].num_results
         last = product("fc", normal((self.num_classes, num_features(self)), 0.01), 1, bias=True)
         logits = sizes.statistic * self.num_classes
-        return [*parts, Part("fc", (last,), None, number * num_features(self) + logits, 2 * logits)]
+        return [*parts, Part("fc", (last,), None, factor * num_features(self) + logits, 2 * logits)]
 
 
 class Convolution(NamedTuple):

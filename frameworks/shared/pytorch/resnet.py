@@ -76,6 +76,6 @@ class ResNet50(nn.Module):
     def forward(self, pixels):
         x = ((pixels - self.means) / self.deviations).permute(0, 3, 1, 2)
         x = self.bn1(self.conv1(x)).relu_()
-        x = nn.functional.max_pool2d(x, 3, 2, 1)
+        x = nn.functional.max_pool2d(x, resnet.POOLING_SIZE, resnet.POOLING_STRIDE, resnet.POOLING_SIZE // 2)
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return self.fc(x.mean((2, 3)))

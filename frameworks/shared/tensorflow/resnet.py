@@ -30,7 +30,7 @@ def resnet50(model, wrap, low, parameters, pixels, _):
     x = (tf.cast(pixels, dtype) - means) / deviations
     x = tf.nn.relu(convolved(parameters, resnet.first_convolution(model), x))
     # Nothing is less than 0. Padding by the pooling itself is several times as slow.
-    x = tf.nn.max_pool2d(tf.pad(x, ONE_PIXEL), 3, 2, "VALID")
+    x = tf.nn.max_pool2d(tf.pad(x, ONE_PIXEL), resnet.POOLING_SIZE, resnet.POOLING_STRIDE, "VALID")
     for stage in resnet.stages(model):
         for block in stage:
             # As in_layers of tensorflow.py does it.
