@@ -9,38 +9,29 @@ PART = ".part"
 
 
 @contextlib.contextmanager
-def replacing(path):
-    """Gives the path of a part to write; afterwards moves it to `path`, which is replaced in one step.
+def replacing(path, is_folder=False):
+    """Gives the path of a part to write, or of an empty folder to fill; afterwards moves it to `path`, which is replaced in one step.
 
     The part is on the disk before the move, and the move before this returns: ext4 and XFS may otherwise write the new name
     before the data (fsync(2); Pillai et al., OSDI 2014, section 4). An exception removes the part and leaves `path` as it was.
     """
     part = path.with_name(path.name + PART)
-    try:
-        yield part
-        _sync(part)
-        os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-    _sync(path.parent)
-
-
-@contextlib.contextmanager
-def replacing_folder(path):
-    """As `replacing`, for a folder that is not there yet: gives the path of an empty one to fill.
-
-    One sync(2) for all its files: an fsync for each takes a disk milliseconds.
-    """
-    part = path.parent / f"{path.name}{PART}"
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir()
-    try:
-        yield part
-        os.sync()
-        os.replace(part, path)
-    except BaseException:
+    if is_folder:
         shutil.rmtree(part, ignore_errors=True)
+        part.mkdir()
+    try:
+        yield part
+        if is_folder:
+            # An fsync for each of its files would take a disk milliseconds.
+            os.sync()
+        else:
+            _sync(part)
+        os.replace(part, path)
+    except BaseException:
+        if is_folder:
+            shutil.rmtree(part, ignore_errors=True)
+        else:
+            part.unlink(missing_ok=True)
         raise
     _sync(path.parent)
 

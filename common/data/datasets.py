@@ -1,6 +1,7 @@
 """Datasets as arrays. Nothing is downloaded: the defaults are included in Python and scikit-learn, the others are local files."""
 
 import hashlib
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -53,42 +54,31 @@ def loader(settings):
     elif name == "mnist":
         read = images.mnist(settings.data_dir, settings.precision)
     elif name == "imagefolder":
-        read_folder = image_folders.reader(settings.data_dir, workload.model)
-        return lambda on_progress=no_progress: Dataset(*read_folder(on_progress))
+        read = image_folders.reader(settings.data_dir, workload.model)
     elif name == "random":
-        make = _random_images if workload.model.pixels else _random_vectors
-        read = make(workload.model, settings.precision)
+        read = partial(_random_images if workload.model.pixels else _random_vectors, workload.model, settings.precision)
     else:
-        read_text = texts.reader(name, settings.data_dir, workload.model.context, tokens.vocabulary(settings.tokenizer))
-        return lambda on_progress=no_progress: Dataset(*read_text(on_progress))
-    return lambda _=None: Dataset(*read())
+        read = texts.reader(name, settings.data_dir, workload.model.context, tokens.vocabulary(settings.tokenizer))
+    return lambda on_progress=no_progress: Dataset(*read(on_progress))
 
 
 NUM_RANDOM_SAMPLES = 2048
 NUM_RANDOM_IMAGES = 256
 
 
-def _random_images(model, _):
-    """Returns a function that draws pixels and classes: images of 150,528 bytes each for ResNet-50."""
-
-    def read():
-        stream = np.random.default_rng(0)
-        pixels = stream.integers(0, 256, (NUM_RANDOM_IMAGES, *model.input_shape), np.uint8)
-        return image_folders.fields(pixels, stream.integers(0, model.num_classes, len(pixels)))
-
-    return read
+def _random_images(model, *_):
+    """Draws pixels and classes: images of 150,528 bytes each for ResNet-50."""
+    stream = np.random.default_rng(0)
+    pixels = stream.integers(0, 256, (NUM_RANDOM_IMAGES, *model.input_shape), np.uint8)
+    return image_folders.fields(pixels, stream.integers(0, model.num_classes, len(pixels)))
 
 
-def _random_vectors(model, precision):
-    """Returns a function that draws vectors in [0, 1), as in the ALCF tutorial: sources (2048, 1, 512), targets (2048, 20, 512).
+def _random_vectors(model, precision, _):
+    """Draws vectors in [0, 1), as in the ALCF tutorial: sources (2048, 1, 512), targets (2048, 20, 512).
 
     The loss is PyTorch's cross entropy with the targets as probabilities over positions.
     """
-
-    def read():
-        drawn = np.random.default_rng(0).random((NUM_RANDOM_SAMPLES, *model.input_shape))
-        values = drawn.astype(DTYPES[precision])
-        targets = values[:, model.source_length :].transpose(0, 2, 1)
-        return values, targets, values[:0], targets[:0], hashlib.sha256(drawn.data).hexdigest()
-
-    return read
+    drawn = np.random.default_rng(0).random((NUM_RANDOM_SAMPLES, *model.input_shape))
+    values = drawn.astype(DTYPES[precision])
+    targets = values[:, model.source_length :].transpose(0, 2, 1)
+    return values, targets, values[:0], targets[:0], hashlib.sha256(drawn.data).hexdigest()

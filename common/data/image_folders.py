@@ -1,6 +1,7 @@
 """Images in a folder for each class, as torchvision's ImageFolder reads them, from local files."""
 
 import hashlib
+import itertools
 import math
 
 import numpy as np
@@ -19,28 +20,14 @@ MARGIN = 1 / 16
 
 
 def reader(folder, model):
-    """Returns a function that reads the images of a folder into the fields of a Dataset, without held-out ones. Files are located now.
+    """Returns a function of on_progress that reads the images of a folder into the fields of a Dataset, without held-out ones.
 
-    Raises UserError if there are none, more classes than the model has, or more images than fit into memory; the function raises it for
-    a damaged image. It calls on_progress(number of images read, number of all) for each image.
+    Files are located now. Raises UserError if there are none, more classes than the model has, or more images than fit into memory; the
+    function raises it for a damaged image. Its on_progress is that of Images.read.
     """
     images, labels = find_images(folder, model)
     _expect_room(folder, math.prod(images.shape), from_environment().local_size)
-
-    def read(on_progress=no_progress):
-        pixels = np.empty(images.shape, images.dtype)
-        for number in range(len(images)):
-            pixels[number] = images.square(number)
-            on_progress(number + 1, len(images))
-        return fields(pixels, labels)
-
-    return read
-
-
-def find_images(folder, model):
-    """Returns (Images, their labels) of a folder."""
-    files, labels = find(folder, model.num_classes)
-    return Images(files, (model.image_size, model.image_size)), labels
+    return lambda on_progress: fields(images.read(range(len(images)), on_progress), labels)
 
 
 class Images:
@@ -48,51 +35,52 @@ class Images:
 
     dtype = np.dtype(np.uint8)
 
-    def __init__(self, files, size):
+    def __init__(self, files, shape):
         # Imported here, since only this data needs it.
         from PIL import Image, ImageOps
 
-        self.files, self.shape = files, (len(files), *size, 3)
+        self.files, self.shape = files, (len(files), *shape)
         self._image, self._fit = Image, ImageOps.fit
 
     def __len__(self):
         return len(self.files)
 
     def __getitem__(self, numbers):
+        return self.read(numbers)
+
+    def read(self, numbers, on_progress=no_progress):
+        """Returns the images of these numbers. It calls on_progress(number of images read, number of all) for each image."""
         pixels = np.empty((len(numbers), *self.shape[1:]), self.dtype)
         for place, number in enumerate(numbers):
-            pixels[place] = self.square(number)
+            pixels[place] = self._square(self.files[number])
+            on_progress(place + 1, len(numbers))
         return pixels
 
-    def square(self, number):
+    def _square(self, path):
         """Returns the middle of an image: what torchvision's Resize(256) and CenterCrop(224) keep. Raises UserError for a damaged one."""
         try:
-            with self._image.open(self.files[number]) as image:
+            with self._image.open(path) as image:
                 return np.asarray(self._fit(image.convert("RGB"), self.shape[1:3], self._image.Resampling.BILINEAR, MARGIN))
         # Pillow raises SyntaxError for a damaged PNG.
         except (OSError, SyntaxError, ValueError, EOFError, self._image.DecompressionBombError) as error:
-            raise UserError(f"{self.files[number]} cannot be read as an image ({error}); replace it or take it away") from None
+            raise UserError(f"{path} cannot be read as an image ({error}); replace it or take it away") from None
 
 
-def find(folder, num_classes):
-    """Returns (paths of all images, their labels), classes and files by name. Raises UserError where there is nothing to read."""
+def find_images(folder, model):
+    """Returns (Images, their labels) of a folder, classes and files by name. Raises UserError where there is nothing to read."""
     with searching(folder, "imagefolder", WHAT):
         root = folder / TRAINING if (folder / TRAINING).is_dir() else folder
         classes = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
-        by_class = [_images_below(path) for path in classes]
+        by_class = [sorted(path for path in below.rglob("*") if path.suffix.lower() in ENDINGS and path.is_file()) for below in classes]
     if not classes:
         raise UserError(f"--data-dir {folder} has no folders; give the one with {WHAT}")
-    if len(classes) > num_classes:
-        raise UserError(f"--data-dir {folder} has {len(classes):,} classes; the model has {num_classes:,}: take folders away")
+    if len(classes) > model.num_classes:
+        raise UserError(f"--data-dir {folder} has {len(classes):,} classes; the model has {model.num_classes:,}: take folders away")
     for path, images in zip(classes, by_class, strict=True):
         if not images:
             raise UserError(f"{path} has no image ({', '.join(ENDINGS)}); take the folder away, or give it images")
     labels = np.repeat(np.arange(len(classes)), [len(images) for images in by_class])
-    return [path for images in by_class for path in images], labels
-
-
-def _images_below(folder):
-    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
+    return Images(list(itertools.chain(*by_class)), model.input_shape), labels
 
 
 def fields(pixels, labels):

@@ -19,15 +19,15 @@ HELD_OUT_EVERY = 5
 
 
 def digits(precision):
-    """Returns a function that reads the digits, whose file is located now; see common/data/datasets.py."""
+    """Returns a function of on_progress that reads the digits, whose file is located now; see common/data/datasets.py."""
     path = find_digits()
-    return lambda: _prepared(*_split(*read_digits(path)), precision)
+    return lambda _: _prepared(*_split(*read_digits(path)), precision)
 
 
 def mnist(folder, precision):
-    """Returns a function that reads MNIST from the files in the folder, which are located now."""
+    """Returns a function of on_progress that reads MNIST from the files in the folder, which are located now."""
     files = _find_mnist(folder)
-    return lambda: _prepared(*_read_mnist(files), precision)
+    return lambda _: _prepared(*_read_mnist(files), precision)
 
 
 def find_digits():
@@ -107,10 +107,7 @@ def _find_mnist(folder):
 
 
 def _read_mnist(paths):
-    if len(paths) == 1:
-        arrays = _read_npz(paths[0])
-    else:
-        arrays = [read_idx(path) for path in paths]
+    arrays = _read_npz(paths[0]) if len(paths) == 1 else [_read_idx(path) for path in paths]
     for images, labels in (arrays[:2], arrays[2:]):
         if images.ndim != 3 or images.shape[1:] != (SIDE, SIDE) or labels.shape != images.shape[:1] or len(labels) == 0:
             raise UserError(
@@ -137,7 +134,7 @@ def _read_npz(path):
         raise UserError(f"{path} cannot be read ({error}); it must be a complete .npz with {', '.join(MNIST_KEYS)}") from None
 
 
-def read_idx(path):
+def _read_idx(path):
     """Reads the array in an IDX file of unsigned bytes, optionally gzipped (format: LeCun, Cortes, Burges, The MNIST database)."""
     try:
         raw = path.read_bytes()

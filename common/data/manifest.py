@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from common import durable
+from common.data.formats import NAMES
 from common.errors import UserError
 from common.progress import no_progress
 
@@ -34,15 +35,17 @@ class OfRow(NamedTuple):
 
 
 class FileState(NamedTuple):
-    """Size and time of a file; of a folder of files the sum of their sizes and its own time."""
+    """Size and time of a file; of a folder only its time, since adding up the sizes of all samples would take long."""
 
-    size_bytes: int
+    size_bytes: int | None
     changed_ns: int
 
 
 class Manifest(NamedTuple):
-    """What a folder has. `source`: what it was made from, see `Source`. `data_digest`: that of the dataset, as a run records it.
+    """What a folder has.
 
+    `source`: what it was made from: `workload`, `dataset`, `tokenizer`; `copies`, how often its training samples follow each other; and
+    `identity`, which tells the data from other data of that name. `data_digest`: that of the dataset, as a run records it.
     `num_samples`: of the parts `train` and `test`. `inputs` and `targets`: OfRow. `files`: {name: [size, time in ns, SHA-256]}.
     `convert_seconds`: None where the conversion was interrupted.
     """
@@ -65,12 +68,10 @@ class Manifest(NamedTuple):
 
 def write(folder, manifest):
     """Writes the manifest, which makes a data set of the folder."""
-    as_json = manifest._asdict() | {name: [getattr(manifest, name).dtype.str, *getattr(manifest, name).shape] for name in ROWS}
+    rows = {name: getattr(manifest, name) for name in NAMES}
+    as_json = manifest._asdict() | {name: [of_row.dtype.str, *of_row.shape] for name, of_row in rows.items()}
     content = {"version": VERSION} | as_json
     durable.write_text(folder / NAME, json.dumps(content | {"sha256": _digest(content)}, indent=1) + "\n")
-
-
-ROWS = ("inputs", "targets")
 
 
 def read(folder):
@@ -88,7 +89,7 @@ def read(folder):
         raise UserError(f"{path} has version {version}, this Tandem reads {VERSION}; {CONVERT}")
     if written != _digest({"version": version} | content):
         raise UserError(f"{path} was changed after it was written: its SHA-256 is another; {CONVERT}")
-    return Manifest(**content | {name: OfRow(np.dtype(content[name][0]), tuple(content[name][1:])) for name in ROWS})
+    return Manifest(**content | {name: OfRow(np.dtype(content[name][0]), tuple(content[name][1:])) for name in NAMES})
 
 
 CONVERT = "write it with python -m launch.convert_data into an empty folder"
@@ -109,22 +110,20 @@ def expect_whole(folder, manifest, on_progress=no_progress):
         on_progress(number, len(manifest.files))
         try:
             states[name] = state(path)
-            same = states[name].size_bytes in (size_bytes, None) and (states[name].changed_ns == changed_ns or digest(path) == sha256)
+            if states[name].size_bytes not in (size_bytes, None):
+                difference = f"size is {states[name].size_bytes:,} bytes, and was {size_bytes:,}"
+            elif states[name].changed_ns != changed_ns and digest(path) != sha256:
+                difference = "SHA-256 is another"
+            else:
+                continue
         except OSError as error:
             raise UserError(f"{path} cannot be read ({error.strerror}); {CONVERT}") from None
-        if not same:
-            raise UserError(f"{path} is not what was written there: its {_difference(states[name], size_bytes)}; {CONVERT}")
+        raise UserError(f"{path} is not what was written there: its {difference}; {CONVERT}")
     return states
 
 
-def _difference(file_state, size_bytes):
-    if file_state.size_bytes not in (size_bytes, None):
-        return f"size is {file_state.size_bytes:,} bytes, and was {size_bytes:,}"
-    return "SHA-256 is another"
-
-
 def state(path):
-    """Returns the FileState of a file. That of a folder has no size, since adding up those of all samples would take long."""
+    """Returns the FileState of a file or a folder."""
     status = os.stat(path)
     return FileState(None if os.path.isdir(path) else status.st_size, status.st_mtime_ns)
 

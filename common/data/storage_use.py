@@ -12,7 +12,10 @@ PROCESS_IO = Path("/proc/self/io")
 
 
 class Use:
-    """Counts what reading takes: `num_opens` files, `size_bytes` of samples, and the `wait_seconds` of training in `num_steps` steps."""
+    """Counts what reading takes: `num_opens` files, `size_bytes` of samples, and the `wait_seconds` of training in `num_steps` steps.
+
+    Only the thread of training waits, and counts steps.
+    """
 
     def __init__(self):
         self.num_opens = self.size_bytes = self.num_steps = 0
@@ -27,10 +30,6 @@ class Use:
         with self._lock:
             self.size_bytes += size_bytes
 
-    def waited(self, seconds):
-        """Adds seconds that the training waited. Only its own thread waits, and counts steps."""
-        self.wait_seconds += seconds
-
 
 class Recorder:
     """Drops page caches as the settings ask, and makes the record's `reading`. All ranks make the same calls; `clock` is that of the run.
@@ -39,7 +38,8 @@ class Recorder:
     """
 
     def __init__(self, trainer, data, settings, clock):
-        self._trainer, self._storage, self._when, self._clock = trainer, data.storage, settings.drop_caches, clock
+        self._trainer, self._train, self._storage = trainer, data.train, data.storage
+        self._clock, self._when = clock, settings.drop_caches
         self._before = process_io()
 
     def begin_epoch(self):
@@ -52,17 +52,17 @@ class Recorder:
                 # Barrier: what others read already would be dropped.
                 self._trainer.sum(np.zeros(1))
 
-    def of_record(self, streamed):
+    def of_record(self):
         """Returns {"reading": what common/record/definition.py says of it}; empty for data in memory."""
         if not self._storage:
             return {}
-        use, written = self._storage.use, self._storage.written
+        use, written = self._train.use, self._storage.written
         now = process_io()
         read, from_disk = (now[key] - self._before[key] if now else np.nan for key in ("rchar", "read_bytes"))
         counts = {"sample_bytes": use.size_bytes, "num_opens": use.num_opens, "read_bytes": read, "disk_bytes": from_disk}
         return {
             "reading": {
-                "sample_order": "global" if streamed is None else "files",
+                "sample_order": "global" if self._train.streamed is None else "files",
                 "num_steps": use.num_steps,
                 "wait_seconds_by_rank": by_rank(self._trainer, use.wait_seconds).tolist(),
                 **{f"{name}_by_rank": [_whole(number) for number in by_rank(self._trainer, value)] for name, value in counts.items()},

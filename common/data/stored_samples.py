@@ -4,117 +4,140 @@ import mmap
 import struct
 import tarfile
 import time
-from collections.abc import Callable
 from functools import lru_cache, partial
+from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
 
+from common.config import Settings
 from common.data import manifest
-from common.data.ahead import read_ahead
-from common.data.sharding import steps_of_buffer
+from common.data.ahead import cores_of_workers, read_ahead
+from common.data.sharding import Streamed, steps_of_buffer
+from common.data.storage_use import Use
 from common.errors import UserError
 
 MIB = 2**20
+# Samples that are shuffled at once where they can be read in order only.
+BUFFER_SIZE = 1024
 # Of each rank's shards, each of which has a file open or two.
 MAX_OPEN = 32
 # What the libraries raise for a file that is damaged. OSError has the system's reasons.
 DAMAGED = (OSError, EOFError, ValueError, KeyError, IndexError, TypeError, RuntimeError, struct.error, tarfile.TarError)
 
 
-class Reader(NamedTuple):
-    """How the samples of a run are read in the background. `num_ahead`: batches for all workers together."""
+class Storage(NamedTuple):
+    """A converted data set, and how a run with these settings reads it.
 
-    num_workers: int
-    num_ahead: int
-    cores: Callable
+    `states`: of its files as they were when the run started. `module`: of its format. `budget_bytes`: memory for samples that are read.
+    """
+
+    folder: Path
+    written: manifest.Manifest
+    states: dict[str, manifest.FileState]
+    module: ModuleType
+    settings: Settings
     budget_bytes: int
+
+    @property
+    def streamed(self):
+        """How its samples are shuffled where they can be read in order only; else None."""
+        return Streamed(self.written.samples_per_file, BUFFER_SIZE) if self.module.IN_ORDER else None
+
+    @property
+    def layout(self):
+        """The OfRows of inputs and targets."""
+        return self.written.inputs, self.written.targets
+
+    def paths(self):
+        """Yields the files of all samples, one by one also where they lie in folders."""
+        for name in self.written.files:
+            path = self.folder / name
+            yield from path.iterdir() if path.is_dir() else [path]
+
+
+class Plan(NamedTuple):
+    """How batches of one size are read.
+
+    `num_at_once`: batches that are read at once, those of a buffer where samples can be read in order only. `num_ahead`: how many times as
+    many are read ahead. `max_open`: shards that may be open at once.
+    """
+
+    num_at_once: int
+    num_ahead: int
+    max_open: int
 
 
 class StoredSamples:
-    """One part of a converted data set, `train` or `test`."""
+    """One part of a converted data set, `train` or `test`. `use`: counts what reading it takes."""
 
-    def __init__(self, folder, part, written, states, module, reader, streamed, use, num_losses):
-        self.num_losses, self.streamed, self.use = num_losses, streamed, use
-        self._folder, self._part, self._written, self._states = folder, part, written, states
-        self._module, self._reader = module, reader
-        self._layout = (written.inputs, written.targets)
+    def __init__(self, storage, part, num_losses=None):
+        self.num_losses, self.streamed, self.use = num_losses, storage.streamed, Use()
+        self._storage, self._part = storage, part
 
     def __len__(self):
-        return self._written.num_samples[self._part]
+        return self._storage.written.num_samples[self._part]
 
     def batches(self, indices):
         """Yields (inputs, targets) of the samples in each row of indices, read ahead by the workers. Raises UserError for damaged files.
 
         The files are opened anew, and those that were read are looked at again in the end: they must be what they were.
         """
-        local_batch = indices.shape[1]
-        self.expect_room(local_batch)
+        plan, settings = self.plan(indices.shape[1]), self._storage.settings
         opened = set()
-        shard = lru_cache(self._max_open(local_batch))(partial(self._open, opened))
-        num_at_once = self._num_at_once(local_batch)
-        parts = [indices[first : first + num_at_once] for first in range(0, len(indices), num_at_once)]
-        cores = self._reader.cores() if self._reader.num_workers else None
-        num_ahead = self._num_ahead(local_batch)
-        steps_of_parts = read_ahead(partial(self._read, shard), parts, self._reader.num_workers, num_ahead, cores)
+        shard = lru_cache(plan.max_open)(partial(self._open, opened))
+        parts = [indices[first : first + plan.num_at_once] for first in range(0, len(indices), plan.num_at_once)]
+        cores = cores_of_workers(settings.threads, settings.bind)
+        steps_of_parts = read_ahead(partial(self._read, shard), parts, settings.num_workers, plan.num_ahead, cores)
         while True:
             begun = time.perf_counter()
-            of_steps = next(steps_of_parts, None)
-            self.use.waited(time.perf_counter() - begun)
-            if of_steps is None:
+            steps = next(steps_of_parts, None)
+            self.use.wait_seconds += time.perf_counter() - begun
+            if steps is None:
                 break
-            for arrays in of_steps:
+            for arrays in steps:
                 self.use.num_steps += 1
                 yield arrays
         for stem in opened:
             self._expect_unchanged(stem)
 
-    def expect_room(self, local_batch):
-        """Raises UserError where what is held at once of batches of this size exceeds the budget."""
-        num_held, needed = self._num_held(local_batch), self._needed_bytes(local_batch) + self._module.OPEN_BYTES
-        if needed > self._reader.budget_bytes:
-            fewer = "lower --prefetch or --num-workers, " if self._reader.num_workers else ""
-            raise UserError(
-                f"{num_held} batches of {local_batch} samples, which are in memory at once, take {needed / MIB:,.1f} MiB, and "
-                f"--data-budget is {self._reader.budget_bytes / MIB:,.1f} MiB; {fewer}take smaller batches, or raise it"
-            )
-
-    def _max_open(self, local_batch):
-        """Returns how many shards may be open at once: what the batches leave of the budget."""
-        left = self._reader.budget_bytes - self._needed_bytes(local_batch)
-        return min(MAX_OPEN, max(1, left // max(1, self._module.OPEN_BYTES)))
-
-    def _needed_bytes(self, local_batch):
-        """Returns the bytes of the samples that are in memory at once."""
-        return self._num_held(local_batch) * local_batch * sum(of_row.size_bytes for of_row in self._layout)
-
-    def _num_held(self, local_batch):
-        """Counts the batches in memory at once. One is in use, one is next, and each that is being read is there in file order too."""
-        num_ahead = self._num_ahead(local_batch)
+    def plan(self, local_batch):
+        """Returns the Plan for batches of this size. Raises UserError where what is held of them at once exceeds the budget."""
+        settings, budget_bytes, open_bytes = self._storage.settings, self._storage.budget_bytes, self._storage.module.OPEN_BYTES
+        num_at_once = 1 if self.streamed is None else steps_of_buffer(self.streamed, local_batch)
+        num_ahead = -(-settings.num_workers * settings.prefetch // num_at_once)
+        # One is in use, one is next, and each that is being read is there in file order too.
         if self.streamed is None:
-            return num_ahead + 2 + max(1, self._reader.num_workers)
-        return (num_ahead + 2 if self._reader.num_workers else 1) * self._num_at_once(local_batch) + 2
-
-    def _num_at_once(self, local_batch):
-        """Counts the batches that are read at once: those of a buffer where samples can be read in order only."""
-        return 1 if self.streamed is None else steps_of_buffer(self.streamed, local_batch)
-
-    def _num_ahead(self, local_batch):
-        return -(-self._reader.num_ahead // self._num_at_once(local_batch))
+            num_held = num_ahead + 2 + max(1, settings.num_workers)
+        else:
+            num_held = (num_ahead + 2 if settings.num_workers else 1) * num_at_once + 2
+        batch_bytes = num_held * local_batch * sum(of_row.size_bytes for of_row in self._storage.layout)
+        if batch_bytes + open_bytes > budget_bytes:
+            fewer = "lower --prefetch or --num-workers, " if settings.num_workers else ""
+            raise UserError(
+                f"{num_held} batches of {local_batch} samples, which are in memory at once, take {(batch_bytes + open_bytes) / MIB:,.1f} "
+                f"MiB, and --data-budget is {budget_bytes / MIB:,.1f} MiB; {fewer}take smaller batches, or raise it"
+            )
+        return Plan(num_at_once, num_ahead, min(MAX_OPEN, max(1, (budget_bytes - batch_bytes) // max(1, open_bytes))))
 
     def _open(self, opened, number):
         """Opens a shard."""
-        stem = f"{self._part}-{number:05d}"
+        stem = self._stem(number)
         opened.add(stem)
         self._expect_unchanged(stem)
-        return self._module.Shard(self._folder / stem, self._layout, self.use)
+        return self._storage.module.Shard(stem, self._storage.layout, self.use)
+
+    def _stem(self, number):
+        """Returns the path with which the names of a shard's files begin."""
+        return self._storage.folder / f"{self._part}-{number:05d}"
 
     def _expect_unchanged(self, stem):
         """Raises UserError where a file of a shard is not what it was when the run started."""
-        for name in (name for name in self._states if name.startswith(f"{stem}.")):
-            path = self._folder / name
+        for name in (name for name in self._storage.states if name.startswith(f"{stem.name}.")):
+            path = self._storage.folder / name
             try:
-                changed = manifest.state(path) != self._states[name]
+                changed = manifest.state(path) != self._storage.states[name]
             except OSError as error:
                 raise UserError(f"{path} cannot be read any more ({error.strerror}); {manifest.CONVERT}") from None
             if changed:
@@ -123,17 +146,17 @@ class StoredSamples:
     def _read(self, shard, indices):
         """Reads (inputs, targets) of each row of the indices in the order of the files; of a buffer they are taken out one by one."""
         sample_numbers, places = np.unique(indices, return_inverse=True)
-        numbers = sample_numbers // self._written.samples_per_file
-        rows = (empty_rows if self.streamed is None else _rows_of_buffer)(self._layout, len(sample_numbers))
-        of_all_ranks = getattr(self._module, "of_all_ranks", np.unique)
-        for number in of_all_ranks(np.unique(numbers)):
-            part = slice(*np.searchsorted(numbers, (number, number + 1)))
+        samples_per_file = self._storage.written.samples_per_file
+        shard_numbers = sample_numbers // samples_per_file
+        rows = (empty_rows if self.streamed is None else _rows_of_buffer)(self._storage.layout, len(sample_numbers))
+        of_all_ranks = getattr(self._storage.module, "of_all_ranks", np.unique)
+        for number in of_all_ranks(np.unique(shard_numbers)):
+            part = slice(*np.searchsorted(shard_numbers, (number, number + 1)))
             try:
-                of_shard = sample_numbers[part] - number * self._written.samples_per_file
-                shard(int(number)).read(of_shard, [array[part] for array in rows])
+                shard(int(number)).read(sample_numbers[part] - number * samples_per_file, [array[part] for array in rows])
             except DAMAGED as error:
-                where = self._folder / f"{self._part}-{number:05d}"
-                raise UserError(f"{where}.* cannot be read ({_one_line(error)}); {manifest.CONVERT}") from None
+                reason = " ".join(f"{type(error).__name__}: {error}".split())
+                raise UserError(f"{self._stem(number)}.* cannot be read ({reason}); {manifest.CONVERT}") from None
         self.use.read(sum(array.nbytes for array in rows))
         of_steps = ([array[mine] for array in rows] for mine in places.reshape(indices.shape))
         return list(of_steps) if self.streamed is None else of_steps
@@ -151,7 +174,3 @@ def _rows_of_buffer(layout, num_rows):
         mapped = mmap.mmap(-1, num_rows * of_row.size_bytes)
         rows.append(np.frombuffer(mapped, of_row.dtype).reshape(num_rows, *of_row.shape))
     return rows
-
-
-def _one_line(error):
-    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import itertools
 import json
 import re
 import zlib
@@ -80,9 +81,8 @@ def _summaries(paths, context, vocabulary, on_progress):
 
     The summary is truncated to half of the sequence, and the document to the rest.
     """
-    samples = [
-        [_text(line, (key,), where) for key in ("document", "summary")] for path in paths for where, line in _json_lines(path)
-    ]  # fmt: skip
+    contents = itertools.chain.from_iterable(map(_json_lines, paths))
+    samples = [[_text(content, (key,), where) for key in ("document", "summary")] for where, content in contents]
     if not samples:
         raise UserError(f"{_named(paths)}: no summary found; give {WHAT['xsum']}")
     separator = vocabulary.separator

@@ -137,7 +137,7 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
     event_log.stop(log, "aborted")
     # Additional steps after training would add to them.
     records.update(record, {name: list(values) for name in OF_A_TRAINER if (values := getattr(trainer, name, None)) is not None})
-    records.update(record, use.of_record(data.train.streamed) | files.of_record() | energy.total(trainer, joules.now()))
+    records.update(record, use.of_record() | files.of_record() | energy.total(trainer, joules.now()))
     records.update(record, _peak_memory(trainer) | gpus.memory_by_rank(trainer) | _turns_and_checks(turns, clock))
     return batches
 

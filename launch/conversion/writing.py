@@ -67,7 +67,7 @@ def run(conversion):
         plan = {
             "version": manifest.VERSION,
             "data_format": conversion.data_format,
-            "source": stored.source_of(settings, settings.dataset, conversion.copies)._asdict() | {"identity": data.identity},
+            "source": stored.source_of(settings, settings.dataset) | {"copies": conversion.copies, "identity": data.identity},
             "samples_per_file": max(1, int(conversion.file_size * stored_samples.MIB) // sum(of_row.size_bytes for of_row in layout)),
         }
         is_new = _begin(conversion.folder, plan)
@@ -176,7 +176,7 @@ def _write(path, content):
             part.write_bytes(content)
         size_bytes = len(content)
     else:
-        with durable.replacing_folder(path) as part:
+        with durable.replacing(path, is_folder=True) as part:
             for name, row_bytes in content.items():
                 (part / name).write_bytes(row_bytes)
         size_bytes = sum(map(len, content.values()))

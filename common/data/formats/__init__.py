@@ -23,6 +23,8 @@ from common.errors import UserError
 # Those that python -m launch.convert_data writes, and those whose modules name one of them in WRITTEN_AS.
 FORMATS = ("npy", "hdf5", "webdataset", "tfrecord", "safetensors", "files")
 OTHER_READERS = ("hdf5-mpio", "hdf5-mpio-independent")
+# Of the arrays of a shard, in files that name them.
+NAMES = ("inputs", "targets")
 
 
 def module_of(name):

@@ -5,22 +5,23 @@ import os
 
 import numpy as np
 
+from common.data.formats import NAMES
 from common.data.formats.npy import as_npy
 
 IN_ORDER = False
 NUM_FILES = 1
 OPEN_BYTES = 0
-FOLDER, NAME = ".samples", "{:07d}.npy"
+FOLDER, FILE = ".samples", "{:07d}.npy"
 
 
 def encode(inputs, targets):
     records = np.empty(len(inputs), _record_type((inputs, targets), lambda array: array.shape[1:]))
     records["inputs"], records["targets"] = inputs, targets
-    return {FOLDER: {NAME.format(number): as_npy(record) for number, record in enumerate(records)}}
+    return {FOLDER: {FILE.format(number): as_npy(record) for number, record in enumerate(records)}}
 
 
 def _record_type(arrays, shape_of):
-    return np.dtype([(name, array.dtype, shape_of(array)) for name, array in zip(("inputs", "targets"), arrays, strict=True)])
+    return np.dtype([(name, array.dtype, shape_of(array)) for name, array in zip(NAMES, arrays, strict=True)])
 
 
 class Shard:
@@ -30,10 +31,10 @@ class Shard:
 
     def read(self, indices, rows):
         for place, index in enumerate(indices):
-            with open(os.path.join(self._folder, NAME.format(index)), "rb") as file:
+            with open(os.path.join(self._folder, FILE.format(index)), "rb") as file:
                 record = np.load(io.BytesIO(file.read()), allow_pickle=False)
             if record.dtype != self._type:
-                raise ValueError(f"{NAME.format(index)} has other fields")
-            for array, name in zip(rows, ("inputs", "targets"), strict=True):
+                raise ValueError(f"{FILE.format(index)} has other fields")
+            for name, array in zip(NAMES, rows, strict=True):
                 array[place] = record[name]
         self._use.opened(len(indices))

@@ -10,6 +10,8 @@ import io
 
 import h5py
 
+from common.data.formats import NAMES
+
 IN_ORDER = False
 NUM_FILES = 1
 # Half of it is the table of the library's metadata cache (H5Cpkg.h, H5C__HASH_TABLE_LEN).
@@ -20,7 +22,7 @@ CHUNK_BYTES = 2**14
 def encode(inputs, targets):
     stream = io.BytesIO()
     with h5py.File(stream, "w") as file:
-        for name, array in (("inputs", inputs), ("targets", targets)):
+        for name, array in zip(NAMES, (inputs, targets), strict=True):
             num_in_chunk = max(1, CHUNK_BYTES // array[:1].nbytes)
             chunks = (min(num_in_chunk, len(array)), *array.shape[1:])
             file.create_dataset(name, data=array, chunks=chunks, track_times=False)
@@ -30,7 +32,7 @@ def encode(inputs, targets):
 class Shard:
     def __init__(self, stem, layout, use):
         file = h5py.File(f"{stem}.h5", "r", locking=False, rdcc_nbytes=2 * CHUNK_BYTES)
-        self._datasets = [file[name] for name in ("inputs", "targets")]
+        self._datasets = [file[name] for name in NAMES]
         use.opened(1)
 
     def read(self, indices, rows):

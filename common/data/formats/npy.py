@@ -4,6 +4,7 @@ import io
 
 import numpy as np
 
+from common.data.formats import NAMES
 from common.data.formats.rows_in_file import RowsInFile
 
 IN_ORDER = False
@@ -12,7 +13,7 @@ OPEN_BYTES = 2**12
 
 
 def encode(inputs, targets):
-    return {".inputs.npy": as_npy(inputs), ".targets.npy": as_npy(targets)}
+    return {f".{name}.npy": as_npy(array) for name, array in zip(NAMES, (inputs, targets), strict=True)}
 
 
 def as_npy(array):
@@ -23,7 +24,7 @@ def as_npy(array):
 
 class Shard:
     def __init__(self, stem, layout, use):
-        paths = [f"{stem}{end}" for end in (".inputs.npy", ".targets.npy")]
+        paths = [f"{stem}.{name}.npy" for name in NAMES]
         self._arrays = [RowsInFile(path, _offset(path), of_row) for path, of_row in zip(paths, layout, strict=True)]
         use.opened(len(paths))
 

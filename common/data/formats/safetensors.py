@@ -6,6 +6,7 @@ offsets of the header: its length in 8 bytes, little-endian, and JSON (github.co
 
 import json
 
+from common.data.formats import NAMES
 from common.data.formats.rows_in_file import RowsInFile
 
 IN_ORDER = False
@@ -16,7 +17,7 @@ OPEN_BYTES = 2**12
 def encode(inputs, targets):
     from safetensors.numpy import save
 
-    return {".safetensors": save({"inputs": inputs, "targets": targets})}
+    return {".safetensors": save(dict(zip(NAMES, (inputs, targets), strict=True)))}
 
 
 class Shard:
@@ -25,7 +26,7 @@ class Shard:
         with open(path, "rb") as file:
             size = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(size))
-        begins = [8 + size + header[name]["data_offsets"][0] for name in ("inputs", "targets")]
+        begins = [8 + size + header[name]["data_offsets"][0] for name in NAMES]
         self._arrays = [RowsInFile(path, begin, of_row) for begin, of_row in zip(begins, layout, strict=True)]
         use.opened(1)
 

@@ -9,15 +9,38 @@ import struct
 
 import google_crc32c
 import numpy as np
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
+from common.data.formats import NAMES
 from common.data.formats.in_order import InOrder
 
 IN_ORDER = True
 NUM_FILES = 1
 OPEN_BYTES = 2**17
 LENGTH, CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
-NAMES = ("inputs", "targets")
+# tensorflow/core/example, as far as it is used here: features of bytes.
+EXAMPLE = """
+name: "tandem_example.proto" package: "tensorflow" syntax: "proto3"
+message_type { name: "BytesList" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_BYTES } }
+message_type {
+  name: "Feature"
+  field { name: "bytes_list" number: 1 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".tensorflow.BytesList" }
+}
+message_type {
+  name: "Features"
+  field { name: "feature" number: 1 label: LABEL_REPEATED type: TYPE_MESSAGE type_name: ".tensorflow.Features.FeatureEntry" }
+  nested_type {
+    name: "FeatureEntry"
+    field { name: "key" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
+    field { name: "value" number: 2 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".tensorflow.Feature" }
+    options { map_entry: true }
+  }
+}
+message_type {
+  name: "Example"
+  field { name: "features" number: 1 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".tensorflow.Features" }
+}
+"""
 
 
 def encode(inputs, targets):
@@ -32,13 +55,12 @@ def encode(inputs, targets):
     return {".tfrecord": b"".join(parts)}
 
 
-class Shard:
+class Shard(InOrder):
     def __init__(self, stem, layout, use):
-        self._path, self._layout, self._use = f"{stem}.tfrecord", layout, use
-        self.read = InOrder(self._records).read
+        super().__init__(use)
+        self._path, self._layout = f"{stem}.tfrecord", layout
 
-    def _records(self):
-        self._use.opened(1)
+    def records(self):
         with open(self._path, "rb") as file:
             while length := file.read(LENGTH.size):
                 _check(length, file.read(CHECKSUM.size))
@@ -62,30 +84,9 @@ def _check(content, checksum):
 
 
 def _example_class():
-    """Returns the class of tf.train.Example (tensorflow/core/example), as far as it is used here: features of bytes.
-
-    Its descriptors lie apart from TensorFlow's own, which may be in the same process.
-    """
-    kind = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="tandem_example.proto", package="tensorflow", syntax="proto3")
-
-    def message(name, within=file.message_type, **fields):
-        descriptor = within.add(name=name)
-        for number, (field, (of_type, label)) in enumerate(fields.items(), 1):
-            of_message = {"type": kind.TYPE_MESSAGE, "type_name": f".tensorflow.{of_type}"}
-            type_fields = {"type": of_type} if isinstance(of_type, int) else of_message
-            descriptor.field.add(name=field, number=number, label=label, **type_fields)
-        return descriptor
-
-    single, repeated = kind.LABEL_OPTIONAL, kind.LABEL_REPEATED
-    message("BytesList", value=(kind.TYPE_BYTES, repeated))
-    message("Feature", bytes_list=("BytesList", single))
-    features = message("Features", feature=("Features.FeatureEntry", repeated))
-    entry = message("FeatureEntry", features.nested_type, key=(kind.TYPE_STRING, single), value=("Feature", single))
-    entry.options.map_entry = True
-    message("Example", features=("Features", single))
+    """Returns the class of tf.train.Example. Its descriptors lie apart from TensorFlow's own, which may be in the same process."""
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
+    pool.Add(text_format.Parse(EXAMPLE, descriptor_pb2.FileDescriptorProto()))
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))
 
 

@@ -9,6 +9,7 @@ import tarfile
 
 import numpy as np
 
+from common.data.formats import NAMES
 from common.data.formats.in_order import InOrder
 from common.data.formats.npy import as_npy
 
@@ -21,7 +22,7 @@ def encode(inputs, targets):
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as archive:
         for number, sample in enumerate(zip(inputs, targets, strict=True)):
-            for name, array in zip(("inputs", "targets"), sample, strict=True):
+            for name, array in zip(NAMES, sample, strict=True):
                 content = as_npy(array)
                 member = tarfile.TarInfo(f"{number:07d}.{name}.npy")
                 member.size = len(content)
@@ -29,19 +30,18 @@ def encode(inputs, targets):
     return {".tar": stream.getvalue()}
 
 
-class Shard:
+class Shard(InOrder):
     def __init__(self, stem, layout, use):
-        self._path, self._use = f"{stem}.tar", use
-        self.read = InOrder(self._records).read
+        super().__init__(use)
+        self._path = f"{stem}.tar"
 
-    def _records(self):
-        self._use.opened(1)
+    def records(self):
         with tarfile.open(self._path, "r:") as archive:
             arrays = []
             while member := archive.next():
                 arrays.append(np.load(io.BytesIO(archive.extractfile(member).read()), allow_pickle=False))
                 # It keeps all members otherwise.
                 archive.members = []
-                if len(arrays) == 2:
+                if len(arrays) == len(NAMES):
                     yield arrays
                     arrays = []

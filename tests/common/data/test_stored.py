@@ -93,13 +93,13 @@ def test_texts_are_read_too(name, tmp_path):
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 4])
 def test_ranks_that_read_in_order_open_each_file_about_once(num_ranks, digits, monkeypatch):
-    monkeypatch.setattr("common.data.stored.BUFFER_SIZE", 4 * BATCH)
+    monkeypatch.setattr("common.data.stored_samples.BUFFER_SIZE", 4 * BATCH)
     seen = []
     for rank in range(num_ranks):
         data = read(digits, "webdataset")
         indices = epoch(data.train, rank, num_ranks, "drop")
         assert_same_batches(data.train, load(**digits[0]).train, indices)
-        seen.append((data.storage.use.num_opens, indices))
+        seen.append((data.train.use.num_opens, indices))
     num_files = 7
     assert sum(num_opens for num_opens, _ in seen) <= num_files + num_ranks - 1
     everything = np.concatenate([indices.ravel() for _, indices in seen])
@@ -111,7 +111,7 @@ def test_what_reading_takes_is_counted(digits):
     indices = epoch(data.train, last_batch="drop")
     for _ in data.train.batches(indices):
         pass
-    use = data.storage.use
+    use = data.train.use
     assert (use.num_steps, use.num_opens, use.size_bytes) == (40, 14, 320 * (28 * 28 * 4 + 8))
     assert use.wait_seconds > 0
     for _ in data.test.batches(np.arange(60).reshape(4, 15)):
@@ -130,7 +130,7 @@ def test_page_caches_are_dropped_before_the_epochs(when, num_times, digits, monk
         recorder.begin_epoch()
     # Every sample is a file of its own; the losses lie in one more.
     assert len(dropped) == num_times * (323 + 60 + 1)
-    record = recorder.of_record(None)["reading"]
+    record = recorder.of_record()["reading"]
     assert (record["sample_order"], record["num_opens_by_rank"], record["num_steps"]) == ("global", [0], 0)
     assert record["stored_bytes"] == sum(path.stat().st_size for path in data.storage.paths())
 
