@@ -8,9 +8,9 @@ SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?))?b?", re.IGNORECASE)
 
 def size_bytes(text, kilo=1000):
     """The bytes of a text such as 80GB or 64 MiB; None for any other text. `kilo`: what k is, M, G and T being its powers; Ki is 1024."""
-    if not (found := SIZE.fullmatch(text.strip())):
+    if not (match := SIZE.fullmatch(text.strip())):
         return None
-    number, prefix, binary = found.groups()
+    number, prefix, binary = match.groups()
     return float(number) * (1024 if binary else kilo) ** " kmgt".index((prefix or " ").lower())
 
 

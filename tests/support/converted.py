@@ -1,10 +1,11 @@
 """Converted data sets for tests: the digits as MNIST has them, or the workload's own data, in any format."""
 
+from common.data import formats
 from launch.conversion import writing
 from launch.conversion.writing import Conversion
 from tests.support import small_data
 
-IN_ORDER = ("webdataset", "tfrecord")
+IN_ORDER = [name for name in formats.FORMATS if formats.module_of(name).IN_ORDER]
 # 323 samples of 3,144 bytes: seven files, the last one shorter.
 FILE_SIZE = 0.15
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from common.config import Settings
-from common.data.datasets import NUM_RANDOM_SAMPLES, loader
+from common.data.datasets import loader
 from common.data.images import MNIST_KEYS
 from common.data.samples import counted
 from common.model.weights import DTYPES
@@ -63,20 +63,24 @@ def test_every_data_set_has_a_digest_of_its_own(data_dir):
     assert len(digests) == len(contexts)
 
 
-# Of the other data sets this is tested with their files.
-@pytest.mark.parametrize("folder", [None, "nowhere"])
-def test_a_folder_of_images_is_checked_before_anything_is_read(folder, tmp_path):
-    with refused("--data-dir"):
-        loader(Settings(workload="resnet50", dataset="imagefolder", data_dir=folder and tmp_path / folder))
+FROM_FILES = [("cnn", "mnist"), ("transformer", "tinystories"), ("transformer", "xsum"), ("resnet50", "imagefolder")]
 
 
 @pytest.mark.parametrize(
-    ("workload", "dataset"), [("cnn", "mnist"), ("transformer", "tinystories"), ("transformer", "xsum"), ("resnet50", "imagefolder")]
+    ("name", "message"),
+    [
+        (None, "--dataset {} requires --data-dir, the folder with "),
+        ("nowhere", "nowhere is not a folder; give the one with "),
+        ("file", "file is not a folder; give the one with "),
+        # No folder is closed to root, who may run this; a name that is too long is refused to anyone.
+        ("a" * 300, " cannot be read (File name too long); give the folder with "),
+    ],
 )
-def test_an_unreadable_folder_is_an_error(workload, dataset, tmp_path):
-    # No folder is closed to root, who may run this; a name that is too long is refused to anyone.
-    with refused("--data-dir ", " cannot be read (File name too long); give the folder with "):
-        loader(Settings(workload=workload, dataset=dataset, data_dir=tmp_path / ("a" * 300)))
+@pytest.mark.parametrize(("workload", "dataset"), FROM_FILES)
+def test_a_folder_that_is_not_there_is_refused_before_anything_is_read(workload, dataset, name, message, tmp_path):
+    (tmp_path / "file").write_text("")
+    with refused("--data-dir", message.format(dataset)):
+        loader(Settings(workload=workload, dataset=dataset, data_dir=name and tmp_path / name))
 
 
 def test_files_are_not_read_before_the_reader_is_called(tmp_path):
@@ -91,20 +95,13 @@ def random():
     return loader(Settings(workload="transformer-alcf", precision="fp64"))()
 
 
-def test_random_vectors_are_2048_samples_of_21_vectors_and_none_held_out(random):
+def test_random_vectors_are_drawn_evenly_from_0_to_1_and_targets_are_those_of_the_inputs_with_their_positions_last(random):
     assert [getattr(random, name).shape for name in SPLIT] == [(2048, 21, 512), (2048, 512, 20), (0, 21, 512), (0, 512, 20)]
-    assert len(random.train_inputs) == NUM_RANDOM_SAMPLES
-
-
-def test_random_vectors_are_drawn_evenly_from_0_to_1(random):
     values = random.train_inputs
     assert values.min() >= 0
     assert values.max() < 1
     assert values.mean() == pytest.approx(1 / 2, abs=1e-3)
     assert values.std() == pytest.approx(12**-0.5, abs=1e-3)
-
-
-def test_random_targets_are_the_inputs_target_vectors_with_their_positions_last(random):
     np.testing.assert_array_equal(random.train_targets[:3].transpose(0, 2, 1), random.train_inputs[:3, 1:])
 
 
@@ -138,6 +135,6 @@ def test_random_images_are_256_of_bytes_with_a_class_each_and_none_held_out():
     ],
 )
 def test_whole_targets_count_from_0_and_probabilities_always(targets, expected):
-    found = counted(targets)
-    assert found.dtype == bool
-    assert found.tolist() == expected
+    counts = counted(targets)
+    assert counts.dtype == bool
+    assert counts.tolist() == expected

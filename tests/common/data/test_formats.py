@@ -13,9 +13,9 @@ from common.data import formats
 from common.data.formats import FORMATS
 from common.data.manifest import OfRow
 from common.data.storage_use import Use
-from common.data.stored_samples import DAMAGED
-from common.errors import UserError
+from common.data.stored_samples import DAMAGED, empty_rows
 from tests.support.converted import IN_ORDER
+from tests.support.mistakes import refusal
 
 NUM = 50
 DRAWN = np.random.default_rng(0)
@@ -27,9 +27,13 @@ DATA = {
 }
 
 
+def layout(data):
+    return tuple(OfRow(array.dtype, array.shape[1:]) for array in data)
+
+
 def rows(shard, indices, data):
     """The (inputs, targets) at these indices."""
-    arrays = [np.empty((len(indices), *array.shape[1:]), array.dtype) for array in data]
+    arrays = empty_rows(layout(data), len(indices))
     shard.read(np.array(indices), arrays)
     return arrays
 
@@ -43,10 +47,9 @@ def written(folder, name, data):
             path.write_bytes(content)
         else:
             path.mkdir()
-            for file, one in content.items():
-                (path / file).write_bytes(one)
-    layout = tuple(OfRow(array.dtype, array.shape[1:]) for array in data)
-    return module.Shard(folder / "part-00000", layout, use), use
+            for file, sample in content.items():
+                (path / file).write_bytes(sample)
+    return module.Shard(folder / "part-00000", layout(data), use), use
 
 
 @pytest.mark.parametrize("data", DATA.values(), ids=DATA)
@@ -84,9 +87,8 @@ def test_a_truncated_file_is_an_error(name, kept, tmp_path):
         # The end of a tar file is padding.
         content = content.rstrip(b"\0") if name == "webdataset" else content
         path.write_bytes(content[: int(kept * len(content))])
-    layout = tuple(OfRow(array.dtype, array.shape[1:]) for array in DATA["vectors"])
     with pytest.raises(DAMAGED):
-        rows(formats.module_of(name).Shard(tmp_path / "part-00000", layout, Use()), range(NUM), DATA["vectors"])
+        rows(formats.module_of(name).Shard(tmp_path / "part-00000", layout(DATA["vectors"]), Use()), range(NUM), DATA["vectors"])
 
 
 def test_tfrecord_has_checksums(tmp_path):
@@ -104,19 +106,16 @@ def test_the_libraries_own_readers_read_the_files(tmp_path):
     for name in FORMATS:
         written(tmp_path, name, data)
     stem = tmp_path / "part-00000"
-    with h5py.File(f"{stem}.h5") as file:
-        found = {"hdf5": (file["inputs"][:], file["targets"][:])}
-    tensors = load((tmp_path / "part-00000.safetensors").read_bytes())
-    found["safetensors"] = (tensors["inputs"], tensors["targets"])
-    found["npy"] = tuple(np.load(f"{stem}.{name}.npy") for name in ("inputs", "targets"))
+    hdf5, tensors = h5py.File(f"{stem}.h5"), load((tmp_path / "part-00000.safetensors").read_bytes())
     records = [np.load(path) for path in sorted((tmp_path / "part-00000.samples").iterdir())]
-    found["files"] = tuple(np.array([record[name] for record in records]) for name in ("inputs", "targets"))
     with tarfile.open(f"{stem}.tar") as archive:
         members = {member.name: np.load(io.BytesIO(archive.extractfile(member).read())) for member in archive}
-    found["webdataset"] = tuple(np.array([members[f"{number:07d}.{name}.npy"] for number in range(NUM)]) for name in ("inputs", "targets"))
-    for arrays in found.values():
-        for array, expected in zip(arrays, data, strict=True):
-            np.testing.assert_array_equal(array, expected)
+    for name, expected in zip(formats.NAMES, data, strict=True):
+        np.testing.assert_array_equal(hdf5[name], expected)
+        np.testing.assert_array_equal(tensors[name], expected)
+        np.testing.assert_array_equal(np.load(f"{stem}.{name}.npy"), expected)
+        np.testing.assert_array_equal([record[name] for record in records], expected)
+        np.testing.assert_array_equal([members[f"{number:07d}.{name}.npy"] for number in range(NUM)], expected)
 
 
 # TensorFlow takes seconds to start.
@@ -127,18 +126,18 @@ def test_tensorflow_reads_our_records_and_we_read_its_own(tmp_path):
     data = DATA["images"]
     written(tmp_path, "tfrecord", data)
     path = str(tmp_path / "part-00000.tfrecord")
-    feature = tf.io.FixedLenFeature([], tf.string)
-    ours = [tf.io.parse_single_example(one, {"inputs": feature, "targets": feature}) for one in tf.data.TFRecordDataset(path)]
-    np.testing.assert_array_equal([np.frombuffer(one["inputs"].numpy(), np.float32).reshape(5, 3) for one in ours], data[0])
+    features = dict.fromkeys(formats.NAMES, tf.io.FixedLenFeature([], tf.string))
+    samples = [tf.io.parse_single_example(record, features) for record in tf.data.TFRecordDataset(path)]
+    for name, array in zip(formats.NAMES, data, strict=True):
+        assert b"".join(sample[name].numpy() for sample in samples) == array.tobytes()
     with tf.io.TFRecordWriter(path) as writer:
         for sample in zip(*data, strict=True):
             features = {
                 name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[array.tobytes()]))
-                for name, array in zip(("inputs", "targets"), sample, strict=True)
+                for name, array in zip(formats.NAMES, sample, strict=True)
             }
             writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
-    layout = tuple(OfRow(array.dtype, array.shape[1:]) for array in data)
-    shard = formats.module_of("tfrecord").Shard(tmp_path / "part-00000", layout, Use())
+    shard = formats.module_of("tfrecord").Shard(tmp_path / "part-00000", layout(data), Use())
     for array, expected in zip(rows(shard, range(NUM), data), data, strict=True):
         np.testing.assert_array_equal(array, expected)
 
@@ -146,6 +145,5 @@ def test_tensorflow_reads_our_records_and_we_read_its_own(tmp_path):
 def test_a_library_that_is_not_installed_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "google_crc32c", None)
     monkeypatch.delitem(sys.modules, "common.data.formats.tfrecord", raising=False)
-    with pytest.raises(UserError) as refused:
-        formats.module_of("tfrecord")
-    assert str(refused.value) == "--data-format tfrecord needs the package google-crc32c, which is not installed; run launch/setup.sh"
+    text = refusal(formats.module_of, "tfrecord")
+    assert text == "--data-format tfrecord needs the package google-crc32c, which is not installed; run launch/setup.sh"

@@ -13,7 +13,6 @@ import pytest
 from common.config import Settings
 from common.data.datasets import loader
 from common.data.images import MNIST_FILES, MNIST_KEYS, enlarging_weights, find_digits, read_digits
-from common.errors import UserError
 from tests.support.mistakes import refused
 
 DIGITS_DIGEST = "33992dc6b9845ca1d659f0f892af7ff317428b2acf2ec676242520c7f868d421"
@@ -24,11 +23,8 @@ def digits():
     return loader(Settings(precision="fp64"))()
 
 
-def test_digits_are_split_into_1437_and_360(digits):
-    assert [array.shape for array in digits[:4]] == [(1437, 28, 28), (1437,), (360, 28, 28), (360,)]
-
-
 def test_both_parts_of_the_digits_have_all_classes_in_equal_shares(digits):
+    assert [array.shape for array in digits[:4]] == [(1437, 28, 28), (1437,), (360, 28, 28), (360,)]
     train, test = np.bincount(digits.train_targets, minlength=10), np.bincount(digits.test_targets, minlength=10)
     assert len(train) == len(test) == 10
     assert (np.abs(test - (train + test) * 360 / 1797) < 1).all()
@@ -49,24 +45,22 @@ def test_the_digits_are_read_without_importing_scikit_learn():
     assert done.stdout == "False\n"
 
 
-def test_without_scikit_learn_it_is_named(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(UserError, match="scikit-learn, which contains the digits, is not installed"):
-        find_digits()
-
-
-def test_a_scikit_learn_without_the_digits_is_an_error(tmp_path, monkeypatch):
+def test_digits_that_are_not_there_are_named(tmp_path, monkeypatch):
     (tmp_path / "sklearn").mkdir()
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, "sklearn", raising=False)
     importlib.invalidate_caches()
-    with pytest.raises(UserError, match=r"this scikit-learn has no .*digits\.csv\.gz; install the version in environment\.yml"):
+    with refused("this scikit-learn has no ", "digits.csv.gz; install the version in environment.yml, or give --dataset mnist"):
+        find_digits()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with refused("scikit-learn, which contains the digits, is not installed"):
         find_digits()
 
 
 @pytest.mark.parametrize(
     "damage", [lambda raw: raw[:-20], lambda raw: b"", lambda raw: gzip.compress(b"0,1\n2,3\n"), lambda raw: b"no gzip"]
 )
+@pytest.mark.filterwarnings("ignore:loadtxt")
 def test_damaged_digits_are_named_with_the_remedy(damage, tmp_path):
     path = tmp_path / "digits.csv.gz"
     path.write_bytes(damage(find_digits().read_bytes()))
@@ -74,26 +68,19 @@ def test_damaged_digits_are_named_with_the_remedy(damage, tmp_path):
         read_digits(path)
 
 
-def test_training_images_have_mean_0_and_standard_deviation_1(digits):
+def test_images_are_standardised_with_the_training_images(digits):
     assert digits.train_inputs.mean() == pytest.approx(0, abs=1e-12)
     assert digits.train_inputs.std() == pytest.approx(1, abs=1e-12)
-
-
-def test_held_out_images_are_scaled_like_the_training_images(digits):
     # Pixels of both parts go from 0 to 16. Scaled by their own mean, the parts would begin at different values.
     assert digits.test_inputs.min() == digits.train_inputs.min()
     assert digits.test_inputs.mean() != pytest.approx(0, abs=1e-6)
 
 
-def test_the_digest_of_the_digits_is_the_same_everywhere(digits):
-    assert digits.digest == DIGITS_DIGEST
-
-
-def test_fp32_is_fp64_rounded_and_has_the_same_digest(digits):
+def test_the_digest_of_the_digits_is_the_same_everywhere_and_fp32_is_fp64_rounded(digits):
     single = loader(Settings(precision="fp32"))()
+    assert single.digest == digits.digest == DIGITS_DIGEST
     assert single.train_inputs.dtype == single.test_inputs.dtype == np.float32
     np.testing.assert_array_equal(single.train_inputs, digits.train_inputs.astype(np.float32))
-    assert single.digest == digits.digest
 
 
 def test_enlarging_2_pixels_to_4_keeps_the_edges_and_mixes_the_middle():
@@ -117,23 +104,18 @@ def mnist_arrays():
     return [array.astype(np.uint8) for array in arrays]
 
 
-def as_idx(array):
-    return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
-
-
-def write_idx(folder, arrays):
+def write_idx(folder, arrays, name_of=lambda name: name, pack=lambda data: data):
     for name, array in zip(MNIST_FILES, arrays, strict=True):
-        (folder / name).write_bytes(as_idx(array))
+        header = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
+        (folder / name_of(name)).write_bytes(pack(header + array.tobytes()))
 
 
 def write_gzipped(folder, arrays):
-    for name, array in zip(MNIST_FILES, arrays, strict=True):
-        (folder / f"{name}.gz").write_bytes(gzip.compress(as_idx(array)))
+    write_idx(folder, arrays, "{}.gz".format, gzip.compress)
 
 
 def write_dotted(folder, arrays):
-    for name, array in zip(MNIST_FILES, arrays, strict=True):
-        (folder / name.replace("-idx", ".idx")).write_bytes(as_idx(array))
+    write_idx(folder, arrays, lambda name: name.replace("-idx", ".idx"))
 
 
 def write_npz(folder, arrays):
@@ -148,100 +130,64 @@ def mnist(folder):
 def test_mnist_is_the_same_in_every_form(write, tmp_path):
     arrays = mnist_arrays()
     write(tmp_path, arrays)
-    found = mnist(tmp_path)()
-    for images, raw in ((found.train_inputs, arrays[0]), (found.test_inputs, arrays[2])):
+    dataset = mnist(tmp_path)()
+    for images, raw in ((dataset.train_inputs, arrays[0]), (dataset.test_inputs, arrays[2])):
         np.testing.assert_allclose(images, (raw - arrays[0].mean()) / arrays[0].std(), rtol=1e-12)
-    for labels, raw in ((found.train_targets, arrays[1]), (found.test_targets, arrays[3])):
+    for labels, raw in ((dataset.train_targets, arrays[1]), (dataset.test_targets, arrays[3])):
         assert labels.dtype == np.int64
         np.testing.assert_array_equal(labels, raw)
-    # Of integers, which do not depend on this computer's floating point.
-    assert found.digest == hashlib.sha256(b"".join(array.astype("<i8").tobytes() for array in arrays)).hexdigest()
+    # Of integers, which do not depend on this computer's floating point, and of all four arrays.
+    assert dataset.digest == hashlib.sha256(b"".join(array.astype("<i8").tobytes() for array in arrays)).hexdigest()
 
 
-def test_the_digest_changes_with_one_pixel_and_with_one_label(tmp_path):
-    digests = set()
-    for changed in (None, 0, 1, 2, 3):
-        arrays = mnist_arrays()
-        if changed is not None:
-            arrays[changed].flat[3] ^= 1
-        write_idx(tmp_path, arrays)
-        digests.add(mnist(tmp_path)().digest)
-    assert len(digests) == 5
+DAMAGE = {
+    "cut off": lambda data: data[:-1],
+    "too long": lambda data: data + b"\0",
+    "another magic number": lambda data: b"\0\0\x0d" + data[3:],
+    "half a header": lambda data: data[:6],
+    "nothing": lambda data: b"",
+    "cut off gzip": lambda data: gzip.compress(data)[:-20],
+    "gzip of another sum": lambda data: gzip.compress(data)[:-8] + bytes(8),
+    "no gzip after its header": lambda data: gzip.compress(data)[:10] + b"\xff" * 20,
+}
+OF_IDX = [(write_idx, MNIST_FILES[0], damage, "copy it again") for damage in DAMAGE]
+OF_NPZ = [(write_npz, "mnist.npz", damage, "complete .npz") for damage in ("cut off", "another magic number", "nothing")]
 
 
-def cut_off(data):
-    return data[:-1]
-
-
-def too_long(data):
-    return data + b"\0"
-
-
-def wrong_magic(data):
-    return b"\0\0\x0d" + data[3:]
-
-
-def only_half_a_header(data):
-    return data[:6]
-
-
-def nothing(data):
-    return b""
-
-
-def cut_off_gzip(data):
-    return gzip.compress(data)[:-20]
-
-
-def flipped_bits(data):
-    packed = bytearray(gzip.compress(data))
-    packed[len(packed) // 2] ^= 0xFF
-    return bytes(packed)
-
-
-@pytest.mark.parametrize("damage", [cut_off, too_long, wrong_magic, only_half_a_header, nothing, cut_off_gzip, flipped_bits])
-def test_a_damaged_idx_file_is_named_with_the_remedy(damage, tmp_path):
-    write_idx(tmp_path, mnist_arrays())
-    path = tmp_path / MNIST_FILES[0]
-    path.write_bytes(damage(path.read_bytes()))
+@pytest.mark.parametrize(("write", "name", "damage", "remedy"), OF_IDX + OF_NPZ)
+def test_a_damaged_file_is_named_with_the_remedy(write, name, damage, remedy, tmp_path):
+    write(tmp_path, mnist_arrays())
+    path = tmp_path / name
+    path.write_bytes(DAMAGE[damage](path.read_bytes()))
     read = mnist(tmp_path)
-    with refused(str(path), "copy it again"):
+    with refused(str(path), remedy):
         read()
 
 
+OF_OTHER_SHAPES = [
+    (1, np.zeros(11, np.uint8), "(11,)"),
+    (3, np.zeros(6, np.uint8), "(6,)"),
+    (1, np.full(12, 10, np.uint8), "label 10"),
+    (0, np.zeros((12, 27, 28), np.uint8), "(12, 27, 28)"),
+    (0, np.zeros((12, 784), np.uint8), "(12, 784)"),
+    (3, np.zeros((5, 1), np.uint8), "(5, 1)"),
+]
+OF_OTHER_NUMBERS = [
+    (0, np.linspace(0, 1, 12 * 28 * 28, dtype=np.float32).reshape(12, 28, 28), "images of float32 and labels of uint8"),
+    (2, np.zeros((5, 28, 28), np.int64), "images of int64"),
+    (1, np.arange(12) / 2, "labels of float64"),
+    (3, np.array([0, 1, -1, 2, 3]), "label -1"),
+]
+
+
 @pytest.mark.parametrize(
-    ("which", "array", "message"),
-    [
-        (1, np.zeros(11, np.uint8), "(11,)"),
-        (3, np.zeros(6, np.uint8), "(6,)"),
-        (1, np.full(12, 10, np.uint8), "label 10"),
-        (0, np.zeros((12, 27, 28), np.uint8), "(12, 27, 28)"),
-        (0, np.zeros((12, 784), np.uint8), "(12, 784)"),
-        (3, np.zeros((5, 1), np.uint8), "(5, 1)"),
-    ],
+    ("write", "number", "array", "message"),
+    [*[(write_idx, *case) for case in OF_OTHER_SHAPES], *[(write_npz, *case) for case in OF_OTHER_SHAPES + OF_OTHER_NUMBERS]],
 )
-@pytest.mark.parametrize("write", [write_idx, write_npz])
-def test_inputs_and_labels_that_are_not_mnists_are_an_error(write, which, array, message, tmp_path):
+def test_inputs_and_labels_that_are_not_mnists_are_an_error(write, number, array, message, tmp_path):
     arrays = mnist_arrays()
-    arrays[which] = array
+    arrays[number] = array
     write(tmp_path, arrays)
-    with refused(str(tmp_path), message, "MNIST's"):
-        mnist(tmp_path)()
-
-
-@pytest.mark.parametrize(
-    ("which", "array", "message"),
-    [
-        (0, np.linspace(0, 1, 12 * 28 * 28, dtype=np.float32).reshape(12, 28, 28), "images of float32 and labels of uint8"),
-        (2, np.zeros((5, 28, 28), np.int64), "images of int64"),
-        (1, np.arange(12) / 2, "labels of float64"),
-        (3, np.array([0, 1, -1, 2, 3]), "label -1"),
-    ],
-)
-def test_an_npz_of_other_numbers_than_mnists_is_an_error(which, array, message, tmp_path):
-    arrays = mnist_arrays()
-    arrays[which] = array
-    write_npz(tmp_path, arrays)
     with refused(str(tmp_path), message, "MNIST's", "copy the files again"):
         mnist(tmp_path)()
 
@@ -254,29 +200,10 @@ def test_a_missing_file_is_named_before_anything_is_read(name, tmp_path):
         mnist(tmp_path)
 
 
-def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"--data-dir .*nowhere is not a folder; give the one with the IDX files or mnist\.npz"):
-        mnist(tmp_path / "nowhere")
-
-
-def test_mnist_without_a_folder_asks_for_one():
-    with pytest.raises(UserError, match=r"--dataset mnist requires --data-dir, the folder with the IDX files or mnist\.npz"):
-        mnist(None)
-
-
 @pytest.mark.parametrize("missing", MNIST_KEYS)
 def test_an_npz_without_a_key_is_named_with_the_keys(missing, tmp_path):
     arrays = dict(zip(MNIST_KEYS, mnist_arrays(), strict=True))
     del arrays[missing]
     np.savez(tmp_path / "mnist.npz", **arrays)
     with refused(str(tmp_path / "mnist.npz"), "complete .npz", *MNIST_KEYS):
-        mnist(tmp_path)()
-
-
-@pytest.mark.parametrize("damage", [cut_off, wrong_magic, nothing])
-def test_a_damaged_npz_is_named_with_the_remedy(damage, tmp_path):
-    write_npz(tmp_path, mnist_arrays())
-    path = tmp_path / "mnist.npz"
-    path.write_bytes(damage(path.read_bytes()))
-    with refused(str(path), "complete .npz"):
         mnist(tmp_path)()

@@ -21,26 +21,18 @@ from tests.support.mistakes import refusal
 BATCH = 8
 
 
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    """(settings of the digits in memory, {format: their folder})."""
-    folder = tmp_path_factory.mktemp("digits")
-    settings = converted.small_digits(folder)
-    return settings, {name: converted.convert(folder / name, name, **settings) for name in FORMATS}
-
-
 def load(**settings):
     return datasets.loader(workloads.resolve(Settings(**settings), 1))()
 
 
 def read(digits, name, **settings):
     """The small digits in a format on disk."""
-    return load(data_format=name, data_dir=digits[1][name], dataset="mnist", **settings)
+    return load(data_format=name, data_dir=digits.folders[name], dataset="mnist", **settings)
 
 
 def copied(digits, name, folder):
     """(settings of a copy of the converted digits that keeps the times of the files, its folder)."""
-    shutil.copytree(digits[1][name], folder / "copy")
+    shutil.copytree(digits.folders[name], folder / "copy")
     return {"data_format": name, "data_dir": folder / "copy", "dataset": "mnist"}, folder / "copy"
 
 
@@ -51,11 +43,11 @@ def epoch(samples, rank=0, num_ranks=1, last_batch="pad"):
     )[0]
 
 
-def assert_same_batches(found, expected, indices):
-    pairs = list(zip(found.batches(indices), expected.batches(indices), strict=True))
+def assert_same_batches(samples, expected, indices):
+    pairs = list(zip(samples.batches(indices), expected.batches(indices), strict=True))
     assert len(pairs) == len(indices)
-    for own, other in pairs:
-        for array, values in zip(own, other, strict=True):
+    for arrays in pairs:
+        for array, values in zip(*arrays, strict=True):
             assert array.dtype == values.dtype
             np.testing.assert_array_equal(array, values)
 
@@ -66,44 +58,37 @@ def test_the_samples_are_those_in_memory(name, workers, digits):
     if name in IN_ORDER and workers > 1:
         assert f"--num-workers is 3; {name} is read in order" in refusal(read, digits, name, num_workers=3)
         return
-    expected, found = load(**digits[0]), read(digits, name, num_workers=workers)
-    for own, other in ((found.train, expected.train), (found.test, expected.test)):
-        assert len(own) == len(other)
-        assert_same_batches(own, other, epoch(own) if own is found.train else np.arange(60).reshape(-1, 15))
-    np.testing.assert_array_equal(found.train.num_losses, expected.train.num_losses)
+    in_memory, on_disk = load(**digits.in_memory), read(digits, name, num_workers=workers)
+    assert (len(on_disk.train), len(on_disk.test)) == (len(in_memory.train), len(in_memory.test))
+    indices = epoch(on_disk.train)
+    assert_same_batches(on_disk.train, in_memory.train, indices)
+    assert_same_batches(on_disk.test, in_memory.test, np.arange(60).reshape(-1, 15))
+    np.testing.assert_array_equal(on_disk.train.num_losses, in_memory.train.num_losses)
     # Beginning anew, as the step breakdown does, which also leaves a reading unfinished.
-    indices = epoch(found.train)
-    next(found.train.batches(indices))
-    assert_same_batches(found.train, expected.train, indices)
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_the_digest_is_that_of_the_data_in_memory_and_in_order_that_of_the_order_too(name, digits):
-    assert (read(digits, name).digest == load(**digits[0]).digest) == (name not in IN_ORDER)
-    assert (read(digits, name).train.streamed is None) == (name not in IN_ORDER)
+    next(on_disk.train.batches(indices))
+    assert_same_batches(on_disk.train, in_memory.train, indices)
+    # In order, the digest is that of the order too.
+    assert (on_disk.digest == in_memory.digest) == (on_disk.train.streamed is None) == (name not in IN_ORDER)
 
 
 @pytest.mark.parametrize("name", ["hdf5", "tfrecord"])
 def test_texts_are_read_too(name, tmp_path):
-    expected = load(workload="transformer")
-    found = load(workload="transformer", data_format=name, data_dir=converted.convert(tmp_path / "data", name, "transformer"))
-    assert_same_batches(found.train, expected.train, epoch(found.train))
-    assert set(found.train.num_losses) == {64}
+    folder = converted.convert(tmp_path / "data", name, "transformer")
+    samples = load(workload="transformer", data_format=name, data_dir=folder).train
+    assert_same_batches(samples, load(workload="transformer").train, epoch(samples))
+    assert set(samples.num_losses) == {64}
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 4])
 def test_ranks_that_read_in_order_open_each_file_about_once(num_ranks, digits, monkeypatch):
     monkeypatch.setattr("common.data.stored_samples.BUFFER_SIZE", 4 * BATCH)
-    seen = []
+    num_opens = 0
     for rank in range(num_ranks):
-        data = read(digits, "webdataset")
-        indices = epoch(data.train, rank, num_ranks, "drop")
-        assert_same_batches(data.train, load(**digits[0]).train, indices)
-        seen.append((data.train.use.num_opens, indices))
-    num_files = 7
-    assert sum(num_opens for num_opens, _ in seen) <= num_files + num_ranks - 1
-    everything = np.concatenate([indices.ravel() for _, indices in seen])
-    assert len(np.unique(everything)) == len(everything) == 323 // (BATCH * num_ranks) * BATCH * num_ranks
+        samples = read(digits, "webdataset").train
+        assert_same_batches(samples, load(**digits.in_memory).train, epoch(samples, rank, num_ranks, "drop"))
+        num_opens += samples.use.num_opens
+    # Of the seven files, one between two ranks is opened by both.
+    assert num_opens <= 7 + num_ranks - 1
 
 
 def test_what_reading_takes_is_counted(digits):
@@ -164,7 +149,7 @@ def test_batches_that_exceed_the_budget_are_refused(digits):
 
 
 def test_a_folder_of_something_else_is_refused(digits, tmp_path):
-    folder = digits[1]["npy"]
+    folder = digits.folders["npy"]
     assert refusal(load, data_format="hdf5") == "--data-format hdf5 requires --data-dir, the folder that launch.convert_data wrote"
     assert f"--data-dir {folder} has the format npy; give --data-format npy" in refusal(load, data_format="hdf5", data_dir=folder)
     assert f"{tmp_path} has no manifest.json" in refusal(load, data_format="hdf5", data_dir=tmp_path)
@@ -176,56 +161,57 @@ def test_a_folder_of_something_else_is_refused(digits, tmp_path):
 
 
 def test_another_tokenizer_is_refused_and_the_same_one_elsewhere_is_not(tmp_path):
-    first, copy, other = (tokenizer.write(tmp_path / name, size) for name, size in (("a", 300), ("copy", 300), ("b", 310)))
+    first, copy, larger = (tokenizer.write(tmp_path / name, size) for name, size in (("a", 300), ("copy", 300), ("b", 310)))
     folder = converted.convert(tmp_path / "data", "npy", "transformer", tokenizer=first)
-    own = {"workload": "transformer", "data_format": "npy", "data_dir": folder}
-    assert load(tokenizer=copy, **own).digest == load(workload="transformer", tokenizer=first).digest
-    for one in (other, None):
-        assert "was converted with --tokenizer (another file)" in refusal(load, tokenizer=one, **own)
+    on_disk = {"workload": "transformer", "data_format": "npy", "data_dir": folder}
+    assert load(tokenizer=copy, **on_disk).digest == load(workload="transformer", tokenizer=first).digest
+    for path in (larger, None):
+        assert "was converted with --tokenizer (another file)" in refusal(load, tokenizer=path, **on_disk)
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_file_that_is_missing_is_refused(name, digits, tmp_path):
-    settings, folder = copied(digits, name, tmp_path)
-    (gone,) = list(folder.glob("train-00003.*"))[:1]
-    shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
-    assert refusal(load, **settings).startswith(f"{gone} cannot be read (No such file or directory); write it with python -m launch")
+def removed(path):
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_file_with_other_content_is_refused_by_its_digest(name, digits, tmp_path):
-    settings, folder = copied(digits, name, tmp_path)
-    (path,) = list(folder.glob("train-00003.*"))[:1]
+def with_another_bit(path):
     file = path / "0000005.npy" if path.is_dir() else path
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
     # Of a folder of samples the time is its own.
     os.utime(path)
-    assert f"{path} is not what was written there: its SHA-256 is another" in refusal(load, **settings)
 
 
-def test_a_truncated_file_is_refused_by_its_size(digits, tmp_path):
-    settings, folder = copied(digits, "hdf5", tmp_path)
-    path = folder / "train-00003.h5"
-    os.truncate(path, 5000)
-    assert f"{path} is not what was written there: its size is 5,000 bytes, and was" in refusal(load, **settings)
+@pytest.mark.parametrize(
+    ("names", "damage", "message"),
+    [
+        (FORMATS, removed, "cannot be read (No such file or directory); write it with python -m launch"),
+        (FORMATS, with_another_bit, "is not what was written there: its SHA-256 is another"),
+        (["hdf5"], lambda path: os.truncate(path, 5000), "is not what was written there: its size is 5,000 bytes, and was"),
+    ],
+)
+def test_a_file_that_is_missing_or_another_is_refused(names, damage, message, digits, tmp_path):
+    for name in names:
+        settings, folder = copied(digits, name, tmp_path / name)
+        path = min(folder.glob("train-00003.*"))
+        damage(path)
+        assert refusal(load, **settings).startswith(f"{path} {message}")
 
 
 def test_copies_with_other_times_are_what_they_were(digits, tmp_path):
     settings, folder = copied(digits, "safetensors", tmp_path)
     for path in folder.iterdir():
         os.utime(path, (1, 1))
-    assert load(**settings).digest == load(**digits[0]).digest
+    assert load(**settings).digest == load(**digits.in_memory).digest
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda found: found | {"data_digest": "0" * 64}, "was changed after it was written: its SHA-256 is another"),
-        (lambda found: found | {"version": 0}, "has version 0, this Tandem reads 1"),
-        (lambda found: {}, "cannot be read (KeyError('sha256'))"),
-        (lambda found: [], "cannot be read (TypeError("),
+        (lambda content: content | {"data_digest": "0" * 64}, "was changed after it was written: its SHA-256 is another"),
+        (lambda content: content | {"version": 0}, "has version 0, this Tandem reads 1"),
+        (lambda content: {}, "cannot be read (KeyError('sha256'))"),
+        (lambda content: [], "cannot be read (TypeError("),
     ],
 )
 def test_a_changed_manifest_is_refused(change, message, digits, tmp_path):
@@ -235,12 +221,18 @@ def test_a_changed_manifest_is_refused(change, message, digits, tmp_path):
     assert f"{path} {message}" in refusal(load, **settings)
 
 
+def begun(digits, name, workers, folder):
+    """(the batches of an epoch, of which the first has been read, the folder of their files)."""
+    settings, folder = copied(digits, name, folder)
+    samples = load(num_workers=workers, **settings).train
+    batches = samples.batches(epoch(samples))
+    next(batches)
+    return batches, folder
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_file_that_changes_under_a_run_ends_it(workers, digits, tmp_path):
-    settings, folder = copied(digits, "npy", tmp_path)
-    data = load(num_workers=workers, **settings)
-    batches = data.train.batches(epoch(data.train))
-    next(batches)
+    batches, folder = begun(digits, "npy", workers, tmp_path)
     path = folder / "train-00003.targets.npy"
     os.utime(path)
     assert refusal(list, batches) == (
@@ -252,11 +244,7 @@ def test_a_file_that_changes_under_a_run_ends_it(workers, digits, tmp_path):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("name", ["npy", "hdf5", "files"])
 def test_a_file_that_is_truncated_while_it_is_read_ends_the_run(name, workers, digits, tmp_path):
-    settings, folder = copied(digits, name, tmp_path)
-    data = load(num_workers=workers, **settings)
-    batches = data.train.batches(epoch(data.train))
-    for _ in range(5):
-        next(batches)
+    batches, folder = begun(digits, name, workers, tmp_path)
     for path in folder.rglob("*"):
         if path.is_file() and path.name != manifest.NAME:
             os.truncate(path, 100)

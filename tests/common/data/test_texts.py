@@ -3,13 +3,13 @@
 import gzip
 import json
 import re
+from pydoc_data import topics
 
 import numpy as np
 import pytest
 
 from common.data import texts
 from common.data.datasets import Dataset
-from common.errors import UserError
 from tests.support.mistakes import refusal, refused
 
 CONTEXT = 16
@@ -21,11 +21,11 @@ def read(name, folder=None, context=CONTEXT):
 
 
 def lines(*objects):
-    return "".join(json.dumps(each) + "\n" for each in objects).encode()
+    return "".join(json.dumps(content) + "\n" for content in objects).encode()
 
 
 def joined(inputs, targets):
-    """The text of sequences that follow one another."""
+    """The text of sequences that follow one another; targets are the inputs one byte on."""
     assert (inputs.ravel()[1:] == targets.ravel()[:-1]).all()
     return bytes(inputs.ravel()) + bytes(targets.ravel()[-1:])
 
@@ -35,60 +35,29 @@ def in_order(data):
     num_sequences = len(data.train_inputs) + len(data.test_inputs)
     held_out = np.arange(num_sequences) % 10 == 9
     assert held_out.sum() == len(data.test_inputs) > 0
-    found = []
+    arrays = []
     for train, test in ((data.train_inputs, data.test_inputs), (data.train_targets, data.test_targets)):
-        whole = np.empty((num_sequences, train.shape[1]), train.dtype)
-        whole[~held_out], whole[held_out] = train, test
-        found.append(whole)
-    return found
+        arrays.append(np.empty((num_sequences, train.shape[1]), train.dtype))
+        arrays[-1][~held_out], arrays[-1][held_out] = train, test
+    return arrays
 
 
-def parts_equal(found, expected):
-    for name in Dataset._fields[:4]:
-        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
-    assert found.digest == expected.digest
+def assert_has_text(inputs, targets, text):
+    """Asserts that sequences have a text, but for the end of it that fills none."""
+    part = joined(inputs, targets)
+    assert text.startswith(part)
+    assert len(text) - len(part) < inputs.shape[1]
 
 
-@pytest.fixture(scope="module")
-def pydoc():
-    return read("pydoc", context=64)
-
-
-def test_the_sequences_of_pydoc_are_all_its_topics_in_the_order_of_their_names(pydoc):
-    from pydoc_data.topics import topics
-
-    text = "\n".join(topics[name] for name in sorted(topics)).encode()
-    found = joined(*in_order(pydoc))
-    assert text.startswith(found)
-    assert len(text) - len(found) < 64
-
-
-@pytest.mark.parametrize("part", ["train", "test"])
-def test_the_targets_of_pydoc_are_its_inputs_one_byte_on(pydoc, part):
-    inputs, targets = getattr(pydoc, f"{part}_inputs"), getattr(pydoc, f"{part}_targets")
-    assert inputs.shape == targets.shape == (len(inputs), 64)
-    np.testing.assert_array_equal(targets[:, :-1], inputs[:, 1:])
-    assert not np.array_equal(targets, inputs)
-
-
-def test_two_reads_of_pydoc_are_the_same_and_another_context_is_another(pydoc):
-    parts_equal(read("pydoc", context=64), pydoc)
-    assert read("pydoc", context=32).digest != pydoc.digest
-
-
-def test_one_topic_of_pydoc_is_a_data_set_of_its_own():
-    from pydoc_data.topics import topics
-
-    found = joined(*in_order(read("pydoc-types", context=64)))
-    assert topics["types"].encode().startswith(found)
-    assert len(topics["types"].encode()) - len(found) < 64
-
-
-def test_pydoc_is_the_same_however_its_topics_are_ordered(pydoc, monkeypatch):
-    from pydoc_data import topics
-
+@pytest.mark.parametrize(("name", "keys"), [("pydoc", sorted(topics.topics)), ("pydoc-types", ["types"])])
+def test_the_sequences_of_pydoc_are_its_topics_in_the_order_of_their_names(name, keys, monkeypatch):
+    data = read(name, context=64)
+    assert_has_text(*in_order(data), "\n".join(topics.topics[key] for key in keys).encode())
     monkeypatch.setattr(topics, "topics", dict(reversed(topics.topics.items())))
-    parts_equal(read("pydoc", context=64), pydoc)
+    again = read(name, context=64)
+    for part, expected in zip(again[:4], data[:4], strict=True):
+        np.testing.assert_array_equal(part, expected)
+    assert again.digest == data.digest != read(name, context=32).digest
 
 
 @pytest.mark.parametrize(("length", "num_sequences"), [(161, 10), (176, 10), (177, 11), (321, 20)])
@@ -114,14 +83,13 @@ def test_the_digest_is_the_same_at_each_read_and_changes_with_one_byte_of_any_pa
     assert len(set(digests)) == 5
 
 
-@pytest.mark.parametrize(("lengths", "context"), [((17, 33), 16), ((33, 17), 8)])
-def test_the_digest_changes_with_the_split_and_the_context_even_where_all_bytes_are_the_same(lengths, context, tmp_path):
-    digests = []
-    for train, valid, at in ((33, 17, 16), (*lengths, context)):
+def test_the_digest_changes_with_the_split_and_the_context_even_where_all_bytes_are_the_same(tmp_path):
+    digests = set()
+    for train, valid, context in ((33, 17, 16), (17, 33, 16), (33, 17, 8)):
         (tmp_path / "train.txt").write_bytes(b"a" * train)
         (tmp_path / "valid.txt").write_bytes(b"a" * valid)
-        digests.append(read("tinystories", tmp_path, at).digest)
-    assert digests[0] != digests[1]
+        digests.add(read("tinystories", tmp_path, context).digest)
+    assert len(digests) == 3
 
 
 def as_text(stories):
@@ -140,37 +108,27 @@ def as_lines_apart(stories):
     return b"\n \r\n".join(as_lines([story]) for story in stories)
 
 
-FORMS = [
-    *[("stories.txt", as_text), ("stories.txt.gz", as_text), ("stories.jsonl", as_lines), ("stories.jsonl.gz", as_lines)],
-    *[("stories.jsonl", as_lines_with_text), ("stories.jsonl", as_lines_apart)],
-]
+FORMS = {".txt": as_text, ".jsonl": as_lines, ".txt.gz": as_text, ".jsonl.gz": as_lines}
 
 
 def write(path, data):
     path.write_bytes(gzip.compress(data, mtime=0) if path.name.endswith(".gz") else data)
 
 
-@pytest.mark.parametrize(("name", "form"), FORMS)
-def test_stories_are_the_same_in_every_form_with_a_zero_byte_between_two(name, form, tmp_path):
-    write(tmp_path / name, form(STORIES))
-    text = "\0".join(STORIES).encode()
-    found = joined(*in_order(read("tinystories", tmp_path)))
-    assert text.startswith(found)
-    assert len(text) - len(found) < CONTEXT
+@pytest.mark.parametrize(("end", "form"), [*FORMS.items(), (".jsonl", as_lines_with_text), (".jsonl", as_lines_apart)])
+def test_stories_are_the_same_in_every_form_with_a_zero_byte_between_two(end, form, tmp_path):
+    write(tmp_path / f"stories{end}", form(STORIES))
+    assert_has_text(*in_order(read("tinystories", tmp_path)), "\0".join(STORIES).encode())
 
 
 @pytest.mark.parametrize("held_out", ["TinyStoriesV2-GPT4-valid", "stories_val", "test", "DEV"])
-@pytest.mark.parametrize(("end", "form"), [(".txt", as_text), (".jsonl", as_lines), (".txt.gz", as_text), (".jsonl.gz", as_lines)])
-def test_files_are_held_out_by_name(held_out, end, form, tmp_path):
-    write(tmp_path / f"TinyStories-train{end}", form(STORIES))
-    write(tmp_path / f"{held_out}{end}", form(STORIES[:2]))
+@pytest.mark.parametrize("end", FORMS)
+def test_files_are_held_out_by_name(held_out, end, tmp_path):
+    write(tmp_path / f"TinyStories-train{end}", FORMS[end](STORIES))
+    write(tmp_path / f"{held_out}{end}", FORMS[end](STORIES[:2]))
     data = read("tinystories", tmp_path)
-    for text, found in (
-        ("\0".join(STORIES).encode(), joined(data.train_inputs, data.train_targets)),
-        ("\0".join(STORIES[:2]).encode(), joined(data.test_inputs, data.test_targets)),
-    ):
-        assert text.startswith(found)
-        assert len(text) - len(found) < CONTEXT
+    assert_has_text(data.train_inputs, data.train_targets, "\0".join(STORIES).encode())
+    assert_has_text(data.test_inputs, data.test_targets, "\0".join(STORIES[:2]).encode())
 
 
 def test_files_are_read_in_order_of_their_names_and_other_files_are_ignored(tmp_path):
@@ -179,8 +137,7 @@ def test_files_are_read_in_order_of_their_names_and_other_files_are_ignored(tmp_
     (tmp_path / "README.md").write_text("What the test files are.")
     (tmp_path / "0.json").write_text("{")
     (tmp_path / "2.txt").mkdir()
-    found = joined(*in_order(read("tinystories", tmp_path)))
-    assert "\0".join(STORIES).encode().startswith(found)
+    assert_has_text(*in_order(read("tinystories", tmp_path)), "\0".join(STORIES).encode())
 
 
 def xsum(folder, *pairs, held_out=None, context=CONTEXT):
@@ -235,91 +192,57 @@ def test_the_digest_of_summaries_changes_with_what_is_counted(tmp_path):
     assert xsum(tmp_path, ("a", "bc")).digest == xsum(tmp_path, ("a", "bc")).digest != xsum(tmp_path, ("a", "bd")).digest
 
 
-@pytest.mark.parametrize("name", ["tinystories", "xsum"])
 @pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        (None, r"--dataset {name} requires --data-dir, the folder with .*JSON lines"),
-        ("nowhere", r"--data-dir .*nowhere is not a folder; give the one with .*JSON lines"),
-        ("file", r"--data-dir .*file is not a folder; give the one with"),
-        ([], r"has no training file \(.*\.jsonl, .*\.jsonl\.gz\); give the folder with"),
-        (["stories.json", "xsum.csv", "README"], r"has no training file"),
-        (["valid.jsonl", "test.jsonl.gz"], r"has no training file"),
-    ],
+    ("name", "endings", "ignored"),
+    [("tinystories", ".txt, .jsonl, .txt.gz, .jsonl.gz", "xsum.csv"), ("xsum", ".jsonl, .jsonl.gz", "train.txt")],
 )
-def test_missing_files_are_an_error_before_anything_is_read(name, files, message, tmp_path):
-    (tmp_path / "file").write_text("")
-    folder = tmp_path / (files if isinstance(files, str) else "folder")
-    if isinstance(files, list):
-        folder.mkdir()
-        for file in files:
-            (folder / file).write_text("{}")
-    with pytest.raises(UserError, match=message.format(name=name)) as raised:
-        texts.reader(name, None if files is None else folder, CONTEXT)
-    assert "\n" not in str(raised.value)
-
-
-def test_text_files_are_not_taken_for_summaries(tmp_path):
-    (tmp_path / "train.txt").write_text("text")
-    with pytest.raises(UserError, match=r"has no training file \(\.jsonl, \.jsonl\.gz\)"):
-        texts.reader("xsum", tmp_path, CONTEXT)
-
-
-def flipped(data):
-    """A gzip file whose sum does not agree."""
-    packed = bytearray(gzip.compress(data, mtime=0))
-    packed[-8] ^= 0xFF
-    return bytes(packed)
-
-
-def no_deflate(data):
-    """A gzip file with a whole header and, after it, nothing that can be unpacked."""
-    return gzip.compress(data, mtime=0)[:10] + b"\xff" * 20
+@pytest.mark.parametrize("files", [[], ["stories.json", "README"], ["valid.jsonl", "test.jsonl.gz"]])
+def test_a_folder_without_training_files_is_an_error_before_anything_is_read(name, endings, ignored, files, tmp_path):
+    for file in (*files, ignored):
+        (tmp_path / file).write_text("{}")
+    with refused(f"has no training file ({endings})", "; give the folder with", "JSON lines"):
+        texts.reader(name, tmp_path, CONTEXT)
 
 
 STORY = lines({"story": "a" * 1000})
 PAIR = lines({"document": "a", "summary": "b"})
+PACKED = gzip.compress(STORY, mtime=0)
+DAMAGED_STORIES = [
+    ("a.txt.gz", PACKED[:-9], r"a\.txt\.gz cannot be read \(.*\); copy it again"),
+    # Its sum does not agree.
+    ("a.jsonl.gz", PACKED[:-8] + bytes(8), r"a\.jsonl\.gz cannot be read \(.*\); copy it again"),
+    # After the header there is nothing that can be unpacked.
+    ("a.txt.gz", PACKED[:10] + b"\xff" * 20, r"a\.txt\.gz cannot be read \(.*\); copy it again"),
+    ("a.jsonl", STORY + b'{"story": "b"\n', r"a\.jsonl, line 2 is not JSON \(.*\); every line must be one object"),
+    ("a.jsonl", STORY + b"\n\n\xff\n", r"a\.jsonl, line 4 is not JSON"),
+    ("a.jsonl", b'{"story": "\xe9"}\n', r"a\.jsonl, line 1 is not JSON"),
+    ("a.jsonl", STORY + lines({"Story": "b"}), r"a\.jsonl, line 2 has no text in 'story' or 'text'; every line must"),
+    *[
+        ("a.jsonl", lines(content), r"line 1 has no text in 'story' or 'text'")
+        for content in ({"story": ""}, {"story": 5}, ["story"], "story")
+    ],
+    ("a.jsonl", lines({"story": "\ud800"}), r"a\.jsonl, line 1"),
+    *[("a.txt", b"a" * length, rf"{length} bytes of text are less than one sequence of 16; give more text") for length in (0, 16)],
+    ("a.jsonl", b"", r"0 bytes of text are less than one sequence of 16"),
+    ("a.txt", b"a" * 160, r"9 sequences are too few to hold out one in 10; give more text, or a separate file with valid in its name"),
+]
+DAMAGED_SUMMARIES = [
+    ("a.jsonl.gz", PAIR, r"a\.jsonl\.gz cannot be read \(.*\); copy it again"),
+    ("a.jsonl", PAIR * 3 + PAIR[:-5], r"a\.jsonl, line 4 is not JSON"),
+    ("a.jsonl", PAIR + lines({"document": "a"}), r"a\.jsonl, line 2 has no text in 'summary'; every line must be an object"),
+    *[("a.jsonl", lines(pair), r"line 1 has no text in 'document'") for pair in ({"summary": "a"}, {"document": None, "summary": "a"}, 5)],
+    ("a.jsonl", PAIR * 9, r"9 sequences are too few to hold out one in 10"),
+    ("a.jsonl", b"\n", r"a.jsonl: no summary found; give XSum as JSON lines"),
+]
 
 
 @pytest.mark.parametrize(
     ("name", "file", "data", "message"),
-    [
-        ("tinystories", "a.txt.gz", gzip.compress(b"a" * 1000, mtime=0)[:-9], r"a\.txt\.gz cannot be read \(.*\); copy it again"),
-        ("tinystories", "a.jsonl.gz", flipped(STORY), r"a\.jsonl\.gz cannot be read \(.*\); copy it again"),
-        ("tinystories", "a.txt.gz", no_deflate(STORY), r"a\.txt\.gz cannot be read \(.*\); copy it again"),
-        ("xsum", "a.jsonl.gz", PAIR, r"a\.jsonl\.gz cannot be read \(.*\); copy it again"),
-        ("xsum", "a.jsonl.gz", gzip.compress(PAIR, mtime=0)[:-9], r"a\.jsonl\.gz cannot be read \(.*\); copy it again"),
-        ("tinystories", "a.jsonl", STORY + b'{"story": "b"\n', r"a\.jsonl, line 2 is not JSON \(.*\); every line must be one object"),
-        ("tinystories", "a.jsonl", STORY + b"\n\n\xff\n", r"a\.jsonl, line 4 is not JSON"),
-        ("tinystories", "a.jsonl", b'{"story": "\xe9"}\n', r"a\.jsonl, line 1 is not JSON"),
-        ("xsum", "a.jsonl", PAIR * 3 + PAIR[:-5], r"a\.jsonl, line 4 is not JSON"),
-        ("tinystories", "a.jsonl", STORY + lines({"Story": "b"}), r"a\.jsonl, line 2 has no text in 'story' or 'text'; every line must"),
-        ("tinystories", "a.jsonl", lines({"story": ""}), r"line 1 has no text in 'story' or 'text'"),
-        ("tinystories", "a.jsonl", lines({"story": 5}), r"line 1 has no text in 'story' or 'text'"),
-        ("tinystories", "a.jsonl", lines(["story"]), r"line 1 has no text in 'story' or 'text'"),
-        ("tinystories", "a.jsonl", lines("story"), r"line 1 has no text in 'story' or 'text'"),
-        ("tinystories", "a.jsonl", lines({"story": "\ud800"}), r"a\.jsonl, line 1"),
-        ("xsum", "a.jsonl", PAIR + lines({"document": "a"}), r"a\.jsonl, line 2 has no text in 'summary'; every line must be an object"),
-        ("xsum", "a.jsonl", PAIR + lines({"summary": "a"}), r"line 2 has no text in 'document'"),
-        ("xsum", "a.jsonl", lines({"document": None, "summary": "a"}), r"line 1 has no text in 'document'"),
-        ("xsum", "a.jsonl", lines(5), r"line 1 has no text in 'document'"),
-        ("tinystories", "a.txt", b"", r"0 bytes of text are less than one sequence of 16; give more text"),
-        ("tinystories", "a.txt", b"a" * 16, r"16 bytes of text are less than one sequence of 16; give more text"),
-        ("tinystories", "a.jsonl", b"", r"0 bytes of text are less than one sequence of 16"),
-        (
-            "tinystories",
-            "a.txt",
-            b"a" * 160,
-            r"9 sequences are too few to hold out one in 10; give more text, or a separate file with valid in its name",
-        ),
-        ("xsum", "a.jsonl", PAIR * 9, r"9 sequences are too few to hold out one in 10"),
-        ("xsum", "a.jsonl", b"\n", r"a.jsonl: no summary found; give XSum as JSON lines"),
-    ],
+    [*[("tinystories", *case) for case in DAMAGED_STORIES], *[("xsum", *case) for case in DAMAGED_SUMMARIES]],
 )
 def test_a_damaged_or_empty_file_gives_a_one_line_error_when_it_is_read(name, file, data, message, tmp_path):
     (tmp_path / file).write_bytes(data)
-    reading = texts.reader(name, tmp_path, CONTEXT)
-    text = refusal(reading)
+    text = refusal(texts.reader(name, tmp_path, CONTEXT))
     assert re.search(message, text), text
 
 
