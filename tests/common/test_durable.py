@@ -10,8 +10,9 @@ import pytest
 from common import durable
 from tests.support.running import ROOT
 
-# The system calls of a replacement, in their order; fsync is called for the part and then for the folder.
-CALLS = ("write", "fsync", "replace", "fsync")
+# What a replacement calls: write_text, fsync for the part, replace, and fsync for the folder.
+STEPS = ((Path, "write_text"), (os, "fsync"), (os, "replace"))
+NUM_CALLS = 4
 OLD, NEW = "old", "new" * 1000
 
 
@@ -40,7 +41,7 @@ def write(path, cut_at, when, how):
 
         return call
 
-    for owner, name in ((Path, "write_text"), (os, "fsync"), (os, "replace")):
+    for owner, name in STEPS:
         setattr(owner, name, cutting(getattr(owner, name)))
     durable.write_text(path, NEW)
 
@@ -65,7 +66,7 @@ def status_of_writing(*arguments):
 
 
 @pytest.mark.parametrize("how", ["exit", "raise"])
-@pytest.mark.parametrize(("cut_at", "when"), [(1, "within"), *itertools.product(range(1, len(CALLS) + 1), ("before", "after"))])
+@pytest.mark.parametrize(("cut_at", "when"), [(1, "within"), *itertools.product(range(1, NUM_CALLS + 1), ("before", "after"))])
 @pytest.mark.parametrize("exists", [True, False])
 def test_wherever_it_is_cut_a_reader_finds_the_old_or_the_new_file_whole(exists, cut_at, when, how, tmp_path):
     path = tmp_path / "file"
@@ -85,22 +86,21 @@ def test_wherever_it_is_cut_a_reader_finds_the_old_or_the_new_file_whole(exists,
 def test_the_part_is_on_the_disk_before_the_file_is_replaced_and_the_folder_after(tmp_path, monkeypatch):
     calls = []
 
-    def note(function, call_of):
-        def noted(*arguments, **named):
-            calls.append(call_of(*arguments))
-            return function(*arguments, **named)
+    def note(owner, name):
+        function = getattr(owner, name)
 
-        return noted
+        def noted(file, *arguments):
+            path = os.readlink(f"/proc/self/fd/{file}") if isinstance(file, int) else file
+            calls.append((name, Path(path).name))
+            return function(file, *arguments)
 
-    def target(descriptor):
-        return Path(os.readlink(f"/proc/self/fd/{descriptor}")).name
+        monkeypatch.setattr(owner, name, noted)
 
-    monkeypatch.setattr(Path, "write_text", note(Path.write_text, lambda path, text: ("write", path.name)))
-    monkeypatch.setattr(os, "fsync", note(os.fsync, lambda descriptor: ("fsync", target(descriptor))))
-    monkeypatch.setattr(os, "replace", note(os.replace, lambda part, path: ("replace", part.name)))
+    for owner, name in STEPS:
+        note(owner, name)
     durable.write_text(tmp_path / "file", NEW)
     part = f"file{durable.PART}"
-    assert calls == list(zip(CALLS, (part, part, part, tmp_path.name), strict=True))
+    assert calls == [("write_text", part), ("fsync", part), ("replace", part), ("fsync", tmp_path.name)]
 
 
 def test_a_reader_beside_many_writes_never_finds_half_a_file(tmp_path):

@@ -32,22 +32,21 @@ def test_items_come_in_their_order(num_workers, num_ahead):
 
 def test_no_more_is_read_than_is_ahead():
     begun = []
-    found = read_ahead(begun.append, range(100), 2, 4)
+    items = read_ahead(begun.append, range(100), 2, 4)
     for _ in range(10):
-        next(found)
+        next(items)
         wait_until(lambda: len(begun) >= 4)
     # Those asked for, those ahead, and the one that replaces the item that was given last.
     wait_until(lambda: len(begun) == 14)
     time.sleep(0.05)
     assert len(begun) == 14
-    found.close()
+    items.close()
     wait_until(lambda: not readers())
 
 
 def test_without_workers_an_item_is_read_when_it_is_asked_for():
     begun = []
-    found = read_ahead(begun.append, range(100), 0, 8)
-    next(found)
+    next(read_ahead(begun.append, range(100), 0, 8))
     assert len(begun) == 1
 
 
@@ -57,22 +56,22 @@ def test_an_error_is_raised_where_its_item_is_asked_for_and_ends_the_reading():
             raise ValueError("item 5")
         return item
 
-    found = read_ahead(read, range(100), 2, 4)
-    assert [next(found) for _ in range(5)] == list(range(5))
+    items = read_ahead(read, range(100), 2, 4)
+    assert [next(items) for _ in range(5)] == list(range(5))
     with pytest.raises(ValueError, match="item 5"):
-        next(found)
+        next(items)
     wait_until(lambda: not readers())
 
 
 def test_an_iteration_that_ends_early_does_not_wait_for_a_file_system_that_hangs():
-    goes_on = threading.Event()
-    threading.Timer(3, goes_on.set).start()
-    found = read_ahead(lambda item: item == 0 or goes_on.wait(), range(100), 2, 4)
-    next(found)
+    answers = threading.Event()
+    threading.Timer(3, answers.set).start()
+    items = read_ahead(lambda item: item == 0 or answers.wait(), range(100), 2, 4)
+    next(items)
     begun = time.monotonic()
-    found.close()
+    items.close()
     assert time.monotonic() - begun < 2
-    goes_on.set()
+    answers.set()
     wait_until(lambda: not readers())
 
 
@@ -84,6 +83,6 @@ def test_workers_have_the_cores_beyond_those_that_the_rank_computes_on(monkeypat
 
 
 def test_a_worker_is_bound_to_its_cores():
-    own = {max(os.sched_getaffinity(0))}
-    assert list(read_ahead(lambda _: os.sched_getaffinity(0), range(3), 1, 1, own)) == [own] * 3
+    cores = {max(os.sched_getaffinity(0))}
+    assert list(read_ahead(lambda _: os.sched_getaffinity(0), range(3), 1, 1, cores)) == [cores] * 3
     assert list(read_ahead(lambda _: os.sched_getaffinity(0), range(1), 1, 1)) == [os.sched_getaffinity(0)]

@@ -140,43 +140,34 @@ def test_files_are_read_in_order_of_their_names_and_other_files_are_ignored(tmp_
     assert_has_text(*in_order(read("tinystories", tmp_path)), "\0".join(STORIES).encode())
 
 
-def xsum(folder, *pairs, held_out=None, context=CONTEXT):
+def xsum(folder, *pairs, held_out=None):
     """The data set of these documents and summaries; the same are held out if no others are."""
-    for name, some in (("train", pairs), ("valid", held_out or pairs)):
-        (folder / f"{name}.jsonl").write_bytes(lines(*({"document": document, "summary": summary} for document, summary in some)))
-    return read("xsum", folder, context)
+    for name, samples in (("train", pairs), ("valid", held_out or pairs)):
+        (folder / f"{name}.jsonl").write_bytes(lines(*({"document": document, "summary": summary} for document, summary in samples)))
+    return read("xsum", folder)
 
 
-@pytest.mark.parametrize(
-    ("document", "summary", "expected_inputs", "expected_targets"),
-    [
-        # A sequence of 16 has a document of 7, a zero byte, a summary of 8 and, as the last target, the zero byte after it.
-        ("abcdefg", "ABCDEFGH", b"abcdefg\0ABCDEFGH", b".......ABCDEFGH\0"),
-        ("abcdefghijkl", "ABCDEFGH", b"abcdefg\0ABCDEFGH", b".......ABCDEFGH\0"),
-        ("abcdefghijkl", "ABCDEFGHIJKL", b"abcdefg\0ABCDEFGH", b".......ABCDEFGH\0"),
-        ("abcdefghijklmnopqrst", "ABC", b"abcdefghijkl\0ABC", b"............ABC\0"),
-        ("ab", "ABC", b"ab\0ABC" + bytes(10), b"..ABC\0.........."),
-        ("ab", "ABCDEFGHIJKL", b"ab\0ABCDEFGH" + bytes(5), b"..ABCDEFGH\0....."),
-        ("a", "A", b"a\0A" + bytes(13), b".A\0............."),
-        ("\u00e9", "\u00e9", "\u00e9\0\u00e9".encode() + bytes(11), b"..\xc3\xa9\0..........."),
-    ],
-)
-def test_a_summary_follows_its_document_both_cut_and_only_what_is_the_summarys_counts(
-    document, summary, expected_inputs, expected_targets, tmp_path
-):
-    data = xsum(tmp_path, (document, summary))
-    assert bytes(data.train_inputs[0].astype(np.uint8)) == expected_inputs
-    # A dot stands for a target that does not count.
-    assert data.train_targets[0].tolist() == [-1 if target == ord(".") else target for target in expected_targets]
+# (document, summary, inputs, targets): a dot stands for a target that does not count.
+SUMMARIES = [
+    # A sequence of 16 has a document of 7, a zero byte, a summary of 8 and, as the last target, the zero byte after it.
+    ("abcdefg", "ABCDEFGH", b"abcdefg\0ABCDEFGH", b".......ABCDEFGH\0"),
+    ("abcdefghijkl", "ABCDEFGH", b"abcdefg\0ABCDEFGH", b".......ABCDEFGH\0"),
+    ("abcdefghijkl", "ABCDEFGHIJKL", b"abcdefg\0ABCDEFGH", b".......ABCDEFGH\0"),
+    ("abcdefghijklmnopqrst", "ABC", b"abcdefghijkl\0ABC", b"............ABC\0"),
+    ("ab", "ABC", b"ab\0ABC" + bytes(10), b"..ABC\0.........."),
+    ("ab", "ABCDEFGHIJKL", b"ab\0ABCDEFGH" + bytes(5), b"..ABCDEFGH\0....."),
+    ("a", "A", b"a\0A" + bytes(13), b".A\0............."),
+    ("\u00e9", "\u00e9", "\u00e9\0\u00e9".encode() + bytes(11), b"..\xc3\xa9\0..........."),
+]
 
 
-def test_each_summary_is_a_sequence_and_every_target_that_counts_is_the_next_input(tmp_path):
-    pairs = [("document " * number, "Summary " * (20 - number)) for number in range(1, 20)]
-    data = xsum(tmp_path, *pairs, held_out=pairs[:4], context=64)
-    assert [array.shape for array in data[:4]] == [(19, 64), (19, 64), (4, 64), (4, 64)]
-    for inputs, targets in zip(data.train_inputs, data.train_targets, strict=True):
-        counted = targets[:-1] >= 0
-        np.testing.assert_array_equal(targets[:-1][counted], inputs[1:][counted])
+def test_a_summary_follows_its_document_both_cut_and_only_what_is_the_summarys_counts(tmp_path):
+    pairs = [(document, summary) for document, summary, *_ in SUMMARIES]
+    data = xsum(tmp_path, *pairs, held_out=pairs[:4])
+    assert [len(array) for array in data[:4]] == [8, 8, 4, 4]
+    for (_, _, inputs, targets), row, target_row in zip(SUMMARIES, data.train_inputs, data.train_targets, strict=True):
+        assert bytes(row.astype(np.uint8)) == inputs
+        assert target_row.tolist() == [-1 if target == ord(".") else target for target in targets]
     np.testing.assert_array_equal(data.test_inputs, data.train_inputs[:4])
     np.testing.assert_array_equal(data.test_targets, data.train_targets[:4])
 

@@ -29,36 +29,35 @@ def read(name, folder, path, context=16):
 
 
 def test_without_a_file_tokens_are_bytes():
-    found = tokens.vocabulary(None)
-    assert (found.num_tokens, found.unit, found.separator.tolist()) == (256, "bytes", [0])
-    assert found.encode([b"ab", b"c"]).tolist() == [97, 98, 0, 99]
+    vocabulary = tokens.vocabulary(None)
+    assert (vocabulary.num_tokens, vocabulary.unit, vocabulary.separator.tolist()) == (256, "bytes", [0])
+    assert vocabulary.encode([b"ab", b"c"]).tolist() == [97, 98, 0, 99]
 
 
 def test_texts_have_the_tokens_of_the_library_and_its_separator_between_them(path):
-    found, library = tokens.vocabulary(path), Tokenizer.from_file(str(path))
-    assert (found.num_tokens, found.separator.tolist()) == (300, [1])
-    encoded = found.encode([story.encode() for story in STORIES])
+    vocabulary, library = tokens.vocabulary(path), Tokenizer.from_file(str(path))
+    assert (vocabulary.num_tokens, vocabulary.separator.tolist()) == (300, [1])
+    progress = []
+    encoded = vocabulary.encode([story.encode() for story in STORIES], lambda *of_all: progress.append(of_all))
     assert encoded.dtype == np.uint16
     assert library.decode(encoded.tolist(), skip_special_tokens=False) == "<|endoftext|>".join(STORIES)
     assert encoded.tolist()[: np.argmax(encoded == 1)] == library.encode(STORIES[0]).ids
-    assert len(found.encode([])) == 0
+    # Text by text, of all bytes.
+    num_bytes = np.cumsum([len(story.encode()) for story in STORIES])
+    assert progress == [(num_done, num_bytes[-1]) for num_done in num_bytes]
+    assert len(vocabulary.encode([])) == 0
 
 
 def test_a_text_is_encoded_whole_whatever_the_file_asks_for(tmp_path, path):
-    short = tokenizer.write(tmp_path / "tokenizer.json", enable_truncation=4)
-    assert tokens.vocabulary(short).encode([b"a long text " * 9]).tolist() == tokens.vocabulary(path).encode([b"a long text " * 9]).tolist()
+    short, text = tokenizer.write(tmp_path / "tokenizer.json", enable_truncation=4), b"a long text " * 9
+    assert tokens.vocabulary(short).encode([text]).tolist() == tokens.vocabulary(path).encode([text]).tolist()
 
 
-def test_a_vocabulary_with_gaps_is_as_large_as_its_largest_token_asks_for(tmp_path):
+def test_a_vocabulary_with_gaps_is_as_large_as_its_largest_token_asks_for_and_without_a_separator_it_is_token_0(tmp_path):
     Tokenizer(models.WordLevel({"a": 0, "b": 70_000}, unk_token="a")).save(str(tmp_path / "tokenizer.json"))
-    found = tokens.vocabulary(tmp_path / "tokenizer.json")
-    assert found.num_tokens == 70_001
-    assert found.encode([b"a", b"b"]).tolist() == [0, 0, 70_000]
-
-
-def test_where_there_is_no_separator_it_is_token_0(tmp_path):
-    found = tokens.vocabulary(tokenizer.write(tmp_path / "tokenizer.json", special_tokens=["<s>"]))
-    assert found.separator.tolist() == [0]
+    vocabulary = tokens.vocabulary(tmp_path / "tokenizer.json")
+    assert (vocabulary.num_tokens, vocabulary.separator.tolist()) == (70_001, [0])
+    assert vocabulary.encode([b"a", b"b"]).tolist() == [0, 0, 70_000]
 
 
 def test_sequences_of_tokens_follow_one_another_and_targets_are_the_next_tokens(path, stories):
@@ -80,18 +79,11 @@ def test_a_summary_of_tokens_follows_its_document(path, tmp_path):
 
 
 def test_the_digest_of_the_data_is_that_of_the_tokens(path, stories, tmp_path):
-    copy = tmp_path / "copy.json"
+    copy, larger = tmp_path / "copy.json", tokenizer.write(tmp_path / "larger.json", num_tokens=310)
     copy.write_bytes(path.read_bytes())
-    other = tokenizer.write(tmp_path / "other.json", num_tokens=310)
-    digests = [read("tinystories", stories, one).digest for one in (path, copy, other, None)]
+    digests = [read("tinystories", stories, file).digest for file in (path, copy, larger, None)]
     assert digests[0] == digests[1]
     assert len(set(digests)) == 3
-
-
-def test_progress_is_told_text_by_text(path):
-    told = []
-    tokens.vocabulary(path).encode([b"one", b"three"], lambda *progress: told.append(progress))
-    assert told == [(3, 8), (8, 8)]
 
 
 @pytest.mark.parametrize(

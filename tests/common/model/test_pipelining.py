@@ -10,24 +10,13 @@ from common import workloads
 from common.config import Settings
 from common.model import pipelining
 from common.model.families import Cnn, Decoder
+from frameworks.shared.pytorch import pipeline as pytorch_pipeline
 
 SMALL = workloads.WORKLOADS["transformer"].model
 
 
-@pytest.mark.parametrize(
-    ("costs", "num_stages", "bounds"),
-    [
-        ([(1, 0), (1, 0), (1, 0), (1, 0)], 2, (0, 2, 4)),
-        ([(5, 0), (1, 0), (1, 0), (1, 0)], 2, (0, 1, 4)),
-        ([(1, 0), (1, 0), (1, 0), (5, 0)], 3, (0, 1, 3, 4)),
-        ([(3, 0), (2, 0), (2, 0), (3, 0)], 1, (0, 4)),
-        # The first of equal FLOPs has more parameters, and so a stage for itself.
-        ([(1, 9), (0, 9), (1, 1)], 2, (0, 1, 3)),
-        ([(1, 1), (0, 9), (1, 9)], 2, (0, 2, 3)),
-    ],
-)
-def test_the_most_expensive_stage_is_as_cheap_as_can_be(costs, num_stages, bounds):
-    assert pipelining.cut(costs, num_stages) == bounds
+def test_every_schedule_is_pytorchs_too():
+    assert pytorch_pipeline.SCHEDULES.keys() == pipelining.SCHEDULES.keys()
 
 
 @pytest.mark.parametrize(
@@ -83,8 +72,8 @@ def test_the_bubble_in_theory(schedule, num_ranks, num_microbatches, fraction):
     assert pipelining.bubble_fraction(schedule, num_ranks, num_microbatches) == pytest.approx(fraction)
 
 
-def every_cut(costs, num_stages):
-    """As pipelining.cut, by trying all cuts, of which a deep model has too many."""
+def best_cut(costs, num_stages):
+    """As pipelining.cut, by trying all cuts, the first stages short first; a deep model has too many."""
     cuts = [(0, *inner, len(costs)) for inner in itertools.combinations(range(1, len(costs)), num_stages - 1)]
 
     def most_expensive(bounds):
@@ -98,7 +87,7 @@ def every_cut(costs, num_stages):
 @settings(deadline=None)
 def test_the_cut_is_that_of_all_cuts(costs, data):
     num_stages = data.draw(st.integers(1, len(costs)))
-    assert pipelining.cut(costs, num_stages) == every_cut(costs, num_stages)
+    assert pipelining.cut(costs, num_stages) == best_cut(costs, num_stages)
 
 
 def test_a_deep_model_is_cut():

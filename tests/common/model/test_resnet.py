@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from common.model import families, flops, resnet, weights
+from common.model import families, flops, weights
 from common.model.families import parameters_of
 from frameworks.shared.pytorch import pytorch
 from tests.support.small_models import RESNET
@@ -34,8 +34,8 @@ def test_convolutions_start_with_the_variance_of_their_fan_out_and_blocks_as_the
         elif name == "fc.weight":
             assert (distribution, scale) == ("normal", 0.01)
         else:
-            one = name.endswith(".weight") and not name.endswith("bn3.weight")
-            assert (distribution, scale) == ("constant", 1 if one else 0), name
+            starts_at_1 = name.endswith(".weight") and not name.endswith("bn3.weight")
+            assert (distribution, scale) == ("constant", 1 if starts_at_1 else 0), name
 
 
 def test_a_state_has_parameters_only():
@@ -68,23 +68,19 @@ class Reference(nn.Sequential):
         self.conv1, self.bn1 = nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width)
         self.relu, self.maxpool = nn.ReLU(), nn.MaxPool2d(3, 2, 1)
         num_inputs = width
-        for stage, number in enumerate(blocks):
-            own = width * 2**stage
-            first = Block(num_inputs, own, 2 if stage else 1)
-            setattr(self, f"layer{stage + 1}", nn.Sequential(first, *(Block(4 * own, own, 1) for _ in range(number - 1))))
-            num_inputs = 4 * own
+        for stage, num_blocks in enumerate(blocks):
+            stage_width = width * 2**stage
+            first = Block(num_inputs, stage_width, 2 if stage else 1)
+            num_inputs = 4 * stage_width
+            setattr(self, f"layer{stage + 1}", nn.Sequential(first, *(Block(num_inputs, stage_width, 1) for _ in range(num_blocks - 1))))
         self.avgpool, self.flatten, self.fc = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(num_inputs, num_classes)
 
 
-def test_parameters_and_strides_are_torchvisions():
+def test_parameters_are_torchvisions():
     with torch.device("meta"):
         theirs = Reference(MODEL.blocks, MODEL.width, MODEL.num_classes)
     shapes = {name: tuple(parameter.shape) for name, parameter in theirs.named_parameters()}
     assert {name: initial.shape for name, initial in parameters_of(MODEL).items()} == shapes
-    blocks = [block for stage in resnet.stages(MODEL) for block in stage]
-    convolutions = [resnet.first_convolution(MODEL), *(convolution for block in blocks for convolution in block.computed)]
-    strides = {name: module.stride[0] for name, module in theirs.named_modules() if isinstance(module, nn.Conv2d)}
-    assert {convolution.name: convolution.stride for convolution in convolutions} == strides
 
 
 def test_it_is_torchvisions_function_of_normalised_pixels():
