@@ -8,38 +8,35 @@ import pytest
 
 from common.config import Settings
 from common.data.datasets import loader
-from common.data.images import MNIST_KEYS
 from common.data.samples import counted
 from common.model.weights import DTYPES
 from common.workloads import WORKLOADS
+from tests.support import small_data
 from tests.support.mistakes import refused
 
 SPLIT = ("train_inputs", "train_targets", "test_inputs", "test_targets")
-
-
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
-    """A folder for each data set that is read from files."""
-    folder = tmp_path_factory.mktemp("data")
-    for name in ("mnist", "tinystories", "xsum"):
-        (folder / name).mkdir()
-    stream = np.random.default_rng(0)
-    arrays = (stream.integers(0, 256, (6, 28, 28)), np.arange(6), stream.integers(0, 256, (4, 28, 28)), np.arange(4))
-    np.savez(folder / "mnist" / "mnist.npz", **{key: array.astype(np.uint8) for key, array in zip(MNIST_KEYS, arrays, strict=True)})
-    (folder / "tinystories" / "train.txt").write_text("Once there was a cat.\n" * 2000)
-    lines = [json.dumps({"document": f"Document {number}. " * 20, "summary": f"The summary of {number}."}) for number in range(20)]
-    (folder / "xsum" / "train.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
-    return folder
 
 
 # Those for throughput only are tested below, and folders of images in test_image_folders.py.
 PAIRS = [(name, dataset) for name, workload in WORKLOADS.items() for dataset in workload.datasets if workload.target is not None]
 
 
-@pytest.mark.parametrize(("workload", "dataset"), PAIRS)
-def test_samples_have_the_shapes_and_types_that_the_model_takes(workload, dataset, data_dir):
-    model = WORKLOADS[workload].model
-    data = loader(Settings(workload=workload, dataset=dataset, data_dir=data_dir / dataset))()
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory):
+    """{(workload, dataset): Dataset}, of small files where it is read from files."""
+    folder = tmp_path_factory.mktemp("data")
+    small_data.write_digits(folder / "mnist", 100)
+    for name in ("tinystories", "xsum"):
+        (folder / name).mkdir()
+    (folder / "tinystories" / "train.txt").write_text("Once there was a cat.\n" * 2000)
+    lines = [json.dumps({"document": f"Document {number}. " * 20, "summary": f"The summary of {number}."}) for number in range(20)]
+    (folder / "xsum" / "train.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    return {pair: loader(Settings(workload=pair[0], dataset=pair[1], data_dir=folder / pair[1]))() for pair in PAIRS}
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_samples_have_the_shapes_and_types_that_the_model_takes(pair, datasets):
+    model, data = WORKLOADS[pair[0]].model, datasets[pair]
     for inputs, targets in (data[:2], data[2:4]):
         assert len(inputs) == len(targets) > 0
         assert inputs.shape[1:] == model.input_shape
@@ -51,16 +48,14 @@ def test_samples_have_the_shapes_and_types_that_the_model_takes(workload, datase
 
 
 @pytest.mark.parametrize("workload", ["cnn", "transformer"])
-def test_without_a_name_it_is_the_workloads_first(workload):
-    first = WORKLOADS[workload].datasets[0]
-    assert loader(Settings(workload=workload))().digest == loader(Settings(workload=workload, dataset=first))().digest
+def test_without_a_name_it_is_the_workloads_first(workload, datasets):
+    assert loader(Settings(workload=workload))().digest == datasets[workload, WORKLOADS[workload].datasets[0]].digest
 
 
-def test_every_data_set_has_a_digest_of_its_own(data_dir):
-    digests = {loader(Settings(workload=workload, dataset=name, data_dir=data_dir / name))().digest for workload, name in PAIRS}
+def test_every_data_set_has_a_digest_of_its_own(datasets):
     # By context as well, for two of the transformers have the same.
     contexts = {(name, getattr(WORKLOADS[workload].model, "context", None)) for workload, name in PAIRS}
-    assert len(digests) == len(contexts)
+    assert len({data.digest for data in datasets.values()}) == len(contexts)
 
 
 FROM_FILES = [("cnn", "mnist"), ("transformer", "tinystories"), ("transformer", "xsum"), ("resnet50", "imagefolder")]

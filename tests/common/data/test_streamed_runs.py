@@ -11,7 +11,6 @@ import pytest
 
 from common.data import manifest
 from tests.support.converted import IN_ORDER
-from tests.support.forked import run_module
 from tests.support.running import BIN, ROOT, environ, train_in_turn
 
 pytestmark = pytest.mark.matrix
@@ -116,27 +115,14 @@ def test_a_run_that_is_killed_within_an_epoch_goes_on_from_the_one_before(at_two
     assert record["parameter_digests"][-1] == expected["parameter_digests"][-1]
 
 
-def copied(digits, folder):
-    """(the arguments that read a copy of the digits in HDF5, one of its files)."""
-    shutil.copytree(digits.folders["hdf5"], folder / "data")
-    return ("--dataset", "mnist", "--data-format", "hdf5", "--data-dir", folder / "data"), folder / "data" / "train-00003.h5"
-
-
 def test_a_file_that_is_damaged_in_place_is_found_when_it_is_read(digits, tmp_path):
-    arguments, path = copied(digits, tmp_path)
+    shutil.copytree(digits.folders["hdf5"], tmp_path / "data")
+    path = tmp_path / "data" / "train-00003.h5"
     before = path.stat()
     # With its size and time, as a disk damages it.
     path.write_bytes(path.read_bytes()[:2000].ljust(before.st_size, b"\0"))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    arguments = ("--dataset", "mnist", "--data-format", "hdf5", "--data-dir", tmp_path / "data")
     ((record, _),) = train_in_turn("ddp", 2, tmp_path / "runs", [("none", *ARGUMENTS, *arguments)])
     assert record["status"] == "failed"
     assert record["error"].startswith(f"{path.with_suffix('')}.* cannot be read (")
-
-
-def test_a_run_refuses_data_that_is_not_there_whole(digits, tmp_path):
-    arguments, path = copied(digits, tmp_path)
-    path.unlink()
-    status, _, error = run_module("frameworks.single", *arguments, "--results", tmp_path / "results")
-    assert (status, error.count("\n")) == (2, 1)
-    assert error.startswith(f"error: {path} cannot be read (No such file or directory); write it with")
-    assert not (tmp_path / "results").exists()
