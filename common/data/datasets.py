@@ -25,7 +25,6 @@ class Dataset(NamedTuple):
     test_inputs: np.ndarray
     test_targets: np.ndarray
     digest: str
-    storage = None
 
     @property
     def train(self):

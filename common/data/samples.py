@@ -13,11 +13,12 @@ class Samples(Protocol):
     """Samples with their targets.
 
     `num_losses`: the number of targets of each sample that count. `streamed`: how they are shuffled where they can be read in order only;
-    else None.
+    else None. `storage`: where they lie; None in memory.
     """
 
     num_losses: np.ndarray
     streamed: Streamed | None
+    storage: object
 
     def __len__(self) -> int: ...
 
@@ -32,6 +33,7 @@ class InMemory:
     inputs: np.ndarray
     targets: np.ndarray
     streamed = None
+    storage = None
 
     def __len__(self):
         return len(self.inputs)

@@ -57,8 +57,8 @@ def training_shard(num_samples, global_batch, last_batch, seed, epoch, shard, nu
     indices = order[positions % num_samples]
     num_losses = valid * np.broadcast_to(counts, num_samples)[indices]
     weights = valid * (num_shards / num_losses.sum(axis=1, keepdims=True))
-    mine = slice(shard * local_batch, (shard + 1) * local_batch)
-    return indices[:, mine], weights[:, mine]
+    of_shard = slice(shard * local_batch, (shard + 1) * local_batch)
+    return indices[:, of_shard], weights[:, of_shard]
 
 
 def steps_of_buffer(streamed, local_batch):

@@ -37,8 +37,8 @@ class Recorder:
     It does nothing for data in memory.
     """
 
-    def __init__(self, trainer, data, settings, clock):
-        self._trainer, self._train, self._storage = trainer, data.train, data.storage
+    def __init__(self, trainer, samples, settings, clock):
+        self._trainer, self._samples, self._storage = trainer, samples, samples.storage
         self._clock, self._when = clock, settings.drop_caches
         self._before = process_io()
 
@@ -56,13 +56,13 @@ class Recorder:
         """Returns {"reading": what common/record/definition.py says of it}; empty for data in memory."""
         if not self._storage:
             return {}
-        use, written = self._train.use, self._storage.written
+        use, written = self._samples.use, self._storage.written
         now = process_io()
         read, from_disk = (now[key] - self._before[key] if now else np.nan for key in ("rchar", "read_bytes"))
         counts = {"sample_bytes": use.size_bytes, "num_opens": use.num_opens, "read_bytes": read, "disk_bytes": from_disk}
         return {
             "reading": {
-                "sample_order": "global" if self._train.streamed is None else "files",
+                "sample_order": "global" if self._samples.streamed is None else "files",
                 "num_steps": use.num_steps,
                 "wait_seconds_by_rank": by_rank(self._trainer, use.wait_seconds).tolist(),
                 **{f"{name}_by_rank": [_whole(number) for number in by_rank(self._trainer, value)] for name, value in counts.items()},

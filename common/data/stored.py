@@ -31,7 +31,6 @@ class StoredDataset(NamedTuple):
     train: Samples
     test: Samples
     digest: str
-    storage: Storage
 
 
 def find(settings, dataset):
@@ -54,7 +53,7 @@ def find(settings, dataset):
     train.plan(max(1, settings.batch_size * settings.accumulate // (1 if settings.scaling == "weak" else from_environment().size)))
     if len(test):
         test.plan(settings.evaluation_batch_size)
-    return StoredDataset(train, test, _digest(written, storage.streamed), storage)
+    return StoredDataset(train, test, _digest(written, storage.streamed))
 
 
 def _digest(written, streamed):

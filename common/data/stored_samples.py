@@ -74,17 +74,17 @@ class StoredSamples:
 
     def __init__(self, storage, part, num_losses=None):
         self.num_losses, self.streamed, self.use = num_losses, storage.streamed, Use()
-        self._storage, self._part = storage, part
+        self.storage, self._part = storage, part
 
     def __len__(self):
-        return self._storage.written.num_samples[self._part]
+        return self.storage.written.num_samples[self._part]
 
     def batches(self, indices):
         """Yields (inputs, targets) of the samples in each row of indices, read ahead by the workers. Raises UserError for damaged files.
 
         The files are opened anew, and those that were read are looked at again in the end: they must be what they were.
         """
-        plan, settings = self.plan(indices.shape[1]), self._storage.settings
+        plan, settings = self.plan(indices.shape[1]), self.storage.settings
         opened = set()
         shard = lru_cache(plan.max_open)(partial(self._open, opened))
         parts = [indices[first : first + plan.num_at_once] for first in range(0, len(indices), plan.num_at_once)]
@@ -104,7 +104,7 @@ class StoredSamples:
 
     def plan(self, local_batch):
         """Returns the Plan for batches of this size. Raises UserError where what is held of them at once exceeds the budget."""
-        settings, budget_bytes, open_bytes = self._storage.settings, self._storage.budget_bytes, self._storage.module.OPEN_BYTES
+        settings, budget_bytes, open_bytes = self.storage.settings, self.storage.budget_bytes, self.storage.module.OPEN_BYTES
         num_at_once = 1 if self.streamed is None else steps_of_buffer(self.streamed, local_batch)
         num_ahead = -(-settings.num_workers * settings.prefetch // num_at_once)
         # One is in use, one is next, and each that is being read is there in file order too.
@@ -112,7 +112,7 @@ class StoredSamples:
             num_held = num_ahead + 2 + max(1, settings.num_workers)
         else:
             num_held = (num_ahead + 2 if settings.num_workers else 1) * num_at_once + 2
-        batch_bytes = num_held * local_batch * sum(of_row.size_bytes for of_row in self._storage.layout)
+        batch_bytes = num_held * local_batch * sum(of_row.size_bytes for of_row in self.storage.layout)
         if batch_bytes + open_bytes > budget_bytes:
             fewer = "lower --prefetch or --num-workers, " if settings.num_workers else ""
             raise UserError(
@@ -126,18 +126,18 @@ class StoredSamples:
         stem = self._stem(number)
         opened.add(stem)
         self._expect_unchanged(stem)
-        return self._storage.module.Shard(stem, self._storage.layout, self.use)
+        return self.storage.module.Shard(stem, self.storage.layout, self.use)
 
     def _stem(self, number):
         """Returns the path with which the names of a shard's files begin."""
-        return self._storage.folder / f"{self._part}-{number:05d}"
+        return self.storage.folder / f"{self._part}-{number:05d}"
 
     def _expect_unchanged(self, stem):
         """Raises UserError where a file of a shard is not what it was when the run started."""
-        for name in (name for name in self._storage.states if name.startswith(f"{stem.name}.")):
-            path = self._storage.folder / name
+        for name in (name for name in self.storage.states if name.startswith(f"{stem.name}.")):
+            path = self.storage.folder / name
             try:
-                changed = manifest.state(path) != self._storage.states[name]
+                changed = manifest.state(path) != self.storage.states[name]
             except OSError as error:
                 raise UserError(f"{path} cannot be read any more ({error.strerror}); {manifest.CONVERT}") from None
             if changed:
@@ -146,10 +146,10 @@ class StoredSamples:
     def _read(self, shard, indices):
         """Reads (inputs, targets) of each row of the indices in the order of the files; of a buffer they are taken out one by one."""
         sample_numbers, places = np.unique(indices, return_inverse=True)
-        samples_per_file = self._storage.written.samples_per_file
+        samples_per_file = self.storage.written.samples_per_file
         shard_numbers = sample_numbers // samples_per_file
-        rows = (empty_rows if self.streamed is None else _rows_of_buffer)(self._storage.layout, len(sample_numbers))
-        of_all_ranks = getattr(self._storage.module, "of_all_ranks", np.unique)
+        rows = (empty_rows if self.streamed is None else _rows_of_buffer)(self.storage.layout, len(sample_numbers))
+        of_all_ranks = getattr(self.storage.module, "of_all_ranks", np.unique)
         for number in of_all_ranks(np.unique(shard_numbers)):
             part = slice(*np.searchsorted(shard_numbers, (number, number + 1)))
             try:

@@ -100,7 +100,7 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
     records.update(record, _samples(num_samples, num_steps * global_batch))
     record.workload_digest = workload_digest(data)
     record.reached = None if settings.target is None else False
-    counts, use = data.train.num_losses, storage_use.Recorder(trainer, data, settings, clock)
+    counts, use = data.train.num_losses, storage_use.Recorder(trainer, data.train, settings, clock)
     about = checkpoints.About(0, None, record.workload_digest, settings.seed, global_batch, settings.learning_rate_factor)
     files = CheckpointIo(settings.checkpoint_async)
     if settings.resume:

@@ -43,9 +43,9 @@ def test_the_memory_of_reading_is_bounded(name, tmp_path):
     workload, budget, copies = ("cnn", 16, 19) if name in IN_ORDER else ("resnet50", 12, 3)
     folder = converted.convert(tmp_path / "data", name, workload, copies=copies, file_size=4)
     assert manifest.read(folder).size_bytes > 8 * budget * MIB
-    own = {"workload": workload, "data_format": name, "data_dir": str(folder), "data_budget": budget, "batch_size": 8}
-    own |= {"num_workers": 1, "prefetch": 2, "evaluation_batch_size": 8}
-    done = completed(BIN / "python", "-c", READER, json.dumps(own))
+    settings = {"workload": workload, "data_format": name, "data_dir": str(folder), "data_budget": budget, "batch_size": 8}
+    settings |= {"num_workers": 1, "prefetch": 2, "evaluation_batch_size": 8}
+    done = completed(BIN / "python", "-c", READER, json.dumps(settings))
     assert done.returncode == 0, done.stderr
     print(f"grown by {int(done.stdout) / MIB:.1f} MiB")
     assert 0 < int(done.stdout) < budget * MIB

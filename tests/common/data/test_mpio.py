@@ -38,12 +38,12 @@ def test_the_losses_are_those_of_data_in_memory_to_the_bit(backend, ranks, digit
     disk = [("--data-format", name, "--data-dir", digits.folders["hdf5"]) for name in ("hdf5", TOGETHER, ALONE)]
     runs = [("--data-dir", digits.in_memory["data_dir"]), *disk, (*disk[-1], "--num-workers", 2)]
     trained = train_in_turn(backend, ranks, tmp_path, [("none", *ARGUMENTS, "--dataset", "mnist", *run) for run in runs])
-    memory, *others = (record for record, _ in trained)
+    memory, *from_disk = (record for record, _ in trained)
     assert memory["status"] == "ok", memory["error"]
-    for record in others:
+    for record in from_disk:
         assert (record["status"], record["losses"]) == ("ok", memory["losses"]), record["error"]
         assert (record["accuracies"], record["workload_digest"]) == (memory["accuracies"], memory["workload_digest"])
     # All ranks open each of the seven files; by itself, one opens those that it needs, in each epoch.
-    together = others[1]["reading"]
+    together = from_disk[1]["reading"]
     assert together["num_opens_by_rank"] == [7] * ranks
-    assert together["sample_bytes_by_rank"] == others[0]["reading"]["sample_bytes_by_rank"]
+    assert together["sample_bytes_by_rank"] == from_disk[0]["reading"]["sample_bytes_by_rank"]

@@ -109,19 +109,19 @@ def test_page_caches_are_dropped_before_the_epochs(when, num_times, digits, monk
     dropped = []
     monkeypatch.setattr(storage_use.os, "posix_fadvise", lambda *_: dropped.append(1))
     trainer = SimpleNamespace(ranks=Ranks(), sum=lambda values: values)
-    data = read(digits, "files", drop_caches=when)
-    recorder = storage_use.Recorder(trainer, data, SimpleNamespace(drop_caches=when), Meter(lambda: 0.0))
+    samples = read(digits, "files", drop_caches=when).train
+    recorder = storage_use.Recorder(trainer, samples, SimpleNamespace(drop_caches=when), Meter(lambda: 0.0))
     for _ in range(3):
         recorder.begin_epoch()
     # Every sample is a file of its own; the losses lie in one more.
     assert len(dropped) == num_times * (323 + 60 + 1)
     record = recorder.of_record()["reading"]
     assert (record["sample_order"], record["num_opens_by_rank"], record["num_steps"]) == ("global", [0], 0)
-    assert record["stored_bytes"] == sum(path.stat().st_size for path in data.storage.paths())
+    assert record["stored_bytes"] == sum(path.stat().st_size for path in samples.storage.paths())
 
 
 def test_dropping_caches_makes_the_next_reading_come_from_the_disk(digits):
-    paths = list(read(digits, "hdf5").storage.paths())
+    paths = list(read(digits, "hdf5").train.storage.paths())
     for path in paths:
         path.read_bytes()
     before = storage_use.process_io()
