@@ -97,14 +97,11 @@ def _read(counters):
 
 def count_gpus(pids):
     """Returns a function for the joules used since now by the GPUs on which processes `pids` compute; NaN if there are none."""
-    used = gpus.of_processes(pids)
-    begun = _millijoules(used)
-    return lambda: (_millijoules(used) - begun) / 1000
+    handles = gpus.of_processes(pids)
+    begun = _millijoules(handles)
+    return lambda: (_millijoules(handles) - begun) / 1000
 
 
-def _millijoules(used):
+def _millijoules(handles):
     """Returns the energy of the GPUs since the driver was loaded; NaN without GPUs, or if one does not support it (before Volta)."""
-    try:
-        return sum(pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) for gpu in used) if used else math.nan
-    except pynvml.NVMLError:
-        return math.nan
+    return gpus.read_nvml(lambda: sum(map(pynvml.nvmlDeviceGetTotalEnergyConsumption, handles)), math.nan) if handles else math.nan

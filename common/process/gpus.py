@@ -25,7 +25,10 @@ def describe(device):
     gpu = None
     if device.index is not None:
         bus_id = pci_bus_id(device.index)
-        gpu = {"pci_bus_id": bus_id, **model_and_driver(bus_id), "cuda": device.cuda, "cudnn": device.cudnn, "nccl": device.nccl}
+        model = read_of_gpu(bus_id, pynvml.nvmlDeviceGetName)
+        driver = read_of_gpu(bus_id, lambda _: pynvml.nvmlSystemGetDriverVersion())
+        versions = {"driver": driver, "cuda": device.cuda, "cudnn": device.cudnn, "nccl": device.nccl}
+        gpu = {"pci_bus_id": bus_id, "model": model} | versions
     return {"device": device.type, "framework_has_cuda": device.framework_has_cuda, "gpu": gpu}
 
 
@@ -43,17 +46,18 @@ def pci_bus_id(index):
     return None if failed else text.value.decode()
 
 
-def model_and_driver(pci_bus_id):
-    """Returns the `model` of a GPU and the version of its `driver`, from NVML; None where it does not tell."""
-    unknown = {"model": None, "driver": None}
-    if pci_bus_id is None:
-        return unknown
+def read_nvml(read, unknown=None):
+    """Returns what `read()` reads from NVML; `unknown` where NVML does not tell."""
     try:
         pynvml.nvmlInit()
-        gpu = pynvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)
-        return {"model": pynvml.nvmlDeviceGetName(gpu), "driver": pynvml.nvmlSystemGetDriverVersion()}
+        return read()
     except pynvml.NVMLError:
         return unknown
+
+
+def read_of_gpu(bus_id, read):
+    """Returns what `read` reads of NVML's handle of a GPU; None without a PCI bus id, or where NVML does not tell."""
+    return None if bus_id is None else read_nvml(lambda: read(pynvml.nvmlDeviceGetHandleByPciBusId(bus_id)))
 
 
 def begin_memory(trainer):
@@ -65,8 +69,9 @@ def begin_memory(trainer):
 def memory_by_rank(trainer):
     """Returns `gpu_memory_by_rank` of the record, since begin_memory; None on CPUs. All ranks call this."""
     device = trainer.describe_device()
+    bus_id = None if device.index is None else pci_bus_id(device.index)
+    used = read_of_gpu(bus_id, lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).used)
     peaks = device.memory.peak() if device.memory else (None, None)
-    used = None if device.index is None else used_bytes(pci_bus_id(device.index))
     sizes_by_name = {}
     for name, value in zip(("peak_allocated_bytes", "peak_reserved_bytes", "used_bytes"), (*peaks, used), strict=True):
         sizes = by_rank(trainer, math.nan if value is None else value).tolist()
@@ -74,34 +79,14 @@ def memory_by_rank(trainer):
     return {"gpu_memory_by_rank": None if device.index is None else sizes_by_name}
 
 
-def used_bytes(pci_bus_id):
-    """Returns the bytes in use on a GPU, by all processes, from NVML; None where it does not tell."""
-    if pci_bus_id is None:
-        return None
-    try:
-        pynvml.nvmlInit()
-        return pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)).used
-    except pynvml.NVMLError:
-        return None
-
-
-def compute_capability(pci_bus_id):
-    """Returns (major, minor) of a GPU's compute capability, from NVML; None where it does not tell."""
-    if pci_bus_id is None:
-        return None
-    try:
-        pynvml.nvmlInit()
-        return tuple(pynvml.nvmlDeviceGetCudaComputeCapability(pynvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)))
-    except pynvml.NVMLError:
-        return None
-
-
 def precision_problem(precision, device, index=0):
     """Says why `cpu`, or the GPU that CUDA numbers so, does not compute in a precision; None if it does, or is not known."""
     if device == "cpu":
         return "TF32 is of GPUs, not of CPUs; use --precision fp32" if precision == "tf32" else None
-    capability = compute_capability(pci_bus_id(index)) if precision in ("bf16", "tf32") else None
-    if capability is None or capability >= AMPERE:
+    if precision not in ("bf16", "tf32"):
+        return None
+    capability = read_of_gpu(pci_bus_id(index), pynvml.nvmlDeviceGetCudaComputeCapability)
+    if capability is None or tuple(capability) >= AMPERE:
         return None
     return f"{precision} needs a GPU with compute capability 8.0, and this one has {'.'.join(map(str, capability))}; use --precision fp32"
 
@@ -114,18 +99,17 @@ def expect_precision(precision, device):
 
 def processes():
     """Returns [(NVML's handle of a GPU, {process ID: bytes that it has on the GPU})] of this node; empty without GPUs."""
-    try:
-        pynvml.nvmlInit()
-        present = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-        running = [(gpu, pynvml.nvmlDeviceGetComputeRunningProcesses(gpu)) for gpu in present]
-        return [(gpu, {process.pid: process.usedGpuMemory or 0 for process in on_gpu}) for gpu, on_gpu in running]
-    except pynvml.NVMLError:
-        return []
+
+    def read():
+        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+        return [(gpu, pynvml.nvmlDeviceGetComputeRunningProcesses(gpu)) for gpu in handles]
+
+    return [(gpu, {process.pid: process.usedGpuMemory or 0 for process in on_gpu}) for gpu, on_gpu in read_nvml(read, [])]
 
 
 def of_processes(pids):
     """NVML's handles of the GPUs on which one of these processes computes."""
-    return [gpu for gpu, on_it in processes() if not on_it.keys().isdisjoint(pids)]
+    return [gpu for gpu, bytes_by_pid in processes() if not bytes_by_pid.keys().isdisjoint(pids)]
 
 
 def expect_own(trainer):
@@ -155,28 +139,20 @@ def describe_shared(ranks, number):
 
 
 def describe_nccl_error(text):
-    """Describes in one line NCCL's error of ranks that share a GPU, from its first collective; None for other errors.
-
-    Its number of a GPU is the PCI bus id: 20 bits of bus, device and function, with 8, 8 and 4 bits, below those of the domain.
-    """
+    """Describes in one line NCCL's error of ranks that share a GPU, from its first collective; None for other errors."""
     match = DUPLICATE_GPU.search(text)
-    if match is None:
-        return None
-    busid = int(match[3], 16)
-    number = pci_number(f"{busid >> 20:x}:{busid >> 12 & 0xFF:x}:{busid >> 4 & 0xFF:x}.{busid & 0xF:x}")
-    return describe_shared(sorted(int(rank) for rank in match.group(1, 2)), number)
+    return match and describe_shared(sorted(int(rank) for rank in match.group(1, 2)), int(match[3], 16))
 
 
 def pci_number(text):
-    """Returns a PCI bus id, domain:bus:device.function in hexadecimal, as a number that float64 holds."""
-    domain, bus, rest = text.split(":")
-    device, function = rest.split(".")
-    return int(domain, 16) << 16 | int(bus, 16) << 8 | int(device, 16) << 3 | int(function, 16)
+    """Returns a PCI bus id as a number that float64 holds: its hexadecimal digits, as NCCL numbers GPUs."""
+    return int(text.replace(":", "").replace(".", ""), 16)
 
 
 def pci_text(number):
-    """Returns the PCI bus id whose number `pci_number` gave."""
-    return f"{number >> 16:04x}:{number >> 8 & 0xFF:02x}:{number >> 3 & 0x1F:02x}.{number & 7}"
+    """Returns the PCI bus id, domain:bus:device.function, whose number `pci_number` gave."""
+    digits = f"{number:09x}"
+    return f"{digits[:-5]}:{digits[-5:-3]}:{digits[-3:-1]}.{digits[-1]}"
 
 
 def version_text(code):

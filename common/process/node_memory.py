@@ -44,7 +44,5 @@ def _own_cgroup(folder):
 
 def available_on_gpu():
     """Returns the bytes that are free on the GPU of this node that has most; infinite where NVML tells none."""
-    try:
-        return max((pynvml.nvmlDeviceGetMemoryInfo(gpu).free for gpu, _ in gpus.processes()), default=float("inf"))
-    except pynvml.NVMLError:
-        return float("inf")
+    sizes_bytes = gpus.read_nvml(lambda: [pynvml.nvmlDeviceGetMemoryInfo(gpu).free for gpu, _ in gpus.processes()], [])
+    return max(sizes_bytes, default=float("inf"))

@@ -44,7 +44,7 @@ def speeds(trainer):
     Hz, and the clock of the GPU in Hz; NaN where unknown.
     """
     trainer.sum(np.zeros(1))
-    speeds_of_rank = (product_speed(), copy_speed(), frequency(os.sched_getaffinity(0)), gpu_clock(os.getpid()))
+    speeds_of_rank = (product_speed(), copy_speed(), frequency(os.sched_getaffinity(0)), gpu_clock())
     return np.array([by_rank(trainer, speed).min() for speed in speeds_of_rank])
 
 
@@ -83,12 +83,16 @@ def frequency(cores):
         return float("nan")
 
 
-def gpu_clock(pid):
-    """Returns the clock of the GPU on which a process computes, in Hz; NaN without one, or where NVML does not know it."""
-    try:
-        return 1e6 * pynvml.nvmlDeviceGetClockInfo(gpus.of_processes([pid])[0], pynvml.NVML_CLOCK_SM)
-    except (IndexError, pynvml.NVMLError):
-        return float("nan")
+def read_of_own_gpu(read):
+    """Returns what `read` reads of NVML's handle of this process's GPU; None without one, or where NVML does not tell."""
+    handles = gpus.of_processes([os.getpid()])
+    return gpus.read_nvml(lambda: read(handles[0])) if handles else None
+
+
+def gpu_clock():
+    """Returns the clock of this process's GPU in Hz; NaN where it is not known."""
+    megahertz = read_of_own_gpu(lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM))
+    return float("nan") if megahertz is None else 1e6 * megahertz
 
 
 def counters():
@@ -135,10 +139,7 @@ def summary(trainer, before, disturbed, after):
 
 def throttle_reasons(trainer):
     """Says why GPUs of this run are below their highest clock just now; None where no rank knows it. All ranks call this."""
-    try:
-        mask = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpus.of_processes([os.getpid()])[0])
-    except (IndexError, pynvml.NVMLError):
-        mask = None
+    mask = read_of_own_gpu(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
     masks = by_rank(trainer, mask or 0).astype(int)
     reasons = [name for name, constant in GPU_REASONS.items() if (masks & getattr(pynvml, constant)).any()]
     return reasons if by_rank(trainer, mask is not None).any() else None

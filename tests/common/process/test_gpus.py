@@ -167,13 +167,12 @@ def test_a_gpu_is_described_by_nvml_under_its_pci_bus_id(monkeypatch):
     assert gpus.describe(ON_GPU_1) == {"device": "cuda", "framework_has_cuda": True, "gpu": gpu}
 
 
-def test_where_nvml_does_not_tell_the_model_is_not_known(monkeypatch):
-    def fail():
-        raise gpus.pynvml.NVMLError(gpus.pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
-
-    monkeypatch.setattr(gpus.pynvml, "nvmlInit", fail)
-    for found in (None, "0000:07:00.0"):
-        assert gpus.model_and_driver(found) == {"model": None, "driver": None}
+@pytest.mark.parametrize("bus_id", [None, "0000:07:00.0"])
+def test_where_nvml_does_not_tell_the_model_is_not_known(bus_id, monkeypatch):
+    monkeypatch.setattr(gpus, "pci_bus_id", lambda _: bus_id)
+    monkeypatch.setattr(gpus.pynvml, "nvmlInit", nvml.refuse)
+    gpu = gpus.describe(ON_GPU_1)["gpu"]
+    assert (gpu["pci_bus_id"], gpu["model"], gpu["driver"]) == (bus_id, None, None)
 
 
 # A driver with the GPUs 05:00.0 to 08:00.0, of which CUDA_VISIBLE_DEVICES selects one by its last digit.

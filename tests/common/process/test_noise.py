@@ -119,10 +119,10 @@ def test_here_the_kernels_have_a_speed():
 def test_the_gpu_of_a_process_has_a_clock_and_reasons_for_it(monkeypatch):
     nvml.install(monkeypatch, nvml.Driver())
     monkeypatch.setattr(noise.os, "getpid", lambda: 7)
-    assert noise.gpu_clock(7) == 1.41e9
-    assert math.isnan(noise.gpu_clock(9))
+    assert noise.gpu_clock() == 1.41e9
     assert noise.throttle_reasons(Alone()) == ["temperature"]
     monkeypatch.setattr(noise.os, "getpid", lambda: 9)
+    assert math.isnan(noise.gpu_clock())
     assert noise.throttle_reasons(Alone()) is None
 
 
@@ -131,5 +131,5 @@ def test_a_gpu_that_does_not_tell_its_clock_ends_no_run(monkeypatch):
     for function in ("nvmlDeviceGetClockInfo", "nvmlDeviceGetCurrentClocksThrottleReasons"):
         monkeypatch.setattr(noise.pynvml, function, nvml.refuse)
     monkeypatch.setattr(noise.os, "getpid", lambda: 7)
-    assert math.isnan(noise.gpu_clock(7))
+    assert math.isnan(noise.gpu_clock())
     assert noise.throttle_reasons(Alone()) is None
