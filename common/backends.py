@@ -88,11 +88,11 @@ class Backend(NamedTuple):
 @cache
 def declared(folder=FOLDER):
     """{name: Backend} of every backend, the baseline first. Raises UserError for a file without a readable declaration."""
-    found = {path.stem: declaration(path) for path in folder.glob("*.py") if path.stem != "__init__"}
-    return dict(sorted(found.items(), key=lambda item: (item[0] != BASELINE, item[0])))
+    names = sorted((path.stem for path in folder.glob("*.py") if path.stem != "__init__"), key=lambda name: (name != BASELINE, name))
+    return {name: _read(folder / f"{name}.py") for name in names}
 
 
-def declaration(path):
+def _read(path):
     """The Backend that a file declares. Raises UserError if there is none or its values are not literals."""
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["BACKEND"]:
@@ -103,13 +103,18 @@ def declaration(path):
     raise UserError(f"{path} declares no BACKEND; see common/backends.py")
 
 
+def declaration_of(name):
+    """The declaration of a backend, or of a variant's. A file outside frameworks/ may run as a backend; it declares nothing."""
+    return declared().get(file_of(name), Backend())
+
+
 def chosen(text):
     """The backends in a comma-separated list, every one for "all", those of the default matrix for None.
 
     Raises UserError for an unknown one.
     """
     if text is None or text == ALL:
-        return [name for name, one in declared().items() if one.by_default or text == ALL]
+        return [name for name, declaration in declared().items() if declaration.by_default or text == ALL]
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if file_of(name) not in declared():
@@ -119,12 +124,12 @@ def chosen(text):
 
 def variant_settings():
     """The settings whose values select variants."""
-    return {setting for backend in declared().values() for setting in backend.variants}
+    return {setting for declaration in declared().values() for setting in declaration.variants}
 
 
 def with_variant(setting, value):
     """The names of the variants that have this value of a setting."""
-    return [f"{name}@{value}" for name, one in declared().items() if value in one.variants.get(setting, ())]
+    return [f"{name}@{value}" for name, declaration in declared().items() if value in declaration.variants.get(setting, ())]
 
 
 def file_of(name):
@@ -134,77 +139,80 @@ def file_of(name):
 
 def needs_mpi(name):
     """Whether a backend, or a variant of one, needs an MPI launcher."""
-    return declared()[file_of(name)].needs_mpi or settings_of(name, Settings()).transport == "mpi"
+    return declaration_of(name).needs_mpi or settings_of(name, Settings()).transport == "mpi"
 
 
 def has_one_rank(name):
     """Whether a backend trains in one process."""
-    return file_of(name) in declared() and declared()[file_of(name)].one_rank
+    return declaration_of(name).one_rank
 
 
 def is_exact(name):
     """Whether a backend, or a variant of one, trains as plain PyTorch does up to rounding."""
-    return file_of(name) not in declared() or not _applies(declared()[file_of(name)], "approximate", settings_of(name, Settings()))
+    return not _applies(declaration_of(name), "approximate", settings_of(name, Settings()))
 
 
 def name_of(backend, settings):
     """A backend's name, including its variant, under these settings. Raises UserError for a setting or value of another backend."""
-    # A file outside frameworks/ may run as a backend; its declaration is unknown.
-    own = declared().get(backend, Backend(can_compile=True))
-    chosen = {one: value for one in sorted(variant_settings()) if (value := getattr(settings, one)) != getattr(Settings(), one)}
-    for setting, value in chosen.items():
-        if setting not in own.variants:
-            owners = [name for name, other in declared().items() if setting in other.variants]
-            raise UserError(f"{flag(setting)} is for {', '.join(owners)}, not for {backend}; leave it out")
-        if value not in own.variants[setting]:
-            raise UserError(no_variant(backend, value))
-    if len(chosen) > 1:
-        raise UserError(f"{backend} takes one of {' and '.join(map(flag, chosen))}; leave the others out")
-    name = "@".join((backend, *map(str, chosen.values())))
-    if settings.compile and not _applies(own, "can_compile", settings):
-        raise UserError(not_compiled(name, own))
-    if settings.share_gpu and not own.can_share_gpu:
-        able = [other for other, one in declared().items() if one.can_share_gpu]
-        raise UserError(f"--share-gpu is not for {name}; leave it out, or choose from: {', '.join(able)}")
+    # A file outside frameworks/ may compile.
+    declaration = declared().get(backend, Backend(can_compile=True))
+    changed = {name: value for name in sorted(variant_settings()) if (value := getattr(settings, name)) != getattr(Settings(), name)}
+    for setting, value in changed.items():
+        if setting not in declaration.variants:
+            raise UserError(f"{flag(setting)} is for {', '.join(_that_have('variants', setting))}, not for {backend}; leave it out")
+        if value not in declaration.variants[setting]:
+            raise UserError(_no_variant(backend, value))
+    if len(changed) > 1:
+        raise UserError(f"{backend} takes one of {' and '.join(map(flag, changed))}; leave the others out")
+    name = "@".join((backend, *map(str, changed.values())))
+    if settings.compile and not _applies(declaration, "can_compile", settings):
+        if declaration.can_compile:
+            raise UserError(f"--compile is not for {name}; use {', '.join(f'{backend}@{variant}' for variant in declaration.can_compile)}")
+        able = ",".join(_that_have("can_compile"))
+        raise UserError(f"--compile is not for {name}; leave it out, or in a matrix choose --backends {able}")
+    if settings.share_gpu and not declaration.can_share_gpu:
+        raise UserError(f"--share-gpu is not for {name}; leave it out, or choose from: {', '.join(_that_have('can_share_gpu'))}")
     return name
 
 
-def not_compiled(name, own):
-    """The message that a backend or variant does not support --compile, and what does; `own` is the backend's declaration."""
-    if own.can_compile:
-        return f"--compile is not for {name}; use {', '.join(f'{file_of(name)}@{one}' for one in own.can_compile)}"
-    able = [other for other, one in declared().items() if one.can_compile]
-    return f"--compile is not for {name}; leave it out, or in a matrix choose --backends {','.join(able)}"
+def _that_have(field, item=None):
+    """The backends whose declaration has something in a field, or this item in it."""
+    values = {name: getattr(declaration, field) for name, declaration in declared().items()}
+    return [name for name, value in values.items() if (value if item is None else item in value)]
 
 
 def settings_of(name, settings):
     """The settings with the variant of a backend's name applied. Raises UserError for an unknown variant."""
-    backend, at, value = name.partition("@")
+    backend, at, variant = name.partition("@")
     if not at:
         return settings
-    for setting, values in declared()[backend].variants.items():
-        for one in values:
-            if str(one) == value:
-                return dataclasses.replace(settings, **{setting: one})
-    raise UserError(no_variant(backend, value))
-
-
-def no_variant(backend, value):
-    """The message that a backend has no such variant, and what it has."""
-    own = declared()[backend]
-    if value == own.transport:
-        return f"{backend}@{value} is {backend} itself; leave {value} out"
-    if not own.variants:
-        return f"{backend} has no variants; write it without @{value}"
-    return f"there is no {backend}@{value}; choose from: {', '.join(variants_of(backend))}, or {backend} alone"
+    if variant not in (settings_by_variant := _variants(backend)):
+        raise UserError(_no_variant(backend, variant))
+    setting, value = settings_by_variant[variant]
+    return dataclasses.replace(settings, **{setting: value})
 
 
 def variants_of(backend):
     """The names of a backend's variants."""
-    return [f"{backend}@{one}" for values in declared()[backend].variants.values() for one in values]
+    return [f"{backend}@{variant}" for variant in _variants(backend)]
+
+
+def _variants(backend):
+    """{variant: (its setting, the value)} of a backend."""
+    return {str(value): (setting, value) for setting, values in declaration_of(backend).variants.items() for value in values}
+
+
+def _no_variant(backend, variant):
+    """The message that a backend has no such variant, and what it has."""
+    declaration = declaration_of(backend)
+    if variant == declaration.transport:
+        return f"{backend}@{variant} is {backend} itself; leave {variant} out"
+    if not declaration.variants:
+        return f"{backend} has no variants; write it without @{variant}"
+    return f"there is no {backend}@{variant}; choose from: {', '.join(variants_of(backend))}, or {backend} alone"
 
 
 def _applies(declaration, field, settings):
     """Whether a field that is a bool, or lists values of the variants' settings, applies under these settings."""
-    of = getattr(declaration, field)
-    return of if isinstance(of, bool) else any(getattr(settings, setting) in of for setting in declaration.variants)
+    value = getattr(declaration, field)
+    return value if isinstance(value, bool) else any(getattr(settings, setting) in value for setting in declaration.variants)

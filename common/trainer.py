@@ -1,5 +1,6 @@
 """The interface between the training loop and a backend."""
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -8,6 +9,7 @@ from typing import ClassVar, Literal, NamedTuple, Protocol, final
 import numpy as np
 
 from common.process.ranks import Ranks
+from common.record.definition import TensorBytesByRank
 
 
 class Batch(NamedTuple):
@@ -79,7 +81,7 @@ class Held(NamedTuple):
 
 
 # Of a step, at which the bytes of its tensors are counted.
-POINTS = ("after_forward", "after_backward", "after_step")
+POINTS = tuple(field.name for field in dataclasses.fields(TensorBytesByRank))
 
 
 class GpuMemory(NamedTuple):

@@ -9,7 +9,7 @@ is. TensorFlow has no gradients at this point, and its activations beside them l
 import dataclasses
 
 from common import workloads
-from common.backends import declared, file_of, is_exact, settings_of, variant_settings
+from common.backends import declaration_of, declared, file_of, is_exact, settings_of, variant_settings
 from common.config import Settings
 from common.cost import memory_forecast, memory_state, parallelism, sharing
 from common.cost.memory_state import Training
@@ -28,7 +28,7 @@ def state(name, settings, num_ranks):
     Where no way of sharing is declared: of one model for each shard of a global batch, without optimizer state unless its ranks divide
     the model, since it may be elsewhere.
     """
-    backend, training = declared().get(file_of(name)), _training(settings, settings.batch_size or 1, "cpu")
+    training = _training(settings, settings.batch_size or 1, "cpu")
     whole = sharing.whole_bytes(name, memory_state.num_parameters(training), training)
     if way := sharing.of(name):
         by_theory = sharing.held_bytes(way, num_ranks, whole)
@@ -36,8 +36,8 @@ def state(name, settings, num_ranks):
         least = {part: min(by_theory[part], held) for part, held in memory_state.held_bytes(name, training, whole, num_ranks).items()}
         return least | {"parameters": by_theory["parameters"]}
     share = parallelism.degree(name, settings, num_ranks) / num_ranks
-    divides = backend is not None and backend.model_parallel
-    return {part: num_bytes * share * (part != "optimizer_state" or bool(divides)) for part, num_bytes in whole.items()}
+    divides = bool(declaration_of(name).model_parallel)
+    return {part: num_bytes * share * (part != "optimizer_state" or divides) for part, num_bytes in whole.items()}
 
 
 def expect_room(name, settings, num_ranks, num_local_ranks, device):

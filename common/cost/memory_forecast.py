@@ -9,7 +9,7 @@ import itertools
 import math
 from typing import NamedTuple
 
-from common.backends import declared, file_of, settings_of
+from common.backends import declaration_of, declared, settings_of
 from common.config import Settings
 from common.cost import activations, communication_buffers, parallelism, sharing
 from common.cost.communication_buffers import Units
@@ -53,7 +53,7 @@ def by_rank(name, training, num_ranks):
     if reason := problem(name, training, num_ranks):
         raise UserError(reason)
     backend, _, offload = name.partition("+")
-    declaration = declared()[file_of(backend)]
+    declaration = declaration_of(backend)
     if declaration.pipelined:
         num_stages = _num_stages(declaration, num_ranks)
         return [_of_stages(backend, training, num_stages, rank) for rank in range(num_stages)]
@@ -74,7 +74,7 @@ def problem(name, training, num_ranks):
     backend, _, offload = name.partition("+")
     if offload and name not in (able := with_offload()):
         raise UserError(f"{name} is nothing that a library offers; choose from: {', '.join(able)}")
-    declaration = declared()[file_of(backend)]
+    declaration = declaration_of(backend)
     settings = settings_of(backend, Settings(workload="this model", microbatches=training.microbatches))
     if declaration.num_servers:
         return f"there is no forecast for {name}, whose ranks do different things; leave it out"
@@ -94,8 +94,8 @@ def with_offload():
     return [
         f"{backend}@{variant}+{kind}" if variant else f"{backend}+{kind}"
         for kind in OFFLOADS
-        for backend, one in declared().items()
-        for variant in one.offloads.get(kind, ())
+        for backend, declaration in declared().items()
+        for variant in declaration.offloads.get(kind, ())
     ]
 
 
@@ -118,7 +118,7 @@ def _buffers(name, parts, training):
     factor = num_parameters(training) / sum(sizes_of(training.model))
     largest = max(sizes_of(training.model)) * factor
     units = Units(tuple(blocks), rest, largest, sharing.PRECISIONS[training.precision].parameters, name.partition("@")[2])
-    return communication_buffers.BUFFERS[declared()[file_of(name)].buffers](units)
+    return communication_buffers.BUFFERS[declaration_of(name).buffers](units)
 
 
 def _blocks(parts):

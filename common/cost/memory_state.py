@@ -4,7 +4,7 @@ import heapq
 import math
 from typing import NamedTuple
 
-from common.backends import declared, file_of
+from common.backends import declaration_of
 from common.cost import sharing
 from common.model.families import Model, parameters_of
 
@@ -38,7 +38,7 @@ def held_bytes(name, training, whole, num_ranks):
     They differ from common/cost/sharing.py where DeepSpeed (0.19.8) has the gradients of a shard beside those that update the float32
     masters, and stage 1 has no others after the backward pass; and where whole parameters are dealt to ranks.
     """
-    declaration = declared()[file_of(name)]
+    declaration = declaration_of(name)
     if declaration.divides:
         # Matrices are divided, and the vectors of norms are not.
         divided = sum(math.prod(shape) / (num_ranks if len(shape) > 1 else 1) for shape in shapes_of(training.model))

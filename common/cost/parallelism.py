@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from common.backends import Backend, declared, file_of
+from common.backends import declaration_of
 from common.command_line import flag
 from common.config import check
 from common.data.sharding import local_batch_of
@@ -31,13 +31,13 @@ def degree(name, settings, num_ranks):
     """
     if reason := problem(name, settings, num_ranks):
         raise UserError(reason)
-    backend = _declaration(name)
+    backend = declaration_of(name)
     return (num_ranks - backend.num_servers) // _ranks_of_model(backend, settings, num_ranks)
 
 
 def num_computing(name, num_ranks):
     """The number of ranks that compute on samples: all but the servers."""
-    return num_ranks - _declaration(name).num_servers
+    return num_ranks - declaration_of(name).num_servers
 
 
 def problem(name, settings, num_ranks):
@@ -46,7 +46,7 @@ def problem(name, settings, num_ranks):
     Raises UserError for invalid settings.
     """
     check(settings)
-    backend, workload = _declaration(name), workload_of(settings)
+    backend, workload = declaration_of(name), workload_of(settings)
     if not trains(name, workload.model):
         able = [workload_name for workload_name in WORKLOADS if trains(name, WORKLOADS[workload_name].model)]
         return f"{name} does not train {settings.workload}; leave it out, or choose from the workloads {', '.join(able)}"
@@ -65,15 +65,15 @@ def problem(name, settings, num_ranks):
 
 def problem_of_division(name, settings, model, num_ranks):
     """Why this number of ranks cannot divide a model under a backend, or a variant; None if it can."""
-    backend = _declaration(name)
+    backend = declaration_of(name)
     if reason := _problem_of_size(name, backend, num_ranks):
         return reason
     sharing = _ranks_of_model(backend, settings, num_ranks)
     if num_ranks % sharing:
         return f"{name} takes a multiple of {sharing} ranks ({flag(backend.model_parallel)}), and {num_ranks} is none; choose other sizes"
     if backend.divides and (size := getattr(model, backend.divides)) % sharing:
-        what = backend.divides.removeprefix("num_")
-        return f"{name} divides the {size} {what} of {settings.workload} over its ranks, and {sharing} ranks do not divide them"
+        divided = backend.divides.removeprefix("num_")
+        return f"{name} divides the {size} {divided} of {settings.workload} over its ranks, and {sharing} ranks do not divide them"
     return None
 
 
@@ -101,14 +101,9 @@ def _problem_of_size(name, backend, num_ranks):
     return None
 
 
-def _declaration(name):
-    # A file outside frameworks/ may run as a backend; its declaration is unknown.
-    return declared().get(file_of(name), Backend())
-
-
 def trains(name, model):
     """Whether a backend, or a variant, trains a model, whatever the number of ranks."""
-    backend = _declaration(name)
+    backend = declaration_of(name)
     return (not backend.models or type(model).__name__ in backend.models) and not (backend.untied and getattr(model, "tied", False))
 
 

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from common import backends
-from common.backends import declared, file_of
+from common.backends import declaration_of, declared
+from common.trainer import Held
 from common.workloads import gradient_bytes
 
-PARTS = ("parameters", "gradients", "optimizer_state")
+# Of the state of a training.
+PARTS = Held._fields
 
 
 class Precision(NamedTuple):
@@ -97,7 +99,7 @@ def every_way():
 
 def _by_variant(name):
     """{variant: name of its way}; the way of all other variants is that of the empty name."""
-    ways = declared()[file_of(name)].sharing if file_of(name) in declared() else None
+    ways = declaration_of(name).sharing
     return {"": ways} if isinstance(ways, str | None) else ways
 
 
@@ -128,7 +130,7 @@ def whole_bytes(name, num_parameters, settings):
     The optimizer state has float32 master parameters where the precision has them, or the backend does and shards them.
     """
     precision, sharing = PRECISIONS[settings.precision], of(name)
-    if sharing and sharing.sharded and declared()[file_of(name)].float32_masters:
+    if sharing and sharing.sharded and declaration_of(name).float32_masters:
         precision = precision._replace(states=FLOAT32_BYTES, masters=FLOAT32_BYTES)
     num_states = 0 if settings.optimizer == "sgd" and not settings.momentum else NUM_STATES[settings.optimizer]
     parameters = num_parameters * precision.parameters

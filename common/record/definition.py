@@ -5,13 +5,10 @@ its value in the records of before, which do not have it (common/record/lifting.
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 # The version of the layout. A record of another version is refused.
 SCHEMA = 3
-# For pydantic, which generates the schema; a training process does not import it. CLOSED: no key but those of the class.
-DOCUMENTED = {"use_attribute_docstrings": True, "json_schema_serialization_defaults_required": True}
-CLOSED = DOCUMENTED | {"extra": "forbid"}
 
 
 class Limits:
@@ -37,21 +34,31 @@ ByRank = Annotated[list[float], Limits(minItems=1)]
 SecondsBySize = list[Annotated[list[float], Limits(minItems=2, maxItems=2)]]
 
 
-@dataclass
-class Operation:
-    """Calls and bytes of a collective."""
+class Described:
+    """What a record consists of, for pydantic, which generates the schema and is not imported by a training process."""
 
-    __pydantic_config__ = CLOSED
+    __slots__ = ()
+    __pydantic_config__: ClassVar = {"use_attribute_docstrings": True, "json_schema_serialization_defaults_required": True}
+
+
+class Closed(Described):
+    """It has no key but those of its class."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar = Described.__pydantic_config__ | {"extra": "forbid"}
+
+
+@dataclass
+class Operation(Closed):
+    """Calls and bytes of a collective."""
 
     num_calls: float
     num_bytes: float
 
 
 @dataclass(kw_only=True)
-class StepBreakdown:
+class StepBreakdown(Closed):
     """The value of `step_breakdown`."""
-
-    __pydantic_config__ = CLOSED
 
     num_steps: FromOne
     """Number of steps in a measured block."""
@@ -88,11 +95,9 @@ class StepBreakdown:
 
 
 @dataclass
-class Held:
+class HeldByRank(Closed):
     """What each rank holds at a point of a step, in bytes by rank. It counts the memory of tensors: no activations, and nothing that a
     library keeps to itself, such as DDP's buckets and Horovod's fusion buffer."""
-
-    __pydantic_config__ = CLOSED
 
     parameters: list[FromZero]
     """Parameters, whole and sharded."""
@@ -103,24 +108,20 @@ class Held:
 
 
 @dataclass
-class TensorBytes:
+class TensorBytesByRank(Closed):
     """The value of `tensor_bytes_by_rank`."""
 
-    __pydantic_config__ = CLOSED
-
-    after_forward: Held
+    after_forward: HeldByRank
     """After the forward pass."""
-    after_backward: Held
+    after_backward: HeldByRank
     """After the backward pass, before the optimizer's step."""
-    after_step: Held
+    after_step: HeldByRank
     """After the optimizer's step."""
 
 
 @dataclass
-class GpuMemory:
+class GpuMemoryByRank(Closed):
     """The value of `gpu_memory_by_rank`."""
-
-    __pydantic_config__ = CLOSED
 
     peak_allocated_bytes: list[FromZero | None]
     """Most bytes that the framework's tensors had at once, from the start of the clock to the end of the last epoch. `null` where the
@@ -133,10 +134,8 @@ class GpuMemory:
 
 
 @dataclass
-class Reading:
+class Reading(Closed):
     """The value of `reading`. Seconds, samples and opened files are those of the training, without evaluation. By rank."""
-
-    __pydantic_config__ = CLOSED
 
     sample_order: Literal["global", "files"]
     """`global`: every epoch shuffles all samples, as for data in memory, and so trains the same. `files`: it shuffles files, and samples
@@ -163,34 +162,30 @@ class Reading:
 
 
 @dataclass
-class CheckpointIo:
+class CheckpointIo(Closed):
     """The value of `checkpoint_io`, of rank 0."""
 
-    __pydantic_config__ = CLOSED
-
-    num_writes: FromZero
+    num_writes: FromZero = 0
     """Number of checkpoints that were written."""
-    written_bytes: FromZero
+    written_bytes: FromZero = 0
     """Bytes of all of them."""
-    num_reads: FromZero
+    num_reads: FromZero = 0
     """1 where the run resumed from a checkpoint."""
-    read_bytes: FromZero
+    read_bytes: FromZero = 0
     """Bytes of that."""
-    gather_seconds: float
+    gather_seconds: float = 0.0
     """Seconds in which the state was gathered from all ranks and the device. Training stands meanwhile."""
-    write_seconds: float
+    write_seconds: float = 0.0
     """Seconds of writing, to the disk (fsync). Training stands meanwhile, or goes on with `--checkpoint-async`."""
-    read_seconds: float
+    read_seconds: float = 0.0
     """Seconds of reading."""
-    wait_seconds: float
+    wait_seconds: float = 0.0
     """Seconds in which training waited for the end of a writing with `--checkpoint-async`: before the next one, and after the last."""
 
 
 @dataclass
-class MachineNoise:
+class MachineNoise(Closed):
     """The value of `machine_noise`."""
-
-    __pydantic_config__ = CLOSED
 
     product_flops_per_second: Numbers
     """Floating point operations a second in products of matrices, just before and just after training. All ranks measure at the same time,
@@ -212,10 +207,8 @@ class MachineNoise:
 
 
 @dataclass
-class Timeline:
+class Timeline(Closed):
     """The value of `timeline`."""
-
-    __pydantic_config__ = CLOSED
 
     trace: str | None
     """File name of the merged trace in the folder `RUN.trace`. `null` where nothing could be merged."""
@@ -236,10 +229,8 @@ class Timeline:
 
 
 @dataclass
-class MpiProfile:
+class MpiProfile(Closed):
     """The value of `mpi_profile`."""
-
-    __pydantic_config__ = CLOSED
 
     ranks: dict[str, dict]
     """Seconds in MPI; calls, bytes and seconds of payload and of control messages; bandwidth of the payload; by rank."""
@@ -248,10 +239,8 @@ class MpiProfile:
 
 
 @dataclass
-class ResolvedSettings:
+class ResolvedSettings(Described):
     """The settings that the report reads. A record has all settings."""
-
-    __pydantic_config__ = DOCUMENTED
 
     machine: str
     run_id: str | None
@@ -265,10 +254,8 @@ class ResolvedSettings:
 
 
 @dataclass
-class Gpu:
+class Gpu(Closed):
     """The value of `environment.gpu`."""
-
-    __pydantic_config__ = CLOSED
 
     model: str | None
     """Model of the GPU, from NVML."""
@@ -285,10 +272,8 @@ class Gpu:
 
 
 @dataclass(kw_only=True)
-class Environment:
+class Environment(Closed):
     """The value of `environment`."""
-
-    __pydantic_config__ = CLOSED
 
     python: str
     """Version of Python."""
@@ -330,10 +315,10 @@ class Environment:
 
 # While a run makes its record, its parts are still dicts.
 @dataclass(kw_only=True, slots=True)
-class Record:
+class Record(Closed):
     """Settings, environment and measurements of one run. `null` means that a value is not known or does not apply."""
 
-    __pydantic_config__ = CLOSED | {"title": "Record of one run"}
+    __pydantic_config__ = Closed.__pydantic_config__ | {"title": "Record of one run"}
 
     schema: Literal[SCHEMA] = SCHEMA
     """Version of this layout. Records of another version are refused."""
@@ -457,9 +442,9 @@ class Record:
     """Peak resident memory of the rank that used most, in bytes. GPU memory is not included. `null` until training has ended."""
     peak_memory_bytes_by_rank: list[int] | None = None
     """Peak resident memory of each rank's process in bytes. `null` until training has ended."""
-    tensor_bytes_by_rank: TensorBytes | None = None
+    tensor_bytes_by_rank: TensorBytesByRank | None = None
     """What each rank holds at three points of a warm-up step: parameters, gradients and optimizer state. `null` until the step is done."""
-    gpu_memory_by_rank: GpuMemory | None = None
+    gpu_memory_by_rank: GpuMemoryByRank | None = None
     """Memory of the GPU of each rank. `null` on CPUs, and until training has ended."""
     reading: Reading | None = None
     """What reading the samples from disk took. `null` for data in memory, and until training has ended."""

@@ -1,5 +1,6 @@
 """The record of a run: a JSON file, written when the run starts and replaced atomically."""
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -189,14 +190,16 @@ def read_all(path):
 
 def environment():
     """The `environment` of a record: versions, machine, commit, whitelisted variables."""
+    flags = _cpuinfo("flags|Features")
     return {
         "python": platform.python_version(),
-        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "packages": dict(_versions()),
         "mpi": None,
         "host": socket.gethostname(),
         "os": platform.platform(),
-        "cpu": _cpu_model(),
-        "instruction_sets": _instruction_sets(),
+        "cpu": _cpuinfo("model name") or platform.processor() or platform.machine(),
+        # Libraries choose their kernels by them.
+        "instruction_sets": sorted(filter(VECTOR_FLAGS.fullmatch, flags.split())) if flags else None,
         "num_cores": binding.num_cores(range(os.cpu_count()), binding.core_of_threads()),
         "cores_of_rank_0": None,
         "numa_nodes_of_rank_0": None,
@@ -225,36 +228,26 @@ def mpi_library():
         return None
 
 
-def _version(name):
+def _versions():
+    """(name, version) of the PACKAGES that are installed."""
+    for name in PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            yield name, version(name)
+
+
+def _cpuinfo(keys):
+    """What Linux tells of the first processor under one of the keys, a regular expression; None where it does not."""
     try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
-def _cpu_model():
-    try:
-        return re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())[1]
-    except (OSError, TypeError):
-        return platform.processor() or platform.machine()
-
-
-def _instruction_sets():
-    """The processor's vector and matrix instruction sets by their names in the Linux kernel. Libraries choose their kernels by them."""
-    try:
-        match = re.search(r"^(?:flags|Features)\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        match = re.search(rf"^(?:{keys})\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:
-        match = None
-    return sorted(flag for flag in match[1].split() if VECTOR_FLAGS.fullmatch(flag)) if match else None
+        return None
+    return match and match[1]
 
 
 def _git(*arguments):
+    """What git prints of this checkout; None where it fails or prints nothing."""
+    command = ["git", "--no-optional-locks", "-C", ROOT, *arguments]
     try:
-        return (
-            subprocess.run(
-                ["git", "--no-optional-locks", "-C", ROOT, *arguments], capture_output=True, text=True, check=True
-            ).stdout.strip()
-            or None
-        )
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() or None
     except (OSError, subprocess.CalledProcessError):
         return None

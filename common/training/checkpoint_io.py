@@ -1,10 +1,12 @@
 """Reading and writing of checkpoints: how long it takes, and writing while the training goes on."""
 
+import dataclasses
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from common.record import definition
 from common.training import checkpoints
 
 
@@ -17,13 +19,13 @@ class CheckpointIo:
     def __init__(self, in_background):
         self._pool = ThreadPoolExecutor(1, "checkpoint") if in_background else None
         self._writing = None
-        self._counts = {"num_writes": 0, "written_bytes": 0, "num_reads": 0, "read_bytes": 0}
-        self._seconds = {"gather_seconds": 0.0, "write_seconds": 0.0, "read_seconds": 0.0, "wait_seconds": 0.0}
+        self._totals = definition.CheckpointIo()
 
     def read(self, path):
         """Returns (state, About) of a checkpoint."""
         state_and_about = self._timed("read_seconds", checkpoints.read, path)
-        self._count("num_reads", "read_bytes", path)
+        self._totals.num_reads += 1
+        self._totals.read_bytes += path.stat().st_size
         return state_and_about
 
     def gather(self, state):
@@ -47,23 +49,20 @@ class CheckpointIo:
             self._timed("wait_seconds", writing.result)
 
     def of_record(self):
-        """{"checkpoint_io": what common/record/definition.py says of it}; empty where nothing was read or written."""
+        """`checkpoint_io` of the record; empty where nothing was read or written."""
         self.finish()
-        used = self._counts["num_writes"] or self._counts["num_reads"]
-        return {"checkpoint_io": self._counts | self._seconds} if used else {}
+        is_used = self._totals.num_writes or self._totals.num_reads
+        return {"checkpoint_io": dataclasses.asdict(self._totals)} if is_used else {}
 
     def _write(self, paths, state, about):
         for path in paths:
             self._timed("write_seconds", checkpoints.write, path, state, about)
-            self._count("num_writes", "written_bytes", path)
-
-    def _count(self, number, size, path):
-        self._counts[number] += 1
-        self._counts[size] += path.stat().st_size
+            self._totals.num_writes += 1
+            self._totals.written_bytes += path.stat().st_size
 
     def _timed(self, name, function, *arguments):
         begun = time.perf_counter()
         try:
             return function(*arguments)
         finally:
-            self._seconds[name] += time.perf_counter() - begun
+            setattr(self._totals, name, getattr(self._totals, name) + time.perf_counter() - begun)

@@ -5,7 +5,7 @@ import time
 
 from mlperf_logging.mllog.mllog import MLLogger
 
-from common.backends import Backend, declared, file_of
+from common.backends import declaration_of
 
 ENDING = ".mllog"
 # MLPerf's names, where they are others; and the types of the gradients that ranks exchange, where they are those of no product.
@@ -44,7 +44,7 @@ def _facts(record):
     """{key: value} of a record; None where there is no such thing. Keys: mlperf_logging/mllog/constants.py."""
     settings, degree = record.settings, record.data_parallel_degree
     micro_batch = settings.batch_size * (degree if record.scaling == "weak" else 1)
-    backend, num_sharing = declared().get(file_of(record.backend), Backend()), record.num_ranks // degree
+    backend, num_sharing = declaration_of(record.backend), record.num_ranks // degree
     precision, reduction = settings.precision, settings.reduction
     exchanged = reduction if reduction in ("fp16", "bf16") else EXCHANGED.get(precision, precision)
     if precision == "bf16" and num_sharing > 1:
