@@ -123,7 +123,7 @@ def pressure_seconds(path=PRESSURE):
 
 def summary(trainer, before, disturbed, after):
     """Returns `machine_noise` of a record, from `speeds` before training, this rank's `counters` during it and `speeds` after it."""
-    steal, pressure, switches = (by_rank(trainer, of) for of in disturbed)
+    steal, pressure, switches = (by_rank(trainer, count) for count in disturbed)
     products, copies, frequencies, gpu_clocks = np.stack([before, after], axis=1).tolist()
     return {
         "product_flops_per_second": products,

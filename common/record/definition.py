@@ -5,10 +5,12 @@ its value in the records of before, which do not have it (common/record/lifting.
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 # The version of the layout. A record of another version is refused.
 SCHEMA = 3
+# For pydantic, which generates the schema; a training process does not import it.
+DOCUMENTED = {"use_attribute_docstrings": True, "json_schema_serialization_defaults_required": True}
 
 
 class Limits:
@@ -34,18 +36,11 @@ ByRank = Annotated[list[float], Limits(minItems=1)]
 SecondsBySize = list[Annotated[list[float], Limits(minItems=2, maxItems=2)]]
 
 
-class Described:
-    """What a record consists of, for pydantic, which generates the schema and is not imported by a training process."""
+class Closed:
+    """What has no key but those of its class."""
 
     __slots__ = ()
-    __pydantic_config__: ClassVar = {"use_attribute_docstrings": True, "json_schema_serialization_defaults_required": True}
-
-
-class Closed(Described):
-    """It has no key but those of its class."""
-
-    __slots__ = ()
-    __pydantic_config__: ClassVar = Described.__pydantic_config__ | {"extra": "forbid"}
+    __pydantic_config__ = DOCUMENTED | {"extra": "forbid"}
 
 
 @dataclass
@@ -239,8 +234,10 @@ class MpiProfile(Closed):
 
 
 @dataclass
-class ResolvedSettings(Described):
+class ResolvedSettings:
     """The settings that the report reads. A record has all settings."""
+
+    __pydantic_config__ = DOCUMENTED
 
     machine: str
     run_id: str | None

@@ -80,8 +80,7 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
     The clock starts before the data is read. Loading, training and evaluation are on it; it is stopped only for the turns of other
     runs and for the comparison of replicas, which only Tandem makes. The time to solution ends with the evaluation that first
     reaches the target. `load(on_progress)` reads the data; `workload_digest(data)` is its digest; every step is a heartbeat of
-    `watchdog`.
-    `log`: the MLLogger of the run.
+    `watchdog`. `log`: the MLLogger of the run.
 
     Returns the batches of the last epoch, for measurements after training, or None if no epoch was trained.
     """
@@ -97,10 +96,10 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
     learning_rates = schedules.learning_rates(
         settings.learning_rate, settings.learning_rate_factor, settings.warmup_epochs, settings.schedule, settings.epochs, num_steps
     )
-    records.update(record, _samples(num_samples, num_steps * global_batch))
+    _record_samples(record, num_samples, num_steps * global_batch)
     record.workload_digest = workload_digest(data)
     record.reached = None if settings.target is None else False
-    counts, use = data.train.num_losses, storage_use.Recorder(trainer, data.train, settings, clock)
+    use = storage_use.Recorder(trainer, data.train, settings, clock)
     about = checkpoints.About(0, None, record.workload_digest, settings.seed, global_batch, settings.learning_rate_factor)
     files = CheckpointIo(settings.checkpoint_async)
     if settings.resume:
@@ -109,20 +108,21 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
     batches, shard = None, parallelism.place(ranks.rank, ranks.size, record.data_parallel_degree)
     for epoch in range(about.epochs, settings.epochs):
         indices, sample_weights = sharding.training_shard(
-            num_samples, global_batch, settings.last_batch, settings.seed, epoch, *shard, counts, data.train.streamed
+            num_samples, global_batch, settings.last_batch, settings.seed, epoch, *shard, data.train.num_losses, data.train.streamed
         )
         batches = _Batches(data.train, indices[:num_steps], sample_weights[:num_steps], learning_rates[epoch], settings, watchdog)
         place = {"epoch_num": epoch + 1}
-        begun = _begin_epoch(use, watchdog, log, place, num_steps, clock)
+        use.begin_epoch()
+        watchdog.begin_step(epoch + 1, 1, num_steps)
+        log.start("epoch_start", metadata=place)
+        begun = clock.now()
         report = _reporter(ranks, settings, record, epoch, num_steps, clock, watchdog)
         losses, ends = _train_epoch(trainer, batches, clock, report, turns)
         trained = clock.now()
         log.end("epoch_stop", metadata=place)
         if settings.target is not None:
             _evaluate(trainer, data, settings, record, clock, watchdog, log, place)
-        if ranks.rank == 0:
-            done = Progress(epoch + 1, settings.epochs, num_steps, num_steps, losses[-1], record.accuracy, clock.now())
-            print(format_line(done), flush=True)
+        report(num_steps, losses[-1], shows=True)
         record.learning_rates += learning_rates[epoch].tolist()
         _record_times(record, begun, ends, trained)
         with clock.pause("checks"):
@@ -135,10 +135,8 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
             break
         turns.end()
     event_log.stop(log, "aborted")
-    # Additional steps after training would add to them.
-    records.update(record, {name: list(values) for name in OF_A_TRAINER if (values := getattr(trainer, name, None)) is not None})
     records.update(record, use.of_record() | files.of_record() | energy.total(trainer, joules.now()))
-    records.update(record, _peak_memory(trainer) | gpus.memory_by_rank(trainer) | _turns_and_checks(turns, clock))
+    _record_use(trainer, record, turns, clock)
     return batches
 
 
@@ -155,34 +153,22 @@ def _start(trainer, record, turns, log):
     return clock, joules
 
 
-def _begin_epoch(use, watchdog, log, place, num_steps, clock):
-    """The time on the clock at which an epoch begins."""
-    use.begin_epoch()
-    watchdog.begin_step(place["epoch_num"], 1, num_steps)
-    log.start("epoch_start", metadata=place)
-    return clock.now()
-
-
-def _samples(num_samples, num_in_batches):
-    """The number of samples in an epoch as a record has them, from those of the data and the places in the batches of an epoch."""
+def _record_samples(record, num_samples, num_in_batches):
+    """Adds to the record the samples in an epoch, from those of the data and the places in the batches of an epoch."""
     used = min(num_samples, num_in_batches)
-    return {
-        "samples_per_epoch": used,
-        "samples_dropped_per_epoch": num_samples - used,
-        "samples_padded_per_epoch": num_in_batches - used,
-    }
+    record.samples_per_epoch, record.samples_dropped_per_epoch = used, num_samples - used
+    record.samples_padded_per_epoch = num_in_batches - used
 
 
-def _turns_and_checks(turns, clock):
-    paused = {"turns_of_others_seconds": clock.paused["turns"], "check_seconds": clock.paused["checks"]}
-    return paused | {"num_turns": turns.num_ended}
-
-
-def _peak_memory(trainer):
-    """The peak memory of the ranks so far as a record has it. All ranks call this."""
+def _record_use(trainer, record, turns, clock):
+    """Adds to the record what the training has taken so far. All ranks call this, before additional steps add to it."""
+    records.update(record, {name: list(values) for name in OF_A_TRAINER if (values := getattr(trainer, name, None)) is not None})
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    of_ranks = by_rank(trainer, peak_bytes).astype(int).tolist()
-    return {"peak_memory_bytes": max(of_ranks), "peak_memory_bytes_by_rank": of_ranks}
+    record.peak_memory_bytes_by_rank = by_rank(trainer, peak_bytes).astype(int).tolist()
+    record.peak_memory_bytes = max(record.peak_memory_bytes_by_rank)
+    record.num_turns, record.turns_of_others_seconds = turns.num_ended, clock.paused["turns"]
+    record.check_seconds = clock.paused["checks"]
+    records.update(record, gpus.memory_by_rank(trainer))
 
 
 def compare_replicas(trainer, record, when):
@@ -313,18 +299,15 @@ def _reading(ranks, watchdog):
 
 
 def _reporter(ranks, settings, record, epoch, num_steps, clock, watchdog):
-    """A function of (step, loss): updates the watchdog and, on rank 0, prints the progress at most once per second."""
+    """A function of (step, loss): updates the watchdog and, on rank 0, prints the progress, at most once per second unless `shows`."""
     printed = -math.inf
 
-    def report(step, loss):
+    def report(step, loss, shows=False):
         nonlocal printed
         watchdog.begin_step(epoch + 1, step + 1, num_steps)
         now = clock.now()
-        if ranks.rank == 0 and now - printed >= PROGRESS_INTERVAL_SECONDS:
+        if ranks.rank == 0 and (shows or now - printed >= PROGRESS_INTERVAL_SECONDS):
             printed = now
-            print(
-                format_line(Progress(epoch + 1, settings.epochs, step, num_steps, float(loss), record.accuracy, now)),
-                flush=True,
-            )
+            print(format_line(Progress(epoch + 1, settings.epochs, step, num_steps, float(loss), record.accuracy, now)), flush=True)
 
     return report
