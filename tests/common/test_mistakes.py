@@ -18,6 +18,13 @@ def run(*command, **variables):
     return done.returncode, done.stdout, done.stderr
 
 
+def refusal(module, *arguments, **variables):
+    """The one-line error message of a program, which prints nothing else and ends with status 2."""
+    status, output, error = run_module(module, *arguments, **variables)
+    assert (status, output, error.startswith("error: "), error.count("\n")) == (2, "", True, 1)
+    return error
+
+
 MISTAKES = [
     (["0"], "size 0"),
     (["two"], "'two'"),
@@ -51,36 +58,36 @@ MISTAKES = [
 @pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=[" ".join(arguments) for arguments, _ in MISTAKES])
 def test_the_matrix_refuses(arguments, message, tmp_path):
     results = [] if "--results" in arguments else ["--results", tmp_path]
-    status, output, error = run_module("launch.matrix", *arguments, *results)
-    assert status == 2
-    assert error.startswith("error: ")
-    assert error.count("\n") == 1
-    assert message in error
-    assert output == ""
+    assert message in refusal("launch.matrix", *arguments, *results)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_matrix_refuses_a_truncated_idx_file(tmp_path):
-    data, results = tmp_path / "data", tmp_path / "results"
-    data.mkdir()
-    header = b"\0\0\x08\x03" + b"".join(number.to_bytes(4, "big") for number in (100, 28, 28))
-    for name in ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"):
-        (data / name).write_bytes(header + b"x" * 1000)
-    status, _, error = run_module("launch.matrix", "1", "--dataset", "mnist", "--data-dir", data, "--results", results)
-    assert status == 2
-    assert "train-images-idx3-ubyte contains 1,000 bytes of data, its header specifies 78,400" in error
-    assert error.count("\n") == 1
-    assert not results.exists()
+HEADER = b"\0\0\x08\x03" + b"".join(number.to_bytes(4, "big") for number in (100, 28, 28))
+MNIST_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
 
-def test_the_matrix_refuses_a_context_that_is_longer_than_the_data(tmp_path):
+@pytest.mark.parametrize(
+    ("arguments", "files", "message"),
+    [
+        (
+            ["--dataset", "mnist"],
+            dict.fromkeys(MNIST_FILES, HEADER + b"x" * 1000),
+            "train-images-idx3-ubyte contains 1,000 bytes of data, its header specifies 78,400",
+        ),
+        (
+            ["--workloads", "transformer-gpt2", "--dataset", "tinystories"],
+            {"train.txt": b"Once upon a time. " * 50},
+            "900 bytes of text are less than one sequence of 1024; give more text, or choose a workload with a shorter context",
+        ),
+    ],
+    ids=["a truncated file", "less than a sequence"],
+)
+def test_the_matrix_refuses_data_that_it_cannot_train_on(arguments, files, message, tmp_path):
     data, results = tmp_path / "data", tmp_path / "results"
     data.mkdir()
-    (data / "train.txt").write_text("Once upon a time. " * 50)
-    arguments = ("1", "--workloads", "transformer-gpt2", "--dataset", "tinystories", "--data-dir", data, "--results", results)
-    status, _, error = run_module("launch.matrix", *arguments)
-    assert (status, error.count("\n")) == (2, 1)
-    assert "900 bytes of text are less than one sequence of 1024; give more text, or choose a workload with a shorter context" in error
+    for name, content in files.items():
+        (data / name).write_bytes(content)
+    assert message in refusal("launch.matrix", "1", *arguments, "--data-dir", data, "--results", results)
     assert not results.exists()
 
 
@@ -90,8 +97,7 @@ def test_the_matrix_refuses_a_model_that_is_too_large_for_the_memory(arguments, 
     # Starting the backends takes seconds.
     monkeypatch.setattr(available, "settled", lambda jobs, *_: (jobs, {}))
     matrix = ("1", "--backends", "single", "--workloads", "transformer-1b", "--device", "cpu", "--results", tmp_path)
-    status, output, error = run_module("launch.matrix", *matrix, *arguments)
-    assert (status, output, error.count("\n")) == (2, "", 1)
+    error = refusal("launch.matrix", *matrix, *arguments)
     assert error.startswith("error: transformer-1b does not fit into memory with single at size 1: ")
     assert "need 24.2 GB on a node for its rank, and 20.0 GB are free (activations would be " in error
     assert list(tmp_path.iterdir()) == []
@@ -99,7 +105,8 @@ def test_the_matrix_refuses_a_model_that_is_too_large_for_the_memory(arguments, 
 
 def test_a_run_refuses_a_model_that_is_too_large_for_the_memory_before_it_is_built(tmp_path, monkeypatch):
     monkeypatch.setattr(node_memory, "available", lambda: 20e9)
-    error = refused("single", tmp_path, ["--workload", "transformer-1b", "--device", "cpu", "--run-id", "large", "--machine", "here"])
+    arguments = ("--workload", "transformer-1b", "--device", "cpu", "--run-id", "large", "--machine", "here")
+    error = refusal("frameworks.single", "--results", tmp_path, *arguments)
     assert "need 24.2 GB on a node for its rank, and 20.0 GB are free" in error
     record = json.loads((tmp_path / "here" / "large.json").read_text())
     assert (record["status"], record["init_seconds"]) == ("failed", None)
@@ -110,39 +117,31 @@ def test_the_matrix_refuses_results_of_an_older_schema_and_leaves_them_alone(tmp
     old = tmp_path / "here" / "old.json"
     old.parent.mkdir()
     old.write_text(json.dumps({"schema": 0, "status": "ok"}))
-    status, _, error = run_module("launch.matrix", "1", "--backends", "single", "--results", tmp_path, "--machine", "here")
-    assert status == 2
+    error = refusal("launch.matrix", "1", "--backends", "single", "--results", tmp_path, "--machine", "here")
     assert "old.json has schema 0" in error
     assert json.loads(old.read_text()) == {"schema": 0, "status": "ok"}
     assert list(old.parent.iterdir()) == [old]
 
 
-def refused(backend, folder, arguments, **variables):
-    """The one-line error message of a run."""
-    results = [] if "--results" in arguments else ["--results", folder]
-    status, _, error = run_module(f"frameworks.{backend}", *results, *arguments, **variables)
-    assert status == 2
-    assert error.startswith("error: ")
-    assert error.count("\n") == 1
-    return error
-
-
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("backend", "arguments", "message"),
     [
-        (["--epochs", "many"], "invalid value 'many' for --epochs"),
-        (["--nonsense", "1"], "unknown argument: --nonsense"),
-        (["--workload", "rnn"], "choose from: cnn"),
-        (["--device", "cuda"], "--device cuda"),
-        (["--results", "/etc/hostname/results"], "cannot write records to /etc/hostname/results"),
-        (["--timeline"], "give one with --run-id"),
-        (["--tokenizer", "/there/is/none"], "--tokenizer is not for cnn"),
-        (["--workload", "transformer", "--tokenizer", "/there/is/none"], "--tokenizer /there/is/none cannot be read as a tokenizer"),
-        (["--trace", "mpi"], "--trace is for a matrix"),
+        ("single", ["--epochs", "many"], "invalid value 'many' for --epochs"),
+        ("single", ["--nonsense", "1"], "unknown argument: --nonsense"),
+        ("single", ["--workload", "rnn"], "choose from: cnn"),
+        ("single", ["--device", "cuda"], "--device cuda"),
+        ("single", ["--results", "/etc/hostname/results"], "cannot write records to /etc/hostname/results"),
+        ("single", ["--timeline"], "give one with --run-id"),
+        ("single", ["--tokenizer", "/there/is/none"], "--tokenizer is not for cnn"),
+        ("single", ["--workload", "transformer", "--tokenizer", "/there/is/none"], "/there/is/none cannot be read as a tokenizer"),
+        ("single", ["--trace", "mpi"], "--trace is for a matrix"),
+        ("single", ["--compile"], "--compile requires a C++ compiler, but no-such-compiler was not found"),
+        # The ranks could not know the folder of the log.
+        ("horovod_torch", ["--autotune"], "--autotune writes into a folder with the run's name; give one with --run-id"),
     ],
 )
-def test_a_run_refuses(arguments, message, tmp_path):
-    assert message in refused("single", tmp_path, arguments)
+def test_a_run_refuses(backend, arguments, message, tmp_path):
+    assert message in refusal(f"frameworks.{backend}", "--results", tmp_path, *arguments, CXX="no-such-compiler")
 
 
 @pytest.mark.parametrize("program", [("launch.matrix", "0"), ("frameworks.single", "--epochs", "0"), ("launch.compare", "/there/is/none")])
@@ -161,16 +160,6 @@ def test_a_run_on_tensorflow_refuses_to_compile(backend, tmp_path):
     assert error.splitlines()[-1].startswith(f"error: --compile is not for {backend}; leave it out")
     assert "Traceback" not in error
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_run_refuses_to_compile_without_a_compiler(tmp_path):
-    error = refused("single", tmp_path, ["--compile"], CXX="no-such-compiler")
-    assert "--compile requires a C++ compiler, but no-such-compiler was not found" in error
-
-
-def test_horovod_refuses_to_tune_where_the_ranks_could_not_know_the_folder_of_the_log(tmp_path):
-    error = refused("horovod_torch", tmp_path, ["--autotune"])
-    assert "--autotune writes into a folder with the run's name; give one with --run-id" in error
 
 
 @pytest.mark.matrix
