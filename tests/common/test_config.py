@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from common import workloads
 from common.command_line import flag, parse
 from common.config import MAX_SEED, TRAINING_SETTINGS, Role, Settings, as_arguments, as_json, check, from_json, with_role
-from common.errors import UserError
 from common.model import conventions, families, workload_table
 from common.model.weights import constant, normal
 from tests.support import tokenizer
+from tests.support.mistakes import refusal
 
 PROGRAM = "python -m frameworks.some"
 FIELDS = [field.name for field in dataclasses.fields(Settings)]
@@ -52,14 +52,6 @@ def changed(name):
 
 def parsed(arguments):
     return parse(Settings, PROGRAM, "Trains.", arguments)
-
-
-def refusal(call, *arguments):
-    """The text of the UserError, which must be one line."""
-    with pytest.raises(UserError) as raised:
-        call(*arguments)
-    assert "\n" not in str(raised.value)
-    return str(raised.value)
 
 
 def test_the_changed_values_are_no_defaults():

@@ -21,7 +21,6 @@ NEIGHBOURS = {0: 0, 1: 0, 2: 2, 3: 2, 4: 4, 5: 4, 6: 6, 7: 6}
 @pytest.mark.parametrize(
     ("allowed", "local_rank", "threads", "cores"),
     [
-        (range(4), 0, 1, {0}),
         (range(4), 3, 1, {3}),
         (range(4), 4, 1, {0}),
         (range(4), 1, 2, {2, 3}),
@@ -54,78 +53,63 @@ def test_each_rank_gets_a_physical_core_before_any_gets_a_second_thread(core_of,
     assert [cores_for(set(allowed), rank, threads, core_of) for rank in range(len(taken))] == taken
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_ranks_that_fit_share_no_core(threads):
-    taken = [core for rank in range(12 // threads) for core in cores_for(range(12), rank, threads, {})]
-    assert sorted(taken) == list(range(12))
-
-
 @pytest.mark.parametrize(
-    ("num_allowed", "local_size", "threads", "total", "crowded"),
+    ("allowed", "local_size", "threads", "total", "core_of", "crowded"),
     [
-        (4, 4, 1, 4, False),
-        (4, 5, 1, 4, True),
-        (4, 2, 2, 4, False),
-        (4, 3, 2, 4, True),
-        (1, 1, 1, 1, False),
-        (1, 2, 1, 1, True),
+        (range(4), 4, 1, 4, {}, False),
+        (range(4), 5, 1, 4, {}, True),
+        (range(4), 2, 2, 4, {}, False),
+        (range(4), 3, 2, 4, {}, True),
+        (range(1), 1, 1, 1, {}, False),
+        (range(1), 2, 1, 1, {}, True),
         # A container or a batch system gives fewer cores than the node has.
-        (4, 4, 1, 64, False),
-        (4, 5, 1, 64, True),
+        (range(4), 4, 1, 64, {}, False),
+        (range(4), 5, 1, 64, {}, True),
         # Bound by the launcher, each rank to cores of its own: then the node's cores count.
-        (1, 8, 1, 8, False),
-        (1, 9, 1, 8, True),
-        (2, 4, 2, 8, False),
-    ],
-)
-def test_ranks_are_oversubscribed_when_they_want_more_cores_than_there_are(num_allowed, local_size, threads, total, crowded):
-    assert oversubscribed(set(range(num_allowed)), local_size, threads, total, {}) is crowded
-
-
-@pytest.mark.parametrize(
-    ("allowed", "local_size", "threads", "crowded"),
-    [
-        (range(8), 4, 1, False),
+        (range(1), 8, 1, 8, {}, False),
+        (range(1), 9, 1, 8, {}, True),
+        (range(2), 4, 2, 8, {}, False),
         # Eight hardware threads are four cores.
-        (range(8), 5, 1, True),
-        (range(8), 2, 2, False),
-        (range(8), 3, 2, True),
+        (range(8), 4, 1, 4, SIBLINGS, False),
+        (range(8), 5, 1, 4, SIBLINGS, True),
+        (range(8), 2, 2, 4, SIBLINGS, False),
+        (range(8), 3, 2, 4, SIBLINGS, True),
         # Bound by the launcher to both threads of one core.
-        ({1, 5}, 4, 1, False),
-        ({1, 5}, 5, 1, True),
+        ({1, 5}, 4, 1, 4, SIBLINGS, False),
+        ({1, 5}, 5, 1, 4, SIBLINGS, True),
     ],
 )
-def test_threads_of_one_core_are_not_cores(allowed, local_size, threads, crowded):
-    assert oversubscribed(set(allowed), local_size, threads, num_cores(range(8), SIBLINGS), SIBLINGS) is crowded
+def test_ranks_are_oversubscribed_when_they_need_more_cores_than_there_are(allowed, local_size, threads, total, core_of, crowded):
+    assert oversubscribed(set(allowed), local_size, threads, total, core_of) is crowded
 
 
 @pytest.mark.parametrize(
-    ("lists", "core_of"),
-    [(["0,2", "1,3", "0,2", "1,3"], {0: 0, 1: 1, 2: 0, 3: 1}), (["0-1", "0-1", "2-3", "2-3"], {0: 0, 1: 0, 2: 2, 3: 2})],
+    ("lists", "core_of", "num"),
+    [
+        (["0,2", "1,3", "0,2", "1,3"], {0: 0, 1: 1, 2: 0, 3: 1}, 2),
+        (["0-1", "0-1", "2-3", "2-3"], {0: 0, 1: 0, 2: 2, 3: 2}, 2),
+        # Where Linux does not tell, each thread is a core.
+        ([], {}, 4),
+    ],
 )
-def test_siblings_are_read_from_linux(lists, core_of, tmp_path):
+def test_siblings_are_read_from_linux(lists, core_of, num, tmp_path):
     for number, text in enumerate(lists):
         path = tmp_path / f"cpu{number}" / "topology"
         path.mkdir(parents=True)
         (path / "thread_siblings_list").write_text(f"{text}\n")
     assert core_of_threads(tmp_path) == core_of
-    assert num_cores(range(4), core_of) == 2
+    assert num_cores(range(4), core_of) == num
 
 
-def test_where_linux_does_not_tell_each_thread_is_a_core(tmp_path):
-    assert core_of_threads(tmp_path) == {}
-    assert num_cores(range(4), {}) == 4
-
-
-@pytest.mark.parametrize(("settings", "wanted"), [(Settings(), 1), (Settings(threads=2), 2), (Settings(cores_per_rank=3), 3)])
-def test_a_rank_gets_its_cores_from_those_of_this_process(settings, wanted):
+@pytest.mark.parametrize(("settings", "num_cores_of_rank"), [(Settings(), 1), (Settings(threads=2), 2), (Settings(cores_per_rank=3), 3)])
+def test_a_rank_gets_its_cores_from_those_of_this_process(settings, num_cores_of_rank):
     allowed, record = os.sched_getaffinity(0), SimpleNamespace(environment={})
     cores = starting.choose_cores(Ranks(), settings, record)
     assert cores <= allowed
-    assert len(cores) == min(wanted, len(allowed))
+    assert len(cores) == min(num_cores_of_rank, len(allowed))
     assert record.environment["cores_of_rank_0"] == sorted(cores)
     core_of = core_of_threads()
-    assert record.oversubscribed == oversubscribed(allowed, 1, wanted, num_cores(range(os.cpu_count()), core_of), core_of)
+    assert record.oversubscribed == oversubscribed(allowed, 1, num_cores_of_rank, num_cores(range(os.cpu_count()), core_of), core_of)
 
 
 @pytest.mark.parametrize(("threads", "nodes"), [([0], [0]), ([2, 3], [1]), ([3, 0], [0, 1]), ([1, 4], [0]), ([4], None), ([], None)])
@@ -151,5 +135,5 @@ done.set()
 
 def test_binding_holds_for_the_threads_there_are_and_those_to_come():
     core = max(os.sched_getaffinity(0))
-    found = subprocess.run([sys.executable, "-c", BIND_AND_LOOK, str(core)], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == str([[core]] * 3)
+    done = subprocess.run([sys.executable, "-c", BIND_AND_LOOK, str(core)], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str([[core]] * 3)

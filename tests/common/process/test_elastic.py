@@ -17,19 +17,15 @@ from common.training.checkpoints import LAST
 from tests.support import small_data
 from tests.support.running import BIN, ROOT, environ
 
-
-class HorovodInternalError(Exception):
-    """Named as Horovod's own."""
-
-
-class UnknownError(Exception):
-    """Named as TensorFlow's."""
+HorovodInternalError = type("HorovodInternalError", (Exception,), {})
+UnknownError = type("UnknownError", (Exception,), {})
 
 
 @pytest.mark.parametrize(
     ("problem", "is_loss"),
     [
         (HorovodInternalError("Read error: Connection reset by peer"), True),
+        # TensorFlow's.
         (UnknownError("Read error [Op:HorovodAllreduce]"), True),
         (UnknownError("something else"), False),
         (UserError("horovodrun started 2 ranks, Horovod sees 1"), False),
@@ -56,9 +52,7 @@ def start(data, folder):
     command += ["--batch-size", "8", "--last-batch", "pad", "--scaling", "strong", "--epochs", EPOCHS, "--no-stop-at-target"]
     command += ["--results", folder, "--machine", "here", "--run-id", "it", "--checkpoint-dir", kept, "--resume"]
     with (folder / "output").open("w") as output:
-        run = subprocess.Popen(
-            [str(part) for part in command], cwd=ROOT, env=environ(), stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )
+        run = subprocess.Popen(map(str, command), cwd=ROOT, env=environ(), stdout=output, stderr=output, start_new_session=True)
     return kept / LAST, run
 
 
@@ -101,8 +95,8 @@ def test_a_killed_rank_0_loses_only_the_epochs_after_the_last_checkpoint(tmp_pat
     finish(run, tmp_path / "disturbed")
     assert reached < EPOCHS
     assert '"resumed_after_epochs": 0' not in (tmp_path / "disturbed" / "here" / "it.json").read_text()
-    (expected, about), (found, same) = checkpoints.read(undisturbed), checkpoints.read(disturbed)
-    assert about == same
-    assert expected.keys() == found.keys()
+    (expected, expected_about), (state, about) = checkpoints.read(undisturbed), checkpoints.read(disturbed)
+    assert about == expected_about
+    assert state.keys() == expected.keys()
     for name, values in expected.items():
-        np.testing.assert_array_equal(found[name], values, err_msg=name)
+        np.testing.assert_array_equal(state[name], values, err_msg=name)

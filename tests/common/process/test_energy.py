@@ -41,7 +41,6 @@ ZONES = {
     ("folders", "counted"),
     [
         (ZONES, ["intel-rapl:0", "intel-rapl:0:2", "intel-rapl:1", "intel-rapl:1:0"]),
-        (["intel-rapl:0", "intel-rapl:0:0"], ["intel-rapl:0"]),
         (["intel-rapl:2"], []),
         ([], []),
     ],
@@ -55,9 +54,7 @@ def test_packages_and_memory_are_counted_once_and_not_their_parts(folders, count
 @pytest.mark.parametrize(
     ("readings", "limits", "joules"),
     [
-        ([[5e6], [7e6]], [9e6], 2.0),
         ([[5e6], [5e6]], [9e6], 0.0),
-        ([[8e6], [1e6]], [9e6], 2.0),
         ([[8e6], [1e6], [8e6], [1e6]], [9e6], 11.0),
         ([[5e6, 8e6], [7e6, 1e6]], [9e6, 9e6], 4.0),
         ([[8e6, 8e6], [1e6, 1e6]], [9e6, 20e6], 15.0),
@@ -99,25 +96,13 @@ def test_nothing_follows_the_counters_when_nobody_can_ask(tmp_path):
 
 
 @pytest.mark.parametrize(("file", "text"), [("energy_uj", None), ("energy_uj", ""), ("max_energy_range_uj", None), ("name", None)])
-def test_a_file_that_cannot_be_read_means_not_measured(file, text, tmp_path):
+def test_a_file_that_cannot_be_read_or_a_machine_without_counters_means_not_measured(file, text, tmp_path):
     path = powercap(tmp_path, ZONES) / "intel-rapl:1" / file
     path.unlink()
     if text is not None:
         path.write_text(text)
     assert math.isnan(energy.count_packages(tmp_path)())
-
-
-def test_a_machine_without_counters_means_not_measured(tmp_path):
     assert math.isnan(energy.count_packages(tmp_path / "nowhere")())
-
-
-def test_without_a_driver_gpus_are_not_measured():
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        assert math.isnan(energy.count_gpus([os.getpid()])())
-    else:
-        pytest.skip("this machine has a driver")
 
 
 @pytest.mark.parametrize(("pids", "joules"), [([7], 2.0), ([7, 8], 6.5), ([1], 2.5), ([9], math.nan), ([], math.nan)])
@@ -134,10 +119,6 @@ def test_a_driver_without_energy_means_not_measured(function, monkeypatch):
     nvml.install(monkeypatch, nvml.Driver())
     monkeypatch.setattr(pynvml, function, nvml.refuse)
     assert math.isnan(energy.count_gpus([7])())
-
-
-def test_a_gpu_that_no_rank_computes_on_is_not_measured():
-    assert math.isnan(energy.count_gpus([])())
 
 
 def test_the_first_rank_of_a_node_reads_for_the_others():
@@ -158,7 +139,7 @@ NAN = math.nan
 
 
 @pytest.mark.parametrize(
-    ("own", "others", "joules", "source"),
+    ("of_rank_0", "others", "joules", "source"),
     [
         ((5.0, NAN), [], 5.0, "RAPL"),
         ((NAN, 7.0), [], 7.0, "NVML"),
@@ -169,5 +150,5 @@ NAN = math.nan
         ((0.0, NAN), [], None, None),
     ],
 )
-def test_a_source_counts_where_every_node_has_it(own, others, joules, source):
-    assert energy.total(Nodes(*others), np.array(own)) == {"energy_joules": joules, "energy_source": source}
+def test_a_source_counts_where_every_node_has_it(of_rank_0, others, joules, source):
+    assert energy.total(Nodes(*others), np.array(of_rank_0)) == {"energy_joules": joules, "energy_source": source}

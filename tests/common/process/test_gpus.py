@@ -8,13 +8,14 @@ import subprocess
 import sys
 
 import numpy as np
+import pynvml
 import pytest
 
-from common.errors import UserError
 from common.process import ending, gpus, nodes
-from common.process.ranks import Ranks
 from common.trainer import Device, GpuMemory
 from tests.support import nvml
+from tests.support.mistakes import refused
+from tests.support.rank_0 import Rank0
 from tests.support.running import ROOT, train
 
 NO = gpus.NO_GPU
@@ -65,12 +66,11 @@ def test_a_version_is_read_from_its_number(code, text):
     assert gpus.version_text(code) == text
 
 
-def of_torch(found):
-    """An error of PyTorch's, with NCCL's own message in it."""
-    return (
-        "NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp:275, invalid usage (run with NCCL_DEBUG=WARN for details), NCCL "
-        f"version 2.20.5\nncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n{found}"
-    )
+# An error of PyTorch's, with NCCL's own message in it.
+OF_TORCH = (
+    "NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp:275, invalid usage (run with NCCL_DEBUG=WARN for details), NCCL "
+    "version 2.20.5\nncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -82,97 +82,65 @@ def of_torch(found):
         ((1, 0), "1a4000", "ranks 0 and 1 share the GPU 0001:a4:00.0; "),
     ],
 )
-def test_what_nccl_says_of_a_shared_gpu_is_one_line_and_a_mistake_of_the_user(ranks, busid, described):
-    problem = RuntimeError(of_torch("Duplicate GPU detected : rank {} and rank {} both on CUDA device {}".format(*ranks, busid)))
+def test_only_what_nccl_says_of_a_shared_gpu_is_one_line_and_a_mistake_of_the_user(ranks, busid, described):
+    problem = RuntimeError(OF_TORCH + "Duplicate GPU detected : rank {} and rank {} both on CUDA device {}".format(*ranks, busid))
     status, error = ending.describe_failure(problem, None)
     assert (status, error.startswith(described), error.count("\n")) == (2, True, 0)
+    assert ending.describe_failure(RuntimeError(f"{OF_TORCH}Cuda failure 2 'out of memory'"), None)[0] == 1
 
 
-def test_another_error_of_nccl_is_a_failure():
-    assert ending.describe_failure(RuntimeError(of_torch("Cuda failure 2 'out of memory'")), None)[0] == 1
-
-
-class Ranked:
-    """Stands for the trainer of rank 0 of two on one node: the sum with what the other rank gives."""
-
-    ranks = Ranks(0, 2, 0, 2)
-
-    def __init__(self, device, other):
-        self.device, self.others = device, iter([nodes.number(), other])
-
-    def describe_device(self):
-        return self.device
-
-    def sum(self, values):
-        return values + np.array([0, next(self.others)])
+@pytest.fixture
+def bus_ids(monkeypatch):
+    """{CUDA's number of a GPU: its PCI bus id}."""
+    ids = {1: "0000:07:00.0"}
+    monkeypatch.setattr(gpus, "pci_bus_id", ids.get)
+    return ids
 
 
 @pytest.mark.parametrize(
-    ("device", "other", "shared"),
+    ("device", "of_rank_1", "is_shared"),
     [(ON_GPU_1, "0000:07:00.0", True), (ON_GPU_1, "0000:08:00.0", False), (ON_CPU, "0000:07:00.0", False)],
 )
-def test_a_rank_that_shares_its_gpu_is_refused(device, other, shared, monkeypatch):
-    monkeypatch.setattr(gpus, "pci_bus_id", {1: "0000:07:00.0"}.get)
-    trainer = Ranked(device, gpus.pci_number(other))
-    message = r"^ranks 0 and 1 share the GPU 0000:07:00\.0; start at most one rank for each GPU"
-    with pytest.raises(UserError, match=message) if shared else contextlib.nullcontext():
+@pytest.mark.usefixtures("bus_ids")
+def test_a_rank_that_shares_its_gpu_is_refused(device, of_rank_1, is_shared):
+    trainer = Rank0(nodes.number(), gpus.pci_number(of_rank_1), device=device)
+    message = "ranks 0 and 1 share the GPU 0000:07:00.0; start at most one rank for each GPU"
+    with refused(message) if is_shared else contextlib.nullcontext():
         gpus.expect_own(trainer)
 
 
-class Alone:
-    """Stands for the trainer of the only rank."""
-
-    ranks = Ranks()
-
-    def __init__(self, device):
-        self.device = device
-
-    def describe_device(self):
-        return self.device
-
-    def sum(self, values):
-        return values
-
-
+@pytest.mark.usefixtures("bus_ids")
 def test_memory_is_counted_from_the_start_by_the_framework_and_by_nvml_of_the_whole_gpu(monkeypatch):
     peaks = [(7, 9)]
-    trainer = Alone(ON_GPU_1._replace(memory=GpuMemory(lambda: peaks.append((3, None)), lambda: peaks[-1])))
-    monkeypatch.setattr(gpus, "pci_bus_id", {1: "0000:07:00.0"}.get)
+    trainer = Rank0(device=ON_GPU_1._replace(memory=GpuMemory(lambda: peaks.append((3, None)), lambda: peaks[-1])))
     nvml.install(monkeypatch, nvml.Driver())
-    monkeypatch.setattr(gpus.pynvml, "nvmlDeviceGetHandleByPciBusId", {"0000:07:00.0": "second"}.get)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByPciBusId", {"0000:07:00.0": "second"}.get)
     gpus.begin_memory(trainer)
     expected = {"peak_allocated_bytes": [3], "peak_reserved_bytes": [None], "used_bytes": [nvml.GIB]}
     assert gpus.memory_by_rank(trainer) == {"gpu_memory_by_rank": expected}
-    monkeypatch.setattr(gpus.pynvml, "nvmlDeviceGetMemoryInfo", nvml.refuse)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", nvml.refuse)
     assert gpus.memory_by_rank(trainer)["gpu_memory_by_rank"]["used_bytes"] == [None]
 
 
-def test_a_cpu_has_no_gpu_memory():
-    gpus.begin_memory(Alone(ON_CPU))
-    assert gpus.memory_by_rank(Alone(ON_CPU)) == {"gpu_memory_by_rank": None}
-
-
-def test_a_cpu_has_no_gpu():
+def test_a_cpu_has_no_gpu_and_no_memory_of_one():
+    gpus.begin_memory(Rank0(device=ON_CPU))
+    assert gpus.memory_by_rank(Rank0(device=ON_CPU)) == {"gpu_memory_by_rank": None}
     assert gpus.describe(ON_CPU) == {"device": "cpu", "framework_has_cuda": False, "gpu": None}
 
 
-def test_a_gpu_is_described_by_nvml_under_its_pci_bus_id(monkeypatch):
-    monkeypatch.setattr(gpus, "pci_bus_id", {1: "0000:07:00.0"}.get)
-    for name, found in (
-        ("nvmlInit", lambda: None), ("nvmlDeviceGetHandleByPciBusId", {"0000:07:00.0": "handle"}.get),
-        ("nvmlDeviceGetName", {"handle": "a GPU"}.get), ("nvmlSystemGetDriverVersion", lambda: "580.65"),
+def test_a_gpu_is_described_by_nvml_under_its_pci_bus_id_as_far_as_it_tells(bus_ids, monkeypatch):
+    nvml.install(monkeypatch, nvml.Driver())
+    for name, function in (
+        ("nvmlDeviceGetHandleByPciBusId", {"0000:07:00.0": "handle"}.get), ("nvmlDeviceGetName", {"handle": "a GPU"}.get),
+        ("nvmlSystemGetDriverVersion", lambda: "580.65"),
     ):  # fmt: skip
-        monkeypatch.setattr(gpus.pynvml, name, found)
+        monkeypatch.setattr(pynvml, name, function)
     gpu = {"model": "a GPU", "pci_bus_id": "0000:07:00.0", "driver": "580.65", "cuda": "13.0", "cudnn": "9.10.2", "nccl": "2.27.3"}
     assert gpus.describe(ON_GPU_1) == {"device": "cuda", "framework_has_cuda": True, "gpu": gpu}
-
-
-@pytest.mark.parametrize("bus_id", [None, "0000:07:00.0"])
-def test_where_nvml_does_not_tell_the_model_is_not_known(bus_id, monkeypatch):
-    monkeypatch.setattr(gpus, "pci_bus_id", lambda _: bus_id)
-    monkeypatch.setattr(gpus.pynvml, "nvmlInit", nvml.refuse)
-    gpu = gpus.describe(ON_GPU_1)["gpu"]
-    assert (gpu["pci_bus_id"], gpu["model"], gpu["driver"]) == (bus_id, None, None)
+    monkeypatch.setattr(pynvml, "nvmlInit", nvml.refuse)
+    assert gpus.describe(ON_GPU_1)["gpu"] == gpu | {"model": None, "driver": None}
+    bus_ids.clear()
+    assert gpus.describe(ON_GPU_1)["gpu"] == gpu | {"pci_bus_id": None, "model": None, "driver": None}
 
 
 # A driver with the GPUs 05:00.0 to 08:00.0, of which CUDA_VISIBLE_DEVICES selects one by its last digit.
@@ -202,14 +170,14 @@ def driver(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("visible", "index", "found"),
+    ("visible", "index", "bus_id"),
     [({}, 0, "0000:05:00.0"), ({}, 3, "0000:08:00.0"), ({"CUDA_VISIBLE_DEVICES": "2"}, 0, "0000:07:00.0"), ({}, 4, "None")],
 )
-def test_the_driver_is_asked_for_the_pci_bus_id(visible, index, found, driver):
+def test_the_driver_is_asked_for_the_pci_bus_id(visible, index, bus_id, driver):
     kept = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     command = [sys.executable, "-c", f"from common.process import gpus; print(gpus.pci_bus_id({index}))"]
     environ = kept | visible | {"LD_LIBRARY_PATH": str(driver)}
-    assert subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True).stdout.strip() == found
+    assert subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True).stdout.strip() == bus_id
 
 
 @pytest.mark.matrix

@@ -6,8 +6,6 @@ import pynvml
 from common.process import node_memory
 from tests.support import nvml
 
-GIB = 2**30
-
 
 def test_a_limit_of_the_control_group_counts_and_what_linux_keeps_of_files_does_not(tmp_path):
     assert node_memory.left_in_cgroup(tmp_path) == float("inf")
@@ -25,14 +23,10 @@ def test_available_is_what_the_node_and_the_control_group_both_have(monkeypatch)
     assert node_memory.available() == 5
 
 
-def test_the_gpu_with_most_free_memory_counts(monkeypatch):
+def test_the_gpu_with_most_free_memory_counts_where_nvml_tells_of_one(monkeypatch):
     nvml.install(monkeypatch, nvml.Driver())
-    assert node_memory.available_on_gpu() == 9 * GIB
-
-
-def test_without_gpus_or_what_nvml_tells_of_them_there_is_no_limit(monkeypatch):
-    monkeypatch.setattr(node_memory.gpus, "processes", list)
-    assert node_memory.available_on_gpu() == float("inf")
-    monkeypatch.setattr(node_memory.gpus, "processes", lambda: [("first", {})])
+    assert node_memory.available_on_gpu() == 9 * nvml.GIB
     monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", nvml.refuse)
+    assert node_memory.available_on_gpu() == float("inf")
+    monkeypatch.setattr(node_memory.gpus, "processes", list)
     assert node_memory.available_on_gpu() == float("inf")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from common.process import noise, turns
-from common.process.ranks import Ranks
 from tests.support import nvml
+from tests.support.rank_0 import Rank0
 
 STAT = """cpu  100 0 100 1000 0 0 0 30 0 0
 cpu0 50 0 50 500 0 0 0 10 0 0
@@ -18,18 +18,18 @@ intr 1234
 """
 
 
-@pytest.mark.parametrize(("cores", "ticks"), [({0}, 10), ({1}, 20), ({0, 1}, 30), ({10}, 400), ({7}, math.nan)])
-def test_steal_is_that_of_the_cores(cores, ticks, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("text", "cores", "ticks"),
+    [
+        *[(STAT, cores, ticks) for cores, ticks in (({1}, 20), ({0, 1}, 30), ({10}, 400), ({7}, math.nan))],
+        *[(text, {0}, math.nan) for text in (None, "", "cpu0 1 2\n")],
+    ],
+)
+def test_steal_is_that_of_the_cores_as_far_as_linux_tells(text, cores, ticks, tmp_path, monkeypatch):
     monkeypatch.setattr(noise.os, "sysconf", lambda _: 100)
-    (tmp_path / "stat").write_text(STAT)
-    assert noise.steal_seconds(cores, tmp_path / "stat") == pytest.approx(ticks / 100, nan_ok=True)
-
-
-@pytest.mark.parametrize("text", [None, "", "cpu0 1 2\n"])
-def test_steal_that_linux_does_not_tell_is_unknown(text, tmp_path):
     if text is not None:
         (tmp_path / "stat").write_text(text)
-    assert math.isnan(noise.steal_seconds({0}, tmp_path / "stat"))
+    assert noise.steal_seconds(cores, tmp_path / "stat") == pytest.approx(ticks / 100, nan_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -66,31 +66,12 @@ def test_a_kernel_is_repeated_for_its_time_and_its_median_counts(monkeypatch):
     assert noise.repeated(act, 1.75) == 4.0
 
 
-class Rank0Of2:
-    """The trainer of rank 0; rank 1 has the numbers of `other`, one after the other."""
-
-    ranks = Ranks(0, 2, 0, 2)
-
-    def __init__(self, *other):
-        self.other = iter(other)
-
-    def sum(self, values):
-        return values + np.array([0, next(self.other)])[: len(values)]
-
-
 def test_the_speed_is_that_of_the_slowest_rank(monkeypatch):
     monkeypatch.setattr(noise, "product_speed", lambda: 4.0)
     monkeypatch.setattr(noise, "copy_speed", lambda: 4.0)
     monkeypatch.setattr(noise, "frequency", lambda _: math.nan)
-    speeds = noise.speeds(Rank0Of2(0, 3.0, 5.0, 2.0, math.nan))
+    speeds = noise.speeds(Rank0(0, 3.0, 5.0, 2.0, math.nan))
     np.testing.assert_array_equal(speeds, [3.0, 4.0, math.nan, math.nan])
-
-
-class Alone:
-    ranks = Ranks()
-
-    def sum(self, values):
-        return values
 
 
 def test_the_noise_of_a_run_is_measured_before_and_after_it_and_between_its_turns_only(monkeypatch):
@@ -100,15 +81,15 @@ def test_the_noise_of_a_run_is_measured_before_and_after_it_and_between_its_turn
     )
     monkeypatch.setattr(noise, "speeds", lambda _: np.array(next(speeds)))
     monkeypatch.setattr(noise, "counters", lambda: np.array(next(counters)))
-    own = turns.Turns(Alone(), 1.0, [])
-    measure = noise.begin(Alone(), own)
-    with own.meters[0].pause("turns"):
+    turns_of_run = turns.Turns(Rank0(), 1.0, [])
+    measure = noise.begin(Rank0(), turns_of_run)
+    with turns_of_run.meters[0].pause("turns"):
         pass
-    found = measure()
-    assert (found["product_flops_per_second"], found["copy_bytes_per_second"]) == ([8.0, 4.0], [9.0, 9.0])
+    measured = measure()
+    assert (measured["product_flops_per_second"], measured["copy_bytes_per_second"]) == ([8.0, 4.0], [9.0, 9.0])
     # Of 8 s of steal, 5 s were taken while others had their turn.
-    assert (found["steal_seconds"], found["pressure_seconds"], found["involuntary_switches_by_rank"]) == (3.0, 2.0, [51])
-    assert found["gpu_throttle_reasons"] is None
+    assert (measured["steal_seconds"], measured["pressure_seconds"], measured["involuntary_switches_by_rank"]) == (3.0, 2.0, [51])
+    assert measured["gpu_throttle_reasons"] is None
 
 
 def test_here_the_kernels_have_a_speed():
@@ -120,16 +101,13 @@ def test_the_gpu_of_a_process_has_a_clock_and_reasons_for_it(monkeypatch):
     nvml.install(monkeypatch, nvml.Driver())
     monkeypatch.setattr(noise.os, "getpid", lambda: 7)
     assert noise.gpu_clock() == 1.41e9
-    assert noise.throttle_reasons(Alone()) == ["temperature"]
+    assert noise.throttle_reasons(Rank0()) == ["temperature"]
     monkeypatch.setattr(noise.os, "getpid", lambda: 9)
     assert math.isnan(noise.gpu_clock())
-    assert noise.throttle_reasons(Alone()) is None
-
-
-def test_a_gpu_that_does_not_tell_its_clock_ends_no_run(monkeypatch):
-    nvml.install(monkeypatch, nvml.Driver())
+    assert noise.throttle_reasons(Rank0()) is None
+    # One that does not tell.
+    monkeypatch.setattr(noise.os, "getpid", lambda: 7)
     for function in ("nvmlDeviceGetClockInfo", "nvmlDeviceGetCurrentClocksThrottleReasons"):
         monkeypatch.setattr(noise.pynvml, function, nvml.refuse)
-    monkeypatch.setattr(noise.os, "getpid", lambda: 7)
     assert math.isnan(noise.gpu_clock())
-    assert noise.throttle_reasons(Alone()) is None
+    assert noise.throttle_reasons(Rank0()) is None

@@ -7,6 +7,7 @@ import pytest
 
 from common.process import rendezvous
 from common.process.ranks import Ranks
+from tests.support.mistakes import refused
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +44,8 @@ def test_a_single_rank_uses_the_loopback_and_a_free_port():
 @pytest.mark.parametrize("ranks", [Ranks(), Ranks(1, 4, 1, 4), Ranks(3, 4, 1, 2)])
 def test_the_launchers_address_is_kept(ranks, monkeypatch):
     monkeypatch.setenv("MASTER_ADDR", "n1")
+    with refused("MASTER_ADDR=n1 is set without the other; set both"):
+        rendezvous.agree_on_master(ranks)
     monkeypatch.setenv("MASTER_PORT", "29500")
     rendezvous.agree_on_master(ranks)
     assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == ("n1", "29500")

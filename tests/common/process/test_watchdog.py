@@ -48,11 +48,8 @@ def test_the_rank_that_the_others_wait_for_is_named(places, line):
     assert describe_hang([Hang(rank, place, 9.0) for rank, place in places.items()], 2) == line
 
 
-def test_many_ranks_are_not_all_listed():
+def test_many_ranks_are_not_all_listed_and_a_single_rank_is_called_the_only_one():
     assert describe_hang([Hang(0, START, 9.0)], 512).startswith("ranks 1, 2, 3, 4, 5, 6, 7, 8 and 503 more hung")
-
-
-def test_a_single_rank_is_called_the_only_one():
     assert describe_hang([Hang(0, LAST, 9.0)], 1).startswith("the only rank hung in step 22/22")
 
 
