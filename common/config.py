@@ -18,6 +18,7 @@ from common.data.formats import FORMATS, OTHER_READERS
 from common.data.sharding import LAST_BATCH
 from common.errors import UserError
 from common.model import pipelining, schedules
+from common.model.weights import DTYPES
 from common.model.workload_table import BY_DEFAULT, WORKLOADS
 
 # The frameworks' seeds have 64 bits; theirs is seed * 100,003 + rank.
@@ -27,7 +28,7 @@ TRACES = ("mpi", "events")
 
 Dataset = Literal[*dict.fromkeys(dataset for workload in WORKLOADS.values() for dataset in workload.datasets)]
 Optimizer = Literal["sgd", "adam"]
-Precision = Literal["fp32", "fp64", "bf16", "tf32"]
+Precision = Literal[*DTYPES]
 Seed = Annotated[int, Bounds(at_least=0, at_most=MAX_SEED)]
 MachineName = Annotated[str | None, Pattern(r"\w[\w.-]*", "letters, digits, '.', '_' and '-'")]
 

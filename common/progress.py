@@ -46,7 +46,7 @@ def no_progress(num_done, num_all):
     """An on_progress of common/data/datasets.py that does nothing."""
 
 
-def reading(show, now=time.monotonic, what="reading the data"):
+def reading(show, now=time.monotonic, label="reading the data"):
     """The on_progress of common/data/datasets.py that calls show(line) once per second, but not in the first seconds."""
     last = now() + SILENT_SECONDS - INTERVAL_SECONDS
 
@@ -54,7 +54,7 @@ def reading(show, now=time.monotonic, what="reading the data"):
         nonlocal last
         if (moment := now()) - last >= INTERVAL_SECONDS:
             last = moment
-            show(f"{what}: {num_done / num_all:.0%}")
+            show(f"{label}: {num_done / num_all:.0%}")
 
     return on_progress
 
@@ -65,8 +65,8 @@ LINE = re.compile(MARK + rf" epoch (\d+)/(\d+) step (\d+)/(\d+) loss {NUMBER} ac
 
 def read_line(line):
     """The Progress of a line that `format_line` made, or None for any other line."""
-    found = LINE.search(line)
-    if not found:
+    match = LINE.search(line)
+    if not match:
         return None
-    loss, accuracy = (None if text == "-" else float(text) for text in found.group(5, 6))
-    return Progress(*map(int, found.group(1, 2, 3, 4)), loss, accuracy, float(found[7]))
+    loss, accuracy = (None if text == "-" else float(text) for text in match.group(5, 6))
+    return Progress(*map(int, match.group(1, 2, 3, 4)), loss, accuracy, float(match[7]))

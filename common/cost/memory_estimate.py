@@ -18,6 +18,7 @@ from common.process import node_memory
 from common.workloads import gradient_bytes
 
 GB = 1e9
+ON_GPU = "on each GPU"
 # Of the backends that a refusal names.
 NUM_NAMED = 3
 
@@ -45,39 +46,38 @@ def expect_room(name, settings, num_ranks, num_local_ranks, device):
 
     `settings`: resolved. `num_local_ranks`: ranks on this node. `device`: cpu or cuda.
     """
-    if lacking := _lacking(name, settings, num_ranks, num_local_ranks, device):
-        raise UserError(_refusal(name, settings, num_ranks, num_local_ranks, device, *lacking))
+    lacking = _lacking(name, settings, num_ranks, num_local_ranks, device)
+    if lacking is None:
+        return
+    needed, where, free = lacking
+    parts = [f"{part.replace('_', ' ')} {_text(size)}" for part, size in state(name, settings, num_ranks).items()]
+    if where != ON_GPU:
+        parts.append(f"initial parameters {_text(gradient_bytes(settings))}")
+    fitting = ", ".join(_fitting(settings, num_ranks, num_local_ranks, device))
+    advice = f"the state of {fitting} would fit" if fitting else f"share them over more {'GPUs' if where == ON_GPU else 'nodes'}"
+    raise UserError(
+        f"{settings.workload} does not fit into memory with {name} at size {num_ranks}: a rank's {', '.join(parts)} need {_text(needed)} "
+        f"{where}, and {_text(free)} are free{_activations(name, settings, num_ranks, device)}; {advice}, or choose a smaller workload"
+    )
 
 
 def _lacking(name, settings, num_ranks, num_local_ranks, device):
     """(bytes needed, where, bytes that are free) where a training does not fit; None where it does."""
     of_rank, initial = sum(state(name, settings, num_ranks).values()), gradient_bytes(settings)
     if device == "cuda" and of_rank > (free := node_memory.available_on_gpu()):
-        return of_rank, "on each GPU", free
+        return of_rank, ON_GPU, free
     on_node = num_local_ranks * (initial if device == "cuda" else of_rank + initial)
     if on_node > (free := node_memory.available()):
         return on_node, f"on a node for {f'its {num_local_ranks} ranks' if num_local_ranks > 1 else 'its rank'}", free
     return None
 
 
-def _refusal(name, settings, num_ranks, num_local_ranks, device, needed, where, free):
-    parts = [f"{part.replace('_', ' ')} {_text(size)}" for part, size in state(name, settings, num_ranks).items()]
-    if where != "on each GPU":
-        parts.append(f"initial parameters {_text(gradient_bytes(settings))}")
-    fitting = ", ".join(_fitting(settings, num_ranks, num_local_ranks, device))
-    places = "GPUs" if where == "on each GPU" else "nodes"
-    advice = f"the state of {fitting} would fit" if fitting else f"share them over more {places}"
-    return (
-        f"{settings.workload} does not fit into memory with {name} at size {num_ranks}: a rank's {', '.join(parts)} need {_text(needed)} "
-        f"{where}, and {_text(free)} are free{_activations(name, settings, num_ranks, device)}; {advice}, or choose a smaller workload"
-    )
-
-
 def _activations(name, settings, num_ranks, device):
-    """What a refusal says of activations, which it does not count."""
+    """The end of a refusal about activations, which it does not count; empty for a file outside frameworks/ and without a forecast."""
     if file_of(name) not in declared():
         return ""
-    training = _training(settings, _samples(name, settings, num_ranks), device)
+    samples_per_shard = workloads.local_batch(settings, parallelism.degree(name, settings, num_ranks)) // settings.accumulate
+    training = _training(settings, samples_per_shard, device)
     if memory_forecast.problem(name, training, num_ranks):
         return ""
     return f" (activations would be {_text(memory_forecast.of(name, training, num_ranks).activations)} more)"
@@ -92,11 +92,6 @@ def _fitting(settings, num_ranks, num_local_ranks, device):
         if not parallelism.problem(name, variant, num_ranks) and not _lacking(name, variant, num_ranks, num_local_ranks, device):
             bytes_by_name[name] = sum(state(name, variant, num_ranks).values())
     return sorted(bytes_by_name, key=bytes_by_name.get)[:NUM_NAMED]
-
-
-def _samples(name, settings, num_ranks):
-    """Samples of a micro-batch on a shard."""
-    return workloads.local_batch(settings, parallelism.degree(name, settings, num_ranks)) // settings.accumulate
 
 
 def _training(settings, batch_size, device):

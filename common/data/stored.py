@@ -43,7 +43,7 @@ def find(settings, dataset):
     written = manifest.read(folder)
     _expect_same(written, settings, source_of(settings, dataset), folder)
     show = partial(print, file=sys.stderr) if from_environment().rank == 0 else lambda _: None
-    states = manifest.expect_whole(folder, written, progress.reading(show, what="reading the files again, whose times have changed"))
+    states = manifest.expect_whole(folder, written, progress.reading(show, label="reading the files again, whose times have changed"))
     if module.IN_ORDER and settings.num_workers > 1:
         raise UserError(f"--num-workers is {settings.num_workers}; {settings.data_format} is read in order, by one worker at most")
     storage = Storage(folder, written, states, module, settings, _budget_bytes(settings))

@@ -5,7 +5,6 @@ GPU by different numbers. The PCI bus id names the GPU itself. All MIG instances
 """
 
 import ctypes
-import dataclasses
 import math
 import re
 
@@ -13,7 +12,6 @@ import pynvml
 
 from common.errors import UserError
 from common.process import nodes
-from common.record.definition import GpuMemoryByRank
 from common.trainer import by_rank
 
 NO_GPU = -1
@@ -75,9 +73,9 @@ def memory_by_rank(trainer):
     used = read_of_gpu(bus_id, lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).used)
     peaks = device.memory.peak() if device.memory else (None, None)
     sizes_by_name = {}
-    for field, value in zip(dataclasses.fields(GpuMemoryByRank), (*peaks, used), strict=True):
+    for name, value in zip(("peak_allocated_bytes", "peak_reserved_bytes", "used_bytes"), (*peaks, used), strict=True):
         sizes = by_rank(trainer, math.nan if value is None else value).tolist()
-        sizes_by_name[field.name] = [None if math.isnan(size) else int(size) for size in sizes]
+        sizes_by_name[name] = [None if math.isnan(size) else int(size) for size in sizes]
     return {"gpu_memory_by_rank": None if device.index is None else sizes_by_name}
 
 

@@ -54,12 +54,12 @@ def from_environment(environ=None):
         present.append(SLURM)
     if not present:
         return _from_mpi() if any(name in environ for name in RANK_ONLY) else Ranks()
-    first, *others = present
-    rank_and_size = _rank_and_size(first, environ)
-    for other in others:
-        if _rank_and_size(other, environ) != rank_and_size:
+    first = present[0]
+    for source in present[1:]:
+        if _rank_and_size(source, environ) != _rank_and_size(first, environ):
             raise UserError(
-                f"{_format(first, environ)} contradicts {_format(other, environ)}; unset the variables that the launcher in use did not set"
+                f"{_format(first, environ)} contradicts {_format(source, environ)}; "
+                "unset the variables that the launcher in use did not set"
             )
     # srun --mpi=pmi2 sets PMI's rank and size but not the local ones, which are in Slurm's own variables.
     return _read(next((source for source in present if _has_local_size(source, environ)), first), environ)

@@ -72,9 +72,8 @@ class Watchdog:
         on_hang(self.place, self._idle_seconds)
 
 
-PLACE = r"after the (\d+) steps of epoch (\d+)|in step (\d+)/(\d+) of epoch (\d+)|before the first epoch"
-WORDS = r"(in [\w ]+)"
-LINE = re.compile(rf"error: rank (\d+): hung for (\d+) s (?:{PLACE}|{WORDS})")
+PLACE = r"(?:after the (?P<ended>\d+) steps|in step (?P<step>\d+)/(?P<of>\d+)) of epoch (?P<epoch>\d+)|before the first epoch"
+LINE = re.compile(rf"error: rank (?P<rank>\d+): hung for (?P<seconds>\d+) s (?:{PLACE}|(?P<words>in [\w ]+))")
 
 
 def read_line(text):
@@ -82,12 +81,11 @@ def read_line(text):
     match = LINE.search(text)
     if not match:
         return None
-    *numbers, words = match.groups()
-    rank, seconds, num_steps, ended, step, of, epoch = (int(group or 0) for group in numbers)
-    if words:
-        return Hang(rank, words.rstrip(), float(seconds))
-    place = Place(epoch, step, of) if epoch else Place(ended, num_steps + 1, num_steps) if ended else Place()
-    return Hang(rank, place, float(seconds))
+    place = match["words"].rstrip() if match["words"] else Place()
+    if match["epoch"]:
+        num_steps = int(match["ended"] or match["of"])
+        place = Place(int(match["epoch"]), int(match["step"] or num_steps + 1), num_steps)
+    return Hang(int(match["rank"]), place, float(match["seconds"]))
 
 
 def leave(hang):

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import json
-import math
 import os
 import platform
 import re
@@ -115,7 +114,8 @@ def update(record, values):
 
 def write(path, record):
     """Writes a Record durably and atomically. Numbers that are not finite become null."""
-    durable.write_text(path, as_text(_finite(as_json(record))) + "\n")
+    finite = json.loads(json.dumps(as_json(record)), parse_constant=lambda _: None)
+    durable.write_text(path, as_text(finite) + "\n")
 
 
 def as_text(value, depth=0):
@@ -132,23 +132,15 @@ def as_text(value, depth=0):
     return "{\n" + ",\n".join(pad + line for line in lines) + f"\n{' ' * depth}}}"
 
 
-def _finite(value):
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def expect_writable(path):
     """Raises UserError if a folder of records cannot be made or written, as far as that shows without making it."""
     existing = next(folder for folder in (path, *path.parents) if folder.exists())
     if not (existing.is_dir() and os.access(existing, os.W_OK)):
-        why = "Permission denied" if existing.is_dir() else f"{existing} is not a folder"
-        raise UserError(f"cannot write records to {path} ({why}); give another folder with --results")
+        reason = "Permission denied" if existing.is_dir() else f"{existing} is not a folder"
+        raise UserError(f"cannot write records to {path} ({reason}); give another folder with --results")
 
 
-def make_folder(path, what="records", option="--results"):
+def make_folder(path, content="records", option="--results"):
     """Creates a folder and checks that it is writable. Raises UserError if it is not; `option` is the flag for another folder."""
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -156,7 +148,7 @@ def make_folder(path, what="records", option="--results"):
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise UserError(f"cannot write {what} to {path} ({error.strerror}); give another folder with {option}") from None
+        raise UserError(f"cannot write {content} to {path} ({error.strerror}); give another folder with {option}") from None
 
 
 def read(path):

@@ -36,7 +36,9 @@ def begin(backend, requested, ranks, import_seconds, entered):
         record.launch_seconds = max(0.0, time.time() - launch["launched_at"] - import_seconds - (time.perf_counter() - entered))
     folder, path = records.folder(settings), None
     if ranks.rank == 0:
-        make_folders(folder, settings.checkpoint_dir)
+        records.make_folder(folder)
+        if settings.checkpoint_dir:
+            records.make_folder(settings.checkpoint_dir, "checkpoints", "--checkpoint-dir")
         path = folder / f"{records.run_name(name, settings, ranks.size)}.json"
         records.write(path, record)
     return settings, load, record, path
@@ -61,13 +63,6 @@ def choose_cores(ranks, settings, record):
     total = binding.num_cores(range(os.cpu_count()), core_of)
     record.oversubscribed = binding.oversubscribed(allowed, ranks.local_size, cores_per_rank, total, core_of)
     return cores
-
-
-def make_folders(record_folder, checkpoint_folder):
-    """Creates the output folders of a run; `checkpoint_folder` may be None."""
-    records.make_folder(record_folder)
-    if checkpoint_folder:
-        records.make_folder(checkpoint_folder, "checkpoints", "--checkpoint-dir")
 
 
 def launch_of(backend, ranks):

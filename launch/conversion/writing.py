@@ -150,7 +150,7 @@ def _write_all(conversion, module, data, layout, samples_per_file):
         for part, (inputs, targets, copies) in parts.items()
         for number, first in enumerate(range(0, len(inputs) * copies, samples_per_file))
     ]
-    on_progress = progress.reading(functools.partial(print, file=sys.stderr), what="converting")
+    on_progress = progress.reading(functools.partial(print, file=sys.stderr), label="converting")
     for num_done, (part, number, inputs, targets, samples) in enumerate(todo):
         on_progress(num_done, len(todo))
         stem = conversion.folder / f"{part}-{number:05d}"
