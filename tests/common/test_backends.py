@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import itertools
 
 from common import backends
 from tests.support.mistakes import refused
@@ -10,11 +11,11 @@ from tests.support.mistakes import refused
 def test_every_field_of_the_declaration_has_a_docstring_of_its_own():
     (declaration,) = ast.parse(inspect.getsource(backends.Backend)).body
     documented = []
-    for one, after in zip(declaration.body, declaration.body[1:], strict=False):
-        if isinstance(one, ast.AnnAssign):
-            assert isinstance(after, ast.Expr), one.target.id
-            assert after.value.value.endswith("."), one.target.id
-            documented.append(one.target.id)
+    for statement, after in itertools.pairwise(declaration.body):
+        if isinstance(statement, ast.AnnAssign):
+            assert isinstance(after, ast.Expr), statement.target.id
+            assert after.value.value.endswith("."), statement.target.id
+            documented.append(statement.target.id)
     assert tuple(documented) == backends.Backend._fields
 
 

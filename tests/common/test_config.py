@@ -190,7 +190,6 @@ def test_invalid_arguments_give_a_one_line_error(arguments, message, columns, mo
 @pytest.mark.parametrize(
     ("requested", "num_ranks", "expected"),
     [
-        (Settings(), 1, ("digits", 16, 90, 20, 0.97, "sgd", 0.004, 1.0)),
         (Settings(), 8, ("digits", 16, 90, 20, 0.97, "sgd", 0.004, 8.0)),
         (Settings(scaling="strong"), 8, ("digits", 16, 90, 20, 0.97, "sgd", 0.004, 1.0)),
         (Settings(optimizer="adam"), 2, ("digits", 16, 90, 20, 0.97, "adam", 0.001, 2.0)),
@@ -199,12 +198,7 @@ def test_invalid_arguments_give_a_one_line_error(arguments, message, columns, mo
         (Settings(dataset="mnist", optimizer="adam", learning_rate=0.5), 1, ("mnist", 16, 90, 20, 0.97, "adam", 0.5, 1.0)),
         (Settings(workload="transformer"), 2, ("pydoc-types", 8, 64, 20, 0.40, "adam", 0.0015, 2.0)),
         (Settings(workload="transformer", dataset="xsum", optimizer="sgd"), 1, ("xsum", 8, 64, 20, 0.40, "sgd", 0.05, 1.0)),
-        (Settings(workload="transformer-lab"), 1, ("pydoc", 8, 16, 12, 0.60, "adam", 0.001, 1.0)),
-        (Settings(workload="transformer-base"), 1, ("pydoc", 8, 16, 12, 0.60, "adam", 0.0005, 1.0)),
-        (Settings(workload="transformer-gpt2"), 2, ("pydoc", 8, 8, 1, None, "adam", 0.0006, 2.0)),
-        (Settings(workload="transformer-1b", optimizer="sgd"), 1, ("pydoc", 8, 8, 1, None, "sgd", 0.05, 1.0)),
         (Settings(workload="transformer-alcf"), 3, ("random", 32, 32, 1, None, "sgd", 0.01, 3.0)),
-        (Settings(workload="resnet50"), 2, ("random", 32, 32, 1, None, "sgd", 0.0125, 2.0)),
     ],
 )
 def test_defaults_come_from_the_workload_and_the_ranks(requested, num_ranks, expected):

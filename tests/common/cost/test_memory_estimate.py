@@ -35,8 +35,8 @@ SETTINGS = Settings(workload="transformer-1b", optimizer="adam")
     ],
 )
 def test_bytes_of_state_of_a_rank(name, num_ranks, needed):
-    found = memory_estimate.state(name, settings_of(name, SETTINGS), num_ranks)
-    assert sum(found.values()) == pytest.approx(needed * P)
+    state = memory_estimate.state(name, settings_of(name, SETTINGS), num_ranks)
+    assert sum(state.values()) == pytest.approx(needed * P)
 
 
 @pytest.mark.parametrize("name", [name for name in sharing.every_way() if "powersgd" not in name])
@@ -71,10 +71,9 @@ def test_on_cpus_the_ranks_of_a_node_must_fit_into_its_memory(monkeypatch, name,
     ranks = "its rank" if num_local_ranks == 1 else f"its {num_local_ranks} ranks"
     assert f"{needed * P / 1e9:.1f} GB on a node for {ranks}, and {0.999 * needed * P / 1e9:.1f} GB are free" in text
     assert "initial parameters 4.8 GB" in text
-
-
-def test_a_refusal_says_where_no_backend_fits(monkeypatch):
-    assert "; share them over more nodes, or choose a smaller workload" in refusal(monkeypatch, "fsdp", 4, 4, "cpu", node=P)
+    # No backend's state fits.
+    nowhere = refusal(monkeypatch, name, num_ranks, num_local_ranks, "cpu", node=P / 10)
+    assert "; share them over more nodes, or choose a smaller workload" in nowhere
 
 
 def test_on_gpus_a_rank_must_fit_into_one_and_the_initial_parameters_into_the_memory_of_the_node(monkeypatch):

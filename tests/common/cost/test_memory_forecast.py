@@ -12,9 +12,9 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from common.cost import communication_buffers, memory_forecast, memory_state
 from common.cost.memory_state import Training
-from common.errors import UserError
 from common.model import pipelining
 from common.model.families import Cnn, Decoder
+from tests.support.mistakes import refused
 
 GPT = Training(Decoder(64, 4, 4, 64), batch_size=8, microbatches=8)
 # Bytes of the parameters in float32.
@@ -37,8 +37,8 @@ TERA = 1e12
     ],
 )
 def test_what_a_rank_holds(name, num_ranks, parameters, gradients, optimizer_state):
-    found = memory_forecast.of(name, GPT, num_ranks)
-    assert found[:3] == pytest.approx((parameters * P, gradients * P, optimizer_state * P))
+    forecast = memory_forecast.of(name, GPT, num_ranks)
+    assert forecast[:3] == pytest.approx((parameters * P, gradients * P, optimizer_state * P))
 
 
 @pytest.mark.parametrize(
@@ -53,30 +53,28 @@ def test_what_a_rank_holds(name, num_ranks, parameters, gradients, optimizer_sta
     ],
 )
 def test_bytes_of_a_parameter_by_precision(precision, optimizer, bytes_per_parameter):
-    found = memory_forecast.of("single", GPT._replace(precision=precision, optimizer=optimizer), 1)
-    assert [size / (P / 4) for size in found[:3]] == pytest.approx(bytes_per_parameter)
+    forecast = memory_forecast.of("single", GPT._replace(precision=precision, optimizer=optimizer), 1)
+    assert [size / (P / 4) for size in forecast[:3]] == pytest.approx(bytes_per_parameter)
 
 
 def test_what_is_offloaded_is_in_main_memory():
-    plain, states, all_of_it = (memory_forecast.of(f"deepspeed_zero@3{what}", GPT, 8) for what in ("", "+offload", "+offload_parameters"))
+    plain, states, whole = (memory_forecast.of(f"deepspeed_zero@3{offload}", GPT, 8) for offload in ("", "+offload", "+offload_parameters"))
     assert (states.parameters, states.gradients, states.optimizer_state) == (plain.parameters, 0, 0)
     assert states.main_memory == plain.gradients + plain.optimizer_state
-    assert (all_of_it.parameters, all_of_it.main_memory) == (0, plain.parameters + states.main_memory)
-    assert plain.peak > states.peak > all_of_it.peak
+    assert (whole.parameters, whole.main_memory) == (0, plain.parameters + states.main_memory)
+    assert plain.peak > states.peak > whole.peak
 
 
 def test_what_the_libraries_keep_to_exchange():
-    ddp, horovod, single = (memory_forecast.of(name, GPT, 8 if name != "single" else 1) for name in ("ddp", "horovod_torch", "single"))
-    assert (ddp.buffers, horovod.buffers, single.buffers) == (P, 128 * 2**20, 0)
-    assert ddp.peak - single.peak == P
+    single = memory_forecast.of("single", GPT, 1)
+    buffers = {name: memory_forecast.of(name, GPT, 8).buffers for name in ("ddp", "horovod_torch", "fsdp", "deepspeed_zero@0")}
     block, rest = (P - 4 * (2 * 256 * 64 + 64)) / 4, 4 * (2 * 256 * 64 + 64)
-    # While a block is computed: it, the one before it, the gradients of the one after it, and the rest of the model.
-    assert memory_forecast.of("fsdp", GPT, 8).buffers == 3 * block + rest
-
-
-def test_deepspeeds_buckets_have_their_size_however_small_the_model_is():
+    # FSDP, while a block is computed: it, the one before it, the gradients of the one after it, and the rest of the model.
+    assert buffers == {"ddp": P, "horovod_torch": 128 * 2**20, "fsdp": 3 * block + rest, "deepspeed_zero@0": P}
+    # However small the model is.
     assert memory_forecast.of("deepspeed_zero@2", GPT, 8).buffers == 4 * communication_buffers.REDUCE_BUCKET
-    assert memory_forecast.of("deepspeed_zero@0", GPT, 8).buffers == P
+    assert single.buffers == 0
+    assert memory_forecast.of("ddp", GPT, 8).peak - single.peak == P
 
 
 def test_a_trillion_parameters_as_in_the_course():
@@ -113,8 +111,8 @@ def test_deepspeeds_own_estimates(num_ranks):
     number, largest = P // 4, 256 * 64
 
     def held(name):
-        found = memory_forecast.of(name, training, num_ranks)
-        return sum(found[:3]), found.main_memory
+        forecast = memory_forecast.of(name, training, num_ranks)
+        return sum(forecast[:3]), forecast.main_memory
 
     factor = {"additional_buffer_factor": 1}
     two, three = (number, num_ranks), (number, largest, num_ranks)
@@ -135,7 +133,7 @@ def test_parameters_are_dealt_as_zero_redundancy_optimizer_deals_them(num_ranks)
     dist.init_process_group("fake", rank=0, world_size=num_ranks, store=FakeStore())
     try:
         dealt = ZeroRedundancyOptimizer([torch.nn.Parameter(torch.zeros(size)) for size in sizes], torch.optim.SGD, lr=0.1)
-        largest = max(sum(one.numel() for group in hand for one in group["params"]) for hand in dealt._partition_parameters())
+        largest = max(sum(part.numel() for group in hand for part in group["params"]) for hand in dealt._partition_parameters())
     finally:
         dist.destroy_process_group()
     assert memory_state.largest_hand(sizes, num_ranks) * sum(sizes) == largest
@@ -144,10 +142,10 @@ def test_parameters_are_dealt_as_zero_redundancy_optimizer_deals_them(num_ranks)
 def under_way(schedule, rank, num_ranks, num):
     """The most chunks whose backward pass is not done in PyTorch's order of a rank's passes."""
     stages = {"_n_microbatches": num, "pp_group_size": num_ranks, "n_local_stages": 2, "num_stages": 2 * num_ranks}
-    one = SimpleNamespace(**stages, microbatches_per_round=num // max(1, num // num_ranks))
+    pipeline = SimpleNamespace(**stages, microbatches_per_round=num // max(1, num // num_ranks))
     kind = {"interleaved": schedules.ScheduleInterleaved1F1B, "zero_bubble": schedules.ScheduleZBVZeroBubble}[schedule]
     open_passes, most = 0, 0
-    for action in kind._calculate_single_rank_operations(one, rank):
+    for action in kind._calculate_single_rank_operations(pipeline, rank):
         if action is not None and action.microbatch_index < num:
             ends = action.computation_type in (schedules.FULL_BACKWARD, schedules.BACKWARD_WEIGHT)
             open_passes += (action.computation_type == F) - ends
@@ -166,14 +164,12 @@ def test_the_first_rank_of_1f1b_has_most_under_way_and_gpipes_ranks_all():
     assert [pipelining.num_under_way("1f1b", rank, 4, 8) for rank in range(4)] == [4, 3, 2, 1]
     assert [pipelining.num_under_way("gpipe", rank, 4, 8) for rank in range(4)] == [8] * 4
     assert pipelining.num_under_way("1f1b", 0, 4, 2) == 2
-    activations = [one.activations for one in memory_forecast.by_rank("pipeline", GPT, 4)]
+    forecasts = memory_forecast.by_rank("pipeline", GPT, 4)
+    activations = [forecast.activations for forecast in forecasts]
     assert activations[0] > activations[1] > activations[2]
     assert max(activations) < memory_forecast.of("pipeline@gpipe", GPT, 4).activations
-
-
-def test_the_stages_of_a_pipeline_have_the_parameters_of_the_model():
-    assert sum(one.parameters for one in memory_forecast.by_rank("pipeline@zero_bubble", GPT, 4)) == P
-    assert max(one.peak for one in memory_forecast.by_rank("pipeline", GPT, 4)) == memory_forecast.of("pipeline", GPT, 4).peak
+    assert max(forecast.peak for forecast in forecasts) == memory_forecast.of("pipeline", GPT, 4).peak
+    assert sum(forecast.parameters for forecast in memory_forecast.by_rank("pipeline@zero_bubble", GPT, 4)) == P
 
 
 def test_a_given_number_of_parameters_is_in_place_of_that_of_the_sizes():
@@ -196,6 +192,5 @@ def test_a_given_number_of_parameters_is_in_place_of_that_of_the_sizes():
     ],
 )
 def test_what_cannot_be_forecast_is_refused(name, training, num_ranks, message):
-    with pytest.raises(UserError) as refused:
+    with refused(message):
         memory_forecast.of(name, training, num_ranks)
-    assert message in str(refused.value)

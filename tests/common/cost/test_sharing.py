@@ -20,12 +20,8 @@ P = 4_799_528
         ("ddp", 2, 1),
         ("ddp@mpi", 4, 3 / 2),
         ("ddp@bf16", 4, 3 / 4),
-        ("horovod_torch", 4, 3 / 2),
         ("gradient_averaging", 8, 7 / 4),
-        ("zero_redundancy", 4, 3 / 2),
-        ("deepspeed_zero", 4, 3 / 2),
-        ("deepspeed_zero@0", 4, 3 / 2),
-        ("deepspeed_zero@2", 4, 3 / 2),
+        *[(name, 4, 3 / 2) for name in ("horovod_torch", "zero_redundancy", "deepspeed_zero", "deepspeed_zero@0", "deepspeed_zero@2")],
         ("deepspeed_zero@3", 4, 9 / 4),
         ("fsdp", 2, 3 / 2),
         ("fsdp", 4, 9 / 4),
@@ -100,10 +96,10 @@ def test_the_ways_of_a_backend_are_its_name_and_the_variants_that_share_otherwis
 
 
 def test_every_way_that_is_declared_has_its_theory():
-    for name, own in backends.declared().items():
-        ways = own.sharing if isinstance(own.sharing, dict) else {"": own.sharing}
-        known = {f"{name}@{variant}" for variant in ways if variant}
-        assert known <= set(backends.variants_of(name))
+    for name, declaration in backends.declared().items():
+        ways = declaration.sharing if isinstance(declaration.sharing, dict) else {"": declaration.sharing}
+        variants = {f"{name}@{variant}" for variant in ways if variant}
+        assert variants <= set(backends.variants_of(name))
         assert set(ways.values()) <= {None, *sharing.WAYS}
         # PowerSGD's bytes depend on the shapes of the parameters.
-        assert None not in ways.values() or not own.sharing or known == {"ddp@fp16", "ddp@bf16", "ddp@powersgd"}
+        assert None not in ways.values() or not declaration.sharing or variants == {"ddp@fp16", "ddp@bf16", "ddp@powersgd"}

@@ -51,28 +51,17 @@ def test_packages_and_memory_are_counted_once_and_not_their_parts(folders, count
     assert energy.domains(root) == {root / folder / "energy_uj": LIMIT for folder in counted}
 
 
-@pytest.mark.parametrize(
-    ("readings", "limits", "joules"),
-    [
-        ([[5e6], [5e6]], [9e6], 0.0),
-        ([[8e6], [1e6], [8e6], [1e6]], [9e6], 11.0),
-        ([[5e6, 8e6], [7e6, 1e6]], [9e6, 9e6], 4.0),
-        ([[8e6, 8e6], [1e6, 1e6]], [9e6, 20e6], 15.0),
-        ([[5e6, math.nan], [7e6, 1e6]], [9e6, 9e6], math.nan),
-        ([[5e6], [math.nan], [7e6]], [9e6], math.nan),
-        ([[], []], [], math.nan),
-    ],
-)
-def test_counters_are_added_up_also_where_they_wrap_around(readings, limits, joules):
-    assert energy.joules_of(readings, limits) == pytest.approx(joules, nan_ok=True)
-
-
-def test_packages_are_read_from_the_start_to_the_end(tmp_path):
-    joules = energy.count_packages(powercap(tmp_path, ZONES))
-    (tmp_path / "intel-rapl:0/energy_uj").write_text("501\n")
-    (tmp_path / "intel-rapl:1:0/energy_uj").write_text("12\n")
-    (tmp_path / "intel-rapl:2/energy_uj").write_text("900\n")
-    assert joules() == pytest.approx((500 + 980) / 1e6)
+def test_packages_are_read_from_the_start_to_the_end_also_where_they_wrap_around(tmp_path):
+    powercap(tmp_path, ZONES)
+    (tmp_path / "intel-rapl:1:0/max_energy_range_uj").write_text("2000\n")
+    joules = energy.count_packages(tmp_path)
+    assert joules() == 0
+    for folder, microjoules in (("intel-rapl:0", 501), ("intel-rapl:1:0", 12), ("intel-rapl:2", 900)):
+        (tmp_path / folder / "energy_uj").write_text(f"{microjoules}\n")
+    assert joules() == pytest.approx((500 + 1980) / 1e6)
+    for text in ("", "502\n"):
+        (tmp_path / "intel-rapl:0/energy_uj").write_text(text)
+        assert math.isnan(joules())
 
 
 def test_counters_that_wrap_around_several_times_are_counted(tmp_path):

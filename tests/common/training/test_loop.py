@@ -85,16 +85,8 @@ def trained(monkeypatch):
         monkeypatch.setattr(loop.time, "perf_counter", lambda: trainer.now)
         monkeypatch.setattr(turns, "stop", trainer.stop)
         settings = SimpleNamespace(**vars(SETTINGS) | changes)
-        loop.train(
-            trainer,
-            settings,
-            trainer.load,
-            record,
-            lambda _: "digest",
-            Watchdog(0, None),
-            Turns(trainer, 1.0, []),
-            event_log.begin(log_path),
-        )
+        turns_of_run, log = Turns(trainer, 1.0, []), event_log.begin(log_path)
+        loop.train(trainer, settings, trainer.load, record, lambda _: "digest", Watchdog(0, None), turns_of_run, log)
         return record
 
     return run
@@ -104,14 +96,10 @@ def test_loading_and_evaluation_are_on_the_clock(trained):
     assert trained(1.0).time_to_solution_seconds == LOAD_SECONDS + 3 * STEP_SECONDS + EVALUATION_SECONDS
 
 
-def test_the_clock_stops_where_the_target_is_first_met(trained):
-    record = trained(0.2, 0.6, 0.7, stop_at_target=False)
+def test_the_clock_stops_and_the_event_log_ends_where_the_target_is_first_met(trained, tmp_path):
+    record = trained(0.2, 0.6, 0.7, stop_at_target=False, log_path=tmp_path / "run.mllog")
     assert record.accuracies == pytest.approx([0.2, 0.6, 0.7])
     assert record.time_to_solution_seconds == LOAD_SECONDS + 2 * (3 * STEP_SECONDS + EVALUATION_SECONDS)
-
-
-def test_the_event_log_ends_where_the_target_is_first_met(trained, tmp_path):
-    trained(0.2, 0.6, 0.7, stop_at_target=False, log_path=tmp_path / "run.mllog")
     lines = [json.loads(line.removeprefix(":::MLLOG ")) for line in (tmp_path / "run.mllog").read_text().splitlines()]
     assert [line["value"] for line in lines if line["key"] == "eval_accuracy"] == pytest.approx([0.2, 0.6])
     assert (lines[-1]["key"], lines[-1]["metadata"]["status"]) == ("run_stop", "success")
@@ -127,8 +115,8 @@ def test_padding_counts_neither_in_the_accuracy_nor_in_the_rate(trained):
 def test_an_epoch_has_no_more_steps_than_asked_for(trained, asked, steps, used, padded):
     record = trained(steps_per_epoch=asked)
     assert (len(record.losses), len(record.accuracies)) == (3 * steps, 3)
-    found = [getattr(record, f"samples_{what}per_epoch") for what in ("", "dropped_", "padded_")]
-    assert found == [used, NUM_TRAIN - used, padded]
+    samples = (record.samples_per_epoch, record.samples_dropped_per_epoch, record.samples_padded_per_epoch)
+    assert samples == (used, NUM_TRAIN - used, padded)
     assert record.train_seconds == [steps * STEP_SECONDS] * 3
 
 
@@ -155,7 +143,7 @@ def test_an_epoch_ends_when_its_losses_are_computed(trained, monkeypatch):
     monkeypatch.setattr(loop, "PROGRESS_INTERVAL_SECONDS", 1e9)
     record = trained(1.0, trainer_class=Queued)
     assert record.losses == [2.5] * 3
-    assert record.train_seconds == [3 * (STEP_SECONDS + 1.0)]
+    assert record.train_seconds == [3 * (STEP_SECONDS + 1.0)] == [sum(record.step_seconds)]
 
 
 class OfOneWorker(Timed):

@@ -31,51 +31,47 @@ class Trainer:
         return others
 
 
-@pytest.fixture(autouse=True)
-def _peak(monkeypatch):
+NUM_FLOPS = flops.training(WORKLOADS["transformer"].model)
+
+
+@pytest.fixture
+def rates(monkeypatch):
+    """A function that returns the record with the rates of a run, on devices that reach 4e9 FLOP/s."""
     monkeypatch.setattr(throughput, "fastest", lambda _: 4e9)
 
+    def record_of(trainer, workload="transformer", backend="ddp", rate=100.0):
+        record = SimpleNamespace(backend=backend, samples_per_second=rate)
+        throughput.add_to_record(trainer, Settings(workload=workload), record)
+        return record
 
-def rates(trainer, workload="transformer", backend="ddp", rate=100.0):
-    record = SimpleNamespace(backend=backend, samples_per_second=rate)
-    throughput.add_to_record(trainer, Settings(workload=workload), record)
-    return record
+    return record_of
 
 
-def test_a_rank_computes_the_flops_of_its_samples():
-    num_flops = flops.training(WORKLOADS["transformer"].model)
+def test_a_rank_computes_the_flops_of_its_samples(rates):
     record = rates(Trainer(4, 2e9))
-    assert record.training_flops_per_sample == num_flops
-    assert record.flops_per_second_per_rank == num_flops * 100 / 4
+    assert record.training_flops_per_sample == NUM_FLOPS
+    assert record.flops_per_second_per_rank == NUM_FLOPS * 100 / 4
     assert record.peak_flops_per_second == 3.5e9
-    assert record.share_of_peak == num_flops * 25 / 3.5e9
+    assert record.share_of_peak == NUM_FLOPS * 25 / 3.5e9
     assert record.tokens_per_second == 6400.0
+    assert rates(Trainer(), workload="cnn").tokens_per_second is None
 
 
 # Ranks that compute one model together all compute; a server does not.
 @pytest.mark.parametrize(("backend", "num_computing"), [("tensor_parallel", 4), ("pipeline@gpipe", 4), ("parameter_server", 3)])
-def test_the_ranks_that_compute_share_the_flops(backend, num_computing):
-    num_flops = flops.training(WORKLOADS["transformer"].model)
-    assert rates(Trainer(4), backend=backend).flops_per_second_per_rank == num_flops * 100 / num_computing
+def test_the_ranks_that_compute_share_the_flops(backend, num_computing, rates):
+    assert rates(Trainer(4), backend=backend).flops_per_second_per_rank == NUM_FLOPS * 100 / num_computing
 
 
-def test_images_have_no_tokens():
-    assert rates(Trainer(), workload="cnn").tokens_per_second is None
-
-
-def test_without_a_peak_there_is_no_share_of_it():
+def test_without_a_peak_there_is_no_share_of_it(rates):
     record = rates(Trainer(device=CPU._replace(product=None)))
     assert (record.peak_flops_per_second, record.share_of_peak) == (None, None)
     assert record.flops_per_second_per_rank > 0
 
 
-def test_a_run_that_trained_nothing_has_no_rates():
-    assert vars(rates(Trainer(), rate=None)).keys() == {
-        "backend",
-        "samples_per_second",
-        "training_flops_per_sample",
-        "peak_flops_per_second",
-    }
+def test_a_run_that_trained_nothing_has_no_rates(rates):
+    expected = {"backend", "samples_per_second", "training_flops_per_sample", "peak_flops_per_second"}
+    assert vars(rates(Trainer(), rate=None)).keys() == expected
 
 
 @pytest.mark.parametrize(
@@ -89,7 +85,6 @@ def test_a_run_that_trained_nothing_has_no_rates():
     ],
 )
 def test_the_peak_is_that_of_the_best_size(flops_per_second, sizes, monkeypatch):
-    monkeypatch.undo()
     tried = []
 
     def product(size):
