@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 import tyro
 
 from common import command_line
+from common.command_line import FROM_1
 from launch.forecast.network import messages
 from launch.forecast.scaling import answer, forecasts, picture
-from launch.forecast.scaling.wish import Wish, check, sizes_of
+from launch.forecast.scaling.wish import PRICE, Wish, sizes_of
 from launch.report import collect, comparable, entries, summary
 from launch.report.export import files, terminal
 
@@ -25,7 +26,7 @@ class Arguments:
     """Records or folders of records, of two sizes or more without oversubscription, with step breakdowns."""
     ranks: str = "16,64,1024,100000"
     """Numbers of ranks, separated by commas."""
-    ranks_per_node: int | None = None
+    ranks_per_node: Annotated[int | None, FROM_1] = None
     """Ranks on each node. Default: as many as the largest measured size has on a node."""
     network: str | None = None
     """The network between nodes: alpha=2e-6,beta=25e9, the latency of a message in seconds and the bandwidth of a node's link in bytes per
@@ -33,7 +34,7 @@ class Arguments:
     algorithm: Literal["ring", "halving", "doubling", "tree", "hierarchical"] | None = None
     """Algorithm of an all-reduce. Default: ring for Gloo, halving (recursive halving and doubling) for MPI, the fastest of ring, tree and
     hierarchical for NCCL."""
-    price: float | None = None
+    price: Annotated[float | None, PRICE] = None
     """Price of an hour of a core, or of a GPU where the runs used GPUs."""
     json: Path | None = None
     """Write all numbers as JSON."""
@@ -43,8 +44,8 @@ class Arguments:
 
 def run(arguments):
     """Prints the forecasts, writes the files, returns the exit status. Raises UserError before anything is written."""
-    wish = wish_of(arguments)
-    check(wish)
+    sizes, network = sizes_of(arguments.ranks), arguments.network and messages.read(arguments.network)
+    wish = Wish(sizes, network, arguments.ranks_per_node, arguments.algorithm, arguments.price)
     files.check_all({"--json": arguments.json, "--picture": arguments.picture})
     records, _ = collect.collect(arguments.records)
     plain, _ = entries.split_traced(records)
@@ -58,12 +59,6 @@ def run(arguments):
         files.write(arguments.picture, picture.text(subjects))
     terminal.show(summary.Answer(plain[0].settings.machine, [], [section], [], compared))
     return 0
-
-
-def wish_of(arguments):
-    """The Wish of the command line. Raises UserError for what cannot be read."""
-    between_nodes = arguments.network and messages.read(arguments.network)
-    return Wish(sizes_of(arguments.ranks), between_nodes, arguments.ranks_per_node, arguments.algorithm, arguments.price)
 
 
 if __name__ == "__main__":

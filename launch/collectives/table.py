@@ -11,25 +11,22 @@ from launch.report import statistics
 
 TYPE = "float"
 US, GB = 1e6, 1e9
-HALVES = "           out-of-place                       in-place             out-of-place        in-place"
+# Those of nccl-tests, and ours.
+HEADER = [
+    "#                                                              out-of-place                       in-place        "
+    "       out-of-place        in-place      ",
+    "#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong"
+    "      low     high      low     high    copy",
+    "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)        "
+    "     (us)     (us)     (us)     (us)  (GB/s)",
+]
 NO_HALF = f"  {'N/A':>7}  {'N/A':>6}  {'N/A':>6}  {'N/A':>6}"
 NO_RANGE = f"  {'N/A':>7}  {'N/A':>7}"
 
 
 def header(library, collective, num_ranks, place):
     """The lines above the rows of a collective; `place`: which one of all it is, as in 3/21."""
-    half, more = ("time", "algbw", "busbw", "#wrong"), ("low", "high")
-    units, more_units = ("(us)", "(GB/s)", "(GB/s)", ""), ("(us)", "(us)")
-    return [
-        "#",
-        f"# [{place}] {collective} over {library}, {num_ranks} ranks",
-        "#",
-        _comment(
-            ("", "", "", "", ""), "           out-of-place                       in-place               out-of-place        in-place      "
-        ),
-        _comment(("size", "count", "type", "redop", "root"), _halves(half) + _halves(more) + _cells(("copy",))),
-        _comment(("(B)", "(elements)", "", "", ""), _halves(units) + _halves(more_units) + _cells(("(GB/s)",))),
-    ]
+    return ["#", f"# [{place}] {collective} over {library}, {num_ranks} ranks", "#", *HEADER]
 
 
 def row(out_of_place, in_place, copy_seconds):
@@ -97,18 +94,3 @@ def _half(measurement):
 
 def _range(measurement):
     return NO_RANGE if measurement is None else "".join(f"  {number(end(measurement.seconds) * US, 7):>7}" for end in (min, max))
-
-
-def _comment(cells, rest):
-    size, count, *texts = cells
-    return f"# {size:>10}  {count:>12}  {'  '.join(f'{cell:>{width}}' for cell, width in zip(texts, (8, 6, 6), strict=True))}{rest}"
-
-
-def _halves(cells):
-    """The cells of a half, twice; the first of them is a time, and so are all where there are two."""
-    widths = (7, 7) if len(cells) == 2 else (7, 6, 6, 6)
-    return 2 * "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
-
-
-def _cells(cells):
-    return "".join(f"  {cell:>6}" for cell in cells)

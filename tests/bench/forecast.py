@@ -20,8 +20,8 @@ import tyro
 
 from common.record import records
 from launch.forecast.network import algorithms
-from launch.forecast.scaling import links, measured
-from tests.bench import shared
+from launch.forecast.scaling import measured
+from tests.bench import links, shared
 from tests.support import two_hosts
 from tests.support.backends import LAUNCHED
 from tests.support.running import copied

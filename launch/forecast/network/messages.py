@@ -2,8 +2,8 @@
 
 import json
 import math
+import statistics
 from pathlib import Path
-from typing import NamedTuple
 
 from common.errors import UserError
 from launch.forecast.network import algorithms, hockney
@@ -12,55 +12,41 @@ from launch.forecast.network.hockney import Regime
 SYNTAX = "alpha=SECONDS,beta=BYTES_PER_SECOND"
 
 
-class Uniform(NamedTuple):
-    """A network as latency and bandwidth, the same for every library."""
-
-    regimes: tuple[Regime, ...]
-
-    def messages(self, transport, algorithm):
-        """The Regimes of a message."""
-        return self.regimes
-
-
-class Measured(NamedTuple):
-    """A network as launch.collectives has measured it: {library: Regimes of its all-reduces} at a number of ranks."""
-
-    all_reduces: dict[str, tuple[Regime, ...]]
-    num_ranks: int
-    num_nodes: int
-
-    def messages(self, transport, algorithm):
-        """The Regimes of a message through the library of a transport. Raises UserError where the file does not have it."""
-        if transport not in self.all_reduces:
-            raise UserError(
-                f"the file of --network has no all-reduce over {transport}, only over {', '.join(self.all_reduces)}; measure that too"
-            )
-        return of_messages(self.all_reduces[transport], algorithm, self.num_ranks, self.num_ranks // self.num_nodes)
-
-
 def read(text):
-    """The network of a --network: a text such as alpha=2e-6,beta=25e9, or a JSON file of launch.collectives. Raises UserError."""
-    return _of_file(Path(text)) if text.endswith(".json") else uniform(text)
+    """The network of a --network, as a function of a transport and an algorithm that gives the Regimes of a message.
+
+    `text`: such as alpha=2e-6,beta=25e9, or a JSON file of launch.collectives. Raises UserError for another, and the function for a
+    transport that the file does not have.
+    """
+    return _of_file(Path(text)) if text.endswith(".json") else _uniform(text)
 
 
 def _of_file(path):
-    """The Measured of a file of launch.collectives."""
+    """The network as launch.collectives has measured it: from the all-reduces of each library at a number of ranks."""
     try:
         content = json.loads(path.read_text())
         fits = [fit for fit in content["fits"] if fit["collective"] == "all_reduce" and fit["regimes"]]
         all_reduces = {fit["library"]: tuple(Regime(**regime) for regime in fit["regimes"]) for fit in fits}
-        network = Measured(all_reduces, int(content["num_ranks"]), int(content["num_nodes"]))
+        num_ranks, num_nodes = int(content["num_ranks"]), int(content["num_nodes"])
     except OSError as problem:
         raise UserError(f"--network {path} cannot be read ({problem.strerror}); name a JSON file of launch.collectives") from None
     except (ValueError, KeyError, TypeError):
         raise UserError(f"--network {path} is no JSON file of launch.collectives; write one with its --json") from None
-    if network.num_ranks < 2 or not all_reduces:
+    if num_ranks < 2 or not all_reduces:
         raise UserError(f"--network {path} has no fitted all-reduce of two ranks or more; measure 3 sizes or more at two ranks")
-    return network
+
+    def messages_over(transport, algorithm):
+        if transport not in all_reduces:
+            raise UserError(
+                f"the file of --network has no all-reduce over {transport}, only over {', '.join(all_reduces)}; measure that too"
+            )
+        return of_messages(all_reduces[transport], algorithm, num_ranks, num_ranks // num_nodes)
+
+    return messages_over
 
 
-def uniform(text):
-    """The Uniform of a text such as alpha=2e-6,beta=25e9: latency in seconds and bandwidth in bytes per second. Raises UserError."""
+def _uniform(text):
+    """The network of a latency in seconds and a bandwidth in bytes per second, the same for every library."""
     parts = dict(part.split("=", 1) for part in text.replace(" ", "").split(",") if "=" in part)
     if set(parts) != {"alpha", "beta"} or text.count("=") != 2:
         raise UserError(f"--network is {text}; write {SYNTAX}, such as alpha=2e-6,beta=25e9, or name a JSON file of launch.collectives")
@@ -69,7 +55,7 @@ def uniform(text):
         raise UserError(f"--network has alpha={parts['alpha']}; a latency is at least 0 seconds, such as alpha=2e-6")
     if not 0 < bandwidth < math.inf:
         raise UserError(f"--network has beta={parts['beta']}; a bandwidth is above 0 bytes per second, such as beta=25e9")
-    return Uniform((Regime(0, latency, 1 / bandwidth, 0.0),))
+    return lambda transport, algorithm: (Regime(0, latency, 1 / bandwidth, 0.0),)
 
 
 def _number(name, text):
@@ -88,19 +74,16 @@ def fitted(points):
     for size, seconds in points:
         by_size.setdefault(size, []).append(seconds)
     sizes = sorted(by_size)
-    medians = [sorted(by_size[size])[len(by_size[size]) // 2] for size in sizes]
+    medians = [statistics.median_high(by_size[size]) for size in sizes]
     if len(sizes) >= hockney.MIN_SIZES:
         regimes = hockney.fit(sizes, medians)
-        return regimes, f"alpha and beta fitted to all-reduces of {len(sizes)} sizes, residual {_worst(regimes):.0f} %"
+        residual = max(regime.relative_residual for regime in regimes)
+        return regimes, f"alpha and beta fitted to all-reduces of {len(sizes)} sizes, residual {100 * residual:.0f} %"
     if len(sizes) == 1:
         return (Regime(0, 0.0, medians[0] / sizes[0], 0.0),), "bandwidth of all-reduces of one size, alpha taken for 0"
     beta = max(0.0, (medians[1] - medians[0]) / (sizes[1] - sizes[0]))
     alpha = max(0.0, medians[0] - beta * sizes[0])
     return (Regime(0, alpha, beta or medians[1] / sizes[1], 0.0),), "alpha and beta of all-reduces of two sizes, without a residual"
-
-
-def _worst(regimes):
-    return 100 * max(regime.relative_residual for regime in regimes)
 
 
 def of_messages(regimes, algorithm, num_ranks, ranks_per_node):

@@ -34,8 +34,12 @@ def section(subjects, left_out, wish):
         tables += filled(f"Held out: {about}", HELD_OUT_COLUMNS, held_out)
         tables += filled(f"What the forecasts rest on: {about}", BASIS_COLUMNS, [_basis_row(subject) for subject in group])
         sentences += [_error(group), *_impossible(group), *_opinions(group), _proposal(group, wish)]
-    notes = dict.fromkeys(note for subject in subjects for note in subject.notes)
-    return Section("forecast", QUESTION, [*sentences, *left_out, *notes, *_explained(subjects)], tables)
+    return Section("forecast", QUESTION, [*sentences, *left_out, *_notes(subjects), *_explained(subjects)], tables)
+
+
+def _notes(subjects):
+    """What was assumed, each once."""
+    return dict.fromkeys(note for subject in subjects for note in subject.fitted.notes)
 
 
 def _hours(subject):
@@ -60,9 +64,9 @@ def _held_out_row(subject, test):
 
 
 def _basis_row(subject):
-    starts = "measured" if subject.measured[-1].exchanges_are_measured else "evenly over the backward pass"
+    starts = "measured" if subject.sizes[-1].exchanges_are_measured else "evenly over the backward pass"
     return (
-        subject.backend, " or ".join(subject.model.algorithms), subject.network, starts if subject.model.exchanges else "none",
+        subject.backend, " or ".join(subject.model.algorithms), subject.fitted.network, starts if subject.model.exchanges else "none",
         subject.model.slowest.largest_sampled, subject.knee,
     )  # fmt: skip
 
@@ -105,7 +109,7 @@ def _proposal(group, wish):
         key=lambda candidate: candidate[1].samples_per_second,
     )
     low, high = (forecast.samples_per_second * forecast.step_seconds / seconds for seconds in (forecast.high_seconds, forecast.low_seconds))
-    sizes = " and ".join(f"{size.num_ranks:,}" for size in (subject.measured[0], subject.measured[-1]))
+    sizes = " and ".join(f"{size.num_ranks:,}" for size in (subject.sizes[0], subject.sizes[-1]))
     knee = f"efficiency falls below 50 % at about {subject.knee:,} ranks" if subject.knee else "efficiency stays above 50 %"
     run = f"; a run takes {forecast.run_seconds:,.0f} s, {forecast.hours:,.3g} {_hours(subject)}" if forecast.run_seconds else ""
     price = f" at {wish.price:g} each" if forecast.run_seconds and wish.price is not None else ""
@@ -139,12 +143,11 @@ def _explained(subjects):
 
 def as_json(subjects, left_out):
     """Everything as plain data for a JSON file; numbers that are not finite are None."""
-    notes = dict.fromkeys(note for subject in subjects for note in subject.notes)
     return {
         "forecasts": [_of(subject) | _plain(forecast) for subject in subjects for forecast in subject.forecasts],
         "held_out": [_of(subject) | test._asdict() | {"error": test.error} for subject in subjects for test in subject.held_out],
         "knees": [_of(subject) | {"num_ranks": subject.knee} for subject in subjects],
-        "notes": [*notes, *left_out],
+        "notes": [*_notes(subjects), *left_out],
     }
 
 

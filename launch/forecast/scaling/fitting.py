@@ -64,7 +64,7 @@ def fit(scaling, backend, settings, transport, sizes, wish, held=None):
     regimes, words = links(sizes, names)
     if not regimes:
         regimes, words = links(all_sizes, names)
-    asked_for = wish.network and wish.network.messages(transport or "gloo", names[0])
+    asked_for = wish.network and wish.network(transport or "gloo", names[0])
     inside = regimes.get("inside") or regimes.get("between") or asked_for
     if inside is None:
         raise UserError(f"the records of {backend} have no all-reduce of two ranks or more; give --network")
@@ -74,13 +74,15 @@ def fit(scaling, backend, settings, transport, sizes, wish, held=None):
     largest = sizes[-1]
     per_node = wish.ranks_per_node or max(1, largest.num_ranks // largest.num_nodes)
     machine = Machine(per_node, inside, asked_for or regimes.get("between") or inside)
-    exchanging = next((size for size in reversed(all_sizes) if size.exchanges), largest)
     declaration = declared().get(file_of(backend))
     if declaration and declaration.pipelined and declaration.model_parallel == "all":
         notes.append("Pipelines have the bubble of the formula and equal stages; what passes between stages takes no time.")
-        return Fitted(model.fit(sizes, _pipelined(settings, sizes), (), machine, names), "; ".join(words), tuple(notes))
-    compute = growth.computing([(size.num_ranks, size.num_ranks // size.num_nodes, size.compute_seconds) for size in sizes], scaling)
-    return Fitted(model.fit(sizes, compute, exchanging.exchanges, machine, names), "; ".join(words), tuple(notes))
+        compute, exchanges = _pipelined(settings, sizes), ()
+    else:
+        points = [(size.num_ranks, size.num_ranks // size.num_nodes, size.compute_seconds) for size in sizes]
+        compute = growth.computing(points, scaling)
+        exchanges = next((size.exchanges for size in reversed(all_sizes) if size.exchanges), ())
+    return Fitted(model.fit(sizes, compute, exchanges, machine, names), "; ".join(words), tuple(notes))
 
 
 def _pipelined(settings, sizes):

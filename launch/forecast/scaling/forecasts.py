@@ -1,32 +1,9 @@
 """Records -> forecasts: of each backend, workload and kind of scaling, at the sizes that are asked for. Pure."""
 
-from typing import NamedTuple
-
 from common import backends
 from common.errors import UserError
-from launch.forecast.scaling import fitting, held_out, measured, rows, second_opinion
-from launch.forecast.scaling.held_out import HeldOut
-from launch.forecast.scaling.model import Model
-from launch.report import comparable
-
-
-class Subject(NamedTuple):
-    """The forecasts of one backend. `about`: workload and scaling; `network`: how it was found; `knee`: the number of ranks where
-    efficiency falls below rows.KNEE, None if it does not; `notes`: what was assumed; `impossible`: {size: why it cannot train there}."""
-
-    about: str
-    backend: str
-    model: Model
-    network: str
-    measured: list[measured.Size]
-    held_out: list[HeldOut]
-    forecasts: list[rows.Forecast]
-    knee: int | None
-    opinion: second_opinion.Opinion
-    notes: tuple[str, ...]
-    impossible: dict[int, str]
-    on_gpu: bool
-    has_target: bool
+from launch.forecast.scaling import fitting, held_out
+from launch.forecast.scaling.rows import Subject
 
 
 def of(comparisons, wish):
@@ -79,17 +56,8 @@ def _subject(comparison, backend, sizes, plain, wish):
     def fit(fitted_sizes, held=None):
         return fitting.fit(comparison.scaling, backend, settings, entry.transport, fitted_sizes, wish, held)
 
-    fitted = fit(sizes)
-    tested = held_out.of_sizes(sizes, fit) + held_out.of_seeds(*_by_parity(comparison, backend, plain), fit)
-    case = rows.Case(comparison, backend, settings, fitted.model, sizes, tested, second_opinion.of(sizes), record, wish)
-    problems = {num_ranks: case.problem(num_ranks) for num_ranks in wish.ranks if num_ranks not in {size.num_ranks for size in sizes}}
-    impossible = {num_ranks: problem for num_ranks, problem in problems.items() if problem}
-    forecasts = [rows.measured_row(case, size) for size in sizes]
-    forecasts += [rows.row(case, num_ranks) for num_ranks in problems if num_ranks not in impossible]
-    return Subject(
-        comparison.name, backend, fitted.model, fitted.network, sizes, tested, sorted(forecasts, key=lambda forecast: forecast.num_ranks),
-        rows.knee(case), case.opinion, fitted.notes, impossible, comparable.device_of(record) == "cuda", comparison.target is not None,
-    )  # fmt: skip
+    tests = held_out.of_sizes(sizes, fit) + held_out.of_seeds(*_by_parity(comparison, backend, plain), fit)
+    return Subject(comparison, backend, settings, fit(sizes), sizes, tests, record, wish)
 
 
 def _by_parity(comparison, backend, plain):

@@ -139,8 +139,3 @@ def _sizes(name, operation, library, num_ranks):
 def whole(collective, contributed_bytes, num_ranks):
     """The whole buffer of a collective to which a rank contributes; it does not grow with the number of ranks."""
     return contributed_bytes * num_ranks if collective == "all_gather" else contributed_bytes
-
-
-def epochs_to_target(entry):
-    """The epochs to the target of an entry's runs."""
-    return [number for record in entry.from_start if (number := epochs.to_target(record))]

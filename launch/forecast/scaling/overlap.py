@@ -19,21 +19,15 @@ class Exchange(NamedTuple):
     collective: str
 
 
-def end_of(ready_seconds, exchange_seconds):
-    """When the last exchange ends; 0 without exchanges."""
-    end = 0.0
-    for ready, takes in zip(ready_seconds, exchange_seconds, strict=True):
-        end = max(ready, end) + takes
-    return end
-
-
 def step_seconds(compute_seconds, exchanges, exchange_seconds):
     """The time of a step that computes for so long: what the exchanges exceed it by is exposed.
 
     The optimizer, which waits for the last exchange, is a part of the computation that is not known by itself; it is taken for short.
     """
-    ready = [exchange.ready_share * compute_seconds for exchange in exchanges]
-    return max(compute_seconds, end_of(ready, exchange_seconds))
+    end = 0.0
+    for exchange, seconds in zip(exchanges, exchange_seconds, strict=True):
+        end = max(exchange.ready_share * compute_seconds, end) + seconds
+    return max(compute_seconds, end)
 
 
 def evenly(sizes_bytes, collective):

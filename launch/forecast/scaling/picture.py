@@ -28,7 +28,7 @@ def specs(subjects):
 
 def rows(subject):
     """The points of one backend: throughput over that of the smallest size, with its band, and Extra-P's where there is one."""
-    first = subject.measured[0].samples_per_second
+    first = subject.sizes[0].samples_per_second
     points = []
     for forecast in subject.forecasts:
         ratio = forecast.samples_per_second / first
@@ -80,4 +80,4 @@ def _knee(subject):
     knee = subject.knee
     if knee is None or knee > max(forecast.num_ranks for forecast in subject.forecasts):
         return None
-    return {"backend": subject.backend, "ranks": knee, "ratio": KNEE * knee / subject.measured[0].num_ranks}
+    return {"backend": subject.backend, "ranks": knee, "ratio": KNEE * knee / subject.sizes[0].num_ranks}

@@ -1,16 +1,18 @@
 """The rows of a forecast: what follows from the time of a step at a number of ranks, and the knee. Pure."""
 
+import functools
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from common.config import Settings
 from common.cost import parallelism
 from common.record.definition import Record
-from launch.forecast.scaling import growth, held_out, measured, second_opinion
+from launch.forecast.scaling import fitting, growth, held_out, measured, second_opinion
 from launch.forecast.scaling.held_out import HeldOut
-from launch.forecast.scaling.model import Model, Parts
+from launch.forecast.scaling.model import Parts
 from launch.forecast.scaling.wish import Wish
-from launch.report import comparable
+from launch.report import comparable, epochs
 from launch.report.entries import Comparison
 
 # Beyond this many times the largest measured size a forecast is marked as extrapolated.
@@ -39,18 +41,75 @@ class Forecast(NamedTuple):
     cost: float | None
 
 
-class Case(NamedTuple):
-    """What the rows of one backend are made from."""
+@dataclass(frozen=True)
+class Subject:
+    """One backend of a comparison, and its forecasts at the sizes that are asked for.
+
+    `settings`: those that decide what the backend can train; `record`: that of a run at the largest size of `sizes`, which were measured.
+    """
 
     comparison: Comparison
     backend: str
     settings: Settings
-    model: Model
+    fitted: fitting.Fitted
     sizes: list[measured.Size]
     held_out: list[HeldOut]
-    opinion: second_opinion.Opinion
     record: Record
     wish: Wish
+
+    @property
+    def about(self):
+        """Workload and scaling."""
+        return self.comparison.name
+
+    @property
+    def model(self):
+        return self.fitted.model
+
+    @property
+    def has_target(self):
+        return self.comparison.target is not None
+
+    @property
+    def on_gpu(self):
+        return comparable.device_of(self.record) == "cuda"
+
+    @functools.cached_property
+    def opinion(self):
+        return second_opinion.of(self.sizes)
+
+    @functools.cached_property
+    def impossible(self):
+        """{number of ranks: why the backend cannot train there} of the sizes that are asked for and were not measured."""
+        unmeasured = set(self.wish.ranks) - {size.num_ranks for size in self.sizes}
+        return {num_ranks: problem for num_ranks in unmeasured if (problem := self.problem(num_ranks))}
+
+    @functools.cached_property
+    def forecasts(self):
+        """The Forecasts of the sizes that were measured and of those that are asked for, by ascending number of ranks."""
+        row_of = {size.num_ranks: measured_row(self, size) for size in self.sizes}
+        for num_ranks in set(self.wish.ranks) - row_of.keys() - self.impossible.keys():
+            row_of[num_ranks] = row(self, num_ranks)
+        return [row_of[num_ranks] for num_ranks in sorted(row_of)]
+
+    @functools.cached_property
+    def knee(self):
+        """The number of ranks where efficiency falls below KNEE, on a line between two doublings; None where it stays above as far as can
+        be trained.
+
+        Only doublings are looked at: between powers of 2 some algorithms take two rounds more, and efficiency goes up and down.
+        """
+
+        def efficiency(num_ranks):
+            return self.efficiency(num_ranks, self.model.step_seconds(num_ranks))
+
+        low = self.sizes[0].num_ranks
+        while (high := 2 * low) <= MAX_RANKS and not self.problem(high):
+            if (below := efficiency(high)) < KNEE:
+                above = max(efficiency(low), KNEE)
+                return round(low * 2 ** ((above - KNEE) / (above - below)))
+            low = high
+        return None
 
     def problem(self, num_ranks):
         """Why the backend cannot train at a number of ranks; None if it can."""
@@ -71,36 +130,35 @@ class Case(NamedTuple):
         return self.batch(num_ranks) / step_seconds / num_ranks * first.num_ranks / first.samples_per_second
 
 
-def measured_row(case, size):
+def measured_row(subject, size):
     """The Forecast of a Size that was measured."""
-    return _completed(case, size.num_ranks, size.num_nodes, "measured", None, size.step_seconds, (None, None), size.evaluation_seconds)
+    return _completed(subject, size.num_ranks, size.num_nodes, "measured", None, size.step_seconds, (None, None), size.evaluation_seconds)
 
 
-def row(case, num_ranks):
+def row(subject, num_ranks):
     """The Forecast of a number of ranks."""
-    parts, largest = case.model.parts(num_ranks), case.sizes[-1].num_ranks
-    evaluation = growth.inverse([(size.num_ranks, size.evaluation_seconds) for size in case.sizes])(num_ranks)
-    reach = held_out.band(parts.step, num_ranks, largest, case.held_out)
+    parts, largest = subject.model.parts(num_ranks), subject.sizes[-1].num_ranks
+    evaluation = growth.inverse([(size.num_ranks, size.evaluation_seconds) for size in subject.sizes])(num_ranks)
+    reach = held_out.band(parts.step, num_ranks, largest, subject.held_out)
     kind = "extrapolated" if num_ranks > FAR * largest else "forecast"
-    num_nodes = math.ceil(num_ranks / case.model.machine.ranks_per_node)
-    return _completed(case, num_ranks, num_nodes, kind, parts, parts.step, reach, evaluation)
+    num_nodes = math.ceil(num_ranks / subject.model.machine.ranks_per_node)
+    return _completed(subject, num_ranks, num_nodes, kind, parts, parts.step, reach, evaluation)
 
 
-def _completed(case, num_ranks, num_nodes, kind, parts, step_seconds, reach, evaluation_seconds):
+def _completed(subject, num_ranks, num_nodes, kind, parts, step_seconds, reach, evaluation_seconds):
     """A row, with what follows from the time of a step."""
-    batch, largest = case.batch(num_ranks), case.sizes[-1]
-    drops = case.record.settings.last_batch == "drop"
-    num_steps = largest.num_samples // batch if drops else math.ceil(largest.num_samples / batch)
-    has_target = case.comparison.target is not None
-    epochs = _epochs(case.comparison, case.degree(num_ranks)) if has_target and num_steps else 1.0
-    run_seconds = largest.load_seconds + epochs * (num_steps * step_seconds + evaluation_seconds) if num_steps and epochs else None
-    settings = case.record.settings
-    per_rank = 1 if comparable.device_of(case.record) == "cuda" else settings.cores_per_rank or settings.threads
+    batch, largest = subject.batch(num_ranks), subject.sizes[-1]
+    settings = subject.record.settings
+    num_steps = largest.num_samples // batch if settings.last_batch == "drop" else math.ceil(largest.num_samples / batch)
+    has_target = subject.has_target and num_steps
+    num_epochs = _epochs(subject.comparison, subject.degree(num_ranks)) if has_target else 1.0
+    run_seconds = largest.load_seconds + num_epochs * (num_steps * step_seconds + evaluation_seconds) if num_steps and num_epochs else None
+    per_rank = 1 if subject.on_gpu else settings.cores_per_rank or settings.threads
     hours = run_seconds and run_seconds / SECONDS_PER_HOUR * num_ranks * per_rank
     return Forecast(
-        num_ranks, num_nodes, kind, parts, step_seconds, *reach, batch / step_seconds, case.efficiency(num_ranks, step_seconds),
-        case.opinion.function and case.opinion.function(num_ranks), epochs if has_target and num_steps else None,
-        run_seconds, hours, hours * case.wish.price if hours and case.wish.price is not None else None,
+        num_ranks, num_nodes, kind, parts, step_seconds, *reach, batch / step_seconds, subject.efficiency(num_ranks, step_seconds),
+        subject.opinion.function and subject.opinion.function(num_ranks), num_epochs if has_target else None,
+        run_seconds, hours, hours * subject.wish.price if hours and subject.wish.price is not None else None,
     )  # fmt: skip
 
 
@@ -109,24 +167,6 @@ def _epochs(comparison, degree):
     epochs_of = {}
     for entry in comparison.entries:
         if entry.exact:
-            epochs_of.setdefault(entry.batch_ratio, []).extend(measured.epochs_to_target(entry))
+            epochs_of.setdefault(entry.batch_ratio, []).extend(filter(None, map(epochs.to_target, entry.from_start)))
     means = [(ratio, sum(numbers) / len(numbers)) for ratio, numbers in sorted(epochs_of.items()) if numbers]
     return growth.epochs_to_target(means, comparison.scaling)(degree) if means else None
-
-
-def knee(case):
-    """The number of ranks at which efficiency is KNEE, on a line between two doublings; None where it stays above as far as can be trained.
-
-    Only doublings are looked at: between powers of 2 some algorithms take two rounds more, and efficiency goes up and down.
-    """
-
-    def efficiency(num_ranks):
-        return case.efficiency(num_ranks, case.model.step_seconds(num_ranks))
-
-    low = case.sizes[0].num_ranks
-    while (high := 2 * low) <= MAX_RANKS and not case.problem(high):
-        if (below := efficiency(high)) < KNEE:
-            above = max(efficiency(low), KNEE)
-            return round(low * 2 ** ((above - KNEE) / (above - below)))
-        low = high
-    return None

@@ -11,8 +11,8 @@ from launch.forecast.network.hockney import Regime
 
 
 def test_a_network_is_given_as_latency_and_bandwidth():
-    assert messages.uniform("alpha=2e-6,beta=25e9").messages("mpi", "ring") == (Regime(0, 2e-6, 4e-11, 0.0),)
-    assert messages.uniform("beta=1e9, alpha=0").messages("gloo", "halving") == (Regime(0, 0.0, 1e-9, 0.0),)
+    assert messages.read("alpha=2e-6,beta=25e9")("mpi", "ring") == (Regime(0, 2e-6, 4e-11, 0.0),)
+    assert messages.read("beta=1e9, alpha=0")("gloo", "halving") == (Regime(0, 0.0, 1e-9, 0.0),)
 
 
 @pytest.mark.parametrize(
@@ -30,38 +30,39 @@ def test_a_network_is_given_as_latency_and_bandwidth():
 )
 def test_what_is_no_network(text, message):
     with pytest.raises(UserError, match=message):
-        messages.uniform(text)
+        messages.read(text)
 
 
-def collectives(folder, **changes):
-    """A file of launch.collectives with one fit."""
-    regimes = [{"from_bytes": 8, "alpha_seconds": 1e-4, "beta_seconds_per_byte": 1e-9, "relative_residual": 0.01}]
-    fit = {"library": "mpi", "collective": "all_reduce", "in_place": True, "num_ranks": 4, "regimes": regimes}
+REGIME = {"from_bytes": 8, "alpha_seconds": 1e-4, "beta_seconds_per_byte": 1e-9, "relative_residual": 0.01}
+FIT = {"library": "mpi", "collective": "all_reduce", "in_place": True, "num_ranks": 4, "regimes": [REGIME]}
+DOCUMENT = {"num_ranks": 4, "num_nodes": 4, "fits": [FIT | {"collective": "broadcast"}, FIT]}
+
+
+def collectives(folder, content=DOCUMENT):
+    """A file as launch.collectives writes it."""
     path = folder / "network.json"
-    path.write_text(json.dumps({"num_ranks": 4, "num_nodes": 4, "fits": [fit | {"collective": "broadcast"}, fit]} | changes))
+    path.write_text(json.dumps(content))
     return path
 
 
 def test_a_network_is_that_of_a_file_of_collectives(tmp_path):
     network = messages.read(str(collectives(tmp_path)))
-    (link,) = network.messages("mpi", "ring")
+    (link,) = network("mpi", "ring")
     assert (link.alpha_seconds, link.beta_seconds_per_byte) == pytest.approx((1e-4 / 6, 1e-9 / 1.5))
     with pytest.raises(UserError, match="has no all-reduce over gloo, only over mpi; measure that too"):
-        network.messages("gloo", "ring")
+        network("gloo", "ring")
 
 
-@pytest.mark.parametrize("changes", [{"fits": []}, {"num_ranks": 1}, {"fits": [{"collective": "all_reduce", "regimes": []}]}])
+@pytest.mark.parametrize("changes", [{"fits": []}, {"num_ranks": 1}, {"fits": [FIT | {"regimes": []}]}])
 def test_a_file_without_all_reduces_is_a_mistake(changes, tmp_path):
     with pytest.raises(UserError, match="has no fitted all-reduce of two ranks or more"):
-        messages.read(str(collectives(tmp_path, **changes)))
+        messages.read(str(collectives(tmp_path, DOCUMENT | changes)))
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"fits": 3}', '{"fits": []}'])
-def test_another_file_is_a_mistake(text, tmp_path):
-    path = tmp_path / "other.json"
-    path.write_text(text)
+@pytest.mark.parametrize("content", ["", [], {"fits": 3}, {"fits": []}])
+def test_another_file_is_a_mistake(content, tmp_path):
     with pytest.raises(UserError, match=r"is no JSON file of launch\.collectives; write one with its --json"):
-        messages.read(str(path))
+        messages.read(str(collectives(tmp_path, content)))
 
 
 @pytest.mark.parametrize("num_ranks", [2, 3, 4, 8])

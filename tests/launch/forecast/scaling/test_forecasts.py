@@ -5,9 +5,8 @@ import math
 import pytest
 
 from common.errors import UserError
-from launch.forecast.network.messages import Uniform
 from launch.forecast.scaling import answer, fitting, forecasts, picture
-from launch.forecast.scaling.wish import Wish, check
+from launch.forecast.scaling.wish import Wish, sizes_of
 from launch.report import collect, entries
 from tests.support.made_records import made, step_breakdown, typed
 from tests.support.running import ROOT
@@ -80,16 +79,15 @@ def test_repeats_with_other_seeds_are_held_out_too():
 
 def test_another_network_is_between_nodes():
     fast = of([record(1), record(2)], 64, network=None)
-    slow = of(
-        [record(1), record(2)], 64, network=Uniform((fast.model.machine.inside[0]._replace(from_bytes=0, beta_seconds_per_byte=1e-7),))
-    )
+    slow_link = (fast.model.machine.inside[0]._replace(from_bytes=0, beta_seconds_per_byte=1e-7),)
+    slow = of([record(1), record(2)], 64, network=lambda transport, algorithm: slow_link)
     assert steps(slow)[64] - steps(fast)[64] == pytest.approx(126 * NUM_BYTES / 64 * (1e-7 - BETA), rel=1e-3)
-    assert (fast.notes, slow.notes) == (
+    assert (fast.fitted.notes, slow.fitted.notes) == (
         ("The network between nodes was not measured and is taken for that inside a node; give --network for another.",),
         (),
     )
     # Everything on one node: the other network is not used.
-    assert steps(of([record(1), record(2)], 64, network=Uniform(slow.model.machine.between), ranks_per_node=64))[64] == steps(fast)[64]
+    assert steps(of([record(1), record(2)], 64, network=lambda *_: slow_link, ranks_per_node=64))[64] == steps(fast)[64]
 
 
 def test_the_knee_is_where_efficiency_falls_below_half():
@@ -158,19 +156,15 @@ def test_records_without_a_forecast(records, message):
 
 
 @pytest.mark.parametrize(
-    ("wish", "message"),
+    ("text", "message"),
     [
-        (Wish(()), "--ranks is empty"),
-        (Wish((16, 0)), "--ranks has 0; a number of ranks is a whole number of at least 1"),
-        (Wish((-4,)), "--ranks has -4"),
-        (Wish((16,), ranks_per_node=0), "--ranks-per-node is 0"),
-        (Wish((16,), price=-1.0), "--price is -1"),
-        (Wish((16,), price=math.nan), "--price is nan"),
+        (",", "--ranks is empty; give numbers of ranks"),
+        ("-4", "--ranks has -4; a number of ranks is a whole number of at least 1"),
     ],
 )
-def test_what_cannot_be_asked(wish, message):
+def test_what_are_no_numbers_of_ranks(text, message):
     with pytest.raises(UserError, match=message):
-        check(wish)
+        sizes_of(text)
 
 
 def test_backends_without_a_model_are_left_out_with_the_reason():
@@ -194,7 +188,9 @@ def test_every_forecast_of_the_reference_records_has_a_band_and_is_in_the_pictur
     assert sum(sentence.startswith("For a proposal: ") for sentence in section.sentences) == 3
     assert all(len(table.columns) == len(row) for table in section.tables for row in table.rows)
     # The older records have one all-reduce for each workload, and two workloads.
-    assert {subject.network for subject in subjects} == {"inside a node: alpha and beta of all-reduces of two sizes, without a residual"}
+    assert {subject.fitted.network for subject in subjects} == {
+        "inside a node: alpha and beta of all-reduces of two sizes, without a residual"
+    }
     # Every chart has the band of what is not measured. (Drawing starts threads, which no test may fork after.)
     bands = [
         picture.spec([subject for subject in subjects if subject.about == about])["layer"][0]["data"]["values"]

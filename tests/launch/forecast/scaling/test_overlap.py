@@ -7,23 +7,21 @@ from launch.forecast.scaling.overlap import Exchange
 
 
 @pytest.mark.parametrize(
-    ("ready", "takes", "end"),
+    ("ready_shares", "takes", "step"),
     [
-        ((), (), 0),
-        ((3.0,), (2.0,), 5),
+        ((), (), 10),
+        ((0.5, 1.0), (0.0, 0.0), 10),
+        # What ends before the computation is not exposed.
+        ((0.5, 1.0), (1.0, 1.0), 11),
+        ((0.5, 1.0), (1.0, 3.0), 13),
         # The second waits for the first, the third for its gradients.
-        ((1.0, 2.0, 9.0), (4.0, 1.0, 1.0), 10),
-        ((1.0, 2.0, 3.0), (4.0, 4.0, 4.0), 13),
+        ((0.5, 1.0), (8.0, 3.0), 16),
+        ((0.1, 0.2, 0.9), (4.0, 1.0, 2.0), 11),
+        ((0.1, 0.2, 0.3), (4.0, 4.0, 4.0), 13),
     ],
 )
-def test_an_exchange_waits_for_its_gradients_and_for_the_one_before(ready, takes, end):
-    assert overlap.end_of(ready, takes) == end
-
-
-@pytest.mark.parametrize(("takes", "step"), [((1.0, 1.0), 11), ((1.0, 3.0), 13), ((8.0, 3.0), 16), ((0.0, 0.0), 10)])
-def test_a_step_takes_its_computation_and_what_the_exchanges_exceed_it_by(takes, step):
-    exchanges = [Exchange(0.5, 1, "all_reduce"), Exchange(1.0, 1, "all_reduce")]
-    assert overlap.step_seconds(10.0, exchanges, takes) == step
+def test_an_exchange_waits_for_its_gradients_and_for_the_one_before_and_a_step_for_the_last(ready_shares, takes, step):
+    assert overlap.step_seconds(10.0, [Exchange(share, 1, "all_reduce") for share in ready_shares], takes) == step
 
 
 def test_without_measured_starts_gradients_are_ready_evenly_over_the_backward_pass():

@@ -31,7 +31,7 @@ def test_from_five_sizes_it_is_shown_beside_ours():
 
 
 def test_from_fewer_there_is_none_and_the_reason():
-    assert second_opinion.of(subject((1, 2)).measured) == (None, "Extra-P needs 5 sizes, and 2 were measured")
+    assert second_opinion.of(subject((1, 2)).sizes) == (None, "Extra-P needs 5 sizes, and 2 were measured")
 
 
 def test_where_it_is_not_installed_that_is_said(monkeypatch):
@@ -43,6 +43,6 @@ def test_where_it_is_not_installed_that_is_said(monkeypatch):
         return imported(name, *arguments)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    opinion = second_opinion.of(subject(SIZES).measured)
+    opinion = second_opinion.of(subject(SIZES).sizes)
     assert opinion.function is None
     assert opinion.formula.startswith("Extra-P is not installed here (No module named 'extrap")

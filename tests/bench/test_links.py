@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from launch.forecast.scaling import links
 from launch.forecast.scaling.measured import Size
 from launch.forecast.scaling.overlap import Exchange
 from launch.forecast.scaling.stragglers import Slowest
+from tests.bench import links
 
 GIGABIT = 125e6
 # A byte takes so long through the library over a fast link, and over one of a gigabit, where the library is slower than the link.
