@@ -81,6 +81,11 @@ def flag(name):
     return "--" + name.replace("_", "-")
 
 
+def names_in(text):
+    """The names in a comma-separated list."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 @functools.cache
 def annotations(kind):
     """{name: what else its annotation holds than the type} of the fields of a dataclass, also of inherited ones."""

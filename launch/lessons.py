@@ -19,11 +19,5 @@ LESSONS = (
     | Annotated[Pipeline, tyro.conf.subcommand("pipeline")]
 )
 
-
-def run(lesson):
-    """Runs the lesson and returns the exit status. Raises UserError, before anything has run, for what cannot work."""
-    return lesson.run()
-
-
 if __name__ == "__main__":
-    command_line.main(run, LESSONS, PROGRAM, DESCRIPTION)
+    command_line.main(lambda lesson: lesson.run(), LESSONS, PROGRAM, DESCRIPTION)

@@ -72,8 +72,7 @@ def run(matrix):
     launcher = detect.choose(launcher_name, hosts, machine.variables, settings.host_suffix, os.environ, records.ROOT, matrix.dry_run)
     ranks_per_node = machine.ranks_per_node if matrix.ranks_per_node is None else matrix.ranks_per_node
     stamp = resume.last_stamp(records.folder(settings)) if matrix.run.resume else time.strftime("%Y%m%d-%H%M%S")
-    names_of_workloads = [name.strip() for name in matrix.workloads.split(",") if name.strip()]
-    jobs = plan(names, names_of_workloads, matrix.sizes, matrix.repeats, ranks_per_node, settings, stamp)
+    jobs = plan(names, command_line.names_in(matrix.workloads), matrix.sizes, matrix.repeats, ranks_per_node, settings, stamp)
     jobs = trainable(jobs) if matrix.backends == backends.ALL else jobs
     until.check(matrix.until, matrix.repeats)
     check(jobs, launcher)

@@ -91,7 +91,7 @@ def run(arguments):
         files.write(arguments.picture, shown.picture(training, rows))
     if arguments.json:
         files.write(arguments.json, shown.as_json(training, rows, left_out, fits))
-    terminal.show(shown.page(training, rows, left_out, fits, limit))
+    terminal.show(shown.answer(training, rows, left_out, fits, limit))
     return 0
 
 
@@ -99,7 +99,7 @@ def _names(text):
     """The names of a comma-separated list, those of WAYS for None. Raises UserError for an unknown one."""
     if text is None:
         return WAYS
-    names = [name.strip() for name in text.split(",") if name.strip()]
+    names = command_line.names_in(text)
     if not names:
         raise UserError(f"--backends is {text!r}; give backends such as ddp,fsdp,deepspeed_zero@3")
     for name in names:

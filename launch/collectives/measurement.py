@@ -68,8 +68,3 @@ def fit(measurements):
     except UserError:
         regimes = ()
     return Fit(first.library, first.collective, in_place, first.num_ranks, regimes)
-
-
-def average_bus_bandwidth(measurements):
-    """The mean over all sizes, out of place and in place, as nccl-tests print it, in bytes per second."""
-    return float(np.mean([measurement.bus_bytes_per_second for measurement in measurements]))

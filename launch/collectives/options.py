@@ -75,11 +75,10 @@ OUTPUTS = ("json", "csv")
 
 
 def chosen(text, choices, what):
-    """The names in a comma-separated list, all choices for None. Raises UserError for an unknown one and for none."""
-    names = list(choices) if text is None else list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    for name in names:
-        if name not in choices:
-            raise UserError(f"there is no {what} {name!r}; choose from: {', '.join(choices)}")
+    """The names in a comma-separated list, each once, all choices for None. Raises UserError for an unknown one and for none."""
+    names = list(choices) if text is None else list(dict.fromkeys(command_line.names_in(text)))
+    if unknown := [name for name in names if name not in choices]:
+        raise UserError(f"there is no {what} {unknown[0]!r}; choose from: {', '.join(choices)}")
     if not names:
         raise UserError(f"no {what} is named; choose from: {', '.join(choices)}")
     return names
@@ -116,18 +115,16 @@ def size_bytes(text, option):
     return int(num_bytes)
 
 
-def check(options):
-    """Raises UserError for what cannot work, before any rank is started."""
+def check(options, writes=True):
+    """Raises UserError for what cannot work, before any rank is started. `writes`: also for a file that cannot be written, and makes the
+    folder of the pictures."""
     libraries(options)
     collectives(options)
     sizes(options)
-
-
-def check_outputs(options):
-    """Raises UserError for a file that cannot be written; makes the folder of the pictures."""
-    files.check_all({command_line.flag(name): getattr(options, name) for name in OUTPUTS})
-    if options.svg:
-        records.make_folder(options.svg, "pictures", "--svg")
+    if writes:
+        files.check_all({command_line.flag(name): getattr(options, name) for name in OUTPUTS})
+        if options.svg:
+            records.make_folder(options.svg, "pictures", "--svg")
 
 
 def problem(name, has_mpi):
@@ -147,16 +144,15 @@ def expect_runnable(reasons, names):
 
 def of_ranks(options):
     """The arguments of the ranks, with paths that hold in any folder."""
-    default = Collectives()
     paths = {name: path.absolute() for name in (*OUTPUTS, "svg") if (path := getattr(options, name))}
     if options.machine_file.endswith(".toml"):
         paths["machine_file"] = str(Path(options.machine_file).absolute())
-    return config.as_arguments(dataclasses.replace(options, **{name: getattr(default, name) for name in OF_START}, **paths))
+    default_start = {name: getattr(Collectives, name) for name in OF_START}
+    return config.as_arguments(dataclasses.replace(options, **default_start, **paths))
 
 
 def expect_started(options, ranks):
     """Raises UserError for an option of a start where `ranks` have been started by another launcher."""
-    default = Collectives()
     for name in OF_START:
-        if getattr(options, name) != getattr(default, name):
+        if getattr(options, name) != getattr(Collectives, name):
             raise UserError(f"{ranks.source} has started {ranks.size} ranks; leave {command_line.flag(name)} out")

@@ -12,9 +12,9 @@ from common.errors import UserError
 from common.process import binding, ending, node_memory, watchdog
 from common.process.ranks import from_environment
 from common.trainer import by_rank
-from launch.collectives import data, measurement, output, timing
+from launch.collectives import data, output, timing
 from launch.collectives import options as collective_options
-from launch.collectives.measurement import Measurement
+from launch.collectives.measurement import Measurement, fit
 from launch.launchers import machine_files
 from launch.launchers.commands import started_with_mpi
 
@@ -33,9 +33,7 @@ def main(program, description):
     try:
         options = command_line.parse(collective_options.Collectives, program, description)
         collective_options.expect_started(options, ranks)
-        collective_options.check(options)
-        if ranks.rank == 0:
-            collective_options.check_outputs(options)
+        collective_options.check(options, writes=ranks.rank == 0)
         dog = watchdog.Watchdog(options.watchdog_timeout, lambda place, seconds: watchdog.leave(watchdog.Hang(ranks.rank, place, seconds)))
         status = run(options, ranks, dog)
     except (Exception, KeyboardInterrupt) as problem:
@@ -64,15 +62,15 @@ def run(options, ranks, dog):
         if not writer.copies:
             crowded, num_nodes = library.sum(np.array([shared, ranks.local_rank == 0], np.float64))
             writer.begin(int(num_nodes), bool(crowded), copies(options, library, dog))
-        for of_collective in measured(options, name, library, dog, writer):
+        for of_collective, fitted in measured(options, name, library, dog, writer):
             measurements += of_collective
-            fits += filter(None, [measurement.fit(of_collective)])
+            fits += [fitted] if fitted else []
         dog.begin(f"in the end of {name}")
         writer.write(measurements, fits, is_last=name == running[-1])
         # Barrier: the first rank to leave may end the others, so rank 0 must have written the files.
         library.sum(np.zeros(1))
         library.end()
-    return 1 if any(each.num_wrong for each in measurements) else 0
+    return 1 if any(measurement.num_wrong for measurement in measurements) else 0
 
 
 def problem(name, ranks):
@@ -107,7 +105,7 @@ def copies(options, library, dog):
 
 
 def measured(options, name, library, dog, writer):
-    """Gives the Measurements of each collective through one library; prints them as they come."""
+    """Gives the Measurements and the Fit of each collective through one library; prints them as they come."""
     for collective in collective_options.collectives(options):
         if reason := library.missing.get(collective):
             writer.skip(name, collective, reason)
@@ -118,8 +116,9 @@ def measured(options, name, library, dog, writer):
             halves = [measure(library, name, collective, in_place, count, options.repeats, dog) for in_place in (False, True)]
             measurements += filter(None, halves)
             writer.row(*halves, requested)
-        writer.footer(measurements, measurement.fit(measurements))
-        yield measurements
+        fitted = fit(measurements)
+        writer.footer(measurements, fitted)
+        yield measurements, fitted
 
 
 def sizes_of(options, collective, num_ranks):

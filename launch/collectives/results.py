@@ -52,8 +52,14 @@ def entry(measurement):
 
 def as_json(content):
     """The document as text, with a line for each measurement and fit."""
-    parts = [f'"{key}": {_lines(value) if _is_table(value) else json.dumps(value)}' for key, value in content.items()]
+    parts = [f'"{key}": {_lines(value)}' for key, value in content.items()]
     return "{\n " + ",\n ".join(parts) + "\n}\n"
+
+
+def _lines(value):
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n ]"
+    return json.dumps(value)
 
 
 def as_csv(measurements):
@@ -64,11 +70,3 @@ def as_csv(measurements):
     for measurement in measurements:
         lines.writerow(entry(measurement) | {"seconds": " ".join(map(str, measurement.seconds))})
     return written.getvalue()
-
-
-def _is_table(value):
-    return isinstance(value, list) and value and isinstance(value[0], dict)
-
-
-def _lines(value):
-    return "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n ]"

@@ -14,7 +14,6 @@ from launch.run import lock, processes, turns
 def run(options):
     """Starts the ranks and returns the exit status. Raises UserError, before anything runs, for what cannot work."""
     collective_options.check(options)
-    collective_options.check_outputs(options)
     arguments = collective_options.of_ranks(options)
     machine = machine_files.read(options.machine_file)
     hosts = str(Path(options.hosts).absolute()) if options.hosts else None

@@ -4,9 +4,10 @@ The columns up to the second #wrong are those of nccl-tests (src/util.cu), in th
 follow the smallest and the largest time of the repeats, out of place and in place, and the bandwidth of a copy in main memory.
 """
 
+import numpy as np
+
 from common import units
 from common.cost.collectives import COLLECTIVES
-from launch.collectives.measurement import average_bus_bandwidth
 from launch.report import statistics
 
 TYPE = "float"
@@ -40,23 +41,19 @@ def row(out_of_place, in_place, copy_seconds):
 
 
 def footer(measurements, fit):
-    """The lines below the rows of a collective."""
+    """The lines below the rows of a collective: its wrong elements, the mean bus bandwidth over all sizes and both halves, and the fit."""
     num_wrong = sum(measurement.num_wrong for measurement in measurements)
     lines = [f"# {'Out of bounds values':<20} : {num_wrong} {'FAILED' if num_wrong else 'OK'}"]
     if measurements[0].collective != "barrier":
-        lines.append(f"# {'Avg bus bandwidth':<20} : {average_bus_bandwidth(measurements) / GB:g}")
-    return lines + (fit_lines(fit) if fit else [])
+        bandwidth = np.mean([measurement.bus_bytes_per_second for measurement in measurements])
+        lines.append(f"# {'Avg bus bandwidth':<20} : {bandwidth / GB:g}")
+    if fit:
+        regimes = map(_regime_text, fit.regimes) if fit.regimes else ["no fit: it needs 3 sizes or more"]
+        lines += [f"# {'alpha + beta n':<20} : {'in place' if fit.in_place else 'out of place'}, {text}" for text in regimes]
+    return lines
 
 
-def fit_lines(fit):
-    """Alpha and beta of each regime as text."""
-    kind = f"# {'alpha + beta n':<20} : {'in place' if fit.in_place else 'out of place'}"
-    if not fit.regimes:
-        return [f"{kind}, no fit: it needs 3 sizes or more"]
-    return [f"{kind}, {regime_text(regime)}" for regime in fit.regimes]
-
-
-def regime_text(regime):
+def _regime_text(regime):
     beta = regime.beta_seconds_per_byte
     bandwidth = f" ({1 / beta / GB:.3g} GB/s)" if beta else ""
     return (

@@ -1,22 +1,21 @@
 """The lesson of reading data from disk: formats, workers and ranks, and how long training waits with each."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, NamedTuple, get_args, get_type_hints
 
 import numpy as np
-import tyro
 
-from common.command_line import FROM_0, FROM_1, POSITIVE
+from common.command_line import FROM_0, FROM_1, POSITIVE, names_in
 from common.config import Settings
 from common.data import formats
 from common.errors import UserError
 from launch.conversion import writing
-from launch.lesson import running, waiting
+from launch.lesson import running
 from launch.lesson.throttle import throttled
 from launch.report import entries
-from launch.report.export import files, terminal
+from launch.report.export import colours, files, terminal, vega_lite
 from launch.report.questions import reading
 from launch.report.words import ranks_of
 from launch.run.plan import plan
@@ -26,6 +25,8 @@ DATA_FORMATS = get_args(get_type_hints(Settings)["data_format"])
 MAX_WORKERS = {"webdataset": 1, "tfrecord": 1, "hdf5-mpio": 0}
 MB = 1e6
 BAR_WIDTH = 60
+PARTS = {"waits for samples": colours.VERMILION, "computes and exchanges": colours.STAGES["train"]}
+BAR_HEIGHT = 18
 
 
 @dataclass(frozen=True)
@@ -58,19 +59,19 @@ class Data:
     """Write the steps and their waiting as an SVG picture."""
     folder: Path = Path("data")
     """Folder for the converted data, one folder for each format; kept for the next time."""
-    how: Annotated[running.How, tyro.conf.arg(name="")] = field(default_factory=running.How)
+    how: running.Options = running.DEFAULT
 
     def run(self):
         """Runs the lesson and returns the exit status. Raises UserError, before anything has run, for what cannot work."""
         check(self)
-        written = {name: formats.written_as(name) for name in on_disk(self)}
+        written = {name: formats.written_as(name) for name in names_in(self.formats) if name != MEMORY}
         places = {name: self.folder.absolute() / f"{self.workload}-{name}-x{self.copies}" for name in written.values()}
         for name, place in places.items():
             writing.run(writing.Conversion(self.workload, name, place, copies=self.copies))
         folders = {name: places[written_format] for name, written_format in written.items()}
         rate, path = self.read_rate and self.read_rate * MB, self.picture and self.picture.absolute()
         with throttled(self.folder, rate, self.read_operations):
-            return running.run(self.how, lambda *where: data_jobs(self, folders, *where), lambda jobs, _: jobs, partial(show, path))
+            return running.run(self.how, partial(data_jobs, self, folders), lambda jobs, _: jobs, partial(show, path))
 
 
 class Waited(NamedTuple):
@@ -90,27 +91,18 @@ class Waited(NamedTuple):
 
 def check(lesson):
     """Raises UserError for what makes no jobs."""
-    if unknown := [name for name in formats_of(lesson) if name not in DATA_FORMATS]:
+    if unknown := [name for name in names_in(lesson.formats) if name not in DATA_FORMATS]:
         raise UserError(f"there is no format {unknown[0]!r}; choose from: {', '.join(DATA_FORMATS)}")
-    if lesson.picture:
-        files.check(lesson.picture, "--picture")
+    files.check_all({"--picture": lesson.picture})
     if not lesson.workers:
         raise UserError("--workers is empty; give numbers of reading threads, such as 0 1")
-
-
-def formats_of(lesson):
-    return [name.strip() for name in lesson.formats.split(",") if name.strip()]
-
-
-def on_disk(lesson):
-    return [name for name in formats_of(lesson) if name != MEMORY]
 
 
 def data_jobs(lesson, folders, results, machine, stamp):
     """The jobs of the lesson. Formats in order have one worker at most, and one that all ranks read together has none."""
     shared = Settings(epochs=1, steps_per_epoch=lesson.steps, stop_at_target=False, step_breakdown=False, results=results, machine=machine)
     jobs = []
-    for data_format in formats_of(lesson):
+    for data_format in names_in(lesson.formats):
         for workers in lesson.workers if data_format != MEMORY else (0,):
             if (data_format == MEMORY and lesson.copies > 1) or workers > MAX_WORKERS.get(data_format, workers):
                 continue
@@ -136,6 +128,18 @@ def bars(waits):
     shares = {waited.name: waited.wait_seconds / waited.step_seconds for waited in waits}
     largest, width = max(shares.values()) or 1.0, max(map(len, shares))
     return [f"{name:<{width}} | {'#' * round(BAR_WIDTH * share / largest)} {100 * share:.1f} %" for name, share in shares.items()]
+
+
+def picture(waits):
+    """How long the steps of each Waited wait for samples, as SVG: a bar of the waiting and of the rest of the step."""
+    rows = [
+        {"run": waited.name, "part": part, "ms": 1000 * seconds}
+        for waited in waits
+        for part, seconds in zip(PARTS, (waited.wait_seconds, waited.step_seconds - waited.wait_seconds), strict=True)
+    ]
+    labels = vega_lite.labels([waited.name for waited in waits])
+    stacked = vega_lite.stacked_bars(rows, vega_lite.quantity("ms", "step (ms)"), "run", "part", PARTS, **labels)
+    return vega_lite.svg({"width": vega_lite.WIDTH, "height": BAR_HEIGHT * len(waits), **stacked})
 
 
 def conclusion(waits):
@@ -172,4 +176,4 @@ def show(path, done):
     lines = ["share of a step in which it waits for samples:", *bars(waits), *sentences, *conclusion(waits)] if waits else []
     terminal.show_result(tables, lines)
     if path and waits:
-        files.write(path, waiting.picture(waits))
+        files.write(path, picture(waits))

@@ -5,6 +5,9 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import tyro
 
 from common.config import MachineName
 from common.record import records
@@ -26,6 +29,11 @@ class How(LaunchOptions):
     """Name of this machine in the results. Default: the Slurm cluster's name, else the host name."""
 
 
+# A field of a lesson that has runs, and its default. On the command line its options are those of the lesson.
+Options = Annotated[How, tyro.conf.arg(name="")]
+DEFAULT = How()
+
+
 def run(how, jobs_of, settled, show):
     """Runs a lesson and returns the exit status. Raises UserError, before anything has run, for what cannot work.
 
@@ -41,21 +49,16 @@ def run(how, jobs_of, settled, show):
     folder = records.folder(jobs[0].settings)
     records.make_folder(folder)
     with lock.held(folder, jobs, how.share_machine):
-        return run_all(settled(jobs, launcher), launcher, how.time_limit, show, f"{folder}/{stamp}-*.json")
-
-
-def run_all(jobs, launcher, time_limit, show, shown_records):
-    """Runs the jobs, shows what came out and where its records are, and returns the exit status."""
-    done = []
-    try:
-        with Display(len(jobs)) as display:
-            for number, job in enumerate(jobs, 1):
-                display.begin(number, job)
-                on_progress = functools.partial(display.progress, number, job)
-                done.append(turns.alone(runner.run_job(job, launcher, time_limit, on_progress)))
-                display.finish(number, job, done[-1])
-        show(done)
-    finally:
-        if done:
-            print(f"records: {shown_records}")
+        jobs, done = settled(jobs, launcher), []
+        try:
+            with Display(len(jobs)) as display:
+                for number, job in enumerate(jobs, 1):
+                    display.begin(number, job)
+                    on_progress = functools.partial(display.progress, number, job)
+                    done.append(turns.alone(runner.run_job(job, launcher, how.time_limit, on_progress)))
+                    display.finish(number, job, done[-1])
+            show(done)
+        finally:
+            if done:
+                print(f"records: {folder}/{stamp}-*.json")
     return 0 if all(record.status == "ok" for record in done) else 1

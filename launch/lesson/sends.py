@@ -1,9 +1,8 @@
 """The lesson of what each way of sharing a training sends: the bytes that were counted, beside the formulas."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, NamedTuple
-
-import tyro
 
 from common import backends
 from common.backends import BASELINE
@@ -32,11 +31,11 @@ class Sends:
     """Workload that is trained."""
     ranks: Annotated[int, SENDING] = 2
     """Number of ranks."""
-    how: Annotated[running.How, tyro.conf.arg(name="")] = field(default_factory=running.How)
+    how: running.Options = running.DEFAULT
 
     def run(self):
         """Runs the lesson and returns the exit status. Raises UserError, before anything has run, for what cannot work."""
-        return running.run(self.how, lambda *where: sends_jobs(self, *where), settled, show_sends)
+        return running.run(self.how, partial(sends_jobs, self), partial(preparation.runnable, dry_run=False), show_sends)
 
 
 class Sent(NamedTuple):
@@ -62,11 +61,6 @@ def sends_jobs(lesson, results, machine, stamp):
 def every_way():
     """Every backend that sends, and the variants that share in another way than it."""
     return [way for way in sharing.every_way() if way != BASELINE]
-
-
-def settled(jobs, launcher):
-    """The jobs that can run here. Prints why others cannot; raises UserError if none can."""
-    return preparation.runnable(jobs, launcher, dry_run=False)
 
 
 def sent_of(record):

@@ -1,10 +1,9 @@
 """The lesson of learning-rate warm-up: one training twice, from the first step at the scaled rate and warmed up to it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from typing import Annotated, NamedTuple
-
-import tyro
 
 from common import backends
 from common.backends import BASELINE
@@ -44,11 +43,11 @@ class Warmup:
     """Seed of both runs."""
     batch_size: Annotated[int, FROM_1] = 8
     """Samples a step on each rank. With more, an epoch of the digits is but a few steps."""
-    how: Annotated[running.How, tyro.conf.arg(name="")] = field(default_factory=running.How)
+    how: running.Options = running.DEFAULT
 
     def run(self):
         """Runs the lesson and returns the exit status. Raises UserError, before anything has run, for what cannot work."""
-        return running.run(self.how, lambda *where: warmup_jobs(self, backends.chosen(self.backend), *where), settled, show_warmup)
+        return running.run(self.how, partial(warmup_jobs, self), settled, show_warmup)
 
 
 class Epoch(NamedTuple):
@@ -62,13 +61,14 @@ class Epoch(NamedTuple):
 def settled(jobs, launcher):
     """The jobs, on the device that they run on. Raises UserError where the backend cannot run here."""
     jobs, reasons = available.settled(jobs, launcher)
-    for name, reason in reasons.items():
-        raise UserError(f"{name} cannot run here: {reason}")
+    for backend, reason in reasons.items():
+        raise UserError(f"{backend} cannot run here: {reason}")
     return jobs
 
 
-def warmup_jobs(lesson, names, results, machine, stamp):
-    """The two jobs of the lesson, without and with warm-up, for the one backend in `names`. Raises UserError for what makes no jobs."""
+def warmup_jobs(lesson, results, machine, stamp):
+    """The two jobs of the lesson, without and with warm-up. Raises UserError for what makes no jobs."""
+    names = backends.chosen(lesson.backend)
     if len(names) != 1:
         raise UserError(f"--backend is {lesson.backend}; it must be one backend")
     if names == [BASELINE] and lesson.ranks > 1:

@@ -1,5 +1,6 @@
 """What fits into the memory of a rank: which backends, how large a model, and from how many ranks on. Pure."""
 
+import bisect
 from typing import NamedTuple
 
 from common import units
@@ -9,8 +10,8 @@ from common.errors import UserError
 from common.model.families import Decoder, EncoderDecoder
 
 MOST_RANKS = 2**17
-# A wider model than this is not looked for.
-MOST_HEADS = 2**14
+# A model with as many heads is not looked for.
+MOST_HEADS = 2**15
 
 
 class Fit(NamedTuple):
@@ -47,11 +48,12 @@ def fit(name, training, num_ranks, limit):
 
 def fewest_ranks(name, training, limit):
     """The smallest power of 2 as the number of ranks with which a training fits; None if none does."""
-    num_ranks = 1
-    while num_ranks <= (1 if has_one_rank(name.partition("+")[0]) else MOST_RANKS):
-        if _fits(name, _with_microbatches(name, training, num_ranks), num_ranks, limit):
+    most = 1 if has_one_rank(name.partition("+")[0]) else MOST_RANKS
+    for num_ranks in (2**power for power in range(most.bit_length())):
+        # A pipeline of that many ranks needs as many micro-batches.
+        pipelined = training._replace(microbatches=max(training.microbatches, num_ranks))
+        if _fits(name, pipelined, num_ranks, limit):
             return num_ranks
-        num_ranks *= 2
     return None
 
 
@@ -61,13 +63,9 @@ def widest(name, training, num_ranks, limit):
         return None
     # Each rank of a backend that divides heads has as many of them.
     step = num_ranks if declared()[file_of(name.partition("+")[0])].divides else 1
-    least, most = 0, 1
-    while most * step <= MOST_HEADS and _fits(name, widened(training, most * step), num_ranks, limit):
-        least, most = most, 2 * most
-    while most - least > 1:
-        middle = (least + most) // 2
-        least, most = (middle, most) if _fits(name, widened(training, middle * step), num_ranks, limit) else (least, middle)
-    return widened(training, least * step) if least else None
+    numbers_of_heads = range(step, MOST_HEADS, step)
+    num_fitting = bisect.bisect(numbers_of_heads, False, key=lambda heads: not _fits(name, widened(training, heads), num_ranks, limit))
+    return widened(training, numbers_of_heads[num_fitting - 1]) if num_fitting else None
 
 
 def widened(training, num_heads):
@@ -82,11 +80,6 @@ def widened(training, num_heads):
         return changed
     by_sizes = memory_state.num_parameters(training._replace(num_parameters=None))
     return changed._replace(num_parameters=training.num_parameters * memory_state.num_parameters(changed) / by_sizes)
-
-
-def _with_microbatches(name, training, num_ranks):
-    """The Training with as many micro-batches as a pipeline of that many ranks needs."""
-    return training._replace(microbatches=max(training.microbatches, num_ranks))
 
 
 def _fits(name, training, num_ranks, limit):

@@ -9,6 +9,7 @@ from common.model.families import can_recompute
 from launch.forecast.memory import described
 from launch.report.export import colours, vega_lite
 from launch.report.export.vega_lite import layer, layered, quantity
+from launch.report.summary import Answer
 from launch.report.tables import BACKEND, RANKS, Column, Section, Table, filled
 
 PARTS = {
@@ -42,36 +43,32 @@ class Row(NamedTuple):
     by_rank: list[Forecast]
 
 
-class Page(NamedTuple):
-    """What launch/report/export/terminal.py prints."""
-
-    sections: list[Section]
-    notes: list[str]
-    headline: list[str]
-
-
-def page(training, rows, left_out, fits, limit):
-    """The Page of a forecast. `fits`: the Fits into `limit` bytes, if they were asked for. `left_out`: reasons."""
+def answer(training, rows, left_out, fits, limit):
+    """The Answer of a forecast. `fits`: the Fits into `limit` bytes, if they were asked for. `left_out`: reasons."""
     tables = [_table(training, rows), *_stages(rows)]
     sections = [Section("memory", f"Memory per rank: {described.description(training)}", list(LINES), tables)]
     if fits:
         sections.append(Section("fits", f"What fits into {_text(limit)} per rank", [], [_table_of_fits(fits)]))
     notes = [f"left out: {reason}" for reason in left_out]
-    return Page(sections, notes, [_headline(fits, limit)] if fits else [])
+    return Answer("", [_headline(fits, limit)] if fits else [], sections, notes, [])
 
 
-def _unit(rows):
-    most = max(max(row.forecast.total, row.forecast.peak) for row in rows)
-    return next(((name, size) for name, size in UNITS if most >= size), UNITS[-1])
+def _unit(size_bytes):
+    """(name, bytes) of the largest unit that is not larger than a size."""
+    return next((unit for unit in UNITS if size_bytes >= unit[1]), UNITS[-1])
+
+
+def _unit_of_all(rows):
+    return _unit(max(max(row.forecast.total, row.forecast.peak) for row in rows))
 
 
 def _text(size_bytes):
-    name, size = next(((name, size) for name, size in UNITS if size_bytes >= size), UNITS[-1])
+    name, size = _unit(size_bytes)
     return f"{size_bytes / size:.4g} {name}"
 
 
 def _table(training, rows):
-    unit, size = _unit(rows)
+    unit, size = _unit_of_all(rows)
     value_of = {part.replace("_", " "): attrgetter(f"forecast.{part}") for part in PARTS if part != "buffers"}
     if can_recompute(training.model) and not training.recompute:
         value_of["with --recompute"] = attrgetter("recomputed")
@@ -89,7 +86,7 @@ def _scaled(size_bytes, unit_bytes):
 
 def _stages(rows):
     """A table of the peaks of the ranks of each pipeline."""
-    unit, size = _unit(rows)
+    unit, size = _unit_of_all(rows)
     pipelines = [row for row in rows if 1 < len(row.by_rank) <= MOST_COLUMNS]
     num_ranks = max((len(row.by_rank) for row in pipelines), default=0)
     columns = (BACKEND, *(Column(f"rank {rank}", ".3f") for rank in range(num_ranks)))
@@ -116,7 +113,7 @@ def _headline(fits, limit):
 
 def picture(training, rows):
     """Stacked bars of the parts by backend, with a mark at the peak, as SVG."""
-    unit, size = _unit(rows)
+    unit, size = _unit_of_all(rows)
     parts = [
         {"backend": row.name, "part": part.replace("_", " "), "size": getattr(row.forecast, part) / size} for row in rows for part in PARTS
     ]

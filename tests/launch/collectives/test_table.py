@@ -3,7 +3,7 @@
 import pytest
 
 from launch.collectives import table
-from launch.collectives.measurement import Fit, Measurement, average_bus_bandwidth, fit
+from launch.collectives.measurement import Fit, Measurement, fit
 from launch.forecast.network.hockney import Regime
 
 OUT = Measurement("mpi", "all_gather", False, 4, 2**20, 2**18, [1e-3, 2e-3, 4e-3], 10, 0)
@@ -64,7 +64,6 @@ def test_the_footer_has_the_average_the_wrong_elements_and_the_fit():
         "# alpha + beta n       : out of place, from 8 B: alpha 2 us, beta 1 ns/B (1 GB/s), residual 5.0%",
         "# alpha + beta n       : out of place, from 64 KiB: alpha 10 us, beta 0 ns/B, residual 12.5%",
     ]
-    assert average_bus_bandwidth([OUT, IN]) == pytest.approx((0.75 * 2**20 / 2e-3 + 0.75 * 2**20 / 5e-4) / 2)
     assert "no fit: it needs 3 sizes" in table.footer([OUT], fit([OUT]))[-1]
 
 

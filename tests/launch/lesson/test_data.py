@@ -5,15 +5,14 @@ from pathlib import Path
 import pytest
 
 from common import workloads
-from launch.lesson import waiting
-from launch.lesson.data import Data, Waited, bars, conclusion, data_jobs, formats_of, waited_of
+from launch.lesson.data import DATA_FORMATS, Data, Waited, bars, conclusion, data_jobs, picture, waited_of
 from tests.launch.report.questions.test_reading import stored
 from tests.support.made_records import made, typed
 
 
 def jobs(**settings):
     lesson = Data(**settings)
-    folders = {name: Path("data", name) for name in formats_of(lesson)}
+    folders = {name: Path("data", name) for name in DATA_FORMATS}
     return data_jobs(lesson, folders, Path("there"), "here", "stamp")
 
 
@@ -52,7 +51,7 @@ def test_the_picture_has_a_bar_for_each():
 
 
 def test_the_drawn_picture_has_the_waiting_and_the_rest_of_each_step():
-    drawn = waiting.picture(WAITS)
+    drawn = picture(WAITS)
     assert drawn.startswith("<svg")
     for waited in WAITS:
         assert f">{waited.name}<" in drawn

@@ -17,8 +17,8 @@ from tests.support.made_records import made
 from tests.support.running import BIN, ROOT, environ, left_over
 
 
-def jobs(names=("ddp",), **changes):
-    return warmup_jobs(Warmup(**changes), list(names), Path("there"), "here", "stamp-lesson")
+def jobs(**changes):
+    return warmup_jobs(Warmup(**changes), Path("there"), "here", "stamp-lesson")
 
 
 def record(*accuracies, status="ok", ranks=8, warmup_epochs=3.0, steps=2):
@@ -54,16 +54,16 @@ def test_by_default_it_is_the_experiment_of_the_tutorial():
 
 
 @pytest.mark.parametrize(
-    ("names", "changes", "message"),
+    ("backend", "message"),
     [
-        (["ddp", "horovod_tf"], {"backend": "ddp,horovod_tf"}, "--backend is ddp,horovod_tf; it must be one backend"),
-        ([], {"backend": ""}, "it must be one backend"),
-        (["single"], {}, "single trains in one process; give --ranks 1"),
+        ("ddp,horovod_tf", "--backend is ddp,horovod_tf; it must be one backend"),
+        ("", "it must be one backend"),
+        ("single", "single trains in one process; give --ranks 1"),
     ],
 )
-def test_what_makes_no_lesson(names, changes, message):
+def test_what_makes_no_lesson(backend, message):
     with pytest.raises(UserError, match=message):
-        jobs(names, **changes)
+        jobs(backend=backend)
 
 
 def test_rows_hold_both_runs_side_by_side():
