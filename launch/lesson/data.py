@@ -59,7 +59,7 @@ class Data:
     """Write the steps and their waiting as an SVG picture."""
     folder: Path = Path("data")
     """Folder for the converted data, one folder for each format; kept for the next time."""
-    how: running.Options = running.DEFAULT
+    runs: running.Options = running.DEFAULT
 
     def run(self):
         """Runs the lesson and returns the exit status. Raises UserError, before anything has run, for what cannot work."""
@@ -71,7 +71,7 @@ class Data:
         folders = {name: places[written_format] for name, written_format in written.items()}
         rate, path = self.read_rate and self.read_rate * MB, self.picture and self.picture.absolute()
         with throttled(self.folder, rate, self.read_operations):
-            return running.run(self.how, partial(data_jobs, self, folders), lambda jobs, _: jobs, partial(show, path))
+            return running.run(self.runs, partial(data_jobs, self, folders), lambda jobs, _: jobs, partial(show, path))
 
 
 class Waited(NamedTuple):

@@ -18,7 +18,7 @@ from launch.run.options import LaunchOptions, TimeLimit
 
 
 @dataclass(frozen=True)
-class How(LaunchOptions):
+class RunOptions(LaunchOptions):
     """How the runs of a lesson are done, whichever it is."""
 
     time_limit: TimeLimit = 900.0
@@ -30,32 +30,32 @@ class How(LaunchOptions):
 
 
 # A field of a lesson that has runs, and its default. On the command line its options are those of the lesson.
-Options = Annotated[How, tyro.conf.arg(name="")]
-DEFAULT = How()
+Options = Annotated[RunOptions, tyro.conf.arg(name="")]
+DEFAULT = RunOptions()
 
 
-def run(how, jobs_of, settled, show):
+def run(options, jobs_of, settled, show):
     """Runs a lesson and returns the exit status. Raises UserError, before anything has run, for what cannot work.
 
     `jobs_of(results, machine, stamp)`: its jobs, whose run names begin with `stamp`. `settled(jobs, launcher)`: those that can run here.
     `show(records)` prints what came out.
     """
-    results, machine = preparation.seen_from_root(how.results), records.machine_name(how)
+    results, machine = preparation.seen_from_root(options.results), records.machine_name(options)
     os.chdir(records.ROOT)
     stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-lesson"
     jobs = jobs_of(results, machine, stamp)
-    launcher = detect.choose(how.launcher, None, {}, "", os.environ, records.ROOT)
+    launcher = detect.choose(options.launcher, None, {}, "", os.environ, records.ROOT)
     preparation.check(jobs, launcher)
     folder = records.folder(jobs[0].settings)
     records.make_folder(folder)
-    with lock.held(folder, jobs, how.share_machine):
+    with lock.held(folder, jobs, options.share_machine):
         jobs, done = settled(jobs, launcher), []
         try:
             with Display(len(jobs)) as display:
                 for number, job in enumerate(jobs, 1):
                     display.begin(number, job)
                     on_progress = functools.partial(display.progress, number, job)
-                    done.append(turns.alone(runner.run_job(job, launcher, how.time_limit, on_progress)))
+                    done.append(turns.alone(runner.run_job(job, launcher, options.time_limit, on_progress)))
                     display.finish(number, job, done[-1])
             show(done)
         finally:

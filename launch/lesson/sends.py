@@ -31,11 +31,11 @@ class Sends:
     """Workload that is trained."""
     ranks: Annotated[int, SENDING] = 2
     """Number of ranks."""
-    how: running.Options = running.DEFAULT
+    runs: running.Options = running.DEFAULT
 
     def run(self):
         """Runs the lesson and returns the exit status. Raises UserError, before anything has run, for what cannot work."""
-        return running.run(self.how, partial(sends_jobs, self), partial(preparation.runnable, dry_run=False), show_sends)
+        return running.run(self.runs, partial(sends_jobs, self), partial(preparation.runnable, dry_run=False), show_sends)
 
 
 class Sent(NamedTuple):

@@ -43,11 +43,11 @@ class Warmup:
     """Seed of both runs."""
     batch_size: Annotated[int, FROM_1] = 8
     """Samples a step on each rank. With more, an epoch of the digits is but a few steps."""
-    how: running.Options = running.DEFAULT
+    runs: running.Options = running.DEFAULT
 
     def run(self):
         """Runs the lesson and returns the exit status. Raises UserError, before anything has run, for what cannot work."""
-        return running.run(self.how, partial(warmup_jobs, self), settled, show_warmup)
+        return running.run(self.runs, partial(warmup_jobs, self), settled, show_warmup)
 
 
 class Epoch(NamedTuple):

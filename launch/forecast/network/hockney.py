@@ -4,6 +4,7 @@ Hockney, The communication challenge for MPP: Intel Paragon and Meiko CS-2 (Para
 """
 
 import functools
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -55,22 +56,17 @@ def fit(sizes_bytes, seconds):
     def is_regime(begin, end):
         return end - begin >= MIN_SIZES and sizes[end - 1] >= MIN_SPAN * sizes[begin]
 
-    @functools.cache
-    def best(begin, num_regimes):
-        """(sum of squared relative errors, begins of the regimes) of the sizes from `begin`; None if there are too few."""
-        if num_regimes == 1:
-            return (line(begin, num_sizes)[2], (begin,)) if begin == 0 or is_regime(begin, num_sizes) else None
-        fits = []
-        for end in range(begin + MIN_SIZES, num_sizes):
-            if is_regime(begin, end) and (rest := best(end, num_regimes - 1)):
-                fits.append((line(begin, end)[2] + rest[0], (begin, *rest[1])))
-        return min(fits, default=None)
-
-    candidates = filter(None, (best(0, number) for number in range(1, MAX_REGIMES + 1)))
-    _, begins = min(candidates, key=lambda candidate: _criterion(candidate[0], num_sizes, len(candidate[1]), noise))
+    candidates = []
+    for num_regimes in range(1, MAX_REGIMES + 1):
+        for switches in itertools.combinations(range(1, num_sizes), num_regimes - 1):
+            ranges = list(itertools.pairwise((0, *switches, num_sizes)))
+            if num_regimes == 1 or all(is_regime(begin, end) for begin, end in ranges):
+                squares = sum(line(begin, end)[2] for begin, end in ranges)
+                candidates.append((_criterion(squares, num_sizes, num_regimes, noise), squares, ranges))
+    _, _, ranges = min(candidates)
     return tuple(
         Regime(int(sizes[begin]), alpha, beta, float((squares / (end - begin)) ** 0.5))
-        for begin, end in zip(begins, (*begins[1:], num_sizes), strict=True)
+        for begin, end in ranges
         for alpha, beta, squares in [line(begin, end)]
     )
 

@@ -2,7 +2,7 @@
 
 import math
 
-from launch.forecast.scaling.rows import FAR, KNEE
+from launch.forecast.scaling.forecasts import FAR, KNEE
 from launch.report.tables import BACKEND, RANKS, RATE, Column, Section, filled
 from launch.report.words import listed, ranks_of
 

@@ -61,9 +61,9 @@ def fit(scaling, backend, settings, transport, sizes, wish, held=None):
     """
     names = (wish.algorithm,) if wish.algorithm else algorithms.BY_TRANSPORT[transport or "gloo"]
     all_sizes = sorted([*sizes, *([held] if held else [])], key=lambda size: size.num_ranks)
-    regimes, words = links(sizes, names)
+    regimes, origins = links(sizes, names)
     if not regimes:
-        regimes, words = links(all_sizes, names)
+        regimes, origins = links(all_sizes, names)
     asked_for = wish.network and wish.network(transport or "gloo", names[0])
     inside = regimes.get("inside") or regimes.get("between") or asked_for
     if inside is None:
@@ -82,7 +82,7 @@ def fit(scaling, backend, settings, transport, sizes, wish, held=None):
         points = [(size.num_ranks, size.num_ranks // size.num_nodes, size.compute_seconds) for size in sizes]
         compute = growth.computing(points, scaling)
         exchanges = next((size.exchanges for size in reversed(all_sizes) if size.exchanges), ())
-    return Fitted(model.fit(sizes, compute, exchanges, machine, names), "; ".join(words), tuple(notes))
+    return Fitted(model.fit(sizes, compute, exchanges, machine, names), "; ".join(origins), tuple(notes))
 
 
 def _pipelined(settings, sizes):
@@ -100,12 +100,12 @@ def links(sizes, names):
 
     Of each the largest size counts, which is closest to what is forecast.
     """
-    regimes_of, words = {}, []
-    for kind, what in (("inside", "inside a node"), ("between", "between nodes")):
+    regimes_of, origins = {}, []
+    for kind, place in (("inside", "inside a node"), ("between", "between nodes")):
         several = [size for size in sizes if size.num_ranks > 1 and size.plain and (size.num_nodes > 1) == (kind == "between")]
         if several:
             largest = max(several, key=lambda size: size.num_ranks)
-            regimes, how = messages.fitted(largest.plain)
+            regimes, origin = messages.fitted(largest.plain)
             regimes_of[kind] = messages.of_messages(regimes, names[0], largest.num_ranks, largest.num_ranks // largest.num_nodes)
-            words.append(f"{what}: {how}")
-    return regimes_of, words
+            origins.append(f"{place}: {origin}")
+    return regimes_of, origins

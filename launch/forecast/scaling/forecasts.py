@@ -1,9 +1,135 @@
 """Records -> forecasts: of each backend, workload and kind of scaling, at the sizes that are asked for. Pure."""
 
+import functools
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
 from common import backends
+from common.config import Settings
+from common.cost import parallelism
 from common.errors import UserError
-from launch.forecast.scaling import fitting, held_out
-from launch.forecast.scaling.rows import Subject
+from common.record.definition import Record
+from launch.forecast.scaling import fitting, growth, held_out, measured, second_opinion
+from launch.forecast.scaling.held_out import HeldOut
+from launch.forecast.scaling.model import Parts
+from launch.forecast.scaling.wish import Wish
+from launch.report import comparable, epochs
+from launch.report.entries import Comparison
+
+# Beyond this many times the largest measured size a forecast is marked as extrapolated.
+FAR = 4
+KNEE = 0.5
+MAX_RANKS = 2**24
+SECONDS_PER_HOUR = 3600
+
+
+class Forecast(NamedTuple):
+    """A size: `kind` is measured, forecast or extrapolated. What cannot be known is None. `hours`: of all cores or GPUs in a run."""
+
+    num_ranks: int
+    num_nodes: int
+    kind: str
+    parts: Parts | None
+    step_seconds: float
+    low_seconds: float | None
+    high_seconds: float | None
+    samples_per_second: float
+    efficiency: float
+    second_opinion_seconds: float | None
+    epochs: float | None
+    run_seconds: float | None
+    hours: float | None
+    cost: float | None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One backend of a comparison, and its forecasts at the sizes that are asked for.
+
+    `settings`: those that decide what the backend can train; `record`: that of a run at the largest size of `sizes`, which were measured.
+    """
+
+    comparison: Comparison
+    backend: str
+    settings: Settings
+    fitted: fitting.Fitted
+    sizes: list[measured.Size]
+    held_out: list[HeldOut]
+    record: Record
+    wish: Wish
+
+    @property
+    def about(self):
+        """Workload and scaling."""
+        return self.comparison.name
+
+    @property
+    def model(self):
+        return self.fitted.model
+
+    @property
+    def has_target(self):
+        return self.comparison.target is not None
+
+    @property
+    def on_gpu(self):
+        return comparable.device_of(self.record) == "cuda"
+
+    @functools.cached_property
+    def opinion(self):
+        return second_opinion.of(self.sizes)
+
+    @functools.cached_property
+    def impossible(self):
+        """{number of ranks: why the backend cannot train there} of the sizes that are asked for and were not measured."""
+        unmeasured = set(self.wish.ranks) - {size.num_ranks for size in self.sizes}
+        return {num_ranks: problem for num_ranks in unmeasured if (problem := self.problem(num_ranks))}
+
+    @functools.cached_property
+    def forecasts(self):
+        """The Forecasts of the sizes that were measured and of those that are asked for, by ascending number of ranks."""
+        row_of = {size.num_ranks: _measured_row(self, size) for size in self.sizes}
+        for num_ranks in set(self.wish.ranks) - row_of.keys() - self.impossible.keys():
+            row_of[num_ranks] = _row(self, num_ranks)
+        return [row_of[num_ranks] for num_ranks in sorted(row_of)]
+
+    @functools.cached_property
+    def knee(self):
+        """The number of ranks where efficiency falls below KNEE, on a line between two doublings; None where it stays above as far as can
+        be trained.
+
+        Only doublings are looked at: between powers of 2 some algorithms take two rounds more, and efficiency goes up and down.
+        """
+
+        def efficiency(num_ranks):
+            return self.efficiency(num_ranks, self.model.step_seconds(num_ranks))
+
+        low = self.sizes[0].num_ranks
+        while (high := 2 * low) <= MAX_RANKS and not self.problem(high):
+            if (below := efficiency(high)) < KNEE:
+                above = max(efficiency(low), KNEE)
+                return round(low * 2 ** ((above - KNEE) / (above - below)))
+            low = high
+        return None
+
+    def problem(self, num_ranks):
+        """Why the backend cannot train at a number of ranks; None if it can."""
+        return parallelism.problem(self.backend, self.settings, num_ranks)
+
+    def degree(self, num_ranks):
+        return parallelism.degree(self.backend, self.settings, num_ranks)
+
+    def batch(self, num_ranks):
+        """The global batch."""
+        largest = self.sizes[-1]
+        ratio = 1 if self.comparison.scaling == "strong" else self.degree(num_ranks) / self.degree(largest.num_ranks)
+        return round(largest.batch_size * ratio)
+
+    def efficiency(self, num_ranks, step_seconds):
+        """Samples per second and rank, over those of the smallest measured size."""
+        first = self.sizes[0]
+        return self.batch(num_ranks) / step_seconds / num_ranks * first.num_ranks / first.samples_per_second
 
 
 def of(comparisons, wish):
@@ -64,3 +190,45 @@ def _by_parity(comparison, backend, plain):
     """The Sizes of even and of odd repeats, which have different seeds; two empty lists where a size has only one kind."""
     halves = [fitting.sizes_of(comparison, backend, plain, lambda record, parity=parity: record.repeat % 2 == parity) for parity in (0, 1)]
     return halves if [size.num_ranks for size in halves[0]] == [size.num_ranks for size in halves[1]] else ([], [])
+
+
+def _measured_row(subject, size):
+    """The Forecast of a Size that was measured."""
+    return _completed(subject, size.num_ranks, size.num_nodes, "measured", None, size.step_seconds, (None, None), size.evaluation_seconds)
+
+
+def _row(subject, num_ranks):
+    """The Forecast of a number of ranks."""
+    parts, largest = subject.model.parts(num_ranks), subject.sizes[-1].num_ranks
+    evaluation = growth.inverse([(size.num_ranks, size.evaluation_seconds) for size in subject.sizes])(num_ranks)
+    reach = held_out.band(parts.step, num_ranks, largest, subject.held_out)
+    kind = "extrapolated" if num_ranks > FAR * largest else "forecast"
+    num_nodes = math.ceil(num_ranks / subject.model.machine.ranks_per_node)
+    return _completed(subject, num_ranks, num_nodes, kind, parts, parts.step, reach, evaluation)
+
+
+def _completed(subject, num_ranks, num_nodes, kind, parts, step_seconds, reach, evaluation_seconds):
+    """A row, with what follows from the time of a step."""
+    batch, largest = subject.batch(num_ranks), subject.sizes[-1]
+    settings = subject.record.settings
+    num_steps = largest.num_samples // batch if settings.last_batch == "drop" else math.ceil(largest.num_samples / batch)
+    has_target = subject.has_target and num_steps
+    num_epochs = _epochs(subject.comparison, subject.degree(num_ranks)) if has_target else 1.0
+    run_seconds = largest.load_seconds + num_epochs * (num_steps * step_seconds + evaluation_seconds) if num_steps and num_epochs else None
+    per_rank = 1 if subject.on_gpu else settings.cores_per_rank or settings.threads
+    hours = run_seconds and run_seconds / SECONDS_PER_HOUR * num_ranks * per_rank
+    return Forecast(
+        num_ranks, num_nodes, kind, parts, step_seconds, *reach, batch / step_seconds, subject.efficiency(num_ranks, step_seconds),
+        subject.opinion.function and subject.opinion.function(num_ranks), num_epochs if has_target else None,
+        run_seconds, hours, hours * subject.wish.price if hours and subject.wish.price is not None else None,
+    )  # fmt: skip
+
+
+def _epochs(comparison, degree):
+    """Epochs to the target, pooled over exact backends; None if unknown. Those of oversubscribed runs count: cores do not change them."""
+    epochs_of = {}
+    for entry in comparison.entries:
+        if entry.exact:
+            epochs_of.setdefault(entry.batch_ratio, []).extend(filter(None, map(epochs.to_target, entry.from_start)))
+    means = [(ratio, sum(numbers) / len(numbers)) for ratio, numbers in sorted(epochs_of.items()) if numbers]
+    return growth.epochs_to_target(means, comparison.scaling)(degree) if means else None

@@ -53,6 +53,7 @@ def of(completed, plain):
         return None
     first = records[0]
     exchanges, are_measured = exchanges_of(first)
+    relative = [stragglers.relative(statistics.present(record.step_seconds), len(record.train_seconds)) for record in records]
     steps_per_epoch = len(first.step_seconds) // len(first.train_seconds)
     return Size(
         num_ranks=first.num_ranks,
@@ -67,7 +68,7 @@ def of(completed, plain):
         plain=tuple(plain.get((first.backend, first.num_ranks), ())),
         exchanges=tuple(exchanges),
         exchanges_are_measured=are_measured,
-        slowest=stragglers.Slowest(np.sort(np.concatenate([_relative(record) for record in records])), first.num_ranks),
+        slowest=stragglers.Slowest(np.sort(np.concatenate(relative)), first.num_ranks),
     )
 
 
@@ -79,22 +80,14 @@ def _mean(record, key):
     return float(np.mean(getattr(record.step_breakdown, key)))
 
 
-def _relative(record):
-    return stragglers.relative(statistics.present(record.step_seconds), len(record.train_seconds))
-
-
 def plain_of(record):
     """[(size in bytes, seconds)] of a run's plain all-reduces, or that of the gradients' size alone, from the bus bandwidth."""
     breakdown, num_ranks = record.step_breakdown, record.num_ranks
     if breakdown.all_reduce_seconds_by_size:
         return [tuple(point) for point in breakdown.all_reduce_seconds_by_size]
-    bandwidth, size = breakdown.plain_bus_bytes_per_second, gradient_bytes(breakdown.operations)
+    bandwidth, operations = breakdown.plain_bus_bytes_per_second, breakdown.operations
+    size = max((operations[name].num_bytes for name in OF_GRADIENTS if name in operations), default=0)
     return [(size, bus_bytes("all_reduce", size, num_ranks) / bandwidth)] if bandwidth and size else []
-
-
-def gradient_bytes(operations):
-    """Bytes of the gradients that a rank contributes in a step; 0 where nothing was exchanged."""
-    return max((operations[name].num_bytes for name in OF_GRADIENTS if name in operations), default=0)
 
 
 def exchanges_of(record):
@@ -132,10 +125,6 @@ def _sizes(name, operation, library, num_ranks):
     if name == "all_reduce" and (buckets := library.get("rebuilt_bucket_sizes")):
         return [float(size) for size in buckets.split(",")]
     num = max(1, round(operation.num_calls))
-    size = whole(name, operation.num_bytes / num, num_ranks)
+    # To a gather a rank contributes its share of the buffer.
+    size = operation.num_bytes / num * (num_ranks if name == "all_gather" else 1)
     return [size] * num if size >= MIN_BYTES else []
-
-
-def whole(collective, contributed_bytes, num_ranks):
-    """The whole buffer of a collective to which a rank contributes; it does not grow with the number of ranks."""
-    return contributed_bytes * num_ranks if collective == "all_gather" else contributed_bytes

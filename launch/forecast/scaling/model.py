@@ -4,6 +4,7 @@ step = data wait + overlap(computation x slowest of n, exchanges) + the rest, wh
 """
 
 from collections.abc import Callable
+from statistics import fmean
 from typing import NamedTuple
 
 from launch.forecast.network import algorithms
@@ -59,14 +60,10 @@ class Model(NamedTuple):
 
 def fit(sizes, compute, exchanges, machine, names):
     """The Model of Sizes, by ascending number of ranks, whose exchanges take algorithms of these names on a Machine."""
-    data_wait = sum(size.data_wait_seconds for size in sizes) / len(sizes)
+    data_wait = fmean(size.data_wait_seconds for size in sizes)
     plain = Model(machine, names, data_wait, compute, exchanges, sizes[0].slowest)
     alone, together = (
         [size.step_seconds - plain.step_seconds(size.num_ranks) for size in sizes if (size.num_ranks > 1) == several]
         for several in (False, True)
     )
-    return plain._replace(unexplained_seconds=(_mean(alone or together), _mean(together or alone)))
-
-
-def _mean(values):
-    return sum(values) / len(values)
+    return plain._replace(unexplained_seconds=(fmean(alone or together), fmean(together or alone)))

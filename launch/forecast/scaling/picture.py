@@ -3,7 +3,7 @@
 Crosses mark the knees, where the line falls below half of the ideal (grey, dotted); dash-dotted lines are Extra-P's.
 """
 
-from launch.forecast.scaling.rows import KNEE
+from launch.forecast.scaling.forecasts import KNEE
 from launch.report.export import colours, vega_lite
 from launch.report.export.vega_lite import DOT, NEUTRAL, layer, layered, logarithmic, named, on_page
 

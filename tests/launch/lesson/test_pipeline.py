@@ -1,14 +1,13 @@
 """The lesson of the deadlock: one order of the calls hangs with large messages, and what is said of it is what the runs show."""
 
-import subprocess
-
 import pytest
 
 from common.process.watchdog import Hang, Place
 from launch.lesson import pipeline
 from launch.lesson.pipeline import CASES
 from launch.run.processes import Outcome
-from tests.support.running import BIN, ROOT, environ
+from tests.support.forked import run_module
+from tests.support.running import BIN, completed
 
 HANGS = [Hang(1, Place(1, 1, 4), 5.0), Hang(0, Place(1, 2, 4), 5.0)]
 
@@ -44,11 +43,8 @@ def test_a_row_has_where_each_rank_hung_or_how_the_case_ended():
 
 
 @pytest.mark.matrix
-def test_blocking_sends_of_large_messages_hang_and_the_cures_do_not(tmp_path):
-    done = subprocess.run(
-        [BIN / "python", "-m", "launch.lessons", "pipeline", "--launcher", "mpich"],
-        cwd=ROOT, env=environ() | {"TANDEM_LOCK": str(tmp_path / "lock")}, capture_output=True, text=True, timeout=200, check=False,
-    )  # fmt: skip
+def test_blocking_sends_of_large_messages_hang_and_the_cures_do_not():
+    done = completed(BIN / "python", "-m", "launch.lessons", "pipeline", "--launcher", "mpich")
     assert done.returncode == 0, done.stdout + done.stderr
     ended = [line.split("\u2502")[3].strip() for line in done.stdout.splitlines() if line.count("\u2502") == 4]
     assert ended[1] == "rank 0 hung in step 1/4 of epoch 1; rank 1 hung in step 1/4 of epoch 1"
@@ -57,8 +53,5 @@ def test_blocking_sends_of_large_messages_hang_and_the_cures_do_not(tmp_path):
 
 
 def test_under_torchrun_there_is_no_mpi():
-    command = [BIN / "python", "-m", "launch.lessons", "pipeline", "--launcher", "torchrun"]
-    done = subprocess.run(command, cwd=ROOT, env=environ(), capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr.strip().splitlines()[-1:]) == (
-        2, ["error: the lesson exchanges over MPI, which torchrun does not provide; use an MPI launcher"],
-    )  # fmt: skip
+    status, _, error = run_module("launch.lessons", "pipeline", "--launcher", "torchrun")
+    assert (status, error) == (2, "error: the lesson exchanges over MPI, which torchrun does not provide; use an MPI launcher\n")

@@ -1,6 +1,5 @@
 """The lesson of what each way sends: what it runs, and what it concludes from what was counted."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from common import backends, workloads
 from launch.lesson.sends import Sends, Sent, conclusion, every_way, sends_jobs, sent_of, tables
 from tests.support.made_records import ended, made, step_breakdown, typed
-from tests.support.running import BIN, environ, left_over
+from tests.support.running import BIN, completed, left_over, records_in
 
 # Of the CNN in float32.
 P = 4_799_528
@@ -104,13 +103,11 @@ def test_the_sentences_say_what_the_numbers_show(sents, sentences):
 @pytest.mark.matrix
 @pytest.mark.long
 def test_the_lesson_runs_and_shows_that_fsdp_sends_more(checkout, tmp_path):
-    command = [BIN / "python", "-m", "launch.lessons", "sends", "--backends", "ddp,gradient_averaging,fsdp", "--results", tmp_path]
-    done = subprocess.run(
-        [*command, "--machine", "here"], cwd=checkout, env=environ(), capture_output=True, text=True, timeout=300, check=False
-    )
+    lesson = ("sends", "--backends", "ddp,gradient_averaging,fsdp", "--results", tmp_path, "--machine", "here")
+    done = completed(BIN / "python", "-m", "launch.lessons", *lesson, cwd=checkout)
     assert done.returncode == 0, done.stdout + done.stderr
     assert left_over(checkout) == []
-    assert len(list(tmp_path.glob("here/*-lesson-sends-cnn-*.json"))) == 3
+    assert len(records_in(tmp_path)) == 3
     assert "gradient_averaging and ddp send the same" in done.stdout or "ddp and gradient_averaging send the same" in done.stdout
     assert "; fsdp sends 1.50 times as much" in done.stdout
     assert "each sends what the formula gives" in done.stdout

@@ -10,7 +10,7 @@ from common.errors import UserError
 from launch.collectives.options import Collectives
 from launch.conversion.writing import Conversion
 from launch.lesson.data import Data
-from launch.lesson.running import How
+from launch.lesson.running import RunOptions
 from launch.lesson.sends import Sends
 from launch.lesson.warmup import Warmup
 from launch.matrix import Matrix
@@ -20,7 +20,7 @@ from launch.memory import Memory
 POSITIONAL = {"sizes"}
 
 
-@pytest.mark.parametrize("kind", [Settings, Matrix, Collectives, Warmup, Sends, Data, How, Memory, Conversion])
+@pytest.mark.parametrize("kind", [Settings, Matrix, Collectives, Warmup, Sends, Data, RunOptions, Memory, Conversion])
 def test_every_number_has_bounds(kind):
     numbers = {name for name, hint in get_type_hints(kind).items() if {int, float} & {hint, *get_args(hint)}} - POSITIONAL
     bounded = {name for name, declared in annotations(kind).items() if any(isinstance(allowed, Bounds) for allowed in declared)}
