@@ -33,6 +33,7 @@ LIBRARIES = {
     "nccl": Module("torch_distributed", "torch", needs_gpu=True),
     "horovod_torch": Module("horovod_torch", "horovod", needs_mpi=True),
 }
+LIBRARIES_HELP = f"{', '.join(LIBRARIES)}, separated by commas. Default: all of them. What cannot run here is skipped with the reason."
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,8 @@ class Collectives(NodeOptions):
 
     ranks: Annotated[int, SENDING] = 2
     """Number of ranks. Under a launcher, as in mpiexec -n 4 python -m launch.collectives, leave it out."""
-    libraries: str | None = None
-    """mpi, gloo, nccl, horovod_torch, separated by commas. Default: all of them. What cannot run here is skipped with the reason."""
-    collectives: str | None = None
-    """all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, send_recv, barrier, separated by commas. Default: all of them."""
+    libraries: Annotated[str | None, tyro.conf.arg(help=LIBRARIES_HELP)] = None
+    collectives: Annotated[str | None, tyro.conf.arg(help=f"{', '.join(COLLECTIVES)}, separated by commas. Default: all of them.")] = None
     min_bytes: Annotated[str, tyro.conf.arg(aliases=("-b",))] = "8"
     """Smallest size, such as 8, 64K or 1M, in bytes."""
     max_bytes: Annotated[str, tyro.conf.arg(aliases=("-e",))] = "256M"

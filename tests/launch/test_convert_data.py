@@ -20,7 +20,6 @@ from common.errors import UserError
 from common.workloads import WORKLOADS
 from launch.conversion.writing import PLAN
 from tests.support import converted, mistakes
-from tests.support.forked import run_module
 from tests.support.running import BIN, ROOT, completed, environ
 from tests.support.small_models import RESNET
 
@@ -237,7 +236,5 @@ def test_two_conversions_into_one_folder_are_refused(digits, tmp_path):
     ],
 )
 def test_a_mistake_is_said_in_one_line_before_anything_is_written(arguments, message, tmp_path):
-    status, output, error = run_module("launch.convert_data", *arguments[:2], tmp_path / "data", *arguments[2:])
-    assert (status, output, error.count("\n")) == (2, "", 1)
-    assert message in error
+    mistakes.expect_refused(message, "launch.convert_data", *arguments[:2], tmp_path / "data", *arguments[2:])
     assert not (tmp_path / "data").exists()

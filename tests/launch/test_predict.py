@@ -6,7 +6,7 @@ import pytest
 
 from tests.launch.forecast.network.test_messages import collectives
 from tests.launch.forecast.scaling.test_forecasts import record
-from tests.support.forked import run_module
+from tests.support.mistakes import expect_refused
 from tests.support.running import BIN, completed
 
 # Stands for a file of launch.collectives that has another library.
@@ -14,8 +14,8 @@ NETWORK = "NETWORK.json"
 
 
 def written(folder, records):
-    for number, one in enumerate(records):
-        (folder / f"{number}.json").write_text(json.dumps(one))
+    for number, content in enumerate(records):
+        (folder / f"{number}.json").write_text(json.dumps(content))
     return folder
 
 
@@ -34,44 +34,35 @@ def test_forecasts_are_printed_and_written(tmp_path):
         "Extra-P needs 5 sizes, and 2 were",
     ):
         assert text in done.stdout
-    data = json.loads(numbers.read_text())
-    assert [one["num_ranks"] for one in data["forecasts"]] == [1, 2, 16, 1024]
+    assert [forecast["num_ranks"] for forecast in json.loads(numbers.read_text())["forecasts"]] == [1, 2, 16, 1024]
     assert picture.read_text().startswith("<svg")
 
 
-def test_records_are_needed():
-    assert run_module("launch.predict")[::2] == (2, "error: which records? Give files or folders, such as results/MACHINE\n")
+SIZES = [record(1), record(2)]
+MISTAKES = [
+    (SIZES, ["--ranks", "16,0"], "--ranks has 0; a number of ranks is a whole number of at least 1"),
+    (SIZES, ["--ranks", "many"], "--ranks is many; give whole numbers separated by commas, such as 16,64,1024"),
+    (SIZES, ["--ranks", ","], "--ranks is empty; give numbers of ranks, such as 16,64,1024"),
+    (SIZES, ["--network", "alpha=-2e-6,beta=25e9"], "--network has alpha=-2e-6; a latency is at least 0 seconds"),
+    (SIZES, ["--network", "/there/is/none.json"], "--network /there/is/none.json cannot be read (No such file or directory)"),
+    (SIZES, ["--network", NETWORK], "has no all-reduce over gloo, only over mpi; measure that too"),
+    (SIZES, ["--ranks-per-node", "0"], "--ranks-per-node is 0"),
+    (SIZES, ["--price", "-1"], "--price is -1; it must be at least 0 and finite"),
+    (SIZES, ["--price", "nan"], "--price is nan"),
+    (SIZES, ["--json", "/there/is/none/f.json"], "--json /there/is/none/f.json cannot be written"),
+    ([record(1)], [], "these records have one size of each backend; a forecast takes two or more"),
+    ([], [], "there is no record in"),
+]
 
 
-@pytest.mark.parametrize(
-    ("records", "arguments", "message"),
-    [
-        ([record(1), record(2)], ["--ranks", "16,0"], "--ranks has 0; a number of ranks is a whole number of at least 1"),
-        ([record(1), record(2)], ["--ranks", "many"], "--ranks is many; give whole numbers separated by commas, such as 16,64,1024"),
-        ([record(1), record(2)], ["--network", "alpha=-2e-6,beta=25e9"], "--network has alpha=-2e-6; a latency is at least 0 seconds"),
-        (
-            [record(1), record(2)],
-            ["--network", "/there/is/none.json"],
-            "--network /there/is/none.json cannot be read (No such file or directory)",
-        ),
-        ([record(1), record(2)], ["--ranks-per-node", "0"], "--ranks-per-node is 0"),
-        ([record(1), record(2)], ["--price", "-1"], "--price is -1; it must be at least 0 and finite"),
-        ([record(1), record(2)], ["--json", "/there/is/none/f.json"], "--json /there/is/none/f.json cannot be written"),
-        ([record(1)], [], "these records have one size of each backend; a forecast takes two or more"),
-        ([record(1, oversubscribed=True), record(2, oversubscribed=True)], [], "all of these runs were oversubscribed"),
-        ([record(1) | {"step_breakdown": None}, record(2) | {"step_breakdown": None}], [], "these records have no step breakdown"),
-        ([], [], "there is no record in"),
-        ([record(1), record(2)], ["--network", NETWORK], "has no all-reduce over gloo, only over mpi; measure that too"),
-    ],
-)
+@pytest.mark.parametrize(("records", "arguments", "message"), MISTAKES, ids=[message[:40] for *_, message in MISTAKES])
 def test_a_mistake_is_one_line(records, arguments, message, tmp_path, tmp_path_factory):
-    results = written(tmp_path, records)
-    picture = tmp_path / "picture.svg"
+    results, picture = written(tmp_path, records), tmp_path / "picture.svg"
     if NETWORK in arguments:
-        other = tmp_path_factory.mktemp("network")
-        arguments = [collectives(other) if one == NETWORK else one for one in arguments]
-    status, output, error = run_module("launch.predict", results, "--picture", picture, *arguments)
-    assert (status, output, error.count("\n")) == (2, "", 1)
-    assert error.startswith("error: ")
-    assert message in error
+        arguments = ["--network", collectives(tmp_path_factory.mktemp("network"))]
+    expect_refused(message, "launch.predict", results, "--picture", picture, *arguments)
     assert not picture.exists()
+
+
+def test_records_are_needed():
+    expect_refused("which records? Give files or folders, such as results/MACHINE", "launch.predict")

@@ -5,6 +5,7 @@ import contextlib
 import pytest
 
 from common.errors import UserError
+from tests.support.forked import run_module
 
 
 def refusal(call, *arguments, **named):
@@ -23,3 +24,10 @@ def refused(*parts):
     text = str(raised.value)
     assert "\n" not in text
     assert all(part in text for part in parts), text
+
+
+def expect_refused(message, module, *arguments, **variables):
+    """Asserts that a program ends with exit status 2 and one line, which has the message, and has printed nothing else."""
+    status, output, error = run_module(module, *arguments, **variables)
+    assert (status, output, error.count("\n"), error[:7]) == (2, "", 1, "error: "), error
+    assert message in error

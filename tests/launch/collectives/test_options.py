@@ -8,7 +8,7 @@ from common.errors import UserError
 from common.process.ranks import Ranks
 from launch.collectives import options as collective_options
 from launch.collectives.options import Collectives
-from tests.support.forked import run_module
+from tests.support.mistakes import expect_refused
 
 
 @pytest.mark.parametrize(
@@ -21,11 +21,6 @@ def test_sizes_grow_by_the_factor(least, most, factor, expected):
 
 def test_libraries_are_measured_in_one_order_and_once():
     assert collective_options.libraries(Collectives(libraries="horovod_torch, gloo,mpi,gloo")) == ["mpi", "gloo", "horovod_torch"]
-
-
-def test_the_default_is_8_bytes_to_256_mib():
-    sizes = collective_options.sizes(Collectives())
-    assert (sizes[0], sizes[-1], len(sizes)) == (8, 2**28, 26)
 
 
 MISTAKES = [
@@ -53,16 +48,12 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=[" ".join(arguments) for arguments, _ in MISTAKES])
 def test_a_mistake_is_one_line(arguments, message):
-    status, output, error = run_module("launch.collectives", *arguments)
-    assert (status, output, error.count("\n")) == (2, "", 1)
-    assert error.startswith("error: ")
-    assert message in error
+    expect_refused(message, "launch.collectives", *arguments)
 
 
 def test_under_a_launcher_one_rank_is_refused():
-    status, output, error = run_module("launch.collectives", PMI_RANK="0", PMI_SIZE="1")
-    assert (status, output, error.count("\n")) == (2, "", 1)
-    assert "MPICH/Intel PMI has started one rank, which sends nothing; start 2 or more" in error
+    message = "MPICH/Intel PMI has started one rank, which sends nothing; start 2 or more"
+    expect_refused(message, "launch.collectives", PMI_RANK="0", PMI_SIZE="1")
 
 
 @pytest.mark.parametrize("option", [{"ranks": 4}, {"launcher": "mpich"}, {"hosts": Path("nodes")}])
@@ -86,10 +77,3 @@ def test_ranks_get_the_options_that_are_theirs(tmp_path, monkeypatch):
     assert collective_options.of_ranks(options) == [
         "--machine-file", f"{tmp_path}/two.toml", "--libraries", "mpi", "--max-bytes", "1M", "--json", f"{tmp_path}/out.json",
     ]  # fmt: skip
-
-
-def test_the_help_names_libraries_and_collectives():
-    status, output, _ = run_module("launch.collectives", "--help")
-    assert status == 0
-    for word in (*collective_options.LIBRARIES, "all_to_all", "send_recv", "--max-bytes", "--svg"):
-        assert word in output

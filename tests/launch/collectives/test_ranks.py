@@ -14,6 +14,7 @@ from tests.support.running import BIN, ROOT, completed, environ
 pytestmark = pytest.mark.matrix
 SMALL = ("-b", "8", "-e", "32K", "-f", "64", "--repeats", "2")
 PYTHON = (BIN / "python", "-m", "launch.collectives")
+FAULTY = (BIN / "mpiexec", "-n", 2, BIN / "python", "-m", "tests.support.collective_faults")
 # Of the collectives with data, the halves that a library has: out of place, in place.
 HALVES = {
     "mpi": {**dict.fromkeys(["all_reduce", "all_gather", "reduce_scatter"], (True, True)), "broadcast": (False, True),
@@ -25,20 +26,14 @@ HALVES = {
 }  # fmt: skip
 
 
-def run(*command):
-    """(exit status, standard output, standard error) of a command in the root of the checkout."""
-    done = completed(*command)
-    return done.returncode, done.stdout, done.stderr
-
-
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     """(output, folder) of a measurement of everything at three sizes by two ranks, which it starts itself."""
     folder = tmp_path_factory.mktemp("collectives")
     files = ("--json", folder / "out.json", "--csv", folder / "out.csv", "--svg", folder / "pictures")
-    status, output, error = run(*PYTHON, "--ranks", 2, "--machine", "here", *SMALL, *files)
-    assert status == 0, output + error
-    return output, folder
+    done = completed(*PYTHON, "--ranks", 2, "--machine", "here", *SMALL, *files)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout, folder
 
 
 def test_every_library_has_its_collectives_and_all_results_are_right(measured):
@@ -85,30 +80,29 @@ def test_the_files_agree(measured):
 
 def test_a_wrong_result_is_counted_and_ends_with_exit_status_1(tmp_path):
     only = ("--libraries", "mpi", "--collectives", "all_reduce,broadcast", "--json", tmp_path / "out.json")
-    status, output, error = run(BIN / "mpiexec", "-n", 2, BIN / "python", "-m", "tests.support.collective_faults", "wrong", *SMALL, *only)
-    assert status == 1, output + error
-    assert "# Out of bounds values : 3 FAILED" in output
+    done = completed(*FAULTY, "wrong", *SMALL, *only)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "# Out of bounds values : 3 FAILED" in done.stdout
     measurements = json.loads((tmp_path / "out.json").read_text())["measurements"]
-    wrong = {(each["collective"], each["in_place"]): each["num_wrong"] for each in measurements}
+    wrong = {(measurement["collective"], measurement["in_place"]): measurement["num_wrong"] for measurement in measurements}
     assert wrong == {("all_reduce", False): 0, ("all_reduce", True): 1, ("broadcast", True): 0}
 
 
 def test_a_hang_is_reported_within_the_limit_with_its_place():
     only = ("--libraries", "mpi", "--collectives", "all_reduce", "-b", 32, "-e", 64, "--watchdog-timeout", 4)
-    status, output, error = run(BIN / "mpiexec", "-n", 2, BIN / "python", "-m", "tests.support.collective_faults", "hang", *only)
-    assert status != 0
-    assert "hung for 4 s in all_reduce of 64 bytes over mpi (--watchdog-timeout)" in error
-    assert "          32             8     float     sum" in output
+    done = completed(*FAULTY, "hang", *only)
+    assert done.returncode != 0
+    assert "hung for 4 s in all_reduce of 64 bytes over mpi (--watchdog-timeout)" in done.stderr
+    assert "          32             8     float     sum" in done.stdout
 
 
 def test_under_torchrun_gloo_runs_without_mpi():
     only = ("--collectives", "all_reduce", "-e", "64", "--repeats", "1", "--libraries", "mpi,gloo")
-    status, output, error = run(BIN / "torchrun", "--nproc-per-node=2", *PYTHON[1:], *only)
-    assert status == 0, output + error
-    assert "# 2 ranks on 1 node, 8 B to 64 B" in output
-    assert "# skipping mpi: it needs an MPI launcher" in output
-    assert "all_reduce over gloo" in output
-    assert "# Out of bounds values : 0 OK" in output
+    done = completed(BIN / "torchrun", "--nproc-per-node=2", *PYTHON[1:], *only)
+    assert done.returncode == 0, done.stdout + done.stderr
+    skipped = "# skipping mpi: it needs an MPI launcher"
+    for text in ("# 2 ranks on 1 node, 8 B to 64 B", skipped, "all_reduce over gloo", "# Out of bounds values : 0 OK"):
+        assert text in done.stdout
 
 
 def test_ctrl_c_ends_all_ranks():

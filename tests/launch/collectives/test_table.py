@@ -39,21 +39,14 @@ def test_a_barrier_has_a_time_only():
 
 
 @pytest.mark.parametrize(
-    ("value", "width", "text"),
+    ("width", "texts"),
     [
-        (0.0, 6, "0.00"),
-        (10.49, 7, "10.49"),
-        (1234.56, 7, "1234.56"),
-        (12345.67, 7, "12345.7"),
-        (123456.7, 7, "123457"),
-        (1234567.8, 7, "1234568"),
-        (12345678.9, 7, "1.2e+07"),
-        (1234.5, 6, "1234.5"),
-        (12345678.9, 6, "1e+07"),
+        (7, {10.49: "10.49", 1234.56: "1234.56", 12345.67: "12345.7", 123456.7: "123457", 1234567.8: "1234568", 12345678.9: "1.2e+07"}),
+        (6, {0.0: "0.00", 1234.5: "1234.5", 12345678.9: "1e+07"}),
     ],
 )
-def test_numbers_fit_into_their_columns_as_in_nccl_tests(value, width, text):
-    assert table.number(value, width) == text
+def test_numbers_fit_into_their_columns_as_in_nccl_tests(width, texts):
+    assert {value: table.number(value, width) for value in texts} == texts
 
 
 def test_the_footer_has_the_average_the_wrong_elements_and_the_fit():
@@ -67,12 +60,10 @@ def test_the_footer_has_the_average_the_wrong_elements_and_the_fit():
     assert "no fit: it needs 3 sizes" in table.footer([OUT], fit([OUT]))[-1]
 
 
-@pytest.mark.parametrize(
-    ("num_repeats", "text"),
-    [(1, "no interval"), (2, "2 repeats; low to high is their range, which has the true median with 50%"), (7, "with at least 95%")],
-)
-def test_the_interval_is_said(num_repeats, text):
-    assert text in table.interval_text(num_repeats)
+def test_the_interval_is_said():
+    assert "no interval" in table.interval_text(1)
+    assert "2 repeats; low to high is their range, which has the true median with 50%" in table.interval_text(2)
+    assert "with at least 95%" in table.interval_text(7)
 
 
 @pytest.mark.parametrize(

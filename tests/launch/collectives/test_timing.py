@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -29,17 +30,8 @@ class Threads:
 
     def run(self, work):
         """[what work(library of a rank) returns, by rank]."""
-        returned = [None] * self.num_ranks
-
-        def run_rank(rank):
-            returned[rank] = work(self.library(rank))
-
-        ranks = [threading.Thread(target=run_rank, args=(rank,)) for rank in range(self.num_ranks)]
-        for rank in ranks:
-            rank.start()
-        for rank in ranks:
-            rank.join(timeout=30)
-        return returned
+        with ThreadPoolExecutor(self.num_ranks) as pool:
+            return list(pool.map(lambda rank: work(self.library(rank)), range(self.num_ranks), timeout=30))
 
 
 @pytest.mark.parametrize(

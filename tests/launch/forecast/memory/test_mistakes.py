@@ -1,11 +1,8 @@
 """A mistake on the command line of python -m launch.memory is told in one line, with exit status 2, before anything is printed."""
 
-import subprocess
-
 import pytest
 
-from tests.support.forked import run_module
-from tests.support.running import BIN, ROOT, environ
+from tests.support.mistakes import expect_refused
 
 DECODER = ("--layers", "2", "--width", "128")
 PRESET = ("--workload", "cnn")
@@ -27,10 +24,7 @@ MISTAKES = [
     ((*DECODER, "--backends", "ddp@nope"), "there is no ddp@nope; choose from: ddp@mpi"),
     ((*DECODER, "--backends", "ddp+offload"), "ddp+offload is nothing that a library offers; choose from: deepspeed_zero+offload"),
     ((*DECODER, "--backends", "parameter_server"), "there is no forecast for parameter_server"),
-    (
-        (*DECODER, "--backends", "tensor_parallel", "--ranks", "3"),
-        "divides the 2 heads of this model over its ranks, and 3 ranks do not divide",
-    ),
+    ((*DECODER, "--backends", "tensor_parallel", "--ranks", "3"), "divides the 2 heads of this model over its ranks, and 3 ranks do not"),
     ((*DECODER, "--backends", "fsdp@hsdp", "--ranks", "3"), "fsdp@hsdp takes a multiple of 2 ranks, and 3 is none"),
     ((*DECODER, "--backends", "pipeline", "--ranks", "8"), "pipeline cuts this model into at most 6 stages, and 8 ranks have 8"),
     ((*DECODER, "--backends", "pipeline", "--ranks", "2", "--microbatches", "3"), "3 micro-batches do not divide the batch of 8 samples"),
@@ -46,13 +40,4 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=[" ".join(arguments) for arguments, _ in MISTAKES])
 def test_the_forecast_refuses(arguments, message):
-    status, output, error = run_module("launch.memory", *arguments)
-    assert (status, output, error.count("\n")) == (2, "", 1)
-    assert error.startswith("error: ")
-    assert message in error
-
-
-def test_a_mistake_is_refused_when_the_program_is_really_started():
-    command = [str(BIN / "python"), "-m", "launch.memory", "--params", "1e12"]
-    done = subprocess.run(command, cwd=ROOT, env=environ(), capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    expect_refused(message, "launch.memory", *arguments)
