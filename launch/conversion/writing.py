@@ -78,7 +78,9 @@ def run(conversion):
         seconds = time.monotonic() - begun if is_new else None
         del plan["version"]
         num_samples = {"train": len(data.train_inputs) * conversion.copies, "test": len(data.test_inputs)}
-        digest = _digest(data.digest_of_all(), conversion.copies)
+        digest = data.digest_of_all()
+        if conversion.copies > 1:
+            digest = manifest.digest_of(f"{conversion.copies} copies of {digest}".encode())
         written = manifest.Manifest(
             **plan, data_digest=digest, num_samples=num_samples, inputs=layout[0], targets=layout[1], files=files, convert_seconds=seconds
         )
@@ -86,10 +88,6 @@ def run(conversion):
         (conversion.folder / PLAN).unlink()
     print(f"{conversion.folder}: {sum(num_samples.values()):,} samples, {written.size_bytes / 1e6:,.1f} MB in {len(files):,} files")
     return 0
-
-
-def _digest(data_digest, copies):
-    return data_digest if copies == 1 else manifest.digest_of(f"{copies} copies of {data_digest}".encode())
 
 
 @contextlib.contextmanager
@@ -154,9 +152,9 @@ def _write_all(conversion, module, data, layout, samples_per_file):
     for num_done, (part, number, inputs, targets, samples) in enumerate(todo):
         on_progress(num_done, len(todo))
         stem = conversion.folder / f"{part}-{number:05d}"
-        there = sorted(path for path in conversion.folder.glob(f"{stem.name}.*") if path.suffix != durable.PART)
-        if len(there) == module.NUM_FILES:
-            files |= {path.name: _described(path, manifest.digest(path), _size_bytes(path)) for path in there}
+        present = sorted(path for path in conversion.folder.glob(f"{stem.name}.*") if path.suffix != durable.PART)
+        if len(present) == module.NUM_FILES:
+            files |= {path.name: _described(path, manifest.digest(path), _size_bytes(path)) for path in present}
             rows, _ = arrays = stored_samples.empty_rows(layout, len(samples))
             module.Shard(stem, layout, Use()).read(np.arange(len(samples)), arrays)
         else:

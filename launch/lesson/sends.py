@@ -87,10 +87,6 @@ def _theory(sent):
     return (sent.formula, float(expected), sent.num_bytes / expected) if expected else (None, None, None)
 
 
-def _bytes(number):
-    return f"{number:,.0f}"
-
-
 def conclusion(sents):
     """What the Sents show, as sentences, and no more."""
     if not sents:
@@ -98,7 +94,7 @@ def conclusion(sents):
     replicated = next((sent for sent in sents if sent.formula == sharing.WAYS["replicated"].formula), sents[0])
     names_by_ratio = _by_ratio(sents, lambda sent: replicated.num_bytes)
     senders = names_by_ratio.pop(1.0)
-    beginning = f"{listed(senders)} {'send the same,' if len(senders) > 1 else 'sends'} {_bytes(replicated.num_bytes)} bytes a step"
+    beginning = f"{listed(senders)} {'send the same,' if len(senders) > 1 else 'sends'} {replicated.num_bytes:,.0f} bytes a step"
     multiples = [f"{listed(names)} {_verb(names)} {ratio:.2f} times as much" for ratio, names in sorted(names_by_ratio.items())]
     sentences = ["; ".join([beginning, *multiples])]
     with_formula = [sent for sent in sents if sent.expected_bytes]
@@ -127,6 +123,6 @@ def show_sends(done):
     """Prints the table and the sentences."""
     settings = Settings(workload=done[0].workload, precision=done[0].settings.precision)
     sents = sorted(filter(None, map(sent_of, done)), key=lambda sent: sent.num_bytes)
-    at, parameters = f"{settings.workload} at {ranks_of(done[0].num_ranks)}", _bytes(gradient_bytes(settings))
-    symbols = f"{at}: n ranks, N parameters of P = {parameters} bytes, k the steps from one average to the next"
+    at = f"{settings.workload} at {ranks_of(done[0].num_ranks)}"
+    symbols = f"{at}: n ranks, N parameters of P = {gradient_bytes(settings):,.0f} bytes, k the steps from one average to the next"
     terminal.show_result(tables(sents), [symbols, *conclusion(sents)])

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from common import backends
 from common.backends import BASELINE
@@ -50,14 +50,6 @@ class Warmup:
         return running.run(self.runs, partial(warmup_jobs, self), settled, show_warmup)
 
 
-class Epoch(NamedTuple):
-    """One epoch of a run: the rate of its last step, and accuracy and loss on the held-out samples after it; None where not known."""
-
-    rate: float | None = None
-    accuracy: float | None = None
-    loss: float | None = None
-
-
 def settled(jobs, launcher):
     """The jobs, on the device that they run on. Raises UserError where the backend cannot run here."""
     jobs, reasons = available.settled(jobs, launcher)
@@ -83,23 +75,20 @@ def warmup_jobs(lesson, results, machine, stamp):
     return jobs
 
 
-def epochs_of(record):
-    """The epochs in a record. The last one of a run that failed may lack numbers."""
-    rates = record.learning_rates
-    num_steps = len(rates) // max(len(record.train_seconds), 1)
-    rates_at_end = rates[num_steps - 1 :: num_steps] if num_steps else []
-    return [Epoch(*values) for values in zip_longest(rates_at_end, record.accuracies, record.eval_losses)]
+def by_epoch(record):
+    """(the rate of the last step, accuracy, loss on held-out samples) of a run, each by epoch; those of a run that failed may end early."""
+    num_steps = len(record.learning_rates) // max(len(record.train_seconds), 1)
+    rates = record.learning_rates[num_steps - 1 :: num_steps] if num_steps else []
+    return rates, record.accuracies, record.eval_losses
 
 
 def tables(without, warmed):
     """The table of both runs, epoch by epoch, from their records."""
-    names = [f"{quantity} {case} warm-up" for quantity in ("rate", "accuracy", "held-out loss") for case in ("without", "with")]
-    pairs = zip_longest(epochs_of(without), epochs_of(warmed), fillvalue=Epoch())
-    rows = [
-        (number, *(value for values_of_runs in zip(epoch, warmed_epoch, strict=True) for value in values_of_runs))
-        for number, (epoch, warmed_epoch) in enumerate(pairs, 1)
-    ]
-    return filled("", (Column("epoch"), *(Column(name, ".4f") for name in names)), rows)
+    columns, values = [Column("epoch")], []
+    for quantity, *of_runs in zip(("rate", "accuracy", "held-out loss"), by_epoch(without), by_epoch(warmed), strict=True):
+        columns += [Column(f"{quantity} {case} warm-up", ".4f") for case in ("without", "with")]
+        values += of_runs
+    return filled("", tuple(columns), [(number, *row) for number, row in enumerate(zip_longest(*values), 1)])
 
 
 def conclusion(without, warmed):

@@ -46,15 +46,12 @@ BY_TRANSPORT = {"gloo": ("ring",), "mpi": ("halving",), "nccl": ("ring", "tree",
 
 def seconds(collective, algorithms, size_bytes, num_ranks, machine):
     """The time of a collective of `size_bytes` in all, by the fastest of some algorithms; 0 at one rank."""
-    return min(time_of(rounds(collective, name, size_bytes, num_ranks, machine.ranks_per_node), machine) for name in algorithms)
-
-
-def time_of(groups, machine):
-    """The time of groups of Rounds one after the other. Flows over one link share its bandwidth."""
-    return sum(group.num * _message_seconds(group, machine) for group in groups)
+    by_algorithm = (rounds(collective, name, size_bytes, num_ranks, machine.ranks_per_node) for name in algorithms)
+    return min(sum(group.num * _message_seconds(group, machine) for group in groups) for groups in by_algorithm)
 
 
 def _message_seconds(group, machine):
+    """The time of a round. Flows over one link share its bandwidth."""
     inside = hockney.seconds_of(machine.inside, group.message_bytes)
     return max(inside, hockney.seconds_of(machine.between, group.flows * group.message_bytes)) if group.between else inside
 

@@ -9,7 +9,7 @@ from common import workloads
 from common.errors import UserError
 from common.record import records
 from launch.lesson.plot import plot
-from launch.lesson.warmup import Warmup, conclusion, epochs_of, tables, warmup_jobs
+from launch.lesson.warmup import Warmup, by_epoch, conclusion, tables, warmup_jobs
 from tests.support.made_records import made, valid
 from tests.support.running import BIN, completed, left_over, records_in
 
@@ -75,7 +75,7 @@ def test_rows_of_a_run_that_failed_end_early():
     assert tables(record(), record()) == []
     cut_short = record(0.1, 0.2)
     cut_short.learning_rates, cut_short.train_seconds = cut_short.learning_rates[:2], [1.0]
-    assert [tuple(epoch) for epoch in epochs_of(cut_short)] == [(1.0, 0.1, 0.9), (None, 0.2, 0.8)]
+    assert by_epoch(cut_short) == ([1.0], [0.1, 0.2], [0.9, 0.8])
 
 
 SENTENCES = [
