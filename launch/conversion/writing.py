@@ -4,6 +4,7 @@ import contextlib
 import errno
 import fcntl
 import functools
+import hashlib
 import json
 import os
 import sys
@@ -18,12 +19,11 @@ import tyro
 from common import durable, progress, workloads
 from common.command_line import FROM_1, POSITIVE
 from common.config import Dataset, Precision, Settings
-from common.data import formats, manifest, stored, stored_samples
+from common.data import datasets, formats, image_folders, manifest, stored, stored_samples
 from common.data.formats import FORMATS
 from common.data.samples import count_losses
 from common.data.storage_use import Use
 from common.errors import UserError
-from launch.conversion import source
 
 # What a folder has until its manifest is written: what is being converted into it.
 PLAN = "converting.json"
@@ -59,26 +59,27 @@ def run(conversion):
     module = formats.module_of(conversion.data_format)
     shared = ("workload", "dataset", "data_dir", "tokenizer", "precision")
     settings = workloads.resolve(Settings(**{name: getattr(conversion, name) for name in shared}), 1)
-    load = source.load(settings)
+    load = _loader(settings)
     with _writing(conversion.folder):
         begun = time.monotonic()
-        data = load(progress.reading(functools.partial(print, file=sys.stderr)))
+        data, identity = load(progress.reading(functools.partial(print, file=sys.stderr)))
+        image_digest = None if data.digest else image_folders.begin_digest(data.train_inputs.shape)
         layout = tuple(manifest.OfRow(array.dtype, array.shape[1:]) for array in (data.train_inputs, data.train_targets))
         plan = {
             "version": manifest.VERSION,
             "data_format": conversion.data_format,
-            "source": stored.source_of(settings, settings.dataset) | {"copies": conversion.copies, "identity": data.identity},
+            "source": stored.source_of(settings, settings.dataset) | {"copies": conversion.copies, "identity": identity},
             "samples_per_file": max(1, int(conversion.file_size * stored_samples.MIB) // sum(of_row.size_bytes for of_row in layout)),
         }
         is_new = _begin(conversion.folder, plan)
         if is_new is None:
             print(f"{conversion.folder} has this data already")
             return 0
-        files = _write_all(conversion, module, data, layout, plan["samples_per_file"])
+        files = _write_all(conversion, module, data, layout, plan["samples_per_file"], image_digest)
         seconds = time.monotonic() - begun if is_new else None
         del plan["version"]
         num_samples = {"train": len(data.train_inputs) * conversion.copies, "test": len(data.test_inputs)}
-        digest = data.digest_of_all()
+        digest = data.digest or image_folders.end_digest(image_digest, data.train_targets)
         if conversion.copies > 1:
             digest = manifest.digest_of(f"{conversion.copies} copies of {digest}".encode())
         written = manifest.Manifest(
@@ -88,6 +89,25 @@ def run(conversion):
         (conversion.folder / PLAN).unlink()
     print(f"{conversion.folder}: {sum(num_samples.values()):,} samples, {written.size_bytes / 1e6:,.1f} MB in {len(files):,} files")
     return 0
+
+
+def _loader(settings):
+    """A function of on_progress that gives the Dataset of resolved settings, and what tells it from other data before all of it is read.
+
+    Images are read when they are written, so that their Dataset has no digest. Files are located now; raises UserError for missing ones.
+    """
+    if settings.dataset != "imagefolder":
+        read = datasets.loader(settings)
+
+        def in_memory(on_progress):
+            data = read(on_progress)
+            return data, data.digest
+
+        return in_memory
+    images, labels = image_folders.find_images(settings.data_dir, workloads.workload_of(settings).model)
+    described = [(str(path.relative_to(settings.data_dir)), path.stat().st_size, path.stat().st_mtime_ns) for path in images.files]
+    identity = hashlib.sha256(json.dumps(described).encode()).hexdigest()
+    return lambda _: (datasets.Dataset(images, labels, images[[]], labels[:0], None), identity)
 
 
 @contextlib.contextmanager
@@ -138,8 +158,8 @@ def _expect_same(folder, written, plan):
         raise UserError(f"{folder} has another conversion ({values}); give another folder")
 
 
-def _write_all(conversion, module, data, layout, samples_per_file):
-    """Writes the files that are not there yet; the `files` of the Manifest."""
+def _write_all(conversion, module, data, layout, samples_per_file, image_digest):
+    """Writes the files that are not there yet, and updates the digest of images if there is one; the `files` of the Manifest."""
     num_losses = np.tile(count_losses(data.train_targets).astype(np.int32), conversion.copies)
     files = {manifest.NUM_LOSSES: _write(conversion.folder / manifest.NUM_LOSSES, formats.module_of("npy").as_npy(num_losses))}
     parts = {"train": (data.train_inputs, data.train_targets, conversion.copies), "test": (data.test_inputs, data.test_targets, 1)}
@@ -162,8 +182,8 @@ def _write_all(conversion, module, data, layout, samples_per_file):
             for end, content in module.encode(rows, targets[samples % len(inputs)]).items():
                 path = conversion.folder / f"{stem.name}{end}"
                 files[path.name] = _write(path, content)
-        if part == "train":
-            data.add_to_digest(rows[samples < len(inputs)])
+        if part == "train" and image_digest:
+            image_digest.update(np.ascontiguousarray(rows[samples < len(inputs)]).data)
     return files
 
 
