@@ -68,15 +68,6 @@ def test_a_conversion_says_what_it_wrote_and_does_nothing_the_second_time(name, 
     assert (folder / manifest.NAME).read_bytes() == before
 
 
-def test_copies_follow_each_other_and_are_other_data(digits, tmp_path):
-    data_dir = converted.convert(tmp_path / "data", "npy", copies=3, **digits)
-    copied, plain = loaded(data_format="npy", data_dir=data_dir, dataset="mnist"), loaded(**digits)
-    assert (len(copied.train), len(copied.test)) == (3 * 323, 60)
-    for values, values_of_one in zip(arrays(copied.train), (plain.train_inputs, plain.train_targets), strict=True):
-        np.testing.assert_array_equal(values, np.concatenate([values_of_one] * 3))
-    assert copied.digest != plain.digest
-
-
 @pytest.mark.parametrize("copies", [1, 3])
 def test_images_are_read_when_they_are_written_and_have_the_digest_of_those_in_memory(copies, tmp_path, monkeypatch):
     monkeypatch.setitem(WORKLOADS, "resnet50", WORKLOADS["resnet50"]._replace(model=RESNET))

@@ -2,16 +2,15 @@
 
 import json
 import os
-import subprocess
 
 import numpy as np
 import pytest
 
 from common.data.formats import FORMATS
-from common.errors import UserError
 from launch.lesson.throttle import throttled
 from tests.common.data.test_formats import written
-from tests.support.running import BIN, ROOT
+from tests.support.mistakes import refused
+from tests.support.running import BIN, completed
 
 NUM_SAMPLES = 40
 DATA = (np.zeros((NUM_SAMPLES, 2500), np.float32), np.zeros(NUM_SAMPLES, np.int64))
@@ -24,7 +23,7 @@ from common.data import formats
 from common.data.manifest import OfRow
 from common.data.storage_use import Use
 layout = OfRow(np.dtype(np.float32), (2500,)), OfRow(np.dtype(np.int64), ())
-arrays = [np.empty(({NUM_SAMPLES}, *one.shape), one.dtype) for one in layout]
+arrays = [np.empty(({NUM_SAMPLES}, *of_row.shape), of_row.dtype) for of_row in layout]
 seconds = {{}}
 for name in {FORMATS}:
     module = formats.module_of(name)
@@ -47,8 +46,7 @@ def folder(tmp_path_factory):
 
 def seconds_of(folder):
     """{format: seconds} of reading it in another process."""
-    command = [str(BIN / "python"), "-c", READ, str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = completed(BIN / "python", "-c", READ, folder, variables=dict(os.environ))
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -69,21 +67,17 @@ def test_a_file_for_each_sample_takes_an_operation_each(folder):
     assert seconds_by_format["files"] > seconds_by_format["npy"]
 
 
-def test_other_folders_are_not_slowed(folder, tmp_path):
-    before = dict(os.environ)
+def test_other_folders_are_not_slowed_and_without_limits_nothing_is_preloaded(folder, tmp_path):
+    variables_before = dict(os.environ)
     with throttled(tmp_path, 1, 0.1):
         # Any of these reads would take ten seconds there.
-        seconds_by_format = seconds_of(folder)
-    assert max(seconds_by_format.values()) < 10
-    assert dict(os.environ) == before
-
-
-def test_without_limits_nothing_is_preloaded(tmp_path):
+        assert max(seconds_of(folder).values()) < 10
+    assert dict(os.environ) == variables_before
     with throttled(tmp_path, None, None):
-        assert "TANDEM_THROTTLE_FOLDER" not in os.environ
+        assert dict(os.environ) == variables_before
 
 
 def test_without_a_compiler_it_is_refused_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("CC", "/there/is/none")
-    with pytest.raises(UserError, match="need a C compiler, and /there/is/none is none"), throttled(tmp_path, 1, None):
+    with refused("need a C compiler, and /there/is/none is none"), throttled(tmp_path, 1, None):
         pass

@@ -17,7 +17,7 @@ MISTAKES = [
     ((*DECODER, "--precision", "fp8"), "invalid choice 'fp8' for argument '--precision'. Expected one of ('fp32', 'tf32', "),
     ((*DECODER, "--fits", "80"), "--fits is '80'; give the memory of a rank, such as 80GB or 64GiB"),
     ((*DECODER, "--fits", "GB"), "--fits is 'GB'; give the memory of a rank"),
-    ((*DECODER, "--fits", "0GB"), "--fits is '0GB'"),
+    *(((*DECODER, "--fits", text), f"--fits is '{text}'") for text in ("80 gb", "0GB", "80iB")),
     ((*DECODER, "--fits"), "--fits"),
     ((*DECODER, "--backends", "nope"), "there is no backend 'nope'; choose from: single"),
     ((*DECODER, "--way", ","), "--backends is ','; give backends such as ddp,fsdp,deepspeed_zero@3"),

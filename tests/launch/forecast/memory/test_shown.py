@@ -1,7 +1,6 @@
 """What python -m launch.memory prints and writes."""
 
 import json
-import subprocess
 import xml.etree.ElementTree
 
 import pytest
@@ -11,14 +10,14 @@ from common.cost.memory_state import Training
 from common.model.families import Decoder
 from launch.memory import WAYS
 from tests.support.forked import run_module
-from tests.support.running import BIN, ROOT, environ
+from tests.support.running import BIN, completed
 
 MODEL = ("--layers", "8", "--width", "256", "--heads", "8", "--context", "128", "--vocabulary", "1000")
 TRAINING = Training(Decoder(256, 8, 8, 128, num_tokens=1000), 8, microbatches=8)
 
 
 def test_the_table_has_every_way_and_its_bytes(tmp_path):
-    path = tmp_path / "found.json"
+    path = tmp_path / "memory.json"
     status, output, error = run_module("launch.memory", *MODEL, "--json", path)
     assert (status, error) == (0, "")
     written = json.loads(path.read_text())
@@ -29,19 +28,17 @@ def test_the_table_has_every_way_and_its_bytes(tmp_path):
         assert {part: backend[part] for part in forecast._fields} == forecast._asdict()
         # A backward pass in two parts keeps what it computes again.
         assert (backend["recomputed_activations"] < backend["activations"]) == (backend["name"] != "pipeline@zero_bubble")
-        (row,) = [
-            line for line in output.splitlines() if line.startswith(f"│ {backend['name']} ") and f" {backend['num_ranks']} │" in line
-        ][:1]
+        start = f"│ {backend['name']} "
+        row = next(line for line in output.splitlines() if line.startswith(start) and f" {backend['num_ranks']} │" in line)
         assert f"{backend['peak'] / 1e9:.3f}" in row
     assert f"{memory_state.num_parameters(TRAINING):,} parameters, 8 layers of width 256; 8 samples per step, fp32, adam" in output
     assert "Peak on each rank of a pipeline (GB)" in output
 
 
-def test_the_units_follow_the_largest_number():
-    _, output, _ = run_module("launch.memory", *MODEL, "--backends", "single", "--batch-size", "1")
-    assert "Memory per rank (MB)" in output
-    _, output, _ = run_module("launch.memory", *MODEL, "--backends", "single", "--params", "1e12")
-    assert "Memory per rank (TB)" in output
+@pytest.mark.parametrize(("arguments", "unit"), [(("--batch-size", "1"), "MB"), (("--params", "1e12"), "TB")])
+def test_the_units_follow_the_largest_number(arguments, unit):
+    _, output, _ = run_module("launch.memory", *MODEL, "--backends", "single", *arguments)
+    assert f"Memory per rank ({unit})" in output
 
 
 def test_what_cannot_divide_the_model_is_left_out_with_the_reason():
@@ -61,14 +58,13 @@ def test_every_kind_of_model_has_a_forecast(workload):
 def test_the_picture_has_a_bar_for_every_way(tmp_path):
     path = tmp_path / "memory.svg"
     # Not a fork: drawing starts threads.
-    command = [str(part) for part in (BIN / "python", "-m", "launch.memory", *MODEL, "--backends", "single,ddp,fsdp", "--picture", path)]
-    done = subprocess.run(command, cwd=ROOT, env=environ(), capture_output=True, text=True, timeout=60, check=False)
+    done = completed(BIN / "python", "-m", "launch.memory", *MODEL, "--backends", "single,ddp,fsdp", "--picture", path)
     assert (done.returncode, done.stderr) == (0, "")
     root = xml.etree.ElementTree.parse(path).getroot()
-    words = {element.text for element in root.iter() if element.text}
-    assert {"single", "ddp", "fsdp", "parameters", "gradients", "optimizer state", "activations", "buffers"} <= words
+    texts = {element.text for element in root.iter()}
+    assert {"single", "ddp", "fsdp", "parameters", "gradients", "optimizer state", "activations", "buffers"} <= texts
     labels = [element.get("aria-label") or "" for element in root.iter()]
-    assert sum("backend: fsdp; part: " in label or ("part: " in label and "fsdp" in label) for label in labels) == 5
+    assert sum("part: " in label and "fsdp" in label for label in labels) == 5
 
 
 def test_what_fits_is_told_last():
