@@ -97,9 +97,7 @@ def run(arguments):
 
 def _names(text):
     """The names of a comma-separated list, those of WAYS for None. Raises UserError for an unknown one."""
-    if text is None:
-        return WAYS
-    names = command_line.names_in(text)
+    names = WAYS if text is None else command_line.names_in(text)
     if not names:
         raise UserError(f"--backends is {text!r}; give backends such as ddp,fsdp,deepspeed_zero@3")
     for name in names:

@@ -58,9 +58,9 @@ class Output:
         """Writes the files that are asked for, with what has been measured so far; says where they are after the last library."""
         if self.ranks.rank:
             return
-        about = results.about(records.machine_name(self.options), self.ranks, self.num_nodes, self.oversubscribed, self.versions)
         if self.options.json:
-            files.write(self.options.json, results.as_json(results.document(about, self.copies, measurements, fits)))
+            run = (records.machine_name(self.options), self.ranks, self.num_nodes, self.oversubscribed, self.versions)
+            files.write(self.options.json, results.as_json(results.document(*run, self.copies, measurements, fits)))
         if self.options.csv:
             files.write(self.options.csv, results.as_csv(measurements))
         if self.options.svg:

@@ -13,28 +13,22 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def document(about, copies, measurements, fits):
-    """The content of the JSON file. `about`: what all measurements share. `copies`: {size in bytes: seconds by repeat} of a memory copy."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        **about,
-        "memory_copy": [{"size_bytes": size, "seconds": seconds} for size, seconds in copies.items()],
-        "measurements": [entry(measurement) for measurement in measurements],
-        "fits": [fit._asdict() | {"regimes": [regime._asdict() for regime in fit.regimes]} for fit in fits],
-    }
-
-
-def about(machine, ranks, num_nodes, oversubscribed, versions):
-    """What all measurements of a run share; `versions`: those of libraries that are not Python packages."""
+def document(machine, ranks, num_nodes, oversubscribed, versions, copies, measurements, fits):
+    """The content of the JSON file. `versions`: those of libraries that are not Python packages. `copies`: {size in bytes: seconds by
+    repeat} of a memory copy."""
     environment = records.environment()
     return {
+        "schema_version": SCHEMA_VERSION,
         "machine": machine,
         "num_ranks": ranks.size,
         "num_nodes": num_nodes,
         "oversubscribed": oversubscribed,
         "launcher": ranks.source,
-        "versions": environment.pop("packages") | {"python": environment["python"]} | versions,
+        "versions": environment["packages"] | {"python": environment["python"]} | versions,
         **{key: environment[key] for key in ("host", "os", "cpu", "num_cores", "memory_bytes", "git_commit", "variables")},
+        "memory_copy": [{"size_bytes": size, "seconds": seconds} for size, seconds in copies.items()],
+        "measurements": [entry(measurement) for measurement in measurements],
+        "fits": [fit._asdict() | {"regimes": [regime._asdict() for regime in fit.regimes]} for fit in fits],
     }
 
 

@@ -43,19 +43,16 @@ class Model(NamedTuple):
         """The Parts of a step. What is unexplained never makes a step shorter than its computation."""
         compute = self.compute(num_ranks, self.machine.ranks_per_node)
         slowest = compute * max(1.0, self.slowest.factor(num_ranks) / self.slowest.factor(1))
-        exposed = overlap.step_seconds(slowest, self.exchanges, self.exchange_seconds(num_ranks)) - slowest
+        exchange_seconds = [
+            algorithms.seconds(exchange.collective, self.algorithms, exchange.size_bytes, num_ranks, self.machine)
+            for exchange in self.exchanges
+        ]
+        exposed = overlap.step_seconds(slowest, self.exchanges, exchange_seconds) - slowest
         unexplained = max(self.unexplained_seconds[num_ranks > 1], -exposed)
         return Parts(self.data_wait_seconds, compute, slowest - compute, exposed, unexplained)
 
     def step_seconds(self, num_ranks):
         return self.parts(num_ranks).step
-
-    def exchange_seconds(self, num_ranks):
-        """The time of each exchange; 0 at one rank."""
-        return [
-            algorithms.seconds(exchange.collective, self.algorithms, exchange.size_bytes, num_ranks, self.machine)
-            for exchange in self.exchanges
-        ]
 
 
 def fit(sizes, compute, exchanges, machine, names):

@@ -18,9 +18,13 @@ COPIES = {size: [1e-10 * size + 1e-7] for size in made.SIZES}
 
 
 def test_the_json_has_measurements_and_fits():
-    text = results.as_json(results.document({"machine": "here", "num_ranks": 2}, COPIES, MEASUREMENTS, FITS))
+    ranks = Ranks(0, 2, 0, 2, "torchrun")
+    text = results.as_json(results.document("here", ranks, 1, False, {"nccl": "2.27.3"}, COPIES, MEASUREMENTS, FITS))
     document = json.loads(text)
     assert (document["schema_version"], document["machine"], document["num_ranks"]) == (results.SCHEMA_VERSION, "here", 2)
+    assert (document["num_nodes"], document["launcher"], document["versions"]["nccl"]) == (1, "torchrun", "2.27.3")
+    assert {"torch", "mpi4py", "python"} <= document["versions"].keys()
+    json.dumps(document, allow_nan=False)
     assert [{name: entry[name] for name in Measurement._fields} for entry in document["measurements"]] == [
         measurement._asdict() for measurement in MEASUREMENTS
     ]
@@ -45,13 +49,6 @@ def test_the_csv_has_a_line_for_each_measurement():
     assert len(lines) == len(MEASUREMENTS)
     assert tuple(lines[0]) == results.COLUMNS
     assert [float(text) for text in lines[-1]["seconds"].split()] == MEASUREMENTS[-1].seconds
-
-
-def test_what_all_share_has_no_names_of_people():
-    about = results.about("here", Ranks(0, 2, 0, 2, "torchrun"), 1, False, {"nccl": "2.27.3"})
-    assert (about["num_ranks"], about["num_nodes"], about["launcher"], about["versions"]["nccl"]) == (2, 1, "torchrun", "2.27.3")
-    assert {"torch", "mpi4py", "python"} <= about["versions"].keys()
-    json.dumps(about, allow_nan=False)
 
 
 def test_a_picture_has_both_axes_logarithmic_every_library_and_the_fitted_lines():

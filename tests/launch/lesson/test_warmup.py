@@ -8,8 +8,7 @@ import pytest
 from common import workloads
 from common.errors import UserError
 from common.record import records
-from launch.lesson.plot import plot
-from launch.lesson.warmup import Warmup, by_epoch, conclusion, tables, warmup_jobs
+from launch.lesson.warmup import Warmup, by_epoch, conclusion, plot, tables, warmup_jobs
 from tests.support.made_records import made, valid
 from tests.support.running import BIN, completed, left_over, records_in
 
