@@ -73,13 +73,13 @@ OF_START = ("ranks", "launcher", "ranks_per_node", "hosts", "time_limit", "share
 OUTPUTS = ("json", "csv")
 
 
-def chosen(text, choices, what):
+def chosen(text, choices, kind):
     """The names in a comma-separated list, each once, all choices for None. Raises UserError for an unknown one and for none."""
     names = list(choices) if text is None else list(dict.fromkeys(command_line.names_in(text)))
     if unknown := [name for name in names if name not in choices]:
-        raise UserError(f"there is no {what} {unknown[0]!r}; choose from: {', '.join(choices)}")
+        raise UserError(f"there is no {kind} {unknown[0]!r}; choose from: {', '.join(choices)}")
     if not names:
-        raise UserError(f"no {what} is named; choose from: {', '.join(choices)}")
+        raise UserError(f"no {kind} is named; choose from: {', '.join(choices)}")
     return names
 
 

@@ -168,9 +168,9 @@ def _described(waited):
     return f"{waited.name}: {1000 * waited.wait_seconds:.2f} ms of a step of {1000 * waited.step_seconds:.1f} ms"
 
 
-def show(path, done):
+def show(path, runs):
     """Prints the tables, the bars and the sentences, and writes the picture to a path, if any."""
-    completed = [record for record in done if record.status == "ok"]
+    completed = [record for record in runs if record.status == "ok"]
     waits = sorted(map(waited_of, completed), key=lambda waited: (waited.num_ranks, waited.name))
     sentences, tables = reading.answer(entries.comparisons(completed))
     lines = ["share of a step in which it waits for samples:", *bars(waits), *sentences, *conclusion(waits)] if waits else []

@@ -49,16 +49,16 @@ def run(options, jobs_of, settled, show):
     folder = records.folder(jobs[0].settings)
     records.make_folder(folder)
     with lock.held(folder, jobs, options.share_machine):
-        jobs, done = settled(jobs, launcher), []
+        jobs, runs = settled(jobs, launcher), []
         try:
             with Display(len(jobs)) as display:
                 for number, job in enumerate(jobs, 1):
                     display.begin(number, job)
                     on_progress = functools.partial(display.progress, number, job)
-                    done.append(turns.alone(runner.run_job(job, launcher, options.time_limit, on_progress)))
-                    display.finish(number, job, done[-1])
-            show(done)
+                    runs.append(turns.alone(runner.run_job(job, launcher, options.time_limit, on_progress)))
+                    display.finish(number, job, runs[-1])
+            show(runs)
         finally:
-            if done:
+            if runs:
                 print(f"records: {folder}/{stamp}-*.json")
-    return 0 if all(record.status == "ok" for record in done) else 1
+    return 0 if all(record.status == "ok" for record in runs) else 1

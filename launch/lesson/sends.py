@@ -119,10 +119,10 @@ def _verb(names):
     return "send" if len(names) > 1 else "sends"
 
 
-def show_sends(done):
+def show_sends(runs):
     """Prints the table and the sentences."""
-    settings = Settings(workload=done[0].workload, precision=done[0].settings.precision)
-    sents = sorted(filter(None, map(sent_of, done)), key=lambda sent: sent.num_bytes)
-    at = f"{settings.workload} at {ranks_of(done[0].num_ranks)}"
+    settings = Settings(workload=runs[0].workload, precision=runs[0].settings.precision)
+    sents = sorted(filter(None, map(sent_of, runs)), key=lambda sent: sent.num_bytes)
+    at = f"{settings.workload} at {ranks_of(runs[0].num_ranks)}"
     symbols = f"{at}: n ranks, N parameters of P = {gradient_bytes(settings):,.0f} bytes, k the steps from one average to the next"
     terminal.show_result(tables(sents), [symbols, *conclusion(sents)])

@@ -165,8 +165,8 @@ def plot(curves, height=PLOT_HEIGHT, width=PLOT_WIDTH):
     return [*lines, "     +" + "-" * (last_column + 2), f"       {epoch_numbers} epoch", f"       {'   '.join(legend)}"]
 
 
-def show_warmup(done):
+def show_warmup(runs):
     """Prints the table, the plot and the sentence."""
-    without, warmed = done
+    without, warmed = runs
     curves = {"accuracy without warm-up": without.accuracies, "accuracy with warm-up": warmed.accuracies}
     terminal.show_result(tables(without, warmed), [*plot(curves), "", conclusion(without, warmed)])

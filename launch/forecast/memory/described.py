@@ -48,8 +48,8 @@ def _decoder(arguments):
     """The Decoder of the described sizes."""
     if missing := [flag(name) for name in ("layers", "width") if getattr(arguments, name) is None]:
         sizes = _sizes(arguments)
-        what = f"{' and '.join(sizes)} alone describe no model, {' and '.join(missing)} missing" if sizes else "no model is given"
-        raise UserError(f"{what}; give --layers and --width, or a preset with --workload")
+        problem = f"{' and '.join(sizes)} alone describe no model, {' and '.join(missing)} missing" if sizes else "no model is given"
+        raise UserError(f"{problem}; give --layers and --width, or a preset with --workload")
     width, heads = arguments.width, arguments.heads or max(1, arguments.width // HEAD_WIDTH)
     if width % heads or width // heads % 2:
         raise UserError(f"--width {width} is not an even width for each of {heads} heads; choose other --heads")

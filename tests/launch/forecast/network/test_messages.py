@@ -92,6 +92,6 @@ def test_regimes_switch_at_the_size_of_a_message():
     ],
 )
 def test_as_few_sizes_as_older_records_have_give_a_network_too(points, alpha, beta, words):
-    (regime,), how = messages.fitted(points)
+    (regime,), origin = messages.fitted(points)
     assert (regime.alpha_seconds, regime.beta_seconds_per_byte) == pytest.approx((alpha, beta))
-    assert words in how
+    assert words in origin
