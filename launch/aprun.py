@@ -1,22 +1,27 @@
 """An aprun for machines without ALPS: accepts the options of old job scripts and starts the detected launcher."""
 
 import argparse
-import contextlib
-import io
 import os
 import sys
 
 from common.errors import UserError
 from common.record import records
 from launch.launchers import detect
-from launch.launchers.commands import LAUNCHERS, Start, shell_command
+from launch.launchers.commands import Start, shell_command
 
 PROGRAM = "launch/aprun"
 BINDINGS = ("depth", "cpu", "none")
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
+    def error(self, message):
+        raise UserError(f"{message}; see {PROGRAM} --help")
+
+
 def parser():
-    aprun = argparse.ArgumentParser(prog=PROGRAM, description=__doc__, allow_abbrev=False, usage="%(prog)s [options] program [arguments]")
+    aprun = Parser(prog=PROGRAM, description=__doc__, allow_abbrev=False, usage="%(prog)s [options] program [arguments]")
     aprun.add_argument("-n", "--pes", type=whole, default=1, metavar="RANKS", help="number of ranks (default: 1)")
     aprun.add_argument("-N", "--pes-per-node", type=whole, metavar="RANKS", help="ranks per node (default: all on one)")
     aprun.add_argument("-d", "--cpus-per-pe", type=whole, default=1, metavar="CORES", help="cores per rank (default: 1)")
@@ -39,18 +44,12 @@ def whole(text):
 
 def read(argv):
     """The parsed arguments. Raises UserError, in one line, for invalid or unknown ones."""
-    output = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(output):
-            options = parser().parse_args(argv)
-    except SystemExit as end:
-        if not end.code:
-            raise
-        raise UserError(f"{output.getvalue().strip().rpartition('error: ')[2]}; see {PROGRAM} --help") from None
+    aprun = parser()
+    options = aprun.parse_args(argv)
     if not options.program:
-        raise UserError(f"no program given; see {PROGRAM} --help")
+        aprun.error("no program given")
     if options.program[0].startswith("-"):
-        raise UserError(f"unknown option {options.program[0]}; see {PROGRAM} --help")
+        aprun.error(f"unknown option {options.program[0]}")
     if ":" in options.program:
         raise UserError(f"several programs separated by ':' are not supported; call {PROGRAM} for each")
     for variable in options.environment_override:
@@ -59,33 +58,30 @@ def read(argv):
     return options
 
 
-def command(options, launcher, executable, launcher_variables):
-    """Returns (argv, environment variables) of a launcher for aprun's options; `launcher_variables` are those that it requires."""
-    variables = launcher_variables | dict(variable.split("=", 1) for variable in options.environment_override)
-    start = Start(
-        executable=executable, num_ranks=options.pes, ranks_per_node=min(options.pes, options.pes_per_node or options.pes),
-        cores_per_rank=options.cpus_per_pe, program=tuple(options.program), variables=variables,
-    )  # fmt: skip
-    return LAUNCHERS[launcher].argv(start), variables
+def start_of(options, launcher):
+    """The Start of a launcher for aprun's options."""
+    variables = launcher.variables | dict(variable.split("=", 1) for variable in options.environment_override)
+    ranks_per_node = min(options.pes, options.pes_per_node or options.pes)
+    return Start(launcher, options.pes, ranks_per_node, options.cpus_per_pe, tuple(options.program), variables)
 
 
 def main():
     """Replaces this process by the launcher. Exit status: the launcher's; 2: invalid arguments, or no launcher found."""
     try:
         options = read(sys.argv[1:])
-        launcher, executable = detect.find(None, os.environ, records.ROOT)
-        if launcher == "aprun":
+        launcher = detect.choose()
+        if launcher.name == "aprun":
             raise UserError("ALPS is installed; use its aprun")
-        path = records.ROOT / executable
-        launcher_variables = detect.variables_for(launcher, records.ROOT)
-        argv, variables = command(options, launcher, str(path) if path.exists() else executable, launcher_variables)
+        path = records.ROOT / launcher.executable
+        start = start_of(options, launcher._replace(executable=str(path)) if path.exists() else launcher)
     except UserError as mistake:
         print(f"error: {mistake}", file=sys.stderr)
         sys.exit(2)
     if options.dry_run:
-        print(shell_command(argv, variables))
+        print(shell_command(start))
         return
-    os.execvpe(argv[0], argv, os.environ | variables)
+    argv = start.argv()
+    os.execvpe(argv[0], argv, os.environ | start.variables)
 
 
 if __name__ == "__main__":

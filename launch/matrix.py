@@ -68,8 +68,7 @@ def run(matrix):
     hosts = str(seen_from_root(matrix.hosts)) if matrix.hosts else None
     os.chdir(records.ROOT)
     names = backends.chosen(matrix.backends)
-    launcher_name = matrix.launcher or machine.launcher
-    launcher = detect.choose(launcher_name, hosts, machine.variables, settings.host_suffix, os.environ, records.ROOT, matrix.dry_run)
+    launcher = detect.choose(matrix.launcher or machine.launcher, hosts, machine.variables, settings.host_suffix, matrix.dry_run)
     ranks_per_node = machine.ranks_per_node if matrix.ranks_per_node is None else matrix.ranks_per_node
     stamp = resume.last_stamp(records.folder(settings)) if matrix.run.resume else time.strftime("%Y%m%d-%H%M%S")
     jobs = plan(names, command_line.names_in(matrix.workloads), matrix.sizes, matrix.repeats, ranks_per_node, settings, stamp)
@@ -83,11 +82,11 @@ def run(matrix):
             records.read_all(folder)
         lock.expect_free(folder, jobs, matrix.share_machine)
     jobs = runnable(jobs, launcher, matrix.dry_run)
-    if not available.runs_elsewhere(jobs, launcher, os.environ):
+    if not available.runs_elsewhere(jobs, launcher):
         room.expect_room(jobs)
     if matrix.dry_run:
         for job in not_done(matrix, jobs)[1]:
-            print(commands.shell_command(*commands.command(job, traced.launcher_for(job.settings, launcher))))
+            print(commands.shell_command(commands.start_of(job, traced.launcher_for(job.settings, launcher))))
         return 0
     records.make_folder(folder)
     with lock.held(folder, jobs, matrix.share_machine):

@@ -18,12 +18,12 @@ def run(options):
     machine = machine_files.read(options.machine_file)
     hosts = str(Path(options.hosts).absolute()) if options.hosts else None
     os.chdir(records.ROOT)
-    launcher = detect.choose(options.launcher or machine.launcher, hosts, machine.variables, machine.host_suffix, os.environ, records.ROOT)
+    launcher = detect.choose(options.launcher or machine.launcher, hosts, machine.variables, machine.host_suffix)
     names = collective_options.libraries(options)
-    launch_way = commands.LAUNCHERS[launcher.name]
-    collective_options.expect_runnable({name: collective_options.problem(name, launch_way.provides_mpi) for name in names}, names)
+    has_mpi = commands.LAUNCHERS[launcher.name].provides_mpi
+    collective_options.expect_runnable({name: collective_options.problem(name, has_mpi) for name in names}, names)
     start = start_of(options, machine, launcher, arguments)
-    argv = launch_way.argv(start)
+    argv = start.argv()
     # That of a matrix with the default folder of results, where ranks are on several nodes.
     folder = records.ROOT / "results" / records.machine_name(options)
     lock.path_of(folder, [start]).parent.mkdir(parents=True, exist_ok=True)
@@ -39,17 +39,9 @@ def run(options):
 def start_of(options, machine, launcher, arguments):
     """The Start of the ranks."""
     ranks_per_node = options.ranks_per_node or machine.ranks_per_node or options.ranks
-    return Start(
-        executable=launcher.executable,
-        num_ranks=options.ranks,
-        ranks_per_node=min(ranks_per_node, options.ranks),
-        cores_per_rank=options.cores_per_rank,
-        program=(str(commands.VENV_BIN / "python"), "-m", "launch.collectives", *arguments),
-        variables={"OMP_NUM_THREADS": str(options.cores_per_rank)} | launcher.variables,
-        hosts=launcher.hosts,
-        agent_launcher=launcher.agent_launcher,
-        first_node=launcher.first_node,
-    )
+    program = (str(commands.VENV_BIN / "python"), "-m", "launch.collectives", *arguments)
+    variables = {"OMP_NUM_THREADS": str(options.cores_per_rank)} | launcher.variables
+    return Start(launcher, options.ranks, min(ranks_per_node, options.ranks), options.cores_per_rank, program, variables)
 
 
 def show(line):

@@ -1,7 +1,9 @@
 """The launchers: one pure function each, from a Start to an argv, and one row each in LAUNCHERS."""
 
+import os
 import re
 import shlex
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -17,10 +19,23 @@ MPIEXEC = "mpiexec"
 RENDEZVOUS_PORT = 29400
 
 
-class Start(NamedTuple):
-    """The arguments of a launcher."""
+class Launcher(NamedTuple):
+    """The launcher in use: its name, its executable relative to the checkout, and the environment of every rank."""
 
+    name: str
     executable: str
+    variables: dict[str, str] = {}  # noqa: RUF012
+    # A host file, one node per line; None: the launcher knows its nodes.
+    hosts: str | None = None
+    # For torchrun on several nodes: (launcher, executable) that starts one agent per node, and the node of the rendezvous.
+    agent_launcher: tuple[str, str] | None = None
+    first_node: str | None = None
+
+
+class Start(NamedTuple):
+    """The ranks that a launcher starts."""
+
+    launcher: Launcher
     num_ranks: int
     ranks_per_node: int
     cores_per_rank: int
@@ -28,58 +43,47 @@ class Start(NamedTuple):
     program: tuple[str, ...]
     # Environment of every rank.
     variables: dict[str, str]
-    # A host file, one node per line; None: the launcher knows its nodes.
-    hosts: str | None = None
-    # For torchrun on several nodes: (launcher, executable) that starts one agent per node, and the node of the rendezvous.
-    agent_launcher: tuple[str, str] | None = None
-    first_node: str | None = None
 
     @property
     def num_nodes(self):
         return -(-self.num_ranks // self.ranks_per_node)
 
-
-class Launcher(NamedTuple):
-    """The launcher in use: its name, its executable relative to the checkout, and the environment of every rank."""
-
-    name: str
-    executable: str
-    variables: dict[str, str] = {}  # noqa: RUF012
-    hosts: str | None = None
-    agent_launcher: tuple[str, str] | None = None
-    first_node: str | None = None
+    def argv(self):
+        """The launcher's command. Raises UserError where the launcher cannot start the ranks so."""
+        return LAUNCHERS[self.launcher.name].argv(self)
 
 
 def aprun(start):
     """ALPS, on Cray XC machines."""
     placement = ["-n", str(start.num_ranks), "-N", str(start.ranks_per_node), "--cc", "depth", "-d", str(start.cores_per_rank)]
-    nodes = ["-L", ",".join(hosts_in(start.hosts))] if start.hosts else []
-    return [start.executable, *placement, *nodes, *_set("-e", start), *start.program]
+    hosts = start.launcher.hosts
+    nodes = ["-L", ",".join(hosts_in(hosts))] if hosts else []
+    return [start.launcher.executable, *placement, *nodes, *_set("-e", start), *start.program]
 
 
 def pals(start):
     """mpiexec of HPE Cray PALS, e.g. at ALCF. It rejects options of Open MPI and of Hydra."""
     placement = ["-n", str(start.num_ranks), "--ppn", str(start.ranks_per_node)]
     placement += ["--depth", str(start.cores_per_rank), "--cpu-bind", "depth"]
-    return [start.executable, *placement, *_nodes("--hostfile", start), *_set("--env", start), *start.program]
+    return [start.launcher.executable, *placement, *_nodes("--hostfile", start), *_set("--env", start), *start.program]
 
 
 def mpich(start):
     """Hydra, the mpiexec of MPICH. The ranks bind themselves to cores."""
     placement = ["-n", str(start.num_ranks), "-ppn", str(start.ranks_per_node), "-bind-to", "none"]
-    return [start.executable, *placement, *_nodes("-f", start), *_genv(start.variables), *start.program]
+    return [start.launcher.executable, *placement, *_nodes("-f", start), *_genv(start.variables), *start.program]
 
 
 def intel(start):
     """Intel MPI's mpiexec, a Hydra whose binding I_MPI_PIN controls. The ranks bind themselves to cores."""
     placement = ["-n", str(start.num_ranks), "-ppn", str(start.ranks_per_node), *_genv({"I_MPI_PIN": "0"})]
-    return [start.executable, *placement, *_nodes("-f", start), *_genv(start.variables), *start.program]
+    return [start.launcher.executable, *placement, *_nodes("-f", start), *_genv(start.variables), *start.program]
 
 
 def openmpi(start):
     """Open MPI's mpiexec. Oversubscription is allowed, and recorded. The ranks bind themselves to cores."""
     placement = ["-n", str(start.num_ranks), "--map-by", f"ppr:{start.ranks_per_node}:node:OVERSUBSCRIBE", "--bind-to", "none"]
-    return [start.executable, *placement, *_nodes("--hostfile", start), *_set("-x", start), *start.program]
+    return [start.launcher.executable, *placement, *_nodes("--hostfile", start), *_set("-x", start), *start.program]
 
 
 def srun(start):
@@ -91,35 +95,40 @@ def srun(start):
         f"--nodes={start.num_nodes}", f"--ntasks={start.num_ranks}", f"--ntasks-per-node={start.ranks_per_node}",
         f"--cpus-per-task={start.cores_per_rank}", "--cpu-bind=cores", "--mpi=pmi2", "--kill-on-bad-exit=1", "--overlap",
     ]  # fmt: skip
-    return [start.executable, *placement, *_nodes("--nodefile", start), *start.program]
+    return [start.launcher.executable, *placement, *_nodes("--nodefile", start), *start.program]
 
 
 def torchrun(start):
     """PyTorch's torchrun, without MPI. On several nodes another launcher starts one agent per node."""
-    agent = [start.executable, f"--nproc-per-node={start.ranks_per_node}"]
+    agent = [start.launcher.executable, f"--nproc-per-node={start.ranks_per_node}"]
     if start.num_nodes == 1:
         return [*agent, "--standalone", *start.program[1:]]
     if start.num_ranks % start.ranks_per_node:
         raise UserError(
             f"torchrun starts the same number of ranks on each node, and {start.num_ranks} is not a multiple of {start.ranks_per_node}"
         )
-    if start.agent_launcher is None or start.first_node is None:
+    if start.launcher.agent_launcher is None or start.launcher.first_node is None:
         raise UserError(
             f"torchrun needs {start.num_nodes} nodes for {start.num_ranks} ranks with {start.ranks_per_node} per node; "
             "list them with --hosts FILE, or run inside an allocation of Slurm or PBS"
         )
-    agent += [f"--nnodes={start.num_nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={start.first_node}:{RENDEZVOUS_PORT}"]
-    name, executable = start.agent_launcher
+    agent += [f"--nnodes={start.num_nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={start.launcher.first_node}:{RENDEZVOUS_PORT}"]
     agents = start._replace(
-        executable=executable, num_ranks=start.num_nodes, ranks_per_node=1, cores_per_rank=start.cores_per_rank * start.ranks_per_node,
-        program=(*agent, *start.program[1:]),
+        launcher=agent_launcher_of(start.launcher), num_ranks=start.num_nodes, ranks_per_node=1,
+        cores_per_rank=start.cores_per_rank * start.ranks_per_node, program=(*agent, *start.program[1:]),
     )  # fmt: skip
-    return LAUNCHERS[name].argv(agents)
+    return agents.argv()
+
+
+def agent_launcher_of(launcher):
+    """The Launcher that starts one process per node: another one for torchrun, else the launcher itself."""
+    name, executable = launcher.agent_launcher or (launcher.name, launcher.executable)
+    return launcher._replace(name=name, executable=executable)
 
 
 def _nodes(option, start):
     """The option for the host file, if there is one."""
-    return [option, start.hosts] if start.hosts else []
+    return [option, start.launcher.hosts] if start.launcher.hosts else []
 
 
 def _set(option, start):
@@ -165,10 +174,14 @@ class Kind(NamedTuple):
     mpich_variables: dict[str, str] = {}  # noqa: RUF012
 
 
+# By their names in messages.
+SIGNAL_NUMBERS = {
+    signal.strsignal(number): number for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM, signal.SIGBUS)
+}
 PBS_OR_COBALT = ("PBS_JOBID", "COBALT_JOBID")
 KILLED_BY_HYDRA = re.compile(r"PID (?P<pid>\d+) RUNNING AT .*\n(?:.*\n)*?.*\(signal (?P<signal>\d+)\)")
 KILLED_BY_OPEN_MPI = re.compile(r"process rank (?P<rank>\d+) with PID \d+ on node \S+ exited on signal (?P<signal>\d+)")
-KILLED_BY_SLURM = re.compile(r"srun: error: \S+: task (?P<rank>\d+): (?P<name>Killed|Segmentation fault|Aborted|Terminated|Bus error)")
+KILLED_BY_SLURM = re.compile(rf"srun: error: \S+: task (?P<rank>\d+): (?P<name>{'|'.join(SIGNAL_NUMBERS)})")
 KILLED_BY_TORCHRUN = re.compile(r"rank +: (?P<rank>\d+) \(local_rank: \d+\)\n +exitcode +: -(?P<signal>\d+) ")
 # MPICH over UCX passes addresses of about 4 KiB, mostly uninitialized memory, to Slurm's PMI-2, in lines that may exceed the 1,024
 # characters that Slurm reads. Ranks then occasionally abort or hang. Over libfabric an address is one short line.
@@ -191,9 +204,9 @@ LAUNCHERS = {
 ALLOCATIONS = tuple(dict.fromkeys(name for kind in LAUNCHERS.values() for name in kind.allocations))
 
 
-def allocation_of(environ):
+def allocation():
     """The name of the allocation around this process; None outside of one."""
-    return next((environ[name] for name in ALLOCATIONS if environ.get(name)), None)
+    return next((os.environ[name] for name in ALLOCATIONS if os.environ.get(name)), None)
 
 
 def started_with_mpi(source):
@@ -201,30 +214,18 @@ def started_with_mpi(source):
     return all(kind.provides_mpi for kind in LAUNCHERS.values() if kind.rank_variables and kind.rank_variables.name == source)
 
 
-def command(job, launcher):
-    """Returns (argv, environment variables) of a job, to be run in the top folder of the checkout."""
+def start_of(job, launcher):
+    """The Start of a job, to be run in the top folder of the checkout."""
+    program = (str(VENV_BIN / "python"), "-m", f"frameworks.{file_of(job.backend)}", *as_arguments(job.settings))
     variables = {"OMP_NUM_THREADS": str(job.settings.threads)} | launcher.variables
-    start = Start(
-        executable=launcher.executable,
-        num_ranks=job.num_ranks,
-        ranks_per_node=job.ranks_per_node,
-        cores_per_rank=cores_per_rank(job.settings),
-        program=(str(VENV_BIN / "python"), "-m", f"frameworks.{file_of(job.backend)}", *as_arguments(job.settings)),
-        variables=variables,
-        hosts=launcher.hosts,
-        agent_launcher=launcher.agent_launcher,
-        first_node=launcher.first_node,
-    )
-    return LAUNCHERS[launcher.name].argv(start), variables
+    return Start(launcher, job.num_ranks, job.ranks_per_node, cores_per_rank(job.settings), program, variables)
 
 
 def on_a_node(program, job, launcher):
-    """Returns (argv, environment variables) that run a program once, on a node of a job, with the cores of one of its ranks."""
-    name, executable = launcher.agent_launcher or (launcher.name, launcher.executable)
-    start = Start(executable, 1, 1, cores_per_rank(job.settings), program, launcher.variables, launcher.hosts)
-    return LAUNCHERS[name].argv(start), launcher.variables
+    """The Start of a program that runs once, on a node of a job, with the cores of one of its ranks."""
+    return Start(agent_launcher_of(launcher), 1, 1, cores_per_rank(job.settings), program, launcher.variables)
 
 
-def shell_command(argv, variables):
-    """An argv and its environment variables as one shell command."""
-    return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in variables.items()), shlex.join(argv)])
+def shell_command(start):
+    """The command of a Start, with the environment of its ranks, for a shell."""
+    return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in start.variables.items()), shlex.join(start.argv())])

@@ -1,9 +1,12 @@
 """Detects the launcher by its version output, and the first node of an allocation."""
 
+import os
 import subprocess
+from pathlib import Path
 from shutil import which
 
 from common.errors import UserError
+from common.record.records import ROOT
 from launch.launchers.commands import LAUNCHERS, MPIEXEC, VENV_BIN, Launcher, hosts_in
 
 
@@ -17,24 +20,23 @@ def identify(version_text):
     return places[min(places)] if places else None
 
 
-def find(launcher, environ, root, path_of=which, version_of=None):
+def find(launcher=None):
     """Returns (launcher, executable): `launcher` if it is one, else that of the allocation, else the environment's mpiexec.
 
-    The executable is relative to the checkout `root`. Raises UserError if none is found.
+    The executable is relative to the checkout. Raises UserError if none is found.
     """
     if launcher is not None and launcher not in LAUNCHERS:
         raise UserError(f"there is no launcher {launcher!r}; choose from: {', '.join(LAUNCHERS)}")
     kind = LAUNCHERS.get(launcher)
     if kind and not kind.signatures:
-        executable = _environment_path(kind.program, root) or (path_of(kind.program) and kind.program)
+        executable = _environment_path(kind.program) or (which(kind.program) and kind.program)
         if not executable:
             raise UserError(f"--launcher {launcher}: no {kind.program} found in PATH")
         return launcher, executable
-    get_version = version_of or (lambda executable: _version_of(executable, root))
     rejected = []
-    for executable in candidates(kind, environ, _environment_path(MPIEXEC, root)):
-        if executable == str(VENV_BIN / MPIEXEC) or path_of(executable):
-            name = identify(get_version(executable))
+    for executable in candidates(kind):
+        if executable == _environment_path(MPIEXEC) or which(executable):
+            name = identify(version_of(executable))
             if name and launcher in (None, name):
                 return name, executable
             rejected.append(f"{executable} is {name or 'unknown'}")
@@ -45,65 +47,63 @@ def find(launcher, environ, root, path_of=which, version_of=None):
     )
 
 
-def candidates(kind, environ, environment_mpiexec):
-    """The programs to try as launcher, in order: the site's inside an allocation, where only they know the nodes, then mpiexec.
+def candidates(kind):
+    """The programs to try as a launcher of a Kind, or of any for None, in order.
 
-    `kind`: the wanted Kind, or None. `environment_mpiexec`: its path, or None.
+    The site's come first inside an allocation, where only they know the nodes, then the environment's mpiexec, then one in PATH.
     """
-    site_programs = [site_kind.program for site_kind in LAUNCHERS.values() if environ.keys() & set(site_kind.allocations)]
-    programs = [program for program in dict.fromkeys([*site_programs, environment_mpiexec, MPIEXEC]) if program]
-    if kind is None:
-        return programs
-    return [program for program in programs if program in (environment_mpiexec, MPIEXEC)] if kind.program == MPIEXEC else [kind.program]
+    site_programs = [site_kind.program for site_kind in LAUNCHERS.values() if os.environ.keys() & set(site_kind.allocations)]
+    programs = dict.fromkeys([*site_programs, _environment_path(MPIEXEC), MPIEXEC, kind and kind.program])
+    return [program for program in programs if program and (kind is None or Path(program).name == kind.program)]
 
 
-def first_node_of(hosts, environ, host_suffix):
+def first_node_of(hosts, host_suffix):
     """The first node, by the name of its fast interface, as rendezvous; None if there is no list of nodes."""
-    if hosts:
+    if hosts := hosts or os.environ.get("PBS_NODEFILE"):
         node = hosts_in(hosts)[0]
-    elif "PBS_NODEFILE" in environ:
-        node = hosts_in(environ["PBS_NODEFILE"])[0]
-    elif "SLURM_JOB_NODELIST" in environ and which("scontrol"):
-        command = ["scontrol", "show", "hostnames", environ["SLURM_JOB_NODELIST"]]
+    elif "SLURM_JOB_NODELIST" in os.environ and which("scontrol"):
+        command = ["scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]]
         node = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.split()[0]
     else:
         return None
     return node.split(".")[0] + host_suffix if host_suffix else node
 
 
-def choose(launcher, hosts, variables, host_suffix, environ, root, pretend=False):
-    """The Launcher of a matrix. With `pretend`, a `launcher` that is not installed is returned by its usual name.
+def choose(launcher=None, hosts=None, variables=None, host_suffix="", pretend=False):
+    """The Launcher of a program. With `pretend`, a `launcher` that is not installed is returned by its usual name.
 
-    Raises UserError if none is found or the host file cannot be read.
+    `hosts`: a host file. `variables`: those of the machine, which go over the launcher's own. Raises UserError if no launcher is found or
+    the host file cannot be read.
     """
     if hosts:
         hosts_in(hosts)
     try:
-        name, executable = find(launcher, environ, root)
+        name, executable = find(launcher)
     except UserError:
         if not (pretend and launcher in LAUNCHERS):
             raise
         name, executable = launcher, LAUNCHERS[launcher].program
-    variables = variables_for(name, root) | variables
+    chosen = Launcher(name, executable, variables_for(name) | (variables or {}), hosts)
     if LAUNCHERS[name].places != "node":
-        return Launcher(name, executable, variables, hosts)
+        return chosen
     try:
-        agent_launcher = find(None, environ, root)
+        agent_launcher = find()
     except UserError:
         agent_launcher = None
-    return Launcher(name, executable, variables, hosts, agent_launcher, first_node_of(hosts, environ, host_suffix))
+    return chosen._replace(agent_launcher=agent_launcher, first_node=first_node_of(hosts, host_suffix))
 
 
-def variables_for(name, root):
+def variables_for(name):
     """Variables that every rank needs under a launcher with the environment's MPI."""
-    return LAUNCHERS[name].mpich_variables if _environment_path(MPIEXEC, root) else {}
+    return LAUNCHERS[name].mpich_variables if _environment_path(MPIEXEC) else {}
 
 
-def _environment_path(program, root):
-    """The path of a program of the environment, relative to the checkout; None if it does not exist."""
-    return str(VENV_BIN / program) if (root / VENV_BIN / program).exists() else None
-
-
-def _version_of(executable, root):
-    process = subprocess.run([executable, "--version"], cwd=root, capture_output=True, text=True, check=False, timeout=30)
+def version_of(executable):
+    """What a program prints for --version."""
+    process = subprocess.run([executable, "--version"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=30)
     return process.stdout + process.stderr
+
+
+def _environment_path(program):
+    """The path of a program of the environment, relative to the checkout; None if it does not exist."""
+    return str(VENV_BIN / program) if (ROOT / VENV_BIN / program).exists() else None

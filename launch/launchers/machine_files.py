@@ -29,17 +29,18 @@ class Machine:
     """local: local rank 0 uses GPU 0; reversed: the last GPU."""
     host_suffix: str = Settings.host_suffix
     """Suffix that turns a node's short name into the name of its fast interface."""
-    variables: dict[str, str] = field(default_factory=dict)
+    variables: dict = field(default_factory=dict)
     """Environment variables for every rank, such as the interface for Gloo and NCCL."""
 
 
-KINDS = {"launcher": str, "ranks_per_node": int, "threads": int, "gpu_order": str, "host_suffix": str, "variables": dict}
+# The type of each key's value: the first of those that its field has, since no value of TOML is None.
+KINDS = {name: (get_args(hint) or (hint,))[0] for name, hint in get_type_hints(Machine).items()}
 TYPE_NAMES = {str: "a string", int: "an integer", dict: "a table, as in [variables]"}
 ALLOWED = {"launcher": tuple(LAUNCHERS), "gpu_order": get_args(get_type_hints(Settings)["gpu_order"])}
 
 
 def read(name):
-    """The Machine of a name in launch/launchers/machines or of the path of a .toml file. Raises UserError for an invalid file."""
+    """The Machine of a name in launch/launchers/machines or of the path of a .toml file. Raises UserError for an invalid one."""
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     try:
         values = tomllib.loads(path.read_text())
@@ -49,11 +50,6 @@ def read(name):
         raise UserError(f"{path}: {problem.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise UserError(f"{path} is not valid TOML: {problem}") from None
-    return machine_of(values, path)
-
-
-def machine_of(values, path):
-    """The Machine with the values of a file. Raises UserError for an unknown key or an invalid value."""
     for key, value in values.items():
         if key not in KINDS:
             raise UserError(f"{path}: unknown key {key!r}; the keys of a machine file are: {', '.join(KINDS)}")
@@ -76,8 +72,7 @@ def names():
 
 def applied(machine, settings):
     """The settings, with the machine's values for those that are at their default."""
-    default = Settings()
-    values = {name: getattr(machine, name) for name in ("threads", "gpu_order", "host_suffix")}
-    return dataclasses.replace(
-        settings, **{name: value for name, value in values.items() if getattr(settings, name) == getattr(default, name)}
-    )
+    values = {
+        name: getattr(machine, name) for name in KINDS if hasattr(settings, name) and getattr(settings, name) == getattr(Settings, name)
+    }
+    return dataclasses.replace(settings, **values)

@@ -37,7 +37,7 @@ class Pipeline(LaunchOptions):
     def run(self):
         """Runs the lesson and returns the exit status. Raises UserError for a launcher without MPI."""
         os.chdir(records.ROOT)
-        launcher = detect.choose(self.launcher, None, {}, "", os.environ, records.ROOT)
+        launcher = detect.choose(self.launcher)
         if not commands.LAUNCHERS[launcher.name].provides_mpi:
             raise UserError(f"the lesson exchanges over MPI, which {launcher.name} does not provide; use an MPI launcher")
         with lock.held(records.ROOT, [], self.share_machine):
@@ -105,10 +105,9 @@ def run(launcher):
     results = []
     for number, case in enumerate(CASES):
         program = (str(commands.VENV_BIN / "python"), "-m", "launch.lesson.pipeline", case.order, str(case.size_bytes))
-        start = Start(launcher.executable, 2, 2, 1, program, {"OMP_NUM_THREADS": "1"} | launcher.variables, launcher.hosts)
+        start = Start(launcher, 2, 2, 1, program, {"OMP_NUM_THREADS": "1"} | launcher.variables)
         hangs, mark = [], f"lesson-pipeline-{number}"
-        argv = commands.LAUNCHERS[launcher.name].argv(start)
-        outcome = turns.alone(processes.run(argv, start.variables, mark, records.ROOT, TIME_LIMIT_SECONDS, hangs.append))
+        outcome = turns.alone(processes.run(start.argv(), start.variables, mark, records.ROOT, TIME_LIMIT_SECONDS, hangs.append))
         results.append((case, outcome, hangs))
     return results
 

@@ -44,7 +44,7 @@ def run(options, jobs_of, settled, show):
     os.chdir(records.ROOT)
     stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-lesson"
     jobs = jobs_of(results, machine, stamp)
-    launcher = detect.choose(options.launcher, None, {}, "", os.environ, records.ROOT)
+    launcher = detect.choose(options.launcher)
     preparation.check(jobs, launcher)
     folder = records.folder(jobs[0].settings)
     records.make_folder(folder)

@@ -6,7 +6,6 @@ launcher, as one rank of a job: a single step, so that none waits for another. E
 
 import dataclasses
 import json
-import os
 from shutil import which
 
 from rich.console import Console
@@ -29,8 +28,8 @@ def settled(jobs, launcher, dry_run=False):
     A dry run starts nothing on other nodes outside an allocation. It then imports the backends here and leaves --device as it is.
     Raises UserError if there is no GPU for --device cuda, or if the launcher cannot start a program.
     """
-    elsewhere = runs_elsewhere(jobs, launcher, os.environ)
-    can_ask = not (dry_run and elsewhere) or (commands.allocation_of(os.environ) is not None and which(launcher.executable) is not None)
+    elsewhere = runs_elsewhere(jobs, launcher)
+    can_ask = not (dry_run and elsewhere) or (commands.allocation() is not None and which(launcher.executable) is not None)
     backends = list(dict.fromkeys(job.backend for job in jobs))
     answers = {backend: {"error": reason} for backend in backends if (reason := mpi_problem(backend, launcher.name))}
     with Console(stderr=True).status("checking which backends can run, and on which device"):
@@ -55,12 +54,12 @@ def mpi_problem(backend, launcher):
     return None
 
 
-def runs_elsewhere(jobs, launcher, environ):
+def runs_elsewhere(jobs, launcher):
     """Whether ranks may run on other nodes than this one."""
     places = commands.LAUNCHERS[launcher.name].places
     if places == "node":
-        return any(job.num_ranks > job.ranks_per_node for job in jobs)
-    return bool(launcher.hosts) or places == "cluster" or commands.allocation_of(environ) is not None
+        return any(job.num_nodes > 1 for job in jobs)
+    return bool(launcher.hosts) or places == "cluster" or commands.allocation() is not None
 
 
 def asked(backends, job, launcher, through_launcher):
@@ -69,7 +68,10 @@ def asked(backends, job, launcher, through_launcher):
         return {}
     files = sorted(set(map(file_of, backends)))
     program = (str(commands.VENV_BIN / "python"), "-m", "launch.probe", job.settings.precision, *files)
-    argv, variables = commands.on_a_node(program, job, launcher) if through_launcher else (program, {})
+    argv, variables = program, {}
+    if through_launcher:
+        start = commands.on_a_node(program, job, launcher)
+        argv, variables = start.argv(), start.variables
     try:
         outcome = turns.alone(processes.run(argv, variables, f"{runner.mark_of(job)}.probe", ROOT, LIMIT_SECONDS, lambda _: None))
     except OSError as error:

@@ -4,15 +4,11 @@ import signal
 from typing import NamedTuple
 
 from common.process import out_of_memory
-from launch.launchers.commands import LAUNCHERS
+from launch.launchers.commands import LAUNCHERS, SIGNAL_NUMBERS
 
 # Those that name the rank come first: Hydra's, which names a process, may be about an agent of another launcher.
 MESSAGES = dict.fromkeys(kind.killed for kind in LAUNCHERS.values() if kind.killed)
 LAUNCHER_MESSAGES = sorted(MESSAGES, key=lambda pattern: "rank" not in pattern.groupindex)
-SIGNAL_NAMES = {
-    "Killed": signal.SIGKILL, "Segmentation fault": signal.SIGSEGV, "Aborted": signal.SIGABRT, "Terminated": signal.SIGTERM,
-    "Bus error": signal.SIGBUS,
-}  # fmt: skip
 # Ignored, because torchrun ends the remaining workers with SIGTERM.
 PASSED_ON = {signal.SIGTERM}
 MAX_RANKS_NAMED = 8
@@ -38,7 +34,7 @@ def killed_rank(lines, pids):
     for pattern in LAUNCHER_MESSAGES:
         for match in pattern.finditer(output):
             groups = match.groupdict()
-            signal_number = SIGNAL_NAMES[groups["name"]] if "name" in groups else int(groups["signal"])
+            signal_number = SIGNAL_NUMBERS[groups["name"]] if "name" in groups else int(groups["signal"])
             if signal_number in PASSED_ON:
                 continue
             message = output[: match.end()].rpartition("\n")[2] + output[match.end() :].partition("\n")[0]

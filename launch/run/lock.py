@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from common.errors import UserError
-from launch.launchers.commands import allocation_of
+from launch.launchers.commands import allocation
 
 # For all users of this machine, and so in no folder that is one user's own. Tests have another one.
 PATH = "/tmp/tandem-matrix.lock"
@@ -18,17 +18,14 @@ VARIABLE = "TANDEM_LOCK"
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
-def path_for(folder, num_nodes, environ):
-    """The file to lock: this machine's, or one in the folder of the records where ranks are on several nodes or in an allocation."""
-    allocation = allocation_of(environ)
-    if allocation is None and num_nodes == 1:
-        return Path(environ.get(VARIABLE, PATH))
-    return Path(folder).absolute() / f".matrix-{allocation or 'nodes'}.lock"
-
-
 def path_of(folder, jobs):
-    """The file to lock for jobs with their records in a folder."""
-    return path_for(folder, max((-(-job.num_ranks // job.ranks_per_node) for job in jobs), default=1), os.environ)
+    """The file to lock for jobs, or Starts, with their records in a folder.
+
+    It is this machine's, or one in the folder where ranks are on several nodes or in an allocation.
+    """
+    if not allocation() and all(job.num_nodes == 1 for job in jobs):
+        return Path(os.environ.get(VARIABLE, PATH))
+    return Path(folder).absolute() / f".matrix-{allocation() or 'nodes'}.lock"
 
 
 def expect_free(folder, jobs, share_machine):

@@ -20,6 +20,10 @@ class Job(NamedTuple):
     settings: Settings
 
     @property
+    def num_nodes(self):
+        return -(-self.num_ranks // self.ranks_per_node)
+
+    @property
     def degree(self):
         """The data-parallel degree. Raises UserError for what the backend cannot train."""
         return parallelism.degree(self.backend, self.settings, self.num_ranks)
@@ -67,7 +71,7 @@ def groups(jobs, side_by_side):
 
     def group_of(job):
         settings = job.settings
-        alone = not side_by_side or settings.timeline or settings.trace or settings.mllog or job.num_ranks > job.ranks_per_node
+        alone = not side_by_side or settings.timeline or settings.trace or settings.mllog or job.num_nodes > 1
         return settings.workload, job.num_ranks, settings.repeat, settings.run_id if alone else None
 
     return [list(group) for _, group in itertools.groupby(jobs, group_of)]

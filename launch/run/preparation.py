@@ -24,7 +24,7 @@ def check(jobs, launcher):
     num_samples = {}
     for job in jobs:
         backends.name_of(backends.file_of(job.backend), job.settings)
-        commands.command(job, traced.launcher_for(job.settings, launcher))
+        commands.start_of(job, traced.launcher_for(job.settings, launcher)).argv()
         settings = workloads.resolve(job.settings, job.degree)
         if settings.workload not in num_samples:
             on_progress = progress.reading(functools.partial(print, file=sys.stderr))

@@ -21,9 +21,9 @@ def run_job(job, launcher, time_limit_seconds, on_progress, side_by_side=False):
     With `side_by_side` it yields at the end of each turn, as processes.run does. The record is there also after an exception, such as
     KeyboardInterrupt, or closing it has ended the run. Raises UserError where traces of an earlier attempt cannot be removed.
     """
-    argv, variables = commands.command(job, launcher)
-    launch = {"launcher": launcher.name, "command": commands.shell_command(argv, variables), "launched_at": time.time()}
-    variables = variables | {"TANDEM_LAUNCH": json.dumps(launch)} | ({turns.VARIABLE: turns.node()} if side_by_side else {})
+    start = commands.start_of(job, launcher)
+    launch = {"launcher": launcher.name, "command": commands.shell_command(start), "launched_at": time.time()}
+    variables = start.variables | {"TANDEM_LAUNCH": json.dumps(launch)} | ({turns.VARIABLE: turns.node()} if side_by_side else {})
     ending, last_lines, last_progress, hangs = ("failed", "interrupted"), [], None, []
     num_kills_before = out_of_memory.num_kills()
     traced.clear(job.settings)
@@ -37,7 +37,7 @@ def run_job(job, launcher, time_limit_seconds, on_progress, side_by_side=False):
             on_progress(message)
 
     try:
-        outcome = yield from processes.run(argv, variables, mark_of(job), records.ROOT, time_limit_seconds, on_message)
+        outcome = yield from processes.run(start.argv(), variables, mark_of(job), records.ROOT, time_limit_seconds, on_message)
         ending, last_lines = ending_of(outcome, time_limit_seconds), outcome.last_lines
     except OSError as problem:
         ending = "failed", f"{launcher.executable} could not be started: {problem.strerror}"

@@ -221,7 +221,7 @@ def test_the_default_variant_has_no_name_of_its_own():
 def test_a_job_of_a_variant_starts_its_file_with_its_setting():
     jobs = plan(["deepspeed_zero", "deepspeed_zero@3"], ["cnn"], [2], 1, None, Settings(), "stamp")
     assert [job.settings.run_id for job in jobs] == ["stamp-cnn-deepspeed_zero-n2-r0", "stamp-cnn-deepspeed_zero@3-n2-r0"]
-    first, second = (" ".join(commands.command(job, MPICH)[0]) for job in jobs)
+    first, second = (" ".join(commands.start_of(job, MPICH).argv()) for job in jobs)
     assert "-m frameworks.deepspeed_zero " in first
     assert "--zero-stage" not in first
     assert "-m frameworks.deepspeed_zero " in second

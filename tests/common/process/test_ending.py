@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.launchers.commands import LAUNCHERS, Start
+from launch.launchers.commands import Launcher, Start
 from launch.run import failures
 from tests.support import kills, slurm_cluster
 from tests.support.running import BIN, completed
@@ -21,8 +21,8 @@ AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
 def leave(launcher, executable, num_ranks, status, variables, num_nodes=1):
     """(exit status, lines printed) of ranks that leave over two seconds, or of which the last fails with a status."""
     program = (str(BIN / "python"), "-m", "tests.support.leaving", "2", str(status))
-    start = Start(str(executable), num_ranks, num_ranks // num_nodes, 1, program, {})
-    done = completed(*LAUNCHERS[launcher].argv(start), variables=variables)
+    start = Start(Launcher(launcher, str(executable)), num_ranks, num_ranks // num_nodes, 1, program, {})
+    done = completed(*start.argv(), variables=variables)
     return done.returncode, (done.stdout + done.stderr).splitlines()
 
 

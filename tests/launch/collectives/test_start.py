@@ -4,7 +4,7 @@ import pytest
 
 from launch.collectives import start
 from launch.collectives.options import Collectives
-from launch.launchers.commands import LAUNCHERS, Launcher
+from launch.launchers.commands import Launcher
 from launch.launchers.machine_files import Machine
 
 PROGRAM = [".venv/bin/python", "-m", "launch.collectives", "-b", "8"]
@@ -21,7 +21,7 @@ PROGRAM = [".venv/bin/python", "-m", "launch.collectives", "-b", "8"]
 )
 def test_the_command_is_the_launchers(options, machine, placement):
     made = start.start_of(options, machine, Launcher("mpich", "mpiexec", {"GLOO_SOCKET_IFNAME": "hsn0"}), ["-b", "8"])
-    argv = LAUNCHERS["mpich"].argv(made)
+    argv = made.argv()
     assert argv[:5] == ["mpiexec", *placement]
     assert argv[-5:] == PROGRAM
     assert made.variables == {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "hsn0"}

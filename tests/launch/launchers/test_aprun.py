@@ -4,7 +4,8 @@ import shlex
 
 import pytest
 
-from launch.aprun import command, read
+from launch.aprun import read, start_of
+from launch.launchers.commands import Launcher
 from tests.support.mistakes import refused
 from tests.support.running import ROOT, completed
 
@@ -29,7 +30,7 @@ APRUN = ROOT / "launch" / "aprun"
     ],
 )  # fmt: skip
 def test_the_options_of_aprun_for_other_launchers(launcher, options, expected):
-    assert shlex.join(command(read(options.split()), launcher, "run", {})[0]) == expected
+    assert shlex.join(start_of(read(options.split()), Launcher(launcher, "run")).argv()) == expected
 
 
 @pytest.mark.parametrize(

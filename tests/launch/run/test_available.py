@@ -10,10 +10,11 @@ from launch import probe
 from launch.launchers.commands import ALLOCATIONS, Launcher
 from launch.run import available, processes
 from launch.run.plan import Job
-from tests.support.running import BIN, completed, matrix, records_in
+from tests.support.running import matrix, records_in
 
 ABLE, NO_CUDA, NO_GPU = ({"cpu": None, "cuda": reason} for reason in (None, "this library has no CUDA", "it finds no GPU"))
 BROKEN = {"error": "No module named 'it'"}
+NO_MPI = "it needs MPI, which torchrun does not provide; use an MPI launcher"
 
 
 @pytest.mark.parametrize(
@@ -56,24 +57,31 @@ ON_ONE_NODE, ON_TWO_NODES = ([Job("ddp", 2, ranks_per_node, Settings())] for ran
         (Launcher("torchrun", "torchrun"), ON_TWO_NODES, {}, True),
     ],
 )
-def test_ranks_may_run_on_other_nodes(launcher, jobs, variables, elsewhere):
-    assert available.runs_elsewhere(jobs, launcher, variables) == elsewhere
+def test_ranks_may_run_on_other_nodes(launcher, jobs, variables, elsewhere, around):
+    around(variables)
+    assert available.runs_elsewhere(jobs, launcher) == elsewhere
 
 
 @pytest.fixture
-def answering(monkeypatch):
-    """A function that makes the backends answer so, and gives whether each question went through the launcher."""
-    asked = []
+def around(monkeypatch):
+    """A function that sets these variables of an allocation, and no others."""
+    for name in ALLOCATIONS:
+        monkeypatch.delenv(name, raising=False)
+    return lambda variables: [monkeypatch.setenv(name, value) for name, value in variables.items()]
+
+
+@pytest.fixture
+def answering(around, monkeypatch):
+    """A function that makes the backends answer so, and returns whether each question went through the launcher."""
+    through = []
 
     def make(**answers):
         def ask(names, job, launcher, through_launcher):
-            asked.append(through_launcher)
+            through.append(through_launcher)
             return {name: answers[name] for name in names}
 
         monkeypatch.setattr(available, "asked", ask)
-        for name in ALLOCATIONS:
-            monkeypatch.delenv(name, raising=False)
-        return asked
+        return through
 
     return make
 
@@ -82,28 +90,24 @@ def jobs_of(*names, **settings):
     return [Job(name, 2, 2, Settings(**settings)) for name in names]
 
 
-LOCAL = Launcher("mpich", "mpiexec")
+LOCAL, SRUN, TORCHRUN = Launcher("mpich", "mpiexec"), Launcher("srun", "true"), Launcher("torchrun", "torchrun")
 
 
-def test_all_jobs_have_the_device_and_a_backend_that_lacks_it_is_left_out_with_the_reason(answering):
+@pytest.mark.parametrize(
+    ("device", "launcher", "runnable", "skipped"),
+    [
+        ("auto", LOCAL, [("ddp", "cuda")] * 2, {"horovod_tf": NO_CUDA["cuda"], "horovod_torch": BROKEN["error"]}),
+        ("cpu", LOCAL, [("ddp", "cpu"), ("horovod_tf", "cpu"), ("ddp", "cpu")], {"horovod_torch": BROKEN["error"]}),
+        ("auto", TORCHRUN, [("ddp", "cuda")] * 2, dict.fromkeys(("horovod_tf", "horovod_torch"), NO_MPI)),
+    ],
+)
+def test_all_jobs_have_the_device_and_a_backend_that_lacks_it_or_mpi_is_left_out_with_the_reason(
+    device, launcher, runnable, skipped, answering
+):
     answering(ddp=ABLE, horovod_tf=NO_CUDA, horovod_torch=BROKEN)
-    jobs, reasons = available.settled(jobs_of("ddp", "horovod_tf", "horovod_torch", "ddp"), LOCAL)
-    assert [(job.backend, job.settings.device) for job in jobs] == [("ddp", "cuda")] * 2
-    assert reasons == {"horovod_tf": NO_CUDA["cuda"], "horovod_torch": BROKEN["error"]}
-
-
-def test_on_the_cpu_a_backend_without_cuda_runs(answering):
-    answering(ddp=ABLE, horovod_tf=NO_CUDA)
-    jobs, reasons = available.settled(jobs_of("ddp", "horovod_tf", device="cpu"), LOCAL)
-    assert [(job.backend, job.settings.device) for job in jobs] == [("ddp", "cpu"), ("horovod_tf", "cpu")]
-    assert reasons == {}
-
-
-def test_without_mpi_a_backend_that_needs_it_is_left_out_and_not_asked(answering):
-    answering(ddp=NO_CUDA)
-    jobs, reasons = available.settled(jobs_of("ddp", "horovod_tf"), Launcher("torchrun", "torchrun"))
-    assert [job.backend for job in jobs] == ["ddp"]
-    assert reasons["horovod_tf"].startswith("it needs MPI, which torchrun does not provide")
+    jobs, reasons = available.settled(jobs_of("ddp", "horovod_tf", "horovod_torch", "ddp", device=device), launcher)
+    assert [(job.backend, job.settings.device) for job in jobs] == runnable
+    assert reasons == skipped
 
 
 @pytest.mark.parametrize(
@@ -111,24 +115,23 @@ def test_without_mpi_a_backend_that_needs_it_is_left_out_and_not_asked(answering
     [
         (LOCAL, {}, False, False, "cpu"),
         (LOCAL, {}, True, False, "cpu"),
-        (Launcher("srun", "true"), {}, False, True, "cpu"),
+        (SRUN, {}, False, True, "cpu"),
         # Outside an allocation srun would wait for one.
-        (Launcher("srun", "true"), {}, True, False, "auto"),
-        (Launcher("srun", "true"), {"SLURM_JOB_ID": "7"}, True, True, "cpu"),
+        (SRUN, {}, True, False, "auto"),
+        (SRUN, {"SLURM_JOB_ID": "7"}, True, True, "cpu"),
         (Launcher("srun", "no-such-srun"), {"SLURM_JOB_ID": "7"}, True, False, "auto"),
     ],
 )
-def test_a_dry_run_asks_where_it_can(launcher, variables, dry_run, through_launcher, device, answering, monkeypatch):
-    asked = answering(ddp=NO_CUDA)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+def test_a_dry_run_asks_where_it_can(launcher, variables, dry_run, through_launcher, device, answering, around):
+    through = answering(ddp=NO_CUDA)
+    around(variables)
     jobs, reasons = available.settled(jobs_of("ddp"), launcher, dry_run)
-    assert (asked, jobs[0].settings.device, reasons) == ([through_launcher], device, {})
+    assert (through, jobs[0].settings.device, reasons) == ([through_launcher], device, {})
 
 
 def test_a_dry_run_that_cannot_ask_leaves_out_none_for_its_device(answering):
     answering(ddp=NO_CUDA)
-    jobs, reasons = available.settled(jobs_of("ddp", device="cuda"), Launcher("srun", "srun"), dry_run=True)
+    jobs, reasons = available.settled(jobs_of("ddp", device="cuda"), SRUN, dry_run=True)
     assert (jobs[0].settings.device, reasons) == ("cuda", {})
 
 
@@ -153,16 +156,16 @@ def test_a_transport_that_a_variant_chooses_is_for_cpus(monkeypatch):
 
 
 def test_a_matrix_asks_for_the_precision_where_its_ranks_run(monkeypatch):
-    asked = []
+    commands = []
 
     def alone(run):
-        asked.append(run)
+        commands.append(run)
         return processes.Outcome(0, False, ['tandem-probe: {"ddp": {"cpu": null, "cuda": "none", "precision": {"cpu": "not here"}}}'])
 
     monkeypatch.setattr(available.processes, "run", lambda argv, *_: argv)
     monkeypatch.setattr(available.turns, "alone", alone)
     jobs, reasons = available.settled(jobs_of("ddp", precision="tf32"), LOCAL)
-    assert asked[0][-2:] == ("tf32", "ddp")
+    assert commands[0][-2:] == ("tf32", "ddp")
     assert (jobs, reasons) == ([], {"ddp": "not here"})
 
 
@@ -187,11 +190,11 @@ CANNOT_START = "from common.backends import Backend\n\nBACKEND = Backend()\nimpo
 
 @pytest.fixture
 def standing_in(checkout):
-    made = {checkout / "frameworks" / f"{name}.py": text for name, text in (("finds_gpu", FINDS), ("cannot_start", CANNOT_START))}
-    for path, text in made.items():
+    texts = {checkout / "frameworks" / f"{name}.py": text for name, text in (("finds_gpu", FINDS), ("cannot_start", CANNOT_START))}
+    for path, text in texts.items():
         path.write_text(text)
     yield checkout
-    for path in made:
+    for path in texts:
         path.unlink()
 
 
@@ -219,7 +222,3 @@ def test_a_matrix_asks_through_the_launcher_where_hosts_are_given(standing_in, t
     assert (record["backend"], record["settings"]["device"], done.returncode) == ("finds_gpu", "cuda", 1)
     # It has claimed more than there is.
     assert record["error"].startswith("--device cuda, but this PyTorch has no CUDA; use --device cpu")
-
-
-def test_the_answer_is_one_line_also_beside_others():
-    assert completed(BIN / "python", "-m", "launch.probe", "bf16").stdout == f"{probe.MARKER}{{}}\n"

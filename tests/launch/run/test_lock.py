@@ -19,8 +19,7 @@ from launch.run.plan import Job
 from tests.support.forked import run_module
 from tests.support.running import ROOT
 
-ON_ONE_NODE = [Job("ddp", 2, 2, Settings())]
-ON_TWO_NODES = [Job("ddp", 2, 1, Settings())]
+ON_ONE_NODE, ON_TWO_NODES = ([Job("ddp", 2, ranks_per_node, Settings())] for ranks_per_node in (2, 1))
 # Holds the lock in another process until its standard input is closed, or it is killed.
 HOLDER = """
 import sys
@@ -54,18 +53,25 @@ def holder(folder):
 
 
 @pytest.mark.parametrize(
-    ("num_nodes", "environ", "path"),
+    ("jobs", "variables", "expected"),
     [
-        (1, {}, lock.PATH),
-        (1, {lock.VARIABLE: "/elsewhere"}, "/elsewhere"),
-        (1, {"SLURM_JOB_ID": "7", lock.VARIABLE: "/elsewhere"}, "/results/here/.matrix-7.lock"),
-        (2, {"PBS_JOBID": "8.host"}, "/results/here/.matrix-8.host.lock"),
-        (2, {}, "/results/here/.matrix-nodes.lock"),
-        (2, {"SLURM_JOB_ID": ""}, "/results/here/.matrix-nodes.lock"),
+        (ON_ONE_NODE, {}, "/elsewhere"),
+        ([], {}, "/elsewhere"),
+        (ON_ONE_NODE, {"SLURM_JOB_ID": "7"}, "/results/here/.matrix-7.lock"),
+        (ON_TWO_NODES, {"PBS_JOBID": "8.host"}, "/results/here/.matrix-8.host.lock"),
+        (ON_TWO_NODES, {}, "/results/here/.matrix-nodes.lock"),
+        (ON_TWO_NODES, {"SLURM_JOB_ID": ""}, "/results/here/.matrix-nodes.lock"),
     ],
 )
-def test_the_lock_is_the_machines_or_in_the_results_of_an_allocation(num_nodes, environ, path):
-    assert lock.path_for("/results/here", num_nodes, environ) == Path(path)
+def test_the_lock_is_the_machines_or_in_the_results_of_an_allocation(jobs, variables, expected, path, monkeypatch):
+    for name, value in ({lock.VARIABLE: "/elsewhere"} | variables).items():
+        monkeypatch.setenv(name, value)
+    assert lock.path_of("/results/here", jobs) == Path(expected)
+
+
+def test_the_lock_of_a_machine_is_one_for_all_users(path, monkeypatch):
+    monkeypatch.delenv(lock.VARIABLE)
+    assert lock.path_of("/results/here", ON_ONE_NODE) == Path(lock.PATH)
 
 
 def test_the_second_one_names_the_one_that_runs(path, tmp_path):
@@ -93,9 +99,6 @@ def test_who_shares_the_machine_goes_on_and_leaves_the_lock_to_the_first(path, t
         before = path.read_text()
         with lock.held(tmp_path, ON_ONE_NODE, True):
             assert path.read_text() == before
-
-
-def test_who_shares_the_machine_keeps_others_off_it(path, tmp_path):
     first, second = (lock.held(tmp_path, ON_ONE_NODE, share) for share in (True, False))
     with first, pytest.raises(UserError, match=f"pid {os.getpid()}"), second:
         pass
