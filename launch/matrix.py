@@ -24,6 +24,12 @@ from launch.run.session import run_all
 from launch.trace import traced
 
 PROGRAM = "launch/matrix.sh"
+# Settings that a matrix refuses, beside those that select variants, and how the message goes on.
+FOR_A_SINGLE_RUN = {
+    **dict.fromkeys(("workload", "run_id", "repeat"), "; here use --workloads and --repeats"),
+    "checkpoint_dir": ", python -m frameworks.BACKEND; the runs of a matrix start from epoch 1",
+    "share_gpu": ", python -m frameworks.BACKEND; it is never compared",
+}
 PERCENT = Bounds(above=0, below=100, hint=", such as 5")
 
 
@@ -103,17 +109,10 @@ def not_done(matrix, jobs):
 
 def settings_of(matrix):
     """The settings that all runs share, with paths relative to the top folder of the checkout, where runs start."""
-    for name in ("workload", "run_id", "repeat"):
-        if getattr(matrix.run, name) != getattr(Settings(), name):
-            raise UserError(f"{command_line.flag(name)} is for a single run; here use --workloads and --repeats")
-    if matrix.run.checkpoint_dir:
-        raise UserError("--checkpoint-dir is for a single run, python -m frameworks.BACKEND; the runs of a matrix start from epoch 1")
-    if matrix.run.share_gpu:
-        raise UserError("--share-gpu is for a single run, python -m frameworks.BACKEND; it is never compared")
-    for setting in backends.variant_settings():
-        if (value := getattr(matrix.run, setting)) != getattr(Settings(), setting):
-            names = " or ".join(backends.with_variant(setting, value))
-            raise UserError(f"{command_line.flag(setting)} is for a single run; here write {names} in --backends")
+    for name in (*FOR_A_SINGLE_RUN, *backends.variant_settings()):
+        if (value := getattr(matrix.run, name)) != getattr(Settings, name):
+            advice = FOR_A_SINGLE_RUN.get(name) or f"; here write {' or '.join(backends.with_variant(name, value))} in --backends"
+            raise UserError(f"{command_line.flag(name)} is for a single run{advice}")
     # It is the matrix that is resumed, not its runs.
     settings = dataclasses.replace(matrix.run, resume=False)
     config.check(settings)

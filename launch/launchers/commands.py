@@ -1,4 +1,4 @@
-"""The launchers: one pure function each, from a Start to an argv, and one row each in LAUNCHERS."""
+"""The launchers: one row each in LAUNCHERS, and the command that follows from it."""
 
 import os
 import re
@@ -53,49 +53,20 @@ class Start(NamedTuple):
         return LAUNCHERS[self.launcher.name].argv(self)
 
 
-def aprun(start):
-    """ALPS, on Cray XC machines."""
-    placement = ["-n", str(start.num_ranks), "-N", str(start.ranks_per_node), "--cc", "depth", "-d", str(start.cores_per_rank)]
-    hosts = start.launcher.hosts
-    nodes = ["-L", ",".join(hosts_in(hosts))] if hosts else []
-    return [start.launcher.executable, *placement, *nodes, *_set("-e", start), *start.program]
+def by_options(start):
+    """The argv of a launcher whose row in LAUNCHERS has its options."""
+    kind, hosts = LAUNCHERS[start.launcher.name], start.launcher.hosts
+    argv = [start.launcher.executable, *_filled(kind.options, **start._asdict(), num_nodes=start.num_nodes)]
+    if hosts:
+        argv += _filled(kind.hosts_option, hosts=hosts, nodes=",".join(hosts_in(hosts)))
+    for name, value in start.variables.items():
+        argv += _filled(kind.variable_option, name=name, value=value)
+    return [*argv, *start.program]
 
 
-def pals(start):
-    """mpiexec of HPE Cray PALS, e.g. at ALCF. It rejects options of Open MPI and of Hydra."""
-    placement = ["-n", str(start.num_ranks), "--ppn", str(start.ranks_per_node)]
-    placement += ["--depth", str(start.cores_per_rank), "--cpu-bind", "depth"]
-    return [start.launcher.executable, *placement, *_nodes("--hostfile", start), *_set("--env", start), *start.program]
-
-
-def mpich(start):
-    """Hydra, the mpiexec of MPICH. The ranks bind themselves to cores."""
-    placement = ["-n", str(start.num_ranks), "-ppn", str(start.ranks_per_node), "-bind-to", "none"]
-    return [start.launcher.executable, *placement, *_nodes("-f", start), *_genv(start.variables), *start.program]
-
-
-def intel(start):
-    """Intel MPI's mpiexec, a Hydra whose binding I_MPI_PIN controls. The ranks bind themselves to cores."""
-    placement = ["-n", str(start.num_ranks), "-ppn", str(start.ranks_per_node), *_genv({"I_MPI_PIN": "0"})]
-    return [start.launcher.executable, *placement, *_nodes("-f", start), *_genv(start.variables), *start.program]
-
-
-def openmpi(start):
-    """Open MPI's mpiexec. Oversubscription is allowed, and recorded. The ranks bind themselves to cores."""
-    placement = ["-n", str(start.num_ranks), "--map-by", f"ppr:{start.ranks_per_node}:node:OVERSUBSCRIBE", "--bind-to", "none"]
-    return [start.launcher.executable, *placement, *_nodes("--hostfile", start), *_set("-x", start), *start.program]
-
-
-def srun(start):
-    """Slurm's srun, which passes its own environment on to the ranks. MPICH supports PMI-2.
-
-    Without --kill-on-bad-exit the other ranks would wait for a failed one, and without --overlap a run would wait for those beside it.
-    """
-    placement = [
-        f"--nodes={start.num_nodes}", f"--ntasks={start.num_ranks}", f"--ntasks-per-node={start.ranks_per_node}",
-        f"--cpus-per-task={start.cores_per_rank}", "--cpu-bind=cores", "--mpi=pmi2", "--kill-on-bad-exit=1", "--overlap",
-    ]  # fmt: skip
-    return [start.launcher.executable, *placement, *_nodes("--nodefile", start), *start.program]
+def _filled(template, **values):
+    """The arguments of a template with these values, each in one argument whatever its characters."""
+    return [argument.format(**values) for argument in template.split()]
 
 
 def torchrun(start):
@@ -126,21 +97,6 @@ def agent_launcher_of(launcher):
     return launcher._replace(name=name, executable=executable)
 
 
-def _nodes(option, start):
-    """The option for the host file, if there is one."""
-    return [option, start.launcher.hosts] if start.launcher.hosts else []
-
-
-def _set(option, start):
-    """One option NAME=VALUE per variable."""
-    return [argument for name, value in start.variables.items() for argument in (option, f"{name}={value}")]
-
-
-def _genv(variables):
-    """One option of Hydra per variable."""
-    return [argument for variable in variables.items() for argument in ("-genv", *variable)]
-
-
 def hosts_in(path):
     """The unique node names in a host file: the first word of each line, without a slot count. Raises UserError if there are none."""
     try:
@@ -156,7 +112,14 @@ def hosts_in(path):
 class Kind(NamedTuple):
     """What Tandem knows of a launcher. The defaults are those of an mpiexec that belongs to no batch system."""
 
-    argv: Callable[[Start], list[str]]
+    # How it places and binds ranks: a template with fields of a Start.
+    options: str = ""
+    # How it is given a host file, as `hosts` or by the names of its `nodes`.
+    hosts_option: str = ""
+    # How it is given a variable of the ranks; empty: it passes its own environment on to them.
+    variable_option: str = ""
+    # From a Start to an argv, where options are not enough.
+    argv: Callable[[Start], list[str]] = by_options
     # Name of its executable.
     program: str = MPIEXEC
     # Texts in the output of `--version`; without any, the executable's name is enough.
@@ -188,17 +151,42 @@ KILLED_BY_TORCHRUN = re.compile(r"rank +: (?P<rank>\d+) \(local_rank: \d+\)\n +e
 MPICH_UNDER_SLURM = {"MPIR_CVAR_CH4_NETMOD": "ofi"}
 
 LAUNCHERS = {
-    "mpich": Kind(mpich, signatures=("HYDRA",), rank_variables=ranks.PMI, killed=KILLED_BY_HYDRA),
-    "openmpi": Kind(openmpi, signatures=("Open MPI", "OpenRTE"), rank_variables=ranks.OPEN_MPI, killed=KILLED_BY_OPEN_MPI),
-    "intel": Kind(intel, signatures=("Intel(R) MPI",), rank_variables=ranks.PMI, killed=KILLED_BY_HYDRA),
-    "pals": Kind(pals, signatures=("PALS",), allocations=PBS_OR_COBALT, places="cluster", rank_variables=ranks.PALS),
-    "aprun": Kind(aprun, program="aprun", signatures=("ALPS",), allocations=PBS_OR_COBALT, places="cluster"),
+    # Hydra. Here and under the next two the ranks bind themselves to cores.
+    "mpich": Kind(
+        "-n {num_ranks} -ppn {ranks_per_node} -bind-to none", hosts_option="-f {hosts}", variable_option="-genv {name} {value}",
+        signatures=("HYDRA",), rank_variables=ranks.PMI, killed=KILLED_BY_HYDRA,
+    ),
+    # Oversubscription is allowed, and recorded.
+    "openmpi": Kind(
+        "-n {num_ranks} --map-by ppr:{ranks_per_node}:node:OVERSUBSCRIBE --bind-to none", hosts_option="--hostfile {hosts}",
+        variable_option="-x {name}={value}", signatures=("Open MPI", "OpenRTE"), rank_variables=ranks.OPEN_MPI, killed=KILLED_BY_OPEN_MPI,
+    ),
+    # A Hydra whose binding I_MPI_PIN controls.
+    "intel": Kind(
+        "-n {num_ranks} -ppn {ranks_per_node} -genv I_MPI_PIN 0", hosts_option="-f {hosts}", variable_option="-genv {name} {value}",
+        signatures=("Intel(R) MPI",), rank_variables=ranks.PMI, killed=KILLED_BY_HYDRA,
+    ),
+    # HPE Cray PALS, e.g. at ALCF. It rejects options of Open MPI and of Hydra.
+    "pals": Kind(
+        "-n {num_ranks} --ppn {ranks_per_node} --depth {cores_per_rank} --cpu-bind depth", hosts_option="--hostfile {hosts}",
+        variable_option="--env {name}={value}", signatures=("PALS",), allocations=PBS_OR_COBALT, places="cluster",
+        rank_variables=ranks.PALS,
+    ),
+    # ALPS, on Cray XC machines.
+    "aprun": Kind(
+        "-n {num_ranks} -N {ranks_per_node} --cc depth -d {cores_per_rank}", hosts_option="-L {nodes}",
+        variable_option="-e {name}={value}", program="aprun", signatures=("ALPS",), allocations=PBS_OR_COBALT, places="cluster",
+    ),
+    # MPICH supports PMI-2. Without --kill-on-bad-exit the other ranks would wait for a failed one, and without --overlap a run would wait
+    # for those beside it.
     "srun": Kind(
-        srun, program="srun", signatures=("slurm",), allocations=("SLURM_JOB_ID",), places="cluster", rank_variables=ranks.SLURM,
-        killed=KILLED_BY_SLURM, mpich_variables=MPICH_UNDER_SLURM,
+        "--nodes={num_nodes} --ntasks={num_ranks} --ntasks-per-node={ranks_per_node} --cpus-per-task={cores_per_rank} --cpu-bind=cores "
+        "--mpi=pmi2 --kill-on-bad-exit=1 --overlap", hosts_option="--nodefile {hosts}", program="srun", signatures=("slurm",),
+        allocations=("SLURM_JOB_ID",), places="cluster", rank_variables=ranks.SLURM, killed=KILLED_BY_SLURM,
+        mpich_variables=MPICH_UNDER_SLURM,
     ),
     "torchrun": Kind(
-        torchrun, program="torchrun", places="node", provides_mpi=False, rank_variables=ranks.TORCHRUN, killed=KILLED_BY_TORCHRUN
+        argv=torchrun, program="torchrun", places="node", provides_mpi=False, rank_variables=ranks.TORCHRUN, killed=KILLED_BY_TORCHRUN,
     ),
 }  # fmt: skip
 ALLOCATIONS = tuple(dict.fromkeys(name for kind in LAUNCHERS.values() for name in kind.allocations))

@@ -75,14 +75,10 @@ def outcome(record):
     """How a run ended, in one line."""
     if record.status != "ok":
         return f"{record.status}: {record.error}"
-    launcher_failure = f"; then its launcher failed: {record.launcher_error}" if record.launcher_error else ""
-    return result(record) + launcher_failure
-
-
-def result(record):
-    """What a completed run has shown, in one line."""
     if record.reached is None:
-        return f"{record.samples_per_second:.1f} samples/s"
-    if record.reached:
-        return f"reached {record.target:g} in {record.time_to_solution_seconds:.2f} s (accuracy {record.accuracy:.4f})"
-    return f"not reached {record.target:g} (accuracy {record.accuracy:.4f} after {len(record.accuracies)} epochs)"
+        result = f"{record.samples_per_second:.1f} samples/s"
+    elif record.reached:
+        result = f"reached {record.target:g} in {record.time_to_solution_seconds:.2f} s (accuracy {record.accuracy:.4f})"
+    else:
+        result = f"not reached {record.target:g} (accuracy {record.accuracy:.4f} after {len(record.accuracies)} epochs)"
+    return result + (f"; then its launcher failed: {record.launcher_error}" if record.launcher_error else "")

@@ -33,7 +33,7 @@ def divided(jobs):
         path = runner.record_path(job)
         record = records.read(path) if path.exists() else None
         if record:
-            check(path, as_json(record.settings), as_json(workloads.resolve(job.settings, job.degree)))
+            expect_same(path, as_json(record.settings), as_json(workloads.resolve(job.settings, job.degree)))
         if record and record.status == "ok":
             done.append(record)
         else:
@@ -57,7 +57,7 @@ def wait_until_ended(jobs, limit_seconds=LIMIT_SECONDS):
         time.sleep(supervisor.POLL_SECONDS)
 
 
-def check(path, recorded, settings):
+def expect_same(path, recorded, settings):
     """Raises UserError, naming them, for settings in which a record differs from what is to be run now."""
     if recorded["device"] == "auto":
         # An older matrix left it to each run.

@@ -20,12 +20,8 @@ def expect_room(jobs):
 
 def has_room(pids_by_run):
     """Whether a run as large as the largest of these, which are ready to train, fits beside them. `pids_by_run`: their process IDs."""
-    return all(fits(*memory) for memory in [on_node(pids_by_run), *on_gpus(pids_by_run)])
-
-
-def fits(used_bytes_by_run, available_bytes):
-    """Whether one more run as large as the largest fits into what is available."""
-    return max(used_bytes_by_run, default=0) * MARGIN <= available_bytes
+    memories = [on_node(pids_by_run), *on_gpus(pids_by_run)]
+    return all(max(bytes_by_run, default=0) * MARGIN <= available_bytes for bytes_by_run, available_bytes in memories)
 
 
 def on_node(pids_by_run):

@@ -1,13 +1,16 @@
 """The runs of a matrix: group after group, shown while they run, with the report of those that are done."""
 
 import functools
+import itertools
 
 from common.record import records
-from launch.report import live
-from launch.run import quiet, room, runner, turns, until
+from launch.report import live, noise
+from launch.run import room, runner, turns, until
 from launch.run.display import Display
 from launch.run.plan import groups
 from launch.trace import traced
+
+MAX_AGAIN = 3
 
 
 def run_all(matrix, done, jobs, launcher, page):
@@ -45,15 +48,31 @@ def needed(matrix, jobs, done, display):
         num_before += len(group)
 
 
-def run_again(matrix, ran, launcher, display, done):
+def run_again(matrix, groups_run, launcher, display, done):
     """Runs the groups again that met a machine which was not quiet."""
-    for attempt in range(1, quiet.MAX_AGAIN + 1):
-        disturbed = quiet.disturbed(ran, done, matrix.quiet_limit)
-        for group in disturbed:
+    for attempt in range(1, MAX_AGAIN + 1):
+        for group in disturbed(groups_run, done, matrix.quiet_limit):
             runs = ", ".join(job.settings.run_id for _, job in group)
-            display.print_line(f"again, since the machine was not quiet ({attempt} of at most {quiet.MAX_AGAIN}): {runs}")
-            quiet.set_aside(group, done)
+            display.print_line(f"again, since the machine was not quiet ({attempt} of at most {MAX_AGAIN}): {runs}")
+            set_aside(group, done)
             run_group(matrix, group, launcher, display, done)
+
+
+def disturbed(groups_run, done, percent):
+    """The groups of jobs with a run beside which the machine's speed was further from the median of the matrix than `percent`."""
+    run_ids = {record.settings.run_id for record, distance_percent in noise.farthest(done) if abs(distance_percent) > percent}
+    return [group for group in groups_run if any(job.settings.run_id in run_ids for _, job in group)]
+
+
+def set_aside(group, done):
+    """Keeps the records of a group that is run again under other names, and takes them from those that are done."""
+    for _, job in group:
+        path = runner.record_path(job)
+        if path.exists():
+            paths = (path.with_name(f"{path.name}.disturbed-{number}") for number in itertools.count(1))
+            path.rename(next(candidate for candidate in paths if not candidate.exists()))
+    run_ids = {job.settings.run_id for _, job in group}
+    done[:] = [record for record in done if record.settings.run_id not in run_ids]
 
 
 def run_group(matrix, group, launcher, display, done):

@@ -45,7 +45,8 @@ def marked():
         # Processes end while they are looked at, and those of other users cannot be read.
         with contextlib.suppress(OSError):
             if name.isdecimal() and (run := _run_of(name)):
-                processes.append((_start_ticks(name), int(name), run))
+                start_ticks = int(_stat_of(name)[19])
+                processes.append((start_ticks, int(name), run))
     return {pid: run for _, pid, run in sorted(processes)}
 
 
@@ -59,7 +60,7 @@ def end(run, grace_seconds):
     if pids := processes_of(run):
         # All others are descendants of the launcher.
         _terminate(pids[0], pids)
-        _wait_for(lambda: not _is_of(pids[0], run), grace_seconds)
+        _wait_for(lambda: pids[0] not in processes_of(run), grace_seconds)
     _wait_for(lambda: _kill(run), grace_seconds)
     # While a process becomes another program (execve) it has no environment for a moment, and is not found.
     time.sleep(POLL_SECONDS)
@@ -106,24 +107,12 @@ def _wait_for(condition, limit_seconds):
         time.sleep(POLL_SECONDS)
 
 
-def _is_of(pid, run):
-    """Whether a process still belongs to a run; one that has ended and waits for its parent does not."""
-    with contextlib.suppress(OSError):
-        return _run_of(pid) == run
-    return False
-
-
 def _run_of(pid):
     """The value of the mark in a process's environment; None where it has none."""
     with open(f"/proc/{pid}/environ", "rb") as file:
         environ = file.read().split(b"\0")
     prefix = f"{MARK}=".encode()
     return next((os.fsdecode(entry.removeprefix(prefix)) for entry in environ if entry.startswith(prefix)), None)
-
-
-def _start_ticks(pid):
-    """When a process was started, in clock ticks since boot (proc(5): starttime)."""
-    return int(_stat_of(pid)[19])
 
 
 def _stat_of(pid):

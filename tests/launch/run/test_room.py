@@ -15,7 +15,7 @@ GIB = 2**30
 
 
 @pytest.mark.parametrize(
-    ("used", "available", "expected"),
+    ("bytes_by_run", "available_bytes", "expected"),
     [
         ([], 0, True),
         ([2 * GIB], 3 * GIB, True),
@@ -25,8 +25,9 @@ GIB = 2**30
         ([4 * GIB], float("inf"), True),
     ],
 )
-def test_one_more_as_large_as_the_largest_must_fit(used, available, expected):
-    assert room.fits(used, available) is expected
+def test_one_more_as_large_as_the_largest_must_fit(bytes_by_run, available_bytes, expected, monkeypatch):
+    monkeypatch.setattr(room, "on_node", lambda pids_by_run: (bytes_by_run, available_bytes))
+    assert room.has_room([]) is expected
 
 
 def test_the_memory_of_a_process_is_its_own():
@@ -42,9 +43,9 @@ def test_a_process_that_has_ended_has_no_memory():
 
 
 def test_here_there_is_room_for_another_like_this_one():
-    ((used,), available), *_ = [room.on_node([[os.getpid()]])]
-    assert 0 < used < psutil.virtual_memory().total
-    assert available > 0
+    (own_bytes,), available_bytes = room.on_node([[os.getpid()]])
+    assert 0 < own_bytes < psutil.virtual_memory().total
+    assert available_bytes > 0
 
 
 def test_a_run_must_fit_on_each_gpu(monkeypatch):
