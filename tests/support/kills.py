@@ -24,6 +24,26 @@ class Outcome(NamedTuple):
     statuses: list[str]
 
 
+def wait_until(condition, limit_seconds=20):
+    """Waits until a condition holds; fails where it does not within the limit."""
+    limit = time.monotonic() + limit_seconds
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def marked(mark, *command):
+    """A process that carries the mark of a run, from the moment at which it can be found; it is killed in the end."""
+    process = subprocess.Popen(command, env=os.environ | {supervisor.MARK: mark})
+    try:
+        wait_until(lambda: process.pid in supervisor.marked())
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
 def start(checkout, folder, *arguments, variables=None):
     """The Popen of a matrix of two ranks in a copy of the checkout, with `variables`, if any."""
     command = [BIN / "python", "-m", "launch.matrix", "2", *SETTINGS, "--results", folder, *arguments]

@@ -17,12 +17,14 @@ JOB = Job("ddp", 2, 2, Settings())
 HALF = Progress(3, 4, 11, 22, 0.25, 0.875, 50.0)
 
 
-def shown(terminal, *actions):
+def shown(terminal):
+    """What is shown of a run that has begun and made progress."""
     stream = io.StringIO()
-    with Display(5, Console(file=stream, force_terminal=terminal, width=200)) as made:
-        made.begin(1, JOB)
-        for action in actions:
-            action(made)
+    with Display(5, Console(file=stream, force_terminal=terminal, width=200)) as live:
+        live.begin(1, JOB)
+        live.progress(1, JOB, HALF)
+        if terminal:
+            live.live.refresh()
     return stream.getvalue()
 
 
@@ -33,19 +35,15 @@ def test_progress_in_words():
     assert describe(Progress(4, 4, 22, 22, 0.1, 0.9, 70.0)) == "epoch 4/4, step 22/22, loss 0.1000, accuracy 0.9000"
 
 
-def test_without_a_terminal_the_lines_are_plain_and_few():
-    text = shown(False, lambda made: made.progress(1, JOB, HALF))
-    assert text == "[1/5] cnn ddp 2 ranks: starting\n"
-
-
-def test_without_a_terminal_the_progress_of_a_long_run_is_printed(monkeypatch):
+def test_without_a_terminal_the_lines_are_plain_and_few(monkeypatch):
+    begun = "[1/5] cnn ddp 2 ranks: starting\n"
+    assert shown(terminal=False) == begun
     monkeypatch.setattr(display, "PLAIN_INTERVAL_SECONDS", 0.0)
-    assert f"[1/5] cnn ddp 2 ranks: {describe(HALF)}\n" in shown(False, lambda made: made.progress(1, JOB, HALF))
+    assert shown(terminal=False) == f"{begun}[1/5] cnn ddp 2 ranks: {describe(HALF)}\n"
 
 
 def test_on_a_terminal_the_line_is_live():
-    text = shown(True, lambda made: made.progress(1, JOB, HALF), lambda made: made.live.refresh())
-    assert "step 11/22, loss 0.2500, accuracy 0.8750, at most 30 s left" in text
+    assert describe(HALF) in shown(terminal=True)
 
 
 @pytest.mark.parametrize(

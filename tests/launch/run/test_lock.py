@@ -83,6 +83,14 @@ def test_the_second_one_names_the_one_that_runs(path, tmp_path):
     assert "\n" not in message
 
 
+def test_the_lock_of_one_that_was_killed_is_free(path, tmp_path):
+    with holder("/their/results") as other:
+        other.kill()
+        other.wait()
+        with lock.held(tmp_path, ON_ONE_NODE, False):
+            assert path.read_text().startswith(f"pid {os.getpid()} ")
+
+
 def test_looking_for_another_one_makes_no_file(path, tmp_path, monkeypatch):
     for jobs in (ON_ONE_NODE, ON_TWO_NODES):
         lock.expect_free(tmp_path / "results", jobs, False)
@@ -102,14 +110,6 @@ def test_who_shares_the_machine_goes_on_and_leaves_the_lock_to_the_first(path, t
     first, second = (lock.held(tmp_path, ON_ONE_NODE, share) for share in (True, False))
     with first, pytest.raises(UserError, match=f"pid {os.getpid()}"), second:
         pass
-
-
-def test_the_lock_of_one_that_was_killed_is_free(path, tmp_path):
-    with holder("/their/results") as other:
-        other.kill()
-        other.wait()
-        with lock.held(tmp_path, ON_ONE_NODE, False):
-            assert path.read_text().startswith(f"pid {os.getpid()} ")
 
 
 def test_several_nodes_are_locked_with_their_results_only(path, tmp_path):

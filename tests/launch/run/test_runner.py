@@ -11,7 +11,6 @@ from launch.run.plan import Job
 from launch.run.processes import Outcome
 from launch.run.runner import ending_of
 from tests.support import made_records
-from tests.support.made_records import ENVIRONMENT
 
 
 @pytest.mark.parametrize(
@@ -32,38 +31,51 @@ def test_a_command_is_quoted_as_a_shell_needs_it():
     assert shell_command(start) == """OMP_NUM_THREADS=1 run --nproc-per-node=1 --standalone --data-dir 'it'"'"'s here'"""
 
 
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """A function that runs a job whose processes end with an Outcome, and returns its record. `during()` is called while they run."""
+    monkeypatch.setattr(runner.records, "environment", lambda: made_records.ENVIRONMENT)
+    monkeypatch.setattr(runner.out_of_memory, "num_kills", lambda: 3)
+    (tmp_path / "here").mkdir()
+
+    def run(outcome, during=lambda: None, num_ranks=1, **changes):
+        def start(*_):
+            yield from ()
+            during()
+            return outcome
+
+        monkeypatch.setattr(processes, "run", start)
+        job = Job("ddp", num_ranks, num_ranks, Settings(results=tmp_path, machine="here", run_id="run", **changes))
+        return turns.alone(runner.run_job(job, Launcher("mpich", "mpiexec"), 30.0, None))
+
+    return run
+
+
 @pytest.mark.parametrize(
-    ("changes", "found"),
+    ("changes", "names"),
     [({"trace": "mpi"}, None), ({"timeline": True}, None), ({"autotune": True}, None), ({}, ["mpi_events.1.0.bin", "raw"])],
 )
-def test_a_run_that_is_made_again_does_not_find_the_traces_of_its_earlier_attempt(changes, found, tmp_path, monkeypatch):
+def test_a_run_that_is_made_again_does_not_find_the_traces_of_its_earlier_attempt(changes, names, run, tmp_path):
     folder = tmp_path / "here" / "run.trace"
     (folder / "raw").mkdir(parents=True)
     (folder / "mpi_events.1.0.bin").touch()
     seen = []
 
-    def start(*_):
-        yield from ()
+    def look():
         seen.append(sorted(path.name for path in folder.iterdir()) if folder.exists() else None)
-        return Outcome(9, False, ["Killed"])
 
-    monkeypatch.setattr(processes, "run", start)
-    monkeypatch.setattr(runner.records, "environment", lambda: ENVIRONMENT)
-    job = Job("ddp", 1, 1, Settings(results=tmp_path, machine="here", run_id="run", **changes))
-    assert turns.alone(runner.run_job(job, Launcher("mpich", "mpiexec", {}), 30.0, None)).status == "failed"
-    assert seen == [found]
+    assert run(Outcome(9, False, ["Killed"]), look, **changes).status == "failed"
+    assert seen == [names]
 
 
-def test_a_run_that_ends_without_a_result_has_failed(tmp_path, monkeypatch):
-    def end(*_):
-        yield from ()
-        return Outcome(0, False, [])
+def test_traces_that_cannot_be_removed_are_an_error(run, tmp_path):
+    (tmp_path / "here" / "run.trace").touch()
+    with pytest.raises(UserError, match=r"run\.trace, left by an earlier attempt of this run, cannot be removed"):
+        run(Outcome(0, False, []), timeline=True)
 
-    monkeypatch.setattr(processes, "run", end)
-    monkeypatch.setattr(runner.records, "environment", lambda: ENVIRONMENT)
-    job = Job("ddp", 1, 1, Settings(results=tmp_path, machine="here", run_id="run"))
-    (tmp_path / "here").mkdir()
-    record = turns.alone(runner.run_job(job, Launcher("mpich", "mpiexec", {}), 30.0, None))
+
+def test_a_run_that_ends_without_a_result_has_failed(run):
+    record = run(Outcome(0, False, []))
     assert (record.status, bool(record.error)) == ("failed", True)
 
 
@@ -80,26 +92,10 @@ def test_a_run_that_ends_without_a_result_has_failed(tmp_path, monkeypatch):
         ),
     ],
 )
-def test_a_run_that_had_recorded_everything_keeps_it_when_its_launcher_fails_afterwards(outcome, launcher_error, tmp_path, monkeypatch):
-    def end(*_):
-        yield from ()
-        return outcome
-
-    monkeypatch.setattr(processes, "run", end)
-    monkeypatch.setattr(runner.out_of_memory, "num_kills", lambda: 3)
-    record = made_records.made(num_ranks=2)
-    job = Job("ddp", 2, 2, Settings(results=tmp_path, machine="here", run_id="run"))
-    (tmp_path / "here").mkdir()
-    records.write(runner.record_path(job), *made_records.typed([record]))
-    kept = turns.alone(runner.run_job(job, Launcher("mpich", "mpiexec", {}), 30.0, None))
-    assert kept == records.read(runner.record_path(job))
+def test_a_run_that_had_recorded_everything_keeps_it_when_its_launcher_fails_afterwards(outcome, launcher_error, run, tmp_path):
+    before, path = made_records.made(num_ranks=2), tmp_path / "here" / "run.json"
+    records.write(path, *made_records.typed([before]))
+    record = run(outcome, num_ranks=2)
+    assert record == records.read(path)
     changes = {"launcher_error": launcher_error, "output_tail": outcome.last_lines if launcher_error else None}
-    assert records.as_json(kept) == record | changes
-
-
-def test_traces_that_cannot_be_removed_are_an_error(tmp_path):
-    (tmp_path / "here").mkdir()
-    (tmp_path / "here" / "run.trace").touch()
-    job = Job("ddp", 1, 1, Settings(results=tmp_path, machine="here", run_id="run", timeline=True))
-    with pytest.raises(UserError, match=r"run\.trace, left by an earlier attempt of this run, cannot be removed"):
-        turns.alone(runner.run_job(job, Launcher("mpich", "mpiexec", {}), 30.0, None))
+    assert records.as_json(record) == before | changes
