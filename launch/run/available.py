@@ -33,8 +33,8 @@ def settled(jobs, launcher, dry_run=False):
     backends = list(dict.fromkeys(job.backend for job in jobs))
     answers = {backend: {"error": reason} for backend in backends if (reason := mpi_problem(backend, launcher.name))}
     with Console(stderr=True).status("checking which backends can run, and on which device"):
-        answers |= asked([backend for backend in backends if backend not in answers], jobs[0], launcher, elsewhere and can_ask)
-    device = chosen(jobs[0].settings.device, answers) if can_ask else None
+        answers |= answers_of([backend for backend in backends if backend not in answers], jobs[0], launcher, elsewhere and can_ask)
+    device = common_device(jobs[0].settings.device, answers) if can_ask else None
     reasons = {backend: reason for backend in backends if (reason := problem(answers[backend], device))}
     runnable = [job for job in jobs if job.backend not in reasons]
     if device:
@@ -62,7 +62,7 @@ def runs_elsewhere(jobs, launcher):
     return bool(launcher.hosts) or places == "cluster" or commands.allocation() is not None
 
 
-def asked(backends, job, launcher, through_launcher):
+def answers_of(backends, job, launcher, through_launcher):
     """{backend: answer of launch/probe.py}, where a rank of the job runs. Raises UserError if there is no answer."""
     if not backends:
         return {}
@@ -89,7 +89,7 @@ def on_gpus(backend):
     return {"cuda": f"{backend} is for CPUs"} if settings_of(backend, Settings()).transport else {}
 
 
-def chosen(device, answers):
+def common_device(device, answers):
     """`cpu` or `cuda` for all runs; auto: cuda if a backend can train on it. Raises UserError for cuda if none can."""
     problems = [answer["cuda"] for answer in answers.values() if "error" not in answer]
     if device == "cuda" and problems and None not in problems:

@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from launch.launchers.commands import LAUNCHERS
+from launch.launchers.machine_files import KINDS
 from launch.run import available
 from tests.support.forked import run_module
 from tests.support.running import BIN, ROOT, completed
@@ -16,8 +18,6 @@ SCRIPTS = [*JOBS, ROOT / "launch" / "aprun", ROOT / "launch" / "matrix.sh", ROOT
 
 
 def test_every_launcher_is_on_the_page():
-    from launch.launchers.commands import LAUNCHERS
-
     assert {arguments.split()[1] for arguments, _ in BLOCKS} == LAUNCHERS.keys()
 
 
@@ -26,16 +26,13 @@ def test_the_page_shows_what_a_dry_run_prints(arguments, command, tmp_path, monk
     # Importing the backend takes seconds.
     monkeypatch.setattr(available, "settled", lambda jobs, *_: (jobs, {}))
     (tmp_path / "nodes").write_text("node1\nnode2\n")
-    given = arguments.replace("nodes", str(tmp_path / "nodes")).split()
     dry = ["8", "--ranks-per-node", "4", "--backends", "ddp", "--workloads", "cnn", "--machine", "here", "--dry-run"]
-    status, printed, error = run_module("launch.matrix", *dry, *given)
+    status, printed, error = run_module("launch.matrix", *dry, *arguments.replace("nodes", str(tmp_path / "nodes")).split())
     assert status == 0, error
     assert printed.replace(str(tmp_path / "nodes"), "nodes").partition(" --machine here")[0] == command
 
 
 def test_every_key_of_a_machine_file_is_on_the_page():
-    from launch.launchers.machine_files import KINDS
-
     assert [key.strip("[]") for key in re.findall(r"^\| `(.*?)` \|", PAGE, re.MULTILINE)] == list(KINDS)
 
 
@@ -61,5 +58,5 @@ def test_a_job_script_trains_with_the_launcher_at_hand(script, checkout, tmp_pat
     job = checkout / script.relative_to(ROOT)
     done = completed(job, *arguments, cwd=checkout, variables=variables)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = [json.loads(path.read_text()) for path in tmp_path.glob("*/*.json")]
-    assert sorted((record["num_ranks"], record["status"]) for record in found) == [(1, "ok"), (2, "ok")]
+    records = [json.loads(path.read_text()) for path in tmp_path.glob("*/*.json")]
+    assert sorted((record["num_ranks"], record["status"]) for record in records) == [(1, "ok"), (2, "ok")]

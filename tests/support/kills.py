@@ -12,7 +12,7 @@ from tests.support.running import BIN, environ, left_over, records_in
 
 # A launcher has 5 s to end ranks on other nodes; what imports a backend to see if it can run here ends by itself when that is done.
 LIMIT_SECONDS = 60.0
-SETTINGS = ("--workloads", "cnn", "--backends", "ddp", "--no-step-breakdown", "--no-stop-at-target", "--machine", "here")
+SETTINGS = ("--workloads", "cnn", "--no-step-breakdown", "--no-stop-at-target", "--machine", "here")
 
 
 class Outcome(NamedTuple):
@@ -44,9 +44,9 @@ def marked(mark, *command):
         process.wait()
 
 
-def start(checkout, folder, *arguments, variables=None):
+def start(checkout, folder, *arguments, backends="ddp", variables=None):
     """The Popen of a matrix of two ranks in a copy of the checkout, with `variables`, if any."""
-    command = [BIN / "python", "-m", "launch.matrix", "2", *SETTINGS, "--results", folder, *arguments]
+    command = [BIN / "python", "-m", "launch.matrix", "2", "--backends", backends, *SETTINGS, "--results", folder, *arguments]
     return subprocess.Popen(
         [str(part) for part in command], cwd=checkout, env=environ() | (variables or {}), stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True,

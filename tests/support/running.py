@@ -1,6 +1,7 @@
 """Really running things: backends under the environment's mpiexec, and the matrix in a copy of the checkout."""
 
 import atexit
+import contextlib
 import json
 import os
 import shutil
@@ -99,6 +100,19 @@ def copied(folder):
             shutil.copy2(ROOT / name, copy / name)
     (copy / ".venv").symlink_to(ROOT / ".venv")
     return copy
+
+
+@contextlib.contextmanager
+def with_backends(checkout, texts):
+    """A copied checkout that has these backends too, {name: text of its file}, within this context."""
+    paths = {checkout / "frameworks" / f"{name}.py": text for name, text in texts.items()}
+    for path, text in paths.items():
+        path.write_text(text)
+    try:
+        yield checkout
+    finally:
+        for path in paths:
+            path.unlink()
 
 
 def left_over(folder):

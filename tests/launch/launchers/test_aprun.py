@@ -17,18 +17,12 @@ APRUN = ROOT / "launch" / "aprun"
     [
         ("mpich", "-n 8 -N 4 --cc depth -d 16 python x.py -n 3", "run -n 8 -ppn 4 -bind-to none python x.py -n 3"),
         ("mpich", "-n 8 -N 4 -cc depth -d 16 -e A=1 -e B=x=y python", "run -n 8 -ppn 4 -bind-to none -genv A 1 -genv B x=y python"),
-        ("pals", "-n 8 -N 4 --cc depth -d 16 python", "run -n 8 --ppn 4 --depth 16 --cpu-bind depth python"),
         ("pals", "--pes 8 --pes-per-node 4 --cpus-per-pe 2 -q python", "run -n 8 --ppn 4 --depth 2 --cpu-bind depth python"),
-        (
-            "srun", "-n 8 -N 4 python",
-            "run --nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task=1 --cpu-bind=cores --mpi=pmi2 --kill-on-bad-exit=1 "
-            "--overlap python",
-        ),
         ("openmpi", "-n8 -N4 python", "run -n 8 --map-by ppr:4:node:OVERSUBSCRIBE --bind-to none python"),
         ("mpich", "-n 2 -N 4 python", "run -n 2 -ppn 2 -bind-to none python"),
         ("mpich", "python", "run -n 1 -ppn 1 -bind-to none python"),
     ],
-)  # fmt: skip
+)
 def test_the_options_of_aprun_for_other_launchers(launcher, options, expected):
     assert shlex.join(start_of(read(options.split()), Launcher(launcher, "run")).argv()) == expected
 
@@ -52,21 +46,18 @@ def test_unknown_options_are_an_error(options, message):
         read(options.split())
 
 
-def run(*arguments, cwd):
-    done = completed(APRUN, *arguments, cwd=cwd)
-    return done.returncode, done.stdout, done.stderr
-
-
 def test_it_starts_the_ranks_where_it_was_called(tmp_path):
-    say = 'echo "$PMI_RANK of $PMI_SIZE in $PWD with $A"; exit $((PMI_SIZE - 2))'
-    status, output, error = run("-n", "2", "-N", "2", "--cc", "depth", "-d", "1", "-e", "A=a b", "sh", "-c", say, cwd=tmp_path)
-    assert (status, sorted(output.splitlines())) == (0, [f"{rank} of 2 in {tmp_path} with a b" for rank in (0, 1)]), error
-    assert run("-n", "3", "sh", "-c", say, cwd=tmp_path)[0] == 1
+    script = 'echo "$PMI_RANK of $PMI_SIZE in $PWD with $A"; exit $((PMI_SIZE - 2))'
+    options = ("-N", "2", "--cc", "depth", "-d", "1", "-e", "A=a b", "sh", "-c", script)
+    done = completed(APRUN, "-n", "2", *options, cwd=tmp_path)
+    expected = [f"{rank} of 2 in {tmp_path} with a b" for rank in (0, 1)]
+    assert (done.returncode, sorted(done.stdout.splitlines())) == (0, expected), done.stderr
+    assert completed(APRUN, "-n", "3", "sh", "-c", script, cwd=tmp_path).returncode == 1
 
 
 def test_a_dry_run_prints_and_a_mistake_ends_with_2(tmp_path):
-    status, output, _ = run("-n", "2", "-e", "A=a b", "--dry-run", "touch", "it", cwd=tmp_path)
-    assert status == 0
-    assert output.endswith("mpiexec -n 2 -ppn 2 -bind-to none -genv A 'a b' touch it\n")
+    dry = completed(APRUN, "-n", "2", "-e", "A=a b", "--dry-run", "touch", "it", cwd=tmp_path)
+    assert dry.returncode == 0
+    assert dry.stdout.endswith("mpiexec -n 2 -ppn 2 -bind-to none -genv A 'a b' touch it\n")
+    assert completed(APRUN, "-n", "2", "-Z", "3", "touch", "it", cwd=tmp_path).returncode == 2
     assert list(tmp_path.iterdir()) == []
-    assert run("-n", "2", "-Z", "3", "touch", "it", cwd=tmp_path)[0] == 2

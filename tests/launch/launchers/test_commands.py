@@ -77,17 +77,14 @@ def test_nodes_are_as_many_as_the_ranks_need(num_ranks, ranks_per_node, nodes):
     assert job.num_nodes == start_of(job, TORCHRUN).num_nodes == nodes
 
 
-@pytest.mark.parametrize(("text", "names"), [("x1\nx2\n", ["x1", "x2"]), ("# ours\n\nx1:4  # with slots\nx2 slots=4\nx1\n", ["x1", "x2"])])
-def test_hosts_are_the_names_in_a_file_each_once(text, names, tmp_path):
+@pytest.mark.parametrize("text", ["x1\nx2\n", "# ours\n\nx1:4  # with slots\nx2 slots=4\nx1\n"])
+def test_hosts_are_the_names_in_a_file_each_once(text, tmp_path):
+    with pytest.raises(UserError, match="No such file"):
+        hosts_in(tmp_path / "hosts")
     (tmp_path / "hosts").write_text(text)
-    assert hosts_in(tmp_path / "hosts") == names
-
-
-@pytest.mark.parametrize(("text", "message"), [(None, "No such file"), ("# none\n", "lists no nodes")])
-def test_a_file_of_hosts_that_names_none_is_refused(text, message, tmp_path):
-    if text is not None:
-        (tmp_path / "hosts").write_text(text)
-    with pytest.raises(UserError, match=message):
+    assert hosts_in(tmp_path / "hosts") == ["x1", "x2"]
+    (tmp_path / "hosts").write_text("# none\n")
+    with pytest.raises(UserError, match="lists no nodes"):
         hosts_in(tmp_path / "hosts")
 
 
@@ -186,16 +183,13 @@ def test_the_launcher_is_detected(launcher, environ, programs, expected, install
     [
         (None, {}, {}, ["no mpiexec found", "launch/setup.sh", "--launcher"]),
         (None, SLURM, {}, ["no mpiexec found"]),
-        (None, PBS, {}, ["no mpiexec found"]),
-        (None, {}, {"mpiexec": UNKNOWN}, ["no mpiexec found", "mpiexec is unknown"]),
+        (None, PBS, {"mpiexec": UNKNOWN}, ["no mpiexec found", "mpiexec is unknown"]),
         ("qrun", {}, {OWN: HYDRA}, ["no launcher 'qrun'", *LAUNCHERS]),
-        ("aprun", {}, {OWN: HYDRA}, ["no aprun found"]),
         ("aprun", {}, {OWN: HYDRA, "aprun": SHIM}, ["no aprun found", "aprun is unknown"]),
-        ("srun", {}, {OWN: HYDRA}, ["no srun found"]),
+        ("srun", {}, {OWN: HYDRA}, ["no srun found; "]),
         ("torchrun", {}, {OWN: HYDRA}, ["--launcher torchrun", "no torchrun found in PATH"]),
         ("mpich", {}, {}, ["no mpiexec of mpich found"]),
-        ("pals", {}, {OWN: HYDRA}, ["no mpiexec of pals found", f"{OWN} is mpich"]),
-        ("pals", {}, {OWN: HYDRA, "mpiexec": OPEN_MPI_4}, [f"{OWN} is mpich; mpiexec is openmpi"]),
+        ("pals", {}, {OWN: HYDRA, "mpiexec": OPEN_MPI_4}, [f"no mpiexec of pals found ({OWN} is mpich; mpiexec is openmpi)"]),
     ],
 )
 def test_the_error_for_a_missing_launcher_lists_the_rejected_ones(launcher, environ, programs, parts, install):

@@ -10,7 +10,7 @@ from launch import probe
 from launch.launchers.commands import ALLOCATIONS, Launcher
 from launch.run import available, processes
 from launch.run.plan import Job
-from tests.support.running import matrix, records_in
+from tests.support.running import matrix, records_in, with_backends
 
 ABLE, NO_CUDA, NO_GPU = ({"cpu": None, "cuda": reason} for reason in (None, "this library has no CUDA", "it finds no GPU"))
 BROKEN = {"error": "No module named 'it'"}
@@ -32,12 +32,12 @@ NO_MPI = "it needs MPI, which torchrun does not provide; use an MPI launcher"
     ],
 )
 def test_one_device_is_chosen_for_all_backends(requested, answers, device):
-    assert available.chosen(requested, dict(enumerate(answers))) == device
+    assert available.common_device(requested, dict(enumerate(answers))) == device
 
 
 def test_a_gpu_that_no_backend_can_use_is_refused_with_each_reason_once():
     with pytest.raises(UserError, match=r"^--device cuda, but no backend can use a GPU: this library has no CUDA, it finds no GPU; use"):
-        available.chosen("cuda", {"a": NO_CUDA, "b": BROKEN, "c": NO_GPU, "d": NO_CUDA})
+        available.common_device("cuda", {"a": NO_CUDA, "b": BROKEN, "c": NO_GPU, "d": NO_CUDA})
 
 
 ON_ONE_NODE, ON_TWO_NODES = ([Job("ddp", 2, ranks_per_node, Settings())] for ranks_per_node in (2, 1))
@@ -80,7 +80,7 @@ def answering(around, monkeypatch):
             through.append(through_launcher)
             return {name: answers[name] for name in names}
 
-        monkeypatch.setattr(available, "asked", ask)
+        monkeypatch.setattr(available, "answers_of", ask)
         return through
 
     return make
@@ -142,14 +142,14 @@ def test_a_dry_run_that_cannot_ask_leaves_out_none_for_its_device(answering):
 def test_a_launcher_that_starts_nothing_is_an_error_in_one_line(executable, message, tmp_path):
     job = Job("ddp", 2, 1, Settings(results=tmp_path, machine="here"))
     with pytest.raises(UserError, match=message):
-        available.asked(["ddp"], job, Launcher("srun", executable), through_launcher=True)
+        available.answers_of(["ddp"], job, Launcher("srun", executable), through_launcher=True)
 
 
 def test_a_transport_that_a_variant_chooses_is_for_cpus(monkeypatch):
     names = ["ddp", "ddp@mpi", "horovod_torch@gloo", "deepspeed_zero@3"]
     line = probe.MARKER + json.dumps(dict.fromkeys(["ddp", "horovod_torch", "deepspeed_zero"], ABLE))
     monkeypatch.setattr(available.turns, "alone", lambda _: processes.Outcome(0, False, [line]))
-    answers = available.asked(names, jobs_of("ddp")[0], LOCAL, through_launcher=False)
+    answers = available.answers_of(names, jobs_of("ddp")[0], LOCAL, through_launcher=False)
     assert {name: answer["cuda"] for name, answer in answers.items()} == {
         "ddp": None, "ddp@mpi": "ddp@mpi is for CPUs", "horovod_torch@gloo": "horovod_torch@gloo is for CPUs", "deepspeed_zero@3": None,
     }  # fmt: skip
@@ -190,12 +190,8 @@ CANNOT_START = "from common.backends import Backend\n\nBACKEND = Backend()\nimpo
 
 @pytest.fixture
 def standing_in(checkout):
-    texts = {checkout / "frameworks" / f"{name}.py": text for name, text in (("finds_gpu", FINDS), ("cannot_start", CANNOT_START))}
-    for path, text in texts.items():
-        path.write_text(text)
-    yield checkout
-    for path in texts:
-        path.unlink()
+    with with_backends(checkout, {"finds_gpu": FINDS, "cannot_start": CANNOT_START}):
+        yield checkout
 
 
 BACKENDS = ("1", "--backends", "finds_gpu,ddp,cannot_start", "--workloads", "cnn")

@@ -75,18 +75,18 @@ def test_the_lock_of_a_machine_is_one_for_all_users(path, monkeypatch):
 
 
 def test_the_second_one_names_the_one_that_runs(path, tmp_path):
-    with holder("/their/results") as other, pytest.raises(UserError) as stopped, lock.held(tmp_path, ON_ONE_NODE, False):
+    with holder("/their/results") as process, pytest.raises(UserError) as stopped, lock.held(tmp_path, ON_ONE_NODE, False):
         pass
     message = str(stopped.value)
-    assert re.search(rf"pid {other.pid} on \S+, since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d, results in /their/results\)", message)
+    assert re.search(rf"pid {process.pid} on \S+, since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d, results in /their/results\)", message)
     assert "--share-machine" in message
     assert "\n" not in message
 
 
 def test_the_lock_of_one_that_was_killed_is_free(path, tmp_path):
-    with holder("/their/results") as other:
-        other.kill()
-        other.wait()
+    with holder("/their/results") as process:
+        process.kill()
+        process.wait()
         with lock.held(tmp_path, ON_ONE_NODE, False):
             assert path.read_text().startswith(f"pid {os.getpid()} ")
 
@@ -95,8 +95,8 @@ def test_looking_for_another_one_makes_no_file(path, tmp_path, monkeypatch):
     for jobs in (ON_ONE_NODE, ON_TWO_NODES):
         lock.expect_free(tmp_path / "results", jobs, False)
     assert list(tmp_path.iterdir()) == []
-    with holder("/their/results") as other:
-        with pytest.raises(UserError, match=f"pid {other.pid} on"):
+    with holder("/their/results") as process:
+        with pytest.raises(UserError, match=f"pid {process.pid} on"):
             lock.expect_free(tmp_path / "results", ON_ONE_NODE, False)
         lock.expect_free(tmp_path / "results", ON_ONE_NODE, True)
     lock.expect_free(tmp_path / "results", ON_ONE_NODE, False)
@@ -137,10 +137,10 @@ def test_two_users_share_the_lock(is_free, path, monkeypatch):
         # As /tmp is: writable for all, and sticky.
         os.chmod(folder, 0o1777)
         monkeypatch.setenv(lock.VARIABLE, f"{folder}/lock")
-        with holder("/their/results") as other:
+        with holder("/their/results") as process:
             if is_free:
-                other.kill()
-                other.wait()
+                process.kill()
+                process.wait()
             assert status_of_another_user() == (0 if is_free else 2)
 
 
@@ -176,9 +176,9 @@ def test_a_lock_that_cannot_be_opened_is_a_mistake_in_one_line(path, tmp_path):
     ],
 )
 def test_the_matrix_and_the_lessons_take_the_lock_and_a_dry_run_does_not(program, status, path, tmp_path):
-    with holder("/their/results") as other:
+    with holder("/their/results") as process:
         ended, _, error = run_module(*program, "--results", tmp_path, "--machine", "here", **{lock.VARIABLE: str(path)})
     assert ended == status, error
-    assert (f"pid {other.pid}" in error) == (status == 2)
+    assert (f"pid {process.pid}" in error) == (status == 2)
     if status == 2:
         assert error.count("\n") == 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.running import matrix, records_in
+from tests.support.running import matrix, records_in, with_backends
 
 pytestmark = pytest.mark.matrix
 
@@ -24,13 +24,9 @@ if __name__ == "__main__":
 
 
 def test_a_run_out_of_memory_is_told_in_one_line_and_the_matrix_goes_on(checkout, tmp_path):
-    backend = checkout / "frameworks" / "limited.py"
-    backend.write_text(LIMITED)
     options = ("--backends", "limited", "--workloads", "transformer-base,cnn", "--epochs", "1", "--batch-size", "1024")
-    try:
+    with with_backends(checkout, {"limited": LIMITED}):
         done = matrix(checkout, tmp_path, "1", *options, "--no-step-breakdown")
-    finally:
-        backend.unlink()
     assert done.returncode == 1, done.stdout + done.stderr
     records = {record["workload"]: record for record in records_in(tmp_path)}
     failed = records["transformer-base"]

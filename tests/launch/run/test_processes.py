@@ -56,16 +56,16 @@ def test_banners_do_not_push_the_cause_of_a_failure_out_of_the_kept_lines(tmp_pa
 IN_TURNS = """
 import os, signal, socket
 from common.process import turns
-here, there = socket.socketpair()
-other = os.fork()
-own, its, pids = (here, there, [os.getpid(), other]) if other else (there, here, None)
-its.close()
+sockets = socket.socketpair()
+child = os.fork()
+connection, pids = (sockets[0], [os.getpid(), child]) if child else (sockets[1], None)
+sockets[1 if child else 0].close()
 for _ in range(2):
     if pids:
         print(turns.format_line(pids), flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)
-    own.send(b"!")
-    assert own.recv(1) == b"!"
+    connection.send(b"!")
+    assert connection.recv(1) == b"!"
 os.write(1, b"over\\n")
 if pids:
     os._exit(os.waitstatus_to_exitcode(os.wait()[1]))

@@ -56,8 +56,8 @@ def test_a_killed_worker_loses_only_the_epochs_after_the_last_checkpoint(tmp_pat
     assert reached < EPOCHS
     record = (tmp_path / "disturbed" / "here" / "it.json").read_text()
     assert '"resumed_after_epochs": 0' not in record
-    (expected, about), (found, same) = checkpoints.read(undisturbed), checkpoints.read(disturbed)
-    assert about == same
-    assert expected.keys() == found.keys()
+    (expected, expected_head), (parameters, head) = checkpoints.read(undisturbed), checkpoints.read(disturbed)
+    assert head == expected_head
+    assert parameters.keys() == expected.keys()
     for name, values in expected.items():
-        np.testing.assert_array_equal(found[name], values, err_msg=name)
+        np.testing.assert_array_equal(parameters[name], values, err_msg=name)

@@ -15,7 +15,7 @@ class Runs:
     def __init__(self, num_turns, failing=None):
         self.num_turns, self.failing, self.seen, self.ended = num_turns, failing, [], []
         # Kept, since a generator that nobody has is closed anyway.
-        self.made = []
+        self.generators = []
 
     def start(self, number):
         def run():
@@ -31,8 +31,8 @@ class Runs:
                 self.seen.append((number, "closed"))
                 raise
 
-        self.made.append(run())
-        return self.made[-1]
+        self.generators.append(run())
+        return self.generators[-1]
 
     def take(self, has_room=lambda _: True):
         starts = [lambda number=number: self.start(number) for number in range(len(self.num_turns))]
@@ -65,12 +65,12 @@ def test_runs_that_need_fewer_turns_leave_the_others_theirs():
 
 
 def test_runs_that_do_not_fit_follow_when_the_others_have_ended():
-    asked = []
+    calls = []
     runs = Runs([1, 1, 1])
-    runs.take(lambda pids: asked.append(list(pids)) or len(pids) < 2)
+    runs.take(lambda pids: calls.append(list(pids)) or len(pids) < 2)
     assert [number for number, turn in runs.seen if turn == 0] == [0, 1, 2]
     assert runs.seen.index((2, 0)) == 4
-    assert asked == [[[100]], [[100], [101]]]
+    assert calls == [[[100]], [[100], [101]]]
     assert len(runs.ended) == 3
 
 
@@ -81,7 +81,3 @@ def test_an_interruption_ends_the_others(failing):
         runs.take()
     assert runs.seen[-1] == (0, "closed")
     assert runs.ended == []
-
-
-def test_a_run_alone_is_run_to_its_end():
-    assert turns.alone(Runs([2]).start(0)) == "record 0"
