@@ -16,12 +16,11 @@ from common.errors import UserError
 from common.model import workload_table
 from common.record import records
 from launch.launchers import commands, detect, machine_files
-from launch.run import available, lock, resume, room, until
+from launch.run import available, lock, resume, room, runner, until
 from launch.run.options import NodeOptions
 from launch.run.plan import plan
 from launch.run.preparation import check, runnable, seen_from_root, trainable
 from launch.run.session import run_all
-from launch.trace import traced
 
 PROGRAM = "launch/matrix.sh"
 # Settings that a matrix refuses, beside those that select variants, and how the message goes on.
@@ -92,7 +91,7 @@ def run(matrix):
         room.expect_room(jobs)
     if matrix.dry_run:
         for job in not_done(matrix, jobs)[1]:
-            print(commands.shell_command(commands.start_of(job, traced.launcher_for(job.settings, launcher))))
+            print(commands.shell_command(runner.start_of(job, launcher)))
         return 0
     records.make_folder(folder)
     with lock.held(folder, jobs, matrix.share_machine):

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from common.backends import file_of
-from common.config import as_arguments, cores_per_rank
 from common.errors import UserError
 from common.process import ranks
 
@@ -200,18 +198,6 @@ def allocation():
 def started_with_mpi(source):
     """Whether ranks have MPI, whose rank variables are those of the Source of this name."""
     return all(kind.provides_mpi for kind in LAUNCHERS.values() if kind.rank_variables and kind.rank_variables.name == source)
-
-
-def start_of(job, launcher):
-    """The Start of a job, to be run in the top folder of the checkout."""
-    program = (str(VENV_BIN / "python"), "-m", f"frameworks.{file_of(job.backend)}", *as_arguments(job.settings))
-    variables = {"OMP_NUM_THREADS": str(job.settings.threads)} | launcher.variables
-    return Start(launcher, job.num_ranks, job.ranks_per_node, cores_per_rank(job.settings), program, variables)
-
-
-def on_a_node(program, job, launcher):
-    """The Start of a program that runs once, on a node of a job, with the cores of one of its ranks."""
-    return Start(agent_launcher_of(launcher), 1, 1, cores_per_rank(job.settings), program, launcher.variables)
 
 
 def shell_command(start):

@@ -11,7 +11,7 @@ from shutil import which
 from rich.console import Console
 
 from common.backends import ROOT, file_of, needs_mpi, settings_of
-from common.config import Settings
+from common.config import Settings, cores_per_rank
 from common.errors import UserError
 from launch.launchers import commands
 from launch.run import processes, runner, turns
@@ -70,7 +70,7 @@ def answers_of(backends, job, launcher, through_launcher):
     program = (str(commands.VENV_BIN / "python"), "-m", "launch.probe", job.settings.precision, *files)
     argv, variables = program, {}
     if through_launcher:
-        start = commands.on_a_node(program, job, launcher)
+        start = on_a_node(program, job, launcher)
         argv, variables = start.argv(), start.variables
     try:
         outcome = turns.alone(processes.run(argv, variables, f"{runner.mark_of(job)}.probe", ROOT, LIMIT_SECONDS, lambda _: None))
@@ -82,6 +82,12 @@ def answers_of(backends, job, launcher, through_launcher):
         raise UserError(f"{argv[0]} could not run the check of the backends: {(outcome.last_lines or [error])[-1]}")
     answers = json.loads(json_text)
     return {backend: answers[file_of(backend)] | on_gpus(backend) for backend in backends}
+
+
+def on_a_node(program, job, launcher):
+    """The Start of a program that runs once, on a node of a job, with the cores of one of its ranks."""
+    agent_launcher = commands.agent_launcher_of(launcher)
+    return commands.Start(agent_launcher, 1, 1, cores_per_rank(job.settings), program, launcher.variables)
 
 
 def on_gpus(backend):

@@ -8,9 +8,7 @@ from common.cost import parallelism
 from common.data import datasets
 from common.errors import UserError
 from common.record import records
-from launch.launchers import commands
-from launch.run import available
-from launch.trace import traced
+from launch.run import available, runner
 
 
 def seen_from_root(path):
@@ -24,7 +22,7 @@ def check(jobs, launcher):
     num_samples = {}
     for job in jobs:
         backends.name_of(backends.file_of(job.backend), job.settings)
-        commands.start_of(job, traced.launcher_for(job.settings, launcher)).argv()
+        runner.start_of(job, launcher).argv()
         settings = workloads.resolve(job.settings, job.degree)
         if settings.workload not in num_samples:
             on_progress = progress.reading(functools.partial(print, file=sys.stderr))

@@ -4,15 +4,25 @@ import json
 import time
 
 from common import workloads
+from common.backends import file_of
+from common.config import as_arguments, cores_per_rank
 from common.process import out_of_memory, turns
 from common.process.ranks import Ranks
 from common.process.watchdog import Hang
 from common.record import records
-from launch.launchers import commands
+from launch.launchers.commands import VENV_BIN, Start, shell_command
 from launch.run import failures, processes
 from launch.trace import traced
 
 TAIL_LINES = 50
+
+
+def start_of(job, launcher):
+    """The Start of a job, to be run in the top folder of the checkout. Raises UserError where the library of a traced one is not built."""
+    launcher = traced.launcher_for(job.settings, launcher)
+    program = (str(VENV_BIN / "python"), "-m", f"frameworks.{file_of(job.backend)}", *as_arguments(job.settings))
+    variables = {"OMP_NUM_THREADS": str(job.settings.threads)} | launcher.variables
+    return Start(launcher, job.num_ranks, job.ranks_per_node, cores_per_rank(job.settings), program, variables)
 
 
 def run_job(job, launcher, time_limit_seconds, on_progress, side_by_side=False):
@@ -21,8 +31,8 @@ def run_job(job, launcher, time_limit_seconds, on_progress, side_by_side=False):
     With `side_by_side` it yields at the end of each turn, as processes.run does. The record is there also after an exception, such as
     KeyboardInterrupt, or closing it has ended the run. Raises UserError where traces of an earlier attempt cannot be removed.
     """
-    start = commands.start_of(job, launcher)
-    launch = {"launcher": launcher.name, "command": commands.shell_command(start), "launched_at": time.time()}
+    start = start_of(job, launcher)
+    launch = {"launcher": launcher.name, "command": shell_command(start), "launched_at": time.time()}
     variables = start.variables | {"TANDEM_LAUNCH": json.dumps(launch)} | ({turns.VARIABLE: turns.node()} if side_by_side else {})
     ending, last_lines, last_progress, hangs = ("failed", "interrupted"), [], None, []
     num_kills_before = out_of_memory.num_kills()

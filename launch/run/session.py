@@ -8,7 +8,6 @@ from launch.report import live, noise
 from launch.run import room, runner, turns, until
 from launch.run.display import Display
 from launch.run.plan import groups
-from launch.trace import traced
 
 MAX_AGAIN = 3
 
@@ -81,9 +80,8 @@ def run_group(matrix, group, launcher, display, done):
 
     def start(number, job):
         display.begin(number, job)
-        traced_launcher = traced.launcher_for(job.settings, launcher)
         on_progress = functools.partial(display.progress, number, job)
-        return runner.run_job(job, traced_launcher, matrix.time_limit, on_progress, side_by_side=len(group) > 1)
+        return runner.run_job(job, launcher, matrix.time_limit, on_progress, side_by_side=len(group) > 1)
 
     def on_end(index, record):
         ended.add(index)

@@ -11,7 +11,7 @@ from common.cost import parallelism
 from common.errors import UserError
 from launch import matrix
 from launch.launchers import commands
-from launch.run import available
+from launch.run import available, runner
 from launch.run.plan import plan
 from tests.support.backends import ON_PYTORCH
 
@@ -221,7 +221,7 @@ def test_the_default_variant_has_no_name_of_its_own():
 def test_a_job_of_a_variant_starts_its_file_with_its_setting():
     jobs = plan(["deepspeed_zero", "deepspeed_zero@3"], ["cnn"], [2], 1, None, Settings(), "stamp")
     assert [job.settings.run_id for job in jobs] == ["stamp-cnn-deepspeed_zero-n2-r0", "stamp-cnn-deepspeed_zero@3-n2-r0"]
-    first, second = (" ".join(commands.start_of(job, MPICH).argv()) for job in jobs)
+    first, second = (" ".join(runner.start_of(job, MPICH).argv()) for job in jobs)
     assert "-m frameworks.deepspeed_zero " in first
     assert "--zero-stage" not in first
     assert "-m frameworks.deepspeed_zero " in second

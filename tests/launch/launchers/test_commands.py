@@ -8,9 +8,11 @@ from common.command_line import parse
 from common.config import Settings
 from common.errors import UserError
 from launch.launchers import detect
-from launch.launchers.commands import ALLOCATIONS, LAUNCHERS, Launcher, Start, hosts_in, on_a_node, start_of
+from launch.launchers.commands import ALLOCATIONS, LAUNCHERS, Launcher, Start, hosts_in
 from launch.launchers.detect import choose, find, first_node_of
+from launch.run.available import on_a_node
 from launch.run.plan import Job
+from launch.run.runner import start_of
 from tests.support.mistakes import refused
 
 TORCHRUN = Launcher("torchrun", "the/launcher", {}, "hosts", ("mpich", "mpiexec"), "x1.hsn")
