@@ -76,6 +76,10 @@ class Comparison(NamedTuple):
     def name(self):
         return f"{self.training}, {self.reading}" if self.reading else self.training
 
+    @property
+    def sizes(self):
+        return sorted({entry.num_ranks for entry in self.entries})
+
     def of_size(self, num_ranks, oversubscribed=None):
         """The entries of a size; those that are oversubscribed or not, if given."""
         return [entry for entry in self.entries if entry.num_ranks == num_ranks and oversubscribed in (None, entry.oversubscribed)]

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from common.errors import UserError
 from launch.report import comparable, entries, statistics
-from launch.report.tables import BACKEND, INTERVAL, MIB, OVERSUBSCRIBED, RANKS, Column, Section, filled
+from launch.report.tables import BACKEND, INTERVAL, MIB, RANKS, Column, Section, apart, filled
 from launch.report.words import interval, ranks_of
 
 QUESTION = "What changed against the baseline?"
@@ -127,8 +127,8 @@ def section(changes):
             f"Use --repeats {statistics.MIN_RUNS_CONFIDENT}."
         )
     tables = []
-    for title, oversubscribed in (("Changes", False), (f"Changes, {OVERSUBSCRIBED}", True)):
-        tables += filled(title, COLUMNS, [_row(change) for change in changes if change.oversubscribed == oversubscribed])
+    for title, chosen in apart("Changes", changes):
+        tables += filled(title, COLUMNS, [_row(change) for change in chosen])
     return Section("baseline", QUESTION, sentences, tables)
 
 

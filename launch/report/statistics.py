@@ -148,13 +148,3 @@ def coverage(num_runs):
     The range of n runs misses the true median where all n fall on one side of it: probability 2^(1-n).
     """
     return min(1 - 2.0 ** (1 - num_runs), CONFIDENCE)
-
-
-def efficiency(speed_up, ranks):
-    """The speed-up as a share of the ideal one, the number of ranks."""
-    return speed_up / ranks
-
-
-def allowed_speed_up(ranks, num_cores, cores_per_rank):
-    """The largest speed-up over one rank without superlinear effects: the number of ranks with cores of their own."""
-    return min(ranks, max(num_cores // cores_per_rank, 1))

@@ -8,6 +8,9 @@ from launch.report import comparable, entries, statistics
 from launch.report.questions import approximate, checkpointing, cost, failed, first, quiet, reading, repeated, same, scaling, step, where
 from launch.report.tables import Section
 
+# The sections that every report has; others are left out where they have neither sentences nor tables.
+ALWAYS = {"first", "scaling", "cost", "same", "quiet", "failed"}
+
 
 class Answer(NamedTuple):
     """The report's content. `headline`: the fastest backend, one sentence per comparison; `notes`: caveats. `charts`: {key of a section:
@@ -36,35 +39,36 @@ def answer(records, damaged=()):
     plain, traced = entries.split_traced(records)
     comparable.check(plain)
     comparisons = entries.comparisons(plain)
-    sections = [
-        Section("first", first.QUESTION, *first.answer(comparisons)),
-        *_if_any("repeated", repeated, comparisons),
-        Section("scaling", scaling.QUESTION, *scaling.answer(comparisons)),
-        Section("cost", cost.QUESTION, *cost.answer(comparisons)),
-        *_if_any("step", step, comparisons),
-        *_if_any("reading", reading, comparisons),
-        *_if_any("checkpoints", checkpointing, comparisons),
-        *_if_any("where", where, where.profiled(traced)),
-        *_if_any("approximate", approximate, comparisons),
-        Section("same", same.QUESTION, *same.answer(comparisons)),
-        Section("quiet", quiet.QUESTION, *quiet.answer(plain)),
-        Section("failed", failed.QUESTION, *failed.answer([*comparisons, *entries.comparisons(traced)], damaged)),
-    ]
-    notes = _notes(comparisons, len(traced))
-    return Answer(plain[0].settings.machine, [first.winner(comparison) for comparison in comparisons], sections, notes, comparisons)
 
+    def of_each(question):
+        answers = [question.answer(comparison) for comparison in comparisons]
+        return [[part for answer in answers for part in answer[kind]] for kind in (0, 1)]
 
-def _if_any(key, question, subjects):
-    """The Section of a module of questions in a list; an empty list where it has neither sentences nor tables."""
-    content = question.answer(subjects)
-    return [Section(key, question.QUESTION, *content)] if any(content) else []
+    answers = {
+        "first": (first, of_each(first)),
+        "repeated": (repeated, of_each(repeated)),
+        "scaling": (scaling, of_each(scaling)),
+        "cost": (cost, cost.answer(comparisons)),
+        "step": (step, of_each(step)),
+        "reading": (reading, reading.answer(comparisons)),
+        "checkpoints": (checkpointing, of_each(checkpointing)),
+        "where": (where, where.answer(where.profiled(traced))),
+        "approximate": (approximate, of_each(approximate)),
+        "same": (same, of_each(same)),
+        "quiet": (quiet, quiet.answer(plain)),
+        "failed": (failed, failed.answer([*comparisons, *entries.comparisons(traced)], damaged)),
+    }
+    sections = [Section(key, question.QUESTION, *content) for key, (question, content) in answers.items() if key in ALWAYS or any(content)]
+    headline = [first.winner(comparison) for comparison in comparisons]
+    return Answer(plain[0].settings.machine, headline, sections, _notes(comparisons, len(traced)), comparisons)
 
 
 def _notes(comparisons, num_traced):
+    all_entries = [entry for comparison in comparisons for entry in comparison.entries]
     notes = []
     if num_traced:
         notes.append(f"{num_traced} of the runs were {entries.SLOWED_DOWN}, and are left out.")
-    sizes = {len(entry.records) for comparison in comparisons for entry in comparison.entries}
+    sizes = {len(entry.records) for entry in all_entries}
     if 1 in sizes:
         notes.append(f"Entries with one run have no interval; use --repeats {statistics.MIN_RUNS_CONFIDENT}.")
     fewest = min(sizes - {1}, default=statistics.MIN_RUNS_CONFIDENT)
@@ -74,31 +78,32 @@ def _notes(comparisons, num_traced):
             f"{100 * statistics.coverage(fewest):.0f} % of the time; "
             f"use --repeats {statistics.MIN_RUNS_CONFIDENT}."
         )
-    if any(entry.oversubscribed for comparison in comparisons for entry in comparison.entries):
+    if any(entry.oversubscribed for entry in all_entries):
         notes.append("Entries with more ranks than cores are oversubscribed: they have tables of their own and do not measure scaling.")
     for comparison in comparisons:
-        differing = {what: values for what, values in _environments(comparison).items() if len(values) > 1}
-        notes += [f"{comparison.name}: records differ in {what}: {', '.join(values)}." for what, values in differing.items()]
+        values_of = environments(record for entry in comparison.entries for record in entry.records)
+        differing = {name: values for name, values in values_of.items() if len(values) > 1}
+        notes += [f"{comparison.name}: records differ in {name}: {', '.join(values)}." for name, values in differing.items()]
     return notes
 
 
-def _environments(comparison):
-    """{what: its values} of the environment, which should be the same for all runs of a comparison."""
-    values_of = {what: set() for what in ("launcher", "MPI", "commit", "processor", "cores", "GPU", "driver", "Python", "turns")}
-    for record in (record for entry in comparison.entries for record in entry.records):
-        environment = record.environment
-        values_of["commit"].add((environment.git_commit or "unknown")[:8] + ("+changes" if environment.git_changed else ""))
-        values_of["launcher"].add(record.launcher)
-        if environment.mpi:
-            values_of["MPI"].add(" ".join(environment.mpi.split()))
-        values_of["processor"].add(environment.cpu)
-        values_of["cores"].add(str(environment.num_cores))
-        if gpu := environment.gpu:
-            values_of["GPU"] |= {gpu.model} if gpu.model else set()
-            values_of["driver"] |= {gpu.driver} if gpu.driver else set()
-        values_of["Python"].add(environment.python)
-        if record.num_turns is not None:
-            values_of["turns"].add("side by side" if record.num_turns else "one after the other")
-        for name, version in environment.packages.items():
-            values_of.setdefault(name, set()).add(version)
-    return {what: sorted(values) for what, values in values_of.items()}
+def environments(records):
+    """{name: sorted values} of what should be the same for all records of a comparison: hardware, software, and how they ran."""
+    values_of = {}
+    for record in records:
+        environment, gpu = record.environment, record.environment.gpu
+        values = {
+            "launcher": record.launcher,
+            "MPI": " ".join((environment.mpi or "").split()),
+            "commit": (environment.git_commit or "unknown")[:8] + ("+changes" if environment.git_changed else ""),
+            "processor": environment.cpu,
+            "cores": str(environment.num_cores),
+            "GPU": gpu and gpu.model,
+            "driver": gpu and gpu.driver,
+            "Python": environment.python,
+            "turns": {None: None, 0: "one after the other"}.get(record.num_turns, "side by side"),
+            **environment.packages,
+        }
+        for name, value in values.items():
+            values_of.setdefault(name, set()).update({value} if value else ())
+    return {name: sorted(values) for name, values in values_of.items()}

@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-MIB = 2**20
+MIB, MB = 2**20, 10**6
+NOT_MEASURED = "not measured"
 
 
 class Column(NamedTuple):
@@ -39,6 +40,10 @@ class Table(NamedTuple):
         """The indices of the columns that have a number."""
         return {index for row in self.rows for index, value in enumerate(row) if isinstance(value, (int, float))}
 
+    @property
+    def oversubscribed(self):
+        return self.title.endswith(OVERSUBSCRIBED)
+
 
 class Section(NamedTuple):
     """A question and its answer; `key` identifies the section in exports."""
@@ -59,3 +64,9 @@ OVERSUBSCRIBED = "oversubscribed: not a scaling measurement"
 def filled(title, columns, rows):
     """The table in a list; an empty list where there are no rows."""
     return [Table(title, columns, rows)] if rows else []
+
+
+def apart(title, entries):
+    """[(title, entries)]: those that have cores of their own, and those that are oversubscribed, whose title says so."""
+    shared = [entry for entry in entries if entry.oversubscribed]
+    return [(title, [entry for entry in entries if not entry.oversubscribed]), (f"{title}, {OVERSUBSCRIBED}", shared)]

@@ -10,23 +10,26 @@ from launch.report import entries, noise, statistics
 from launch.report.export import colours
 from launch.report.export.vega_lite import DOT, NEUTRAL, layer, layered, named, on_page, quantity, stacked_bars, tooltip
 from launch.report.questions import cost, scaling, step
-from launch.report.tables import ACCURACY, BACKEND, MIB, OVERSUBSCRIBED, RANKS, Column, Table
+from launch.report.tables import ACCURACY, BACKEND, RANKS, Column, Table, apart
 from launch.report.words import ranks_of
 
 BAR_HEIGHT = 15
 NUM_LOSS_POINTS = 120
 SHOWN_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 QUANTILES = {"low": 0.05, "q1": 0.25, "median": 0.5, "q3": 0.75, "high": 0.95}
-
-
-KINDS = (
-    "Time to solution", "Accuracy over time", "Throughput over own 1 rank", f"Speed-up over {BASELINE}",
-    "Where a run's time goes", "Parts of a step", "Step times", "Peak memory", "Loss", "Speed of the machine",
-)  # fmt: skip
+# The kinds of charts by the key of their section, in the order of the page.
+KINDS = {
+    "first": ("Time to solution", "Accuracy over time"),
+    "scaling": ("Throughput over own 1 rank", f"Speed-up over {BASELINE}"),
+    "cost": ("Where a run's time goes", "Step times", "Peak memory"),
+    "step": ("Parts of a step",),
+    "same": ("Loss",),
+    "quiet": ("Speed of the machine",),
+}
 
 
 class Chart(NamedTuple):
-    """One of KINDS for the comparison or entries named by `subject`. `table` is None where the section's tables have the same numbers."""
+    """A chart for the comparison or entries named by `subject`. `table` is None where the section's tables have the same numbers."""
 
     kind: str
     subject: str
@@ -39,30 +42,24 @@ class Chart(NamedTuple):
 def of(answer):
     """{key of a section: its charts} of an answer; empty charts are left out."""
     look = _Look(colours.of_backends(answer.backends), colours.shapes_of(answer.backends))
-    drawn = {"first": [], "scaling": [], "cost": [], "step": [], "same": [], "quiet": _machine_speeds(answer, look)}
+    drawn = _machine_speeds(answer.runs, look)
     for comparison in answer.comparisons:
-        drawn["scaling"] += _scaling(comparison, look)
-        for shared in (False, True):
-            chosen = comparison._replace(entries=tuple(entry for entry in comparison.entries if entry.oversubscribed == shared))
-            name = f"{comparison.name}, {OVERSUBSCRIBED}" if shared else comparison.name
-            if not chosen.entries:
-                continue
+        drawn += _scaling(comparison, look)
+        for name, chosen in apart(comparison.name, comparison.entries):
+            charts = []
             if comparison.target is not None:
-                drawn["first"].append(_times(chosen, name, look, shared))
-            if any(entry.ok for entry in chosen.entries):
-                drawn["cost"] += [_memory(chosen, name, look, shared), _steps(chosen, name, look, shared)]
-            for size in sorted({entry.num_ranks for entry in chosen.entries if entry.ok}):
-                ran = [entry for entry in chosen.entries if entry.num_ranks == size and entry.ok]
+                charts.append(_times(chosen, name, look))
+            completed = [entry for entry in chosen if entry.ok]
+            charts += [_memory(completed, name, look), _steps(completed, name, look)]
+            for size in sorted({entry.num_ranks for entry in completed}):
+                of_size = [entry for entry in completed if entry.num_ranks == size]
                 at = f"{comparison.name}, {ranks_of(size)}"
                 if comparison.target is not None:
-                    drawn["first"].append(_accuracy(ran, at, comparison.target, look, shared))
-                drawn["cost"].append(_stages(ran, at, shared))
-                drawn["step"].append(_parts(ran, at, shared))
-                drawn["same"].append(_losses(ran, at, look, shared))
-    return {
-        key: sorted(filter(None, charts), key=lambda chart: (chart.oversubscribed, KINDS.index(chart.kind)))
-        for key, charts in drawn.items()
-    }
+                    charts.append(_accuracy(of_size, at, comparison.target, look))
+                charts += [_stages(of_size, at), _parts(of_size, at), _losses(of_size, at, look)]
+            drawn += [chart._replace(oversubscribed=chosen[0].oversubscribed) for chart in charts if chart]
+    drawn = sorted(filter(None, drawn), key=lambda chart: chart.oversubscribed)
+    return {key: [chart for kind in kinds for chart in drawn if chart.kind == kind] for key, kinds in KINDS.items()}
 
 
 class _Look(NamedTuple):
@@ -84,8 +81,13 @@ class _Look(NamedTuple):
         return named("backend", {backend: self.shapes[backend] for backend in self.order(rows)})
 
 
-def _spec(rows, height, **parts):
-    return on_page(height, data={"values": rows}, **parts)
+def _chart(kind, subject, caption, rows, height, parts, columns=None):
+    """A chart of rows, and their table with {field: column}, where there are columns; None without rows."""
+    if not rows:
+        return None
+    spec = on_page(height, **({"data": {"values": rows}} | parts))
+    table = columns and Table(f"{kind}: {subject}", tuple(columns.values()), [tuple(row[field] for field in columns) for row in rows])
+    return Chart(kind, subject, caption, spec, table, False)
 
 
 def _by_size(rows, look):
@@ -96,15 +98,15 @@ def _by_size(rows, look):
     return BAR_HEIGHT * len(backends) * len({row["ranks"] for row in rows}) * 1.25, channels
 
 
-def _times(comparison, name, look, shared):
+def _times(compared, name, look):
     rows, dots = [], []
-    for entry in comparison.entries:
+    for entry in compared:
         seconds = entries.time_of(entry)
-        here = {"backend": entry.backend, "ranks": entry.num_ranks}
+        cell = {"backend": entry.backend, "ranks": entry.num_ranks}
         label = f"{seconds:.2f} s" if seconds is not None else (entries.misses(entry) or ["no time"])[0]
         reached = statistics.present(entries.times(entry))
-        rows.append(here | {"seconds": seconds or 0, "label": label, "end": max([seconds or 0, *reached])})
-        dots += [here | {"seconds": time} for time in reached if len(entry.records) > 1]
+        rows.append(cell | {"seconds": seconds or 0, "label": label, "end": max([seconds or 0, *reached])})
+        dots += [cell | {"seconds": time} for time in reached if len(entry.records) > 1]
     height, channels = _by_size(rows, look)
     axis = quantity("seconds", "time to solution (s)", scale={"zero": True})
     shown = [*tooltip("backend", "ranks"), {"field": "label", "title": "time to solution"}]
@@ -117,28 +119,23 @@ def _times(comparison, name, look, shared):
         layer("point", {"x": axis, **place, "tooltip": tooltip("backend", seconds=".2f")}, dots, size=18, **dot),
     )
     caption = "Shorter is better. " + ("Each dot is one run." if dots else "One run per entry.")
-    return Chart("Time to solution", name, caption, _spec(rows, height, **layers), None, shared)
+    return _chart("Time to solution", name, caption, rows, height, layers)
 
 
-def _accuracy(ran, at, target, look, shared):
+def _accuracy(ran, at, target, look):
     rows = []
     for entry in ran:
         for number, record in enumerate(entry.ok):
             begun = (record.load_seconds or 0.0) if not record.resumed_after_epochs else 0.0
-            lengths = [
-                train + (evaluate or 0.0)
-                for train, evaluate in zip(record.train_seconds, record.eval_seconds, strict=False) if train is not None
-            ]  # fmt: skip
+            epochs = zip(record.train_seconds, record.eval_seconds, strict=False)
+            lengths = [train + (evaluate or 0.0) for train, evaluate in epochs if train is not None]
+            ends = list(itertools.accumulate(lengths, initial=begun))[1:]
             # The repeat is not unique: two matrices may have the same one.
-            here = {"backend": entry.backend, "run": number, "repeat": record.repeat}
-            ends = itertools.accumulate(lengths, initial=begun)
-            next(ends)
+            run = {"backend": entry.backend, "run": number, "repeat": record.repeat}
             rows += [
-                here | {"epoch": epoch, "seconds": round(end, 3), "accuracy": accuracy}
+                run | {"epoch": epoch, "seconds": round(end, 3), "accuracy": accuracy}
                 for epoch, (end, accuracy) in enumerate(zip(ends, record.accuracies, strict=False), 1) if accuracy is not None
             ]  # fmt: skip
-    if not rows:
-        return None
     y = quantity("accuracy", "accuracy", scale={"zero": False})
     curve = {"x": quantity("seconds", "time (s)", scale={"zero": True}), "y": y, "color": look.colour(rows), "detail": {"field": "run"}}
     shown = tooltip("backend", "repeat", "epoch", "seconds", accuracy=".4f")
@@ -147,10 +144,10 @@ def _accuracy(ran, at, target, look, shared):
         layer("line", curve, strokeWidth=1.5),
         layer("point", curve | {"shape": look.shape(rows), "tooltip": shown}, size=40, **DOT),
     )
-    columns = (BACKEND, Column("repeat"), Column("epoch"), Column("seconds", ".2f"), ACCURACY)
-    values = [(row["backend"], row["repeat"], row["epoch"], row["seconds"], row["accuracy"]) for row in rows]
-    table = Table(f"Accuracy over time: {at}", columns, values)
-    return Chart("Accuracy over time", at, f"The dashed line is the target, {target:g}.", _spec(rows, 230, **layers), table, shared)
+    columns = {
+        "backend": BACKEND, "repeat": Column("repeat"), "epoch": Column("epoch"), "seconds": Column("seconds", ".2f"), "accuracy": ACCURACY,
+    }  # fmt: skip
+    return _chart("Accuracy over time", at, f"The dashed line is the target, {target:g}.", rows, 230, layers, columns)
 
 
 def _scaling(comparison, look):
@@ -159,21 +156,17 @@ def _scaling(comparison, look):
     if max((entry.num_ranks for entry in fair), default=1) == 1:
         return []
     single = comparison.entry(BASELINE, 1)
-    rates = {(entry.backend, entry.num_ranks): scaling.ratio_of_rates(comparison, entry) for entry in fair}
-    against = {(entry.backend, entry.num_ranks): entries.time_ratio(single, entry) for entry in fair}
-    made = [_curves("Throughput over own 1 rank", comparison.name, rates, "ratio to 1 rank", look)]
-    if any(against.values()):
-        made.append(_curves(f"Speed-up over {BASELINE}", comparison.name, against, "speed-up", look))
-    return made
+    throughputs = [(entry, scaling.ratio_of_rates(comparison, entry)) for entry in fair]
+    speed_ups = [(entry, entries.time_ratio(single, entry)) for entry in fair]
+    of_kind = zip(KINDS["scaling"], (throughputs, speed_ups), ("ratio to 1 rank", "speed-up"), strict=True)
+    return [_curves(kind, comparison.name, ratios, name, look) for kind, ratios, name in of_kind]
 
 
-def _curves(kind, about, ratios, name, look):
+def _curves(kind, subject, ratios, name, look):
     rows = [
-        {"backend": backend, "ranks": ranks, "ratio": ratio.value, "low": ratio.low, "high": ratio.high}
-        for (backend, ranks), ratio in ratios.items() if ratio and backend != BASELINE
+        {"backend": entry.backend, "ranks": entry.num_ranks, "ratio": ratio.value, "low": ratio.low, "high": ratio.high}
+        for entry, ratio in ratios if ratio and entry.backend != BASELINE
     ]  # fmt: skip
-    if not rows:
-        return None
     sizes = sorted({row["ranks"] for row in rows} | {1})
     ideal = [{"ranks": size, "ratio": size} for size in sizes]
     intervals = [row for row in rows if row["low"] is not None and row["ranks"] > 1]
@@ -189,30 +182,23 @@ def _curves(kind, about, ratios, name, look):
         layer("point", curve | {"shape": look.shape(rows), "tooltip": shown}, size=60, **DOT),
     )
     caption = f"The dashed line is ideal scaling.{' Vertical bars are 95 % intervals.' if intervals else ''}"
-    return Chart(kind, about, caption, _spec(rows, 260, **layers), None, False)
+    return _chart(kind, subject, caption, rows, 260, layers)
 
 
-def _memory(comparison, name, look, shared):
-    rows = [
-        {"backend": entry.backend, "ranks": entry.num_ranks, "mib": round(entries.typical(entry, "peak_memory_bytes") / MIB, 1)}
-        for entry in comparison.entries if entry.ok
-    ]  # fmt: skip
+def _memory(ran, name, look):
+    rows = [{"backend": entry.backend, "ranks": entry.num_ranks, "mib": round(cost.peak_mib(entry), 1)} for entry in ran]
     height, channels = _by_size(rows, look)
     shown = [*tooltip("backend", "ranks"), {"field": "mib", "title": "MiB", "format": ".0f"}]
     bars = layer("bar", {"x": quantity("mib", "peak memory per rank (MiB)"), **channels, "tooltip": shown})
-    spec = _spec(rows, height, **bars)
-    return Chart("Peak memory", name, "Peak resident memory of a rank's process.", spec, None, shared)
+    return _chart("Peak memory", name, "Peak resident memory of a rank's process.", rows, height, bars)
 
 
-def _steps(comparison, name, look, shared):
+def _steps(ran, name, look):
     rows = []
-    for entry in comparison.entries:
-        steps = [1000 * step for record in entry.ok for step in record.step_seconds if step is not None]
-        if steps:
+    for entry in ran:
+        if steps := [1000 * step for record in entry.ok for step in statistics.present(record.step_seconds)]:
             quantiles = dict(zip(QUANTILES, np.quantile(steps, list(QUANTILES.values())).round(3).tolist(), strict=True))
             rows.append({"backend": entry.backend, "ranks": entry.num_ranks} | quantiles | {"max": round(max(steps), 3)})
-    if not rows:
-        return None
     height, channels = _by_size(rows, look)
     middle = channels["yOffset"] | {"bandPosition": 0.5}
     x = quantity("low", "step (ms)", scale={"zero": True})
@@ -225,51 +211,45 @@ def _steps(comparison, name, look, shared):
         layer("bar", box),
         layer("point", median, shape="stroke", angle=90, color="#fff", size=90, strokeWidth=2, opacity=1),
     )
-    columns = (
-        BACKEND, RANKS, Column("5 % (ms)", ".2f"), Column("25 % (ms)", ".2f"), Column("median (ms)", ".2f"), Column("75 % (ms)", ".2f"),
-        Column("95 % (ms)", ".2f"), Column("max (ms)", ".2f"),
-    )  # fmt: skip
-    table = Table(f"Step times: {name}", columns, [tuple(row.values()) for row in rows])
-    caption = "Box: 25 to 75 % of all steps; line: 5 to 95 %; white mark: median."
-    return Chart("Step times", name, caption, _spec(rows, height, **layers), table, shared)
+    names = dict(zip((*QUANTILES, "max"), ("5 %", "25 %", "median", "75 %", "95 %", "max"), strict=True))
+    columns = {"backend": BACKEND, "ranks": RANKS, **{field: Column(f"{name} (ms)", ".2f") for field, name in names.items()}}
+    return _chart("Step times", name, "Box: 25 to 75 % of all steps; line: 5 to 95 %; white mark: median.", rows, height, layers, columns)
 
 
-def _stages(ran, at, shared):
+def _stages(ran, at):
     rows = [
         {"backend": entry.backend, "stage": stage, "seconds": round(seconds, 3)}
         for entry in ran for stage, seconds in cost.stages(entry).items() if seconds is not None
     ]  # fmt: skip
     caption = "Time to solution includes load, train and evaluate, and excludes launch, import and init."
-    return Chart("Where a run's time goes", at, caption, _stacked(rows, "stage", "seconds", colours.STAGES), None, shared) if rows else None
+    return _stacked("Where a run's time goes", at, caption, rows, "stage", "seconds", colours.STAGES)
 
 
-def _parts(ran, at, shared):
+def _parts(ran, at):
     rows = [
         {"backend": entry.backend, "part": part, "ms": round(max(0.0, ms), 3)} for entry in ran for part, ms in step.parts(entry).items()
     ]
     caption = "Mean over the ranks. Exposed communication: the step time minus that of a step without communication."
-    return Chart("Parts of a step", at, caption, _stacked(rows, "part", "ms", colours.PARTS), None, shared) if rows else None
+    return _stacked("Parts of a step", at, caption, rows, "part", "ms", colours.PARTS)
 
 
-def _stacked(rows, part, size, colour_of):
+def _stacked(kind, at, caption, rows, part, size, colour_of):
     """A stacked bar for each backend."""
     bars = stacked_bars(rows, quantity(size, size), "backend", part, colour_of, sort=None)
     bars["mark"] |= {"stroke": NEUTRAL, "strokeWidth": 0.6}
     bars["encoding"] |= {"tooltip": tooltip("backend", part, **{size: ".2f"})}
-    return on_page(1.6 * BAR_HEIGHT * len({row["backend"] for row in rows}), **bars)
+    return _chart(kind, at, caption, rows, 1.6 * BAR_HEIGHT * len({row["backend"] for row in rows}), bars)
 
 
-def _losses(ran, at, look, shared):
+def _losses(ran, at, look):
     ran = [entry for entry in ran if entry.from_start]
-    by_backend = {entry.backend: _same_seed_losses(entry, ran) for entry in ran}
+    by_backend = {entry.backend: _same_seed_losses(entry, ran[0].from_start[0].seed) for entry in ran}
     longest = max((len(losses) for losses in by_backend.values()), default=0)
     steps = sorted({*range(1, min(longest, 20) + 1), *np.linspace(1, longest, NUM_LOSS_POINTS).astype(int).tolist()})
     rows = [
         {"step": step, "backend": backend, "loss": float(f"{losses[step - 1]:.5g}")}
         for backend, losses in by_backend.items() for step in steps if step <= len(losses) and losses[step - 1]
     ]  # fmt: skip
-    if not rows:
-        return None
     backends = look.order(rows)
     encoding = {
         "x": quantity("step", "step", scale={"nice": False}),
@@ -284,24 +264,28 @@ def _losses(ran, at, look, shared):
             for place, backend in zip(reversed(range(len(backends))), backends, strict=True)
         )
     )
-    shown = [step for step in (*SHOWN_STEPS, longest) if step <= longest]
-    values = [
-        (step, *(losses[step - 1] if step <= len(losses) else None for losses in by_backend.values())) for step in dict.fromkeys(shown)
-    ]
-    table = Table(f"Loss: {at}", (Column("step"), *(Column(backend, ".6f") for backend in by_backend)), values)
     caption = "One run per backend, of the same seed where available; equal curves overlap."
-    return Chart("Loss", at, caption, _spec(rows, 230, **layers), table, shared)
+    chart = _chart("Loss", at, caption, rows, 230, layers)
+    # Unlike the rows of other charts, those of the table have all backends.
+    shown = dict.fromkeys(step for step in (*SHOWN_STEPS, longest) if step <= longest)
+    values = [(step, *(losses[step - 1] if step <= len(losses) else None for losses in by_backend.values())) for step in shown]
+    columns = (Column("step"), *(Column(backend, ".6f") for backend in by_backend))
+    return chart and chart._replace(table=Table(f"Loss: {at}", columns, values))
 
 
-def _machine_speeds(answer, look):
+def _same_seed_losses(entry, seed):
+    return next((record for record in entry.from_start if record.seed == seed), entry.from_start[0]).losses
+
+
+def _machine_speeds(records, look):
     """One chart for each matrix and size: the machine's speed beside its runs, in the order in which they started."""
     samples_of = {}
-    for sample in noise.samples(answer.runs):
+    for sample in noise.samples(records):
         samples_of.setdefault((entries.key_of(sample.record)[0], sample.record.num_ranks), []).append(sample)
-    return [_machine_speed(f"{key[0]}, {ranks_of(key[1])}".removeprefix(", "), samples_of[key], look) for key in samples_of]
+    return [_machine_speed(f"{matrix}, {ranks_of(size)}".removeprefix(", "), samples_of[matrix, size], look) for matrix, size in samples_of]
 
 
-def _machine_speed(about, samples, look):
+def _machine_speed(subject, samples, look):
     rows = [
         {"backend": sample.record.backend, "run": sample.record.settings.run_id, "started": sample.record.started_at,
          "kernel": f"{sample.kernel}, {sample.when}", "percent": round(sample.percent, 2)}
@@ -320,12 +304,6 @@ def _machine_speed(about, samples, look):
         layer("rule", {"y": y}, limits, strokeDash=[4, 4], color=NEUTRAL),
         layer("point", encoding, filled=True, size=50, opacity=0.8),
     )
-    columns = (Column("run"), Column("kernel"), Column("from the median (%)", "+.1f"))
-    table = Table(f"Speed of the machine: {about}", columns, [(row["run"], row["kernel"], row["percent"]) for row in rows])
+    columns = {"run": Column("run"), "kernel": Column("kernel"), "percent": Column("from the median (%)", "+.1f")}
     caption = "A fixed product of matrices and a copy on every core of a run, just before and after it, against their medians."
-    return Chart("Speed of the machine", about, caption, _spec(rows, 200, **layers), table, False)
-
-
-def _same_seed_losses(entry, ran):
-    seed = ran[0].from_start[0].seed
-    return next((record for record in entry.from_start if record.seed == seed), entry.from_start[0]).losses
+    return _chart("Speed of the machine", subject, caption, rows, 200, layers, columns)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jinja2
 from markupsafe import Markup
 
-from launch.report import comparable
+from launch.report import comparable, summary
 from launch.report.export import charts, colours, vega_lite
 from launch.report.tables import BACKEND, OVERSUBSCRIBED, Section, Table
 
@@ -53,35 +53,33 @@ def _page_sections(answer):
         PageSection(
             section,
             [chart for chart in drawn.get(section.key, []) if not chart.oversubscribed],
-            [table for table in section.tables if not table.title.endswith(OVERSUBSCRIBED)],
+            [table for table in section.tables if not table.oversubscribed],
             [chart for chart in drawn.get(section.key, []) if chart.oversubscribed],
-            [table for table in section.tables if table.title.endswith(OVERSUBSCRIBED)],
+            [table for table in section.tables if table.oversubscribed],
         )
         for section in answer.sections
     ]
 
 
 def _facts(answer):
-    """[(name, values)] of the environment of the runs."""
+    """{name: values} of the environment of the runs."""
     records = answer.runs
-    environments = [record.environment for record in records]
+    values_of = summary.environments(records)
     dates = sorted({record.started_at[:10] for record in records})
     facts = {
         "runs": [str(len(records))],
         "days": dates if len(dates) < 3 else [f"{dates[0]} to {dates[-1]}"],
-        "processor": [environment.cpu for environment in environments],
-        "cores of a node": [str(environment.num_cores) for environment in environments],
+        "processor": values_of["processor"],
+        "cores of a node": values_of["cores"],
         "device": [device for record in records if (device := comparable.device_of(record))],
-        "GPU": [environment.gpu.model for environment in environments if environment.gpu and environment.gpu.model],
+        "GPU": values_of["GPU"],
         "nodes": [str(record.num_nodes) for record in records if record.num_nodes],
-        "MPI": [" ".join(environment.mpi.split()) for environment in environments if environment.mpi],
-        "Python": [environment.python for environment in environments],
-        "commit": [(environment.git_commit or "unknown")[:8] for environment in environments],
+        "MPI": values_of["MPI"],
+        "Python": values_of["Python"],
+        "commit": [commit.removesuffix("+changes") for commit in values_of["commit"]],
+        **{name: values_of[name] for record in records for name in record.environment.packages},
     }
-    for environment in environments:
-        for name, version in environment.packages.items():
-            facts.setdefault(name, []).append(version)
-    return [(what, ", ".join(sorted(set(values)))) for what, values in facts.items() if values]
+    return {name: ", ".join(sorted(set(values))) for name, values in facts.items() if values}
 
 
 def _json(spec):

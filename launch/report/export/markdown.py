@@ -1,6 +1,6 @@
 """The answer as Markdown, with GitHub's tables: every sentence, and of the tables those that a reader of a text can take in."""
 
-from launch.report.tables import BACKEND, OVERSUBSCRIBED, RANKS, Table
+from launch.report.tables import BACKEND, RANKS, Table
 from launch.report.words import printable
 
 # The section whose tables take the brief columns of the tables with the same titles in the sections MERGED.
@@ -31,15 +31,11 @@ def tables(answer, section):
         return []
     if section.key in MERGED:
         main_titles = [table.title for main in answer.sections if main.key == MAIN for table in main.tables]
-        return [table for table in _not_oversubscribed(section) if table.title not in main_titles]
+        return [table for table in section.tables if table.title not in main_titles and not table.oversubscribed]
     if section.key != MAIN:
         return section.tables
-    details = [table for merged in answer.sections if merged.key in MERGED for table in _not_oversubscribed(merged)]
+    details = [table for merged in answer.sections if merged.key in MERGED for table in merged.tables if not table.oversubscribed]
     return [_merged(table, [detail for detail in details if detail.title == table.title]) for table in section.tables]
-
-
-def _not_oversubscribed(section):
-    return [table for table in section.tables if not table.title.endswith(OVERSUBSCRIBED)]
 
 
 def _merged(table, details):

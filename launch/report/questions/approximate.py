@@ -14,26 +14,22 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def answer(comparisons):
+def answer(comparison):
     """(sentences, tables) on the approximate backends, each against the fastest exact one of its size; empty where there are none.
 
     Asynchronous ones have a sentence of their own.
     """
-    sentences, tables = [], []
-    for comparison in comparisons:
-        rows = []
-        for size in sorted({entry.num_ranks for entry in comparison.entries}):
-            candidates = comparison.of_size(size)
-            exact = [entry for entry in candidates if entry.exact and entries.epoch_seconds(entry)]
-            for entry in candidates:
-                alike = [candidate for candidate in exact if candidate.batch_ratio == entry.batch_ratio]
-                reference = min(alike or exact, key=entries.epoch_seconds, default=None)
-                if reference and not entry.exact:
-                    rows.append(_row(entry, reference, len(candidates)))
-        sentences += [_sentence(comparison.name, row) for row in rows]
-        sentences += [_on_staleness(comparison.name, entry) for entry in comparison.entries if any(record.staleness for record in entry.ok)]
-        tables += filled(comparison.name, COLUMNS, rows)
-    return sentences, tables
+    rows = []
+    for entry in sorted(comparison.entries, key=lambda entry: entry.num_ranks):
+        candidates = comparison.of_size(entry.num_ranks)
+        exact = [candidate for candidate in candidates if candidate.exact and entries.epoch_seconds(candidate)]
+        alike = [candidate for candidate in exact if candidate.batch_ratio == entry.batch_ratio]
+        reference = min(alike or exact, key=entries.epoch_seconds, default=None)
+        if reference and not entry.exact:
+            rows.append(_row(entry, reference, len(candidates)))
+    sentences = [_sentence(comparison.name, row) for row in rows]
+    sentences += [_on_staleness(comparison.name, entry) for entry in comparison.entries if any(record.staleness for record in entry.ok)]
+    return sentences, filled(comparison.name, COLUMNS, rows)
 
 
 def _row(entry, reference, num_compared):

@@ -1,10 +1,9 @@
 """What writing and reading checkpoints costs. Pure."""
 
 from launch.report import statistics
-from launch.report.tables import BACKEND, RANKS, Column, filled
+from launch.report.tables import BACKEND, MB, RANKS, Column, filled
 
 QUESTION = "What do checkpoints cost?"
-MB = 10**6
 COLUMNS = (
     BACKEND, RANKS, Column("in the background"), Column("checkpoints"), Column("size (MB)", ".1f"), Column("gathering each (s)", ".3f"),
     Column("writing each (s)", ".3f"), Column("writing (MB/s)", ".0f"), Column("reading (MB/s)", ".0f"),
@@ -12,13 +11,10 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def answer(comparisons):
-    """(sentences, tables) of the comparisons with runs that wrote or read checkpoints."""
-    tables = []
-    for comparison in comparisons:
-        records_of = [(entry, [record for record in entry.ok if record.checkpoint_io]) for entry in comparison.entries]
-        tables += filled(comparison.name, COLUMNS, [_row(entry, records) for entry, records in records_of if records])
-    return [], tables
+def answer(comparison):
+    """(sentences, tables) of a comparison with runs that wrote or read checkpoints."""
+    records_of = [(entry, [record for record in entry.ok if record.checkpoint_io]) for entry in comparison.entries]
+    return [], filled(comparison.name, COLUMNS, [_row(entry, records) for entry, records in records_of if records])
 
 
 def _row(entry, records):

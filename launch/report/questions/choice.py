@@ -3,10 +3,8 @@
 from common.backends import declared, file_of
 from launch.report import entries, statistics, volumes
 from launch.report.questions import step
-from launch.report.tables import BACKEND, MIB, OVERSUBSCRIBED, RANKS, Column, filled
+from launch.report.tables import BACKEND, MB, MIB, NOT_MEASURED, RANKS, Column, apart, filled
 
-MB = 10**6
-NOT_MEASURED = "not measured"
 TERA = 10**12
 FIRST = (BACKEND, RANKS, Column("seconds per epoch", ".3f"))
 COLUMNS = (
@@ -20,10 +18,9 @@ THROUGHPUT = (Column("tokens/s", ".0f"), Column("TFLOP/s per rank", ".4g"), Colu
 
 def tables(comparison):
     """The tables of a comparison's entries with completed runs; those that are oversubscribed have their own."""
-    chosen, name = [], f"{comparison.name}: which to choose"
-    for title, shared in ((name, False), (f"{name}, {OVERSUBSCRIBED}", True)):
-        ran = [entry for entry in comparison.entries if entry.ok and entry.oversubscribed == shared]
-        rates = [_rates(entry, comparison.of_size(entry.num_ranks, shared)) for entry in ran]
+    chosen = []
+    for title, ran in apart(f"{comparison.name}: which to choose", [entry for entry in comparison.entries if entry.ok]):
+        rates = [_rates(entry, [candidate for candidate in ran if candidate.num_ranks == entry.num_ranks]) for entry in ran]
         measured = [number for number in range(len(THROUGHPUT)) if any(values[number] is not None for values in rates)]
         columns = (*FIRST, *(THROUGHPUT[number] for number in measured), *COLUMNS)
         rows = [_row(entry, [values[number] for number in measured]) for entry, values in zip(ran, rates, strict=True)]
@@ -36,28 +33,31 @@ def _rates(entry, same_size):
 
     The peak is the most that products reached in any of them: their devices are the same, but one library may use them better.
     """
-    tokens, rate, entry_peak = (
+    tokens, rate, own_peak = (
         entries.typical(entry, key) for key in ("tokens_per_second", "flops_per_second_per_rank", "peak_flops_per_second")
     )
-    peaks = [peak for entry_of_size in same_size if (peak := entries.typical(entry_of_size, "peak_flops_per_second"))]
-    return tokens, rate and rate / TERA, 100 * rate / max(peaks) if rate and entry_peak else None
+    peaks = statistics.present(entries.typical(candidate, "peak_flops_per_second") for candidate in same_size)
+    return tokens, rate and rate / TERA, 100 * rate / max(peaks) if rate and own_peak else None
 
 
 def _row(entry, rates):
-    parts = step.parts(entry)
+    exposed = step.exposed_percent(entry)
+    state, expected_state = (_typical(entry, volume, MIB) for volume in (volumes.state_bytes, volumes.expected_state_bytes))
+    sent, expected_sent = (_typical(entry, volume, MB) for volume in (volumes.sent_bytes, volumes.expected_sent_bytes))
+    declaration = declared().get(file_of(entry.backend))
     return (
         entry.backend,
         entry.num_ranks,
         entries.epoch_seconds(entry),
         *rates,
-        _measured(_typical(entry, volumes.state_bytes, MIB)),
-        _typical(entry, volumes.expected_state_bytes, MIB),
-        _measured(_typical(entry, volumes.sent_bytes, MB)),
-        _typical(entry, volumes.expected_sent_bytes, MB),
+        NOT_MEASURED if state is None else state,
+        expected_state,
+        NOT_MEASURED if sent is None else sent,
+        expected_sent,
         _collectives(entry),
-        _measured(100 * parts["exposed communication"] / sum(parts.values()) if parts else None),
+        NOT_MEASURED if exposed is None else exposed,
         "exact" if entry.exact else "approximate",
-        declared()[file_of(entry.backend)].change if file_of(entry.backend) in declared() else None,
+        declaration and declaration.change,
     )
 
 
@@ -65,10 +65,6 @@ def _typical(entry, volume, unit):
     """The typical value of a function of launch/report/volumes.py over the completed runs; None where no run has it."""
     typical = statistics.typical_or_none(map(volume, entry.ok))
     return None if typical is None else typical / unit
-
-
-def _measured(value):
-    return NOT_MEASURED if value is None else value
 
 
 def _collectives(entry):

@@ -4,7 +4,7 @@ import numpy as np
 
 from launch.report import entries, statistics
 from launch.report.questions import choice, step
-from launch.report.tables import BACKEND, MIB, OVERSUBSCRIBED, RANKS, Column, filled
+from launch.report.tables import BACKEND, MIB, NOT_MEASURED, RANKS, Column, apart, filled
 from launch.report.words import ranks_of, span
 
 QUESTION = "What does each backend cost?"
@@ -23,10 +23,9 @@ HELD = {
     Column("used on the GPU (MiB)", ".0f"): lambda entry: on_gpu(entry, "used_bytes"),
 }
 MEASURED = {
-    Column("exposed communication (ms)", ".2f"): lambda entry: step.parts(entry).get("exposed communication"),
+    Column("exposed communication (ms)", ".2f"): lambda entry: step.parts(entry).get(step.EXPOSED),
     Column("energy (J)", ".0f"): lambda entry: entries.typical(entry, "energy_joules"),
 }
-NOT_MEASURED = "not measured"
 STARTUP = ("launch", "import", "init")
 
 
@@ -37,41 +36,38 @@ def answer(comparisons):
     measured = {
         column: value_of for column, value_of in (HELD | MEASURED).items() if any(value_of(entry) is not None for entry in all_entries)
     }
-    columns = (*COLUMNS, *measured)
     for comparison in comparisons:
-        ran = [entry for entry in comparison.entries if entry.ok]
-        for title, shared in ((comparison.name, False), (f"{comparison.name}, {OVERSUBSCRIBED}", True)):
-            tables += filled(title, columns, [_row(comparison, entry, measured) for entry in ran if entry.oversubscribed == shared])
-        if ran:
-            sentences.append(_sentence(comparison, [entry for entry in ran if entry.num_ranks == min(entry.num_ranks for entry in ran)]))
+        completed = [entry for entry in comparison.entries if entry.ok]
+        for title, chosen in apart(comparison.name, completed):
+            tables += filled(title, (*COLUMNS, *measured), [_row(comparison, entry, measured) for entry in chosen])
+        if completed:
+            smallest = min(entry.num_ranks for entry in completed)
+            sentences.append(_sentence(comparison.name, [entry for entry in completed if entry.num_ranks == smallest]))
     sentences += [f"{column.name.partition(' (')[0].capitalize()}: {NOT_MEASURED}." for column in MEASURED if column not in measured]
     return sentences, tables
 
 
-def _sentence(comparison, smallest):
-    startup = {entry.backend: sum(stages(entry)[name] or 0.0 for name in STARTUP) for entry in smallest}
-    memory = {entry.backend: entries.typical(entry, "peak_memory_bytes") / MIB for entry in smallest}
+def _sentence(name, smallest):
+    startup = {entry.backend: sum(stages(entry)[stage] or 0.0 for stage in STARTUP) for entry in smallest}
+    memory = {entry.backend: peak_mib(entry) for entry in smallest}
     return (
-        f"{comparison.name}, {ranks_of(smallest[0].num_ranks)}: startup ({', '.join(STARTUP)}) takes {span(startup, '{:.1f} s')}; "
+        f"{name}, {ranks_of(smallest[0].num_ranks)}: startup ({', '.join(STARTUP)}) takes {span(startup, '{:.1f} s')}; "
         f"peak memory per rank is {span(memory, '{:.0f} MiB')}."
     )
 
 
-def stage_seconds(record):
-    """Seconds of each stage of a run, in order; None where unknown. The first three precede the timed part."""
-    before = {name: getattr(record, f"{name}_seconds") for name in (*STARTUP, "load")}
-    return before | {"train": _sum(record.train_seconds), "evaluate": _sum(record.eval_seconds)}
-
-
-def _sum(seconds):
-    measured = statistics.present(seconds)
-    return sum(measured) if measured else None
-
-
 def stages(entry):
-    """The typical seconds of each stage over the completed runs."""
-    by_run = [stage_seconds(record) for record in entry.ok]
-    return {name: statistics.typical_or_none(stage[name] for stage in by_run) for name in by_run[0]}
+    """The typical seconds of each stage over the completed runs, in order; None where unknown. STARTUP precedes the timed part."""
+    seconds = {stage: entries.typical(entry, f"{stage}_seconds") for stage in (*STARTUP, "load")}
+    for stage, key in (("train", "train_seconds"), ("evaluate", "eval_seconds")):
+        by_run = [statistics.present(getattr(record, key)) for record in entry.ok]
+        seconds[stage] = statistics.typical_or_none(sum(by_epoch) for by_epoch in by_run if by_epoch)
+    return seconds
+
+
+def peak_mib(entry):
+    """The typical peak memory per rank over the completed runs."""
+    return entries.typical(entry, "peak_memory_bytes") / MIB
 
 
 def median_step_seconds(entry):
@@ -80,15 +76,15 @@ def median_step_seconds(entry):
     return statistics.typical_or_none(np.median(steps) for steps in by_run if steps)
 
 
-def held(entry, what):
+def held(entry, part):
     """MiB of parameters, gradients or optimizer state at the point of a step and on the rank where they are most; None if not known."""
-    counted = [record.tensor_bytes_by_rank for record in entry.ok if record.tensor_bytes_by_rank]
-    return max(max(getattr(point, what)) for points in counted for point in vars(points).values()) / MIB if counted else None
+    points = [point for record in entry.ok if record.tensor_bytes_by_rank for point in vars(record.tensor_bytes_by_rank).values()]
+    return max((size / MIB for point in points for size in getattr(point, part)), default=None)
 
 
-def on_gpu(entry, what):
+def on_gpu(entry, key):
     """MiB of GPU memory on the rank with most, the largest of the runs; None on CPUs, and where it is not known."""
-    of_runs = [getattr(memory, what) for record in entry.ok if (memory := record.gpu_memory_by_rank)]
+    of_runs = [getattr(memory, key) for record in entry.ok if (memory := record.gpu_memory_by_rank)]
     return max((size / MIB for sizes in of_runs for size in sizes if size is not None), default=None)
 
 
@@ -102,7 +98,7 @@ def _row(comparison, entry, measured):
         entry.backend,
         entry.num_ranks,
         *stages(entry).values(),
-        entries.typical(entry, "peak_memory_bytes") / MIB,
+        peak_mib(entry),
         1000 * median if median is not None else None,
         1000 * (median - single_rank_median) if same_work and median is not None and single_rank_median is not None else None,
         *(NOT_MEASURED if (value := value_of(entry)) is None else value for value_of in measured.values()),

@@ -9,7 +9,7 @@ from common.backends import BASELINE
 from launch.report import entries, epochs, transports
 from launch.report.entries import Entry
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio, present
-from launch.report.tables import ACCURACY, BACKEND, INTERVAL, OVERSUBSCRIBED, RANKS, RATE, TIME, Column, filled
+from launch.report.tables import ACCURACY, BACKEND, INTERVAL, RANKS, RATE, TIME, Column, apart, filled
 from launch.report.words import interval, listed, ranks_of, repeats_give, runs_against, times_as_fast, uncertainty
 
 QUESTION = "Which backend reaches the target first?"
@@ -120,24 +120,17 @@ def by_time(candidates):
     return sorted(((time, entry) for entry in candidates if (time := entries.time_of(entry)) is not None), key=lambda pair: pair[0])
 
 
-def answer(comparisons):
-    """(sentences, tables) of the comparisons; oversubscribed entries have their own tables."""
+def answer(comparison):
+    """(sentences, tables) of a comparison; oversubscribed entries have their own tables."""
     sentences, tables = [], []
-    for comparison in comparisons:
-        name, fair, shared = comparison.name, _by_size(comparison, False), _by_size(comparison, True)
-        if comparison.target is not None:
-            for size, candidates in fair.items():
-                at, placed = f"{name}, {ranks_of(size)}", places(candidates)
-                sentences += [_sentence(at, placed), *transports.sentences(at, [place.entry for place in placed if not place.is_apart])]
-        tables += filled(name, COLUMNS, [row for candidates in fair.values() for row in _rows(candidates)])
-        tables += filled(f"{name}, {OVERSUBSCRIBED}", COLUMNS, [row for candidates in shared.values() for row in _rows(candidates)])
+    for size in comparison.sizes if comparison.target is not None else ():
+        if candidates := comparison.of_size(size, oversubscribed=False):
+            at, placed = f"{comparison.name}, {ranks_of(size)}", places(candidates)
+            sentences += [_sentence(at, placed), *transports.sentences(at, [place.entry for place in placed if not place.is_apart])]
+    for title, chosen in apart(comparison.name, comparison.entries):
+        rows = [row for size in comparison.sizes for row in _rows([entry for entry in chosen if entry.num_ranks == size])]
+        tables += filled(title, COLUMNS, rows)
     return sentences, tables
-
-
-def _by_size(comparison, oversubscribed):
-    """{size: its entries}, those that are oversubscribed or those that are not."""
-    entries_of = {size: comparison.of_size(size, oversubscribed) for size in sorted({entry.num_ranks for entry in comparison.entries})}
-    return {size: candidates for size, candidates in entries_of.items() if candidates}
 
 
 def _sentence(at, placed):

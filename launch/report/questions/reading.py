@@ -3,11 +3,9 @@
 import numpy as np
 
 from launch.report import statistics
-from launch.report.tables import BACKEND, RANKS, Column, filled
+from launch.report.tables import BACKEND, MB, RANKS, Column, filled
 
 QUESTION = "What does reading the data from disk cost?"
-MB = 10**6
-IN_MEMORY = "memory"
 COLUMNS = (
     Column("format"), Column("workers"), Column("caches dropped"), BACKEND, RANKS, Column("data wait per step (ms)", ".3f"),
     Column("share of the step (%)", ".1f"), Column("samples per rank (MB/s)", ".1f"), Column("samples in all (MB/s)", ".1f"),

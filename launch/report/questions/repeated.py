@@ -9,26 +9,24 @@ from launch.report.tables import INTERVAL, RANKS, Column, filled
 from launch.report.words import interval, listed, ranks_of
 
 QUESTION = "Does the answer hold when it is repeated?"
+FASTER = "faster"
 COLUMNS = (RANKS, Column("compared"), Column("matrix begun"), Column("ratio", ".2f"), INTERVAL, Column("verdict"))
 
 
-def answer(comparisons):
+def answer(comparison):
     """(sentences, tables) on sizes at which several matrices have enough repeats for verdicts; empty where there are none."""
-    sentences, tables = [], []
-    for comparison in comparisons:
-        rows = []
-        for size in sorted({entry.num_ranks for entry in comparison.entries}):
-            ratios_of = verdicts(comparison.of_size(size, oversubscribed=False), size)
-            if ratios_of:
-                sentences.append(_sentence(f"{comparison.name}, {ranks_of(size)}", ratios_of))
-                differing = [(pair, ratios) for pair, ratios in ratios_of.items() if not _are_same(ratios)]
-                rows += [_row(size, *pair, began, ratio) for pair, ratios in differing for began, ratio in ratios.items()]
-        tables += filled(f"{comparison.name}: verdicts that differ between matrices", COLUMNS, rows)
-    return sentences, tables
+    sentences, rows = [], []
+    for size in comparison.sizes:
+        ratios_of = _verdicts(comparison.of_size(size, oversubscribed=False), size)
+        if ratios_of:
+            sentences.append(_sentence(f"{comparison.name}, {ranks_of(size)}", ratios_of))
+            differing = [(pair, ratios) for pair, ratios in ratios_of.items() if not _are_same(ratios)]
+            rows += [_row(size, *pair, began, ratio) for pair, ratios in differing for began, ratio in ratios.items()]
+    return sentences, filled(f"{comparison.name}: verdicts that differ between matrices", COLUMNS, rows)
 
 
-def verdicts(candidates, size):
-    """{(backend, other): {when the matrix began: Ratio of their seconds per epoch}} of pairs with a verdict from several matrices."""
+def _verdicts(candidates, size):
+    """{(backend, reference): {when the matrix began: Ratio of their seconds per epoch}} of pairs with a verdict from several matrices."""
     matrices = {}
     for entry in candidates:
         for record in entry.records:
@@ -43,27 +41,23 @@ def verdicts(candidates, size):
     return {pair: ratios for pair, ratios in ratios_of.items() if len(ratios) > 1}
 
 
-def direction(ratio):
-    """1 where the first of a pair is slower, -1 where it is faster, 0 where no difference is shown."""
-    return 0 if not ratio.verdict else 1 if ratio.value > 1 else -1
+def _verdict(ratio):
+    """How the first of a pair compares with the second, in words."""
+    return FASTER if ratio.verdict and ratio.value < 1 else VERDICTS[ratio.verdict]
 
 
 def _are_same(ratios):
-    return len({direction(ratio) for ratio in ratios.values()}) == 1
+    return len(set(map(_verdict, ratios.values()))) == 1
 
 
 def _sentence(at, ratios_of):
     began = list(dict.fromkeys(itertools.chain(*ratios_of.values())))
     same = sum(map(_are_same, ratios_of.values()))
-    opposite = sum({1, -1} <= {direction(ratio) for ratio in ratios.values()} for ratios in ratios_of.values())
+    opposite = sum({FASTER, VERDICTS[True]} <= set(map(_verdict, ratios.values())) for ratios in ratios_of.values())
     differing = len(ratios_of) - same
     ending = f"; opposite verdicts: {opposite}, a difference that not all show: {differing - opposite}" if differing else ""
     return f"{at}: the matrices begun at {listed(began)} give the same verdict on {same} of {len(ratios_of)} pairs of backends{ending}."
 
 
 def _row(size, backend, reference, began, ratio):
-    return size, f"{backend} against {reference}", began, ratio.value, interval(ratio), _in_words(ratio)
-
-
-def _in_words(ratio):
-    return "faster" if direction(ratio) < 0 else VERDICTS[ratio.verdict]
+    return size, f"{backend} against {reference}", began, ratio.value, interval(ratio), _verdict(ratio)

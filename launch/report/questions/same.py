@@ -2,6 +2,9 @@
 
 from typing import NamedTuple
 
+from common.record.definition import Record
+from launch.report.entries import Entry
+from launch.report.statistics import present
 from launch.report.tables import ACCURACY, RANKS, Column, filled
 from launch.report.words import listed, ranks_of
 
@@ -19,56 +22,53 @@ COLUMNS = (
 
 
 class Agreement(NamedTuple):
-    """One backend at one size against the first backend of that size and global batch, from runs of the same seed.
+    """A run of one backend at one size beside that of the first backend of this size and global batch; None without one of its seed."""
 
-    Loss differences are relative; they and `reference` are None where no run has the same seed. `initial` and `final` are digests.
-    """
+    entry: Entry
+    record: Record
+    reference: Record | None
 
-    num_ranks: int
-    backend: str
-    exact: bool
-    seed: int
-    initial: str | None
-    reference: str | None
-    first_steps: float | None
-    all_steps: float | None
-    final: str | None
-    num_epochs: int
-    accuracy: float | None
-    in_sync: str | None
+    @property
+    def initial(self):
+        """The digest of the initial parameters."""
+        return next(iter(self.record.parameter_digests), None)
+
+    @property
+    def final(self):
+        """The digest of the final parameters; None where no epoch has ended."""
+        return next(reversed(self.record.parameter_digests[1:]), None)
+
+    @property
+    def result(self):
+        """What a row has once, for all backends that are equal in it."""
+        in_sync = [record.in_sync for record in self.entry.records]
+        return len(self.record.train_seconds), self.record.accuracy, "no" if False in in_sync else "yes" if True in in_sync else None
+
+    def loss_difference(self, num_steps=None):
+        """The largest relative difference of the losses; see below."""
+        return self.reference and loss_difference(self.record.losses, self.reference.losses, num_steps)
 
 
-def answer(comparisons):
-    """(sentences, tables) of the comparisons."""
-    sentences, tables = [], []
-    for comparison in comparisons:
-        agreements = _agreements(comparison)
-        if agreements:
-            sentences.append(_sentence(comparison, agreements))
-        tables += filled(comparison.name, COLUMNS, [_row(group) for group in _groups(agreements)])
-    return sentences, tables
+def answer(comparison):
+    """(sentences, tables) of a comparison."""
+    agreements = _agreements(comparison)
+    sentences = [_sentence(comparison, agreements)] if agreements else []
+    return sentences, filled(comparison.name, COLUMNS, [_row(group) for group in _groups(agreements)])
 
 
 def _agreements(comparison):
     agreements = []
-    for size in sorted({entry.num_ranks for entry in comparison.entries}):
-        present = [entry for entry in comparison.entries if entry.num_ranks == size and entry.from_start]
-        first = {entry.batch_ratio: entry for entry in reversed(present)}
-        agreements += [_agreement(entry, first[entry.batch_ratio]) for entry in present]
+    for size in comparison.sizes:
+        trained = [entry for entry in comparison.of_size(size) if entry.from_start]
+        first = {entry.batch_ratio: entry for entry in reversed(trained)}
+        agreements += [_agreement(entry, first[entry.batch_ratio]) for entry in trained]
     return agreements
 
 
-def _agreement(entry, reference):
-    reference_records = {record.seed: record for record in reversed(reference.from_start)} if entry is not reference else {}
-    record = next((record for record in entry.from_start if record.seed in reference_records), entry.from_start[0])
-    reference_record = reference_records.get(record.seed)
-    initial, *later = record.parameter_digests or [None]
-    return Agreement(
-        entry.num_ranks, entry.backend, entry.exact, record.seed, initial, reference.backend if reference_record else None,
-        loss_difference(record.losses, reference_record.losses, NUM_EQUAL_STEPS) if reference_record else None,
-        loss_difference(record.losses, reference_record.losses) if reference_record else None,
-        later[-1] if later else None, len(record.train_seconds), record.accuracy, _in_sync(entry),
-    )  # fmt: skip
+def _agreement(entry, first):
+    references = {record.seed: record for record in reversed(first.from_start)} if entry is not first else {}
+    record = next((record for record in entry.from_start if record.seed in references), entry.from_start[0])
+    return Agreement(entry, record, references.get(record.seed))
 
 
 def loss_difference(losses, reference_losses, num_steps=None):
@@ -78,56 +78,45 @@ def loss_difference(losses, reference_losses, num_steps=None):
     return max(differences, default=None)
 
 
-def _in_sync(entry):
-    in_sync = [record.in_sync for record in entry.records]
-    return "no" if False in in_sync else "yes" if True in in_sync else None
-
-
 def _groups(agreements):
     """The agreements in lists, those of one size, one seed and one result together."""
     groups = {}
     for agreement in agreements:
-        result = (agreement.initial, agreement.final, agreement.num_epochs, agreement.accuracy, agreement.in_sync)
-        key = agreement.num_ranks, agreement.seed, result if agreement.final else agreement.backend
-        groups.setdefault(key, []).append(agreement)
+        record = agreement.record
+        end = (agreement.initial, agreement.final, agreement.result) if agreement.final else record.backend
+        groups.setdefault((record.num_ranks, record.seed, end), []).append(agreement)
     return groups.values()
 
 
 def _row(group):
     """One row for backends whose final parameters are identical; its differences are the largest of theirs."""
     first = group[0]
-    first_steps, all_steps = (
-        max((value for member in group if (value := getattr(member, name)) is not None), default=None)
-        for name in ("first_steps", "all_steps")
-    )
+    differences = [present(agreement.loss_difference(num_steps) for agreement in group) for num_steps in (NUM_EQUAL_STEPS, None)]
     return (
-        first.num_ranks, ", ".join(member.backend for member in group), first.initial and first.initial[:8],
-        next((member.reference for member in group if member.reference), None), first_steps, all_steps,
-        first.final and first.final[:8], first.num_epochs, first.accuracy, first.in_sync,
-    )  # fmt: skip
+        first.entry.num_ranks,
+        ", ".join(agreement.entry.backend for agreement in group),
+        first.initial and first.initial[:8],
+        next((agreement.reference.backend for agreement in group if agreement.reference), None),
+        *(max(differences_of_steps, default=None) for differences_of_steps in differences),
+        first.final and first.final[:8],
+        *first.result,
+    )
 
 
 def _sentence(comparison, agreements):
-    initial = {}
+    initial, at_end = {}, {}
     for agreement in agreements:
-        initial.setdefault(agreement.seed, set()).add(agreement.initial)
+        initial.setdefault(agreement.record.seed, set()).add(agreement.initial)
+        if agreement.final:
+            at_end.setdefault((agreement.entry.num_ranks, agreement.final), []).append(agreement.entry.backend)
     same_start = all(len(digests) == 1 for digests in initial.values())
     sentences = [f"{comparison.name}: {'all' if same_start else 'NOT all'} backends start from identical parameters."]
-    if differences := [agreement.first_steps for agreement in agreements if agreement.exact and agreement.first_steps is not None]:
+    if differences := present(agreement.loss_difference(NUM_EQUAL_STEPS) for agreement in agreements if agreement.entry.exact):
         tolerance = TOLERANCES.get(comparison.precision, TOLERANCE)
         largest = max(differences)
         more = f"differ by up to {largest:.0e}, more than rounding explains ({tolerance:.0e})"
-        what = f"agree to {largest:.0e}" if largest <= tolerance else more
-        sentences.append(f"Losses of the first {NUM_EQUAL_STEPS} steps {what}.")
-    if equal := [f"{listed(names)} at {ranks_of(size)}" for size, names in _identical_at_end(agreements) if len(names) > 1]:
+        result = f"agree to {largest:.0e}" if largest <= tolerance else more
+        sentences.append(f"Losses of the first {NUM_EQUAL_STEPS} steps {result}.")
+    if equal := [f"{listed(backends)} at {ranks_of(size)}" for (size, _), backends in at_end.items() if len(backends) > 1]:
         sentences.append(f"Bitwise identical final parameters: {'; '.join(equal)}.")
     return " ".join(sentences)
-
-
-def _identical_at_end(agreements):
-    """[(number of ranks, backends with one digest of the final parameters)]."""
-    by_digest = {}
-    for agreement in agreements:
-        if agreement.final:
-            by_digest.setdefault((agreement.num_ranks, agreement.final), []).append(agreement.backend)
-    return [(ranks, names) for (ranks, _), names in by_digest.items()]

@@ -1,7 +1,7 @@
 """How each backend scales, weak and strong scaling separately; oversubscribed sizes are left out. Pure."""
 
 from common.backends import BASELINE
-from launch.report import comparable, entries, statistics
+from launch.report import comparable, entries
 from launch.report.questions import step
 from launch.report.tables import BACKEND, INTERVAL, RANKS, RATE, TIME, Column, filled
 from launch.report.words import interval, listed, ranks_of, span
@@ -16,26 +16,23 @@ COLUMNS = (
 TOLERANCE = 1e-9
 
 
-def answer(comparisons):
-    """(sentences, tables) of the comparisons. Speed-up: ratio of times to solution. Efficiency: ratio of samples/s per rank."""
-    sentences, tables = [], []
-    for comparison in comparisons:
-        fair = [entry for entry in comparison.entries if not entry.oversubscribed]
-        tables += filled(comparison.name, COLUMNS, [_row(comparison, entry) for entry in fair])
-        shared = sorted({entry.num_ranks for entry in comparison.entries if entry.oversubscribed})
-        left_out = f" Oversubscribed, left out: {listed(list(map(str, shared)))} ranks." if shared else ""
-        sentences.append(f"{comparison.name}: {_sentence(comparison, fair)}.{left_out}")
-    return sentences, tables
+def answer(comparison):
+    """(sentences, tables) of a comparison. Speed-up: ratio of times to solution. Efficiency: ratio of samples/s per rank."""
+    fair = [entry for entry in comparison.entries if not entry.oversubscribed]
+    shared = sorted({entry.num_ranks for entry in comparison.entries if entry.oversubscribed})
+    left_out = f" Oversubscribed, left out: {listed(list(map(str, shared)))} ranks." if shared else ""
+    sentence = f"{comparison.name}: {_sentence(comparison, fair)}.{left_out}"
+    return [sentence], filled(comparison.name, COLUMNS, [_row(comparison, entry) for entry in fair])
 
 
 def _sentence(comparison, fair):
     ratios = [(entry, ratio) for entry in fair if entry.num_ranks > 1 and (ratio := ratio_of_rates(comparison, entry))]
     largest = max((entry.num_ranks for entry, _ in ratios), default=1)
-    kept = {entry.backend: 100 * statistics.efficiency(ratio.value, largest) for entry, ratio in ratios if entry.num_ranks == largest}
+    kept = {entry.backend: 100 * (ratio.value / largest) for entry, ratio in ratios if entry.num_ranks == largest}
     if not kept:
         return "not measured, since no backend ran both at 1 rank and at a larger size without oversubscription"
     ceilings = {entry.backend: ceiling(comparison, entry) for entry, _ in ratios if entry.num_ranks == largest}
-    reachable = {backend: 100 * statistics.efficiency(value, largest) for backend, value in ceilings.items() if value is not None}
+    reachable = {backend: 100 * (value / largest) for backend, value in ceilings.items() if value is not None}
     without = f"; without communication {span(reachable, '{:.0f} %')}" if reachable else ""
     return f"efficiency at {ranks_of(largest)}: {span(kept, '{:.0f} %')}{without}"
 
@@ -69,7 +66,7 @@ def _row(comparison, entry):
         rate and rate.value,
         interval(rate) if entry.num_ranks > 1 else None,
         ceiling(comparison, entry),
-        100 * statistics.efficiency(rate.value, entry.num_ranks) if rate else None,
+        100 * (rate.value / entry.num_ranks) if rate else None,
         entries.time_of(entry),
         speed_up and speed_up.value,
         speed_up_over_single and speed_up_over_single.value,
@@ -81,15 +78,15 @@ def _remark(entry, ratios):
     """Names the superlinear ones of {name: Ratio or None}; None at 1 rank and where there are none."""
     if not entry.ok or entry.num_ranks == 1:
         return None
-    allowed = min(_allowed(record, entry.num_ranks) for record in entry.ok)
+    allowed = min(map(_allowed, entry.ok))
     limit = allowed * (1 + TOLERANCE)
-    above = [what for what, ratio in ratios.items() if ratio and ratio.value > limit]
+    above = [name for name, ratio in ratios.items() if ratio and ratio.value > limit]
     return f"superlinear: {listed(above)} above {allowed}" if above else None
 
 
-def _allowed(record, ranks):
-    settings = record.settings
+def _allowed(record):
+    """The largest speed-up over one rank without superlinear effects: the number of ranks with cores, or a GPU, of their own."""
     if comparable.device_of(record) == "cuda":
-        return ranks
-    cores_per_rank = settings.cores_per_rank or settings.threads
-    return statistics.allowed_speed_up(ranks, record.environment.num_cores * record.num_nodes, cores_per_rank)
+        return record.num_ranks
+    cores_per_rank = record.settings.cores_per_rank or record.settings.threads
+    return min(record.num_ranks, max(record.environment.num_cores * record.num_nodes // cores_per_rank, 1))

@@ -3,12 +3,12 @@
 import numpy as np
 
 from launch.report import epochs, statistics
-from launch.report.tables import BACKEND, OVERSUBSCRIBED, RANKS, Column, filled
+from launch.report.tables import BACKEND, MB, RANKS, Column, apart, filled
 from launch.report.words import ranks_of, span
 
 QUESTION = "Where does the time of a step go?"
-MB = 10**6
-PARTS = {"data wait": "data_wait_seconds", "compute": "compute_seconds", "exposed communication": "communication_exposed_seconds"}
+EXPOSED = "exposed communication"
+PARTS = {"data wait": "data_wait_seconds", "compute": "compute_seconds", EXPOSED: "communication_exposed_seconds"}
 COLUMNS = (
     BACKEND, RANKS, Column("step in training (ms)", ".2f"), Column("step in breakdown (ms)", ".2f"),
     *(Column(f"{part} (ms)", ".2f", brief=True) for part in PARTS), Column("communication (ms)", ".2f"), Column("sent (MB)", ".2f"),
@@ -20,19 +20,15 @@ BUBBLE_COLUMNS = (
 )  # fmt: skip
 
 
-def answer(comparisons):
-    """(sentences, tables) of the comparisons with a step breakdown."""
-    sentences, tables = [], []
-    for comparison in comparisons:
-        broken_down = [(entry, milliseconds) for entry in comparison.entries if (milliseconds := parts(entry))]
-        for title, shared in ((comparison.name, False), (f"{comparison.name}, {OVERSUBSCRIBED}", True)):
-            tables += filled(
-                title, COLUMNS, [_row(entry, milliseconds) for entry, milliseconds in broken_down if entry.oversubscribed == shared]
-            )
-            pipelined = [entry for entry, _ in broken_down if entry.oversubscribed == shared and _bubbles(entry)]
-            tables += filled(f"Pipeline bubble: {title}", BUBBLE_COLUMNS, [_bubble_row(entry) for entry in pipelined])
-        sentences += _sentences(comparison.name, broken_down)
-    return sentences, tables
+def answer(comparison):
+    """(sentences, tables) of a comparison with a step breakdown."""
+    broken_down = [entry for entry in comparison.entries if parts(entry)]
+    tables = []
+    for title, chosen in apart(comparison.name, broken_down):
+        tables += filled(title, COLUMNS, [_row(entry) for entry in chosen])
+        bubble_rows = [_bubble_row(entry, bubbles) for entry in chosen if (bubbles := _bubbles(entry))]
+        tables += filled(f"Pipeline bubble: {title}", BUBBLE_COLUMNS, bubble_rows)
+    return _sentences(comparison.name, [entry for entry in broken_down if not entry.oversubscribed]), tables
 
 
 def parts(entry):
@@ -40,58 +36,55 @@ def parts(entry):
     return {part: 1000 * value for part, key in PARTS.items() if (value := _typical(entry, key)) is not None}
 
 
-def _records(entry):
-    """The records of an entry that have a step breakdown."""
-    return [record for record in entry.ok if record.step_breakdown]
+def exposed_percent(entry):
+    """The exposed communication as a share of an entry's step; None without a step breakdown."""
+    milliseconds = parts(entry)
+    return 100 * milliseconds[EXPOSED] / sum(milliseconds.values()) if milliseconds else None
+
+
+def _breakdowns(entry):
+    return [record.step_breakdown for record in entry.ok if record.step_breakdown]
 
 
 def _typical(entry, key):
     """A value of an entry's step breakdowns: mean over the ranks, typical value over the runs; None where unknown."""
-    by_record = [getattr(record.step_breakdown, key) for record in _records(entry)]
-    by_rank = [[value for value in (values if isinstance(values, list) else [values]) if value is not None] for values in by_record]
-    return statistics.typical_or_none(np.mean(values) for values in by_rank if values)
+    values = [getattr(breakdown, key) for breakdown in _breakdowns(entry)]
+    by_rank = [statistics.present(value if isinstance(value, list) else [value]) for value in values]
+    return statistics.typical_or_none(np.mean(of_ranks) for of_ranks in by_rank if of_ranks)
 
 
 def _bubbles(entry):
     """The bubbles of an entry's runs, as frameworks/shared/pytorch/pipeline.py measured them; empty unless it is a pipeline."""
-    return [bubble for record in _records(entry) if "bubble_fraction" in (bubble := record.step_breakdown.library)]
+    return [breakdown.library for breakdown in _breakdowns(entry) if "bubble_fraction" in breakdown.library]
 
 
-def _bubble_row(entry):
+def _bubble_row(entry, bubbles):
     """A row of BUBBLE_COLUMNS; measured is the typical value over the runs."""
-    bubbles = _bubbles(entry)
     measured = float(statistics.typical([bubble["bubble_fraction"] for bubble in bubbles]))
     first = bubbles[0]
     theory = first["bubble_fraction_in_theory"]
     return entry.backend, entry.num_ranks, first["num_stages"], first["num_microbatches"], 100 * measured, 100 * theory
 
 
-def _sent_bytes(entry):
-    operations = [record.step_breakdown.operations.values() for record in _records(entry)]
-    return float(statistics.typical([sum(operation.num_bytes for operation in of_record) for of_record in operations]))
-
-
-def _row(entry, milliseconds):
-    trained = statistics.typical_or_none(map(epochs.step_seconds, _records(entry)))
-    communication, *bandwidths = (
-        _typical(entry, key) for key in ("communication_seconds", "bus_bytes_per_second", "plain_bus_bytes_per_second")
-    )
+def _row(entry):
+    trained = statistics.typical_or_none(epochs.step_seconds(record) for record in entry.ok if record.step_breakdown)
+    seconds = [trained, _typical(entry, "step_seconds"), _typical(entry, "communication_seconds")]
+    in_training, in_breakdown, communication = (None if value is None else 1000 * value for value in seconds)
+    sent = [sum(operation.num_bytes for operation in breakdown.operations.values()) for breakdown in _breakdowns(entry)]
+    bandwidths = [_typical(entry, key) for key in ("bus_bytes_per_second", "plain_bus_bytes_per_second")]
     return (
-        entry.backend,
-        entry.num_ranks,
-        None if trained is None else 1000 * trained,
-        1000 * _typical(entry, "step_seconds"),
-        *milliseconds.values(),
-        None if communication is None else 1000 * communication,
-        _sent_bytes(entry) / MB,
-        *(None if bandwidth is None else bandwidth / MB for bandwidth in bandwidths),
-    )
+        entry.backend, entry.num_ranks, in_training, in_breakdown, *parts(entry).values(), communication,
+        float(statistics.typical(sent)) / MB, *(None if bandwidth is None else bandwidth / MB for bandwidth in bandwidths),
+    )  # fmt: skip
 
 
-def _sentences(name, broken_down):
-    """The share of exposed communication at each size from 2 ranks on that is not oversubscribed."""
-    fair = [(entry, milliseconds) for entry, milliseconds in broken_down if not entry.oversubscribed]
-    for size in sorted({entry.num_ranks for entry, _ in fair} - {1}):
-        of_size = {entry.backend: milliseconds for entry, milliseconds in fair if entry.num_ranks == size}
-        shares = {backend: 100 * step["exposed communication"] / sum(step.values()) for backend, step in of_size.items()}
-        yield f"{name}, {ranks_of(size)}: exposed communication is {span(shares, '{:.0f} %')} of a step."
+def _sentences(name, fair):
+    """The share of exposed communication at each size from 2 ranks on."""
+    shares_of = {}
+    for entry in fair:
+        shares_of.setdefault(entry.num_ranks, {})[entry.backend] = exposed_percent(entry)
+    return [
+        f"{name}, {ranks_of(size)}: {EXPOSED} is {span(shares, '{:.0f} %')} of a step."
+        for size, shares in sorted(shares_of.items())
+        if size > 1
+    ]

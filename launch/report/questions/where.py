@@ -1,10 +1,9 @@
 """Where the time in MPI went in traced runs: control messages, such as Horovod's negotiation, and payload. Pure."""
 
-from launch.report.tables import BACKEND, RANKS, Column, filled
+from launch.report.tables import BACKEND, MB, RANKS, Column, filled
 from launch.report.words import ranks_of
 
 QUESTION = "Where did the time in MPI go?"
-MB = 10**6
 COLUMNS = (
     Column("workload"), BACKEND, RANKS, Column("in MPI (s)", ".3f"), Column("control calls"), Column("control (s)", ".3f"),
     Column("payload calls"), Column("payload (MB)", ".1f"), Column("payload (s)", ".3f"), Column("payload bandwidth (MB/s)", ".0f"),

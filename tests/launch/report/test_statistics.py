@@ -8,9 +8,7 @@ from launch.report.statistics import (
     CONFIDENCE,
     MIN_RUNS_CONFIDENT,
     Ratio,
-    allowed_speed_up,
     coverage,
-    efficiency,
     ratio,
     scored,
     simultaneous_ratio,
@@ -173,14 +171,3 @@ def test_min_runs_confident_is_the_smallest_number_that_covers():
 def test_coverage_agrees_with_simulation():
     drawn = np.random.default_rng(3).standard_normal((20000, 3))
     assert ((drawn.min(axis=1) < 0) & (drawn.max(axis=1) > 0)).mean() == pytest.approx(coverage(3), abs=0.01)
-
-
-def test_efficiency_is_a_share_of_the_ideal():
-    assert efficiency(3.0, 4) == 0.75
-
-
-@pytest.mark.parametrize(
-    ("ranks", "num_cores", "cores_per_rank", "expected"), [(2, 2, 1, 2), (8, 2, 1, 2), (4, 8, 4, 2), (1, 2, 4, 1), (3, 8, 1, 3)]
-)
-def test_allowed_speed_up(ranks, num_cores, cores_per_rank, expected):
-    assert allowed_speed_up(ranks, num_cores, cores_per_rank) == expected

@@ -2,12 +2,12 @@
 
 import pytest
 
-from launch.report import entries
-from launch.report.questions import repeated
-from tests.support.made_records import made, typed
+from tests.support.answers import answered, section
+from tests.support.made_records import made
 
 STAMPS = ("20260101-000000", "20260101-060000")
 SPREAD = (1.00, 1.02, 0.98, 1.01, 0.99, 1.0)
+SECONDS = {"ddp": 12.0, "fsdp": 10.0}
 
 
 def matrix(stamp, num_repeats=6, **seconds):
@@ -22,47 +22,41 @@ def matrix(stamp, num_repeats=6, **seconds):
     ]  # fmt: skip
 
 
-def answer(first, second):
-    return repeated.answer(entries.comparisons(typed([*matrix(STAMPS[0], **first), *matrix(STAMPS[1], **second)])))
-
-
 @pytest.mark.parametrize(
-    ("first", "second", "ending", "directions"),
+    ("first", "second", "ending", "verdicts"),
     [
-        ({"ddp": 12.0, "fsdp": 10.0}, {"ddp": 15.0, "fsdp": 10.0}, "the same verdict on 1 of 1 pairs of backends.", [1, 1]),
-        ({"ddp": 10.0, "fsdp": 12.0}, {"ddp": 10.0, "fsdp": 15.0}, "the same verdict on 1 of 1 pairs of backends.", [-1, -1]),
-        ({"ddp": 10.0, "fsdp": 10.0}, {"ddp": 10.0, "fsdp": 10.0}, "the same verdict on 1 of 1 pairs of backends.", [0, 0]),
+        (SECONDS, {"ddp": 15.0, "fsdp": 10.0}, "the same verdict on 1 of 1 pairs of backends.", []),
+        ({"ddp": 10.0, "fsdp": 12.0}, {"ddp": 10.0, "fsdp": 15.0}, "the same verdict on 1 of 1 pairs of backends.", []),
+        ({"ddp": 10.0, "fsdp": 10.0}, {"ddp": 10.0, "fsdp": 10.0}, "the same verdict on 1 of 1 pairs of backends.", []),
         (
-            {"ddp": 12.0, "fsdp": 10.0},
+            SECONDS,
             {"ddp": 10.0, "fsdp": 10.0},
             "the same verdict on 0 of 1 pairs of backends; opposite verdicts: 0, a difference that not all show: 1.",
-            [1, 0],
+            ["slower", "no difference shown"],
         ),
         (
-            {"ddp": 12.0, "fsdp": 10.0},
+            SECONDS,
             {"ddp": 10.0, "fsdp": 12.0},
             "0 of 1 pairs of backends; opposite verdicts: 1, a difference that not all show: 0.",
-            [1, -1],
+            ["slower", "faster"],
         ),
     ],
 )
-def test_two_matrices_agree_on_a_pair_or_not(first, second, ending, directions):
-    sentences, tables = answer(first, second)
-    (sentence,) = sentences
+def test_two_matrices_agree_on_a_pair_or_not(first, second, ending, verdicts):
+    answer = section([*matrix(STAMPS[0], **first), *matrix(STAMPS[1], **second)], "repeated")
+    (sentence,) = answer.sentences
     assert sentence.startswith("cnn, weak scaling, 2 ranks: the matrices begun at 2026-01-01T00:00:00Z and 2026-01-01T06:00:00Z give ")
     assert sentence.endswith(ending)
-    words = {1: "slower", 0: "no difference shown", -1: "faster"}
-    shown = [] if len(set(directions)) == 1 else [words[one] for one in directions]
-    assert [row[-1] for table in tables for row in table.rows] == shown
+    assert [row[-1] for table in answer.tables for row in table.rows] == verdicts
 
 
-def test_one_matrix_or_too_few_repeats_say_nothing():
-    seconds = {"ddp": 12.0, "fsdp": 10.0}
-    assert repeated.answer(entries.comparisons(typed(matrix(STAMPS[0], **seconds)))) == ([], [])
-    few = [*matrix(STAMPS[0], **seconds), *matrix(STAMPS[1], num_repeats=5, **seconds)]
-    assert repeated.answer(entries.comparisons(typed(few))) == ([], [])
-
-
-def test_oversubscribed_entries_are_left_out():
-    records = [record | {"oversubscribed": True} for stamp in STAMPS for record in matrix(stamp, ddp=12.0, fsdp=10.0)]
-    assert repeated.answer(entries.comparisons(typed(records))) == ([], [])
+@pytest.mark.parametrize(
+    "records",
+    [
+        matrix(STAMPS[0], **SECONDS),
+        [*matrix(STAMPS[0], **SECONDS), *matrix(STAMPS[1], num_repeats=5, **SECONDS)],
+        [record | {"oversubscribed": True} for stamp in STAMPS for record in matrix(stamp, **SECONDS)],
+    ],
+)
+def test_one_matrix_too_few_repeats_or_oversubscribed_entries_say_nothing(records):
+    assert "repeated" not in [section.key for section in answered(records).sections]

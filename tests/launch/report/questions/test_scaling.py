@@ -67,6 +67,7 @@ def test_oversubscribed_entries_have_their_own_tables_and_no_speed_up():
         ({"seconds": 6.0}, 1, "superlinear: samples/s and speed-up above 1"),
         ({"seconds": 6.0, "num_nodes": 2}, 1, None),
         ({"seconds": 6.0, "settings": {"cores_per_rank": 2}}, 2, "superlinear: samples/s and speed-up above 1"),
+        ({"seconds": 6.0, "settings": {"cores_per_rank": 2}}, 1, "superlinear: samples/s and speed-up above 1"),
     ],
 )
 def test_superlinear_ratios_have_a_remark(two_ranks, cores, remark):
