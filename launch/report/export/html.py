@@ -3,35 +3,24 @@
 import json
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import jinja2
 from markupsafe import Markup
 
 from launch.report import comparable, summary
 from launch.report.export import charts, colours, vega_lite
-from launch.report.tables import BACKEND, OVERSUBSCRIBED, Section, Table
+from launch.report.tables import BACKEND, OVERSUBSCRIBED
 
 FOLDER = Path(__file__).parent
 # Longer texts may wrap.
 LONG = 60
 
 
-class PageSection(NamedTuple):
-    """A section of the page; oversubscribed entries have charts and tables of their own."""
-
-    section: Section
-    charts: list[charts.Chart]
-    tables: list[Table]
-    oversubscribed_charts: list[charts.Chart]
-    oversubscribed_tables: list[Table]
-
-
 def text(answer, reload_seconds=None):
     """The whole page; with `reload_seconds` a browser reloads it that often."""
     template = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, undefined=jinja2.StrictUndefined)
     return template.get_template("page.html.jinja").render(
-        answer=answer, page_sections=_page_sections(answer), facts=_facts(answer), oversubscribed=OVERSUBSCRIBED, json=_json,
+        answer=answer, charts=charts.of(answer) | answer.charts, facts=_facts(answer), oversubscribed=OVERSUBSCRIBED, json=_json,
         colour=colours.of_backends(answer.backends).get, is_backend=BACKEND.__eq__, long=LONG,
         style=Markup((FOLDER / "page.css").read_text()), script=Markup((FOLDER / "page.js").read_text()),
         library=_library(), reload_seconds=reload_seconds,
@@ -45,20 +34,6 @@ def _library():
     import vl_convert
 
     return Markup(vl_convert.javascript_bundle(vl_version=vega_lite.VERSION))
-
-
-def _page_sections(answer):
-    drawn = charts.of(answer) | answer.charts
-    return [
-        PageSection(
-            section,
-            [chart for chart in drawn.get(section.key, []) if not chart.oversubscribed],
-            [table for table in section.tables if not table.oversubscribed],
-            [chart for chart in drawn.get(section.key, []) if chart.oversubscribed],
-            [table for table in section.tables if table.oversubscribed],
-        )
-        for section in answer.sections
-    ]
 
 
 def _facts(answer):

@@ -40,16 +40,13 @@ def tables(answer, section):
 
 def _merged(table, details):
     """A table with the brief columns of the tables `details`, matched by backend and ranks."""
-    columns, rows = list(table.columns), [list(row) for row in table.rows]
-    keys = _keys(table)
+    brief = {}
     for detail in details:
-        values = dict(zip(_keys(detail), detail.rows, strict=True))
-        for index, column in enumerate(detail.columns):
+        for column, values in zip(detail.columns, zip(*detail.rows, strict=True), strict=True):
             if column.brief:
-                columns.append(column)
-                for key, row in zip(keys, rows, strict=True):
-                    row.append(values[key][index] if key in values else None)
-    return Table(table.title, tuple(columns), [tuple(row) for row in rows])
+                brief[column] = dict(zip(_keys(detail), values, strict=True))
+    rows = [(*row, *(values.get(key) for values in brief.values())) for key, row in zip(_keys(table), table.rows, strict=True)]
+    return Table(table.title, (*table.columns, *brief), rows)
 
 
 def _keys(table):
