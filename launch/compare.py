@@ -49,8 +49,7 @@ def watch(arguments):
     """Rewrites the page whenever a record is added or changed, until interrupted."""
     if not arguments.html:
         raise UserError("--watch keeps a page up to date; say with --html FILE which")
-    forecasts = [f"--{name}" for name in ("predict", "price") if getattr(arguments, name) is not None]
-    if refused := [option for option in (*requested(arguments), *forecasts) if option != "--html"]:
+    if refused := [option for option in requested(arguments, *EXPORTERS, "--baseline", "--predict", "--price") if option != "--html"]:
         raise UserError(f"--watch writes the page of --html and nothing else; leave out {listed(refused)}")
     shown = None
     try:
@@ -65,9 +64,9 @@ def watch(arguments):
     return 0
 
 
-def requested(arguments):
-    """{option: path} of the requested outputs, and of --baseline."""
-    return {option: path for option in (*EXPORTERS, "--baseline") if (path := getattr(arguments, option.strip("-")))}
+def requested(arguments, *options):
+    """{option: value} of those of the options that were given."""
+    return {option: value for option in options if (value := getattr(arguments, option.removeprefix("--"))) is not None}
 
 
 def refresh(arguments, reload_seconds):
@@ -87,15 +86,14 @@ def run(arguments):
     """Writes the outputs, prints the report, returns the exit status. Raises UserError for a usage error, before anything is written."""
     if arguments.watch:
         return watch(arguments)
-    exports = {option: path for option, path in requested(arguments).items() if option in EXPORTERS}
+    exports = requested(arguments, *EXPORTERS)
     files.check_all(exports)
-    forecast = None
+    forecast = changes = None
     if arguments.price is not None and arguments.predict is None:
         raise UserError("--price is for a forecast; say with --predict RANKS of which sizes")
     if arguments.predict is not None:
         forecast = wish.Wish(wish.sizes_of(arguments.predict, "--predict"), price=arguments.price)
     records, damaged = collect.collect(arguments.results)
-    changes = None
     if arguments.baseline:
         baseline, damaged_before = collect.collect([arguments.baseline])
         damaged += damaged_before

@@ -1,5 +1,7 @@
 """Records -> entries: all runs of one backend at one number of ranks. Pure."""
 
+import itertools
+from operator import attrgetter
 from typing import NamedTuple
 
 from common.backends import BASELINE
@@ -50,16 +52,17 @@ class Entry(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """All entries of one workload under one kind of scaling, whose data was read in one way; `target` is None for a workload without one.
-
-    `reading`: see `reading_of`.
-    """
+    """All entries of one workload under one kind of scaling, whose data was read in one way (`reading_of`)."""
 
     workload: str
     scaling: str
-    target: float | None
+    reading: str
     entries: tuple[Entry, ...]
-    reading: str = ""
+
+    @property
+    def target(self):
+        """The accuracy to reach; None for a workload without one."""
+        return next((record.target for entry in self.entries for record in entry.records if record.target is not None), None)
 
     @property
     def precision(self):
@@ -104,16 +107,13 @@ def split_traced(records):
 
 def comparisons(records):
     """The Comparisons of records, by name; entries are ordered by baseline first, then backend and size."""
-    groups = {}
-    for record in records:
-        groups.setdefault(group_of(record), {}).setdefault((record.backend, record.num_ranks), []).append(record)
-    grouped = []
-    for (workload, scaling, reading), cells in sorted(groups.items()):
-        order = sorted(cells, key=lambda cell: (cell[0] != BASELINE, cell))
-        entries = tuple(Entry(*cell, tuple(sorted(cells[cell], key=key_of))) for cell in order)
-        targets = [record.target for entry in entries for record in entry.records]
-        grouped.append(Comparison(workload, scaling, next((target for target in targets if target is not None), None), entries, reading))
-    return grouped
+    cell_of = attrgetter("backend", "num_ranks")
+    ordered = sorted(records, key=lambda record: (group_of(record), record.backend != BASELINE, cell_of(record), key_of(record)))
+    compared = []
+    for group, records_of_group in itertools.groupby(ordered, group_of):
+        cells = itertools.groupby(records_of_group, cell_of)
+        compared.append(Comparison(*group, tuple(Entry(*cell, tuple(records_of_cell)) for cell, records_of_cell in cells)))
+    return compared
 
 
 def group_of(record):
@@ -123,10 +123,10 @@ def group_of(record):
 
 def reading_of(settings):
     """How a run's data was read from disk, in words; empty for data in memory. Runs that differ in it are compared apart."""
-    num_workers = settings.num_workers
     if settings.data_format == "memory":
         return ""
-    ahead = f", {num_workers} worker{'' if num_workers == 1 else 's'} of {settings.prefetch} batches" if num_workers else ""
+    workers = "1 worker" if settings.num_workers == 1 else f"{settings.num_workers} workers"
+    ahead = f", {workers} of {settings.prefetch} batches" if settings.num_workers else ""
     dropped = {"none": "", "once": ", caches dropped", "epoch": ", caches dropped in every epoch"}[settings.drop_caches]
     return f"{settings.data_format}{ahead}{dropped}"
 

@@ -82,5 +82,5 @@ def _widths(columns, width):
 
 
 def _needed_width(name, *texts):
-    whole = [part for text in texts for part in ([text] if len(text) <= LONG else text.split())]
-    return max(map(len, (*whole, *name.split())))
+    unbroken = [part for text in texts for part in ([text] if len(text) <= LONG else text.split())]
+    return max(map(len, (*unbroken, *name.split())))
