@@ -4,22 +4,27 @@ from launch.report import summary
 from tests.support.made_records import typed
 
 
-def answered(found, damaged=()):
+def answered(made_records, damaged=()):
     """The answer of records as JSON objects."""
-    return summary.answer(typed(found), damaged)
+    return summary.answer(typed(made_records), damaged)
 
 
-def section(found, key, damaged=()):
-    return next(section for section in answered(found, damaged).sections if section.key == key)
+def keys(made_records):
+    """The keys of the sections, in order."""
+    return [section.key for section in answered(made_records).sections]
 
 
-def lines(found, key, table=0):
+def section(made_records, key):
+    return next(section for section in answered(made_records).sections if section.key == key)
+
+
+def lines(made_records, key, table=0):
     """The rows of one table of a section, as dicts."""
-    chosen = section(found, key).tables[table]
+    chosen = section(made_records, key).tables[table]
     return [dict(zip([column.name for column in chosen.columns], row, strict=True)) for row in chosen.rows]
 
 
-def line(found, key, table=0, **wanted):
-    """The one row with these values."""
-    (one,) = (row for row in lines(found, key, table) if all(row[name] == value for name, value in wanted.items()))
-    return one
+def line(made_records, key, table=0, **values):
+    """The only row with these values."""
+    (row,) = (row for row in lines(made_records, key, table) if all(row[name] == value for name, value in values.items()))
+    return row

@@ -86,12 +86,6 @@ def test_drift_common_to_both_sides_of_pairs_cancels():
     assert apart.is_difference is False
 
 
-def test_no_difference_is_shown_where_the_interval_contains_1():
-    assert ratio([10.0, 11.0, 9.0], [10.0, 10.0, 10.0], paired=True).is_difference is False
-    assert ratio([10.0, 10.0], [10.0, 10.0], paired=False).is_difference is False
-    assert ratio([8.0, 8.1, 8.2], [10.0, 10.1, 10.2], paired=False).is_difference is True
-
-
 def test_the_interval_agrees_with_an_independent_bootstrap():
     above, below = np.array([5.0, 6.0, 7.0, 8.0, 12.0, 6.5]), np.array([4.0, 4.5, 5.0, 4.2, 4.4, 6.0])
     drawn = np.random.default_rng(5).integers(6, size=(20000, 6))
@@ -154,20 +148,6 @@ def test_of_equal_backends_few_are_called_slower_than_the_one_that_happens_to_be
     assert num_wrong / num_matrices < 0.08
 
 
-def test_the_same_records_give_the_same_interval():
-    values = [5.0, 6.0, 7.0, 8.0, 9.0, 11.0], [4.0, 4.5, 5.0, 4.2, 4.4, 6.0]
-    assert ratio(*values, paired=False) == ratio(*values, paired=False)
-
-
-@pytest.mark.parametrize(("num_runs", "expected"), [(1, 0), (2, 0.5), (3, 0.75), (4, 0.875), (20, 0.95)])
-def test_coverage_of_an_interval_from_few_runs(num_runs, expected):
-    assert coverage(num_runs) == expected
-
-
-def test_min_runs_confident_is_the_smallest_number_that_covers():
+def test_coverage_of_an_interval_from_few_runs():
+    assert [coverage(num_runs) for num_runs in (1, 2, 3, 4, 20)] == [0, 0.5, 0.75, 0.875, 0.95]
     assert coverage(MIN_RUNS_CONFIDENT) >= CONFIDENCE > coverage(MIN_RUNS_CONFIDENT - 1)
-
-
-def test_coverage_agrees_with_simulation():
-    drawn = np.random.default_rng(3).standard_normal((20000, 3))
-    assert ((drawn.min(axis=1) < 0) & (drawn.max(axis=1) > 0)).mean() == pytest.approx(coverage(3), abs=0.01)
