@@ -46,6 +46,8 @@ def test_a_time_is_worse_only_beyond_noise_and_tolerance(after, verdict):
         ("accuracy", "accuracy", (0.98, 0.981), (0.0, 0.0), "worse"),
         ("accuracy", "accuracy", (0.98, 0.981, 0.0), (0.98, 0.981, 0.0), "no difference shown"),
         ("accuracy", "accuracy", (0.98, 0.981, 0.0), (0.0, 0.0, 0.0), "worse"),
+        # Relative to 0 there is no ratio.
+        ("accuracy", "accuracy", (0.0, 0.0), (0.0, 0.0), None),
         ("peak_memory_bytes", "peak memory per rank (MiB)", (2**28, 2**28), (2**29, 2**29), "worse"),
         ("peak_memory_bytes", "peak memory per rank (MiB)", (2**29, 2**29), (2**28, 2**28), "better"),
     ],
@@ -53,12 +55,7 @@ def test_a_time_is_worse_only_beyond_noise_and_tolerance(after, verdict):
 def test_each_measure_has_its_direction(key, measure, before, after, verdict):
     old = [made(repeat=repeat, **{key: value}, **OLD) for repeat, value in enumerate(before)]
     new = [made(repeat=repeat, **{key: value}) for repeat, value in enumerate(after)]
-    assert verdicts(new, old)[measure] == verdict
-
-
-def test_relative_to_an_accuracy_of_0_nothing_is_worse():
-    old, new = ([not_reached(repeat=repeat, accuracy=0.0, **stamp) for repeat in range(2)] for stamp in (OLD, {}))
-    assert "accuracy" not in verdicts(new, old)
+    assert verdicts(new, old).get(measure) == verdict
 
 
 def test_regressions_are_listed_with_change_and_interval():
@@ -70,37 +67,25 @@ def test_regressions_are_listed_with_change_and_interval():
     assert "samples/s 100 before, 83.33 after" in rate
 
 
+@pytest.mark.parametrize("lost", [[ended("failed")], [not_reached(samples_per_second=100.0)], [], [ended("timeout")]])
+def test_an_entry_that_lost_its_time_is_worse_even_with_one_run_and_one_that_never_had_it_is_not(lost):
+    new = [made(num_ranks=2), ended("failed", num_ranks=3), made(num_ranks=4), *lost]
+    old = [made(num_ranks=2, **OLD), ended("failed", num_ranks=3, **OLD), made(**OLD)]
+    first, *others = regressions.worse(changes(new, old))
+    assert first == "cnn, weak scaling, 1 rank: ddp had 10 time to solution (s) and has none."
+    assert all("1 rank: ddp had 100 samples/s and has none." in sentence for sentence in others)
+    assert {change.num_ranks for change in changes(new, old)} == {1, 2}
+
+
 @pytest.mark.parametrize(
-    "new",
+    ("new", "old", "sentence"),
     [
-        [made(num_ranks=2), ended("failed")],
-        [made(num_ranks=2), not_reached(samples_per_second=100.0)],
-        [made(num_ranks=2)],
-        [made(num_ranks=2), ended("timeout")],
+        ([made(seconds=20.0)], [made(**OLD)], "4 of 4 numbers could not be judged: one side has a single run. Use --repeats 6."),
+        (repeats(BEFORE), repeats(BEFORE, **OLD), "Nothing that could be judged got slower, less accurate or larger beyond the noise."),
     ],
 )
-def test_an_entry_that_lost_its_time_is_worse_even_with_one_run(new):
-    lines = regressions.worse(changes(new, [made(num_ranks=2, **OLD), made(**OLD)]))
-    assert lines[0] == "cnn, weak scaling, 1 rank: ddp had 10 time to solution (s) and has none."
-
-
-def test_entries_that_are_only_in_the_results_are_not_compared():
-    assert {change.num_ranks for change in changes([made(), made(num_ranks=2)], [made(**OLD)])} == {1}
-
-
-def test_an_entry_without_a_time_before_and_after_is_not_compared():
-    new, old = [made(), ended("failed", num_ranks=2)], [made(**OLD), ended("failed", num_ranks=2, **OLD)]
-    assert regressions.worse(changes(new, old)) == []
-
-
-def test_a_single_run_on_a_side_is_not_judged():
-    section = regressions.section(changes([made(seconds=20.0)], [made(**OLD)]))
-    assert section.sentences == ["4 of 4 numbers could not be judged: one side has a single run. Use --repeats 6."]
-
-
-def test_without_regressions_a_sentence_states_it():
-    section = regressions.section(changes(repeats(BEFORE), repeats(BEFORE, **OLD)))
-    assert section.sentences == ["Nothing that could be judged got slower, less accurate or larger beyond the noise."]
+def test_without_regressions_a_sentence_states_it(new, old, sentence):
+    assert regressions.section(changes(new, old)).sentences == [sentence]
 
 
 def test_oversubscribed_entries_have_their_own_table():
@@ -109,11 +94,10 @@ def test_oversubscribed_entries_have_their_own_table():
     assert [sorted({row[2] for row in table.rows}) for table in section.tables] == [[1], [8]]
 
 
-def test_two_sets_of_different_training_are_refused():
-    with pytest.raises(UserError, match="trained different things"):
-        changes([made()], [made(workload_digest="e" * 64, **OLD)])
-
-
-def test_two_sets_without_common_entries_are_refused():
-    with pytest.raises(UserError, match="no backend, workload and size in common"):
-        changes([made()], [made(num_ranks=2, **OLD)])
+@pytest.mark.parametrize(
+    ("old", "message"),
+    [({"workload_digest": "e" * 64}, "trained different things"), ({"num_ranks": 2}, "no backend, workload and size in common")],
+)
+def test_two_sets_of_different_training_or_without_common_entries_are_refused(old, message):
+    with pytest.raises(UserError, match=message):
+        changes([made()], [made(**old, **OLD)])

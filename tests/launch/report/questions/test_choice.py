@@ -10,26 +10,50 @@ from tests.support.made_records import ended, made, step_breakdown, tensor_bytes
 P_MB, P_MIB = 4.799528, 4_799_528 / MIB
 STATE, STATE_EXPECTED = "state per rank (MiB)", "expected (MiB)"
 SENT, SENT_EXPECTED, BY = "sent per step (MB)", "by formula (MB)", "by collective (MB)"
+EXPOSED, CHANGE = "exposed share of a step (%)", "change to the program"
+HELD = tensor_bytes((3 * MIB, 2 * MIB, MIB), (3 * MIB, 3 * MIB, MIB))
 
 
-def test_a_row_has_what_a_chooser_asks_for():
-    held = tensor_bytes((3 * MIB, 2 * MIB, MIB), (3 * MIB, 3 * MIB, MIB))
-    records = [made(num_ranks=2, tensor_bytes_by_rank=held, step_breakdown=step_breakdown(compute=6.0, exposed=3.0))]
-    row = line(records, "cost")
-    assert (row["backend"], row["ranks"], row["seconds per epoch"]) == ("ddp", 2, pytest.approx(4.5))
-    # At one point, on the rank that holds most.
-    assert (row[STATE], row[STATE_EXPECTED]) == (7.0, pytest.approx(3 * P_MIB))
-    # An all-reduce of 4 MB, and a gather to which each of two ranks contributes 1 MB.
-    assert (row[SENT], row[BY]) == (pytest.approx(5.0), "all-reduce 4.00, all-gather 1.00")
-    assert row[SENT_EXPECTED] == pytest.approx(P_MB)
-    assert row["exposed share of a step (%)"] == pytest.approx(30.0)
-    assert (row["training"], row["change to the program"]) == ("exact", "wrap in DistributedDataParallel")
+def broken_down(num_ranks=2, **operations):
+    breakdown = step_breakdown(num_ranks=num_ranks)
+    return breakdown | {"operations": breakdown["operations"] | operations}
 
 
-def test_older_records_lack_what_was_not_measured_then():
-    row = line([made(num_ranks=2)], "cost")
-    assert [row[name] for name in (STATE, SENT, "exposed share of a step (%)")] == ["not measured"] * 3
-    assert (row[BY], row[STATE_EXPECTED]) == (None, pytest.approx(3 * P_MIB))
+@pytest.mark.parametrize(
+    ("record", "values"),
+    [
+        (
+            made(num_ranks=2, tensor_bytes_by_rank=HELD, step_breakdown=step_breakdown(compute=6.0, exposed=3.0)),
+            {
+                "backend": "ddp", "ranks": 2, "seconds per epoch": 4.5, "training": "exact", CHANGE: "wrap in DistributedDataParallel",
+                # At one point, on the rank that holds most.
+                STATE: 7.0, STATE_EXPECTED: pytest.approx(3 * P_MIB),
+                # An all-reduce of 4 MB, and a gather to which each of two ranks contributes 1 MB.
+                SENT: 5.0, BY: "all-reduce 4.00, all-gather 1.00", SENT_EXPECTED: pytest.approx(P_MB),
+                EXPOSED: pytest.approx(30.0),
+            },
+        ),
+        (
+            made(num_ranks=2),
+            {STATE: "not measured", SENT: "not measured", EXPOSED: "not measured", BY: None, STATE_EXPECTED: pytest.approx(3 * P_MIB)},
+        ),
+        # A backend or a workload that is not known here has no theory.
+        (made(num_ranks=2) | {"backend": "own"}, {STATE_EXPECTED: None, SENT_EXPECTED: None, CHANGE: None}),
+        (made(num_ranks=2) | {"workload": "later"}, {SENT_EXPECTED: None}),
+        (made(backend="weight_averaging", num_ranks=2, exact=False), {"training": "approximate"}),
+        # Of 4 ranks in two replicas, each gathers 1 MB from one other, not from three.
+        (made(backend="fsdp@hsdp", num_ranks=4, step_breakdown=broken_down(4)), {BY: "all-reduce 4.00, all-gather 1.00"}),
+        # A collective of a few bytes is not named.
+        (
+            made(num_ranks=2, step_breakdown=broken_down(all_reduce={"num_calls": 2.0, "num_bytes": 4.0})),
+            {BY: "all-gather 1.00", SENT: pytest.approx(1.000004)},
+        ),
+        (made(step_breakdown=broken_down(1) | {"operations": {}}), {SENT: 0}),
+    ],
+)  # fmt: skip
+def test_a_row_has_what_a_chooser_asks_for(record, values):
+    row = line([record], "cost")
+    assert {name: row[name] for name in values} == values
 
 
 def test_throughput_is_beside_the_time_where_a_run_has_it():
@@ -50,34 +74,8 @@ def test_throughput_is_beside_the_time_where_a_run_has_it():
     assert (with_tokens["tokens/s"], "share of peak (%)" in with_tokens) == (640.0, False)
 
 
-def test_a_backend_or_workload_that_is_not_known_here_has_no_theory():
-    unknown = line([made(num_ranks=2) | {"backend": "own"}], "cost")
-    assert [unknown[name] for name in (STATE_EXPECTED, SENT_EXPECTED, "change to the program")] == [None, None, None]
-    assert line([made(num_ranks=2) | {"workload": "later"}], "cost")[SENT_EXPECTED] is None
-
-
-def test_bytes_of_replicas_are_of_their_own_ranks():
-    """Of 4 ranks in two replicas, each gathers 1 MB from one other, not from three."""
-    records = [made(backend="fsdp@hsdp", num_ranks=4, step_breakdown=step_breakdown(num_ranks=4))]
-    assert line(records, "cost")[BY] == "all-reduce 4.00, all-gather 1.00"
-
-
-def test_a_collective_of_a_few_bytes_is_not_named():
-    breakdown = step_breakdown()
-    breakdown["operations"]["all_reduce"]["num_bytes"] = 4.0
-    assert line([made(num_ranks=2, step_breakdown=breakdown)], "cost")[BY] == "all-gather 1.00"
-    assert line([made(step_breakdown=step_breakdown(num_ranks=1) | {"operations": {}})], "cost")[SENT] == 0
-
-
-def test_approximate_training_is_named():
-    records = [made(num_ranks=2), made(backend="weight_averaging", num_ranks=2, exact=False)]
-    assert [row["training"] for row in lines(records, "cost")] == ["exact", "approximate"]
-
-
 def test_oversubscribed_entries_are_apart_and_failed_ones_left_out():
     records = [made(), ended("failed", num_ranks=2), made(num_ranks=8, oversubscribed=True)]
     fair, shared, *_ = section(records, "cost").tables
-    assert [table.title for table in (fair, shared)] == [
-        "cnn, weak scaling: which to choose", "cnn, weak scaling: which to choose, oversubscribed: not a scaling measurement",
-    ]  # fmt: skip
+    assert (fair.title, shared.title) == ("cnn, weak scaling: which to choose", f"{fair.title}, oversubscribed: not a scaling measurement")
     assert [[row[1] for row in table.rows] for table in (fair, shared)] == [[1], [8]]
