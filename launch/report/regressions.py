@@ -18,7 +18,7 @@ WORSE, BETTER, LEVEL, UNKNOWN = "worse", "better", "no difference shown", "not j
 class Measure(NamedTuple):
     """A quantity that may regress, with its adjective. `key` of a record, None for the time to solution; values are divided by `unit`.
 
-    A relative change within the tolerance is not a regression, however small its uncertainty.
+    A relative change within the tolerance is not a regression, however small its uncertainty. An entry that has lost a vital one is worse.
     """
 
     name: str
@@ -27,16 +27,15 @@ class Measure(NamedTuple):
     unit: int
     more_is_worse: bool
     tolerance: float
+    is_vital: bool
 
 
 MEASURES = (
-    Measure("time to solution (s)", "slower", None, 1, True, 0.05),
-    Measure("samples/s", "slower", "samples_per_second", 1, False, 0.05),
-    Measure("accuracy", "less accurate", "accuracy", 1, False, 0.01),
-    Measure("peak memory per rank (MiB)", "larger", "peak_memory_bytes", MIB, True, 0.05),
+    Measure("time to solution (s)", "slower", None, 1, True, 0.05, True),
+    Measure("samples/s", "slower", "samples_per_second", 1, False, 0.05, True),
+    Measure("accuracy", "less accurate", "accuracy", 1, False, 0.01, False),
+    Measure("peak memory per rank (MiB)", "larger", "peak_memory_bytes", MIB, True, 0.05, False),
 )
-# An entry that has lost one of these is worse.
-VITAL = {None, "samples_per_second"}
 
 
 class Change(NamedTuple):
@@ -75,7 +74,7 @@ def changes(records, baseline):
 def _change(name, base, entry, measure):
     before, after = _number(base, measure), _number(entry, measure)
     # Relative to 0, as of an accuracy, there is no ratio, and nothing is worse.
-    if not before or (after is None and measure.key not in VITAL):
+    if not before or (after is None and not measure.is_vital):
         return None
     if after is None:
         ratio, verdict = None, WORSE

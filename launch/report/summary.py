@@ -1,7 +1,5 @@
 """Records -> the answer: questions in order, each with sentences and tables. Pure."""
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 from launch.report import comparable, entries, statistics
@@ -21,7 +19,7 @@ class Answer(NamedTuple):
     sections: list[Section]
     notes: list[str]
     comparisons: list[entries.Comparison]
-    charts: Mapping = MappingProxyType({})
+    charts: dict | None = None
 
     @property
     def runs(self):

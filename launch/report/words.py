@@ -5,10 +5,6 @@ def ranks_of(number):
     return f"{number} rank" if number == 1 else f"{number} ranks"
 
 
-def repeats_give(number):
-    return "one run gives" if number == 1 else f"{number} repeats give"
-
-
 def printable(text):
     """The text with a space for each non-printable character, such as a terminal's control codes."""
     return "".join(character if character.isprintable() else " " for character in text)

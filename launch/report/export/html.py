@@ -20,7 +20,7 @@ def text(answer, reload_seconds=None):
     """The whole page; with `reload_seconds` a browser reloads it that often."""
     template = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, undefined=jinja2.StrictUndefined)
     return template.get_template("page.html.jinja").render(
-        answer=answer, charts=charts.of(answer) | answer.charts, facts=_facts(answer), oversubscribed=OVERSUBSCRIBED, json=_json,
+        answer=answer, charts=charts.of(answer) | (answer.charts or {}), facts=_facts(answer), oversubscribed=OVERSUBSCRIBED, json=_json,
         colour=colours.of_backends(answer.backends).get, is_backend=BACKEND.__eq__, long=LONG,
         style=Markup((FOLDER / "page.css").read_text()), script=Markup((FOLDER / "page.js").read_text()),
         library=_library(), reload_seconds=reload_seconds,

@@ -19,20 +19,20 @@ function draw(plot) {
 
 // A chart in a closed <details> has no width yet; it is drawn when opened.
 const drawVisible = () => document.querySelectorAll(".plot").forEach((plot) => { if (plot.clientWidth) draw(plot); });
-document.querySelectorAll("details").forEach((one) => one.addEventListener("toggle", drawVisible));
+document.querySelectorAll("details").forEach((details) => details.addEventListener("toggle", drawVisible));
 drawVisible();
 
 // Oversubscribed entries are printed too; the tables of single charts are not.
 let opened = [];
 addEventListener("beforeprint", () => {
   opened = [...document.querySelectorAll("details.oversubscribed:not([open])")];
-  opened.forEach((one) => { one.open = true; });
+  opened.forEach((details) => { details.open = true; });
   drawVisible();
 });
-addEventListener("afterprint", () => opened.forEach((one) => { one.open = false; }));
+addEventListener("afterprint", () => opened.forEach((details) => { details.open = false; }));
 
-function compare(one, other) {
-  const [a, b] = [one, other].map((cell) => (cell.dataset.value === undefined ? cell.textContent : Number(cell.dataset.value)));
+function compare(...cells) {
+  const [a, b] = cells.map((cell) => (cell.dataset.value === undefined ? cell.textContent : Number(cell.dataset.value)));
   if (typeof a === "number" && typeof b === "number") return a - b;
   if (typeof a === typeof b) return a.localeCompare(b);
   return typeof a === "number" ? -1 : 1;
@@ -43,11 +43,11 @@ document.querySelectorAll("figure.table").forEach((figure) => {
   const headings = [...figure.querySelectorAll("th")];
   headings.forEach((heading, index) => heading.querySelector("button").addEventListener("click", () => {
     const order = heading.getAttribute("aria-sort") === "ascending" ? "descending" : "ascending";
-    headings.forEach((one) => one.removeAttribute("aria-sort"));
+    headings.forEach((sorted) => sorted.removeAttribute("aria-sort"));
     heading.setAttribute("aria-sort", order);
     const sign = order === "ascending" ? 1 : -1;
     const isEmpty = (row) => row.cells[index].textContent === "-";
-    const rows = [...body.rows].sort((one, other) => isEmpty(one) - isEmpty(other) || sign * compare(one.cells[index], other.cells[index]));
+    const rows = [...body.rows].sort((a, b) => isEmpty(a) - isEmpty(b) || sign * compare(a.cells[index], b.cells[index]));
     body.append(...rows);
   }));
   const filter = figure.querySelector("input");

@@ -49,8 +49,7 @@ def _row(entry, reference, num_compared):
 def _pairs(entry, reference):
     """The runs of two entries that have the same matrix and repeat, and so the same seed."""
     reference_records = {entries.key_of(record): record for record in reference.from_start}
-    keyed = [(record, entries.key_of(record)) for record in entry.from_start]
-    return [(record, reference_records[key]) for record, key in keyed if key in reference_records]
+    return [(record, reference_records[key]) for record in entry.from_start if (key := entries.key_of(record)) in reference_records]
 
 
 def _last_shared_accuracies(record, reference_record):

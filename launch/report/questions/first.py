@@ -10,7 +10,7 @@ from launch.report import entries, epochs, transports
 from launch.report.entries import Entry
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio, present
 from launch.report.tables import ACCURACY, BACKEND, INTERVAL, RANKS, RATE, TIME, Column, apart, filled
-from launch.report.words import interval, listed, ranks_of, repeats_give, runs_against, times_as_fast, uncertainty
+from launch.report.words import interval, listed, ranks_of, runs_against, times_as_fast, uncertainty
 
 QUESTION = "Which backend reaches the target first?"
 COLUMNS = (
@@ -98,7 +98,8 @@ def winner(comparison):
     if num_repeats < MIN_RUNS_CONFIDENT:
         lowest = f"; the lowest time so far is {seconds:.2f} s, {best.backend} at {ranks_of(best.num_ranks)}"
         so_far = lowest if len(best.records) > 1 else ""
-        return f"{comparison.name}: {repeats_give(num_repeats)} no verdict, {MIN_RUNS_CONFIDENT} do{so_far}{left_out}."
+        repeats_give = "one run gives" if num_repeats == 1 else f"{num_repeats} repeats give"
+        return f"{comparison.name}: {repeats_give} no verdict, {MIN_RUNS_CONFIDENT} do{so_far}{left_out}."
     first, *later = placed
     level = [first.entry.backend, *(place.entry.backend for place in later if place.verdict == VERDICTS[False])]
     seconds = entries.time_of(first.entry)

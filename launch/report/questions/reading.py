@@ -66,10 +66,11 @@ def _row(entry):
         broken_down = [record.step_breakdown for record in entry.ok if record.step_breakdown]
         wait = statistics.typical_or_none(np.mean(breakdown.data_wait_seconds) for breakdown in broken_down)
     rate = _typical(entry, lambda record: np.mean(record.reading.sample_bytes_by_rank) / sum(record.train_seconds) / MB)
+    num_opens = _typical(entry, lambda record: np.mean(record.reading.num_opens_by_rank))
     return (
         *_how(entry), entry.backend, entry.num_ranks, None if wait is None else 1000 * wait, None if wait is None else 100 * wait / step,
         rate, None if rate is None else rate * entry.num_ranks, _typical(entry, _read_over_samples),
-        _typical(entry, _cached_percent), _whole(_typical(entry, lambda record: np.mean(record.reading.num_opens_by_rank))),
+        _typical(entry, _cached_percent), None if num_opens is None else round(num_opens),
         _typical(entry, lambda record: record.reading.convert_seconds), _typical(entry, lambda record: record.reading.stored_bytes / MB),
     )  # fmt: skip
 
@@ -84,7 +85,3 @@ def _cached_percent(record):
     """The part of what was read that did not come from a disk; None where Linux does not tell."""
     read, from_disk = record.reading.read_bytes_by_rank, record.reading.disk_bytes_by_rank
     return None if None in read + from_disk or not sum(read) else 100 * max(0.0, 1 - sum(from_disk) / sum(read))
-
-
-def _whole(value):
-    return None if value is None else round(value)
