@@ -3,19 +3,27 @@
 python -m launch.trace.picture TRACE PICTURE.png --first-step 4 --num-steps 2
 """
 
+import io
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import tyro
+from PIL import Image
 
-from common import command_line
+from common import command_line, durable
 from common.errors import UserError
 from common.tracing import chrome
+from launch.report.export import vega_lite
+from launch.report.export.vega_lite import layer, layered, named, quantity
 
 PROGRAM = "python -m launch.trace.picture"
 MAX_DEPTH = 3
+# In pixels. A thinner bar would not be seen.
+WIDTH, LINE_HEIGHT, BAR_HEIGHT, FONT_SIZE, LETTER, THINNEST_BAR = 806, 19, 17.5, 8, 5, 0.4
+# Between two rows, in lines.
+GAP = 0.6
 # The first pattern that matches a span's name gives its label and colour.
 COLOURS = (
     (r"^data$", "waiting for data", "#9a9a9a"),
@@ -57,11 +65,11 @@ def step_window(events, first_step, num_steps):
     for event in events:
         if event.get("name") == "step" and event["pid"] == 0:
             steps[event["args"]["step"]] = event["ts"], event["ts"] + event["dur"]
-    steps_drawn = range(first_step, first_step + num_steps)
-    if num_steps < 1 or not all(step in steps for step in steps_drawn):
+    last_step = first_step + num_steps - 1
+    if num_steps < 1 or not steps.keys() >= {first_step, last_step}:
         steps_there = f"steps {min(steps)} to {max(steps)}" if steps else "no steps"
         raise UserError(f"the trace has {steps_there} of rank 0; choose --first-step and --num-steps from them")
-    return steps[steps_drawn[0]][0], steps[steps_drawn[-1]][1]
+    return steps[first_step][0], steps[last_step][1]
 
 
 def rows(events, start, end, leave_out=None, only=""):
@@ -100,8 +108,8 @@ def _bars(spans, start, end):
 
 
 def kind_of(name):
-    """(label, colour) of a span by its name."""
-    return next((label, colour) for pattern, label, colour in COLOURS if re.search(pattern, name))
+    """The label of a span by its name."""
+    return next(label for pattern, label, _ in COLOURS if re.search(pattern, name))
 
 
 def text_of(name):
@@ -110,48 +118,51 @@ def text_of(name):
     return f"{stage[1]}.{stage[2]}" if stage else name
 
 
-def draw(rows_drawn, path, title, max_depth=MAX_DEPTH):
+def draw(rows_drawn, path, title):
     """Draws Rows into a PNG or SVG file, by its name's ending. Raises UserError where there is nothing to draw."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-    from matplotlib.patches import Patch
-
     if not rows_drawn:
         raise UserError("the trace has nothing in this window")
-    heights = [max([min(bar.depth, max_depth - 1) + 1 for bar in row.bars], default=1) for row in rows_drawn]
-    width = max([bar.end for row in rows_drawn for bar in row.bars] + [instant for row in rows_drawn for instant in row.instants])
-    figure, axes = pyplot.subplots(figsize=(13, 1.2 + 0.24 * (sum(heights) + 0.6 * len(rows_drawn))), dpi=80)
-    used_labels, ticks, labels, top = set(), [], [], 0.0
-    for row, height in zip(rows_drawn, heights, strict=True):
-        for bar in row.bars:
-            if bar.depth < max_depth:
-                label, colour = kind_of(bar.name)
-                used_labels.add(label)
-                visible_width = max(bar.end - bar.start, width / 2000)
-                axes.broken_barh([(bar.start, visible_width)], (top + bar.depth, 0.92), facecolors=colour, edgecolor="white", linewidth=0.2)
-                text = text_of(bar.name)
-                if bar.end - bar.start > width * 0.0062 * len(text):
-                    axes.text(bar.start + width * 0.002, top + bar.depth + 0.5, text, fontsize=7, va="center", clip_on=True)
-        axes.plot(row.instants, [top + 0.5] * len(row.instants), "|", color="black", markersize=5)
-        ticks.append(top + height / 2)
-        labels.append(f"rank {row.rank}  {row.name}")
-        top += height + 0.6
-    axes.set(ylim=(top, -0.3), xlim=(0, width), xlabel="ms", title=title, yticks=ticks)
-    axes.set_yticklabels(labels, fontsize=8)
-    axes.grid(axis="x", linewidth=0.3)
-    patches = [Patch(color=colour, label=label) for _, label, colour in COLOURS if label in used_labels]
-    axes.legend(
-        handles=patches,
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.55 / figure.get_figheight()),
-        ncols=len(patches),
-        fontsize=8,
-        frameon=False,
+    drawn = spec(rows_drawn, title)
+    with durable.replacing(path) as part:
+        if path.suffix == ".svg":
+            part.write_text(vega_lite.svg(drawn))
+        else:
+            # Pillow compresses the same picture to a third of the bytes.
+            Image.open(io.BytesIO(vega_lite.png(drawn))).save(part, "png", optimize=True)
+
+
+def spec(rows_drawn, title):
+    """The Vega-Lite specification of Rows, one below the other."""
+    end = max([bar.end for row in rows_drawn for bar in row.bars] + [instant for row in rows_drawn for instant in row.instants])
+    bars, instants, names, top = [], [], [], 0.0
+    for row in rows_drawn:
+        bars_drawn = [bar for bar in row.bars if bar.depth < MAX_DEPTH]
+        bars += [_drawn(bar, top + bar.depth + 0.5, end / WIDTH) for bar in bars_drawn]
+        instants += [{"start": instant, "y": top + 0.5} for instant in row.instants]
+        height = 1 + max((bar.depth for bar in bars_drawn), default=0)
+        names.append({"y": top + height / 2, "text": f"rank {row.rank} {row.name}"})
+        top += height + GAP
+    kinds_drawn = {bar["kind"] for bar in bars}
+    colour_of = {kind: colour for _, kind, colour in COLOURS if kind in kinds_drawn}
+    x = quantity("start", "ms", scale={"domain": [0, end], "nice": False})
+    y = quantity("y", None, scale={"domain": [top, -GAP / 2], "nice": False}, axis=None)
+    area = {"x": x, "x2": {"field": "end"}, "y": y, "color": named("kind", colour_of, orient="bottom", columns=0)}
+    text = {"y": y, "text": {"field": "text"}}
+    layers = layered(
+        layer("rect", area, bars, height=BAR_HEIGHT, stroke="white", strokeWidth=0.2),
+        layer("text", text | {"x": x}, bars, align="left", dx=2, fontSize=FONT_SIZE, clip=True),
+        layer("tick", {"x": x, "y": y}, instants, orient="vertical", size=FONT_SIZE, color="black"),
+        layer("text", text | {"x": {"value": 0}}, names, align="right", dx=-6),
     )
-    figure.savefig(path, bbox_inches="tight", metadata={"Software": None} if str(path).endswith(".png") else None)
-    pyplot.close(figure)
+    return {"title": title, "width": WIDTH, "height": LINE_HEIGHT * top, **layers}
+
+
+def _drawn(bar, y, pixel):
+    """The data of a Bar. `pixel`: its width in milliseconds."""
+    text = text_of(bar.name)
+    fits = bar.end - bar.start > pixel * LETTER * len(text)
+    end = max(bar.end, bar.start + pixel * THINNEST_BAR)
+    return {"start": bar.start, "end": end, "y": y, "kind": kind_of(bar.name), "text": text if fits else ""}
 
 
 @dataclass(frozen=True)

@@ -81,3 +81,10 @@ def svg(spec):
     import vl_convert
 
     return vl_convert.vegalite_to_svg({"config": CONFIG} | spec, vl_version=VERSION)
+
+
+def png(spec):
+    """A specification as the bytes of a PNG file."""
+    import vl_convert
+
+    return vl_convert.vegalite_to_png({"config": CONFIG} | spec, vl_version=VERSION)

@@ -29,27 +29,19 @@ EVENTS = [
 ]  # fmt: skip
 
 
-def test_rows_of_a_window():
-    assert picture.rows(EVENTS, 2000, 2900, "memory") == [
-        Row(0, "data: steps", [Bar("step", 0.0, 0.9, 0)], [0.5]),
-        Row(0, "compute: PyTorch", [Bar("outer", 0.1, 0.6, 0), Bar("inner", 0.2, 0.3, 1), Bar("next", 0.6, 0.7, 0)], []),
-        Row(1, "compute: PyTorch", [Bar("long", 0.0, 0.9, 0)], []),
-    ]
-
-
-def test_rows_of_the_spans_that_are_wanted():
-    assert picture.rows(EVENTS, 2000, 2900, "memory", "^(outer|long)$") == [
-        Row(0, "data: steps", [], [0.5]),
-        Row(0, "compute: PyTorch", [Bar("outer", 0.1, 0.6, 0)], []),
-        Row(1, "compute: PyTorch", [Bar("long", 0.0, 0.9, 0)], []),
-    ]
-
-
 @pytest.mark.parametrize(
-    ("name", "text"), [("stage 3 forward 12", "3.12"), ("stage 0 weight gradients 1", "0.1"), ("Optimizer.step#SGD.step", None)]
+    ("only", "bars_of_rank_0"),
+    [
+        ("", ([Bar("step", 0.0, 0.9, 0)], [Bar("outer", 0.1, 0.6, 0), Bar("inner", 0.2, 0.3, 1), Bar("next", 0.6, 0.7, 0)])),
+        ("^(outer|long)$", ([], [Bar("outer", 0.1, 0.6, 0)])),
+    ],
 )
-def test_the_text_of_what_a_stage_computes_is_its_number_and_that_of_the_micro_batch(name, text):
-    assert picture.text_of(name) == (text or name)
+def test_rows_of_a_window_have_the_spans_that_are_wanted(only, bars_of_rank_0):
+    assert picture.rows(EVENTS, 2000, 2900, "memory", only) == [
+        Row(0, "data: steps", bars_of_rank_0[0], [0.5]),
+        Row(0, "compute: PyTorch", bars_of_rank_0[1], []),
+        Row(1, "compute: PyTorch", [Bar("long", 0.0, 0.9, 0)], []),
+    ]
 
 
 @pytest.mark.parametrize(("first", "num", "window"), [(0, 1, (1000, 1900)), (1, 1, (2000, 2900)), (0, 2, (1000, 2900))])
@@ -75,44 +67,52 @@ def test_missing_steps_are_an_error(first, num):
     ],
 )  # fmt: skip
 def test_kind_of_a_span(name, kind):
-    assert picture.kind_of(name)[0] == kind
+    assert picture.kind_of(name) == kind
 
 
-@pytest.mark.parametrize(("name", "magic"), [("p.png", b"\x89PNG"), ("p.svg", b"<?xml")])
+def test_a_row_is_drawn_below_the_lines_of_the_row_before():
+    names = ("stage 3 forward 12", "stage 0 weight gradients 1", "a name longer than its bar", "data", "four deep")
+    bars = [Bar(name, 100.0 * depth, 120.0 * (depth + 1), depth) for depth, name in enumerate(names[:3])]
+    rows = [Row(0, "first", [*bars, Bar(names[4], 400.0, 500.0, 3)], []), Row(1, "second", [Bar(names[3], 999.9, 1000.0, 0)], [500.0])]
+    area, _, ticks, labels = (layer["data"]["values"] for layer in picture.spec(rows, "")["layer"])
+    assert [bar["text"] for bar in area] == ["3.12", "0.1", "", ""]
+    assert [(bar["kind"], bar["y"]) for bar in area] == [
+        ("forward", 0.5), ("gradients of weights", 1.5), ("forward and other work", 2.5), ("waiting for data", 4.1),
+    ]  # fmt: skip
+    assert area[3]["end"] - area[3]["start"] == pytest.approx(1000 / picture.WIDTH * picture.THINNEST_BAR)
+    assert ticks == [{"start": 500.0, "y": pytest.approx(4.1)}]
+    assert [label["text"] for label in labels] == ["rank 0 first", "rank 1 second"]
+
+
+@pytest.mark.parametrize(("name", "magic"), [("p.png", b"\x89PNG"), ("p.svg", b"<svg")])
 def test_a_picture_is_drawn(tmp_path, name, magic):
     chrome.write(tmp_path / "t.json.gz", EVENTS, {})
     path = tmp_path / name
     assert picture.run(picture.Arguments(tmp_path / "t.json.gz", path, first_step=0, num_steps=2)) == 0
     assert path.read_bytes().startswith(magic)
     if name.endswith("svg"):
-        assert "rank 1  compute: PyTorch" in path.read_text()
-
-
-@pytest.mark.parametrize("name", ["p.gif", "p"])
-def test_another_picture_format_is_an_error(tmp_path, name):
-    with pytest.raises(UserError, match=r"\.png or \.svg"):
-        picture.run(picture.Arguments(tmp_path / "t.json.gz", tmp_path / name))
+        assert "rank 1 compute: PyTorch" in path.read_text()
+        assert picture.COLOURS[1][2] in path.read_text()
 
 
 @pytest.mark.parametrize(
-    ("name", "leave_out", "events", "message"),
+    ("name", "arguments", "events", "message"),
     [
-        ("none/p.png", "", EVENTS, r"none/p\.png cannot be written \(No such file or directory\)"),
-        ("p.png", "(", EVENTS, r"--leave-out '\(' is not a regular expression"),
-        ("p.png", "", [span("step", 0, 9, step=0), {"ph": "X", "name": "step", "ts": 1, "dur": 2}], "not a merged trace: .*'pid'"),
-        ("p.png", "", [span("step", "0", 9, step=0)], "not a merged trace: an event has a wrong or missing entry"),
-        ("p.png", "", [1, 2], "not a trace: an event is not an object but int"),
+        ("p.gif", {}, EVENTS, r"p\.gif should end with \.png or \.svg"),
+        ("p", {}, EVENTS, r"p should end with \.png or \.svg"),
+        ("none/p.png", {}, EVENTS, r"none/p\.png cannot be written \(No such file or directory\)"),
+        ("p.png", {"leave_out": "("}, EVENTS, r"--leave-out '\(' is not a regular expression"),
+        ("p.png", {"only": "none", "leave_out": ""}, [span("step", 0, 9, step=0)], "nothing in this window"),
+        ("p.png", {}, [span("step", 0, 9, step=0), {"ph": "X", "name": "step", "ts": 1, "dur": 2}], "not a merged trace: .*'pid'"),
+        ("p.png", {}, [span("step", "0", 9, step=0)], "not a merged trace: an event has a wrong or missing entry"),
+        ("p.png", {}, [1, 2], "not a trace: an event is not an object but int"),
     ],
 )
-def test_a_picture_that_cannot_be_drawn_is_an_error(tmp_path, name, leave_out, events, message):
+def test_a_picture_that_cannot_be_drawn_is_an_error(tmp_path, name, arguments, events, message):
     chrome.write(tmp_path / "t.json.gz", events, {})
     with pytest.raises(UserError, match=message):
-        picture.run(picture.Arguments(tmp_path / "t.json.gz", tmp_path / name, first_step=0, leave_out=leave_out))
-
-
-def test_an_empty_window_is_an_error(tmp_path):
-    with pytest.raises(UserError, match="nothing in this window"):
-        picture.draw([], tmp_path / "p.png", "")
+        picture.run(picture.Arguments(tmp_path / "t.json.gz", tmp_path / name, first_step=0, **arguments))
+    assert [path.name for path in tmp_path.iterdir()] == ["t.json.gz"]
 
 
 def test_the_pictures_of_the_page_exist_and_are_small():
