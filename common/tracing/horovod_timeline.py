@@ -6,8 +6,10 @@ time of ts 0. `B NEGOTIATE_<OP>`; an X of duration 0, named by the rank, when ra
 activities at the same time. CYCLE_START marks each of Horovod's cycles, if enabled, and has no pid.
 """
 
+import math
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
+from dataclasses import astuple, dataclass, field
 from typing import NamedTuple
 
 # The timeline's name in a run's trace folder.
@@ -15,6 +17,8 @@ FILE = "horovod_timeline.json"
 
 # Rank 0 receives the ranks that are ready within one cycle (HOROVOD_CYCLE_TIME: 1 ms) together, in the order of the ranks.
 TOGETHER_MICROSECONDS = 1000
+# The number of tensors with the longest waits that are printed.
+NUM_TENSORS = 5
 NEGOTIATE = "NEGOTIATE_"
 # Activities of each single tensor of a buffer; all others are of the buffer.
 WAITS = ("WAIT_FOR_DATA", "WAIT_FOR_OTHER_TENSOR_DATA")
@@ -95,19 +99,18 @@ def read(events):
 
 
 class _Buffer:
-    """The state of a buffer and its tensors, given by `pid`; `closed` once no tensor can join."""
+    """The tensors of a collective, by `pid`, and the spans of its activities; `is_closed` once no tensor can join."""
 
-    def __init__(self, first_activity):
-        self.first_activity = first_activity
-        self.closed = False
-        self.members, self.left = [], set()
-        self.spans = {}
-        self.size_bytes = 0
+    def __init__(self, first_activity=None):
+        self.first_activity, self.is_closed = first_activity, False
+        self.pids, self.open_pids = [], set()
+        self.spans, self.size_bytes = {}, 0
 
-    def add(self, pid, waits):
-        self.members.append(pid)
-        self.left.add(pid)
-        for wait in waits:
+    def add(self, pid, tensor):
+        self.pids.append(pid)
+        self.open_pids.add(pid)
+        tensor.buffer = self
+        for wait in tensor.waits:
             self.cover(*wait)
 
     def cover(self, name, start, end):
@@ -117,10 +120,10 @@ class _Buffer:
 
 
 class _Tensor:
-    """The state of a tensor: open spans as (name, ts), ready ranks, and its buffer once it is in one."""
+    """The state of a tensor: open spans as (name, ts), ready ranks, its waits, and its buffer once it is in one."""
 
     def __init__(self):
-        self.open, self.ready, self.buffer, self.waits = [], {}, None, []
+        self.open, self.ready, self.waits, self.buffer = [], {}, [], None
 
 
 class _Reader:
@@ -129,7 +132,7 @@ class _Reader:
     def __init__(self):
         self.names = {}
         self.tensors = defaultdict(_Tensor)
-        self.forming = _Buffer(None)
+        self.forming = _Buffer()
         self.cycle_start, self.num_tensors, self.last = None, 0, 0
 
     def metadata(self, event):
@@ -149,10 +152,9 @@ class _Reader:
             self.num_tensors += not name.startswith(NEGOTIATE)
         elif tensor.buffer is None and name not in WAITS:
             # All tensors of a buffer begin an activity before any of them ends it.
-            if self.forming.closed or self.forming.first_activity != name:
+            if self.forming.is_closed or self.forming.first_activity != name:
                 self.forming = _Buffer(name)
-            self.forming.add(pid, tensor.waits)
-            tensor.buffer = self.forming
+            self.forming.add(pid, tensor)
         tensor.open.append((name, event["ts"]))
 
     def tick(self, event):
@@ -166,20 +168,28 @@ class _Reader:
             return None
         self.last = max(self.last, ts)
         name, start = tensor.open.pop()
-        if tensor.open:
-            if tensor.buffer is None:
-                tensor.waits.append((name, start, ts))
-            else:
-                tensor.buffer.closed = True
-                tensor.buffer.cover(name, start, ts)
-            return None
-        self.tensors[pid] = _Tensor()
-        if name.startswith(NEGOTIATE):
-            return Negotiation(self._name(pid), name, start, ts, tensor.ready, True)
-        size_bytes = size_of(event.get("args", {}))
+        if not tensor.open:
+            self.tensors[pid] = _Tensor()
+            return self._ended(pid, tensor, name, start, ts, size_of(event.get("args", {})))
         if tensor.buffer is None:
-            return self._single(pid, tensor, name, start, ts, size_bytes, True)
-        return self._leave_buffer(pid, tensor.buffer, (name, start, ts), size_bytes)
+            tensor.waits.append((name, start, ts))
+        else:
+            tensor.buffer.is_closed = True
+            tensor.buffer.cover(name, start, ts)
+        return None
+
+    def _ended(self, pid, tensor, name, start, end, size_bytes):
+        """Returns the Negotiation of a tensor, or the Operation if this was the last tensor of its buffer to end."""
+        if name.startswith(NEGOTIATE):
+            return Negotiation(self._name(pid), name, start, end, tensor.ready, True)
+        if tensor.buffer is None:
+            _Buffer().add(pid, tensor)
+        buffer = tensor.buffer
+        buffer.is_closed = True
+        buffer.cover("", start, end)
+        buffer.size_bytes = None if None in (size_bytes, buffer.size_bytes) else buffer.size_bytes + size_bytes
+        buffer.open_pids.discard(pid)
+        return None if buffer.open_pids else self._operation(name, buffer, True)
 
     def left_open(self):
         """Yields the spans that are open at the end of the file, ended there."""
@@ -190,196 +200,163 @@ class _Reader:
             (name, start), *activities = tensor.open
             if name.startswith(NEGOTIATE):
                 yield Negotiation(self._name(pid), name, start, self.last, tensor.ready, False)
-            elif tensor.buffer is None:
-                yield self._single(pid, tensor, name, start, self.last, None, False)
-            else:
-                tensor.buffer.cover("", start, self.last)
-                for activity, begun in activities:
-                    tensor.buffer.cover(activity, begun, self.last)
-                unfinished[id(tensor.buffer)] = name, tensor.buffer
+                continue
+            if tensor.buffer is None:
+                _Buffer().add(pid, tensor)
+            tensor.buffer.cover("", start, self.last)
+            for activity, activity_start in activities:
+                tensor.buffer.cover(activity, activity_start, self.last)
+            unfinished[id(tensor.buffer)] = name, tensor.buffer
         for name, buffer in unfinished.values():
             yield self._operation(name, buffer, False)
 
     def _name(self, pid):
         return self.names.get(pid, str(pid))
 
-    def _leave_buffer(self, pid, buffer, span, size_bytes):
-        """Returns the Operation, if this was the last tensor of its buffer to end."""
-        name, start, end = span
-        buffer.closed = True
-        buffer.cover("", start, end)
-        buffer.size_bytes = None if None in (size_bytes, buffer.size_bytes) else buffer.size_bytes + size_bytes
-        buffer.left.discard(pid)
-        return None if buffer.left else self._operation(name, buffer, True)
-
-    def _single(self, pid, tensor, name, start, end, size_bytes, finished):
-        """Returns the Operation of a tensor whose only activities are waits."""
-        activities = tuple(Activity(*wait) for wait in tensor.waits)
-        return Operation(name, start, end, (self._name(pid),), size_bytes, activities, finished)
-
     def _operation(self, name, buffer, finished):
         start, end = buffer.spans.pop("")
-        activities = tuple(sorted((Activity(what, *span) for what, span in buffer.spans.items()), key=lambda activity: activity.start))
-        members = tuple(self._name(pid) for pid in buffer.members)
-        return Operation(name, start, end, members, buffer.size_bytes if finished else None, activities, finished)
+        activities = sorted((Activity(activity, *span) for activity, span in buffer.spans.items()), key=lambda activity: activity.start)
+        tensors = tuple(self._name(pid) for pid in buffer.pids)
+        return Operation(name, start, end, tensors, buffer.size_bytes if finished else None, tuple(activities), finished)
 
 
 def size_of(args):
     """Returns the bytes of a tensor from the `dtype` and `shape` (as in `[128, 9216]`) of its end event; None where unknown."""
     width = DTYPE_BYTES.get(args.get("dtype"))
-    if width is None or "shape" not in args:
-        return None
-    count = 1
-    for length in re.findall(r"\d+", args["shape"]):
-        count *= int(length)
-    return width * count
+    return None if width is None or "shape" not in args else width * math.prod(map(int, re.findall(r"\d+", args["shape"])))
 
 
-class Wait(NamedTuple):
+@dataclass(frozen=True)
+class Wait:
     """How long tensors of one name waited until all ranks were ready."""
 
-    num_negotiations: int
-    total_seconds: float
-    max_seconds: float
+    num_negotiations: int = 0
+    total_seconds: float = 0.0
+    max_seconds: float = 0.0
 
 
-class Lateness(NamedTuple):
+@dataclass(frozen=True)
+class Lateness:
     """How often a rank was the last by more than a cycle, and how long the first rank waited for it."""
 
-    num_last: int
-    total_seconds: float
-    max_seconds: float
+    num_last: int = 0
+    total_seconds: float = 0.0
+    max_seconds: float = 0.0
 
 
-class Summary(NamedTuple):
-    """The totals of a timeline.
+def _with(sums, seconds):
+    """A Wait or Lateness with one more."""
+    number, total, longest = astuple(sums)
+    return type(sums)(number + 1, total + seconds, max(longest, seconds))
 
-    `waits` by tensor. `lateness` by rank, over the `num_compared` of `num_negotiations` in which the readiness of at least two
-    ranks is known. `tensors_per_buffer`: the number of buffers by number of tensors. `operation_seconds` and `activity_seconds`
-    count each buffer once. Cycles are None where they were not marked.
+
+@dataclass
+class Summary:
+    """The totals of a timeline's items.
+
+    Keys are texts, as in a record. `waits` by tensor. `lateness` by rank, over the `num_compared` of `num_negotiations` in which the
+    readiness of at least two ranks is known. `tensors_per_buffer`: the number of buffers by number of tensors. `operation_seconds` and
+    `activity_seconds` count each buffer once. Cycles are None where they were not marked.
     """
 
-    seconds: float
-    num_negotiations: int
-    num_compared: int
-    waits: dict[str, Wait]
-    lateness: dict[int, Lateness]
-    num_operations: dict[str, int]
-    tensors_per_buffer: dict[int, int]
-    max_buffer_bytes: int
-    total_bytes: int
-    operation_seconds: dict[str, float]
-    activity_seconds: dict[str, float]
-    num_cycles: int | None
-    num_used_cycles: int | None
-    mean_cycle_seconds: float | None
-    num_unfinished: int
+    seconds: float = 0.0
+    num_negotiations: int = 0
+    num_compared: int = 0
+    waits: dict[str, Wait] = field(default_factory=dict)
+    lateness: dict[str, Lateness] = field(default_factory=dict)
+    num_operations: dict[str, int] = field(default_factory=dict)
+    tensors_per_buffer: dict[str, int] = field(default_factory=dict)
+    max_buffer_bytes: int = 0
+    total_bytes: int = 0
+    operation_seconds: dict[str, float] = field(default_factory=dict)
+    activity_seconds: dict[str, float] = field(default_factory=dict)
+    num_cycles: int | None = None
+    num_used_cycles: int | None = None
+    mean_cycle_seconds: float | None = None
+    num_unfinished: int = 0
+
+    def counted(self, items):
+        """Yields the items of `read` as they are, and counts them."""
+        for item in items:
+            self._add(item)
+            yield item
+
+    def _add(self, item):
+        self.seconds = max(self.seconds, item.end / 1e6)
+        match item:
+            case Cycle():
+                self._add_cycle(item)
+            case Operation():
+                self._add_operation(item)
+            case Negotiation():
+                self._add_negotiation(item)
+
+    def _add_cycle(self, cycle):
+        if self.num_cycles is None:
+            self.num_cycles = self.num_used_cycles = 0
+            self.first_cycle = cycle
+        self.num_cycles += 1
+        self.num_used_cycles += cycle.num_tensors > 0
+        # Each cycle begins where the one before ends.
+        self.mean_cycle_seconds = (cycle.end - self.first_cycle.start) / self.num_cycles / 1e6
+
+    def _add_operation(self, operation):
+        self.num_unfinished += not operation.finished
+        _add(self.num_operations, operation.name, 1)
+        _add(self.tensors_per_buffer, str(len(operation.tensors)), 1)
+        self.max_buffer_bytes = max(self.max_buffer_bytes, operation.size_bytes or 0)
+        self.total_bytes += operation.size_bytes or 0
+        _add(self.operation_seconds, operation.name, (operation.end - operation.start) / 1e6)
+        for activity in operation.activities:
+            _add(self.activity_seconds, activity.name, (activity.end - activity.start) / 1e6)
+
+    def _add_negotiation(self, negotiation):
+        self.num_unfinished += not negotiation.finished
+        self.num_negotiations += 1
+        tensor, ready = negotiation.tensor, negotiation.ready
+        self.waits[tensor] = _with(self.waits.get(tensor, Wait()), (negotiation.end - negotiation.start) / 1e6)
+        if len(ready) < 2:
+            return
+        self.num_compared += 1
+        last_rank = str(max(ready, key=ready.get))
+        spread = max(ready.values()) - min(ready.values())
+        if spread > TOGETHER_MICROSECONDS:
+            self.lateness[last_rank] = _with(self.lateness.get(last_rank, Lateness()), spread / 1e6)
+
+
+def _add(sums, key, amount):
+    sums[key] = sums.get(key, 0) + amount
 
 
 def summarize(items):
     """Returns the Summary of the items of `read`."""
-    sums = Sums()
-    for item in items:
-        sums.add(item)
-    return sums.summary()
+    summary = Summary()
+    for _ in summary.counted(items):
+        pass
+    return summary
 
 
-class Sums:
-    """Accumulates the items of `read` into a Summary."""
-
-    def __init__(self):
-        self.waits, self.lateness = {}, {}
-        self.num_operations, self.tensors_per_buffer = Counter(), Counter()
-        self.operation_seconds, self.activity_seconds = Counter(), Counter()
-        self.num_negotiations = self.num_compared = self.num_unfinished = self.num_cycles = self.num_used_cycles = 0
-        self.max_bytes = self.total_bytes = self.cycle_microseconds = self.last = 0
-
-    def add(self, item):
-        self.last = max(self.last, item.end)
-        if isinstance(item, Cycle):
-            self.num_cycles += 1
-            self.num_used_cycles += item.num_tensors > 0
-            self.cycle_microseconds += item.end - item.start
-            return
-        self.num_unfinished += not item.finished
-        if isinstance(item, Operation):
-            self._add_operation(item)
-        else:
-            self._add_negotiation(item)
-
-    def _add_operation(self, operation):
-        self.num_operations[operation.name] += 1
-        self.tensors_per_buffer[len(operation.tensors)] += 1
-        self.max_bytes = max(self.max_bytes, operation.size_bytes or 0)
-        self.total_bytes += operation.size_bytes or 0
-        self.operation_seconds[operation.name] += (operation.end - operation.start) / 1e6
-        for activity in operation.activities:
-            self.activity_seconds[activity.name] += (activity.end - activity.start) / 1e6
-
-    def _add_negotiation(self, negotiation):
-        self.num_negotiations += 1
-        waited_seconds = (negotiation.end - negotiation.start) / 1e6
-        self.waits[negotiation.tensor] = _added(self.waits.get(negotiation.tensor, Wait(0, 0.0, 0.0)), waited_seconds)
-        if len(negotiation.ready) < 2:
-            return
-        self.num_compared += 1
-        last = max(negotiation.ready, key=negotiation.ready.get)
-        spread = negotiation.ready[last] - min(negotiation.ready.values())
-        if spread > TOGETHER_MICROSECONDS:
-            self.lateness[last] = _added(self.lateness.get(last, Lateness(0, 0.0, 0.0)), spread / 1e6)
-
-    def summary(self):
-        marked = self.num_cycles > 0
-        return Summary(
-            seconds=self.last / 1e6,
-            num_negotiations=self.num_negotiations,
-            num_compared=self.num_compared,
-            waits=self.waits,
-            lateness=self.lateness,
-            num_operations=dict(self.num_operations),
-            tensors_per_buffer=dict(self.tensors_per_buffer),
-            max_buffer_bytes=self.max_bytes,
-            total_bytes=self.total_bytes,
-            operation_seconds=dict(self.operation_seconds),
-            activity_seconds=dict(self.activity_seconds),
-            num_cycles=self.num_cycles if marked else None,
-            num_used_cycles=self.num_used_cycles if marked else None,
-            mean_cycle_seconds=self.cycle_microseconds / self.num_cycles / 1e6 if marked else None,
-            num_unfinished=self.num_unfinished,
-        )
-
-
-def _added(sums, seconds):
-    return type(sums)(sums[0] + 1, sums[1] + seconds, max(sums[2], seconds))
-
-
-def describe(summary, num_tensors=5):
+def describe(summary):
     """Returns a Summary as lines of text, with the tensors of the longest waits."""
     lines = [f"Horovod's timeline of rank 0: {summary.seconds:.2f} s"]
-    buffers = sum(summary.tensors_per_buffer.values())
-    if buffers:
-        tensors = sum(size * count for size, count in summary.tensors_per_buffer.items())
-        kinds = ", ".join(f"{count} {name}" for name, count in summary.num_operations.items())
-        mean_kib, max_kib = summary.total_bytes / buffers / 1024, summary.max_buffer_bytes / 1024
-        lines.append(f"{buffers} collectives ({kinds}) of {tensors / buffers:.1f} tensors on average")
+    if num_buffers := sum(summary.tensors_per_buffer.values()):
+        num_tensors = sum(int(size) * count for size, count in summary.tensors_per_buffer.items())
+        operations = ", ".join(f"{count} {name}" for name, count in summary.num_operations.items())
+        mean_kib, max_kib = summary.total_bytes / num_buffers / 1024, summary.max_buffer_bytes / 1024
+        lines.append(f"{num_buffers} collectives ({operations}) of {num_tensors / num_buffers:.1f} tensors on average")
         lines.append(f"{mean_kib:.1f} KiB on average, {max_kib:.1f} KiB at most; time by activity:")
     for name, seconds in sorted(summary.activity_seconds.items(), key=lambda item: -item[1]):
         lines.append(f"  {name:<28} {seconds:9.3f} s")
-    waited = sorted(summary.waits.items(), key=lambda item: -item[1].total_seconds)
     lines.append(f"{summary.num_negotiations} negotiations; longest waits for all ranks:")
-    for name, wait in waited[:num_tensors]:
-        each = wait.total_seconds / wait.num_negotiations
-        lines.append(
-            f"  {name:<40} {wait.num_negotiations:5d} times {1e3 * each:8.2f} ms on average {1e3 * wait.max_seconds:8.2f} ms at most"
-        )
+    for name, wait in sorted(summary.waits.items(), key=lambda item: -item[1].total_seconds)[:NUM_TENSORS]:
+        num, mean_ms = wait.num_negotiations, 1e3 * wait.total_seconds / wait.num_negotiations
+        lines.append(f"  {name:<40} {num:5d} times {mean_ms:8.2f} ms on average {1e3 * wait.max_seconds:8.2f} ms at most")
     lines.append(
         f"readiness by rank is known for {summary.num_compared} of {summary.num_negotiations} negotiations (those of uncached tensors)"
     )
     for rank, late in sorted(summary.lateness.items(), key=lambda item: -item[1].num_last):
-        each = late.total_seconds / late.num_last
-        lines.append(
-            f"  rank {rank} was last {late.num_last} times, by {1e3 * each:.2f} ms on average, {1e3 * late.max_seconds:.2f} ms at most"
-        )
+        mean_ms, max_ms = 1e3 * late.total_seconds / late.num_last, 1e3 * late.max_seconds
+        lines.append(f"  rank {rank} was last {late.num_last} times, by {mean_ms:.2f} ms on average, {max_ms:.2f} ms at most")
     if summary.num_cycles:
         used = summary.num_used_cycles / summary.num_cycles
         lines.append(f"{summary.num_cycles} cycles of {1e3 * summary.mean_cycle_seconds:.2f} ms on average, {used:.0%} not idle")

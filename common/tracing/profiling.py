@@ -4,21 +4,16 @@ Works for any backend from outside: its batches and its calls of observe() mark 
 """
 
 import contextlib
-import functools
-import gzip
-import shutil
+import itertools
 import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from common import durable
 from common.tracing import chrome, xplane
 
 WAIT, WARMUP, ACTIVE = 1, 2, 5
@@ -41,93 +36,47 @@ def schedule_for(num_steps):
     return Schedule(wait, min(WARMUP, num_steps - active - wait), active)
 
 
-class StepHooks(NamedTuple):
-    """The hooks of a profiled epoch: `batches` wraps the epoch's batches, `step` is called after each step."""
-
-    batches: Callable
-    step: Callable[[], None]
-
-
-def framework_of(modules=sys.modules):
-    """Returns the framework of this process: torch or tensorflow, whichever is imported; None where neither is."""
-    return next((name for name in ("torch", "tensorflow") if name in modules), None)
-
-
 def profile_epoch(folder, trainer, batches):
-    """Trains one epoch of a trainer under its framework's profiler, see `profiled`; called by every rank."""
-    collective = functools.partial(trainer.sum, np.zeros(1))
-    with profiled(folder, trainer.ranks.rank, len(batches), collective, framework_of()) as hooks:
+    """Trains one epoch of a trainer under its framework's profiler; called by every rank. Writes into the folder after the epoch:
+
+    spans.RANK.json.gz, the spans of steps and of waits for data; torch.RANK.json.gz or tensorflow.RANK.json.gz, the framework's trace;
+    torch.RANK.txt, time and memory of each operator.
+    """
+    rank, schedule = trainer.ranks.rank, schedule_for(len(batches))
+    framework = next(name for name in PROFILERS if name in sys.modules)
+    meetings = [_meeting(trainer) for _ in range(NUM_CLOCK_SAMPLES)]
+    spans = _Spans(batches)
+    with PROFILERS[framework](folder, rank, schedule) as step_profiler:
+        spans.begin_step()
 
         def observe(loss):
             # Waits for computation that is still queued, which belongs to this step.
             float(loss)
-            hooks.step()
-
-        trainer.train_epoch(hooks.batches(batches), observe)
-
-
-@contextlib.contextmanager
-def profiled(folder, rank, num_steps, collective, framework):
-    """Profiles a training epoch of num_steps, gives StepHooks, and writes into the folder after the epoch:
-
-    spans.RANK.json.gz, the spans of steps and of waits for data; torch.RANK.json.gz or tensorflow.RANK.json.gz, the framework's trace;
-    torch.RANK.txt, time and memory of each operator. `collective` must return on no rank before all ranks have called it, such as
-    `lambda: trainer.sum(np.zeros(1))`: clock offsets are measured with it. `framework`: torch, tensorflow, or None for the steps alone;
-    see framework_of().
-    """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    profilers = {"torch": _torch, "tensorflow": _tensorflow}
-    schedule = schedule_for(num_steps)
-    spans = Spans()
-    meetings = [_timed(collective) for _ in range(NUM_CLOCK_SAMPLES)]
-    with profilers[framework](folder, rank, schedule) if framework else contextlib.nullcontext(lambda: None) as step_profiler:
-        spans.begin_step()
-
-        def step():
             spans.end_step()
             step_profiler()
             spans.begin_step()
 
-        yield StepHooks(lambda batches: _TimedBatches(batches, spans), step)
+        trainer.train_epoch(spans, observe)
     about = {"rank": rank, "host": socket.gethostname(), "meetings": meetings, "schedule": schedule._asdict(), "framework": framework}
-    chrome.write(folder / f"spans.{rank}.json.gz", spans.events, {"origin_nanoseconds": spans.origin} | about)
+    chrome.write(folder / f"spans.{rank}.json.gz", spans.events, metadata={"origin_nanoseconds": spans.origin} | about)
 
 
-def _timed(collective):
-    """Returns (entered, left) of a collective, in nanoseconds since the epoch."""
+def _meeting(trainer):
+    """Returns (entered, left) of a collective in nanoseconds since the epoch. Clock offsets follow, as no rank leaves before all enter."""
     entered = time.time_ns()
-    collective()
+    trainer.sum(np.zeros(1))
     return entered, time.time_ns()
 
 
-class Spans:
-    """The spans of steps and of waits for data; microseconds since `origin`, which is in nanoseconds since the epoch."""
+class _Spans:
+    """The batches of an epoch, and the spans of its steps and of the wait for each batch.
 
-    def __init__(self):
-        self.events = []
-        self.num_steps = 0
+    Times are in microseconds since `origin`, which is in nanoseconds since the epoch.
+    """
+
+    def __init__(self, batches):
+        self.batches, self.events, self.num_steps = batches, [], 0
         self.origin = self.begun = time.time_ns()
-
-    def add(self, name, start):
-        times = {"ts": (start - self.origin) / 1e3, "dur": (time.time_ns() - start) / 1e3}
-        self.events.append({"ph": "X", "name": name, "pid": 0, "tid": 0, **times, "args": {"step": self.num_steps}})
-
-    def end_step(self):
-        self.add("step", self.begun)
-        self.num_steps += 1
-
-    def begin_step(self):
-        """Begins the next step. The profiler's own work between two steps belongs to neither."""
-        self.begun = time.time_ns()
-
-
-@dataclass(frozen=True)
-class _TimedBatches:
-    """The batches of an epoch; the wait for each is recorded as a span."""
-
-    batches: object
-    spans: Spans
 
     def __len__(self):
         return len(self.batches)
@@ -139,8 +88,20 @@ class _TimedBatches:
             batch = next(batches, None)
             if batch is None:
                 return
-            self.spans.add("data", start)
+            self._add("data", start)
             yield batch
+
+    def begin_step(self):
+        """Begins the next step. The profiler's own work between two steps belongs to neither."""
+        self.begun = time.time_ns()
+
+    def end_step(self):
+        self._add("step", self.begun)
+        self.num_steps += 1
+
+    def _add(self, name, start):
+        times = {"ts": (start - self.origin) / 1e3, "dur": (time.time_ns() - start) / 1e3}
+        self.events.append({"ph": "X", "name": name, "pid": 0, "tid": 0, **times, "args": {"step": self.num_steps}})
 
 
 @contextlib.contextmanager
@@ -150,15 +111,7 @@ def _torch(folder, rank, schedule):
     from torch.profiler import ProfilerActivity, profile
 
     def keep(profiler):
-        path = folder / f"torch.{rank}.json"
-        profiler.export_chrome_trace(str(path))
-        with (
-            durable.replacing(folder / f"{path.name}.gz") as part,
-            path.open("rb") as plain,
-            gzip.open(part, "wb", chrome.COMPRESSION_LEVEL) as zipped,
-        ):
-            shutil.copyfileobj(plain, zipped)
-        path.unlink()
+        profiler.export_chrome_trace(str(folder / f"torch.{rank}.json.gz"))
         by = "self_device_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
         (folder / f"torch.{rank}.txt").write_text(profiler.key_averages().table(sort_by=by, row_limit=NUM_ROWS) + "\n")
 
@@ -173,30 +126,25 @@ def _tensorflow(folder, rank, schedule):
     """Runs TensorFlow's profiler for the kept steps, and converts its trace to Chrome's format."""
     import tensorflow as tf
 
-    first, end = schedule.wait + schedule.warmup, sum(schedule)
-    done, trace = 0, None
-    with tempfile.TemporaryDirectory(dir=folder) as raw, contextlib.ExitStack() as running:
+    def profiled_steps():
+        first, end = schedule.wait + schedule.warmup, sum(schedule)
+        yield from itertools.repeat(None, first)
+        tf.profiler.experimental.start(raw)
+        try:
+            for number in range(first, end):
+                with tf.profiler.experimental.Trace(f"{xplane.STEP}{number}"):
+                    yield
+        finally:
+            tf.profiler.experimental.stop()
+        yield from itertools.repeat(None)
 
-        def begin():
-            nonlocal trace
-            if done == first:
-                tf.profiler.experimental.start(raw)
-                running.callback(tf.profiler.experimental.stop)
-            if first <= done < end:
-                trace = tf.profiler.experimental.Trace(f"{xplane.STEP}{done}")
-                trace.__enter__()
-
-        def step():
-            nonlocal done, trace
-            if trace:
-                trace = trace.__exit__(None, None, None)
-            done += 1
-            if done == end:
-                running.close()
-            begin()
-
-        begin()
-        yield step
-        running.close()
+    with tempfile.TemporaryDirectory(dir=folder) as raw:
+        with contextlib.closing(profiled_steps()) as steps:
+            next(steps)
+            yield lambda: next(steps)
         for path in Path(raw).rglob("*.xplane.pb"):
             xplane.convert(path, folder / f"tensorflow.{rank}.json.gz")
+
+
+# By the framework that a process has imported.
+PROFILERS = {"torch": _torch, "tensorflow": _tensorflow}

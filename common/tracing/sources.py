@@ -2,11 +2,11 @@
 
 import math
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from common.tracing import chrome, clocks, horovod_timeline
+from common.tracing import chrome, clocks
 from common.tracing.horovod_timeline import Cycle, Negotiation
-from common.tracing.placed import Lanes, Placed, Source
 from common.tracing.xplane import STEP
 
 # Names of collectives in PyTorch's profiler: in Gloo's threads, in the communication hooks over MPI and of PowerSGD, and on the GPU.
@@ -16,6 +16,31 @@ ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 ELEMENT_BYTES = {"float": 4, "double": 8, "c10::Half": 2, "c10::BFloat16": 2, "int": 4, "long int": 8, "unsigned char": 1, "signed char": 1}
 # Rounding of both clocks to microseconds. A thread that is descheduled between the two readings adds to it.
 HOROVOD_ERROR_MICROSECONDS = 2.0
+
+
+class Placed(NamedTuple):
+    """An event with its rank, kind of track and track name. The event needs no pid and no tid."""
+
+    rank: int
+    kind: str
+    track: str
+    event: dict
+
+
+class Source(NamedTuple):
+    """The events of one file, spans as X, and its clock: `ts` 0 is at origin_nanoseconds since the epoch.
+
+    `rank`: the rank on whose node the clock runs. `starts_at`: the smallest ts. `error_microseconds`: the error bound against that
+    clock, None where unknown; `note` explains it.
+    """
+
+    name: str
+    rank: int
+    origin_nanoseconds: int
+    starts_at: float
+    error_microseconds: float | None
+    note: str
+    events: Iterable[Placed]
 
 
 def is_collective(name):
@@ -37,6 +62,9 @@ class Steps(NamedTuple):
     after: dict[int, float]
 
 
+NO_STEPS = Steps({}, {})
+
+
 def steps_in(span_events, origin_nanoseconds):
     """Returns the Steps in the events of the file written by profiling.py."""
     before, after = {}, {}
@@ -55,24 +83,22 @@ class _Survey(NamedTuple):
     steps: dict[int, float]
 
 
-def _survey(path, on_cut, is_kept=lambda event: True):
-    """Returns the _Survey of the events for which `is_kept` is true."""
+def _survey(path, on_cut):
     starts_at, gloo_threads, main_threads, steps = math.inf, set(), set(), {}
-    for event in chrome.events(path, on_cut):
-        if event.get("ph") == "X" and is_kept(event):
-            starts_at = min(starts_at, event["ts"])
-            name = event["name"]
-            if name.startswith(GLOO):
-                gloo_threads.add(event["tid"])
-            elif name.startswith(STEP):
-                steps[int(name.partition("#")[2])] = event["ts"]
-                main_threads.add(event["tid"])
+    for event in filter(_is_kept, chrome.events(path, on_cut)):
+        starts_at = min(starts_at, event["ts"])
+        if event["name"].startswith(GLOO):
+            gloo_threads.add(event["tid"])
+        elif event["name"].startswith(STEP):
+            steps[int(event["name"].removeprefix(STEP))] = event["ts"]
+            main_threads.add(event["tid"])
     # The main thread has a pipeline's sends and receives, from their call to the wait for them.
     return _Survey(0.0 if starts_at == math.inf else starts_at, gloo_threads - main_threads, steps)
 
 
 def _is_kept(event):
-    return event.get("cat") in ("cpu_op", "user_annotation", *ON_GPU)
+    """Tells whether an event is a span of the merged trace. Those of TensorFlow have no category."""
+    return event.get("ph") == "X" and event.get("cat", "cpu_op") in ("cpu_op", "user_annotation", *ON_GPU)
 
 
 def _clock_error(survey, base_nanoseconds, steps):
@@ -81,32 +107,31 @@ def _clock_error(survey, base_nanoseconds, steps):
     The profiler's step begins between the end of the previous training step and the start of its own.
     """
     seen = {number: base_nanoseconds / 1000 + ts for number, ts in survey.steps.items()}
-    error = clocks.error_microseconds(seen, *steps) if steps else None
+    error = clocks.error_microseconds(seen, *steps)
     return error, "not compared with the host's clock" if error is None else "upper bound from the host's clock at each step"
 
 
-def torch(path, rank, steps=None, on_cut=None):
+def torch(path, rank, steps=NO_STEPS, on_cut=None):
     """Reads a rank's trace of PyTorch's profiler: operators as compute, the work of MPI, Gloo and NCCL as collectives, memory as a counter.
 
     `steps` (Steps): for comparing the profiler's clock with the host's.
     """
     base = chrome.value(path, "baseTimeNanoseconds", 0)
-    survey = _survey(path, on_cut, _is_kept)
+    survey = _survey(path, on_cut)
     events = _torch_events(path, rank, survey.gloo_threads)
     return Source(f"PyTorch's profiler of rank {rank}", rank, base, survey.starts_at, *_clock_error(survey, base, steps), events)
 
 
 def _torch_events(path, rank, gloo_threads):
     for event in chrome.events(path):
-        phase = event.get("ph")
-        if phase == "X" and _is_kept(event):
+        if _is_kept(event):
             kept = {"ph": "X", "name": event["name"], "ts": event["ts"], "dur": event["dur"]}
             if event["name"].startswith((GLOO, MPI)) and (size := size_bytes(event.get("args", {}))):
                 kept["args"] = {"bytes": size}
             yield Placed(rank, *_torch_track(event, gloo_threads), kept)
-        elif phase == "i" and event.get("name") == "[memory]":
-            allocated = event["args"].get("Total Allocated", 0)
-            yield Placed(rank, "compute", "memory", {"ph": "C", "name": "allocated bytes", "ts": event["ts"], "args": {"bytes": allocated}})
+        elif event.get("ph") == "i" and event.get("name") == "[memory]":
+            args = {"bytes": event["args"].get("Total Allocated", 0)}
+            yield Placed(rank, "compute", "memory", {"ph": "C", "name": "allocated bytes", "ts": event["ts"], "args": args})
 
 
 def _torch_track(event, gloo_threads):
@@ -132,11 +157,11 @@ def size_bytes(args):
     return total
 
 
-def tensorflow(path, rank, steps=None, on_cut=None):
+def tensorflow(path, rank, steps=NO_STEPS, on_cut=None):
     """Reads a rank's trace of TensorFlow's profiler, converted by xplane.py. `steps`: for comparing its clock with the host's."""
     base = chrome.value(path, "metadata.origin_nanoseconds", 0)
     survey = _survey(path, on_cut)
-    events = map(_with_own_track_for_steps, _by_thread(chrome.events(path), rank, "compute", "TensorFlow"))
+    events = map(_with_own_track_for_steps, by_thread(chrome.events(path), rank, "compute"))
     return Source(f"TensorFlow's profiler of rank {rank}", rank, base, survey.starts_at, *_clock_error(survey, base, steps), events)
 
 
@@ -145,49 +170,45 @@ def _with_own_track_for_steps(placed):
     return placed._replace(kind="data", track="TensorFlow's steps") if placed.event["name"].startswith(STEP) else placed
 
 
-def mpi(events, rank, starts_at, error_microseconds, origin_nanoseconds=0):
-    """Returns a rank's MPI calls: Chrome events, X or B and E, with ts in microseconds since the origin.
-
-    `starts_at`: the smallest ts. `error_microseconds`: the error bound against the host's clock, None where unknown.
-    """
-    placed = _by_thread(chrome.to_complete_events(events), rank, "MPI", "thread")
-    return Source(
-        f"MPI calls of rank {rank}", rank, origin_nanoseconds, starts_at, error_microseconds, "measured by the interposer", placed
-    )
-
-
-def _by_thread(events, rank, kind, default):
-    """Yields the events on one track per thread, with the thread's name, and its number where two threads have the same name."""
+def by_thread(events, rank, kind):
+    """Yields spans on a track for each thread, with the thread's name, and its number where two threads have the same name."""
     names = {}
     for event in events:
-        thread = event.get("pid"), event.get("tid")
-        if event["ph"] != "M":
-            yield Placed(rank, kind, names.get(thread, f"{default} {thread[1]}"), event)
+        if event["ph"] == "X":
+            yield Placed(rank, kind, names[event["pid"], event["tid"]], event)
         elif event["name"] == "thread_name":
-            name = event["args"]["name"]
-            taken = any(name == other_name for other_thread, other_name in names.items() if other_thread != thread)
-            names[thread] = f"{name}, thread {thread[1]}" if taken else name
+            name, tid = event["args"]["name"], event["tid"]
+            names[event["pid"], tid] = f"{name}, thread {tid}" if name in names.values() else name
 
 
-def horovod(path, on_cut=None, observe=None):
-    """Reads Horovod's timeline: collectives and negotiations on rank 0, and on each rank when rank 0 received its readiness.
+class Lanes:
+    """Assigns overlapping spans to as few tracks as needed. Spans arrive in the order of their ends."""
 
-    `observe` is called with each item, so that a large file is read once. None for a timeline without a start time.
+    def __init__(self):
+        self.ends = []
+
+    def lane_for(self, start, end):
+        """Returns the number, from 0, of a lane that is free at this span's start."""
+        for number, busy_until in enumerate(self.ends):
+            if busy_until <= start:
+                self.ends[number] = end
+                return number
+        self.ends.append(end)
+        return len(self.ends) - 1
+
+
+def horovod(items, origin_microseconds):
+    """Places the items of horovod_timeline.read: collectives and negotiations on rank 0, a rank's readiness for rank 0 on that rank.
+
+    `origin_microseconds`: the epoch time of the timeline's ts 0.
     """
-    origin = horovod_timeline.start_microseconds(chrome.events(path))
-    if origin is None:
-        return None
-    placed = horovod_events(horovod_timeline.read(chrome.events(path, on_cut)), observe)
     note = "Horovod's steady clock, paired with the host's at its start; resolution 1 us"
-    return Source("Horovod's timeline", 0, origin * 1000, 0.0, HOROVOD_ERROR_MICROSECONDS, note, placed)
+    return Source("Horovod's timeline", 0, origin_microseconds * 1000, 0.0, HOROVOD_ERROR_MICROSECONDS, note, _horovod_events(items))
 
 
-def horovod_events(items, observe=None):
-    """Yields the items of horovod_timeline.read as Placed events."""
+def _horovod_events(items):
     operations, negotiations = Lanes(), Lanes()
     for item in items:
-        if observe:
-            observe(item)
         if isinstance(item, Cycle):
             mark = {"ph": "i", "s": "t", "name": "CYCLE_START", "ts": item.start, "args": {"tensors": item.num_tensors}}
             yield Placed(0, "collectives", "Horovod cycles", mark)

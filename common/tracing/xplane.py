@@ -12,7 +12,8 @@ def convert(path, target):
 
     space = xplane_pb2.XSpace()
     space.ParseFromString(path.read_bytes())
-    chrome.write(target, events(space), {"origin_nanoseconds": start_nanoseconds(space), "host": next(iter(space.hostnames), None)})
+    metadata = {"origin_nanoseconds": start_nanoseconds(space), "host": next(iter(space.hostnames), None)}
+    chrome.write(target, events(space), metadata=metadata)
 
 
 def start_nanoseconds(space):

@@ -55,7 +55,7 @@ def run_job(job, launcher, time_limit_seconds, on_progress, side_by_side=False):
         num_kills = None if num_kills_before is None else out_of_memory.num_kills() - num_kills_before
         record = _complete(job, launch, ending, last_lines, last_progress, hangs, num_kills)
     if (job.settings.timeline or job.settings.trace) and record.status == "ok":
-        record = records.from_json(records.as_json(record) | traced.summary(job.settings))
+        records.update(record, traced.summary(job.settings))
         records.write(record_path(job), record)
     return record
 

@@ -26,7 +26,7 @@ def write(path, sources, offsets=None, about=None):
             str(rank): {"clock_ahead_microseconds": offset.ahead, "error_microseconds": offset.error} for rank, offset in offsets.items()
         },
     }  # fmt: skip
-    metadata["num_events"] = chrome.write(path, merged(sources, origin, offsets), metadata)
+    metadata["num_events"] = chrome.write(path, merged(sources, origin, offsets), metadata=metadata)
     return metadata
 
 

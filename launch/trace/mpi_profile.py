@@ -4,7 +4,7 @@ The layout is IBM's (github.com/IBM/mpitrace). The older one differs in the rule
 `hostname` without `cpu` in the table of tasks. Text has times in milliseconds; JSON has all digits.
 """
 
-import contextlib
+import itertools
 import json
 import re
 from pathlib import Path
@@ -79,16 +79,6 @@ class Profile(NamedTuple):
         return self.kinds["payload"].size_bytes / moving if moving > 0 else None
 
 
-def read(path):
-    """Returns the Profile in a file. Raises UserError where it is not a profile or is truncated."""
-    path = Path(path)
-    try:
-        text = path.read_text(errors="replace")
-    except OSError as problem:
-        raise UserError(f"{path}: {problem.strerror}; give a file mpi_profile.JOB.RANK") from None
-    return read_json(text, path) if text.lstrip().startswith("{") else read_text(text, path)
-
-
 HEAD = re.compile(r"^Data for MPI rank (\d+) of (\d+):(?: \(all communicators\))?$", re.MULTILINE)
 TIMES = re.compile(r"^Times (?:and statistics )?from .+? to (.+)\.$", re.MULTILINE)
 TABLE = re.compile(r"^(MPI|NCCL) Routine +#calls +avg\. bytes +time\(sec\)$")
@@ -102,86 +92,71 @@ TOTALS = ("total communication time", "total elapsed time", "user cpu time", "sy
 NO_SUMMARY = re.compile(r"^There is no summary for all tasks: (.*)\.$", re.MULTILINE)
 
 
-def read_text(text, name):
-    """Returns the Profile of a text in IBM's layout. `name`: the file's name, for messages. Raises UserError."""
-    with _damage_as_user_error(name):
-        return _profile_of_text(text, name)
-
-
-@contextlib.contextmanager
-def _damage_as_user_error(name):
-    """Turns the errors of damaged content into UserError."""
+def read(path):
+    """Returns the Profile in a file. Raises UserError where it is not a profile or is truncated."""
+    path = Path(path)
     try:
-        yield
+        text = path.read_text(errors="replace")
+        return _of_json(text, path) if text.lstrip().startswith("{") else _of_text(text, path)
+    except OSError as problem:
+        raise UserError(f"{path}: {problem.strerror}; give a file mpi_profile.JOB.RANK") from None
     except (KeyError, TypeError) as problem:
-        raise UserError(f"{name} is damaged: {problem} is missing; copy it again") from None
+        raise UserError(f"{path} is damaged: {problem} is missing; copy it again") from None
+    except json.JSONDecodeError as problem:
+        raise UserError(f"{path} is truncated or damaged ({problem}); copy it again") from None
     except ValueError as problem:
-        raise UserError(f"{name} is damaged ({problem}); copy it again") from None
+        raise UserError(f"{path} is damaged ({problem}); copy it again") from None
 
 
-def _profile_of_text(text, name):
+def _of_text(text, path):
+    """Returns the Profile of a text in IBM's layout."""
     head, times = HEAD.search(text), TIMES.search(text)
     if not head or not times:
-        raise UserError(f"{name} is not an MPI profile (no 'Data for MPI rank'); give a file mpi_profile.JOB.RANK")
+        raise UserError(f"{path} is not an MPI profile (no 'Data for MPI rank'); give a file mpi_profile.JOB.RANK")
     lines = text.splitlines()
     rank, num_ranks = int(head[1]), int(head[2])
     totals = {match[1]: float(match[2]) for line in lines if (match := TOTAL.match(line))}
     tasks = _tasks(lines)
     is_complete = text.endswith("\n") and totals.keys() >= set(TOTALS) and (tasks is None or len(tasks) == num_ranks)
     if not is_complete:
-        raise UserError(f"{name} is truncated after line {len(lines)}; copy it again, unless the run was killed while writing it")
-    tables = _tables(lines)
-    sizes = _sizes(lines)
-    routines = {routine.name: routine._replace(sizes=sizes.get(routine.name, ())) for routine in tables.get("MPI", ())}
-    if missing := [name for name, (_, sums, by_size, _) in routines.items() if sums.size_bytes and _num_calls(by_size) != sums.num_calls]:
-        raise UserError(f"{name}: the message sizes of {missing[0]} do not add up to its calls; the file is truncated or damaged")
+        raise UserError(f"{path} is truncated after line {len(lines)}; copy it again, unless the run was killed while writing it")
+    sizes = {name: tuple(_sums_of_average(*row) for row in rows) for name, rows in _tables(lines, SIZES, SIZE_ROW).items()}
+    routines = {
+        library: {name: Routine(name, _sums_of_average(*numbers), sizes.get(name, ())) for name, *numbers in rows}
+        for library, rows in ({"MPI": [], "NCCL": []} | _tables(lines, TABLE, ROW)).items()
+    }
+    for routine in routines["MPI"].values():
+        if routine.sums.size_bytes and sum(size.num_calls for size in routine.sizes) != routine.sums.num_calls:
+            raise UserError(f"{path}: the message sizes of {routine.name} do not add up to its calls; the file is truncated or damaged")
     kinds = {match[1]: _sums(*match.groups()[1:]) for line in lines if (match := KIND_ROW.match(line))}
     kinds = {kind: kinds[kind] for kind in KINDS} if kinds else None
     reason = NO_SUMMARY.search(text)
     communication, elapsed, user, system, resident = (totals[total] for total in TOTALS)
     return Profile(
-        rank, num_ranks, times[1], communication, elapsed, user, system, resident * MEBIBYTE, routines,
-        {routine.name: routine for routine in tables.get("NCCL", ())}, kinds, tuple(tasks or ()), reason and reason[1],
-        waited_seconds=totals.get("synchronization time"),
+        rank, num_ranks, times[1], communication, elapsed, user, system, resident * MEBIBYTE, routines["MPI"], routines["NCCL"],
+        kinds, tuple(tasks or ()), reason and reason[1], waited_seconds=totals.get("synchronization time"),
     )  # fmt: skip
 
 
 def _sums(num_calls, size_bytes, seconds, waited_seconds=0.0):
-    return Sums(int(num_calls), float(size_bytes), float(seconds), float(waited_seconds))
+    return Sums(int(num_calls), int(size_bytes), float(seconds), float(waited_seconds))
 
 
-def _num_calls(sizes):
-    return sum(size.num_calls for size in sizes)
-
-
-def _counted(num_calls, average_bytes, seconds):
+def _sums_of_average(num_calls, average_bytes, seconds):
     return Sums(int(num_calls), int(num_calls) * float(average_bytes), float(seconds))
 
 
-def _tables(lines):
-    """Returns {"MPI" or "NCCL": its Routines}: the rows after each table's heading, up to the first line that is neither row nor rule."""
+def _tables(lines, heading, row):
+    """Returns {name in a heading: the rows below it, up to the first line that is neither row nor rule}, rows as tuples of texts."""
     tables, current = {}, None
     for line in lines:
-        if match := TABLE.match(line):
+        if match := heading.match(line):
             current = tables.setdefault(match[1], [])
-        elif current is not None and (row := ROW.match(line)):
-            current.append(Routine(row[1], _counted(*row.groups()[1:])))
+        elif current is not None and (match := row.match(line)):
+            current.append(match.groups())
         elif not line.startswith("---"):
             current = None
     return tables
-
-
-def _sizes(lines):
-    """Returns {routine: its Sums by message size}."""
-    sizes, current = {}, None
-    for line in lines:
-        if (match := SIZES.match(line)) and not TABLE.match(line):
-            current = sizes.setdefault(match[1], [])
-        elif current is not None and (row := SIZE_ROW.match(line)):
-            current.append(_counted(*row.groups()))
-        else:
-            current = None
-    return {name: tuple(sums) for name, sums in sizes.items()}
 
 
 def _tasks(lines):
@@ -190,13 +165,8 @@ def _tasks(lines):
     if start is None:
         return None
     columns = [re.sub(r"\(.*\)", "", column).replace("hostname", "host") for column in lines[start].split()]
-    tasks = []
-    for line in lines[start + 1 :]:
-        values = line.split()
-        if len(values) != len(columns):
-            break
-        tasks.append(_task_of_row(dict(zip(columns, values, strict=True))))
-    return tasks
+    rows = itertools.takewhile(lambda row: len(row) == len(columns), map(str.split, lines[start + 1 :]))
+    return [_task_of_row(dict(zip(columns, row, strict=True))) for row in rows]
 
 
 def _task_of_row(row):
@@ -206,42 +176,31 @@ def _task_of_row(row):
     )  # fmt: skip
 
 
-def read_json(text, name):
-    """Returns the Profile of the interposer's JSON. `name`: the file's name, for messages. Raises UserError."""
-    try:
-        content = json.loads(text)
-    except json.JSONDecodeError as problem:
-        raise UserError(f"{name} is truncated or damaged ({problem}); copy it again") from None
-    if not isinstance(content, dict) or content.get("format") != "tandem mpi profile 1":
-        raise UserError(f"{name} is not an MPI profile (its format is not 'tandem mpi profile 1'); give a file mpi_profile.JOB.RANK.json")
-    with _damage_as_user_error(name):
-        return _profile_of_json(content)
-
-
-def _profile_of_json(content):
+def _of_json(text, path):
+    """Returns the Profile of the interposer's JSON."""
+    content = json.loads(text)
+    if content.get("format") != "tandem mpi profile 1":
+        raise UserError(f"{path} is not an MPI profile (its format is not 'tandem mpi profile 1'); give a file mpi_profile.JOB.RANK.json")
     task = _task(content["own"])
+    waited_seconds = sum(routine["waited_seconds"] for routine in content["routines"])
     return Profile(
         task.rank, content["num_ranks"], content["ended"], task.communication_seconds, task.elapsed_seconds, task.user_seconds,
         task.system_seconds, task.max_resident_bytes, _routines(content["routines"]), _routines(content["nccl"]),
-        {kind: _json_sums(content["kinds"][kind]) for kind in KINDS}, tuple(map(_task, content["tasks"])),
-        content["no_summary_because"], content["num_threads"],
-        sum(routine["waited_seconds"] for routine in content["routines"]) if content["barrier_before_collectives"] else None,
+        {kind: _sums_of_json(content["kinds"][kind]) for kind in KINDS}, tuple(map(_task, content["tasks"])),
+        content["no_summary_because"], content["num_threads"], waited_seconds if content["barrier_before_collectives"] else None,
     )  # fmt: skip
 
 
 def _task(fields):
-    return Task(
-        int(fields["rank"]), fields["host"], fields["cpu"], float(fields["communication_seconds"]), float(fields["elapsed_seconds"]),
-        float(fields["user_seconds"]), float(fields["system_seconds"]), fields["max_resident_bytes"], fields["switches"],
-    )  # fmt: skip
+    return Task(*(fields[name] for name in Task._fields[:-1]), fields["switches"])
 
 
-def _json_sums(fields):
-    return Sums(int(fields["calls"]), int(fields["bytes"]), float(fields["seconds"]), float(fields["waited_seconds"]))
+def _sums_of_json(fields):
+    return _sums(fields["calls"], fields["bytes"], fields["seconds"], fields["waited_seconds"])
 
 
 def _routines(rows):
     return {
-        row["name"]: Routine(row["name"], _json_sums(row), tuple(map(_json_sums, row["histogram"])), _json_sums(row["control"]))
+        row["name"]: Routine(row["name"], _sums_of_json(row), tuple(map(_sums_of_json, row["histogram"])), _sums_of_json(row["control"]))
         for row in rows
     }

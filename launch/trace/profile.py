@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from common import command_line
@@ -63,31 +63,27 @@ def heading(profile, path):
 
 def table(profile):
     """The table of a profile: its routines, those that took longest first, then NCCL's, then the sums by kind."""
+    kinds = {kind: mpi_profile.Routine(kind, sums) for kind, sums in (profile.kinds or {}).items() if sums.num_calls}
     sections = [
-        sorted(routines.values(), key=lambda routine: -routine.sums.seconds)
-        for routines in (profile.routines, profile.nccl, _by_kind(profile.kinds or {}))
+        sorted(routines.values(), key=lambda routine: -routine.sums.seconds) for routines in (profile.routines, profile.nccl, kinds)
     ]
-    has_control = any(routine.control for section in sections for routine in section)
-    columns = ["routine", "calls", "bytes", "seconds", *(["waiting (s)"] if profile.waited_seconds is not None else [])]
-    columns += ["control calls", "control bytes", "control (s)"] if has_control else []
-    drawn = Table(*columns)
-    for column in drawn.columns[1:]:
-        column.justify = "right"
+    columns = ["calls", "bytes", "seconds"]
+    if has_waited := profile.waited_seconds is not None:
+        columns.append("waiting (s)")
+    if any(routine.control for section in sections for routine in section):
+        columns += ["control calls", "control bytes", "control (s)"]
+    drawn = Table("routine", *(Column(column, justify="right") for column in columns))
     for section in sections:
         for routine in section:
-            drawn.add_row(*row(routine, profile.waited_seconds is not None, has_control))
+            waited = [f"{routine.sums.waited_seconds:.3f}"] if has_waited else []
+            control = _cells(routine.control) if routine.control and routine.control.num_calls else []
+            drawn.add_row(routine.name, *_cells(routine.sums), *waited, *control)
         drawn.add_section()
     return drawn
 
 
-def row(routine, has_waited, has_control):
-    """The cells of a routine; those of control are empty where a routine has no such part."""
-    cells = [routine.name, *_cells(routine.sums)]
-    if has_waited:
-        cells.append(f"{routine.sums.waited_seconds:.3f}")
-    if has_control:
-        cells += _cells(routine.control) if routine.control and routine.control.num_calls else [""] * 3
-    return cells
+def _cells(sums):
+    return [str(sums.num_calls), f"{sums.size_bytes:.0f}", f"{sums.seconds:.3f}"]
 
 
 def remarks(profile):
@@ -96,15 +92,6 @@ def remarks(profile):
         yield f"payload: {bandwidth / 1e6:.1f} MB/s over its own and completion's seconds"
     if profile.no_summary_because:
         yield f"no summary over all ranks: {profile.no_summary_because}"
-
-
-def _by_kind(kinds):
-    """The sums by kind as routines, those without a call left out."""
-    return {kind: mpi_profile.Routine(kind, sums) for kind, sums in kinds.items() if sums.num_calls}
-
-
-def _cells(sums):
-    return [str(sums.num_calls), f"{sums.size_bytes:.0f}", f"{sums.seconds:.3f}"]
 
 
 if __name__ == "__main__":

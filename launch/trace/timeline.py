@@ -4,15 +4,17 @@ python -m launch.trace.timeline FOLDER
 python -m launch.trace.timeline FILE
 """
 
+import collections
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import tyro
 
 from common import command_line
 from common.errors import UserError
+from common.record.definition import Timeline
 from common.tracing import chrome, clocks, horovod_timeline, sources
 from launch.trace import merge
 
@@ -20,110 +22,78 @@ PROGRAM = "python -m launch.trace.timeline"
 MERGED = "trace.json.gz"
 
 
-def files(folder):
-    """{kind: {rank: path}} of the parts in a folder; kinds are spans, torch and tensorflow."""
-    paths_by_kind = {"spans": {}, "torch": {}, "tensorflow": {}}
-    for path in sorted(Path(folder).glob("*.json.gz")):
-        if match := re.fullmatch(r"(spans|torch|tensorflow)\.(\d+)\.json\.gz", path.name):
-            paths_by_kind[match[1]][int(match[2])] = path
-    return {kind: dict(sorted(path_by_rank.items())) for kind, path_by_rank in paths_by_kind.items()}
+def files(folder, kind):
+    """{rank: path} of the parts of a kind in a folder: spans, torch or tensorflow."""
+    matches = {path: re.fullmatch(rf"{kind}\.(\d+)\.json\.gz", path.name) for path in folder.glob("*.json.gz")}
+    return dict(sorted((int(match[1]), path) for path, match in matches.items() if match))
 
 
 def gather(folder, mpi_sources=()):
     """Merges the parts in a run's folder into trace.json.gz there and checks it.
 
-    `mpi_sources` are more merge.Sources, such as sources.mpi(…). Returns what belongs into the record: `trace`, `num_events`,
-    `clocks`, `ranks`, `horovod` (a horovod_timeline.Summary, or None), `problems` in words, `steps` by rank: the
-    seconds of each step and of the wait for its data, and `collectives` by rank: see `counted`.
-    Raises UserError where there is nothing to merge.
+    Returns the Timeline of the record, with a horovod_timeline.Summary. Raises UserError where there is nothing to merge.
     """
-    folder = Path(folder)
-    parts, problems = files(folder), []
-    steps, meetings, step_seconds = {}, {}, {}
-    all_sources = list(mpi_sources)
-    for rank, path in parts["spans"].items():
-        steps[rank], step_seconds[rank] = _steps(path, problems.append)
+    folder, problems = Path(folder), []
+    all_sources, steps, meetings, step_seconds = list(mpi_sources), {}, {}, {}
+    for rank, path in files(folder, "spans").items():
+        steps[rank], step_seconds[str(rank)] = _steps(path, problems.append)
         meetings[rank] = chrome.value(path, "metadata.meetings", [])
         all_sources.append(sources.spans(path, rank))
-    for rank, path in parts["torch"].items():
-        all_sources.append(sources.torch(path, rank, steps.get(rank), problems.append))
-    for rank, path in parts["tensorflow"].items():
-        all_sources.append(sources.tensorflow(path, rank, steps.get(rank), problems.append))
-    timeline, sums = folder / horovod_timeline.FILE, horovod_timeline.Sums()
-    has_timeline = timeline.exists() and timeline.stat().st_size > 0
-    if has_timeline and (source := sources.horovod(timeline, problems.append, sums.add)):
-        all_sources.append(source)
-    elif has_timeline:
-        problems.append(f"{timeline} has no start time, so it is not in the merged trace")
-        for event in horovod_timeline.read(chrome.events(timeline, problems.append)):
-            sums.add(event)
+    for read in (sources.torch, sources.tensorflow):
+        for rank, path in files(folder, read.__name__).items():
+            all_sources.append(read(path, rank, steps.get(rank, sources.NO_STEPS), problems.append))
+    summary, items, path = horovod_timeline.Summary(), None, folder / horovod_timeline.FILE
+    if path.exists() and path.stat().st_size > 0:
+        items = summary.counted(horovod_timeline.read(chrome.events(path, problems.append)))
+        if origin := horovod_timeline.start_microseconds(chrome.events(path)):
+            all_sources.append(sources.horovod(items, origin))
+        else:
+            problems.append(f"{path} has no start time, so it is not in the merged trace")
+            collections.deque(items, maxlen=0)
     if not all_sources:
         raise UserError(f"{folder} has no timeline, no profile and no steps; run with --timeline")
-    of_rank_0 = meetings.get(0, [])
-    offsets = {rank: clocks.offset(rank_meetings, of_rank_0) if rank else clocks.SAME for rank, rank_meetings in meetings.items()}
+    offsets = {rank: clocks.offset(of_rank, meetings.get(0, [])) if rank else clocks.SAME for rank, of_rank in meetings.items()}
     metadata = merge.write(folder / MERGED, all_sources, offsets, {"run": folder.name})
-    collectives = {}
-    checked = chrome.check(counted(chrome.events(folder / MERGED, problems.append), collectives))
-    problems += checked.problems
-    return {
-        "trace": MERGED, "num_events": metadata["num_events"], "clocks": metadata["clocks"], "ranks": metadata["ranks"],
-        "horovod": sums.summary() if has_timeline else None, "problems": problems, "steps": step_seconds,
-        "collectives": collectives,
-    }  # fmt: skip
+    sums_by_rank = {}
+    problems += chrome.check(counted(chrome.events(folder / MERGED, problems.append), sums_by_rank))
+    return Timeline(
+        trace=MERGED,
+        num_events=metadata["num_events"],
+        clocks=metadata["clocks"],
+        ranks=metadata["ranks"],
+        horovod=summary if items else None,
+        problems=problems,
+        steps=step_seconds,
+        collectives=sums_by_rank,
+    )
 
 
-def as_json(value):
-    """What `gather` returns, as a record has it: NamedTuples as dicts, and keys as text, all the way down."""
-    if hasattr(value, "_asdict"):
-        value = value._asdict()
-    return {str(key): as_json(item) for key, item in value.items()} if isinstance(value, dict) else value
+def counted(events, sums_by_rank):
+    """Yields the events of a merged trace as they are, and adds collectives, the spans with bytes, to {rank: {name: sums}}.
 
-
-def nothing(problem):
-    """What a record has where there was nothing to merge."""
-    return {
-        "trace": None, "num_events": 0, "clocks": [], "ranks": {}, "horovod": None, "problems": [str(problem)], "steps": {},
-        "collectives": {},
-    }  # fmt: skip
-
-
-class Collectives(NamedTuple):
-    """Collectives of one name on one rank: their number, seconds from begin to end, and the bytes that the rank gave into them."""
-
-    num: int
-    seconds: float
-    size_bytes: int
-
-
-def counted(events, collectives):
-    """Yields the events of a merged trace as they are, and counts into `collectives`, {rank: {name: Collectives}}, those with bytes.
-
-    These are Gloo's and those of DDP over MPI, of the steps that the profiler kept, and on rank 0 all of Horovod's.
+    These are Gloo's and those of DDP over MPI, of the steps that the profiler kept, and on rank 0 all of Horovod's. Their sums: the number
+    of collectives, seconds from begin to end, and the bytes that the rank gave into them.
     """
     for event in events:
         if event["ph"] == "X" and "bytes" in event.get("args", {}):
-            by_name = collectives.setdefault(event["pid"], {})
-            sums = by_name.get(event["name"], Collectives(0, 0.0, 0))
-            by_name[event["name"]] = Collectives(sums.num + 1, sums.seconds + event["dur"] / 1e6, sums.size_bytes + event["args"]["bytes"])
+            by_name = sums_by_rank.setdefault(str(event["pid"]), {})
+            sums = by_name.setdefault(event["name"], {"num": 0, "seconds": 0.0, "size_bytes": 0})
+            sums["num"] += 1
+            sums["seconds"] += event["dur"] / 1e6
+            sums["size_bytes"] += event["args"]["bytes"]
         yield event
 
 
 def _steps(path, on_cut):
-    """(sources.Steps, the seconds of `_seconds`) of a rank's spans. Raises UserError where they are damaged."""
+    """(sources.Steps, the seconds of each step and of each wait for data) of a rank's spans. Raises UserError where they are damaged."""
     origin = chrome.value(path, "metadata.origin_nanoseconds", 0)
-    events = list(chrome.events(path, on_cut))
+    events, seconds = list(chrome.events(path, on_cut)), {"step": [], "data": []}
     try:
-        return sources.steps_in(events, origin), _seconds(events)
+        for event in events:
+            seconds[event["name"]].append(event["dur"] / 1e6)
+        return sources.steps_in(events, origin), {"step_seconds": seconds["step"], "data_seconds": seconds["data"]}
     except (KeyError, TypeError) as problem:
         raise UserError(f"{path} is changed: a step in it has a wrong or missing entry ({problem}); copy it again, or remove it") from None
-
-
-def _seconds(span_events):
-    """The seconds of each step and of each wait for data in the events of a rank's spans."""
-    seconds = {"step": [], "data": []}
-    for event in span_events:
-        seconds[event["name"]].append(event["dur"] / 1e6)
-    return {"step_seconds": seconds["step"], "data_seconds": seconds["data"]}
 
 
 @dataclass(frozen=True)
@@ -159,19 +129,19 @@ def describe_file(path):
 def describe_folder(folder):
     """What a folder's parts come to, in lines; merges them."""
     gathered = gather(folder)
-    lines = horovod_timeline.describe(gathered["horovod"]) if gathered["horovod"] else []
-    for clock in gathered["clocks"]:
+    lines = horovod_timeline.describe(gathered.horovod) if gathered.horovod else []
+    for clock in gathered.clocks:
         error = "not known" if clock["error_microseconds"] is None else f"{clock['error_microseconds']:.1f} us"
         lines.append(f"clock of {clock['source']}: error {error} ({clock['note']})")
-    for rank, clock in gathered["ranks"].items():
+    for rank, clock in gathered.ranks.items():
         error = "not known" if clock["error_microseconds"] is None else f"{clock['error_microseconds']:.0f} us at most"
         lines.append(f"clock of rank {rank}: {clock['clock_ahead_microseconds']:.0f} us ahead of rank 0's, error {error}")
-    for rank, by_name in sorted(gathered["collectives"].items()):
-        for name, collective in by_name.items():
-            kib, ms = collective.size_bytes / collective.num / 1024, 1e3 * collective.seconds / collective.num
-            lines.append(f"rank {rank}: {collective.num} {name} of {kib:.1f} KiB on average, each {ms:.2f} ms")
-    lines += [f"problem: {problem}" for problem in gathered["problems"]]
-    return [*lines, f"{gathered['num_events']} events: {folder / MERGED}"]
+    for rank in sorted(gathered.collectives, key=int):
+        for name, sums in gathered.collectives[rank].items():
+            kib, ms = sums["size_bytes"] / sums["num"] / 1024, 1e3 * sums["seconds"] / sums["num"]
+            lines.append(f"rank {rank}: {sums['num']} {name} of {kib:.1f} KiB on average, each {ms:.2f} ms")
+    lines += [f"problem: {problem}" for problem in gathered.problems]
+    return [*lines, f"{gathered.num_events} events: {folder / MERGED}"]
 
 
 if __name__ == "__main__":

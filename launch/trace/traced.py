@@ -6,6 +6,7 @@ from pathlib import Path
 from common.config import TRACES
 from common.errors import UserError
 from common.record import records
+from common.record.definition import MpiProfile, Timeline
 from common.tracing import sources
 from launch.trace import build, events, mpi_profile, preload, timeline
 
@@ -47,17 +48,14 @@ def summary(settings):
         summaries["mpi_profile"] = profile_summary(folder)
     if settings.timeline:
         try:
-            summaries["timeline"] = timeline.as_json(timeline.gather(folder, list(mpi_sources(folder))))
+            summaries["timeline"] = timeline.gather(folder, list(mpi_sources(folder)))
         except UserError as problem:
-            summaries["timeline"] = timeline.nothing(problem)
+            summaries["timeline"] = Timeline(None, 0, [], {}, None, [str(problem)], {}, {})
     return summaries
 
 
 def profile_summary(folder):
-    """By rank, the seconds in MPI and, where the library separates them, calls, bytes and seconds of payload and control.
-
-    `problems`: unreadable files and numbers of dropped events.
-    """
+    """The MpiProfile of a record; kinds and bandwidth only where the library separates payload and control."""
     ranks, problems = {}, []
     # Our JSON has all digits; a site's library writes text only.
     paths = sorted(folder.glob("mpi_profile.*.json")) or sorted(folder.glob("mpi_profile.*"))
@@ -74,28 +72,24 @@ def profile_summary(folder):
         }  # fmt: skip
     if not paths:
         problems.append(f"{folder} has no MPI profile: no rank called MPI")
-    return {"ranks": ranks, "problems": problems + dropped_events(folder)}
-
-
-def dropped_events(folder):
-    """A message for each rank whose file of MPI events is incomplete or unreadable."""
-    problems = []
     for path in sorted(folder.glob("mpi_events.*.bin")):
         try:
-            problems.append(events.describe_dropped(events.read(path)))
+            problems += events.problems_of(events.read(path))
         except UserError as problem:
             problems.append(str(problem))
-    return [problem for problem in problems if problem]
+    return MpiProfile(ranks, problems)
 
 
 def mpi_sources(folder):
     """The files of MPI events, if any, as sources of the merged trace."""
     for path in sorted(folder.glob("mpi_events.*.bin")):
         rank_events = events.read(path)
-        if not len(rank_events.start_nanoseconds):
+        if not len(rank_events.calls):
             continue
-        zero = int(rank_events.start_nanoseconds[0])
-        error = rank_events.clock_error_nanoseconds
-        source = sources.mpi(events.chrome(rank_events, zero), rank_events.rank, 0.0, None if error is None else error / 1000, zero)
+        rank, error = rank_events.rank, rank_events.clock_error_nanoseconds
+        zero_nanoseconds = int(rank_events.calls.start_nanoseconds[0])
+        calls = sources.by_thread(events.calls_of(rank_events, zero_nanoseconds), rank, "MPI")
         # Where clocks were compared, the times are on rank 0's clock.
-        yield source if error is None else source._replace(rank=0)
+        clock, error_microseconds = (rank, None) if error is None else (0, error / 1000)
+        note = "measured by the interposer"
+        yield sources.Source(f"MPI calls of rank {rank}", clock, zero_nanoseconds, 0.0, error_microseconds, note, calls)

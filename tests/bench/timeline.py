@@ -71,12 +71,12 @@ def run(arguments):
         begun = time.perf_counter()
         summary = horovod_timeline.summarize(horovod_timeline.read(chrome.events(path)))
         seconds = time.perf_counter() - begun
-        assert summary.tensors_per_buffer == {TENSORS_PER_BUFFER: num_buffers}
+        assert summary.tensors_per_buffer == {str(TENSORS_PER_BUFFER): num_buffers}
         print(f"summed up in {seconds:.1f} s ({size / seconds:.0f} MB/s), at most {_peak_mib():.0f} MiB")
         begun = time.perf_counter()
         gathered = timeline.gather(folder)
         seconds = time.perf_counter() - begun
-        merged = (Path(folder) / gathered["trace"]).stat().st_size / 1e6
+        merged = (Path(folder) / gathered.trace).stat().st_size / 1e6
         print(f"merged and checked in {seconds:.1f} s, at most {_peak_mib():.0f} MiB")
         print(f"{gathered['num_events']} events in {merged:.0f} MB, {len(gathered['problems'])} problems")
 

@@ -116,7 +116,7 @@ def test_a_reader_beside_many_writes_never_finds_half_a_file(tmp_path):
 
 @pytest.mark.parametrize(
     "module",
-    ["common/record/records.py", "common/training/checkpoints.py", "common/tracing/chrome.py", "launch/trace/events.py"],
+    ["common/record/records.py", "common/training/checkpoints.py", "common/tracing/chrome.py"],
 )
 def test_what_must_survive_a_crash_is_written_so(module):
     text = (ROOT / module).read_text()

@@ -1,6 +1,5 @@
 """Horovod's timeline: waits, late ranks, buffers and cycles, also in truncated files."""
 
-import itertools
 import json
 
 import pytest
@@ -66,73 +65,81 @@ NEGOTIATIONS = [
 ]
 
 
-def test_two_tensors_in_one_buffer():
-    assert list(read([EPOCH, *NAMES, *NEGOTIATED, *FUSED])) == [*NEGOTIATIONS, FUSED_OPERATION]
+SINGLE = [begin(1, 0, "ALLREDUCE"), begin(1, 1, "MPI_ALLREDUCE"), end(1, 2), end(1, 3, dtype="float64", shape="[2]")]
+# As with NCCL, where another thread writes the activities: both collectives begin before the first activity.
+QUEUED = [begin(1, 10, "QUEUE"), begin(2, 10, "QUEUE"), end(1, 12), end(2, 12)]
+TWO_BUFFERS = [
+    *(begin(pid, pid, "ALLREDUCE") for pid in (1, 2, 3, 4)),
+    *QUEUED, *(event | {"pid": event["pid"] + 2, "ts": event["ts"] + 5} for event in QUEUED),
+    *(end(pid, 30 + pid) for pid in (1, 2, 3, 4)),
+]  # fmt: skip
+WAITING = [
+    begin(1, 0, "ALLREDUCE"), begin(2, 0, "ALLREDUCE"),
+    begin(1, 1, "WAIT_FOR_DATA"), end(1, 5), begin(2, 5, "WAIT_FOR_DATA"), end(2, 9),
+    begin(1, 10, "NCCL_ALLREDUCE"), begin(2, 10, "NCCL_ALLREDUCE"), end(1, 20), end(2, 20), end(1, 21), end(2, 21),
+]  # fmt: skip
+ONLY_WAITS = [begin(1, 0, "BARRIER"), begin(1, 1, "WAIT_FOR_DATA"), end(1, 2), end(1, 3)]
 
 
-def test_tensors_that_are_reduced_one_after_the_other_are_not_in_one_buffer():
-    one = [begin(1, 0, "ALLREDUCE"), begin(1, 1, "MPI_ALLREDUCE"), end(1, 2), end(1, 3, dtype="float64", shape="[2]")]
-    other = [event | {"pid": 2, "ts": event["ts"] + 10} for event in one]
-    found = list(read([*NAMES, *one, *other]))
-    assert [operation.tensors for operation in found] == [("grad.bias",), ("grad.weight",)]
-    assert [operation.size_bytes for operation in found] == [16, 16]
-
-
-def test_two_buffers_begun_at_once_are_separated_by_their_activities():
-    # As with NCCL, where another thread writes the activities: both collectives begin before the first activity.
-    begun = [begin(pid, pid, "ALLREDUCE") for pid in (1, 2, 3, 4)]
-    first = [begin(1, 10, "QUEUE"), begin(2, 10, "QUEUE"), end(1, 12), end(2, 12)]
-    second = [event | {"pid": event["pid"] + 2, "ts": event["ts"] + 5} for event in first]
-    ends = [end(pid, 30 + pid) for pid in (1, 2, 3, 4)]
-    found = list(read([*begun, *first, *second, *ends]))
-    assert [operation.tensors for operation in found] == [("1", "2"), ("3", "4")]
-    assert [operation.size_bytes for operation in found] == [None, None]
-
-
-def test_each_tensor_of_a_buffer_waits_for_its_own_data():
-    events = [
-        begin(1, 0, "ALLREDUCE"), begin(2, 0, "ALLREDUCE"),
-        begin(1, 1, "WAIT_FOR_DATA"), end(1, 5), begin(2, 5, "WAIT_FOR_DATA"), end(2, 9),
-        begin(1, 10, "NCCL_ALLREDUCE"), begin(2, 10, "NCCL_ALLREDUCE"), end(1, 20), end(2, 20), end(1, 21), end(2, 21),
-    ]  # fmt: skip
-    (found,) = read([*NAMES, *events])
-    assert found.tensors == ("grad.bias", "grad.weight")
-    assert found.activities == (Activity("WAIT_FOR_DATA", 1, 9), Activity("NCCL_ALLREDUCE", 10, 20))
-
-
-@pytest.mark.parametrize("tensor_only_waits", [True, False])
-def test_an_operation_without_a_buffer(tensor_only_waits):
-    waits = [begin(1, 1, "WAIT_FOR_DATA"), end(1, 2)] if tensor_only_waits else []
-    (found,) = read([begin(1, 0, "BARRIER"), *waits, end(1, 3)])
-    assert (found.name, found.start, found.end, len(found.activities)) == ("BARRIER", 0, 3, tensor_only_waits)
-
-
-def test_cycles_count_the_tensors_that_they_brought():
-    events = [cycle(0), cycle(1000), *NEGOTIATED, *FUSED, cycle(6000), cycle(7000)]
-    found = [one for one in read(events) if isinstance(one, Cycle)]
-    assert found == [Cycle(0, 1000, 0), Cycle(1000, 6000, 2), Cycle(6000, 7000, 0)]
+@pytest.mark.parametrize(
+    ("events", "items"),
+    [
+        ([EPOCH, *NAMES, *NEGOTIATED, *FUSED], [*NEGOTIATIONS, FUSED_OPERATION]),
+        # An end without a beginning is dropped.
+        ([end(1, 5), *NAMES, *NEGOTIATED, *FUSED], [*NEGOTIATIONS, FUSED_OPERATION]),
+        # One after the other is not in one buffer.
+        (
+            [*SINGLE, *(event | {"pid": 2, "ts": event["ts"] + 10} for event in SINGLE)],
+            [
+                Operation("ALLREDUCE", 0, 3, ("1",), 16, (Activity("MPI_ALLREDUCE", 1, 2),), True),
+                Operation("ALLREDUCE", 10, 13, ("2",), 16, (Activity("MPI_ALLREDUCE", 11, 12),), True),
+            ],
+        ),
+        # Two buffers that are begun at once are separated by their activities.
+        (
+            TWO_BUFFERS,
+            [
+                Operation("ALLREDUCE", 1, 32, ("1", "2"), None, (Activity("QUEUE", 10, 12),), True),
+                Operation("ALLREDUCE", 3, 34, ("3", "4"), None, (Activity("QUEUE", 15, 17),), True),
+            ],
+        ),
+        # Each tensor of a buffer waits for its own data.
+        (
+            WAITING,
+            [Operation("ALLREDUCE", 0, 21, ("1", "2"), None, (Activity("WAIT_FOR_DATA", 1, 9), Activity("NCCL_ALLREDUCE", 10, 20)), True)],
+        ),
+        # No buffer.
+        (ONLY_WAITS, [Operation("BARRIER", 0, 3, ("1",), None, (Activity("WAIT_FOR_DATA", 1, 2),), True)]),
+        ([ONLY_WAITS[0], ONLY_WAITS[-1]], [Operation("BARRIER", 0, 3, ("1",), None, (), True)]),
+        # What is open ends with the file.
+        ([*ONLY_WAITS[:2], cycle(9)], [Operation("BARRIER", 0, 9, ("1",), None, (Activity("WAIT_FOR_DATA", 1, 9),), False)]),
+        # Cycles count the tensors that they brought.
+        (
+            [cycle(0), cycle(1000), *NAMES, *NEGOTIATED, *FUSED, cycle(6000), cycle(7000)],
+            [Cycle(0, 1000, 0), *NEGOTIATIONS, FUSED_OPERATION, Cycle(1000, 6000, 2), Cycle(6000, 7000, 0)],
+        ),
+    ],
+)  # fmt: skip
+def test_items_of_a_timeline(events, items):
+    assert list(read(events)) == items
 
 
 @pytest.mark.parametrize("kept", range(len(NEGOTIATED) + len(FUSED) + 1))
 def test_a_timeline_may_end_anywhere(kept):
     events = [*NAMES, *(NEGOTIATED + FUSED)[:kept]]
-    found = list(read(events))
+    items = list(read(events))
     last = max((event["ts"] for event in events if "ts" in event), default=0)
-    assert all(0 <= one.start <= one.end <= last for one in found)
-    assert all(
-        one.start <= activity.start <= activity.end <= one.end for one in found if isinstance(one, Operation) for activity in one.activities
-    )
-    begun = {
-        (event["pid"], event["name"]) for event in events if event["ph"] == "B" and event["name"] in ("NEGOTIATE_ALLREDUCE", "ALLREDUCE")
-    }
-    reported = {(tensor, one.name) for one in found for tensor in (one.tensors if isinstance(one, Operation) else (one.tensor,))}
-    assert len(reported) == len(begun)
-    assert summarize(found).num_unfinished == sum(not one.finished for one in found)
-
-
-def test_a_timeline_may_begin_anywhere():
-    """An end without a beginning is dropped."""
-    assert list(read([end(1, 5), *NAMES, *NEGOTIATED, *FUSED])) == [*NEGOTIATIONS, FUSED_OPERATION]
+    assert all(0 <= item.start <= item.end <= last for item in items)
+    operations = [item for item in items if isinstance(item, Operation)]
+    spans = [
+        (operation.start, activity.start, activity.end, operation.end) for operation in operations for activity in operation.activities
+    ]
+    assert all(list(times) == sorted(times) for times in spans)
+    names = ("NEGOTIATE_ALLREDUCE", "ALLREDUCE")
+    begun = {(event["pid"], event["name"]) for event in events if event["ph"] == "B" and event["name"] in names}
+    tensors = {(tensor, operation.name) for operation in operations for tensor in operation.tensors}
+    assert len(begun) == len(tensors | {(item.tensor, item.name) for item in items if item not in operations})
+    assert summarize(items).num_unfinished == sum(not item.finished for item in items)
 
 
 @pytest.mark.parametrize(
@@ -159,11 +166,11 @@ def test_when_a_timeline_began(events, microseconds):
 @pytest.mark.parametrize(
     ("ticks", "lateness"),
     [
-        ([(0, 0), (1, 3000)], {1: Lateness(1, 0.003, 0.003)}),
-        ([(1, 0), (0, 1001)], {0: Lateness(1, 0.001001, 0.001001)}),
+        ([(0, 0), (1, 3000)], {"1": Lateness(1, 0.003, 0.003)}),
+        ([(1, 0), (0, 1001)], {"0": Lateness(1, 0.001001, 0.001001)}),
         # Within one cycle rank 0 receives all ranks in their order.
         ([(0, 0), (1, 5), (2, 900)], {}),
-        ([(0, 0), (2, 2000), (1, 8000)], {1: Lateness(1, 0.008, 0.008)}),
+        ([(0, 0), (2, 2000), (1, 8000)], {"1": Lateness(1, 0.008, 0.008)}),
         ([(0, 0)], {}),
         ([], {}),
     ],
@@ -176,29 +183,25 @@ def test_the_last_rank_is_late_unless_all_are_ready_in_one_cycle(ticks, lateness
 
 
 def test_summary_counts_a_buffer_once():
-    found = summarize(read([*NAMES, cycle(0), *NEGOTIATED, *FUSED, cycle(6000), cycle(8000)]))
-    assert found.waits == {"grad.bias": Wait(1, 0.003002, 0.003002), "grad.weight": Wait(1, 0.003002, 0.003002)}
-    assert found.tensors_per_buffer == {2: 1}
-    assert found.max_buffer_bytes == found.total_bytes == FUSED_OPERATION.size_bytes
-    assert found.operation_seconds == pytest.approx({"ALLREDUCE": 0.001001})
-    assert found.activity_seconds == pytest.approx({"MEMCPY_IN_FUSION_BUFFER": 11e-6, "MPI_ALLREDUCE": 961e-6})
-    assert (found.num_cycles, found.num_used_cycles, found.mean_cycle_seconds) == (2, 1, 0.004)
-    assert found.lateness == {1: Lateness(2, 0.006, 0.003)}
-
-
-def test_summary_without_cycles():
-    found = summarize(read([*NEGOTIATED, *FUSED]))
-    assert (found.num_cycles, found.num_used_cycles, found.mean_cycle_seconds) == (None, None, None)
-
-
-def test_summary_as_lines_of_text():
-    lines = describe(summarize(read([*NAMES, cycle(0), *NEGOTIATED, *FUSED, cycle(6000), begin(1, 7000, "NEGOTIATE_ALLREDUCE")])))
-    text = "\n".join(lines)
+    summary = summarize(read([*NAMES, cycle(0), *NEGOTIATED, *FUSED, cycle(6000), cycle(8000), begin(1, 9000, "NEGOTIATE_ALLREDUCE")]))
+    assert summary.waits == {"grad.bias": Wait(2, 0.003002, 0.003002), "grad.weight": Wait(1, 0.003002, 0.003002)}
+    assert summary.tensors_per_buffer == {"2": 1}
+    assert summary.max_buffer_bytes == summary.total_bytes == FUSED_OPERATION.size_bytes
+    assert summary.operation_seconds == pytest.approx({"ALLREDUCE": 0.001001})
+    assert summary.activity_seconds == pytest.approx({"MEMCPY_IN_FUSION_BUFFER": 11e-6, "MPI_ALLREDUCE": 961e-6})
+    assert (summary.num_cycles, summary.num_used_cycles, summary.mean_cycle_seconds) == (2, 1, 0.004)
+    assert summary.lateness == {"1": Lateness(2, 0.006, 0.003)}
+    text = "\n".join(describe(summary))
     assert "1 collectives (1 ALLREDUCE) of 2.0 tensors on average" in text
     assert "rank 1 was last 2 times, by 3.00 ms on average" in text
     assert "known for 2 of 3 negotiations" in text
-    assert "1 cycles of 6.00 ms on average, 100% not idle" in text
+    assert "2 cycles of 4.00 ms on average, 50% not idle" in text
     assert "1 not finished" in text
+
+
+def test_summary_without_cycles_and_of_nothing():
+    summary = summarize(read([*NEGOTIATED, *FUSED]))
+    assert (summary.num_cycles, summary.num_used_cycles, summary.mean_cycle_seconds) == (None, None, None)
     assert any("0 negotiations" in line for line in describe(summarize([])))
 
 
@@ -211,10 +214,7 @@ def test_older_and_newer_layouts_are_read_alike(tmp_path):
     assert older == newer == [*NEGOTIATIONS, FUSED_OPERATION]
 
 
-@pytest.mark.parametrize(("mark_cycles", "every_tick"), list(itertools.product([False, True], repeat=2)))
-def test_variables(tmp_path, mark_cycles, every_tick):
-    found = timeline_variables(tmp_path, mark_cycles, every_tick)
-    assert found.pop("HOROVOD_TIMELINE") == f"{tmp_path}/horovod_timeline.json"
-    assert found.pop("HOROVOD_TIMELINE_MARK_CYCLES", None) == ("1" if mark_cycles else None)
-    assert found.pop("HOROVOD_CACHE_CAPACITY", None) == ("0" if every_tick else None)
-    assert found == {}
+def test_variables(tmp_path):
+    path = {"HOROVOD_TIMELINE": f"{tmp_path}/horovod_timeline.json"}
+    assert timeline_variables(tmp_path) == path | {"HOROVOD_TIMELINE_MARK_CYCLES": "1"}
+    assert timeline_variables(tmp_path, mark_cycles=False, every_tick=True) == path | {"HOROVOD_CACHE_CAPACITY": "0"}

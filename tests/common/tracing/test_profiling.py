@@ -1,13 +1,16 @@
 """The profiled epoch: its schedule, and the spans of steps and waits for data."""
 
+import contextlib
 import time
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.tracing import chrome, sources
-from common.tracing.profiling import NUM_CLOCK_SAMPLES, framework_of, profiled, schedule_for
+from common.process.ranks import Ranks
+from common.tracing import chrome, profiling, sources
+from common.tracing.profiling import NUM_CLOCK_SAMPLES, schedule_for
 
 
 @pytest.mark.parametrize(
@@ -25,20 +28,6 @@ def test_a_schedule_fits_into_its_epoch_and_keeps_a_step(num_steps):
     assert wait + warmup + active <= num_steps
 
 
-@pytest.mark.parametrize(
-    ("modules", "framework"),
-    [({"torch"}, "torch"), ({"tensorflow"}, "tensorflow"), ({"torch", "tensorflow", "deepspeed"}, "torch"), ({"numpy"}, None)],
-)
-def test_framework_of(modules, framework):
-    assert framework_of(modules) == framework
-
-
-def slow_batches(num, seconds):
-    for number in range(num):
-        time.sleep(seconds)
-        yield number
-
-
 class Batches:
     """Batches with a delay."""
 
@@ -46,25 +35,41 @@ class Batches:
         return 3
 
     def __iter__(self):
-        return slow_batches(3, 0.02)
+        for number in range(3):
+            time.sleep(0.02)
+            yield number
 
 
-def test_spans_without_a_profiler(tmp_path):
-    calls = []
-    with profiled(tmp_path, 1, 3, lambda: calls.append(None), None) as hooks:
-        batches = hooks.batches(Batches())
+@pytest.fixture
+def profile(tmp_path, monkeypatch):
+    """profile(train_epoch) profiles an epoch of rank 1 of a trainer, without a profiler, into tmp_path. Returns the number of its sums."""
+    monkeypatch.setattr(profiling, "PROFILERS", {"sys": lambda *_: contextlib.nullcontext(lambda: None)})
+
+    def run(train_epoch):
+        sums = []
+        trainer = SimpleNamespace(ranks=Ranks(1, 2), sum=sums.append, train_epoch=train_epoch)
+        profiling.profile_epoch(tmp_path, trainer, Batches())
+        return len(sums)
+
+    return run
+
+
+def test_spans_of_steps_and_of_waits_for_data(profile, tmp_path):
+    trained = []
+
+    def train_epoch(batches, observe):
         assert len(batches) == 3
-        seen = []
         for batch in batches:
             time.sleep(0.01)
-            hooks.step()
-            seen.append(batch)
-    assert seen == [0, 1, 2]
-    assert len(calls) == NUM_CLOCK_SAMPLES
+            observe(0.0)
+            trained.append(batch)
+
+    assert profile(train_epoch) == NUM_CLOCK_SAMPLES
+    assert trained == [0, 1, 2]
     path = tmp_path / "spans.1.json.gz"
-    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    assert list(tmp_path.iterdir()) == [path]
     events = list(chrome.events(path))
-    assert chrome.check(events).num_problems == 0
+    assert chrome.check(events) == []
     assert [(event["name"], event["args"]["step"]) for event in events] == [(name, step) for step in range(3) for name in ("data", "step")]
     for data, step in zip(events[::2], events[1::2], strict=True):
         assert data["dur"] >= 20_000
@@ -79,7 +84,10 @@ def test_spans_without_a_profiler(tmp_path):
     assert (before.keys(), after.keys()) == ({1, 2, 3}, {0, 1, 2})
 
 
-def test_an_epoch_that_fails_leaves_no_spans(tmp_path):
-    with pytest.raises(RuntimeError), profiled(tmp_path, 0, 3, lambda: None, None):
+def test_an_epoch_that_fails_leaves_no_spans(profile, tmp_path):
+    def fail(batches, observe):
         raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        profile(fail)
     assert list(tmp_path.iterdir()) == []

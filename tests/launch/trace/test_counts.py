@@ -362,7 +362,6 @@ def test_calls_within_a_call_are_part_of_it(tmp_path):
     [
         ({}, {}),
         ({"events": 1000}, {"TANDEM_TRACE_EVENTS": "1000"}),
-        ({"barrier": True}, {"COLLECTIVE_BARRIER": "yes"}),
         ({"preloaded": "/lib/other.so"}, {"LD_PRELOAD": "/lib/trace.so:/lib/other.so"}),
     ],
 )

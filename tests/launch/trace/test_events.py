@@ -1,6 +1,5 @@
 """MPI events: all calls are recorded or counted as dropped, clocks agree, and viewers open the converted trace."""
 
-import gzip
 import json
 import re
 import subprocess
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 from common.errors import UserError
+from common.tracing import chrome
 from launch.trace import build, events
 from tests.support.running import BIN, completed
 from tests.support.tracing import run_python
@@ -39,61 +39,50 @@ def only(done):
     return events.read(done.files("mpi_events", ".bin")[0])
 
 
+def names_of(rank_events):
+    """The name of the routine of each call."""
+    return np.array(rank_events.names)[rank_events.calls.routine]
+
+
 def test_every_call_that_was_counted_is_an_event(alone):
     done = alone[0]
-    found, profile = only(done), done.only()
-    names = [found.names[routine] for routine in found.routine]
-    assert {name: names.count(name) for name in set(names)} == {name: one.sums.num_calls for name, one in profile.routines.items()}
-    for name, one in profile.routines.items():
-        assert found.size_bytes[np.array(names) == name].sum() == one.sums.size_bytes
-        assert found.duration_nanoseconds[np.array(names) == name].sum() / 1e9 == pytest.approx(one.sums.seconds, abs=1e-9)
-    assert [names.count("MPI_Barrier"), names.count("MPI_Allreduce_c"), found.num_dropped] == [31, 30, 0]
+    rank_events, profile = only(done), done.only()
+    names, calls = names_of(rank_events), rank_events.calls
+    assert set(names) == profile.routines.keys()
+    for name, routine in profile.routines.items():
+        of_routine = calls[names == name]
+        assert (len(of_routine), of_routine.size_bytes.sum()) == (routine.sums.num_calls, routine.sums.size_bytes)
+        assert of_routine.duration_nanoseconds.sum() / 1e9 == pytest.approx(routine.sums.seconds, abs=1e-9)
+    assert [(names == "MPI_Barrier").sum(), (names == "MPI_Allreduce_c").sum(), rank_events.num_dropped] == [31, 30, 0]
     # Those of mpi4py have large counts.
     assert profile.routines["MPI_Allreduce_c"].sums.size_bytes == 30 * 8000
+    kinds = {name: events.KINDS[kind] for name, kind in zip(names, calls.kind, strict=True)}
+    assert [kinds[name] for name in ("MPI_Barrier", "MPI_Allreduce_c", "MPI_Get_version")] == ["control", "payload", "other"]
 
 
 def test_times_are_since_1970_and_in_order(alone):
     done, before, after = alone
-    found = only(done)
-    barriers = found.start_nanoseconds[found.routine == found.names.index("MPI_Barrier")]
-    assert before < found.start_nanoseconds[0]
-    assert (found.start_nanoseconds + found.duration_nanoseconds).max() < after
-    assert (np.diff(found.start_nanoseconds) >= 0).all()
-    assert barriers[-1] - barriers[-2] > 200_000_000
-    assert 0 <= found.clock_error_nanoseconds < 1_000_000
-
-
-def test_the_kind_of_each_event(alone):
-    found = only(alone[0])
-    kinds = {found.names[routine]: events.KINDS[kind] for routine, kind in zip(found.routine, found.kind, strict=True)}
-    assert {name: kinds[name] for name in ("MPI_Barrier", "MPI_Allreduce_c", "MPI_Get_version")} == {
-        "MPI_Barrier": "control", "MPI_Allreduce_c": "payload", "MPI_Get_version": "other",
-    }  # fmt: skip
+    rank_events = only(done)
+    starts = rank_events.calls.start_nanoseconds
+    assert before < starts[0]
+    assert (starts + rank_events.calls.duration_nanoseconds).max() < after
+    assert (np.diff(starts) >= 0).all()
+    assert np.diff(starts[names_of(rank_events) == "MPI_Barrier"])[-1] > 200_000_000
+    assert 0 <= rank_events.clock_error_nanoseconds < 1_000_000
 
 
 @pytest.mark.matrix
 def test_calls_beyond_the_buffer_are_dropped_and_counted(alone, tmp_path):
-    all_of_them = only(alone[0])
-    found = only(run_python(tmp_path, CALLS, TANDEM_TRACE_EVENTS=50))
-    assert len(found.start_nanoseconds) == 50
-    assert found.num_dropped == len(all_of_them.start_nanoseconds) - 50
-    assert [found.names[one] for one in found.routine] == [all_of_them.names[one] for one in all_of_them.routine[:50]]
-    assert f"50 calls, {found.num_dropped} dropped" in events.summary(found)
-
-
-@pytest.mark.matrix
-def test_a_program_terminated_by_sigterm_writes_its_events(tmp_path):
-    found = only(run_python(tmp_path, CALLS + "import os, signal; os.kill(os.getpid(), signal.SIGTERM)", TANDEM_TRACE_EVENTS=1000))
-    assert (found.routine == found.names.index("MPI_Barrier")).sum() == 31
-
-
-def late_starts(ranks):
-    """(the later start, the earlier end) of each barrier of two ranks."""
-    barriers = [one.routine == one.names.index("MPI_Barrier") for one in ranks]
-    starts = [one.start_nanoseconds[is_barrier] for one, is_barrier in zip(ranks, barriers, strict=True)]
-    ends = [start + one.duration_nanoseconds[is_barrier] for start, one, is_barrier in zip(starts, ranks, barriers, strict=True)]
-    assert len(starts[0]) == len(starts[1]) == 31
-    return np.maximum(*starts), np.minimum(*ends)
+    all_events = only(alone[0])
+    done = run_python(tmp_path, CALLS + "import os, signal; os.kill(os.getpid(), signal.SIGTERM)", TANDEM_TRACE_EVENTS=50)
+    # A program terminated by SIGTERM writes its events.
+    assert (done.status, done.only().ended) == (-15, "SIGTERM")
+    rank_events = only(done)
+    assert len(rank_events.calls) == 50
+    # The last calls are those of MPI_Finalize.
+    assert rank_events.num_dropped == sum(routine.sums.num_calls for routine in done.only().routines.values()) - 50 > 0
+    assert names_of(rank_events).tolist() == names_of(all_events)[:50].tolist()
+    assert f"50 calls, {rank_events.num_dropped} dropped" in events.summary(rank_events)
 
 
 # Sets the clock of one rank five seconds ahead.
@@ -121,39 +110,34 @@ def test_a_wrong_clock_is_corrected_to_rank_0s(tmp_path):
     subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "clock.so", tmp_path / "clock.c"], check=True)
     both = f"{build.build()}:{tmp_path / 'clock.so'}"
     done = run_python(tmp_path, CALLS, ranks=2, TANDEM_TRACE_EVENTS=10_000, LD_PRELOAD=both)
-    heads = [json.loads(path.read_bytes().split(b"\n")[1]) for path in done.files("mpi_events", ".bin").values()]
+    paths = done.files("mpi_events", ".bin").values()
+    heads = [json.loads(path.read_bytes().split(b"\n")[1]) for path in paths]
     assert heads[1]["offset_nanoseconds"] == pytest.approx(-5e9, abs=1e8)
-    latest, earliest = late_starts([events.read(path) for path in done.files("mpi_events", ".bin").values()])
-    assert (latest <= earliest + heads[1]["offset_error_nanoseconds"] + 1000).all()
-
-
-@pytest.mark.matrix
-def test_ranks_leave_a_barrier_after_the_last_has_entered(tmp_path):
-    done = run_python(tmp_path, CALLS, ranks=2, TANDEM_TRACE_EVENTS=10_000)
-    first, second = (events.read(path) for path in done.files("mpi_events", ".bin").values())
-    error = first.clock_error_nanoseconds + second.clock_error_nanoseconds
-    assert 0 < error < 100_000_000
-    latest, earliest = late_starts([first, second])
-    assert (latest <= earliest + error).all()
+    ranks = [events.read(path) for path in paths]
+    assert 0 < sum(rank_events.clock_error_nanoseconds for rank_events in ranks) < 100_000_000
+    # No rank leaves a barrier before the last has entered.
+    barriers = [rank_events.calls[names_of(rank_events) == "MPI_Barrier"] for rank_events in ranks]
+    assert [len(calls) for calls in barriers] == [31, 31]
+    last_starts = np.maximum(*(calls.start_nanoseconds for calls in barriers))
+    first_ends = np.minimum(*(calls.start_nanoseconds + calls.duration_nanoseconds for calls in barriers))
+    assert (last_starts <= first_ends + heads[1]["offset_error_nanoseconds"] + 1000).all()
 
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
-def test_the_trace_has_chromes_format(alone, tmp_path, name):
-    source, target = alone[0].files("mpi_events", ".bin")[0], tmp_path / name
-    printed = completed(BIN / "python", "-m", "launch.trace.events", source, "-o", target).stdout
-    found = only(alone[0])
-    assert printed == events.summary(found) + "\n"
-    with gzip.open(target) if name.endswith("gz") else target.open() as file:
-        trace = json.load(file)
-    calls = [one for one in trace["traceEvents"] if one["ph"] == "X"]
-    assert len(calls) == len(found.start_nanoseconds)
-    zero = trace["otherData"]["epoch_nanoseconds_of_ts_0"]
-    for call, start, duration in zip(calls, found.start_nanoseconds, found.duration_nanoseconds, strict=True):
-        assert round(call["ts"] * 1000) + zero == start
-        assert round(call["dur"] * 1000) == duration
-        assert (call["pid"], call["tid"]) == (0, 0)
-    assert {one["args"]["name"] for one in trace["traceEvents"] if one["ph"] == "M"} == {f"rank 0 ({found.host})", "MPI, thread 0"}
-    assert list(tmp_path.iterdir()) == [target]
+def test_the_trace_has_chromes_format(alone, tmp_path, capsys, name):
+    path = tmp_path / name
+    assert events.run(events.Arguments((alone[0].files("mpi_events", ".bin")[0],), path)) == 0
+    rank_events = only(alone[0])
+    assert capsys.readouterr().out == events.summary(rank_events) + "\n"
+    trace = list(chrome.events(path))
+    calls = [event for event in trace if event["ph"] == "X"]
+    zero = chrome.value(path, "otherData.epoch_nanoseconds_of_ts_0")
+    assert [round(call["ts"] * 1000) + zero for call in calls] == rank_events.calls.start_nanoseconds.tolist()
+    assert [round(call["dur"] * 1000) for call in calls] == rank_events.calls.duration_nanoseconds.tolist()
+    assert {(call["pid"], call["tid"]) for call in calls} == {(0, 0)}
+    names = {event["args"]["name"] for event in trace if event["ph"] == "M"}
+    assert names == {f"rank 0 ({rank_events.host})", "MPI, thread 0"}
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Merging the trace files of a run: ranks are processes, tracks are separate, clocks agree."""
 
+import dataclasses
 import gzip
 import itertools
 import json
@@ -9,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import UserError
+from common.record import records
 from common.tracing import chrome, sources
 from common.tracing.clocks import Offset
-from common.tracing.horovod_timeline import read
-from common.tracing.placed import Lanes, Placed, Source
+from common.tracing.sources import Lanes, Placed, Source
 from launch.trace import merge
-from launch.trace.timeline import Collectives, counted, files, gather
-from tests.common.tracing.test_horovod_timeline import EPOCH, FUSED, NAMES, NEGOTIATED, begin, cycle
+from launch.trace.timeline import counted, files, gather
+from tests.common.tracing.test_horovod_timeline import EPOCH, FUSED, NAMES, NEGOTIATED, cycle
 
 EPOCH_NANOSECONDS = 1795283289401788 * 1000
 # In 2026 an epoch time in nanoseconds needs 61 bits; PyTorch writes a base and small numbers.
@@ -50,21 +51,6 @@ TORCH_EVENTS = [
 ]
 
 
-def test_what_a_pipeline_sends_is_on_another_track_than_what_its_thread_computes(tmp_path):
-    chrome_file = tmp_path / "torch.0.json"
-    events = [
-        op("ProfilerStep#3", 0, 900, cat="user_annotation"),
-        op("gloo:send", 10, 500, cat="user_annotation"),
-        op("aten::mm", 300, 400),
-    ]
-    chrome_file.write_text(json.dumps(torch_trace(*events)))
-    found = [(placed.kind, placed.track, placed.event["name"]) for placed in sources.torch(chrome_file, 0).events]
-    assert found == [
-        ("compute", "PyTorch, thread 7", "ProfilerStep#3"), ("collectives", "Gloo, thread 7", "gloo:send"),
-        ("compute", "PyTorch, thread 7", "aten::mm"),
-    ]  # fmt: skip
-
-
 def spans_file(folder, rank, origin, meetings):
     """The steps of a rank, one every 2 ms with gaps of 10 microseconds."""
     events = []
@@ -74,65 +60,66 @@ def spans_file(folder, rank, origin, meetings):
             span("data", start, 300, pid=0, tid=0, args={"step": number}),
             span("step", start, 1990, pid=0, tid=0, args={"step": number}),
         ]
-    chrome.write(folder / f"spans.{rank}.json.gz", events, {"origin_nanoseconds": origin, "rank": rank, "meetings": meetings})
+    chrome.write(folder / f"spans.{rank}.json.gz", events, metadata={"origin_nanoseconds": origin, "meetings": meetings})
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    """The trace folder of a run of Horovod and PyTorch on two ranks; rank 1's clock is one second ahead."""
+    folder, ahead = tmp_path_factory.mktemp("run"), 10**9
+    for rank in (0, 1):
+        trace = torch_trace(*TORCH_EVENTS, base=TORCH_BASE + rank * ahead)
+        (folder / f"torch.{rank}.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode()))
+        # The profiler's step 3 begins 5 microseconds after step 2 of the loop has ended.
+        origin = EPOCH_NANOSECONDS + (1000 - 5 - 2 * 2000 - 1990) * 1000 + rank * ahead
+        spans_file(folder, rank, origin, [(origin + step * 1000, origin + step * 1000 + 400) for step in range(3)])
+    (folder / "horovod_timeline.json").write_text(json.dumps([EPOCH, *NAMES, cycle(0), *NEGOTIATED, *FUSED, cycle(6000)]))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def gathered(run_folder):
+    return gather(run_folder)
 
 
 @pytest.fixture
-def run_folder(tmp_path):
-    """The trace folder of a run of Horovod and PyTorch on two ranks; rank 1's clock is one second ahead."""
-    ahead = 10**9
-    for rank in (0, 1):
-        (tmp_path / f"torch.{rank}.json.gz").write_bytes(
-            gzip.compress(json.dumps(torch_trace(*TORCH_EVENTS, base=TORCH_BASE + rank * ahead)).encode())
-        )
-        # The profiler's step 3 begins 5 microseconds after step 2 of the loop has ended.
-        origin = EPOCH_NANOSECONDS + (1000 - 5 - 2 * 2000 - 1990) * 1000 + rank * ahead
-        spans_file(tmp_path, rank, origin, [(origin + step * 1000, origin + step * 1000 + 400) for step in range(3)])
-    (tmp_path / "horovod_timeline.json").write_text(json.dumps([EPOCH, *NAMES, cycle(0), *NEGOTIATED, *FUSED, cycle(6000)]))
-    return tmp_path
+def events(run_folder, gathered):
+    return list(chrome.events(run_folder / gathered.trace))
 
 
 def tracks_of(events):
     """{(rank, name of the track): its events without metadata}."""
-    names, found = {}, {}
+    names, tracks = {}, {}
     for event in events:
         if event["ph"] == "M":
             if event["name"] == "thread_name":
                 names[event["pid"], event["tid"]] = event["args"]["name"]
         else:
-            found.setdefault((event["pid"], names[event["pid"], event["tid"]]), []).append(event)
-    return found
+            tracks.setdefault((event["pid"], names[event["pid"], event["tid"]]), []).append(event)
+    return tracks
 
 
-def test_a_run_becomes_one_trace(run_folder):
-    found = gather(run_folder)
-    assert found["problems"] == []
-    events = list(chrome.events(run_folder / "trace.json.gz"))
-    assert len(events) == found["num_events"]
+def test_a_run_becomes_one_trace(gathered, events):
+    assert gathered.problems == []
+    assert len(events) == gathered.num_events
     tracks = tracks_of(events)
-    own = {
+    of_each_rank = {
         "data: steps", "compute: PyTorch, thread 7", "compute: memory", "compute: GPU stream 20", "collectives: Gloo, thread 8",
         "collectives: NCCL, stream 21", "collectives: Horovod: ready on rank 0",
     }  # fmt: skip
-    horovod = {
-        "collectives: Horovod",
-        "collectives: Horovod cycles",
-        "collectives: Horovod negotiation",
-        "collectives: Horovod negotiation 2",
-    }
-    assert tracks.keys() == {(rank, name) for rank in (0, 1) for name in own} | {(0, name) for name in horovod}
+    horovod = {f"collectives: Horovod{name}" for name in ("", " cycles", " negotiation", " negotiation 2")}
+    assert tracks.keys() == {(rank, name) for rank in (0, 1) for name in of_each_rank} | {(0, name) for name in horovod}
     assert [event["name"] for event in tracks[1, "collectives: Gloo, thread 8"]] == ["gloo:all_reduce", "aten::copy_"]
     assert tracks[0, "collectives: Gloo, thread 8"][0]["args"] == {"bytes": 4 * 1181066}
     assert {event["args"]["name"] for event in events if event["name"] == "process_name"} == {"rank 0", "rank 1"}
-    named = {(event["pid"], event["tid"]): event["args"]["name"] for event in events if event["name"] == "thread_name"}
-    assert len(named) == len(tracks)
-    kinds = [name.split(":")[0] for _, name in sorted(named.items())]
+    names = {(event["pid"], event["tid"]): event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert len(names) == len(tracks)
+    kinds = [name.split(":")[0] for _, name in sorted(names.items())]
     assert [kind for kind, _ in itertools.groupby(kinds)] == ["data", "compute", "collectives"] * 2
 
 
-def test_all_clocks_are_aligned(run_folder):
-    gather(run_folder)
-    tracks = tracks_of(chrome.events(run_folder / "trace.json.gz"))
+def test_all_clocks_are_aligned(events):
+    tracks = tracks_of(events)
     times = {(rank, event["name"]): event["ts"] for (rank, _), events in tracks.items() for event in events if event.get("name") != "step"}
     convolution = times[0, "aten::conv2d"]
     # Horovod's timeline counts from where TORCH_START is; rank 1's clock is a second ahead, and was moved back.
@@ -143,116 +130,85 @@ def test_all_clocks_are_aligned(run_folder):
     assert min(event["ts"] for events in tracks.values() for event in events) >= 0
 
 
-def test_the_error_of_each_clock_is_in_the_metadata(run_folder):
-    found = gather(run_folder)
-    errors = {clock["source"]: clock["error_microseconds"] for clock in found["clocks"]}
+def test_the_error_of_each_clock_is_in_the_metadata(run_folder, gathered):
+    errors = {clock["source"]: clock["error_microseconds"] for clock in gathered.clocks}
     assert errors["PyTorch's profiler of rank 1"] == pytest.approx(5, abs=0.5)
     assert errors["Horovod's timeline"] == sources.HOROVOD_ERROR_MICROSECONDS
-    assert found["ranks"]["1"] == {"clock_ahead_microseconds": pytest.approx(1e6), "error_microseconds": pytest.approx(0.4)}
+    assert gathered.ranks["1"] == {"clock_ahead_microseconds": pytest.approx(1e6), "error_microseconds": pytest.approx(0.4)}
     metadata = chrome.value(run_folder / "trace.json.gz", "metadata")
-    assert (metadata["clocks"], metadata["ranks"]) == (found["clocks"], found["ranks"])
+    assert (metadata["clocks"], metadata["ranks"]) == (gathered.clocks, gathered.ranks)
 
 
-def test_the_summary_of_a_run(run_folder):
-    found = gather(run_folder)
-    assert found["steps"][1]["step_seconds"] == pytest.approx([0.00199] * 5)
-    assert found["steps"][1]["data_seconds"] == pytest.approx([0.0003] * 5)
-    assert found["horovod"].lateness[1].num_last == 2
-    gloo = Collectives(1, pytest.approx(0.0009), 4 * 1181066)
-    fused = Collectives(1, pytest.approx(0.001001), 4 * (128 + 128 * 9216))
-    assert found["collectives"] == {0: {"gloo:all_reduce": gloo, "ALLREDUCE": fused}, 1: {"gloo:all_reduce": gloo}}
+def test_the_summary_of_a_run(gathered):
+    assert gathered.steps["1"]["step_seconds"] == pytest.approx([0.00199] * 5)
+    assert gathered.steps["1"]["data_seconds"] == pytest.approx([0.0003] * 5)
+    assert json.loads(records.as_text(dataclasses.asdict(gathered)))["horovod"]["lateness"]["1"]["num_last"] == 2
+    gloo = {"num": 1, "seconds": pytest.approx(0.0009), "size_bytes": 4 * 1181066}
+    fused = {"num": 1, "seconds": pytest.approx(0.001001), "size_bytes": 4 * (128 + 128 * 9216)}
+    assert gathered.collectives == {"0": {"gloo:all_reduce": gloo, "ALLREDUCE": fused}, "1": {"gloo:all_reduce": gloo}}
 
 
 def test_collectives_add_up():
     events = [span("gloo:all_reduce", 0, 1000 * dur, pid=1, tid=1, args={"bytes": 8 * dur}) for dur in (1, 2)]
-    found = {}
-    assert list(counted([*events, span("op", 0, 1, pid=1, tid=1)], found))[:2] == events
-    assert found == {1: {"gloo:all_reduce": Collectives(2, 0.003, 24)}}
+    sums_by_rank = {}
+    assert list(counted([*events, span("op", 0, 1, pid=1, tid=1)], sums_by_rank))[:2] == events
+    assert sums_by_rank == {"1": {"gloo:all_reduce": {"num": 2, "seconds": 0.003, "size_bytes": 24}}}
 
 
-def test_a_truncated_timeline_is_merged_and_reported(run_folder):
-    timeline = run_folder / "horovod_timeline.json"
-    timeline.write_text(timeline.read_text()[:-200])
-    found = gather(run_folder)
-    assert ["is truncated or damaged and was read up to there" in problem for problem in found["problems"]] == [True]
-    assert found["horovod"].num_unfinished > 0
-    assert chrome.check(chrome.events(run_folder / "trace.json.gz")).num_problems == 0
+def test_a_truncated_timeline_is_merged_and_reported(tmp_path):
+    (tmp_path / "horovod_timeline.json").write_text(json.dumps([EPOCH, *NAMES, *NEGOTIATED, *FUSED])[:-200])
+    gathered = gather(tmp_path)
+    assert ["is truncated or damaged and was read up to there" in problem for problem in gathered.problems] == [True]
+    assert gathered.horovod.num_unfinished > 0
+    assert chrome.check(chrome.events(tmp_path / "trace.json.gz")) == []
 
 
-def test_a_timeline_without_a_start_time_is_summed_up_all_the_same(run_folder):
-    (run_folder / "horovod_timeline.json").write_text(json.dumps([*NAMES, *NEGOTIATED, *FUSED]))
-    found = gather(run_folder)
-    assert ["has no start time" in problem for problem in found["problems"]] == [True]
-    assert found["horovod"].num_negotiations == 2
-    assert not any("Horovod" in name for _, name in tracks_of(chrome.events(run_folder / "trace.json.gz")))
-
-
-@pytest.mark.parametrize("left", [[], ["horovod_timeline.json"]])
-def test_a_folder_without_traces_is_an_error(tmp_path, left):
-    for name in left:
-        (tmp_path / name).touch()
-    with pytest.raises(UserError, match="no timeline, no profile and no steps"):
-        gather(tmp_path)
+def test_a_timeline_without_a_start_time_is_summed_up_all_the_same(tmp_path):
+    (tmp_path / "horovod_timeline.json").write_text(json.dumps([*NAMES, *NEGOTIATED, *FUSED]))
+    spans_file(tmp_path, 0, EPOCH_NANOSECONDS, [])
+    gathered = gather(tmp_path)
+    assert ["has no start time" in problem for problem in gathered.problems] == [True]
+    assert gathered.horovod.num_negotiations == 2
+    assert tracks_of(chrome.events(tmp_path / "trace.json.gz")).keys() == {(0, "data: steps")}
 
 
 @pytest.mark.parametrize(
-    ("spans", "message"),
+    ("name", "content", "message"),
     [
-        ([1, 2], "not a trace: an event is"),
-        ([{"ph": "X"}], "a wrong or missing entry .'name'"),
-        ([span("step", "0", 1, args={"step": 0})], "a wrong or missing entry"),
-        ([span("nap", 0, 1, args={"step": 0})], "a wrong or missing entry .'nap'"),
+        ("torch.2.txt", "", "no timeline, no profile and no steps"),
+        ("horovod_timeline.json", "", "no timeline, no profile and no steps"),
+        ("spans.0.json.gz", [1, 2], r"spans\.0\.json\.gz is not a trace: an event is"),
+        ("spans.0.json.gz", [{"ph": "X"}], r"spans\.0\.json\.gz is .* a wrong or missing entry .'name'"),
+        ("spans.0.json.gz", [span("step", "0", 1, args={"step": 0})], r"spans\.0\.json\.gz is .* a wrong or missing entry"),
+        ("spans.0.json.gz", [span("nap", 0, 1, args={"step": 0})], r"spans\.0\.json\.gz is .* a wrong or missing entry .'nap'"),
     ],
 )
-def test_damaged_spans_are_an_error(tmp_path, spans, message):
-    (tmp_path / "spans.0.json.gz").write_text(json.dumps(spans))
-    with pytest.raises(UserError, match=rf"spans\.0\.json\.gz is .*{message}"):
+def test_a_folder_without_traces_or_with_damaged_spans_is_an_error(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content and json.dumps(content))
+    with pytest.raises(UserError, match=message):
         gather(tmp_path)
 
 
 def test_files_are_found_by_rank(tmp_path):
     for name in ("torch.10.json.gz", "torch.2.json.gz", "spans.0.json.gz", "tensorflow.1.json.gz", "torch.2.txt", "trace.json.gz"):
         (tmp_path / name).touch()
-    found = files(tmp_path)
-    assert list(found["torch"]) == [2, 10]
-    assert {kind: len(of_ranks) for kind, of_ranks in found.items()} == {"spans": 1, "torch": 2, "tensorflow": 1}
-
-
-def test_mpi_calls_are_placed_by_their_own_clock(tmp_path):
-    calls = [begin(5, 10, "MPI_Allreduce") | {"tid": 3}, {"ph": "E", "ts": 30, "pid": 5, "tid": 3}, begin(5, 40, "MPI_Bcast") | {"tid": 3}]
-    horovod = Source("h", 0, EPOCH_NANOSECONDS, 0.0, None, "", sources.horovod_events(read([*NAMES, *NEGOTIATED, *FUSED])))
-    mpi = sources.mpi(calls, 0, 0.0, 0.1, EPOCH_NANOSECONDS + 4_000_000)
-    merge.write(tmp_path / "t.json.gz", [horovod, mpi])
-    events = list(chrome.events(tmp_path / "t.json.gz"))
-    assert chrome.check(events).num_problems == 0
-    found = tracks_of(events)[0, "MPI: thread 3"]
-    assert [(event["name"], event["ts"], event["dur"]) for event in found] == [("MPI_Allreduce", 4010, 20), ("MPI_Bcast", 4040, 0)]
-
-
-def test_mpi_calls_may_count_from_the_epoch(tmp_path):
-    """A double holds an epoch time in microseconds to a quarter of one."""
-    calls = [span("MPI_Wait", 1795283289401788.25, 5, pid=0, tid=0)]
-    mpi = sources.mpi(calls, 0, 1795283289401788.0, 1.0)
-    merge.write(tmp_path / "t.json.gz", [mpi])
-    (found,) = tracks_of(chrome.events(tmp_path / "t.json.gz"))[0, "MPI: thread 0"]
-    assert found["ts"] == pytest.approx(0.25, abs=0.25)
+    assert {kind: list(files(tmp_path, kind)) for kind in ("spans", "torch", "tensorflow")} == {
+        "spans": [0], "torch": [2, 10], "tensorflow": [1],
+    }  # fmt: skip
 
 
 def test_threads_of_one_name_have_tracks_of_their_own(tmp_path):
     """TensorFlow names several threads `python`."""
     named = [{"ph": "M", "name": "thread_name", "pid": 0, "tid": tid, "args": {"name": "python"}} for tid in (4, 5)]
-    chrome.write(
-        tmp_path / "p.json.gz", [*named, *(span("op", 0, 9 + tid, pid=0, tid=tid) for tid in (4, 5))], {"origin_nanoseconds": 10**18}
-    )
-    merge.write(tmp_path / "t.json.gz", [sources.tensorflow(tmp_path / "p.json.gz", 0)])
-    tracks = tracks_of(chrome.events(tmp_path / "t.json.gz"))
-    assert {name: len(events) for (_, name), events in tracks.items()} == {"compute: python": 1, "compute: python, thread 5": 1}
+    chrome.write(tmp_path / "p.json.gz", [*named, *(span("op", 0, 9 + tid, pid=0, tid=tid) for tid in (4, 5))])
+    tracks = [placed.track for placed in sources.tensorflow(tmp_path / "p.json.gz", 0).events]
+    assert tracks == ["python", "python, thread 5"]
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=40))
 def test_spans_in_one_lane_never_overlap(spans):
     lanes, placed = Lanes(), {}
-    for start, end in sorted(((start, start + dur) for start, dur in spans), key=lambda found: found[1]):
+    for start, end in sorted(((start, start + dur) for start, dur in spans), key=lambda span: span[1]):
         placed.setdefault(lanes.lane_for(start, end), []).append((start, end))
     for in_lane in placed.values():
         assert all(before[1] <= after[0] for before, after in itertools.pairwise(in_lane))
@@ -260,13 +216,13 @@ def test_spans_in_one_lane_never_overlap(spans):
 
 def test_a_lane_is_used_again():
     lanes = Lanes()
-    assert [lanes.lane_for(*found) for found in ((0, 5), (1, 6), (5, 8), (6, 9))] == [0, 1, 0, 1]
+    assert [lanes.lane_for(*span) for span in ((0, 5), (1, 6), (5, 8), (6, 9))] == [0, 1, 0, 1]
 
 
 @pytest.mark.parametrize("ahead", [-500.0, 0.0, 500.0])
 def test_the_trace_starts_at_0_whichever_clock_is_ahead(tmp_path, ahead):
-    each = [Source(f"{rank}", rank, 10**18, 20.0, 1.0, "", [Placed(rank, "data", "steps", span("step", 20, 1))]) for rank in (0, 1)]
-    merge.write(tmp_path / "t.json.gz", each, {1: Offset(ahead, 1.0)})
+    of_ranks = [Source(f"{rank}", rank, 10**18, 20.0, 1.0, "", [Placed(rank, "data", "steps", span("step", 20, 1))]) for rank in (0, 1)]
+    merge.write(tmp_path / "t.json.gz", of_ranks, {1: Offset(ahead, 1.0)})
     ts = [event["ts"] for event in chrome.events(tmp_path / "t.json.gz") if event["ph"] == "X"]
     assert (min(ts), ts[1] - ts[0]) == (0, -ahead)
 
@@ -284,12 +240,24 @@ def test_size_of_a_collective(args, size_bytes):
     assert sources.size_bytes(args) == size_bytes
 
 
-def test_what_a_communication_hook_blocks_for_is_a_collective_on_the_thread_that_computes(tmp_path):
-    path = tmp_path / "torch.0.json.gz"
-    events = torch_trace(op("aten::conv2d", 1100, 500), op("mpi:all_reduce", 2000, 900, **GLOO_ARGS), op("powersgd:bucket", 3000, 5))
-    path.write_bytes(gzip.compress(json.dumps(events).encode()))
-    placed = {one.event["name"]: one for one in sources.torch(path, 0).events}
-    assert (placed["aten::conv2d"].kind, placed["aten::conv2d"].track) == ("compute", "PyTorch, thread 7")
-    assert (placed["mpi:all_reduce"].kind, placed["mpi:all_reduce"].track) == ("collectives", "MPI, thread 7")
-    assert placed["mpi:all_reduce"].event["args"] == {"bytes": 4 * 1181066}
-    assert (placed["powersgd:bucket"].kind, placed["powersgd:bucket"].track) == ("collectives", "PowerSGD, thread 7")
+@pytest.mark.parametrize(
+    ("events", "kinds_and_tracks"),
+    [
+        # What a pipeline sends is on another track than what its thread computes.
+        (
+            [op("ProfilerStep#3", 0, 900), op("gloo:send", 10, 500), op("aten::mm", 300, 400)],
+            [("compute", "PyTorch, thread 7"), ("collectives", "Gloo, thread 7"), ("compute", "PyTorch, thread 7")],
+        ),
+        # What a communication hook blocks for is a collective on the thread that computes.
+        (
+            [op("aten::conv2d", 1100, 500), op("mpi:all_reduce", 2000, 900, **GLOO_ARGS), op("powersgd:bucket", 3000, 5)],
+            [("compute", "PyTorch, thread 7"), ("collectives", "MPI, thread 7"), ("collectives", "PowerSGD, thread 7")],
+        ),
+    ],
+)
+def test_the_track_of_a_collective_on_the_thread_that_computes(tmp_path, events, kinds_and_tracks):
+    path = tmp_path / "torch.0.json"
+    path.write_text(json.dumps(torch_trace(*events)))
+    placed = list(sources.torch(path, 0).events)
+    assert [(event.kind, event.track) for event in placed] == kinds_and_tracks
+    assert [event.event["args"] for event in placed if event.event["name"] == "mpi:all_reduce"] in ([], [{"bytes": 4 * 1181066}])

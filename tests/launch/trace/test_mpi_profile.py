@@ -119,62 +119,7 @@ ncclAllReduce                          10         4000.0          0.001
 
 """
 )
-KILLED = OLDER.replace("and statistics ", "").replace("MPI_Finalize()", "SIGTERM") + (
-    "\nThere is no summary for all tasks: this rank ended by SIGTERM and not by MPI_Finalize().\n"
-)
-
-
-def read(text):
-    return mpi_profile.read_text(text, "mpi_profile.1.0")
-
-
-def test_newer_layout():
-    found = read(NEWER)
-    assert found[:8] == (0, 2, "MPI_Finalize()", 6.141, 60.5, 58.125, 1.5, 1024.5 * MEBIBYTE)
-    assert list(found.routines) == ["MPI_Comm_rank", "MPI_Allreduce", "MPI_Bcast", "MPI_Gatherv"]
-    assert found.routines["MPI_Comm_rank"] == Routine("MPI_Comm_rank", Sums(2, 0.0, 0.0))
-    allreduce = found.routines["MPI_Allreduce"]
-    assert allreduce.sums == Sums(12506, 12506 * 38210.5, 5.887)
-    assert allreduce.sizes == (Sums(12404, 12404 * 16.0, 5.885), Sums(102, 102 * 4682827.1, 0.002))
-    assert found.tasks == (
-        Task(0, "nid0001", 12, 6.14, 60.5, 58.13, 1.5, 1024.5 * MEBIBYTE, 412),
-        Task(1, "nid0002", 0, 6.0, 60.5, 58.2, 1.4, 1000.0 * MEBIBYTE, 98),
-    )
-    assert (found.kinds, found.nccl, found.no_summary_because, found.payload_bytes_per_second()) == (None, {}, None, None)
-
-
-def test_older_layout():
-    found = read(OLDER)
-    assert found[:8] == (3, 8, "MPI_Finalize()", 0.625, 2.0, 1.75, 0.125, 64.0 * MEBIBYTE)
-    assert found.routines == {
-        "MPI_Send": Routine("MPI_Send", Sums(100, 100_000.0, 0.125), (Sums(60, 240.0, 0.025), Sums(40, 99_760.0, 0.1))),
-        "MPI_Barrier": Routine("MPI_Barrier", Sums(7, 0.0, 0.5)),
-    }
-    assert found.tasks == ()
-
-
-def test_older_summary_has_no_cpu():
-    assert read(OLDER_RANK_0).tasks == (Task(0, "c1n05", None, 0.63, 2.0, 1.75, 0.13, 64.0 * MEBIBYTE, 11),)
-
-
-def test_additions_to_the_layout():
-    found = read(OURS)
-    assert found[:13] == read(NEWER)._replace(nccl=found.nccl, kinds=found.kinds)[:13]
-    assert found.kinds["control"] == Sums(12416, 198668.0, 5.889, 5.5)
-    assert found.nccl == {"ncclAllReduce": Routine("ncclAllReduce", Sums(10, 40000.0, 0.001))}
-    assert found.payload_bytes_per_second() == pytest.approx(482448364 / 0.302)
-
-
-def test_time_in_barriers():
-    text = NEWER.replace(
-        "total communication time = 6.141 seconds.",
-        "synchronization time     = 5.500 seconds.\ntotal communication time = 11.641 seconds (including synchronization).",
-    )
-    assert (read(text).communication_seconds, read(text).waited_seconds, read(NEWER).waited_seconds) == (11.641, 5.5, None)
-
-
-def test_tables_by_communicator_size_and_mpi_io_are_skipped():
-    by_size = """   -----------------------------------------------------------------
+BY_COMMUNICATOR_SIZE = """   -----------------------------------------------------------------
    Profile data by communicator size:
    -----------------------------------------------------------------------
    Data for communicator sizes 0 to 2 , avg size = 2.00:
@@ -183,23 +128,74 @@ def test_tables_by_communicator_size_and_mpi_io_are_skipped():
    MPI_Allreduce                         12506         38210.5          5.887
    MPI time for this communicator bin = 5.887 sec.
 """
-    text = NEWER.replace("rank 0 of 2:", "rank 0 of 2: (all communicators)")
-    text = text.replace("distributions:", "distributions: (all communicators)").replace(
-        f"{RULE}\n\nSummary", f"{by_size}\n{RULE}\n\nSummary"
+IN_BARRIERS = "synchronization time     = 5.500 seconds.\ntotal communication time = 11.641 seconds (including synchronization)."
+BY_SIGTERM = "this rank ended by SIGTERM and not by MPI_Finalize()"
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Reads a text as a file."""
+
+    def read(text):
+        path = tmp_path / "mpi_profile.1.0"
+        path.write_text(text, errors="surrogateescape")
+        return mpi_profile.read(path)
+
+    return read
+
+
+def test_newer_layout(read):
+    profile = read(NEWER)
+    assert profile[:8] == (0, 2, "MPI_Finalize()", 6.141, 60.5, 58.125, 1.5, 1024.5 * MEBIBYTE)
+    assert list(profile.routines) == ["MPI_Comm_rank", "MPI_Allreduce", "MPI_Bcast", "MPI_Gatherv"]
+    assert profile.routines["MPI_Comm_rank"] == Routine("MPI_Comm_rank", Sums(2, 0.0, 0.0))
+    sizes = (Sums(12404, 12404 * 16.0, 5.885), Sums(102, 102 * 4682827.1, 0.002))
+    assert profile.routines["MPI_Allreduce"] == Routine("MPI_Allreduce", Sums(12506, 12506 * 38210.5, 5.887), sizes)
+    assert profile.tasks == (
+        Task(0, "nid0001", 12, 6.14, 60.5, 58.13, 1.5, 1024.5 * MEBIBYTE, 412),
+        Task(1, "nid0002", 0, 6.0, 60.5, 58.2, 1.4, 1000.0 * MEBIBYTE, 98),
     )
-    text = text.replace("1024.500 MiB.\n", "1024.500 MiB.\n\ntotal MPI-IO time = 1.500 seconds.\n")
-    assert by_size in text
-    assert read(text) == read(NEWER)
+    assert (profile.kinds, profile.nccl, profile.no_summary_because, profile.payload_bytes_per_second()) == (None, {}, None, None)
+    assert profile.waited_seconds is None
 
 
-def test_times_between_two_marks_of_the_program():
-    text = NEWER.replace("from MPI_Init() to MPI_Finalize()", "from MPI_Pcontrol(1) to MPI_Pcontrol(0)")
-    assert read(text) == read(NEWER)._replace(ended="MPI_Pcontrol(0)")
+def test_older_layout(read):
+    profile = read(OLDER)
+    assert profile[:8] == (3, 8, "MPI_Finalize()", 0.625, 2.0, 1.75, 0.125, 64.0 * MEBIBYTE)
+    assert profile.routines == {
+        "MPI_Send": Routine("MPI_Send", Sums(100, 100_000.0, 0.125), (Sums(60, 240.0, 0.025), Sums(40, 99_760.0, 0.1))),
+        "MPI_Barrier": Routine("MPI_Barrier", Sums(7, 0.0, 0.5)),
+    }
+    assert profile.tasks == ()
+    # Its summary has no CPU.
+    assert read(OLDER_RANK_0).tasks == (Task(0, "c1n05", None, 0.63, 2.0, 1.75, 0.13, 64.0 * MEBIBYTE, 11),)
 
 
-def test_how_a_program_ended_and_why_there_is_no_summary():
-    found = read(KILLED)
-    assert (found.ended, found.no_summary_because) == ("SIGTERM", "this rank ended by SIGTERM and not by MPI_Finalize()")
+def test_additions_to_the_layout(read):
+    profile = read(OURS)
+    assert profile[:13] == read(NEWER)._replace(nccl=profile.nccl, kinds=profile.kinds)[:13]
+    assert profile.kinds["control"] == Sums(12416, 198668, 5.889, 5.5)
+    assert profile.nccl == {"ncclAllReduce": Routine("ncclAllReduce", Sums(10, 40000.0, 0.001))}
+    assert profile.payload_bytes_per_second() == pytest.approx(482448364 / 0.302)
+
+
+@pytest.mark.parametrize(
+    ("replaced", "changes"),
+    [
+        (("total communication time = 6.141 seconds.", IN_BARRIERS), {"communication_seconds": 11.641, "waited_seconds": 5.5}),
+        # Between two marks of the program.
+        (("from MPI_Init() to MPI_Finalize()", "from MPI_Pcontrol(1) to MPI_Pcontrol(0)"), {"ended": "MPI_Pcontrol(0)"}),
+        ((" 1024.500 MiB.\n", f" 1024.500 MiB.\nThere is no summary for all tasks: {BY_SIGTERM}.\n"), {"no_summary_because": BY_SIGTERM}),
+        # Tables by communicator size and MPI-IO are skipped.
+        (("rank 0 of 2:", "rank 0 of 2: (all communicators)"), {}),
+        (("distributions:", "distributions: (all communicators)"), {}),
+        ((f"{RULE}\n\nSummary", f"{BY_COMMUNICATOR_SIZE}\n{RULE}\n\nSummary"), {}),
+        ((" 1024.500 MiB.\n", " 1024.500 MiB.\n\ntotal MPI-IO time = 1.500 seconds.\n"), {}),
+    ],
+)
+def test_a_profile_with_more_or_other_lines(read, replaced, changes):
+    assert replaced[0] in NEWER
+    assert read(NEWER.replace(*replaced)) == read(NEWER)._replace(**changes)
 
 
 def ends_of(text, first, last):
@@ -209,7 +205,7 @@ def ends_of(text, first, last):
     return ["".join(lines[: number + 1]) for number in range(numbers[0], numbers[-1])]
 
 
-CUT_OFF = [
+TRUNCATED = [
     *ends_of(NEWER, "MPI Routine ", "max resident"),
     "\n".join(NEWER.splitlines()[:5]) + "\n",
     *ends_of(NEWER, "taskid", "     1   nid0002"),
@@ -218,25 +214,12 @@ CUT_OFF = [
     OLDER[: OLDER.index("max resident") + 30],
     OLDER[:-8],
 ]
-
-
-@pytest.mark.parametrize("text", CUT_OFF, ids=range(len(CUT_OFF)))
-def test_a_truncated_text_is_an_error(text):
-    with pytest.raises(UserError, match=r"mpi_profile\.1\.0 is truncated after line \d+; copy it again"):
-        read(text)
-
-
-@pytest.mark.parametrize(
-    ("last", "routine"),
-    [
-        ("                              60           4.0          0.025\n", "MPI_Send"),
-        ("MPI_Send                  #calls    avg. bytes      time(sec)\n", "MPI_Send"),
-        ("max resident set size    = 64.000 MBytes.\n", "MPI_Send"),
-    ],
+# The last lines of texts that end between sizes.
+BETWEEN_SIZES = (
+    "                              60           4.0          0.025\n",
+    "MPI_Send                  #calls    avg. bytes      time(sec)\n",
+    "max resident set size    = 64.000 MBytes.\n",
 )
-def test_a_text_truncated_between_sizes_is_an_error(last, routine):
-    with pytest.raises(UserError, match=f"the message sizes of {routine} do not add up to its calls"):
-        read(OLDER[: OLDER.index(last) + len(last)])
 
 
 def of_json(**changes):
@@ -251,14 +234,16 @@ def of_json(**changes):
     return json.dumps(whole | changes)
 
 
-def test_a_profile_as_json():
-    found = mpi_profile.read_json(of_json(), "mpi_profile.1.0.json")
-    assert (found.rank, found.communication_seconds, found.kinds["payload"]) == (0, 0.5, Sums(0, 0, 0.0))
+def test_a_profile_as_json(read):
+    profile = read(of_json())
+    assert (profile.rank, profile.communication_seconds, profile.kinds["payload"]) == (0, 0.5, Sums(0, 0, 0.0))
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        *((text, r"mpi_profile\.1\.0 is truncated after line \d+; copy it again") for text in TRUNCATED),
+        *((OLDER[: OLDER.index(last) + len(last)], "the message sizes of MPI_Send do not add up to its calls") for last in BETWEEN_SIZES),
         ("", "is not an MPI profile"),
         (NEWER.replace("58.125", "6.1.41"), r"is damaged \(could not convert string to float: '6\.1\.41'\)"),
         (NEWER.replace("5.887", "5..87"), "is damaged .*'5..87'"),
@@ -267,7 +252,7 @@ def test_a_profile_as_json():
         (OURS.replace("completion  ", "fulfilment  "), "is damaged: 'completion' is missing"),
         (of_json(kinds=[]), "is damaged"),
         (of_json(kinds={}), "is damaged: 'payload' is missing"),
-        (of_json(kinds={"payload": {"calls": "6.1.41"}}), r"is damaged .*'6\.1\.41'"),
+        (of_json(kinds={"payload": {"calls": "6.1.41", "bytes": 0, "seconds": 0, "waited_seconds": 0}}), r"is damaged .*'6\.1\.41'"),
         (of_json(routines={"MPI_Send": 1}), "is damaged"),
         (of_json(own=None), "is damaged"),
         ("Data for MPI rank x of 2:\n", "is not an MPI profile"),
@@ -280,11 +265,9 @@ def test_a_profile_as_json():
         (json.dumps({"format": "tandem mpi profile 1", "num_ranks": 1}), r"'own' is missing; copy it again"),
     ],
 )
-def test_a_damaged_profile_is_a_one_line_error(text, message, tmp_path):
-    path = tmp_path / "mpi_profile.1.0"
-    path.write_text(text, errors="surrogateescape")
+def test_a_damaged_profile_is_a_one_line_error(read, text, message):
     with pytest.raises(UserError, match=message) as raised:
-        mpi_profile.read(path)
+        read(text)
     assert "\n" not in str(raised.value)
 
 

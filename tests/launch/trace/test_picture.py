@@ -86,7 +86,7 @@ def test_a_row_is_drawn_below_the_lines_of_the_row_before():
 
 @pytest.mark.parametrize(("name", "magic"), [("p.png", b"\x89PNG"), ("p.svg", b"<svg")])
 def test_a_picture_is_drawn(tmp_path, name, magic):
-    chrome.write(tmp_path / "t.json.gz", EVENTS, {})
+    chrome.write(tmp_path / "t.json.gz", EVENTS)
     path = tmp_path / name
     assert picture.run(picture.Arguments(tmp_path / "t.json.gz", path, first_step=0, num_steps=2)) == 0
     assert path.read_bytes().startswith(magic)
@@ -109,7 +109,7 @@ def test_a_picture_is_drawn(tmp_path, name, magic):
     ],
 )
 def test_a_picture_that_cannot_be_drawn_is_an_error(tmp_path, name, arguments, events, message):
-    chrome.write(tmp_path / "t.json.gz", events, {})
+    chrome.write(tmp_path / "t.json.gz", events)
     with pytest.raises(UserError, match=message):
         picture.run(picture.Arguments(tmp_path / "t.json.gz", tmp_path / name, first_step=0, **arguments))
     assert [path.name for path in tmp_path.iterdir()] == ["t.json.gz"]

@@ -7,8 +7,10 @@ import pytest
 
 from common.config import Settings
 from common.errors import UserError
+from common.tracing import chrome
 from launch.launchers.commands import Launcher
-from launch.trace import build, events, traced
+from launch.trace import build, events, timeline, traced
+from tests.launch.trace.test_merge import tracks_of
 
 LAUNCHER = Launcher("mpich", "mpiexec", {"A": "b"})
 PROFILE = """Data for MPI rank 1 of 2:
@@ -43,16 +45,16 @@ def test_an_untraced_run_keeps_its_launcher(tmp_path):
 
 @pytest.mark.parametrize(("trace", "more"), [("mpi", {}), ("events", {"TANDEM_TRACE_EVENTS": str(traced.NUM_EVENTS)})])
 def test_every_rank_of_a_traced_run_has_the_environments_library(trace, more, tmp_path):
-    found = traced.launcher_for(settings(tmp_path, trace=trace), LAUNCHER, preloaded="other.so")
+    launcher = traced.launcher_for(settings(tmp_path, trace=trace), LAUNCHER, preloaded="other.so")
     folder = str(tmp_path / "here" / "run.trace")
     expected = {"A": "b", "LD_PRELOAD": f"{build.installed()}:other.so", "TRACE_DIR": folder, "SAVE_ALL_TASKS": "yes"}
-    assert found == LAUNCHER._replace(variables=expected | more)
+    assert launcher == LAUNCHER._replace(variables=expected | more)
 
 
 def test_a_sites_own_library_is_preloaded_instead(tmp_path):
     (tmp_path / "libmpitrace.so").touch()
-    found = traced.launcher_for(settings(tmp_path, trace=str(tmp_path / "libmpitrace.so")), LAUNCHER)
-    assert found.variables["LD_PRELOAD"] == str(tmp_path / "libmpitrace.so")
+    launcher = traced.launcher_for(settings(tmp_path, trace=str(tmp_path / "libmpitrace.so")), LAUNCHER)
+    assert launcher.variables["LD_PRELOAD"] == str(tmp_path / "libmpitrace.so")
 
 
 def test_a_missing_library_is_an_error_with_the_build_command(tmp_path, monkeypatch):
@@ -64,26 +66,24 @@ def test_a_missing_library_is_an_error_with_the_build_command(tmp_path, monkeypa
 def test_a_sites_profiles_are_in_the_record_and_damaged_ones_are_listed(tmp_path):
     (tmp_path / "mpi_profile.17.1").write_text(PROFILE)
     (tmp_path / "mpi_profile.17.0").write_text(PROFILE[:300])
-    found = traced.profile_summary(tmp_path)
-    assert found["ranks"] == {
+    summary = traced.profile_summary(tmp_path)
+    assert summary.ranks == {
         "1": {
             "communication_seconds": 0.25, "elapsed_seconds": 1.0, "ended": "MPI_Finalize()", "kinds": None,
             "payload_bytes_per_second": None,
         }
     }  # fmt: skip
-    assert len(found["problems"]) == 1
-    assert "mpi_profile.17.0 is truncated" in found["problems"][0]
-    json.dumps(found)
+    assert ["mpi_profile.17.0 is truncated" in problem for problem in summary.problems] == [True]
 
 
-def events_file(path, rank, num_dropped, starts):
+def events_file(path, rank, num_dropped, starts, clock_error_nanoseconds=0):
     """A file of events of 1 ms each; `starts` in seconds since the epoch."""
     head = {
         "rank": rank, "num_ranks": 2, "pid": 1, "num_events": len(starts), "num_dropped": num_dropped, "host": "here",
         "epoch_nanoseconds": 0, "monotonic_nanoseconds": 0, "pairing_error_nanoseconds": 1, "offset_nanoseconds": 0,
-        "offset_error_nanoseconds": 0, "routines": ["MPI_Barrier"],
+        "offset_error_nanoseconds": clock_error_nanoseconds, "routines": ["MPI_Barrier"],
     }  # fmt: skip
-    calls = np.array([(start * 1e9, 1e6, 0, 0, 2, 0) for start in starts], dtype=events.EVENT)
+    calls = np.array([(start * 1e9, 1e6, 0, 0, 2, 0) for start in starts], dtype=events.CALL)
     path.write_bytes(events.MAGIC + json.dumps(head).encode() + b"\n" + calls.tobytes())
 
 
@@ -93,15 +93,30 @@ def test_dropped_events_are_listed(tmp_path):
     events_file(tmp_path / "mpi_events.17.1.bin", 1, 30, [5.0, 17.5])
     events_file(tmp_path / "mpi_events.17.2.bin", 2, 4, [])
     (tmp_path / "mpi_events.17.3.bin").write_text("none")
-    assert traced.profile_summary(tmp_path)["problems"] == [
+    assert traced.profile_summary(tmp_path).problems == [
         "rank 1: the buffer of MPI events was full 12.5 s after the first call; 30 calls dropped",
         "rank 2: the buffer of MPI events was full 0.0 s after the first call; 4 calls dropped",
         f"{tmp_path}/mpi_events.17.3.bin is not a file of MPI events; give files mpi_events.JOB.RANK.bin",
     ]
 
 
+def test_mpi_calls_are_part_of_the_merged_trace_by_their_own_clocks(tmp_path):
+    # The clock of rank 2 was not compared with that of rank 0.
+    for rank, starts, clock_error in ((0, [5.0, 7.0], 2000), (1, [], 2000), (2, [6.0], -1)):
+        events_file(tmp_path / f"mpi_events.17.{rank}.bin", rank, 0, starts, clock_error)
+    gathered = timeline.gather(tmp_path, traced.mpi_sources(tmp_path))
+    assert [(clock["source"], clock["error_microseconds"]) for clock in gathered.clocks] == [
+        ("MPI calls of rank 0", 2.001), ("MPI calls of rank 2", None),
+    ]  # fmt: skip
+    tracks = tracks_of(chrome.events(tmp_path / gathered.trace))
+    assert {rank: [(call["name"], call["ts"], call["dur"]) for call in calls] for (rank, _), calls in tracks.items()} == {
+        0: [("MPI_Barrier", 0, 1000), ("MPI_Barrier", 2e6, 1000)], 2: [("MPI_Barrier", 1e6, 1000)],
+    }  # fmt: skip
+    assert {name for _, name in tracks} == {"MPI: MPI, thread 0"}
+
+
 def test_a_run_without_trace_files_is_listed(tmp_path):
-    found = traced.summary(settings(tmp_path, trace="mpi", timeline=True))
-    assert found["mpi_profile"]["ranks"] == found["timeline"]["ranks"] == {}
-    assert "no MPI profile" in found["mpi_profile"]["problems"][0]
-    assert "has no timeline" in found["timeline"]["problems"][0]
+    summary = traced.summary(settings(tmp_path, trace="mpi", timeline=True))
+    assert summary["mpi_profile"].ranks == summary["timeline"].ranks == {}
+    assert "no MPI profile" in summary["mpi_profile"].problems[0]
+    assert "has no timeline" in summary["timeline"].problems[0]
