@@ -20,12 +20,12 @@ class Traced(NamedTuple):
     def files(self, kind="mpi_profile", suffix=".json"):
         """{rank: file} of one kind. Fails where something was left half written, or more than one run wrote here."""
         assert not list(self.folder.glob("*.part"))
-        found = {}
+        paths = {}
         for path in self.folder.glob(f"{kind}.*{suffix}"):
             rank = path.name.removesuffix(suffix).rpartition(".")[2]
             if rank.isdigit():
-                assert found.setdefault(int(rank), path) == path
-        return dict(sorted(found.items()))
+                assert paths.setdefault(int(rank), path) == path
+        return dict(sorted(paths.items()))
 
     def profiles(self, suffix=".json"):
         """{rank: Profile}, from the JSON files or, for an empty suffix, from the texts."""
@@ -33,9 +33,9 @@ class Traced(NamedTuple):
 
     def only(self):
         """The Profile of a program that ran alone."""
-        found = self.profiles()
-        assert list(found) == [0], (found, self.printed)
-        return found[0]
+        profiles = self.profiles()
+        assert list(profiles) == [0], (profiles, self.printed)
+        return profiles[0]
 
 
 @functools.cache

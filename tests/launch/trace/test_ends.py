@@ -55,39 +55,40 @@ def test_a_program_without_mpi_finalize_writes_its_own_profile(tmp_path, before,
     assert (text.ended, text.no_summary_because) == (ended, because)
 
 
-@pytest.mark.parametrize("end", ["os._exit(1)", "sys.exit(1)", TERMINATE, "from mpi4py import MPI; MPI.COMM_WORLD.Barrier(); os._exit(0)"])
-def test_a_child_leaves_the_profile_to_its_parent(tmp_path, end):
-    text = f"""
-import ctypes
+IN_A_CHILD = """
 if os.fork() == 0:
     {end}
     os._exit(0)
 os.wait()
+"""
+WITHOUT_A_PROGRAM = """
+import contextlib, subprocess
+with contextlib.suppress(FileNotFoundError):
+    subprocess.run(["/there/is/none"])
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        IN_A_CHILD.format(end="os._exit(1)"),
+        IN_A_CHILD.format(end="sys.exit(1)"),
+        IN_A_CHILD.format(end=TERMINATE),
+        IN_A_CHILD.format(end="MPI.COMM_WORLD.Barrier(); os._exit(0)"),
+        "import subprocess; subprocess.run(['bash', '-c', 'exit 3'])\n",
+        WITHOUT_A_PROGRAM,
+    ],
+)
+def test_a_child_leaves_the_profile_to_its_parent(tmp_path, text):
+    rest = """
 assert not os.path.exists(os.environ["TRACE_DIR"]), os.listdir(os.environ["TRACE_DIR"])
 comm.Barrier()
 MPI.Finalize()
 """
-    done = run_python(tmp_path, BEGIN.format(before="") + text)
+    done = run_python(tmp_path, BEGIN.format(before="") + text + rest)
     assert (done.status, done.printed) == (0, "")
     assert done.only().ended == "MPI_Finalize()"
     assert done.only().routines["MPI_Barrier"].sums.num_calls == 6
-
-
-def test_programs_started_by_a_rank_write_nothing(tmp_path):
-    text = "import subprocess; subprocess.run(['bash', '-c', 'exit 3']); MPI.Finalize()"
-    assert run_python(tmp_path, BEGIN.format(before="") + text).only().ended == "MPI_Finalize()"
-
-
-def test_a_program_that_cannot_be_started_does_not_write_for_its_parent(tmp_path):
-    text = """
-import contextlib, subprocess
-with contextlib.suppress(FileNotFoundError):
-    subprocess.run(["/there/is/none"])
-assert not os.path.exists(os.environ["TRACE_DIR"])
-MPI.Finalize()
-"""
-    done = run_python(tmp_path, BEGIN.format(before="") + text)
-    assert (done.status, done.only().ended) == (0, "MPI_Finalize()"), done.printed
 
 
 OTHER_MPI = """
@@ -165,10 +166,15 @@ MPI.Finalize()
 """
 
 
-def test_after_a_failure_ranks_do_not_exchange_summaries(tmp_path):
-    done = run_python(tmp_path, BEGIN.format(before="") + FAILING)
-    assert (done.status, done.printed, done.only().ended) == (0, "failed\n", "MPI_Finalize()")
-    assert done.only().no_summary_because == "MPI_Send_c failed on this rank, and other ranks may hang after a failure"
+def test_a_failed_rank_blocks_no_other(tmp_path):
+    text = BEGIN.format(before="") + FAILING.replace("99", "99 if comm.rank else 0")
+    done = run_python(tmp_path, text, ranks=2, TANDEM_TRACE_WAIT_SECONDS=1)
+    # MPICH may complain of pending references.
+    assert (done.status, done.printed.splitlines()[0]) == (0, "failed")
+    assert {rank: (profile.ended, profile.no_summary_because) for rank, profile in done.profiles().items()} == {
+        0: ("MPI_Finalize()", "not all ranks called MPI_Finalize() within 1 s"),
+        1: ("MPI_Finalize()", "MPI_Send_c failed on this rank, and other ranks may hang after a failure"),
+    }
 
 
 def test_an_error_of_mpi_io_is_not_a_communication_failure(tmp_path):
@@ -183,7 +189,8 @@ MPI.Finalize()
     done = run_python(tmp_path, BEGIN.format(before="") + text, ranks=2, TANDEM_TRACE_WAIT_SECONDS=1)
     assert (done.status, done.printed) == (0, "failed\n")
     profiles = done.profiles()
-    assert [(one.no_summary_because, one.routines["MPI_Barrier"].sums.num_calls) for one in profiles.values()] == [(None, 5), (None, 5)]
+    for profile in profiles.values():
+        assert (profile.no_summary_because, profile.routines["MPI_Barrier"].sums.num_calls) == (None, 5)
     assert len(profiles[0].tasks) == 2
 
 
@@ -202,16 +209,6 @@ def test_a_late_rank_blocks_no_other(tmp_path):
     assert (profile.tasks, profile.routines["MPI_Barrier"].sums.num_calls) == ((), 5)
 
 
-def test_a_failed_rank_blocks_no_other(tmp_path):
-    done = run_python(tmp_path, BEGIN.format(before="") + FAILING.replace("99", "99 if comm.rank else 0"), ranks=2,
-                      TANDEM_TRACE_WAIT_SECONDS=1)  # fmt: skip
-    assert done.status == 0, done.printed
-    assert {rank: one.no_summary_because for rank, one in done.profiles().items()} == {
-        0: "not all ranks called MPI_Finalize() within 1 s",
-        1: "MPI_Send_c failed on this rank, and other ranks may hang after a failure",
-    }
-
-
 def test_a_terminated_launcher_leaves_a_profile_of_each_rank(tmp_path):
     text = BEGIN.format(before="") + "comm.rank or print('ready', flush=True); time.sleep(30)"
     command = [BIN / "mpiexec", "-n", "2", BIN / "python", "-c", text]
@@ -220,4 +217,4 @@ def test_a_terminated_launcher_leaves_a_profile_of_each_rank(tmp_path):
     launcher.terminate()
     launcher.wait(timeout=TIME_LIMIT_SECONDS)
     profiles = Traced(launcher.returncode, "", tmp_path / "profiles").profiles()
-    assert {rank: one.ended for rank, one in profiles.items()} == {0: "SIGTERM", 1: "SIGTERM"}
+    assert {rank: profile.ended for rank, profile in profiles.items()} == {0: "SIGTERM", 1: "SIGTERM"}

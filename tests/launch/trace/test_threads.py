@@ -44,12 +44,13 @@ def program(tmp_path_factory):
     return compiled(tmp_path_factory.mktemp("program"), PROGRAM, "-pthread")
 
 
-def test_no_call_of_several_threads_is_lost(program, tmp_path):
-    done = run(tmp_path, program, "1", TANDEM_TRACE_EVENTS=10)
+def test_no_call_of_several_threads_is_lost_and_counters_of_ended_threads_are_reused(program, tmp_path):
+    done = run(tmp_path, program, "3", TANDEM_TRACE_EVENTS=10)
     assert done.status == 0
-    routines = done.only().routines
-    assert routines["MPI_Comm_rank"].sums.num_calls == 4 * 50_000
-    assert routines["MPI_Allreduce"].sums[:2] == (4 * 1000, 4 * 1000 * 4)
+    profile = done.only()
+    assert profile.routines["MPI_Comm_rank"].sums.num_calls == 3 * 4 * 50_000
+    assert profile.routines["MPI_Allreduce"].sums[:2] == (3 * 4 * 1000, 3 * 4 * 1000 * 4)
+    assert 1 < profile.num_threads <= 5
 
 
 GOING_ON = r"""
@@ -99,18 +100,12 @@ def test_a_profile_written_during_calls_of_another_thread_is_consistent(tmp_path
     done = run(tmp_path, compiled(tmp_path, GOING_ON, "-pthread"))
     assert (done.status, done.printed) == (0, "")
     for number in range(5):
-        left = done._replace(folder=tmp_path / f"profiles.{number}")
-        text, (found,) = left.profiles(suffix="")[0], left.profiles().values()
-        assert text.routines["MPI_Allreduce"].sums.num_calls == found.routines["MPI_Allreduce"].sums.num_calls
-        assert found.routines["MPI_Allreduce"].sums.num_calls == sum(one.num_calls for one in found.routines["MPI_Allreduce"].sizes)
-        assert sum(one.num_calls for one in found.kinds.values()) == sum(one.sums.num_calls for one in found.routines.values())
-
-
-@pytest.mark.matrix
-def test_counters_of_ended_threads_are_reused(program, tmp_path):
-    done = run(tmp_path, program, "3")
-    assert done.only().routines["MPI_Comm_rank"].sums.num_calls == 3 * 4 * 50_000
-    assert 1 < done.only().num_threads <= 5
+        copy = done._replace(folder=tmp_path / f"profiles.{number}")
+        text, (profile,) = copy.profiles(suffix="")[0], copy.profiles().values()
+        allreduce = profile.routines["MPI_Allreduce"]
+        assert text.routines["MPI_Allreduce"].sums.num_calls == allreduce.sums.num_calls == sum(size.num_calls for size in allreduce.sizes)
+        num_calls = sum(routine.sums.num_calls for routine in profile.routines.values())
+        assert sum(kind.num_calls for kind in profile.kinds.values()) == num_calls
 
 
 @pytest.mark.matrix

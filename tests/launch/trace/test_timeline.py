@@ -36,64 +36,81 @@ def run(backend, folder, *arguments, every_tick=False):
 
 def misplaced(events):
     """Pairs of spans on one track that overlap without nesting by more than the rounding to nanoseconds."""
-    found, open_until = [], []
+    pairs, open_until = [], []
     for event in sorted(events, key=lambda span: (span["ts"], -span["dur"])):
         end = event["ts"] + event["dur"]
         while open_until and open_until[-1][0] <= event["ts"] + 0.01:
             open_until.pop()
         if open_until and end > open_until[-1][0] + 0.01:
-            found.append((open_until[-1][1], event["name"]))
+            pairs.append((open_until[-1][1], event["name"]))
         open_until.append((end, event["name"]))
-    return found
+    return pairs
+
+
+def spans_of(tracks, kind, rank):
+    """The spans on a rank's tracks of a kind."""
+    of_kind = [events for (owner, name), events in tracks.items() if owner == rank and name.startswith(kind)]
+    return [event for events in of_kind for event in events if event["ph"] == "X"]
 
 
 @pytest.mark.parametrize(
-    ("backend", "parts", "compute", "collective"),
+    ("backend", "arguments", "parts", "compute", "collective"),
     [
-        ("horovod_torch", TORCH | HOROVOD, "aten::conv2d", "MPI_ALLREDUCE"),
-        ("ddp", TORCH, "DistributedDataParallel.forward", "gloo:all_reduce"),
-        ("deepspeed_zero", TORCH, "aten::conv2d", "gloo:all_gather"),
-        ("horovod_tf", TENSORFLOW | HOROVOD, "train_step", "MPI_ALLREDUCE"),
+        ("horovod_torch", ("--autotune",), TORCH | HOROVOD | {horovod.AUTOTUNE}, "aten::conv2d", "MPI_ALLREDUCE"),
+        ("ddp", (), TORCH, "DistributedDataParallel.forward", "gloo:all_reduce"),
+        ("ddp", ("--compile",), TORCH, COMPILED, "gloo:all_reduce"),
+        ("deepspeed_zero", (), TORCH, "aten::conv2d", "gloo:all_gather"),
+        ("horovod_tf", (), TENSORFLOW | HOROVOD, "train_step", "MPI_ALLREDUCE"),
         # Which of its convolutions TensorFlow takes (Conv2D, _MklNativeFusedConv2D, …) depends on the processor.
-        ("horovod_keras", TENSORFLOW | HOROVOD, "Conv2D", "MPI_ALLREDUCE"),
+        ("horovod_keras", (), TENSORFLOW | HOROVOD, "Conv2D", "MPI_ALLREDUCE"),
     ],
 )
-def test_a_run_writes_one_valid_trace(tmp_path, backend, parts, compute, collective):
+def test_a_run_writes_one_valid_trace(tmp_path, monkeypatch, backend, arguments, parts, compute, collective):
+    # Horovod's autotuner waits longer than a short run takes.
+    monkeypatch.setenv("HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "1")
+    monkeypatch.setenv("HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "2")
     folder = tmp_path / "here" / "run.trace"
-    status, printed = run(backend, folder)
+    status, printed = run(backend, folder, *arguments)
     assert status == 0, printed
     assert {path.name for path in folder.iterdir()} == SPANS | parts
-    found = timeline.gather(folder)
-    assert found["problems"] == []
-    assert (found["horovod"] is not None) == ("horovod" in backend)
+    gathered = timeline.gather(folder)
+    assert gathered.problems == []
+    assert (gathered.horovod is not None) == ("horovod" in backend)
     events = list(chrome.events(folder / timeline.MERGED))
-    assert chrome.check(events).num_problems == 0
+    assert chrome.check(events) == []
     tracks = tracks_of(events)
     for rank in (0, 1):
-        assert len(found["steps"][rank]["step_seconds"]) == len(found["steps"][rank]["data_seconds"]) == NUM_STEPS
-        assert any(compute in event["name"] for (of, name), each in tracks.items() if (of, "compute") == (rank, name[:7]) for event in each)
-        _, error = (found["ranks"][str(rank)][name] for name in ("clock_ahead_microseconds", "error_microseconds"))
-        assert error < 20_000
-    ranks = {
-        rank for (rank, name), each in tracks.items() if name.startswith("collectives") for event in each if event["name"] == collective
-    }
-    assert ranks == ({0} if "horovod" in backend else {0, 1})
-    for clock in found["clocks"]:
+        assert [len(seconds) for seconds in gathered.steps[str(rank)].values()] == [NUM_STEPS, NUM_STEPS]
+        assert any(compute in span["name"] for span in spans_of(tracks, "compute", rank))
+        assert gathered.ranks[str(rank)]["error_microseconds"] < 20_000
+        is_expected = rank == 0 or "horovod" not in backend
+        assert (collective in {span["name"] for span in spans_of(tracks, "collectives", rank)}) == is_expected
+    for clock in gathered.clocks:
         assert clock["error_microseconds"] < 5000
-    assert {name: wrong for name, each in tracks.items() if (wrong := misplaced(event for event in each if event["ph"] == "X"))} == {}
+    wrong = {name: misplaced(event for event in events if event["ph"] == "X") for name, events in tracks.items()}
+    assert {name: pairs for name, pairs in wrong.items() if pairs} == {}
     _collectives_are_within_the_run(tracks)
-    if backend == "ddp":
-        # The CNN's 1,199,882 parameters in each of the steps that are kept.
-        assert [found["collectives"][rank]["gloo:all_reduce"].size_bytes for rank in (0, 1)] == [ACTIVE * 1_199_882 * 4] * 2
     start, end = picture.step_window(events, 4, 1)
     assert {row.rank for row in picture.rows(events, start, end)} == {0, 1}
+    if backend == "ddp":
+        # The CNN's 1,199,882 parameters in each of the steps that are kept.
+        assert [gathered.collectives[rank]["gloo:all_reduce"]["size_bytes"] for rank in "01"] == [ACTIVE * 1_199_882 * 4] * 2
+    if "--compile" in arguments:
+        # One span per compiled function.
+        names = [span["name"] for span in spans_of(tracks, "compute", 0)]
+        assert sum(name.startswith(COMPILED) for name in names) == ACTIVE
+        assert "aten::conv2d" not in names
+    if "--autotune" in arguments:
+        names, *tried = (folder / horovod.AUTOTUNE).read_text().splitlines()
+        assert "tensor_fusion_threshold" in names
+        assert tried
 
 
 def _collectives_are_within_the_run(tracks):
     """With a misread clock, collectives would be minutes or years away from their steps."""
-    steps = [event for (_, name), each in tracks.items() if name == "data: steps" for event in each]
-    first, last = min(event["ts"] for event in steps), max(event["ts"] + event["dur"] for event in steps)
-    times = [event["ts"] for (_, name), each in tracks.items() if name.startswith("collectives") for event in each if event["ph"] == "X"]
+    steps, collectives = ([span for rank in (0, 1) for span in spans_of(tracks, kind, rank)] for kind in ("data: steps", "collectives"))
+    first, last = min(span["ts"] for span in steps), max(span["ts"] + span["dur"] for span in steps)
+    times = [span["ts"] for span in collectives]
     assert sum(first <= ts <= last for ts in times) > len(times) / 3
     assert max(times) < last + 60e6
     assert min(times) > first - 60e6
@@ -106,39 +123,13 @@ def test_without_its_cache_horovod_records_every_rank(tmp_path):
     of_file = timeline.describe_file(folder / horovod_timeline.FILE)
     assert not (folder / timeline.MERGED).exists()
     assert timeline.describe_folder(folder)[: len(of_file)] == of_file
-    summary = timeline.gather(folder)["horovod"]
+    summary = timeline.gather(folder).horovod
     # The file may end before the last negotiation does.
     assert summary.num_negotiations - 8 <= summary.num_compared <= summary.num_negotiations
     assert sum(summary.num_operations.values()) > 2 * NUM_STEPS
     assert summary.num_cycles > summary.num_used_cycles > 0
     # The CNN's 1,199,882 parameters, in each step.
     assert summary.total_bytes > NUM_STEPS * 1_199_882 * 4
-
-
-def test_the_log_of_horovods_tuning_is_kept(tmp_path, monkeypatch):
-    # It waits longer than a short run takes.
-    monkeypatch.setenv("HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "1")
-    monkeypatch.setenv("HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "2")
-    folder = tmp_path / "here" / "run.trace"
-    status, printed = run("horovod_torch", folder, "--autotune")
-    assert status == 0, printed
-    names, *tried = (folder / horovod.AUTOTUNE).read_text().splitlines()
-    assert "tensor_fusion_threshold" in names
-    assert tried
-
-
-def test_a_compiled_run_writes_a_valid_trace_with_one_span_per_compiled_function(tmp_path):
-    folder = tmp_path / "here" / "run.trace"
-    status, printed = run("ddp", folder, "--compile")
-    assert status == 0, printed
-    found = timeline.gather(folder)
-    assert found["problems"] == []
-    events = list(chrome.events(folder / timeline.MERGED))
-    assert chrome.check(events).num_problems == 0
-    for rank in (0, 1):
-        names = [event["name"] for (of, name), each in tracks_of(events).items() if (of, name[:7]) == (rank, "compute") for event in each]
-        assert sum(name.startswith(COMPILED) for name in names) == ACTIVE
-        assert "aten::conv2d" not in names
 
 
 def test_a_matrix_makes_each_run_untraced_and_then_traced(checkout, tmp_path):
@@ -154,12 +145,10 @@ def test_a_matrix_makes_each_run_untraced_and_then_traced(checkout, tmp_path):
         jsonschema.validate(record, json.loads((ROOT / "results" / "schema.json").read_text()))
     # The profiled epoch is one more, and changes nothing that was measured before.
     assert profiled["losses"] == plain["losses"]
-    found = profiled["timeline"]
-    assert found["problems"] == []
-    for rank in ("0", "1"):
-        assert len(found["steps"][rank]["step_seconds"]) == NUM_STEPS
-    assert profiled["mpi_profile"]["problems"] == []
-    assert {rank: one["ended"] for rank, one in profiled["mpi_profile"]["ranks"].items()} == dict.fromkeys("01", "MPI_Finalize()")
-    assert {clock["source"] for clock in found["clocks"]} >= {"MPI calls of rank 0", "MPI calls of rank 1"}
+    gathered, mpi_profile = profiled["timeline"], profiled["mpi_profile"]
+    assert (gathered["problems"], mpi_profile["problems"]) == ([], [])
+    assert {rank: len(seconds["step_seconds"]) for rank, seconds in gathered["steps"].items()} == {"0": NUM_STEPS, "1": NUM_STEPS}
+    assert {rank: profile["ended"] for rank, profile in mpi_profile["ranks"].items()} == dict.fromkeys("01", "MPI_Finalize()")
+    assert {clock["source"] for clock in gathered["clocks"]} >= {"MPI calls of rank 0", "MPI calls of rank 1"}
     (folder,) = tmp_path.glob("here/*.trace")
-    assert chrome.check(chrome.events(folder / found["trace"])).num_problems == 0
+    assert chrome.check(chrome.events(folder / gathered["trace"])) == []
