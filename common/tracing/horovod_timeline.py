@@ -245,7 +245,7 @@ class Lateness:
 
 
 def _with(sums, seconds):
-    """A Wait or Lateness with one more."""
+    """Returns a Wait or Lateness with one more."""
     number, total, longest = astuple(sums)
     return type(sums)(number + 1, total + seconds, max(longest, seconds))
 

@@ -62,7 +62,7 @@ def profile_epoch(folder, trainer, batches):
 
 
 def _meeting(trainer):
-    """Returns (entered, left) of a collective in nanoseconds since the epoch. Clock offsets follow, as no rank leaves before all enter."""
+    """Returns (entered, left) of a collective in nanoseconds since the epoch, from which clock offsets follow; see clocks.py."""
     entered = time.time_ns()
     trainer.sum(np.zeros(1))
     return entered, time.time_ns()

@@ -39,7 +39,7 @@ class Events(NamedTuple):
 
 
 def read(path):
-    """The Events in a file. Raises UserError where it is not an event file or is truncated."""
+    """Returns the Events in a file. Raises UserError where it is not an event file or is truncated."""
     path = Path(path)
     try:
         with path.open("rb") as file:
@@ -55,7 +55,7 @@ def read(path):
 
 
 def _events(header, content, path):
-    """The Events of a file's header and of the bytes after it."""
+    """Returns the Events of a file's header and of the bytes after it."""
     if len(content) != header["num_events"] * CALL.itemsize:
         raise UserError(f"{path} is truncated after {len(content) // CALL.itemsize} of {header['num_events']} events; copy it again")
     calls = np.frombuffer(content, CALL)
@@ -71,7 +71,7 @@ def _events(header, content, path):
 
 
 def calls_of(events, zero_nanoseconds):
-    """One rank's calls as dicts of Chrome's trace event format: a process for the rank, a track for each thread that calls MPI.
+    """Yields one rank's calls as dicts of Chrome's trace event format: a process for the rank, a track for each thread that calls MPI.
 
     `ts` and `dur` are in microseconds (Trace Event Format, Google, 2016), `ts` since a moment that is given in nanoseconds since
     1970: readers keep times in doubles, which hold the microseconds since 1970 to a quarter of one only.
@@ -87,7 +87,7 @@ def calls_of(events, zero_nanoseconds):
 
 
 def summary(events):
-    """One rank's file in a line: number of calls, number of dropped calls, clock error."""
+    """Returns one line about a rank's file: number of calls, number of dropped calls, clock error."""
     dropped = f", {events.num_dropped} dropped" if events.num_dropped else ""
     error = events.clock_error_nanoseconds
     clock = "clock not compared with rank 0's" if error is None else f"clock within {error / 1000:.1f} us of rank 0's"

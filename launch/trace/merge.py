@@ -46,7 +46,7 @@ def merged(sources, origin_nanoseconds, offsets) -> Iterator[dict]:
 
 
 def _epoch(source, offsets):
-    """A source's ts 0 on rank 0's clock, in nanoseconds since the epoch."""
+    """Returns a source's ts 0 on rank 0's clock, in nanoseconds since the epoch."""
     ahead = offsets[source.rank].ahead if source.rank in offsets else 0
     return source.origin_nanoseconds - int(ahead * 1000)
 

@@ -60,7 +60,7 @@ class Row(NamedTuple):
 
 
 def step_window(events, first_step, num_steps):
-    """(start, end) in microseconds of steps of rank 0. Raises UserError where the trace does not have them."""
+    """Returns (start, end) in microseconds of steps of rank 0. Raises UserError where the trace does not have them."""
     steps = {}
     for event in events:
         if event.get("name") == "step" and event["pid"] == 0:
@@ -73,7 +73,7 @@ def step_window(events, first_step, num_steps):
 
 
 def rows(events, start, end, leave_out=None, only=""):
-    """The Rows of a window in microseconds, in the trace's order, without tracks whose names match `leave_out`.
+    """Returns the Rows of a window in microseconds, in the trace's order, without tracks whose names match `leave_out`.
 
     `only`: what the names of the spans match.
     """
@@ -95,7 +95,7 @@ def rows(events, start, end, leave_out=None, only=""):
 
 
 def _bars(spans, start, end):
-    """The spans of one track as Bars, cut to the window."""
+    """Returns the spans of one track as Bars, cut to the window."""
     bars, open_until = [], []
     for event in sorted(spans, key=lambda span: (span["ts"], -span["dur"])):
         until = event["ts"] + event["dur"]
@@ -108,12 +108,12 @@ def _bars(spans, start, end):
 
 
 def kind_of(name):
-    """The label of a span by its name."""
+    """Returns the label of a span by its name."""
     return next(label for pattern, label, _ in COLOURS if re.search(pattern, name))
 
 
 def text_of(name):
-    """The text in a span: its name, and of a pipeline's STAGE.MICROBATCH."""
+    """Returns the text in a span: its name, and of a pipeline's STAGE.MICROBATCH."""
     stage = STAGE.match(name)
     return f"{stage[1]}.{stage[2]}" if stage else name
 
@@ -132,7 +132,7 @@ def draw(rows_drawn, path, title):
 
 
 def spec(rows_drawn, title):
-    """The Vega-Lite specification of Rows, one below the other."""
+    """Returns the Vega-Lite specification of Rows, one below the other."""
     end = max([bar.end for row in rows_drawn for bar in row.bars] + [instant for row in rows_drawn for instant in row.instants])
     bars, instants, names, top = [], [], [], 0.0
     for row in rows_drawn:
@@ -158,7 +158,7 @@ def spec(rows_drawn, title):
 
 
 def _drawn(bar, y, pixel):
-    """The data of a Bar. `pixel`: its width in milliseconds."""
+    """Returns the data of a Bar. `pixel`: its width in milliseconds."""
     text = text_of(bar.name)
     fits = bar.end - bar.start > pixel * LETTER * len(text)
     end = max(bar.end, bar.start + pixel * THINNEST_BAR)

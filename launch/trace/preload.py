@@ -4,7 +4,7 @@ import os
 
 
 def variables(library, folder, events=None, preloaded=""):
-    """{name: value} for every rank, for a profile of each rank in `folder`.
+    """Returns {name: value} for every rank, for a profile of each rank in `folder`.
 
     `events`: the number of calls per rank whose start and duration are kept, None for none; our library only. `preloaded`: the present
     value of LD_PRELOAD.

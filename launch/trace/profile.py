@@ -43,7 +43,7 @@ def run(arguments):
 
 
 def paths_of(path):
-    """The profiles that a path is or contains, of two forms of one profile the JSON, which has all digits.
+    """Returns the profiles that a path is or contains, of two forms of one profile the JSON, which has all digits.
 
     Raises UserError for a folder without any.
     """
@@ -56,13 +56,13 @@ def paths_of(path):
 
 
 def heading(profile, path):
-    """One line above a table: whose profile it is, and the rank's time in MPI."""
+    """Returns the line above a table: whose profile it is, and the rank's time in MPI."""
     seconds = f"{profile.communication_seconds:.3f} of {profile.elapsed_seconds:.3f} s in MPI"
     return f"rank {profile.rank} of {profile.num_ranks}: {seconds}, from MPI_Init() to {profile.ended} ({path})"
 
 
 def table(profile):
-    """The table of a profile: its routines, those that took longest first, then NCCL's, then the sums by kind."""
+    """Returns the table of a profile: its routines, those that took longest first, then NCCL's, then the sums by kind."""
     kinds = {kind: mpi_profile.Routine(kind, sums) for kind, sums in (profile.kinds or {}).items() if sums.num_calls}
     sections = [
         sorted(routines.values(), key=lambda routine: -routine.sums.seconds) for routines in (profile.routines, profile.nccl, kinds)
@@ -87,7 +87,7 @@ def _cells(sums):
 
 
 def remarks(profile):
-    """Lines below a table."""
+    """Yields the lines below a table."""
     if bandwidth := profile.payload_bytes_per_second():
         yield f"payload: {bandwidth / 1e6:.1f} MB/s over its own and completion's seconds"
     if profile.no_summary_because:

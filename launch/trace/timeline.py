@@ -23,7 +23,7 @@ MERGED = "trace.json.gz"
 
 
 def files(folder, kind):
-    """{rank: path} of the parts of a kind in a folder: spans, torch or tensorflow."""
+    """Returns {rank: path} of the parts of a kind in a folder: spans, torch or tensorflow."""
     matches = {path: re.fullmatch(rf"{kind}\.(\d+)\.json\.gz", path.name) for path in folder.glob("*.json.gz")}
     return dict(sorted((int(match[1]), path) for path, match in matches.items() if match))
 
@@ -42,8 +42,8 @@ def gather(folder, mpi_sources=()):
     for read in (sources.torch, sources.tensorflow):
         for rank, path in files(folder, read.__name__).items():
             all_sources.append(read(path, rank, steps.get(rank, sources.NO_STEPS), problems.append))
-    summary, items, path = horovod_timeline.Summary(), None, folder / horovod_timeline.FILE
-    if path.exists() and path.stat().st_size > 0:
+    summary, path = horovod_timeline.Summary(), folder / horovod_timeline.FILE
+    if has_timeline := path.exists() and path.stat().st_size > 0:
         items = summary.counted(horovod_timeline.read(chrome.events(path, problems.append)))
         if origin := horovod_timeline.start_microseconds(chrome.events(path)):
             all_sources.append(sources.horovod(items, origin))
@@ -61,7 +61,7 @@ def gather(folder, mpi_sources=()):
         num_events=metadata["num_events"],
         clocks=metadata["clocks"],
         ranks=metadata["ranks"],
-        horovod=summary if items else None,
+        horovod=summary if has_timeline else None,
         problems=problems,
         steps=step_seconds,
         collectives=sums_by_rank,
@@ -85,7 +85,7 @@ def counted(events, sums_by_rank):
 
 
 def _steps(path, on_cut):
-    """(sources.Steps, the seconds of each step and of each wait for data) of a rank's spans. Raises UserError where they are damaged."""
+    """Returns (sources.Steps, seconds of each step and of each wait for data) of a rank's spans. Raises UserError for damaged ones."""
     origin = chrome.value(path, "metadata.origin_nanoseconds", 0)
     events, seconds = list(chrome.events(path, on_cut)), {"step": [], "data": []}
     try:
@@ -113,7 +113,7 @@ def run(arguments):
 
 
 def describe_file(path):
-    """The summary of a file of Horovod's timeline, in lines. Raises UserError where it is none."""
+    """Returns the summary of a file of Horovod's timeline, in lines. Raises UserError where it is none."""
     problems = []
     try:
         summary = horovod_timeline.summarize(horovod_timeline.read(chrome.events(path, problems.append)))
@@ -127,7 +127,7 @@ def describe_file(path):
 
 
 def describe_folder(folder):
-    """What a folder's parts come to, in lines; merges them."""
+    """Merges a folder's parts and returns what they come to, in lines."""
     gathered = gather(folder)
     lines = horovod_timeline.describe(gathered.horovod) if gathered.horovod else []
     for clock in gathered.clocks:

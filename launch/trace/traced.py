@@ -14,7 +14,7 @@ NUM_EVENTS = 100_000
 
 
 def launcher_for(settings, launcher, preloaded=""):
-    """The Launcher, with the variables of a traced run. `preloaded`: the present value of LD_PRELOAD.
+    """Returns the Launcher, with the variables of a traced run. `preloaded`: the present value of LD_PRELOAD.
 
     Raises UserError where the interposer is not built.
     """
@@ -42,7 +42,7 @@ def clear(settings):
 
 
 def summary(settings):
-    """{record key: summary} of a finished run's trace files; unreadable files are listed as problems."""
+    """Returns {record key: summary} of a finished run's trace files; unreadable files are listed as problems."""
     folder, summaries = records.trace_folder(settings), {}
     if settings.trace:
         summaries["mpi_profile"] = profile_summary(folder)
@@ -55,7 +55,7 @@ def summary(settings):
 
 
 def profile_summary(folder):
-    """The MpiProfile of a record; kinds and bandwidth only where the library separates payload and control."""
+    """Returns the MpiProfile of a record; kinds and bandwidth only where the library separates payload and control."""
     ranks, problems = {}, []
     # Our JSON has all digits; a site's library writes text only.
     paths = sorted(folder.glob("mpi_profile.*.json")) or sorted(folder.glob("mpi_profile.*"))
@@ -81,7 +81,7 @@ def profile_summary(folder):
 
 
 def mpi_sources(folder):
-    """The files of MPI events, if any, as sources of the merged trace."""
+    """Yields the files of MPI events, if any, as sources of the merged trace."""
     for path in sorted(folder.glob("mpi_events.*.bin")):
         rank_events = events.read(path)
         if not len(rank_events.calls):
