@@ -11,28 +11,9 @@ from common.tracing import chrome
 from launch.launchers.commands import Launcher
 from launch.trace import build, events, timeline, traced
 from tests.launch.trace.test_merge import tracks_of
+from tests.launch.trace.test_mpi_profile import OLDER
 
 LAUNCHER = Launcher("mpich", "mpiexec", {"A": "b"})
-PROFILE = """Data for MPI rank 1 of 2:
-Times from MPI_Init() to MPI_Finalize().
------------------------------------------------------------------------
-MPI Routine                        #calls     avg. bytes      time(sec)
------------------------------------------------------------------------
-MPI_Allreduce                           2           16.0          0.250
------------------------------------------------------------------
-total communication time = 0.250 seconds.
-total elapsed time       = 1.000 seconds.
-user cpu time            = 0.500 seconds.
-system time              = 0.000 seconds.
-max resident set size    = 10.000 MiB.
-
------------------------------------------------------------------
-Message size distributions:
-
-MPI_Allreduce             #calls    avg. bytes      time(sec)
-                               2          16.0          0.250
------------------------------------------------------------------
-"""
 
 
 def settings(tmp_path, **changes):
@@ -64,12 +45,12 @@ def test_a_missing_library_is_an_error_with_the_build_command(tmp_path, monkeypa
 
 
 def test_a_sites_profiles_are_in_the_record_and_damaged_ones_are_listed(tmp_path):
-    (tmp_path / "mpi_profile.17.1").write_text(PROFILE)
-    (tmp_path / "mpi_profile.17.0").write_text(PROFILE[:300])
+    (tmp_path / "mpi_profile.17.3").write_text(OLDER)
+    (tmp_path / "mpi_profile.17.0").write_text(OLDER[:300])
     summary = traced.profile_summary(tmp_path)
     assert summary.ranks == {
-        "1": {
-            "communication_seconds": 0.25, "elapsed_seconds": 1.0, "ended": "MPI_Finalize()", "kinds": None,
+        "3": {
+            "communication_seconds": 0.625, "elapsed_seconds": 2.0, "ended": "MPI_Finalize()", "kinds": None,
             "payload_bytes_per_second": None,
         }
     }  # fmt: skip
@@ -88,7 +69,7 @@ def events_file(path, rank, num_dropped, starts, clock_error_nanoseconds=0):
 
 
 def test_dropped_events_are_listed(tmp_path):
-    (tmp_path / "mpi_profile.17.1").write_text(PROFILE)
+    (tmp_path / "mpi_profile.17.1").write_text(OLDER)
     events_file(tmp_path / "mpi_events.17.0.bin", 0, 0, [5.0, 7.0])
     events_file(tmp_path / "mpi_events.17.1.bin", 1, 30, [5.0, 17.5])
     events_file(tmp_path / "mpi_events.17.2.bin", 2, 4, [])
