@@ -5,13 +5,13 @@ from torch.nn import DataParallel
 from common.backends import Backend
 from common.training.program import main
 from frameworks.shared.pytorch import data_parallel, pytorch
-from frameworks.shared.pytorch.trainer import ModuleTrainer
+from frameworks.shared.pytorch.trainer import ModuleTrainer, OneProcessTrainer
 
 # The copies of a compiled module would all compute with the parameters of the first.
 BACKEND = Backend(one_rank=True, by_default=False, change="wrap in DataParallel")
 
 
-class Trainer(ModuleTrainer):
+class Trainer(ModuleTrainer, OneProcessTrainer):
     device_problems = (pytorch.device_problem, data_parallel.problem)
 
     def __init__(self, settings):
@@ -34,15 +34,6 @@ class Trainer(ModuleTrainer):
                 losses.append(loss.detach())
             self.optimizer.step()
             observe(sum(losses))
-
-    def sum(self, values):
-        return values
-
-    def communication(self):
-        return None
-
-    def close(self):
-        pass
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
 """PyTorch's DistributedDataParallel, over Gloo or MPI on CPUs and NCCL on GPUs."""
 
-import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from common.backends import Backend
 from common.training.program import main
-from frameworks.shared.pytorch import ddp_hooks, process_group, pytorch
-from frameworks.shared.pytorch.trainer import ModuleTrainer
+from frameworks.shared.pytorch import ddp_hooks, pytorch
+from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
     variants={"transport": ("mpi",), "reduction": ("fp16", "bf16", "powersgd")}, approximate=("fp16", "bf16", "powersgd"),
@@ -15,15 +14,13 @@ BACKEND = Backend(
 )  # fmt: skip
 
 
-class Trainer(ModuleTrainer):
+class Trainer(ModuleTrainer, DistributedTrainer):
     def __init__(self, settings):
         super().__init__(settings)
-        self.transport = process_group.begin(settings, self.ranks, self.device)
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         self.optimizer = pytorch.optimizer_for(settings, self.module)
         # The Transformer's buffers are constant tables, which DDP would broadcast at every step.
         self.model = DistributedDataParallel(self.module, forward_sync_buffers=False)
-        self.transport = settings.transport or self.transport
         self.hook_state = ddp_hooks.register(self.model, settings, self.ranks, self.device)
         self.restarts = (self.hook_state.restart,)
 
@@ -41,14 +38,8 @@ class Trainer(ModuleTrainer):
             self.optimizer.step()
             observe(sum(losses))
 
-    def sum(self, values):
-        return process_group.summed(values, self.device)
-
     def communication(self):
         return ddp_hooks.communication(self)
-
-    def close(self):
-        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

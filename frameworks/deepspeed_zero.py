@@ -1,13 +1,12 @@
 """DeepSpeed's ZeRO, which shards optimizer state, gradients and parameters, over Gloo on CPUs and NCCL on GPUs."""
 
 import deepspeed
-import torch.distributed as dist
 
 from common.backends import Backend
 from common.training.program import main
 from frameworks.shared.deepspeed import deepspeed as shared_deepspeed
-from frameworks.shared.pytorch import process_group, pytorch
-from frameworks.shared.pytorch.trainer import PyTorchTrainer
+from frameworks.shared.pytorch import pytorch
+from frameworks.shared.pytorch.trainer import DistributedTrainer
 
 # Stage 3 gathers parameters between layers in Python hooks, which break the graph.
 BACKEND = Backend(
@@ -21,12 +20,12 @@ BACKEND = Backend(
 )
 
 
-class Trainer(PyTorchTrainer):
+class Trainer(DistributedTrainer):
     device_problems = (shared_deepspeed.device_problem,)
+    begin = staticmethod(shared_deepspeed.begin)
 
     def __init__(self, settings):
         super().__init__(settings)
-        self.transport = shared_deepspeed.begin(settings, self.ranks, self.device)
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         self.optimizer = pytorch.optimizer_for(settings, self.module)
         self.configuration = shared_deepspeed.configuration(settings, self.ranks)
@@ -51,9 +50,6 @@ class Trainer(PyTorchTrainer):
     def evaluate(self, batches):
         return pytorch.evaluate(self.model, batches, self.device)
 
-    def sum(self, values):
-        return process_group.summed(values, self.device)
-
     def state(self, with_optimizer_state=True):
         return shared_deepspeed.state(self.module, self.optimizer, with_optimizer_state)
 
@@ -65,9 +61,6 @@ class Trainer(PyTorchTrainer):
 
     def communication(self):
         return shared_deepspeed.communication(self.model, self.device)
-
-    def close(self):
-        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

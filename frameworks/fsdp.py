@@ -1,11 +1,9 @@
 """PyTorch's FSDP2, which shards parameters, gradients and optimizer state, over Gloo on CPUs and NCCL on GPUs."""
 
-import torch.distributed as dist
-
 from common.backends import Backend
 from common.training.program import main
-from frameworks.shared.pytorch import fsdp, process_group, pytorch
-from frameworks.shared.pytorch.trainer import ModuleTrainer
+from frameworks.shared.pytorch import fsdp, pytorch
+from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
 
 # Each gather of parameters is a hook, which breaks the graph.
 BACKEND = Backend(
@@ -15,10 +13,9 @@ BACKEND = Backend(
 )  # fmt: skip
 
 
-class Trainer(ModuleTrainer):
+class Trainer(ModuleTrainer, DistributedTrainer):
     def __init__(self, settings):
         super().__init__(settings)
-        self.transport = process_group.begin(settings, self.ranks, self.device)
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         self.sharding = settings.sharding
         fsdp.shard(self.module, self.sharding, settings.reduction, self.ranks, self.device)
@@ -38,14 +35,8 @@ class Trainer(ModuleTrainer):
             self.optimizer.step()
             observe(sum(losses))
 
-    def sum(self, values):
-        return process_group.summed(values, self.device)
-
     def communication(self):
         return fsdp.communication(self.model, self.optimizer, self.device, self.sharding)
-
-    def close(self):
-        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from common.backends import Backend
 from common.training.program import main
 from frameworks.shared.pytorch import mpi, process_group, pytorch
-from frameworks.shared.pytorch.trainer import ModuleTrainer
+from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
     variants={"transport": ("mpi",)}, transport="gloo",
@@ -14,13 +14,11 @@ BACKEND = Backend(
 )  # fmt: skip
 
 
-class Trainer(ModuleTrainer):
+class Trainer(ModuleTrainer, DistributedTrainer):
     def __init__(self, settings):
         super().__init__(settings)
-        self.transport = process_group.begin(settings, self.ranks, self.device)
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         self.optimizer = pytorch.optimizer_for(settings, self.module)
-        self.transport = settings.transport or self.transport
         self.all_reduce = mpi.begin(self.ranks, self.device) if self.transport == "mpi" else dist.all_reduce
 
     def train_epoch(self, batches, observe):
@@ -43,14 +41,8 @@ class Trainer(ModuleTrainer):
         self.all_reduce(total)
         vector_to_parameters(total / self.ranks.size, gradients)
 
-    def sum(self, values):
-        return process_group.summed(values, self.device)
-
     def communication(self):
         return process_group.communication_by_hand(self, "average_gradients", owner=self)
-
-    def close(self):
-        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

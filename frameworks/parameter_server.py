@@ -17,8 +17,6 @@ class Trainer(parameter_server.ServerTrainer):
         super().__init__(settings)
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         self.optimizer = pytorch.optimizer_for(settings, self.module)
-        self.serves, self.exchanges, self.transport = parameter_server.begin(self.ranks, self.device), True, "mpi"
-        self.staleness, self.left_out, self.failure = None, None, None
         if not self.serves:
             self.optimizer = parameter_server.Remote(self.module, self.ranks.size - 1)
 
@@ -36,14 +34,8 @@ class Trainer(parameter_server.ServerTrainer):
             self.optimizer.step()
             observe(sum(losses))
 
-    def sum(self, values):
-        return parameter_server.summed(values)
-
     def communication(self):
         return parameter_server.communication(self)
-
-    def close(self):
-        pass
 
 
 if __name__ == "__main__":

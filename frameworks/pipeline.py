@@ -1,10 +1,8 @@
 """A model in stages, one or more per rank, by PyTorch's pipelining, over Gloo on CPUs and NCCL on GPUs."""
 
-import torch.distributed as dist
-
 from common.backends import Backend
 from common.training.program import main
-from frameworks.shared.pytorch import pipeline, process_group, pytorch
+from frameworks.shared.pytorch import pipeline, pytorch
 
 BACKEND = Backend(
     variants={"pipeline_schedule": ("gpipe", "interleaved", "zero_bubble", "naive")}, model_parallel="all", pipelined=True,
@@ -15,7 +13,6 @@ BACKEND = Backend(
 class Trainer(pipeline.PipelineTrainer):
     def __init__(self, settings):
         super().__init__(settings)
-        self.transport = process_group.begin(settings, self.ranks, self.device)
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         self.pipeline = pipeline.Pipeline(settings, self.module, self.device)
         self.optimizer = pytorch.optimizer_for(settings, self.module)
@@ -32,14 +29,8 @@ class Trainer(pipeline.PipelineTrainer):
             self.optimizer.step()
             observe(sum(losses))
 
-    def sum(self, values):
-        return process_group.summed(values, self.device)
-
     def communication(self):
         return pipeline.communication(self)
-
-    def close(self):
-        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from common.backends import Backend
 from common.training.program import main
-from frameworks.shared.pytorch import pipeline, process_group, pytorch
+from frameworks.shared.pytorch import pipeline, pytorch
 
 BACKEND = Backend(
     model_parallel="stages", pipelined=True, untied=True, by_default=False,
@@ -16,10 +16,9 @@ BACKEND = Backend(
 class Trainer(pipeline.PipelineTrainer):
     def __init__(self, settings):
         super().__init__(settings)
-        self.transport = process_group.begin(settings, self.ranks, self.device)
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
-        own_pipeline, self.replicas = pipeline.groups(self.ranks, settings.stages)
-        self.pipeline = pipeline.Pipeline(settings, self.module, self.device, own_pipeline)
+        ranks_of_pipeline, self.replicas = pipeline.groups(self.ranks, settings.stages)
+        self.pipeline = pipeline.Pipeline(settings, self.module, self.device, ranks_of_pipeline)
         self.optimizer = pytorch.optimizer_for(settings, self.module)
 
     def train_epoch(self, batches, observe):
@@ -41,14 +40,8 @@ class Trainer(pipeline.PipelineTrainer):
         dist.all_reduce(total, group=self.replicas)
         vector_to_parameters(total / self.replicas.size(), gradients)
 
-    def sum(self, values):
-        return process_group.summed(values, self.device)
-
     def communication(self):
         return pipeline.communication(self, "average_gradients")
-
-    def close(self):
-        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

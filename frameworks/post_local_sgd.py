@@ -2,7 +2,6 @@
 
 import functools
 
-import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import PostLocalSGDState, post_localSGD_hook
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.distributed.optim import PostLocalSGDOptimizer
@@ -10,8 +9,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from common.backends import Backend
 from common.training.program import main
-from frameworks.shared.pytorch import post_local_sgd, process_group, pytorch
-from frameworks.shared.pytorch.trainer import ModuleTrainer
+from frameworks.shared.pytorch import post_local_sgd, pytorch
+from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
     variants={"averaging_period": (1, 2, 4, 16)}, can_compile=True, can_share_gpu=True, approximate=True, by_default=False,
@@ -19,10 +18,9 @@ BACKEND = Backend(
 )  # fmt: skip
 
 
-class Trainer(ModuleTrainer):
+class Trainer(ModuleTrainer, DistributedTrainer):
     def __init__(self, settings):
         super().__init__(settings)
-        self.transport = process_group.begin(settings, self.ranks, self.device)
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         averager = PeriodicModelAverager(settings.averaging_period, settings.local_after)
         self.optimizer = PostLocalSGDOptimizer(pytorch.optimizer_for(settings, self.module), averager)
@@ -47,14 +45,8 @@ class Trainer(ModuleTrainer):
             observe(sum(losses))
         post_local_sgd.average(self.optimizer)  # backend
 
-    def sum(self, values):
-        return process_group.summed(values, self.device)
-
     def communication(self):
         return post_local_sgd.communication(self.model, self.optimizer, self.device)
-
-    def close(self):
-        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -3,12 +3,12 @@
 from common.backends import Backend
 from common.training.program import main
 from frameworks.shared.pytorch import pytorch
-from frameworks.shared.pytorch.trainer import ModuleTrainer
+from frameworks.shared.pytorch.trainer import ModuleTrainer, OneProcessTrainer
 
 BACKEND = Backend(can_compile=True, can_share_gpu=True, one_rank=True, sharing="replicated", change="nothing")
 
 
-class Trainer(ModuleTrainer):
+class Trainer(ModuleTrainer, OneProcessTrainer):
     def __init__(self, settings):
         super().__init__(settings)
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
@@ -26,15 +26,6 @@ class Trainer(ModuleTrainer):
                 losses.append(loss.detach())
             self.optimizer.step()
             observe(sum(losses))
-
-    def sum(self, values):
-        return values
-
-    def communication(self):
-        return None
-
-    def close(self):
-        pass
 
 
 if __name__ == "__main__":

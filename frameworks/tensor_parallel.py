@@ -1,11 +1,9 @@
 """PyTorch's tensor parallelism, which divides the matrices of each layer over the ranks, over Gloo on CPUs and NCCL on GPUs."""
 
-import torch.distributed as dist
-
 from common.backends import Backend
 from common.training.program import main
-from frameworks.shared.pytorch import process_group, pytorch, tensor_parallel
-from frameworks.shared.pytorch.trainer import ModuleTrainer
+from frameworks.shared.pytorch import pytorch, tensor_parallel
+from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
 
 # The ranks compute one model together, and so have one batch.
 BACKEND = Backend(
@@ -14,10 +12,9 @@ BACKEND = Backend(
 )  # fmt: skip
 
 
-class Trainer(ModuleTrainer):
+class Trainer(ModuleTrainer, DistributedTrainer):
     def __init__(self, settings):
         super().__init__(settings)
-        self.transport = process_group.begin(settings, self.ranks, self.device)
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         tensor_parallel.divide(self.module, self.ranks, self.device)
         self.optimizer = pytorch.unfused(pytorch.optimizer_for(settings, self.module))
@@ -35,14 +32,8 @@ class Trainer(ModuleTrainer):
             self.optimizer.step()
             observe(sum(losses))
 
-    def sum(self, values):
-        return process_group.summed(values, self.device)
-
     def communication(self):
         return tensor_parallel.communication(self.ranks, self.device)
-
-    def close(self):
-        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

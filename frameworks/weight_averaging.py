@@ -9,7 +9,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from common.backends import Backend
 from common.training.program import main
 from frameworks.shared.pytorch import process_group, pytorch
-from frameworks.shared.pytorch.trainer import ModuleTrainer
+from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
     variants={"averaging_period": (1, 2, 4, 16)}, can_compile=True, can_share_gpu=True, approximate=True, by_default=False,
@@ -17,10 +17,9 @@ BACKEND = Backend(
 )  # fmt: skip
 
 
-class Trainer(ModuleTrainer):
+class Trainer(ModuleTrainer, DistributedTrainer):
     def __init__(self, settings):
         super().__init__(settings)
-        self.transport = process_group.begin(settings, self.ranks, self.device)
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         self.optimizer = pytorch.optimizer_for(settings, self.module)
         self.period = settings.averaging_period
@@ -48,14 +47,8 @@ class Trainer(ModuleTrainer):
         dist.all_reduce(weights)
         vector_to_parameters(weights / self.ranks.size, self.module.parameters())
 
-    def sum(self, values):
-        return process_group.summed(values, self.device)
-
     def communication(self):
         return process_group.communication_by_hand(self, "average_weights")
-
-    def close(self):
-        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

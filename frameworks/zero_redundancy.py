@@ -1,12 +1,11 @@
 """DistributedDataParallel with ZeroRedundancyOptimizer, which shards the optimizer state, over Gloo on CPUs and NCCL on GPUs."""
 
-import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from common.backends import Backend
 from common.training.program import main
-from frameworks.shared.pytorch import process_group, pytorch, zero_redundancy
-from frameworks.shared.pytorch.trainer import PyTorchTrainer
+from frameworks.shared.pytorch import pytorch, zero_redundancy
+from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
     can_compile=True, can_share_gpu=True, by_default=False, sharing="zero1", buffers="buckets", deals=True,
@@ -14,10 +13,9 @@ BACKEND = Backend(
 )  # fmt: skip
 
 
-class Trainer(PyTorchTrainer):
+class Trainer(ModuleTrainer, DistributedTrainer):
     def __init__(self, settings):
         super().__init__(settings)
-        self.transport = process_group.begin(settings, self.ranks, self.device)
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
         self.optimizer = zero_redundancy.sharded(pytorch.optimizer_for(settings, self.module))
         # The Transformer's buffers are constant tables, which DDP would broadcast at every step.
@@ -37,26 +35,8 @@ class Trainer(PyTorchTrainer):
             self.optimizer.step()
             observe(sum(losses))
 
-    def evaluate(self, batches):
-        return pytorch.evaluate(self.model, batches, self.device)
-
-    def sum(self, values):
-        return process_group.summed(values, self.device)
-
-    def state(self, with_optimizer_state=True):
-        return zero_redundancy.state(self.module, self.optimizer) if with_optimizer_state else pytorch.state(self.module, None)
-
-    def restore(self, state):
-        pytorch.restore(self.module, self.optimizer, state)
-
-    def memory(self):
-        return pytorch.memory(self.module, self.optimizer)
-
     def communication(self):
         return zero_redundancy.communication(self.model, self.optimizer, self.device)
-
-    def close(self):
-        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

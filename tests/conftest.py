@@ -16,10 +16,12 @@ def checkout(tmp_path_factory):
 def pytest_collection_modifyitems(items):
     """Marks long tests as tests that start ranks too, and gives those of a file to one process of `--dist loadgroup`: they share runs.
 
-    Files with more tests come first, so that the processes end at about the same time. Those of the launchers share their runs as well.
+    Files with more tests come first, so that the processes end at about the same time. Those of the launchers share their runs as well,
+    and so do those that use the fixture `trained`.
     """
     for item in items:
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.matrix)
         if item.get_closest_marker("matrix"):
-            item.add_marker(pytest.mark.xdist_group("launchers" if "launchers" in item.path.parts else item.nodeid.partition("::")[0]))
+            shared = ["launchers"] if "launchers" in item.path.parts else [name for name in ("trained",) if name in item.fixturenames]
+            item.add_marker(pytest.mark.xdist_group((shared or item.nodeid.split("::"))[0]))

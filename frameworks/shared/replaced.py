@@ -11,7 +11,7 @@ def replaced(*replacements):
     """
     with contextlib.ExitStack() as restoring:
         for owner, name, value in replacements:
-            own = vars(owner)
-            restoring.callback(*((setattr, owner, name, own[name]) if name in own else (delattr, owner, name)))
+            attributes = vars(owner)
+            restoring.callback(*((setattr, owner, name, attributes[name]) if name in attributes else (delattr, owner, name)))
             setattr(owner, name, value)
         yield

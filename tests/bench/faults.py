@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench import shared
-from tests.support import rank_faults, slurm_cluster
+from tests.support import made_backends, slurm_cluster
 from tests.support.backends import LAUNCHED
 from tests.support.running import copied, environ
 
@@ -24,7 +24,7 @@ class Arguments:
     """Seconds, as the backends take it."""
     backends: str = ",".join(LAUNCHED)
     launchers: str = "mpich,torchrun,srun"
-    faults: str = ",".join(rank_faults.FAULTS)
+    faults: str = ",".join(made_backends.FAULTS)
 
 
 def run(arguments):
@@ -43,7 +43,7 @@ def run(arguments):
                         continue
                     results = folder / f"{launcher}-{fault}-{backend}"
                     limit = ("--watchdog-timeout", arguments.watchdog_timeout)
-                    record, seconds, left = rank_faults.run(
+                    record, seconds, left = made_backends.run(
                         checkout, backend, fault, results, *limit, *options, around=around, variables=variables
                     )
                     found_by = "a process is left!" if left else found_by_whom(record["error"])

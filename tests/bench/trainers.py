@@ -8,7 +8,7 @@ from common.process import allocator
 from common.training import loop
 from frameworks import single
 from tests.bench import shared
-from tests.support.step_breakdown_run import own_batches
+from tests.support.step_breakdown_run import random_batches
 
 WORKLOADS = ("cnn", "transformer")
 
@@ -29,7 +29,7 @@ def step_seconds(trainers, settings, num_rounds):
     Seconds are of CPU time, which does not pass while another program has the core.
     """
     allocator.keep_large_buffers()
-    batches = own_batches(settings, DataParallel(0, 1))
+    batches = random_batches(settings, DataParallel(0, 1))
 
     def measure(trainer):
         begun = time.process_time()

@@ -13,7 +13,6 @@ MARK = "# backend"
 MIN_SHARED_LINES = 10
 MAX_MARKED_LINES = 4
 MAX_REPLACED_LINES = 2
-MAX_DIFFERENT_LINES = 25
 
 
 def code(lines):
@@ -45,12 +44,12 @@ def complaints(texts):
     if len(plain) < MIN_SHARED_LINES:
         wrong.append(f"only {len(plain)} lines are shared")
     for name, text in texts.items():
-        own = step(text)
-        if (num_marked := sum(line.endswith(MARK) for line in own)) > MAX_MARKED_LINES:
+        lines = step(text)
+        if (num_marked := sum(line.endswith(MARK) for line in lines)) > MAX_MARKED_LINES:
             wrong.append(f"{name} has {num_marked} marked lines")
         num_replaced = 0
-        for kind, first, last, start, end in difflib.SequenceMatcher(a=plain, b=own, autojunk=False).get_opcodes():
-            new = own[start:end]
+        for kind, first, last, start, end in difflib.SequenceMatcher(a=plain, b=lines, autojunk=False).get_opcodes():
+            new = lines[start:end]
             unlike = [line for line in new if not line.endswith(MARK)] or (plain[first:last] if not new else [])
             if kind != "equal" and unlike:
                 wrong.append(f"{name} differs from single in an unmarked line: {unlike[0].strip()}")
@@ -75,23 +74,22 @@ def test_marks_stand_in_the_step_only():
         assert marked == [line for line in step(text) if line.endswith(MARK)], name
 
 
-@pytest.mark.parametrize(("one", "other"), [("single", "ddp"), ("ddp", "fsdp"), ("ddp", "gradient_averaging")])
-def test_few_lines_turn_one_way_into_another(one, other):
-    texts = {name: code(text.splitlines()) for name, text in files((one, other)).items()}
-    lines = difflib.unified_diff(texts[one], texts[other], n=0)
-    assert sum(line[0] in "+-" for line in list(lines)[2:]) <= MAX_DIFFERENT_LINES
+@pytest.mark.parametrize(("before", "after", "max_lines"), [("single", "ddp", 21), ("ddp", "fsdp", 22), ("ddp", "gradient_averaging", 25)])
+def test_few_lines_turn_one_way_into_another(before, after, max_lines):
+    texts = {name: code(text.splitlines()) for name, text in files((before, after)).items()}
+    lines = difflib.unified_diff(texts[before], texts[after], n=0)
+    assert sum(line[0] in "+-" for line in list(lines)[2:]) <= max_lines
 
 
 def decorators(method):
-    return {ast.unparse(one) for one in method.decorator_list}
+    return {ast.unparse(decorator) for decorator in method.decorator_list}
 
 
 def inherited():
     """{name: class} of the classes that backends derive theirs from."""
-    shared = [path.read_text() for path in (FRAMEWORKS / "shared").rglob("*.py")]
-    found = classes((FRAMEWORKS.parent / "common" / "trainer.py").read_text())
-    found += [one for text in shared for one in classes(text)]
-    return {one.name: one for one in found if one.name.endswith("Trainer")}
+    paths = (FRAMEWORKS.parent / "common" / "trainer.py", *(FRAMEWORKS / "shared").rglob("*.py"))
+    found = [of_class for path in paths for of_class in classes(path.read_text())]
+    return {of_class.name: of_class for of_class in found if of_class.name.endswith("Trainer")}
 
 
 def bases(of_class, among):
@@ -106,18 +104,18 @@ def bases(of_class, among):
 def overrides(of_class, among):
     """The methods of a class that are not abstract where it inherits them."""
     for name in methods(of_class):
-        nearest = next((methods(base)[name] for base in bases(of_class, among) if name in methods(base)), None)
-        if nearest and "abstractmethod" not in decorators(nearest):
+        definitions = [methods(base)[name] for base in bases(of_class, among) if name in methods(base)]
+        if any("abstractmethod" not in decorators(definition) for definition in definitions):
             yield name
 
 
 def test_what_a_backend_inherits_is_abstract_or_final():
     among = inherited()
-    assert {"Trainer", "PyTorchTrainer", "ModuleTrainer", "TensorFlowTrainer"} <= among.keys()
-    for one in among.values():
-        for name, method in methods(one).items():
-            assert len({"abstractmethod", "final"} & decorators(method)) == 1, (one.name, name)
-        assert list(overrides(one, among)) == [], one.name
+    assert {"Trainer", "PyTorchTrainer", "OneProcessTrainer", "DistributedTrainer", "ModuleTrainer", "TensorFlowTrainer"} <= among.keys()
+    for of_class in among.values():
+        for name, method in methods(of_class).items():
+            assert len({"abstractmethod", "final"} & decorators(method)) == 1, (of_class.name, name)
+        assert list(overrides(of_class, among)) == [], of_class.name
 
 
 def test_no_backend_overrides_what_it_inherits_and_all_have_the_same_methods_in_the_same_order():
@@ -125,11 +123,11 @@ def test_no_backend_overrides_what_it_inherits_and_all_have_the_same_methods_in_
     order = list(methods(among["Trainer"]))
     for name, text in files(backends.declared()).items():
         (trainer,) = classes(text)
-        assert [base.name for base in bases(trainer, among)][-1:] == ["Trainer"], name
+        assert "Trainer" in [base.name for base in bases(trainer, among)], name
         assert list(overrides(trainer, among)) == [], name
-        own = [method for method in methods(trainer) if method in order]
-        assert own == [method for method in order if method in own], name
-        assert {"train_epoch", "sum", "communication", "close"} <= set(own), name
+        in_file = [method for method in methods(trainer) if method in order]
+        assert in_file == [method for method in order if method in in_file], name
+        assert "train_epoch" in in_file, name
 
 
 @pytest.mark.parametrize(
@@ -141,7 +139,7 @@ def test_no_backend_overrides_what_it_inherits_and_all_have_the_same_methods_in_
         ("self.model.train()\n", "self.model.train()\n" + "        pass  # backend\n" * MAX_MARKED_LINES, "marked lines"),
         (
             "                loss.backward()\n                losses.append(loss.detach())\n            self.optimizer.step()\n",
-            "            self.own_step()  # backend\n",
+            "            self.step()  # backend\n",
             "replaces 3 lines",
         ),
     ],
@@ -159,6 +157,6 @@ def test_it_fails_when_everything_is_marked():
 
 
 def test_it_fails_when_a_method_is_overridden():
-    text = files()["ddp"].replace("    def sum(", "    def restore(self, state):\n        pass\n\n    def sum(")
+    text = files()["ddp"].replace("    def communication(", "    def restore(self, state):\n        pass\n\n    def communication(")
     (trainer,) = classes(text)
     assert list(overrides(trainer, inherited())) == ["restore"]

@@ -1,46 +1,22 @@
 """What each rank holds of parameters, gradients and optimizer state: what sharding promises."""
 
-import functools
-
 import pytest
 
 from common import workloads
 from common.backends import declared, file_of, settings_of
-from common.config import Settings, as_arguments
+from common.config import Settings
 from common.cost import memory_forecast, sharing
 from common.cost.memory_state import Training
 from common.model.families import Cnn
 from common.workloads import gradient_bytes
 from launch.report import volumes
-from tests.support import small_data
-from tests.support.contract import named
+from tests.support.agreement_runs import MEMORY
+from tests.support.contract import HELD, named
 from tests.support.made_records import typed
-from tests.support.running import train_in_turn
 
-pytestmark = [pytest.mark.matrix, pytest.mark.long]
+pytestmark = pytest.mark.matrix
 
 WHOLE_BYTES = gradient_bytes(workloads.resolve(Settings(), 2))
-HELD = named("held")
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return small_data.write(tmp_path_factory.mktemp("data"), 20)["cnn"]
-
-
-@pytest.fixture(scope="module")
-def trained(data, tmp_path_factory):
-    """A function that returns the record of a backend, or a variant; those of a backend train in turn."""
-
-    @functools.cache
-    def once(backend):
-        names = [name for name in HELD if file_of(name) == backend]
-        fixed = ("none", *data, "--epochs", "1", "--batch-size", "8")
-        runs = [(*fixed, *as_arguments(settings_of(name, Settings()))) for name in names]
-        found = train_in_turn(backend, 2, tmp_path_factory.mktemp("runs"), runs)
-        return {name: record for name, (record, _) in zip(names, found, strict=True)}
-
-    return lambda name: once(file_of(name))[name]
 
 
 def is_forecast(name):
@@ -53,20 +29,21 @@ def is_forecast(name):
 def test_the_forecast_is_what_the_rank_with_most_holds_after_a_step(name, trained):
     settings = workloads.resolve(settings_of(name, Settings()), 2)
     training = Training(Cnn(), 8, optimizer=settings.optimizer, momentum=settings.momentum, device="cpu")
-    held = trained(name)["tensor_bytes_by_rank"]["after_step"]
-    for rank, one in enumerate(memory_forecast.by_rank(name, training, 2)):
+    record, _ = trained(name, 2, MEMORY)
+    held = record["tensor_bytes_by_rank"]["after_step"]
+    for rank, forecast in enumerate(memory_forecast.by_rank(name, training, 2)):
         ranks = [rank] if declared()[file_of(name)].pipelined else range(2)
         for part in sharing.PARTS:
-            assert getattr(one, part) == pytest.approx(max(held[part][rank] for rank in ranks), rel=0.01), part
+            assert getattr(forecast, part) == pytest.approx(max(held[part][rank] for rank in ranks), rel=0.01), part
 
 
 @pytest.mark.parametrize("name", HELD)
 def test_a_rank_holds_its_share(name, trained):
-    record = trained(name)
+    record, _ = trained(name, 2, MEMORY)
     assert record["status"] == "ok", record["error"]
     for point, shares in HELD[name].items():
         held = record["tensor_bytes_by_rank"][point]
-        assert [held[what][0] / WHOLE_BYTES for what in held] == pytest.approx(shares, abs=0.01), point
+        assert [by_rank[0] / WHOLE_BYTES for by_rank in held.values()] == pytest.approx(shares, abs=0.01), point
     (typed_record,) = typed([record])
     theory = volumes.expected_state_bytes(typed_record)
     assert (theory is None) == (sharing.of(name) is None)

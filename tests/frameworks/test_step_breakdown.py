@@ -1,9 +1,9 @@
 """The step breakdown: its parts add up to the step, and steps without communication do not communicate."""
 
 import contextlib
+import functools
 import json
 import math
-import subprocess
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,8 +17,9 @@ from common.trainer import Batch, Communication, ProfiledCommunication
 from common.training import step_breakdown
 from frameworks.shared.pytorch.process_group import covered
 from tests.support import small_data
+from tests.support.backends import SERVED
 from tests.support.contract import GRADIENT_BYTES, ROWS
-from tests.support.running import BIN, ROOT, environ, train
+from tests.support.running import train, train_in_turn
 from tests.support.step_breakdown_run import NUM_STEPS
 
 
@@ -188,35 +189,36 @@ def test_a_run_that_is_killed_in_its_step_breakdown_keeps_what_it_measured(tmp_p
     assert (status != 0, record["status"], len(record["losses"]), record["step_breakdown"]) == (True, "started", 2, None)
 
 
-def measured(folder, backend, *arguments):
-    """The output of tests/support/step_breakdown_run.py on each of two ranks."""
-    command = [
-        BIN / "mpiexec",
-        "-n",
-        2,
-        BIN / "python",
-        "-m",
-        "tests.support.step_breakdown_run",
-        folder,
-        backend,
-        "--batch-size",
-        16,
-        *arguments,
-    ]
-    done = subprocess.run(list(map(str, command)), cwd=ROOT, env=environ(), capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A function that returns what each of two ranks measured (tests/support/step_breakdown_run.py) in a Breakdown of a backend.
+
+    Those of a backend are measured in turn, in the same processes.
+    """
+
+    @functools.cache
+    def all_of(backend):
+        folder, breakdowns = tmp_path_factory.mktemp("breakdowns"), ROWS[backend].breakdowns
+        data = small_data.write(folder / "data", 96)
+        settings = ("step_breakdown", "--step-breakdown", "--epochs", 1, "--batch-size", 16)
+        runs = [(*settings, *data[breakdown.workload], *breakdown.arguments) for breakdown in breakdowns]
+        for record, _ in train_in_turn(backend, 2, folder, runs):
+            assert record["status"] == "ok", record["error"]
+        return [[json.loads((folder / f"run{number}-{rank}.json").read_text()) for rank in range(2)] for number in range(len(runs))]
+
+    return lambda backend, breakdown: all_of(backend)[ROWS[backend].breakdowns.index(breakdown)]
 
 
-def words(parameter):
-    """A parameter's name, whatever the number of those before it."""
-    return parameter if isinstance(parameter, str) else "-".join(str(word).strip("-") for word in parameter)
+def identify(backend, breakdown):
+    """The id of a test: the backend and the words of the Breakdown."""
+    words = [backend, breakdown.workload, *(str(word).strip("-") for word in breakdown.arguments), *breakdown.shares]
+    return "-".join(words)
 
 
 @pytest.mark.matrix
 @pytest.mark.long
-def test_a_worker_sends_gradients_and_receives_parameters(tmp_path):
-    worker, server = measured(tmp_path, "parameter_server", "--workload", "cnn")
+def test_a_worker_sends_gradients_and_receives_parameters(measured):
+    worker, server = measured("parameter_server", *ROWS["parameter_server"].breakdowns)
     breakdown = worker["step_breakdown"]
     expected = {"num_calls": 1, "num_bytes": GRADIENT_BYTES["cnn"]}
     assert breakdown["operations"] == {"send": expected, "receive": expected}
@@ -230,71 +232,51 @@ def test_a_worker_sends_gradients_and_receives_parameters(tmp_path):
     assert (worker["unchanged"], server["unchanged"], worker["in_sync"]) == (True, True, True)
 
 
+BREAKDOWNS = [(name, breakdown) for name, row in ROWS.items() if name not in SERVED for breakdown in row.breakdowns]
+
+
 @pytest.mark.matrix
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("backend", "workload", "arguments", "shares"),
-    [(name, *one) for name, row in ROWS.items() for one in row.breakdowns],
-    ids=words,
-)
-def test_each_backend_has_a_step_breakdown(backend, workload, arguments, shares, tmp_path):
-    ranks = measured(tmp_path, backend, "--workload", workload, *arguments)
-    operations = {name: share * GRADIENT_BYTES[workload] for name, share in shares.items()}
-    for rank, found in enumerate(ranks):
-        breakdown = found["step_breakdown"]
-        assert breakdown["num_steps"] == NUM_STEPS
-        parts = [breakdown[name][rank] for name in ("data_wait_seconds", "compute_seconds", "communication_exposed_seconds")]
-        assert sum(parts) == pytest.approx(breakdown["step_seconds"][rank])
+@pytest.mark.parametrize(("backend", "breakdown"), [pytest.param(*pair, id=identify(*pair)) for pair in BREAKDOWNS])
+def test_each_backend_has_a_step_breakdown(backend, breakdown, measured):
+    arguments, gradient_bytes, declaration = breakdown.arguments, GRADIENT_BYTES[breakdown.workload], declared()[backend]
+    by_rank = measured(backend, breakdown)
+    operations = {name: share * gradient_bytes for name, share in breakdown.shares.items()}
+    for rank, of_rank in enumerate(by_rank):
+        measurement = of_rank["step_breakdown"]
+        assert measurement["num_steps"] == NUM_STEPS
+        parts = [measurement[name][rank] for name in ("data_wait_seconds", "compute_seconds", "communication_exposed_seconds")]
+        assert sum(parts) == pytest.approx(measurement["step_seconds"][rank])
         assert min(parts[:2]) > 0
-        assert breakdown["plain_bus_bytes_per_second"] > 0
-        by_size, whole = breakdown["all_reduce_seconds_by_size"], GRADIENT_BYTES[workload] * (2 if "fp64" in arguments else 1)
+        assert measurement["plain_bus_bytes_per_second"] > 0
+        by_size, whole = measurement["all_reduce_seconds_by_size"], gradient_bytes * (2 if "fp64" in arguments else 1)
         assert [size for size, _ in by_size] == sorted({*step_breakdown.ALL_REDUCE_SIZES, whole})
         assert all(seconds > 0 for _, seconds in by_size)
-    # Horovod's timeline is rank 0's.
-    breakdown = ranks[0]["step_breakdown"]
-    starts = breakdown["exchange_start_seconds"]
-    assert starts
-    assert all(0 <= one < NUM_STEPS * breakdown["step_seconds"][0] for each in starts.values() for one in each)
-    assert all(each == sorted(each) for each in starts.values())
-    assert breakdown["communication_seconds"][0] > 0
-    assert breakdown["bus_bytes_per_second"] > 0
-    assert {name: one["num_bytes"] for name, one in breakdown["operations"].items()} == pytest.approx(operations, abs=16)
-    profile, without = ranks[0]["with_communication"], ranks[0]["without_communication"]
-    assert (profile["seconds"] > 0, without["seconds"]) == (True, 0)
-    sent = sum(num_bytes for _, num_bytes in profile["operations"].values())
-    num_plain = 2 if "powersgd" in arguments else 0
-    expected = (NUM_STEPS - num_plain) * sum(operations.values()) + num_plain * GRADIENT_BYTES[workload]
-    assert sent == pytest.approx(expected, abs=16 * NUM_STEPS)
-    pipelined = declared()[backend].pipelined
-    for found in ranks:
-        assert found["unchanged"] is True
-        with_communication, without = found["losses"]
-        # A stage that receives nothing computes on what it received last.
-        assert pipelined or without == pytest.approx(with_communication, rel=1e-5)
+        assert of_rank["unchanged"] is True
+        with_communication, without = of_rank["losses"]
+        # A rank that receives nothing has a part of the model, and a stage computes on what it received last.
+        assert declaration.model_parallel or without == pytest.approx(with_communication, rel=1e-5)
         assert len(without) == NUM_STEPS
-    if pipelined:
-        library = breakdown["library"]
+    # Horovod's timeline is rank 0's.
+    measurement = by_rank[0]["step_breakdown"]
+    starts = measurement["exchange_start_seconds"]
+    assert starts
+    assert all(0 <= start < NUM_STEPS * measurement["step_seconds"][0] for times in starts.values() for start in times)
+    assert all(times == sorted(times) for times in starts.values())
+    assert measurement["communication_seconds"][0] > 0
+    assert measurement["bus_bytes_per_second"] > 0
+    num_bytes = {name: operation["num_bytes"] for name, operation in measurement["operations"].items()}
+    assert num_bytes == pytest.approx(operations, abs=16)
+    profile, without = by_rank[0]["with_communication"], by_rank[0]["without_communication"]
+    assert (profile["seconds"] > 0, without["seconds"]) == (True, 0)
+    num_plain = 2 if "powersgd" in arguments else 0
+    expected = (NUM_STEPS - num_plain) * sum(operations.values()) + num_plain * gradient_bytes
+    assert sum(sent for _, sent in profile["operations"].values()) == pytest.approx(expected, abs=16 * NUM_STEPS)
+    if declaration.pipelined:
+        library = measurement["library"]
         assert library["num_microbatches"] == (1 if "naive" in arguments else 4)
         assert library["num_stages"] == (4 if {"interleaved", "zero_bubble"} & set(arguments) else 2)
         assert 0 < library["bubble_fraction"] < 1
     variant = name_of(backend, command_line.parse(Settings, "", "", list(map(str, arguments)))).partition("@")[2]
     one_model = ROWS[backend].one_model
-    assert ranks[0]["in_sync"] == (one_model if isinstance(one_model, bool) else variant in one_model)
-
-
-@pytest.mark.matrix
-@pytest.mark.long
-def test_tensor_parallelism_sends_activations(tmp_path):
-    ranks = measured(tmp_path, "tensor_parallel", "--workload", "transformer")
-    # 16 samples of a context of 64 with a width of 64, in float32, at each of two layers' two products and at the embedding, forward; the
-    # same backward at five norms. Of logits, 256 wide, each rank has one half. The gradients of norms are summed.
-    activations = 16 * 64 * 64 * 4
-    operations = {"reduce_scatter": 10 * activations, "all_gather": 10 * activations / 2 + 16 * 64 * 128 * 4, "all_reduce": 5 * 64 * 4}
-    breakdown = ranks[0]["step_breakdown"]
-    found = {name: one["num_bytes"] for name, one in breakdown["operations"].items()}
-    assert found == operations
-    assert (ranks[0]["with_communication"]["seconds"] > 0, ranks[0]["without_communication"]["seconds"]) == (True, 0)
-    for found in ranks:
-        assert found["unchanged"] is True
-    # Each rank has a part of one model; those of the norms, which all have, differ.
-    assert ranks[0]["in_sync"] is False
+    assert by_rank[0]["in_sync"] == (one_model if isinstance(one_model, bool) else variant in one_model)

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from common.backends import settings_of
 from common.config import Settings, as_arguments
+from launch.report.questions import same
 
-STAGES = (1, 2, 3)
 WORKLOADS = ("cnn", "transformer")
 OPTIMIZERS = ("sgd", "adam")
 # One epoch of 41 steps, the last of them padded unevenly over the ranks, with warm-up for two thirds of it.
@@ -15,86 +15,82 @@ SAME_TRAINING = (
 )  # fmt: skip
 # The same in micro-batches of 2 samples, at two ranks of one sample.
 MICRO_BATCHES = (*(("2" if word == "8" else word) for word in SAME_TRAINING), "--accumulate", "4")
+RECOMPUTE = (*SAME_TRAINING, "--recompute")
+# Six steps of a small model, on random images.
+RESNET_TRAINING = (
+    "--scaling", "strong", "--batch-size", "8", "--epochs", "2", "--learning-rate", "0.01", "--learning-rate-factor", "4",
+    "--warmup-epochs", "0.66",
+)  # fmt: skip
 # For three steps of 8.
 FEW_SAMPLES = 20
+# What a run trains instead of the workload's own model, which is no fault of a backend's.
+OTHER_MODELS = ("tied", "frozen_statistics", "small_resnet")
 
 
 class Run(NamedTuple):
-    """One of the runs that the processes of a backend do in turn."""
+    """One of the runs that the processes of a backend do in turn; `fault` is a function of tests/support/faults.py."""
 
     workload: str
     optimizer: str
     precision: str = "fp64"
     learning_rate: str | None = None
-    variant: int | str | None = None
     short: bool = False
     fault: str = "none"
     training: tuple = SAME_TRAINING
 
-    def arguments(self, data, backend="single"):
-        what = (*data[self.short][self.workload], "--optimizer", self.optimizer, "--precision", self.precision)
+    def arguments(self, data, name="single"):
+        """The arguments of a backend, or of a variant; `data` is of the fixture of that name."""
+        own = (*data[self.short].get(self.workload, ("--workload", self.workload)), "--optimizer", self.optimizer)
         learning_rate = ("--learning-rate", self.learning_rate) if self.learning_rate else ()
-        variant = as_arguments(settings_of(f"{backend}@{self.variant}", Settings())) if self.variant is not None else ()
-        return (*self.training, *what, *learning_rate, *variant)
+        return (*self.training, *own, "--precision", self.precision, *learning_rate, *as_arguments(settings_of(name, Settings())))
+
+    @property
+    def plain(self):
+        """The run of `single` that trains as this run of another backend should."""
+        is_same = self.training[: len(SAME_TRAINING)] in (SAME_TRAINING, MICRO_BATCHES[: len(SAME_TRAINING)])
+        fault = self.fault if self.fault in OTHER_MODELS else "none"
+        return self._replace(fault=fault, training=SAME_TRAINING if is_same else self.training)
+
+
+class Comparison(NamedTuple):
+    """A run of a backend and a run of reference, whose losses differ by `above` to `below`, relative, where they differ most."""
+
+    run: Run
+    variant: str = ""
+    ranks: int = 2
+    below: float = 1e-10
+    above: float = 0.0
+    steps: slice = slice(None)
+    reference: tuple | None = None
+    """The name, the ranks and the run; default: the plain run."""
 
 
 FLOAT64 = [Run(workload, optimizer) for workload in WORKLOADS for optimizer in OPTIMIZERS]
-NOT_FUSED = [run._replace(fault="not_fused") for run in FLOAT64]
 FLOAT32 = [run._replace(precision="fp32") for run in FLOAT64]
 # Also at 1 and at 4 ranks. Not Adam, whose steps do not depend on the scale of the gradients.
 CNN = Run("cnn", "sgd")
+# Of backends that do not train the CNN, in its place; and where the CNN's training amplifies a difference.
+DECODER = Run("transformer", "sgd")
+# Of the variants of exact backends.
+VARIED = [CNN, Run("transformer", "adam")]
 # At the CNN's default learning rate training amplifies the rounding of DeepSpeed's master parameters to float32; at this one not.
 SMALL_LEARNING_RATE = CNN._replace(learning_rate="1e-5")
 FIRST_STEPS = [Run(workload, optimizer, "fp32", short=True) for workload, optimizer in zip(WORKLOADS, OPTIMIZERS, strict=True)]
-# Mixed precision. At the CNN's default learning rate training amplifies the difference to float32, to 2e-2 in the second step.
-MIXED = [run._replace(precision="bf16", learning_rate=rate) for run, rate in zip(FIRST_STEPS, ("4e-4", None), strict=True)]
-NOT_MIXED = [run._replace(precision="fp32") for run in MIXED]
-# With SGD, since Adam's steps do not depend on the scale of the gradients.
-MIXED_SGD = Run("transformer", "sgd", "bf16", short=True)
-MIXED_SUMMED = MIXED_SGD._replace(fault="summed_gradients")
-
-# Of the variants of exact backends.
-VARIED = [CNN, Run("transformer", "adam")]
-# Of backends that do not train the CNN, in its place; and where the CNN's training amplifies a difference.
-DECODER = Run("transformer", "sgd")
-
+SHORT = DECODER._replace(short=True)
+RECOMPUTED = SHORT._replace(training=RECOMPUTE)
 ACCUMULATED = [run._replace(training=MICRO_BATCHES) for run in VARIED]
-# For ZeRO, as where a fault is injected: with SGD, since Adam's steps do not depend on the scale of the gradients.
-ACCUMULATED_SGD = Run("transformer", "sgd", training=MICRO_BATCHES)
-ACCUMULATED_FLOAT32 = ACCUMULATED_SGD._replace(precision="fp32")
-
-WEAK = Run("cnn", "sgd", training=("--epochs", "1", "--warmup-epochs", "0.5", "--batch-size", "8"))
-TWICE_THE_BATCH = WEAK._replace(training=(*WEAK.training[:-1], "16", "--learning-rate-factor", "2"))
-
-# Local SGD that averages the parameters after every step.
-EVERY_STEP = [Run("cnn", optimizer, variant=1) for optimizer in OPTIMIZERS]
-# Post-local SGD that is local from the first step, after 20 of 41 steps, and never.
-LOCAL_FROM_THE_START = [run._replace(training=(*SAME_TRAINING, "--local-after", "0")) for run in (*EVERY_STEP, DECODER)]
-LOCAL_LATER = DECODER._replace(training=(*SAME_TRAINING, "--local-after", "20"))
-NEVER_LOCAL = Run("cnn", "adam")
-
-FULL_RANK = DECODER._replace(variant="powersgd", fault="compressed_at_any_rank", training=(*SAME_TRAINING, "--powersgd-rank", "1000"))
-WARMED_UP_FOR_LESS = DECODER._replace(variant="powersgd", fault="warmed_up_for_less")
-
 # With an embedding that is the head too; of DeepSpeed, with SGD, as where a fault is injected.
 TIED = {optimizer: Run("transformer", optimizer, fault="tied") for optimizer in OPTIMIZERS}
+# Its step shows what a rank holds.
+MEMORY = Run("cnn", "sgd", "fp32", short=True, training=("--epochs", "1", "--batch-size", "8"))
 
-# Whichever of both the processor computes in.
-STAGE_3 = Run("transformer", "sgd", short=True)
-PROCESSORS = [STAGE_3._replace(variant=3, fault=fault) for fault in ("float16_supported", "float16_not_supported")]
+# Mixed precision. At the CNN's default learning rate training amplifies the difference to float32, to 2e-2 in the second step.
+MIXED = [run._replace(precision="bf16", learning_rate=rate) for run, rate in zip(FIRST_STEPS, ("4e-4", None), strict=True)]
+# With SGD, since Adam's steps do not depend on the scale of the gradients.
+MIXED_SGD = SHORT._replace(precision="bf16")
+# Of the losses of the first two steps, relative: that of the report. Measured: frameworks/README.md, "Precision".
+MIXED_BOUND = same.TOLERANCES["bf16"]
 
-# With activations that are computed again; under ZeRO in stages without and with shards of parameters, which are then gathered again.
-RECOMPUTED = STAGE_3._replace(training=(*SAME_TRAINING, "--recompute"))
-RECOMPUTED_STAGES = (1, 3)
-
-# Float32 runs under stage 0 and DDP whose gradients are added up in the same order.
-IN_RANK_ORDER = [run._replace(fault="in_rank_order") for run in FLOAT32 if run.workload == "cnn"]
-RESTORED = [
-    Run("cnn", optimizer, "fp32", variant=stage, short=True, fault="restored") for stage in (0, *STAGES) for optimizer in OPTIMIZERS
-]
-
-# DataParallel where there are no GPUs for it.
-WITHOUT_GPUS = CNN._replace(fault="without_gpus", training=(*SAME_TRAINING, "--device", "cpu"))
 # Every epoch is one step, which each worker of a server takes from the same parameters. Without momentum the sum of their updates is the
 # update with the average gradient.
 ONE_STEP = Run("cnn", "sgd", short=True, training=(
@@ -105,30 +101,121 @@ ASYNCHRONOUS = Run("cnn", "sgd", training=(
     "--scaling", "strong", "--batch-size", "8", "--last-batch", "pad", "--epochs", "3", "--no-stop-at-target",
 ))  # fmt: skip
 LEFT_OUT = ASYNCHRONOUS._replace(fault="worker_fails_in_step_20")
+# Which the optimizer of a backend takes over at its end.
+RESTORED = [Run("cnn", optimizer, "fp32", short=True, fault="restored") for optimizer in OPTIMIZERS]
 
-# What only DDP runs, to compare others with.
-DDP_ALONE = {
-    2: [*FLOAT32, ACCUMULATED_FLOAT32, WEAK, MIXED_SUMMED, *(run._replace(fault="float32_masters") for run in FLOAT64)],
-    4: [SMALL_LEARNING_RATE._replace(precision="fp32"), *IN_RANK_ORDER],
-}
+# The comparisons of a backend with the plain run, in which training does not amplify rounding
 
 
-def of_zero(sharded, unsharded=()):
-    """The runs of DeepSpeed's stages with shards, and of stage 0, which trains in float32 only."""
-    return [run._replace(variant=stage) for stage in STAGES for run in sharded] + [run._replace(variant=0) for run in unsharded]
+def to_rounding(run, variant="", ranks=2, below=1e-6, **others):
+    return Comparison(run, variant, ranks, below, **others)
 
 
-ZERO = {
-    1: of_zero([SMALL_LEARNING_RATE]),
-    2: [
-        *of_zero([TIED["sgd"], *NOT_FUSED, *FLOAT64[2:], ACCUMULATED_SGD, *FIRST_STEPS, *MIXED], [*FLOAT32, ACCUMULATED_FLOAT32]),
-        *PROCESSORS,
-        *(run._replace(variant=stage) for stage in RECOMPUTED_STAGES for run in (STAGE_3, RECOMPUTED)),
-    ],
-    4: [*of_zero([SMALL_LEARNING_RATE], DDP_ALONE[4]), *RESTORED],
-}
-# What others are compared with.
-PLAIN = [
-    *TIED.values(), *FLOAT64, ACCUMULATED[0], SMALL_LEARNING_RATE, *FIRST_STEPS, *MIXED, NOT_MIXED[0], MIXED_SGD, CNN._replace(short=True),
-    STAGE_3, RECOMPUTED, TWICE_THE_BATCH, ONE_STEP,
+def in_float32(variant=""):
+    """Of the first two steps."""
+    return [to_rounding(run, variant, steps=slice(0, 2)) for run in FIRST_STEPS]
+
+
+def in_mixed_precision(variant="", ranks=2):
+    """Of the first two steps: with the plain run in mixed precision, and with that in float32, from which more than rounding differs."""
+    for run in MIXED:
+        yield Comparison(run, variant, ranks, below=MIXED_BOUND, steps=slice(0, 2))
+        full = ("single", 1, run._replace(precision="fp32"))
+        yield Comparison(run, variant, ranks, below=1e-2, above=1e-5, steps=slice(0, 2), reference=full)
+
+
+def of_resnet(below=1e-10):
+    """With frozen statistics every step has the loss of the plain run; with those of each rank's batch that of DDP."""
+    frozen, own = (Run("resnet50", "sgd", short=True, fault=fault, training=RESNET_TRAINING) for fault in OTHER_MODELS[1:])
+    return [Comparison(frozen, below=below), Comparison(own, below=below, reference=("ddp", 2, own))]
+
+
+# Those of single backends
+
+_FULL_RANK = DECODER._replace(fault="compressed_at_any_rank", training=(*SAME_TRAINING, "--powersgd-rank", "1000"))
+_WARMED_UP_FOR_LESS = DECODER._replace(fault="warmed_up_for_less")
+_WEAK = Run("cnn", "sgd", training=("--epochs", "1", "--warmup-epochs", "0.5", "--batch-size", "8"))
+_TWICE_THE_BATCH = _WEAK._replace(training=(*_WEAK.training[:-1], "16", "--learning-rate-factor", "2"))
+_SUMMED = MIXED_SGD._replace(fault="summed_gradients")
+EVER = float("inf")
+EQUAL = 1e-300
+
+DDP = [
+    # Weak scaling at two ranks is one rank with twice the batch.
+    Comparison(_WEAK, reference=("single", 1, _TWICE_THE_BATCH)),
+    # PowerSGD at full rank is the average, and it keeps nothing of its warm-up.
+    Comparison(_FULL_RANK, "powersgd", below=1e-6, above=1e-16),
+    Comparison(DECODER, "powersgd", below=EQUAL, reference=("ddp@powersgd", 2, _WARMED_UP_FOR_LESS)),
+    # In mixed precision summed gradients show in the second step.
+    Comparison(_SUMMED, below=MIXED_BOUND, steps=slice(0, 1)),
+    Comparison(_SUMMED, below=EVER, above=2 * MIXED_BOUND, steps=slice(0, 2)),
+    # With the statistics of each rank's batch two ranks train another function than one.
+    of_resnet()[0],
+    of_resnet()[1]._replace(below=EVER, above=1e-4, reference=None),
 ]  # fmt: skip
+DATA_PARALLEL = [Comparison(CNN._replace(fault="without_gpus", training=(*SAME_TRAINING, "--device", "cpu")), ranks=1, below=EQUAL)]
+
+# Local SGD that averages the parameters after every step: with momentum an update is linear in the gradients, so the average of the ranks'
+# updates is the update with the average gradient. Adam's is not.
+EVERY_STEP = [Run("cnn", optimizer) for optimizer in OPTIMIZERS]
+WEIGHT_AVERAGING = [
+    Comparison(EVERY_STEP[0], "1"),
+    Comparison(EVERY_STEP[1], "1", below=EVER, above=1e-4),
+    Comparison(ACCUMULATED[0], "1"),
+    Comparison(DECODER, below=0.2, above=1e-3, steps=slice(0, 20)),
+]
+# Post-local SGD that is local from the first step, after 20 of 41 steps, and never. The average after the first local step is of equal
+# parameters: the second local step is the first whose loss differs.
+LOCAL, _LATER = ((*SAME_TRAINING, "--local-after", number) for number in ("0", "20"))
+POST_LOCAL_SGD = [
+    Comparison(EVERY_STEP[0]._replace(training=LOCAL), "1"),
+    Comparison(EVERY_STEP[1]._replace(training=LOCAL), "1", below=EVER, above=1e-4),
+    Comparison(DECODER._replace(training=LOCAL), below=0.2, above=1e-3, steps=slice(0, 20)),
+    Comparison(DECODER._replace(training=_LATER), steps=slice(0, 22)),
+    Comparison(DECODER._replace(training=_LATER), below=0.2, above=1e-4, steps=slice(22, 41)),
+    Comparison(Run("cnn", "adam")),
+]
+# Of one worker, and of two.
+SERVER = [*map(Comparison, FLOAT64), Comparison(ONE_STEP, ranks=3)]
+
+
+def of_zero(variant):
+    """The comparisons of a stage of DeepSpeed's with shards, whose master parameters are float32.
+
+    At its default learning rate the CNN is compared only with plain training that rounds to float32 as ZeRO does.
+    """
+    yield to_rounding(SMALL_LEARNING_RATE, variant, ranks=1)
+    yield to_rounding(SMALL_LEARNING_RATE, variant, ranks=4)
+    for run in (*FLOAT64[2:], TIED["sgd"], DECODER._replace(training=MICRO_BATCHES)):
+        yield to_rounding(run, variant)
+    yield from in_float32(variant)
+    yield from in_mixed_precision(variant)
+    for run in FLOAT64:
+        rounded = ("ddp", 2, run._replace(fault="float32_masters"))
+        yield Comparison(run._replace(fault="not_fused"), variant, reference=rounded)
+    if variant != "2":
+        # Parameters that are sharded are gathered again.
+        yield Comparison(RECOMPUTED, variant, reference=("@".join(filter(None, ("deepspeed_zero", variant))), 2, SHORT))
+
+
+def of_stage_0():
+    """Stage 0 trains in float32 only, and has the losses of DDP.
+
+    Where nothing but the order of additions differs, they stay within 1e-6 over all steps. Two gradients have one order of addition, four
+    have several. At the CNN's default learning rate training amplifies the difference, unless four are added in one order.
+    """
+    in_rank_order = [run._replace(fault="in_rank_order") for run in FLOAT32 if run.workload == "cnn"]
+    of_two = [*FLOAT32, DECODER._replace(precision="fp32", training=MICRO_BATCHES)]
+    of_four = [SMALL_LEARNING_RATE._replace(precision="fp32"), *in_rank_order]
+    for ranks, runs in {2: of_two, 4: of_four}.items():
+        for run in runs:
+            yield to_rounding(run, "0", ranks, reference=("ddp", ranks, run))
+
+
+ZERO = [
+    *(comparison for variant in ("", "2", "3") for comparison in of_zero(variant)),
+    # Whichever of both the processor computes in.
+    *(to_rounding(SHORT._replace(fault=fault), "3") for fault in ("float16_supported", "float16_not_supported")),
+    *of_stage_0(),
+    *of_resnet(below=1e-6),
+]

@@ -9,14 +9,14 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from common import workloads
-from common.backends import declared, file_of
+from common.backends import BASELINE, declared, file_of
 from common.config import Settings
 from common.cost import parallelism
 from tests.support import agreement_runs as runs
-from tests.support import backend_faults as faults
-from tests.support.agreement_runs import ACCUMULATED, CNN, DECODER, FIRST_STEPS, FLOAT64, MIXED, RECOMPUTED, TIED, VARIED, Run
-from tests.support.backend_faults import Faults
+from tests.support import faults
+from tests.support.agreement_runs import CNN, DECODER, Comparison, Run
 from tests.support.backends import DISTRIBUTED, EXACT, VARIANTS, trains
+from tests.support.faults import Faults
 
 EMPTY = MappingProxyType({})
 
@@ -34,14 +34,16 @@ class Row(NamedTuple):
 
     faults: Faults | None = None
     """How it is broken; None where one process trains."""
-    faulty: Run = CNN
-    """The run that a fault must change."""
+    faulty: tuple[str, Run] = ("", CNN)
+    """The variant and the run that a fault must change."""
     in_sync_under_faults: bool = False
     """Whether ranks gather one set of parameters, from shards or a server, so that they do not differ where gradients are not reduced."""
     one_model: bool | tuple = False
     """Whether the ranks hold one model's shards alone, so that they do not differ without communication either; or the variants that do."""
-    own: Mapping[int, list] = EMPTY
-    """{ranks: runs} that only it makes."""
+    comparisons: list = []  # noqa: RUF012
+    """The Comparisons that only it is held to."""
+    runs: Mapping[int, list] = EMPTY
+    """{ranks: runs} that it makes besides those that are compared."""
     reduced: Mapping = EMPTY
     """{variant that reduces gradients in another way: bounds of the loss difference over the first 20 steps}; the CNN would amplify it."""
     tied: tuple = ()
@@ -72,6 +74,8 @@ OF_STAGE = {"after_forward": (FIRST_STAGE, FIRST_STAGE, FIRST_STAGE), "after_ste
 # each rank, the output of conv1 and of dense1 and the gradient of conv2's, or the V's. And the loss.
 LOSS = {workload: {"broadcast": 4 / size} for workload, size in GRADIENT_BYTES.items()}
 NUMBERS = {workload: 16 * 4 / size for workload, size in GRADIENT_BYTES.items()}
+# 16 samples of a context of 64 with a width of 64, in float32.
+ACTIVATIONS = 16 * 64 * 64 * 4
 ONE_STAGE = {"send": 12 * 12 * 64 * NUMBERS["cnn"]} | LOSS["cnn"]
 
 
@@ -80,11 +84,11 @@ def powersgd_share(workload, rank):
 
     Vogels et al., 2019, arXiv 1905.13727: n x m elements become (n + m) * rank.
     """
-    shapes = [one.shape for one in workloads.workload_of(Settings(workload=workload)).parameters.values()]
+    shapes = [parameter.shape for parameter in workloads.workload_of(Settings(workload=workload)).parameters.values()]
     matrices = [(shape[0], math.prod(shape[1:])) for shape in shapes]
     factors = [(rows + columns) * min(rank, rows, columns) for rows, columns in matrices]
     whole = [rows * columns for rows, columns in matrices]
-    return sum(size if 2 * size < every else every for size, every in zip(factors, whole, strict=True)) / sum(whole)
+    return sum(size if 2 * size < full else full for size, full in zip(factors, whole, strict=True)) / sum(whole)
 
 
 def schedule(workload, name, sent):
@@ -95,11 +99,11 @@ def schedule(workload, name, sent):
 BY_HAND = Faults(faults.by_hand_without("average_gradients"), faults.by_hand_summed)
 
 ROWS = {
-    "single": Row(own={1: runs.PLAIN}),
-    "data_parallel": Row(own={1: [runs.WITHOUT_GPUS]}),
+    "single": Row(),
+    "data_parallel": Row(comparisons=runs.DATA_PARALLEL),
     "ddp": Row(
         Faults(faults.ddp_without_all_reduce, faults.multiplied_gradients),
-        own={2: [*runs.DDP_ALONE[2], runs.FULL_RANK, runs.WARMED_UP_FOR_LESS], 4: runs.DDP_ALONE[4]},
+        comparisons=runs.DDP,
         reduced={"fp16": (1e-7, 1e-4), "bf16": (1e-7, 1e-3), "powersgd": (1e-3, 0.3)},
         held={"": REPLICATED},
         breakdowns=(
@@ -115,10 +119,11 @@ ROWS = {
     "deepspeed_zero": Row(
         Faults(faults.deepspeed_without_all_reduce, faults.deepspeed_summed),
         # Not the CNN: at its default learning rate even a correct run differs.
-        faulty=DECODER,
+        faulty=("", DECODER),
         in_sync_under_faults=True,
         one_model=("3",),
-        own=runs.ZERO,
+        comparisons=runs.ZERO,
+        runs={4: [(variant, run) for variant in ("0", "", "2", "3") for run in runs.RESTORED]},
         # Of momentum and of master parameters half each. In stage 3, gradients in its buffer, and again as those of the master parameters.
         held={
             "0": REPLICATED,
@@ -145,6 +150,7 @@ ROWS = {
         Faults(faults.fsdp_without_all_reduce, faults.fsdp_summed),
         in_sync_under_faults=True,
         one_model=True,
+        comparisons=runs.of_resnet(),
         reduced={"bf16": (1e-7, 1e-3)},
         tied=("keep", "hsdp"),
         held={
@@ -170,16 +176,20 @@ ROWS = {
         breakdowns=(Breakdown("transformer", ("--transport", "mpi"), {"all_reduce": 1}), ALL_REDUCED),
     ),
     "horovod_keras": Row(
-        Faults(faults.horovod_without("DistributedOptimizer"), faults.horovod_summed("DistributedOptimizer")), breakdowns=(ALL_REDUCED,)
+        Faults(faults.horovod_without("DistributedOptimizer"), faults.horovod_summed("DistributedOptimizer")),
+        comparisons=runs.of_resnet(),
+        breakdowns=(ALL_REDUCED,),
     ),
     "horovod_tf": Row(
         Faults(faults.horovod_without("DistributedGradientTape"), faults.horovod_summed("DistributedGradientTape")),
+        comparisons=runs.of_resnet(),
         # TensorFlow frees the gradients within the step.
         held={"": REPLICATED | {"after_step": (1, 0, 1)}},
         breakdowns=(ALL_REDUCED,),
     ),
     "horovod_torch": Row(
         Faults(faults.horovod_without("DistributedOptimizer"), faults.horovod_summed("DistributedOptimizer")),
+        comparisons=runs.of_resnet(),
         reduced={"fp16": (1e-7, 1e-4), "adasum": (1e-3, 0.3)},
         held={"": REPLICATED},
         breakdowns=(
@@ -190,10 +200,12 @@ ROWS = {
     ),
     "parameter_server": Row(
         Faults(faults.server_without_updates, faults.server_summed),
-        faulty=runs.ONE_STEP,
+        faulty=("", runs.ONE_STEP),
         in_sync_under_faults=True,
-        own={2: FLOAT64, 3: [runs.ONE_STEP, runs.ASYNCHRONOUS, runs.LEFT_OUT]},
+        comparisons=runs.SERVER,
+        runs={3: [("", runs.ASYNCHRONOUS), ("", runs.LEFT_OUT)]},
         held={"": {"after_forward": (1, 0, 0), "after_backward": (1, 1, 0), "after_step": (1, 1, 0)}},
+        breakdowns=(Breakdown("cnn", (), {"send": 1, "receive": 1}),),
     ),
     "pipeline": Row(
         Faults(faults.pipeline_without_gradients, faults.pipeline_scaled),
@@ -216,17 +228,32 @@ ROWS = {
     ),
     "post_local_sgd": Row(
         Faults(faults.post_local_sgd_without, faults.post_local_sgd_summed),
-        faulty=runs.LOCAL_FROM_THE_START[0],
-        own={2: [*runs.LOCAL_FROM_THE_START, runs.LOCAL_LATER, runs.NEVER_LOCAL]},
+        faulty=("1", CNN._replace(training=runs.LOCAL)),
+        comparisons=runs.POST_LOCAL_SGD,
         # After four steps of the block, and at its end.
         breakdowns=(Breakdown("cnn", ("--local-after", 0, "--averaging-period", 1), {"all_reduce": 5 / 4}),),
     ),
-    "tensor_parallel": Row(Faults(faults.tensor_parallel_without, faults.multiplied_gradients)),
+    "tensor_parallel": Row(
+        Faults(faults.tensor_parallel_without, faults.multiplied_gradients),
+        # Activations at each of two layers' two products and at the embedding, forward; the same backward at five norms. Of logits, 256
+        # wide, each rank has one half. The gradients of norms are summed.
+        breakdowns=(
+            Breakdown(
+                "transformer",
+                (),
+                {
+                    "reduce_scatter": 10 * ACTIVATIONS / GRADIENT_BYTES["transformer"],
+                    "all_gather": (10 * ACTIVATIONS / 2 + 16 * 64 * 128 * 4) / GRADIENT_BYTES["transformer"],
+                    "all_reduce": 5 * 64 * 4 / GRADIENT_BYTES["transformer"],
+                },
+            ),
+        ),
+    ),
     "weight_averaging": Row(
         Faults(faults.by_hand_without("average_weights"), faults.by_hand_summed),
         # Every other period differs even in a correct run.
-        faulty=runs.EVERY_STEP[0],
-        own={2: [*runs.EVERY_STEP, runs.EVERY_STEP[0]._replace(training=runs.MICRO_BATCHES), DECODER]},
+        faulty=("1", CNN),
+        comparisons=runs.WEIGHT_AVERAGING,
         held={"": REPLICATED},
     ),
     "zero_redundancy": Row(
@@ -245,8 +272,8 @@ def named(field):
     return {"@".join(filter(None, (name, variant))): value for name, row in ROWS.items() for variant, value in getattr(row, field).items()}
 
 
+HELD = named("held")
 REDUCED = named("reduced")
-TIED_VARIANTS = tuple(f"{name}@{variant}" for name, row in ROWS.items() for variant in row.tied)
 
 # The one after which the ranks differ, so that no other run may follow it, is the last.
 FAULTS = ("summed_gradients", "same_shard", "no_all_reduce")
@@ -259,63 +286,95 @@ def degree(backend, ranks, workload="transformer"):
     return 0 if parallelism.problem(backend, settings, ranks) else parallelism.degree(backend, settings, ranks)
 
 
-def ranks_of_faults(backend):
-    """The number of ranks at which a backend is broken: one at which it has two shards, if any."""
-    return next((ranks for ranks in SIZES if degree(backend, ranks) == 2), 2)
+def trained_by(backend, compared):
+    """The runs whose workloads a backend trains; CNN is replaced by DECODER where it does not train the CNN."""
+    if trains(backend, "cnn"):
+        return compared
+    return [run for run in dict.fromkeys(DECODER if run == CNN else run for run in compared) if trains(backend, run.workload)]
 
 
-def faults_of(backend):
-    """The faults of a backend; where it has one shard, all ranks read the same one anyway."""
-    return [fault for fault in FAULTS if fault != "same_shard" or degree(backend, ranks_of_faults(backend)) > 1]
+def with_variant(backend, variant):
+    """The name of a backend's variant; "" is the default."""
+    return f"{backend}@{variant}" if variant else backend
+
+
+def comparisons():
+    """(name of a backend or variant, Comparison) of all that is compared."""
+    for backend, row in ROWS.items():
+        compared = [*exact(backend), *row.comparisons]
+        for variant, (low, high) in row.reduced.items():
+            compared += [Comparison(DECODER, variant, ranks, high, low, slice(0, 20)) for ranks in (2, 4)]
+        for comparison in compared:
+            reference = comparison.reference or (BASELINE, 1, comparison.run.plain)
+            yield with_variant(backend, comparison.variant), comparison._replace(reference=reference)
+
+
+def exact(backend):
+    """The Comparisons of every backend that is exact in float64, and of the baseline."""
+    if backend not in (BASELINE, *EXACT):
+        return
+    ranks = 1 if backend == BASELINE else 2
+    # A pipeline has micro-batches of its own.
+    micro_batches = [] if declared()[backend].pipelined else trained_by(backend, runs.ACCUMULATED)[:1]
+    yield from (Comparison(run, ranks=ranks) for run in (*micro_batches, runs.RECOMPUTED))
+    mixed = trained_by(backend, runs.MIXED)
+    yield from (comparison for comparison in runs.in_mixed_precision(ranks=ranks) if comparison.run in mixed)
+    if backend == BASELINE:
+        return
+    float32 = trained_by(backend, runs.FIRST_STEPS)
+    yield from (comparison for comparison in runs.in_float32() if comparison.run in float32)
+    for size, compared in {1: [CNN], 2: runs.FLOAT64, 4: [CNN]}.items():
+        if degree(backend, size):
+            yield from (Comparison(run, ranks=size) for run in trained_by(backend, compared))
+    for name in VARIANTS:
+        if file_of(name) == backend:
+            yield from (Comparison(run, name.partition("@")[2]) for run in trained_by(backend, runs.VARIED))
+    if not declared()[backend].untied:
+        yield from (Comparison(runs.TIED["adam"], variant) for variant in ("", *ROWS[backend].tied))
+
+
+COMPARISONS = tuple(comparisons())
+
+
+def ranks_of_faults(name, fault):
+    """The number of ranks at which a backend is broken: one at which it has two shards, if any.
+
+    Only one run can be the last of its processes, so that a variant is the last at 4.
+    """
+    if fault == FAULTS[-1] and name != file_of(name):
+        return 4
+    return next((ranks for ranks in SIZES if degree(file_of(name), ranks) == 2), 2)
 
 
 def faulty(name, fault):
-    """The run of a backend, or a variant, with a fault."""
+    """(name, run) of a backend, or a variant, with a fault."""
     backend, _, variant = name.partition("@")
-    (run,) = [DECODER] if variant else trained_by(backend, [ROWS[backend].faulty])
-    return run._replace(variant=variant or run.variant, fault=fault, short=True)
+    usual, run = ROWS[backend].faulty
+    (run,) = [DECODER] if variant else trained_by(backend, [run])
+    return with_variant(backend, variant or usual), run._replace(fault=fault, short=True)
 
 
-def faulty_runs(name):
-    return [faulty(name, fault) for fault in faults_of(file_of(name))]
+def injected():
+    """(name, fault) of all backends, and of the variants that reduce gradients in float16."""
+    for name in (*DISTRIBUTED, *(name for name in REDUCED if name.endswith("fp16"))):
+        for fault in FAULTS:
+            # Where a backend has one shard, all ranks read the same one anyway.
+            if fault != "same_shard" or degree(file_of(name), ranks_of_faults(name, fault)) > 1:
+                yield name, fault
 
 
-def trained_by(backend, wanted):
-    """The runs whose workloads a backend trains; CNN is replaced by DECODER where it does not train the CNN."""
-    if trains(backend, "cnn"):
-        return wanted
-    return [run for run in dict.fromkeys(DECODER if run == CNN else run for run in wanted) if trains(backend, run.workload)]
-
-
-def accumulated_by(backend):
-    """The run in micro-batches that a backend trains; a pipeline has micro-batches of its own."""
-    return [] if declared()[backend].pipelined else trained_by(backend, ACCUMULATED)[:1]
+INJECTED = tuple(injected())
 
 
 def runs_of(backend, ranks):
-    """The runs of a backend at a number of ranks."""
-    found = exact_runs(backend, ranks) if backend in EXACT else []
-    found += [*ROWS[backend].own.get(ranks, ()), *reduced_runs(backend, ranks)]
-    return found + (faulty_runs(backend) if backend in DISTRIBUTED and ranks == ranks_of_faults(backend) else [])
-
-
-def exact_runs(backend, ranks):
-    """The runs of every backend that is exact in float64."""
-    if ranks != 2:
-        return list(trained_by(backend, [CNN]))
-    # First, since Horovod cannot be started over Gloo after MPI.
-    names = [name for name in VARIANTS if file_of(name) == backend]
-    variants = [run._replace(variant=name.partition("@")[2]) for name in names for run in trained_by(backend, VARIED)]
-    variants += [TIED["adam"]._replace(variant=variant) for variant in ROWS[backend].tied]
-    tied = [] if declared()[backend].untied else [TIED["adam"]]
-    exact = trained_by(backend, [*FLOAT64, *FIRST_STEPS, *MIXED])
-    return [*variants, *tied, *exact, *accumulated_by(backend), RECOMPUTED]
-
-
-def reduced_runs(backend, ranks):
-    """The runs of variants that reduce gradients in another way, and of one of them with faults."""
-    variants = ROWS[backend].reduced
-    if not variants or ranks == 1:
-        return []
-    *in_sync, last = faulty_runs(f"{backend}@fp16") if "fp16" in variants else [None]
-    return [*(DECODER._replace(variant=variant) for variant in variants), *(in_sync if ranks == 2 else filter(None, [last]))]
+    """[(name, run)] of all runs of a backend at a number of ranks, in an order in which one process can do them."""
+    needed = [(with_variant(backend, variant), ranks, run) for variant, run in ROWS[backend].runs.get(ranks, ())]
+    needed += [(name, 2, runs.MEMORY) for name in HELD]
+    for name, comparison in COMPARISONS:
+        needed += [(name, comparison.ranks, comparison.run), comparison.reference]
+    for name, fault in INJECTED:
+        name_of_run, run = faulty(name, fault)
+        needed += [(name_of_run, ranks_of_faults(name, fault), run), (BASELINE, 1, run.plain)]
+    named_runs = dict.fromkeys((name, run) for name, size, run in needed if (file_of(name), size) == (backend, ranks))
+    # Horovod cannot be started over Gloo after MPI.
+    return sorted(named_runs, key=lambda named_run: (named_run[1].fault == FAULTS[-1], not named_run[0].endswith("@gloo")))

@@ -50,7 +50,7 @@ def train_in_turn(backend, ranks, folder, runs):
     """[(record, final parameters), …] of a backend trained with each of several (fault, *arguments), in the same processes.
 
     The parameters are None where a run failed, and so are those of all runs after it, which have no record either. What fails
-    when a record is written already, only the exit status shows: it counts as the last run's that has one.
+    when a record is written already, or kills the process, only the exit status shows: it counts as the last run's that has one.
     """
     # The watchdog of a run that is over would end the processes in the middle of the next.
     each = [
@@ -59,7 +59,7 @@ def train_in_turn(backend, ranks, folder, runs):
     status, printed = _run(backend, ranks, folder, [word for run in each for word in ("THEN", *run)][1:])
     found = [_found(folder, f"run{number}", printed) for number in range(len(runs))]
     recorded = [record for record, _ in found if record["status"] != "none"]
-    if status and recorded and recorded[-1]["status"] == "ok":
+    if status and recorded and recorded[-1]["status"] != "failed":
         recorded[-1] |= {"status": "failed", "error": printed}
     return found
 

@@ -17,8 +17,8 @@ def begin(name, ranks, host_suffix):
         # A name for each, by which Horovod finds the ranks' tensors that belong together.
         settings |= {"name": f"{collective}-{is_in_place}"}
 
-        def prepare(own, _):
-            tensor = torch.from_numpy(own)
+        def prepare(sent, _):
+            tensor = torch.from_numpy(sent)
             return Prepared(lambda: function(tensor, **settings))
 
         return prepare

@@ -20,25 +20,25 @@ def begin(name, ranks, host_suffix):
         world.Allreduce(values, total)
         return total
 
-    def all_gather_in_place(own, received):
-        received[ranks.rank * len(own) :][: len(own)] = own
+    def all_gather_in_place(sent, received):
+        received[ranks.rank * len(sent) :][: len(sent)] = sent
         return Prepared(lambda: world.Allgather(MPI.IN_PLACE, received), received)
 
-    def reduce_scatter_in_place(own, received):
-        return Prepared(lambda: world.Reduce_scatter_block(MPI.IN_PLACE, own), own[: len(received)])
+    def reduce_scatter_in_place(sent, received):
+        return Prepared(lambda: world.Reduce_scatter_block(MPI.IN_PLACE, sent), sent[: len(received)])
 
-    def send_recv(own, received):
-        return Prepared(lambda: world.Sendrecv(own, following, 0, received, previous, 0), received)
+    def send_recv(sent, received):
+        return Prepared(lambda: world.Sendrecv(sent, following, 0, received, previous, 0), received)
 
     collectives = {
-        ("all_reduce", False): lambda own, received: Prepared(lambda: world.Allreduce(own, received), received),
-        ("all_reduce", True): lambda own, _: Prepared(lambda: world.Allreduce(MPI.IN_PLACE, own), own),
-        ("all_gather", False): lambda own, received: Prepared(lambda: world.Allgather(own, received), received),
+        ("all_reduce", False): lambda sent, received: Prepared(lambda: world.Allreduce(sent, received), received),
+        ("all_reduce", True): lambda sent, _: Prepared(lambda: world.Allreduce(MPI.IN_PLACE, sent), sent),
+        ("all_gather", False): lambda sent, received: Prepared(lambda: world.Allgather(sent, received), received),
         ("all_gather", True): all_gather_in_place,
-        ("reduce_scatter", False): lambda own, received: Prepared(lambda: world.Reduce_scatter_block(own, received), received),
+        ("reduce_scatter", False): lambda sent, received: Prepared(lambda: world.Reduce_scatter_block(sent, received), received),
         ("reduce_scatter", True): reduce_scatter_in_place,
-        ("broadcast", True): lambda own, _: Prepared(lambda: world.Bcast(own), own),
-        ("all_to_all", False): lambda own, received: Prepared(lambda: world.Alltoall(own, received), received),
+        ("broadcast", True): lambda sent, _: Prepared(lambda: world.Bcast(sent), sent),
+        ("all_to_all", False): lambda sent, received: Prepared(lambda: world.Alltoall(sent, received), received),
         ("send_recv", False): send_recv,
         ("barrier", False): lambda _, received: Prepared(world.Barrier, received),
     }

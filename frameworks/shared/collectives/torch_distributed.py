@@ -16,8 +16,8 @@ RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT")
 
 def gpu_problem(ranks):
     """Why this rank has no GPU of its own, in words; None if it has."""
-    if found := pytorch.device_problem("cuda"):
-        return found
+    if problem := pytorch.device_problem("cuda"):
+        return problem
     try:
         _gpu(ranks)
     except UserError as mistake:
@@ -37,22 +37,22 @@ def begin(name, ranks, host_suffix):
     by_collective = {collective: getattr(dist, function) for function, collective in functions.items()}
 
     def on_tensors(prepare):
-        return lambda own, received: prepare(torch.from_numpy(own).to(device), torch.from_numpy(received).to(device))
+        return lambda sent, received: prepare(torch.from_numpy(sent).to(device), torch.from_numpy(received).to(device))
 
-    def send_recv(own, received):
+    def send_recv(sent, received):
         def call():
-            both = [dist.P2POp(dist.isend, own, following), dist.P2POp(dist.irecv, received, previous)]
-            for work in dist.batch_isend_irecv(both):
+            operations = [dist.P2POp(dist.isend, sent, following), dist.P2POp(dist.irecv, received, previous)]
+            for work in dist.batch_isend_irecv(operations):
                 work.wait()
 
         return Prepared(call, received)
 
     collectives = {
-        ("all_reduce", True): lambda own, _: Prepared(lambda: dist.all_reduce(own), own),
-        ("all_gather", False): lambda own, received: Prepared(lambda: by_collective["all_gather"](received, own), received),
-        ("reduce_scatter", False): lambda own, received: Prepared(lambda: by_collective["reduce_scatter"](received, own), received),
-        ("broadcast", True): lambda own, _: Prepared(lambda: dist.broadcast(own, 0), own),
-        ("all_to_all", False): lambda own, received: Prepared(lambda: dist.all_to_all_single(received, own), received),
+        ("all_reduce", True): lambda sent, _: Prepared(lambda: dist.all_reduce(sent), sent),
+        ("all_gather", False): lambda sent, received: Prepared(lambda: by_collective["all_gather"](received, sent), received),
+        ("reduce_scatter", False): lambda sent, received: Prepared(lambda: by_collective["reduce_scatter"](received, sent), received),
+        ("broadcast", True): lambda sent, _: Prepared(lambda: dist.broadcast(sent, 0), sent),
+        ("all_to_all", False): lambda sent, received: Prepared(lambda: dist.all_to_all_single(received, sent), received),
         ("send_recv", False): send_recv,
         ("barrier", False): lambda _, received: Prepared(dist.barrier, received),
     }

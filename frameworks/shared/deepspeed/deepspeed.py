@@ -2,6 +2,7 @@
 
 import logging
 import os
+from types import SimpleNamespace
 
 import deepspeed
 import torch
@@ -48,8 +49,10 @@ def configuration(settings, ranks):
 
 def device_problem(device):
     """Why DeepSpeed cannot train on `cpu` or `cuda` here; None if it can."""
-    chosen = deepspeed.get_accelerator().device_name().partition(":")[0]
-    return pytorch.device_problem(device) or (f"DeepSpeed has chosen {chosen}; set DS_ACCELERATOR={device}" if chosen != device else None)
+    accelerator = deepspeed.get_accelerator().device_name().partition(":")[0]
+    if accelerator != device:
+        return pytorch.device_problem(device) or f"DeepSpeed has chosen {accelerator}; set DS_ACCELERATOR={device}"
+    return pytorch.device_problem(device)
 
 
 def begin(settings, ranks, device):
@@ -109,15 +112,15 @@ def without_packing(engine):
         whole = {parameter: parameter.detach().clone() for parameter in parameters}
     return [
         (optimizer, "reduce_independent_p_g_buckets_and_remove_grads", lambda parameter: keep_own_gradient(optimizer, parameter)),
-        *((parameter, "all_gather_coalesced", lambda wanted, **_: Kept(wanted, whole)) for parameter in parameters),
+        *((parameter, "all_gather_coalesced", lambda gathered, **_: Kept(gathered, whole)) for parameter in parameters),
     ]
 
 
 def keep_own_gradient(optimizer, parameter):
     """What stage 3 does with a gradient after its reduce-scatter: keeps this rank's shard and frees the rest."""
     size = parameter.partition_numel()
-    own = parameter.grad.flatten()[size * torch.distributed.get_rank() :][:size]
-    optimizer.partition_grads([parameter], [own])
+    shard = parameter.grad.flatten()[size * torch.distributed.get_rank() :][:size]
+    optimizer.partition_grads([parameter], [shard])
 
 
 class Kept:
@@ -142,17 +145,8 @@ class Silent:
         self.inner = inner
 
     def __getattr__(self, name):
-        return (lambda *_, **__: DONE) if name in COLLECTIVES else getattr(self.inner, name)
-
-
-class Done:
-    """The handle of a completed collective."""
-
-    def wait(self):
-        return True
-
-
-DONE = Done()
+        done = SimpleNamespace(wait=lambda: True)
+        return (lambda *_, **__: done) if name in COLLECTIVES else getattr(self.inner, name)
 
 
 def profiled(train):
@@ -173,13 +167,13 @@ def memory(model, optimizer):
     inner = optimizer.optimizer
 
     def held():
-        parameters = [*model.parameters(), *(one.ds_tensor for one in model.parameters() if hasattr(one, "ds_tensor"))]
+        shards = [parameter.ds_tensor for parameter in model.parameters() if hasattr(parameter, "ds_tensor")]
         masters = [master for group in inner.param_groups for master in group["params"]]
         gradients = [gradient for group in optimizer.averaged_gradients.values() for gradient in group or ()]
         # Stage 3's alone (DeepSpeed 0.19.8).
         buffer = getattr(optimizer, "grad_partitions_flat_buffer", None)
         updating = [gradient for gradient in (buffer, *(master.grad for master in masters)) if gradient is not None]
-        return pytorch.held_by(parameters, inner, [*gradients, *updating], masters)
+        return pytorch.held_by([*model.parameters(), *shards], inner, [*gradients, *updating], masters)
 
     return pytorch.memory(model, inner, held)
 
@@ -188,16 +182,16 @@ def state(model, optimizer, with_optimizer_state):
     """As pytorch.state, gathered from the shards of all ranks. All ranks call this."""
     if not sharded(optimizer):
         return pytorch.state(model, optimizer if with_optimizer_state else None)
-    found = {}
+    arrays = {}
     optimizer_state = shard_state(optimizer) if with_optimizer_state else {}
     for name, parameter in model.named_parameters():
         with deepspeed.zero.GatheredParameters([parameter]):
             whole = parameter.detach().clone()
-        found[name] = pytorch.as_array(name, whole)
+        arrays[name] = pytorch.as_array(name, whole)
         for key, value in optimizer_state.items():
             of_parameter = value if key == "step" else safe_get_full_optimizer_state(parameter, key).view_as(whole).to(whole)
-            found[f"{pytorch.OPTIMIZER_STATE[key]}/{name}"] = pytorch.as_array(name, of_parameter)
-    return found
+            arrays[f"{pytorch.OPTIMIZER_STATE[key]}/{name}"] = pytorch.as_array(name, of_parameter)
+    return arrays
 
 
 @torch.no_grad()

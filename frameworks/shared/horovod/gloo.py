@@ -58,7 +58,7 @@ def slots_of(places):
 
     slots = []
     for rank, (host, local_rank) in enumerate(places):
-        crossing = [other for other, (_, one) in enumerate(places) if one == local_rank]
-        local_size = sum(one == host for one, _ in places)
+        crossing = [number for number, place in enumerate(places) if place[1] == local_rank]
+        local_size = sum(place[0] == host for place in places)
         slots.append(SlotInfo(host, rank, local_rank, crossing.index(rank), len(places), local_size, len(crossing)))
     return slots

@@ -71,12 +71,11 @@ def nccl_version(hvd):
 
 def variables(settings):
     """Environment variables for the timeline and autotuning; creates the trace folder of the run if one of them is on."""
-    wanted = {}
-    if settings.timeline or settings.autotune:
-        folder = records.make_trace_folder(settings, "--timeline" if settings.timeline else "--autotune")
-        wanted |= timeline_variables(folder) if settings.timeline else {}
-        wanted |= autotune_variables(folder) if settings.autotune else {}
-    return wanted
+    if not (settings.timeline or settings.autotune):
+        return {}
+    folder = records.make_trace_folder(settings, "--timeline" if settings.timeline else "--autotune")
+    of_timeline = timeline_variables(folder) if settings.timeline else {}
+    return of_timeline | (autotune_variables(folder) if settings.autotune else {})
 
 
 def timeline_variables(folder, mark_cycles=True, every_tick=False):
@@ -179,12 +178,12 @@ def profile_of(path):
 
     operations, starts, seconds = {}, {}, 0.0
     begun = horovod_timeline.start_microseconds(chrome.events(path))
-    for one in horovod_timeline.read(chrome.events(path)):
-        if isinstance(one, horovod_timeline.Operation) and one.size_bytes != BARRIER.nbytes:
-            name = OPERATIONS.get(one.name, one.name.lower())
+    for event in horovod_timeline.read(chrome.events(path)):
+        if isinstance(event, horovod_timeline.Operation) and event.size_bytes != BARRIER.nbytes:
+            name = OPERATIONS.get(event.name, event.name.lower())
             num_calls, num_bytes = operations.get(name, (0, 0))
-            operations[name] = num_calls + 1, num_bytes + (one.size_bytes or 0)
-            seconds += (one.end - one.start) / 1e6
+            operations[name] = num_calls + 1, num_bytes + (event.size_bytes or 0)
+            seconds += (event.end - event.start) / 1e6
             if begun:
-                starts.setdefault(name, []).append((begun + one.start) / 1e6)
+                starts.setdefault(name, []).append((begun + event.start) / 1e6)
     return ProfiledCommunication(seconds, operations, {}, starts)

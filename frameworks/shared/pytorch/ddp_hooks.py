@@ -71,14 +71,14 @@ def powersgd(state, bucket):
     It blocks the backward pass. PyTorch's hook starts the all-reduces of P and Q in Gloo's threads: those of one bucket and of the
     next would start in another order on each rank, and the ranks would hang.
     """
-    gradients, own = bucket.buffer(), state.of_power_sgd()
-    before = own.total_numel_after_compression
+    gradients, power_sgd = bucket.buffer(), state.of_power_sgd()
+    before = power_sgd.total_numel_after_compression
     # The profiler does not see what starts in Gloo's threads.
     with _RecordFunctionFast(POWER_SGD):
-        averaged = powerSGD_hook.powerSGD_hook(own, bucket)
+        averaged = powerSGD_hook.powerSGD_hook(power_sgd, bucket)
         averaged.wait()
     # Of P, of Q, and of the others, even where there are none.
-    num_sent = own.total_numel_after_compression - before
+    num_sent = power_sgd.total_numel_after_compression - before
     state.count(*((3, num_sent) if num_sent else (1, gradients.numel())), gradients.element_size())
     return averaged
 

@@ -6,7 +6,6 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from common.trainer import Communication, ProfiledCommunication
 from frameworks.shared.pytorch import process_group, pytorch
 from frameworks.shared.replaced import replaced
 
@@ -39,14 +38,14 @@ def communication(model, optimizer, device, sharding):
     """How to measure its communication: gathers of parameters, and the reduce-scatter of gradients."""
     pytorch.reshard(model)
     shards = list(model.parameters())
-    zeros = [torch.zeros_like(one) for one in shards]
+    zeros = [torch.zeros_like(shard) for shard in shards]
 
     def update_shards(*_):
         # Without an exchange the whole parameters have the gradients. The optimizer updates the shards, as it does with one.
         for whole in model.parameters():
             whole.grad = None
-        for one, gradient in zip(shards, zeros, strict=True):
-            one.grad = gradient
+        for shard, gradient in zip(shards, zeros, strict=True):
+            shard.grad = gradient
 
     @contextlib.contextmanager
     def without_communication():
@@ -64,12 +63,7 @@ def communication(model, optimizer, device, sharding):
             pytorch.reshard(model)
             optimizer.zero_grad()
 
-    def profiled(train):
-        with process_group.counted(COLLECTIVES) as operations:
-            seconds, _, starts = process_group.collectives(train)
-        return ProfiledCommunication(seconds, operations, {}, starts)
-
-    return Communication(without_communication, profiled, lambda num_bytes: process_group.plain_all_reduce(num_bytes, device))
+    return process_group.communication_of_functions(COLLECTIVES, without_communication, device)
 
 
 def exchange(model, does, reshards_after_forward):

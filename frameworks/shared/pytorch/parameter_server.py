@@ -7,6 +7,7 @@ import contextlib
 import functools
 import time
 import traceback
+from abc import abstractmethod
 from collections import Counter
 from typing import final
 
@@ -72,13 +73,6 @@ def begin(ranks, device):
     return ranks.rank == ranks.size - 1
 
 
-def summed(values):
-    """Sum-all-reduce of a float64 NumPy array."""
-    total = np.array(values, np.float64)
-    mpi.all_reduce(torch.from_numpy(total))
-    return total
-
-
 def asynchronous(train_epoch):
     """Makes the train_epoch of one process that of a worker. The server serves; all have its parameters at the end of the epoch."""
 
@@ -92,10 +86,10 @@ def asynchronous(train_epoch):
     return epoch
 
 
-def rest(num_done, batches, observe, each=lambda: None):
-    """Observes the remaining steps of an epoch, in which this rank trains nothing; calls `each` before each of them."""
+def rest(num_done, batches, observe, before_step=lambda: None):
+    """Observes the remaining steps of an epoch, in which this rank trains nothing; calls `before_step()` before each of them."""
     for _ in range(num_done, len(batches)):
-        each()
+        before_step()
         observe(NO_LOSS)
 
 
@@ -133,7 +127,7 @@ def serve(trainer, num_steps, observe):
     communicator, status = world(), MPI.Status()
     num_workers, parameters = trainer.ranks.size - 1, list(trainer.module.parameters())
     values, learning_rate = torch.empty_like(parameters_to_vector(parameters)), np.empty(1)
-    for parameter, gradient in zip(parameters, values.split([one.numel() for one in parameters]), strict=True):
+    for parameter, gradient in zip(parameters, values.split([parameter.numel() for parameter in parameters]), strict=True):
         parameter.grad = gradient.view_as(parameter)
     fetched, num_updates, staleness = [0] * num_workers, 0, Counter()
     for _ in range(num_steps):
@@ -180,6 +174,22 @@ def synchronize(trainer, staleness):
 class ServerTrainer(PyTorchTrainer):
     """A backend whose last rank, which `serves`, has the optimizer. The `failure` of a worker is why it no longer trains."""
 
+    @abstractmethod
+    def __init__(self, settings):
+        super().__init__(settings)
+        self.serves, self.exchanges, self.transport = begin(self.ranks, self.device), True, "mpi"
+        self.staleness, self.left_out, self.failure = None, None, None
+
+    @final
+    def sum(self, values):
+        total = np.array(values, np.float64)
+        mpi.all_reduce(torch.from_numpy(total))
+        return total
+
+    @final
+    def close(self):
+        pass
+
     @final
     def evaluate(self, batches):
         # The server has no shard.
@@ -189,14 +199,14 @@ class ServerTrainer(PyTorchTrainer):
     def state(self, with_optimizer_state=True):
         if not with_optimizer_state:
             return pytorch.state(self.module, None)
-        found = pytorch.state(self.module, self.optimizer) if self.serves else None
-        return world().bcast(found, self.ranks.size - 1)
+        state = pytorch.state(self.module, self.optimizer) if self.serves else None
+        return world().bcast(state, self.ranks.size - 1)
 
     @final
     def restore(self, state):
         """As pytorch.restore; the optimizer state is the server's. Training begins anew, with all workers."""
-        own = state if self.serves else {name: array for name, array in state.items() if "/" not in name}
-        pytorch.restore(self.module, self.optimizer, own)
+        parameters = {name: array for name, array in state.items() if "/" not in name}
+        pytorch.restore(self.module, self.optimizer, state if self.serves else parameters)
         self.staleness, self.left_out, self.failure = [], [], None
 
     @final
@@ -207,9 +217,9 @@ class ServerTrainer(PyTorchTrainer):
 @contextlib.contextmanager
 def _memory_of_server(trainer):
     """The server has no passes, and holds the same at each of the points."""
-    found = {}
-    yield found
-    found |= dict.fromkeys(POINTS, pytorch.held_by(list(trainer.module.parameters()), trainer.optimizer))
+    held_at = {}
+    yield held_at
+    held_at |= dict.fromkeys(POINTS, pytorch.held_by(list(trainer.module.parameters()), trainer.optimizer))
 
 
 def communication(trainer):

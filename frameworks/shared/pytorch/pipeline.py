@@ -15,7 +15,7 @@ from common.model.families import parts_of
 from common.trainer import Communication, ProfiledCommunication, Totals
 from common.workloads import workload_of
 from frameworks.shared.pytorch import process_group, pytorch
-from frameworks.shared.pytorch.trainer import PyTorchTrainer
+from frameworks.shared.pytorch.trainer import DistributedTrainer
 from frameworks.shared.replaced import replaced
 
 SCHEDULES = {
@@ -59,14 +59,16 @@ class Pipeline:
         self.rank, self.num_ranks = dist.get_rank(group), dist.get_world_size(group)
         self.num_microbatches = pipelining.num_microbatches(settings)
         self.plan = pipelining.stages_of(self.model, self.name, self.num_ranks)
-        self.own = {
-            number: stage(module, self.model, one, settings.recompute) for number, one in enumerate(self.plan) if one.rank == self.rank
-        }
-        keep(module, self.own.values())
-        self.stages = [PipelineStage(one, number, len(self.plan), device, group=group) for number, one in self.own.items()]
-        for one in self.stages:
+        # By their numbers in the plan.
+        self.modules = {
+            number: stage(module, self.model, bounds, settings.recompute)
+            for number, bounds in enumerate(self.plan) if bounds.rank == self.rank
+        }  # fmt: skip
+        keep(module, self.modules.values())
+        self.stages = [PipelineStage(submodule, number, len(self.plan), device, group=group) for number, submodule in self.modules.items()]
+        for pipeline_stage in self.stages:
             for method, name in COMPUTE.items():
-                setattr(one, method, marked(getattr(one, method), f"stage {one.stage_index} {name}"))
+                setattr(pipeline_stage, method, marked(getattr(pipeline_stage, method), f"stage {pipeline_stage.stage_index} {name}"))
         takes_several = issubclass(SCHEDULES[self.name], schedules.PipelineScheduleMulti)
         self.schedule = SCHEDULES[self.name](
             self.stages if takes_several else self.stages[0], self.num_microbatches, loss_fn=packed_loss, scale_grads=False
@@ -77,7 +79,7 @@ class Pipeline:
     def step(self, inputs, targets, weights):
         """Adds the gradients of a batch to those of this rank's parameters; returns the loss, on every rank."""
         losses = []
-        self.schedule.step(*([inputs] if 0 in self.own else []), target=packed(targets, weights), losses=losses, return_outputs=False)
+        self.schedule.step(*([inputs] if 0 in self.modules else []), target=packed(targets, weights), losses=losses, return_outputs=False)
         return self.shared(torch.stack(losses).sum().detach() if losses else weights.new_zeros(()))
 
     def shared(self, loss):
@@ -89,16 +91,14 @@ class Pipeline:
     def forward(self, inputs):
         """The logits of a batch, on the rank with the last stage; None on the others."""
         x, parts = inputs, parts_of(self.model)
-        for number, one in enumerate(self.plan):
+        for number, submodule in self.modules.items():
             before, after = self.plan[max(number - 1, 0)], self.plan[min(number + 1, len(self.plan) - 1)]
-            if one.rank != self.rank:
-                continue
             # What is in bfloat16 is sent in the type of the parameters, which changes no value.
-            dtype = next(self.own[number].parameters()).dtype
+            dtype = next(submodule.parameters()).dtype
             if before.rank != self.rank:
-                x = torch.empty(len(inputs), *parts[one.start - 1].output_shape, dtype=dtype, device=self.device)
+                x = torch.empty(len(inputs), *parts[self.plan[number].start - 1].output_shape, dtype=dtype, device=self.device)
                 dist.recv(x, group=self.group, group_src=before.rank)
-            x = self.own[number](x)
+            x = submodule(x)
             if after.rank != self.rank:
                 dist.send(x.to(dtype), group=self.group, group_dst=after.rank)
         return x if self.plan[-1].rank == self.rank else None
@@ -122,7 +122,7 @@ def stage(module, model, bounds, recompute):
 
 def keep(module, stages):
     """Takes from a module the parameters that are in none of the stages."""
-    kept = {parameter for one in stages for parameter in one.parameters()}
+    kept = {parameter for part in stages for parameter in part.parameters()}
     for layer in module.modules():
         for name, parameter in list(layer.named_parameters(recurse=False)):
             if parameter not in kept:
@@ -133,15 +133,15 @@ def described(model, plan):
     """A line for each stage: its rank, its parts, and its shares."""
     parts = parts_of(model)
     total = sum(part.flops for part in parts)
-    for number, one in enumerate(plan):
-        own = parts[one.start : one.end]
-        names = own[0].name if len(own) == 1 else f"{own[0].name} to {own[-1].name}"
-        size = sum(part.num_parameters for part in own)
-        share = 100 * sum(part.flops for part in own) / total
-        yield f"stage {number} on rank {one.rank}: {names}, {size:,} parameters, {share:.0f} % of the FLOPs"
+    for number, bounds in enumerate(plan):
+        stage_parts = parts[bounds.start : bounds.end]
+        names = stage_parts[0].name if len(stage_parts) == 1 else f"{stage_parts[0].name} to {stage_parts[-1].name}"
+        size = sum(part.num_parameters for part in stage_parts)
+        share = 100 * sum(part.flops for part in stage_parts) / total
+        yield f"stage {number} on rank {bounds.rank}: {names}, {size:,} parameters, {share:.0f} % of the FLOPs"
 
 
-class PipelineTrainer(PyTorchTrainer):
+class PipelineTrainer(DistributedTrainer):
     """A backend whose ranks have stages of a model: `pipeline` is this rank's Pipeline, and `module` has its parameters alone."""
 
     @final
@@ -157,8 +157,8 @@ class PipelineTrainer(PyTorchTrainer):
 
     @final
     def state(self, with_optimizer_state=True):
-        own = pytorch.state(self.module, self.optimizer if with_optimizer_state else None)
-        return process_group.united(own, self.pipeline.group)
+        state_of_stages = pytorch.state(self.module, self.optimizer if with_optimizer_state else None)
+        return process_group.united(state_of_stages, self.pipeline.group)
 
     @final
     def restore(self, state):
@@ -212,7 +212,7 @@ def communication(trainer, *exchanges):
 
     def profiled(train):
         names = {name: name for name in ("broadcast", "all_reduce")}
-        with counted() as sent, process_group.counted(names, contributed=lambda arguments, _: arguments[0]) as collectives:
+        with counted() as sent, process_group.counted(names) as collectives:
             seconds, _, starts = process_group.collectives(train)
         return ProfiledCommunication(seconds, sent | collectives, bubble(pipeline, train), starts)
 
@@ -222,17 +222,17 @@ def communication(trainer, *exchanges):
 @contextlib.contextmanager
 def counted():
     """{"send": (calls, bytes)} of what the schedules send to other ranks within the context, filled as it is sent; empty if nothing is."""
-    found, start = {}, schedules._batch_p2p
+    operations, start = {}, schedules._batch_p2p
 
     def counting(ops, desc=None):
         if works := start(ops, desc):
-            sizes = [process_group.size_of([one.tensor]) for one in ops if one.op is dist.isend]
-            num_calls, size_bytes = found.get("send", (0, 0))
-            found["send"] = num_calls + len(sizes), size_bytes + sum(sizes)
+            sizes = [process_group.size_of([op.tensor]) for op in ops if op.op is dist.isend]
+            num_calls, size_bytes = operations.get("send", (0, 0))
+            operations["send"] = num_calls + len(sizes), size_bytes + sum(sizes)
         return works
 
     with replaced((schedules, "_batch_p2p", counting)):
-        yield found
+        yield operations
 
 
 def bubble(pipeline, train):

@@ -4,7 +4,6 @@ import contextlib
 
 from torch.distributed.algorithms.model_averaging import utils
 
-from common.trainer import Communication, ProfiledCommunication
 from frameworks.shared.pytorch import process_group
 from frameworks.shared.replaced import replaced
 
@@ -31,9 +30,4 @@ def communication(model, optimizer, device):
         with local, of_ddp.without_communication():
             yield
 
-    def profiled(train):
-        with process_group.counted({"all_reduce": "all_reduce"}) as operations:
-            seconds, _, starts = process_group.collectives(train)
-        return ProfiledCommunication(seconds, operations, {}, starts)
-
-    return Communication(without_communication, profiled, of_ddp.all_reduce)
+    return process_group.communication_of_functions({"all_reduce": "all_reduce"}, without_communication, device)

@@ -37,10 +37,10 @@ def summed(values, device):
     return total.cpu().numpy()
 
 
-def united(own, group=None):
+def united(part, group=None):
     """The union of the dicts that the ranks of a group have, on each of them."""
     parts = [None] * dist.get_world_size(group)
-    dist.all_gather_object(parts, own, group=group)
+    dist.all_gather_object(parts, part, group=group)
     return {key: value for part in parts for key, value in part.items()}
 
 
@@ -67,15 +67,21 @@ def communication_of_ddp(model, device, all_reduce=dist.all_reduce):
 def communication_by_hand(trainer, *exchanges, owner=dist):
     """How to measure the communication of a trainer that calls `owner.all_reduce` itself, in its methods of these names alone."""
 
+    def without_communication():
+        return replaced(*left_out(trainer, exchanges))
+
+    return communication_of_functions({"all_reduce": "all_reduce"}, without_communication, trainer.device, owner, owner.all_reduce)
+
+
+def communication_of_functions(names, without_communication, device, owner=dist, all_reduce=dist.all_reduce):
+    """How to measure the communication that goes through functions of `owner`; `names` as in `counted`."""
+
     def profiled(train):
-        with counted({"all_reduce": "all_reduce"}, owner, lambda arguments, _: arguments[0]) as operations:
+        with counted(names, owner) as operations:
             seconds, _, starts = collectives(train)
         return ProfiledCommunication(seconds, operations, {}, starts)
 
-    def plain(num_bytes):
-        return plain_all_reduce(num_bytes, trainer.device, owner.all_reduce)
-
-    return Communication(lambda: replaced(*left_out(trainer, exchanges)), profiled, plain)
+    return Communication(without_communication, profiled, lambda num_bytes: plain_all_reduce(num_bytes, device, all_reduce))
 
 
 def left_out(trainer, exchanges):
@@ -97,47 +103,54 @@ def collectives(train):
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
     with profile(activities=activities) as profiler:
         train()
-    found = [one for one in profiler.events() if sources.is_collective(one.name)]
-    spans = [(one.time_range.start, one.time_range.end) for one in found]
+    events = [event for event in profiler.events() if sources.is_collective(event.name)]
+    spans = [(event.time_range.start, event.time_range.end) for event in events]
     begun = profiler.profiler.kineto_results.trace_start_ns() / 1e9
     starts = {}
-    for one in found:
-        starts.setdefault(operation(one.name), []).append(begun + one.time_range.start / 1e6)
-    return covered(spans) / 1e6, Counter(operation(one.name) for one in found), starts
+    for event in events:
+        starts.setdefault(operation(event.name), []).append(begun + event.time_range.start / 1e6)
+    return covered(spans) / 1e6, Counter(operation(event.name) for event in events), starts
 
 
 @contextlib.contextmanager
-def counted(names, owner=dist, contributed=lambda arguments, settings: settings["input"] if "input" in settings else arguments[-1]):
+def counted(names, owner=dist):
     """{collective: (calls, bytes that this rank contributed)} of the context, filled as the functions are called.
 
-    `names`: {function of `owner`, a module or object, through which it is called: its collective}. `contributed(arguments, settings)`: the
-    tensor of a call that the rank contributes; by default that of torch.distributed's functions.
+    `names`: {function of `owner`, a module or object, through which it is called: its collective}.
     """
-    names = named_in(owner, names)
-    found, own = {}, {name: getattr(owner, name) for name in names}
+    operations = {}
 
-    def counting(name):
+    def counting(function, collective):
         def call(*arguments, **settings):
-            num_calls, size_bytes = found.get(names[name], (0, 0))
-            found[names[name]] = num_calls + 1, size_bytes + size_of([contributed(arguments, settings)])
-            return own[name](*arguments, **settings)
+            num_calls, size_bytes = operations.get(collective, (0, 0))
+            operations[collective] = num_calls + 1, size_bytes + size_of([contributed(arguments, settings)])
+            return function(*arguments, **settings)
 
         return call
 
-    with replaced(*((owner, name, counting(name)) for name in names)):
-        yield found
+    names = named_in(owner, names)
+    with replaced(*((owner, name, counting(getattr(owner, name), collective)) for name, collective in names.items())):
+        yield operations
+
+
+def contributed(arguments, settings):
+    """The tensor that a rank contributes to a call of a collective: `input`, or the last one. One that receives comes before it."""
+    return settings["input"] if "input" in settings else [value for value in arguments if torch.is_tensor(value)][-1]
 
 
 def named_in(owner, functions):
     """{name of a function: value} under the names that the functions have in a module of this PyTorch."""
-    names = {name: next((one for one in (name, *OLDER_NAMES.get(name, ())) if hasattr(owner, one)), name) for name in functions}
-    return {names[name]: value for name, value in functions.items()}
+
+    def present(name):
+        return next((spelling for spelling in (name, *OLDER_NAMES.get(name, ())) if hasattr(owner, spelling)), name)
+
+    return {present(name): value for name, value in functions.items()}
 
 
 def operation(name):
     """The collective in a name of PyTorch's profiler, such as gloo:all_reduce or ncclDevKernel_AllReduce_Sum_f32_RING_LL."""
     letters = re.sub("[^a-z]", "", name.lower())
-    return next((one for one in OPERATIONS if one.replace("_", "") in letters), name)
+    return next((collective for collective in OPERATIONS if collective.replace("_", "") in letters), name)
 
 
 def covered(spans):

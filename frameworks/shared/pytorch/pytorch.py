@@ -19,7 +19,7 @@ from common.process.binding import gpu_for, gpus_chosen
 from common.process.gpus import version_text
 from common.trainer import POINTS, Device, GpuMemory, Held, Totals
 from common.workloads import workload_of
-from frameworks.shared.pytorch import resnet
+from frameworks.shared.pytorch import process_group, resnet
 from frameworks.shared.pytorch.autocast import autocast
 from frameworks.shared.pytorch.convolution import Convolution
 
@@ -91,8 +91,8 @@ class Block(nn.Module):
     def attend(self, x, rotary):
         normed = self.attention_norm(x)
         # Of tensor parallelism each rank has some of the heads.
-        heads = (each(normed).unflatten(-1, (-1, self.head_width)) for each in (self.query, self.key, self.value))
-        query, key, value = (each.transpose(1, 2) for each in heads)
+        heads = (projection(normed).unflatten(-1, (-1, self.head_width)) for projection in (self.query, self.key, self.value))
+        query, key, value = (tensor.transpose(1, 2) for tensor in heads)
         mixed = scaled_dot_product_attention(rotated(query, rotary), rotated(key, rotary), value, is_causal=True)
         return x + self.attended(mixed.transpose(1, 2).flatten(2))
 
@@ -364,13 +364,16 @@ def state(model, optimizer):
     They are gathered from the shards of all ranks, if there are any. Then all ranks call this.
     """
     reshard(model)
-    found, of_optimizer = {}, local(optimizer).state if optimizer else {}
+    parameters, optimizer_state, of_parameters = {}, {}, local(optimizer).state if optimizer else {}
     for name, parameter in model.named_parameters():
-        found[name] = as_array(name, whole(parameter))
-        for key, value in of_optimizer.get(parameter, {}).items():
+        parameters[name] = as_array(name, whole(parameter))
+        for key, value in of_parameters.get(parameter, {}).items():
             if value is not None:
-                found[f"{OPTIMIZER_STATE[key]}/{name}"] = as_array(name, whole(torch.as_tensor(value)))
-    return found
+                optimizer_state[f"{OPTIMIZER_STATE[key]}/{name}"] = as_array(name, whole(torch.as_tensor(value)))
+    # Of a ZeroRedundancyOptimizer each rank has the state of some parameters.
+    if hasattr(optimizer, "consolidate_state_dict"):
+        optimizer_state = process_group.united(optimizer_state)
+    return parameters | optimizer_state
 
 
 @torch.no_grad()
@@ -383,14 +386,14 @@ def restore(model, optimizer, state):
         parameter.copy_(placed(as_tensor(name, state[name]), parameter))
         if parameter not in updated:
             continue
-        own = optimizer.state[parameter]
+        parameter_state = optimizer.state[parameter]
         for key, prefix in OPTIMIZER_STATE.items():
             if f"{prefix}/{name}" in state:
                 value = as_tensor(name, state[f"{prefix}/{name}"])
-                own[key] = value.to(parameter.device) if key == "step" else placed(value, parameter)
-            elif own.get(key) is not None:
+                parameter_state[key] = value.to(parameter.device) if key == "step" else placed(value, parameter)
+            elif parameter_state.get(key) is not None:
                 # In place, since its memory was allocated off the clock.
-                own[key].zero_()
+                parameter_state[key].zero_()
 
 
 def local(optimizer):
@@ -445,19 +448,19 @@ def as_tensor(name, array):
 def memory(module, optimizer, held=None):
     """The context of Trainer.memory. `held()`: what the rank holds; default: the module's parameters and the optimizer's state."""
     reshard(module)
-    optimizer, found = local(optimizer), {}
+    optimizer, held_at = local(optimizer), {}
     # FSDP holds whole parameters, which then are the module's, beside the shards.
     shards = list(module.parameters())
     held = held or (lambda: held_by([*shards, *module.parameters()], optimizer))
 
     def note(point):
-        found[point] = held()
+        held_at[point] = held()
 
     hooks = (module.register_forward_hook, optimizer.register_step_pre_hook, optimizer.register_step_post_hook)
     with contextlib.ExitStack() as registered:
         for point, register in zip(POINTS, hooks, strict=True):
             registered.callback(register(lambda *_, point=point: note(point)).remove)
-        yield found
+        yield held_at
 
 
 def held_by(parameters, optimizer, gradients=(), masters=()):

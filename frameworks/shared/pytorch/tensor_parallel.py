@@ -13,7 +13,6 @@ from torch.distributed.tensor.parallel import (
 )
 
 from common.model.families import layers_of
-from common.trainer import Communication, ProfiledCommunication
 from frameworks.shared.pytorch import process_group
 from frameworks.shared.replaced import replaced
 
@@ -66,9 +65,4 @@ def communication(ranks, device):
         alone = {"all_reduce": lambda tensor, *_, **__: tensor, "all_gather_single": all_gather, "reduce_scatter_single": reduce_scatter}
         return replaced(*((functional, name, value) for name, value in process_group.named_in(functional, alone).items()))
 
-    def profiled(train):
-        with process_group.counted(COLLECTIVES, functional, lambda arguments, _: arguments[0]) as operations:
-            seconds, _, starts = process_group.collectives(train)
-        return ProfiledCommunication(seconds, operations, {}, starts)
-
-    return Communication(without_communication, profiled, lambda num_bytes: process_group.plain_all_reduce(num_bytes, device))
+    return process_group.communication_of_functions(COLLECTIVES, without_communication, device, functional)

@@ -1,11 +1,13 @@
-"""What no library changes in a backend on PyTorch: its device, and what is done with a module and an optimizer."""
+"""What no library changes in a backend on PyTorch: its device, its process group, and what is done with a module and an optimizer."""
 
 from abc import abstractmethod
 from typing import final
 
+import torch.distributed as dist
+
 from common.process.ranks import from_environment
 from common.trainer import Trainer
-from frameworks.shared.pytorch import pytorch
+from frameworks.shared.pytorch import process_group, pytorch
 
 
 class PyTorchTrainer(Trainer):
@@ -28,6 +30,44 @@ class PyTorchTrainer(Trainer):
     @final
     def describe_device(self):
         return pytorch.describe_device(self.device)._replace(**self.device_fields)
+
+
+class OneProcessTrainer(PyTorchTrainer):
+    """A backend of one process, which has no one to communicate with."""
+
+    @final
+    def sum(self, values):
+        return values
+
+    @final
+    def communication(self):
+        return None
+
+    @final
+    def close(self):
+        pass
+
+
+class DistributedTrainer(PyTorchTrainer):
+    """A backend on torch.distributed. The process group has begun when its __init__ has called this one."""
+
+    # What begins the process group and returns its transport.
+    begin = staticmethod(process_group.begin)
+
+    @abstractmethod
+    def __init__(self, settings):
+        super().__init__(settings)
+        transport = self.begin(settings, self.ranks, self.device)
+        # Gradients may go over another one.
+        self.transport = settings.transport or transport
+
+    @final
+    def sum(self, values):
+        return process_group.summed(values, self.device)
+
+    @final
+    def close(self):
+        dist.destroy_process_group()
 
 
 class ModuleTrainer(PyTorchTrainer):

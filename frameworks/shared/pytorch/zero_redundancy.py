@@ -1,4 +1,4 @@
-"""PyTorch's ZeroRedundancyOptimizer: its sharded state as a whole, and its communication."""
+"""PyTorch's ZeroRedundancyOptimizer, and its communication."""
 
 import contextlib
 
@@ -6,7 +6,7 @@ import torch.distributed as dist
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from common.trainer import Communication
-from frameworks.shared.pytorch import process_group, pytorch
+from frameworks.shared.pytorch import process_group
 from frameworks.shared.replaced import replaced
 
 
@@ -15,13 +15,6 @@ def sharded(optimizer):
     (group,) = optimizer.param_groups
     # As a view of one buffer, the part of a rank is broadcast at once.
     return ZeroRedundancyOptimizer(group["params"], type(optimizer), parameters_as_bucket_view=True, **optimizer.defaults)
-
-
-def state(module, optimizer):
-    """As pytorch.state, with the optimizer state of all ranks, which all call this."""
-    found = pytorch.state(module, None)
-    own = {name: array for name, array in pytorch.state(module, optimizer).items() if name not in found}
-    return found | process_group.united(own)
 
 
 def communication(model, optimizer, device):

@@ -121,7 +121,8 @@ class Pipeline:
     def _make_dataset(self, example):
         def read(_):
             arrays = tf.numpy_function(self._read, [], [array.dtype for array in example])
-            return tuple(tf.ensure_shape(array, (None, None, *one.shape[2:])) for array, one in zip(arrays, example, strict=True))
+            shapes = [(None, None, *array.shape[2:]) for array in example]
+            return tuple(tf.ensure_shape(array, shape) for array, shape in zip(arrays, shapes, strict=True))
 
         options = tf.data.Options()
         # The autotuning thread would compete for the rank's core.

@@ -13,17 +13,17 @@ ONE_PIXEL = [[0, 0], [1, 1], [1, 1], [0, 0]]
 def resnet50(model, wrap, low, parameters, pixels, _):
     """The ResNet-50 of common/model/resnet.py: pixels (samples, height, width, 3) -> logits (samples, classes)."""
 
-    def convolved(own, convolution, x):
-        weight = own[f"{convolution.name}.weight"]
+    def convolved(weights, convolution, x):
+        weight = weights[f"{convolution.name}.weight"]
         padding = [[number * (convolution.size // 2) for number in sides] for sides in ONE_PIXEL]
         x = tf.nn.conv2d(low(x), low(weight), convolution.stride, padding)
-        return batch_norm(x, own[f"{convolution.norm}.weight"], own[f"{convolution.norm}.bias"], model.norm_epsilon)
+        return batch_norm(x, weights[f"{convolution.norm}.weight"], weights[f"{convolution.norm}.bias"], model.norm_epsilon)
 
-    def computed(block, own, x):
+    def computed(block, weights, x):
         first, second, third = block.convolutions
-        out = tf.nn.relu(convolved(own, first, x))
-        out = tf.nn.relu(convolved(own, second, out))
-        return tf.nn.relu(convolved(own, third, out) + (convolved(own, block.shortcut, x) if block.shortcut else x))
+        out = tf.nn.relu(convolved(weights, first, x))
+        out = tf.nn.relu(convolved(weights, second, out))
+        return tf.nn.relu(convolved(weights, third, out) + (convolved(weights, block.shortcut, x) if block.shortcut else x))
 
     dtype = parameters["conv1.weight"].dtype
     means, deviations = (tf.constant([255 * value for value in values], dtype) for values in (model.pixel_means, model.pixel_deviations))
@@ -34,8 +34,8 @@ def resnet50(model, wrap, low, parameters, pixels, _):
     for stage in resnet.stages(model):
         for block in stage:
             # As in_layers of tensorflow.py does it.
-            own = {name: value for name, value in parameters.items() if name.startswith(f"{block.name}.")}
-            x = wrap(functools.partial(computed, block))(own, x)
+            weights = {name: value for name, value in parameters.items() if name.startswith(f"{block.name}.")}
+            x = wrap(functools.partial(computed, block))(weights, x)
     return tf.nn.bias_add(low(tf.reduce_mean(x, (1, 2))) @ low(parameters["fc.weight"]), low(parameters["fc.bias"]))
 
 

@@ -30,7 +30,6 @@ TABLES = {"embedding.weight"}
 class Model(tf.Module):
     """`parameters`: the variables by the names of weights.py.
 
-
     `recompute`: layers keep their inputs alone for the backward pass, which computes their activations again.
     """
 
@@ -53,9 +52,9 @@ def in_bfloat16(tensor):
     return tf.cast(tensor, tf.bfloat16)
 
 
-def as_it_is(one):
+def as_it_is(value):
     """A tensor in other precisions, and a layer that keeps its activations for the backward pass."""
-    return one
+    return value
 
 
 def cnn(model, _, low, parameters, x, dropout):
@@ -79,8 +78,8 @@ def cnn(model, _, low, parameters, x, dropout):
     return layer("dense2", x @ parameters["dense2.weight"])
 
 
-def in_layers(prefix, layer, wrap, parameters, x, *others):
-    """x after all layers of a stack: layer(its parameters by their names within it, x, *others), one after the other.
+def in_layers(prefix, layer, wrap, parameters, x, *memory):
+    """x after all layers of a stack: layer(its parameters by their names within it, x, *memory), one after the other.
 
     `wrap(layer)`: `as_it_is`, or one that computes its activations again. That gives gradients to its arguments only, so the parameters are
     among them.
@@ -88,10 +87,10 @@ def in_layers(prefix, layer, wrap, parameters, x, *others):
     layers = {}
     for name, value in parameters.items():
         if name.startswith(prefix):
-            number, _, own_name = name.removeprefix(prefix).partition(".")
-            layers.setdefault(number, {})[own_name] = value
-    for own in layers.values():
-        x = wrap(layer)(own, x, *others)
+            number, _, name_within = name.removeprefix(prefix).partition(".")
+            layers.setdefault(number, {})[name_within] = value
+    for layer_parameters in layers.values():
+        x = wrap(layer)(layer_parameters, x, *memory)
     return x
 
 
@@ -104,16 +103,16 @@ def decoder(model, wrap, low, parameters, tokens, _):
     x = tf.gather(parameters["embedding.weight"], tokens)
     rotary = [tf.constant(table, x.dtype) for table in rotary_tables(model)]
 
-    def block(own, x):
-        normed = rms_norm(x, own["attention_norm.weight"])
-        projected = (tf.cast(product(normed, own[f"{name}.weight"]), x.dtype) for name in ("query", "key", "value"))
-        query, key, value = (heads(each, model.num_heads) for each in projected)
+    def block(layer, x):
+        normed = rms_norm(x, layer["attention_norm.weight"])
+        projected = (tf.cast(product(normed, layer[f"{name}.weight"]), x.dtype) for name in ("query", "key", "value"))
+        query, key, value = (heads(tensor, model.num_heads) for tensor in projected)
         mixed = merged(attention(low, rotated(query, rotary), rotated(key, rotary), value, causal=True))
-        x += tf.cast(product(mixed, own["attended.weight"]), x.dtype)
-        normed = rms_norm(x, own["feed_norm.weight"])
+        x += tf.cast(product(mixed, layer["attended.weight"]), x.dtype)
+        normed = rms_norm(x, layer["feed_norm.weight"])
         # Computed in the type of x, and then rounded.
-        gate = low(tf.nn.silu(tf.cast(product(normed, own["gate.weight"]), x.dtype)))
-        return x + tf.cast(product(gate * product(normed, own["up.weight"]), own["down.weight"]), x.dtype)
+        gate = low(tf.nn.silu(tf.cast(product(normed, layer["gate.weight"]), x.dtype)))
+        return x + tf.cast(product(gate * product(normed, layer["up.weight"]), layer["down.weight"]), x.dtype)
 
     normed = rms_norm(in_layers("blocks.", block, wrap, parameters, x), parameters["norm.weight"])
     if model.tied:
@@ -141,22 +140,22 @@ def encoder_decoder(model, wrap, low, parameters, x, dropout):
     def attended(parameters, name, x, memory):
         weights = tf.split(parameters[f"{name}.in_proj_weight"], 3, axis=1)
         biases = tf.split(parameters[f"{name}.in_proj_bias"], 3)
-        projected = [tf.cast(affine(*one), x.dtype) for one in zip((x, memory, memory), weights, biases, strict=True)]
-        query, key, value = (heads(each, model.num_heads) for each in projected)
+        affines = zip((x, memory, memory), weights, biases, strict=True)
+        query, key, value = (heads(tf.cast(affine(*arguments), x.dtype), model.num_heads) for arguments in affines)
         mixed = merged(attention(low, query, key, value, causal=False, dropped=dropped))
         return tf.cast(dropped(dense(parameters, f"{name}.out_proj", mixed)), x.dtype)
 
-    def fed(own, x):
-        return tf.cast(dropped(dense(own, "linear2", dropped(tf.nn.relu(dense(own, "linear1", x))))), x.dtype)
+    def fed(layer, x):
+        return tf.cast(dropped(dense(layer, "linear2", dropped(tf.nn.relu(dense(layer, "linear1", x))))), x.dtype)
 
-    def encoder_layer(own, x):
-        x = norm(own, "norm1", x + attended(own, "self_attn", x, x))
-        return norm(own, "norm2", x + fed(own, x))
+    def encoder_layer(layer, x):
+        x = norm(layer, "norm1", x + attended(layer, "self_attn", x, x))
+        return norm(layer, "norm2", x + fed(layer, x))
 
-    def decoder_layer(own, x, memory):
-        x = norm(own, "norm1", x + attended(own, "self_attn", x, x))
-        x = norm(own, "norm2", x + attended(own, "multihead_attn", x, memory))
-        return norm(own, "norm3", x + fed(own, x))
+    def decoder_layer(layer, x, memory):
+        x = norm(layer, "norm1", x + attended(layer, "self_attn", x, x))
+        x = norm(layer, "norm2", x + attended(layer, "multihead_attn", x, memory))
+        return norm(layer, "norm3", x + fed(layer, x))
 
     memory, x = x[:, : model.source_length], x[:, model.source_length :]
     memory = norm(parameters, "encoder.norm", in_layers("encoder.layers.", encoder_layer, wrap, parameters, memory))
@@ -290,7 +289,7 @@ def summed(loss, samples, parameters, num_parts):
     def add(sums, part):
         with tf.GradientTape() as tape:
             value = loss(*part)
-        return [one + other for one, other in zip(sums, (value, *tape.gradient(value, parameters)), strict=True)]
+        return [total + added for total, added in zip(sums, (value, *tape.gradient(value, parameters)), strict=True)]
 
     @tf.custom_gradient
     def computed():

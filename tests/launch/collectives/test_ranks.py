@@ -13,7 +13,7 @@ from tests.support.running import BIN, ROOT, completed, environ
 pytestmark = pytest.mark.matrix
 SMALL = ("-b", "8", "-e", "32K", "-f", "64", "--repeats", "2")
 PYTHON = (BIN / "python", "-m", "launch.collectives")
-FAULTY = (BIN / "mpiexec", "-n", 2, BIN / "python", "-m", "tests.support.collective_faults")
+FAULTY = (BIN / "mpiexec", "-n", 2, BIN / "python", "-m", "tests.support.fault_injection", "collectives")
 # Of the collectives with data, the halves that a library has: out of place, in place.
 HALVES = {
     "mpi": {**dict.fromkeys(["all_reduce", "all_gather", "reduce_scatter"], (True, True)), "broadcast": (False, True),
@@ -78,7 +78,7 @@ def test_the_files_agree(measured):
 
 def test_a_wrong_result_is_counted_and_ends_with_exit_status_1(tmp_path):
     only = ("--libraries", "mpi", "--collectives", "all_reduce,broadcast", "--json", tmp_path / "out.json")
-    done = completed(*FAULTY, "wrong", *SMALL, *only)
+    done = completed(*FAULTY, "wrong_all_reduce", *SMALL, *only)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "# Out of bounds values : 3 FAILED" in done.stdout
     measurements = json.loads((tmp_path / "out.json").read_text())["measurements"]
@@ -88,7 +88,7 @@ def test_a_wrong_result_is_counted_and_ends_with_exit_status_1(tmp_path):
 
 def test_a_hang_is_reported_within_the_limit_with_its_place():
     only = ("--libraries", "mpi", "--collectives", "all_reduce", "-b", 32, "-e", 64, "--watchdog-timeout", 4)
-    done = completed(*FAULTY, "hang", *only)
+    done = completed(*FAULTY, "hang_in_all_reduce", *only)
     assert done.returncode != 0
     assert "hung for 4 s in all_reduce of 64 bytes over mpi (--watchdog-timeout)" in done.stderr
     assert "          32             8     float     sum" in done.stdout

@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from launch.run import processes, supervisor
-from tests.support import kills, rank_faults, slurm_cluster
+from tests.support import kills, made_backends, slurm_cluster
 from tests.support.backends import LAUNCHED
 from tests.support.running import completed, environ, matrix, records_in
 
@@ -48,7 +48,7 @@ def test_the_job_script_trains_through_sbatch(slurm, checkout, short_run, tmp_pa
 def test_a_rank_that_is_stopped_under_srun_is_named_and_ended(slurm, checkout, tmp_path):
     settings = ("--ranks-per-node", "1", "--watchdog-timeout", "15")
     around = ("salloc", "--quiet", "-N2", "-n2")
-    record, _, left = rank_faults.run(checkout, "horovod_torch", "stopped", tmp_path, *settings, around=around, variables=slurm)
+    record, _, left = made_backends.run(checkout, "horovod_torch", "stopped", tmp_path, *settings, around=around, variables=slurm)
     assert (record["status"], record["launcher"]) == ("failed", "srun")
     assert record["error"].startswith("rank 1 hung without a report")
     assert left == []

@@ -1,0 +1,31 @@
+"""The runs of the contract (tests/support/contract.py), which several files read: a backend's are made once, in the same processes."""
+
+import functools
+
+import pytest
+
+from common.backends import file_of
+from tests.support import small_data
+from tests.support.agreement_runs import FEW_SAMPLES
+from tests.support.contract import runs_of
+from tests.support.running import train_in_turn
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    """{whether short: {workload: the arguments that read its data}}"""
+    folder = tmp_path_factory.mktemp("data")
+    return {False: small_data.write(folder / "long"), True: small_data.write(folder / "short", FEW_SAMPLES)}
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory, data):
+    """A function that returns (record, final parameters) of a run of a backend, or of a variant, at a number of ranks."""
+
+    @functools.cache
+    def all_of(backend, ranks):
+        runs = runs_of(backend, ranks)
+        arguments = [(run.fault, *run.arguments(data, name)) for name, run in runs]
+        return dict(zip(runs, train_in_turn(backend, ranks, tmp_path_factory.mktemp("runs"), arguments), strict=True))
+
+    return lambda name, ranks, run: all_of(file_of(name), ranks)[name, run]

@@ -1,0 +1,465 @@
+"""Faults that a test injects into a run, and what it changes otherwise: functions of the module of a backend, or of a library.
+
+A fair comparison must catch each fault. tests/support/contract.py has those of each backend; tests/support/fault_injection.py runs them.
+"""
+
+import contextlib
+import functools
+import itertools
+import os
+import signal
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import numpy as np
+
+from common import workloads
+from common.data import datasets, sharding
+from common.model import weights
+from common.process import gpus
+from common.process.ranks import from_environment
+from common.trainer import Device
+from common.training import loop, step_breakdown
+from frameworks.shared.replaced import replaced
+from tests.support.small_models import RESNET
+
+
+class Faults(NamedTuple):
+    """How a backend is broken: without its all-reduce, or whatever it exchanges instead, and with gradients that are too large."""
+
+    no_all_reduce: Callable
+    summed_gradients: Callable
+
+
+# What is replaced until the run ends.
+REPLACED = contextlib.ExitStack()
+
+
+def replace(owner, name, value):
+    """Sets an attribute until the run ends."""
+    REPLACED.enter_context(replaced((owner, name, value)))
+
+
+def change_result(owner, name, change):
+    """Until the run ends a function returns change(its result)."""
+    function = getattr(owner, name)
+    replace(owner, name, lambda *arguments, **settings: change(function(*arguments, **settings)))
+
+
+# Of PyTorch's backends
+
+
+def all_reduced(tensor):
+    from torch import distributed
+
+    distributed.all_reduce(tensor)
+    return tensor
+
+
+def reduce_buckets(backend, reduce):
+    """DistributedDataParallel reduces a bucket of gradients by reduce(their tensor)."""
+
+    def hook(_, bucket):
+        done = backend.pytorch.torch.futures.Future()
+        done.set_result(reduce(bucket.buffer()))
+        return done
+
+    def hooked(model):
+        model.register_comm_hook(None, hook)
+        return model
+
+    change_result(backend, "DistributedDataParallel", hooked)
+
+
+def ddp_without_all_reduce(backend):
+    def alone(module, **_):
+        module.register_comm_hook = lambda *_: None
+        return module
+
+    replace(backend, "DistributedDataParallel", alone)
+
+
+def multiplied_gradients(backend):
+    """The optimizer is given the gradients times the number of ranks."""
+
+    def multiply(optimizer, *_):
+        for parameter in optimizer.param_groups[0]["params"]:
+            parameter.grad = parameter.grad * from_environment().size
+
+    def multiplying(optimizer):
+        optimizer.register_step_pre_hook(multiply)
+        return optimizer
+
+    change_result(backend.pytorch, "optimizer_for", multiplying)
+
+
+def zero_redundancy_summed(backend):
+    reduce_buckets(backend, all_reduced)
+
+
+def by_hand_without(name):
+    """A fault: the method of that name does nothing."""
+    return lambda backend: replace(backend.Trainer, name, lambda _: None)
+
+
+def by_hand_summed(backend):
+    unpack = backend.vector_to_parameters
+    replace(backend, "vector_to_parameters", lambda vector, parts: unpack(vector * from_environment().size, parts))
+
+
+def post_local_sgd_without(backend):
+    replace(backend.post_local_sgd.utils, "average_parameters", lambda *_: None)
+
+
+def post_local_sgd_summed(backend):
+    average = backend.post_local_sgd.utils.average_parameters
+
+    def summed(parameters, group):
+        averaged = list(parameters)
+        average(iter(averaged), group)
+        for parameter in averaged:
+            parameter.data *= group.size()
+
+    replace(backend.post_local_sgd.utils, "average_parameters", summed)
+
+
+def server_without_updates(backend):
+    replace(backend.parameter_server, "update", lambda *_: None)
+
+
+def server_summed(backend):
+    update = backend.parameter_server.update
+    replace(backend.parameter_server, "update", lambda *arguments: update(*arguments[:3], 1))
+
+
+def fsdp_without_all_reduce(backend):
+    def shard_of_own(output, input, group, **_):
+        output.copy_(input.chunk(group.size())[group.rank()])
+
+    replace(backend.pytorch.torch.distributed, "reduce_scatter_single", shard_of_own)
+
+
+def fsdp_summed(backend):
+    def undivided(module):
+        for part in backend.fsdp.parts(module):
+            part.set_gradient_divide_factor(1.0)
+        return module
+
+    change_result(backend.fsdp, "shard", undivided)
+
+
+def tensor_parallel_without(backend):
+    communication = backend.tensor_parallel.communication(from_environment(), device=None)
+    # Not where parameters are gathered.
+    replace(backend.Trainer, "train_epoch", communication.without_communication()(backend.Trainer.train_epoch))
+
+
+def pipeline_without_gradients(backend):
+    """The other stages are not sent the gradients of their outputs, and train with zeros."""
+    stage, zeros_like = backend.pipeline.PipelineStage, backend.pytorch.torch.zeros_like
+    received = stage._retrieve_recv_grads
+    replace(stage, "get_bwd_send_ops", lambda self, _: self.bwd_cache.clear() or [])
+    replace(stage, "get_bwd_recv_ops", lambda *_: [])
+    replace(stage, "_retrieve_recv_grads", lambda self, number: tuple(map(zeros_like, received(self, number))))
+
+
+def pipeline_scaled(backend):
+    """Gradients are divided by the number of micro-batches, PyTorch's default, though the losses' weights are those of the batch."""
+    pipelines = backend.pipeline.Pipeline
+    step = pipelines.step
+
+    def scaled(self, *batch):
+        self.schedule.scale_grads = True
+        return step(self, *batch)
+
+    replace(pipelines, "step", scaled)
+
+
+def deepspeed_without_all_reduce(backend):
+    for name in ("all_reduce", "reduce"):
+        replace(backend.deepspeed.comm, name, lambda *_, **__: None)
+
+
+def deepspeed_summed(backend):
+    def multiplying(initialized):
+        engine = initialized[0]
+        backward = engine.backward
+        engine.backward = lambda loss, **settings: backward(loss * from_environment().size, **settings)
+        return initialized
+
+    change_result(backend.deepspeed, "initialize", multiplying)
+
+
+# Of Horovod's
+
+
+def horovod_without(name):
+    """A fault: what Horovod's function of that name should wrap is used as it is."""
+    return lambda backend: replace(backend.hvd, name, lambda wrapped, *_, **__: wrapped)
+
+
+def horovod_summed(name):
+    """A fault: Horovod's function of that name is given Sum for Average."""
+
+    def fault(backend):
+        wrap = getattr(backend.hvd, name)
+        replace(backend.hvd, name, lambda *arguments, **settings: wrap(*arguments, **settings | {"op": backend.hvd.Sum}))
+
+    return fault
+
+
+# Of every backend
+
+
+def none(_):
+    """Nothing is broken."""
+
+
+def same_shard(_):
+    """Every rank reads the shard of rank 0."""
+    shard = sharding.training_shard
+    replace(sharding, "training_shard", lambda *arguments: shard(*arguments[:5], 0, *arguments[6:]))
+
+
+def unlike_start(_):
+    """Every rank starts from parameters of its own."""
+    draw = weights.draw
+    replace(weights, "draw", lambda parameters, seed, precision: draw(parameters, seed + from_environment().rank, precision))
+
+
+def worker_fails_in_step_20(backend):
+    """The training of rank 0 raises an exception in its 20th step after the warm-up."""
+    weighted_loss, restore, steps = backend.pytorch.weighted_loss, backend.Trainer.restore, itertools.count(1)
+
+    def begun(self, state):
+        nonlocal steps
+        steps = itertools.count(1)
+        restore(self, state)
+
+    def failing(logits, *others):
+        if logits.requires_grad and from_environment().rank == 0 and next(steps) == 20:
+            raise ArithmeticError("it does not add up")
+        return weighted_loss(logits, *others)
+
+    replace(backend.Trainer, "restore", begun)
+    replace(backend.pytorch, "weighted_loss", failing)
+
+
+def killed_in_its_step_breakdown(_):
+    """The process is killed when it has trained and measures its step breakdown."""
+    replace(step_breakdown, "measure", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def on_one_gpu(backend):
+    """All ranks have one GPU, as it seems to them."""
+    replace(backend.Trainer, "describe_device", lambda _: Device("cuda", 0, True, None, None, None))
+    replace(gpus, "pci_bus_id", lambda _: "0000:07:00.0")
+
+
+def on_gpus_of_their_own(backend):
+    """No fault: every rank has a GPU of its own, as it seems to it."""
+    on_one_gpu(backend)
+    replace(gpus, "pci_bus_id", lambda _: f"0000:{7 + from_environment().rank:02x}:00.0")
+
+
+# Of python -m launch.collectives over MPI
+
+
+def _break_all_reduce(mpi, broken):
+    """In-place all-reduces over MPI call broken(their call, the array, the Ranks) instead."""
+    begin = mpi.begin
+
+    def begun(name, ranks, host_suffix):
+        library = begin(name, ranks, host_suffix)
+        prepare = library.collectives["all_reduce", True]
+
+        def prepared(sent, received):
+            whole = prepare(sent, received)
+            return whole._replace(call=lambda: broken(whole.call, sent, ranks))
+
+        library.collectives["all_reduce", True] = prepared
+        return library
+
+    replace(mpi, "begin", begun)
+
+
+def wrong_all_reduce(mpi):
+    """On the last rank one element of every all-reduce is wrong."""
+
+    def wrong(call, array, ranks):
+        call()
+        array[len(array) // 2] += ranks.rank == ranks.size - 1
+
+    _break_all_reduce(mpi, wrong)
+
+
+def hang_in_all_reduce(mpi):
+    """Rank 0 never comes to the all-reduces of 64 bytes."""
+
+    def hanging(call, array, ranks):
+        if ranks.rank == 0 and array.nbytes == 64:
+            time.sleep(600)
+        call()
+
+    _break_all_reduce(mpi, hanging)
+
+
+# No faults: another training, library or processor, for what is compared
+
+
+def tied(_):
+    """The embedding of the transformer, made smaller, is its head too."""
+    workload = workloads.WORKLOADS["transformer"]
+    model = workload.model._replace(width=32, num_heads=2, tied=True)
+    replace(workloads, "WORKLOADS", workloads.WORKLOADS | {"transformer": workload._replace(model=model)})
+
+
+def small_resnet(_):
+    """resnet50 is a small model, and has 24 random images."""
+    workload = workloads.WORKLOADS["resnet50"]
+    replace(workloads, "WORKLOADS", workloads.WORKLOADS | {"resnet50": workload._replace(model=RESNET)})
+    replace(datasets, "NUM_RANDOM_IMAGES", 24)
+
+
+def frozen_statistics(backend):
+    """As `small_resnet`, and batch norm has a mean of 0 and a variance of 1: images do not depend on one another."""
+    small_resnet(backend)
+    on_pytorch = hasattr(backend, "pytorch")
+
+    def batch_norm(x, weight, bias, epsilon):
+        if on_pytorch:
+            weight, bias = weight[:, None, None], bias[:, None, None]
+        return x / (1 + epsilon) ** 0.5 * weight + bias
+
+    replace(backend.pytorch.resnet if on_pytorch else backend.tensorflow.resnet, "batch_norm", batch_norm)
+
+
+def compressed_at_any_rank(backend):
+    """PowerSGD also factorizes matrices whose factors are larger than they are, in several small buckets."""
+    hooks = backend.ddp_hooks.powerSGD_hook
+    replace(hooks, "PowerSGDState", functools.partial(hooks.PowerSGDState, min_compression_rate=0))
+    replace(backend, "DistributedDataParallel", functools.partial(backend.DistributedDataParallel, bucket_cap_mb=0.1))
+
+
+def warmed_up_for_less(_):
+    """There is one step on zeros less before training."""
+    replace(loop, "NUM_WARMUP_STEPS", loop.NUM_WARMUP_STEPS - 1)
+
+
+def not_fused(backend):
+    """Optimizers are not fused. Fused ones round an element by its place in its tensor, another one in a shard."""
+    change_result(backend.pytorch, "optimizer_for", backend.pytorch.unfused)
+
+
+def float32_masters(backend):
+    """Gradients and parameters are rounded to float32 around the optimizer, in a float64 run: what DeepSpeed's stages 1 to 3 do.
+
+    The optimizer is not fused.
+    """
+    not_fused(backend)
+    optimizer_for = backend.pytorch.optimizer_for
+
+    class Rounding:
+        def __init__(self, settings, module):
+            self.pairs = [(parameter, parameter.detach().float()) for parameter in module.parameters()]
+            self.inner = optimizer_for(settings, SimpleNamespace(parameters=lambda: [master for _, master in self.pairs]))
+            self.param_groups = [group | {"params": list(module.parameters())} for group in self.inner.param_groups]
+            self.zero_grad = module.zero_grad
+            self.register_step_pre_hook = self.inner.register_step_pre_hook
+            self.register_step_post_hook = self.inner.register_step_post_hook
+            self.state = {parameter: self.inner.state[master] for parameter, master in self.pairs}
+
+        def step(self):
+            for parameter, master in self.pairs:
+                master.copy_(parameter.detach())
+                master.grad = parameter.grad.float()
+            for outer, group in zip(self.param_groups, self.inner.param_groups, strict=True):
+                group["lr"] = outer["lr"]
+            self.inner.step()
+            for parameter, master in self.pairs:
+                parameter.data.copy_(master)
+
+    replace(backend.pytorch, "optimizer_for", Rounding)
+    reduce_buckets(backend, lambda gradients: all_reduced(gradients.float() / from_environment().size).double())
+
+
+def in_rank_order(backend):
+    """Gradients are added up in the order of the ranks, where Gloo's order is that of their place in its buffer."""
+    torch, size = backend.pytorch.torch, from_environment().size
+
+    def added(tensor):
+        shares = [torch.empty_like(tensor) for _ in range(size)]
+        torch.distributed.all_gather(shares, tensor)
+        return functools.reduce(torch.add, shares)
+
+    if hasattr(backend, "deepspeed"):
+        replace(backend.deepspeed.comm, "all_reduce", lambda tensor, *_, **__: tensor.copy_(added(tensor)))
+    else:
+        reduce_buckets(backend, lambda gradients: added(gradients / size))
+
+
+def float16_supported(backend, is_supported=True):
+    """DeepSpeed takes the processor for one that computes in float16."""
+    replace(type(backend.deepspeed.get_accelerator()), "is_fp16_supported", lambda _: is_supported)
+
+
+def float16_not_supported(backend):
+    """DeepSpeed takes the processor for one that does not compute in float16."""
+    float16_supported(backend, is_supported=False)
+
+
+def without_gpus(backend):
+    """DataParallel is used where it finds no GPUs, and calls the module."""
+    replace(backend.data_parallel, "problem", lambda _: None)
+
+
+# No faults either: a run that fails unless what it is to show holds
+
+
+def restored(backend):
+    """At its end a run takes over a state with other values everywhere, and must then give that very state."""
+    close = backend.Trainer.close
+
+    def restore_and_close(self):
+        changed = {name: (value * 1.5 + 0.25).astype(value.dtype) for name, value in self.state().items()}
+        # What is float32 in there must be one to come back as it was.
+        changed = {name: value.astype(np.float32).astype(value.dtype) for name, value in changed.items()}
+        changed |= {name: np.full_like(value, 7) for name, value in changed.items() if name.startswith("adam_step/")}
+        self.restore(changed)
+        for name, value in self.state().items():
+            np.testing.assert_array_equal(value, changed[name], err_msg=name)
+        close(self)
+
+    replace(backend.Trainer, "close", restore_and_close)
+
+
+def compiled_on_the_clock(backend):
+    """It fails if it compiles anything on the clock, or has compiled nothing before."""
+    torch = backend.pytorch.torch
+
+    def prepared(turns):
+        graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+        assert graphs == 1, f"{graphs} graphs were compiled, not the one for training"
+        torch.compiler.set_stance("fail_on_recompile")
+        return turns
+
+    change_result(loop, "prepare", prepared)
+
+
+def traced_on_the_clock(backend):
+    """It fails if TensorFlow traces anything for an evaluation on the clock."""
+    count = backend.tensorflow._totals.experimental_get_tracing_count
+
+    def prepared(turns):
+        num_traces = count()
+
+        def evaluated(totals):
+            assert count() == num_traces, f"{count() - num_traces} traces were made on the clock"
+            return totals
+
+        change_result(backend.tensorflow, "evaluate", evaluated)
+        return turns
+
+    change_result(loop, "prepare", prepared)
