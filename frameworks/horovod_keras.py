@@ -37,7 +37,7 @@ class Trainer(TensorFlowTrainer):
 
     def train_epoch(self, batches, observe):
         dataset = self.pipeline.begin(batches)
-        callbacks = [*self.callbacks, keras.Schedule(self.pipeline.learning_rates), keras.Observer(observe)]
+        callbacks = [*self.callbacks, keras.Step(self.pipeline.learning_rates, observe)]
         self.model.fit(dataset, steps_per_epoch=len(batches), verbose=0, callbacks=callbacks)
 
     def sum(self, values):

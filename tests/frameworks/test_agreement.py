@@ -125,32 +125,21 @@ def test_a_worker_whose_training_fails_is_left_out_and_the_others_go_on(trained)
 
 
 @pytest.mark.parametrize(
-    ("backend", "fault", "arguments", "status", "error"),
+    ("backend", "fault", "in_sync", "error"),
     [
+        ("ddp", "unlike_start", False, "differ before training"),
         (
             "parameter_server",
             "worker_fails_in_step_20",
-            (),
-            1,
-            "the training of every worker has failed; the first: rank 0, epoch 1, step 20: ArithmeticError",
-        ),
-        ("ddp", "unlike_start", (), 1, "differ before training"),
-        (
-            "data_parallel",
-            "none",
-            ("--device", "cpu"),
-            2,
-            "with 0 GPUs DataParallel would only call the module; use single, or a node with several GPUs",
+            True,
+            "of every worker has failed; the first: rank 0, epoch 1, step 20: Arithmetic",
         ),
     ],
 )
-def test_a_run_that_cannot_be_right_fails(data, tmp_path, backend, fault, arguments, status, error):
-    ranks = 1 if backend == "data_parallel" else 2
-    exit_status, record, _ = train(backend, ranks, tmp_path, *CNN.arguments(data), *arguments, fault=fault)
-    assert (exit_status, record["status"]) == (status, "failed")
+def test_replicas_unlike_at_the_start_and_the_failure_of_every_worker_end_a_run(data, tmp_path, backend, fault, in_sync, error):
+    status, record, _ = train(backend, 2, tmp_path, *CNN.arguments(data), fault=fault)
+    assert (status, record["status"], record["in_sync"], record["losses"]) == (1, "failed", in_sync, [])
     assert error in record["error"]
-    if fault == "unlike_start":
-        assert (record["in_sync"], record["losses"]) == (False, [])
 
 
 def test_data_parallel_on_several_gpus_has_the_losses_of_the_plain_run(data, tmp_path):

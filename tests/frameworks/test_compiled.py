@@ -3,7 +3,6 @@
 import pytest
 
 from tests.frameworks.test_agreement import disagreement
-from tests.support import small_data
 from tests.support.running import train, train_in_turn
 
 pytestmark = pytest.mark.matrix
@@ -13,11 +12,6 @@ SETTINGS = ("--scaling", "strong", "--batch-size", "16", "--evaluation-batch-siz
 FLOAT64 = ("--precision", "fp64")
 # DeepSpeed's float32 parameters may round differently, which training at a small learning rate does not amplify.
 SMALL_LEARNING_RATE = ("--learning-rate", "1e-5")
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return small_data.write(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -30,18 +24,18 @@ def _nothing_compiled_yet(tmp_path_factory):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("backend", "ranks", "workload", "own", "bound"),
+    ("backend", "workload", "settings", "bound"),
     [
-        ("ddp", 2, "transformer", FLOAT64, 1e-10),
-        ("horovod_torch", 2, "cnn", FLOAT64, 1e-10),
-        ("ddp", 2, "cnn", (*FLOAT64, "--accumulate", "2", "--batch-size", "8"), 1e-10),
-        ("deepspeed_zero", 2, "cnn", (*FLOAT64, *SMALL_LEARNING_RATE), 1e-6),
+        ("ddp", "transformer", FLOAT64, 1e-10),
+        ("horovod_torch", "cnn", FLOAT64, 1e-10),
+        ("ddp", "cnn", (*FLOAT64, "--accumulate", "2", "--batch-size", "8"), 1e-10),
+        ("deepspeed_zero", "cnn", (*FLOAT64, *SMALL_LEARNING_RATE), 1e-6),
     ],
 )
-def test_a_compiled_run_has_the_losses_of_a_plain_one(backend, ranks, workload, own, bound, data, tmp_path):
-    arguments = (*SETTINGS, *data[workload], *own)
+def test_a_compiled_run_has_the_losses_of_a_plain_one(backend, workload, settings, bound, data, tmp_path):
+    arguments = (*SETTINGS, *data[False][workload], *settings)
     runs = [("none", *arguments), ("compiled_on_the_clock", *arguments, "--compile")]
-    (plain, _), (compiled, _) = train_in_turn(backend, ranks, tmp_path, runs)
+    (plain, _), (compiled, _) = train_in_turn(backend, 2, tmp_path, runs)
     assert disagreement(compiled, plain) < bound
     assert len(compiled["losses"]) >= 20
     assert compiled["in_sync"] is True
@@ -50,5 +44,5 @@ def test_a_compiled_run_has_the_losses_of_a_plain_one(backend, ranks, workload, 
 
 
 def test_tensorflow_traces_nothing_for_evaluations_on_the_clock(data, tmp_path):
-    status, record, _ = train("horovod_tf", 1, tmp_path, *SETTINGS, *data["transformer"], fault="traced_on_the_clock")
+    status, record, _ = train("horovod_tf", 1, tmp_path, *SETTINGS, *data[False]["transformer"], fault="traced_on_the_clock")
     assert (status, record["status"], len(record["accuracies"])) == (0, "ok", 1), record["error"]

@@ -14,16 +14,17 @@ from frameworks.shared.deepspeed import deepspeed
 from frameworks.shared.horovod import horovod
 from frameworks.shared.pytorch import data_parallel, process_group, pytorch
 from frameworks.shared.tensorflow import tensorflow
+from tests.support.mistakes import refused
 
 SETTINGS = SimpleNamespace(device="cuda", threads=1, gpu_order="local", precision="fp32")
 GPU_1 = torch.device("cuda", 1)
 
 
 @pytest.fixture
-def found(monkeypatch):
+def find(monkeypatch):
     """A function that makes both frameworks find a number of GPUs; None: they are built without CUDA."""
 
-    def find(num_gpus):
+    def present(num_gpus):
         for owner, name, value in (
             (torch.backends.cuda, "is_built", num_gpus is not None),
             (torch.cuda, "device_count", num_gpus or 0),
@@ -38,7 +39,7 @@ def found(monkeypatch):
         for name in ("set_intra_op_parallelism_threads", "set_inter_op_parallelism_threads"):
             monkeypatch.setattr(tf.config.threading, name, lambda _: None)
 
-    return find
+    return present
 
 
 @pytest.mark.parametrize(
@@ -49,8 +50,8 @@ def found(monkeypatch):
         (1, None, None),
     ],
 )
-def test_a_device_that_a_framework_lacks_is_a_problem_in_words(num_gpus, of_pytorch, of_tensorflow, found):
-    found(num_gpus)
+def test_a_device_that_a_framework_lacks_is_a_problem_in_words(num_gpus, of_pytorch, of_tensorflow, find):
+    find(num_gpus)
     assert (pytorch.device_problem("cuda"), tensorflow.device_problem("cuda")) == (of_pytorch, of_tensorflow)
     assert (pytorch.device_problem("cpu"), tensorflow.device_problem("cpu")) == (None, None)
 
@@ -64,14 +65,16 @@ def test_a_device_that_a_framework_lacks_is_a_problem_in_words(num_gpus, of_pyto
         ("cuda", 2, None),
     ],
 )
-def test_data_parallel_needs_several_gpus(device, num_gpus, problem, found):
-    found(num_gpus)
+def test_data_parallel_needs_several_gpus(device, num_gpus, problem, find):
+    find(num_gpus)
     assert data_parallel.problem(device) == problem
 
 
-def test_data_parallel_computes_on_all_gpus_and_its_parameters_are_on_the_first(found):
-    found(3)
+def test_data_parallel_computes_on_all_gpus_and_its_parameters_are_on_the_first(find):
+    find(3)
     assert data_parallel.gpus(torch.device("cuda", 2)) == [2, 0, 1]
+    with refused("with 0 GPUs DataParallel would only call the module; use single, or a node with several GPUs"):
+        data_parallel.gpus(torch.device("cpu"))
 
 
 @pytest.mark.parametrize(
@@ -81,31 +84,31 @@ def test_horovod_needs_a_build_with_cuda(device, has_cuda, problem):
     assert horovod.device_problem(SimpleNamespace(cuda_built=lambda: has_cuda), device) == problem
 
 
-def test_deepspeed_computes_on_the_device_that_it_has_chosen(found):
+def test_deepspeed_computes_on_the_device_that_it_has_chosen(find):
     assert deepspeed.device_problem("cpu") is None
-    found(None)
+    find(None)
     assert deepspeed.device_problem("cuda") == "this PyTorch has no CUDA"
-    found(1)
+    find(1)
     assert deepspeed.device_problem("cuda") == "DeepSpeed has chosen cpu; set DS_ACCELERATOR=cuda"
 
 
 @pytest.mark.parametrize("framework", [pytorch, tensorflow])
 @pytest.mark.parametrize("num_gpus", [None, 0])
-def test_a_run_that_asks_for_a_gpu_that_is_not_there_is_refused(framework, num_gpus, found):
-    found(num_gpus)
+def test_a_run_that_asks_for_a_gpu_that_is_not_there_is_refused(framework, num_gpus, find):
+    find(num_gpus)
     with pytest.raises(UserError, match=r"^--device cuda, but .*(has no CUDA|finds no GPU); use --device cpu, or set up with"):
         framework.pick_device(SETTINGS, Ranks())
 
 
-def test_a_gpu_is_described_with_the_versions_of_its_libraries(found):
-    found(2)
+def test_a_gpu_is_described_with_the_versions_of_its_libraries(find):
+    find(2)
     of_pytorch, of_tensorflow = pytorch.describe_device(torch.device("cuda", 1)), tensorflow.describe_device(0, "2.18.5")
     assert of_pytorch._replace(cuda="13.0", product=None, memory=None) == Device("cuda", 1, True, "13.0", "9.10.2", "2.27.3")
     assert of_tensorflow._replace(product=None, memory=None) == Device("cuda", 0, True, "12.5.1", "9", "2.18.5")
 
 
-def test_the_frameworks_count_the_memory_of_a_gpu(found, monkeypatch):
-    found(2)
+def test_the_frameworks_count_the_memory_of_a_gpu(find, monkeypatch):
+    find(2)
     reset = []
     for name, of in (
         ("reset_peak_memory_stats", reset.append),
@@ -136,8 +139,8 @@ def test_gradients_of_ranks_that_share_a_gpu_go_over_gloo(device, share_gpu, tra
     assert process_group.transport_of(torch.device(device), SimpleNamespace(share_gpu=share_gpu)) == transport
 
 
-def test_a_cpu_has_no_number(found):
-    found(None)
+def test_a_cpu_has_no_number(find):
+    find(None)
     assert pytorch.describe_device(torch.device("cpu")).memory is tensorflow.describe_device(None, None).memory is None
     assert pytorch.describe_device(torch.device("cpu"))[:3] == tensorflow.describe_device(None, None)[:3] == ("cpu", None, False)
 

@@ -1,10 +1,8 @@
 """The Keras backend never runs under Keras 3, where Horovod's optimizer does not all-reduce."""
 
-import subprocess
-
 import pytest
 
-from tests.support.running import BIN, ROOT, environ
+from tests.support.running import BIN, completed
 
 # Each starts TensorFlow, which takes seconds.
 pytestmark = pytest.mark.matrix
@@ -14,7 +12,7 @@ def run(*lines):
     program = "\n".join(
         ["import os", *lines, "import frameworks.horovod_keras as backend", "backend.keras.expect_keras_2()", "print('Keras 2')"]
     )
-    done = subprocess.run([BIN / "python", "-c", program], cwd=ROOT, env=environ(), capture_output=True, text=True, timeout=60, check=False)
+    done = completed(BIN / "python", "-c", program)
     return done.returncode, done.stdout + done.stderr
 
 

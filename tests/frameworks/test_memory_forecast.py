@@ -5,7 +5,6 @@ MemTracker and FSDPMemTracker under FakeTensorMode count without computing; rank
 
 import dataclasses
 import json
-import subprocess
 
 import numpy as np
 import pytest
@@ -25,7 +24,7 @@ from common.model.families import Cnn, Decoder, EncoderDecoder, input_type
 from common.process.ranks import Ranks
 from frameworks.shared.pytorch import fsdp, pytorch, tensor_parallel
 from tests.support import pipeline_memory_run
-from tests.support.running import BIN, ROOT, environ
+from tests.support.running import BIN, completed
 from tests.support.small_models import RESNET
 
 CPU = torch.device("cpu")
@@ -128,7 +127,7 @@ def test_the_peak_of_fsdp(name, num_ranks, num_samples, precision, recompute, mo
     meshes = {None: init_device_mesh("cpu", (num_ranks,)), "hsdp": init_device_mesh("cpu", (2, num_ranks // 2), mesh_dim_names=("a", "b"))}
     monkeypatch.setattr(fsdp, "init_device_mesh", lambda *_, **__: meshes.get(sharding, meshes[None]))
     mode = FakeTensorMode()
-    module, samples = faked(mode, module), [mode.from_tensor(one) for one in batch(training)]
+    module, samples = faked(mode, module), [mode.from_tensor(tensor) for tensor in batch(training)]
     with mode:
         fsdp.shard(module, sharding, None, ranks, CPU)
         optimizer = pytorch.unfused(pytorch.optimizer_for(settings, module))
@@ -153,13 +152,13 @@ def test_the_peak_of_tensor_parallelism(num_ranks, recompute, monkeypatch, fake_
 @pytest.mark.matrix
 @pytest.mark.long
 def test_the_peak_of_each_rank_of_a_pipeline(tmp_path):
-    command = [BIN / "mpiexec", "-n", "2", BIN / "python", "-m", "tests.support.pipeline_memory_run", tmp_path]
-    done = subprocess.run(list(map(str, command)), cwd=ROOT, env=environ(), capture_output=True, text=True, timeout=300, check=False)
+    done = completed(BIN / "mpiexec", "-n", 2, BIN / "python", "-m", "tests.support.pipeline_memory_run", tmp_path)
     assert done.returncode == 0, done.stderr
     counted = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     for name in pipeline_memory_run.NAMES:
         for kind, recompute in (("plain", False), ("recomputed", True)):
             # Zero-bubble schedules with --recompute keep less than is forecast, which is what they keep without.
             within = 0.16 if recompute and "zero" in name else WITHIN
-            found = memory_forecast.by_rank(name, pipeline_memory_run.TRAINING._replace(recompute=recompute), 2)
-            assert [one.peak for one in found] == pytest.approx([of_rank[name][kind] for of_rank in counted], rel=within), (name, kind)
+            forecasts = memory_forecast.by_rank(name, pipeline_memory_run.TRAINING._replace(recompute=recompute), 2)
+            peaks = [of_rank[name][kind] for of_rank in counted]
+            assert [forecast.peak for forecast in forecasts] == pytest.approx(peaks, rel=within), (name, kind)

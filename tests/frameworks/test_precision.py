@@ -75,7 +75,7 @@ def recorder(torch):
             results = operation(*arguments, **(settings or {}))
             if any(part in str(operation) for part in ("mm", "convolution", "attention")):
                 # Attention also returns sums of exponentials, and the first convolution has no gradient by its inputs.
-                first = next(one for one in results if one is not None) if isinstance(results, tuple) else results
+                first = next(result for result in results if result is not None) if isinstance(results, tuple) else results
                 self.types |= {str(first.dtype).removeprefix("torch.")}
             return results
 
@@ -94,20 +94,21 @@ def in_tensorflow(precision, shapes):
     def step(inputs, targets, loss_weights):
         with tf.GradientTape() as tape:
             loss = tensorflow.weighted_loss(model.forward(model.parameters, inputs, False), targets, loss_weights)
-        gradients = [tf.convert_to_tensor(one) for one in tape.gradient(loss, list(model.parameters.values()))]
+        gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, list(model.parameters.values()))]
         optimizer.step(model.parameters, gradients, tf.constant(0.001, loss.dtype))
         return loss, gradients
 
     operations = step.get_concrete_function(*samples).graph.get_operations()
-    products = {one.outputs[0].dtype.name for one in operations if "MatMul" in one.type or "Conv2D" in one.type}
+    products = {node.outputs[0].dtype.name for node in operations if "MatMul" in node.type or "Conv2D" in node.type}
     loss, gradients = step(*samples)
-    gradients = {name: tensorflow.as_array(name, one.numpy()) for name, one in zip(model.parameters, gradients, strict=True)}
+    gradients = {name: tensorflow.as_array(name, value.numpy()) for name, value in zip(model.parameters, gradients, strict=True)}
     return loss.numpy(), gradients, {value.dtype.name for value in tensorflow.state(model, optimizer).values()}, products
 
 
-def distance(gradients, others):
+def distance(gradients, reference):
     """The norm of the difference of all gradients, relative to the norm of all."""
-    return np.sqrt(sum(np.sum((gradients[name] - others[name]) ** 2) for name in others) / sum(np.sum(one**2) for one in others.values()))
+    difference = sum(np.sum((gradients[name] - values) ** 2) for name, values in reference.items())
+    return np.sqrt(difference / sum(np.sum(values**2) for values in reference.values()))
 
 
 @pytest.mark.parametrize(("shapes", "bound"), MODELS, ids=["cnn", "decoder", "encoder-decoder", "resnet"])
@@ -116,10 +117,10 @@ def test_products_are_in_bfloat16_and_everything_that_lasts_is_in_float32(shapes
     gradients, losses = {}, {}
     for framework, computed in (("pytorch", in_pytorch), ("tensorflow", in_tensorflow)):
         for precision, product in (("bf16", "bfloat16"), ("fp32", "float32")):
-            loss, found, lasting, products = computed(precision, shapes)
+            loss, gradients[framework, precision], lasting, products = computed(precision, shapes)
             assert (lasting, products, loss.dtype.name) == ({"float32"}, {product}, "float32")
-            assert {one.dtype.name for one in found.values()} == {"float32"}
-            losses[framework, precision], gradients[framework, precision] = loss, found
+            assert {gradient.dtype.name for gradient in gradients[framework, precision].values()} == {"float32"}
+            losses[framework, precision] = loss
         assert 1e-3 < distance(gradients[framework, "bf16"], gradients[framework, "fp32"]) < 0.15
         assert 1e-6 < abs(losses[framework, "bf16"] / losses[framework, "fp32"] - 1) < 2e-3
     assert distance(gradients["tensorflow", "bf16"], gradients["pytorch", "bf16"]) < bound
@@ -130,12 +131,12 @@ def test_products_are_in_bfloat16_and_everything_that_lasts_is_in_float32(shapes
 def test_copies_of_a_module_compute_in_bfloat16_in_threads_of_their_own():
     # As DataParallel makes and calls them. A thread does not take over autocast, nor its type.
     module = pytorch.build(resolve(Settings(precision="bf16"), 1), "cpu", Ranks())
-    replica, found = module._replicate_for_data_parallel(), []
+    replica, types = module._replicate_for_data_parallel(), []
     replica.parts = lambda: [lambda x: x @ x]
-    thread = threading.Thread(target=lambda: found.append(replica(pytorch.torch.ones(2, 2)).dtype))
+    thread = threading.Thread(target=lambda: types.append(replica(pytorch.torch.ones(2, 2)).dtype))
     thread.start()
     thread.join()
-    assert found == [pytorch.torch.bfloat16]
+    assert types == [pytorch.torch.bfloat16]
 
 
 def test_runs_that_differ_in_precision_are_not_compared():
@@ -146,17 +147,17 @@ def test_runs_that_differ_in_precision_are_not_compared():
 def capability(monkeypatch):
     """A function that gives all GPUs a compute capability; None: the driver does not tell."""
 
-    def have(found):
+    def have(version):
         nvml.install(monkeypatch, nvml.Driver())
         monkeypatch.setattr(gpus, "pci_bus_id", lambda _: "0000:07:00.0")
         monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByPciBusId", lambda _: "first")
-        monkeypatch.setattr(pynvml, "nvmlDeviceGetCudaComputeCapability", (lambda _: found) if found else nvml.refuse)
+        monkeypatch.setattr(pynvml, "nvmlDeviceGetCudaComputeCapability", (lambda _: version) if version else nvml.refuse)
 
     return have
 
 
 @pytest.mark.parametrize(
-    ("precision", "device", "found", "problem"),
+    ("precision", "device", "version", "problem"),
     [
         ("fp32", "cpu", None, None),
         ("bf16", "cpu", None, None),
@@ -169,8 +170,8 @@ def capability(monkeypatch):
         ("bf16", "cuda", None, None),
     ],
 )
-def test_a_precision_that_a_device_lacks_is_refused_before_training(precision, device, found, problem, capability):
-    capability(found)
+def test_a_precision_that_a_device_lacks_is_refused_before_training(precision, device, version, problem, capability):
+    capability(version)
     assert gpus.precision_problem(precision, device) == problem
     placed = Device(device, 0 if device == "cuda" else None, False, None, None, None)
     if problem is None:
@@ -189,11 +190,11 @@ def test_only_tf32_computes_in_it(precision, allowed, monkeypatch):
     for name in ("set_intra_op_parallelism_threads", "set_inter_op_parallelism_threads"):
         monkeypatch.setattr(config.threading, name, lambda _: None)
     monkeypatch.setattr(config, "set_visible_devices", lambda *_: None)
-    for one, expected in ((precision, allowed), ("fp32", False)):
+    for run_precision, expected in ((precision, allowed), ("fp32", False)):
         for framework in (pytorch, tensorflow):
-            framework.pick_device(SimpleNamespace(device="cpu", threads=1, gpu_order="local", precision=one), Ranks())
-        found = backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32, config.experimental.tensor_float_32_execution_enabled()
-        assert found == (expected,) * 3
+            framework.pick_device(SimpleNamespace(device="cpu", threads=1, gpu_order="local", precision=run_precision), Ranks())
+        of_pytorch = backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32
+        assert (*of_pytorch, config.experimental.tensor_float_32_execution_enabled()) == (expected,) * 3
 
 
 @pytest.mark.parametrize(

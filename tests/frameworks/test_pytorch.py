@@ -53,17 +53,9 @@ def stepped(model, optimizer, learning_rates):
     return pytorch.state(model, optimizer), gradients
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
-def test_the_model_takes_the_parameters_of_the_workload_as_they_were_drawn(workload):
-    state = pytorch.state(*made(workload=workload))
-    assert state.keys() == drawn(workload).keys()
-    for name, array in drawn(workload).items():
-        np.testing.assert_array_equal(state[name], array, err_msg=name)
-
-
 def kept(function, inputs, parameters):
     """(bytes that are kept for the backward pass of a function, gradients of its parameters)."""
-    sizes, own = {}, {parameter.untyped_storage().data_ptr() for parameter in parameters}
+    sizes, of_parameters = {}, {parameter.untyped_storage().data_ptr() for parameter in parameters}
 
     def note(tensor):
         sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
@@ -71,57 +63,59 @@ def kept(function, inputs, parameters):
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         loss = function(inputs).square().sum()
-    return sum(size for place, size in sizes.items() if place not in own), torch.autograd.grad(loss, parameters)
+    return sum(size for place, size in sizes.items() if place not in of_parameters), torch.autograd.grad(loss, parameters)
 
 
-def samples(workload):
+def samples(workload, num_samples=2):
     model, stream = workloads.WORKLOADS[workload].model, np.random.default_rng(0)
-    shape = (2, *model.input_shape)
-    return torch.from_numpy(stream.integers(0, 9, shape) if model.whole_inputs else stream.normal(size=shape))
+    shape = (num_samples, *model.input_shape)
+    return torch.from_numpy(stream.integers(0, 256, shape) if model.whole_inputs else stream.normal(size=shape))
 
 
-# Of the encoder-decoder's dropout the same numbers are drawn again. What comes before ResNet-50's blocks is kept.
+# Of the encoder-decoder's dropout the same numbers are drawn again. What comes before ResNet-50's blocks is kept. A pipeline's stages
+# compute their halves of blocks again.
 @pytest.mark.parametrize(
-    ("workload", "dropout", "share"), [("transformer", False, 1 / 3), ("transformer-alcf", True, 1 / 3), ("resnet50", False, 1 / 2)]
-)
-def test_layers_that_compute_their_activations_again_keep_fewer_and_have_the_same_gradients(workload, dropout, share):
-    found = []
+    ("workload", "in_stages", "dropout", "share"),
+    [
+        ("transformer", False, False, 1 / 3), ("transformer", True, False, 1 / 3), ("transformer-alcf", False, True, 1 / 3),
+        ("resnet50", False, False, 1 / 2),
+    ],
+)  # fmt: skip
+def test_layers_that_compute_their_activations_again_keep_fewer_and_have_the_same_gradients(workload, in_stages, dropout, share):
+    results = []
     for recompute in (False, True):
-        model, _ = made(workload=workload, dropout=dropout, recompute=recompute)
-        found.append(kept(model, samples(workload), list(model.parameters())))
-    (num_kept, expected), (num_again, again) = found
+        model, _ = made(workload=workload, dropout=dropout, recompute=recompute and not in_stages)
+        function = model
+        if in_stages:
+            bounds = pipelining.Stage(0, 0, len(model.parts()))
+            function = pipeline.stage(model, workloads.WORKLOADS[workload].model, bounds, recompute)
+        results.append(kept(function, samples(workload), list(model.parameters())))
+    (num_kept, expected), (num_again, gradients) = results
     assert num_again < num_kept * share
-    assert all(torch.equal(one, other) for one, other in zip(again, expected, strict=True))
+    assert all(map(torch.equal, gradients, expected))
 
 
-def test_stages_of_a_pipeline_compute_the_activations_of_their_halves_of_blocks_again():
-    model, _ = made(workload="transformer")
-    bounds = pipelining.Stage(0, 0, len(model.parts()))
-    stages = [pipeline.stage(model, workloads.WORKLOADS["transformer"].model, bounds, recompute) for recompute in (False, True)]
-    (num_kept, expected), (num_again, again) = (kept(stage, samples("transformer"), list(model.parameters())) for stage in stages)
-    assert num_again < num_kept / 3
-    assert all(torch.equal(one, other) for one, other in zip(again, expected, strict=True))
+def expect_equal(state, expected):
+    assert state.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(state[name], value, err_msg=name)
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_a_state_with_optimizer_state_is_restored(workload, optimizer):
     state, _ = stepped(*made(workload=workload, optimizer=optimizer), [0.1, 0.2])
+    assert {name for name in state if "/" not in name} == drawn(workload).keys()
     model, fresh = made(workload=workload, optimizer=optimizer)
+    expect_equal(pytorch.state(model, None), drawn(workload))
     pytorch.restore(model, fresh, state)
-    found = pytorch.state(model, fresh)
-    assert found.keys() == state.keys()
-    for name, value in state.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
+    expect_equal(pytorch.state(model, fresh), state)
 
 
 @pytest.mark.parametrize(("optimizer", "prefixes"), [("sgd", {"momentum"}), ("adam", {"adam_mean", "adam_square", "adam_step"})])
 def test_optimizer_state_is_in_a_state_only_with_the_optimizer(optimizer, prefixes):
-    model, found = made(optimizer=optimizer)
-    stepped(model, found, [0.1])
     names = set(drawn())
-    assert pytorch.state(model, None).keys() == names
-    state = pytorch.state(model, found)
+    state, _ = stepped(*made(optimizer=optimizer), [0.1])
     assert state.keys() == names | {f"{prefix}/{name}" for prefix in prefixes for name in names}
     # Shapes are the same for every framework: the number of steps is a scalar.
     for name, value in state.items():
@@ -133,22 +127,15 @@ def test_optimizer_state_that_a_state_lacks_is_reset(optimizer):
     model, used = made(optimizer=optimizer)
     stepped(model, used, [0.1, 0.2])
     pytorch.restore(model, used, drawn())
-    found, _ = stepped(model, used, [0.1])
-    expected, _ = stepped(*made(optimizer=optimizer), [0.1])
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
+    expect_equal(stepped(model, used, [0.1])[0], stepped(*made(optimizer=optimizer), [0.1])[0])
 
 
 @pytest.mark.parametrize("workload", ["cnn", "transformer"])
 def test_the_parts_of_a_model_follow_one_another_to_its_logits_with_the_shapes_and_layers_that_they_state(workload):
     model, _ = made(workload=workload)
-    sizes = workloads.WORKLOADS[workload].model
-    stream = np.random.default_rng(3)
-    inputs = stream.integers(0, 256, (2, *sizes.input_shape)) if sizes.whole_inputs else stream.random((2, *sizes.input_shape))
-    x = torch.from_numpy(inputs)
+    x = samples(workload)
     expected = model(x)
-    for part, function in zip(families.parts_of(sizes), model.parts(), strict=True):
+    for part, function in zip(families.parts_of(workloads.WORKLOADS[workload].model), model.parts(), strict=True):
         x = function(x.detach())
         assert x.shape == (2, *part.output_shape)
         model.zero_grad()
@@ -192,40 +179,32 @@ def test_nothing_is_dropped_out_of_an_evaluation():
     assert plain == dropping
 
 
-def rates_of(workload):
+@pytest.mark.parametrize(("workload", "probabilities"), [("cnn", {0.25, 0.5}), ("transformer-alcf", {0.1}), ("transformer", set())])
+def test_dropout_has_the_probabilities_of_the_conventions(workload, probabilities):
     model, _ = made(workload=workload, dropout=True)
-    return [module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)]
-
-
-def test_dropout_has_the_probabilities_of_the_conventions():
-    assert rates_of("cnn") == [0.25, 0.5]
-    assert set(rates_of("transformer-alcf")) == {0.1}
-    assert rates_of("transformer") == []
+    assert {module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)} == probabilities
+    if workload == "cnn":
+        assert (model.dropout1.p, model.dropout2.p) == (0.25, 0.5)
 
 
 def random_logits(*shape):
     return torch.from_numpy(np.random.default_rng(0).normal(size=shape))
 
 
-def test_samples_of_weight_zero_do_not_count():
-    logits, targets = random_logits(4, 10), torch.tensor([1, 2, 3, 4])
-    weights_of = torch.tensor([0.5, 0.5, 0.0, 0.0], dtype=torch.float64)
-    assert torch.allclose(pytorch.weighted_loss(logits, targets, weights_of), cross_entropy(logits[:2], targets[:2]))
+LOSS_WEIGHTS = torch.tensor([[0.5, 0.0, 2.0], [0.0, 0.25, 1.0]], dtype=torch.float64)
 
 
 def test_each_token_has_a_weight_of_its_own():
     logits, targets = random_logits(2, 3, 256), torch.tensor([[1, 2, 3], [4, 5, 255]])
-    weights_of = torch.tensor([[0.5, 0.0, 2.0], [0.0, 0.25, 1.0]], dtype=torch.float64)
     shares = logits.softmax(-1)
-    expected = -sum(weights_of[i, j] * shares[i, j, targets[i, j]].log() for i in range(2) for j in range(3))
-    assert torch.allclose(pytorch.weighted_loss(logits, targets, weights_of), expected)
+    expected = -sum(LOSS_WEIGHTS[i, j] * shares[i, j, targets[i, j]].log() for i in range(2) for j in range(3))
+    assert torch.allclose(pytorch.weighted_loss(logits, targets, LOSS_WEIGHTS), expected)
 
 
 def test_probabilities_are_targets_along_the_last_axis():
     logits, targets = random_logits(2, 3, 20), torch.from_numpy(np.random.default_rng(1).random((2, 3, 20)))
-    weights_of = torch.tensor([[0.5, 0.0, 2.0], [0.0, 0.25, 1.0]], dtype=torch.float64)
-    expected = -((targets * logits.log_softmax(-1)).sum(-1) * weights_of).sum()
-    assert torch.allclose(pytorch.weighted_loss(logits, targets, weights_of), expected)
+    expected = -((targets * logits.log_softmax(-1)).sum(-1) * LOSS_WEIGHTS).sum()
+    assert torch.allclose(pytorch.weighted_loss(logits, targets, LOSS_WEIGHTS), expected)
     # What the ALCF tutorial computes: its criterion takes the classes, here the positions, from the second axis.
     swapped = [array.transpose(1, 2) for array in (logits, targets)]
     even = torch.full((2, 3), 1 / 6, dtype=torch.float64)
@@ -234,30 +213,26 @@ def test_probabilities_are_targets_along_the_last_axis():
 
 def test_a_step_has_micro_batches_of_equal_size_of_which_one_is_the_last():
     batches = [Batch(np.arange(6.0), np.arange(6), np.ones(6), rate) for rate in (0.5, 0.25)]
-    found = [
-        ([(*map(torch.Tensor.tolist, tensors), is_last) for *tensors, is_last in micro_batches], learning_rate)
-        for micro_batches, learning_rate in pytorch.steps(batches, 3, "cpu")
-    ]
     expected = [([first, first + 1], [first, first + 1], [1, 1], first == 4) for first in (0, 2, 4)]
-    assert found == [(expected, 0.5), (expected, 0.25)]
+    for (micro_batches, learning_rate), rate in zip(pytorch.steps(batches, 3, "cpu"), (0.5, 0.25), strict=True):
+        assert learning_rate == rate
+        assert [(*map(torch.Tensor.tolist, tensors), is_last) for *tensors, is_last in micro_batches] == expected
 
 
 @pytest.mark.parametrize("workload", ["cnn", "transformer"])
 def test_totals_add_up_over_batches_and_what_has_weight_0_is_in_none(workload):
     model, _ = made(workload=workload)
-    sizes = workloads.WORKLOADS[workload].model
-    stream = np.random.default_rng(2)
-    inputs = stream.integers(0, 256, (6, *sizes.input_shape)).astype(np.int64 if sizes.whole_inputs else np.float64)
-    targets = stream.integers(0, 10, (6, *sizes.target_shape))
+    inputs, stream = samples(workload, 6), np.random.default_rng(2)
+    targets = stream.integers(0, 10, (6, *workloads.WORKLOADS[workload].model.target_shape))
     with torch.no_grad():
-        logits = model.eval()(torch.from_numpy(inputs))
-    # Every second target is what the model says.
-    found = logits.argmax(-1).numpy()
-    targets.flat[::2] = found.flat[::2]
+        logits = model.eval()(inputs)
+    # Every second target is what the model predicts.
+    predicted = logits.argmax(-1).numpy()
+    targets.flat[::2] = predicted.flat[::2]
     counts = stream.integers(0, 2, targets.shape).astype(np.float64)
-    batches = [Batch(inputs[part], targets[part], counts[part]) for part in (slice(0, 4), slice(4, 6))]
+    batches = [Batch(inputs[part].numpy(), targets[part], counts[part]) for part in (slice(0, 4), slice(4, 6))]
     totals = pytorch.evaluate(model.train(), batches, "cpu")
     assert totals.count == counts.sum()
-    assert totals.num_correct == ((found == targets) * counts).sum() > 0
-    each = -logits.log_softmax(-1).gather(-1, torch.from_numpy(targets)[..., None])[..., 0].numpy()
-    assert totals.loss == pytest.approx((each * counts).sum(), rel=1e-9)
+    assert totals.num_correct == ((predicted == targets) * counts).sum() > 0
+    losses = -logits.log_softmax(-1).gather(-1, torch.from_numpy(targets)[..., None])[..., 0].numpy()
+    assert totals.loss == pytest.approx((losses * counts).sum(), rel=1e-9)

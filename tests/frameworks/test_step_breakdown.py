@@ -35,10 +35,10 @@ from tests.support.step_breakdown_run import NUM_STEPS
     ],
 )
 def test_the_parts_of_a_step_add_up_to_it(with_communication, without, parts):
-    step, *found = step_breakdown.parts_of(with_communication, without).values()
+    step, *seconds = step_breakdown.parts_of(with_communication, without).values()
     assert step == with_communication[0]
-    assert found == pytest.approx(parts)
-    assert sum(found) == pytest.approx(step)
+    assert seconds == pytest.approx(parts)
+    assert sum(seconds) == pytest.approx(step)
 
 
 def test_the_steps_of_a_block_are_counted_from_the_whole_epoch_since_a_gpu_queues_them(monkeypatch):
@@ -66,11 +66,8 @@ def test_the_steps_of_a_block_are_counted_from_the_whole_epoch_since_a_gpu_queue
 )
 def test_bus_bandwidth_is_what_the_busiest_link_carries(operations, num_ranks, bus_bytes):
     assert step_breakdown.bandwidth(operations, 0.5, num_ranks) == (None if bus_bytes is None else pytest.approx(2 * bus_bytes))
-
-
-@pytest.mark.parametrize("seconds", [0.0, math.nan])
-def test_no_time_is_no_bandwidth(seconds):
-    assert step_breakdown.bandwidth({"all_reduce": (1, 100)}, seconds, 2) is None
+    for no_time in (0.0, math.nan):
+        assert step_breakdown.bandwidth(operations, no_time, num_ranks) is None
 
 
 @pytest.mark.parametrize(
@@ -93,7 +90,8 @@ class Alternating:
     ranks = Ranks()
 
     def __init__(self):
-        self.communicates, self.blocks = True, []
+        self.communicates, self.blocks, self.reduced_sizes = True, [], []
+        self.profile = ProfiledCommunication(0.0, {}, {})
 
     def train_epoch(self, batches, observe):
         for _ in batches:
@@ -105,7 +103,7 @@ class Alternating:
         return values
 
     def communication(self):
-        return Communication(self.without, lambda train: ProfiledCommunication(0.0, {}, {}), lambda _: lambda: None)
+        return Communication(self.without, lambda train: self.profile, lambda size: lambda: self.reduced_sizes.append(size))
 
     @contextlib.contextmanager
     def without(self):
@@ -119,9 +117,10 @@ def test_a_drift_affects_blocks_with_and_without_communication_alike(monkeypatch
     monkeypatch.setattr(step_breakdown, "NUM_FEW", 1)
     trainer = Alternating()
     step_breakdown.measure(trainer, [Batch(0, 0, 0)] * 4, 4, 8)
-    places = {communicates: [place for place, one in enumerate(trainer.blocks) if one is communicates] for communicates in (True, False)}
-    assert len(places[True]) == len(places[False]) >= 3
-    assert sum(places[True]) == sum(places[False])
+    communicating = np.array(trainer.blocks)
+    places, places_without = np.flatnonzero(communicating), np.flatnonzero(~communicating)
+    assert len(places) == len(places_without) >= 3
+    assert sum(places) == sum(places_without)
 
 
 class TwoRanks(Alternating):
@@ -132,20 +131,17 @@ class TwoRanks(Alternating):
     def __init__(self, other_seconds):
         super().__init__()
         self.other_seconds = other_seconds
+        self.profile = ProfiledCommunication(1.0, {"all_reduce": (1, 100)}, {})
 
     def sum(self, values):
         return values + np.array([0, self.other_seconds]) if len(values) == 2 else values
-
-    def communication(self):
-        profile = ProfiledCommunication(1.0, {"all_reduce": (1, 100)}, {})
-        return super().communication()._replace(profiled=lambda train: profile)
 
 
 @pytest.mark.parametrize(("other_seconds", "mean"), [(3.0, 2.0), (math.nan, 1.0)])
 def test_bandwidth_is_of_the_mean_time_of_the_ranks_that_were_profiled(other_seconds, mean, monkeypatch):
     monkeypatch.setattr(step_breakdown, "NUM_FEW", 1)
-    found = step_breakdown.measure(TwoRanks(other_seconds), [Batch(0, 0, 0)] * 4, 4, 8)
-    assert found["bus_bytes_per_second"] == pytest.approx(100 / mean)
+    breakdown = step_breakdown.measure(TwoRanks(other_seconds), [Batch(0, 0, 0)] * 4, 4, 8)
+    assert breakdown["bus_bytes_per_second"] == pytest.approx(100 / mean)
 
 
 @pytest.mark.parametrize(
@@ -161,31 +157,25 @@ def test_bandwidth_is_of_the_mean_time_of_the_ranks_that_were_profiled(other_sec
     ],
 )
 def test_the_starts_of_exchanges_are_those_in_a_typical_step(times, starts):
-    found = step_breakdown.starts_in_step({"all_reduce": times}, [10.0, 20.0, 30.0, 40.0])
-    assert found == ({"all_reduce": starts} if starts else {})
+    typical = step_breakdown.starts_in_step({"all_reduce": times}, [10.0, 20.0, 30.0, 40.0])
+    assert typical == ({"all_reduce": starts} if starts else {})
     assert step_breakdown.starts_in_step({"all_reduce": times}, [10.0]) == {}
 
 
 def test_plain_all_reduces_are_measured_at_several_sizes(monkeypatch):
     monkeypatch.setattr(step_breakdown, "NUM_FEW", 1)
-    sizes = []
-
-    class Reducing(TwoRanks):
-        def communication(self):
-            return super().communication()._replace(all_reduce=lambda size: lambda: sizes.append(size))
-
-    found = step_breakdown.measure(Reducing(1.0), [Batch(0, 0, 0)] * 4, 4, 2**17)
-    assert [size for size, _ in found["all_reduce_seconds_by_size"]] == [2**10, 2**15, 2**17, 2**20]
-    assert sizes == sorted([2**10, 2**15, 2**17, 2**20] * step_breakdown.NUM_ALL_REDUCES)
-    assert found["plain_bus_bytes_per_second"] == pytest.approx(2**17 / found["all_reduce_seconds_by_size"][2][1])
+    trainer, sizes = TwoRanks(1.0), [2**10, 2**15, 2**17, 2**20]
+    breakdown = step_breakdown.measure(trainer, [Batch(0, 0, 0)] * 4, 4, 2**17)
+    assert [size for size, _ in breakdown["all_reduce_seconds_by_size"]] == sizes
+    assert trainer.reduced_sizes == sorted(sizes * step_breakdown.NUM_ALL_REDUCES)
+    assert breakdown["plain_bus_bytes_per_second"] == pytest.approx(2**17 / breakdown["all_reduce_seconds_by_size"][2][1])
     assert step_breakdown.measure(Alternating(), [Batch(0, 0, 0)] * 4, 4, 2**17)["all_reduce_seconds_by_size"] is None
 
 
 @pytest.mark.matrix
-def test_a_run_that_is_killed_in_its_step_breakdown_keeps_what_it_measured(tmp_path):
-    data = small_data.write(tmp_path / "data", 20)["cnn"]
-    arguments = (*data, "--batch-size", 8, "--epochs", 1, "--step-breakdown")
-    status, record, _ = train("single", 1, tmp_path, *map(str, arguments), fault="killed_in_its_step_breakdown")
+def test_a_run_that_is_killed_in_its_step_breakdown_keeps_what_it_measured(data, tmp_path):
+    arguments = (*data[True]["cnn"], "--batch-size", 8, "--epochs", 1, "--step-breakdown")
+    status, record, _ = train("single", 1, tmp_path, *arguments, fault="killed_in_its_step_breakdown")
     assert (status != 0, record["status"], len(record["losses"]), record["step_breakdown"]) == (True, "started", 2, None)
 
 

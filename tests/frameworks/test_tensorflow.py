@@ -9,7 +9,7 @@ from common.model import weights
 from common.model.families import Cnn, Decoder, EncoderDecoder, ResNet50, can_recompute, parameters_of
 from common.process.ranks import Ranks
 from common.workloads import WORKLOADS, resolve
-from tests.support import small_data, small_models
+from tests.support import small_models
 from tests.support.running import train
 
 tensorflow = pytorch = None
@@ -20,7 +20,6 @@ MODELS = [
     Cnn(), Decoder(24, 3, 2, 10), Decoder(24, 3, 2, 10, tied=True),
     EncoderDecoder(width=24, num_heads=4, num_layers=2, hidden=40, source_length=2, target_length=5), small_models.RESNET,
 ]  # fmt: skip
-NAMES = [(model, name) for model in MODELS for name in parameters_of(model)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,41 +54,26 @@ def batch_of(model):
     return inputs, targets, stream.random(targets.shape[:-1])
 
 
-@pytest.mark.parametrize(("model", "name"), NAMES, ids=lambda value: value if isinstance(value, str) else type(value).__name__)
-def test_a_parameter_survives_the_conversion_of_layouts(model, name):
-    array = np.random.default_rng(0).normal(size=parameters_of(model)[name].shape)
-    there = tensorflow.as_variable(name, array)
-    assert there.size == array.size
-    np.testing.assert_array_equal(tensorflow.as_array(name, there), array)
-
-
 @pytest.mark.parametrize("models", MODELS, indirect=True, ids=lambda model: type(model).__name__)
-def test_both_frameworks_compute_the_same_logits(models):
-    shapes, model, module = models
-    inputs, _, _ = batch_of(shapes)
-    expected = module(pytorch.torch.from_numpy(inputs)).detach().numpy()
-    found = model.forward(model.parameters, tensorflow.tf.constant(inputs), False).numpy()
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
-    # Equal only if the layouts are: with axes or samples in another order it is another function.
-    turned = inputs.swapaxes(1, 2) if isinstance(shapes, Cnn | ResNet50) else inputs[:, ::-1]
-    assert not np.allclose(model.forward(model.parameters, tensorflow.tf.constant(turned.copy()), False).numpy(), expected)
-
-
-@pytest.mark.parametrize("models", MODELS, indirect=True, ids=lambda model: type(model).__name__)
-def test_both_frameworks_have_the_same_loss_and_the_same_gradients(models):
+def test_both_frameworks_have_the_same_logits_loss_and_gradients(models):
     shapes, model, module = models
     inputs, targets, loss_weights = batch_of(shapes)
     torch, tf = pytorch.torch, tensorflow.tf
-    loss = pytorch.weighted_loss(module(torch.from_numpy(inputs)), torch.from_numpy(targets), torch.from_numpy(loss_weights))
+    expected = module(torch.from_numpy(inputs))
+    loss = pytorch.weighted_loss(expected, torch.from_numpy(targets), torch.from_numpy(loss_weights))
     loss.backward()
     with tf.GradientTape() as tape:
         logits = model.forward(model.parameters, tf.constant(inputs), False)
-        same = tensorflow.weighted_loss(logits, tf.constant(targets), tf.constant(loss_weights))
-    np.testing.assert_allclose(same.numpy(), loss.item(), rtol=1e-12)
-    gradients = tape.gradient(same, model.parameters)
+        loss_here = tensorflow.weighted_loss(logits, tf.constant(targets), tf.constant(loss_weights))
+    np.testing.assert_allclose(logits.numpy(), expected.detach().numpy(), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(loss_here.numpy(), loss.item(), rtol=1e-12)
+    gradients = tape.gradient(loss_here, model.parameters)
     for name, parameter in module.named_parameters():
-        found = tensorflow.as_array(name, tf.convert_to_tensor(gradients[name]).numpy())
-        np.testing.assert_allclose(found, pytorch.as_array(name, parameter.grad), rtol=1e-9, atol=1e-11, err_msg=name)
+        gradient = tensorflow.as_array(name, tf.convert_to_tensor(gradients[name]).numpy())
+        np.testing.assert_allclose(gradient, pytorch.as_array(name, parameter.grad), rtol=1e-9, atol=1e-11, err_msg=name)
+    # Equal only if the layouts are: with axes or samples in another order it is another function.
+    turned = inputs.swapaxes(1, 2) if isinstance(shapes, Cnn | ResNet50) else inputs[:, ::-1]
+    assert not np.allclose(model.forward(model.parameters, tf.constant(turned.copy()), False).numpy(), logits.numpy())
 
 
 def test_batch_norm_in_float32_is_that_in_float64():
@@ -124,8 +108,8 @@ def test_micro_batches_have_the_loss_and_the_gradients_of_the_batch(models):
         return [total, *map(tf.convert_to_tensor, tape.gradient(total, parameters))]
 
     samples = [tf.constant(array) for array in batch_of(shapes)]
-    for found, expected in zip(gradients(5), gradients(1), strict=True):
-        np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-9, atol=1e-11)
+    for gradient, expected in zip(gradients(5), gradients(1), strict=True):
+        np.testing.assert_allclose(gradient.numpy(), expected.numpy(), rtol=1e-9, atol=1e-11)
 
 
 def test_a_model_without_an_implementation_is_refused():
@@ -133,9 +117,9 @@ def test_a_model_without_an_implementation_is_refused():
         tensorflow.Model(small_models.Bare(), "fp32", False)
 
 
-@pytest.mark.parametrize("shapes", [one for one in MODELS if can_recompute(one)], ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("shapes", [model for model in MODELS if can_recompute(model)], ids=lambda model: type(model).__name__)
 def test_layers_that_compute_their_activations_again_have_the_same_gradients(shapes):
-    tf, state, found = tensorflow.tf, weights.draw(parameters_of(shapes), 3, "fp64"), {}
+    tf, state, results = tensorflow.tf, weights.draw(parameters_of(shapes), 3, "fp64"), {}
     # An operation of each layer, and how often it occurs outside of the layers.
     operation, num_outside = ("Conv2D", 1) if isinstance(shapes, ResNet50) else ("Softmax", 0)
     inputs, *_ = map(tf.constant, batch_of(shapes))
@@ -149,11 +133,11 @@ def test_layers_that_compute_their_activations_again_have_the_same_gradients(sha
                 loss = tf.reduce_sum(model.forward(model.parameters, inputs, False) ** 2)
             return list(map(tf.convert_to_tensor, tape.gradient(loss, list(model.parameters.values()))))
 
-        operations = [one.type for one in gradients.get_concrete_function().graph.get_operations()]
-        found[recompute] = gradients(), operations.count(operation) - num_outside
-    assert found[True][1] == 2 * found[False][1] > 0
-    for again, kept in zip(found[True][0], found[False][0], strict=True):
-        np.testing.assert_allclose(again.numpy(), kept.numpy(), rtol=1e-12, atol=1e-12)
+        types = [node.type for node in gradients.get_concrete_function().graph.get_operations()]
+        results[recompute] = gradients(), types.count(operation) - num_outside
+    assert results[True][1] == 2 * results[False][1] > 0
+    for gradient, expected in zip(results[True][0], results[False][0], strict=True):
+        np.testing.assert_allclose(gradient.numpy(), expected.numpy(), rtol=1e-12, atol=1e-12)
 
 
 def test_dropout_that_would_be_drawn_again_is_refused():
@@ -172,10 +156,6 @@ def test_a_state_with_optimizer_state_is_restored(workload, optimizer):
     tensorflow.restore(model, made, state)
     for name, value in tensorflow.state(model, made).items():
         np.testing.assert_array_equal(value, state[name], err_msg=name)
-
-
-def test_a_state_without_optimizer_state_is_the_parameters():
-    model = tensorflow.build(SETTINGS, Ranks())
     assert set(tensorflow.state(model, None)) == set(model.parameters)
 
 
@@ -197,19 +177,18 @@ def test_both_frameworks_take_the_same_steps(optimizer):
             parameter.grad = pytorch.as_tensor(name, gradients[name])
         pytorch.set_learning_rate(there, learning_rate)
         there.step()
-    expected = pytorch.state(module, there)
-    found = tensorflow.state(model, here)
-    assert found.keys() == expected.keys()
+    expected, state = pytorch.state(module, there), tensorflow.state(model, here)
+    assert state.keys() == expected.keys()
     for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-9, atol=1e-15, err_msg=name)
+        np.testing.assert_allclose(state[name], value, rtol=1e-9, atol=1e-15, err_msg=name)
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("backend", ["horovod_tf", "horovod_keras"])
-def test_a_run_removes_what_autograph_has_written(backend, tmp_path, monkeypatch):
+def test_a_run_removes_what_autograph_has_written(backend, data, tmp_path, monkeypatch):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
-    status, record, _ = train(backend, 2, tmp_path, *small_data.write(tmp_path / "data", 20)["cnn"], "--epochs", "1", "--batch-size", "8")
+    status, record, _ = train(backend, 2, tmp_path, *data[True]["cnn"], "--epochs", "1", "--batch-size", "8")
     assert (status, record["status"]) == (0, "ok"), record["error"]
     assert list(temporary.glob("*autograph*")) == []

@@ -40,9 +40,9 @@ class Run(NamedTuple):
 
     def arguments(self, data, name="single"):
         """The arguments of a backend, or of a variant; `data` is of the fixture of that name."""
-        own = (*data[self.short].get(self.workload, ("--workload", self.workload)), "--optimizer", self.optimizer)
+        workload = (*data[self.short].get(self.workload, ("--workload", self.workload)), "--optimizer", self.optimizer)
         learning_rate = ("--learning-rate", self.learning_rate) if self.learning_rate else ()
-        return (*self.training, *own, "--precision", self.precision, *learning_rate, *as_arguments(settings_of(name, Settings())))
+        return (*self.training, *workload, "--precision", self.precision, *learning_rate, *as_arguments(settings_of(name, Settings())))
 
     @property
     def plain(self):
@@ -126,8 +126,8 @@ def in_mixed_precision(variant="", ranks=2):
 
 def of_resnet(below=1e-10):
     """With frozen statistics every step has the loss of the plain run; with those of each rank's batch that of DDP."""
-    frozen, own = (Run("resnet50", "sgd", short=True, fault=fault, training=RESNET_TRAINING) for fault in OTHER_MODELS[1:])
-    return [Comparison(frozen, below=below), Comparison(own, below=below, reference=("ddp", 2, own))]
+    frozen, of_batches = (Run("resnet50", "sgd", short=True, fault=fault, training=RESNET_TRAINING) for fault in OTHER_MODELS[1:])
+    return [Comparison(frozen, below=below), Comparison(of_batches, below=below, reference=("ddp", 2, of_batches))]
 
 
 # Those of single backends

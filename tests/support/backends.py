@@ -12,7 +12,7 @@ LAUNCHED = (*(name for name in DISTRIBUTED if declared()[name].by_default), *SER
 # Held to 1e-10 in float64; those with float32 master parameters to 1e-6.
 EXACT = tuple(name for name in DISTRIBUTED if is_exact(name) and not declared()[name].float32_masters)
 FLOAT32_MASTERS = tuple(name for name in DISTRIBUTED if declared()[name].float32_masters)
-VARIANTS = tuple(one for name in EXACT for one in variants_of(name) if is_exact(one))
+VARIANTS = tuple(variant for name in EXACT for variant in variants_of(name) if is_exact(variant))
 ON_PYTORCH = tuple(name for name in declared() if "pytorch" in (FOLDER / f"{name}.py").read_text())
 
 

@@ -11,14 +11,14 @@ SWITCHES = (
 )  # fmt: skip
 
 
-def found():
+def programs():
     """{program: its path, or None}."""
     return {name: next(filter(None, map(shutil.which, names)), None) for name, names in PROGRAMS.items()}
 
 
 def why_not():
     """Why no browser can be started here; None where one can."""
-    missing = [name for name, path in found().items() if path is None]
+    missing = [name for name, path in programs().items() if path is None]
     return f"there is no {' and no '.join(missing)} (Debian: chromium, chromium-driver)" if missing else None
 
 
@@ -28,11 +28,11 @@ def opened(page, profile, size=(1280, 900), dark=False):
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
-    options.binary_location = found()["chromium"]
+    options.binary_location = programs()["chromium"]
     for switch in (*SWITCHES, f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}"):
         options.add_argument(switch)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(found()["chromedriver"]))
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(programs()["chromedriver"]))
     try:
         # The window of a desktop cannot be as narrow as a phone; the size that the page reads can be.
         metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size[0] < 500}

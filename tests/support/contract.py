@@ -58,9 +58,8 @@ class Row(NamedTuple):
 
 # Of 1,199,882 and of 139,584 parameters in float32.
 GRADIENT_BYTES = {"cnn": 4_799_528, "transformer": 558_336}
-NUM_MICRO_BATCHES = 4
 # With as many samples in a step. It exchanges the bytes of a step of one batch.
-ACCUMULATE = ("--accumulate", NUM_MICRO_BATCHES, "--batch-size", 4)
+ACCUMULATE = ("--accumulate", 4, "--batch-size", 4)
 ALL_REDUCED = Breakdown("cnn", ACCUMULATE, {"all_reduce": 1})
 
 # Rank 0 updates the first dense layer's weight, and rank 1 the rest.
@@ -70,13 +69,10 @@ FIRST_STAGE = (320 + 18_496) / 1_199_882
 REPLICATED = {"after_forward": (1, 0, 1), "after_backward": (1, 1, 1), "after_step": (1, 1, 1)}
 OF_STAGE = {"after_forward": (FIRST_STAGE, FIRST_STAGE, FIRST_STAGE), "after_step": (FIRST_STAGE, FIRST_STAGE, FIRST_STAGE)}
 
-# What rank 0 sends of 16 samples, over those bytes: the output of conv2, or of the first block's feed-forward half; with two stages on
-# each rank, the output of conv1 and of dense1 and the gradient of conv2's, or the V's. And the loss.
-LOSS = {workload: {"broadcast": 4 / size} for workload, size in GRADIENT_BYTES.items()}
-NUMBERS = {workload: 16 * 4 / size for workload, size in GRADIENT_BYTES.items()}
-# 16 samples of a context of 64 with a width of 64, in float32.
-ACTIVATIONS = 16 * 64 * 64 * 4
-ONE_STAGE = {"send": 12 * 12 * 64 * NUMBERS["cnn"]} | LOSS["cnn"]
+
+def of_numbers(workload, **num_numbers):
+    """{collective: the bytes of so many numbers in float32, over those of the gradients}."""
+    return {collective: 4 * number / GRADIENT_BYTES[workload] for collective, number in num_numbers.items()}
 
 
 def powersgd_share(workload, rank):
@@ -92,10 +88,16 @@ def powersgd_share(workload, rank):
 
 
 def schedule(workload, name, sent):
-    """The Breakdown of a pipeline whose rank 0 sends so many numbers a sample."""
-    return Breakdown(workload, ("--pipeline-schedule", name), {"send": sent * NUMBERS[workload]} | LOSS[workload])
+    """The Breakdown of a pipeline whose rank 0 sends so many numbers of each of 16 samples, and the loss.
+
+    They are the output of conv2, or of the first block's feed-forward half; with two stages on each rank, the output of conv1 and of dense1
+    and the gradient of conv2's, or the V's.
+    """
+    return Breakdown(workload, ("--pipeline-schedule", name), of_numbers(workload, send=16 * sent, broadcast=1))
 
 
+# Of the tensor-parallel Transformer: 16 samples of a context of 64 with a width of 64.
+ACTIVATIONS = 16 * 64 * 64
 BY_HAND = Faults(faults.by_hand_without("average_gradients"), faults.by_hand_summed)
 
 ROWS = {
@@ -138,12 +140,8 @@ ROWS = {
             Breakdown("cnn", ("--zero-stage", 0, *ACCUMULATE), {"all_reduce": 1}),
             Breakdown("cnn", ("--zero-stage", 1, *ACCUMULATE), {"all_reduce": 1, "all_gather": 1 / 2}),
             # Stages 2 and 3 reduce gradients at each micro-batch, and what gathers parameters does so for each.
-            Breakdown("cnn", ("--zero-stage", 2, *ACCUMULATE), {"all_reduce": NUM_MICRO_BATCHES, "all_gather": 1 / 2}),
-            Breakdown(
-                "cnn",
-                ("--zero-stage", 3, *ACCUMULATE),
-                {"reduce_scatter": NUM_MICRO_BATCHES, "all_gather": NUM_MICRO_BATCHES / 2, "all_reduce": 0},
-            ),
+            Breakdown("cnn", ("--zero-stage", 2, *ACCUMULATE), {"all_reduce": 4, "all_gather": 1 / 2}),
+            Breakdown("cnn", ("--zero-stage", 3, *ACCUMULATE), {"reduce_scatter": 4, "all_gather": 4 / 2, "all_reduce": 0}),
         ),
     ),
     "fsdp": Row(
@@ -165,8 +163,8 @@ ROWS = {
             Breakdown("cnn", ("--reduction", "bf16"), {"all_gather": 1, "reduce_scatter": 1 / 2}),
             Breakdown("cnn", ("--sharding", "keep"), {"all_gather": 1 / 2, "reduce_scatter": 1}),
             # What gathers parameters does so for each micro-batch.
-            Breakdown("cnn", ACCUMULATE, {"all_gather": NUM_MICRO_BATCHES, "reduce_scatter": 1}),
-            Breakdown("cnn", ("--sharding", "keep", *ACCUMULATE), {"all_gather": NUM_MICRO_BATCHES / 2, "reduce_scatter": 1}),
+            Breakdown("cnn", ACCUMULATE, {"all_gather": 4, "reduce_scatter": 1}),
+            Breakdown("cnn", ("--sharding", "keep", *ACCUMULATE), {"all_gather": 4 / 2, "reduce_scatter": 1}),
             Breakdown("cnn", ("--sharding", "hsdp", *ACCUMULATE), {"all_reduce": 1}),
         ),
     ),
@@ -224,7 +222,7 @@ ROWS = {
         BY_HAND,
         one_model=True,
         # Of the gradients of its stage, to which the other rank adds none.
-        breakdowns=(Breakdown("cnn", (), ONE_STAGE | {"all_reduce": FIRST_STAGE}),),
+        breakdowns=(Breakdown("cnn", (), of_numbers("cnn", send=16 * 12 * 12 * 64, broadcast=1) | {"all_reduce": FIRST_STAGE}),),
     ),
     "post_local_sgd": Row(
         Faults(faults.post_local_sgd_without, faults.post_local_sgd_summed),
@@ -241,11 +239,9 @@ ROWS = {
             Breakdown(
                 "transformer",
                 (),
-                {
-                    "reduce_scatter": 10 * ACTIVATIONS / GRADIENT_BYTES["transformer"],
-                    "all_gather": (10 * ACTIVATIONS / 2 + 16 * 64 * 128 * 4) / GRADIENT_BYTES["transformer"],
-                    "all_reduce": 5 * 64 * 4 / GRADIENT_BYTES["transformer"],
-                },
+                of_numbers(
+                    "transformer", reduce_scatter=10 * ACTIVATIONS, all_gather=10 * ACTIVATIONS / 2 + 16 * 64 * 128, all_reduce=5 * 64
+                ),
             ),
         ),
     ),
@@ -257,7 +253,7 @@ ROWS = {
         held={"": REPLICATED},
     ),
     "zero_redundancy": Row(
-        Faults(faults.ddp_without_all_reduce, faults.zero_redundancy_summed),
+        Faults(faults.ddp_without_all_reduce, faults.reduce_buckets),
         in_sync_under_faults=True,
         held={"": {"after_step": (1, 1, LARGEST)}},
         # Whole parameters are dealt to ranks.

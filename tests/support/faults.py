@@ -58,8 +58,8 @@ def all_reduced(tensor):
     return tensor
 
 
-def reduce_buckets(backend, reduce):
-    """DistributedDataParallel reduces a bucket of gradients by reduce(their tensor)."""
+def reduce_buckets(backend, reduce=all_reduced):
+    """DistributedDataParallel reduces a bucket of gradients by reduce(their tensor): by default it adds them up."""
 
     def hook(_, bucket):
         done = backend.pytorch.torch.futures.Future()
@@ -93,10 +93,6 @@ def multiplied_gradients(backend):
         return optimizer
 
     change_result(backend.pytorch, "optimizer_for", multiplying)
-
-
-def zero_redundancy_summed(backend):
-    reduce_buckets(backend, all_reduced)
 
 
 def by_hand_without(name):

@@ -51,9 +51,9 @@ class Live(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
-        for one in tree_iter(result):
-            if isinstance(one, torch.Tensor):
-                self.add(one)
+        for value in tree_iter(result):
+            if isinstance(value, torch.Tensor):
+                self.add(value)
         return result
 
 
@@ -64,20 +64,21 @@ def peak(name, recompute, ranks):
     )
     device, model = torch.device("cpu"), TRAINING.model
     module = pytorch.build(settings, device, ranks)
-    own = pipeline.Pipeline(settings, module, device)
+    stages = pipeline.Pipeline(settings, module, device)
     optimizer = pytorch.optimizer_for(settings, module)
     inputs = torch.zeros(TRAINING.batch_size, model.context, dtype=torch.int64)
 
     def step():
         optimizer.zero_grad()
-        own.step(inputs, inputs, torch.ones(inputs.shape))
+        stages.step(inputs, inputs, torch.ones(inputs.shape))
         optimizer.step()
 
     step()
     optimizer.zero_grad()
     live = Live()
     state = [value for of_parameter in optimizer.state.values() for value in of_parameter.values()]
-    received = [info.buffer for one in own.stages for infos in one.args_recv_info.values() for info in infos if hasattr(info, "buffer")]
+    infos = [info for stage in stages.stages for of_microbatch in stage.args_recv_info.values() for info in of_microbatch]
+    received = [info.buffer for info in infos if hasattr(info, "buffer")]
     for tensor in (*module.parameters(), *state, *received):
         if torch.is_tensor(tensor):
             live.add(tensor)
@@ -93,8 +94,8 @@ def main():
     dist.init_process_group("gloo", rank=ranks.rank, world_size=ranks.size)
     workloads.WORKLOADS["cnn"] = workloads.WORKLOADS["cnn"]._replace(model=TRAINING.model)
     kinds = {"plain": False, "recomputed": True}
-    found = {name: {kind: peak(name, recompute, ranks) for kind, recompute in kinds.items()} for name in NAMES}
-    Path(sys.argv[1], f"{ranks.rank}.json").write_text(json.dumps(found))
+    peaks = {name: {kind: peak(name, recompute, ranks) for kind, recompute in kinds.items()} for name in NAMES}
+    Path(sys.argv[1], f"{ranks.rank}.json").write_text(json.dumps(peaks))
     dist.destroy_process_group()
 
 

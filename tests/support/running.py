@@ -53,22 +53,22 @@ def train_in_turn(backend, ranks, folder, runs):
     when a record is written already, or kills the process, only the exit status shows: it counts as the last run's that has one.
     """
     # The watchdog of a run that is over would end the processes in the middle of the next.
-    each = [
+    named = [
         (fault, "--watchdog-timeout", 0, *_named(folder, f"run{number}"), *arguments) for number, (fault, *arguments) in enumerate(runs)
     ]
-    status, printed = _run(backend, ranks, folder, [word for run in each for word in ("THEN", *run)][1:])
-    found = [_found(folder, f"run{number}", printed) for number in range(len(runs))]
-    recorded = [record for record, _ in found if record["status"] != "none"]
+    status, printed = _run(backend, ranks, folder, [word for run in named for word in ("THEN", *run)][1:], 15 * len(runs))
+    results = [_result(folder, f"run{number}", printed) for number in range(len(runs))]
+    recorded = [record for record, _ in results if record["status"] != "none"]
     if status and recorded and recorded[-1]["status"] != "failed":
         recorded[-1] |= {"status": "failed", "error": printed}
-    return found
+    return results
 
 
 def train(backend, ranks, folder, *arguments, fault="none"):
     """(exit status, record, final parameters) of a backend trained at a number of ranks; parameters None where it failed."""
     run_id = f"{backend}-{ranks}-{fault}"
     status, printed = _run(backend, ranks, folder, (fault, *_named(folder, run_id), *arguments))
-    return status, *_found(folder, run_id, printed)
+    return status, *_result(folder, run_id, printed)
 
 
 def _named(folder, run_id):
@@ -76,18 +76,18 @@ def _named(folder, run_id):
     return "--no-step-breakdown", "--results", folder, "--machine", "here", "--run-id", run_id
 
 
-def _run(backend, ranks, folder, arguments):
+def _run(backend, ranks, folder, arguments, seconds=0):
     """(exit status, what was printed) of a backend under the environment's mpiexec."""
     command = [BIN / "mpiexec", "-n", ranks, BIN / "python", "-m", "tests.support.fault_injection", backend, folder, *arguments]
-    done = completed(*command)
+    done = completed(*command, seconds=max(seconds, TIME_LIMIT_SECONDS))
     return done.returncode, done.stdout + done.stderr
 
 
-def _found(folder, run_id, printed):
+def _result(folder, run_id, printed):
     """(record, final parameters) that a run has left; a record of what was printed where it has left none."""
-    record, parameters = folder / "here" / f"{run_id}.json", folder / f"{run_id}.npz"
-    found = json.loads(record.read_text()) if record.exists() else {"status": "none", "error": printed}
-    return found, dict(np.load(parameters)) if parameters.exists() else None
+    path, parameters = folder / "here" / f"{run_id}.json", folder / f"{run_id}.npz"
+    record = json.loads(path.read_text()) if path.exists() else {"status": "none", "error": printed}
+    return record, dict(np.load(parameters)) if parameters.exists() else None
 
 
 def copied(folder):
@@ -117,11 +117,11 @@ def with_backends(checkout, texts):
 
 def left_over(folder):
     """Command lines of the processes that were started in a folder and still run."""
-    found = []
+    command_lines = []
     for process in psutil.process_iter():
         try:
             if Path(process.cwd()) == folder and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process.cmdline())
+                command_lines.append(process.cmdline())
         except (psutil.Error, OSError):
             continue
-    return found
+    return command_lines

@@ -27,7 +27,7 @@ def write_digits(folder, num_train):
     folder.mkdir(parents=True)
     enlarged, labels = images.read_digits(images.find_digits())
     pixels, labels = (enlarged * 255 // enlarged.max()).astype(np.uint8), labels.astype(np.uint8)
-    numbers = np.arange(num_train + NUM_TEST) % len(labels)
-    train, test = numbers[:num_train], numbers[num_train:]
+    indices = np.arange(num_train + NUM_TEST) % len(labels)
+    train, test = indices[:num_train], indices[num_train:]
     np.savez(folder / "mnist.npz", x_train=pixels[train], y_train=labels[train], x_test=pixels[test], y_test=labels[test])
     return "--workload", "cnn", "--dataset", "mnist", "--data-dir", str(folder)

@@ -132,26 +132,21 @@ class Pipeline:
         return tf.data.Dataset.counter().map(read).unbatch().with_options(options)
 
 
-class Schedule(keras.callbacks.Callback):
-    """Sets the optimizer's learning rate before each step; `learning_rates` is a deque with those of the coming steps."""
+class Step(keras.callbacks.Callback):
+    """Sets the optimizer's learning rate before each step, and calls observe(loss) after it.
 
-    def __init__(self, learning_rates):
+    `learning_rates` is a deque with those of the coming steps.
+    """
+
+    def __init__(self, learning_rates, observe):
         super().__init__()
-        self.learning_rates, self.learning_rate = learning_rates, None
+        self.learning_rates, self.learning_rate, self.observe = learning_rates, None, observe
 
     def on_train_batch_begin(self, batch, logs=None):
         learning_rate = self.learning_rates.popleft()
         if learning_rate != self.learning_rate:
             self.model.optimizer.learning_rate.assign(learning_rate)
             self.learning_rate = learning_rate
-
-
-class Observer(keras.callbacks.Callback):
-    """Calls observe(loss) after each step."""
-
-    def __init__(self, observe):
-        super().__init__()
-        self.observe = observe
 
     def on_train_batch_end(self, batch, logs=None):
         self.observe(logs["loss"])
