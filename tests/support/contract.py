@@ -4,7 +4,7 @@ The runs of agreement, memory and step breakdown, and the faults that must show 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -40,7 +40,7 @@ class Row(NamedTuple):
     """Whether ranks gather one set of parameters, from shards or a server, so that they do not differ where gradients are not reduced."""
     one_model: bool | tuple = False
     """Whether the ranks hold one model's shards alone, so that they do not differ without communication either; or the variants that do."""
-    comparisons: list = []  # noqa: RUF012
+    comparisons: Sequence = ()
     """The Comparisons that only it is held to."""
     runs: Mapping[int, list] = EMPTY
     """{ranks: runs} that it makes besides those that are compared."""

@@ -56,7 +56,7 @@ def train_in_turn(backend, ranks, folder, runs):
     named = [
         (fault, "--watchdog-timeout", 0, *_named(folder, f"run{number}"), *arguments) for number, (fault, *arguments) in enumerate(runs)
     ]
-    status, printed = _run(backend, ranks, folder, [word for run in named for word in ("THEN", *run)][1:], 15 * len(runs))
+    status, printed = _run(backend, ranks, folder, [word for run in named for word in ("THEN", *run)][1:], 30 * len(runs))
     results = [_result(folder, f"run{number}", printed) for number in range(len(runs))]
     recorded = [record for record, _ in results if record["status"] != "none"]
     if status and recorded and recorded[-1]["status"] != "failed":
