@@ -6,10 +6,12 @@ import pytest
 
 from common.errors import UserError
 from tests.planted import faults
+from tests.support.forked import run_module
 from tests.support.running import BIN, completed
 
 FAULTS = faults.load()
 EXAMPLE = FAULTS[0]._replace(old="n + 1", new="n")
+FILE, ROOM_FILE = Path("common/a.py"), Path("common/room/b.py")
 
 
 def test_there_are_at_least_40_each_with_a_name_of_its_own():
@@ -19,18 +21,37 @@ def test_there_are_at_least_40_each_with_a_name_of_its_own():
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_fault_applies_to_one_line_and_names_tests(fault):
-    faults.planted(fault, faults.product()[faults.place(fault, faults.product())])
+    assert faults.planted(fault, faults.product())
     assert faults.node_ids(fault)
 
 
-def test_the_line_of_a_fault_is_found_wherever_its_file_lies():
-    texts = {Path("common/a.py"): "n + 1", Path("common/room/b.py"): "n", Path("launch/a.c"): ""}
-    assert faults.place(EXAMPLE, texts) == Path("common/a.py")
-    assert faults.place(EXAMPLE._replace(file="room/b.py", old="n"), texts) == Path("common/room/b.py")
-    with pytest.raises(UserError, match=r"'n' stands in common/a.py, common/room/b.py; it must be in one"):
-        faults.place(EXAMPLE._replace(old="n"), texts)
-    with pytest.raises(UserError, match=r"'n \+ 1' is in no file b.py"):
-        faults.place(EXAMPLE._replace(file="b.py"), texts)
+@pytest.mark.parametrize(
+    ("fault", "path", "changed"),
+    [
+        (EXAMPLE, FILE, "def f(n):\n    return n\n"),
+        (EXAMPLE._replace(file="room/b.py", old="n", new="m"), ROOM_FILE, "m"),
+    ],
+)
+def test_the_line_of_a_fault_is_found_wherever_its_file_lies_and_is_all_that_is_changed(fault, path, changed):
+    texts = {FILE: "def f(n):\n    return n + 1\n", ROOM_FILE: "n", Path("launch/a.c"): ""}
+    assert faults.planted(fault, texts) == (path, changed)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text", "message"),
+    [
+        ({}, "return n\n", r"'n \+ 1' must stand once in \*; it stands nowhere"),
+        ({"file": "b.py"}, "n + 1", "must stand once in b.py; it stands nowhere"),
+        ({}, "n + 1\nn + 1\n", "it stands 2 times in common/a.py"),
+        ({"old": "n"}, "n", "it stands 1 times in common/a.py, 1 times in common/room/b.py"),
+        ({"new": "n + 1"}, "n + 1\n", "it changes other than one line"),
+        ({"new": "n\n"}, "n + 1\n", "it changes other than one line"),
+        ({"old": "n\nm", "new": "k\nl"}, "n\nm\n", "it changes other than one line"),
+    ],
+)
+def test_a_fault_that_does_not_apply_is_an_error(changes, text, message):
+    with pytest.raises(UserError, match=f"{EXAMPLE.name} does not apply: .*{message}"):
+        faults.planted(EXAMPLE._replace(**changes), {FILE: text, ROOM_FILE: "n"})
 
 
 def test_a_test_is_found_by_the_end_of_its_path():
@@ -51,39 +72,17 @@ def test_the_tests_that_catch_the_faults_are_there():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_fault_is_all_that_is_changed():
-    assert faults.planted(EXAMPLE, "def f(n):\n    return n + 1\n") == "def f(n):\n    return n\n"
-
-
-@pytest.mark.parametrize(
-    ("fault", "text"),
-    [
-        (EXAMPLE, "return n\n"),
-        (EXAMPLE, "n + 1\nn + 1\n"),
-        (EXAMPLE._replace(new="n + 1"), "n + 1\n"),
-        (EXAMPLE._replace(new="n\n"), "n + 1\n"),
-        (EXAMPLE._replace(old="n\nm", new="k\nl"), "n\nm\n"),
-    ],
-)
-def test_a_fault_that_does_not_apply_is_an_error(fault, text):
-    with pytest.raises(UserError, match=f"{fault.name} does not apply"):
-        faults.planted(fault, text)
-
-
-def run(*arguments):
-    return completed(BIN / "python", "-m", "tests.planted", *arguments)
-
-
 def test_a_name_that_is_not_there_is_a_mistake():
-    done = run("no-such-fault")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "no planted fault 'no-such-fault'" in done.stderr
+    status, printed, error = run_module("tests.planted", "no-such-fault")
+    assert (status, printed) == (2, "")
+    assert "no planted fault 'no-such-fault'" in error
 
 
 @pytest.mark.matrix
 def test_a_planted_fault_is_caught():
-    done = run(EXAMPLE.name)
+    done = completed(BIN / "python", "-m", "tests.planted", EXAMPLE.name)
     assert done.returncode == 0, done.stdout + done.stderr
+    path, _ = faults.planted(FAULTS[0], faults.product())
     (test,) = faults.node_ids(EXAMPLE)
-    assert f"{EXAMPLE.name}: {faults.place(FAULTS[0], faults.product())}: caught by {test}" in done.stdout
+    assert f"{EXAMPLE.name}: {path}: caught by {test}" in done.stdout
     assert "1 of 1 faults were caught" in done.stdout

@@ -65,14 +65,14 @@ def run(arguments):
         return 0
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        copy = own_copy(Path(folder).resolve())
+        copy = isolated_copy(Path(folder).resolve())
         failing = without_faults(copy, chosen, arguments.all_tests)
         num_caught = sum(plant(copy, fault, arguments.all_tests, failing) for fault in chosen)
     print(f"{num_caught} of {len(chosen)} faults were caught, in {time.monotonic() - begun:.0f} s")
     return 0 if num_caught == len(chosen) and not failing else 1
 
 
-def own_copy(folder):
+def isolated_copy(folder):
     """A copy of this checkout whose tests change nothing outside of the folder.
 
     Its environment is this one's, but for the interposer, which tests build anew where its sources have changed. It is a repository,
@@ -83,18 +83,18 @@ def own_copy(folder):
     environment.unlink()
     (environment / "lib").mkdir(parents=True)
     for path in [*(ROOT / ".venv").iterdir(), *(ROOT / ".venv" / "lib").iterdir()]:
-        here = environment / path.relative_to(ROOT / ".venv")
+        in_copy = environment / path.relative_to(ROOT / ".venv")
         if path.name == build.NAME:
-            shutil.copy2(path, here)
-        elif not here.exists():
-            here.symlink_to(path)
+            shutil.copy2(path, in_copy)
+        elif not in_copy.exists():
+            in_copy.symlink_to(path)
     subprocess.run(["git", "init", "--quiet"], cwd=copy, check=True)
     subprocess.run(["git", "add", "--all"], cwd=copy, check=True)
     return copy
 
 
 def without_faults(copy, chosen, all_tests):
-    """The tests that fail without a fault; each is printed. Raises UserError where pytest cannot run the tests."""
+    """The tests that fail without a fault, which are printed. Raises UserError where pytest cannot run the tests."""
     print("running the tests without a fault", file=sys.stderr, flush=True)
     result = tested(copy, *(FAST_TESTS if all_tests else dict.fromkeys(test for fault in chosen for test in faults.node_ids(fault))))
     if result.status not in (0, 1):
@@ -108,21 +108,19 @@ def plant(copy, fault, all_tests, failing):
     """Whether a fault is caught, which is printed in a line; the copy is afterwards as it was."""
     print(f"planting {fault.name}", file=sys.stderr, flush=True)
     try:
-        place = faults.place(fault, faults.product())
-        path, text = copy / place, faults.product()[place]
-        path.write_text(faults.planted(fault, text))
+        place, planted = faults.planted(fault, faults.product())
     except UserError as problem:
         print(f"{problem}", flush=True)
         return False
     left_out = [part for test in failing for part in ("--deselect", test)]
+    (copy / place).write_text(planted)
     try:
         result = tested(copy, "-x", *left_out, *(FAST_TESTS if all_tests else faults.node_ids(fault)))
     finally:
-        path.write_text(text)
-    caught = result.failed[0] if result.failed else None
-    outcome = f"caught by {caught}" if caught else f"NOT CAUGHT ({ending(result.status)})"
+        (copy / place).write_text(faults.product()[place])
+    outcome = f"caught by {result.failed[0]}" if result.failed else f"NOT CAUGHT ({ending(result.status)})"
     print(f"{fault.name}: {place}: {outcome}, {result.seconds:.1f} s", flush=True)
-    return caught is not None
+    return bool(result.failed)
 
 
 def ending(status):

@@ -19,7 +19,7 @@ SUFFIXES = {".py", ".c", ".h"}
 
 
 class Fault(NamedTuple):
-    """One fault, as a [[fault]] of a .toml file has it."""
+    """One fault, as a table of a .toml file has it."""
 
     name: str
     what: str
@@ -31,7 +31,7 @@ class Fault(NamedTuple):
 
 def load():
     """All faults, by area."""
-    return [Fault(**entry) for path in sorted(HERE.glob("*.toml")) for entry in tomllib.loads(path.read_text())["fault"]]
+    return [Fault(name, **entry) for path in sorted(HERE.glob("*.toml")) for name, entry in tomllib.loads(path.read_text()).items()]
 
 
 def chosen(names):
@@ -50,25 +50,16 @@ def product():
     return {path.relative_to(ROOT): path.read_text() for path in paths}
 
 
-def place(fault, texts):
-    """The path among {path: text} whose text has the fault's line. Raises UserError where not exactly one has it."""
-    paths = [path for path, text in texts.items() if path.match(fault.file) and fault.old in text]
-    if len(paths) != 1:
-        places = f"stands in {', '.join(map(str, paths))}" if paths else f"is in no file {fault.file}"
-        raise UserError(f"{fault.name} does not apply: {fault.old!r} {places}; it must be in one")
-    return paths[0]
-
-
-def planted(fault, text):
-    """The text of the fault's file with the fault in it. Raises UserError where `old` is not there once, or not one line changes."""
-    count = text.count(fault.old)
-    if count != 1:
-        raise UserError(f"{fault.name} does not apply: its file has {fault.old!r} {count} times, not once")
-    lines, changed = text.split("\n"), text.replace(fault.old, fault.new).split("\n")
-    num_changed = sum(line != changed_line for line, changed_line in zip(lines, changed, strict=False))
-    if len(lines) != len(changed) or num_changed != 1:
+def planted(fault, texts):
+    """(path, its text with the fault in it), of {path: text}. Raises UserError where `old` does not stand once, or not one line changes."""
+    counts = {path: text.count(fault.old) for path, text in texts.items() if path.match(fault.file) and fault.old in text}
+    if list(counts.values()) != [1]:
+        places = ", ".join(f"{count} times in {path}" for path, count in counts.items()) or "nowhere"
+        raise UserError(f"{fault.name} does not apply: {fault.old!r} must stand once in {fault.file}; it stands {places}")
+    if "\n" in fault.old + fault.new or fault.old == fault.new:
         raise UserError(f"{fault.name} does not apply: it changes other than one line")
-    return "\n".join(changed)
+    (path,) = counts
+    return path, texts[path].replace(fault.old, fault.new)
 
 
 def node_ids(fault):
