@@ -1,5 +1,6 @@
 """What the checks of tests/gpu.sh share: the session of a part, what a check measured, and the summary of all checks."""
 
+import collections
 import json
 import time
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 SESSION = pytest.StashKey()
-STATUSES = ("ok", "skipped", "failed")
+STATUSES = {"passed": "ok", "skipped": "skipped", "failed": "failed"}
 
 
 class Check(NamedTuple):
@@ -41,9 +42,11 @@ class Plugin:
         return self.session.part(request.module.SHARE)
 
     @pytest.fixture
-    def measured(self):
+    def measured(self, record_property):
         """{name: value} that a check fills with what it measured."""
-        return {}
+        numbers = {}
+        record_property("measured", numbers)
+        return numbers
 
     def pytest_collection_modifyitems(self, items):
         # Where there is nothing to compare, pytest would skip a test without parameters.
@@ -53,35 +56,29 @@ class Plugin:
         if item.get_closest_marker("gpu") and not self.session.on_gpu:
             pytest.skip("it needs a GPU")
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item, call):
-        if call.excinfo or call.when == "call":
-            status, reason = outcome(call.excinfo)
-            what = item.callspec.id if hasattr(item, "callspec") else item.name.removeprefix("test_").replace("_", " ")
-            self.checks.append(Check(item.path.stem, what, call.duration, status, reason, item.funcargs.get("measured", {})))
+    def pytest_runtest_logreport(self, report):
+        if report.when == "call" or not report.passed:
+            path, _, name = report.location
+            function, _, parameters = name.removeprefix("test_").partition("[")
+            what = parameters.removesuffix("]") or function.replace("_", " ")
+            numbers = dict(report.user_properties).get("measured", {})
+            self.checks.append(Check(Path(path).stem, what, report.duration, STATUSES[report.outcome], reason(report), numbers))
             print(self.checks[-1].line(), flush=True)
-        return (yield)
 
     def pytest_sessionfinish(self):
         seconds = time.monotonic() - self.begun
-        text, folder = summary(self.checks, self.session.about, seconds), Path(self.session.folder)
-        (folder / "summary.txt").write_text(text)
+        counts = collections.Counter(check.status for check in self.checks)
+        total = f"{', '.join(f'{counts[status]} {status}' for status in STATUSES.values())}; {seconds:.0f} s"
+        text = "\n".join([self.session.about, *(check.line() for check in self.checks), total, ""])
+        (self.session.folder / "summary.txt").write_text(text)
         result = {"about": self.session.about, "seconds": seconds, "checks": [check._asdict() for check in self.checks]}
-        (folder / "summary.json").write_text(json.dumps(result, indent=1))
-        print(f"{text}written to {folder}")
+        (self.session.folder / "summary.json").write_text(json.dumps(result, indent=1))
+        print(f"{text}written to {self.session.folder}")
 
 
-def outcome(raised):
-    """(status, reason) of a check, from the ExceptionInfo of what it raised, or None."""
-    if raised is None:
-        return "ok", ""
-    message = str(raised.value).partition("\n")[0]
-    if raised.errisinstance(pytest.skip.Exception):
-        return "skipped", message
-    return "failed", message if raised.errisinstance(AssertionError) else f"{raised.typename}: {message}"
-
-
-def summary(checks, about, seconds):
-    """A table of all checks, and how many there are of each status."""
-    counts = ", ".join(f"{sum(check.status == status for check in checks)} {status}" for status in STATUSES)
-    return "\n".join([about, *(check.line() for check in checks), f"{counts}; {seconds:.0f} s", ""])
+def reason(report):
+    """Why a check was skipped or failed, in one line; empty where it passed."""
+    if report.passed:
+        return ""
+    message = report.longrepr[2] if report.skipped else report.longrepr.reprcrash.message
+    return message.partition("\n")[0].removeprefix("Skipped: ").removeprefix("AssertionError: ")

@@ -3,12 +3,10 @@
 import functools
 import json
 import sys
-import typing
 from typing import NamedTuple
 
 import pytest
 
-from common.config import Settings
 from common.workloads import WORKLOADS
 from tests.gpu import data
 from tests.gpu.plugin import SESSION
@@ -64,14 +62,6 @@ def pytest_generate_tests(metafunc):
     metafunc.parametrize("chosen_run", runs(metafunc.config.stash[SESSION]), ids=str)
 
 
-def expect(workload, precision):
-    """Skips the check of what this checkout does not have."""
-    if workload not in WORKLOADS:
-        pytest.skip(f"this checkout has no workload {workload}")
-    if precision not in typing.get_args(typing.get_type_hints(Settings)["precision"]):
-        pytest.skip(f"this checkout has no --precision {precision}")
-
-
 @pytest.fixture(scope="module")
 def vendor_rates(session):
     """A function that gives {precision: samples per second} of the minimal loop for a workload."""
@@ -82,7 +72,6 @@ def test_samples_per_second(chosen_run, session, vendor_rates, measured):
     """Samples per second of a run are measured, what else its record has, and their ratio to those of the minimal loop."""
     backend, workload, precision, compiled = chosen_run
     session.expect(backend)
-    expect(workload, precision)
     num_samples = sizes(session)[workload] * NUM_STEPS[session.on_gpu]
     trained = WORKLOADS[workload]
     if "tinystories" in trained.datasets:
