@@ -65,8 +65,7 @@ def measured(readers, num_rounds):
             num_samples += len(inputs)
         return num_samples / (time.perf_counter() - begun)
 
-    measures = {place: lambda number, reader=reader: rate(reader, number) for place, reader in enumerate(readers)}
-    return [rates[1:] for rates in shared.in_turns(measures, num_rounds + 1).values()]
+    return [rates[1:] for rates in shared.in_turns(rate, dict(enumerate(readers)), num_rounds + 1).values()]
 
 
 def ours(name, folder, workers):

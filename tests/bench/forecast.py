@@ -7,6 +7,7 @@ python -m tests.bench.forecast results/forecast --backends ddp
 """
 
 import contextlib
+import functools
 import json
 import re
 import shutil
@@ -97,14 +98,13 @@ def run(arguments):
     arguments.folder.mkdir(parents=True, exist_ok=True)
     folder = arguments.folder.resolve()
     print(shared.head(COLUMNS), flush=True)
-    with contextlib.ExitStack() as made:
-        kept = []
+    with contextlib.ExitStack() as stack:
 
+        @functools.cache
         def setting():
             # Neither hosts nor a copy are made where every record is there.
-            if not kept:
-                kept.extend((made.enter_context(two_hosts.joined()), copied(Path(made.enter_context(tempfile.TemporaryDirectory())))))
-            return *kept, arguments.batch_size
+            hosts, scratch = stack.enter_context(two_hosts.joined()), stack.enter_context(tempfile.TemporaryDirectory())
+            return hosts, copied(Path(scratch)), arguments.batch_size
 
         for backend in arguments.backends.split(","):
             for workload in arguments.workloads.split(","):

@@ -11,15 +11,15 @@ def main(run, arguments, file, doc):
     command_line.main(run, arguments, f"python -m tests.bench.{Path(file).stem}", doc.splitlines()[0])
 
 
-def in_turns(measures, num_rounds):
-    """{name: what its measure(round) gave in each round}, for {name: measure}.
+def in_turns(measure, subjects, num_rounds):
+    """{name: what measure(subject, round) gave in each round}, for {name: subject}.
 
     Every second round has the order turned around: A B B A, which cancels a drift of the machine.
     """
-    values = {name: [] for name in measures}
+    values = {name: [] for name in subjects}
     for number in range(num_rounds):
-        for name in measures if number % 2 == 0 else reversed(measures):
-            values[name].append(measures[name](number))
+        for name in subjects if number % 2 == 0 else reversed(subjects):
+            values[name].append(measure(subjects[name], number))
     return values
 
 

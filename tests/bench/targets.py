@@ -20,6 +20,7 @@ from unittest import mock
 import tyro
 
 from common import command_line, workloads
+from common.command_line import FROM_0, FROM_1
 from common.config import Settings, check
 from common.data import datasets, sharding
 from common.errors import UserError
@@ -43,11 +44,11 @@ class Search:
     """Learning rates of one rank."""
     targets: tuple[float, ...] | None = None
     """Candidate targets. A run ends at the highest."""
-    sizes: tuple[int, ...] = (1, 2, 4, 8, 16)
+    sizes: Annotated[tuple[int, ...], FROM_1] = (1, 2, 4, 8, 16)
     """Numbers of ranks, under weak scaling."""
-    seeds: int = 10
+    seeds: Annotated[int, FROM_1] = 10
     """Number of seeds of correct runs, from 1."""
-    fault_seeds: int = 3
+    fault_seeds: Annotated[int, FROM_0] = 3
     """Number of seeds of broken runs, from 1."""
     settings: str = ""
     """Other settings of all runs, in one argument: --settings="--epochs 12 --warmup-epochs 1"."""
@@ -100,8 +101,6 @@ def prepared(search):
     settings = workloads.resolve(dataclasses.replace(parsed, workload=search.workload), 1)
     if settings.target is None:
         raise UserError(f"{search.workload} has no target; choose another workload")
-    if not search.sizes or min(search.sizes) < 1 or search.seeds < 1 or search.fault_seeds < 0:
-        raise UserError("--sizes and --seeds must be at least 1, --fault-seeds at least 0")
     targets = sorted(search.targets or (settings.target,))
     for target, learning_rate in itertools.product(targets, search.learning_rates or (settings.learning_rate,)):
         check(dataclasses.replace(settings, target=target, learning_rate=learning_rate))
@@ -130,19 +129,16 @@ def train(settings, size, fault):
 def report(curves, num_runs, seconds):
     """One line on standard error about the last run, and how long the others will take."""
     last = curves[-1]
-    left = seconds / len(curves) * (num_runs - len(curves))
+    minutes_left = seconds / 60 / len(curves) * (num_runs - len(curves))
+    progress = f"{len(curves)}/{num_runs}  {minutes_left:.0f} min left"
     accuracies = " ".join(f"{accuracy:.3f}" for accuracy in last.accuracies)
-    print(
-        f"{len(curves)}/{num_runs}  {left / 60:.0f} min left  {last.learning_rate:g}  {last.fault}  ranks {last.size}  seed {last.seed}: "
-        f"{accuracies}",
-        file=sys.stderr, flush=True,
-    )  # fmt: skip
+    text = f"{progress}  {last.learning_rate:g}  {last.fault}  ranks {last.size}  seed {last.seed}: {accuracies}"
+    print(text, file=sys.stderr, flush=True)
 
 
 def table(curves, targets):
     """The epochs to each target, by fault and number of ranks, of runs at one learning rate."""
-    head = ["learning rate", "run", "ranks", *(f"epochs to {target:g}" for target in targets)]
-    lines = [shared.head(head)]
+    lines = [shared.head(["learning rate", "run", "ranks", *(f"epochs to {target:g}" for target in targets)])]
     for fault in (CORRECT, *FAULTS):
         by_target = [epochs_by_size([curve for curve in curves if curve.fault == fault], target) for target in targets]
         for size in by_target[0]:

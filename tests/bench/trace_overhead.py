@@ -43,26 +43,25 @@ int main(int argc, char **argv)
 """
 
 
-def measured(program, num_calls, variables):
-    """{routine: nanoseconds a call} of one run of the program."""
-    done = completed(program, num_calls, variables=variables)
-    if done.returncode:
-        sys.exit(f"error: exit status {done.returncode}:\n{done.stdout}{done.stderr}")
-    return {name: float(nanoseconds) for name, nanoseconds in (line.split() for line in done.stdout.splitlines())}
-
-
 def measure(num_calls, num_rounds):
     """{"without", "counting", "events": {routine: nanoseconds a call, one of each round}}; the three run in turns."""
     with tempfile.TemporaryDirectory() as folder:
         program = compiled(Path(folder), PROGRAM, "-O2")
         library = build.build()
+
+        def one_run(variables, _):
+            """{routine: nanoseconds a call}."""
+            done = completed(program, num_calls, variables=variables)
+            if done.returncode:
+                sys.exit(f"error: exit status {done.returncode}:\n{done.stdout}{done.stderr}")
+            return {routine: float(nanoseconds) for routine, nanoseconds in map(str.split, done.stdout.splitlines())}
+
         settings = {
             "without": {},
             "counting": preload.variables(library, folder),
             "events": preload.variables(library, folder, events=num_calls),
         }
-        measures = {name: lambda _, variables=variables: measured(program, num_calls, variables) for name, variables in settings.items()}
-        rounds = shared.in_turns(measures, num_rounds)
+        rounds = shared.in_turns(one_run, settings, num_rounds)
     return {name: {routine: [times[routine] for times in by_round] for routine in by_round[0]} for name, by_round in rounds.items()}
 
 

@@ -42,11 +42,11 @@ def run(arguments):
     with tempfile.TemporaryDirectory() as folder:
         data = small_data.write_digits(Path(folder) / "mnist", arguments.samples)
         options = ("--batch-size", str(arguments.batch_size), *data)
-        measures = {"ours": lambda _: rate_of_ours(arguments, options), "vendor's": lambda _: rate_of_vendors(arguments, options)}
-        rates = shared.in_turns(measures, arguments.rounds)
-    for number, (ours, vendors) in enumerate(zip(*rates.values(), strict=True), 1):
+        loops = {"ours": rate_of_ours, "vendor's": rate_of_vendors}
+        rates = shared.in_turns(lambda rate_of, _: rate_of(arguments, options), loops, arguments.rounds).values()
+    for number, (ours, vendors) in enumerate(zip(*rates, strict=True), 1):
         print(f"round {number}  ours: {ours:.0f} samples/s  vendor's: {vendors:.0f} samples/s  ratio: {ours / vendors:.2f}")
-    print(f"{arguments.backend}, {arguments.ranks} ranks, ours / vendor's: {shared.with_range(shared.ratios(*rates.values()))}")
+    print(f"{arguments.backend}, {arguments.ranks} ranks, ours / vendor's: {shared.with_range(shared.ratios(*rates))}")
 
 
 def rate_of_ours(arguments, options):

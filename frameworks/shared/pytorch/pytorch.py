@@ -293,10 +293,7 @@ def weighted_loss(logits, targets, weights):
 
 
 def optimizer_for(settings, model):
-    """The optimizer of the settings, with all relevant defaults explicit.
-
-    Fused, as TensorFlow's update operations are: tests/bench/fused.py measures what that brings.
-    """
+    """The optimizer of the settings, with all relevant defaults explicit; fused, as TensorFlow's update operations are."""
     if settings.optimizer == "adam":
         return torch.optim.Adam(
             model.parameters(), lr=settings.learning_rate, betas=conventions.ADAM_BETAS, eps=conventions.ADAM_EPSILON, weight_decay=0,

@@ -9,8 +9,7 @@ from common.process.rendezvous import agree_on_master
 from tests.bench.vendor_loops import shared, torch_parts
 
 
-def main():
-    work = shared.begin()
+def train(work):
     torch.set_num_threads(work.settings.threads)
     agree_on_master(work.ranks)
     dist.init_process_group("gloo", rank=work.ranks.rank, world_size=work.ranks.size)
@@ -31,8 +30,7 @@ def main():
 
     shared.measure(work, train_epoch)
     dist.destroy_process_group()
-    shared.end()
 
 
 if __name__ == "__main__":
-    main()
+    shared.main(train)

@@ -10,8 +10,7 @@ from common.process.rendezvous import agree_on_master
 from tests.bench.vendor_loops import shared, torch_parts
 
 
-def main():
-    work = shared.begin()
+def train(work):
     torch.set_num_threads(work.settings.threads)
     agree_on_master(work.ranks)
     ranks = work.ranks
@@ -43,8 +42,7 @@ def main():
 
     shared.measure(work, train_epoch)
     torch.distributed.destroy_process_group()
-    shared.end()
 
 
 if __name__ == "__main__":
-    main()
+    shared.main(train)

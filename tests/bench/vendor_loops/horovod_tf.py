@@ -12,8 +12,7 @@ import tensorflow as tf
 from tests.bench.vendor_loops import keras_parts, shared
 
 
-def main():
-    work = shared.begin()
+def train(work):
     keras_parts.set_threads(work)
     hvd.init()
     model = keras_parts.cnn()
@@ -43,8 +42,7 @@ def main():
     # The first rank to leave Horovod may end the others before rank 0 has printed.
     hvd.allreduce(tf.constant(0.0), name="end")
     hvd.shutdown()
-    shared.end()
 
 
 if __name__ == "__main__":
-    main()
+    shared.main(train)

@@ -7,8 +7,7 @@ from torch import nn
 from tests.bench.vendor_loops import shared, torch_parts
 
 
-def main():
-    work = shared.begin()
+def train(work):
     hvd.init()
     torch.manual_seed(0)
     torch.set_num_threads(work.settings.threads)
@@ -32,8 +31,7 @@ def main():
     # The first rank to leave Horovod may end the others before rank 0 has printed.
     hvd.barrier()
     hvd.shutdown()
-    shared.end()
 
 
 if __name__ == "__main__":
-    main()
+    shared.main(train)

@@ -28,10 +28,11 @@ class Work(NamedTuple):
         return self.settings.learning_rate * self.settings.learning_rate_factor
 
 
-def begin():
-    """This rank's work, on the cores that ours would have; to be called when the libraries are imported, as ours does."""
+def main(train):
+    """Runs a vendor's loop, train(work), as a program; to be called when the libraries are imported, as ours does."""
     ranks = from_environment()
     settings = workloads.resolve(command_line.parse(Settings, "vendor's loop", ""), ranks.size)
+    # The cores that ours would have.
     binding.bind(binding.cores_for(os.sched_getaffinity(0), ranks.local_rank, settings.threads))
     if settings.allocator == "keep":
         allocator.keep_large_buffers()
@@ -39,7 +40,9 @@ def begin():
     batch = workloads.global_batch(settings, ranks.size)
     steps = sharding.num_steps(len(data.train_inputs), batch, settings.last_batch)
     # Ours leaves out what does not fill a batch.
-    return Work(ranks, settings, steps, data.train_inputs[: steps * batch], data.train_targets[: steps * batch])
+    train(Work(ranks, settings, steps, data.train_inputs[: steps * batch], data.train_targets[: steps * batch]))
+    # To take the interpreter down around the libraries' threads would abort some runs.
+    leave(0)
 
 
 def measure(work, train_epoch):
@@ -56,8 +59,3 @@ def report(work, seconds):
     if work.ranks.rank == 0:
         samples = work.settings.epochs * len(work.inputs)
         print(f"samples_per_second: {samples / seconds:.1f}", flush=True)
-
-
-def end():
-    """Ends this process without taking the interpreter down around the libraries' threads, which would abort some runs."""
-    leave(0)
