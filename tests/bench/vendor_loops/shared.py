@@ -33,7 +33,7 @@ def main(train):
     ranks = from_environment()
     settings = workloads.resolve(command_line.parse(Settings, "vendor's loop", ""), ranks.size)
     # The cores that ours would have.
-    binding.bind(binding.cores_for(os.sched_getaffinity(0), ranks.local_rank, settings.threads))
+    binding.bind(binding.cores_for(os.sched_getaffinity(0), ranks.local_rank, settings.threads, binding.core_of_threads()))
     if settings.allocator == "keep":
         allocator.keep_large_buffers()
     data = datasets.loader(settings)()
