@@ -26,6 +26,13 @@ def test_rate_is_found_among_what_libraries_print(output, rate):
     assert rate_in(output) == rate
 
 
+@pytest.mark.matrix
+def test_ours_is_measured_beside_its_vendors():
+    done = completed(BIN / "python", "-m", "tests.bench.vendor", "ddp", "2", "--samples", "320", "--rounds", "1")
+    assert done.returncode == 0, done.stderr
+    assert "ddp, 2 ranks, ours / vendor's: " in done.stdout
+
+
 def test_what_is_compared_takes_turns_in_alternating_order():
     order = []
 
@@ -60,7 +67,7 @@ def test_counting_a_call_costs_less_than_200_ns():
 
 
 def test_steps_are_measured_in_both_precisions():
-    seconds = precision.step_seconds("cnn", 2)
+    seconds = precision.step_seconds("transformer", 2)
     assert [(name, len(of_rounds), min(of_rounds) > 0) for name, of_rounds in seconds.items()] == [("fp32", 2, True), ("bf16", 2, True)]
 
 
