@@ -47,3 +47,23 @@ def test_a_key_of_the_record_and_a_new_backend_are_two_hops_away():
     assert "communication_exposed_seconds`" in (ROOT / "results" / "README.md").read_text()
     assert "FSDP" in README
     assert "## Add a backend" in (ROOT / "frameworks" / "README.md").read_text()
+
+
+def cells_of(text, num_columns):
+    """The cells of each row of the tables in Markdown that have this many columns or more."""
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
+    return [cells for cells in rows if len(cells) >= num_columns]
+
+
+def test_the_results_are_those_of_the_committed_report():
+    report = (ROOT / "results" / "reference" / "two-cores.md").read_text().replace("\\_", "_")
+    tables = dict(zip(("cnn", "transformer"), report.split("\n### transformer, weak scaling\n"), strict=True))
+    results = [cells for cells in cells_of(README, 8) if cells[0] in tables]
+    assert len(results) == 12
+    for workload, ranks, backend, _, seconds, epoch_seconds, ratio, _ in results:
+        row = next(cells for cells in cells_of(tables[workload], 9) if cells[:2] == [ranks, backend])
+        against = row[6] if row[7] == "-" else f"{row[6]} ({row[7]})"
+        assert (seconds, ratio) == (row[3], ratio and against)
+        assert float(epoch_seconds) == pytest.approx(float(row[5]), abs=0.0051)
+    agreeing = re.findall(r"give the same verdict on (\d+) of (\d+) pairs", report)
+    assert "{} of {} pairs".format(*(sum(map(int, counts)) for counts in zip(*agreeing, strict=True))) in README

@@ -4,6 +4,8 @@ import itertools
 from operator import attrgetter
 from typing import NamedTuple
 
+import numpy as np
+
 from common.backends import BASELINE
 from common.command_line import flag
 from common.config import Role, with_role
@@ -179,8 +181,8 @@ def epoch_seconds(entry):
     return statistics.geometric_mean(by_record) if by_record else None
 
 
-def epoch_ratio(above, below, num_compared):
-    """The Ratio of the seconds per epoch of two entries, one of all pairs among `num_compared`; None where either has none.
+def epoch_ratio(above, below, compared):
+    """The Ratio of the seconds per epoch of two entries, one of all pairs of the entries `compared`; None where either has none.
 
     Runs with the same key are pairs, and where there are pairs only they count. Of a pair the epochs count that both have trained: of
     runs side by side these had their turns one after the other.
@@ -196,7 +198,21 @@ def epoch_ratio(above, below, num_compared):
     if not all(chosen):
         return None
     paired = len(shared) > 1 or (len(shared) == 1 and len(chosen[0]) == len(chosen[1]) == 1)
-    return statistics.simultaneous_ratio(*chosen, paired=paired, num_compared=num_compared)
+    noise = _session_noise(sorted({matrix for matrix, _ in shared}), compared)
+    return statistics.simultaneous_ratio(*chosen, paired=paired, num_compared=len(compared), session_noise=noise)
+
+
+def _session_noise(matrices, compared):
+    """The Noise of a difference between entries from matrix to matrix, as all entries show it that have runs in each of the matrices."""
+    logarithms = []
+    for entry in compared:
+        by_matrix = {}
+        for record in entry.from_start:
+            if seconds := epochs.seconds(record):
+                by_matrix.setdefault(key_of(record)[0], []).append(np.log(seconds))
+        if by_matrix.keys() >= set(matrices):
+            logarithms.append([np.mean(by_matrix[matrix]) for matrix in matrices])
+    return statistics.session_noise(np.transpose(logarithms)) if len(logarithms) > 1 else None
 
 
 def value_ratio(above, below, key):

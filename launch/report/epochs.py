@@ -49,7 +49,7 @@ def step_seconds(record):
 
 
 def needing_more(blocks):
-    """The MoreEpochs of backends. `blocks`: {backend: epochs} for each (matrix, repeat), which has one seed.
+    """The MoreEpochs of backends. `blocks`: {backend: epochs} for each seed.
 
     If all backends train the same thing, each of a block's numbers is as likely as any other for a backend. The test is exact and
     one-sided: the probability that a backend's sum over the blocks is at least as large as it is, all ways to permute the numbers within
@@ -75,13 +75,14 @@ def at_least(total, choices):
     return sum(count for reached, count in ways.items() if reached >= total) / sum(ways.values())
 
 
-def blocks_of(entries_at_size, key_of):
-    """The blocks of the entries of one size: for each key {backend: epochs to the target}.
+def blocks_of(entries_at_size):
+    """The blocks of the entries of one size: for each seed {backend: epochs to the target}.
 
-    A run that did not reach it in all its epochs needs one more at least.
+    Runs of one seed are the same training, also in several matrices, and count once. One that did not reach the target in all its epochs
+    needs one more at least.
     """
     blocks = {}
     for entry in entries_at_size:
         for record in entry.from_start:
-            blocks.setdefault(key_of(record), {})[entry.backend] = to_target(record) or len(record.train_seconds) + 1
+            blocks.setdefault(record.seed, {})[entry.backend] = to_target(record) or len(record.train_seconds) + 1
     return list(blocks.values())

@@ -46,6 +46,13 @@ class Ratio(NamedTuple):
         return self.is_difference if min(self.num_above, self.num_below) >= MIN_RUNS_CONFIDENT else None
 
 
+class Noise(NamedTuple):
+    """The variance of a difference of two means of logarithms, and the degrees of freedom with which it is known."""
+
+    variance: float
+    freedom: float
+
+
 def typical(values, axis=-1):
     """The typical value of several runs: the median; for 5 runs and more the mean without the smallest and the largest."""
     values = np.asarray(values, float)
@@ -108,13 +115,13 @@ def geometric_mean(values):
     return float(np.exp(np.log(np.asarray(values, float)).mean()))
 
 
-def simultaneous_ratio(above, below, paired, num_compared):
+def simultaneous_ratio(above, below, paired, num_compared, session_noise=None):
     """The Ratio of the geometric means of two sets of positive numbers, one of all pairs among `num_compared` sets.
 
     The intervals of all these pairs together have the confidence, so that they hold for the pair of the fastest and another although the
-    fastest was chosen by the same numbers. On logarithms: the Tukey-Kramer method without its assumption of equal variances, which for
-    independent sets is that of Games and Howell (Journal of Educational Statistics 1, 1976), and for pairs uses the variance of the
-    differences.
+    fastest was chosen by the same numbers. On logarithms: Student's t of the differences of pairs, or Welch's of independent sets, at
+    Bonferroni's level, since the variances of sets may differ. `session_noise`: a Noise where the runs are of several sessions. The
+    interval is then at least as wide as Tukey's with it, and holds for sessions in general.
     """
     upper, lower = np.log(np.asarray(above, float)), np.log(np.asarray(below, float))
     num_above, num_below = len(upper), len(lower)
@@ -122,21 +129,46 @@ def simultaneous_ratio(above, below, paired, num_compared):
     if min(num_above, num_below) < 2:
         return Ratio(float(np.exp(difference)), None, None, num_above, num_below, paired)
     if paired:
-        variance, freedom = (upper - lower).var(ddof=1) / num_above, num_above - 1
+        noise = Noise((upper - lower).var(ddof=1) / num_above, num_above - 1)
     else:
         parts = np.array([upper.var(ddof=1) / num_above, lower.var(ddof=1) / num_below])
-        variance = parts.sum()
         # Welch and Satterthwaite; without any variance the degrees of freedom do not matter.
         shares = parts**2 / np.array([num_above - 1, num_below - 1])
-        freedom = variance**2 / shares.sum() if variance else 1
-    reach = _critical(num_compared, round(freedom, 1)) * variance**0.5
+        noise = Noise(parts.sum(), parts.sum() ** 2 / shares.sum() if parts.any() else 1)
+    reach = _bonferroni(num_compared, round(noise.freedom, 1)) * noise.variance**0.5
+    if session_noise:
+        reach = max(reach, _tukey(num_compared, session_noise.freedom) * session_noise.variance**0.5)
     return Ratio(*(float(np.exp(difference + part)) for part in (0, -reach, reach)), num_above, num_below, paired)
 
 
+def session_noise(means):
+    """The Noise of a difference of two sets' means over sessions, from an array (sessions, sets) of the means of logarithms.
+
+    The session is a random effect: in each, every set is faster or slower by an amount of its own, which repeats within the session do
+    not show. What sessions have in common for all sets cancels. This is the interaction of a two-way analysis of variance. None where
+    there are fewer than two sessions or sets.
+    """
+    num_sessions, num_sets = means.shape
+    if min(num_sessions, num_sets) < 2:
+        return None
+    interaction = means - means.mean(axis=0) - means.mean(axis=1, keepdims=True) + means.mean()
+    freedom = (num_sessions - 1) * (num_sets - 1)
+    return Noise(2 * float((interaction**2).sum()) / freedom / num_sessions, freedom)
+
+
 @functools.cache
-def _critical(num_compared, freedom):
-    """How many standard errors a difference may have, of all pairs of `num_compared` means."""
+def _bonferroni(num_compared, freedom):
+    """How many standard errors a difference may have, of all pairs of `num_compared` means, each pair with a variance of its own."""
     # Slow to import, and used only here.
+    from scipy.stats import t
+
+    num_pairs = num_compared * (num_compared - 1) / 2
+    return float(t.ppf(1 - (1 - CONFIDENCE) / 2 / num_pairs, freedom))
+
+
+@functools.cache
+def _tukey(num_compared, freedom):
+    """The same for pairs that share one variance."""
     from scipy.stats import studentized_range
 
     return float(studentized_range.ppf(CONFIDENCE, num_compared, freedom)) / 2**0.5

@@ -40,14 +40,14 @@ def sentences(at, candidates):
         if library in over[transport] and library in over[fastest]
     }
     parts = (("library", by_library), ("transport", by_transport))
-    return [_sentence(f"{at}, seconds per epoch, the {part}'s part", pairs, len(candidates)) for part, pairs in parts if pairs]
+    return [_sentence(f"{at}, seconds per epoch, the {part}'s part", pairs, candidates) for part, pairs in parts if pairs]
 
 
-def _sentence(beginning, pairs, num_compared):
+def _sentence(beginning, pairs, candidates):
     """A sentence on {text around a ratio: (entry, the one it is compared with)}."""
     texts, few = [], ""
     for text, pair in pairs.items():
-        ratio = entries.epoch_ratio(*pair, num_compared)
+        ratio = entries.epoch_ratio(*pair, candidates)
         level = "no difference shown, " if ratio.verdict is False else ""
         texts.append(f"{text.format(f'{ratio.value:.2f}')} ({level}{uncertainty(ratio)})")
         few = f"; a verdict takes {MIN_RUNS_CONFIDENT} repeats" if ratio.verdict is None else few

@@ -51,7 +51,8 @@ def run(arguments):
     rng = np.random.default_rng(1)
     chosen = [rng.choice(arguments.num_runs, MIN_RUNS_CONFIDENT, replace=False).tolist() for _ in range(arguments.num_matrices)]
     for backend, what in (("ddp_again", "the same backend"), ("ddp_slower", f"{arguments.percent:g} % slower")):
-        ratios = [entries.epoch_ratio(entry(records, backend, repeats), entry(records, "ddp", repeats), 2) for repeats in chosen]
+        pairs = [(entry(records, backend, repeats), entry(records, "ddp", repeats)) for repeats in chosen]
+        ratios = [entries.epoch_ratio(*pair, pair) for pair in pairs]
         median = np.median([ratio.value for ratio in ratios])
         print(shared.row((what, len(ratios), MIN_RUNS_CONFIDENT, sum(ratio.verdict for ratio in ratios), f"{median:.3f}")))
 

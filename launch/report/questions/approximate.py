@@ -26,15 +26,15 @@ def answer(comparison):
         alike = [candidate for candidate in exact if candidate.batch_ratio == entry.batch_ratio]
         reference = min(alike or exact, key=entries.epoch_seconds, default=None)
         if reference and not entry.exact:
-            rows.append(_row(entry, reference, len(candidates)))
+            rows.append(_row(entry, reference, candidates))
     sentences = [_sentence(comparison.name, row) for row in rows]
     sentences += [_on_staleness(comparison.name, entry) for entry in comparison.entries if any(record.staleness for record in entry.ok)]
     return sentences, filled(comparison.name, COLUMNS, rows)
 
 
-def _row(entry, reference, num_compared):
+def _row(entry, reference, candidates):
     pairs = _pairs(entry, reference)
-    ratio = entries.epoch_ratio(entry, reference, num_compared)
+    ratio = entries.epoch_ratio(entry, reference, candidates)
     # With another global batch the losses of a step are of other samples.
     alike = pairs if entry.batch_ratio == reference.batch_ratio else []
     differences = [same.loss_difference(record.losses, reference_record.losses, NUM_STEPS) for record, reference_record in alike]

@@ -69,12 +69,10 @@ def places(candidates):
     timed = [entry for entry in candidates if entries.time_of(entry) is not None and entries.epoch_seconds(entry)]
     batch = max((entry.batch_ratio for entry in timed), default=1)
     same = [entry for entry in timed if entry.exact and entry.batch_ratio == batch]
-    more = {needing.backend: needing for needing in epochs.needing_more(epochs.blocks_of(same, entries.key_of))}
+    more = {needing.backend: needing for needing in epochs.needing_more(epochs.blocks_of(same))}
     timed.sort(key=lambda entry: (not entry.exact, entry.batch_ratio < batch, entry.backend in more, entries.epoch_seconds(entry)))
     return [
-        Place(
-            entry, entries.epoch_ratio(entry, timed[0], len(timed)) if number else None, more.get(entry.backend), entry.batch_ratio < batch
-        )
+        Place(entry, entries.epoch_ratio(entry, timed[0], timed) if number else None, more.get(entry.backend), entry.batch_ratio < batch)
         for number, entry in enumerate(timed)
     ]
 

@@ -34,10 +34,11 @@ def _verdicts(candidates, size):
     began = {matrix: min(record.started_at for records in cells.values() for record in records) for matrix, cells in matrices.items()}
     ratios_of = {}
     for matrix, cells in sorted(matrices.items(), key=lambda item: began[item[0]]):
-        for pair in itertools.combinations(sorted(cells), 2):
-            ratio = entries.epoch_ratio(*(Entry(backend, size, tuple(cells[backend])) for backend in pair), len(cells))
+        compared = [Entry(backend, size, tuple(records)) for backend, records in sorted(cells.items())]
+        for above, below in itertools.combinations(compared, 2):
+            ratio = entries.epoch_ratio(above, below, compared)
             if ratio and ratio.verdict is not None:
-                ratios_of.setdefault(pair, {})[began[matrix]] = ratio
+                ratios_of.setdefault((above.backend, below.backend), {})[began[matrix]] = ratio
     return {pair: ratios for pair, ratios in ratios_of.items() if len(ratios) > 1}
 
 

@@ -43,7 +43,7 @@ def test_seconds_per_epoch(record, seconds):
 
 def test_a_run_that_missed_the_target_needs_more_than_all_its_epochs():
     cells = [Entry("ddp", 1, typed([made(), not_reached(repeat=1)])), Entry("single", 1, typed([made(backend="single")]))]
-    assert epochs.blocks_of(cells, lambda record: record.repeat) == [{"ddp": 2, "single": 2}, {"ddp": 3}]
+    assert epochs.blocks_of(cells) == [{"ddp": 2, "single": 2}, {"ddp": 3}]
 
 
 def test_the_probability_of_a_sum_by_enumeration():

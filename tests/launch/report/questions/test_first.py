@@ -174,7 +174,7 @@ def test_of_a_pair_the_epochs_count_that_both_trained():
     ]
     shorter = [made(repeat=repeat, train_seconds=[2.0, 4.0], eval_seconds=[0.0] * 2) for repeat in range(6)]
     slow, fast = (Entry(name, 1, typed(records)) for name, records in (("ddp", shorter), ("single", longer)))
-    assert entries.epoch_ratio(slow, fast, 2).value == pytest.approx(2.0)
+    assert entries.epoch_ratio(slow, fast, [slow, fast]).value == pytest.approx(2.0)
 
 
 def test_who_trains_with_a_smaller_global_batch_is_apart_under_weak_scaling_only():
