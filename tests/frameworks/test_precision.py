@@ -3,6 +3,7 @@
 The losses under every backend: tests/frameworks/test_agreement.py.
 """
 
+import functools
 import threading
 from types import SimpleNamespace
 
@@ -27,13 +28,16 @@ from tests.support.made_records import made
 
 tensorflow = pytorch = None
 
-# Small ones of each kind; and the difference of the frameworks' gradients in bfloat16, relative to the norm of all, twice as measured.
+# Small ones of each kind; and the difference of the frameworks' gradients in bfloat16, relative to the norm of all, twice as measured:
+# where sums of products are rounded once, and where TensorFlow rounds partial sums too.
 MODELS = [
-    (Cnn(), 4e-5),
-    (Decoder(24, 3, 2, 10), 0.015),
-    (EncoderDecoder(width=24, num_heads=4, num_layers=1, hidden=40, source_length=2, target_length=5), 0.06),
-    (small_models.RESNET, 0.05),
+    (Cnn(), 4e-5, 0.021),
+    (Decoder(24, 3, 2, 10), 0.015, 0.03),
+    (EncoderDecoder(width=24, num_heads=4, num_layers=1, hidden=40, source_length=2, target_length=5), 0.06, 0.11),
+    (small_models.RESNET, 0.05, 0.05),
 ]
+# The change of a loss from float32 to bfloat16, and the difference of the frameworks' losses in bfloat16, both relative.
+LOSSES, LOSSES_OF_PARTIAL_SUMS = (2e-3, 3e-4), (1.2e-2, 1e-2)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -111,8 +115,18 @@ def distance(gradients, reference):
     return np.sqrt(difference / sum(np.sum(values**2) for values in reference.values()))
 
 
-@pytest.mark.parametrize(("shapes", "bound"), MODELS, ids=["cnn", "decoder", "encoder-decoder", "resnet"])
-def test_products_are_in_bfloat16_and_everything_that_lasts_is_in_float32(shapes, bound, monkeypatch):
+@functools.cache
+def rounds_once():
+    """Whether TensorFlow rounds a sum of products to bfloat16 once, as PyTorch does. Its kernels without AVX-512 do not."""
+    tf, numbers = tensorflow.tf, np.random.default_rng(1).standard_normal((2, 512, 512))
+    left, right = (tf.cast(matrix, tf.bfloat16) for matrix in numbers)
+    exact = tf.cast(left, tf.float64) @ tf.cast(right, tf.float64)
+    return bool(tf.norm(tf.cast(left @ right, tf.float64) - exact) <= 2**-9 * tf.norm(exact))
+
+
+@pytest.mark.parametrize(("shapes", "bound", "bound_of_partial_sums"), MODELS, ids=["cnn", "decoder", "encoder-decoder", "resnet"])
+def test_products_are_in_bfloat16_and_everything_that_lasts_is_in_float32(shapes, bound, bound_of_partial_sums, monkeypatch):
+    bound, (change, difference) = (bound, LOSSES) if rounds_once() else (bound_of_partial_sums, LOSSES_OF_PARTIAL_SUMS)
     monkeypatch.setitem(WORKLOADS, "cnn", WORKLOADS["cnn"]._replace(model=shapes))
     gradients, losses = {}, {}
     for framework, computed in (("pytorch", in_pytorch), ("tensorflow", in_tensorflow)):
@@ -122,10 +136,10 @@ def test_products_are_in_bfloat16_and_everything_that_lasts_is_in_float32(shapes
             assert {gradient.dtype.name for gradient in gradients[framework, precision].values()} == {"float32"}
             losses[framework, precision] = loss
         assert 1e-3 < distance(gradients[framework, "bf16"], gradients[framework, "fp32"]) < 0.15
-        assert 1e-6 < abs(losses[framework, "bf16"] / losses[framework, "fp32"] - 1) < 2e-3
+        assert 1e-6 < abs(losses[framework, "bf16"] / losses[framework, "fp32"] - 1) < change
     assert distance(gradients["tensorflow", "bf16"], gradients["pytorch", "bf16"]) < bound
     assert distance(gradients["tensorflow", "fp32"], gradients["pytorch", "fp32"]) < 2e-6
-    assert losses["tensorflow", "bf16"] == pytest.approx(losses["pytorch", "bf16"], rel=3e-4)
+    assert losses["tensorflow", "bf16"] == pytest.approx(losses["pytorch", "bf16"], rel=difference)
 
 
 def test_copies_of_a_module_compute_in_bfloat16_in_threads_of_their_own():
