@@ -260,7 +260,7 @@ def test_printing_includes_oversubscribed_entries_and_is_dark_on_light(page, tmp
         undrawn = driver.execute_script(
             "return [...document.querySelectorAll('.plot')].filter((plot) => !plot.querySelector('svg')).length"
         )
-        scrolls = driver.execute_script("return [...document.querySelectorAll('.scroll')].map((scroll) => getComputedStyle(one).overflowY)")
+        scrolls = driver.execute_script("return [...document.querySelectorAll('.scroll')].map((part) => getComputedStyle(part).overflowY)")
         driver.execute_script("dispatchEvent(new Event('afterprint'))")
         after = driver.execute_script(closed)
     assert (before, printed, after) == (3, 0, 3)
