@@ -53,23 +53,22 @@ def test_the_probability_of_a_sum_by_enumeration():
         assert epochs.at_least(total, choices) == pytest.approx(np.mean([reached >= total for reached in sums]))
 
 
-def test_a_backend_that_needs_more_epochs_is_found():
-    blocks = [{"a": 3, "b": 3, "c": 4}, {"a": 4, "b": 4, "c": 6}, {"a": 3, "b": 4, "c": 5}, {"a": 5, "b": 5, "c": 6}]
-    assert epochs.needing_more(blocks) == [MoreEpochs("c", 5.25, 3.875, pytest.approx(1 / 81))]
-
-
 @pytest.mark.parametrize(
-    "blocks",
+    ("blocks", "more"),
     [
-        [],
-        [{"a": 3}, {"a": 9}],
+        (
+            [{"a": 3, "b": 3, "c": 4}, {"a": 4, "b": 4, "c": 6}, {"a": 3, "b": 4, "c": 5}, {"a": 5, "b": 5, "c": 6}],
+            [MoreEpochs("c", 5.25, 3.875, pytest.approx(1 / 81))],
+        ),
+        ([], []),
+        ([{"a": 3}, {"a": 9}], []),
         # Two seeds cannot show it: the backend is the slowest in both by chance with probability 1/9.
-        [{"a": 3, "b": 3, "c": 9}, {"a": 4, "b": 4, "c": 9}],
-        [{"a": 3, "b": 4}, {"a": 4, "b": 3}, {"a": 3, "b": 3}, {"a": 5, "b": 4}],
+        ([{"a": 3, "b": 3, "c": 9}, {"a": 4, "b": 4, "c": 9}], []),
+        ([{"a": 3, "b": 4}, {"a": 4, "b": 3}, {"a": 3, "b": 3}, {"a": 5, "b": 4}], []),
     ],
 )
-def test_no_backend_is_named_without_evidence(blocks):
-    assert epochs.needing_more(blocks) == []
+def test_a_backend_that_needs_more_epochs_is_found_and_none_without_evidence(blocks, more):
+    assert epochs.needing_more(blocks) == more
 
 
 def test_few_equal_backends_are_named():

@@ -92,8 +92,8 @@ def test_markdown_has_the_brief_columns_beside_those_of_the_first_question_and_t
 def test_markdown_leaves_long_tables_and_details_of_oversubscribed_entries_to_the_command_that_it_names():
     runs = [noisy(speeds, oversubscribed=True, repeat=repeat) for repeat, speeds in enumerate(([100.0, 100.0], [100.0, 50.0]))]
     answer = answered([run | {"num_ranks": 2, "step_breakdown": step_breakdown()} for run in runs])
-    tables = {section.key: (len(section.tables), len(markdown.tables(answer, section))) for section in answer.sections}
-    assert {key: tables[key] for key in ("first", "cost", "same", "quiet")} == {
+    num_tables = {section.key: (len(section.tables), len(markdown.tables(answer, section))) for section in answer.sections}
+    assert {key: num_tables[key] for key in ("first", "cost", "same", "quiet")} == {
         "first": (1, 1),
         "cost": (2, 0),
         "same": (1, 0),

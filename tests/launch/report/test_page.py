@@ -144,12 +144,6 @@ def test_a_chart_cannot_end_its_script_element():
     assert "\\u003c/script>\\u003cb>x" in text
 
 
-@pytest.fixture(scope="module")
-def shown(page, tmp_path_factory):
-    with browser.opened(page, tmp_path_factory.mktemp("profile")) as driver:
-        yield driver
-
-
 @pytest.mark.matrix
 @NEEDS_BROWSER
 @pytest.mark.parametrize("which", ["page", "reference_page"])
@@ -170,58 +164,37 @@ def test_the_page_draws_every_chart_without_messages_or_requests(which, request,
     assert requested == {path.as_uri()}
 
 
-def column(driver, table, index):
-    """The visible texts of one column of the n-th table, in order."""
-    script = """
-        const rows = document.querySelectorAll("figure.table")[arguments[0]].querySelectorAll("tbody tr");
-        return [...rows].filter((row) => row.offsetParent).map((row) => row.cells[arguments[1]].textContent);
-    """
-    return driver.execute_script(script, table, index)
-
-
-def press(driver, table, name):
-    """Clicks a heading of the n-th table and returns its index."""
-    figure = driver.find_elements("css selector", "figure.table")[table]
-    buttons = figure.find_elements("css selector", "th button")
-    index = next(index for index, button in enumerate(buttons) if button.text.startswith(name))
-    driver.execute_script("arguments[0].click()", buttons[index])
-    return index
-
-
-def table_called(driver, title):
-    titles = driver.execute_script(
-        "return [...document.querySelectorAll('figure.table > figcaption')].map((caption) => caption.textContent.trim())"
-    )
-    return titles.index(title)
-
-
 @pytest.mark.matrix
 @NEEDS_BROWSER
-def test_a_table_sorts_numbers_both_ways_with_empty_cells_last(shown):
-    table = table_called(shown, "cnn, weak scaling")
-    times = press(shown, table, "time to solution (s)")
-    assert column(shown, table, times) == ["5.10", "6.30", "9.50", "10.00", "failed"]
-    press(shown, table, "time to solution (s)")
-    assert column(shown, table, times) == ["failed", "10.00", "9.50", "6.30", "5.10"]
-    for _ in ("ascending", "descending"):
-        ratio = press(shown, table, "ratio to fastest")
-        assert [text == "-" for text in column(shown, table, ratio)] == [False] * 4 + [True]
+def test_a_table_sorts_both_ways_with_empty_cells_last_and_filters_by_all_words(page, tmp_path):
+    def column(name):
+        """The visible texts of a column, in order."""
+        index = next(index for index, button in enumerate(buttons) if button.text.startswith(name))
+        rows = [row for row in figure.find_elements("css selector", "tbody tr") if row.get_attribute("hidden") is None]
+        return [row.find_elements("css selector", "td")[index].get_attribute("textContent").strip() for row in rows]
 
+    def sorted_by(name):
+        driver.execute_script("arguments[0].click()", next(button for button in buttons if button.text.startswith(name)))
+        return column(name)
 
-@pytest.mark.matrix
-@NEEDS_BROWSER
-def test_a_table_filters_by_all_words_and_counts_the_rows(shown):
-    table = table_called(shown, "cnn, weak scaling")
-    figure = shown.find_elements("css selector", "figure.table")[table]
-    field = figure.find_element("css selector", "input")
-    field.send_keys("DDP 2")
-    assert set(column(shown, table, 1)) == {"ddp"}
-    left = len(column(shown, table, 1))
-    assert 0 < left < 5
-    assert figure.find_element("css selector", "output").text == f"{left} of 5 rows"
-    field.clear()
-    field.send_keys(" ")
-    assert len(column(shown, table, 1)) == 5
+    with browser.opened(page, tmp_path) as driver:
+        figures = driver.find_elements("css selector", "figure.table")
+        captions = driver.find_elements("css selector", "figure.table > figcaption")
+        figure = figures[[caption.get_attribute("textContent").strip() for caption in captions].index("cnn, weak scaling")]
+        buttons = figure.find_elements("css selector", "th button")
+        assert sorted_by("time to solution (s)") == ["5.10", "6.30", "9.50", "10.00", "failed"]
+        assert sorted_by("time to solution (s)") == ["failed", "10.00", "9.50", "6.30", "5.10"]
+        for _ in ("ascending", "descending"):
+            assert [text == "-" for text in sorted_by("ratio to fastest")] == [False] * 4 + [True]
+        words = figure.find_element("css selector", "input")
+        words.send_keys("DDP 2")
+        num_left = len(column("backend"))
+        assert set(column("backend")) == {"ddp"}
+        assert 0 < num_left < 5
+        assert figure.find_element("css selector", "output").text == f"{num_left} of 5 rows"
+        words.clear()
+        words.send_keys(" ")
+        assert len(column("backend")) == 5
 
 
 @pytest.mark.matrix

@@ -6,16 +6,7 @@ import numpy as np
 import pytest
 
 from launch.report import statistics
-from launch.report.statistics import (
-    CONFIDENCE,
-    MIN_RUNS_CONFIDENT,
-    Ratio,
-    coverage,
-    ratio,
-    scored,
-    simultaneous_ratio,
-    typical,
-)
+from launch.report.statistics import CONFIDENCE, MIN_RUNS_CONFIDENT, Ratio, coverage, ratio, scored, simultaneous_ratio, typical
 
 
 @pytest.mark.parametrize(

@@ -2,58 +2,57 @@
 
 import pytest
 
-from tests.support.answers import answered
+from tests.support.answers import answered, keys
 from tests.support.made_records import made, repeats
+
+FEW = "A bootstrap interval, as of a speed-up, from"
+SINGLE = "Entries with one run have no interval; use --repeats 6."
 
 
 def test_the_questions_are_in_order():
-    assert [section.key for section in answered([made()]).sections] == ["first", "scaling", "cost", "same", "quiet", "failed"]
+    assert keys([made()]) == ["first", "scaling", "cost", "same", "quiet", "failed"]
 
 
 @pytest.mark.parametrize(
-    ("num_runs", "note"),
+    ("nums_runs", "notes"),
     [
-        (1, "have no interval"),
-        (3, "at most 75 % of the time"),
-        (4, "at most 88 % of the time"),
-        (5, "at most 94 % of the time"),
-        (6, None),
+        ([1], [SINGLE]),
+        ([3], [f"{FEW} 3 runs covers the true ratio at most 75 % of the time; use --repeats 6."]),
+        ([4], [f"{FEW} 4 runs covers the true ratio at most 88 % of the time; use --repeats 6."]),
+        ([5], [f"{FEW} 5 runs covers the true ratio at most 94 % of the time; use --repeats 6."]),
+        ([6], []),
+        ([3, 1, 4], [SINGLE, f"{FEW} 3 runs covers the true ratio at most 75 % of the time; use --repeats 6."]),
     ],
 )
-def test_the_notes_give_the_coverage_of_few_repeats(num_runs, note):
-    notes = answered(repeats([10.0] * num_runs)).notes
-    assert note in notes[0] if note else notes == []
+def test_the_notes_give_the_coverage_of_few_repeats(nums_runs, notes):
+    records = [run for size, num_runs in enumerate(nums_runs, 1) for run in repeats([10.0] * num_runs, num_ranks=size)]
+    assert answered(records).notes == notes
 
 
-def test_entries_with_one_run_and_with_few_runs_have_two_notes():
-    single, few = answered([*repeats([10.0, 10.1, 10.2]), made(backend="single"), *repeats([9.0] * 4, backend="horovod_tf")]).notes
-    assert "have no interval" in single
-    assert "A bootstrap interval, as of a speed-up, from 3 runs" in few
+SIDE_BY_SIDE = "turns: one after the other, side by side"
 
 
-def test_the_notes_name_differences_of_the_environment():
-    second = made(num_ranks=2)
-    second["environment"] = second["environment"] | {"packages": {"torch": "2.14.0"}, "git_commit": "1" * 40}
-    notes = answered([made(), second]).notes
-    assert "cnn, weak scaling: records differ in torch: 2.13.0, 2.14.0." in notes
-    assert "cnn, weak scaling: records differ in commit: 00000000, 11111111." in notes
+@pytest.mark.parametrize(
+    ("environment", "changes", "differences"),
+    [
+        (
+            {"packages": {"torch": "2.14.0"}, "git_commit": "1" * 40, "mpi": "MPICH  4.3", "num_cores": 64},
+            {"launcher": "torchrun"},
+            ["launcher: mpich, torchrun", "commit: 00000000, 11111111", "cores: 4, 64", "torch: 2.13.0, 2.14.0"],
+        ),
+        ({}, {"num_turns": 3}, []),
+        ({}, {"num_turns": 0}, [SIDE_BY_SIDE]),
+    ],
+)
+def test_the_notes_name_differences_of_the_environment_and_the_launch(environment, changes, differences):
+    records = [made(num_ranks=1), made(num_ranks=2, num_turns=4), made(num_ranks=3, **changes)]
+    records[2]["environment"] = records[2]["environment"] | environment
+    assert answered(records).notes[1:] == [f"cnn, weak scaling: records differ in {difference}." for difference in differences]
 
 
-def test_the_notes_name_other_launchers_libraries_and_cores():
-    first, second, third = (made(num_ranks=ranks) for ranks in (1, 2, 3))
-    second["launcher"] = "torchrun"
-    for record, mpi, cores in ((second, "MPICH  4.3", 4), (third, "Open MPI 5", 64)):
-        record["environment"] = record["environment"] | {"mpi": mpi, "num_cores": cores}
-    notes = answered([first, second, third]).notes
-    assert [note for note in notes if "differ" in note] == [
-        "cnn, weak scaling: records differ in launcher: mpich, torchrun.",
-        "cnn, weak scaling: records differ in MPI: MPICH 4.3, Open MPI 5.",
-        "cnn, weak scaling: records differ in cores: 4, 64.",
-    ]
-
-
-@pytest.mark.parametrize(("turns", "noted"), [((None, 3), False), ((0, 0), False), ((4, 3), False), ((0, 3), True)])
-def test_the_notes_name_runs_that_were_not_side_by_side(turns, noted):
-    records = [made(num_turns=turns[0]), made(backend="single", num_turns=turns[1])]
-    note = "cnn, weak scaling: records differ in turns: one after the other, side by side."
-    assert (note in answered(records).notes) == noted
+def test_two_mpi_libraries_and_a_single_one_beside_none_are_told_apart():
+    records = [made(num_ranks=size) for size in (1, 2, 3)]
+    for record, mpi in zip(records, (None, "MPICH  4.3", "Open MPI 5"), strict=True):
+        record["environment"] = record["environment"] | {"mpi": mpi}
+    assert answered(records).notes[1:] == ["cnn, weak scaling: records differ in MPI: MPICH 4.3, Open MPI 5."]
+    assert answered(records[:2]).notes[1:] == []

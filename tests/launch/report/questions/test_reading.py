@@ -3,7 +3,7 @@
 import pytest
 
 from launch.report import comparable, entries
-from tests.support.answers import answered, lines, section
+from tests.support.answers import lines, section
 from tests.support.made_records import made, typed
 
 MB = 10**6
@@ -33,30 +33,31 @@ def test_a_table_has_a_row_for_each_format_and_one_for_memory():
     assert (from_disk["read over samples"], from_disk["from the page cache (%)"]) == pytest.approx((1.5, 80))
     assert (from_disk["files opened per rank"], from_disk["conversion (s)"], from_disk["on disk (MB)"]) == (8, 3, 50)
     assert rows[1]["samples per rank (MB/s)"] is None
-
-
-def test_what_linux_does_not_tell_is_not_known():
+    # What Linux does not tell is not known.
     (row,) = lines([stored("hdf5", read=None)], "reading")
     assert (row["read over samples"], row["from the page cache (%)"]) == (None, None)
 
 
-def test_there_is_no_table_where_all_data_is_in_memory():
-    assert [part.key for part in answered([made()]).sections if part.key == "reading"] == []
+LOSSES = "cnn, weak scaling: the losses with"
 
 
-def test_formats_with_one_order_are_compared_by_their_losses():
-    same = [made(num_ranks=2), stored("hdf5"), stored("npy")]
-    assert section(same, "reading").sentences == ["cnn, weak scaling: the losses with hdf5, memory, npy are equal to the bit."]
-    differing = [*same, stored("files", losses=[3.0, 2.0, 1.0, 0.5000001])]
-    assert section(differing, "reading").sentences == ["cnn, weak scaling: the losses with files, hdf5, memory, npy are not equal."]
-
-
-def test_formats_in_order_are_compared_by_time_only():
-    records = [made(num_ranks=2), stored("npy"), stored("tfrecord", order="files", digest="e" * 64, losses=[3.0, 2.5, 1.0, 0.5])]
-    assert section(records, "reading").sentences == [
-        "cnn, weak scaling: tfrecord can be read in order only, so the samples have another order: compare the times, not the losses.",
-        "cnn, weak scaling: the losses with memory, npy are equal to the bit.",
-    ]
+@pytest.mark.parametrize(
+    ("record", "sentences"),
+    [
+        (stored("hdf5"), [f"{LOSSES} hdf5, memory, npy are equal to the bit."]),
+        (stored("files", losses=[3.0, 2.0, 1.0, 0.5000001]), [f"{LOSSES} files, memory, npy are not equal."]),
+        (
+            stored("tfrecord", order="files", digest="e" * 64, losses=[3.0, 2.5, 1.0, 0.5]),
+            [
+                "cnn, weak scaling: tfrecord can be read in order only, so the samples have another order: compare the times, not the "
+                "losses.",
+                f"{LOSSES} memory, npy are equal to the bit.",
+            ],
+        ),
+    ],
+)
+def test_formats_with_one_order_are_compared_by_their_losses_and_others_by_time_only(record, sentences):
+    assert section([made(num_ranks=2), stored("npy"), record], "reading").sentences == sentences
 
 
 def test_runs_that_read_in_different_ways_are_compared_apart():

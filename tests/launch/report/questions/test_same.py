@@ -20,21 +20,20 @@ def test_equal_training_is_shown_by_digests_and_first_losses():
 
 
 @pytest.mark.parametrize(
-    ("changes", "text"),
+    ("losses", "precision", "sentence"),
     [
-        ({"losses": [3.0, 2.1, 1.0, 0.5]}, "differ by up to 5e-02, more than rounding explains (1e-06)"),
-        (
-            {"losses": [3.0, 2.01, 1.0, 0.5], "settings": {"precision": "bf16"}},
-            "cnn in bf16, weak scaling: all backends start from identical parameters. Losses of the first 2 steps differ by up to 5e-03, "
-            "more than rounding explains (2e-03)",
-        ),
-        ({"losses": [3.0, 2.002, 1.0, 0.5], "settings": {"precision": "bf16"}}, "Losses of the first 2 steps agree to 1e-03."),
-        ({"parameter_digests": ["f" * 64, "b" * 64]}, "NOT all backends start from identical parameters"),
+        ([3.0, 2.1, 1.0, 0.5], "fp32", "Losses of the first 2 steps differ by up to 5e-02, more than rounding explains (1e-06)."),
+        ([3.0, 2.01, 1.0, 0.5], "bf16", "Losses of the first 2 steps differ by up to 5e-03, more than rounding explains (2e-03)."),
+        ([3.0, 2.002, 1.0, 0.5], "bf16", "Losses of the first 2 steps agree to 1e-03."),
     ],
 )
-def test_unequal_training_is_reported(changes, text):
-    first = made(settings=changes.get("settings"))
-    assert text in section([first, made(backend="horovod_tf", **changes)], "same").sentences[0]
+def test_unequal_training_is_reported(losses, precision, sentence):
+    settings = {"precision": precision}
+    other = made(backend="horovod_tf", losses=losses, parameter_digests=["f" * 64, "b" * 64], settings=settings)
+    name = "cnn" if precision == "fp32" else f"cnn in {precision}"
+    assert section([made(settings=settings), other], "same").sentences == [
+        f"{name}, weak scaling: NOT all backends start from identical parameters. {sentence}"
+    ]
 
 
 def test_only_runs_of_one_seed_are_compared():
@@ -42,9 +41,7 @@ def test_only_runs_of_one_seed_are_compared():
     row = line(records, "same", backends="horovod_tf")
     assert (row["reference"], row["loss difference, first 2 steps"]) == (None, None)
     assert section(records, "same").sentences == ["cnn, weak scaling: all backends start from identical parameters."]
-
-
-def test_the_repeat_that_both_have_is_compared():
+    # The repeat that both have.
     records = [ended("failed", backend="single"), made(backend="single", repeat=1), made(losses=[9.0, 9.0]), made(repeat=1)]
     row = line(records, "same", backends="single, ddp")
     assert (row["reference"], row["loss difference, first 2 steps"]) == ("single", 0.0)
@@ -61,8 +58,6 @@ def test_resumed_runs_are_not_compared():
 
 @pytest.mark.parametrize(("values", "in_sync"), [([True, True], "yes"), ([True, False], "no"), ([True, None], "yes")])
 def test_replicas_are_in_sync_only_where_those_of_no_repeat_differed(values, in_sync):
-    records = [
-        made(repeat=repeat) if value else made(repeat=repeat, in_sync=value, status="failed", error="it broke")
-        for repeat, value in enumerate(values)
-    ]
+    failed = {"status": "failed", "error": "it broke"}
+    records = [made(repeat=repeat, **({} if value else failed | {"in_sync": value})) for repeat, value in enumerate(values)]
     assert line(records, "same")["ranks in sync"] == in_sync

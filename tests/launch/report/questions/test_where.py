@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.answers import answered
+from tests.support.answers import section
 from tests.support.made_records import made
 
 KINDS = {
@@ -28,12 +28,7 @@ def traced(kinds, bandwidth=None, **changes):
     ],
 )  # fmt: skip
 def test_control_and_payload_of_traced_runs(kinds, bandwidth, end, row):
-    answer = answered([made(num_ranks=2), traced(kinds, bandwidth, stamp="20260102-000000")])
-    (section,) = [part for part in answer.sections if part.key == "where"]
-    assert section.sentences[0].startswith("cnn, ddp at 2 ranks: rank 0 spent 8.28 s in MPI")
-    assert section.sentences[0].endswith(end)
-    assert section.tables[0].rows == [("cnn", "ddp", 2, 8.28, *row)]
-
-
-def test_without_traced_runs_there_is_no_section_on_mpi():
-    assert "where" not in [section.key for section in answered([made()]).sections]
+    answer = section([made(num_ranks=2), traced(kinds, bandwidth, stamp="20260102-000000")], "where")
+    assert answer.sentences[0].startswith("cnn, ddp at 2 ranks: rank 0 spent 8.28 s in MPI")
+    assert answer.sentences[0].endswith(end)
+    assert answer.tables[0].rows == [("cnn", "ddp", 2, 8.28, *row)]
