@@ -15,7 +15,7 @@ from common.process import allocator
 from common.training import loop
 from frameworks import single
 from tests.bench import shared
-from tests.support.step_breakdown_run import own_batches
+from tests.support.step_breakdown_run import random_batches
 
 PRECISIONS = ("fp32", "bf16")
 COLUMNS = ("workload", "step, fp32 (ms)", "step, bf16 (ms)", "bf16 / fp32: median (quartiles)")
@@ -44,7 +44,7 @@ def step_seconds(workload, num_rounds):
     allocator.keep_large_buffers()
     settings = {precision: workloads.resolve(Settings(workload=workload, precision=precision), 1) for precision in PRECISIONS}
     trainers = {precision: prepared(of_precision) for precision, of_precision in settings.items()}
-    batches = own_batches(settings["fp32"], DataParallel(0, 1))
+    batches = random_batches(settings["fp32"], DataParallel(0, 1))
 
     def measure(trainer, _):
         begun = time.process_time()
