@@ -4,6 +4,9 @@ import pytest
 
 from tests.support.running import copied
 
+# Fixtures that are made once: runs of backends, and the import of both frameworks.
+SHARED = ("trained", "frameworks")
+
 
 @pytest.fixture(scope="session")
 def checkout(tmp_path_factory):
@@ -17,11 +20,15 @@ def pytest_collection_modifyitems(items):
     """Marks long tests as tests that start ranks too, and gives those of a file to one process of `--dist loadgroup`: they share runs.
 
     Files with more tests come first, so that the processes end at about the same time. Those of the launchers share their runs as well,
-    and so do those that use the fixture `trained`.
+    and so do those with one of the fixtures SHARED, whether they start ranks or not.
     """
     for item in items:
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.matrix)
-        if item.get_closest_marker("matrix"):
-            shared = ["launchers"] if "launchers" in item.path.parts else [name for name in ("trained",) if name in item.fixturenames]
-            item.add_marker(pytest.mark.xdist_group((shared or item.nodeid.split("::"))[0]))
+        shared = [name for name in SHARED if name in item.fixturenames]
+        if item.get_closest_marker("matrix") and "launchers" in item.path.parts:
+            shared.append("launchers")
+        elif item.get_closest_marker("matrix"):
+            shared.append(item.nodeid.split("::")[0])
+        if shared:
+            item.add_marker(pytest.mark.xdist_group(shared[0]))

@@ -1,6 +1,7 @@
-"""The runs of the contract (tests/support/contract.py), which several files read: a backend's are made once, in the same processes."""
+"""What several files share: both frameworks, and the runs of the contract (tests/support/contract.py), which are made once a backend."""
 
 import functools
+import importlib
 
 import pytest
 
@@ -9,6 +10,13 @@ from tests.support import small_data
 from tests.support.agreement_runs import FEW_SAMPLES
 from tests.support.contract import runs_of
 from tests.support.running import train_in_turn
+
+
+@pytest.fixture(scope="module")
+def frameworks(request):
+    """Imports both frameworks into the test's module when its first test runs: other processes only collect these tests."""
+    for name in ("tensorflow", "pytorch"):
+        setattr(request.module, name, importlib.import_module(f"frameworks.shared.{name}.{name}"))
 
 
 @pytest.fixture(scope="session")

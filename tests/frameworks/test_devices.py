@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import torch
 
 from common.errors import UserError
@@ -12,9 +11,11 @@ from common.process.ranks import Ranks
 from common.trainer import Batch, Device
 from frameworks.shared.deepspeed import deepspeed
 from frameworks.shared.horovod import horovod
-from frameworks.shared.pytorch import data_parallel, process_group, pytorch
-from frameworks.shared.tensorflow import tensorflow
+from frameworks.shared.pytorch import data_parallel, process_group
 from tests.support.mistakes import refused
+
+pytestmark = pytest.mark.usefixtures("frameworks")
+tensorflow = pytorch = None
 
 SETTINGS = SimpleNamespace(device="cuda", threads=1, gpu_order="local", precision="fp32")
 GPU_1 = torch.device("cuda", 1)
@@ -30,14 +31,14 @@ def find(monkeypatch):
             (torch.cuda, "device_count", num_gpus or 0),
             (torch.cuda.nccl, "version", (2, 27, 3)),
             (torch.backends.cudnn, "version", 91002),
-            (tf.test, "is_built_with_cuda", num_gpus is not None),
-            (tf.sysconfig, "get_build_info", {"cuda_version": "12.5.1", "cudnn_version": "9"} if num_gpus is not None else {}),
+            (tensorflow.tf.test, "is_built_with_cuda", num_gpus is not None),
+            (tensorflow.tf.sysconfig, "get_build_info", {"cuda_version": "12.5.1", "cudnn_version": "9"} if num_gpus is not None else {}),
         ):
             monkeypatch.setattr(owner, name, lambda value=value: value)
-        monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["a GPU"] * (num_gpus or 0))
+        monkeypatch.setattr(tensorflow.tf.config, "list_physical_devices", lambda _: ["a GPU"] * (num_gpus or 0))
         # They cannot be set once TensorFlow has computed, in another test of this process.
         for name in ("set_intra_op_parallelism_threads", "set_inter_op_parallelism_threads"):
-            monkeypatch.setattr(tf.config.threading, name, lambda _: None)
+            monkeypatch.setattr(tensorflow.tf.config.threading, name, lambda _: None)
 
     return present
 
@@ -92,12 +93,12 @@ def test_deepspeed_computes_on_the_device_that_it_has_chosen(find):
     assert deepspeed.device_problem("cuda") == "DeepSpeed has chosen cpu; set DS_ACCELERATOR=cuda"
 
 
-@pytest.mark.parametrize("framework", [pytorch, tensorflow])
+@pytest.mark.parametrize("name", ["pytorch", "tensorflow"])
 @pytest.mark.parametrize("num_gpus", [None, 0])
-def test_a_run_that_asks_for_a_gpu_that_is_not_there_is_refused(framework, num_gpus, find):
+def test_a_run_that_asks_for_a_gpu_that_is_not_there_is_refused(name, num_gpus, find):
     find(num_gpus)
     with pytest.raises(UserError, match=r"^--device cuda, but .*(has no CUDA|finds no GPU); use --device cpu, or set up with"):
-        framework.pick_device(SETTINGS, Ranks())
+        globals()[name].pick_device(SETTINGS, Ranks())
 
 
 def test_a_gpu_is_described_with_the_versions_of_its_libraries(find):
@@ -117,7 +118,7 @@ def test_the_frameworks_count_the_memory_of_a_gpu(find, monkeypatch):
     ):
         monkeypatch.setattr(torch.cuda, name, of)
     for name, of in (("reset_memory_stats", reset.append), ("get_memory_info", {"GPU:0": {"peak": 7}}.get)):
-        monkeypatch.setattr(tf.config.experimental, name, of)
+        monkeypatch.setattr(tensorflow.tf.config.experimental, name, of)
     of_pytorch, of_tensorflow = pytorch.describe_device(GPU_1).memory, tensorflow.describe_device(1, None).memory
     of_pytorch.reset()
     of_tensorflow.reset()
@@ -146,9 +147,9 @@ def test_a_cpu_has_no_number(find):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp64", "bf16", "tf32"])
-@pytest.mark.parametrize("device", [pytorch.describe_device(torch.device("cpu")), tensorflow.describe_device(None, None)])
-def test_a_device_multiplies_matrices_in_each_precision(device, precision):
-    device.product(precision, 4)()
+def test_a_device_multiplies_matrices_in_each_precision(precision):
+    for device in (pytorch.describe_device(torch.device("cpu")), tensorflow.describe_device(None, None)):
+        device.product(precision, 4)()
 
 
 @pytest.mark.parametrize(("code", "version"), [(21805, "2.18.5"), (0, None)])

@@ -95,6 +95,7 @@ def peak(tracker, module, optimizer, samples):
     return next(size for kind, size in of_device.items() if str(kind).endswith("Total"))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("name", "precision", "recompute", "num_samples"),
     [

@@ -26,6 +26,7 @@ from tests.frameworks.test_tensorflow import batch_of
 from tests.support import nvml, small_models
 from tests.support.made_records import made
 
+pytestmark = pytest.mark.usefixtures("frameworks")
 tensorflow = pytorch = None
 
 # Small ones of each kind; and the difference of the frameworks' gradients in bfloat16, relative to the norm of all, twice as measured:
@@ -38,13 +39,6 @@ MODELS = [
 ]
 # The change of a loss from float32 to bfloat16, and the difference of the frameworks' losses in bfloat16, both relative.
 LOSSES, LOSSES_OF_PARTIAL_SUMS = (2e-3, 3e-4), (1.2e-2, 1e-2)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _frameworks():
-    """Imports both frameworks when the first test runs, as in test_tensorflow.py."""
-    global tensorflow, pytorch
-    tensorflow, pytorch = (pytest.importorskip(f"frameworks.shared.{name}.{name}") for name in ("tensorflow", "pytorch"))
 
 
 def samples_of(model):
@@ -124,6 +118,7 @@ def rounds_once():
     return bool(tf.norm(tf.cast(left @ right, tf.float64) - exact) <= 2**-9 * tf.norm(exact))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("shapes", "bound", "bound_of_partial_sums"), MODELS, ids=["cnn", "decoder", "encoder-decoder", "resnet"])
 def test_products_are_in_bfloat16_and_everything_that_lasts_is_in_float32(shapes, bound, bound_of_partial_sums, monkeypatch):
     bound, (change, difference) = (bound, LOSSES) if rounds_once() else (bound_of_partial_sums, LOSSES_OF_PARTIAL_SUMS)

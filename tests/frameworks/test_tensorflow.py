@@ -12,6 +12,7 @@ from common.workloads import WORKLOADS, resolve
 from tests.support import small_models
 from tests.support.running import train
 
+pytestmark = pytest.mark.usefixtures("frameworks")
 tensorflow = pytorch = None
 
 SETTINGS = resolve(Settings(precision="fp64"), 1)
@@ -20,13 +21,6 @@ MODELS = [
     Cnn(), Decoder(24, 3, 2, 10), Decoder(24, 3, 2, 10, tied=True),
     EncoderDecoder(width=24, num_heads=4, num_layers=2, hidden=40, source_length=2, target_length=5), small_models.RESNET,
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _frameworks():
-    """Imports both frameworks when the first test runs: importing takes seconds, and other processes only collect these tests."""
-    global tensorflow, pytorch
-    tensorflow, pytorch = (pytest.importorskip(f"frameworks.shared.{name}.{name}") for name in ("tensorflow", "pytorch"))
 
 
 @pytest.fixture
@@ -92,6 +86,7 @@ def test_batch_norm_in_float32_is_that_in_float64():
 
 
 # But for batch norm, whose statistics are those of a micro-batch.
+@pytest.mark.matrix
 @pytest.mark.parametrize("models", MODELS[:3], indirect=True, ids=lambda model: type(model).__name__)
 def test_micro_batches_have_the_loss_and_the_gradients_of_the_batch(models):
     shapes, model, _ = models
@@ -117,6 +112,7 @@ def test_a_model_without_an_implementation_is_refused():
         tensorflow.Model(small_models.Bare(), "fp32", False)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("shapes", [model for model in MODELS if can_recompute(model)], ids=lambda model: type(model).__name__)
 def test_layers_that_compute_their_activations_again_have_the_same_gradients(shapes):
     tf, state, results = tensorflow.tf, weights.draw(parameters_of(shapes), 3, "fp64"), {}

@@ -37,6 +37,7 @@ print(resident("VmHWM") - before)
 """
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", ["npy", "hdf5", "files", "webdataset"])
 def test_the_memory_of_reading_is_bounded(name, tmp_path):
     # A buffer of formats in order has 1,024 samples, of 3 KB each here; elsewhere samples are of 147 KB.

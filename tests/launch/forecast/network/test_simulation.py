@@ -31,7 +31,7 @@ def formula(compute_seconds, exchanges, algorithm, num_ranks, machine):
 
 @pytest.mark.parametrize("buckets", BUCKETS)
 @pytest.mark.parametrize("machine", [ONE_EACH, FOUR_EACH], ids=["a rank a node", "four ranks a node"])
-@pytest.mark.parametrize("num_ranks", [2, 8, 64, 256])
+@pytest.mark.parametrize("num_ranks", [2, 8, 64, pytest.param(256, marks=pytest.mark.matrix)])
 @pytest.mark.parametrize("algorithm", algorithms.ALL_REDUCES)
 def test_equal_ranks_take_what_the_formula_says(algorithm, num_ranks, machine, buckets):
     if algorithm == "hierarchical" and num_ranks < machine.ranks_per_node:
