@@ -180,9 +180,14 @@ def read_all(path):
     return [read(record_path) for record_path in paths if record_path != ROOT / "results" / "schema.json"]
 
 
+def instruction_sets():
+    """The processor's, by which libraries choose their kernels; None where they are not known."""
+    flags = _cpuinfo("flags|Features")
+    return sorted(filter(VECTOR_FLAGS.fullmatch, flags.split())) if flags else None
+
+
 def environment():
     """The `environment` of a record: versions, machine, commit, whitelisted variables."""
-    flags = _cpuinfo("flags|Features")
     return {
         "python": platform.python_version(),
         "packages": dict(_versions()),
@@ -190,8 +195,7 @@ def environment():
         "host": socket.gethostname(),
         "os": platform.platform(),
         "cpu": _cpuinfo("model name") or platform.processor() or platform.machine(),
-        # Libraries choose their kernels by them.
-        "instruction_sets": sorted(filter(VECTOR_FLAGS.fullmatch, flags.split())) if flags else None,
+        "instruction_sets": instruction_sets(),
         "num_cores": binding.num_cores(range(os.cpu_count()), binding.core_of_threads()),
         "cores_of_rank_0": None,
         "numa_nodes_of_rank_0": None,

@@ -42,6 +42,8 @@ class Row(NamedTuple):
     """Whether the ranks hold one model's shards alone, so that they do not differ without communication either; or the variants that do."""
     comparisons: Sequence = ()
     """The Comparisons that only it is held to."""
+    mixed_bound: float = runs.MIXED_BOUND
+    """How far losses in mixed precision may be from the plain run's."""
     runs: Mapping[int, list] = EMPTY
     """{ranks: runs} that it makes besides those that are compared."""
     reduced: Mapping = EMPTY
@@ -176,11 +178,13 @@ ROWS = {
     "horovod_keras": Row(
         Faults(faults.horovod_without("DistributedOptimizer"), faults.horovod_summed("DistributedOptimizer")),
         comparisons=runs.of_resnet(),
+        mixed_bound=runs.MIXED_BOUND_OF_FRAMEWORKS,
         breakdowns=(ALL_REDUCED,),
     ),
     "horovod_tf": Row(
         Faults(faults.horovod_without("DistributedGradientTape"), faults.horovod_summed("DistributedGradientTape")),
         comparisons=runs.of_resnet(),
+        mixed_bound=runs.MIXED_BOUND_OF_FRAMEWORKS,
         # TensorFlow frees the gradients within the step.
         held={"": REPLICATED | {"after_step": (1, 0, 1)}},
         breakdowns=(ALL_REDUCED,),
@@ -314,7 +318,7 @@ def exact(backend):
     micro_batches = [] if declared()[backend].pipelined else trained_by(backend, runs.ACCUMULATED)[:1]
     yield from (Comparison(run, ranks=ranks) for run in (*micro_batches, runs.RECOMPUTED))
     mixed = trained_by(backend, runs.MIXED)
-    yield from (comparison for comparison in runs.in_mixed_precision(ranks=ranks) if comparison.run in mixed)
+    yield from (comparison for comparison in runs.in_mixed_precision("", ranks, ROWS[backend].mixed_bound) if comparison.run in mixed)
     if backend == BASELINE:
         return
     float32 = trained_by(backend, runs.FIRST_STEPS)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.answers import line, lines, section
-from tests.support.made_records import ended, made, not_reached
+from tests.support.made_records import ENVIRONMENT, ended, made, not_reached
 
 
 def test_equal_training_is_shown_by_digests_and_first_losses():
@@ -20,19 +20,21 @@ def test_equal_training_is_shown_by_digests_and_first_losses():
 
 
 @pytest.mark.parametrize(
-    ("losses", "precision", "sentence"),
+    ("second_loss", "precision", "instruction_sets", "sentence"),
     [
-        ([3.0, 2.1, 1.0, 0.5], "fp32", "Losses of the first 2 steps differ by up to 5e-02, more than rounding explains (1e-06)."),
-        ([3.0, 2.01, 1.0, 0.5], "bf16", "Losses of the first 2 steps differ by up to 5e-03, more than rounding explains (2e-03)."),
-        ([3.0, 2.002, 1.0, 0.5], "bf16", "Losses of the first 2 steps agree to 1e-03."),
+        (2.1, "fp32", ["avx2"], "differ by up to 5e-02, more than rounding explains (1e-06)."),
+        (2.01, "bf16", ["avx512f"], "differ by up to 5e-03, more than rounding explains (2e-03)."),
+        (2.002, "bf16", ["avx512f"], "agree to 1e-03."),
+        (2.01, "bf16", ["avx2"], "agree to 5e-03."),
+        (2.1, "bf16", ["avx2"], "differ by up to 5e-02, more than rounding explains (1e-02)."),
     ],
 )
-def test_unequal_training_is_reported(losses, precision, sentence):
-    settings = {"precision": precision}
-    other = made(backend="horovod_tf", losses=losses, parameter_digests=["f" * 64, "b" * 64], settings=settings)
+def test_unequal_training_is_reported(second_loss, precision, instruction_sets, sentence):
+    shared = {"settings": {"precision": precision}, "environment": ENVIRONMENT | {"instruction_sets": instruction_sets}}
+    other = made(backend="horovod_tf", losses=[3.0, second_loss, 1.0, 0.5], parameter_digests=["f" * 64, "b" * 64], **shared)
     name = "cnn" if precision == "fp32" else f"cnn in {precision}"
-    assert section([made(settings=settings), other], "same").sentences == [
-        f"{name}, weak scaling: NOT all backends start from identical parameters. {sentence}"
+    assert section([made(**shared), other], "same").sentences == [
+        f"{name}, weak scaling: NOT all backends start from identical parameters. Losses of the first 2 steps {sentence}"
     ]
 
 
