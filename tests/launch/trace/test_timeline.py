@@ -79,10 +79,12 @@ def test_a_run_writes_one_valid_trace(tmp_path, monkeypatch, backend, arguments,
     events = list(chrome.events(folder / timeline.MERGED))
     assert chrome.check(events) == []
     tracks = tracks_of(events)
+    # The autotuner tries cycles of up to 100 ms, and a collective waits for its cycle.
+    most_microseconds = 150_000 if "--autotune" in arguments else 20_000
     for rank in (0, 1):
         assert [len(seconds) for seconds in gathered.steps[str(rank)].values()] == [NUM_STEPS, NUM_STEPS]
         assert any(compute in span["name"] for span in spans_of(tracks, "compute", rank))
-        assert gathered.ranks[str(rank)]["error_microseconds"] < 20_000
+        assert gathered.ranks[str(rank)]["error_microseconds"] < most_microseconds
         is_expected = rank == 0 or "horovod" not in backend
         assert (collective in {span["name"] for span in spans_of(tracks, "collectives", rank)}) == is_expected
     for clock in gathered.clocks:
