@@ -5,6 +5,7 @@ from typing import get_args, get_origin, get_type_hints
 
 from common.config import Settings, as_json
 from common.record.definition import Record
+from common.workloads import LATER
 
 
 def lifted(record):
@@ -15,7 +16,8 @@ def lifted(record):
     """
     complete = _with_defaults(Record, {"exact": True, "data_parallel_degree": record.get("num_ranks")} | record)
     if isinstance(settings := complete.get("settings"), dict):
-        complete["settings"] = as_json(Settings()) | settings
+        # A later setting of the workload's had the value that its digest leaves out.
+        complete["settings"] = {name: dict(LATER).get(name, value) for name, value in as_json(Settings()).items()} | settings
     return complete
 
 

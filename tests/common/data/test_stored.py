@@ -242,7 +242,7 @@ def test_a_file_that_changes_under_a_run_ends_it(workers, digits, tmp_path):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("name", ["npy", "hdf5", "files"])
+@pytest.mark.parametrize("name", [name for name in FORMATS if name not in IN_ORDER])
 def test_a_file_that_is_truncated_while_it_is_read_ends_the_run(name, workers, digits, tmp_path):
     batches, folder = begun(digits, name, workers, tmp_path)
     for path in folder.rglob("*"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from common.config import Settings
-from common.record import definition, records
+from common.record import definition, lifting, records
 from common.record.lifting import lifted
 from launch.report.collect import collect
 from tests.support.made_records import VALIDATOR, made
@@ -63,3 +63,10 @@ def test_an_older_environment_does_not_tell_the_device_and_a_record_of_today_sta
 def test_what_is_no_record_stays_invalid(broken):
     assert is_kept(broken, lifted(broken))
     assert not VALIDATOR.is_valid(lifted(broken))
+
+
+def test_a_later_setting_of_the_workload_has_the_value_that_digests_leave_out(monkeypatch):
+    monkeypatch.setattr(lifting, "LATER", (("batch_size", 7),))
+    record = made()
+    older = {name: value for name, value in record["settings"].items() if name != "batch_size"}
+    assert lifted(record | {"settings": older})["settings"]["batch_size"] == 7
