@@ -112,4 +112,4 @@ def _complete(job, launch, ending, last_lines, last_progress, hangs, num_oom_kil
         record.error = error or record.error or "ended without a result"
     record.output_tail = last_lines[-TAIL_LINES:]
     records.write(path, record)
-    return record
+    return records.read(path)

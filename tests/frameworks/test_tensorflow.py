@@ -1,12 +1,14 @@
 """TensorFlow: parameters of weights.py in another layout, and the same functions as in PyTorch."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 
 from common.config import Settings
 from common.errors import UserError
 from common.model import weights
-from common.model.families import Cnn, Decoder, EncoderDecoder, ResNet50, can_recompute, parameters_of
+from common.model.families import Cnn, Decoder, EncoderDecoder, Model, ResNet50, can_recompute, parameters_of
 from common.process.ranks import Ranks
 from common.workloads import WORKLOADS, resolve
 from tests.support import small_models
@@ -188,3 +190,9 @@ def test_a_run_removes_what_autograph_has_written(backend, data, tmp_path, monke
     status, record, _ = train(backend, 2, tmp_path, *data[True]["cnn"], "--epochs", "1", "--batch-size", "8")
     assert (status, record["status"]) == (0, "ok"), record["error"]
     assert list(temporary.glob("*autograph*")) == []
+
+
+def test_every_family_is_implemented_on_both_frameworks_and_has_its_models_in_the_tests():
+    families = set(get_args(Model))
+    assert {type(model) for model in MODELS} == {type(model) for model in small_models.MODELS.values()} == families
+    assert set(pytorch.MODELS) == set(tensorflow.MODELS) == families

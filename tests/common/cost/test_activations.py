@@ -10,7 +10,7 @@ import torch
 from common import workloads
 from common.config import Settings
 from common.cost import activations
-from common.model.families import Decoder, input_type, parameters_of
+from common.model.families import Decoder, can_recompute, input_type, parameters_of
 from common.process.ranks import from_environment
 from frameworks.shared.pytorch import pytorch
 from tests.support.small_models import MODELS
@@ -56,7 +56,7 @@ CASES = [
     (name, precision, recompute)
     for name in MODELS
     for precision in ("fp32", "fp64", "bf16")
-    for recompute in ((False,) if name == "cnn" else (False, True))
+    for recompute in ((False, True) if can_recompute(MODELS[name]) else (False,))
 ]
 
 

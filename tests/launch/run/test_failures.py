@@ -16,6 +16,7 @@ HYDRA = """=====================================================================
 """
 HYDRA_KILLED = HYDRA.format(code=9) + "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)\n"
 HYDRA_SEGV = HYDRA.format(code=139) + "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Segmentation fault (signal 11)\n"
+PRRTE = "prterun noticed that process rank 2 with PID 1617 on node x1 exited on\nsignal 4 (Illegal instruction).\n"
 OPEN_MPI = "mpiexec noticed that process rank 3 with PID 1234 on node x1 exited on signal 9 (Killed).\n"
 SLURM = "srun: error: n2: task 1: Killed\nsrun: launch/slurm: _step_signal: Terminating StepId=3.0\n"
 TORCHRUN = """Failures:
@@ -40,6 +41,7 @@ PASSED_ON = "  rank      : 0 (local_rank: 0)\n  exitcode  : -15 (pid: 32391)  (S
         (HYDRA_SEGV, Killed(1, 11, HYDRA_SEGV.splitlines()[-1])),
         (HYDRA.format(code=1), None),
         (OPEN_MPI, Killed(3, 9, OPEN_MPI.strip())),
+        (PRRTE, Killed(2, 4, "signal 4 (Illegal instruction).")),
         (SLURM, Killed(1, 9, "srun: error: n2: task 1: Killed")),
         (TORCHRUN, Killed(1, 9, "exitcode  : -9 (pid: 32392)  (SIGKILL)")),
         (PASSED_ON + TORCHRUN, Killed(1, 9, "exitcode  : -9 (pid: 32392)  (SIGKILL)")),

@@ -74,9 +74,10 @@ def test_traces_that_cannot_be_removed_are_an_error(run, tmp_path):
         run(Outcome(0, False, []), timeline=True)
 
 
-def test_a_run_that_ends_without_a_result_has_failed(run):
+def test_a_run_that_ends_without_a_result_has_failed(run, tmp_path):
     record = run(Outcome(0, False, []))
     assert (record.status, bool(record.error)) == ("failed", True)
+    assert record == records.read(tmp_path / "here" / "run.json")
 
 
 @pytest.mark.parametrize(
