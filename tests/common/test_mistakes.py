@@ -44,7 +44,6 @@ MISTAKES = [
     (["1", "--compile"], "not for horovod_keras; leave it out, or in a matrix choose --backends single,ddp,deepspeed_zero,"),
     (["2", "--share-gpu"], "--share-gpu is for a single run"),
     (["1", "--compile", "--backends", "ddp,deepspeed_zero@3"], "--compile is not for deepspeed_zero@3"),
-    (["1", "--device", "cuda", "--backends", "single,ddp"], "no backend can use a GPU: this PyTorch has no CUDA; use --device cpu"),
     (["1", "--workloads", "cnn,transformer", "--tokenizer", "/there/is/none"], "--tokenizer is not for cnn, which has no tokens"),
     (["1", "--workloads", "transformer", "--tokenizer", "/there/is/none"], "--tokenizer /there/is/none cannot be read as a tokenizer (No"),
     (["1", "--workloads", "transformer-gpt2", "--tokenizer", "/etc/hostname"], "--tokenizer /etc/hostname cannot be read as a tokenizer"),
@@ -88,6 +87,14 @@ def test_the_matrix_refuses_data_that_it_cannot_train_on(arguments, files, messa
     for name, content in files.items():
         (data / name).write_bytes(content)
     assert message in refusal("launch.matrix", "1", *arguments, "--data-dir", data, "--results", results)
+    assert not results.exists()
+
+
+@pytest.mark.matrix
+def test_the_matrix_refuses_a_device_that_every_backend_lacks(tmp_path):
+    results = tmp_path / "results"
+    refused = refusal("launch.matrix", "1", "--device", "cuda", "--backends", "single,ddp", "--results", results)
+    assert "no backend can use a GPU: this PyTorch has no CUDA; use --device cpu" in refused
     assert not results.exists()
 
 

@@ -51,6 +51,7 @@ def seconds_of(folder):
     return json.loads(done.stdout)
 
 
+@pytest.mark.matrix
 def test_every_format_is_read_at_the_rate_at_most(folder):
     rate = 4 * NUM_BYTES
     with throttled(folder, rate, None):
@@ -59,6 +60,7 @@ def test_every_format_is_read_at_the_rate_at_most(folder):
     assert {name: seconds for name, seconds in seconds_by_format.items() if seconds < NUM_BYTES / rate} == {}
 
 
+@pytest.mark.matrix
 def test_a_file_for_each_sample_takes_an_operation_each(folder):
     with throttled(folder, None, 200):
         seconds_by_format = seconds_of(folder)

@@ -48,6 +48,7 @@ def test_a_thousand_ranks(algorithm):
 
 
 # Ranks that differ: those that are ready first have a link that they share to themselves, which the formulas do not know.
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("algorithm", "machine", "num_buckets", "within"),
     [
