@@ -76,6 +76,7 @@ def begin(tmp_path, time_limit_seconds):
     return processes.run([sys.executable, "-c", IN_TURNS], {"PYTHONPATH": str(ROOT)}, str(tmp_path), tmp_path, time_limit_seconds, print)
 
 
+@pytest.mark.matrix
 def test_a_run_is_stopped_between_its_turns_which_do_not_count(tmp_path):
     run = begin(tmp_path, 3)
     for seconds in (4, 0):
