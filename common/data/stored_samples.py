@@ -148,7 +148,7 @@ class StoredSamples:
         sample_numbers, places = np.unique(indices, return_inverse=True)
         samples_per_file = self.storage.written.samples_per_file
         shard_numbers = sample_numbers // samples_per_file
-        rows = (empty_rows if self.streamed is None else _rows_of_buffer)(self.storage.layout, len(sample_numbers))
+        rows = empty_rows(self.storage.layout, len(sample_numbers))
         of_all_ranks = getattr(self.storage.module, "of_all_ranks", np.unique)
         for number in of_all_ranks(np.unique(shard_numbers)):
             part = slice(*np.searchsorted(shard_numbers, (number, number + 1)))
@@ -158,17 +158,20 @@ class StoredSamples:
                 reason = " ".join(f"{type(error).__name__}: {error}".split())
                 raise UserError(f"{self._stem(number)}.* cannot be read ({reason}); {manifest.CONVERT}") from None
         self.use.read(sum(array.nbytes for array in rows))
-        of_steps = ([array[mine] for array in rows] for mine in places.reshape(indices.shape))
-        return list(of_steps) if self.streamed is None else of_steps
+        if self.streamed is not None:
+            return ([array[mine] for array in rows] for mine in places.reshape(indices.shape))
+        steps = [empty_rows(self.storage.layout, len(mine)) for mine in places.reshape(indices.shape)]
+        for step, mine in zip(steps, places.reshape(indices.shape), strict=True):
+            for array, out in zip(rows, step, strict=True):
+                np.take(array, mine, axis=0, out=out, mode="clip")
+        return steps
 
 
 def empty_rows(layout, num_rows):
-    """Arrays for the inputs and targets of so many samples."""
-    return [np.empty((num_rows, *of_row.shape), of_row.dtype) for of_row in layout]
+    """Returns arrays for the inputs and targets of so many samples, in memory that goes back to the system with them.
 
-
-def _rows_of_buffer(layout, num_rows):
-    """Returns `empty_rows` in memory that goes back to the system with them: the C library would keep fragments of it for each thread."""
+    The C library would keep fragments of it for each thread.
+    """
     rows = []
     for of_row in layout:
         mapped = mmap.mmap(-1, num_rows * of_row.size_bytes)

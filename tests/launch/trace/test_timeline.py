@@ -79,16 +79,17 @@ def test_a_run_writes_one_valid_trace(tmp_path, monkeypatch, backend, arguments,
     events = list(chrome.events(folder / timeline.MERGED))
     assert chrome.check(events) == []
     tracks = tracks_of(events)
-    # The autotuner tries cycles of up to 100 ms, and a collective waits for its cycle.
-    most_microseconds = 150_000 if "--autotune" in arguments else 20_000
+    # What bounds the clocks happens within a step, however busy the machine is.
+    longest_step = 1e6 * max(seconds for steps in gathered.steps.values() for of_kind in steps.values() for seconds in of_kind)
     for rank in (0, 1):
         assert [len(seconds) for seconds in gathered.steps[str(rank)].values()] == [NUM_STEPS, NUM_STEPS]
         assert any(compute in span["name"] for span in spans_of(tracks, "compute", rank))
-        assert gathered.ranks[str(rank)]["error_microseconds"] < most_microseconds
+        assert gathered.ranks[str(rank)]["clock_ahead_microseconds"] == 0
+        assert gathered.ranks[str(rank)]["error_microseconds"] < longest_step
         is_expected = rank == 0 or "horovod" not in backend
         assert (collective in {span["name"] for span in spans_of(tracks, "collectives", rank)}) == is_expected
     for clock in gathered.clocks:
-        assert clock["error_microseconds"] < 5000
+        assert clock["error_microseconds"] < longest_step
     wrong = {name: misplaced(event for event in events if event["ph"] == "X") for name, events in tracks.items()}
     assert {name: pairs for name, pairs in wrong.items() if pairs} == {}
     _collectives_are_within_the_run(tracks)
