@@ -169,6 +169,15 @@ def time_of(entry):
     return float(statistics.typical(scored)) if scored else None
 
 
+def time_with_startup(entry):
+    """The seconds from the start of the launcher to the target, typical as in `time_of`; None where not known, as outside a matrix."""
+    startup = [(record.launch_seconds, record.import_seconds, record.init_seconds) for record in entry.records]
+    scored = statistics.scored(
+        [None if None in (time, *stages) else time + sum(stages) for time, stages in zip(times(entry), startup, strict=True)]
+    )
+    return float(statistics.typical(scored)) if scored else None
+
+
 def time_ratio(above, below):
     """The Ratio of the times to solution of two entries; None where either has no time."""
     scored = scored_times(above), scored_times(below)
@@ -202,6 +211,19 @@ def epoch_ratio(above, below, compared):
     return statistics.simultaneous_ratio(*chosen, paired=paired, num_compared=len(compared), session_noise=noise)
 
 
+def ratio_of_epoch_ratios(above, below, other_above, other_below):
+    """The Ratio of two ratios of seconds per epoch, over the runs that all four entries have pairs of; None where there are none."""
+    sides = [
+        {key_of(record): value for record in entry.from_start if (value := epochs.seconds(record))}
+        for entry in (above, below, other_above, other_below)
+    ]
+    shared = [key for key in sides[0] if all(key in side for side in sides)]
+    if not shared:
+        return None
+    numerator, denominator, other_numerator, other_denominator = (np.array([side[key] for key in shared]) for side in sides)
+    return statistics.simultaneous_ratio(numerator * other_denominator, denominator * other_numerator, paired=True, num_compared=2)
+
+
 def _session_noise(matrices, compared):
     """The Noise of a difference between entries from matrix to matrix, as all entries show it that have runs in each of the matrices."""
     logarithms = []
@@ -215,12 +237,16 @@ def _session_noise(matrices, compared):
     return statistics.session_noise(np.transpose(logarithms)) if len(logarithms) > 1 else None
 
 
-def value_ratio(above, below, key):
-    """The Ratio of a record key of two entries; None where either has no value."""
-    sides = [[record for record in entry.ok if getattr(record, key) is not None] if entry else [] for entry in (above, below)]
-    if not all(sides):
-        return None
-    return statistics.ratio(*([getattr(record, key) for record in side] for side in sides), paired=_are_pairs(*sides))
+def value_ratio(above, below, value_of):
+    """The Ratio of a value of the completed runs of two entries; None where either has no value."""
+    values = run_values(above, below, value_of)
+    return values and statistics.ratio(*values)
+
+
+def run_values(above, below, value_of):
+    """Returns (values, values, whether they are pairs) of the completed runs of two entries; None where either has no value."""
+    sides = [[record for record in entry.ok if value_of(record) is not None] if entry else [] for entry in (above, below)]
+    return (*(list(map(value_of, side)) for side in sides), _are_pairs(*sides)) if all(sides) else None
 
 
 def _are_pairs(above, below):

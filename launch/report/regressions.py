@@ -1,5 +1,6 @@
 """Two sets of records of one matrix, before and after a change: what got slower, less accurate or larger beyond the noise. Pure."""
 
+from operator import attrgetter
 from typing import NamedTuple
 
 from common.errors import UserError
@@ -79,7 +80,7 @@ def _change(name, base, entry, measure):
     if after is None:
         ratio, verdict = None, WORSE
     else:
-        ratio = entries.time_ratio(entry, base) if measure.key is None else entries.value_ratio(entry, base, measure.key)
+        ratio = entries.time_ratio(entry, base) if measure.key is None else entries.value_ratio(entry, base, attrgetter(measure.key))
         verdict = _verdict(ratio, measure)
     oversubscribed = base.oversubscribed or bool(entry and entry.oversubscribed)
     return Change(name, base.backend, base.num_ranks, oversubscribed, measure, before, after, ratio, verdict)

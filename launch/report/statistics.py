@@ -14,6 +14,8 @@ MAX_MISSES = 1
 MIN_RUNS_WITH_A_MISS = 3
 
 CONFIDENCE = 0.95
+# Times that differ by less are equal for a choice between backends.
+MARGIN = 0.05
 # The smallest number of runs from which an interval can reach CONFIDENCE; see `coverage`.
 MIN_RUNS_CONFIDENT = 6
 # Replaces a denominator of 0, as of a resample of accuracies that are all 0.
@@ -39,6 +41,11 @@ class Ratio(NamedTuple):
     def is_difference(self):
         """Whether the interval excludes 1; None where there is no interval."""
         return None if self.low is None else not self.low <= 1 <= self.high
+
+    @property
+    def is_equal(self):
+        """Whether the whole interval is within MARGIN of 1: two one-sided tests (Schuirmann 1987), at the level of the interval."""
+        return self.low is not None and self.low >= 1 / (1 + MARGIN) and self.high <= 1 + MARGIN
 
     @property
     def verdict(self):
@@ -109,6 +116,21 @@ def ratio(above, below, paired):
         confidence_level=1 - 2 * norm.cdf(-quantile), n_resamples=NUM_RESAMPLES, rng=np.random.default_rng(SEED),
     ).confidence_interval  # fmt: skip
     return Ratio(value, float(interval.low), float(interval.high), num_above, num_below, paired)
+
+
+def difference_reach(above, below, paired):
+    """How far the 95 % interval of the difference of two sets of numbers reaches to either side: Student's t, or Welch's without pairs.
+
+    None with one run on a side.
+    """
+    if min(len(above), len(below)) < 2:
+        return None
+    # Slow to import, and used only here.
+    from scipy.stats import ttest_ind, ttest_rel
+
+    tested = ttest_rel(above, below) if paired else ttest_ind(above, below, equal_var=False)
+    interval = tested.confidence_interval(CONFIDENCE)
+    return float(interval.high - interval.low) / 2
 
 
 def geometric_mean(values):

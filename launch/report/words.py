@@ -1,5 +1,9 @@
 """Numbers, ratios and lists as text, for the report and for the live display. Pure."""
 
+from launch.report.statistics import MARGIN
+
+NO_DIFFERENCE, EQUAL = "no difference shown", f"no difference beyond {100 * MARGIN:g} %"
+
 
 def ranks_of(number):
     return f"{number} rank" if number == 1 else f"{number} ranks"
@@ -35,10 +39,17 @@ def uncertainty(ratio):
     return runs if ratio.low is None else f"95 % interval {interval(ratio)}, {runs}"
 
 
+def level(ratio):
+    """How the sides of a statistics.Ratio compare whose interval has 1, as text; None for any other."""
+    if ratio.is_difference is not False:
+        return None
+    return EQUAL if ratio.is_equal else NO_DIFFERENCE
+
+
 def times_as_fast(ratio, backend):
     """A statistics.Ratio of a backend's time to that of the subject, with its uncertainty, as text."""
     if ratio.is_difference is False:
-        return f"no difference shown from {backend} ({ratio.value:.2f} times as fast, {uncertainty(ratio)})"
+        return f"{level(ratio)} from {backend} ({ratio.value:.2f} times as fast, {uncertainty(ratio)})"
     return f"{ratio.value:.2f} times as fast as {backend} ({uncertainty(ratio)})"
 
 

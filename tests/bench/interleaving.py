@@ -25,6 +25,7 @@ import numpy as np
 from common.record import records
 from launch.report import entries, noise
 from launch.report.questions import first
+from launch.report.words import level
 from tests.bench import shared
 from tests.support.running import BIN, copied, environ
 
@@ -115,7 +116,7 @@ def cells(condition, records_of_condition):
     order = "one after the other" if condition[1] else "side by side"
     seconds = [f"{entries.epoch_seconds(entry):.3f}" for entry in (above, below)]
     interval = f"{ratio.low:.3f} to {ratio.high:.3f}", f"{100 * (ratio.high / ratio.value - 1):.1f}"
-    verdict = first.VERDICTS.get(ratio.verdict, "none")
+    verdict = "none" if ratio.verdict is None else level(ratio) or first.SLOWER
     return condition[0], order, len(above.records), *seconds, f"{ratio.value:.3f}", *interval, verdict, marked(records_of_condition)
 
 

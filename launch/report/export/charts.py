@@ -56,7 +56,7 @@ def of(answer):
                 at = f"{comparison.name}, {ranks_of(size)}"
                 if comparison.target is not None:
                     charts.append(_accuracy(of_size, at, comparison.target, look))
-                charts += [_stages(of_size, at), _parts(of_size, at), _losses(of_size, at, look)]
+                charts += [_stages(of_size, at), _parts(comparison, of_size, at), _losses(of_size, at, look)]
             drawn += [chart._replace(oversubscribed=chosen[0].oversubscribed) for chart in charts if chart]
     drawn = sorted(filter(None, drawn), key=lambda chart: chart.oversubscribed)
     return {key: [chart for kind in kinds for chart in drawn if chart.kind == kind] for key, kinds in KINDS.items()}
@@ -225,11 +225,12 @@ def _stages(ran, at):
     return _stacked("Where a run's time goes", at, caption, rows, "stage", "seconds", colours.STAGES)
 
 
-def _parts(ran, at):
+def _parts(comparison, ran, at):
     rows = [
-        {"backend": entry.backend, "part": part, "ms": round(max(0.0, ms), 3)} for entry in ran for part, ms in step.parts(entry).items()
-    ]
-    caption = "Mean over the ranks. Exposed communication: the step time minus that of a step without communication."
+        {"backend": entry.backend, "part": part, "ms": round(max(0.0, milliseconds), 3)}
+        for entry in ran for part, milliseconds in step.parts(comparison, entry).items() if milliseconds is not None
+    ]  # fmt: skip
+    caption = "Mean over the ranks. Exposed communication: the step minus one without communication, less the same difference at 1 rank."
     return _stacked("Parts of a step", at, caption, rows, "part", "ms", colours.PARTS)
 
 

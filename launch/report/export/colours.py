@@ -12,7 +12,10 @@ FREE = (SKY, YELLOW)
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 # Stages of a run and parts of a step are greys of one hue and different lightness, so that none looks like a backend.
 STAGES = {"launch": "#2b3440", "import": "#4d5a6b", "init": "#738296", "load": "#9aa7b8", "train": "#c3ccd8", "evaluate": "#e6eaf0"}
-PARTS = {"data wait": STAGES["load"], "compute": STAGES["train"], "exposed communication": STAGES["launch"]}
+PARTS = {
+    "data wait": STAGES["load"], "compute": STAGES["train"], "overhead at 1 rank": STAGES["import"],
+    "exposed communication": STAGES["launch"],
+}  # fmt: skip
 
 
 def of_backends(backends):

@@ -23,7 +23,7 @@ def tables(comparison):
         rates = [_rates(entry, [candidate for candidate in ran if candidate.num_ranks == entry.num_ranks]) for entry in ran]
         measured = [number for number in range(len(THROUGHPUT)) if any(values[number] is not None for values in rates)]
         columns = (*FIRST, *(THROUGHPUT[number] for number in measured), *COLUMNS)
-        rows = [_row(entry, [values[number] for number in measured]) for entry, values in zip(ran, rates, strict=True)]
+        rows = [_row(comparison, entry, [values[number] for number in measured]) for entry, values in zip(ran, rates, strict=True)]
         chosen += filled(title, columns, rows)
     return chosen
 
@@ -40,8 +40,8 @@ def _rates(entry, same_size):
     return tokens, rate and rate / TERA, 100 * rate / max(peaks) if rate and own_peak else None
 
 
-def _row(entry, rates):
-    exposed = step.exposed_percent(entry)
+def _row(comparison, entry, rates):
+    exposed = step.exposed_percent(comparison, entry)
     state, expected_state = (_typical(entry, volume, MIB) for volume in (volumes.state_bytes, volumes.expected_state_bytes))
     sent, expected_sent = (_typical(entry, volume, MB) for volume in (volumes.sent_bytes, volumes.expected_sent_bytes))
     declaration = declared().get(file_of(entry.backend))
@@ -55,7 +55,7 @@ def _row(entry, rates):
         NOT_MEASURED if sent is None else sent,
         expected_sent,
         _collectives(entry),
-        NOT_MEASURED if exposed is None else exposed,
+        exposed if exposed is not None or step.parts(comparison, entry) else NOT_MEASURED,
         "exact" if entry.exact else "approximate",
         declaration and declaration.change,
     )

@@ -3,7 +3,7 @@
 import numpy as np
 
 from launch.report import entries, statistics
-from launch.report.questions import choice, step
+from launch.report.questions import choice
 from launch.report.tables import BACKEND, MIB, NOT_MEASURED, RANKS, Column, apart, filled
 from launch.report.words import ranks_of, span
 
@@ -23,7 +23,6 @@ HELD = {
     Column("used on the GPU (MiB)", ".0f"): lambda entry: on_gpu(entry, "used_bytes"),
 }
 MEASURED = {
-    Column("exposed communication (ms)", ".2f"): lambda entry: step.parts(entry).get(step.EXPOSED),
     Column("energy (J)", ".0f"): lambda entry: entries.typical(entry, "energy_joules"),
 }
 STARTUP = ("launch", "import", "init")

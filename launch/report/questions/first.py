@@ -10,16 +10,16 @@ from launch.report import entries, epochs, transports
 from launch.report.entries import Entry
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio, present
 from launch.report.tables import ACCURACY, BACKEND, INTERVAL, RANKS, RATE, TIME, Column, apart, filled
-from launch.report.words import interval, listed, ranks_of, runs_against, times_as_fast, uncertainty
+from launch.report.words import EQUAL, NO_DIFFERENCE, interval, level, listed, ranks_of, runs_against, times_as_fast, uncertainty
 
 QUESTION = "Which backend reaches the target first?"
 COLUMNS = (
-    RANKS, BACKEND, Column("transport"), TIME, Column("epochs", ".1f"), Column("seconds per epoch", ".3f"),
-    Column("ratio to fastest", ".2f"), INTERVAL, Column("verdict"), Column("reached"), Column("fastest (s)", ".2f"),
-    Column("slowest (s)", ".2f"), ACCURACY, RATE,
+    RANKS, BACKEND, Column("transport"), TIME, Column("with start-up (s)", ".2f"), Column("epochs", ".1f"),
+    Column("seconds per epoch", ".3f"), Column("ratio to fastest", ".2f"), INTERVAL, Column("verdict"), Column("reached"),
+    Column("fastest (s)", ".2f"), Column("slowest (s)", ".2f"), ACCURACY, RATE,
 )  # fmt: skip
 FASTEST = "fastest"
-VERDICTS = {True: "slower", False: "no difference shown"}
+SLOWER = "slower"
 MORE_EPOCHS = "needs more epochs"
 APPROXIMATE = "approximate"
 SMALLER_BATCH = "smaller global batch"
@@ -61,7 +61,7 @@ class Place(NamedTuple):
             return FASTEST if self.num_repeats >= MIN_RUNS_CONFIDENT else None
         if self.against.verdict is None:
             return f"none from {runs_against(self.against.num_above, self.against.num_below, self.against.paired)}"
-        return VERDICTS[self.against.verdict]
+        return level(self.against) or SLOWER
 
 
 def places(candidates):
@@ -78,7 +78,7 @@ def places(candidates):
 
 
 def winner(comparison):
-    """The headline of a comparison: which backend, at which size, reached the target first."""
+    """The headline of a comparison: which backend, at which size, reached the target first, by either clock."""
     fair = [entry for entry in comparison.entries if not entry.oversubscribed]
     if comparison.target is None:
         return f"{comparison.name}: has no target; it is for throughput alone.{_highest_throughput(fair)}"
@@ -99,11 +99,21 @@ def winner(comparison):
         repeats_give = "one run gives" if num_repeats == 1 else f"{num_repeats} repeats give"
         return f"{comparison.name}: {repeats_give} no verdict, {MIN_RUNS_CONFIDENT} do{so_far}{left_out}."
     first, *later = placed
-    level = [first.entry.backend, *(place.entry.backend for place in later if place.verdict == VERDICTS[False])]
+    alike = [first.entry.backend, *(place.entry.backend for place in later if place.verdict in (NO_DIFFERENCE, EQUAL))]
     seconds = entries.time_of(first.entry)
-    sentence = f"{comparison.name}: {listed(level)} at {ranks_of(best.num_ranks)} reached the target first, in {seconds:.2f} s{left_out}"
+    sentence = f"{comparison.name}: {listed(alike)} at {ranks_of(best.num_ranks)} reached the target first, in {seconds:.2f} s{left_out}"
     against = entries.time_ratio(comparison.entry(BASELINE, 1), first.entry) if first.entry.backend != BASELINE else None
-    return f"{sentence}; {times_as_fast(against, BASELINE)}." if against else f"{sentence}."
+    compared = f"; {times_as_fast(against, BASELINE)}" if against else ""
+    return f"{sentence}{compared}.{_with_startup([place.entry for place in placed])}"
+
+
+def _with_startup(candidates):
+    """The sentence on which of the entries of a size is first where start-up counts; empty where no matrix launched them."""
+    seconds_of = {entry.backend: time for entry in candidates if (time := entries.time_with_startup(entry)) is not None}
+    if not seconds_of:
+        return ""
+    earliest = min(seconds_of, key=seconds_of.get)
+    return f" With start-up the lowest time is {seconds_of[earliest]:.2f} s, {earliest}."
 
 
 def _highest_throughput(candidates):
@@ -149,8 +159,10 @@ def _sentence(at, placed):
     if second.against.verdict is None:
         against = f"{second.entry.backend} {second.against.value:.2f} times that ({uncertainty(second.against)})"
         return f"{at}: {best.entry.backend} takes {seconds}, {against}; a verdict takes {MIN_RUNS_CONFIDENT} repeats.{needing_more}"
-    level = [place.entry.backend for place in later[1:] if place.verdict == VERDICTS[False]]
-    further = f" No difference shown from {listed(level)}." if level else ""
+    further = ""
+    for verdict in (EQUAL, NO_DIFFERENCE):
+        alike = [place.entry.backend for place in later[1:] if place.verdict == verdict]
+        further += f" {verdict.capitalize()} from {listed(alike)}." if alike else ""
     against = times_as_fast(second.against, second.entry.backend)
     return f"{at}: {best.entry.backend} is fastest, {seconds}; {against}.{further}{needing_more}"
 
@@ -172,6 +184,7 @@ def _row(entry, place=None):
         entry.backend,
         entry.transport,
         time if time is not None else missed[0] if missed else None,
+        entries.time_with_startup(entry),
         sum(numbers) / len(numbers) if numbers else None,
         entries.epoch_seconds(entry),
         (place.against.value if place.against else 1.0) if place else None,

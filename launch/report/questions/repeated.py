@@ -4,9 +4,9 @@ import itertools
 
 from launch.report import entries
 from launch.report.entries import Entry
-from launch.report.questions.first import VERDICTS
+from launch.report.questions.first import SLOWER
 from launch.report.tables import INTERVAL, RANKS, Column, filled
-from launch.report.words import interval, listed, ranks_of
+from launch.report.words import NO_DIFFERENCE, interval, listed, ranks_of
 
 QUESTION = "Does the answer hold when it is repeated?"
 FASTER = "faster"
@@ -44,7 +44,7 @@ def _verdicts(candidates, size):
 
 def _verdict(ratio):
     """How the first of a pair compares with the second, in words."""
-    return FASTER if ratio.verdict and ratio.value < 1 else VERDICTS[ratio.verdict]
+    return (FASTER if ratio.value < 1 else SLOWER) if ratio.verdict else NO_DIFFERENCE
 
 
 def _are_same(ratios):
@@ -54,7 +54,7 @@ def _are_same(ratios):
 def _sentence(at, ratios_of):
     began = list(dict.fromkeys(itertools.chain(*ratios_of.values())))
     same = sum(map(_are_same, ratios_of.values()))
-    opposite = sum({FASTER, VERDICTS[True]} <= set(map(_verdict, ratios.values())) for ratios in ratios_of.values())
+    opposite = sum({FASTER, SLOWER} <= set(map(_verdict, ratios.values())) for ratios in ratios_of.values())
     differing = len(ratios_of) - same
     ending = f"; opposite verdicts: {opposite}, a difference that not all show: {differing - opposite}" if differing else ""
     return f"{at}: the matrices begun at {listed(began)} give the same verdict on {same} of {len(ratios_of)} pairs of backends{ending}."

@@ -1,5 +1,7 @@
 """How each backend scales, weak and strong scaling separately; oversubscribed sizes are left out. Pure."""
 
+from operator import attrgetter
+
 from common.backends import BASELINE
 from launch.report import comparable, entries
 from launch.report.questions import step
@@ -8,7 +10,7 @@ from launch.report.words import interval, listed, ranks_of, span
 
 QUESTION = "How does each backend scale?"
 COLUMNS = (
-    BACKEND, RANKS, RATE, Column("samples/s over own 1 rank", ".2f"), INTERVAL, Column("ceiling without communication", ".2f"),
+    BACKEND, RANKS, RATE, Column("samples/s over own 1 rank", ".2f"), INTERVAL, Column("ceiling without communication"),
     Column("efficiency (%)", ".0f", brief=True), TIME, Column("speed-up over own 1 rank", ".2f", brief=True),
     Column(f"speed-up over {BASELINE}", ".2f", brief=True), Column("remark"),
 )  # fmt: skip
@@ -32,31 +34,31 @@ def _sentence(comparison, fair):
     if not kept:
         return "not measured, since no backend ran both at 1 rank and at a larger size without oversubscription"
     ceilings = {entry.backend: ceiling(comparison, entry) for entry, _ in ratios if entry.num_ranks == largest}
-    reachable = {backend: 100 * (value / largest) for backend, value in ceilings.items() if value is not None}
+    reachable = {backend: 100 * (ratio.value / largest) for backend, ratio in ceilings.items() if ratio}
     without = f"; without communication {span(reachable, '{:.0f} %')}" if reachable else ""
     return f"efficiency at {ranks_of(largest)}: {span(kept, '{:.0f} %')}{without}"
 
 
 def ratio_of_rates(comparison, entry):
     """The Ratio of an entry's samples/s to those of its backend's own 1 rank, or None."""
-    return entries.value_ratio(entry, comparison.entry(entry.backend, 1), "samples_per_second")
+    return entries.value_ratio(entry, comparison.entry(entry.backend, 1), attrgetter("samples_per_second"))
 
 
 def ceiling(comparison, entry):
-    """What the ratio of samples/s to the backend's own 1 rank would be if nothing were exchanged; None where it was not measured.
+    """Returns the Ratio of samples/s to the backend's own 1 rank if nothing were exchanged; None at 1 rank, and where a size has one run.
 
     It is the ratio of samples per second of compute. Under weak scaling the samples of a step grow with the number of ranks; under
     strong scaling they stay, and each rank's share of them shrinks.
     """
-    single_rank = comparison.entry(entry.backend, 1)
-    single_rank_compute, compute = (step.parts(of_size).get("compute") if of_size else None for of_size in (single_rank, entry))
-    if not single_rank_compute or not compute:
+    ratio = entries.value_ratio(comparison.entry(entry.backend, 1), entry, step.compute_seconds)
+    if entry.num_ranks == 1 or ratio is None or ratio.low is None:
         return None
-    return entry.batch_ratio * single_rank_compute / compute
+    return ratio._replace(**{name: entry.batch_ratio * getattr(ratio, name) for name in ("value", "low", "high")})
 
 
 def _row(comparison, entry):
     rate = ratio_of_rates(comparison, entry)
+    reachable = ceiling(comparison, entry)
     speed_up = entries.time_ratio(comparison.entry(entry.backend, 1), entry)
     speed_up_over_single = entries.time_ratio(comparison.entry(BASELINE, 1), entry)
     return (
@@ -65,7 +67,7 @@ def _row(comparison, entry):
         entries.typical(entry, "samples_per_second"),
         rate and rate.value,
         interval(rate) if entry.num_ranks > 1 else None,
-        ceiling(comparison, entry),
+        f"{reachable.value:.2f} ({interval(reachable)})" if reachable else None,
         100 * (rate.value / entry.num_ranks) if rate else None,
         entries.time_of(entry),
         speed_up and speed_up.value,

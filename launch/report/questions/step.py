@@ -2,16 +2,17 @@
 
 import numpy as np
 
-from launch.report import epochs, statistics
+from launch.report import entries, epochs, statistics
 from launch.report.tables import BACKEND, MB, RANKS, Column, apart, filled
 from launch.report.words import ranks_of, span
 
 QUESTION = "Where does the time of a step go?"
-EXPOSED = "exposed communication"
-PARTS = {"data wait": "data_wait_seconds", "compute": "compute_seconds", EXPOSED: "communication_exposed_seconds"}
+COMPUTE, OVERHEAD, EXPOSED = "compute", "overhead at 1 rank", "exposed communication"
+PARTS = ("data wait", COMPUTE, OVERHEAD, EXPOSED)
 COLUMNS = (
     BACKEND, RANKS, Column("step in training (ms)", ".2f"), Column("step in breakdown (ms)", ".2f"),
-    *(Column(f"{part} (ms)", ".2f", brief=True) for part in PARTS), Column("communication (ms)", ".2f"), Column("sent (MB)", ".2f"),
+    *(Column(f"{part} (ms)", ".2f", brief=True) for part in PARTS), Column("exposed, 95 % interval (ms)", brief=True),
+    Column("communication (ms)", ".2f"), Column("sent (MB)", ".2f"),
     Column("bus bandwidth (MB/s)", ".0f"), Column("bus bandwidth, plain all-reduce (MB/s)", ".0f"),
 )  # fmt: skip
 BUBBLE_COLUMNS = (
@@ -22,24 +23,55 @@ BUBBLE_COLUMNS = (
 
 def answer(comparison):
     """(sentences, tables) of a comparison with a step breakdown."""
-    broken_down = [entry for entry in comparison.entries if parts(entry)]
+    broken_down = [entry for entry in comparison.entries if parts(comparison, entry)]
     tables = []
     for title, chosen in apart(comparison.name, broken_down):
-        tables += filled(title, COLUMNS, [_row(entry) for entry in chosen])
+        tables += filled(title, COLUMNS, [_row(comparison, entry) for entry in chosen])
         bubble_rows = [_bubble_row(entry, bubbles) for entry in chosen if (bubbles := _bubbles(entry))]
         tables += filled(f"Pipeline bubble: {title}", BUBBLE_COLUMNS, bubble_rows)
-    return _sentences(comparison.name, [entry for entry in broken_down if not entry.oversubscribed]), tables
+    return _sentences(comparison, [entry for entry in broken_down if not entry.oversubscribed]), tables
 
 
-def parts(entry):
-    """{part: milliseconds} of an entry's step: mean over the ranks, typical value over the runs; empty without a step breakdown."""
-    return {part: 1000 * value for part, key in PARTS.items() if (value := _typical(entry, key)) is not None}
+def parts(comparison, entry):
+    """{part: milliseconds} of an entry's step: mean over the ranks, typical value over the runs; empty without a step breakdown.
+
+    What a backend adds to a step at 1 rank, where nothing is exchanged, is its OVERHEAD at every size. EXPOSED is what more ranks add to
+    that, and all of it where the backend did not run at 1 rank.
+    """
+    keys = ("data_wait_seconds", "compute_seconds", "communication_exposed_seconds")
+    milliseconds = [1000 * value for key in keys if (value := _typical(entry, key)) is not None]
+    if not milliseconds:
+        return {}
+    wait, compute, added = milliseconds
+    single_rank = comparison.entry(entry.backend, 1)
+    overhead = _typical(single_rank, keys[-1]) if single_rank else None
+    without_overhead = dict(zip(PARTS, (wait, compute, None, added), strict=True))
+    return without_overhead if overhead is None else without_overhead | {OVERHEAD: 1000 * overhead, EXPOSED: added - 1000 * overhead}
 
 
-def exposed_percent(entry):
-    """The exposed communication as a share of an entry's step; None without a step breakdown."""
-    milliseconds = parts(entry)
-    return 100 * milliseconds[EXPOSED] / sum(milliseconds.values()) if milliseconds else None
+def exposed_interval(comparison, entry):
+    """The 95 % interval of EXPOSED in milliseconds; None at 1 rank, and where either size has one run."""
+    values = entries.run_values(entry, comparison.entry(entry.backend, 1), _added_milliseconds)
+    reach = None if values is None or entry.num_ranks == 1 else statistics.difference_reach(*values)
+    exposed = parts(comparison, entry).get(EXPOSED)
+    return None if reach is None else (exposed - reach, exposed + reach)
+
+
+def _added_milliseconds(record):
+    return record.step_breakdown and 1000 * float(np.mean(record.step_breakdown.communication_exposed_seconds))
+
+
+def compute_seconds(record):
+    """Seconds of a run's step without communication, mean over the ranks; None without a step breakdown."""
+    return record.step_breakdown and float(np.mean(record.step_breakdown.compute_seconds))
+
+
+def exposed_percent(comparison, entry):
+    """EXPOSED as a share of an entry's step; None at 1 rank, without a step breakdown, and where its interval has 0."""
+    milliseconds, interval = parts(comparison, entry), exposed_interval(comparison, entry)
+    if not milliseconds or entry.num_ranks == 1 or (interval and interval[0] <= 0):
+        return None
+    return 100 * milliseconds[EXPOSED] / sum(statistics.present(milliseconds.values()))
 
 
 def _breakdowns(entry):
@@ -66,25 +98,27 @@ def _bubble_row(entry, bubbles):
     return entry.backend, entry.num_ranks, first["num_stages"], first["num_microbatches"], 100 * measured, 100 * theory
 
 
-def _row(entry):
+def _row(comparison, entry):
     trained = statistics.typical_or_none(epochs.step_seconds(record) for record in entry.ok if record.step_breakdown)
     seconds = [trained, _typical(entry, "step_seconds"), _typical(entry, "communication_seconds")]
     in_training, in_breakdown, communication = (None if value is None else 1000 * value for value in seconds)
     sent = [sum(operation.num_bytes for operation in breakdown.operations.values()) for breakdown in _breakdowns(entry)]
+    interval = exposed_interval(comparison, entry)
     bandwidths = [_typical(entry, key) for key in ("bus_bytes_per_second", "plain_bus_bytes_per_second")]
     return (
-        entry.backend, entry.num_ranks, in_training, in_breakdown, *parts(entry).values(), communication,
+        entry.backend, entry.num_ranks, in_training, in_breakdown, *parts(comparison, entry).values(),
+        interval and "{:.1f} to {:.1f}".format(*interval), communication,
         float(statistics.typical(sent)) / MB, *(None if bandwidth is None else bandwidth / MB for bandwidth in bandwidths),
     )  # fmt: skip
 
 
-def _sentences(name, fair):
+def _sentences(comparison, fair):
     """The share of exposed communication at each size from 2 ranks on."""
     shares_of = {}
     for entry in fair:
-        shares_of.setdefault(entry.num_ranks, {})[entry.backend] = exposed_percent(entry)
+        if (share := exposed_percent(comparison, entry)) is not None:
+            shares_of.setdefault(entry.num_ranks, {})[entry.backend] = share
     return [
-        f"{name}, {ranks_of(size)}: {EXPOSED} is {span(shares, '{:.0f} %')} of a step."
+        f"{comparison.name}, {ranks_of(size)}: {EXPOSED} is {span(shares, '{:.0f} %')} of a step."
         for size, shares in sorted(shares_of.items())
-        if size > 1
     ]

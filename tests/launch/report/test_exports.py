@@ -81,7 +81,7 @@ def test_markdown_has_the_brief_columns_beside_those_of_the_first_question_and_t
     brief = [column for section in answer.sections for table in section.tables for column in table.columns if column.brief]
     assert (more, list(table.columns[-len(brief) :])) == ([], brief)
     ran, failed = (dict(zip([column.name for column in table.columns], row, strict=True)) for row in table.rows)
-    names = ("efficiency (%)", "peak memory per rank (MiB)", "exposed communication (ms)")
+    names = ("efficiency (%)", "peak memory per rank (MiB)", "overhead at 1 rank (ms)")
     assert [ran[name] for name in names] == [100.0, 300.0, pytest.approx(3.0)]
     assert [failed[name] for name in names] == [None, None, None]
     cost = section(records, "cost")

@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from launch.report import statistics
-from launch.report.statistics import CONFIDENCE, MIN_RUNS_CONFIDENT, Ratio, coverage, ratio, scored, simultaneous_ratio, typical
+from launch.report.statistics import (
+    CONFIDENCE,
+    MIN_RUNS_CONFIDENT,
+    Ratio,
+    coverage,
+    difference_reach,
+    ratio,
+    scored,
+    simultaneous_ratio,
+    typical,
+)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +96,15 @@ def test_the_interval_agrees_with_an_independent_bootstrap():
     estimate = ratio(above, below, paired=True)
     # Student's t for 5 degrees of freedom is 2.5706; by sqrt(6 / 5) it is 2.816, beyond which the normal distribution has 0.243 %.
     assert (estimate.low, estimate.high) == pytest.approx(tuple(np.percentile(ratios, [0.243, 99.757])), rel=0.02)
+
+
+def test_a_difference_reaches_as_far_as_students_interval():
+    # Values of Student's own example (Biometrika 6, 1908): 0.7 to 2.46 at 95 %.
+    dextro = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
+    laevo = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
+    assert difference_reach(laevo, dextro, paired=True) == pytest.approx((2.46 - 0.70) / 2, abs=0.005)
+    assert difference_reach(laevo, dextro, paired=False) > 1.5
+    assert difference_reach([1.0], [2.0, 3.0], paired=False) is None
 
 
 @pytest.mark.parametrize(("num_runs", "paired"), [(5, True), (MIN_RUNS_CONFIDENT, True), (8, True), (5, False)])

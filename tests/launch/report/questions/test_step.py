@@ -20,8 +20,6 @@ def test_the_parts_of_a_step_are_typical_over_runs_of_the_mean_over_ranks():
         row[f"{part} (ms)"] for part in ("step in breakdown", "data wait", "compute", "exposed communication", "communication")
     ] == pytest.approx([10.0, 1.0, 4.5, 3.0, 7.0])
     assert [row[name] for name in ("sent (MB)", "bus bandwidth (MB/s)", "bus bandwidth, plain all-reduce (MB/s)")] == [5.0, 500.0, 1000.0]
-    assert line(records, "cost", table=1, ranks=2)["exposed communication (ms)"] == pytest.approx(3.0)
-    assert line(records, "cost", table=1, ranks=1)["exposed communication (ms)"] == "not measured"
 
 
 @pytest.mark.parametrize(
@@ -30,6 +28,30 @@ def test_the_parts_of_a_step_are_typical_over_runs_of_the_mean_over_ranks():
 )
 def test_the_step_in_training_with_unknown_values(changes, milliseconds):
     assert line([made(num_ranks=2, step_breakdown=step_breakdown(), **changes)], "step")["step in training (ms)"] == milliseconds
+
+
+def added(*by_run, num_ranks=2):
+    """Runs whose step without communication is so many milliseconds shorter."""
+    return [
+        made(num_ranks=num_ranks, repeat=repeat, step_breakdown=step_breakdown(exposed=milliseconds, num_ranks=num_ranks))
+        for repeat, milliseconds in enumerate(by_run)
+    ]
+
+
+def test_what_a_backend_adds_at_1_rank_is_no_exposed_communication():
+    parts = ("overhead at 1 rank (ms)", "exposed communication (ms)", "exposed, 95 % interval (ms)")
+    records = [*added(2.0, 2.5, num_ranks=1), *added(6.0, 7.5)]
+    assert [tuple(row[part] for part in parts) for row in lines(records, "step")] == [
+        (pytest.approx(2.25), 0.0, None),
+        (pytest.approx(2.25), pytest.approx(4.5), "-1.9 to 10.9"),
+    ]
+    # An interval with 0 shows no share.
+    assert section(records, "step").sentences == []
+    assert line(records, "cost", ranks=2)["exposed share of a step (%)"] is None
+    records = [*added(2.0, 2.5, 2.2, num_ranks=1), *added(6.0, 6.5, 6.3)]
+    assert line(records, "step", ranks=2)[parts[2]] == "4.0 to 4.2"
+    assert section(records, "step").sentences == ["cnn, weak scaling, 2 ranks: exposed communication is 31 % (ddp) of a step."]
+    assert [line(added(6.0), "step")[part] for part in parts] == [None, pytest.approx(6.0), None]
 
 
 def test_exposed_communication_is_given_without_oversubscription():
