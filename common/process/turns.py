@@ -7,6 +7,7 @@ import contextlib
 import os
 import re
 import signal
+from pathlib import Path
 
 import numpy as np
 
@@ -15,8 +16,10 @@ from common.trainer import by_rank
 
 # Set by the matrix to the `node` on which it can continue the processes of the run.
 VARIABLE = "TANDEM_TURNS"
-# A turn ends after so long, or with the epoch. Between every second pair of turns and the rest, ratios of two backends differed by 2 %
-# with turns of 2 s, and by 1 % with these. The first step of a turn is some 7 % slower than the others.
+# And to the path of a file for the part of an epoch that a turn of each run of the group takes.
+SHARE_VARIABLE = "TANDEM_TURN_SHARE"
+# How long a turn takes in the run that begins first. Between every second pair of turns and the rest, ratios of two backends differed
+# by 2 % with turns of 2 s, and by 1 % with these. The first step of a turn is some 7 % slower than the others.
 TURN_SECONDS = 0.3
 MARK = "turn ended:"
 LINE = re.compile(MARK + r"((?: \d+)+)")
@@ -25,28 +28,32 @@ LINE = re.compile(MARK + r"((?: \d+)+)")
 class Turns:
     """The turns of this rank's run. All ranks make the same calls.
 
-    `num_steps`: the number of steps of a turn; 0 where the run takes no turns, because it was started without a matrix or because the
-    matrix cannot continue all its processes. `num_ended`: the number of turns that have ended. `meters`: the Meters that leave out what
-    happens between turns. `step_seconds`: how long a step took on this rank when the run was made ready.
+    Every run of a group trains the same part of an epoch in a turn, so that all meet the same machine from their first epoch to their
+    last. `num_steps`: the steps of a turn, which also ends with the epoch; 0 before training, and where the run takes no turns, because it
+    was started without a matrix or because the matrix cannot continue all its processes. `num_ended`: the number of turns that have
+    ended. `meters`: the Meters that leave out what happens between turns. `step_seconds`: how long a step took on this rank when the
+    run was made ready.
     """
 
     def __init__(self, trainer, step_seconds, pids_by_rank):
-        self._trainer, self._pids = trainer, pids_by_rank
-        is_reachable = by_rank(trainer, VARIABLE in os.environ and os.environ[VARIABLE] == node()).all()
-        self.num_ended, self.meters = 0, []
-        self.num_steps = _num_steps(by_rank(trainer, step_seconds)) if is_reachable else 0
+        self._trainer, self._pids, self._step_seconds = trainer, pids_by_rank, step_seconds
+        self._is_reachable = by_rank(trainer, VARIABLE in os.environ and os.environ[VARIABLE] == node()).all()
+        self.num_steps, self.num_ended, self.meters = 0, 0, []
 
-    def end(self, step_seconds=0.0):
-        """Ends the turn, if the run takes turns, and returns on all ranks together when the next one begins.
+    def begin(self, num_steps):
+        """Sets the steps of a turn for epochs of `num_steps`."""
+        if self._is_reachable:
+            slowest = by_rank(self._trainer, self._step_seconds).max()
+            num_in_turn = min(max(1, round(TURN_SECONDS / slowest)), num_steps)
+            share = _shared(num_in_turn / num_steps) if self._trainer.ranks.rank == 0 else 0.0
+            self.num_steps = max(1, round(by_rank(self._trainer, share)[0] * num_steps))
 
-        `step_seconds`: how long a step of this turn took on this rank, which sets the length of the next one; 0 where it is not known.
-        """
-        if not self.num_steps:
+    def end(self):
+        """Ends the turn, if the run takes turns, and returns on all ranks together when the next one begins."""
+        if not self._is_reachable:
             return
         # Barrier: waiting for a slower rank belongs to the turn.
-        seconds_by_rank = by_rank(self._trainer, step_seconds)
-        if seconds_by_rank.all():
-            self.num_steps = _num_steps(seconds_by_rank)
+        self._trainer.sum(np.zeros(1))
         self.num_ended += 1
         with contextlib.ExitStack() as paused:
             for meter in self.meters:
@@ -57,8 +64,12 @@ class Turns:
             self._trainer.sum(np.zeros(1))
 
 
-def _num_steps(seconds_by_rank):
-    return max(1, round(TURN_SECONDS / seconds_by_rank.max()))
+def _shared(share):
+    """The share of the run of the group that asked first; the others are stopped meanwhile."""
+    path = Path(os.environ[SHARE_VARIABLE])
+    if not path.exists():
+        path.write_text(repr(share))
+    return float(path.read_text())
 
 
 def stop():

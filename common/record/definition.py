@@ -400,6 +400,8 @@ class Record(Closed):
     `null` where the run did not get so far."""
     load_seconds: float | None = None
     """Seconds to read and prepare the data. They are part of the time to solution. `null` until the data is loaded."""
+    steps_per_turn: FromZero | None = None
+    """Number of steps of a turn, which also ends with the epoch; 0 for a run that ran alone. `null` until training has ended."""
     num_turns: FromZero | None = None
     """Number of turns in which the run trained, side by side in time with the runs of other backends. 0 for a run that ran alone. `null`
     until training has ended."""

@@ -96,6 +96,8 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
     learning_rates = schedules.learning_rates(
         settings.learning_rate, settings.learning_rate_factor, settings.warmup_epochs, settings.schedule, settings.epochs, num_steps
     )
+    with clock.pause("checks"):
+        turns.begin(num_steps)
     _record_samples(record, num_samples, num_steps * global_batch)
     record.workload_digest = workload_digest(data)
     record.reached = None if settings.target is None else False
@@ -166,7 +168,7 @@ def _record_use(trainer, record, turns, clock):
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     record.peak_memory_bytes_by_rank = by_rank(trainer, peak_bytes).astype(int).tolist()
     record.peak_memory_bytes = max(record.peak_memory_bytes_by_rank)
-    record.num_turns, record.turns_of_others_seconds = turns.num_ended, clock.paused["turns"]
+    record.num_turns, record.steps_per_turn, record.turns_of_others_seconds = turns.num_ended, turns.num_steps, clock.paused["turns"]
     record.check_seconds = clock.paused["checks"]
     records.update(record, gpus.memory_by_rank(trainer))
 
@@ -189,18 +191,15 @@ def compare_replicas(trainer, record, when):
 def _train_epoch(trainer, batches, clock, report, turns):
     """(losses, end times) of the steps on this rank."""
     losses, ends = [], []
-    turn_begun, num_before = clock.now(), 0
 
     def observe(loss):
-        nonlocal turn_begun, num_before
         losses.append(loss)
         ends.append(clock.now())
         report(len(losses), loss)
-        if len(losses) - num_before == turns.num_steps and len(losses) < len(batches):
+        if turns.num_steps and len(losses) % turns.num_steps == 0 and len(losses) < len(batches):
             # Converting the loss waits for the device, so the work of this turn is done within it.
             float(loss)
-            turns.end((clock.now() - turn_begun) / turns.num_steps)
-            turn_begun, num_before = clock.now(), len(losses)
+            turns.end()
 
     trainer.train_epoch(batches, observe)
     # As above: the end of the epoch, and of its last step, includes all of its work.

@@ -60,7 +60,7 @@ def main(trainer_class, file):
         if run_afterwards and batches:
             # Saves the measurements before anything else can fail.
             write(path, record)
-            run_afterwards(trainer, batches, record)
+            run_afterwards(trainer, batches, record, turns.end)
         finish(trainer, record, path)
         status = 0
     except (Exception, KeyboardInterrupt) as problem:
@@ -90,7 +90,7 @@ def afterwards(settings):
         from common.tracing import profiling
 
         folder = records.make_trace_folder(settings, "--timeline")
-        return lambda trainer, batches, _: profiling.profile_epoch(folder, trainer, batches)
+        return lambda trainer, batches, *_: profiling.profile_epoch(folder, trainer, batches)
     return functools.partial(step_breakdown.add_to_record, settings) if settings.step_breakdown and not settings.trace else None
 
 

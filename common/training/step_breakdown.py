@@ -29,8 +29,10 @@ ALL_REDUCE_SIZES = (2**10, 2**15, 2**20)
 NONE = Communication(contextlib.nullcontext, lambda train: ProfiledCommunication(0.0, {}, {}), lambda num_bytes: lambda: None)
 
 
-def add_to_record(settings, trainer, batches, record):
+def add_to_record(settings, trainer, batches, record, end_turn):
     """Measures the step breakdown after training and adds it to the record (key `step_breakdown`). All ranks call this.
+
+    `end_turn()` lets the runs beside it measure a block each before the next one.
 
     The parameters stay as they are. The optimizer state differs between ranks afterwards and must not be used.
     """
@@ -40,10 +42,10 @@ def add_to_record(settings, trainer, batches, record):
     if trainer.ranks.rank == 0:
         seconds = (len(COMMUNICATES) * (num_steps + 1) + 2 * NUM_FEW) * step_seconds
         print(f"step breakdown: about {seconds:.0f} s of additional steps", flush=True)
-    record.step_breakdown = measure(trainer, batches, num_steps, gradient_bytes(settings))
+    record.step_breakdown = measure(trainer, batches, num_steps, gradient_bytes(settings), end_turn)
 
 
-def measure(trainer, batches, num_steps, plain_bytes):
+def measure(trainer, batches, num_steps, plain_bytes, end_turn=lambda: None):
     """The step breakdown as stored in a record: of blocks of `num_steps` steps, and of plain all-reduces, one of `plain_bytes` bytes."""
     communication = trainer.communication() or NONE
     num_few = min(num_steps, NUM_FEW)
@@ -52,6 +54,7 @@ def measure(trainer, batches, num_steps, plain_bytes):
         _block(trainer, batches, num_few)
     blocks = {True: [], False: []}
     for communicates in COMMUNICATES:
+        end_turn()
         with contextlib.nullcontext() if communicates else communication.without_communication():
             blocks[communicates].append(_block(trainer, batches, num_steps))
     parts = parts_of(*(np.median(blocks[communicates], axis=0) for communicates in (True, False)))

@@ -224,6 +224,15 @@ def ratio_of_epoch_ratios(above, below, other_above, other_below):
     return statistics.simultaneous_ratio(numerator * other_denominator, denominator * other_numerator, paired=True, num_compared=2)
 
 
+def ratio_of_one_run(above, below):
+    """The statistics.ratio_of_one_run of two entries with one run each, which took turns side by side; None for any others."""
+    if not len(above.records) == len(below.records) == 1 or key_of(above.records[0]) != key_of(below.records[0]):
+        return None
+    sides = [epochs.seconds_by_turn(entry.records[0]) for entry in (above, below)]
+    num_rounds = min(map(len, sides))
+    return statistics.ratio_of_one_run(*(side[:num_rounds] for side in sides))
+
+
 def _session_noise(matrices, compared):
     """The Noise of a difference between entries from matrix to matrix, as all entries show it that have runs in each of the matrices."""
     logarithms = []

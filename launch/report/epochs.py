@@ -40,6 +40,17 @@ def seconds(record, num_epochs=None):
     return (sum(trained) + sum(evaluated)) / len(trained)
 
 
+def seconds_by_turn(record):
+    """The seconds of each turn of a run that took turns side by side, evaluations included; empty for any other."""
+    if record.status != "ok" or not record.steps_per_turn or None in (*record.step_seconds, *record.eval_seconds):
+        return []
+    turns = []
+    for steps, evaluation in zip(np.split(np.asarray(record.step_seconds), len(record.train_seconds)), record.eval_seconds, strict=False):
+        of_epoch = np.add.reduceat(steps, range(0, len(steps), record.steps_per_turn)).tolist()
+        turns += [*of_epoch[:-1], of_epoch[-1] + evaluation]
+    return turns
+
+
 def step_seconds(record):
     """The mean step of the timed training, in its median epoch; None where it is not known."""
     trained = statistics.present(record.train_seconds)

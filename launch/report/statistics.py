@@ -14,6 +14,8 @@ MAX_MISSES = 1
 MIN_RUNS_WITH_A_MISS = 3
 
 CONFIDENCE = 0.95
+# Of a run: rounds of turns that are one block, and the fewest blocks for an interval.
+ROUNDS_OF_BLOCK, MIN_BLOCKS = 2, 4
 # Times that differ by less are equal for a choice between backends.
 MARGIN = 0.05
 # The smallest number of runs from which an interval can reach CONFIDENCE; see `coverage`.
@@ -131,6 +133,26 @@ def difference_reach(above, below, paired):
     tested = ttest_rel(above, below) if paired else ttest_ind(above, below, equal_var=False)
     interval = tested.confidence_interval(CONFIDENCE)
     return float(interval.high - interval.low) / 2
+
+
+def ratio_of_one_run(above, below):
+    """The Ratio of the sums of two runs' seconds in the same rounds of turns, with the interval of these two runs; None with few rounds.
+
+    It tells how noise within the runs may have changed the ratio, not what another run would give. The linearized error of a ratio
+    (Cochran, Sampling Techniques, 6.4) over blocks of rounds, since the machine's state lasts longer than a round, with Student's t.
+    """
+    num_blocks = min(len(above), len(below)) // ROUNDS_OF_BLOCK
+    if num_blocks < MIN_BLOCKS:
+        return None
+    # Slow to import, and used only here.
+    from scipy.stats import t
+
+    blocks = [np.add.reduceat(np.asarray(side, float), range(0, num_blocks * ROUNDS_OF_BLOCK, ROUNDS_OF_BLOCK)) for side in (above, below)]
+    value = float(blocks[0].sum() / blocks[1].sum())
+    residuals = blocks[0] - value * blocks[1]
+    error = (num_blocks / (num_blocks - 1) * float((residuals**2).sum())) ** 0.5 / float(blocks[0].sum())
+    reach = float(t.ppf((1 + CONFIDENCE) / 2, num_blocks - 1)) * error
+    return Ratio(*(value * float(np.exp(part)) for part in (0, -reach, reach)), 1, 1, True)
 
 
 def geometric_mean(values):

@@ -25,15 +25,17 @@ def start_of(job, launcher):
     return Start(launcher, job.num_ranks, job.ranks_per_node, cores_per_rank(job.settings), program, variables)
 
 
-def run_job(job, launcher, time_limit_seconds, on_progress, side_by_side=False):
+def run_job(job, launcher, time_limit_seconds, on_progress, turn_share=None):
     """Runs a job: a generator that returns its record, the run's own or completed here where the run failed.
 
-    With `side_by_side` it yields at the end of each turn, as processes.run does. The record is there also after an exception, such as
-    KeyboardInterrupt, or closing it has ended the run. Raises UserError where traces of an earlier attempt cannot be removed.
+    With `turn_share`, the file in which runs side by side agree on their turns, it yields at the end of each turn, as processes.run does.
+    The record is there also after an exception, such as KeyboardInterrupt, or closing it has ended the run. Raises UserError where traces
+    of an earlier attempt cannot be removed.
     """
     start = start_of(job, launcher)
     launch = {"launcher": launcher.name, "command": shell_command(start), "launched_at": time.time()}
-    variables = start.variables | {"TANDEM_LAUNCH": json.dumps(launch)} | ({turns.VARIABLE: turns.node()} if side_by_side else {})
+    of_turns = {turns.VARIABLE: turns.node(), turns.SHARE_VARIABLE: str(turn_share)} if turn_share else {}
+    variables = start.variables | {"TANDEM_LAUNCH": json.dumps(launch)} | of_turns
     ending, last_lines, last_progress, hangs = ("failed", "interrupted"), [], None, []
     num_kills_before = out_of_memory.num_kills()
     traced.clear(job.settings)

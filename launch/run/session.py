@@ -2,6 +2,8 @@
 
 import functools
 import itertools
+import tempfile
+from pathlib import Path
 
 from common.record import records
 from launch.report import live, noise
@@ -78,10 +80,10 @@ def run_group(matrix, group, launcher, display, done):
     """Runs jobs side by side and adds their records to those that are done, also where it is interrupted."""
     ended = set()
 
-    def start(number, job):
+    def start(turn_share, number, job):
         display.begin(number, job)
         on_progress = functools.partial(display.progress, number, job)
-        return runner.run_job(job, launcher, matrix.time_limit, on_progress, side_by_side=len(group) > 1)
+        return runner.run_job(job, launcher, matrix.time_limit, on_progress, turn_share if len(group) > 1 else None)
 
     def on_end(index, record):
         ended.add(index)
@@ -89,7 +91,9 @@ def run_group(matrix, group, launcher, display, done):
         display.finish(*group[index], record)
 
     try:
-        turns.side_by_side([functools.partial(start, *numbered) for numbered in group], room.has_room, on_end)
+        with tempfile.TemporaryDirectory(prefix="tandem-") as folder:
+            starts = [functools.partial(start, Path(folder) / "turn-share", *numbered) for numbered in group]
+            turns.side_by_side(starts, room.has_room, on_end)
     except KeyboardInterrupt:
         paths = [runner.record_path(job) for index, (_, job) in enumerate(group) if index not in ended]
         done += [records.read(path) for path in paths if path.exists()]

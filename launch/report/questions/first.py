@@ -96,6 +96,8 @@ def winner(comparison):
     if num_repeats < MIN_RUNS_CONFIDENT:
         lowest = f"; the lowest time so far is {seconds:.2f} s, {best.backend} at {ranks_of(best.num_ranks)}"
         so_far = lowest if len(best.records) > 1 else ""
+        if num_repeats == 1 and (in_this_run := _in_this_run([place.entry for place in placed if not place.is_apart])):
+            return f"{comparison.name}, {ranks_of(best.num_ranks)}: {in_this_run}{left_out}."
         repeats_give = "one run gives" if num_repeats == 1 else f"{num_repeats} repeats give"
         return f"{comparison.name}: {repeats_give} no verdict, {MIN_RUNS_CONFIDENT} do{so_far}{left_out}."
     first, *later = placed
@@ -105,6 +107,15 @@ def winner(comparison):
     against = entries.time_ratio(comparison.entry(BASELINE, 1), first.entry) if first.entry.backend != BASELINE else None
     compared = f"; {times_as_fast(against, BASELINE)}" if against else ""
     return f"{sentence}{compared}.{_with_startup([place.entry for place in placed])}"
+
+
+def _in_this_run(candidates):
+    """What one run tells of the two fastest of a size that took turns, in words; empty where they did not."""
+    if len(candidates) < 2 or not (ratio := entries.ratio_of_one_run(*candidates[:2])):
+        return ""
+    first, second = (entry.backend for entry in candidates[:2])
+    compared = f"in this run {first} took {ratio.value:.2f} times {second}'s seconds per epoch ({interval(ratio)})"
+    return f"{compared}; {MIN_RUNS_CONFIDENT} repeats would tell whether that lasts"
 
 
 def _with_startup(candidates):

@@ -199,29 +199,36 @@ class Stopped(Timed):
         self.now += 100.0
 
 
-def test_the_turns_of_other_runs_do_not_count(trained, monkeypatch):
-    alone = trained(0.2, 0.7)
+@pytest.fixture
+def side_by_side(monkeypatch, tmp_path):
+    """Runs take turns, the first of them of two seconds."""
     monkeypatch.setenv(turns.VARIABLE, turns.node())
-    # Two of the three steps of an epoch.
+    monkeypatch.setenv(turns.SHARE_VARIABLE, str(tmp_path / "share"))
     monkeypatch.setattr(turns, "TURN_SECONDS", 2.0)
+
+
+def test_the_turns_of_other_runs_do_not_count(trained, request):
+    alone = trained(0.2, 0.7)
+    # Two of the three steps of an epoch.
+    request.getfixturevalue("side_by_side")
     in_turns = trained(0.2, 0.7, trainer_class=Stopped)
     times = ("time_to_solution_seconds", "load_seconds", "train_seconds", "eval_seconds", "step_seconds", "samples_per_second")
     assert [getattr(in_turns, name) for name in times] == [pytest.approx(getattr(alone, name)) for name in times]
     # A turn ends after two steps of the first epoch, with it, and after two steps of the second.
-    assert (in_turns.num_turns, in_turns.turns_of_others_seconds) == (3, 300.0)
-    assert (alone.num_turns, alone.turns_of_others_seconds) == (0, 0.0)
+    assert (in_turns.num_turns, in_turns.steps_per_turn, in_turns.turns_of_others_seconds) == (3, 2, 300.0)
+    assert (alone.num_turns, alone.steps_per_turn, alone.turns_of_others_seconds) == (0, 0, 0.0)
 
 
-def test_the_length_of_a_turn_follows_the_time_of_its_steps(monkeypatch):
-    monkeypatch.setenv(turns.VARIABLE, turns.node())
-    monkeypatch.setattr(turns, "TURN_SECONDS", 2.0)
-    monkeypatch.setattr(turns, "stop", lambda: None)
-    in_turns = Turns(Timed([]), 4.0, [])
-    assert in_turns.num_steps == 1
-    in_turns.end(0.5)
-    assert in_turns.num_steps == 4
-    in_turns.end()
-    assert in_turns.num_steps == 4
+@pytest.mark.parametrize(
+    ("step_seconds", "num_steps", "expected"), [(0.1, 100, 20), (4.0, 100, 1), (0.1, 10, 10)], ids=["part", "one step", "whole epoch"]
+)
+@pytest.mark.usefixtures("side_by_side")
+def test_all_runs_of_a_group_train_the_part_of_an_epoch_that_the_first_trains_in_a_turn(step_seconds, num_steps, expected):
+    first, slower, with_more_steps = (Turns(Timed([]), seconds, []) for seconds in (step_seconds, 3 * step_seconds, step_seconds))
+    first.begin(num_steps)
+    slower.begin(num_steps)
+    with_more_steps.begin(2 * num_steps)
+    assert (first.num_steps, slower.num_steps, with_more_steps.num_steps) == (expected, expected, 2 * expected)
 
 
 class Checked(Timed):

@@ -13,6 +13,7 @@ from launch.report.statistics import (
     coverage,
     difference_reach,
     ratio,
+    ratio_of_one_run,
     scored,
     simultaneous_ratio,
     typical,
@@ -96,6 +97,21 @@ def test_the_interval_agrees_with_an_independent_bootstrap():
     estimate = ratio(above, below, paired=True)
     # Student's t for 5 degrees of freedom is 2.5706; by sqrt(6 / 5) it is 2.816, beyond which the normal distribution has 0.243 %.
     assert (estimate.low, estimate.high) == pytest.approx(tuple(np.percentile(ratios, [0.243, 99.757])), rel=0.02)
+
+
+@pytest.mark.parametrize("num_rounds", [8, 16, 33])
+def test_the_interval_of_one_run_covers_its_ratio_beside_a_drifting_machine(num_rounds):
+    rng = np.random.default_rng(1)
+    lengths = np.resize([1.0, 1.0, 1.0, 0.4], num_rounds)
+    num_covered = 0
+    for _ in range(1000):
+        drift = lengths * np.exp(np.cumsum(rng.normal(0, 0.05, num_rounds)))
+        above, below = (factor * drift * np.exp(rng.normal(0, 0.05, num_rounds)) for factor in (1.2, 1.0))
+        estimate = ratio_of_one_run(above, below)
+        num_covered += estimate.low <= 1.2 <= estimate.high
+    assert 0.92 < num_covered / 1000 < 0.97
+    assert ratio_of_one_run(above[:7], below[:7]) is None
+    assert ratio_of_one_run(2 * below, below)[:3] == (2, 2, 2)
 
 
 def test_a_difference_reaches_as_far_as_students_interval():

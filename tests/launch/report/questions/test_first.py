@@ -169,6 +169,22 @@ def test_with_start_up_another_backend_may_be_first():
     assert "start-up" not in answered(six(9.0, launch_seconds=None)).headline[0]
 
 
+def test_one_run_that_took_turns_has_the_ratio_of_this_run():
+    steps = {"steps_per_turn": 2, "losses": [1.0] * 16, "learning_rates": [0.1] * 16}
+    records = [
+        made(step_seconds=[0.4] * 16, train_seconds=[3.2] * 2, **steps),
+        made(backend="horovod_tf", step_seconds=[0.5, 0.5, 0.6, 0.6] * 4, train_seconds=[4.4] * 2, **steps),
+    ]
+    in_this_run = "in this run ddp took 0.76 times horovod_tf's seconds per epoch (0.71 to 0.80)"
+    assert in_this_run in answered(records).headline[0]
+    assert "6 repeats would tell whether that lasts." in answered(records).headline[0]
+    # Without turns, of other matrices, or from too few turns, one run tells nothing.
+    for changes in ({"steps_per_turn": 0}, {"stamp": "20260202-000000"}, {"steps_per_turn": 8}):
+        assert answered([records[0], made(backend="horovod_tf", **changes)]).headline == [
+            "cnn, weak scaling: one run gives no verdict, 6 do."
+        ]
+
+
 def test_a_workload_without_a_target_is_for_throughput_alone():
     records = [made(workload="transformer-alcf", num_ranks=ranks, samples_per_second=rate) for ranks, rate in ((1, 10.0), (2, 18.0))]
     assert answered(records).headline == [
