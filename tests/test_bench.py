@@ -8,29 +8,10 @@ import pytest
 from common.data import sharding
 from tests.bench import convergence, data, forecast, precision, shared, targets, trace_overhead
 from tests.bench.convergence import CORRECT, Choice, Curve
-from tests.bench.vendor import rate_in
 from tests.launch.forecast.scaling.test_forecasts import record
 from tests.support import small_data
 from tests.support.forked import run_module
 from tests.support.running import BIN, completed
-
-
-@pytest.mark.parametrize(
-    ("output", "rate"),
-    [
-        ("[2026] [INFO] engine\nsamples_per_second: 1604.5\nbye\n", 1604.5), ("", None), ("samples_per_second: nan\n", None),
-        ("rank 0: samples_per_second: 3.0\n", None),
-    ],
-)  # fmt: skip
-def test_rate_is_found_among_what_libraries_print(output, rate):
-    assert rate_in(output) == rate
-
-
-@pytest.mark.matrix
-def test_ours_is_measured_beside_its_vendors():
-    done = completed(BIN / "python", "-m", "tests.bench.vendor", "ddp", "2", "--samples", "320", "--rounds", "1")
-    assert done.returncode == 0, done.stderr
-    assert "ddp, 2 ranks, ours / vendor's: " in done.stdout
 
 
 def test_what_is_compared_takes_turns_in_alternating_order():

@@ -4,8 +4,10 @@ A checkpoint is a safetensors file with parameters and optimizer state in the na
 describes the run; a run resumes only from a checkpoint with the same description.
 """
 
+import dataclasses
 import json
-from pathlib import Path
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +16,7 @@ from safetensors.numpy import save_file
 
 from common import durable
 from common.errors import UserError
+from common.record import definition
 
 LAST, BEST = "model-last.safetensors", "model-best.safetensors"
 
@@ -54,27 +57,80 @@ def read(path):
         raise UserError(f"{path} is not a Tandem checkpoint ({problem}); move it away") from None
 
 
-def check(path, about, expected, epochs):
-    """Raises UserError if a checkpoint belongs to another run than `expected`, or no epoch of `epochs` is left to train."""
-    for name, settings in MUST_AGREE.items():
-        if getattr(about, name) != getattr(expected, name):
-            values = f"{name} {getattr(about, name)} there, {getattr(expected, name)} here"
-            detail = "" if name == "workload_digest" else f" ({values})"
-            raise UserError(f"{path} belongs to a different run{detail}; use the same {settings}, or another --checkpoint-dir")
-    if about.epochs >= epochs:
-        raise UserError(f"{path} was written after epoch {about.epochs}; --epochs {epochs} leaves nothing to train")
+class CheckpointIo:
+    """The checkpoint files of a run, on the rank that reads and writes them; the others only gather the state.
+
+    With `in_background` a thread writes a copy of the state. Then one checkpoint is written at a time: the next one waits for it.
+    """
+
+    def __init__(self, in_background):
+        self._pool = ThreadPoolExecutor(1, "checkpoint") if in_background else None
+        self._writing = None
+        self._totals = definition.CheckpointIo()
+
+    def read(self, path):
+        """Returns (state, About) of a checkpoint."""
+        state_and_about = self._timed("read_seconds", read, path)
+        self._totals.num_reads += 1
+        self._totals.read_bytes += path.stat().st_size
+        return state_and_about
+
+    def gather(self, state):
+        """The state that `state()` gathers from all ranks."""
+        return self._timed("gather_seconds", state)
+
+    def write(self, paths, state, about):
+        """Writes one state to each of the paths. Raises what the writing before raised in the background."""
+        if not self._pool:
+            self._write(paths, state, about)
+            return
+        self.finish()
+        # A framework may change its arrays with the next step.
+        copy = {name: np.array(array, order="C") for name, array in state.items()}
+        self._writing = self._pool.submit(self._write, paths, copy, about)
+
+    def finish(self):
+        """Waits until all is written."""
+        if self._writing:
+            writing, self._writing = self._writing, None
+            self._timed("wait_seconds", writing.result)
+
+    def of_record(self):
+        """`checkpoint_io` of the record; empty where nothing was read or written."""
+        self.finish()
+        is_used = self._totals.num_writes or self._totals.num_reads
+        return {"checkpoint_io": dataclasses.asdict(self._totals)} if is_used else {}
+
+    def _write(self, paths, state, about):
+        for path in paths:
+            self._timed("write_seconds", write, path, state, about)
+            self._totals.num_writes += 1
+            self._totals.written_bytes += path.stat().st_size
+
+    def _timed(self, name, function, *arguments):
+        begun = time.perf_counter()
+        try:
+            return function(*arguments)
+        finally:
+            setattr(self._totals, name, getattr(self._totals, name) + time.perf_counter() - begun)
 
 
 def resume(trainer, settings, expected, io):
     """Loads the last checkpoint into the trainer and returns its About; returns `expected` if there is no checkpoint.
 
-    `io`: CheckpointIo of the run.
+    `io`: CheckpointIo of the run. Raises UserError if the checkpoint belongs to another run, or no epoch is left to train.
     """
-    path = Path(settings.checkpoint_dir) / LAST
+    path = settings.checkpoint_dir / LAST
     if not path.exists():
         return expected
     state, about = io.read(path)
-    check(path, about, expected, settings.epochs)
+    for name, same in MUST_AGREE.items():
+        if getattr(about, name) != getattr(expected, name):
+            values = f"{name} {getattr(about, name)} there, {getattr(expected, name)} here"
+            detail = "" if name == "workload_digest" else f" ({values})"
+            raise UserError(f"{path} belongs to a different run{detail}; use the same {same}, or another --checkpoint-dir")
+    if about.epochs >= settings.epochs:
+        raise UserError(f"{path} was written after epoch {about.epochs}; --epochs {settings.epochs} leaves nothing to train")
     trainer.restore(state)
     return about
 
@@ -91,5 +147,5 @@ def keep(trainer, settings, about, accuracy, ended, io):
     if names:
         state = io.gather(trainer.state)
         if trainer.ranks.rank == 0:
-            io.write([Path(settings.checkpoint_dir) / name for name in names], state, about)
+            io.write([settings.checkpoint_dir / name for name in names], state, about)
     return about

@@ -23,7 +23,6 @@ from common.progress import Progress, format_line, reading
 from common.record import records
 from common.trainer import NO_LOSS, POINTS, Batch, Totals, by_rank
 from common.training import checkpoints, event_log
-from common.training.checkpoint_io import CheckpointIo
 
 PROGRESS_INTERVAL_SECONDS = 1.0
 # DDP rebuilds its buckets in the second step, and the last one shows how long a step takes.
@@ -101,7 +100,7 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
     record.reached = None if settings.target is None else False
     use = storage_use.Recorder(trainer, data.train, settings, clock)
     about = checkpoints.About(0, None, record.workload_digest, settings.seed, global_batch, settings.learning_rate_factor)
-    files = CheckpointIo(settings.checkpoint_async)
+    files = checkpoints.CheckpointIo(settings.checkpoint_async)
     if settings.resume:
         about = checkpoints.resume(trainer, settings, about, files)
         record.resumed_after_epochs = about.epochs

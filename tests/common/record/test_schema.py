@@ -14,7 +14,6 @@ from common.config import Settings
 from common.process.ranks import Ranks
 from common.record import records, schema
 from common.record.definition import Record
-from common.record.lifting import lifted
 from tests.support.made_records import VALIDATOR, made, step_breakdown
 from tests.support.running import ROOT
 
@@ -172,7 +171,7 @@ def test_without_a_target_nothing_is_reached():
 
 
 def test_the_committed_records_follow_the_schema_and_trained_the_same_thing():
-    committed = [lifted(json.loads(path.read_text())) for path in records.files(RESULTS / "reference")]
+    committed = [records.lifted(json.loads(path.read_text())) for path in records.files(RESULTS / "reference")]
     assert committed
     for record in committed:
         VALIDATOR.validate(record)

@@ -9,8 +9,7 @@ import pytest
 from common.config import Settings
 from common.process.ranks import Ranks
 from common.training import checkpoints
-from common.training.checkpoint_io import CheckpointIo
-from common.training.checkpoints import BEST, LAST, About
+from common.training.checkpoints import BEST, LAST, About, CheckpointIo
 from tests.frameworks.test_agreement import disagreement
 from tests.support import small_data
 from tests.support.agreement_runs import OPTIMIZERS, SAME_TRAINING
@@ -55,18 +54,18 @@ def test_a_file_that_is_no_checkpoint_is_refused(content, tmp_path):
         ({}, 2, "--epochs 2 leaves nothing to train"),
     ],
 )
-def test_a_checkpoint_of_another_run_is_refused(changes, epochs, message):
-    with refused(message):
-        checkpoints.check("it", ABOUT, ABOUT._replace(epochs=0, best_accuracy=None, **changes), epochs)
-
-
-def test_a_run_does_not_resume_from_another_training(tmp_path):
+def test_a_run_does_not_resume_from_another_training(changes, epochs, message, tmp_path):
     checkpoints.write(tmp_path / LAST, STATE, ABOUT)
-    settings = SimpleNamespace(checkpoint_dir=tmp_path, epochs=3)
-    with refused("seed"):
-        checkpoints.resume(None, settings, ABOUT._replace(seed=2), CheckpointIo(False))
-    taken_over = []
-    assert checkpoints.resume(SimpleNamespace(restore=taken_over.append), settings, ABOUT._replace(epochs=0), CheckpointIo(False)) == ABOUT
+    expected = ABOUT._replace(epochs=0, best_accuracy=None, **changes)
+    with refused(message):
+        checkpoints.resume(None, Settings(checkpoint_dir=tmp_path, epochs=epochs), expected, CheckpointIo(False))
+
+
+def test_a_run_resumes_with_the_state_of_its_checkpoint(tmp_path):
+    checkpoints.write(tmp_path / LAST, STATE, ABOUT)
+    taken_over, settings = [], Settings(checkpoint_dir=tmp_path, epochs=3)
+    trainer = SimpleNamespace(restore=taken_over.append)
+    assert checkpoints.resume(trainer, settings, ABOUT._replace(epochs=0), CheckpointIo(False)) == ABOUT
     assert [state.keys() for state in taken_over] == [STATE.keys()]
 
 
