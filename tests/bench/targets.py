@@ -27,7 +27,7 @@ from common.errors import UserError
 from common.process.ranks import Ranks
 from common.process.watchdog import Watchdog
 from common.record import records
-from common.training import event_log, loop, starting
+from common.training import event_log, loop, program
 from tests.bench import shared
 
 PROGRAM = "python -m tests.bench.targets"
@@ -143,7 +143,7 @@ def train(settings, size, fault):
         stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
         if fault != CORRECT:
             stack.enter_context(mock.patch.object(sharding, "training_shard", FAULTS[fault](size)))
-        starting.prepare_process(Ranks(), of_size, record)
+        program.prepare_process(Ranks(), of_size, record)
         trainer = Trainer(of_size)
         turns = loop.prepare(trainer, of_size, record)
         loop.train(trainer, of_size, load, record, lambda _: "", Watchdog(0, None), turns, event_log.begin(None))
