@@ -15,7 +15,7 @@ from tests.support import small_data
 from tests.support.agreement_runs import OPTIMIZERS, SAME_TRAINING
 from tests.support.backends import EXACT, FLOAT32_MASTERS, SERVED, trains
 from tests.support.mistakes import refused
-from tests.support.running import train, train_in_turn
+from tests.support.running import train_in_turn
 
 ABOUT = About(epochs=2, best_accuracy=0.5, workload_digest="a", seed=1, global_batch=8, learning_rate_factor=4.0)
 STATE = {"dense1.weight": np.arange(6.0).reshape(2, 3), "adam_step/dense1.weight": np.array(7.0, np.float32)}
@@ -175,13 +175,3 @@ def test_another_backend_resumes_the_same_run(data, workload, backends, bound, t
             assert about.epochs == num_before + 1
             for name, values in parameters.items():
                 np.testing.assert_array_equal(state[name], values)
-
-
-@pytest.mark.matrix
-def test_resume_without_a_checkpoint_starts_and_another_run_is_refused(data, tmp_path):
-    kept = ("--checkpoint-dir", str(tmp_path / "kept"), "--resume")
-    status, record, _ = train("single", 1, tmp_path, *arguments_for(data, "cnn", "sgd", "--epochs", "1", *kept))
-    assert (status, record["resumed_after_epochs"], len(record["losses"])) == (0, 0, 3)
-    status, record, _ = train("single", 1, tmp_path, *arguments_for(data, "cnn", "adam", "--epochs", "2", *kept))
-    assert (status, record["status"]) == (2, "failed")
-    assert "belongs to a different run" in record["error"]

@@ -150,6 +150,14 @@ def test_pixels_are_bytes_up_to_the_trainer_also_while_it_warms_up(trained, monk
     assert types == [(np.uint8, (4, *RESNET.input_shape), np.int64)] * (loop.NUM_WARMUP_STEPS + 3 * 3)
 
 
+def test_a_run_that_resumes_goes_on_after_its_checkpoint_if_there_is_one_and_has_no_time_to_solution_then(trained, tmp_path):
+    kept = {"resume": True, "checkpoint_dir": tmp_path}
+    begun, resumed = trained(0.6, **kept, epochs=1), trained(0.7, **kept)
+    assert (begun.resumed_after_epochs, resumed.resumed_after_epochs) == (0, 1)
+    assert begun.time_to_solution_seconds > 0
+    assert (resumed.accuracies, resumed.reached, resumed.time_to_solution_seconds) == ([pytest.approx(0.7)], True, None)
+
+
 def test_clocks_start_together_when_the_energys_counters_are_open_and_before_the_data_is_touched(trained, monkeypatch):
     order, begin = [], loop.energy.begin
 
