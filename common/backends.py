@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from common.command_line import flag
+from common.command_line import flag, names_in
 from common.config import Settings
 from common.errors import UserError
 
@@ -115,7 +115,7 @@ def chosen(text):
     """
     if text is None or text == ALL:
         return [name for name, declaration in declared().items() if declaration.by_default or text == ALL]
-    names = [name.strip() for name in text.split(",") if name.strip()]
+    names = names_in(text)
     for name in names:
         if file_of(name) not in declared():
             raise UserError(f"there is no backend {name!r}; choose from: {', '.join(declared())}, or {ALL}")

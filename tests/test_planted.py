@@ -6,7 +6,7 @@ import pytest
 
 from common.errors import UserError
 from tests.planted import faults
-from tests.support.forked import run_module
+from tests.support.mistakes import expect_refused
 from tests.support.running import BIN, completed
 
 FAULTS = faults.load()
@@ -73,9 +73,7 @@ def test_the_tests_that_catch_the_faults_are_there():
 
 
 def test_a_name_that_is_not_there_is_a_mistake():
-    status, printed, error = run_module("tests.planted", "no-such-fault")
-    assert (status, printed) == (2, "")
-    assert "no planted fault 'no-such-fault'" in error
+    expect_refused("no planted fault 'no-such-fault'", "tests.planted", "no-such-fault")
 
 
 @pytest.mark.matrix

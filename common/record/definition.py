@@ -1,7 +1,7 @@
 """The record of a run: its keys in the order of the file, with types and descriptions.
 
 results/schema.json and the table in results/README.md are generated from here: python -m common.record.schema. A new key has a default:
-its value in the records of before, which do not have it (common/record/lifting.py).
+its value in the records of before, which do not have it (common/record/records.py).
 """
 
 from dataclasses import dataclass, field

@@ -12,7 +12,7 @@ import sys
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import get_origin, get_type_hints
+from typing import get_args, get_origin, get_type_hints
 
 from common import backends, config, durable
 from common.backends import ROOT
@@ -20,7 +20,7 @@ from common.cost import parallelism
 from common.errors import UserError
 from common.process import binding
 from common.record.definition import SCHEMA, Record
-from common.record.lifting import dataclass_in, lifted
+from common.workloads import LATER
 
 # The folder of a run's traces has the name of its record with this ending.
 TRACES_END = ".trace"
@@ -58,6 +58,34 @@ def new(backend, settings, ranks, launch, surroundings):
     )
 
 
+def lifted(record):
+    """A record as a dict, with every key of common.record.definition in its order.
+
+    Only keys were added since older records were written. One that is missing has its default; an older backend was exact and had a
+    model in every rank. A key without a default stays missing, and a value of the wrong type stays as it is: the schema refuses both.
+    """
+    complete = _with_defaults(Record, {"exact": True, "data_parallel_degree": record.get("num_ranks")} | record)
+    if isinstance(settings := complete.get("settings"), dict):
+        # A later setting of the workload's had the value that its digest leaves out.
+        complete["settings"] = {name: dict(LATER).get(name, value) for name, value in config.as_json(config.Settings()).items()} | settings
+    return complete
+
+
+def _with_defaults(kind, values):
+    """The values of a dataclass of the definition, and of those in it, by name, with the defaults of those that are missing."""
+    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
+    ordered = {name: values.get(name, default) for name, default in defaults.items()} | values
+    for name, hint in get_type_hints(kind).items():
+        if isinstance(ordered[name], dict) and get_origin(hint) is not dict and (part := _dataclass_in(hint)):
+            ordered[name] = _with_defaults(part, ordered[name])
+    return {name: value for name, value in ordered.items() if value is not dataclasses.MISSING}
+
+
+def _dataclass_in(hint):
+    """The dataclass that a type of the definition is, may be or holds; None where there is none."""
+    return next(filter(dataclasses.is_dataclass, (hint, *get_args(hint))), None)
+
+
 def from_json(values):
     """The Record of a JSON object that follows the schema, with its sub-objects, and the Settings as `settings`."""
     record = _instance(Record, values)
@@ -67,7 +95,7 @@ def from_json(values):
 
 def _instance(kind, value):
     """A JSON value of a type of the definition: what a dataclass describes becomes one."""
-    described = dataclass_in(kind)
+    described = _dataclass_in(kind)
     if described is None or not isinstance(value, dict):
         return value
     if get_origin(kind) is dict:

@@ -4,8 +4,10 @@ A checkpoint is a safetensors file with parameters and optimizer state in the na
 describes the run; a run resumes only from a checkpoint with the same description.
 """
 
+import dataclasses
 import json
-from pathlib import Path
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +16,7 @@ from safetensors.numpy import save_file
 
 from common import durable
 from common.errors import UserError
+from common.record import definition
 
 LAST, BEST = "model-last.safetensors", "model-best.safetensors"
 
@@ -54,42 +57,77 @@ def read(path):
         raise UserError(f"{path} is not a Tandem checkpoint ({problem}); move it away") from None
 
 
-def check(path, about, expected, epochs):
-    """Raises UserError if a checkpoint belongs to another run than `expected`, or no epoch of `epochs` is left to train."""
-    for name, settings in MUST_AGREE.items():
-        if getattr(about, name) != getattr(expected, name):
-            values = f"{name} {getattr(about, name)} there, {getattr(expected, name)} here"
-            detail = "" if name == "workload_digest" else f" ({values})"
-            raise UserError(f"{path} belongs to a different run{detail}; use the same {settings}, or another --checkpoint-dir")
-    if about.epochs >= epochs:
-        raise UserError(f"{path} was written after epoch {about.epochs}; --epochs {epochs} leaves nothing to train")
+class Checkpoints:
+    """The checkpoints of a run, and how long they take. All ranks make the same calls; rank 0 writes. `about` describes the run so far.
 
-
-def resume(trainer, settings, expected, io):
-    """Loads the last checkpoint into the trainer and returns its About; returns `expected` if there is no checkpoint.
-
-    `io`: CheckpointIo of the run.
+    With --checkpoint-async a thread writes a copy of the state. Then one checkpoint is written at a time: the next one waits for it.
     """
-    path = Path(settings.checkpoint_dir) / LAST
-    if not path.exists():
-        return expected
-    state, about = io.read(path)
-    check(path, about, expected, settings.epochs)
-    trainer.restore(state)
-    return about
 
+    def __init__(self, trainer, settings, about):
+        self._trainer, self._settings, self.about = trainer, settings, about
+        self._pool = ThreadPoolExecutor(1, "checkpoint") if settings.checkpoint_async else None
+        self._writing = None
+        self._totals = definition.CheckpointIo()
 
-def keep(trainer, settings, about, accuracy, ended, io):
-    """Writes the checkpoints due after an epoch; returns the About with the best accuracy so far. All ranks call this.
+    def resume(self):
+        """Loads the last checkpoint, if there is one. Raises UserError if it belongs to another run, or no epoch is left to train."""
+        path, epochs = self._settings.checkpoint_dir / LAST, self._settings.epochs
+        if not path.exists():
+            return
+        state, about = self._timed("read_seconds", read, path)
+        self._totals.num_reads += 1
+        self._totals.read_bytes += path.stat().st_size
+        for name, same in MUST_AGREE.items():
+            there, here = getattr(about, name), getattr(self.about, name)
+            if there != here:
+                detail = "" if name == "workload_digest" else f" ({name} {there} there, {here} here)"
+                raise UserError(f"{path} belongs to a different run{detail}; use the same {same}, or another --checkpoint-dir")
+        if about.epochs >= epochs:
+            raise UserError(f"{path} was written after epoch {about.epochs}; --epochs {epochs} leaves nothing to train")
+        self._trainer.restore(state)
+        self.about = about
 
-    `ended`: this was the last epoch. `io`: CheckpointIo of the run.
-    """
-    best = accuracy is not None and (about.best_accuracy is None or accuracy > about.best_accuracy)
-    about = about._replace(best_accuracy=accuracy if best else about.best_accuracy)
-    due = [LAST] if ended or about.epochs % settings.checkpoint_every == 0 else []
-    names = [*due, *([BEST] if best else [])]
-    if names:
-        state = io.gather(trainer.state)
-        if trainer.ranks.rank == 0:
-            io.write([Path(settings.checkpoint_dir) / name for name in names], state, about)
-    return about
+    def keep(self, epochs, accuracy, ended):
+        """Writes the checkpoints due after so many epochs, the last of which is done if the run has `ended`.
+
+        Raises what the writing before raised in the background.
+        """
+        best = accuracy is not None and (self.about.best_accuracy is None or accuracy > self.about.best_accuracy)
+        self.about = self.about._replace(epochs=epochs, best_accuracy=accuracy if best else self.about.best_accuracy)
+        due = [LAST] if ended or epochs % self._settings.checkpoint_every == 0 else []
+        paths = [self._settings.checkpoint_dir / name for name in [*due, *([BEST] if best else [])]]
+        if not paths:
+            return
+        state = self._timed("gather_seconds", self._trainer.state)
+        if self._trainer.ranks.rank == 0 and self._pool:
+            self._finish()
+            # A framework may change its arrays with the next step.
+            copy = {name: np.array(array, order="C") for name, array in state.items()}
+            self._writing = self._pool.submit(self._write, paths, copy, self.about)
+        elif self._trainer.ranks.rank == 0:
+            self._write(paths, state, self.about)
+
+    def of_record(self):
+        """`checkpoint_io` of the record, when all is written; empty where nothing was read or written."""
+        self._finish()
+        is_used = self._totals.num_writes or self._totals.num_reads
+        return {"checkpoint_io": dataclasses.asdict(self._totals)} if is_used else {}
+
+    def _finish(self):
+        """Waits until all is written."""
+        if self._writing:
+            writing, self._writing = self._writing, None
+            self._timed("wait_seconds", writing.result)
+
+    def _write(self, paths, state, about):
+        for path in paths:
+            self._timed("write_seconds", write, path, state, about)
+            self._totals.num_writes += 1
+            self._totals.written_bytes += path.stat().st_size
+
+    def _timed(self, name, function, *arguments):
+        begun = time.perf_counter()
+        try:
+            return function(*arguments)
+        finally:
+            setattr(self._totals, name, getattr(self._totals, name) + time.perf_counter() - begun)

@@ -5,6 +5,7 @@ import time
 
 from mlperf_logging.mllog.mllog import MLLogger
 
+from common import workloads
 from common.backends import declaration_of
 
 ENDING = ".mllog"
@@ -43,7 +44,7 @@ def stop(log, status):
 def _facts(record):
     """{key: value} of a record; None where there is no such thing. Keys: mlperf_logging/mllog/constants.py."""
     settings, degree = record.settings, record.data_parallel_degree
-    micro_batch = settings.batch_size * (degree if record.scaling == "weak" else 1)
+    global_batch = workloads.global_batch(settings, degree)
     backend, num_sharing = declaration_of(record.backend), record.num_ranks // degree
     precision, reduction = settings.precision, settings.reduction
     exchanged = reduction if reduction in ("fp16", "bf16") else EXCHANGED.get(precision, precision)
@@ -58,8 +59,8 @@ def _facts(record):
         "submission_benchmark": record.workload,
         "config_filename": f"{settings.run_id}.json" if settings.run_id else None,
         "seed": record.seed,
-        "global_batch_size": micro_batch * settings.accumulate,
-        "micro_batch_size": micro_batch // degree,
+        "global_batch_size": global_batch,
+        "micro_batch_size": global_batch // settings.accumulate // degree,
         "gradient_accumulation_steps": settings.accumulate,
         "opt_name": settings.optimizer,
         "opt_base_learning_rate": settings.learning_rate * settings.learning_rate_factor,

@@ -23,7 +23,6 @@ from common.progress import Progress, format_line, reading
 from common.record import records
 from common.trainer import NO_LOSS, POINTS, Batch, Totals, by_rank
 from common.training import checkpoints, event_log
-from common.training.checkpoint_io import CheckpointIo
 
 PROGRESS_INTERVAL_SECONDS = 1.0
 # DDP rebuilds its buckets in the second step, and the last one shows how long a step takes.
@@ -103,12 +102,12 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
     record.reached = None if settings.target is None else False
     use = storage_use.Recorder(trainer, data.train, settings, clock)
     about = checkpoints.About(0, None, record.workload_digest, settings.seed, global_batch, settings.learning_rate_factor)
-    files = CheckpointIo(settings.checkpoint_async)
+    files = checkpoints.Checkpoints(trainer, settings, about)
     if settings.resume:
-        about = checkpoints.resume(trainer, settings, about, files)
-        record.resumed_after_epochs = about.epochs
+        files.resume()
+        record.resumed_after_epochs = files.about.epochs
     batches, shard = None, parallelism.place(ranks.rank, ranks.size, record.data_parallel_degree)
-    for epoch in range(about.epochs, settings.epochs):
+    for epoch in range(files.about.epochs, settings.epochs):
         indices, sample_weights = sharding.training_shard(
             num_samples, global_batch, settings.last_batch, settings.seed, epoch, *shard, data.train.num_losses, data.train.streamed
         )
@@ -132,7 +131,7 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
             compare_replicas(trainer, record, f"after epoch {epoch + 1}")
         ended = epoch + 1 == settings.epochs or (record.reached and settings.stop_at_target)
         if settings.checkpoint_dir:
-            about = checkpoints.keep(trainer, settings, about._replace(epochs=epoch + 1), record.accuracy, ended, files)
+            files.keep(epoch + 1, record.accuracy, ended)
         if ended:
             break
         turns.end()

@@ -1,20 +1,25 @@
 """The main program of every backend: command line, record and exit status around the training loop."""
 
+import dataclasses
 import functools
+import json
+import os
+import shlex
+import sys
 import time
 from pathlib import Path
 
 import numpy as np
 
-from common import workloads
+from common import backends, config, workloads
 from common.command_line import parse
-from common.config import Settings
-from common.cost import memory_estimate
+from common.cost import memory_estimate, parallelism
+from common.data import datasets
 from common.errors import UserError
-from common.process import elastic, ending, gpus, noise, watchdog
+from common.process import allocator, binding, elastic, ending, gpus, noise, watchdog
 from common.process.ranks import from_environment
 from common.record import records
-from common.training import event_log, loop, starting, step_breakdown, throughput
+from common.training import event_log, loop, step_breakdown, throughput
 
 
 def main(trainer_class, file):
@@ -23,19 +28,18 @@ def main(trainer_class, file):
     Exit status 0: training completed, whether or not the target was reached; 1: failed; 2: invalid arguments, data or launch;
     130: interrupted.
     """
-    import_seconds, entered = starting.process_age_seconds(), time.perf_counter()
+    import_seconds, entered = process_age_seconds(), time.perf_counter()
     backend = Path(file).stem
     ranks = record = path = dog = None
     try:
         ranks = from_environment()
-        requested = parse(
-            Settings, f"python -m frameworks.{backend}", f"Train a workload with the backend {backend} and write the record of the run."
-        )
-        settings, load, record, path = starting.begin(backend, requested, ranks, import_seconds, entered)
+        description = f"Train a workload with the backend {backend} and write the record of the run."
+        requested = parse(config.Settings, f"python -m frameworks.{backend}", description)
+        settings, load, record, path = begin(backend, requested, ranks, import_seconds, entered)
         log = event_log.begin(event_log.path_for(path, settings))
         event_log.log_settings(log, record, import_seconds + time.perf_counter() - entered)
         dog = watchdog.Watchdog(settings.watchdog_timeout, functools.partial(end_hang, ranks.rank, record, path))
-        starting.prepare_process(ranks, settings, record)
+        prepare_process(ranks, settings, record)
         run_afterwards = afterwards(settings)
         on_gpu = settings.device != "cpu" and trainer_class.device_problem("cuda") is None
         memory_estimate.expect_room(record.backend, settings, ranks.size, ranks.local_size, "cuda" if on_gpu else "cpu")
@@ -76,6 +80,71 @@ def main(trainer_class, file):
             trainer.sum(np.zeros(1))
         ending.report_failure(status, error, ranks)
     ending.leave(status)
+
+
+def begin(backend, requested, ranks, import_seconds, entered):
+    """Returns (resolved settings, function that reads the data, record, path of the record) of a run; the path is None except on rank 0.
+
+    Rank 0 has written the record when this returns. `entered`: time.perf_counter() at the start of `main`. Raises UserError for
+    invalid settings.
+    """
+    if requested.trace and "LD_PRELOAD" not in os.environ:
+        raise UserError("--trace is for a matrix; trace a single run with LD_PRELOAD, see launch/trace/README.md")
+    name = backends.name_of(backend, requested)
+    settings = workloads.resolve(requested, parallelism.degree(name, requested, ranks.size))
+    settings = dataclasses.replace(settings, machine=records.machine_name(settings))
+    load = datasets.loader(settings)
+    launch = launch_of(backend, ranks)
+    record = records.new(name, settings, ranks, launch, records.environment() if ranks.rank == 0 else {})
+    record.import_seconds = import_seconds
+    if launch["launched_at"]:
+        # Process start times have a resolution of 10 ms, and some launchers take less.
+        record.launch_seconds = max(0.0, time.time() - launch["launched_at"] - import_seconds - (time.perf_counter() - entered))
+    folder, path = records.folder(settings), None
+    if ranks.rank == 0:
+        records.make_folder(folder)
+        if settings.checkpoint_dir:
+            records.make_folder(settings.checkpoint_dir, "checkpoints", "--checkpoint-dir")
+        path = folder / f"{records.run_name(name, settings, ranks.size)}.json"
+        records.write(path, record)
+    return settings, load, record, path
+
+
+def prepare_process(ranks, settings, record):
+    """Binds this process to its cores and configures its allocator."""
+    cores = choose_cores(ranks, settings, record)
+    if settings.bind:
+        binding.bind(cores)
+    if settings.allocator == "keep":
+        record.environment["allocator_keeps"] = allocator.keep_large_buffers()
+
+
+def choose_cores(ranks, settings, record):
+    """The cores of this rank. Records them, and whether the node is oversubscribed."""
+    allowed, core_of = os.sched_getaffinity(0), binding.core_of_threads()
+    cores_per_rank = config.cores_per_rank(settings)
+    cores = binding.cores_for(allowed, ranks.local_rank, cores_per_rank, core_of)
+    recorded_cores = sorted(cores if settings.bind else allowed)
+    record.environment |= {"cores_of_rank_0": recorded_cores, "numa_nodes_of_rank_0": binding.numa_nodes(recorded_cores)}
+    total = binding.num_cores(range(os.cpu_count()), core_of)
+    record.oversubscribed = binding.oversubscribed(allowed, ranks.local_size, cores_per_rank, total, core_of)
+    return cores
+
+
+def launch_of(backend, ranks):
+    """Launcher, command and start time of this run: from TANDEM_LAUNCH if launch/matrix.py set it, else from this process."""
+    launch = {
+        "launcher": ranks.source,
+        "command": shlex.join(["python", "-m", f"frameworks.{backend}", *sys.argv[1:]]),
+        "launched_at": None,
+    }
+    return launch | json.loads(os.environ.get("TANDEM_LAUNCH", "{}"))
+
+
+def process_age_seconds():
+    """Seconds since this process started, with a resolution of 10 ms (proc(5): starttime, in clock ticks since boot)."""
+    started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started
 
 
 def afterwards(settings):

@@ -68,7 +68,8 @@ def measure(trainer, batches, num_steps, plain_bytes, end_turn=lambda: None):
     profile = communication.profiled(lambda: trainer.train_epoch(First(batches, num_few), observe))
     seconds = by_rank(trainer, profile.seconds / num_few).tolist()
     num_ranks = trainer.ranks.size
-    plain = _plain_seconds(trainer, communication, {*ALL_REDUCE_SIZES, plain_bytes})
+    sizes = sorted({*ALL_REDUCE_SIZES, plain_bytes})
+    plain = {size: float(by_rank(trainer, _seconds(trainer, communication.all_reduce(size))).mean()) for size in sizes}
     return {
         "num_steps": num_steps,
         **{name: by_rank(trainer, value).tolist() for name, value in parts.items()},
@@ -167,11 +168,6 @@ def _block(trainer, batches, num_steps):
     working = time.perf_counter() - begun - (first.data_seconds - waited)
     data_wait = first.data_seconds / len(first)
     return working / num_steps + data_wait, data_wait
-
-
-def _plain_seconds(trainer, communication, sizes_bytes):
-    """{size in bytes: seconds of an isolated all-reduce}, by ascending size."""
-    return {size: float(by_rank(trainer, _seconds(trainer, communication.all_reduce(size))).mean()) for size in sorted(sizes_bytes)}
 
 
 def _seconds(trainer, all_reduce):

@@ -13,7 +13,6 @@ import jsonschema
 
 from common.errors import UserError
 from common.record import records
-from common.record.lifting import lifted
 
 SCHEMA_FILE = records.ROOT / "results" / "schema.json"
 # Temporary files of records.write; one remains where the program was killed before it renamed it.
@@ -88,7 +87,7 @@ def _read(path):
         return Damaged(path, "not a record: it has no schema")
     if values["schema"] != records.SCHEMA:
         raise UserError(f"{path} has schema {values['schema']}, this version of Tandem reads {records.SCHEMA}; move the file away")
-    values = lifted(values)
+    values = records.lifted(values)
     if error := jsonschema.exceptions.best_match(validator().iter_errors(values)):
         return Damaged(path, f"violates results/schema.json: {'/'.join(map(str, error.path)) or 'record'}: {error.message[:200]}")
     return values

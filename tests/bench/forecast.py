@@ -21,13 +21,16 @@ import tyro
 
 from common.record import records
 from launch.forecast.network import algorithms
-from launch.forecast.scaling import measured
-from tests.bench import links, shared
+from launch.forecast.network.messages import fitted, of_messages
+from launch.forecast.scaling import measured, model
+from tests.bench import shared
 from tests.support import two_hosts
 from tests.support.backends import LAUNCHED
 from tests.support.running import copied
 
 FAST, SLOW = "none", "1gbit"
+# Bytes on the wire for each byte that is sent: frames of 1,514 bytes with 1,448 of payload (Ethernet, IPv4, TCP with timestamps).
+FRAMES = 1514 / 1448
 BITS = {"gbit": 1e9, "mbit": 1e6}
 COLUMNS = ("backend", "workload", "link", "predicted (ms)", "measured (ms)", "error", "exposed share")
 
@@ -67,14 +70,42 @@ def size(run):
     return measured.of([run], plain)._replace(step_seconds=step_seconds(run))
 
 
+def fit(fast, slow, slow_bytes_per_second, bytes_per_second, names):
+    """The Model of a step over a link of a bandwidth, from the Sizes of one backend over a fast link and over a slow one.
+
+    A byte takes the longer of its time on the wire and of its time through the library, which the links that were measured show: the slow
+    one for links that are slower still, the fast one for others. Latency is that of the slow link. What steps over both links take beside
+    the model is their mean.
+    """
+    link_of_fast, link_of_slow = (message(size, names[0]) for size in (fast, slow))
+    library = link_of_slow if bytes_per_second <= slow_bytes_per_second else link_of_fast
+    beta = max(library.beta_seconds_per_byte, FRAMES / bytes_per_second)
+    compute = (fast.compute_seconds + slow.compute_seconds) / 2
+    models = ((fast, model_of(fast, compute, link_of_fast, names)), (slow, model_of(slow, compute, link_of_slow, names)))
+    rest = sum(size.step_seconds - over_it.step_seconds(size.num_ranks) for size, over_it in models) / len(models)
+    over_link = model_of(slow, compute, link_of_slow._replace(beta_seconds_per_byte=beta), names)
+    return over_link._replace(unexplained_seconds=(rest, rest))
+
+
+def message(size, name):
+    """The Regime of the largest messages between two nodes."""
+    regimes, _ = fitted(size.plain)
+    return of_messages(regimes, name, size.num_ranks, size.num_ranks // size.num_nodes)[-1]._replace(from_bytes=0)
+
+
+def model_of(size, compute, link, names):
+    machine = algorithms.Machine(size.num_ranks // size.num_nodes, (link,), (link,))
+    return model.Model(machine, names, size.data_wait_seconds, lambda *_: compute, size.exchanges, size.slowest)
+
+
 def rows(folder, setting, backend, workload, rates):
     """The cells of the table for each rate."""
     runs = {rate: record(folder, setting, backend, workload, rate) for rate in (FAST, SLOW, *rates)}
     fast, slow = size(runs[FAST]), size(runs[SLOW])
     for rate in (SLOW, *rates):
         names = algorithms.BY_TRANSPORT[runs[SLOW].transport]
-        fitted = links.fit(fast, slow, bytes_per_second(SLOW), bytes_per_second(rate), names)
-        parts, actual = fitted.parts(2), step_seconds(runs[rate])
+        of_link = fit(fast, slow, bytes_per_second(SLOW), bytes_per_second(rate), names)
+        parts, actual = of_link.parts(2), step_seconds(runs[rate])
         error = f"{100 * (parts.step / actual - 1):+.0f} %" + (" (fitted)" if rate == SLOW else "")
         milliseconds = (f"{1000 * seconds:.1f}" for seconds in (parts.step, actual))
         yield backend, workload, rate, *milliseconds, error, f"{100 * parts.exposed / parts.step:.0f} %"

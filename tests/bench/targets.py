@@ -14,7 +14,7 @@ import shlex
 import sys
 import time
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 from unittest import mock
 
 import tyro
@@ -27,11 +27,14 @@ from common.errors import UserError
 from common.process.ranks import Ranks
 from common.process.watchdog import Watchdog
 from common.record import records
-from common.training import event_log, loop, starting
+from common.training import event_log, loop, program
 from tests.bench import shared
-from tests.bench.convergence import CORRECT, MAX_GROWTH, Curve, cell, choices, epochs_by_size
 
 PROGRAM = "python -m tests.bench.targets"
+# From one size to the next. With more, a larger size would take more steps, and so could never be faster.
+MAX_GROWTH = 2.0
+# The fault of a run that is as it should be.
+CORRECT = "correct"
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,27 @@ class Search:
     """Number of seeds of broken runs, from 1."""
     settings: str = ""
     """Other settings of all runs, in one argument: --settings="--epochs 12 --warmup-epochs 1"."""
+
+
+class Curve(NamedTuple):
+    """Accuracy after each epoch of a run that trains as `size` ranks do."""
+
+    learning_rate: float
+    fault: str
+    size: int
+    seed: int
+    accuracies: tuple[float, ...]
+
+
+class Choice(NamedTuple):
+    """A learning rate and a target that every correct run reaches, and how many of the broken runs reach it too."""
+
+    learning_rate: float
+    target: float
+    max_growth: float
+    most_epochs: int
+    num_reached_broken: int
+    num_broken: int
 
 
 def one_shard(size):
@@ -119,7 +143,7 @@ def train(settings, size, fault):
         stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
         if fault != CORRECT:
             stack.enter_context(mock.patch.object(sharding, "training_shard", FAULTS[fault](size)))
-        starting.prepare_process(Ranks(), of_size, record)
+        program.prepare_process(Ranks(), of_size, record)
         trainer = Trainer(of_size)
         turns = loop.prepare(trainer, of_size, record)
         loop.train(trainer, of_size, load, record, lambda _: "", Watchdog(0, None), turns, event_log.begin(None))
@@ -134,6 +158,54 @@ def report(curves, num_runs, seconds):
     accuracies = " ".join(f"{accuracy:.3f}" for accuracy in last.accuracies)
     text = f"{progress}  {last.learning_rate:g}  {last.fault}  ranks {last.size}  seed {last.seed}: {accuracies}"
     print(text, file=sys.stderr, flush=True)
+
+
+def epochs_to(accuracies, target):
+    """Number of epochs to the first accuracy that meets the target; None where none does."""
+    return next((epoch for epoch, accuracy in enumerate(accuracies, 1) if accuracy >= target), None)
+
+
+def epochs_by_size(curves, target):
+    """{size: epochs of each run to the target, None where a run does not reach it}, by size."""
+    epochs = {}
+    for curve in sorted(curves, key=lambda curve: (curve.size, curve.seed)):
+        epochs.setdefault(curve.size, []).append(epochs_to(curve.accuracies, target))
+    return epochs
+
+
+def growth(by_size):
+    """The largest ratio of mean epochs from one size to the next; 1.0 for one size, None where a run does not reach the target."""
+    if any(None in epochs for epochs in by_size.values()):
+        return None
+    means = [sum(epochs) / len(epochs) for epochs in by_size.values()]
+    return max((later / earlier for earlier, later in itertools.pairwise(means)), default=1.0)
+
+
+def choices(curves, targets):
+    """Every learning rate and target that all correct runs reach, with a growth of at most MAX_GROWTH, the best first.
+
+    The best is reached by the fewest broken runs; of those it has the highest target; of those it needs the fewest epochs.
+    """
+    chosen = []
+    for learning_rate in sorted({curve.learning_rate for curve in curves}):
+        runs = [curve for curve in curves if curve.learning_rate == learning_rate]
+        correct, broken = [run for run in runs if run.fault == CORRECT], [run for run in runs if run.fault != CORRECT]
+        for target in targets:
+            by_size = epochs_by_size(correct, target)
+            most = growth(by_size)
+            if most is not None and most <= MAX_GROWTH:
+                num_reached = sum(epochs_to(run.accuracies, target) is not None for run in broken)
+                chosen.append(Choice(learning_rate, target, most, max(map(max, by_size.values())), num_reached, len(broken)))
+    return sorted(chosen, key=lambda choice: (choice.num_reached_broken, -choice.target, choice.most_epochs))
+
+
+def cell(epochs):
+    """The epochs of some runs in few characters: their range, and how many of them reached the target where some did not."""
+    reached = [number for number in epochs if number is not None]
+    if not reached:
+        return "none"
+    span = f"{min(reached)}" if min(reached) == max(reached) else f"{min(reached)}-{max(reached)}"
+    return span if len(reached) == len(epochs) else f"{span} ({len(reached)} of {len(epochs)})"
 
 
 def table(curves, targets):

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from common import workloads
 from common.command_line import flag, parse
@@ -70,31 +68,17 @@ def test_a_setting_is_valid_and_survives_the_command_line(name):
     assert parsed(as_arguments(changed(name))) == changed(name)
 
 
-def test_values_with_a_leading_dash_survive_the_command_line():
-    dashed = Settings(host_suffix="-ib0", run_id="-x")
-    assert parsed(as_arguments(dashed)) == dashed
-
-
-@settings(deadline=None, max_examples=50)
-@given(
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "batch_size": st.integers(1, 10**9),
-            "learning_rate": st.floats(1e-300, 1e300),
-            "momentum": st.floats(0, 1, exclude_max=True),
-            "warmup_epochs": st.floats(0, 1e6),
-            "target": st.floats(0, 1, exclude_min=True),
-            "seed": st.integers(0, MAX_SEED),
-            "dropout": st.booleans(),
-            "bind": st.booleans(),
-            "precision": st.sampled_from(["fp32", "fp64", "bf16", "tf32"]),
-            "data_dir": st.text("ab/ .=\u00e9", min_size=1).map(Path),
-        },
-    )
+@pytest.mark.parametrize(
+    "values",
+    [
+        # A leading dash looks like an option.
+        {"host_suffix": "-ib0", "run_id": "-x"},
+        {"learning_rate": 1e-300, "warmup_epochs": 1e6, "momentum": 1 / 3, "batch_size": 10**9, "seed": MAX_SEED},
+        {"data_dir": Path("a =b/./.\u00e9 ")},
+    ],
 )
-def test_drawn_settings_survive_the_command_line(drawn):
-    assert parsed(as_arguments(Settings(**drawn))) == Settings(**drawn)
+def test_values_of_any_look_survive_the_command_line(values):
+    assert parsed(as_arguments(Settings(**values))) == Settings(**values)
 
 
 def test_a_record_has_plain_values_from_which_the_settings_are_read_without_those_that_exist_no_longer():
@@ -107,20 +91,12 @@ INVALID = [
     ("seed", -1, "--seed is -1; it must be at least 0 and at most 4294967295"),
     ("seed", 2**32, "--seed is 4294967296; it must be at least 0 and at most 4294967295"),
     ("batch_size", 0, "--batch-size is 0; it must be at least 1"),
-    ("local_after", -1, "--local-after is -1; it must be at least 0"),
-    ("learning_rate", 0.0, "--learning-rate is 0; it must be above 0 and finite"),
     ("learning_rate", float("inf"), "--learning-rate is inf; it must be above 0 and finite"),
     ("momentum", 1.0, "--momentum is 1; it must be at least 0 and below 1"),
-    ("momentum", -0.1, "--momentum is -0.1; it must be at least 0 and below 1"),
-    ("watchdog_timeout", -1.0, "--watchdog-timeout is -1; it must be at least 0"),
-    ("target", 0.0, "--target is 0; it must be above 0 and at most 1, such as 0.97"),
     ("target", 97.0, "--target is 97; it must be above 0 and at most 1, such as 0.97"),
     ("trace", "everything", "--trace is everything; it must be mpi, events, or the path of a libmpitrace.so"),
     ("run_id", "a/b", "--run-id is 'a/b'; use letters, digits, '.', '_', '@' and '-'"),
-    ("run_id", "", "--run-id is ''; use letters, digits, '.', '_', '@' and '-'"),
-    ("machine", "../up", "--machine is '../up'; use letters, digits, '.', '_' and '-'"),
     ("machine", ".hidden", "--machine is '.hidden'; use letters, digits, '.', '_' and '-'"),
-    ("machine", "", "--machine is ''; use letters, digits, '.', '_' and '-'"),
 ]
 
 
@@ -149,10 +125,8 @@ def test_a_setting_of_reading_from_disk_is_refused_for_data_in_memory(name):
     [
         ({"workload": "resnet"}, ["'resnet'", *workloads.WORKLOADS]),
         ({"dataset": "pydoc"}, ["--dataset pydoc is not for cnn", "digits, mnist"]),
-        ({"workload": "transformer-alcf", "dataset": "xsum"}, ["--dataset xsum is not for transformer-alcf", "random"]),
         ({"workload": "transformer-alcf", "target": 0.5}, ["--target is not for transformer-alcf", "throughput only"]),
         ({"tokenizer": Path("any")}, ["--tokenizer is not for cnn, which has no tokens; leave it out"]),
-        ({"workload": "transformer-alcf", "tokenizer": Path("any")}, ["--tokenizer is not for transformer-alcf, which has no tokens"]),
         ({"scaling": "strong"}, ["batch of 16", "--batch-size a multiple of 3"]),
         # Three micro-batches of 16 samples do divide by 3, and one of them does not.
         ({"scaling": "strong", "accumulate": 3}, ["batch of 16", "--batch-size a multiple of 3"]),
@@ -167,15 +141,10 @@ def test_what_is_not_for_a_workload_is_refused(values, parts):
     ("arguments", "message"),
     [
         (["--wrong-flag", "1"], "--wrong-flag"),
-        (["--epoch", "1"], "--epoch"),
         (["extra"], "extra"),
         (["--batch-size", "many"], "--batch-size"),
-        (["--learning-rate", "fast"], "--learning-rate"),
         (["--optimizer", "lion"], "--optimizer"),
-        (["--zero-stage", "4"], "--zero-stage"),
-        (["--dataset", "cifar"], "--dataset"),
         (["--seed"], "--seed"),
-        (["--epochs", "1.5"], "--epochs"),
     ],
 )
 @pytest.mark.parametrize("columns", ["40", "200"])
@@ -284,10 +253,10 @@ def test_the_digest_differs_for_other_data_and_another_start_of_a_parameter(monk
 @pytest.mark.parametrize(
     ("workload", "size", "value"),
     [
-        *[("transformer", size, value) for size, value in (("width", 32), ("num_heads", 2), ("num_layers", 3), ("context", 32))],
+        ("transformer", "context", 32),
         ("transformer", "tied", True),
-        *[("transformer-alcf", size, value) for size, value in (("num_heads", 4), ("source_length", 2), ("target_length", 10))],
-        *[("resnet50", size, value) for size, value in (("image_size", 192), ("norm_epsilon", 1e-3), ("pixel_means", (0.5, 0.5, 0.5)))],
+        ("transformer-alcf", "num_heads", 4),
+        ("resnet50", "pixel_means", (0.5, 0.5, 0.5)),
     ],
 )
 def test_the_digest_differs_for_every_size_of_the_model_whether_parameters_show_it_or_not(workload, size, value, monkeypatch):
@@ -322,11 +291,8 @@ def test_the_digest_differs_for_another_convention(workload, name, monkeypatch):
     assert digest(workload=workload) != plain
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("dataset", "digits"), ("batch_size", 16), ("target", 0.97), ("optimizer", "sgd"), ("learning_rate", 0.004)]
-)
-def test_the_digest_is_the_same_for_an_explicit_default(name, value):
-    assert digest(**{name: value}) == digest()
+def test_the_digest_is_the_same_for_explicit_defaults():
+    assert digest(dataset="digits", batch_size=16, target=0.97, optimizer="sgd", learning_rate=0.004) == digest()
 
 
 def test_epochs_change_the_digest_only_if_the_schedule_depends_on_them():

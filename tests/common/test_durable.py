@@ -46,21 +46,10 @@ def write(path, cut_at, when, how):
     durable.write_text(path, NEW)
 
 
-def write_many(path):
-    for number in range(50):
-        durable.write_text(path, str(number % 10) * 100_000)
-
-
-def started(function, *arguments):
-    """A child process that calls the function."""
-    process = multiprocessing.get_context("fork").Process(target=function, args=arguments)
-    process.start()
-    return process
-
-
 def status_of_writing(*arguments):
     """The exit status of a child process that calls write()."""
-    process = started(write, *arguments)
+    process = multiprocessing.get_context("fork").Process(target=write, args=arguments)
+    process.start()
     process.join(60)
     return process.exitcode
 
@@ -86,38 +75,22 @@ def test_wherever_it_is_cut_a_reader_finds_the_old_or_the_new_file_whole(exists,
 def test_the_part_is_on_the_disk_before_the_file_is_replaced_and_the_folder_after(tmp_path, monkeypatch):
     calls = []
 
-    def note(owner, name):
-        function = getattr(owner, name)
-
+    def noting(name, function):
         def noted(file, *arguments):
             path = os.readlink(f"/proc/self/fd/{file}") if isinstance(file, int) else file
             calls.append((name, Path(path).name))
             return function(file, *arguments)
 
-        monkeypatch.setattr(owner, name, noted)
+        return noted
 
     for owner, name in STEPS:
-        note(owner, name)
+        monkeypatch.setattr(owner, name, noting(name, getattr(owner, name)))
     durable.write_text(tmp_path / "file", NEW)
     part = f"file{durable.PART}"
     assert calls == [("write_text", part), ("fsync", part), ("replace", part), ("fsync", tmp_path.name)]
 
 
-def test_a_reader_beside_many_writes_never_finds_half_a_file(tmp_path):
-    path = tmp_path / "file"
-    path.write_text("0" * 100_000)
-    writer, sizes = started(write_many, path), set()
-    while writer.exitcode is None or not sizes:
-        text = path.read_text()
-        sizes.add((len(text), len(set(text))))
-    assert sizes == {(100_000, 1)}
-    assert writer.exitcode == 0
-
-
-@pytest.mark.parametrize(
-    "module",
-    ["common/record/records.py", "common/training/checkpoints.py", "common/tracing/chrome.py"],
-)
+@pytest.mark.parametrize("module", ["common/record/records.py", "common/training/checkpoints.py", "common/tracing/chrome.py"])
 def test_what_must_survive_a_crash_is_written_so(module):
     text = (ROOT / module).read_text()
     assert "durable." in text

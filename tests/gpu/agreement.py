@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from common.backends import BASELINE, declared
-from tests.gpu import data
 from tests.gpu.plugin import SESSION
-from tests.gpu.running import train
+from tests.gpu.running import digits, stories, train
 
 SHARE = 0.35
 BATCH_SIZE, NUM_STEPS = 8, 40
@@ -60,7 +59,7 @@ def losses_of(session):
     """A function that gives the losses of a run. Nothing is timed, so several runs are made at once."""
     num_at_once = max(1, min(4, len(os.sched_getaffinity(0)) // (2 if session.on_gpu else 4)))
     num_samples = BATCH_SIZE * NUM_STEPS
-    sources = {"cnn": data.digits(session.scratch, num_samples), "transformer": data.stories(session.scratch, num_samples, 64)}
+    sources = {"cnn": digits(session.scratch, num_samples), "transformer": stories(session.scratch, num_samples, 64)}
     with ThreadPoolExecutor(num_at_once) as pool:
         futures = {run: pool.submit(losses, session, run, sources[run.workload]) for run in (*REFERENCES, *compared(session))}
         yield lambda run: futures[run].result()

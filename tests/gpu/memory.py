@@ -4,8 +4,7 @@ from dataclasses import asdict
 
 import pytest
 
-from tests.gpu import data
-from tests.gpu.running import train
+from tests.gpu.running import stories, train
 
 pytestmark = pytest.mark.gpu
 
@@ -16,7 +15,7 @@ TOO_LARGE = "200000"
 
 
 def test_peaks_in_the_record(session, measured):
-    source = data.stories(session.scratch, 320, 64)
+    source = stories(session.scratch, 320, 64)
     record = train(session, "single", "memory-peaks", "--workload", "transformer", *source, "--epochs", "1", "--no-step-breakdown")
     counted = {name: sizes[0] for name, sizes in asdict(record.gpu_memory_by_rank).items()}
     allocated, reserved, used = counted.values()
@@ -28,7 +27,7 @@ def test_peaks_in_the_record(session, measured):
 
 
 def test_a_batch_that_is_too_large_is_told_in_one_line(session, measured):
-    source = data.stories(session.scratch, 320, 64)
+    source = stories(session.scratch, 320, 64)
     options = ("--workload", "transformer-base", *source, "--batch-size", TOO_LARGE, "--epochs", "1", "--no-step-breakdown")
     try:
         train(session, "single", "memory-exhausted", *options)

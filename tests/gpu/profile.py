@@ -11,8 +11,7 @@ import pytest
 
 from common.record import records
 from launch.trace import mpi_profile, preload
-from tests.gpu import data
-from tests.gpu.running import run, train
+from tests.gpu.running import run, stories, train
 
 SHARE = 0.25
 BATCH_SIZE, NUM_STEPS = 8, 40
@@ -23,7 +22,7 @@ NUM_TOP = 5
 
 def options(session):
     workload, context = ("transformer-base", 256) if session.on_gpu else ("transformer", 64)
-    source = data.stories(session.scratch, BATCH_SIZE * NUM_STEPS, context)
+    source = stories(session.scratch, BATCH_SIZE * NUM_STEPS, context)
     return "--workload", workload, *source, "--batch-size", BATCH_SIZE, "--epochs", "1", "--no-stop-at-target"
 
 

@@ -1,4 +1,7 @@
-"""Runs of a backend as plain processes or under torchrun, each with a time limit, with its record and what it printed."""
+"""Runs of a backend as plain processes or under torchrun, each with a time limit, with its record and what it printed.
+
+Their data is on every machine with Python: random digits, and Python's documentation as stories.
+"""
 
 import contextlib
 import json
@@ -12,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from common.backends import BASELINE, chosen, declared
@@ -27,6 +31,8 @@ gpu = torch.cuda.is_available()
 name = torch.cuda.get_device_name() if gpu else None
 print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda, "gpu": name}))
 """
+# Of the data, the samples that are held out.
+NUM_TEST = 16
 # A launcher around this program must not be taken for that of its runs.
 OF_LAUNCHERS = ("PMI_", "PMIX_", "SLURM_", "OMPI_", "PALS_", "TANDEM_", "MASTER_", "TORCHELASTIC_")
 RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
@@ -139,3 +145,30 @@ def environ():
     """The environment of a run."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(OF_LAUNCHERS) and name not in RANK_VARIABLES}
     return kept | {"PYTHONUNBUFFERED": "1"}
+
+
+def digits(folder, num_samples):
+    """The arguments that read so many random images, as MNIST has them."""
+    path = folder / f"digits-{num_samples}"
+    if not path.exists():
+        path.mkdir()
+        draw, arrays = np.random.default_rng(0).integers, {}
+        for part, num in (("train", num_samples), ("test", NUM_TEST)):
+            arrays[f"x_{part}"] = draw(256, size=(num, 28, 28), dtype=np.uint8)
+            arrays[f"y_{part}"] = draw(10, size=num, dtype=np.uint8)
+        np.savez(path / "mnist.npz", **arrays)
+    return "--dataset", "mnist", "--data-dir", path
+
+
+def stories(folder, num_samples, context):
+    """The arguments that read so many sequences of bytes, over and over the same text where it is too short."""
+    from pydoc_data.topics import topics
+
+    path = folder / f"stories-{num_samples}-{context}"
+    if not path.exists():
+        path.mkdir()
+        text = "\n".join(topics[key] for key in sorted(topics)).encode("ascii", "replace")
+        num_bytes = num_samples * context + 1
+        (path / "train.txt").write_bytes((text * (num_bytes // len(text) + 1))[:num_bytes])
+        (path / "valid.txt").write_bytes(text[-NUM_TEST * context - 1 :])
+    return "--dataset", "tinystories", "--data-dir", path

@@ -8,9 +8,8 @@ from typing import NamedTuple
 import pytest
 
 from common.workloads import WORKLOADS
-from tests.gpu import data
 from tests.gpu.plugin import SESSION
-from tests.gpu.running import run, train
+from tests.gpu.running import digits, run, stories, train
 
 SHARE = 1.0
 BACKENDS = ("single", "ddp", "fsdp", "deepspeed_zero", "horovod_torch")
@@ -75,9 +74,9 @@ def test_samples_per_second(chosen_run, session, vendor_rates, measured):
     num_samples = sizes(session)[workload] * NUM_STEPS[session.on_gpu]
     trained = WORKLOADS[workload]
     if "tinystories" in trained.datasets:
-        source, num_epochs = data.stories(session.scratch, num_samples, trained.model.context), NUM_EPOCHS
+        source, num_epochs = stories(session.scratch, num_samples, trained.model.context), NUM_EPOCHS
     elif "mnist" in trained.datasets:
-        source, num_epochs = data.digits(session.scratch, num_samples), NUM_EPOCHS
+        source, num_epochs = digits(session.scratch, num_samples), NUM_EPOCHS
     else:
         source, num_epochs = (), NUM_EPOCHS_OF_RANDOM
     name = f"speed-{workload}-{backend}-{precision}{'-compiled' if compiled else ''}"

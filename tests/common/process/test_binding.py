@@ -11,7 +11,7 @@ from common.config import Settings
 from common.process.binding import core_of_threads, cores_for, num_cores, numa_nodes, oversubscribed
 from common.process.ranks import Ranks
 from common.record.records import ROOT
-from common.training import starting
+from common.training import program
 
 # Four cores with two threads each, numbered as Linux does on most machines, and as on some.
 SIBLINGS = {0: 0, 1: 1, 2: 2, 3: 3, 4: 0, 5: 1, 6: 2, 7: 3}
@@ -104,7 +104,7 @@ def test_siblings_are_read_from_linux(lists, core_of, num, tmp_path):
 @pytest.mark.parametrize(("settings", "num_cores_of_rank"), [(Settings(), 1), (Settings(threads=2), 2), (Settings(cores_per_rank=3), 3)])
 def test_a_rank_gets_its_cores_from_those_of_this_process(settings, num_cores_of_rank):
     allowed, record = os.sched_getaffinity(0), SimpleNamespace(environment={})
-    cores = starting.choose_cores(Ranks(), settings, record)
+    cores = program.choose_cores(Ranks(), settings, record)
     assert cores <= allowed
     assert len(cores) == min(num_cores_of_rank, len(allowed))
     assert record.environment["cores_of_rank_0"] == sorted(cores)

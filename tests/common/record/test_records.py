@@ -1,15 +1,18 @@
-"""The record of a run on disk: complete or absent, of one schema version, without secrets."""
+"""The record of a run on disk: of one schema version, without secrets; older ones have every key once they are lifted."""
 
+import dataclasses
 import json
 import math
+from pathlib import Path
 
 import pytest
 
-from common import durable
 from common.config import Settings
 from common.process.ranks import Ranks
-from common.record import records
+from common.record import definition, records
 from common.workloads import resolve
+from launch.report.collect import collect
+from tests.support.made_records import VALIDATOR, made
 from tests.support.mistakes import refused
 
 LAUNCH = {"launcher": "mpich", "command": "mpiexec -n 2 python", "launched_at": None}
@@ -27,39 +30,6 @@ def test_a_record_is_read_as_it_was_written_and_nothing_else_is_left(tmp_path):
     assert records.as_json(records.read(path)) == records.as_json(record)
     assert records.read(path).settings == resolve(Settings(seed=7, repeat=2), 2)
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_record_that_cannot_be_written_leaves_the_one_before(tmp_path):
-    path = tmp_path / "run.json"
-    records.write(path, new())
-    with pytest.raises(TypeError):
-        records.write(path, new(error=object()))
-    assert records.read(path).error is None
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_record_is_never_seen_half_written(tmp_path, monkeypatch):
-    """One rename replaces the old record by the new one."""
-    path, seen = tmp_path / "run.json", []
-    records.write(path, new())
-    replace = records.os.replace
-
-    def look_and_replace(source, target):
-        seen.append((records.read(path).status, records.read(source).status, target))
-        replace(source, target)
-
-    monkeypatch.setattr(records.os, "replace", look_and_replace)
-    records.write(path, new(status="ok"))
-    assert seen == [("started", "ok", path)]
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_record_is_on_the_disk_before_it_has_its_name_and_the_name_after(tmp_path, monkeypatch):
-    order, replace, sync = [], durable.os.replace, durable.os.fsync
-    monkeypatch.setattr(durable.os, "replace", lambda *paths: order.append("name") or replace(*paths))
-    monkeypatch.setattr(durable.os, "fsync", lambda descriptor: order.append("disk") or sync(descriptor))
-    records.write(tmp_path / "run.json", new())
-    assert order == ["disk", "name", "disk"]
 
 
 def test_a_list_and_a_short_object_are_on_one_line():
@@ -90,15 +60,15 @@ def test_a_new_record_has_the_run_and_no_results():
     assert record["losses"] == record["step_seconds"] == record["parameter_digests"] == []
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"schema": 1', "half\x00a record", "\ud800", pytest.param("[" * 100_000, id="deep")])
-def test_a_damaged_record_is_named(text, tmp_path):
+@pytest.mark.parametrize("content", [b"", b'{"schema": 1', b"half\0a record", b"\xff", pytest.param(b"[" * 100_000, id="deep")])
+def test_a_damaged_record_is_named(content, tmp_path):
     path = tmp_path / "run.json"
-    path.write_bytes(text.encode(errors="surrogatepass"))
+    path.write_bytes(content)
     with refused(str(path), "move it away"):
         records.read(path)
 
 
-@pytest.mark.parametrize("content", [{}, {"schema": 1}, {"schema": None}, {"schema": "1"}, [], [1], None, 3, "text"])
+@pytest.mark.parametrize("content", [{}, {"schema": 1}, {"schema": "3"}, [1], None])
 def test_a_record_of_another_schema_is_named(content, tmp_path):
     path = tmp_path / "run.json"
     path.write_text(json.dumps(content))
@@ -106,34 +76,70 @@ def test_a_record_of_another_schema_is_named(content, tmp_path):
         records.read(path)
 
 
-def test_all_records_of_a_folder_and_its_subfolders_are_read_by_name(tmp_path):
-    (tmp_path / "polaris").mkdir()
+def test_all_records_of_a_folder_are_read_by_name_without_traces_and_parts(tmp_path):
+    traces = tmp_path / "polaris" / f"c{records.TRACES_END}"
+    traces.mkdir(parents=True)
     for name in ("b.json", "a.json", "polaris/c.json"):
         records.write(tmp_path / name, new(error=name))
     (tmp_path / "d.json.part").write_text("{")
+    (traces / "mpi_profile.1.0.json").write_text('{"format": "tandem mpi profile 1"}')
     assert [record.error for record in records.read_all(tmp_path)] == ["a.json", "b.json", "polaris/c.json"]
     assert [record.error for record in records.read_all(tmp_path / "b.json")] == ["b.json"]
-
-
-def test_the_traces_of_a_run_are_not_read_as_records(tmp_path):
-    traces = tmp_path / "here" / f"run{records.TRACES_END}"
-    traces.mkdir(parents=True)
-    (traces / "mpi_profile.1.0.json").write_text('{"format": "tandem mpi profile 1"}')
-    (traces / "horovod_timeline.json").write_text("[{},")
-    records.write(tmp_path / "here" / "run.json", new())
-    assert len(records.read_all(tmp_path)) == 1
     # A file that is named explicitly is read.
     with refused("has schema None"):
         records.read_all(traces / "mpi_profile.1.0.json")
-
-
-def test_what_cannot_be_read_in_a_folder_and_a_folder_that_is_missing_are_named(tmp_path):
-    records.write(tmp_path / "a.json", new())
-    (tmp_path / "b.json").write_text("{")
-    with refused("b.json"):
-        records.read_all(tmp_path)
     with refused("nowhere does not exist; give a record or a folder of records"):
         records.read_all(tmp_path / "nowhere")
+
+
+def keys_of(kind):
+    return [field.name for field in dataclasses.fields(kind)]
+
+
+def is_kept(before, after):
+    """Whether every key of a dict, and of the dicts in it, has the same value in another."""
+    if isinstance(before, dict):
+        return all(key in after and is_kept(value, after[key]) for key, value in before.items())
+    return before == after
+
+
+# One record of each kind, as its run wrote it. The rewritten ones are in results/reference.
+@pytest.mark.parametrize("path", sorted((Path(__file__).parent / "older_records").iterdir()), ids=lambda path: path.stem)
+def test_an_older_record_gets_every_key_and_keeps_its_values(path):
+    older = json.loads(path.read_text())
+    record = records.lifted(older)
+    assert not VALIDATOR.is_valid(older)
+    VALIDATOR.validate(record)
+    assert is_kept(older, record)
+    for kind, part in ((definition.Record, record), (Settings, record["settings"]), (definition.Environment, record["environment"])):
+        assert list(part) == keys_of(kind)
+    if record["step_breakdown"]:
+        assert list(record["step_breakdown"]) == keys_of(definition.StepBreakdown)
+    assert records.as_json(records.read(path)) == record
+    assert [records.as_json(collected) for collected in collect([path])[0]] == [record]
+    (committed,) = (records.ROOT / "results" / "reference").glob(f"*/{path.name}")
+    assert records.lifted(json.loads(committed.read_text())) == record
+
+
+def test_an_older_environment_does_not_tell_the_device_and_a_record_of_today_stays_as_it_is():
+    record = made(exact=False, data_parallel_degree=1, num_ranks=2)
+    assert records.lifted(record) == record
+    later = ("numa_nodes_of_rank_0", "device", "framework_has_cuda", "gpu")
+    environment = {key: value for key, value in record["environment"].items() if key not in later}
+    assert records.lifted(record | {"environment": environment})["environment"] == record["environment"] | dict.fromkeys(later)
+
+
+@pytest.mark.parametrize("broken", [{}, {"settings": 5}, {"environment": None}, {"step_breakdown": [1]}])
+def test_what_is_no_record_stays_invalid(broken):
+    assert is_kept(broken, records.lifted(broken))
+    assert not VALIDATOR.is_valid(records.lifted(broken))
+
+
+def test_a_later_setting_of_the_workload_has_the_value_that_digests_leave_out(monkeypatch):
+    monkeypatch.setattr(records, "LATER", (("batch_size", 7),))
+    record = made()
+    older = {name: value for name, value in record["settings"].items() if name != "batch_size"}
+    assert records.lifted(record | {"settings": older})["settings"]["batch_size"] == 7
 
 
 RECORDED = (

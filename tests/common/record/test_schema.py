@@ -14,7 +14,6 @@ from common.config import Settings
 from common.process.ranks import Ranks
 from common.record import records, schema
 from common.record.definition import Record
-from common.record.lifting import lifted
 from tests.support.made_records import VALIDATOR, made, step_breakdown
 from tests.support.running import ROOT
 
@@ -22,6 +21,7 @@ RESULTS = ROOT / "results"
 SCHEMA = json.loads((RESULTS / "schema.json").read_text())
 PLAIN_VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 REGENERATE = "run python -m common.record.schema"
+GPU = {"model": "a GPU", "pci_bus_id": "0000:07:00.0", "driver": "580.65", "cuda": "13.0", "cudnn": None, "nccl": "2.27.3"}
 
 
 def new_record():
@@ -36,15 +36,11 @@ def test_the_committed_schema_and_table_are_the_generated_ones():
     PLAIN_VALIDATOR.check_schema(SCHEMA)
 
 
-def test_a_new_record_follows_the_schema():
-    VALIDATOR.validate(new_record())
-
-
 def test_definition_record_schema_and_documentation_have_the_same_keys_in_the_same_order():
     documented = re.findall(r"^\| `(\w+)` \|", (RESULTS / "README.md").read_text(), re.MULTILINE)
     defined = [field.name for field in dataclasses.fields(Record)]
-    assert defined == list(new_record()) == list(SCHEMA["properties"]) == documented
-    assert SCHEMA["required"] == defined
+    assert defined == list(new_record()) == list(SCHEMA["properties"]) == SCHEMA["required"] == documented
+    VALIDATOR.validate(new_record())
 
 
 def test_every_key_has_a_description():
@@ -80,31 +76,19 @@ def test_a_training_process_does_not_import_pydantic():
         {"schema": 0},
         {"surprise": 1},
         {"num_ranks": 0},
-        {"num_ranks": 1.5},
-        {"num_nodes": 0},
-        {"repeat": -1},
         {"backend": None},
         {"started_at": "2026-13-01T00:00:00Z"},
         {"scaling": "medium"},
-        {"losses": None},
         {"losses": [1.0, "2"]},
-        {"losses": [True]},
-        {"losses": "12"},
         {"parameter_digests": ["abc"]},
         {"energy_source": "a guess"},
-        {"energy_joules": 0.0},
-        {"samples_per_second": 0.0},
-        {"peak_memory_bytes": 0},
-        {"resumed_after_epochs": -1},
-        {"environment": {}},
         {"settings": {}},
-        {"step_breakdown": {}},
         {"step_breakdown": step_breakdown() | {"surprise": 1}},
-        {"step_breakdown": step_breakdown() | {"all_reduce_seconds_by_size": [[1024]]}},
         {"step_breakdown": step_breakdown() | {"all_reduce_seconds_by_size": [[1024, 1e-5, 1]]}},
         {"step_breakdown": step_breakdown() | {"operations": {"all_reduce": {"num_calls": 1}}}},
         {"timeline": {"trace": None}},
-        {"mpi_profile": {"ranks": {}}},
+        {"environment": made()["environment"] | {"device": "auto"}},
+        {"environment": made()["environment"] | {"gpu": GPU | {"surprise": 1}}},
     ],
 )
 def test_the_schema_refuses(change):
@@ -112,33 +96,14 @@ def test_the_schema_refuses(change):
     assert not PLAIN_VALIDATOR.is_valid(new_record() | change)
 
 
-GPU = {"model": "a GPU", "pci_bus_id": "0000:07:00.0", "driver": "580.65", "cuda": "13.0", "cudnn": None, "nccl": "2.27.3"}
-
-
-@pytest.mark.parametrize(
-    ("changes", "is_valid"),
-    [
-        ({"device": "cpu", "framework_has_cuda": False, "gpu": None, "numa_nodes_of_rank_0": [0, 1]}, True),
-        ({"device": "cuda", "framework_has_cuda": True, "gpu": GPU, "numa_nodes_of_rank_0": None}, True),
-        ({"device": "auto"}, False),
-        ({"gpu": {}}, False),
-        ({"gpu": GPU | {"surprise": 1}}, False),
-        ({"framework_has_cuda": "no"}, False),
-        ({"numa_nodes_of_rank_0": ["0"]}, False),
-    ],
-)
-def test_the_device_follows_the_schema(changes, is_valid):
-    assert VALIDATOR.is_valid(made() | {"environment": made()["environment"] | changes}) == is_valid
+def test_a_gpu_may_be_described():
+    environment = made()["environment"] | {"device": "cuda", "framework_has_cuda": True, "gpu": GPU, "numa_nodes_of_rank_0": [0, 1]}
+    VALIDATOR.validate(made() | {"environment": environment})
 
 
 def test_no_key_may_be_missing():
-    record = made()
-    assert SCHEMA["required"] == list(SCHEMA["properties"])
     for part in ("environment", "step_breakdown"):
         assert set(SCHEMA["properties"][part]["required"]) == set(SCHEMA["properties"][part]["properties"])
-    for key in record["environment"]:
-        environment = {name: value for name, value in record["environment"].items() if name != key}
-        assert not VALIDATOR.is_valid(record | {"environment": environment}), key
 
 
 @pytest.mark.parametrize(
@@ -172,7 +137,7 @@ def test_without_a_target_nothing_is_reached():
 
 
 def test_the_committed_records_follow_the_schema_and_trained_the_same_thing():
-    committed = [lifted(json.loads(path.read_text())) for path in records.files(RESULTS / "reference")]
+    committed = [records.lifted(json.loads(path.read_text())) for path in records.files(RESULTS / "reference")]
     assert committed
     for record in committed:
         VALIDATOR.validate(record)

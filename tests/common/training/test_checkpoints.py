@@ -9,14 +9,13 @@ import pytest
 from common.config import Settings
 from common.process.ranks import Ranks
 from common.training import checkpoints
-from common.training.checkpoint_io import CheckpointIo
-from common.training.checkpoints import BEST, LAST, About
+from common.training.checkpoints import BEST, LAST, About, Checkpoints
 from tests.frameworks.test_agreement import disagreement
 from tests.support import small_data
 from tests.support.agreement_runs import OPTIMIZERS, SAME_TRAINING
 from tests.support.backends import EXACT, FLOAT32_MASTERS, SERVED, trains
 from tests.support.mistakes import refused
-from tests.support.running import train, train_in_turn
+from tests.support.running import train_in_turn
 
 ABOUT = About(epochs=2, best_accuracy=0.5, workload_digest="a", seed=1, global_batch=8, learning_rate_factor=4.0)
 STATE = {"dense1.weight": np.arange(6.0).reshape(2, 3), "adam_step/dense1.weight": np.array(7.0, np.float32)}
@@ -55,23 +54,17 @@ def test_a_file_that_is_no_checkpoint_is_refused(content, tmp_path):
         ({}, 2, "--epochs 2 leaves nothing to train"),
     ],
 )
-def test_a_checkpoint_of_another_run_is_refused(changes, epochs, message):
-    with refused(message):
-        checkpoints.check("it", ABOUT, ABOUT._replace(epochs=0, best_accuracy=None, **changes), epochs)
-
-
-def test_a_run_does_not_resume_from_another_training(tmp_path):
+def test_a_run_does_not_resume_from_another_training(changes, epochs, message, tmp_path):
     checkpoints.write(tmp_path / LAST, STATE, ABOUT)
-    settings = SimpleNamespace(checkpoint_dir=tmp_path, epochs=3)
-    with refused("seed"):
-        checkpoints.resume(None, settings, ABOUT._replace(seed=2), CheckpointIo(False))
-    taken_over = []
-    assert checkpoints.resume(SimpleNamespace(restore=taken_over.append), settings, ABOUT._replace(epochs=0), CheckpointIo(False)) == ABOUT
-    assert [state.keys() for state in taken_over] == [STATE.keys()]
+    begun = ABOUT._replace(epochs=0, best_accuracy=None, **changes)
+    with refused(message):
+        Checkpoints(None, Settings(checkpoint_dir=tmp_path, epochs=epochs), begun).resume()
 
 
-# A trainer with what `keep` uses.
-TRAINER = SimpleNamespace(ranks=Ranks(), state=lambda: STATE)
+def trainer(state=STATE):
+    """A trainer with what Checkpoints uses; what it has taken over is in `restored`."""
+    restored = []
+    return SimpleNamespace(ranks=Ranks(), state=lambda: state, restore=restored.append, restored=restored)
 
 
 @pytest.mark.parametrize(
@@ -87,21 +80,24 @@ TRAINER = SimpleNamespace(ranks=Ranks(), state=lambda: STATE)
 )
 @pytest.mark.parametrize("in_background", [False, True])
 def test_what_is_due_after_an_epoch_is_written(epoch, every, accuracy, ended, written, best, in_background, tmp_path):
-    settings, files = Settings(checkpoint_dir=tmp_path, checkpoint_every=every), CheckpointIo(in_background)
-    about = checkpoints.keep(TRAINER, settings, ABOUT._replace(epochs=epoch), accuracy, ended, files)
-    files.finish()
+    settings = Settings(checkpoint_dir=tmp_path, checkpoint_every=every, checkpoint_async=in_background)
+    files = Checkpoints(trainer(), settings, ABOUT)
+    files.keep(epoch, accuracy, ended)
+    files.of_record()
     assert {path.name for path in tmp_path.iterdir()} == written
-    assert about == ABOUT._replace(epochs=epoch, best_accuracy=best)
+    assert files.about == ABOUT._replace(epochs=epoch, best_accuracy=best)
     for name in written:
-        assert checkpoints.read(tmp_path / name)[1] == about
+        assert checkpoints.read(tmp_path / name)[1] == files.about
 
 
-def test_what_checkpoints_take_is_counted(tmp_path):
-    files = CheckpointIo(False)
+def test_a_run_resumes_with_the_state_of_its_checkpoint_and_counts_what_checkpoints_take(tmp_path):
+    settings, resuming = Settings(checkpoint_dir=tmp_path, epochs=4), trainer()
+    files = Checkpoints(resuming, settings, ABOUT)
     assert files.of_record() == {}
-    files.gather(TRAINER.state)
-    files.write([tmp_path / LAST, tmp_path / BEST], STATE, ABOUT)
-    files.read(tmp_path / LAST)
+    files.keep(3, 0.6, ended=False)
+    written, files.about = files.about, ABOUT
+    files.resume()
+    assert (files.about, [state.keys() for state in resuming.restored]) == (written, [STATE.keys()])
     taken, size_bytes = files.of_record()["checkpoint_io"], (tmp_path / LAST).stat().st_size
     assert (taken["num_writes"], taken["written_bytes"], taken["num_reads"], taken["read_bytes"]) == (2, 2 * size_bytes, 1, size_bytes)
     assert all(taken[name] > 0 for name in ("gather_seconds", "write_seconds", "read_seconds"))
@@ -111,8 +107,9 @@ def test_what_checkpoints_take_is_counted(tmp_path):
 def test_the_training_goes_on_while_a_checkpoint_is_written_and_changes_nothing_in_it(tmp_path, monkeypatch):
     goes_on, write = threading.Event(), checkpoints.write
     monkeypatch.setattr(checkpoints, "write", lambda *arguments: goes_on.wait(10) and write(*arguments))
-    files, state = CheckpointIo(True), {"dense1.weight": np.zeros(3)}
-    files.write([tmp_path / LAST], state, ABOUT)
+    state = {"dense1.weight": np.zeros(3)}
+    files = Checkpoints(trainer(state), Settings(checkpoint_dir=tmp_path, checkpoint_async=True), ABOUT)
+    files.keep(3, None, ended=False)
     state["dense1.weight"] += 1
     goes_on.set()
     assert files.of_record()["checkpoint_io"]["num_writes"] == 1
@@ -120,9 +117,9 @@ def test_the_training_goes_on_while_a_checkpoint_is_written_and_changes_nothing_
 
 
 def test_what_fails_in_the_background_is_raised_by_the_next_checkpoint_or_the_end(tmp_path):
-    files = CheckpointIo(True)
-    for wait in (lambda: files.write([tmp_path / LAST], STATE, ABOUT), files.of_record):
-        files.write([tmp_path / "none" / LAST], STATE, ABOUT)
+    files = Checkpoints(trainer(), Settings(checkpoint_dir=tmp_path / "none", checkpoint_async=True), ABOUT)
+    for wait in (lambda: files.keep(4, None, ended=False), files.of_record):
+        files.keep(3, None, ended=False)
         with pytest.raises(checkpoints.SafetensorError, match="No such file"):
             wait()
 
@@ -176,13 +173,3 @@ def test_another_backend_resumes_the_same_run(data, workload, backends, bound, t
             assert about.epochs == num_before + 1
             for name, values in parameters.items():
                 np.testing.assert_array_equal(state[name], values)
-
-
-@pytest.mark.matrix
-def test_resume_without_a_checkpoint_starts_and_another_run_is_refused(data, tmp_path):
-    kept = ("--checkpoint-dir", str(tmp_path / "kept"), "--resume")
-    status, record, _ = train("single", 1, tmp_path, *arguments_for(data, "cnn", "sgd", "--epochs", "1", *kept))
-    assert (status, record["resumed_after_epochs"], len(record["losses"])) == (0, 0, 3)
-    status, record, _ = train("single", 1, tmp_path, *arguments_for(data, "cnn", "adam", "--epochs", "2", *kept))
-    assert (status, record["status"]) == (2, "failed")
-    assert "belongs to a different run" in record["error"]

@@ -1,6 +1,7 @@
 """The training loop and its clock, driven by a trainer that computes nothing and takes a known time."""
 
 import contextlib
+import dataclasses
 import json
 from types import SimpleNamespace
 
@@ -18,6 +19,8 @@ from common.process.watchdog import Watchdog
 from common.record import records
 from common.trainer import NO_LOSS, POINTS, Device, Held, Totals
 from common.training import event_log, loop
+from launch.run.display import outcome
+from tests.support.small_models import RESNET
 
 LOAD_SECONDS, STEP_SECONDS, EVALUATION_SECONDS = 10.0, 1.0, 2.0
 NUM_TRAIN, NUM_TEST = 10, 7
@@ -118,6 +121,59 @@ def test_an_epoch_has_no_more_steps_than_asked_for(trained, asked, steps, used, 
     samples = (record.samples_per_epoch, record.samples_dropped_per_epoch, record.samples_padded_per_epoch)
     assert samples == (used, NUM_TRAIN - used, padded)
     assert record.train_seconds == [steps * STEP_SECONDS] * 3
+
+
+def test_a_workload_for_throughput_only_is_not_evaluated_and_has_no_time_to_solution(trained):
+    record = trained(target=None)
+    assert (record.reached, record.time_to_solution_seconds, record.accuracy) == (None,) * 3
+    assert record.accuracies == record.eval_losses == record.eval_seconds == []
+    record.status, record.target = "ok", None
+    assert outcome(record) == "3.3 samples/s"
+
+
+def test_pixels_are_bytes_up_to_the_trainer_also_while_it_warms_up(trained, monkeypatch):
+    types = []
+
+    class Looking(Timed):
+        def load(self, _):
+            images, labels = np.zeros((NUM_TRAIN, *RESNET.input_shape), np.uint8), np.zeros(NUM_TRAIN, np.int64)
+            return Dataset(images, labels, images[:0], labels[:0], "digest")
+
+        def train_epoch(self, batches, observe):
+            batches = list(batches)
+            types.extend((batch.inputs.dtype, batch.inputs.shape, batch.targets.dtype) for batch in batches)
+            super().train_epoch(batches, observe)
+
+    monkeypatch.setitem(workloads.WORKLOADS, "resnet50", workloads.WORKLOADS["resnet50"]._replace(model=RESNET))
+    loop.prepare(Looking(), dataclasses.replace(SETTINGS, workload="resnet50"), new_record())
+    trained(trainer_class=Looking, workload="resnet50", target=None)
+    assert types == [(np.uint8, (4, *RESNET.input_shape), np.int64)] * (loop.NUM_WARMUP_STEPS + 3 * 3)
+
+
+def test_a_run_that_resumes_goes_on_after_its_checkpoint_if_there_is_one_and_has_no_time_to_solution_then(trained, tmp_path):
+    kept = {"resume": True, "checkpoint_dir": tmp_path}
+    begun, resumed = trained(0.6, **kept, epochs=1), trained(0.7, **kept)
+    assert (begun.resumed_after_epochs, resumed.resumed_after_epochs) == (0, 1)
+    assert begun.time_to_solution_seconds > 0
+    assert (resumed.accuracies, resumed.reached, resumed.time_to_solution_seconds) == ([pytest.approx(0.7)], True, None)
+
+
+def test_clocks_start_together_when_the_energys_counters_are_open_and_before_the_data_is_touched(trained, monkeypatch):
+    order, begin = [], loop.energy.begin
+
+    class Meeting(Timed):
+        def sum(self, values):
+            order.append("meet")
+            return super().sum(values)
+
+        def load(self, on_progress):
+            order.append("load")
+            return super().load(on_progress)
+
+    monkeypatch.setattr(loop.energy, "begin", lambda *arguments: order.append("open") or begin(*arguments))
+    trained(1.0, trainer_class=Meeting)
+    opened = order.index("open")
+    assert order[opened : opened + 3] == ["open", "meet", "load"]
 
 
 class Queued(Timed):
