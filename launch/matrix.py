@@ -17,9 +17,8 @@ from common.model import workload_table
 from common.record import records
 from launch.launchers import commands, detect, machine_files
 from launch.run import available, lock, resume, room, runner, until
-from launch.run.options import NodeOptions
+from launch.run.options import NodeOptions, seen_from_root
 from launch.run.plan import plan
-from launch.run.preparation import check, runnable, seen_from_root, trainable
 from launch.run.session import run_all
 
 PROGRAM = "launch/matrix.sh"
@@ -77,16 +76,16 @@ def run(matrix):
     ranks_per_node = machine.ranks_per_node if matrix.ranks_per_node is None else matrix.ranks_per_node
     stamp = resume.last_stamp(records.folder(settings)) if matrix.run.resume else time.strftime("%Y%m%d-%H%M%S")
     jobs = plan(names, command_line.names_in(matrix.workloads), matrix.sizes, matrix.repeats, ranks_per_node, settings, stamp)
-    jobs = trainable(jobs) if matrix.backends == backends.ALL else jobs
+    jobs = available.trainable(jobs) if matrix.backends == backends.ALL else jobs
     until.check(matrix.until, matrix.repeats)
-    check(jobs, launcher)
+    available.check(jobs, launcher)
     folder = records.folder(settings)
     if not matrix.dry_run:
         records.expect_writable(folder)
         if folder.exists():
             records.read_all(folder)
         lock.expect_free(folder, jobs, matrix.share_machine)
-    jobs = runnable(jobs, launcher, matrix.dry_run)
+    jobs = available.runnable(jobs, launcher, matrix.dry_run)
     if not available.runs_elsewhere(jobs, launcher):
         room.expect_room(jobs)
     if matrix.dry_run:

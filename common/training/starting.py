@@ -12,7 +12,7 @@ from common import backends, config, workloads
 from common.cost import parallelism
 from common.data import datasets
 from common.errors import UserError
-from common.process import allocator, binding
+from common.process import binding, node_memory
 from common.record import records
 
 
@@ -50,7 +50,7 @@ def prepare_process(ranks, settings, record):
     if settings.bind:
         binding.bind(cores)
     if settings.allocator == "keep":
-        record.environment["allocator_keeps"] = allocator.keep_large_buffers()
+        record.environment["allocator_keeps"] = node_memory.keep_large_buffers()
 
 
 def choose_cores(ranks, settings, record):

@@ -9,7 +9,7 @@ import numpy as np
 from common import command_line, workloads
 from common.config import Settings
 from common.data import datasets, sharding
-from common.process import allocator, binding
+from common.process import binding, node_memory
 from common.process.ending import leave
 from common.process.ranks import Ranks, from_environment
 
@@ -35,7 +35,7 @@ def main(train):
     # The cores that ours would have.
     binding.bind(binding.cores_for(os.sched_getaffinity(0), ranks.local_rank, settings.threads, binding.core_of_threads()))
     if settings.allocator == "keep":
-        allocator.keep_large_buffers()
+        node_memory.keep_large_buffers()
     data = datasets.loader(settings)()
     batch = workloads.global_batch(settings, ranks.size)
     steps = sharding.num_steps(len(data.train_inputs), batch, settings.last_batch)

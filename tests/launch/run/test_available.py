@@ -6,7 +6,6 @@ import pytest
 
 from common.config import Settings
 from common.errors import UserError
-from launch import probe
 from launch.launchers.commands import ALLOCATIONS, Launcher
 from launch.run import available, processes
 from launch.run.plan import Job
@@ -147,7 +146,7 @@ def test_a_launcher_that_starts_nothing_is_an_error_in_one_line(executable, mess
 
 def test_a_transport_that_a_variant_chooses_is_for_cpus(monkeypatch):
     names = ["ddp", "ddp@mpi", "horovod_torch@gloo", "deepspeed_zero@3"]
-    line = probe.MARKER + json.dumps(dict.fromkeys(["ddp", "horovod_torch", "deepspeed_zero"], ABLE))
+    line = available.MARKER + json.dumps(dict.fromkeys(["ddp", "horovod_torch", "deepspeed_zero"], ABLE))
     monkeypatch.setattr(available.turns, "alone", lambda _: processes.Outcome(0, False, [line]))
     answers = available.answers_of(names, jobs_of("ddp")[0], LOCAL, through_launcher=False)
     assert {name: answer["cuda"] for name, answer in answers.items()} == {
