@@ -19,37 +19,22 @@ NEIGHBOURS = {0: 0, 1: 0, 2: 2, 3: 2, 4: 4, 5: 4, 6: 6, 7: 6}
 
 
 @pytest.mark.parametrize(
-    ("allowed", "local_rank", "threads", "cores"),
-    [
-        (range(4), 3, 1, {3}),
-        (range(4), 4, 1, {0}),
-        (range(4), 1, 2, {2, 3}),
-        (range(4), 2, 2, {0, 1}),
-        (range(5), 1, 3, {3, 4, 0}),
-        (range(2), 0, 4, {0, 1}),
-        ({7, 5, 6, 4}, 1, 1, {5}),
-        # The launcher has bound the rank: the local rank does not matter.
-        ({6}, 3, 1, {6}),
-        ({4, 5}, 2, 2, {4, 5}),
-        ({4}, 1, 2, {4}),
-        # More cores than threads are for all ranks of the node.
-        ({4, 5, 6}, 1, 1, {5}),
-    ],
-)
-def test_cores_of_a_rank(allowed, local_rank, threads, cores):
-    assert cores_for(set(allowed), local_rank, threads, {}) == cores
-
-
-@pytest.mark.parametrize(
     ("core_of", "allowed", "threads", "taken"),
     [
+        ({}, range(3), 1, [{0}, {1}, {2}, {0}]),
+        ({}, range(4), 2, [{0, 1}, {2, 3}, {0, 1}]),
+        ({}, range(5), 3, [{0, 1, 2}, {3, 4, 0}]),
+        ({}, {7, 5, 6}, 1, [{5}, {6}]),
+        # The launcher has bound the rank: the local rank does not matter.
+        ({}, {4, 5}, 2, [{4, 5}, {4, 5}]),
+        ({}, {4}, 2, [{4}, {4}]),
         (SIBLINGS, range(8), 1, [{0}, {1}, {2}, {3}, {4}, {5}]),
         (NEIGHBOURS, range(8), 1, [{0}, {2}, {4}, {6}, {1}, {3}]),
         (NEIGHBOURS, range(8), 2, [{0, 2}, {4, 6}, {1, 3}]),
         (NEIGHBOURS, {2, 3, 4}, 1, [{2}, {4}, {3}, {2}]),
     ],
 )
-def test_each_rank_gets_a_physical_core_before_any_gets_a_second_thread(core_of, allowed, threads, taken):
+def test_each_rank_gets_the_next_cores_and_a_physical_one_before_any_gets_a_second_thread(core_of, allowed, threads, taken):
     assert [cores_for(set(allowed), rank, threads, core_of) for rank in range(len(taken))] == taken
 
 
@@ -58,9 +43,7 @@ def test_each_rank_gets_a_physical_core_before_any_gets_a_second_thread(core_of,
     [
         (range(4), 4, 1, 4, {}, False),
         (range(4), 5, 1, 4, {}, True),
-        (range(4), 2, 2, 4, {}, False),
         (range(4), 3, 2, 4, {}, True),
-        (range(1), 1, 1, 1, {}, False),
         (range(1), 2, 1, 1, {}, True),
         # A container or a batch system gives fewer cores than the node has.
         (range(4), 4, 1, 64, {}, False),
@@ -72,8 +55,6 @@ def test_each_rank_gets_a_physical_core_before_any_gets_a_second_thread(core_of,
         # Eight hardware threads are four cores.
         (range(8), 4, 1, 4, SIBLINGS, False),
         (range(8), 5, 1, 4, SIBLINGS, True),
-        (range(8), 2, 2, 4, SIBLINGS, False),
-        (range(8), 3, 2, 4, SIBLINGS, True),
         # Bound by the launcher to both threads of one core.
         ({1, 5}, 4, 1, 4, SIBLINGS, False),
         ({1, 5}, 5, 1, 4, SIBLINGS, True),

@@ -24,10 +24,6 @@ def test_other_lines_are_not_parsed_as_a_hang(line):
     assert read_line(line) is None
 
 
-def test_places_are_ordered_by_time():
-    assert sorted([EVALUATING, LAST, Place(2, 1, 22), START, TWENTIETH]) == [START, TWENTIETH, LAST, EVALUATING, Place(2, 1, 22)]
-
-
 @pytest.mark.parametrize(
     ("places", "line"),
     [

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import re
-import stat
 import subprocess
 import sys
 import tempfile
@@ -55,23 +54,20 @@ def holder(folder):
 @pytest.mark.parametrize(
     ("jobs", "variables", "expected"),
     [
-        (ON_ONE_NODE, {}, "/elsewhere"),
-        ([], {}, "/elsewhere"),
-        (ON_ONE_NODE, {"SLURM_JOB_ID": "7"}, "/results/here/.matrix-7.lock"),
+        # One for all users.
+        (ON_ONE_NODE, {}, lock.PATH),
+        ([], {lock.VARIABLE: "/elsewhere"}, "/elsewhere"),
+        (ON_ONE_NODE, {lock.VARIABLE: "/elsewhere", "SLURM_JOB_ID": "7"}, "/results/here/.matrix-7.lock"),
         (ON_TWO_NODES, {"PBS_JOBID": "8.host"}, "/results/here/.matrix-8.host.lock"),
         (ON_TWO_NODES, {}, "/results/here/.matrix-nodes.lock"),
         (ON_TWO_NODES, {"SLURM_JOB_ID": ""}, "/results/here/.matrix-nodes.lock"),
     ],
 )
 def test_the_lock_is_the_machines_or_in_the_results_of_an_allocation(jobs, variables, expected, path, monkeypatch):
-    for name, value in ({lock.VARIABLE: "/elsewhere"} | variables).items():
+    monkeypatch.delenv(lock.VARIABLE)
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert lock.path_of("/results/here", jobs) == Path(expected)
-
-
-def test_the_lock_of_a_machine_is_one_for_all_users(path, monkeypatch):
-    monkeypatch.delenv(lock.VARIABLE)
-    assert lock.path_of("/results/here", ON_ONE_NODE) == Path(lock.PATH)
 
 
 def test_the_second_one_names_the_one_that_runs(path, tmp_path):
@@ -110,24 +106,6 @@ def test_who_shares_the_machine_goes_on_and_leaves_the_lock_to_the_first(path, t
     first, second = (lock.held(tmp_path, ON_ONE_NODE, share) for share in (True, False))
     with first, pytest.raises(UserError, match=f"pid {os.getpid()}"), second:
         pass
-
-
-def test_several_nodes_are_locked_with_their_results_only(path, tmp_path):
-    (tmp_path / "other").mkdir()
-    with lock.held(tmp_path, ON_TWO_NODES, False):
-        with lock.held(tmp_path / "other", ON_TWO_NODES, False), lock.held(tmp_path, ON_ONE_NODE, False):
-            pass
-        with pytest.raises(UserError), lock.held(tmp_path, ON_TWO_NODES, False):
-            pass
-
-
-def test_all_users_may_lock_the_file(path, tmp_path):
-    before = os.umask(0o077)
-    try:
-        with lock.held(tmp_path, ON_ONE_NODE, False):
-            assert stat.S_IMODE(path.stat().st_mode) == 0o666
-    finally:
-        os.umask(before)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes two users, and so root")

@@ -1,4 +1,4 @@
-"""A run whose rank is killed resumes from its checkpoint, with the same result: under torchrun, and with elastic Horovod on a spare host."""
+"""A run whose rank is killed resumes from its checkpoint, with the same result: under torchrun, and on a spare host of horovodrun."""
 
 import contextlib
 import os
