@@ -1,5 +1,6 @@
-"""The cores of a rank, and oversubscription."""
+"""The cores and the GPU of a rank, and oversubscription."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -8,10 +9,11 @@ from types import SimpleNamespace
 import pytest
 
 from common.config import Settings
-from common.process.binding import core_of_threads, cores_for, num_cores, numa_nodes, oversubscribed
+from common.process.binding import VISIBLE_GPUS, core_of_threads, cores_for, gpu_for, num_cores, numa_nodes, oversubscribed
 from common.process.ranks import Ranks
 from common.record.records import ROOT
 from common.training import starting
+from tests.support.mistakes import refused
 
 # Four cores with two threads each, numbered as Linux does on most machines, and as on some.
 SIBLINGS = {0: 0, 1: 1, 2: 2, 3: 3, 4: 0, 5: 1, 6: 2, 7: 3}
@@ -99,6 +101,26 @@ def test_numa_nodes_are_read_from_linux(threads, nodes, tmp_path):
         (tmp_path / f"cpu{number}" / f"node{number // 2}").mkdir(parents=True)
     (tmp_path / "cpu4").mkdir()
     assert numa_nodes(threads, tmp_path) == nodes
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "local_rank", "local_size", "order", "chosen", "gpu"),
+    [
+        (4, 0, 4, "local", None, 0), (4, 3, 4, "local", None, 3), (4, 0, 4, "reversed", None, 3), (4, 3, 4, "reversed", VISIBLE_GPUS[0], 0),
+        (4, 1, 2, "reversed", None, 2), (1, 0, 1, "local", None, 0), *((1, 3, 4, "reversed", name, 0) for name in VISIBLE_GPUS),
+        (4, 0, 5, "local", None, "5 ranks on a node with 4 GPUs"), (4, 4, 5, "local", VISIBLE_GPUS[0], "5 ranks on a node with 4 GPUs"),
+        # The launcher has not selected one GPU per rank.
+        (1, 0, 2, "local", None, "2 ranks on a node with 1 GPU;"), (1, 1, 2, "local", None, "2 ranks on a node with 1 GPU;"),
+    ],
+)  # fmt: skip
+def test_a_rank_takes_the_gpu_of_its_local_rank_and_shares_none_unless_it_may(
+    num_gpus, local_rank, local_size, order, chosen, gpu, monkeypatch
+):
+    monkeypatch.setattr(os, "environ", {chosen: "2"} if chosen else {})
+    ranks = Ranks(local_rank, local_size, local_rank, local_size)
+    with refused(gpu) if isinstance(gpu, str) else contextlib.nullcontext():
+        assert gpu_for(num_gpus, ranks, order) == gpu
+    assert gpu_for(num_gpus, ranks, may_share=True) == local_rank % num_gpus
 
 
 BIND_AND_LOOK = """

@@ -11,7 +11,8 @@ import numpy as np
 import pynvml
 import pytest
 
-from common.process import ending, gpus, nodes
+from common.process import ending, gpus
+from common.process.ranks import node_number
 from common.trainer import Device, GpuMemory
 from tests.support import nvml
 from tests.support.mistakes import refused
@@ -99,7 +100,7 @@ def bus_ids(monkeypatch):
 )
 @pytest.mark.usefixtures("bus_ids")
 def test_a_rank_that_shares_its_gpu_is_refused(device, of_rank_1, is_shared):
-    trainer = Rank0(nodes.number(), gpus.pci_number(of_rank_1), device=device)
+    trainer = Rank0(node_number(), gpus.pci_number(of_rank_1), device=device)
     message = "ranks 0 and 1 share the GPU 0000:07:00.0; start at most one rank for each GPU"
     with refused(message) if is_shared else contextlib.nullcontext():
         gpus.expect_own(trainer)

@@ -1,7 +1,11 @@
-"""Rank and world size from the variables of real launchers, and errors for contradictory or missing ones."""
+"""Rank and world size from the variables of real launchers, errors for contradictory or missing ones, and the node."""
 
+import socket
+
+import numpy as np
 import pytest
 
+from common.process import ranks
 from common.process.ranks import from_environment
 from tests.support.mistakes import refused
 
@@ -114,3 +118,12 @@ def test_the_error_for_a_contradiction_has_both_launchers_variables_and_values(e
 def test_invalid_values_give_a_one_line_error_with_the_variable(environ, parts):
     with refused(*parts):
         from_environment(environ)
+
+
+def test_a_node_is_named_by_its_boot_or_else_as_a_host_and_has_a_number_that_float64_holds(tmp_path, monkeypatch):
+    number = ranks.node_number()
+    assert int(np.float64(number)) == number == ranks.node_number()
+    monkeypatch.setattr(ranks, "BOOT_ID", tmp_path / "boot_id")
+    assert ranks.node_name() == socket.gethostname()
+    (tmp_path / "boot_id").write_text("one-boot\n")
+    assert ranks.node_name() == "one-boot"

@@ -141,17 +141,14 @@ def install(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("launcher", "environ", "programs", "expected"),
     [
-        (None, {}, {OWN: HYDRA}, ("mpich", OWN)),
         (None, {}, {"mpiexec": OPEN_MPI_4}, ("openmpi", "mpiexec")),
         (None, {}, {"mpiexec": INTEL}, ("intel", "mpiexec")),
         # Outside an allocation the environment's own launcher is preferred.
         (None, {}, {OWN: HYDRA, "mpiexec": PALS, "srun": SRUN}, ("mpich", OWN)),
-        ("mpich", {}, {OWN: HYDRA, "mpiexec": HYDRA}, ("mpich", OWN)),
         ("openmpi", {}, {OWN: HYDRA, "mpiexec": OPEN_MPI_5}, ("openmpi", "mpiexec")),
         # In an allocation the site's launcher is preferred, because only it knows the nodes.
         (None, PBS, {OWN: HYDRA, "mpiexec": PALS}, ("pals", "mpiexec")),
         ("mpich", PBS, {OWN: HYDRA, "mpiexec": HYDRA}, ("mpich", "mpiexec")),
-        (None, PBS, {OWN: HYDRA}, ("mpich", OWN)),
         (None, PBS, {OWN: HYDRA, "mpiexec": UNKNOWN}, ("mpich", OWN)),
         ("mpich", PBS, {OWN: HYDRA, "mpiexec": PALS}, ("mpich", OWN)),
         (None, SLURM, {OWN: HYDRA, "mpiexec": OPEN_MPI_5, "srun": SRUN}, ("srun", "srun")),
@@ -177,7 +174,6 @@ def test_the_launcher_is_detected(launcher, environ, programs, expected, install
     ("launcher", "environ", "programs", "parts"),
     [
         (None, {}, {}, ["no mpiexec found", "launch/setup.sh", "--launcher"]),
-        (None, SLURM, {}, ["no mpiexec found"]),
         (None, PBS, {"mpiexec": UNKNOWN}, ["no mpiexec found", "mpiexec is unknown"]),
         ("qrun", {}, {OWN: HYDRA}, ["no launcher 'qrun'", *LAUNCHERS]),
         ("aprun", {}, {OWN: HYDRA, "aprun": SHIM}, ["no aprun found", "aprun is unknown"]),
