@@ -117,14 +117,10 @@ def settings_of(matrix):
     paths = {name: seen_from_root(path) for name in ("results", "data_dir", "tokenizer") if (path := getattr(matrix.run, name))}
     if matrix.run.trace and matrix.run.trace not in config.TRACES:
         paths["trace"] = str(Path(matrix.run.trace).absolute())
-    return dataclasses.replace(settings, **paths, machine=machine_name(matrix))
-
-
-def machine_name(matrix):
-    """The name of the machine in the results: compute nodes of one machine all have other host names, its file has one."""
-    if matrix.run.machine is None and matrix.machine_file != Matrix.machine_file:
-        return Path(matrix.machine_file).stem
-    return records.machine_name(matrix.run)
+    # Compute nodes of one machine all have other host names, its file has one.
+    has_file = matrix.run.machine is None and matrix.machine_file != Matrix.machine_file
+    machine = Path(matrix.machine_file).stem if has_file else records.machine_name(matrix.run)
+    return dataclasses.replace(settings, **paths, machine=machine)
 
 
 if __name__ == "__main__":

@@ -175,7 +175,6 @@ def test_the_launcher_is_detected(launcher, environ, programs, expected, install
     [
         (None, {}, {}, ["no mpiexec found", "launch/setup.sh", "--launcher"]),
         (None, PBS, {"mpiexec": UNKNOWN}, ["no mpiexec found", "mpiexec is unknown"]),
-        ("qrun", {}, {OWN: HYDRA}, ["no launcher 'qrun'", *LAUNCHERS]),
         ("aprun", {}, {OWN: HYDRA, "aprun": SHIM}, ["no aprun found", "aprun is unknown"]),
         ("srun", {}, {OWN: HYDRA}, ["no srun found; "]),
         ("torchrun", {}, {OWN: HYDRA}, ["--launcher torchrun", "no torchrun found in PATH"]),
@@ -213,7 +212,6 @@ def test_a_dry_run_may_name_a_launcher_that_is_not_here(install):
     ("launcher", "programs", "machine_variables", "variables"),
     [
         ("srun", {}, {}, {}),
-        ("mpich", {OWN: HYDRA}, {"A": "b"}, {"A": "b"}),
         ("srun", {OWN: HYDRA}, {"A": "b"}, {"MPIR_CVAR_CH4_NETMOD": "ofi", "A": "b"}),
         ("srun", {OWN: HYDRA}, {"MPIR_CVAR_CH4_NETMOD": "ucx"}, {"MPIR_CVAR_CH4_NETMOD": "ucx"}),
     ],

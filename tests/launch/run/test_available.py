@@ -186,12 +186,9 @@ SKIPPED = "skipping cannot_start: its import ended with exit status 7\n"
 
 @pytest.mark.matrix
 def test_a_dry_run_prints_the_commands_for_the_device_and_what_it_skips(standing_in, tmp_path):
-    on_gpu = matrix(standing_in, tmp_path / "results", *BACKENDS, "--dry-run")
-    assert on_gpu.stderr == f"skipping ddp: this PyTorch has no CUDA\n{SKIPPED}"
-    assert on_gpu.stdout.count("\n") == on_gpu.stdout.count("frameworks.finds_gpu --device cuda ") == 1
-    on_cpu = matrix(standing_in, tmp_path / "results", *BACKENDS, "--device", "cpu", "--dry-run")
-    assert on_cpu.stderr == SKIPPED
-    assert on_cpu.stdout.count("\n") == on_cpu.stdout.count(" --device cpu ") == 2
+    dry = matrix(standing_in, tmp_path / "results", *BACKENDS, "--dry-run")
+    assert dry.stderr == f"skipping ddp: this PyTorch has no CUDA\n{SKIPPED}"
+    assert dry.stdout.count("\n") == dry.stdout.count("frameworks.finds_gpu --device cuda ") == 1
     assert list(tmp_path.iterdir()) == []
 
 

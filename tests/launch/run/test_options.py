@@ -30,7 +30,6 @@ def test_every_number_has_bounds(kind):
 @pytest.mark.parametrize(
     ("kind", "arguments", "message"),
     [
-        (Matrix, ["--repeats", "0"], "--repeats is 0; it must be at least 1"),
         (Matrix, ["--until", "0"], "--until is 0; it must be above 0 and below 100, such as 5"),
         (Matrix, ["--quiet-limit", "100"], "--quiet-limit is 100; it must be above 0 and below 100, such as 5"),
         (Matrix, ["--until", "nan"], "--until is nan; it must be above 0 and below 100, such as 5"),
