@@ -1,10 +1,9 @@
 """One matrix at a time on a machine: the second one stops, unless it is to share the machine."""
 
 import contextlib
+import multiprocessing
 import os
 import re
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -16,18 +15,8 @@ from launch.launchers.commands import ALLOCATIONS
 from launch.run import lock
 from launch.run.plan import Job
 from tests.support.forked import run_module
-from tests.support.running import ROOT
 
 ON_ONE_NODE, ON_TWO_NODES = ([Job("ddp", 2, ranks_per_node, Settings())] for ranks_per_node in (2, 1))
-# Holds the lock in another process until its standard input is closed, or it is killed.
-HOLDER = """
-import sys
-from launch.run import lock
-from tests.launch.run.test_lock import ON_ONE_NODE
-with lock.held(sys.argv[1], ON_ONE_NODE, False):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
 
 
 @pytest.fixture
@@ -42,13 +31,22 @@ def path(tmp_path, monkeypatch):
 @contextlib.contextmanager
 def holder(folder):
     """Another process that holds the lock for records in a folder."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, folder], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ
-    )
-    with process:
-        assert process.stdout.readline() == "held\n"
+    here, there = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=hold, args=(folder, there))
+    process.start()
+    there.close()
+    try:
+        assert here.recv() == "held"
         yield process
-        process.stdin.close()
+    finally:
+        process.kill()
+        process.join()
+
+
+def hold(folder, connection):
+    with lock.held(folder, ON_ONE_NODE, False):
+        connection.send("held")
+        connection.recv()
 
 
 @pytest.mark.parametrize(
@@ -82,12 +80,12 @@ def test_the_second_one_names_the_one_that_runs(path, tmp_path):
 def test_the_lock_of_one_that_was_killed_is_free(path, tmp_path):
     with holder("/their/results") as process:
         process.kill()
-        process.wait()
+        process.join()
         with lock.held(tmp_path, ON_ONE_NODE, False):
             assert path.read_text().startswith(f"pid {os.getpid()} ")
 
 
-def test_looking_for_another_one_makes_no_file(path, tmp_path, monkeypatch):
+def test_looking_for_another_one_makes_no_file(path, tmp_path):
     for jobs in (ON_ONE_NODE, ON_TWO_NODES):
         lock.expect_free(tmp_path / "results", jobs, False)
     assert list(tmp_path.iterdir()) == []
@@ -118,7 +116,7 @@ def test_two_users_share_the_lock(is_free, path, monkeypatch):
         with holder("/their/results") as process:
             if is_free:
                 process.kill()
-                process.wait()
+                process.join()
             assert status_of_another_user() == (0 if is_free else 2)
 
 

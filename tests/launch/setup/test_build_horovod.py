@@ -71,13 +71,7 @@ def test_the_same_inputs_have_the_same_name():
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"horovod_version": "0.29.0"},
-        {"flags": FLAGS | GPU},
-        {"mpi": "mpich 5.0.3"},
-        {"compiler": "g++ 13.1.0"},
-    ],
+    "changes", [{"horovod_version": "0.29.0"}, {"flags": FLAGS | GPU}, {"mpi": "mpich 5.0.3"}, {"compiler": "g++ 13.1.0"}]
 )
 def test_the_name_changes_with_the_arguments_of_the_build(changes):
     assert fingerprint(**PLAIN | changes) != fingerprint(**PLAIN)
