@@ -34,7 +34,7 @@ def main(trainer_class, file):
         settings, load, record, path = starting.begin(backend, requested, ranks, import_seconds, entered)
         log = event_log.begin(event_log.path_for(path, settings))
         event_log.log_settings(log, record, import_seconds + time.perf_counter() - entered)
-        dog = watchdog.Watchdog(settings.watchdog_timeout, functools.partial(end_hang, ranks.rank, record, path))
+        dog = watchdog.Watchdog(settings.watchdog_timeout, ranks.rank, functools.partial(end_hang, record, path))
         starting.prepare_process(ranks, settings, record)
         run_afterwards = afterwards(settings)
         on_gpu = settings.device != "cpu" and trainer_class.device_problem("cuda") is None
@@ -94,9 +94,8 @@ def afterwards(settings):
     return functools.partial(step_breakdown.add_to_record, settings) if settings.step_breakdown and not settings.trace else None
 
 
-def end_hang(rank, record, path, place, seconds):
+def end_hang(record, path, hang):
     """Records the hang of this rank and ends the process. Called by the watchdog."""
-    hang = watchdog.Hang(rank, place, seconds)
     record.status, record.error = "failed", str(hang)
     write(path, record)
     watchdog.leave(hang)
