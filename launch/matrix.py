@@ -17,9 +17,8 @@ from common.model import workload_table
 from common.record import records
 from launch.launchers import commands, detect, machine_files
 from launch.run import available, lock, resume, room, runner, until
-from launch.run.options import NodeOptions
+from launch.run.options import NodeOptions, seen_from_root
 from launch.run.plan import plan
-from launch.run.preparation import check, runnable, seen_from_root, trainable
 from launch.run.session import run_all
 
 PROGRAM = "launch/matrix.sh"
@@ -77,16 +76,16 @@ def run(matrix):
     ranks_per_node = machine.ranks_per_node if matrix.ranks_per_node is None else matrix.ranks_per_node
     stamp = resume.last_stamp(records.folder(settings)) if matrix.run.resume else time.strftime("%Y%m%d-%H%M%S")
     jobs = plan(names, command_line.names_in(matrix.workloads), matrix.sizes, matrix.repeats, ranks_per_node, settings, stamp)
-    jobs = trainable(jobs) if matrix.backends == backends.ALL else jobs
+    jobs = available.trainable(jobs) if matrix.backends == backends.ALL else jobs
     until.check(matrix.until, matrix.repeats)
-    check(jobs, launcher)
+    available.check(jobs, launcher)
     folder = records.folder(settings)
     if not matrix.dry_run:
         records.expect_writable(folder)
         if folder.exists():
             records.read_all(folder)
         lock.expect_free(folder, jobs, matrix.share_machine)
-    jobs = runnable(jobs, launcher, matrix.dry_run)
+    jobs = available.runnable(jobs, launcher, matrix.dry_run)
     if not available.runs_elsewhere(jobs, launcher):
         room.expect_room(jobs)
     if matrix.dry_run:
@@ -118,14 +117,10 @@ def settings_of(matrix):
     paths = {name: seen_from_root(path) for name in ("results", "data_dir", "tokenizer") if (path := getattr(matrix.run, name))}
     if matrix.run.trace and matrix.run.trace not in config.TRACES:
         paths["trace"] = str(Path(matrix.run.trace).absolute())
-    return dataclasses.replace(settings, **paths, machine=machine_name(matrix))
-
-
-def machine_name(matrix):
-    """The name of the machine in the results: compute nodes of one machine all have other host names, its file has one."""
-    if matrix.run.machine is None and matrix.machine_file != Matrix.machine_file:
-        return Path(matrix.machine_file).stem
-    return records.machine_name(matrix.run)
+    # Compute nodes of one machine all have other host names, its file has one.
+    has_file = matrix.run.machine is None and matrix.machine_file != Matrix.machine_file
+    machine = Path(matrix.machine_file).stem if has_file else records.machine_name(matrix.run)
+    return dataclasses.replace(settings, **paths, machine=machine)
 
 
 if __name__ == "__main__":

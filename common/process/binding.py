@@ -10,6 +10,8 @@ from pathlib import Path
 from common.errors import UserError
 
 TOPOLOGY = Path("/sys/devices/system/cpu")
+# By which a launcher selects them, for CUDA and ROCm.
+VISIBLE_GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
 def core_of_threads(folder=TOPOLOGY):
@@ -56,21 +58,17 @@ def oversubscribed(allowed, local_size, cores_per_rank, total, core_of):
     return local_size * cores_per_rank > (total if bound_by_launcher else num_allowed)
 
 
-def gpu_for(num_gpus, local_rank, local_size, order, chosen, may_share=False):
+def gpu_for(num_gpus, ranks, order="local", may_share=False):
     """Returns the index of a rank's GPU among the visible ones. Raises UserError if ranks would share a GPU, unless they may.
 
-    `order`: local or reversed. `chosen`: the launcher has selected the visible GPUs; a single one is then the rank's own.
+    `order`: local or reversed. A single visible GPU is the rank's own if the launcher has selected it.
     """
-    if num_gpus < local_size and not may_share and not (num_gpus == 1 and chosen):
+    chosen = any(name in os.environ for name in VISIBLE_GPUS)
+    if num_gpus < ranks.local_size and not may_share and not (num_gpus == 1 and chosen):
         gpus = "1 GPU" if num_gpus == 1 else f"{num_gpus} GPUs"
-        raise UserError(f"{local_size} ranks on a node with {gpus}; start at most one for each GPU, or use --device cpu")
-    index = local_rank % num_gpus
+        raise UserError(f"{ranks.local_size} ranks on a node with {gpus}; start at most one for each GPU, or use --device cpu")
+    index = ranks.local_rank % num_gpus
     return num_gpus - 1 - index if order == "reversed" else index
-
-
-def gpus_chosen(environ):
-    """Tells whether the launcher has selected the visible GPUs through the variables of CUDA or ROCm."""
-    return any(name in environ for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"))
 
 
 def bind(cores):

@@ -11,7 +11,7 @@ import re
 import pynvml
 
 from common.errors import UserError
-from common.process import nodes
+from common.process.ranks import node_number
 from common.trainer import by_rank
 
 NO_GPU = -1
@@ -116,7 +116,7 @@ def expect_own(trainer):
     """Raises UserError, on every rank, if ranks of a node share a GPU. All ranks call this."""
     index = trainer.describe_device().index
     bus_id = None if index is None else pci_bus_id(index)
-    places = by_rank(trainer, nodes.number())
+    places = by_rank(trainer, node_number())
     numbers = by_rank(trainer, NO_GPU if bus_id is None else pci_number(bus_id))
     if shared := sharing(places, numbers):
         raise UserError(describe_shared(*shared[0]))

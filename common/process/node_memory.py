@@ -1,5 +1,7 @@
-"""Bytes that are free on this node and on its GPUs."""
+"""The memory of this node: bytes that are free, also on its GPUs, and how the C library keeps them for this process."""
 
+import ctypes
+import platform
 from pathlib import Path
 
 import psutil
@@ -10,6 +12,9 @@ from common.process import gpus
 CGROUP = Path("/sys/fs/cgroup")
 # Of files on disks that Linux keeps in memory, and frees where a process needs it.
 RECLAIMABLE = ("inactive_file", "active_file")
+# malloc.h: parameter numbers of mallopt(3).
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
+KEEP = {M_MMAP_THRESHOLD: 1 << 30, M_TRIM_THRESHOLD: (1 << 31) - 1, M_TOP_PAD: 64 << 20}
 
 
 def available():
@@ -46,3 +51,14 @@ def available_on_gpu():
     """Returns the bytes that are free on the GPU of this node that has most; infinite where NVML tells none."""
     sizes_bytes = gpus.read_nvml(lambda: [pynvml.nvmlDeviceGetMemoryInfo(gpu).free for gpu, _ in gpus.processes()], [])
     return max(sizes_bytes, default=float("inf"))
+
+
+def keep_large_buffers():
+    """Makes glibc serve buffers up to 1 GiB from memory that it keeps. Returns whether it does; other C libraries are not configured.
+
+    By default glibc maps each activation of some MiB with mmap at every step, and the kernel clears its pages.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    library = ctypes.CDLL(None)
+    return all(library.mallopt(ctypes.c_int(name), ctypes.c_int(value)) == 1 for name, value in KEEP.items())

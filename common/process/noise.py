@@ -34,7 +34,22 @@ def begin(trainer, turns):
     """
     before, disturbed = speeds(trainer), Meter(counters)
     turns.meters.append(disturbed)
-    return lambda: summary(trainer, before, disturbed.now(), speeds(trainer))
+
+    def end():
+        steal, pressure, switches = (by_rank(trainer, count) for count in disturbed.now())
+        products, copies, frequencies, gpu_clocks = np.stack([before, speeds(trainer)], axis=1).tolist()
+        return {
+            "product_flops_per_second": products,
+            "copy_bytes_per_second": copies,
+            "frequency_hz": frequencies,
+            "steal_seconds": float(steal.sum()),
+            "pressure_seconds": float(pressure.max()),
+            "involuntary_switches_by_rank": switches.astype(int).tolist(),
+            "gpu_clock_hz": gpu_clocks,
+            "gpu_throttle_reasons": throttle_reasons(trainer),
+        }
+
+    return end
 
 
 def speeds(trainer):
@@ -119,22 +134,6 @@ def pressure_seconds(path=PRESSURE):
         return int(re.search(r"some .*total=(\d+)", path.read_text())[1]) / 1e6
     except (OSError, TypeError):
         return float("nan")
-
-
-def summary(trainer, before, disturbed, after):
-    """Returns `machine_noise` of a record, from `speeds` before training, this rank's `counters` during it and `speeds` after it."""
-    steal, pressure, switches = (by_rank(trainer, count) for count in disturbed)
-    products, copies, frequencies, gpu_clocks = np.stack([before, after], axis=1).tolist()
-    return {
-        "product_flops_per_second": products,
-        "copy_bytes_per_second": copies,
-        "frequency_hz": frequencies,
-        "steal_seconds": float(steal.sum()),
-        "pressure_seconds": float(pressure.max()),
-        "involuntary_switches_by_rank": switches.astype(int).tolist(),
-        "gpu_clock_hz": gpu_clocks,
-        "gpu_throttle_reasons": throttle_reasons(trainer),
-    }
 
 
 def throttle_reasons(trainer):

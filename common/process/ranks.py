@@ -1,6 +1,9 @@
-"""Rank and world size of this process, from the environment variables of the launcher."""
+"""Rank and world size of this process, from the environment variables of the launcher, and the name of its node."""
 
+import hashlib
 import os
+import socket
+from pathlib import Path
 from typing import NamedTuple
 
 from common.errors import UserError
@@ -37,6 +40,8 @@ SLURM = Source("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", ("SLURM_LOCALID"
 
 # Variables of launchers that set the rank but not the world size, which MPI then provides.
 RANK_ONLY = ("ALPS_APP_PE", "PMIX_RANK")
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def from_environment(environ=None):
@@ -123,3 +128,16 @@ def _from_mpi():
     world = MPI.COMM_WORLD
     node = world.Split_type(MPI.COMM_TYPE_SHARED)
     return Ranks(world.rank, world.size, node.rank, node.size, "mpi4py")
+
+
+def node_name():
+    """Returns the name of this boot of the node's kernel, the same in all its containers; the host name where Linux does not tell."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return socket.gethostname()
+
+
+def node_number():
+    """Returns the name of the node as a number that float64 holds."""
+    return int.from_bytes(hashlib.sha256(node_name().encode()).digest()[:6])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common.process import nodes
+from common.process.ranks import node_name
 from common.trainer import by_rank
 
 # Set by the matrix to the `node` on which it can continue the processes of the run.
@@ -79,7 +79,7 @@ def stop():
 
 def node():
     """Names what processes that can see and continue each other share: the boot of their node and their namespace of processes."""
-    return f"{nodes.name()} {os.readlink('/proc/self/ns/pid')}"
+    return f"{node_name()} {os.readlink('/proc/self/ns/pid')}"
 
 
 def format_line(pids):

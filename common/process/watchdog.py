@@ -40,14 +40,22 @@ class Hang(NamedTuple):
         return f"rank {self.rank}: hung for {self.seconds:.0f} s {self.place} (--watchdog-timeout)"
 
 
+def leave(hang):
+    """Reports this rank's hang with the stack of its main thread; ends the process with exit status 1."""
+    frames = traceback.format_stack(sys._current_frames()[threading.main_thread().ident])[-NUM_FRAMES:]
+    print(f"error: {hang}\n{''.join(frames)}", end="", file=sys.stderr, flush=True)
+    time.sleep(SECONDS_FOR_OTHERS)
+    os._exit(1)
+
+
 class Watchdog:
-    """Calls on_hang(place, seconds) once, from its own thread, after timeout_seconds without a heartbeat; 0: never.
+    """Calls on_hang once with this rank's Hang, from its own thread, after timeout_seconds without a heartbeat; 0: never.
 
     It counts ticks instead of reading a clock, so that time in which this process was stopped does not count.
     """
 
-    def __init__(self, timeout_seconds, on_hang):
-        self.place = Place()
+    def __init__(self, timeout_seconds, rank, on_hang=leave):
+        self.rank, self.place = rank, Place()
         self._idle_seconds = 0.0
         if timeout_seconds:
             threading.Thread(target=self._run, args=(timeout_seconds, on_hang), daemon=True).start()
@@ -69,7 +77,7 @@ class Watchdog:
         while self._idle_seconds < timeout_seconds:
             time.sleep(TICK_SECONDS)
             self._idle_seconds += TICK_SECONDS
-        on_hang(self.place, self._idle_seconds)
+        on_hang(Hang(self.rank, self.place, self._idle_seconds))
 
 
 PLACE = r"(?:after the (?P<ended>\d+) steps|in step (?P<step>\d+)/(?P<of>\d+)) of epoch (?P<epoch>\d+)|before the first epoch"
@@ -86,11 +94,3 @@ def read_line(text):
         num_steps = int(match["ended"] or match["of"])
         place = Place(int(match["epoch"]), int(match["step"] or num_steps + 1), num_steps)
     return Hang(int(match["rank"]), place, float(match["seconds"]))
-
-
-def leave(hang):
-    """Reports this rank's hang with the stack of its main thread; ends the process with exit status 1."""
-    frames = traceback.format_stack(sys._current_frames()[threading.main_thread().ident])[-NUM_FRAMES:]
-    print(f"error: {hang}\n{''.join(frames)}", end="", file=sys.stderr, flush=True)
-    time.sleep(SECONDS_FOR_OTHERS)
-    os._exit(1)

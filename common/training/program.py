@@ -16,7 +16,7 @@ from common.command_line import parse
 from common.cost import memory_estimate, parallelism
 from common.data import datasets
 from common.errors import UserError
-from common.process import allocator, binding, elastic, ending, gpus, noise, watchdog
+from common.process import binding, elastic, ending, gpus, node_memory, noise, watchdog
 from common.process.ranks import from_environment
 from common.record import records
 from common.training import event_log, loop, step_breakdown, throughput
@@ -38,7 +38,7 @@ def main(trainer_class, file):
         settings, load, record, path = begin(backend, requested, ranks, import_seconds, entered)
         log = event_log.begin(event_log.path_for(path, settings))
         event_log.log_settings(log, record, import_seconds + time.perf_counter() - entered)
-        dog = watchdog.Watchdog(settings.watchdog_timeout, functools.partial(end_hang, ranks.rank, record, path))
+        dog = watchdog.Watchdog(settings.watchdog_timeout, ranks.rank, functools.partial(end_hang, record, path))
         prepare_process(ranks, settings, record)
         run_afterwards = afterwards(settings)
         on_gpu = settings.device != "cpu" and trainer_class.device_problem("cuda") is None
@@ -116,7 +116,7 @@ def prepare_process(ranks, settings, record):
     if settings.bind:
         binding.bind(cores)
     if settings.allocator == "keep":
-        record.environment["allocator_keeps"] = allocator.keep_large_buffers()
+        record.environment["allocator_keeps"] = node_memory.keep_large_buffers()
 
 
 def choose_cores(ranks, settings, record):
@@ -163,9 +163,8 @@ def afterwards(settings):
     return functools.partial(step_breakdown.add_to_record, settings) if settings.step_breakdown and not settings.trace else None
 
 
-def end_hang(rank, record, path, place, seconds):
+def end_hang(record, path, hang):
     """Records the hang of this rank and ends the process. Called by the watchdog."""
-    hang = watchdog.Hang(rank, place, seconds)
     record.status, record.error = "failed", str(hang)
     write(path, record)
     watchdog.leave(hang)

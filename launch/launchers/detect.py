@@ -83,7 +83,9 @@ def choose(launcher=None, hosts=None, variables=None, host_suffix="", pretend=Fa
         if not (pretend and launcher in LAUNCHERS):
             raise
         name, executable = launcher, LAUNCHERS[launcher].program
-    chosen = Launcher(name, executable, variables_for(name) | (variables or {}), hosts)
+    # With the environment's MPI.
+    needed = LAUNCHERS[name].mpich_variables if _environment_path(MPIEXEC) else {}
+    chosen = Launcher(name, executable, needed | (variables or {}), hosts)
     if LAUNCHERS[name].places != "node":
         return chosen
     try:
@@ -91,11 +93,6 @@ def choose(launcher=None, hosts=None, variables=None, host_suffix="", pretend=Fa
     except UserError:
         agent_launcher = None
     return chosen._replace(agent_launcher=agent_launcher, first_node=first_node_of(hosts, host_suffix))
-
-
-def variables_for(name):
-    """Variables that every rank needs under a launcher with the environment's MPI."""
-    return LAUNCHERS[name].mpich_variables if _environment_path(MPIEXEC) else {}
 
 
 def version_of(executable):

@@ -93,7 +93,7 @@ def exchange(order, size_bytes):
 
     ranks = from_environment()
     sent, received = np.full(size_bytes, ranks.rank, np.uint8), np.empty(size_bytes, np.uint8)
-    guard = watchdog.Watchdog(WATCHDOG_SECONDS, lambda place, seconds: watchdog.leave(watchdog.Hang(ranks.rank, place, seconds)))
+    guard = watchdog.Watchdog(WATCHDOG_SECONDS, ranks.rank)
     for number in range(NUM_MICROBATCHES):
         guard.begin_step(1, number + 1, NUM_MICROBATCHES)
         ORDERS[order](MPI.COMM_WORLD, sent, received, 1 - ranks.rank)

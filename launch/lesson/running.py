@@ -12,9 +12,9 @@ import tyro
 from common.config import MachineName
 from common.record import records
 from launch.launchers import detect
-from launch.run import lock, preparation, runner, turns
+from launch.run import available, lock, runner, turns
 from launch.run.display import Display
-from launch.run.options import LaunchOptions, TimeLimit
+from launch.run.options import LaunchOptions, TimeLimit, seen_from_root
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ def run(options, jobs_of, settled, show):
     `jobs_of(results, machine, stamp)`: its jobs, whose run names begin with `stamp`. `settled(jobs, launcher)`: those that can run here.
     `show(records)` prints what came out.
     """
-    results, machine = preparation.seen_from_root(options.results), records.machine_name(options)
+    results, machine = seen_from_root(options.results), records.machine_name(options)
     os.chdir(records.ROOT)
     stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-lesson"
     jobs = jobs_of(results, machine, stamp)
     launcher = detect.choose(options.launcher)
-    preparation.check(jobs, launcher)
+    available.check(jobs, launcher)
     folder = records.folder(jobs[0].settings)
     records.make_folder(folder)
     with lock.held(folder, jobs, options.share_machine):

@@ -15,7 +15,7 @@ from launch.report import volumes
 from launch.report.export import terminal
 from launch.report.tables import BACKEND, Column, filled
 from launch.report.words import listed, ranks_of
-from launch.run import preparation
+from launch.run import available
 from launch.run.options import SENDING
 from launch.run.plan import plan
 
@@ -35,7 +35,7 @@ class Sends:
 
     def run(self):
         """Runs the lesson and returns the exit status. Raises UserError, before anything has run, for what cannot work."""
-        return running.run(self.runs, partial(sends_jobs, self), partial(preparation.runnable, dry_run=False), show_sends)
+        return running.run(self.runs, partial(sends_jobs, self), available.runnable, show_sends)
 
 
 class Sent(NamedTuple):
@@ -55,7 +55,7 @@ def sends_jobs(lesson, results, machine, stamp):
         raise UserError(f"{BASELINE} trains in one process and sends nothing; leave it out")
     settings = Settings(epochs=1, stop_at_target=False, results=results, machine=machine)
     jobs = plan(names, [lesson.workload], [lesson.ranks], 1, None, settings, f"{stamp}-sends")
-    return jobs if lesson.backends else preparation.trainable(jobs)
+    return jobs if lesson.backends else available.trainable(jobs)
 
 
 def every_way():

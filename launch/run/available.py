@@ -1,25 +1,71 @@
-"""Which backends can run, and on which device: asked once, where the ranks will run, before the first run.
+"""Which jobs can run, and on which device: found out before the first run, so that what cannot work stops them all.
 
-A launcher of a cluster may start its ranks on other nodes than this one, which may have no GPU. There the question goes through the
-launcher, as one rank of a job: a single step, so that none waits for another. Elsewhere it is a plain process.
+What the libraries of the backends find is asked once, where the ranks will run. A launcher of a cluster may start its ranks on other nodes
+than this one, which may have no GPU. There the question goes through the launcher, as one rank of a job: a single step, so that none
+waits for another. Elsewhere it is a plain process: python -m launch.run.available PRECISION BACKEND… prints one line of JSON.
 """
 
 import dataclasses
+import functools
 import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from shutil import which
 
 from rich.console import Console
 
-from common.backends import ROOT, file_of, needs_mpi, settings_of
+from common import progress, workloads
+from common.backends import ROOT, file_of, name_of, needs_mpi, settings_of
 from common.config import Settings, cores_per_rank
+from common.cost import parallelism
+from common.data import datasets
 from common.errors import UserError
+from common.process import gpus
 from launch.launchers import commands
 from launch.run import processes, runner, turns
 
 # Imports from a parallel file system may take minutes.
 LIMIT_SECONDS = 600.0
-# launch/probe.py prints it before its JSON, since launchers print lines of their own.
+# Before the JSON of an answer, since launchers print lines of their own.
 MARKER = "tandem-probe: "
+PROGRAM = """
+import json
+from frameworks.{} import Trainer
+print(json.dumps({{device: Trainer.device_problem(device) for device in ("cpu", "cuda")}}))
+"""
+
+
+def check(jobs, launcher):
+    """Makes every job's command and settings and reads its data once, so that a mistake stops the matrix before its first run."""
+    num_samples = {}
+    for job in jobs:
+        name_of(file_of(job.backend), job.settings)
+        runner.start_of(job, launcher).argv()
+        settings = workloads.resolve(job.settings, job.degree)
+        if settings.workload not in num_samples:
+            on_progress = progress.reading(functools.partial(print, file=sys.stderr))
+            num_samples[settings.workload] = len(datasets.loader(settings)(on_progress).train)
+        workloads.num_steps(settings, num_samples[settings.workload], job.degree)
+
+
+def trainable(jobs):
+    """The jobs of every backend without those that their backends cannot train, such as a workload. Prints why they are left out."""
+    reasons = {job: parallelism.problem(job.backend, job.settings, job.num_ranks) for job in jobs}
+    for reason in dict.fromkeys(filter(None, reasons.values())):
+        print(f"skipping: {reason}", file=sys.stderr)
+    return [job for job in jobs if not reasons[job]]
+
+
+def runnable(jobs, launcher, dry_run=False):
+    """The jobs that can run, on the device of the matrix. Prints why others cannot. Raises UserError if none can."""
+    jobs, reasons = settled(jobs, launcher, dry_run)
+    for backend, reason in reasons.items():
+        print(f"skipping {backend}: {reason}", file=sys.stderr)
+    if not jobs:
+        raise UserError("none of these backends can run here; the lines above say why")
+    return jobs
 
 
 def settled(jobs, launcher, dry_run=False):
@@ -43,7 +89,7 @@ def settled(jobs, launcher, dry_run=False):
 
 
 def problem(answer, device):
-    """Why a backend with this answer of launch/probe.py cannot train on `cpu`, `cuda`, or None if that is not known; None if it can."""
+    """Why a backend with this answer cannot train on `cpu`, `cuda`, or None if that is not known; None if it can."""
     return answer.get("error") or answer.get(device) or answer.get("precision", {}).get(device)
 
 
@@ -63,11 +109,11 @@ def runs_elsewhere(jobs, launcher):
 
 
 def answers_of(backends, job, launcher, through_launcher):
-    """{backend: answer of launch/probe.py}, where a rank of the job runs. Raises UserError if there is no answer."""
+    """{backend: the answer that main prints for it}, where a rank of the job runs. Raises UserError if there is no answer."""
     if not backends:
         return {}
     files = sorted(set(map(file_of, backends)))
-    program = (str(commands.VENV_BIN / "python"), "-m", "launch.probe", job.settings.precision, *files)
+    program = (str(commands.VENV_BIN / "python"), "-m", "launch.run.available", job.settings.precision, *files)
     argv, variables = program, {}
     if through_launcher:
         start = on_a_node(program, job, launcher)
@@ -104,3 +150,23 @@ def common_device(device, answers):
             "use --device cpu, or set up with TANDEM_DEVICE=cuda on a node with GPUs"
         )
     return device if device != "auto" else "cuda" if None in problems else "cpu"
+
+
+def main(precision, *names):
+    """Prints the answers of backends on the node where this runs, each imported in a process of its own, side by side."""
+    with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
+        answers = dict(zip(names, pool.map(ask, names), strict=True))
+    of_precision = {device: gpus.precision_problem(precision, device) for device in ("cpu", "cuda")}
+    print(MARKER + json.dumps({name: answer | {"precision": of_precision} for name, answer in answers.items()}), flush=True)
+
+
+def ask(name):
+    """{"cpu": why the backend cannot train on a CPU here, "cuda": on a GPU}, None where it can; {"error": why} if it cannot be imported."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM.format(name)], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"error": (done.stderr.strip().splitlines() or [f"its import ended with exit status {done.returncode}"])[-1]}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -46,7 +46,11 @@ def held(folder, jobs, share_machine):
     descriptor = _open(path)
     try:
         if _lock(descriptor, path):
-            _write(descriptor, folder)
+            # For those who come later.
+            since = time.strftime("%Y-%m-%d %H:%M:%S")
+            text = f"pid {os.getpid()} on {socket.gethostname()}, since {since}, results in {Path(folder).absolute()}\n"
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, text.encode(), 0)
         elif not share_machine:
             holder = os.pread(descriptor, 4096, 0).decode(errors="replace").strip()
             raise UserError(
@@ -85,10 +89,3 @@ def _lock(descriptor, path):
             raise
         print(f"{path} cannot be locked ({problem.strerror}): another matrix at the same time is not noticed", file=sys.stderr)
     return True
-
-
-def _write(descriptor, folder):
-    """Writes who holds the lock, in one line, for those who come later."""
-    since = time.strftime("%Y-%m-%d %H:%M:%S")
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}, since {since}, results in {Path(folder).absolute()}\n".encode(), 0)

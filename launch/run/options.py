@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from common.command_line import FROM_1, Bounds
+from common.record.records import ROOT
 from launch.launchers import machine_files
 from launch.launchers.commands import LAUNCHERS
 
@@ -40,3 +41,9 @@ class NodeOptions(LaunchOptions):
     machine_file: Annotated[str, tyro.conf.arg(help=MACHINE_FILE_HELP)] = "local"
     time_limit: TimeLimit = 900.0
     """Seconds after which a run is ended and recorded as timed out."""
+
+
+def seen_from_root(path):
+    """The path relative to the checkout, where runs start, inside it; absolute elsewhere."""
+    path = path.absolute()
+    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path

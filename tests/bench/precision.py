@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from common import workloads
 from common.config import Settings
 from common.cost.parallelism import DataParallel
-from common.process import allocator
+from common.process import node_memory
 from common.training import loop
 from frameworks import single
 from tests.bench import shared
@@ -41,7 +41,7 @@ def run(arguments):
 
 def step_seconds(workload, num_rounds):
     """{precision: CPU seconds of a step in each round}: CPU time does not pass while another program has the core."""
-    allocator.keep_large_buffers()
+    node_memory.keep_large_buffers()
     settings = {precision: workloads.resolve(Settings(workload=workload, precision=precision), 1) for precision in PRECISIONS}
     trainers = {precision: prepared(of_precision) for precision, of_precision in settings.items()}
     batches = random_batches(settings["fp32"], DataParallel(0, 1))

@@ -21,7 +21,7 @@ import pytest
 from common.backends import BASELINE, chosen, declared
 from common.errors import UserError
 from common.record import records
-from launch import probe
+from launch.run import available
 
 # A run that starts with less time left would be ended before it has a result.
 LEAST_SECONDS = 15.0
@@ -66,7 +66,7 @@ class Session(NamedTuple):
             raise UserError("--device cuda, but PyTorch finds no GPU; leave it out for a rehearsal on the CPU")
         device = ("cuda" if machine["gpu"] else "cpu") if device == "auto" else device
         with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)) // 2)) as pool:
-            answers = dict(zip(names, pool.map(probe.ask, names), strict=True))
+            answers = dict(zip(names, pool.map(available.ask, names), strict=True))
         lacks = {name: answer.get("error") or answer[device] for name, answer in answers.items()}
         about = (
             f"{platform.node()}: {machine['gpu'] or 'no GPU'}, device {device}, Python {platform.python_version()}, "

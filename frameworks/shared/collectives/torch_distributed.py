@@ -77,5 +77,4 @@ def begin(name, ranks, host_suffix):
 
 def _gpu(ranks):
     """The index of this rank's GPU. Raises UserError if ranks would share one, which NCCL refuses."""
-    chosen = binding.gpus_chosen(os.environ)
-    return binding.gpu_for(torch.cuda.device_count(), ranks.local_rank, ranks.local_size, "local", chosen)
+    return binding.gpu_for(torch.cuda.device_count(), ranks)

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from common.errors import UserError
 from common.model import conventions, families
 from common.model.decoder import rotary_tables
-from common.process.binding import gpu_for, gpus_chosen
+from common.process.binding import gpu_for
 from common.process.gpus import version_text
 from common.trainer import POINTS, Device, GpuMemory, Held, Totals
 from common.workloads import workload_of
@@ -223,9 +223,7 @@ def pick_device(settings, ranks):
         return torch.device("cpu")
     if problem:
         raise UserError(f"--device cuda, but {problem}; use --device cpu, or set up with TANDEM_DEVICE=cuda on a node with GPUs")
-    num_gpus = torch.cuda.device_count()
-    place = ranks.local_rank, ranks.local_size, settings.gpu_order, gpus_chosen(os.environ)
-    device = torch.device("cuda", gpu_for(num_gpus, *place, settings.share_gpu))
+    device = torch.device("cuda", gpu_for(torch.cuda.device_count(), ranks, settings.gpu_order, settings.share_gpu))
     torch.cuda.set_device(device)
     return device
 

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import math
-import os
 import sys
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import tensorflow as tf
 from common.errors import UserError
 from common.model import conventions, families
 from common.model.decoder import rotary_tables
-from common.process.binding import gpu_for, gpus_chosen
+from common.process.binding import gpu_for
 from common.trainer import POINTS, Device, GpuMemory, Held, Totals
 from common.workloads import workload_of
 from frameworks.shared.tensorflow import resnet
@@ -249,7 +248,7 @@ def pick_device(settings, ranks):
         tf.config.set_visible_devices([], "GPU")
         return None
     gpus = tf.config.list_physical_devices("GPU")
-    index = gpu_for(len(gpus), ranks.local_rank, ranks.local_size, settings.gpu_order, gpus_chosen(os.environ))
+    index = gpu_for(len(gpus), ranks, settings.gpu_order)
     tf.config.set_visible_devices([gpus[index]], "GPU")
     return index
 

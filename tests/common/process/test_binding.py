@@ -1,5 +1,6 @@
-"""The cores of a rank, and oversubscription."""
+"""The cores and the GPU of a rank, and oversubscription."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -8,10 +9,11 @@ from types import SimpleNamespace
 import pytest
 
 from common.config import Settings
-from common.process.binding import core_of_threads, cores_for, num_cores, numa_nodes, oversubscribed
+from common.process.binding import VISIBLE_GPUS, core_of_threads, cores_for, gpu_for, num_cores, numa_nodes, oversubscribed
 from common.process.ranks import Ranks
 from common.record.records import ROOT
 from common.training import program
+from tests.support.mistakes import refused
 
 # Four cores with two threads each, numbered as Linux does on most machines, and as on some.
 SIBLINGS = {0: 0, 1: 1, 2: 2, 3: 3, 4: 0, 5: 1, 6: 2, 7: 3}
@@ -19,37 +21,22 @@ NEIGHBOURS = {0: 0, 1: 0, 2: 2, 3: 2, 4: 4, 5: 4, 6: 6, 7: 6}
 
 
 @pytest.mark.parametrize(
-    ("allowed", "local_rank", "threads", "cores"),
-    [
-        (range(4), 3, 1, {3}),
-        (range(4), 4, 1, {0}),
-        (range(4), 1, 2, {2, 3}),
-        (range(4), 2, 2, {0, 1}),
-        (range(5), 1, 3, {3, 4, 0}),
-        (range(2), 0, 4, {0, 1}),
-        ({7, 5, 6, 4}, 1, 1, {5}),
-        # The launcher has bound the rank: the local rank does not matter.
-        ({6}, 3, 1, {6}),
-        ({4, 5}, 2, 2, {4, 5}),
-        ({4}, 1, 2, {4}),
-        # More cores than threads are for all ranks of the node.
-        ({4, 5, 6}, 1, 1, {5}),
-    ],
-)
-def test_cores_of_a_rank(allowed, local_rank, threads, cores):
-    assert cores_for(set(allowed), local_rank, threads, {}) == cores
-
-
-@pytest.mark.parametrize(
     ("core_of", "allowed", "threads", "taken"),
     [
+        ({}, range(3), 1, [{0}, {1}, {2}, {0}]),
+        ({}, range(4), 2, [{0, 1}, {2, 3}, {0, 1}]),
+        ({}, range(5), 3, [{0, 1, 2}, {3, 4, 0}]),
+        ({}, {7, 5, 6}, 1, [{5}, {6}]),
+        # The launcher has bound the rank: the local rank does not matter.
+        ({}, {4, 5}, 2, [{4, 5}, {4, 5}]),
+        ({}, {4}, 2, [{4}, {4}]),
         (SIBLINGS, range(8), 1, [{0}, {1}, {2}, {3}, {4}, {5}]),
         (NEIGHBOURS, range(8), 1, [{0}, {2}, {4}, {6}, {1}, {3}]),
         (NEIGHBOURS, range(8), 2, [{0, 2}, {4, 6}, {1, 3}]),
         (NEIGHBOURS, {2, 3, 4}, 1, [{2}, {4}, {3}, {2}]),
     ],
 )
-def test_each_rank_gets_a_physical_core_before_any_gets_a_second_thread(core_of, allowed, threads, taken):
+def test_each_rank_gets_the_next_cores_and_a_physical_one_before_any_gets_a_second_thread(core_of, allowed, threads, taken):
     assert [cores_for(set(allowed), rank, threads, core_of) for rank in range(len(taken))] == taken
 
 
@@ -58,9 +45,7 @@ def test_each_rank_gets_a_physical_core_before_any_gets_a_second_thread(core_of,
     [
         (range(4), 4, 1, 4, {}, False),
         (range(4), 5, 1, 4, {}, True),
-        (range(4), 2, 2, 4, {}, False),
         (range(4), 3, 2, 4, {}, True),
-        (range(1), 1, 1, 1, {}, False),
         (range(1), 2, 1, 1, {}, True),
         # A container or a batch system gives fewer cores than the node has.
         (range(4), 4, 1, 64, {}, False),
@@ -72,8 +57,6 @@ def test_each_rank_gets_a_physical_core_before_any_gets_a_second_thread(core_of,
         # Eight hardware threads are four cores.
         (range(8), 4, 1, 4, SIBLINGS, False),
         (range(8), 5, 1, 4, SIBLINGS, True),
-        (range(8), 2, 2, 4, SIBLINGS, False),
-        (range(8), 3, 2, 4, SIBLINGS, True),
         # Bound by the launcher to both threads of one core.
         ({1, 5}, 4, 1, 4, SIBLINGS, False),
         ({1, 5}, 5, 1, 4, SIBLINGS, True),
@@ -118,6 +101,26 @@ def test_numa_nodes_are_read_from_linux(threads, nodes, tmp_path):
         (tmp_path / f"cpu{number}" / f"node{number // 2}").mkdir(parents=True)
     (tmp_path / "cpu4").mkdir()
     assert numa_nodes(threads, tmp_path) == nodes
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "local_rank", "local_size", "order", "chosen", "gpu"),
+    [
+        (4, 0, 4, "local", None, 0), (4, 3, 4, "local", None, 3), (4, 0, 4, "reversed", None, 3), (4, 3, 4, "reversed", VISIBLE_GPUS[0], 0),
+        (4, 1, 2, "reversed", None, 2), (1, 0, 1, "local", None, 0), *((1, 3, 4, "reversed", name, 0) for name in VISIBLE_GPUS),
+        (4, 0, 5, "local", None, "5 ranks on a node with 4 GPUs"), (4, 4, 5, "local", VISIBLE_GPUS[0], "5 ranks on a node with 4 GPUs"),
+        # The launcher has not selected one GPU per rank.
+        (1, 0, 2, "local", None, "2 ranks on a node with 1 GPU;"), (1, 1, 2, "local", None, "2 ranks on a node with 1 GPU;"),
+    ],
+)  # fmt: skip
+def test_a_rank_takes_the_gpu_of_its_local_rank_and_shares_none_unless_it_may(
+    num_gpus, local_rank, local_size, order, chosen, gpu, monkeypatch
+):
+    monkeypatch.setattr(os, "environ", {chosen: "2"} if chosen else {})
+    ranks = Ranks(local_rank, local_size, local_rank, local_size)
+    with refused(gpu) if isinstance(gpu, str) else contextlib.nullcontext():
+        assert gpu_for(num_gpus, ranks, order) == gpu
+    assert gpu_for(num_gpus, ranks, may_share=True) == local_rank % num_gpus
 
 
 BIND_AND_LOOK = """

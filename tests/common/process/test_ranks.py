@@ -1,25 +1,28 @@
-"""Rank and world size from the variables of real launchers, and errors for contradictory or missing ones."""
+"""Rank and world size from the variables of real launchers, errors for contradictory or missing ones, and the node."""
 
-import os
+import socket
 
+import numpy as np
 import pytest
 
-from common.process.ranks import Ranks, from_environment
+from common.process import ranks
+from common.process.ranks import from_environment
 from tests.support.mistakes import refused
 
-HYDRA = {"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2", "PMI_FD": "9", "HYDI_CONTROL_FD": "7"}
+# Ranks are dealt out to the nodes in turn: the local rank does not follow from the rank.
+HYDRA = {"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2", "PMI_FD": "9", "HYDI_CONTROL_FD": "7"}
 INTEL = {"PMI_RANK": "5", "PMI_SIZE": "8", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4", "I_MPI_HYDRA_UUID": "f3c10000-aa"}
 PALS = {
-    "PALS_RANKID": "6", "PALS_NODEID": "1", "PALS_LOCAL_RANKID": "2", "PALS_LOCAL_SIZE": "4", "PALS_DEPTH": "8", "PALS_APID": "0a1b",
-    "PMI_RANK": "6", "PMI_SIZE": "8", "PMI_LOCAL_RANK": "2", "PMI_LOCAL_SIZE": "4", "PMI_UNIVERSE_SIZE": "8", "PBS_JOBID": "1.polaris",
+    "PALS_RANKID": "6", "PALS_NODEID": "1", "PALS_LOCAL_RANKID": "3", "PALS_LOCAL_SIZE": "4", "PALS_DEPTH": "8", "PALS_APID": "0a1b",
+    "PMI_RANK": "6", "PMI_SIZE": "8", "PMI_LOCAL_RANK": "3", "PMI_LOCAL_SIZE": "4", "PMI_UNIVERSE_SIZE": "8", "PBS_JOBID": "1.polaris",
 }  # fmt: skip
 OPEN_MPI = {
-    "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
     "OMPI_UNIVERSE_SIZE": "4", "PMIX_RANK": "3",
 }  # fmt: skip
 HOROVODRUN = {
-    "HOROVOD_HOSTNAME": "localhost", "HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_RANK": "1", "HOROVOD_LOCAL_SIZE": "2",
-    "HOROVOD_CROSS_RANK": "0", "HOROVOD_CROSS_SIZE": "1", "HOROVOD_CONTROLLER": "gloo",
+    "HOROVOD_HOSTNAME": "localhost", "HOROVOD_RANK": "1", "HOROVOD_SIZE": "4", "HOROVOD_LOCAL_RANK": "0", "HOROVOD_LOCAL_SIZE": "2",
+    "HOROVOD_CROSS_RANK": "1", "HOROVOD_CROSS_SIZE": "2", "HOROVOD_CONTROLLER": "gloo",
 }  # fmt: skip
 SBATCH = {
     "SLURM_JOB_ID": "17", "SLURM_NTASKS": "8", "SLURM_NPROCS": "8", "SLURM_TASKS_PER_NODE": "4(x2)", "SLURM_NNODES": "2",
@@ -45,17 +48,17 @@ def pmi2(rank, size):
 
 ENVIRONMENTS = {
     "alone": ({"HOME": "/home/me", "PATH": "/bin"}, (0, 1, 0, 1, "alone")),
-    "Hydra": (HYDRA, (1, 4, 1, 2, "MPICH/Intel PMI")),
+    "Hydra": (HYDRA, (1, 4, 0, 2, "MPICH/Intel PMI")),
     "Intel MPI": (INTEL, (5, 8, 1, 4, "MPICH/Intel PMI")),
-    "PALS": (PALS, (6, 8, 2, 4, "PALS")),
-    "PALS with its local size in PMI's variable only": ({k: v for k, v in PALS.items() if k != "PALS_LOCAL_SIZE"}, (6, 8, 2, 4, "PALS")),
-    "Open MPI": (OPEN_MPI, (3, 4, 1, 2, "Open MPI")),
+    "PALS": (PALS, (6, 8, 3, 4, "PALS")),
+    "PALS with its local size in PMI's variable only": ({k: v for k, v in PALS.items() if k != "PALS_LOCAL_SIZE"}, (6, 8, 3, 4, "PALS")),
+    "Open MPI": (OPEN_MPI, (3, 4, 0, 2, "Open MPI")),
     "Cray's PMI": ({"PMI_RANK": "5", "PMI_SIZE": "8", "PMI_LOCAL_RANK": "1", "PMI_LOCAL_SIZE": "4"}, (5, 8, 1, 4, "MPICH/Intel PMI")),
     "srun on one node": (step(1, 1, 0, 3, "3"), (1, 3, 1, 3, "Slurm")),
     "srun, first node of unequal ones": (step(3, 3, 0, 11, "4(x2),3"), (3, 11, 3, 4, "Slurm")),
     "srun, second node of unequal ones": (step(5, 1, 1, 11, "4(x2),3"), (5, 11, 1, 4, "Slurm")),
     "srun, last node of unequal ones": (step(10, 2, 2, 11, "4(x2),3"), (10, 11, 2, 3, "Slurm")),
-    "srun, tasks dealt out to the nodes in turn": (step(3, 1, 1, 4, "2(x2)"), (3, 4, 1, 2, "Slurm")),
+    "srun, tasks dealt out to the nodes in turn": (step(2, 1, 0, 4, "2(x2)"), (2, 4, 1, 2, "Slurm")),
     "srun with pmi2 on one node": (step(1, 1, 0, 2, "2") | pmi2(1, 2), (1, 2, 1, 2, "Slurm")),
     "srun with pmi2 on two nodes": (step(3, 1, 1, 4, "2(x2)") | pmi2(3, 4), (3, 4, 1, 2, "Slurm")),
     "srun with Cray's PMI": (
@@ -64,13 +67,13 @@ ENVIRONMENTS = {
     ),
     "sbatch's own shell": (SBATCH, (0, 1, 0, 1, "alone")),
     "an interactive step": (step(0, 0, 0, 1, "1"), (0, 1, 0, 1, "Slurm")),
-    "torchrun": (torchrun(1, 4, 1, 2), (1, 4, 1, 2, "torchrun")),
-    "horovodrun over Gloo": (HOROVODRUN, (1, 2, 1, 2, "horovodrun")),
+    "torchrun": (torchrun(1, 4, 0, 2), (1, 4, 0, 2, "torchrun")),
+    "horovodrun over Gloo": (HOROVODRUN, (1, 4, 0, 2, "horovodrun")),
     "torchrun inside srun, one a node": (step(1, 0, 1, 2, "1(x2)") | torchrun(5, 8, 1, 4), (5, 8, 1, 4, "torchrun")),
     "torchrun inside Hydra, one a node": (HYDRA | torchrun(5, 8, 1, 4), (5, 8, 1, 4, "torchrun")),
     "Hydra inside srun, one proxy a node": (step(1, 0, 1, 2, "1(x2)") | INTEL, (5, 8, 1, 4, "MPICH/Intel PMI")),
-    "Open MPI inside srun, one daemon a node": (step(1, 0, 1, 2, "1(x2)") | OPEN_MPI, (3, 4, 1, 2, "Open MPI")),
-    "Hydra with variables that say the same": (HYDRA | {"RANK": "1", "WORLD_SIZE": "4"}, (1, 4, 1, 2, "MPICH/Intel PMI")),
+    "Open MPI inside srun, one daemon a node": (step(1, 0, 1, 2, "1(x2)") | OPEN_MPI, (3, 4, 0, 2, "Open MPI")),
+    "Hydra with variables that say the same": (HYDRA | {"RANK": "1", "WORLD_SIZE": "4"}, (1, 4, 0, 2, "MPICH/Intel PMI")),
     "RANK and WORLD_SIZE set by hand": ({"RANK": "2", "WORLD_SIZE": "4"}, (2, 4, 2, 4, "torchrun")),
 }
 
@@ -78,21 +81,6 @@ ENVIRONMENTS = {
 @pytest.mark.parametrize(("environ", "expected"), ENVIRONMENTS.values(), ids=ENVIRONMENTS.keys())
 def test_ranks_come_from_the_launchers_variables(environ, expected):
     assert from_environment(environ) == expected
-
-
-@pytest.mark.parametrize(
-    ("environ", "variable"),
-    [
-        (HYDRA, "MPI_LOCALRANKID"),
-        (PALS, "PALS_LOCAL_RANKID"),
-        (OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_RANK"),
-        (HOROVODRUN, "HOROVOD_LOCAL_RANK"),
-        (torchrun(1, 4, 1, 2), "LOCAL_RANK"),
-        (step(1, 1, 0, 4, "2(x2)"), "SLURM_LOCALID"),
-    ],
-)
-def test_the_local_rank_is_the_launchers_where_ranks_are_dealt_out_in_turn(environ, variable):
-    assert from_environment(environ | {variable: "0"}).local_rank == 0
 
 
 @pytest.mark.parametrize("changes", [{"PMI_RANK": "3"}, {"PMI_SIZE": "2"}])
@@ -117,14 +105,11 @@ def test_the_error_for_a_contradiction_has_both_launchers_variables_and_values(e
         (HYDRA | {"PMI_RANK": "one"}, ["PMI_RANK", "'one'", "integer"]),
         (HYDRA | {"PMI_SIZE": ""}, ["PMI_SIZE", "''", "integer"]),
         (HYDRA | {"MPI_LOCALNRANKS": "2.5"}, ["MPI_LOCALNRANKS", "'2.5'"]),
-        (torchrun(0, 2, 0, 2) | {"LOCAL_RANK": "x"}, ["LOCAL_RANK", "'x'"]),
         (HYDRA | {"PMI_RANK": "4"}, ["PMI_RANK=4", "PMI_SIZE=4", "0 to size - 1"]),
         (HYDRA | {"PMI_RANK": "-1"}, ["PMI_RANK=-1"]),
         (HYDRA | {"MPI_LOCALRANKID": "2"}, ["local rank 2 of 2"]),
-        (HYDRA | {"MPI_LOCALNRANKS": "5"}, ["local rank 1 of 5"]),
+        (HYDRA | {"MPI_LOCALNRANKS": "5"}, ["local rank 0 of 5"]),
         ({"PMI_RANK": "0"}, ["PMI_SIZE is not set", "one launcher"]),
-        ({"PALS_RANKID": "0"}, ["PMI_SIZE is not set"]),
-        ({"OMPI_COMM_WORLD_RANK": "0"}, ["OMPI_COMM_WORLD_SIZE is not set"]),
         ({"RANK": "0"}, ["WORLD_SIZE is not set"]),
         ({"SLURM_STEP_NUM_TASKS": "2"}, ["SLURM_PROCID is not set"]),
         ({"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2"}, ["RANK is not set"]),
@@ -135,6 +120,10 @@ def test_invalid_values_give_a_one_line_error_with_the_variable(environ, parts):
         from_environment(environ)
 
 
-def test_the_variables_of_the_process_are_read_where_none_are_given(monkeypatch):
-    monkeypatch.setattr(os, "environ", dict(HYDRA))
-    assert from_environment() == Ranks(1, 4, 1, 2, "MPICH/Intel PMI")
+def test_a_node_is_named_by_its_boot_or_else_as_a_host_and_has_a_number_that_float64_holds(tmp_path, monkeypatch):
+    number = ranks.node_number()
+    assert int(np.float64(number)) == number == ranks.node_number()
+    monkeypatch.setattr(ranks, "BOOT_ID", tmp_path / "boot_id")
+    assert ranks.node_name() == socket.gethostname()
+    (tmp_path / "boot_id").write_text("one-boot\n")
+    assert ranks.node_name() == "one-boot"

@@ -18,21 +18,6 @@ def _no_master(monkeypatch):
         monkeypatch.delenv(name)
 
 
-@pytest.mark.parametrize(
-    ("hostname", "suffix", "on_one_node", "address"),
-    [
-        ("laptop", "", True, "127.0.0.1"),
-        ("jwb0001.juwels", "i", True, "127.0.0.1"),
-        ("node17", "", False, "node17"),
-        ("node17.cluster.example", "", False, "node17"),
-        ("jwb0001.juwels", "i", False, "jwb0001i"),
-        ("x3001c0s1b0n0.hsn.cm.polaris.alcf.anl.gov", ".hsn.cm.polaris.alcf.anl.gov", False, "x3001c0s1b0n0.hsn.cm.polaris.alcf.anl.gov"),
-    ],
-)
-def test_the_address_of_the_master(hostname, suffix, on_one_node, address):
-    assert rendezvous.master_address(hostname, suffix, on_one_node) == address
-
-
 def test_a_single_rank_uses_the_loopback_and_a_free_port():
     rendezvous.agree_on_master(Ranks(), "i")
     assert os.environ["MASTER_ADDR"] == "127.0.0.1"
@@ -59,14 +44,19 @@ def test_gloo_s_interface_is_left_as_the_user_chose_it(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("ranks", "address", "interface"),
-    [(Ranks(0, 4, 0, 4), "127.0.0.1", "lo"), (Ranks(0, 4, 0, 2), "jwb0001i", None)],
+    ("local_size", "hostname", "suffix", "address", "interface"),
+    [
+        (4, "jwb0001.juwels", "i", "127.0.0.1", "lo"),
+        (2, "jwb0001.juwels", "i", "jwb0001i", None),
+        (2, "node17", "", "node17", None),
+        (2, "x3001.alcf.anl.gov", ".hsn.alcf.anl.gov", "x3001.hsn.alcf.anl.gov", None),
+    ],
 )
-def test_rank_0_proposes_the_address_that_the_others_can_reach(ranks, address, interface, monkeypatch):
-    monkeypatch.setattr(socket, "gethostname", lambda: "jwb0001.juwels")
+def test_rank_0_proposes_the_address_that_the_others_can_reach(local_size, hostname, suffix, address, interface, monkeypatch):
+    monkeypatch.setattr(socket, "gethostname", lambda: hostname)
     # Replaces MPI's all-gather on rank 0.
     monkeypatch.setattr(rendezvous, "gathered", lambda master, ranks: [master] * ranks.size)
-    rendezvous.agree_on_master(ranks, "i")
+    rendezvous.agree_on_master(Ranks(0, 4, 0, local_size), suffix)
     assert os.environ["MASTER_ADDR"] == address
     assert 0 < int(os.environ["MASTER_PORT"]) < 2**16
     assert os.environ.get("GLOO_SOCKET_IFNAME") == interface

@@ -31,8 +31,6 @@ def test_the_options_of_aprun_for_other_launchers(launcher, options, expected):
     ("options", "message"),
     [
         ("-n 2 -Z 3 python", "-Z"),
-        ("-n 2 --strict python", "--strict"),
-        ("-n 2 -j 2 python", "-j"),
         ("-n two python", "'two' is not an integer of at least 1"),
         ("-n 0 python", "'0' is not an integer of at least 1"),
         ("-n 2 --cc 0,1 python", "invalid choice: '0,1'"),

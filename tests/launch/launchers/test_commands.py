@@ -103,14 +103,7 @@ def test_the_start_of_a_job_has_all_of_its_settings_and_the_cores_of_a_rank_besi
     assert start.variables == {"OMP_NUM_THREADS": "3", "GLOO_SOCKET_IFNAME": "hsn0"}
 
 
-HYDRA = """HYDRA build details:
-    Version:                                 5.0.2
-    CC:                              cc
-    Configure options:                       --with-device=ch4:ucx,ofi --with-pm=hydra:gforker
-    Process Manager:                         pmi
-    Launchers available:                     ssh rsh fork slurm ll lsf sge manual persist
-    Resource management kernels available:   user slurm ll lsf sge pbs cobalt
-"""
+HYDRA = "HYDRA build details:\n    Version:     5.0.2\n    Launchers available:     ssh rsh fork slurm ll lsf sge\n"
 OPEN_MPI_4 = "mpiexec (OpenRTE) 4.1.5\n\nReport bugs to http://www.open-mpi.org/community/help/\n"
 OPEN_MPI_5 = "mpiexec (Open MPI) 5.0.5\n\nReport bugs to https://www.open-mpi.org/community/help/\n"
 INTEL = "Intel(R) MPI Library for Linux* OS, Version 2021.1 Build 20201112 (id: b9c9d2fc5)\nCopyright 2003-2020, Intel Corporation.\n"
@@ -148,17 +141,14 @@ def install(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("launcher", "environ", "programs", "expected"),
     [
-        (None, {}, {OWN: HYDRA}, ("mpich", OWN)),
         (None, {}, {"mpiexec": OPEN_MPI_4}, ("openmpi", "mpiexec")),
         (None, {}, {"mpiexec": INTEL}, ("intel", "mpiexec")),
         # Outside an allocation the environment's own launcher is preferred.
         (None, {}, {OWN: HYDRA, "mpiexec": PALS, "srun": SRUN}, ("mpich", OWN)),
-        ("mpich", {}, {OWN: HYDRA, "mpiexec": HYDRA}, ("mpich", OWN)),
         ("openmpi", {}, {OWN: HYDRA, "mpiexec": OPEN_MPI_5}, ("openmpi", "mpiexec")),
         # In an allocation the site's launcher is preferred, because only it knows the nodes.
         (None, PBS, {OWN: HYDRA, "mpiexec": PALS}, ("pals", "mpiexec")),
         ("mpich", PBS, {OWN: HYDRA, "mpiexec": HYDRA}, ("mpich", "mpiexec")),
-        (None, PBS, {OWN: HYDRA}, ("mpich", OWN)),
         (None, PBS, {OWN: HYDRA, "mpiexec": UNKNOWN}, ("mpich", OWN)),
         ("mpich", PBS, {OWN: HYDRA, "mpiexec": PALS}, ("mpich", OWN)),
         (None, SLURM, {OWN: HYDRA, "mpiexec": OPEN_MPI_5, "srun": SRUN}, ("srun", "srun")),
@@ -184,9 +174,7 @@ def test_the_launcher_is_detected(launcher, environ, programs, expected, install
     ("launcher", "environ", "programs", "parts"),
     [
         (None, {}, {}, ["no mpiexec found", "launch/setup.sh", "--launcher"]),
-        (None, SLURM, {}, ["no mpiexec found"]),
         (None, PBS, {"mpiexec": UNKNOWN}, ["no mpiexec found", "mpiexec is unknown"]),
-        ("qrun", {}, {OWN: HYDRA}, ["no launcher 'qrun'", *LAUNCHERS]),
         ("aprun", {}, {OWN: HYDRA, "aprun": SHIM}, ["no aprun found", "aprun is unknown"]),
         ("srun", {}, {OWN: HYDRA}, ["no srun found; "]),
         ("torchrun", {}, {OWN: HYDRA}, ["--launcher torchrun", "no torchrun found in PATH"]),
@@ -224,7 +212,6 @@ def test_a_dry_run_may_name_a_launcher_that_is_not_here(install):
     ("launcher", "programs", "machine_variables", "variables"),
     [
         ("srun", {}, {}, {}),
-        ("mpich", {OWN: HYDRA}, {"A": "b"}, {"A": "b"}),
         ("srun", {OWN: HYDRA}, {"A": "b"}, {"MPIR_CVAR_CH4_NETMOD": "ofi", "A": "b"}),
         ("srun", {OWN: HYDRA}, {"MPIR_CVAR_CH4_NETMOD": "ucx"}, {"MPIR_CVAR_CH4_NETMOD": "ucx"}),
     ],

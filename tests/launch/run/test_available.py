@@ -6,7 +6,6 @@ import pytest
 
 from common.config import Settings
 from common.errors import UserError
-from launch import probe
 from launch.launchers.commands import ALLOCATIONS, Launcher
 from launch.run import available, processes
 from launch.run.plan import Job
@@ -21,11 +20,7 @@ NO_MPI = "it needs MPI, which torchrun does not provide; use an MPI launcher"
     ("requested", "answers", "device"),
     [
         ("auto", [NO_CUDA, NO_GPU], "cpu"),
-        ("auto", [NO_CUDA, ABLE], "cuda"),
         ("auto", [BROKEN], "cpu"),
-        ("auto", [BROKEN, ABLE], "cuda"),
-        ("auto", [], "cpu"),
-        ("cpu", [ABLE], "cpu"),
         ("cuda", [NO_CUDA, ABLE], "cuda"),
         # None can be imported, which is said of each.
         ("cuda", [BROKEN], "cuda"),
@@ -50,8 +45,6 @@ ON_ONE_NODE, ON_TWO_NODES = ([Job("ddp", 2, ranks_per_node, Settings())] for ran
         (Launcher("mpich", "mpiexec", hosts="nodes"), ON_ONE_NODE, {}, True),
         (Launcher("mpich", "mpiexec"), ON_ONE_NODE, {"PBS_JOBID": "7"}, True),
         (Launcher("srun", "srun"), ON_ONE_NODE, {}, True),
-        (Launcher("pals", "mpiexec"), ON_ONE_NODE, {}, True),
-        (Launcher("aprun", "aprun"), ON_ONE_NODE, {}, True),
         # torchrun starts the ranks of one node itself.
         (Launcher("torchrun", "torchrun"), ON_ONE_NODE, {"SLURM_JOB_ID": "7"}, False),
         (Launcher("torchrun", "torchrun"), ON_TWO_NODES, {}, True),
@@ -111,28 +104,23 @@ def test_all_jobs_have_the_device_and_a_backend_that_lacks_it_or_mpi_is_left_out
 
 
 @pytest.mark.parametrize(
-    ("launcher", "variables", "dry_run", "through_launcher", "device"),
+    ("launcher", "variables", "dry_run", "through_launcher", "requested", "device"),
     [
-        (LOCAL, {}, False, False, "cpu"),
-        (LOCAL, {}, True, False, "cpu"),
-        (SRUN, {}, False, True, "cpu"),
+        (LOCAL, {}, False, False, "auto", "cpu"),
+        (LOCAL, {}, True, False, "auto", "cpu"),
+        (SRUN, {}, False, True, "auto", "cpu"),
         # Outside an allocation srun would wait for one.
-        (SRUN, {}, True, False, "auto"),
-        (SRUN, {"SLURM_JOB_ID": "7"}, True, True, "cpu"),
-        (Launcher("srun", "no-such-srun"), {"SLURM_JOB_ID": "7"}, True, False, "auto"),
+        (SRUN, {}, True, False, "auto", "auto"),
+        (SRUN, {}, True, False, "cuda", "cuda"),
+        (SRUN, {"SLURM_JOB_ID": "7"}, True, True, "auto", "cpu"),
+        (Launcher("srun", "no-such-srun"), {"SLURM_JOB_ID": "7"}, True, False, "auto", "auto"),
     ],
 )
-def test_a_dry_run_asks_where_it_can(launcher, variables, dry_run, through_launcher, device, answering, around):
+def test_a_dry_run_asks_where_it_can(launcher, variables, dry_run, through_launcher, requested, device, answering, around):
     through = answering(ddp=NO_CUDA)
     around(variables)
-    jobs, reasons = available.settled(jobs_of("ddp"), launcher, dry_run)
+    jobs, reasons = available.settled(jobs_of("ddp", device=requested), launcher, dry_run)
     assert (through, jobs[0].settings.device, reasons) == ([through_launcher], device, {})
-
-
-def test_a_dry_run_that_cannot_ask_leaves_out_none_for_its_device(answering):
-    answering(ddp=NO_CUDA)
-    jobs, reasons = available.settled(jobs_of("ddp", device="cuda"), SRUN, dry_run=True)
-    assert (jobs[0].settings.device, reasons) == ("cuda", {})
 
 
 @pytest.mark.parametrize(
@@ -145,28 +133,20 @@ def test_a_launcher_that_starts_nothing_is_an_error_in_one_line(executable, mess
         available.answers_of(["ddp"], job, Launcher("srun", executable), through_launcher=True)
 
 
-def test_a_transport_that_a_variant_chooses_is_for_cpus(monkeypatch):
-    names = ["ddp", "ddp@mpi", "horovod_torch@gloo", "deepspeed_zero@3"]
-    line = probe.MARKER + json.dumps(dict.fromkeys(["ddp", "horovod_torch", "deepspeed_zero"], ABLE))
-    monkeypatch.setattr(available.turns, "alone", lambda _: processes.Outcome(0, False, [line]))
-    answers = available.answers_of(names, jobs_of("ddp")[0], LOCAL, through_launcher=False)
-    assert {name: answer["cuda"] for name, answer in answers.items()} == {
-        "ddp": None, "ddp@mpi": "ddp@mpi is for CPUs", "horovod_torch@gloo": "horovod_torch@gloo is for CPUs", "deepspeed_zero@3": None,
-    }  # fmt: skip
-
-
-def test_a_matrix_asks_for_the_precision_where_its_ranks_run(monkeypatch):
-    commands = []
+def test_a_backend_is_asked_once_with_the_precision_and_a_transport_that_a_variant_chooses_is_for_cpus(monkeypatch):
+    names, commands = ["ddp", "ddp@mpi", "horovod_torch@gloo", "deepspeed_zero@3"], []
+    answers = {"ddp": ABLE, "horovod_torch": ABLE, "deepspeed_zero": ABLE | {"precision": {"cuda": "not here"}}}
 
     def alone(run):
         commands.append(run)
-        return processes.Outcome(0, False, ['tandem-probe: {"ddp": {"cpu": null, "cuda": "none", "precision": {"cpu": "not here"}}}'])
+        return processes.Outcome(0, False, [available.MARKER + json.dumps(answers)])
 
     monkeypatch.setattr(available.processes, "run", lambda argv, *_: argv)
     monkeypatch.setattr(available.turns, "alone", alone)
-    jobs, reasons = available.settled(jobs_of("ddp", precision="tf32"), LOCAL)
-    assert commands[0][-2:] == ("tf32", "ddp")
-    assert (jobs, reasons) == ([], {"ddp": "not here"})
+    jobs, reasons = available.settled(jobs_of(*names, precision="tf32"), LOCAL)
+    assert [command[-4:] for command in commands] == [("tf32", "ddp", "deepspeed_zero", "horovod_torch")]
+    assert [job.backend for job in jobs] == ["ddp"]
+    assert reasons == {name: f"{name} is for CPUs" for name in names[1:3]} | {"deepspeed_zero@3": "not here"}
 
 
 # A backend that says what it finds, and none that can be imported.
@@ -200,12 +180,9 @@ SKIPPED = "skipping cannot_start: its import ended with exit status 7\n"
 
 @pytest.mark.matrix
 def test_a_dry_run_prints_the_commands_for_the_device_and_what_it_skips(standing_in, tmp_path):
-    on_gpu = matrix(standing_in, tmp_path / "results", *BACKENDS, "--dry-run")
-    assert on_gpu.stderr == f"skipping ddp: this PyTorch has no CUDA\n{SKIPPED}"
-    assert on_gpu.stdout.count("\n") == on_gpu.stdout.count("frameworks.finds_gpu --device cuda ") == 1
-    on_cpu = matrix(standing_in, tmp_path / "results", *BACKENDS, "--device", "cpu", "--dry-run")
-    assert on_cpu.stderr == SKIPPED
-    assert on_cpu.stdout.count("\n") == on_cpu.stdout.count(" --device cpu ") == 2
+    dry = matrix(standing_in, tmp_path / "results", *BACKENDS, "--dry-run")
+    assert dry.stderr == f"skipping ddp: this PyTorch has no CUDA\n{SKIPPED}"
+    assert dry.stdout.count("\n") == dry.stdout.count("frameworks.finds_gpu --device cuda ") == 1
     assert list(tmp_path.iterdir()) == []
 
 

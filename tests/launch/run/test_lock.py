@@ -1,11 +1,9 @@
 """One matrix at a time on a machine: the second one stops, unless it is to share the machine."""
 
 import contextlib
+import multiprocessing
 import os
 import re
-import stat
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -17,18 +15,8 @@ from launch.launchers.commands import ALLOCATIONS
 from launch.run import lock
 from launch.run.plan import Job
 from tests.support.forked import run_module
-from tests.support.running import ROOT
 
 ON_ONE_NODE, ON_TWO_NODES = ([Job("ddp", 2, ranks_per_node, Settings())] for ranks_per_node in (2, 1))
-# Holds the lock in another process until its standard input is closed, or it is killed.
-HOLDER = """
-import sys
-from launch.run import lock
-from tests.launch.run.test_lock import ON_ONE_NODE
-with lock.held(sys.argv[1], ON_ONE_NODE, False):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
 
 
 @pytest.fixture
@@ -43,35 +31,41 @@ def path(tmp_path, monkeypatch):
 @contextlib.contextmanager
 def holder(folder):
     """Another process that holds the lock for records in a folder."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, folder], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ
-    )
-    with process:
-        assert process.stdout.readline() == "held\n"
+    here, there = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=hold, args=(folder, there))
+    process.start()
+    there.close()
+    try:
+        assert here.recv() == "held"
         yield process
-        process.stdin.close()
+    finally:
+        process.kill()
+        process.join()
+
+
+def hold(folder, connection):
+    with lock.held(folder, ON_ONE_NODE, False):
+        connection.send("held")
+        connection.recv()
 
 
 @pytest.mark.parametrize(
     ("jobs", "variables", "expected"),
     [
-        (ON_ONE_NODE, {}, "/elsewhere"),
-        ([], {}, "/elsewhere"),
-        (ON_ONE_NODE, {"SLURM_JOB_ID": "7"}, "/results/here/.matrix-7.lock"),
+        # One for all users.
+        (ON_ONE_NODE, {}, lock.PATH),
+        ([], {lock.VARIABLE: "/elsewhere"}, "/elsewhere"),
+        (ON_ONE_NODE, {lock.VARIABLE: "/elsewhere", "SLURM_JOB_ID": "7"}, "/results/here/.matrix-7.lock"),
         (ON_TWO_NODES, {"PBS_JOBID": "8.host"}, "/results/here/.matrix-8.host.lock"),
         (ON_TWO_NODES, {}, "/results/here/.matrix-nodes.lock"),
         (ON_TWO_NODES, {"SLURM_JOB_ID": ""}, "/results/here/.matrix-nodes.lock"),
     ],
 )
 def test_the_lock_is_the_machines_or_in_the_results_of_an_allocation(jobs, variables, expected, path, monkeypatch):
-    for name, value in ({lock.VARIABLE: "/elsewhere"} | variables).items():
+    monkeypatch.delenv(lock.VARIABLE)
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert lock.path_of("/results/here", jobs) == Path(expected)
-
-
-def test_the_lock_of_a_machine_is_one_for_all_users(path, monkeypatch):
-    monkeypatch.delenv(lock.VARIABLE)
-    assert lock.path_of("/results/here", ON_ONE_NODE) == Path(lock.PATH)
 
 
 def test_the_second_one_names_the_one_that_runs(path, tmp_path):
@@ -86,12 +80,12 @@ def test_the_second_one_names_the_one_that_runs(path, tmp_path):
 def test_the_lock_of_one_that_was_killed_is_free(path, tmp_path):
     with holder("/their/results") as process:
         process.kill()
-        process.wait()
+        process.join()
         with lock.held(tmp_path, ON_ONE_NODE, False):
             assert path.read_text().startswith(f"pid {os.getpid()} ")
 
 
-def test_looking_for_another_one_makes_no_file(path, tmp_path, monkeypatch):
+def test_looking_for_another_one_makes_no_file(path, tmp_path):
     for jobs in (ON_ONE_NODE, ON_TWO_NODES):
         lock.expect_free(tmp_path / "results", jobs, False)
     assert list(tmp_path.iterdir()) == []
@@ -112,24 +106,6 @@ def test_who_shares_the_machine_goes_on_and_leaves_the_lock_to_the_first(path, t
         pass
 
 
-def test_several_nodes_are_locked_with_their_results_only(path, tmp_path):
-    (tmp_path / "other").mkdir()
-    with lock.held(tmp_path, ON_TWO_NODES, False):
-        with lock.held(tmp_path / "other", ON_TWO_NODES, False), lock.held(tmp_path, ON_ONE_NODE, False):
-            pass
-        with pytest.raises(UserError), lock.held(tmp_path, ON_TWO_NODES, False):
-            pass
-
-
-def test_all_users_may_lock_the_file(path, tmp_path):
-    before = os.umask(0o077)
-    try:
-        with lock.held(tmp_path, ON_ONE_NODE, False):
-            assert stat.S_IMODE(path.stat().st_mode) == 0o666
-    finally:
-        os.umask(before)
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes two users, and so root")
 @pytest.mark.parametrize("is_free", [True, False])
 def test_two_users_share_the_lock(is_free, path, monkeypatch):
@@ -140,7 +116,7 @@ def test_two_users_share_the_lock(is_free, path, monkeypatch):
         with holder("/their/results") as process:
             if is_free:
                 process.kill()
-                process.wait()
+                process.join()
             assert status_of_another_user() == (0 if is_free else 2)
 
 

@@ -30,8 +30,6 @@ def test_every_number_has_bounds(kind):
 @pytest.mark.parametrize(
     ("kind", "arguments", "message"),
     [
-        (Matrix, ["--repeats", "0"], "--repeats is 0; it must be at least 1"),
-        (Matrix, ["--ranks-per-node", "0"], "--ranks-per-node is 0; it must be at least 1"),
         (Matrix, ["--until", "0"], "--until is 0; it must be above 0 and below 100, such as 5"),
         (Matrix, ["--quiet-limit", "100"], "--quiet-limit is 100; it must be above 0 and below 100, such as 5"),
         (Matrix, ["--until", "nan"], "--until is nan; it must be above 0 and below 100, such as 5"),
@@ -39,7 +37,6 @@ def test_every_number_has_bounds(kind):
         (Collectives, ["--time-limit", "0"], "--time-limit is 0; it must be above 0"),
         (Collectives, ["--machine", "../up"], "--machine is '../up'; use letters, digits, '.', '_' and '-'"),
         (Data, ["--workers", "1", "-1"], "--workers is (1, -1); it must be at least 0"),
-        (Data, ["--time-limit", "0"], "--time-limit is 0; it must be above 0"),
         (Memory, ["--params", "inf"], "--params is inf; it must be at least 1 and finite"),
     ],
 )

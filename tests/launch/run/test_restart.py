@@ -1,9 +1,9 @@
-"""Under torchrun a run whose worker is killed resumes from its checkpoint, with the same result."""
+"""A run whose rank is killed resumes from its checkpoint, with the same result: under torchrun, and on a spare host of horovodrun."""
 
+import contextlib
 import os
 import signal
 import subprocess
-import time
 
 import numpy as np
 import psutil
@@ -11,51 +11,68 @@ import pytest
 
 from common.training import checkpoints
 from common.training.checkpoints import LAST
-from tests.support import small_data
+from tests.support import kills, small_data
 from tests.support.running import BIN, ROOT, environ
 
 pytestmark = [pytest.mark.matrix, pytest.mark.long]
 
 EPOCHS = 40
+TRAINING = ("--batch-size", 8, "--last-batch", "pad", "--scaling", "strong", "--epochs", EPOCHS, "--no-stop-at-target", "--resume")
 
 
-def start(data, folder):
+def torchrun(_):
+    return BIN / "torchrun", "--standalone", "--max-restarts=2", "--nproc-per-node=2", "-m", "frameworks.ddp"
+
+
+def horovodrun(folder):
+    hosts = folder / "hosts"
+    # One machine by three names: two hosts and a spare one.
+    hosts.write_text("#!/bin/sh\necho localhost:1\necho 127.0.0.1:1\necho 127.1:1\n")
+    hosts.chmod(0o755)
+    options = ("--gloo", "--network-interfaces", "lo", "-np", 2, "--min-np", 2, "--max-np", 2, "--host-discovery-script", hosts)
+    return BIN / "horovodrun", *options, BIN / "python", "-m", "frameworks.horovod_torch"
+
+
+@contextlib.contextmanager
+def started(launcher, data, folder):
+    """Gives (the process of a run's launcher, the path of its last checkpoint); the run must complete, and nothing of it is left."""
+    folder.mkdir()
     kept = folder / "kept"
-    command = [BIN / "torchrun", "--standalone", "--max-restarts=2", "--nproc-per-node=2", "-m", "frameworks.ddp", *data]
-    command += ["--batch-size", "8", "--last-batch", "pad", "--scaling", "strong", "--epochs", str(EPOCHS), "--no-stop-at-target"]
-    command += ["--results", folder, "--machine", "here", "--run-id", "it", "--checkpoint-dir", kept, "--resume"]
+    command = (*launcher(folder), *data, *TRAINING, "--results", folder, "--machine", "here", "--run-id", "it", "--checkpoint-dir", kept)
     variables = environ() | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    return kept / LAST, subprocess.Popen(
-        [str(part) for part in command], cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    with (folder / "output").open("w") as output:
+        run = subprocess.Popen(map(str, command), cwd=ROOT, env=variables, stdout=output, stderr=output, start_new_session=True)
+    try:
+        yield run, kept / LAST
+        run.wait(timeout=120)
+    finally:
+        for process in psutil.Process(run.pid).children(recursive=True) if run.poll() is None else []:
+            process.kill()
+        run.kill()
+    assert run.returncode == 0, (folder / "output").read_text()[-5000:]
 
 
-def worker(torchrun, rank):
-    """The process of a rank, or None."""
-    for process in psutil.Process(torchrun.pid).children():
-        if process.environ().get("RANK") == str(rank):
-            return process
+def worker(run, variable, rank):
+    """The process of the rank, which it has in a variable."""
+    for process in psutil.Process(run.pid).children(recursive=True):
+        # Another one, such as horovodrun's search for hosts, may end meanwhile.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            trains = process.name().startswith("python") and "-m" in process.cmdline()
+            if trains and process.environ().get(variable) == rank:
+                return process
     return None
 
 
-def test_a_killed_worker_loses_only_the_epochs_after_the_last_checkpoint(tmp_path):
+@pytest.mark.parametrize(("launcher", "variable", "rank"), [(torchrun, "RANK", "1"), (horovodrun, "HOROVOD_RANK", "0")])
+def test_a_killed_rank_loses_only_the_epochs_after_the_last_checkpoint(launcher, variable, rank, tmp_path):
     data = small_data.write(tmp_path / "data", 20)["cnn"]
-    undisturbed, run = start(data, tmp_path / "undisturbed")
-    output, _ = run.communicate(timeout=120)
-    assert run.returncode == 0, output
-    disturbed, run = start(data, tmp_path / "disturbed")
-    limit = time.monotonic() + 60
-    while not disturbed.exists() or checkpoints.read(disturbed)[1].epochs < 5:
-        assert run.poll() is None, run.communicate()[0]
-        assert time.monotonic() < limit
-        time.sleep(0.02)
-    os.kill(worker(run, 1).pid, signal.SIGKILL)
-    reached = checkpoints.read(disturbed)[1].epochs
-    output, _ = run.communicate(timeout=120)
-    assert run.returncode == 0, output
-    assert reached < EPOCHS
-    record = (tmp_path / "disturbed" / "here" / "it.json").read_text()
-    assert '"resumed_after_epochs": 0' not in record
+    with started(launcher, data, tmp_path / "undisturbed") as (_, undisturbed):
+        pass
+    with started(launcher, data, tmp_path / "disturbed") as (run, disturbed):
+        kills.wait_until(lambda: disturbed.exists() and checkpoints.read(disturbed)[1].epochs >= 3, 60)
+        os.kill(worker(run, variable, rank).pid, signal.SIGKILL)
+        assert checkpoints.read(disturbed)[1].epochs < EPOCHS
+    assert '"resumed_after_epochs": 0' not in (tmp_path / "disturbed" / "here" / "it.json").read_text()
     (expected, expected_head), (parameters, head) = checkpoints.read(undisturbed), checkpoints.read(disturbed)
     assert head == expected_head
     assert parameters.keys() == expected.keys()

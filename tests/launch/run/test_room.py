@@ -4,7 +4,6 @@ import os
 import subprocess
 
 import numpy as np
-import psutil
 import pynvml
 import pytest
 
@@ -30,21 +29,12 @@ def test_one_more_as_large_as_the_largest_must_fit(bytes_by_run, available_bytes
     assert room.has_room([]) is expected
 
 
-def test_the_memory_of_a_process_is_its_own():
-    before = room.own_bytes(os.getpid())
+def test_the_memory_of_a_run_is_what_its_processes_that_have_not_ended_share_with_no_other():
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    (bytes_before,), available_bytes = room.on_node([[os.getpid(), ended.pid]])
     kept = np.ones(2**24)
-    assert room.own_bytes(os.getpid()) - before == pytest.approx(kept.nbytes, rel=0.1)
-
-
-def test_a_process_that_has_ended_has_no_memory():
-    process = subprocess.Popen(["true"])
-    process.wait()
-    assert room.own_bytes(process.pid) == 0
-
-
-def test_here_there_is_room_for_another_like_this_one():
-    (own_bytes,), available_bytes = room.on_node([[os.getpid()]])
-    assert 0 < own_bytes < psutil.virtual_memory().total
+    assert room.on_node([[os.getpid(), ended.pid]])[0][0] - bytes_before == pytest.approx(kept.nbytes, rel=0.1)
     assert available_bytes > 0
 
 
@@ -54,9 +44,6 @@ def test_a_run_must_fit_on_each_gpu(monkeypatch):
     assert room.on_gpus(runs) == [([GIB, 0], 9 * GIB), ([GIB, 3 * GIB], 4 * GIB), ([0, 0], 5 * GIB)]
     assert not room.has_room(runs)
     assert room.has_room([[1], [9]])
-
-
-def test_a_gpu_whose_memory_nvml_does_not_tell_is_left_out(monkeypatch):
-    nvml.install(monkeypatch, nvml.Driver())
+    # Where NVML does not tell it, the memory of GPUs is left out.
     monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", nvml.refuse)
     assert room.on_gpus([[1]]) == []

@@ -5,7 +5,7 @@ import pytest
 from common.config import Settings
 from common.errors import UserError
 from common.record import records
-from launch.launchers.commands import Launcher, Start, shell_command
+from launch.launchers.commands import Launcher
 from launch.run import processes, runner, turns
 from launch.run.plan import Job
 from launch.run.processes import Outcome
@@ -24,11 +24,6 @@ from tests.support import made_records
 )
 def test_the_first_error_is_the_cause(outcome, ending):
     assert ending_of(outcome, 30.0) == ending
-
-
-def test_a_command_is_quoted_as_a_shell_needs_it():
-    start = Start(Launcher("torchrun", "run"), 1, 1, 1, ("python", "--data-dir", "it's here"), {"OMP_NUM_THREADS": "1"})
-    assert shell_command(start) == """OMP_NUM_THREADS=1 run --nproc-per-node=1 --standalone --data-dir 'it'"'"'s here'"""
 
 
 @pytest.fixture

@@ -34,11 +34,8 @@ def test_widths_are_of_the_widest_interval_at_a_size():
     assert measured.keys() == {("cnn", 1), ("cnn", 2)}
     assert measured["cnn", 1].percent > 10
     assert measured["cnn", 2] == Width(pytest.approx(0), 6)
-
-
-def test_too_few_repeats_for_a_verdict_have_no_width():
+    # Too few for a verdict.
     assert until.widths(typed([*repeats(STEADY[:5]), *repeats(STEADY[:5], backend="single")])) == {}
-    assert until.widths([]) == {}
 
 
 @pytest.mark.parametrize(("width", "expected"), [(Width(10.0, 6), 24), (Width(5.0, 6), 6), (Width(2.0, 8), 8), (Width(6.0, 7), 11)])
