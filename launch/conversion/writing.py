@@ -19,9 +19,9 @@ import tyro
 from common import durable, progress, workloads
 from common.command_line import FROM_1, POSITIVE
 from common.config import Dataset, Precision, Settings
-from common.data import datasets, formats, image_folders, manifest, stored, stored_samples
+from common.data import datasets, formats, image_folders, manifest, stored
 from common.data.formats import FORMATS
-from common.data.samples import count_losses
+from common.data.samples import InMemory, count_losses
 from common.data.storage_use import Use
 from common.errors import UserError
 
@@ -63,13 +63,13 @@ def run(conversion):
     with _writing(conversion.folder):
         begun = time.monotonic()
         data, identity = load(progress.reading(functools.partial(print, file=sys.stderr)))
-        image_digest = None if data.digest else image_folders.begin_digest(data.train_inputs.shape)
-        layout = tuple(manifest.OfRow(array.dtype, array.shape[1:]) for array in (data.train_inputs, data.train_targets))
+        image_digest = None if data.digest else image_folders.begin_digest(data.train.inputs.shape)
+        layout = tuple(manifest.OfRow(array.dtype, array.shape[1:]) for array in (data.train.inputs, data.train.targets))
         plan = {
             "version": manifest.VERSION,
             "data_format": conversion.data_format,
             "source": stored.source_of(settings, settings.dataset) | {"copies": conversion.copies, "identity": identity},
-            "samples_per_file": max(1, int(conversion.file_size * stored_samples.MIB) // sum(of_row.size_bytes for of_row in layout)),
+            "samples_per_file": max(1, int(conversion.file_size * stored.MIB) // sum(of_row.size_bytes for of_row in layout)),
         }
         is_new = _begin(conversion.folder, plan)
         if is_new is None:
@@ -78,8 +78,8 @@ def run(conversion):
         files = _write_all(conversion, module, data, layout, plan["samples_per_file"], image_digest)
         seconds = time.monotonic() - begun if is_new else None
         del plan["version"]
-        num_samples = {"train": len(data.train_inputs) * conversion.copies, "test": len(data.test_inputs)}
-        digest = data.digest or image_folders.end_digest(image_digest, data.train_targets)
+        num_samples = {"train": len(data.train.inputs) * conversion.copies, "test": len(data.test.inputs)}
+        digest = data.digest or image_folders.end_digest(image_digest, data.train.targets)
         if conversion.copies > 1:
             digest = manifest.digest_of(f"{conversion.copies} copies of {digest}".encode())
         written = manifest.Manifest(
@@ -107,7 +107,7 @@ def _loader(settings):
     images, labels = image_folders.find_images(settings.data_dir, workloads.workload_of(settings).model)
     described = [(str(path.relative_to(settings.data_dir)), path.stat().st_size, path.stat().st_mtime_ns) for path in images.files]
     identity = hashlib.sha256(json.dumps(described).encode()).hexdigest()
-    return lambda _: (datasets.Dataset(images, labels, images[[]], labels[:0], None), identity)
+    return lambda _: (datasets.Dataset(InMemory(images, labels), InMemory(images[[]], labels[:0]), None), identity)
 
 
 @contextlib.contextmanager
@@ -160,9 +160,9 @@ def _expect_same(folder, written, plan):
 
 def _write_all(conversion, module, data, layout, samples_per_file, image_digest):
     """Writes the files that are not there yet, and updates the digest of images if there is one; the `files` of the Manifest."""
-    num_losses = np.tile(count_losses(data.train_targets).astype(np.int32), conversion.copies)
+    num_losses = np.tile(count_losses(data.train.targets).astype(np.int32), conversion.copies)
     files = {manifest.NUM_LOSSES: _write(conversion.folder / manifest.NUM_LOSSES, formats.module_of("npy").as_npy(num_losses))}
-    parts = {"train": (data.train_inputs, data.train_targets, conversion.copies), "test": (data.test_inputs, data.test_targets, 1)}
+    parts = {"train": (data.train.inputs, data.train.targets, conversion.copies), "test": (data.test.inputs, data.test.targets, 1)}
     todo = [
         (part, number, inputs, targets, np.arange(first, min(first + samples_per_file, len(inputs) * copies)))
         for part, (inputs, targets, copies) in parts.items()
@@ -175,7 +175,7 @@ def _write_all(conversion, module, data, layout, samples_per_file, image_digest)
         present = sorted(path for path in conversion.folder.glob(f"{stem.name}.*") if path.suffix != durable.PART)
         if len(present) == module.NUM_FILES:
             files |= {path.name: _described(path, manifest.digest(path), _size_bytes(path)) for path in present}
-            rows, _ = arrays = stored_samples.empty_rows(layout, len(samples))
+            rows, _ = arrays = stored.empty_rows(layout, len(samples))
             module.Shard(stem, layout, Use()).read(np.arange(len(samples)), arrays)
         else:
             rows = inputs[samples % len(inputs)]

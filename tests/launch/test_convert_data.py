@@ -14,8 +14,9 @@ from PIL import Image
 
 from common import workloads
 from common.config import Settings
-from common.data import datasets, image_folders, manifest, stored_samples
+from common.data import datasets, image_folders, manifest
 from common.data.formats import FORMATS
+from common.data.stored import MIB
 from common.errors import UserError
 from common.workloads import WORKLOADS
 from launch.conversion.writing import PLAN
@@ -79,13 +80,13 @@ def test_images_are_read_when_they_are_written_and_have_the_digest_of_those_in_m
     expected = loaded(workload="resnet50", **images)
     # Where they would not fit into memory.
     monkeypatch.setattr(image_folders, "_expect_room", None)
-    images |= {"file_size": 3 * 48 * 48 * 3 / stored_samples.MIB, "copies": copies}
+    images |= {"file_size": 3 * 48 * 48 * 3 / MIB, "copies": copies}
     folder = converted.convert(tmp_path / "data", "npy", "resnet50", **images)
     stored = loaded(workload="resnet50", dataset="imagefolder", data_format="npy", data_dir=folder)
     assert (len(stored.train), len(stored.test)) == (10 * copies, 0)
     inputs, targets = arrays(stored.train)
-    np.testing.assert_array_equal(inputs, np.tile(expected.train_inputs, (copies, 1, 1, 1)))
-    np.testing.assert_array_equal(targets, np.tile(expected.train_targets, copies))
+    np.testing.assert_array_equal(inputs, np.tile(expected.train.inputs, (copies, 1, 1, 1)))
+    np.testing.assert_array_equal(targets, np.tile(expected.train.targets, copies))
     assert (stored.digest == expected.digest) == (copies == 1)
     # After an interruption those that are written are read from there.
     resumed = tmp_path / "resumed"

@@ -38,9 +38,9 @@ def main(train):
         allocator.keep_large_buffers()
     data = datasets.loader(settings)()
     batch = workloads.global_batch(settings, ranks.size)
-    steps = sharding.num_steps(len(data.train_inputs), batch, settings.last_batch)
+    steps = sharding.num_steps(len(data.train.inputs), batch, settings.last_batch)
     # Ours leaves out what does not fill a batch.
-    train(Work(ranks, settings, steps, data.train_inputs[: steps * batch], data.train_targets[: steps * batch]))
+    train(Work(ranks, settings, steps, data.train.inputs[: steps * batch], data.train.targets[: steps * batch]))
     # To take the interpreter down around the libraries' threads would abort some runs.
     leave(0)
 

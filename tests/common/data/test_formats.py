@@ -13,7 +13,7 @@ from common.data import formats
 from common.data.formats import FORMATS
 from common.data.manifest import OfRow
 from common.data.storage_use import Use
-from common.data.stored_samples import DAMAGED, empty_rows
+from common.data.stored import DAMAGED, empty_rows
 from tests.support.converted import IN_ORDER
 from tests.support.mistakes import refusal
 

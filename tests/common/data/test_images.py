@@ -24,8 +24,8 @@ def digits():
 
 
 def test_both_parts_of_the_digits_have_all_classes_in_equal_shares(digits):
-    assert [array.shape for array in digits[:4]] == [(1437, 28, 28), (1437,), (360, 28, 28), (360,)]
-    train, test = np.bincount(digits.train_targets, minlength=10), np.bincount(digits.test_targets, minlength=10)
+    assert (digits.train.inputs.shape, digits.test.inputs.shape) == ((1437, 28, 28), (360, 28, 28))
+    train, test = np.bincount(digits.train.targets, minlength=10), np.bincount(digits.test.targets, minlength=10)
     assert len(train) == len(test) == 10
     assert (np.abs(test - (train + test) * 360 / 1797) < 1).all()
 
@@ -69,18 +69,18 @@ def test_damaged_digits_are_named_with_the_remedy(damage, tmp_path):
 
 
 def test_images_are_standardised_with_the_training_images(digits):
-    assert digits.train_inputs.mean() == pytest.approx(0, abs=1e-12)
-    assert digits.train_inputs.std() == pytest.approx(1, abs=1e-12)
+    assert digits.train.inputs.mean() == pytest.approx(0, abs=1e-12)
+    assert digits.train.inputs.std() == pytest.approx(1, abs=1e-12)
     # Pixels of both parts go from 0 to 16. Scaled by their own mean, the parts would begin at different values.
-    assert digits.test_inputs.min() == digits.train_inputs.min()
-    assert digits.test_inputs.mean() != pytest.approx(0, abs=1e-6)
+    assert digits.test.inputs.min() == digits.train.inputs.min()
+    assert digits.test.inputs.mean() != pytest.approx(0, abs=1e-6)
 
 
 def test_the_digest_of_the_digits_is_the_same_everywhere_and_fp32_is_fp64_rounded(digits):
     single = loader(Settings(precision="fp32"))()
     assert single.digest == digits.digest == DIGITS_DIGEST
-    assert single.train_inputs.dtype == single.test_inputs.dtype == np.float32
-    np.testing.assert_array_equal(single.train_inputs, digits.train_inputs.astype(np.float32))
+    assert single.train.inputs.dtype == single.test.inputs.dtype == np.float32
+    np.testing.assert_array_equal(single.train.inputs, digits.train.inputs.astype(np.float32))
 
 
 @pytest.mark.parametrize(("old", "new"), [(8, 28), (8, 8), (2, 4), (3, 7), (1, 5), (28, 28)])
@@ -128,9 +128,9 @@ def test_mnist_is_the_same_in_every_form(write, tmp_path):
     arrays = mnist_arrays()
     write(tmp_path, arrays)
     dataset = mnist(tmp_path)()
-    for images, raw in ((dataset.train_inputs, arrays[0]), (dataset.test_inputs, arrays[2])):
+    for images, raw in ((dataset.train.inputs, arrays[0]), (dataset.test.inputs, arrays[2])):
         np.testing.assert_allclose(images, (raw - arrays[0].mean()) / arrays[0].std(), rtol=1e-12)
-    for labels, raw in ((dataset.train_targets, arrays[1]), (dataset.test_targets, arrays[3])):
+    for labels, raw in ((dataset.train.targets, arrays[1]), (dataset.test.targets, arrays[3])):
         assert labels.dtype == np.int64
         np.testing.assert_array_equal(labels, raw)
     # Of integers, which do not depend on this computer's floating point, and of all four arrays.

@@ -81,7 +81,7 @@ def test_texts_are_read_too(name, tmp_path):
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 4])
 def test_ranks_that_read_in_order_open_each_file_about_once(num_ranks, digits, monkeypatch):
-    monkeypatch.setattr("common.data.stored_samples.BUFFER_SIZE", 4 * BATCH)
+    monkeypatch.setattr("common.data.stored.BUFFER_SIZE", 4 * BATCH)
     num_opens = 0
     for rank in range(num_ranks):
         samples = read(digits, "webdataset").train

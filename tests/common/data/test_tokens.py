@@ -5,7 +5,6 @@ import pytest
 from tokenizers import Tokenizer, models
 
 from common.data import texts, tokens
-from common.data.datasets import Dataset
 from tests.support import tokenizer
 from tests.support.mistakes import refused
 
@@ -25,7 +24,7 @@ def stories(tmp_path_factory):
 
 
 def read(name, folder, path, context=16):
-    return Dataset(*texts.reader(name, folder, context, tokens.vocabulary(path))())
+    return texts.reader(name, folder, context, tokens.vocabulary(path))()
 
 
 def test_without_a_file_tokens_are_bytes():
@@ -62,10 +61,10 @@ def test_a_vocabulary_with_gaps_is_as_large_as_its_largest_token_asks_for_and_wi
 
 def test_sequences_of_tokens_follow_one_another_and_targets_are_the_next_tokens(path, stories):
     data = read("tinystories", stories, path)
-    np.testing.assert_array_equal(data.train_targets[:, :-1], data.train_inputs[:, 1:])
+    np.testing.assert_array_equal(data.train.targets[:, :-1], data.train.inputs[:, 1:])
     expected = tokens.vocabulary(path).encode([story.encode() for story in STORIES])
-    np.testing.assert_array_equal(data.train_inputs[0], expected[:16])
-    assert data.train_inputs.max() > 255
+    np.testing.assert_array_equal(data.train.inputs[0], expected[:16])
+    assert data.train.inputs.max() > 255
 
 
 def test_a_summary_of_tokens_follows_its_document(path, tmp_path):
@@ -74,8 +73,8 @@ def test_a_summary_of_tokens_follows_its_document(path, tmp_path):
     data, library = read("xsum", tmp_path, path, 32), Tokenizer.from_file(str(path))
     document, summary = (library.encode(text).ids for text in ("the object the object", "a list"))
     whole = [*document, 1, *summary, 1]
-    assert data.train_inputs[0].tolist() == whole[:-1] + [0] * (33 - len(whole))
-    assert data.train_targets[0].tolist() == [-1] * len(document) + [*summary, 1] + [-1] * (33 - len(whole))
+    assert data.train.inputs[0].tolist() == whole[:-1] + [0] * (33 - len(whole))
+    assert data.train.targets[0].tolist() == [-1] * len(document) + [*summary, 1] + [-1] * (33 - len(whole))
 
 
 def test_the_digest_of_the_data_is_that_of_the_tokens(path, stories, tmp_path):
