@@ -81,9 +81,9 @@ def _expect_same(written, settings, source, folder):
             values = " (another file)" if name == "tokenizer" else f" {written.source[name]}, and this run has {value}"
             raise UserError(f"--data-dir {folder} was converted with {flag(name)}{values}; convert the data of this run into a folder")
     of_run = np.dtype(DTYPES[settings.precision])
-    if written.inputs.dtype.kind == "f" and written.inputs.dtype != of_run:
+    if written.inputs.base.kind == "f" and written.inputs.base != of_run:
         raise UserError(
-            f"--data-dir {folder} has samples of {written.inputs.dtype}, and --precision {settings.precision} needs {of_run}; "
+            f"--data-dir {folder} has samples of {written.inputs.base}, and --precision {settings.precision} needs {of_run}; "
             f"convert them with --precision {settings.precision}"
         )
 
@@ -115,7 +115,7 @@ class Storage(NamedTuple):
 
     @property
     def layout(self):
-        """The OfRows of inputs and targets."""
+        """The types of a sample's inputs and targets."""
         return self.written.inputs, self.written.targets
 
     def paths(self):
@@ -123,18 +123,6 @@ class Storage(NamedTuple):
         for name in self.written.files:
             path = self.folder / name
             yield from path.iterdir() if path.is_dir() else [path]
-
-
-class Plan(NamedTuple):
-    """How batches of one size are read.
-
-    `num_at_once`: batches that are read at once, those of a buffer where samples can be read in order only. `num_ahead`: how many times as
-    many are read ahead. `max_open`: shards that may be open at once.
-    """
-
-    num_at_once: int
-    num_ahead: int
-    max_open: int
 
 
 class StoredSamples:
@@ -152,12 +140,12 @@ class StoredSamples:
 
         The files are opened anew, and those that were read are looked at again in the end: they must be what they were.
         """
-        plan, settings = self.plan(indices.shape[1]), self.storage.settings
-        opened = set()
-        shard = lru_cache(plan.max_open)(partial(self._open, opened))
-        parts = [indices[first : first + plan.num_at_once] for first in range(0, len(indices), plan.num_at_once)]
+        num_at_once, num_ahead, max_open = self.plan(indices.shape[1])
+        settings, opened = self.storage.settings, set()
+        shard = lru_cache(max_open)(partial(self._open, opened))
+        parts = [indices[first : first + num_at_once] for first in range(0, len(indices), num_at_once)]
         cores = cores_of_workers(settings.threads, settings.bind)
-        steps_of_parts = read_ahead(partial(self._read, shard), parts, settings.num_workers, plan.num_ahead, cores)
+        steps_of_parts = read_ahead(partial(self._read, shard), parts, settings.num_workers, num_ahead, cores)
         while True:
             begun = time.perf_counter()
             steps = next(steps_of_parts, None)
@@ -171,7 +159,10 @@ class StoredSamples:
             self._expect_unchanged(stem)
 
     def plan(self, local_batch):
-        """Returns the Plan for batches of this size. Raises UserError where what is held of them at once exceeds the budget."""
+        """Returns how many batches of this size are read at once, how many times as many ahead, and how many shards may be open meanwhile.
+
+        At once are read those of a buffer where samples can be read in order only. Raises UserError where what is held exceeds the budget.
+        """
         settings, budget_bytes, open_bytes = self.storage.settings, self.storage.budget_bytes, self.storage.module.OPEN_BYTES
         num_at_once = 1 if self.streamed is None else steps_of_buffer(self.streamed, local_batch)
         num_ahead = -(-settings.num_workers * settings.prefetch // num_at_once)
@@ -180,14 +171,14 @@ class StoredSamples:
             num_held = num_ahead + 2 + max(1, settings.num_workers)
         else:
             num_held = (num_ahead + 2 if settings.num_workers else 1) * num_at_once + 2
-        batch_bytes = num_held * local_batch * sum(of_row.size_bytes for of_row in self.storage.layout)
+        batch_bytes = num_held * local_batch * sum(of_row.itemsize for of_row in self.storage.layout)
         if batch_bytes + open_bytes > budget_bytes:
             fewer = "lower --prefetch or --num-workers, " if settings.num_workers else ""
             raise UserError(
                 f"{num_held} batches of {local_batch} samples, which are in memory at once, take {(batch_bytes + open_bytes) / MIB:,.1f} "
                 f"MiB, and --data-budget is {budget_bytes / MIB:,.1f} MiB; {fewer}take smaller batches, or raise it"
             )
-        return Plan(num_at_once, num_ahead, min(MAX_OPEN, max(1, (budget_bytes - batch_bytes) // max(1, open_bytes))))
+        return num_at_once, num_ahead, min(MAX_OPEN, max(1, (budget_bytes - batch_bytes) // max(1, open_bytes)))
 
     def _open(self, opened, number):
         """Opens a shard."""
@@ -242,6 +233,6 @@ def empty_rows(layout, num_rows):
     """
     rows = []
     for of_row in layout:
-        mapped = mmap.mmap(-1, num_rows * of_row.size_bytes)
-        rows.append(np.frombuffer(mapped, of_row.dtype).reshape(num_rows, *of_row.shape))
+        mapped = mmap.mmap(-1, num_rows * of_row.itemsize)
+        rows.append(np.frombuffer(mapped, of_row.base).reshape(num_rows, *of_row.shape))
     return rows

@@ -18,10 +18,11 @@ import tyro
 
 from common import durable, progress, workloads
 from common.command_line import FROM_1, POSITIVE
-from common.config import Dataset, Precision, Settings
+from common.config import Dataset as DatasetName
+from common.config import Precision, Settings
 from common.data import datasets, formats, image_folders, manifest, stored
 from common.data.formats import FORMATS
-from common.data.samples import InMemory, count_losses
+from common.data.samples import Dataset, InMemory, count_losses
 from common.data.storage_use import Use
 from common.errors import UserError
 
@@ -40,7 +41,7 @@ class Conversion:
     """Format; files: one file per sample."""
     folder: Annotated[Path, tyro.conf.Positional]
     """Folder to write into: a new or empty one, or one whose conversion was interrupted, which then goes on."""
-    dataset: Dataset | None = None
+    dataset: DatasetName | None = None
     """Dataset. Default: the workload's own."""
     data_dir: Path | None = None
     """Folder with the dataset's files, for one that is not installed."""
@@ -59,17 +60,17 @@ def run(conversion):
     module = formats.module_of(conversion.data_format)
     shared = ("workload", "dataset", "data_dir", "tokenizer", "precision")
     settings = workloads.resolve(Settings(**{name: getattr(conversion, name) for name in shared}), 1)
-    load = _loader(settings)
+    load, identity = _loader(settings)
     with _writing(conversion.folder):
         begun = time.monotonic()
-        data, identity = load(progress.reading(functools.partial(print, file=sys.stderr)))
+        data = load(progress.reading(functools.partial(print, file=sys.stderr)))
         image_digest = None if data.digest else image_folders.begin_digest(data.train.inputs.shape)
-        layout = tuple(manifest.OfRow(array.dtype, array.shape[1:]) for array in (data.train.inputs, data.train.targets))
+        layout = tuple(np.dtype((array.dtype, array.shape[1:])) for array in (data.train.inputs, data.train.targets))
         plan = {
             "version": manifest.VERSION,
             "data_format": conversion.data_format,
-            "source": stored.source_of(settings, settings.dataset) | {"copies": conversion.copies, "identity": identity},
-            "samples_per_file": max(1, int(conversion.file_size * stored.MIB) // sum(of_row.size_bytes for of_row in layout)),
+            "source": stored.source_of(settings, settings.dataset) | {"copies": conversion.copies, "identity": identity or data.digest},
+            "samples_per_file": max(1, int(conversion.file_size * stored.MIB) // sum(of_row.itemsize for of_row in layout)),
         }
         is_new = _begin(conversion.folder, plan)
         if is_new is None:
@@ -92,22 +93,16 @@ def run(conversion):
 
 
 def _loader(settings):
-    """A function of on_progress that gives the Dataset of resolved settings, and what tells it from other data before all of it is read.
+    """(a function of on_progress that gives the Dataset of resolved settings, what tells it from other data if it has no digest).
 
-    Images are read when they are written, so that their Dataset has no digest. Files are located now; raises UserError for missing ones.
+    Images are read when they are written, so their Dataset has none. Files are located now; raises UserError for missing ones.
     """
     if settings.dataset != "imagefolder":
-        read = datasets.loader(settings)
-
-        def in_memory(on_progress):
-            data = read(on_progress)
-            return data, data.digest
-
-        return in_memory
+        return datasets.loader(settings), None
     images, labels = image_folders.find_images(settings.data_dir, workloads.workload_of(settings).model)
     described = [(str(path.relative_to(settings.data_dir)), path.stat().st_size, path.stat().st_mtime_ns) for path in images.files]
     identity = hashlib.sha256(json.dumps(described).encode()).hexdigest()
-    return lambda _: (datasets.Dataset(InMemory(images, labels), InMemory(images[[]], labels[:0]), None), identity)
+    return lambda _: Dataset(InMemory(images, labels), InMemory(images[[]], labels[:0]), None), identity
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ class RowsInFile:
     """An array in a file, from an offset on, whose rows are `of_row`. Several threads may read at once."""
 
     def __init__(self, path, offset, of_row):
-        self._file, self._offset, self._size = os.open(path, os.O_RDONLY | os.O_CLOEXEC), offset, of_row.size_bytes
+        self._file, self._offset, self._size = os.open(path, os.O_RDONLY | os.O_CLOEXEC), offset, of_row.itemsize
 
     def __del__(self):
         # Reading threads may still have this file while others have dropped it.

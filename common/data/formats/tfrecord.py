@@ -68,7 +68,7 @@ class Shard(InOrder):
                 _check(message, file.read(CHECKSUM.size))
                 features = Example.FromString(message).features.feature
                 yield [
-                    np.frombuffer(features[name].bytes_list.value[0], of_row.dtype).reshape(of_row.shape)
+                    np.frombuffer(features[name].bytes_list.value[0], of_row.base).reshape(of_row.shape)
                     for name, of_row in zip(NAMES, self._layout, strict=True)
                 ]
 
