@@ -27,12 +27,6 @@ def read(name, folder, path, context=16):
     return texts.reader(name, folder, context, tokens.vocabulary(path))()
 
 
-def test_without_a_file_tokens_are_bytes():
-    vocabulary = tokens.vocabulary(None)
-    assert (vocabulary.num_tokens, vocabulary.unit, vocabulary.separator.tolist()) == (256, "bytes", [0])
-    assert vocabulary.encode([b"ab", b"c"]).tolist() == [97, 98, 0, 99]
-
-
 def test_texts_have_the_tokens_of_the_library_and_its_separator_between_them(path):
     vocabulary, library = tokens.vocabulary(path), Tokenizer.from_file(str(path))
     assert (vocabulary.num_tokens, vocabulary.separator.tolist()) == (300, [1])
@@ -75,14 +69,6 @@ def test_a_summary_of_tokens_follows_its_document(path, tmp_path):
     whole = [*document, 1, *summary, 1]
     assert data.train.inputs[0].tolist() == whole[:-1] + [0] * (33 - len(whole))
     assert data.train.targets[0].tolist() == [-1] * len(document) + [*summary, 1] + [-1] * (33 - len(whole))
-
-
-def test_the_digest_of_the_data_is_that_of_the_tokens(path, stories, tmp_path):
-    copy, larger = tmp_path / "copy.json", tokenizer.write(tmp_path / "larger.json", num_tokens=310)
-    copy.write_bytes(path.read_bytes())
-    digests = [read("tinystories", stories, file).digest for file in (path, copy, larger, None)]
-    assert digests[0] == digests[1]
-    assert len(set(digests)) == 3
 
 
 @pytest.mark.parametrize(
