@@ -169,7 +169,7 @@ def _write_all(conversion, module, data, layout, samples_per_file, image_digest)
         stem = conversion.folder / f"{part}-{number:05d}"
         present = sorted(path for path in conversion.folder.glob(f"{stem.name}.*") if path.suffix != durable.PART)
         if len(present) == module.NUM_FILES:
-            files |= {path.name: _described(path, manifest.digest(path), _size_bytes(path)) for path in present}
+            files |= {path.name: _described(path, manifest.digest(path)) for path in present}
             rows, _ = arrays = stored.empty_rows(layout, len(samples))
             module.Shard(stem, layout, Use()).read(np.arange(len(samples)), arrays)
         else:
@@ -187,18 +187,13 @@ def _write(path, content):
     if isinstance(content, bytes):
         with durable.replacing(path) as part:
             part.write_bytes(content)
-        size_bytes = len(content)
     else:
         with durable.replacing(path, is_folder=True) as part:
             for name, row_bytes in content.items():
                 (part / name).write_bytes(row_bytes)
-        size_bytes = sum(map(len, content.values()))
-    return _described(path, manifest.digest_of(content), size_bytes)
+    return _described(path, manifest.digest_of(content))
 
 
-def _described(path, sha256, size_bytes):
+def _described(path, sha256):
+    size_bytes = sum(file.stat().st_size for file in path.iterdir()) if path.is_dir() else path.stat().st_size
     return [size_bytes, manifest.state(path).changed_ns, sha256]
-
-
-def _size_bytes(path):
-    return sum(file.stat().st_size for file in path.iterdir()) if path.is_dir() else path.stat().st_size

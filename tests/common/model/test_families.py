@@ -1,10 +1,12 @@
-"""The models: their parameters are those of the PyTorch modules, and they compute the functions of the papers."""
+"""The models: their parameters and FLOPs are those of the PyTorch modules, and they compute the functions of the papers."""
 
 import math
 
 import numpy as np
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from common.config import Settings
 from common.cost import memory_forecast, parallelism
@@ -14,7 +16,7 @@ from common.model import conventions, families, pipelining, weights
 from common.process.ranks import Ranks
 from common.workloads import WORKLOADS, resolve
 from frameworks.shared.pytorch import pytorch
-from tests.support.small_models import Bare
+from tests.support.small_models import MODELS, Bare
 
 DECODERS = [name for name, workload in WORKLOADS.items() if isinstance(workload.model, families.Decoder)]
 # They are built without memory only.
@@ -185,6 +187,35 @@ def test_the_encoder_decoder_is_pytorchs_with_the_same_parameters(training):
     logits = applied(ours.train(training), inputs)
     assert logits.shape == (2, *SMALL.target_shape)
     np.testing.assert_allclose(logits, expected.swapaxes(1, 2), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_the_flops_of_training_are_those_that_pytorch_counts(model):
+    # On the meta device nothing is computed.
+    module, has_tokens = pytorch.MODELS[type(model)](model, False).to("meta", torch.float32), isinstance(model, families.Decoder)
+    # Without the gradient by its inputs, the first layer would have one product less.
+    kind = {"dtype": torch.int64} if has_tokens else {"dtype": torch.float32, "requires_grad": True}
+    inputs = torch.zeros(3, *model.input_shape, device="meta", **kind)
+    # Other kernels of attention are not counted.
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        module(inputs).sum().backward()
+    assert counter.get_total_flops() == 3 * families.training_flops(model)
+
+
+def test_flops_are_two_for_each_multiplication_and_addition():
+    conv1, conv2, dense1, dense2 = (part.flops for part in families.parts_of(families.Cnn()))
+    assert (conv1, conv2) == (2 * 26 * 26 * 32 * 9, 2 * 24 * 24 * 64 * 32 * 9)
+    assert (dense1, dense2) == (2 * 9216 * 128, 2 * 128 * 10)
+    embedding, attention, feed, *_, head = (part.flops for part in families.parts_of(families.Decoder(8, 2, 2, 4, num_tokens=10)))
+    # Width 8, context 4: four projections, scores and sums over four positions; SwiGLU of width 32.
+    assert (embedding, head) == (0, 2 * 4 * 8 * 10)
+    assert attention == 4 * (4 * 2 * 8 * 8) + 2 * (2 * 4 * 4 * 8)
+    assert feed == 4 * (3 * 2 * 8 * 32)
+
+
+@pytest.mark.parametrize(("workload", "number"), [("cnn", None), ("transformer", 64), ("transformer-base", 256), ("transformer-alcf", 20)])
+def test_the_tokens_of_a_sample_are_those_that_are_predicted(workload, number):
+    assert WORKLOADS[workload].model.tokens_per_sample == number
 
 
 def test_the_columns_of_flattened_images_go_from_channels_first_to_channels_last():
