@@ -9,7 +9,6 @@ import pytest
 from common.config import Settings
 from common.data.datasets import loader
 from common.data.samples import counted
-from common.model.weights import DTYPES
 from common.workloads import WORKLOADS
 from tests.support import small_data
 from tests.support.mistakes import refused
@@ -81,27 +80,19 @@ def test_files_are_not_read_before_the_reader_is_called(tmp_path):
     assert len(read().train.inputs) > 0
 
 
-@pytest.fixture(scope="module")
-def random():
-    return loader(Settings(workload="transformer-alcf", precision="fp64"))()
-
-
-def test_random_vectors_are_drawn_evenly_from_0_to_1_and_targets_are_those_of_the_inputs_with_their_positions_last(random):
-    assert [array.shape for array in arrays(random)] == [(2048, 21, 512), (2048, 512, 20), (0, 21, 512), (0, 512, 20)]
-    values = random.train.inputs
+def test_random_vectors_are_drawn_evenly_from_0_to_1_and_targets_are_those_of_the_inputs_with_their_positions_last():
+    single, double = (loader(Settings(workload="transformer-alcf", precision=precision))() for precision in ("fp32", "fp64"))
+    assert [array.shape for array in arrays(double)] == [(2048, 21, 512), (2048, 512, 20), (0, 21, 512), (0, 512, 20)]
+    values = double.train.inputs
     assert values.min() >= 0
     assert values.max() < 1
     assert values.mean() == pytest.approx(1 / 2, abs=1e-3)
     assert values.std() == pytest.approx(12**-0.5, abs=1e-3)
-    np.testing.assert_array_equal(random.train.targets[:3].transpose(0, 2, 1), random.train.inputs[:3, 1:])
-
-
-def test_random_vectors_are_the_same_at_each_read_and_fp32_is_fp64_rounded(random):
-    single = loader(Settings(workload="transformer-alcf", precision="fp32"))()
-    assert {array.dtype for array in arrays(single)} == {np.dtype(DTYPES["fp32"])}
-    assert {array.dtype for array in arrays(random)} == {np.dtype(DTYPES["fp64"])}
-    np.testing.assert_array_equal(single.train.inputs, random.train.inputs.astype(np.float32))
-    assert single.digest == random.digest
+    np.testing.assert_array_equal(double.train.targets[:3].transpose(0, 2, 1), values[:3, 1:])
+    # fp32 is fp64 rounded.
+    assert [{array.dtype for array in arrays(data)} for data in (single, double)] == [{np.dtype("f4")}, {np.dtype("f8")}]
+    np.testing.assert_array_equal(single.train.inputs, values.astype(np.float32))
+    assert single.digest == double.digest
 
 
 def test_random_images_are_256_of_bytes_with_a_class_each_and_none_held_out():
