@@ -61,15 +61,12 @@ def find(settings, dataset):
     train.plan(max(1, settings.batch_size * settings.accumulate // (1 if settings.scaling == "weak" else from_environment().size)))
     if len(test):
         test.plan(settings.evaluation_batch_size)
-    return Dataset(train, test, _digest(written, storage.streamed))
-
-
-def _digest(written, streamed):
-    """Returns the digest of a dataset. Another order is another training, which must not be compared, or resumed, as the same."""
-    if streamed is None:
-        return written.data_digest
-    order = f" in files of {streamed.file_size} and buffers of {streamed.buffer_size}"
-    return hashlib.sha256((written.data_digest + order).encode()).hexdigest()
+    digest, streamed = written.data_digest, storage.streamed
+    if streamed is not None:
+        # Another order is another training, which must not be compared, or resumed, as the same.
+        order = f" in files of {streamed.file_size} and buffers of {streamed.buffer_size}"
+        digest = hashlib.sha256((digest + order).encode()).hexdigest()
+    return Dataset(train, test, digest)
 
 
 def _expect_same(written, settings, source, folder):

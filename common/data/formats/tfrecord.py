@@ -12,7 +12,7 @@ import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
 from common.data.formats import NAMES
-from common.data.formats.in_order import InOrder
+from common.data.formats.shards import InOrder
 
 IN_ORDER = True
 NUM_FILES = 1
