@@ -27,6 +27,8 @@ def test_a_lesson_must_be_named_and_the_help_names_every_one():
         (["cooldown"], "cooldown"),
         (["warmup", "--ranks", "512"], "--last-batch drop leaves no step"),
         (["warmup", "--epochs", "0"], "--epochs is 0"),
+        (["warmup", "--backend", "ddp,horovod_tf"], "--backend is ddp,horovod_tf; it must be one backend"),
+        (["warmup", "--backend", "single"], "single trains in one process; give --ranks 1"),
         (["sends", "--ranks", "1"], "--ranks is 1; it must be at least 2, since one rank sends nothing"),
         (["sends", "--backends", "single"], "single trains in one process and sends nothing"),
         (["sends", "--backends", "nope"], "there is no backend 'nope'"),

@@ -16,17 +16,6 @@ def path(tmp_path_factory):
     return tokenizer.write(tmp_path_factory.mktemp("tokenizer") / "tokenizer.json")
 
 
-@pytest.fixture(scope="module")
-def stories(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("stories")
-    (folder / "stories.txt").write_text("<|endoftext|>".join(STORIES))
-    return folder
-
-
-def read(name, folder, path, context=16):
-    return texts.reader(name, folder, context, tokens.vocabulary(path))()
-
-
 def test_texts_have_the_tokens_of_the_library_and_its_separator_between_them(path):
     vocabulary, library = tokens.vocabulary(path), Tokenizer.from_file(str(path))
     assert (vocabulary.num_tokens, vocabulary.separator.tolist()) == (300, [1])
@@ -53,18 +42,10 @@ def test_a_vocabulary_with_gaps_is_as_large_as_its_largest_token_asks_for_and_wi
     assert vocabulary.encode([b"a", b"b"]).tolist() == [0, 0, 70_000]
 
 
-def test_sequences_of_tokens_follow_one_another_and_targets_are_the_next_tokens(path, stories):
-    data = read("tinystories", stories, path)
-    np.testing.assert_array_equal(data.train.targets[:, :-1], data.train.inputs[:, 1:])
-    expected = tokens.vocabulary(path).encode([story.encode() for story in STORIES])
-    np.testing.assert_array_equal(data.train.inputs[0], expected[:16])
-    assert data.train.inputs.max() > 255
-
-
 def test_a_summary_of_tokens_follows_its_document(path, tmp_path):
     for name in ("train", "valid"):
         (tmp_path / f"{name}.jsonl").write_text('{"document": "the object the object", "summary": "a list"}\n')
-    data, library = read("xsum", tmp_path, path, 32), Tokenizer.from_file(str(path))
+    data, library = texts.reader("xsum", tmp_path, 32, tokens.vocabulary(path))(), Tokenizer.from_file(str(path))
     document, summary = (library.encode(text).ids for text in ("the object the object", "a list"))
     whole = [*document, 1, *summary, 1]
     assert data.train.inputs[0].tolist() == whole[:-1] + [0] * (33 - len(whole))

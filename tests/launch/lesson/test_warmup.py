@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from common import workloads
-from common.errors import UserError
 from common.record import records
 from launch.lesson.warmup import Warmup, by_epoch, conclusion, plot, tables, warmup_jobs
 from tests.support.made_records import made, valid
@@ -43,19 +42,6 @@ def test_the_two_runs_differ_in_the_warm_up_alone(ranks):
     assert (settings.workload, settings.optimizer, settings.learning_rate, settings.learning_rate_factor) == ("cnn", "adam", 0.01, ranks)
     assert (settings.epochs, settings.stop_at_target, settings.scaling) == (4, False, "weak")
     assert (settings.seed, settings.batch_size, settings.results, settings.machine) == (5, 16, Path("there"), "here")
-
-
-@pytest.mark.parametrize(
-    ("backend", "message"),
-    [
-        ("ddp,horovod_tf", "--backend is ddp,horovod_tf; it must be one backend"),
-        ("", "it must be one backend"),
-        ("single", "single trains in one process; give --ranks 1"),
-    ],
-)
-def test_what_makes_no_lesson(backend, message):
-    with pytest.raises(UserError, match=message):
-        jobs(backend=backend)
 
 
 def test_rows_hold_both_runs_side_by_side():
