@@ -6,6 +6,7 @@ import importlib.util
 import struct
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,16 +19,15 @@ from tests.support.mistakes import refused
 DIGITS_DIGEST = "33992dc6b9845ca1d659f0f892af7ff317428b2acf2ec676242520c7f868d421"
 
 
-@pytest.fixture(scope="module")
-def digits():
-    return loader(Settings(precision="fp64"))()
-
-
-def test_both_parts_of_the_digits_have_all_classes_in_equal_shares(digits):
-    assert (digits.train.inputs.shape, digits.test.inputs.shape) == ((1437, 28, 28), (360, 28, 28))
-    train, test = np.bincount(digits.train.targets, minlength=10), np.bincount(digits.test.targets, minlength=10)
-    assert len(train) == len(test) == 10
+def test_the_digits_are_the_same_everywhere_and_both_parts_have_all_classes_in_equal_shares():
+    single, double = (loader(Settings(precision=precision))() for precision in ("fp32", "fp64"))
+    assert single.digest == double.digest == DIGITS_DIGEST
+    assert (double.train.inputs.shape, double.test.inputs.shape) == ((1437, 28, 28), (360, 28, 28))
+    train, test = (np.bincount(samples.targets, minlength=10) for samples in (double.train, double.test))
     assert (np.abs(test - (train + test) * 360 / 1797) < 1).all()
+    # fp32 is fp64 rounded.
+    assert single.train.inputs.dtype == single.test.inputs.dtype == np.float32
+    np.testing.assert_array_equal(single.train.inputs, double.train.inputs.astype(np.float32))
 
 
 def test_the_digits_are_read_without_importing_scikit_learn():
@@ -59,13 +59,6 @@ def test_damaged_digits_are_named_with_the_remedy(damage, tmp_path):
         read_digits(path)
 
 
-def test_the_digest_of_the_digits_is_the_same_everywhere_and_fp32_is_fp64_rounded(digits):
-    single = loader(Settings(precision="fp32"))()
-    assert single.digest == digits.digest == DIGITS_DIGEST
-    assert single.train.inputs.dtype == single.test.inputs.dtype == np.float32
-    np.testing.assert_array_equal(single.train.inputs, digits.train.inputs.astype(np.float32))
-
-
 @pytest.mark.parametrize(("old", "new"), [(8, 28), (8, 8), (2, 4), (3, 7), (1, 5), (28, 28)])
 def test_enlarging_is_linear_interpolation_between_pixel_centres(old, new):
     # At the edges their values are kept.
@@ -90,14 +83,6 @@ def write_idx(folder, arrays, name_of=lambda name: name, pack=lambda data: data)
         (folder / name_of(name)).write_bytes(pack(header + array.tobytes()))
 
 
-def write_gzipped(folder, arrays):
-    write_idx(folder, arrays, "{}.gz".format, gzip.compress)
-
-
-def write_dotted(folder, arrays):
-    write_idx(folder, arrays, lambda name: name.replace("-idx", ".idx"))
-
-
 def write_npz(folder, arrays):
     np.savez_compressed(folder / "mnist.npz", **dict(zip(MNIST_KEYS, arrays, strict=True)))
 
@@ -106,7 +91,15 @@ def mnist(folder):
     return loader(Settings(dataset="mnist", data_dir=folder, precision="fp64"))
 
 
-@pytest.mark.parametrize("write", [write_idx, write_gzipped, write_dotted, write_npz])
+@pytest.mark.parametrize(
+    "write",
+    [
+        write_idx,
+        partial(write_idx, name_of="{}.gz".format, pack=gzip.compress),
+        partial(write_idx, name_of=lambda name: name.replace("-idx", ".idx")),
+        write_npz,
+    ],
+)
 def test_mnist_is_the_same_in_every_form(write, tmp_path):
     arrays = mnist_arrays()
     write(tmp_path, arrays)
