@@ -41,6 +41,10 @@ message_type {
   field { name: "features" number: 1 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".tensorflow.Features" }
 }
 """
+# Apart from TensorFlow's own descriptors, which may be in the same process.
+POOL = descriptor_pool.DescriptorPool()
+POOL.Add(text_format.Parse(EXAMPLE, descriptor_pb2.FileDescriptorProto()))
+Example = message_factory.GetMessageClass(POOL.FindMessageTypeByName("tensorflow.Example"))
 
 
 def encode(inputs, targets):
@@ -81,13 +85,3 @@ def _masked(content):
 def _check(content, checksum):
     if _masked(content) != checksum:
         raise ValueError("a record does not have its checksum")
-
-
-def _example_class():
-    """Returns the class of tf.train.Example. Its descriptors lie apart from TensorFlow's own, which may be in the same process."""
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(text_format.Parse(EXAMPLE, descriptor_pb2.FileDescriptorProto()))
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))
-
-
-Example = _example_class()
