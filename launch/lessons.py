@@ -1,9 +1,5 @@
 """Lessons: small experiments in distributed training, run here, with a conclusion drawn from their own numbers."""
 
-from typing import Annotated
-
-import tyro
-
 from common import command_line
 from launch.lesson.data import Data
 from launch.lesson.pipeline import Pipeline
@@ -12,12 +8,7 @@ from launch.lesson.warmup import Warmup
 
 PROGRAM = "python -m launch.lessons"
 DESCRIPTION = "Runs a small experiment in distributed training and prints its result."
-LESSONS = (
-    Annotated[Warmup, tyro.conf.subcommand("warmup")]
-    | Annotated[Sends, tyro.conf.subcommand("sends")]
-    | Annotated[Data, tyro.conf.subcommand("data")]
-    | Annotated[Pipeline, tyro.conf.subcommand("pipeline")]
-)
+LESSONS = Warmup | Sends | Data | Pipeline
 
 if __name__ == "__main__":
     command_line.main(lambda lesson: lesson.run(), LESSONS, PROGRAM, DESCRIPTION)

@@ -1,64 +1,37 @@
-"""Datasets as arrays. Nothing is downloaded: the defaults are included in Python and scikit-learn, the others are local files."""
+"""Datasets by name. Nothing is downloaded: the defaults are included in Python and scikit-learn, the others are local files."""
 
 import hashlib
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
 from common.data import image_folders, images, stored, texts, tokens
-from common.data.samples import InMemory
+from common.data.samples import Dataset, InMemory
 from common.model.weights import DTYPES
 from common.progress import no_progress
 from common.workloads import workload_of
 
 
-class Dataset(NamedTuple):
-    """Inputs and targets of the training and held-out samples, samples along the first axis, and a digest of values and split.
-
-    A target is an integer, ignored if negative, or a vector of probabilities along the last axis. A dataset for throughput only
-    has no held-out samples.
-    """
-
-    train_inputs: np.ndarray
-    train_targets: np.ndarray
-    test_inputs: np.ndarray
-    test_targets: np.ndarray
-    digest: str
-
-    @property
-    def train(self):
-        """The training samples, as the training loop reads them."""
-        return InMemory(self.train_inputs, self.train_targets)
-
-    @property
-    def test(self):
-        """The held-out samples."""
-        return InMemory(self.test_inputs, self.test_targets)
-
-
 def loader(settings):
-    """Returns a function that reads the dataset of the settings. Modules are imported and files located now, before the clock starts.
+    """Returns a function that reads the Dataset of the settings. Modules are imported and files located now, before the clock starts.
 
-    It is a Dataset, or with a --data-format on disk the StoredDataset of --data-dir. Where reading may take long, the function calls its
-    argument, on_progress(how much is read, how much there is). Raises UserError for missing files; the function raises it for damaged ones.
+    Where reading may take long, the function calls its argument, on_progress(how much is read, how much there is). Raises UserError for
+    missing files; the function raises it for damaged ones.
     """
     workload = workload_of(settings)
     name = settings.dataset or workload.datasets[0]
     if settings.data_format != "memory":
         dataset = stored.find(settings, name)
         return lambda _=None: dataset
-    if name == "digits":
-        read = images.digits(settings.precision)
-    elif name == "mnist":
-        read = images.mnist(settings.data_dir, settings.precision)
+    if name in ("digits", "mnist"):
+        read = images.reader(name, settings.data_dir, settings.precision)
     elif name == "imagefolder":
         read = image_folders.reader(settings.data_dir, workload.model)
     elif name == "random":
         read = partial(_random_images if workload.model.pixels else _random_vectors, workload.model, settings.precision)
     else:
         read = texts.reader(name, settings.data_dir, workload.model.context, tokens.vocabulary(settings.tokenizer))
-    return lambda on_progress=no_progress: Dataset(*read(on_progress))
+    return lambda on_progress=no_progress: read(on_progress)
 
 
 NUM_RANDOM_SAMPLES = 2048
@@ -69,7 +42,7 @@ def _random_images(model, *_):
     """Draws pixels and classes: images of 150,528 bytes each for ResNet-50."""
     stream = np.random.default_rng(0)
     pixels = stream.integers(0, 256, (NUM_RANDOM_IMAGES, *model.input_shape), np.uint8)
-    return image_folders.fields(pixels, stream.integers(0, model.num_classes, len(pixels)))
+    return image_folders.dataset(pixels, stream.integers(0, model.num_classes, len(pixels)))
 
 
 def _random_vectors(model, precision, _):
@@ -80,4 +53,4 @@ def _random_vectors(model, precision, _):
     drawn = np.random.default_rng(0).random((NUM_RANDOM_SAMPLES, *model.input_shape))
     values = drawn.astype(DTYPES[precision])
     targets = values[:, model.source_length :].transpose(0, 2, 1)
-    return values, targets, values[:0], targets[:0], hashlib.sha256(drawn.data).hexdigest()
+    return Dataset(InMemory(values, targets), InMemory(values[:0], targets[:0]), hashlib.sha256(drawn.data).hexdigest())

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from common.data.folders import searching
+from common.data.samples import Dataset, InMemory
 from common.errors import UserError
 from common.process.ranks import from_environment
 from common.progress import no_progress
@@ -20,14 +21,14 @@ MARGIN = 1 / 16
 
 
 def reader(folder, model):
-    """Returns a function of on_progress that reads the images of a folder into the fields of a Dataset, without held-out ones.
+    """Returns a function of on_progress that reads the images of a folder into a Dataset, without held-out ones.
 
     Files are located now. Raises UserError if there are none, more classes than the model has, or more images than fit into memory; the
     function raises it for a damaged image. Its on_progress is that of Images.read.
     """
     images, labels = find_images(folder, model)
     _expect_room(folder, math.prod(images.shape), from_environment().local_size)
-    return lambda on_progress: fields(images.read(range(len(images)), on_progress), labels)
+    return lambda on_progress: dataset(images.read(range(len(images)), on_progress), labels)
 
 
 class Images:
@@ -83,11 +84,11 @@ def find_images(folder, model):
     return Images(list(itertools.chain(*by_class)), model.input_shape), labels
 
 
-def fields(pixels, labels):
-    """Returns the fields of a Dataset of images (samples, height, width, 3) and labels, of which none are held out."""
+def dataset(pixels, labels):
+    """Returns the Dataset of images (samples, height, width, 3) and labels, of which none are held out."""
     digest = begin_digest(pixels.shape)
     digest.update(pixels.data)
-    return pixels, labels, pixels[:0], labels[:0], end_digest(digest, labels)
+    return Dataset(InMemory(pixels, labels), InMemory(pixels[:0], labels[:0]), end_digest(digest, labels))
 
 
 def begin_digest(shape):

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from common.data.folders import searching
+from common.data.samples import Dataset, InMemory
 from common.errors import UserError
 from common.model.weights import DTYPES
 
@@ -18,14 +19,11 @@ SIDE = 28
 HELD_OUT_EVERY = 5
 
 
-def digits(precision):
-    """Returns a function of on_progress that reads the digits, whose file is located now; see common/data/datasets.py."""
-    path = find_digits()
-    return lambda _: _prepared(*_split(*read_digits(path)), precision)
-
-
-def mnist(folder, precision):
-    """Returns a function of on_progress that reads MNIST from the files in the folder, which are located now."""
+def reader(name, folder, precision):
+    """Returns a function of on_progress that reads `digits`, or `mnist` from a folder, into a Dataset. Files are located now."""
+    if name == "digits":
+        path = find_digits()
+        return lambda _: _prepared(*_split(*read_digits(path)), precision)
     files = _find_mnist(folder)
     return lambda _: _prepared(*_read_mnist(files), precision)
 
@@ -78,13 +76,16 @@ def enlarging_weights(old, new):
 
 
 def _prepared(train_images, train_labels, test_images, test_labels, precision):
-    """Returns the fields of a Dataset: images (samples, 28, 28), standardised with the training images; labels 0 to 9."""
+    """Returns the Dataset of images (samples, 28, 28), standardised with the training images, and labels 0 to 9."""
     digest = hashlib.sha256()
     for array in (train_images, train_labels, test_images, test_labels):
         digest.update(np.ascontiguousarray(array, np.int64).data)
     mean, spread = train_images.mean(dtype=np.float64), train_images.std(dtype=np.float64)
-    standardised = [((images - mean) / spread).astype(DTYPES[precision]) for images in (train_images, test_images)]
-    return standardised[0], train_labels.astype(np.int64), standardised[1], test_labels.astype(np.int64), digest.hexdigest()
+    train, test = (
+        InMemory(((images - mean) / spread).astype(DTYPES[precision]), labels.astype(np.int64))
+        for images, labels in ((train_images, train_labels), (test_images, test_labels))
+    )
+    return Dataset(train, test, digest.hexdigest())
 
 
 MNIST_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")

@@ -6,7 +6,6 @@ with its size and time is taken for what it was; one with another time, such as 
 
 import hashlib
 import json
-import math
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -23,17 +22,6 @@ VERSION = 1
 NUM_LOSSES = "train.num_losses.npy"
 
 
-class OfRow(NamedTuple):
-    """Type and shape of one sample's inputs or targets."""
-
-    dtype: np.dtype
-    shape: tuple[int, ...]
-
-    @property
-    def size_bytes(self):
-        return self.dtype.itemsize * math.prod(self.shape)
-
-
 class FileState(NamedTuple):
     """Size and time of a file; of a folder only its time, since adding up the sizes of all samples would take long."""
 
@@ -46,7 +34,8 @@ class Manifest(NamedTuple):
 
     `source`: what it was made from: `workload`, `dataset`, `tokenizer`; `copies`, how often its training samples follow each other; and
     `identity`, which tells the data from other data of that name. `data_digest`: that of the dataset, as a run records it.
-    `num_samples`: of the parts `train` and `test`. `inputs` and `targets`: OfRow. `files`: {name: [size, time in ns, SHA-256]}.
+    `num_samples`: of the parts `train` and `test`. `inputs` and `targets`: NumPy's type of those of a sample, with its shape.
+    `files`: {name: [size, time in ns, SHA-256]}.
     `convert_seconds`: None where the conversion was interrupted.
     """
 
@@ -55,8 +44,8 @@ class Manifest(NamedTuple):
     data_digest: str
     num_samples: dict[str, int]
     samples_per_file: int
-    inputs: OfRow
-    targets: OfRow
+    inputs: np.dtype
+    targets: np.dtype
     files: dict[str, list]
     convert_seconds: float | None
 
@@ -69,8 +58,7 @@ class Manifest(NamedTuple):
 def write(folder, manifest):
     """Writes the manifest, which makes a data set of the folder."""
     rows = {name: getattr(manifest, name) for name in NAMES}
-    as_json = manifest._asdict() | {name: [of_row.dtype.str, *of_row.shape] for name, of_row in rows.items()}
-    content = {"version": VERSION} | as_json
+    content = {"version": VERSION} | manifest._asdict() | {name: [of_row.base.str, *of_row.shape] for name, of_row in rows.items()}
     durable.write_text(folder / NAME, json.dumps(content | {"sha256": _digest(content)}, indent=1) + "\n")
 
 
@@ -89,7 +77,7 @@ def read(folder):
         raise UserError(f"{path} has version {version}, this Tandem reads {VERSION}; {CONVERT}")
     if written != _digest({"version": version} | content):
         raise UserError(f"{path} was changed after it was written: its SHA-256 is another; {CONVERT}")
-    return Manifest(**content | {name: OfRow(np.dtype(content[name][0]), tuple(content[name][1:])) for name in NAMES})
+    return Manifest(**content | {name: np.dtype((content[name][0], tuple(content[name][1:]))) for name in NAMES})
 
 
 CONVERT = "write it with python -m launch.convert_data into an empty folder"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -28,7 +28,7 @@ class Samples(Protocol):
 
 @dataclass(frozen=True)
 class InMemory:
-    """Samples in arrays."""
+    """Samples along the first axis of arrays. A target is an integer, ignored if negative, or a vector of probabilities, the last axis."""
 
     inputs: np.ndarray
     targets: np.ndarray
@@ -44,6 +44,17 @@ class InMemory:
 
     def batches(self, indices):
         return ((self.inputs[row], self.targets[row]) for row in indices)
+
+
+class Dataset(NamedTuple):
+    """Training and held-out samples, of which there are none in a dataset for throughput only, and a digest of values and split.
+
+    On disk the digest is that of the same data in memory; of formats in order, that of their order too.
+    """
+
+    train: Samples
+    test: Samples
+    digest: str
 
 
 def counted(targets):

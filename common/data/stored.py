@@ -1,22 +1,38 @@
-"""The converted data set of a run: that it is there whole, and is that of the settings."""
+"""The converted data set of a run: whole, that of the settings, and read when a batch needs its samples, in memory that has a bound."""
 
 import hashlib
+import mmap
+import struct
 import sys
-from functools import partial
+import tarfile
+import time
+from functools import lru_cache, partial
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
 
 from common import progress
 from common.command_line import flag
+from common.config import Settings
 from common.data import formats, manifest
-from common.data.samples import Samples
-from common.data.stored_samples import MIB, Storage, StoredSamples
+from common.data.ahead import cores_of_workers, read_ahead
+from common.data.samples import Dataset
+from common.data.sharding import Streamed, steps_of_buffer
+from common.data.storage_use import Use
 from common.errors import UserError
 from common.model.weights import DTYPES
 from common.process import node_memory
 from common.process.ranks import from_environment
+
+MIB = 2**20
+# Samples that are shuffled at once where they can be read in order only.
+BUFFER_SIZE = 1024
+# Of each rank's shards, each of which has a file open or two.
+MAX_OPEN = 32
+# What the libraries raise for a file that is damaged. OSError has the system's reasons.
+DAMAGED = (OSError, EOFError, ValueError, KeyError, IndexError, TypeError, RuntimeError, struct.error, tarfile.TarError)
 
 
 def source_of(settings, dataset):
@@ -25,16 +41,8 @@ def source_of(settings, dataset):
     return {"workload": settings.workload, "dataset": dataset, "tokenizer": tokenizer}
 
 
-class StoredDataset(NamedTuple):
-    """Training and held-out samples on disk. `digest`: that of the same data in memory; of formats in order, that of their order too."""
-
-    train: Samples
-    test: Samples
-    digest: str
-
-
 def find(settings, dataset):
-    """Returns the StoredDataset in --data-dir. Raises UserError where it is not there whole, or not that of the settings."""
+    """Returns the Dataset in --data-dir. Raises UserError where it is not there whole, or not that of the settings."""
     if settings.data_dir is None:
         raise UserError(f"--data-format {settings.data_format} requires --data-dir, the folder that launch.convert_data wrote")
     folder, module = Path(settings.data_dir), formats.module_of(settings.data_format)
@@ -53,15 +61,12 @@ def find(settings, dataset):
     train.plan(max(1, settings.batch_size * settings.accumulate // (1 if settings.scaling == "weak" else from_environment().size)))
     if len(test):
         test.plan(settings.evaluation_batch_size)
-    return StoredDataset(train, test, _digest(written, storage.streamed))
-
-
-def _digest(written, streamed):
-    """Returns the digest of a dataset. Another order is another training, which must not be compared, or resumed, as the same."""
-    if streamed is None:
-        return written.data_digest
-    order = f" in files of {streamed.file_size} and buffers of {streamed.buffer_size}"
-    return hashlib.sha256((written.data_digest + order).encode()).hexdigest()
+    digest, streamed = written.data_digest, storage.streamed
+    if streamed is not None:
+        # Another order is another training, which must not be compared, or resumed, as the same.
+        order = f" in files of {streamed.file_size} and buffers of {streamed.buffer_size}"
+        digest = hashlib.sha256((digest + order).encode()).hexdigest()
+    return Dataset(train, test, digest)
 
 
 def _expect_same(written, settings, source, folder):
@@ -73,9 +78,9 @@ def _expect_same(written, settings, source, folder):
             values = " (another file)" if name == "tokenizer" else f" {written.source[name]}, and this run has {value}"
             raise UserError(f"--data-dir {folder} was converted with {flag(name)}{values}; convert the data of this run into a folder")
     of_run = np.dtype(DTYPES[settings.precision])
-    if written.inputs.dtype.kind == "f" and written.inputs.dtype != of_run:
+    if written.inputs.base.kind == "f" and written.inputs.base != of_run:
         raise UserError(
-            f"--data-dir {folder} has samples of {written.inputs.dtype}, and --precision {settings.precision} needs {of_run}; "
+            f"--data-dir {folder} has samples of {written.inputs.base}, and --precision {settings.precision} needs {of_run}; "
             f"convert them with --precision {settings.precision}"
         )
 
@@ -85,3 +90,146 @@ def _budget_bytes(settings):
     if settings.data_budget is not None:
         return int(settings.data_budget * MIB)
     return int(node_memory.total() / 4 / from_environment().local_size)
+
+
+class Storage(NamedTuple):
+    """A converted data set, and how a run with these settings reads it.
+
+    `states`: of its files as they were when the run started. `module`: of its format. `budget_bytes`: memory for samples that are read.
+    """
+
+    folder: Path
+    written: manifest.Manifest
+    states: dict[str, manifest.FileState]
+    module: ModuleType
+    settings: Settings
+    budget_bytes: int
+
+    @property
+    def streamed(self):
+        """How its samples are shuffled where they can be read in order only; else None."""
+        return Streamed(self.written.samples_per_file, BUFFER_SIZE) if self.module.IN_ORDER else None
+
+    @property
+    def layout(self):
+        """The types of a sample's inputs and targets."""
+        return self.written.inputs, self.written.targets
+
+    def paths(self):
+        """Yields the files of all samples, one by one also where they lie in folders."""
+        for name in self.written.files:
+            path = self.folder / name
+            yield from path.iterdir() if path.is_dir() else [path]
+
+
+class StoredSamples:
+    """One part of a converted data set, `train` or `test`. `use`: counts what reading it takes."""
+
+    def __init__(self, storage, part, num_losses=None):
+        self.num_losses, self.streamed, self.use = num_losses, storage.streamed, Use()
+        self.storage, self._part = storage, part
+
+    def __len__(self):
+        return self.storage.written.num_samples[self._part]
+
+    def batches(self, indices):
+        """Yields (inputs, targets) of the samples in each row of indices, read ahead by the workers. Raises UserError for damaged files.
+
+        The files are opened anew, and those that were read are looked at again in the end: they must be what they were.
+        """
+        num_at_once, num_ahead, max_open = self.plan(indices.shape[1])
+        settings, opened = self.storage.settings, set()
+        shard = lru_cache(max_open)(partial(self._open, opened))
+        parts = [indices[first : first + num_at_once] for first in range(0, len(indices), num_at_once)]
+        cores = cores_of_workers(settings.threads, settings.bind)
+        steps_of_parts = read_ahead(partial(self._read, shard), parts, settings.num_workers, num_ahead, cores)
+        while True:
+            begun = time.perf_counter()
+            steps = next(steps_of_parts, None)
+            self.use.wait_seconds += time.perf_counter() - begun
+            if steps is None:
+                break
+            for arrays in steps:
+                self.use.num_steps += 1
+                yield arrays
+        for stem in opened:
+            self._expect_unchanged(stem)
+
+    def plan(self, local_batch):
+        """Returns how many batches of this size are read at once, how many times as many ahead, and how many shards may be open meanwhile.
+
+        At once are read those of a buffer where samples can be read in order only. Raises UserError where what is held exceeds the budget.
+        """
+        settings, budget_bytes, open_bytes = self.storage.settings, self.storage.budget_bytes, self.storage.module.OPEN_BYTES
+        num_at_once = 1 if self.streamed is None else steps_of_buffer(self.streamed, local_batch)
+        num_ahead = -(-settings.num_workers * settings.prefetch // num_at_once)
+        # One is in use, one is next, and each that is being read is there in file order too.
+        if self.streamed is None:
+            num_held = num_ahead + 2 + max(1, settings.num_workers)
+        else:
+            num_held = (num_ahead + 2 if settings.num_workers else 1) * num_at_once + 2
+        batch_bytes = num_held * local_batch * sum(of_row.itemsize for of_row in self.storage.layout)
+        if batch_bytes + open_bytes > budget_bytes:
+            fewer = "lower --prefetch or --num-workers, " if settings.num_workers else ""
+            raise UserError(
+                f"{num_held} batches of {local_batch} samples, which are in memory at once, take {(batch_bytes + open_bytes) / MIB:,.1f} "
+                f"MiB, and --data-budget is {budget_bytes / MIB:,.1f} MiB; {fewer}take smaller batches, or raise it"
+            )
+        return num_at_once, num_ahead, min(MAX_OPEN, max(1, (budget_bytes - batch_bytes) // max(1, open_bytes)))
+
+    def _open(self, opened, number):
+        """Opens a shard."""
+        stem = self._stem(number)
+        opened.add(stem)
+        self._expect_unchanged(stem)
+        return self.storage.module.Shard(stem, self.storage.layout, self.use)
+
+    def _stem(self, number):
+        """Returns the path with which the names of a shard's files begin."""
+        return self.storage.folder / f"{self._part}-{number:05d}"
+
+    def _expect_unchanged(self, stem):
+        """Raises UserError where a file of a shard is not what it was when the run started."""
+        for name in (name for name in self.storage.states if name.startswith(f"{stem.name}.")):
+            path = self.storage.folder / name
+            try:
+                changed = manifest.state(path) != self.storage.states[name]
+            except OSError as error:
+                raise UserError(f"{path} cannot be read any more ({error.strerror}); {manifest.CONVERT}") from None
+            if changed:
+                raise UserError(f"{path} has changed since the run started; leave converted data as it is, or {manifest.CONVERT}")
+
+    def _read(self, shard, indices):
+        """Reads (inputs, targets) of each row of the indices in the order of the files; of a buffer they are taken out one by one."""
+        sample_numbers, places = np.unique(indices, return_inverse=True)
+        samples_per_file = self.storage.written.samples_per_file
+        shard_numbers = sample_numbers // samples_per_file
+        rows = empty_rows(self.storage.layout, len(sample_numbers))
+        of_all_ranks = getattr(self.storage.module, "of_all_ranks", np.unique)
+        for number in of_all_ranks(np.unique(shard_numbers)):
+            part = slice(*np.searchsorted(shard_numbers, (number, number + 1)))
+            try:
+                shard(int(number)).read(sample_numbers[part] - number * samples_per_file, [array[part] for array in rows])
+            except DAMAGED as error:
+                reason = " ".join(f"{type(error).__name__}: {error}".split())
+                raise UserError(f"{self._stem(number)}.* cannot be read ({reason}); {manifest.CONVERT}") from None
+        self.use.read(sum(array.nbytes for array in rows))
+        if self.streamed is not None:
+            return ([array[mine] for array in rows] for mine in places.reshape(indices.shape))
+        steps = [empty_rows(self.storage.layout, len(mine)) for mine in places.reshape(indices.shape)]
+        for step, mine in zip(steps, places.reshape(indices.shape), strict=True):
+            for array, out in zip(rows, step, strict=True):
+                np.take(array, mine, axis=0, out=out, mode="clip")
+        return steps
+
+
+def empty_rows(layout, num_rows):
+    """Returns arrays for the inputs and targets of so many samples, in memory that goes back to the system with them.
+
+    The C library would keep fragments of it for each thread.
+    """
+    rows = []
+    for of_row in layout:
+        mapped = mmap.mmap(-1, num_rows * of_row.itemsize)
+        rows.append(np.frombuffer(mapped, of_row.base).reshape(num_rows, *of_row.shape))
+    return rows

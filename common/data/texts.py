@@ -10,6 +10,7 @@ import zlib
 import numpy as np
 
 from common.data.folders import searching
+from common.data.samples import Dataset, InMemory
 from common.data.tokens import BYTES, END_OF_TEXT
 from common.errors import UserError
 from common.progress import no_progress
@@ -28,7 +29,7 @@ END_OF_STORY = END_OF_TEXT.encode()
 
 
 def reader(name, folder, context, vocabulary=BYTES):
-    """Returns a function of on_progress that reads a text dataset into the fields of a Dataset, as sequences of `context` tokens.
+    """Returns a function of on_progress that reads a text dataset, as sequences of `context` tokens.
 
     Files are located now. Raises UserError if there are none; the function raises it for damaged files. While it encodes texts, it calls
     on_progress(how much is encoded, how much there is).
@@ -42,12 +43,12 @@ def reader(name, folder, context, vocabulary=BYTES):
     train, held_out = find(name, folder)
     read = _stories if name == "tinystories" else _summaries
 
-    def fields(on_progress=no_progress):
+    def dataset(on_progress=no_progress):
         if not held_out:
             return _split(read(train, context, vocabulary, on_progress))
-        return _fields(*(array for paths in (train, held_out) for array in read(paths, context, vocabulary, on_progress)))
+        return _dataset(*(read(paths, context, vocabulary, on_progress) for paths in (train, held_out)))
 
-    return fields
+    return dataset
 
 
 def find(name, folder):
@@ -120,15 +121,15 @@ def _split(sequences):
             f"{len(inputs)} sequences are too few to hold out one in {HELD_OUT_EVERY}; "
             f"give more text, or a separate file with {HELD_OUT_NAMES[0]} in its name"
         )
-    return _fields(inputs[~held_out], targets[~held_out], inputs[held_out], targets[held_out])
+    return _dataset((inputs[~held_out], targets[~held_out]), (inputs[held_out], targets[held_out]))
 
 
-def _fields(*arrays):
+def _dataset(train, test):
     digest = hashlib.sha256()
-    for array in arrays:
+    for array in (*train, *test):
         digest.update(str((array.shape, array.dtype.str)).encode())
         digest.update(np.ascontiguousarray(array).data)
-    return *arrays, digest.hexdigest()
+    return Dataset(InMemory(*train), InMemory(*test), digest.hexdigest())
 
 
 def _bytes_of(path):

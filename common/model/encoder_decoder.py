@@ -50,10 +50,6 @@ class EncoderDecoder(NamedTuple):
             inputs = factor * vectors if num_positions > 1 or sizes.mixed else 0
             return inputs + 4 * factor * vectors + statistic * self.num_heads * num_positions + normed(num_positions)
 
-        def attention_to_source():
-            statistics = statistic * self.num_heads * self.target_length
-            return factor * (3 * source + 3 * target) + statistics + normed(self.target_length)
-
         def feed(num_positions):
             return factor * num_positions * (self.width + self.hidden) + normed(num_positions)
 
@@ -61,7 +57,8 @@ class EncoderDecoder(NamedTuple):
             return element * num_positions * self.width + 2 * statistic * num_positions
 
         encoder = attention(self.source_length) + feed(self.source_length)
-        decoder = attention(self.target_length) + attention_to_source() + feed(self.target_length)
+        to_source = factor * (3 * source + 3 * target) + statistic * self.num_heads * self.target_length + normed(self.target_length)
+        decoder = attention(self.target_length) + to_source + feed(self.target_length)
         # The loss is of the last norm's output.
         loss = statistic * target
         parts = []

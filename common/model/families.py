@@ -32,6 +32,15 @@ def parameters_of(model):
     return {f"{layer.name}.{name}": initial for layer in layers_of(model) for name, initial in layer.parameters.items()}
 
 
+def training_flops(model):
+    """Floating-point operations to train on one sample, of matrix products and convolutions: three times those of the forward pass.
+
+    The backward pass has two products for each of the forward pass (Chowdhery et al. 2022, arXiv:2204.02311, appendix B). Activations that
+    are computed again (--recompute) do not count.
+    """
+    return 3 * sum(part.flops for part in parts_of(model))
+
+
 def problem(model):
     """Why a model cannot be trained by what its description lacks; None if it can."""
     if lacking := [layer.name for layer in layers_of(model) if layer.flops is None]:

@@ -42,10 +42,10 @@ SCHEDULES = {
 @functools.lru_cache(typed=True)
 def stages_of(model, schedule, num_ranks):
     """The Stages of a model under a schedule, by its name, in a pipeline of that many ranks."""
-    parts = parts_of(model)
-    num_stages = num_ranks * SCHEDULES[schedule].stages_per_rank
-    bounds = cut([(part.flops, part.num_parameters) for part in parts], num_stages)
-    return [Stage(rank_of(stage, schedule, num_ranks), *bound) for stage, bound in enumerate(itertools.pairwise(bounds))]
+    ranks = list(range(num_ranks))
+    ranks = ranks + ranks[::-1] if SCHEDULES[schedule].v_shaped else ranks * SCHEDULES[schedule].stages_per_rank
+    bounds = cut([(part.flops, part.num_parameters) for part in parts_of(model)], len(ranks))
+    return [Stage(rank, *bound) for rank, bound in zip(ranks, itertools.pairwise(bounds), strict=True)]
 
 
 def cut(costs, num_stages):
@@ -74,13 +74,6 @@ def cut(costs, num_stages):
     for num_left in reversed(range(num_stages)):
         bounds.append(int(np.argmax(allowed[bounds[-1]] & can_be_cut[num_left])))
     return tuple(bounds)
-
-
-def rank_of(stage, schedule, num_ranks):
-    """The number of the rank, in its pipeline, that computes a stage."""
-    if SCHEDULES[schedule].v_shaped and stage >= num_ranks:
-        return 2 * num_ranks - 1 - stage
-    return stage % num_ranks
 
 
 def num_under_way(schedule, rank, num_ranks, num):

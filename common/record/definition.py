@@ -371,8 +371,8 @@ class Record(Closed):
     """Training throughput over all epochs, without evaluation. A sample is an image or a sequence; padding does not count. `null` until the
     first epoch has ended."""
     training_flops_per_sample: FromOne | None = None
-    """Floating-point operations to train on one sample, by the formulas of `common/model/flops.py`; two for a multiplication with its
-    addition. `null` until training has ended."""
+    """Floating-point operations to train on one sample, by the formulas of `common/model/families.py`; two for a multiplication with
+    its addition. `null` until training has ended."""
     flops_per_second_per_rank: Positive | None = None
     """These operations in a second of training on each rank that computes. Activations that are computed again (`--recompute`) do not
     count. `null` until training has ended."""

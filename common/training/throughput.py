@@ -6,7 +6,7 @@ import numpy as np
 
 from common import workloads
 from common.cost import parallelism
-from common.model import flops
+from common.model.families import training_flops
 from common.trainer import by_rank
 
 # Of the matrices, which grow until one product takes long: the best size depends on the device and the number of threads.
@@ -18,7 +18,7 @@ NUM_WARMUPS, SECONDS = 2, 0.05
 def add_to_record(trainer, settings, record):
     """Adds the rates of a run that has trained to its record, and the peak of its devices. All ranks call this, off the clock."""
     model = workloads.workload_of(settings).model
-    rate, num_tokens, num_flops = record.samples_per_second, model.tokens_per_sample, flops.training(model)
+    rate, num_tokens, num_flops = record.samples_per_second, model.tokens_per_sample, training_flops(model)
     peak = peak_flops_per_second(trainer, settings.precision)
     record.training_flops_per_sample, record.peak_flops_per_second = num_flops, peak
     # A resumed run may have trained nothing.

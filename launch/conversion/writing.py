@@ -18,10 +18,11 @@ import tyro
 
 from common import durable, progress, workloads
 from common.command_line import FROM_1, POSITIVE
-from common.config import Dataset, Precision, Settings
-from common.data import datasets, formats, image_folders, manifest, stored, stored_samples
+from common.config import Dataset as DatasetName
+from common.config import Precision, Settings
+from common.data import datasets, formats, image_folders, manifest, stored
 from common.data.formats import FORMATS
-from common.data.samples import count_losses
+from common.data.samples import Dataset, InMemory, count_losses
 from common.data.storage_use import Use
 from common.errors import UserError
 
@@ -40,7 +41,7 @@ class Conversion:
     """Format; files: one file per sample."""
     folder: Annotated[Path, tyro.conf.Positional]
     """Folder to write into: a new or empty one, or one whose conversion was interrupted, which then goes on."""
-    dataset: Dataset | None = None
+    dataset: DatasetName | None = None
     """Dataset. Default: the workload's own."""
     data_dir: Path | None = None
     """Folder with the dataset's files, for one that is not installed."""
@@ -59,17 +60,17 @@ def run(conversion):
     module = formats.module_of(conversion.data_format)
     shared = ("workload", "dataset", "data_dir", "tokenizer", "precision")
     settings = workloads.resolve(Settings(**{name: getattr(conversion, name) for name in shared}), 1)
-    load = _loader(settings)
+    load, identity = _loader(settings)
     with _writing(conversion.folder):
         begun = time.monotonic()
-        data, identity = load(progress.reading(functools.partial(print, file=sys.stderr)))
-        image_digest = None if data.digest else image_folders.begin_digest(data.train_inputs.shape)
-        layout = tuple(manifest.OfRow(array.dtype, array.shape[1:]) for array in (data.train_inputs, data.train_targets))
+        data = load(progress.reading(functools.partial(print, file=sys.stderr)))
+        image_digest = None if data.digest else image_folders.begin_digest(data.train.inputs.shape)
+        layout = tuple(np.dtype((array.dtype, array.shape[1:])) for array in (data.train.inputs, data.train.targets))
         plan = {
             "version": manifest.VERSION,
             "data_format": conversion.data_format,
-            "source": stored.source_of(settings, settings.dataset) | {"copies": conversion.copies, "identity": identity},
-            "samples_per_file": max(1, int(conversion.file_size * stored_samples.MIB) // sum(of_row.size_bytes for of_row in layout)),
+            "source": stored.source_of(settings, settings.dataset) | {"copies": conversion.copies, "identity": identity or data.digest},
+            "samples_per_file": max(1, int(conversion.file_size * stored.MIB) // sum(of_row.itemsize for of_row in layout)),
         }
         is_new = _begin(conversion.folder, plan)
         if is_new is None:
@@ -78,8 +79,8 @@ def run(conversion):
         files = _write_all(conversion, module, data, layout, plan["samples_per_file"], image_digest)
         seconds = time.monotonic() - begun if is_new else None
         del plan["version"]
-        num_samples = {"train": len(data.train_inputs) * conversion.copies, "test": len(data.test_inputs)}
-        digest = data.digest or image_folders.end_digest(image_digest, data.train_targets)
+        num_samples = {"train": len(data.train.inputs) * conversion.copies, "test": len(data.test.inputs)}
+        digest = data.digest or image_folders.end_digest(image_digest, data.train.targets)
         if conversion.copies > 1:
             digest = manifest.digest_of(f"{conversion.copies} copies of {digest}".encode())
         written = manifest.Manifest(
@@ -92,22 +93,16 @@ def run(conversion):
 
 
 def _loader(settings):
-    """A function of on_progress that gives the Dataset of resolved settings, and what tells it from other data before all of it is read.
+    """(a function of on_progress that gives the Dataset of resolved settings, what tells it from other data if it has no digest).
 
-    Images are read when they are written, so that their Dataset has no digest. Files are located now; raises UserError for missing ones.
+    Images are read when they are written, so their Dataset has none. Files are located now; raises UserError for missing ones.
     """
     if settings.dataset != "imagefolder":
-        read = datasets.loader(settings)
-
-        def in_memory(on_progress):
-            data = read(on_progress)
-            return data, data.digest
-
-        return in_memory
+        return datasets.loader(settings), None
     images, labels = image_folders.find_images(settings.data_dir, workloads.workload_of(settings).model)
     described = [(str(path.relative_to(settings.data_dir)), path.stat().st_size, path.stat().st_mtime_ns) for path in images.files]
     identity = hashlib.sha256(json.dumps(described).encode()).hexdigest()
-    return lambda _: (datasets.Dataset(images, labels, images[[]], labels[:0], None), identity)
+    return lambda _: Dataset(InMemory(images, labels), InMemory(images[[]], labels[:0]), None), identity
 
 
 @contextlib.contextmanager
@@ -160,9 +155,9 @@ def _expect_same(folder, written, plan):
 
 def _write_all(conversion, module, data, layout, samples_per_file, image_digest):
     """Writes the files that are not there yet, and updates the digest of images if there is one; the `files` of the Manifest."""
-    num_losses = np.tile(count_losses(data.train_targets).astype(np.int32), conversion.copies)
+    num_losses = np.tile(count_losses(data.train.targets).astype(np.int32), conversion.copies)
     files = {manifest.NUM_LOSSES: _write(conversion.folder / manifest.NUM_LOSSES, formats.module_of("npy").as_npy(num_losses))}
-    parts = {"train": (data.train_inputs, data.train_targets, conversion.copies), "test": (data.test_inputs, data.test_targets, 1)}
+    parts = {"train": (data.train.inputs, data.train.targets, conversion.copies), "test": (data.test.inputs, data.test.targets, 1)}
     todo = [
         (part, number, inputs, targets, np.arange(first, min(first + samples_per_file, len(inputs) * copies)))
         for part, (inputs, targets, copies) in parts.items()
@@ -174,8 +169,8 @@ def _write_all(conversion, module, data, layout, samples_per_file, image_digest)
         stem = conversion.folder / f"{part}-{number:05d}"
         present = sorted(path for path in conversion.folder.glob(f"{stem.name}.*") if path.suffix != durable.PART)
         if len(present) == module.NUM_FILES:
-            files |= {path.name: _described(path, manifest.digest(path), _size_bytes(path)) for path in present}
-            rows, _ = arrays = stored_samples.empty_rows(layout, len(samples))
+            files |= {path.name: _described(path, manifest.digest(path)) for path in present}
+            rows, _ = arrays = stored.empty_rows(layout, len(samples))
             module.Shard(stem, layout, Use()).read(np.arange(len(samples)), arrays)
         else:
             rows = inputs[samples % len(inputs)]
@@ -192,18 +187,13 @@ def _write(path, content):
     if isinstance(content, bytes):
         with durable.replacing(path) as part:
             part.write_bytes(content)
-        size_bytes = len(content)
     else:
         with durable.replacing(path, is_folder=True) as part:
             for name, row_bytes in content.items():
                 (part / name).write_bytes(row_bytes)
-        size_bytes = sum(map(len, content.values()))
-    return _described(path, manifest.digest_of(content), size_bytes)
+    return _described(path, manifest.digest_of(content))
 
 
-def _described(path, sha256, size_bytes):
+def _described(path, sha256):
+    size_bytes = sum(file.stat().st_size for file in path.iterdir()) if path.is_dir() else path.stat().st_size
     return [size_bytes, manifest.state(path).changed_ns, sha256]
-
-
-def _size_bytes(path):
-    return sum(file.stat().st_size for file in path.iterdir()) if path.is_dir() else path.stat().st_size

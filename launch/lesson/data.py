@@ -63,7 +63,11 @@ class Data:
 
     def run(self):
         """Runs the lesson and returns the exit status. Raises UserError, before anything has run, for what cannot work."""
-        check(self)
+        if unknown := [name for name in names_in(self.formats) if name not in DATA_FORMATS]:
+            raise UserError(f"there is no format {unknown[0]!r}; choose from: {', '.join(DATA_FORMATS)}")
+        files.check_all({"--picture": self.picture})
+        if not self.workers:
+            raise UserError("--workers is empty; give numbers of reading threads, such as 0 1")
         written = {name: formats.written_as(name) for name in names_in(self.formats) if name != MEMORY}
         places = {name: self.folder.absolute() / f"{self.workload}-{name}-x{self.copies}" for name in written.values()}
         for name, place in places.items():
@@ -87,15 +91,6 @@ class Waited(NamedTuple):
     def name(self):
         workers = "" if self.data_format == MEMORY else f", {self.num_workers} worker{'' if self.num_workers == 1 else 's'}"
         return f"{self.data_format}{workers}, {ranks_of(self.num_ranks)}"
-
-
-def check(lesson):
-    """Raises UserError for what makes no jobs."""
-    if unknown := [name for name in names_in(lesson.formats) if name not in DATA_FORMATS]:
-        raise UserError(f"there is no format {unknown[0]!r}; choose from: {', '.join(DATA_FORMATS)}")
-    files.check_all({"--picture": lesson.picture})
-    if not lesson.workers:
-        raise UserError("--workers is empty; give numbers of reading threads, such as 0 1")
 
 
 def data_jobs(lesson, folders, results, machine, stamp):

@@ -50,17 +50,12 @@ class Sent(NamedTuple):
 
 def sends_jobs(lesson, results, machine, stamp):
     """The jobs of the lesson, one for each way of sharing. Raises UserError for what makes no jobs; prints what is left out."""
-    names = backends.chosen(lesson.backends) if lesson.backends else every_way()
+    names = backends.chosen(lesson.backends) if lesson.backends else [way for way in sharing.every_way() if way != BASELINE]
     if BASELINE in names:
         raise UserError(f"{BASELINE} trains in one process and sends nothing; leave it out")
     settings = Settings(epochs=1, stop_at_target=False, results=results, machine=machine)
     jobs = plan(names, [lesson.workload], [lesson.ranks], 1, None, settings, f"{stamp}-sends")
     return jobs if lesson.backends else available.trainable(jobs)
-
-
-def every_way():
-    """Every backend that sends, and the variants that share in another way than it."""
-    return [way for way in sharing.every_way() if way != BASELINE]
 
 
 def sent_of(record):

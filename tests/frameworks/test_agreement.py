@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from common.backends import declared, file_of, is_exact
-from common.model import flops
+from common.model.families import training_flops
 from common.workloads import WORKLOADS
 from launch import probe
 from tests.support.agreement_runs import ASYNCHRONOUS, CNN, DECODER, FLOAT64, LEFT_OUT, ONE_STEP, RESTORED, SAME_TRAINING
@@ -88,7 +88,7 @@ def test_zero_restores_an_unsharded_state(trained, run, variant):
 def test_a_run_has_the_flops_of_its_samples_and_their_share_of_the_peak(trained, name):
     num_ranks = 1 if name == "single" else 2
     record, _ = trained(name, num_ranks, DECODER)
-    rate = flops.training(WORKLOADS["transformer"].model) * record["samples_per_second"] / num_ranks
+    rate = training_flops(WORKLOADS["transformer"].model) * record["samples_per_second"] / num_ranks
     assert record["flops_per_second_per_rank"] == pytest.approx(rate)
     assert record["tokens_per_second"] == pytest.approx(64 * record["samples_per_second"])
     assert record["share_of_peak"] == pytest.approx(rate / record["peak_flops_per_second"])

@@ -2,9 +2,9 @@
 
 A module has `encode(inputs, targets)`, which gives the files of a shard, as {end of the name: bytes}, or for a folder of files as {end of
 its name: {name: bytes}}; and the class `Shard(stem, layout, use)`, which opens the files whose names begin with the path `stem`, and whose
-`read(indices, rows)` reads a shard's samples by ascending indices into rows, the arrays of their inputs and targets. `layout`: OfRows
-(common/data/manifest.py) of inputs and targets. `use`: counts opens. A file is closed when its Shard is dropped, and
-none is mapped into memory.
+`read(indices, rows)` reads a shard's samples by ascending indices into rows, the arrays of their inputs and targets. `layout`: NumPy's
+types of a sample's inputs and targets, with their shapes. `use`: counts opens. A file is closed when its Shard is dropped, and none is
+mapped into memory.
 
 `IN_ORDER`: rows far apart are slow, since all between them are read too. `NUM_FILES`: files, or folders of files, of a shard. `OPEN_BYTES`:
 what an open shard takes of memory at most.

@@ -15,19 +15,19 @@ FOLDER, FILE = ".samples", "{:07d}.npy"
 
 
 def encode(inputs, targets):
-    records = np.empty(len(inputs), _record_type((inputs, targets), lambda array: array.shape[1:]))
+    records = np.empty(len(inputs), _record_type(np.dtype((array.dtype, array.shape[1:])) for array in (inputs, targets)))
     records["inputs"], records["targets"] = inputs, targets
     return {FOLDER: {FILE.format(number): as_npy(record) for number, record in enumerate(records)}}
 
 
-def _record_type(arrays, shape_of):
-    return np.dtype([(name, array.dtype, shape_of(array)) for name, array in zip(NAMES, arrays, strict=True)])
+def _record_type(layout):
+    return np.dtype(list(zip(NAMES, layout, strict=True)))
 
 
 class Shard:
     def __init__(self, stem, layout, use):
         self._folder, self._use = f"{stem}{FOLDER}", use
-        self._type = _record_type(layout, lambda of_row: of_row.shape)
+        self._type = _record_type(layout)
 
     def read(self, indices, rows):
         for place, index in enumerate(indices):

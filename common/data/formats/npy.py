@@ -5,7 +5,7 @@ import io
 import numpy as np
 
 from common.data.formats import NAMES
-from common.data.formats.rows_in_file import RowsInFile
+from common.data.formats.shards import RowsInFile
 
 IN_ORDER = False
 NUM_FILES = 2

@@ -7,7 +7,7 @@ offsets of the header: its length in 8 bytes, little-endian, and JSON (github.co
 import json
 
 from common.data.formats import NAMES
-from common.data.formats.rows_in_file import RowsInFile
+from common.data.formats.shards import RowsInFile
 
 IN_ORDER = False
 NUM_FILES = 1

@@ -12,7 +12,7 @@ import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
 from common.data.formats import NAMES
-from common.data.formats.in_order import InOrder
+from common.data.formats.shards import InOrder
 
 IN_ORDER = True
 NUM_FILES = 1
@@ -41,6 +41,10 @@ message_type {
   field { name: "features" number: 1 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".tensorflow.Features" }
 }
 """
+# Apart from TensorFlow's own descriptors, which may be in the same process.
+POOL = descriptor_pool.DescriptorPool()
+POOL.Add(text_format.Parse(EXAMPLE, descriptor_pb2.FileDescriptorProto()))
+Example = message_factory.GetMessageClass(POOL.FindMessageTypeByName("tensorflow.Example"))
 
 
 def encode(inputs, targets):
@@ -68,7 +72,7 @@ class Shard(InOrder):
                 _check(message, file.read(CHECKSUM.size))
                 features = Example.FromString(message).features.feature
                 yield [
-                    np.frombuffer(features[name].bytes_list.value[0], of_row.dtype).reshape(of_row.shape)
+                    np.frombuffer(features[name].bytes_list.value[0], of_row.base).reshape(of_row.shape)
                     for name, of_row in zip(NAMES, self._layout, strict=True)
                 ]
 
@@ -81,13 +85,3 @@ def _masked(content):
 def _check(content, checksum):
     if _masked(content) != checksum:
         raise ValueError("a record does not have its checksum")
-
-
-def _example_class():
-    """Returns the class of tf.train.Example. Its descriptors lie apart from TensorFlow's own, which may be in the same process."""
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(text_format.Parse(EXAMPLE, descriptor_pb2.FileDescriptorProto()))
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))
-
-
-Example = _example_class()

@@ -10,8 +10,8 @@ import tarfile
 import numpy as np
 
 from common.data.formats import NAMES
-from common.data.formats.in_order import InOrder
 from common.data.formats.npy import as_npy
+from common.data.formats.shards import InOrder
 
 IN_ORDER = True
 NUM_FILES = 1

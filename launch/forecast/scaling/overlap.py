@@ -6,7 +6,7 @@ arXiv:1706.03292): end_k = max(ready_k, end_(k-1)) + T_k, and step = forward + m
 
 from typing import NamedTuple
 
-# A backward pass takes twice the operations of a forward pass, since it computes two products for each of that (common/model/flops.py).
+# A backward pass takes twice the operations of a forward pass, since it computes two products for each of that (common/model/families.py).
 FORWARD_SHARE = 1 / 3
 
 

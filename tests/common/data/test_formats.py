@@ -11,9 +11,8 @@ from safetensors.numpy import load
 
 from common.data import formats
 from common.data.formats import FORMATS
-from common.data.manifest import OfRow
 from common.data.storage_use import Use
-from common.data.stored_samples import DAMAGED, empty_rows
+from common.data.stored import DAMAGED, empty_rows
 from tests.support.converted import IN_ORDER
 from tests.support.mistakes import refusal
 
@@ -28,7 +27,7 @@ DATA = {
 
 
 def layout(data):
-    return tuple(OfRow(array.dtype, array.shape[1:]) for array in data)
+    return tuple(np.dtype((array.dtype, array.shape[1:])) for array in data)
 
 
 def rows(shard, indices, data):

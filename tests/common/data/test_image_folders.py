@@ -42,11 +42,11 @@ def test_classes_and_images_are_in_the_order_of_their_names(folder):
     (folder / ".hidden").mkdir()
     (folder / "cat" / "notes.txt").write_text("no image")
     data = read(folder)
-    assert data.train_targets.tolist() == [0, 1, 1]
-    assert (data.train_inputs.shape, data.train_inputs.dtype) == ((3, 48, 48, 3), np.uint8)
-    assert (len(data.test_inputs), len(data.test_targets)) == (0, 0)
+    assert data.train.targets.tolist() == [0, 1, 1]
+    assert (data.train.inputs.shape, data.train.inputs.dtype) == ((3, 48, 48, 3), np.uint8)
+    assert (len(data.test.inputs), len(data.test.targets)) == (0, 0)
     # JPEG is not exact.
-    np.testing.assert_allclose(data.train_inputs[:, 24, 24].astype(int), [(100, 0, 255), (0, 0, 255), (50, 0, 255)], atol=3)
+    np.testing.assert_allclose(data.train.inputs[:, 24, 24].astype(int), [(100, 0, 255), (0, 0, 255), (50, 0, 255)], atol=3)
 
 
 def test_the_folder_train_is_taken_where_there_is_one(folder, tmp_path_factory):
@@ -68,14 +68,14 @@ def test_an_images_part_and_size_are_torchvisions(width, height, tmp_path, monke
     larger = image.resize((int(width * scale), int(height * scale)), Image.Resampling.BILINEAR)
     left, top = (larger.width - 224) // 2, (larger.height - 224) // 2
     expected = np.asarray(larger.crop((left, top, left + 224, top + 224)))
-    np.testing.assert_allclose(read(tmp_path).train_inputs[0].astype(int), expected.astype(int), atol=2)
+    np.testing.assert_allclose(read(tmp_path).train.inputs[0].astype(int), expected.astype(int), atol=2)
 
 
 def test_grey_and_transparent_images_have_three_colours(tmp_path):
     (tmp_path / "a").mkdir()
     Image.new("L", (50, 50), 77).save(tmp_path / "a" / "grey.png")
     Image.new("RGBA", (50, 50), (1, 2, 3, 0)).save(tmp_path / "a" / "transparent.png")
-    assert read(tmp_path).train_inputs[:, 0, 0].tolist() == [[77] * 3, [1, 2, 3]]
+    assert read(tmp_path).train.inputs[:, 0, 0].tolist() == [[77] * 3, [1, 2, 3]]
 
 
 def test_the_digest_is_that_of_pixels_and_classes_and_each_image_is_progress(folder):

@@ -81,7 +81,7 @@ def test_texts_are_read_too(name, tmp_path):
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 4])
 def test_ranks_that_read_in_order_open_each_file_about_once(num_ranks, digits, monkeypatch):
-    monkeypatch.setattr("common.data.stored_samples.BUFFER_SIZE", 4 * BATCH)
+    monkeypatch.setattr("common.data.stored.BUFFER_SIZE", 4 * BATCH)
     num_opens = 0
     for rank in range(num_ranks):
         samples = read(digits, "webdataset").train
@@ -221,33 +221,20 @@ def test_a_changed_manifest_is_refused(change, message, digits, tmp_path):
     assert f"{path} {message}" in refusal(load, **settings)
 
 
-def begun(digits, name, workers, folder):
-    """(the batches of an epoch, of which the first has been read, the folder of their files)."""
-    settings, folder = copied(digits, name, folder)
+def truncated(path):
+    os.truncate(path, 100)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(("name", "damage"), [("npy", os.utime), *((name, truncated) for name in FORMATS if name not in IN_ORDER)])
+def test_files_that_change_while_they_are_read_end_the_run(name, damage, workers, digits, tmp_path):
+    settings, folder = copied(digits, name, tmp_path)
     samples = load(num_workers=workers, **settings).train
     batches = samples.batches(epoch(samples))
     next(batches)
-    return batches, folder
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_file_that_changes_under_a_run_ends_it(workers, digits, tmp_path):
-    batches, folder = begun(digits, "npy", workers, tmp_path)
-    path = folder / "train-00003.targets.npy"
-    os.utime(path)
-    assert refusal(list, batches) == (
-        f"{path} has changed since the run started; leave converted data as it is, or "
-        "write it with python -m launch.convert_data into an empty folder"
-    )
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("name", [name for name in FORMATS if name not in IN_ORDER])
-def test_a_file_that_is_truncated_while_it_is_read_ends_the_run(name, workers, digits, tmp_path):
-    batches, folder = begun(digits, name, workers, tmp_path)
     for path in folder.rglob("*"):
         if path.is_file() and path.name != manifest.NAME:
-            os.truncate(path, 100)
+            damage(path)
     text = refusal(list, batches)
-    assert str(folder) in text
-    assert "cannot be read (" in text or "has changed since the run started" in text
+    assert text.startswith(str(folder))
+    assert "cannot be read (" in text or "has changed since the run started; leave converted data as it is, or write it with" in text

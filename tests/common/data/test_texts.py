@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from common.data import texts
-from common.data.datasets import Dataset
 from tests.support.mistakes import refusal, refused
 
 CONTEXT = 16
@@ -17,7 +16,7 @@ STORIES = [f"Once upon a time there were {number} cats and a caf\u00e9.\n" for n
 
 
 def read(name, folder=None, context=CONTEXT):
-    return Dataset(*texts.reader(name, folder, context)())
+    return texts.reader(name, folder, context)()
 
 
 def lines(*objects):
@@ -32,11 +31,11 @@ def joined(inputs, targets):
 
 def in_order(data):
     """(inputs, targets) of all sequences in their order before every tenth was held out."""
-    num_sequences = len(data.train_inputs) + len(data.test_inputs)
+    num_sequences = len(data.train.inputs) + len(data.test.inputs)
     held_out = np.arange(num_sequences) % 10 == 9
-    assert held_out.sum() == len(data.test_inputs) > 0
+    assert held_out.sum() == len(data.test.inputs) > 0
     arrays = []
-    for train, test in ((data.train_inputs, data.test_inputs), (data.train_targets, data.test_targets)):
+    for train, test in ((data.train.inputs, data.test.inputs), (data.train.targets, data.test.targets)):
         arrays.append(np.empty((num_sequences, train.shape[1]), train.dtype))
         arrays[-1][~held_out], arrays[-1][held_out] = train, test
     return arrays
@@ -54,42 +53,26 @@ def test_the_sequences_of_pydoc_are_its_topics_in_the_order_of_their_names(name,
     data = read(name, context=64)
     assert_has_text(*in_order(data), "\n".join(topics.topics[key] for key in keys).encode())
     monkeypatch.setattr(topics, "topics", dict(reversed(topics.topics.items())))
-    again = read(name, context=64)
-    for part, expected in zip(again[:4], data[:4], strict=True):
-        np.testing.assert_array_equal(part, expected)
-    assert again.digest == data.digest != read(name, context=32).digest
+    assert read(name, context=64).digest == data.digest != read(name, context=32).digest
 
 
 @pytest.mark.parametrize(("length", "num_sequences"), [(161, 10), (176, 10), (177, 11), (321, 20)])
 def test_every_tenth_sequence_is_held_out_and_bytes_that_fill_none_are_left_out(length, num_sequences, tmp_path):
     (tmp_path / "stories.txt").write_bytes(bytes(32 + number % 90 for number in range(length)))
-    data = read("tinystories", tmp_path)
-    assert len(data.train_inputs) + len(data.test_inputs) == num_sequences
-    assert len(data.test_inputs) == num_sequences // 10
-    assert joined(*in_order(data)) == bytes(32 + number % 90 for number in range(16 * num_sequences + 1))
+    assert joined(*in_order(read("tinystories", tmp_path))) == bytes(32 + number % 90 for number in range(16 * num_sequences + 1))
 
 
-def test_the_digest_is_the_same_at_each_read_and_changes_with_one_byte_of_any_part(tmp_path):
-    digests = []
+def test_the_digest_changes_with_one_byte_of_any_part_and_with_the_split_and_the_context_of_the_same_bytes(tmp_path):
+    text, first, last = b"abc" * 11, b"xbc" + b"abc" * 10, b"abc" * 10 + b"abx"
     # The first byte of a file is an input alone, the last a target alone.
-    for changed in (None, None, ("train", 0), ("train", 32), ("valid", 0), ("valid", 32)):
-        for name in ("train", "valid"):
-            text = bytearray(b"abc" * 11)
-            if changed and changed[0] == name:
-                text[changed[1]] ^= 1
-            (tmp_path / f"{name}.txt").write_bytes(text)
-        digests.append(read("tinystories", tmp_path).digest)
-    assert digests[0] == digests[1]
-    assert len(set(digests)) == 5
-
-
-def test_the_digest_changes_with_the_split_and_the_context_even_where_all_bytes_are_the_same(tmp_path):
+    cases = [(text, text, 16), (first, text, 16), (last, text, 16), (text, first, 16), (text, last, 16)]
+    cases += [(b"a" * 33, b"a" * 17, 16), (b"a" * 17, b"a" * 33, 16), (b"a" * 33, b"a" * 17, 8)]
     digests = set()
-    for train, valid, context in ((33, 17, 16), (17, 33, 16), (33, 17, 8)):
-        (tmp_path / "train.txt").write_bytes(b"a" * train)
-        (tmp_path / "valid.txt").write_bytes(b"a" * valid)
+    for train, valid, context in cases:
+        (tmp_path / "train.txt").write_bytes(train)
+        (tmp_path / "valid.txt").write_bytes(valid)
         digests.add(read("tinystories", tmp_path, context).digest)
-    assert len(digests) == 3
+    assert len(digests) == len(cases)
 
 
 def as_text(stories):
@@ -127,8 +110,8 @@ def test_files_are_held_out_by_name(held_out, end, tmp_path):
     write(tmp_path / f"TinyStories-train{end}", FORMS[end](STORIES))
     write(tmp_path / f"{held_out}{end}", FORMS[end](STORIES[:2]))
     data = read("tinystories", tmp_path)
-    assert_has_text(data.train_inputs, data.train_targets, "\0".join(STORIES).encode())
-    assert_has_text(data.test_inputs, data.test_targets, "\0".join(STORIES[:2]).encode())
+    assert_has_text(data.train.inputs, data.train.targets, "\0".join(STORIES).encode())
+    assert_has_text(data.test.inputs, data.test.targets, "\0".join(STORIES[:2]).encode())
 
 
 def test_files_are_read_in_order_of_their_names_and_other_files_are_ignored(tmp_path):
@@ -164,23 +147,12 @@ SUMMARIES = [
 def test_a_summary_follows_its_document_both_cut_and_only_what_is_the_summarys_counts(tmp_path):
     pairs = [(document, summary) for document, summary, *_ in SUMMARIES]
     data = xsum(tmp_path, *pairs, held_out=pairs[:4])
-    assert [len(array) for array in data[:4]] == [8, 8, 4, 4]
-    for (_, _, inputs, targets), row, target_row in zip(SUMMARIES, data.train_inputs, data.train_targets, strict=True):
+    assert (len(data.train), len(data.test)) == (8, 4)
+    for (_, _, inputs, targets), row, target_row in zip(SUMMARIES, data.train.inputs, data.train.targets, strict=True):
         assert bytes(row.astype(np.uint8)) == inputs
         assert target_row.tolist() == [-1 if target == ord(".") else target for target in targets]
-    np.testing.assert_array_equal(data.test_inputs, data.train_inputs[:4])
-    np.testing.assert_array_equal(data.test_targets, data.train_targets[:4])
-
-
-def test_every_tenth_summary_is_held_out_where_no_file_is(tmp_path):
-    write(tmp_path / "xsum.jsonl.gz", lines(*({"document": "a", "summary": chr(ord("A") + number), "id": 1} for number in range(23))))
-    data = read("xsum", tmp_path)
-    assert bytes(data.train_inputs[:, 2].astype(np.uint8)) == b"ABCDEFGHIKLMNOPQRSUVW"
-    assert bytes(data.test_inputs[:, 2].astype(np.uint8)) == b"JT"
-
-
-def test_the_digest_of_summaries_changes_with_what_is_counted(tmp_path):
-    assert xsum(tmp_path, ("a", "bc")).digest == xsum(tmp_path, ("a", "bc")).digest != xsum(tmp_path, ("a", "bd")).digest
+    np.testing.assert_array_equal(data.test.inputs, data.train.inputs[:4])
+    np.testing.assert_array_equal(data.test.targets, data.train.targets[:4])
 
 
 @pytest.mark.parametrize(
@@ -218,11 +190,8 @@ DAMAGED_STORIES = [
     ("a.txt", b"a" * 160, r"9 sequences are too few to hold out one in 10; give more text, or a separate file with valid in its name"),
 ]
 DAMAGED_SUMMARIES = [
-    ("a.jsonl.gz", PAIR, r"a\.jsonl\.gz cannot be read \(.*\); copy it again"),
-    ("a.jsonl", PAIR * 3 + PAIR[:-5], r"a\.jsonl, line 4 is not JSON"),
     ("a.jsonl", PAIR + lines({"document": "a"}), r"a\.jsonl, line 2 has no text in 'summary'; every line must be an object"),
     *[("a.jsonl", lines(pair), r"line 1 has no text in 'document'") for pair in ({"summary": "a"}, {"document": None, "summary": "a"}, 5)],
-    ("a.jsonl", PAIR * 9, r"9 sequences are too few to hold out one in 10"),
     ("a.jsonl", b"\n", r"a.jsonl: no summary found; give XSum as JSON lines"),
 ]
 
@@ -235,11 +204,3 @@ def test_a_damaged_or_empty_file_gives_a_one_line_error_when_it_is_read(name, fi
     (tmp_path / file).write_bytes(data)
     text = refusal(texts.reader(name, tmp_path, CONTEXT))
     assert re.search(message, text), text
-
-
-@pytest.mark.parametrize(("name", "train"), [("tinystories", STORY), ("xsum", PAIR)])
-def test_an_empty_held_out_file_is_an_error(name, train, tmp_path):
-    (tmp_path / "train.jsonl").write_bytes(train)
-    (tmp_path / "valid.jsonl").write_bytes(b"\n")
-    with refused(str(tmp_path)):
-        read(name, tmp_path)

@@ -5,7 +5,6 @@ import pytest
 from tokenizers import Tokenizer, models
 
 from common.data import texts, tokens
-from common.data.datasets import Dataset
 from tests.support import tokenizer
 from tests.support.mistakes import refused
 
@@ -15,23 +14,6 @@ STORIES = ["Once upon a time there was a caf\u00e9.", "The end of it. " * 40, "A
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     return tokenizer.write(tmp_path_factory.mktemp("tokenizer") / "tokenizer.json")
-
-
-@pytest.fixture(scope="module")
-def stories(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("stories")
-    (folder / "stories.txt").write_text("<|endoftext|>".join(STORIES))
-    return folder
-
-
-def read(name, folder, path, context=16):
-    return Dataset(*texts.reader(name, folder, context, tokens.vocabulary(path))())
-
-
-def test_without_a_file_tokens_are_bytes():
-    vocabulary = tokens.vocabulary(None)
-    assert (vocabulary.num_tokens, vocabulary.unit, vocabulary.separator.tolist()) == (256, "bytes", [0])
-    assert vocabulary.encode([b"ab", b"c"]).tolist() == [97, 98, 0, 99]
 
 
 def test_texts_have_the_tokens_of_the_library_and_its_separator_between_them(path):
@@ -60,30 +42,14 @@ def test_a_vocabulary_with_gaps_is_as_large_as_its_largest_token_asks_for_and_wi
     assert vocabulary.encode([b"a", b"b"]).tolist() == [0, 0, 70_000]
 
 
-def test_sequences_of_tokens_follow_one_another_and_targets_are_the_next_tokens(path, stories):
-    data = read("tinystories", stories, path)
-    np.testing.assert_array_equal(data.train_targets[:, :-1], data.train_inputs[:, 1:])
-    expected = tokens.vocabulary(path).encode([story.encode() for story in STORIES])
-    np.testing.assert_array_equal(data.train_inputs[0], expected[:16])
-    assert data.train_inputs.max() > 255
-
-
 def test_a_summary_of_tokens_follows_its_document(path, tmp_path):
     for name in ("train", "valid"):
         (tmp_path / f"{name}.jsonl").write_text('{"document": "the object the object", "summary": "a list"}\n')
-    data, library = read("xsum", tmp_path, path, 32), Tokenizer.from_file(str(path))
+    data, library = texts.reader("xsum", tmp_path, 32, tokens.vocabulary(path))(), Tokenizer.from_file(str(path))
     document, summary = (library.encode(text).ids for text in ("the object the object", "a list"))
     whole = [*document, 1, *summary, 1]
-    assert data.train_inputs[0].tolist() == whole[:-1] + [0] * (33 - len(whole))
-    assert data.train_targets[0].tolist() == [-1] * len(document) + [*summary, 1] + [-1] * (33 - len(whole))
-
-
-def test_the_digest_of_the_data_is_that_of_the_tokens(path, stories, tmp_path):
-    copy, larger = tmp_path / "copy.json", tokenizer.write(tmp_path / "larger.json", num_tokens=310)
-    copy.write_bytes(path.read_bytes())
-    digests = [read("tinystories", stories, file).digest for file in (path, copy, larger, None)]
-    assert digests[0] == digests[1]
-    assert len(set(digests)) == 3
+    assert data.train.inputs[0].tolist() == whole[:-1] + [0] * (33 - len(whole))
+    assert data.train.targets[0].tolist() == [-1] * len(document) + [*summary, 1] + [-1] * (33 - len(whole))
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
-from common.model import families, flops, weights
+from common.model import families, weights
 from common.model.families import parameters_of
 from frameworks.shared.pytorch import pytorch
 from tests.support.small_models import RESNET
@@ -16,15 +15,8 @@ from tests.support.small_models import RESNET
 MODEL = families.ResNet50()
 
 
-def made(model, device="cpu"):
-    with torch.device(device):
-        return pytorch.MODELS[families.ResNet50](model, False).double()
-
-
-def test_the_flops_of_the_forward_pass_are_those_that_pytorch_counts():
-    with FlopCounterMode(display=False) as counter:
-        made(MODEL, "meta")(torch.empty(1, *MODEL.input_shape, dtype=torch.uint8, device="meta"))
-    assert flops.training(MODEL) / 3 == counter.get_total_flops() == 8_178_368_512
+def made(model):
+    return pytorch.MODELS[families.ResNet50](model, False).double()
 
 
 def test_convolutions_start_with_the_variance_of_their_fan_out_and_blocks_as_their_shortcuts():
@@ -74,13 +66,6 @@ class Reference(nn.Sequential):
             num_inputs = 4 * stage_width
             setattr(self, f"layer{stage + 1}", nn.Sequential(first, *(Block(num_inputs, stage_width, 1) for _ in range(num_blocks - 1))))
         self.avgpool, self.flatten, self.fc = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(num_inputs, num_classes)
-
-
-def test_parameters_are_torchvisions():
-    with torch.device("meta"):
-        theirs = Reference(MODEL.blocks, MODEL.width, MODEL.num_classes)
-    shapes = {name: tuple(parameter.shape) for name, parameter in theirs.named_parameters()}
-    assert {name: initial.shape for name, initial in parameters_of(MODEL).items()} == shapes
 
 
 def test_it_is_torchvisions_function_of_normalised_pixels():

@@ -10,7 +10,7 @@ import pytest
 
 from common import workloads
 from common.config import Settings
-from common.data.datasets import Dataset
+from common.data.samples import Dataset, InMemory
 from common.model import weights
 from common.process import turns
 from common.process.ranks import Ranks
@@ -38,8 +38,8 @@ class Timed:
     def load(self, _):
         self.now += LOAD_SECONDS
         images, labels = (np.zeros((NUM_TRAIN + NUM_TEST, *shape), kind) for shape, kind in (((28, 28), np.float32), ((), np.uint8)))
-        (train_inputs, test_inputs), (train_targets, test_targets) = (np.split(array, [NUM_TRAIN]) for array in (images, labels))
-        return Dataset(train_inputs, train_targets, test_inputs, test_targets, "digest")
+        train, test = (InMemory(images[part], labels[part]) for part in (slice(NUM_TRAIN), slice(NUM_TRAIN, None)))
+        return Dataset(train, test, "digest")
 
     def train_epoch(self, batches, observe):
         self.parameters = {"trained": np.ones(1)}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from common.config import Settings
-from common.model import flops
+from common.model.families import training_flops
 from common.process.ranks import Ranks
 from common.trainer import Device
 from common.training import throughput
@@ -31,7 +31,7 @@ class Trainer:
         return others
 
 
-NUM_FLOPS = flops.training(WORKLOADS["transformer"].model)
+NUM_FLOPS = training_flops(WORKLOADS["transformer"].model)
 
 
 @pytest.fixture

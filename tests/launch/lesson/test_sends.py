@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from common import backends, workloads
-from launch.lesson.sends import Sends, Sent, conclusion, every_way, sends_jobs, sent_of, tables
+from common.cost import sharing
+from launch.lesson.sends import Sends, Sent, conclusion, sends_jobs, sent_of, tables
 from tests.support.made_records import ended, made, step_breakdown, typed
 from tests.support.running import BIN, completed, left_over, records_in
 
@@ -33,7 +34,7 @@ def test_each_way_is_run_once_for_an_epoch_with_its_bytes_counted(capsys):
         assert (settings.workload, settings.epochs, settings.stop_at_target, settings.step_breakdown) == ("cnn", 1, False, True)
     assert jobs[0].settings.run_id.startswith("stamp-lesson-sends-cnn-")
     # What cannot train at 3 ranks is left out.
-    assert "fsdp@hsdp" in every_way()
+    assert "fsdp@hsdp" in sharing.every_way()
     assert "fsdp@hsdp" not in {job.backend for job in jobs}
     assert "fsdp@hsdp takes a multiple of 2 ranks" in capsys.readouterr().err
 
@@ -43,7 +44,7 @@ def test_the_chosen_ways_are_run_as_given():
     jobs = sends_jobs(Sends(backends=names, workload="transformer"), Path("there"), "here", "stamp")
     assert [job.backend for job in jobs] == ["fsdp", "ddp@mpi", "deepspeed_zero"]
     assert {job.settings.workload for job in jobs} == {"transformer"}
-    assert set(every_way()) >= set(backends.declared()) - {"single"}
+    assert set(sharing.every_way()) >= set(backends.declared()) - {"single"}
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,9 @@ READ = f"""
 import json, sys, time
 import numpy as np
 from common.data import formats
-from common.data.manifest import OfRow
 from common.data.storage_use import Use
-layout = OfRow(np.dtype(np.float32), (2500,)), OfRow(np.dtype(np.int64), ())
-arrays = [np.empty(({NUM_SAMPLES}, *of_row.shape), of_row.dtype) for of_row in layout]
+layout = np.dtype((np.float32, (2500,))), np.dtype(np.int64)
+arrays = [np.empty({NUM_SAMPLES}, of_row) for of_row in layout]
 seconds = {{}}
 for name in {FORMATS}:
     module = formats.module_of(name)

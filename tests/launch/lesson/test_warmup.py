@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from common import workloads
-from common.errors import UserError
 from common.record import records
 from launch.lesson.warmup import Warmup, by_epoch, conclusion, plot, tables, warmup_jobs
 from tests.support.made_records import made, valid
@@ -45,19 +44,6 @@ def test_the_two_runs_differ_in_the_warm_up_alone(ranks):
     assert (settings.seed, settings.batch_size, settings.results, settings.machine) == (5, 16, Path("there"), "here")
 
 
-@pytest.mark.parametrize(
-    ("backend", "message"),
-    [
-        ("ddp,horovod_tf", "--backend is ddp,horovod_tf; it must be one backend"),
-        ("", "it must be one backend"),
-        ("single", "single trains in one process; give --ranks 1"),
-    ],
-)
-def test_what_makes_no_lesson(backend, message):
-    with pytest.raises(UserError, match=message):
-        jobs(backend=backend)
-
-
 def test_rows_hold_both_runs_side_by_side():
     without, warmed = record(0.1, 0.25), record(0.5, 0.75)
     without.eval_losses[1] = None
@@ -85,12 +71,10 @@ SENTENCES = [
     ),
     (record(0.1, 0.1, 0.1, 0.1), record(0.5, 0.5, 0.5, 0.5), "without it the run stays near chance, with it the run ends above chance, at"),
     (record(0.1, 0.7, 0.1, 0.1), record(0.9, 0.9, 0.9, 0.9), "without it the run falls back to near chance, with it the run trains, at"),
-    (record(0.9, 0.9, 0.9, 0.95), record(0.1, 0.8, 0.1, 0.1), "without it the run trains, with it the run falls back to near chance, at"),
     (record(0.1, 0.1, 0.1, 0.19), record(0.2, 0.2, 0.2, 0.21), ": no clear difference, at"),
     (record(0.1, 0.1, 0.1, 0.1), record(0.1, 0.1, 0.1, 0.19), ": both stay near chance, at"),
     (record(0.5, 0.1, 0.1, 0.1), record(0.6, 0.1, 0.1, 0.1), ": both fall back to near chance, at"),
-    (record(0.1, 0.1, 0.1, 0.1), record(0.9, 0.9, 0.1, 0.1), "without it the run stays near chance, with it the run falls back to near"),
-    (record(0.1, 0.1, 0.1, 0.1), record(0.9, 0.92, 0.1, 0.1), "with 3 epochs of warm-up 0.10 (0.92 at best): without it"),
+    (record(0.1, 0.1, 0.1, 0.1), record(0.9, 0.92, 0.1, 0.1), "(0.92 at best): without it the run stays near chance, with it the run f"),
     (record(0.1, 0.1, 0.1, 0.1), record(0.8, 0.8, 0.8, 0.897), "0.90: without it the run stays near chance, with it the run trains"),
     (record(0.9, 0.9, 0.9, 0.9), record(0.9, 0.9, 0.9, 0.99), ": it trains without warm-up too, at"),
     (record(0.2, 0.2, 0.2, 0.6), record(0.2, 0.2, 0.2, 0.8), ": warm-up ends higher by 0.20, at"),
@@ -102,7 +86,6 @@ SENTENCES = [
     ),
     (record(0.9, ranks=1), record(0.9, ranks=1), ": with 1 rank the rate is not scaled, and warm-up changes nothing"),
     (record(status="failed"), record(0.9), "nothing to compare: the run without warm-up failed"),
-    (record(0.9, 0.9), record(0.1, status="timeout"), "nothing to compare: the run with warm-up ran out of time"),
     (
         record(status="failed"), record(status="timeout"),
         "nothing to compare: the run without warm-up failed and the run with warm-up ran out of time",
