@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from launch.forecast.scaling.measured import Size
-from launch.forecast.scaling.overlap import Exchange
+from launch.forecast.scaling.model import Exchange
 from launch.forecast.scaling.stragglers import Slowest
 from tests.bench import links
 
