@@ -50,8 +50,8 @@ def fit(sizes_bytes, seconds):
     num_sizes = len(sizes)
 
     @functools.cache
-    def line(begin, end):
-        return _line(sizes[begin:end], times[begin:end])
+    def line_between(begin, end):
+        return line(sizes[begin:end], times[begin:end])
 
     def is_regime(begin, end):
         return end - begin >= MIN_SIZES and sizes[end - 1] >= MIN_SPAN * sizes[begin]
@@ -61,13 +61,13 @@ def fit(sizes_bytes, seconds):
         for switches in itertools.combinations(range(1, num_sizes), num_regimes - 1):
             ranges = list(itertools.pairwise((0, *switches, num_sizes)))
             if num_regimes == 1 or all(is_regime(begin, end) for begin, end in ranges):
-                squares = sum(line(begin, end)[2] for begin, end in ranges)
+                squares = sum(line_between(begin, end)[2] for begin, end in ranges)
                 candidates.append((_criterion(squares, num_sizes, num_regimes, noise), squares, ranges))
     _, _, ranges = min(candidates)
     return tuple(
         Regime(int(sizes[begin]), alpha, beta, float((squares / (end - begin)) ** 0.5))
         for begin, end in ranges
-        for alpha, beta, squares in [line(begin, end)]
+        for alpha, beta, squares in [line_between(begin, end)]
     )
 
 
@@ -101,7 +101,7 @@ def _medians(sizes_bytes, seconds):
     return distinct, medians, float(np.median(errors)) if errors else 0.0
 
 
-def _line(sizes, times):
+def line(sizes, times):
     """(alpha, beta, sum of squared relative errors) of the best line without a negative alpha or beta."""
     # Slow to import, and used only here.
     from scipy.optimize import nnls

@@ -2,18 +2,17 @@
 
 import numpy as np
 
+from launch.forecast.network import hockney
+
 
 def line(xs, ys):
     """A function a + b x with a and b of at least 0, by least squares on relative errors; a constant where all xs are equal."""
-    # Slow to import, and used only here.
-    from scipy.optimize import nnls
-
     xs, ys = np.asarray(xs, float), np.asarray(ys, float)
     if np.ptp(xs) == 0 or (ys <= 0).any():
         mean = float(ys.mean())
         return lambda x: mean
-    (start, slope), _ = nnls(np.column_stack([1 / ys, xs / ys]), np.ones(len(ys)))
-    return lambda x: float(start + slope * x)
+    start, slope, _ = hockney.line(xs, ys)
+    return lambda x: start + slope * x
 
 
 def inverse(points):
@@ -39,11 +38,11 @@ def computing(sizes, scaling):
 
 
 def pipelined(sizes, bubble_of):
-    """The function of `computing` for ranks that compute the stages of one model, from (ranks, seconds).
+    """The same as `computing` for ranks that compute the stages of one model.
 
     `bubble_of(num_ranks)`: the part of a step in which they wait (common/model/pipelining.py). The rest is divided by the ranks.
     """
-    work = float(np.mean([seconds * num_ranks * (1 - bubble_of(num_ranks)) for num_ranks, seconds in sizes]))
+    work = float(np.mean([seconds * num_ranks * (1 - bubble_of(num_ranks)) for num_ranks, _, seconds in sizes]))
     return lambda num_ranks, per_node: work / num_ranks / (1 - bubble_of(num_ranks))
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from common.errors import UserError
 from launch.forecast.scaling import answer, fitting, forecasts, picture
-from launch.forecast.scaling.wish import Wish
+from launch.forecast.scaling.forecasts import Wish
 from launch.report import collect, entries
 from tests.support.made_records import made, step_breakdown, typed
 from tests.support.running import ROOT
@@ -169,7 +169,7 @@ def test_every_forecast_of_the_reference_records_has_a_band_and_is_in_the_pictur
     beyond = [forecast for subject in subjects for forecast in subject.forecasts if forecast.kind != "measured"]
     assert len(subjects) == 20
     assert all(0 < forecast.low_seconds < forecast.step_seconds < forecast.high_seconds for forecast in beyond)
-    section = answer.section(subjects, left_out, wish)
+    section = answer.section(subjects, left_out)
     assert sum(sentence.startswith("For a proposal: ") for sentence in section.sentences) == 3
     assert all(len(table.columns) == len(row) for table in section.tables for row in table.rows)
     # The older records have one all-reduce for each workload, and two workloads.

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from launch.forecast.scaling import answer, forecasts, second_opinion
-from launch.forecast.scaling.wish import Wish
+from launch.forecast.scaling.forecasts import Wish
 from launch.report import entries
 from tests.launch.forecast.scaling.test_forecasts import COMPUTE, record, ring
 from tests.support.made_records import typed
@@ -26,7 +26,7 @@ def test_from_five_sizes_it_is_shown_beside_ours():
     # A ring's time is nearly a line in the number of ranks.
     assert row.step_seconds == pytest.approx(COMPUTE + ring(64))
     assert row.second_opinion_seconds == pytest.approx(row.step_seconds, rel=0.3)
-    section = answer.section([forecast_subject], [], Wish((64,)))
+    section = answer.section([forecast_subject], [])
     assert any(sentence.startswith("cnn, weak scaling, Extra-P's seconds of a step on p ranks: ddp ") for sentence in section.sentences)
 
 
