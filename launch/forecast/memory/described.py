@@ -3,8 +3,8 @@
 from common import workloads
 from common.command_line import flag
 from common.config import Settings
-from common.cost import memory_state
-from common.cost.memory_state import Training
+from common.cost import memory_forecast
+from common.cost.memory_forecast import Training
 from common.errors import UserError
 from common.model.families import Decoder, can_recompute
 
@@ -61,6 +61,6 @@ def description(training):
     model = training.model
     sizes = f", {model.num_layers} layers of width {model.width:,}" if hasattr(model, "num_layers") else ""
     return (
-        f"{memory_state.num_parameters(training):,.0f} parameters{sizes}; {training.batch_size:,} samples per step, "
+        f"{memory_forecast.num_parameters(training):,.0f} parameters{sizes}; {training.batch_size:,} samples per step, "
         f"{training.precision}, {training.optimizer}{', recomputed' if training.recompute else ''}"
     )

@@ -6,7 +6,7 @@ from common import workloads
 from common.backends import has_one_rank, settings_of
 from common.config import Settings
 from common.cost import memory_estimate, memory_forecast, sharing
-from common.cost.memory_state import Training
+from common.cost.memory_forecast import Training
 from common.errors import UserError
 from common.process import node_memory
 

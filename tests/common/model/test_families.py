@@ -8,7 +8,7 @@ import torch
 
 from common.config import Settings
 from common.cost import memory_forecast, parallelism
-from common.cost.memory_state import Training
+from common.cost.memory_forecast import Training
 from common.errors import UserError
 from common.model import conventions, families, pipelining, weights
 from common.process.ranks import Ranks

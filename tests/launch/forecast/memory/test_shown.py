@@ -5,8 +5,8 @@ import xml.etree.ElementTree
 
 import pytest
 
-from common.cost import memory_forecast, memory_state
-from common.cost.memory_state import Training
+from common.cost import memory_forecast
+from common.cost.memory_forecast import Training
 from common.model.families import Decoder
 from launch.memory import WAYS
 from tests.support.forked import run_module
@@ -31,7 +31,7 @@ def test_the_table_has_every_way_and_its_bytes(tmp_path):
         start = f"│ {backend['name']} "
         row = next(line for line in output.splitlines() if line.startswith(start) and f" {backend['num_ranks']} │" in line)
         assert f"{backend['peak'] / 1e9:.3f}" in row
-    assert f"{memory_state.num_parameters(TRAINING):,} parameters, 8 layers of width 256; 8 samples per step, fp32, adam" in output
+    assert f"{memory_forecast.num_parameters(TRAINING):,} parameters, 8 layers of width 256; 8 samples per step, fp32, adam" in output
     assert "Peak on each rank of a pipeline (GB)" in output
 
 
