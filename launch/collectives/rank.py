@@ -100,7 +100,7 @@ def copies(options, library, dog):
     for size in collective_options.sizes(options):
         dog.begin(f"in a copy of {size} bytes")
         source, target = np.ones(size, np.uint8), np.ones(size, np.uint8)
-        seconds_of[size] = timing.measure(library, functools.partial(np.copyto, target, source), NUM_COPIES, dog.heartbeat).seconds
+        seconds_of[size], _ = timing.measure(library, functools.partial(np.copyto, target, source), NUM_COPIES, dog.heartbeat)
     return seconds_of
 
 
@@ -146,10 +146,10 @@ def measure(library, name, collective, in_place, count, num_repeats, dog):
     def prepared():
         return prepare(data.contributed(collective, rank, size, count), data.room(collective, size, count))
 
-    timed = timing.measure(library, prepared().call, num_repeats, dog.heartbeat)
+    seconds, num_iterations = timing.measure(library, prepared().call, num_repeats, dog.heartbeat)
     checked = prepared()
     returned = checked.call()
     library.synchronize()
     received = library.as_array(returned if checked.received is None else checked.received)
     num_wrong = int(by_rank(library, data.num_wrong(received, data.expected(collective, rank, size, count))).sum())
-    return Measurement(name, collective, in_place, size, size_bytes, count, timed.seconds, timed.num_iterations, num_wrong)
+    return Measurement(name, collective, in_place, size, size_bytes, count, seconds, num_iterations, num_wrong)

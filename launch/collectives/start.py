@@ -4,6 +4,8 @@ import os
 import sys
 from pathlib import Path
 
+from common.errors import UserError
+from common.process.ranks import SLURM, Ranks, from_environment
 from common.record import records
 from launch.collectives import options as collective_options
 from launch.launchers import commands, detect, machine_files
@@ -11,8 +13,20 @@ from launch.launchers.commands import Start
 from launch.run import lock, processes, turns
 
 
+def is_rank():
+    """Whether a launcher has started this process as one of several ranks."""
+    try:
+        return from_environment().size > 1
+    except UserError:
+        return False
+
+
 def run(options):
     """Starts the ranks and returns the exit status. Raises UserError, before anything runs, for what cannot work."""
+    source = from_environment().source
+    # The shell of an interactive job may itself be a step of one task.
+    if source not in (Ranks().source, SLURM.name):
+        raise UserError(f"{source} has started one rank, which sends nothing; start 2 or more, or leave the launcher out")
     collective_options.check(options)
     arguments = collective_options.of_ranks(options)
     machine = machine_files.read(options.machine_file)

@@ -2,7 +2,6 @@
 
 import math
 import time
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,23 +14,16 @@ REPEAT_SECONDS = 0.02
 MAX_ITERATIONS = 1000
 
 
-class Timing(NamedTuple):
-    """Seconds of a call in each repeat, and the number of calls that a repeat is the mean of."""
-
-    seconds: list[float]
-    num_iterations: int
-
-
 def measure(library, call, num_repeats, heartbeat):
-    """The Timing of a call that all ranks make. The number of calls in a repeat follows the first ones, the same on every rank.
+    """(seconds of a call in each repeat, number of calls that a repeat is the mean of) of a call that all ranks make.
 
-    `heartbeat()` is called after each loop of calls.
+    That number follows the first calls, and is the same on every rank. `heartbeat()` is called after each loop of calls.
     """
     seconds = _loop(library, call, 1, heartbeat)
     if seconds < SLOW_SECONDS:
         seconds = _loop(library, call, NUM_WARMUPS, heartbeat)
     num_iterations = iterations(seconds)
-    return Timing([_loop(library, call, num_iterations, heartbeat) for _ in range(num_repeats)], num_iterations)
+    return [_loop(library, call, num_iterations, heartbeat) for _ in range(num_repeats)], num_iterations
 
 
 def iterations(seconds):

@@ -56,10 +56,11 @@ def test_all_ranks_make_the_same_calls_and_know_the_same_times():
 
     first, second = Threads(2).run(work)
     assert first == second
-    assert calls[0] == calls[1] == 1 + timing.NUM_WARMUPS + 3 * first.num_iterations
-    assert len(first.seconds) == 3
+    seconds, num_iterations = first
+    assert calls[0] == calls[1] == 1 + timing.NUM_WARMUPS + 3 * num_iterations
+    assert len(seconds) == 3
     # The mean of both ranks, of which one sleeps 2 ms and the other one 4.
-    assert min(first.seconds) >= 0.003
+    assert min(seconds) >= 0.003
     assert len(beats) == 2 * (2 + 3)
 
 
@@ -71,5 +72,5 @@ def test_a_slow_call_is_warmed_up_once(monkeypatch):
         calls.append(1)
         time.sleep(0.03)
 
-    (timed,) = Threads(1).run(lambda library: timing.measure(library, call, 2, lambda: None))
-    assert (len(calls), timed.num_iterations, len(timed.seconds)) == (3, 1, 2)
+    ((seconds, num_iterations),) = Threads(1).run(lambda library: timing.measure(library, call, 2, lambda: None))
+    assert (len(calls), num_iterations, len(seconds)) == (3, 1, 2)
