@@ -85,8 +85,6 @@ def regime_of(regimes, size_bytes):
 def _medians(sizes_bytes, seconds):
     """(ascending sizes, the median time of each) as arrays, and the relative standard error of such a median, that of a typical size."""
     sizes, times = np.asarray(sizes_bytes, float), np.asarray(seconds, float)
-    if len(sizes) != len(times):
-        raise UserError(f"a fit of alpha and beta needs one time for each size, not {len(times)} for {len(sizes)}")
     if not (np.isfinite(sizes).all() and (sizes >= 1).all()):
         raise UserError("a fit of alpha and beta needs sizes of at least 1 byte")
     if not (np.isfinite(times).all() and (times > 0).all()):
