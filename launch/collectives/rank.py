@@ -44,9 +44,8 @@ def main(program, description):
 
 def run(options, ranks, dog):
     """Measures everything and returns the exit status. Raises UserError where no library can run, or the sizes do not fit."""
-    names = collective_options.libraries(options)
-    reasons = {name: problem(name, ranks) for name in names}
-    collective_options.expect_runnable(reasons, names)
+    reasons = {name: problem(name, ranks) for name in collective_options.libraries(options)}
+    collective_options.expect_runnable(reasons)
     expect_room(collective_options.sizes(options)[-1], ranks.local_size)
     allowed, core_of = os.sched_getaffinity(0), binding.core_of_threads()
     binding.bind(binding.cores_for(allowed, ranks.local_rank, options.cores_per_rank, core_of))
@@ -54,7 +53,7 @@ def run(options, ranks, dog):
     shared = binding.oversubscribed(allowed, ranks.local_size, options.cores_per_rank, total, core_of)
     writer = output.Output(options, ranks, {name: reason for name, reason in reasons.items() if reason})
     host_suffix = machine_files.read(options.machine_file).host_suffix
-    measurements, fits, running = [], [], [name for name in names if not reasons[name]]
+    measurements, fits, running = [], [], [name for name, reason in reasons.items() if not reason]
     for name in running:
         dog.begin(f"in the start of {name}")
         library = module(name).begin(name, ranks, host_suffix)

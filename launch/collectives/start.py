@@ -33,9 +33,9 @@ def run(options):
     hosts = str(Path(options.hosts).absolute()) if options.hosts else None
     os.chdir(records.ROOT)
     launcher = detect.choose(options.launcher or machine.launcher, hosts, machine.variables, machine.host_suffix)
-    names = collective_options.libraries(options)
     has_mpi = commands.LAUNCHERS[launcher.name].provides_mpi
-    collective_options.expect_runnable({name: collective_options.problem(name, has_mpi) for name in names}, names)
+    names = collective_options.libraries(options)
+    collective_options.expect_runnable({name: collective_options.problem(name, has_mpi) for name in names})
     start = start_of(options, machine, launcher, arguments)
     argv = start.argv()
     # That of a matrix with the default folder of results, where ranks are on several nodes.

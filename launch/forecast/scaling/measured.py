@@ -21,7 +21,7 @@ class Size(NamedTuple):
     """Typical values of the runs at one number of ranks. Seconds are those of a step, but for `evaluation_seconds`.
 
     `step_seconds`: of the timed training. `compute_seconds`, `data_wait_seconds`: from the step breakdown. `plain`: the sizes in bytes and
-    seconds of plain all-reduces. `num_samples`: of the data set; `batch_size`: the global batch. `epochs_to_target`: of each run.
+    seconds of plain all-reduces. `num_samples`: of the data set; `batch_size`: the global batch.
     """
 
     num_ranks: int

@@ -17,9 +17,8 @@ def of(sizes):
     """The Opinion on the step seconds of Sizes."""
     if len(sizes) < MIN_SIZES:
         return Opinion(None, f"Extra-P needs {MIN_SIZES} sizes, and {len(sizes)} were measured")
-    with warnings.catch_warnings():
-        # Its libraries warn about each other.
-        warnings.simplefilter("ignore")
+    # Its libraries warn about each other.
+    with warnings.catch_warnings(action="ignore"):
         return _fitted(sizes)
 
 
