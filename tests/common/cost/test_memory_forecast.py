@@ -25,12 +25,9 @@ TERA = 1e12
     ("name", "num_ranks", "parameters", "gradients", "optimizer_state"),
     [
         ("single", 1, 1, 1, 2),
-        ("ddp", 8, 1, 1, 2),
-        ("deepspeed_zero@0", 8, 1, 1, 2),
         ("deepspeed_zero@2", 8, 1, 1 / 8, 3 / 8),
         # Gradients in a buffer, and again as those of the masters.
         ("deepspeed_zero@3", 8, 1 / 8, 2 / 8, 3 / 8),
-        ("fsdp", 8, 1 / 8, 1 / 8, 2 / 8),
         ("fsdp@keep", 8, 1 / 8, 1 / 8, 2 / 8),
         ("fsdp@hsdp", 8, 1 / 4, 1 / 4, 2 / 4),
     ],
