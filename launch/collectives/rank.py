@@ -12,9 +12,9 @@ from common.errors import UserError
 from common.process import binding, ending, node_memory, watchdog
 from common.process.ranks import from_environment
 from common.trainer import by_rank
-from launch.collectives import data, output, timing
+from launch.collectives import data, output
 from launch.collectives import options as collective_options
-from launch.collectives.measurement import Measurement, fit
+from launch.collectives.measurement import Measurement, fit, time_call
 from launch.launchers import machine_files
 from launch.launchers.commands import started_with_mpi
 
@@ -99,7 +99,7 @@ def copies(options, library, dog):
     for size in collective_options.sizes(options):
         dog.begin(f"in a copy of {size} bytes")
         source, target = np.ones(size, np.uint8), np.ones(size, np.uint8)
-        seconds_of[size], _ = timing.measure(library, functools.partial(np.copyto, target, source), NUM_COPIES, dog.heartbeat)
+        seconds_of[size], _ = time_call(library, functools.partial(np.copyto, target, source), NUM_COPIES, dog.heartbeat)
     return seconds_of
 
 
@@ -145,7 +145,7 @@ def measure(library, name, collective, in_place, count, num_repeats, dog):
     def prepared():
         return prepare(data.contributed(collective, rank, size, count), data.room(collective, size, count))
 
-    seconds, num_iterations = timing.measure(library, prepared().call, num_repeats, dog.heartbeat)
+    seconds, num_iterations = time_call(library, prepared().call, num_repeats, dog.heartbeat)
     checked = prepared()
     returned = checked.call()
     library.synchronize()

@@ -13,7 +13,7 @@ from common.cost import parallelism
 from common.errors import UserError
 from common.record.definition import Record
 from launch.forecast.network.hockney import Regime
-from launch.forecast.scaling import fitting, growth, held_out, measured, second_opinion
+from launch.forecast.scaling import fitting, growth, held_out, measured
 from launch.forecast.scaling.held_out import HeldOut
 from launch.forecast.scaling.model import Parts
 from launch.report import comparable, epochs
@@ -105,7 +105,7 @@ class Subject:
 
     @functools.cached_property
     def opinion(self):
-        return second_opinion.of(self.sizes)
+        return growth.second_opinion(self.sizes)
 
     @functools.cached_property
     def impossible(self):
