@@ -195,7 +195,6 @@ def _of_stages(name, training, num_ranks, rank):
 
 
 def num_parameters(training):
-    """The number of parameters of the model."""
     return training.num_parameters or sum(sizes_of(training.model))
 
 
@@ -236,7 +235,6 @@ def largest_hand(sizes, num_ranks):
 
 
 def shapes_of(model):
-    """The shapes of all parameters of a model."""
     return [initial.shape for initial in parameters_of(model).values()]
 
 

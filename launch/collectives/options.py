@@ -89,7 +89,6 @@ def libraries(options):
 
 
 def collectives(options):
-    """The names of the collectives."""
     return chosen(options.collectives, COLLECTIVES, "collective")
 
 

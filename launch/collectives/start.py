@@ -51,7 +51,6 @@ def run(options):
 
 
 def start_of(options, machine, launcher, arguments):
-    """The Start of the ranks."""
     ranks_per_node = options.ranks_per_node or machine.ranks_per_node or options.ranks
     program = (str(commands.VENV_BIN / "python"), "-m", "launch.collectives", *arguments)
     variables = {"OMP_NUM_THREADS": str(options.cores_per_rank)} | launcher.variables
@@ -59,5 +58,4 @@ def start_of(options, machine, launcher, arguments):
 
 
 def show(line):
-    """Shows a line that a rank has printed."""
     print(line, file=sys.stderr if line.startswith("error: ") else sys.stdout, flush=True)

@@ -37,7 +37,6 @@ def training_of(arguments):
 
 
 def _decoder(arguments, sizes):
-    """The Decoder of the described sizes."""
     if missing := [flag(name) for name in ("layers", "width") if getattr(arguments, name) is None]:
         problem = f"{' and '.join(sizes)} alone describe no model, {' and '.join(missing)} missing" if sizes else "no model is given"
         raise UserError(f"{problem}; give --layers and --width, or a preset with --workload")

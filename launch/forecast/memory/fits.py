@@ -4,7 +4,7 @@ import bisect
 from typing import NamedTuple
 
 from common import units
-from common.backends import declared, file_of, has_one_rank
+from common.backends import declaration_of, has_one_rank
 from common.cost import memory_forecast
 from common.errors import UserError
 from common.model.families import Decoder, EncoderDecoder
@@ -62,7 +62,7 @@ def widest(name, training, num_ranks, limit):
     if not isinstance(training.model, Decoder | EncoderDecoder):
         return None
     # Each rank of a backend that divides heads has as many of them.
-    step = num_ranks if declared()[file_of(name.partition("+")[0])].divides else 1
+    step = num_ranks if declaration_of(name.partition("+")[0]).divides else 1
     numbers_of_heads = range(step, MOST_HEADS, step)
     num_fitting = bisect.bisect(numbers_of_heads, False, key=lambda heads: not _fits(name, widened(training, heads), num_ranks, limit))
     return widened(training, numbers_of_heads[num_fitting - 1]) if num_fitting else None

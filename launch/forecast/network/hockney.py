@@ -78,7 +78,6 @@ def seconds_of(regimes, size_bytes):
 
 
 def regime_of(regimes, size_bytes):
-    """The Regime of a size."""
     return next((regime for regime in reversed(regimes) if regime.from_bytes <= size_bytes), regimes[0])
 
 

@@ -220,12 +220,10 @@ def _by_parity(comparison, backend, plain):
 
 
 def _measured_row(subject, size):
-    """The Forecast of a Size that was measured."""
     return _completed(subject, size.num_ranks, size.num_nodes, "measured", None, size.step_seconds, (None, None), size.evaluation_seconds)
 
 
 def _row(subject, num_ranks):
-    """The Forecast of a number of ranks."""
     parts, largest = subject.model.parts(num_ranks), subject.sizes[-1].num_ranks
     evaluation = growth.inverse([(size.num_ranks, size.evaluation_seconds) for size in subject.sizes])(num_ranks)
     reach = held_out.band(parts.step, num_ranks, largest, subject.held_out)
