@@ -9,7 +9,8 @@ import tyro
 
 from common import command_line
 from common.errors import UserError
-from launch.forecast.scaling import page, wish
+from launch.forecast.scaling.answer import with_forecasts
+from launch.forecast.scaling.forecasts import PRICE, Wish, sizes_of
 from launch.report import collect, regressions, summary
 from launch.report.export import csv, files, html, markdown, svg, terminal
 from launch.report.live import RELOAD_SECONDS
@@ -39,7 +40,7 @@ class Arguments:
     """A record or folder of an earlier matrix; exit status 3 for a regression."""
     predict: str | None = None
     """Also forecast these numbers of ranks, such as 16,64,1024; launch.predict has more options."""
-    price: Annotated[float | None, wish.PRICE] = None
+    price: Annotated[float | None, PRICE] = None
     """With --predict: price of an hour of a core, or of a GPU where the runs used GPUs."""
     watch: bool = False
     """Rewrite the page of --html whenever a record is added, until Ctrl-C."""
@@ -92,7 +93,7 @@ def run(arguments):
     if arguments.price is not None and arguments.predict is None:
         raise UserError("--price is for a forecast; say with --predict RANKS of which sizes")
     if arguments.predict is not None:
-        forecast = wish.Wish(wish.sizes_of(arguments.predict, "--predict"), price=arguments.price)
+        forecast = Wish(sizes_of(arguments.predict, "--predict"), price=arguments.price)
     records, damaged = collect.collect(arguments.results)
     if arguments.baseline:
         baseline, damaged_before = collect.collect([arguments.baseline])
@@ -100,7 +101,7 @@ def run(arguments):
         changes = regressions.changes(records, baseline)
     answer = summary.answer(records, damaged)
     if forecast:
-        answer = page.with_forecasts(answer, forecast)
+        answer = with_forecasts(answer, forecast)
     if changes is not None:
         answer = answer._replace(sections=[regressions.section(changes), *answer.sections])
     texts = {path: EXPORTERS[option](answer) for option, path in exports.items()}

@@ -11,7 +11,7 @@ from common import command_line
 from common.command_line import FROM_1
 from launch.forecast.network import messages
 from launch.forecast.scaling import answer, forecasts, picture
-from launch.forecast.scaling.wish import PRICE, Wish, sizes_of
+from launch.forecast.scaling.forecasts import PRICE, Wish, sizes_of
 from launch.report import collect, comparable, entries, summary
 from launch.report.export import files, terminal
 
@@ -52,7 +52,7 @@ def run(arguments):
     comparable.check(plain)
     compared = entries.comparisons(plain)
     subjects, left_out = forecasts.of(compared, wish)
-    section = answer.section(subjects, left_out, wish)
+    section = answer.section(subjects, left_out)
     if arguments.json:
         files.write(arguments.json, json.dumps(answer.as_json(subjects, left_out), indent=1, allow_nan=False) + "\n")
     if arguments.picture:

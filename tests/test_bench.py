@@ -7,7 +7,7 @@ import pytest
 
 from common.data import sharding
 from launch.forecast.scaling.measured import Size
-from launch.forecast.scaling.overlap import Exchange
+from launch.forecast.scaling.model import Exchange
 from launch.forecast.scaling.stragglers import Slowest
 from tests.bench import data, forecast, precision, shared, targets, trace_overhead
 from tests.bench.targets import CORRECT, Choice, Curve

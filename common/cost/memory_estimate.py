@@ -11,8 +11,8 @@ import dataclasses
 from common import workloads
 from common.backends import declaration_of, declared, file_of, is_exact, settings_of, variant_settings
 from common.config import Settings
-from common.cost import memory_forecast, memory_state, parallelism, sharing
-from common.cost.memory_state import Training
+from common.cost import memory_forecast, parallelism, sharing
+from common.cost.memory_forecast import Training
 from common.errors import UserError
 from common.process import node_memory
 from common.workloads import gradient_bytes
@@ -30,11 +30,11 @@ def state(name, settings, num_ranks):
     the model, since it may be elsewhere.
     """
     training = _training(settings, settings.batch_size or 1, "cpu")
-    whole = sharing.whole_bytes(name, memory_state.num_parameters(training), training)
+    whole = sharing.whole_bytes(name, memory_forecast.num_parameters(training), training)
     if way := sharing.of(name):
         by_theory = sharing.held_bytes(way, num_ranks, whole)
         # fsdp@keep has whole parameters beside its shards.
-        least = {part: min(by_theory[part], held) for part, held in memory_state.held_bytes(name, training, whole, num_ranks).items()}
+        least = {part: min(by_theory[part], held) for part, held in memory_forecast.held_bytes(name, training, whole, num_ranks).items()}
         return least | {"parameters": by_theory["parameters"]}
     share = parallelism.degree(name, settings, num_ranks) / num_ranks
     divides = bool(declaration_of(name).model_parallel)

@@ -1,10 +1,11 @@
 """How much memory each rank of a training needs, by backend, before anything runs. Pure.
 
-Parameters, gradients and optimizer state are those of common/cost/memory_state.py, activations those of
-common/cost/activations.py, and what a library keeps to exchange is in
-common/cost/communication_buffers.py. A pipeline divides them with the model (common/model/pipelining.py).
+Parameters, gradients and optimizer state are divided as in common/cost/sharing.py, but for what the libraries do otherwise; activations are
+those of common/cost/activations.py, and what a library keeps to exchange is in common/cost/communication_buffers.py. A pipeline divides
+them with the model (common/model/pipelining.py).
 """
 
+import heapq
 import itertools
 import math
 from typing import NamedTuple
@@ -13,14 +14,31 @@ from common.backends import declaration_of, declared, settings_of
 from common.config import Settings
 from common.cost import activations, communication_buffers, parallelism, sharing
 from common.cost.communication_buffers import Units
-from common.cost.memory_state import held_bytes, num_parameters, sizes_of
 from common.errors import UserError
 from common.model import pipelining
-from common.model.families import parts_of
+from common.model.families import Model, parameters_of, parts_of
 
 # After a backend's name: what is in main memory in place of the GPU's. Ren et al. 2021, arXiv:2101.06840; Rajbhandari et al. 2021,
 # arXiv:2104.07857.
 OFFLOADS = {"offload": ("gradients", "optimizer_state"), "offload_parameters": sharing.PARTS}
+
+
+class Training(NamedTuple):
+    """What is trained.
+
+    `batch_size`: samples of a step on each rank, or on all ranks that compute one model together. `precision`: of common/cost/sharing.py.
+    `num_parameters`: in place of the model's own number, so that each part has as many times more. `device`: cpu or cuda.
+    """
+
+    model: Model
+    batch_size: int
+    precision: str = "fp32"
+    optimizer: str = "adam"
+    momentum: float = 0.9
+    recompute: bool = False
+    microbatches: int = 4
+    num_parameters: float | None = None
+    device: str = "cuda"
 
 
 class Forecast(NamedTuple):
@@ -49,9 +67,7 @@ def of(name, training, num_ranks):
 
 
 def by_rank(name, training, num_ranks):
-    """The Forecasts of ranks that differ: those of a pipeline in order, of all other backends one. Raises UserError if there are none."""
-    if reason := problem(name, training, num_ranks):
-        raise UserError(reason)
+    """The Forecasts of ranks that differ, where there is no `problem`: those of a pipeline in order, of all other backends one."""
     backend, _, offload = name.partition("+")
     declaration = declaration_of(backend)
     if declaration.pipelined:
@@ -176,3 +192,52 @@ def _of_stages(name, training, num_ranks, rank):
         buffers=received,
         peak=sum(held.values()) + kept + max(part.again + part.working for part in computed) * num_samples + received,
     )
+
+
+def num_parameters(training):
+    return training.num_parameters or sum(sizes_of(training.model))
+
+
+def held_bytes(name, training, whole, num_ranks):
+    """{part of the state: bytes of the rank that holds most} of {part: bytes of a whole model}, as the libraries do it.
+
+    They differ from common/cost/sharing.py where DeepSpeed (0.19.8) has the gradients of a shard beside those that update the float32
+    masters, and stage 1 has no others after the backward pass; and where whole parameters are dealt to ranks.
+    """
+    declaration = declaration_of(name)
+    if declaration.divides:
+        # Matrices are divided, and the vectors of norms are not.
+        divided = sum(math.prod(shape) / (num_ranks if len(shape) > 1 else 1) for shape in shapes_of(training.model))
+        return {part: num_bytes * divided / sum(sizes_of(training.model)) for part, num_bytes in whole.items()}
+    way = sharing.of(name) or sharing.WAYS["replicated"]
+    held = sharing.held_bytes(way, num_ranks, whole)
+    if declaration.buffers == "gathered":
+        # Whole parameters are beside the shards.
+        held["parameters"] = whole["parameters"] * way.num_replicas / num_ranks
+    if declaration.float32_masters and way.sharded:
+        element = sharing.PRECISIONS[training.precision].parameters
+        again = sharing.FLOAT32_BYTES / element if "parameters" in way.sharded or element < sharing.FLOAT32_BYTES else 0
+        held["gradients"] = whole["gradients"] / num_ranks * (1 + again)
+    if declaration.deals:
+        held |= {part: whole[part] * largest_hand(sizes_of(training.model), num_ranks) for part in way.sharded}
+    return held
+
+
+def largest_hand(sizes, num_ranks):
+    """The largest part of the whole that a rank has where the largest goes to the rank with least, one after the other.
+
+    As PyTorch's ZeroRedundancyOptimizer deals parameters.
+    """
+    hands = [0] * num_ranks
+    for size in sorted(sizes, reverse=True):
+        heapq.heapreplace(hands, hands[0] + size)
+    return max(hands) / sum(sizes)
+
+
+def shapes_of(model):
+    return [initial.shape for initial in parameters_of(model).values()]
+
+
+def sizes_of(model):
+    """The numbers of elements of all parameters of a model."""
+    return list(map(math.prod, shapes_of(model)))

@@ -87,14 +87,12 @@ def of(name):
     return WAYS.get(by_variant.get(name.partition("@")[2], by_variant.get("")))
 
 
-def ways_of(backend):
-    """The backend's name, and those of its variants that share in another way."""
-    return [backend, *(f"{backend}@{variant}" for variant in _by_variant(backend) if variant)]
-
-
 def every_way():
     """Every backend, and the variants that share in another way than it."""
-    return [way for name in declared() for way in ways_of(name)]
+    ways = []
+    for backend in declared():
+        ways += [backend, *(f"{backend}@{variant}" for variant in _by_variant(backend) if variant)]
+    return ways
 
 
 def _by_variant(name):

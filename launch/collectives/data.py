@@ -26,7 +26,6 @@ def pattern(rank):
 
 @functools.cache
 def pattern_of_sum(num_ranks):
-    """The sum of all ranks' patterns."""
     return sum(pattern(rank) for rank in range(num_ranks))
 
 

@@ -89,7 +89,6 @@ def libraries(options):
 
 
 def collectives(options):
-    """The names of the collectives."""
     return chosen(options.collectives, COLLECTIVES, "collective")
 
 
@@ -135,10 +134,10 @@ def problem(name, has_mpi):
     return None
 
 
-def expect_runnable(reasons, names):
-    """Raises UserError where there is a reason, in {name: reason}, against each of the named libraries."""
-    if all(reasons.get(name) for name in names):
-        raise UserError(f"no library can run here: {'; '.join(f'{name}: {reasons[name]}' for name in names)}")
+def expect_runnable(reasons):
+    """Raises UserError where there is a reason, in {name: reason}, against each library."""
+    if all(reasons.values()):
+        raise UserError(f"no library can run here: {'; '.join(f'{name}: {reason}' for name, reason in reasons.items())}")
 
 
 def of_ranks(options):

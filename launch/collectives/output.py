@@ -1,5 +1,8 @@
-"""What rank 0 prints and writes."""
+"""What rank 0 prints and writes: the table, and the results as JSON, CSV and pictures."""
 
+import csv
+import io
+import json
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -8,15 +11,22 @@ from common import units
 from common.process.ranks import Ranks
 from common.record import records
 from launch.collectives import options as collective_options
-from launch.collectives import picture, results, table
+from launch.collectives import picture, table
 from launch.report.export import files, vega_lite
+
+SCHEMA_VERSION = 1
+COLUMNS = (
+    "library", "collective", "in_place", "num_ranks", "size_bytes", "num_elements", "median_seconds", "low_seconds", "high_seconds",
+    "algorithm_bytes_per_second", "bus_bytes_per_second", "num_wrong", "num_iterations", "seconds",
+)  # fmt: skip
 
 
 @dataclass
 class Output:
     """Prints the table as it grows, and writes the files after each library, so that they are there if a later one fails.
 
-    All ranks call it alike; only rank 0 prints and writes. `reasons`: {library: why it is skipped}.
+    All ranks call it alike; only rank 0 prints and writes. `reasons`: {library: why it is skipped}. `copies`: {size in bytes: seconds by
+    repeat} of a memory copy. `versions`: those of libraries that are not Python packages.
     """
 
     options: collective_options.Collectives
@@ -29,7 +39,7 @@ class Output:
     num_shown: int = 0
 
     def begin(self, num_nodes, oversubscribed, copies):
-        """Prints what all measurements share; `copies`: {size in bytes: seconds by repeat}."""
+        """Prints what all measurements share."""
         self.num_nodes, self.oversubscribed, self.copies = num_nodes, oversubscribed, copies
         sizes = collective_options.sizes(self.options)
         self._print(
@@ -59,10 +69,9 @@ class Output:
         if self.ranks.rank:
             return
         if self.options.json:
-            run = (records.machine_name(self.options), self.ranks, self.num_nodes, self.oversubscribed, self.versions)
-            files.write(self.options.json, results.as_json(results.document(*run, self.copies, measurements, fits)))
+            files.write(self.options.json, as_json(self.document(measurements, fits)))
         if self.options.csv:
-            files.write(self.options.csv, results.as_csv(measurements))
+            files.write(self.options.csv, as_csv(measurements))
         if self.options.svg:
             copies = [(size, float(np.median(seconds))) for size, seconds in self.copies.items()]
             for collective in dict.fromkeys(fit.collective for fit in fits):
@@ -72,6 +81,23 @@ class Output:
             if path := getattr(self.options, name):
                 self._print(f"# {name}: {path}")
 
+    def document(self, measurements, fits):
+        """The content of the JSON file."""
+        environment = records.environment()
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "machine": records.machine_name(self.options),
+            "num_ranks": self.ranks.size,
+            "num_nodes": self.num_nodes,
+            "oversubscribed": self.oversubscribed,
+            "launcher": self.ranks.source,
+            "versions": environment["packages"] | {"python": environment["python"]} | self.versions,
+            **{key: environment[key] for key in ("host", "os", "cpu", "num_cores", "memory_bytes", "git_commit", "variables")},
+            "memory_copy": [{"size_bytes": size, "seconds": seconds} for size, seconds in self.copies.items()],
+            "measurements": [entry(measurement) for measurement in measurements],
+            "fits": [fit._asdict() | {"regimes": [regime._asdict() for regime in fit.regimes]} for fit in fits],
+        }
+
     def _place(self):
         self.num_shown += 1
         num_libraries = len(collective_options.libraries(self.options)) - len(self.reasons)
@@ -80,3 +106,37 @@ class Output:
     def _print(self, *lines):
         if self.ranks.rank == 0:
             print("\n".join(lines), flush=True)
+
+
+def entry(measurement):
+    """A measurement with what follows from it."""
+    barrier = measurement.collective == "barrier"
+    return measurement._asdict() | {
+        "median_seconds": measurement.median_seconds,
+        "low_seconds": min(measurement.seconds),
+        "high_seconds": max(measurement.seconds),
+        "algorithm_bytes_per_second": None if barrier else measurement.algorithm_bytes_per_second,
+        "bus_bytes_per_second": None if barrier else measurement.bus_bytes_per_second,
+    }
+
+
+def as_json(content):
+    """The document as text, with a line for each measurement and fit."""
+    parts = [f'"{key}": {_lines(value)}' for key, value in content.items()]
+    return "{\n " + ",\n ".join(parts) + "\n}\n"
+
+
+def _lines(value):
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n ]"
+    return json.dumps(value)
+
+
+def as_csv(measurements):
+    """One line for each measurement; the seconds of its repeats are in one cell, separated by spaces."""
+    written = io.StringIO()
+    lines = csv.DictWriter(written, COLUMNS, lineterminator="\n")
+    lines.writeheader()
+    for measurement in measurements:
+        lines.writerow(entry(measurement) | {"seconds": " ".join(map(str, measurement.seconds))})
+    return written.getvalue()

@@ -12,9 +12,9 @@ from common.errors import UserError
 from common.process import binding, ending, node_memory, watchdog
 from common.process.ranks import from_environment
 from common.trainer import by_rank
-from launch.collectives import data, output, timing
+from launch.collectives import data, output
 from launch.collectives import options as collective_options
-from launch.collectives.measurement import Measurement, fit
+from launch.collectives.measurement import Measurement, fit, time_call
 from launch.launchers import machine_files
 from launch.launchers.commands import started_with_mpi
 
@@ -44,9 +44,8 @@ def main(program, description):
 
 def run(options, ranks, dog):
     """Measures everything and returns the exit status. Raises UserError where no library can run, or the sizes do not fit."""
-    names = collective_options.libraries(options)
-    reasons = {name: problem(name, ranks) for name in names}
-    collective_options.expect_runnable(reasons, names)
+    reasons = {name: problem(name, ranks) for name in collective_options.libraries(options)}
+    collective_options.expect_runnable(reasons)
     expect_room(collective_options.sizes(options)[-1], ranks.local_size)
     allowed, core_of = os.sched_getaffinity(0), binding.core_of_threads()
     binding.bind(binding.cores_for(allowed, ranks.local_rank, options.cores_per_rank, core_of))
@@ -54,7 +53,7 @@ def run(options, ranks, dog):
     shared = binding.oversubscribed(allowed, ranks.local_size, options.cores_per_rank, total, core_of)
     writer = output.Output(options, ranks, {name: reason for name, reason in reasons.items() if reason})
     host_suffix = machine_files.read(options.machine_file).host_suffix
-    measurements, fits, running = [], [], [name for name in names if not reasons[name]]
+    measurements, fits, running = [], [], [name for name, reason in reasons.items() if not reason]
     for name in running:
         dog.begin(f"in the start of {name}")
         library = module(name).begin(name, ranks, host_suffix)
@@ -100,7 +99,7 @@ def copies(options, library, dog):
     for size in collective_options.sizes(options):
         dog.begin(f"in a copy of {size} bytes")
         source, target = np.ones(size, np.uint8), np.ones(size, np.uint8)
-        seconds_of[size] = timing.measure(library, functools.partial(np.copyto, target, source), NUM_COPIES, dog.heartbeat).seconds
+        seconds_of[size], _ = time_call(library, functools.partial(np.copyto, target, source), NUM_COPIES, dog.heartbeat)
     return seconds_of
 
 
@@ -146,10 +145,10 @@ def measure(library, name, collective, in_place, count, num_repeats, dog):
     def prepared():
         return prepare(data.contributed(collective, rank, size, count), data.room(collective, size, count))
 
-    timed = timing.measure(library, prepared().call, num_repeats, dog.heartbeat)
+    seconds, num_iterations = time_call(library, prepared().call, num_repeats, dog.heartbeat)
     checked = prepared()
     returned = checked.call()
     library.synchronize()
     received = library.as_array(returned if checked.received is None else checked.received)
     num_wrong = int(by_rank(library, data.num_wrong(received, data.expected(collective, rank, size, count))).sum())
-    return Measurement(name, collective, in_place, size, size_bytes, count, timed.seconds, timed.num_iterations, num_wrong)
+    return Measurement(name, collective, in_place, size, size_bytes, count, seconds, num_iterations, num_wrong)

@@ -4,6 +4,8 @@ import os
 import sys
 from pathlib import Path
 
+from common.errors import UserError
+from common.process.ranks import SLURM, Ranks, from_environment
 from common.record import records
 from launch.collectives import options as collective_options
 from launch.launchers import commands, detect, machine_files
@@ -11,17 +13,29 @@ from launch.launchers.commands import Start
 from launch.run import lock, processes, turns
 
 
+def is_rank():
+    """Whether a launcher has started this process as one of several ranks."""
+    try:
+        return from_environment().size > 1
+    except UserError:
+        return False
+
+
 def run(options):
     """Starts the ranks and returns the exit status. Raises UserError, before anything runs, for what cannot work."""
+    source = from_environment().source
+    # The shell of an interactive job may itself be a step of one task.
+    if source not in (Ranks().source, SLURM.name):
+        raise UserError(f"{source} has started one rank, which sends nothing; start 2 or more, or leave the launcher out")
     collective_options.check(options)
     arguments = collective_options.of_ranks(options)
     machine = machine_files.read(options.machine_file)
     hosts = str(Path(options.hosts).absolute()) if options.hosts else None
     os.chdir(records.ROOT)
     launcher = detect.choose(options.launcher or machine.launcher, hosts, machine.variables, machine.host_suffix)
-    names = collective_options.libraries(options)
     has_mpi = commands.LAUNCHERS[launcher.name].provides_mpi
-    collective_options.expect_runnable({name: collective_options.problem(name, has_mpi) for name in names}, names)
+    names = collective_options.libraries(options)
+    collective_options.expect_runnable({name: collective_options.problem(name, has_mpi) for name in names})
     start = start_of(options, machine, launcher, arguments)
     argv = start.argv()
     # That of a matrix with the default folder of results, where ranks are on several nodes.
@@ -37,7 +51,6 @@ def run(options):
 
 
 def start_of(options, machine, launcher, arguments):
-    """The Start of the ranks."""
     ranks_per_node = options.ranks_per_node or machine.ranks_per_node or options.ranks
     program = (str(commands.VENV_BIN / "python"), "-m", "launch.collectives", *arguments)
     variables = {"OMP_NUM_THREADS": str(options.cores_per_rank)} | launcher.variables
@@ -45,5 +58,4 @@ def start_of(options, machine, launcher, arguments):
 
 
 def show(line):
-    """Shows a line that a rank has printed."""
     print(line, file=sys.stderr if line.startswith("error: ") else sys.stdout, flush=True)

@@ -6,7 +6,7 @@ from common import workloads
 from common.backends import declared, file_of, settings_of
 from common.config import Settings
 from common.cost import memory_forecast, sharing
-from common.cost.memory_state import Training
+from common.cost.memory_forecast import Training
 from common.model.families import Cnn
 from common.workloads import gradient_bytes
 from launch.report import volumes

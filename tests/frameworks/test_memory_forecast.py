@@ -19,7 +19,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from common import workloads
 from common.config import Settings
 from common.cost import memory_forecast
-from common.cost.memory_state import Training
+from common.cost.memory_forecast import Training
 from common.model.families import Cnn, Decoder, EncoderDecoder, input_type
 from common.process.ranks import Ranks
 from frameworks.shared.pytorch import fsdp, pytorch, tensor_parallel

@@ -75,7 +75,7 @@ def all_reduce(algorithm, num_ranks, size_bytes, ranks_per_node):
 def step_seconds(compute_seconds, exchanges, algorithm, machine):
     """The time of a step until the last rank has computed and exchanged everything.
 
-    `compute_seconds`: of each rank. `exchanges`: all-reduces, as overlap.Exchange.
+    `compute_seconds`: of each rank. `exchanges`: all-reduces, as model.Exchange.
     """
     rounds, ready_shares = [], []
     for exchange in exchanges:

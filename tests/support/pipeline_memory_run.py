@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_iter
 from common import workloads
 from common.backends import settings_of
 from common.config import Settings
-from common.cost.memory_state import Training
+from common.cost.memory_forecast import Training
 from common.model.families import Decoder
 from common.process.ranks import from_environment
 from common.process.rendezvous import agree_on_master

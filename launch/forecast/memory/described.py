@@ -3,21 +3,25 @@
 from common import workloads
 from common.command_line import flag
 from common.config import Settings
-from common.cost import memory_state
-from common.cost.memory_state import Training
+from common.cost import memory_forecast
+from common.cost.memory_forecast import Training
 from common.errors import UserError
 from common.model.families import Decoder, can_recompute
 
 # The vocabulary and the width of a head of GPT-2.
 VOCABULARY, HEAD_WIDTH = 50_257, 64
 BATCH_SIZE, CONTEXT = 8, 1024
-SIZES = ("layers", "width", "heads", "context", "vocabulary")
+# Options that describe a decoder.
+SIZES = ("params", "layers", "width", "heads", "context", "vocabulary")
 
 
 def training_of(arguments):
     """The Training that the command line describes. Raises UserError where it describes none."""
-    preset = _preset(arguments) if arguments.workload else None
-    model = preset.model if preset else _decoder(arguments)
+    sizes = [flag(name) for name in SIZES if getattr(arguments, name) is not None]
+    if arguments.workload and sizes:
+        raise UserError(f"{sizes[0]} is for a model that is described by --layers and --width; leave it out, or --workload")
+    preset = workloads.workload_of(Settings(workload=arguments.workload)) if arguments.workload else None
+    model = preset.model if preset else _decoder(arguments, sizes)
     if arguments.recompute and not can_recompute(model):
         raise UserError(f"--recompute would save no memory of {arguments.workload}, which has few layers; leave it out")
     return Training(
@@ -32,22 +36,8 @@ def training_of(arguments):
     )
 
 
-def _sizes(arguments):
-    """The options on the command line that describe a decoder."""
-    return [flag(name) for name in ("params", *SIZES) if getattr(arguments, name) is not None]
-
-
-def _preset(arguments):
-    """The Workload of that name, which has its own sizes."""
-    if sizes := _sizes(arguments):
-        raise UserError(f"{sizes[0]} is for a model that is described by --layers and --width; leave it out, or --workload")
-    return workloads.workload_of(Settings(workload=arguments.workload))
-
-
-def _decoder(arguments):
-    """The Decoder of the described sizes."""
+def _decoder(arguments, sizes):
     if missing := [flag(name) for name in ("layers", "width") if getattr(arguments, name) is None]:
-        sizes = _sizes(arguments)
         problem = f"{' and '.join(sizes)} alone describe no model, {' and '.join(missing)} missing" if sizes else "no model is given"
         raise UserError(f"{problem}; give --layers and --width, or a preset with --workload")
     width, heads = arguments.width, arguments.heads or max(1, arguments.width // HEAD_WIDTH)
@@ -61,6 +51,6 @@ def description(training):
     model = training.model
     sizes = f", {model.num_layers} layers of width {model.width:,}" if hasattr(model, "num_layers") else ""
     return (
-        f"{memory_state.num_parameters(training):,.0f} parameters{sizes}; {training.batch_size:,} samples per step, "
+        f"{memory_forecast.num_parameters(training):,.0f} parameters{sizes}; {training.batch_size:,} samples per step, "
         f"{training.precision}, {training.optimizer}{', recomputed' if training.recompute else ''}"
     )

@@ -4,8 +4,8 @@ import bisect
 from typing import NamedTuple
 
 from common import units
-from common.backends import declared, file_of, has_one_rank
-from common.cost import memory_forecast, memory_state
+from common.backends import declaration_of, has_one_rank
+from common.cost import memory_forecast
 from common.errors import UserError
 from common.model.families import Decoder, EncoderDecoder
 
@@ -41,7 +41,7 @@ def fit(name, training, num_ranks, limit):
     peak = memory_forecast.of(name, training, num_ranks).peak
     largest = widest(name, training, num_ranks, limit)
     return Fit(
-        name, peak <= limit, peak, largest and largest.model.width, largest and memory_state.num_parameters(largest),
+        name, peak <= limit, peak, largest and largest.model.width, largest and memory_forecast.num_parameters(largest),
         fewest_ranks(name, training, limit),
     )  # fmt: skip
 
@@ -62,7 +62,7 @@ def widest(name, training, num_ranks, limit):
     if not isinstance(training.model, Decoder | EncoderDecoder):
         return None
     # Each rank of a backend that divides heads has as many of them.
-    step = num_ranks if declared()[file_of(name.partition("+")[0])].divides else 1
+    step = num_ranks if declaration_of(name.partition("+")[0]).divides else 1
     numbers_of_heads = range(step, MOST_HEADS, step)
     num_fitting = bisect.bisect(numbers_of_heads, False, key=lambda heads: not _fits(name, widened(training, heads), num_ranks, limit))
     return widened(training, numbers_of_heads[num_fitting - 1]) if num_fitting else None
@@ -78,11 +78,9 @@ def widened(training, num_heads):
     changed = training._replace(model=wider, num_parameters=None)
     if training.num_parameters is None:
         return changed
-    by_sizes = memory_state.num_parameters(training._replace(num_parameters=None))
-    return changed._replace(num_parameters=training.num_parameters * memory_state.num_parameters(changed) / by_sizes)
+    by_sizes = memory_forecast.num_parameters(training._replace(num_parameters=None))
+    return changed._replace(num_parameters=training.num_parameters * memory_forecast.num_parameters(changed) / by_sizes)
 
 
 def _fits(name, training, num_ranks, limit):
-    if memory_forecast.problem(name, training, num_ranks):
-        return False
-    return memory_forecast.of(name, training, num_ranks).peak <= limit
+    return not memory_forecast.problem(name, training, num_ranks) and memory_forecast.of(name, training, num_ranks).peak <= limit

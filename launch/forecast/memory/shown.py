@@ -5,7 +5,6 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from common.cost.memory_forecast import Forecast
-from common.model.families import can_recompute
 from launch.forecast.memory import described
 from launch.report.export import colours, vega_lite
 from launch.report.export.vega_lite import layer, layered, quantity
@@ -45,7 +44,7 @@ class Row(NamedTuple):
 
 def answer(training, rows, left_out, fits, limit):
     """The Answer of a forecast. `fits`: the Fits into `limit` bytes, if they were asked for. `left_out`: reasons."""
-    tables = [_table(training, rows), *_stages(rows)]
+    tables = [_table(rows), *_stages(rows)]
     sections = [Section("memory", f"Memory per rank: {described.description(training)}", list(LINES), tables)]
     if fits:
         sections.append(Section("fits", f"What fits into {_text(limit)} per rank", [], [_table_of_fits(fits)]))
@@ -67,10 +66,10 @@ def _text(size_bytes):
     return f"{size_bytes / size:.4g} {name}"
 
 
-def _table(training, rows):
+def _table(rows):
     unit, size = _unit_of_all(rows)
     value_of = {part.replace("_", " "): attrgetter(f"forecast.{part}") for part in PARTS if part != "buffers"}
-    if can_recompute(training.model) and not training.recompute:
+    if any(row.recomputed is not None for row in rows):
         value_of["with --recompute"] = attrgetter("recomputed")
     value_of |= {"buffers": attrgetter("forecast.buffers"), "all": attrgetter("forecast.total"), "peak": attrgetter("forecast.peak")}
     if any(row.forecast.main_memory for row in rows):

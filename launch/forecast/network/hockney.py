@@ -50,8 +50,8 @@ def fit(sizes_bytes, seconds):
     num_sizes = len(sizes)
 
     @functools.cache
-    def line(begin, end):
-        return _line(sizes[begin:end], times[begin:end])
+    def line_between(begin, end):
+        return line(sizes[begin:end], times[begin:end])
 
     def is_regime(begin, end):
         return end - begin >= MIN_SIZES and sizes[end - 1] >= MIN_SPAN * sizes[begin]
@@ -61,13 +61,13 @@ def fit(sizes_bytes, seconds):
         for switches in itertools.combinations(range(1, num_sizes), num_regimes - 1):
             ranges = list(itertools.pairwise((0, *switches, num_sizes)))
             if num_regimes == 1 or all(is_regime(begin, end) for begin, end in ranges):
-                squares = sum(line(begin, end)[2] for begin, end in ranges)
+                squares = sum(line_between(begin, end)[2] for begin, end in ranges)
                 candidates.append((_criterion(squares, num_sizes, num_regimes, noise), squares, ranges))
     _, _, ranges = min(candidates)
     return tuple(
         Regime(int(sizes[begin]), alpha, beta, float((squares / (end - begin)) ** 0.5))
         for begin, end in ranges
-        for alpha, beta, squares in [line(begin, end)]
+        for alpha, beta, squares in [line_between(begin, end)]
     )
 
 
@@ -78,15 +78,12 @@ def seconds_of(regimes, size_bytes):
 
 
 def regime_of(regimes, size_bytes):
-    """The Regime of a size."""
     return next((regime for regime in reversed(regimes) if regime.from_bytes <= size_bytes), regimes[0])
 
 
 def _medians(sizes_bytes, seconds):
     """(ascending sizes, the median time of each) as arrays, and the relative standard error of such a median, that of a typical size."""
     sizes, times = np.asarray(sizes_bytes, float), np.asarray(seconds, float)
-    if len(sizes) != len(times):
-        raise UserError(f"a fit of alpha and beta needs one time for each size, not {len(times)} for {len(sizes)}")
     if not (np.isfinite(sizes).all() and (sizes >= 1).all()):
         raise UserError("a fit of alpha and beta needs sizes of at least 1 byte")
     if not (np.isfinite(times).all() and (times > 0).all()):
@@ -101,7 +98,7 @@ def _medians(sizes_bytes, seconds):
     return distinct, medians, float(np.median(errors)) if errors else 0.0
 
 
-def _line(sizes, times):
+def line(sizes, times):
     """(alpha, beta, sum of squared relative errors) of the best line without a negative alpha or beta."""
     # Slow to import, and used only here.
     from scipy.optimize import nnls

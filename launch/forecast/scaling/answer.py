@@ -1,14 +1,21 @@
-"""Forecasts as sentences, tables and plain data. Pure."""
+"""Forecasts as sentences, tables and plain data, and as a section of a report. Pure."""
 
 import math
 
+from launch.forecast.scaling import forecasts, picture
 from launch.forecast.scaling.forecasts import FAR, KNEE
+from launch.report.export.charts import Chart
 from launch.report.tables import BACKEND, RANKS, RATE, Column, Section, filled
 from launch.report.words import listed, ranks_of
 
 # The algorithms from whose simulation the formula is more than 5 % off (launch/forecast/README.md).
 SHARE_LINKS = {"halving", "tree", "hierarchical"}
 QUESTION = "What will more ranks do?"
+KIND = "Throughput at more ranks"
+CAPTION = (
+    "samples/s over those of the smallest size. Dotted: forecasts, with the band of their held-out error. Crosses: the knees, where "
+    "efficiency falls below 50 % (grey, dotted). Grey, dashed: ideal."
+)
 COLUMNS = (
     BACKEND, RANKS, Column("nodes"), Column("kind"), Column("step (ms)", ",.2f"), Column("from", ",.2f"), Column("to", ",.2f"),
     Column("compute", ",.2f"), Column("stragglers", ",.2f"), Column("exposed", ",.2f"), Column("unexplained", ",.2f"),
@@ -23,17 +30,26 @@ BASIS_COLUMNS = (
 )  # fmt: skip
 
 
-def section(subjects, left_out, wish):
+def with_forecasts(report, wish):
+    """The Answer of a report with a section of forecasts after that on scaling. Raises UserError where nothing can be forecast."""
+    subjects, left_out = forecasts.of(report.comparisons, wish)
+    place = 1 + next(number for number, reported in enumerate(report.sections) if reported.key == "scaling")
+    sections = [*report.sections[:place], section(subjects, left_out), *report.sections[place:]]
+    drawn = [Chart(KIND, about, CAPTION, spec, None, False) for about, spec in picture.specs(subjects).items()]
+    return report._replace(sections=sections, charts={"forecast": drawn})
+
+
+def section(subjects, left_out):
     """The Section of Subjects and of sentences on what was left out."""
     tables, sentences = [], []
     for about in dict.fromkeys(subject.about for subject in subjects):
         group = [subject for subject in subjects if subject.about == about]
-        columns = (*COLUMNS, Column(_hours(group[0]), ",.4g"), *([Column("price", ",.4g")] if wish.price is not None else []))
-        tables += filled(about, columns, [_row(subject, forecast, wish) for subject in group for forecast in subject.forecasts])
+        columns = (*COLUMNS, Column(_hours(group[0]), ",.4g"), *([Column("price", ",.4g")] if group[0].wish.price is not None else []))
+        tables += filled(about, columns, [_row(subject, forecast) for subject in group for forecast in subject.forecasts])
         held_out = [_held_out_row(subject, test) for subject in group for test in subject.held_out]
         tables += filled(f"Held out: {about}", HELD_OUT_COLUMNS, held_out)
         tables += filled(f"What the forecasts rest on: {about}", BASIS_COLUMNS, [_basis_row(subject) for subject in group])
-        sentences += [_error(group), *_impossible(group), *_opinions(group), _proposal(group, wish)]
+        sentences += [_error(group), *_impossible(group), *_opinions(group), _proposal(group)]
     return Section("forecast", QUESTION, [*sentences, *left_out, *_notes(subjects), *_explained(subjects)], tables)
 
 
@@ -47,7 +63,7 @@ def _hours(subject):
     return unit if subject.has_target else f"{unit} per epoch"
 
 
-def _row(subject, forecast, wish):
+def _row(subject, forecast):
     parts = [None] * 4 if forecast.parts is None else [1000 * part for part in forecast.parts[1:]]
     scaled = [value if value is None else 1000 * value for value in (forecast.step_seconds, forecast.low_seconds, forecast.high_seconds)]
     opinion = forecast.second_opinion_seconds
@@ -55,7 +71,7 @@ def _row(subject, forecast, wish):
         subject.backend, forecast.num_ranks, forecast.num_nodes, forecast.kind, *scaled, *parts, forecast.samples_per_second,
         100 * forecast.efficiency, opinion and 1000 * opinion, forecast.epochs, forecast.run_seconds, forecast.hours,
     )  # fmt: skip
-    return (*row, forecast.cost) if wish.price is not None else row
+    return (*row, forecast.cost) if subject.wish.price is not None else row
 
 
 def _held_out_row(subject, test):
@@ -97,7 +113,7 @@ def _worst(subject):
     return 100 * max(abs(test.error) for test in subject.held_out)
 
 
-def _proposal(group, wish):
+def _proposal(group):
     """The sentence for a proposal: of the fastest backend, at the largest size asked for that is still efficient, or at the smallest."""
     candidates = [(subject, forecast) for subject in group for forecast in subject.forecasts if forecast.kind != "measured"]
     if not candidates:
@@ -112,7 +128,7 @@ def _proposal(group, wish):
     sizes = " and ".join(f"{size.num_ranks:,}" for size in (subject.sizes[0], subject.sizes[-1]))
     knee = f"efficiency falls below 50 % at about {subject.knee:,} ranks" if subject.knee else "efficiency stays above 50 %"
     run = f"; a run takes {forecast.run_seconds:,.0f} s, {forecast.hours:,.3g} {_hours(subject)}" if forecast.run_seconds else ""
-    price = f" at {wish.price:g} each" if forecast.run_seconds and wish.price is not None else ""
+    price = f" at {subject.wish.price:g} each" if forecast.run_seconds and subject.wish.price is not None else ""
     far = f", an extrapolation beyond {FAR} times the largest measured size" if forecast.kind == "extrapolated" else ""
     return (
         f"For a proposal: {subject.about}, with {subject.backend} on {forecast.num_ranks:,} ranks, should train "

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from common import backends
-from common.backends import declared, file_of
+from common.backends import declaration_of
 from common.config import Settings
 from common.errors import UserError
 from common.model import pipelining
@@ -48,8 +48,8 @@ def settings_of(backend, record):
 
 def why_not(backend):
     """Why there is no model of a backend; None where there is one."""
-    declaration = declared().get(file_of(backend))
-    if declaration and (declaration.num_servers or (declaration.model_parallel and not declaration.pipelined)):
+    declaration = declaration_of(backend)
+    if declaration.num_servers or (declaration.model_parallel and not declaration.pipelined):
         return "no forecast, since the model is of data parallelism and pipelines"
     return None
 
@@ -74,25 +74,17 @@ def fit(scaling, backend, settings, transport, sizes, wish, held=None):
     largest = sizes[-1]
     per_node = wish.ranks_per_node or max(1, largest.num_ranks // largest.num_nodes)
     machine = Machine(per_node, inside, asked_for or regimes.get("between") or inside)
-    declaration = declared().get(file_of(backend))
-    if declaration and declaration.pipelined and declaration.model_parallel == "all":
+    points = [(size.num_ranks, size.num_ranks // size.num_nodes, size.compute_seconds) for size in sizes]
+    declaration = declaration_of(backend)
+    if declaration.pipelined and declaration.model_parallel == "all":
         notes.append("Pipelines have the bubble of the formula and equal stages; what passes between stages takes no time.")
-        compute, exchanges = _pipelined(settings, sizes), ()
+        num = pipelining.num_microbatches(settings)
+        compute = growth.pipelined(points, lambda num_ranks: pipelining.bubble_fraction(settings.pipeline_schedule, num_ranks, num))
+        exchanges = ()
     else:
-        points = [(size.num_ranks, size.num_ranks // size.num_nodes, size.compute_seconds) for size in sizes]
         compute = growth.computing(points, scaling)
         exchanges = next((size.exchanges for size in reversed(all_sizes) if size.exchanges), ())
     return Fitted(model.fit(sizes, compute, exchanges, machine, names), "; ".join(origins), tuple(notes))
-
-
-def _pipelined(settings, sizes):
-    """The computation of a pipeline's step at any number of ranks."""
-    num = pipelining.num_microbatches(settings)
-
-    def bubble_of(num_ranks):
-        return pipelining.bubble_fraction(settings.pipeline_schedule, num_ranks, num)
-
-    return growth.pipelined([(size.num_ranks, size.compute_seconds) for size in sizes], bubble_of)
 
 
 def links(sizes, names):

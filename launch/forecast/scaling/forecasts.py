@@ -2,18 +2,20 @@
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from common import backends
+from common.command_line import Bounds
 from common.config import Settings
 from common.cost import parallelism
 from common.errors import UserError
 from common.record.definition import Record
-from launch.forecast.scaling import fitting, growth, held_out, measured, second_opinion
+from launch.forecast.network.hockney import Regime
+from launch.forecast.scaling import fitting, growth, held_out, measured
 from launch.forecast.scaling.held_out import HeldOut
 from launch.forecast.scaling.model import Parts
-from launch.forecast.scaling.wish import Wish
 from launch.report import comparable, epochs
 from launch.report.entries import Comparison
 
@@ -22,6 +24,31 @@ FAR = 4
 KNEE = 0.5
 MAX_RANKS = 2**24
 SECONDS_PER_HOUR = 3600
+PRICE = Bounds(at_least=0, below=math.inf)
+
+
+class Wish(NamedTuple):
+    """What is asked for. `network(transport, algorithm)`: the Regimes of a message between nodes, None for those of the records;
+    `algorithm`: None for the library's own; `price`: of an hour of a core or GPU."""
+
+    ranks: tuple[int, ...]
+    network: Callable[[str, str], tuple[Regime, ...]] | None = None
+    ranks_per_node: int | None = None
+    algorithm: str | None = None
+    price: float | None = None
+
+
+def sizes_of(text, option="--ranks"):
+    """Numbers of ranks from text such as 16,64,1024. Raises UserError for what is none, and for an empty text."""
+    try:
+        sizes = tuple(dict.fromkeys(int(number) for number in text.split(",") if number.strip()))
+    except ValueError:
+        raise UserError(f"{option} is {text}; give whole numbers separated by commas, such as 16,64,1024") from None
+    if not sizes:
+        raise UserError(f"{option} is empty; give numbers of ranks, such as 16,64,1024")
+    if too_small := [size for size in sizes if size < 1]:
+        raise UserError(f"{option} has {too_small[0]}; a number of ranks is a whole number of at least 1")
+    return sizes
 
 
 class Forecast(NamedTuple):
@@ -78,7 +105,7 @@ class Subject:
 
     @functools.cached_property
     def opinion(self):
-        return second_opinion.of(self.sizes)
+        return growth.second_opinion(self.sizes)
 
     @functools.cached_property
     def impossible(self):
@@ -193,12 +220,10 @@ def _by_parity(comparison, backend, plain):
 
 
 def _measured_row(subject, size):
-    """The Forecast of a Size that was measured."""
     return _completed(subject, size.num_ranks, size.num_nodes, "measured", None, size.step_seconds, (None, None), size.evaluation_seconds)
 
 
 def _row(subject, num_ranks):
-    """The Forecast of a number of ranks."""
     parts, largest = subject.model.parts(num_ranks), subject.sizes[-1].num_ranks
     evaluation = growth.inverse([(size.num_ranks, size.evaluation_seconds) for size in subject.sizes])(num_ranks)
     reach = held_out.band(parts.step, num_ranks, largest, subject.held_out)

@@ -1,19 +1,31 @@
-"""How what was measured at a few numbers of ranks goes on: lines that are fitted without negative parts. Pure."""
+"""How what was measured at a few numbers of ranks goes on: lines that are fitted without negative parts, and a second opinion. Pure."""
+
+import warnings
+from typing import NamedTuple
 
 import numpy as np
+
+from launch.forecast.network import hockney
+
+# Of sizes for Extra-P's model.
+MIN_SIZES = 5
+
+
+class Opinion(NamedTuple):
+    """A function of the number of ranks, and its formula in words; `function` is None where there is none, and `formula` says why."""
+
+    function: object
+    formula: str
 
 
 def line(xs, ys):
     """A function a + b x with a and b of at least 0, by least squares on relative errors; a constant where all xs are equal."""
-    # Slow to import, and used only here.
-    from scipy.optimize import nnls
-
     xs, ys = np.asarray(xs, float), np.asarray(ys, float)
     if np.ptp(xs) == 0 or (ys <= 0).any():
         mean = float(ys.mean())
         return lambda x: mean
-    (start, slope), _ = nnls(np.column_stack([1 / ys, xs / ys]), np.ones(len(ys)))
-    return lambda x: float(start + slope * x)
+    start, slope, _ = hockney.line(xs, ys)
+    return lambda x: start + slope * x
 
 
 def inverse(points):
@@ -39,11 +51,11 @@ def computing(sizes, scaling):
 
 
 def pipelined(sizes, bubble_of):
-    """The function of `computing` for ranks that compute the stages of one model, from (ranks, seconds).
+    """The same as `computing` for ranks that compute the stages of one model.
 
     `bubble_of(num_ranks)`: the part of a step in which they wait (common/model/pipelining.py). The rest is divided by the ranks.
     """
-    work = float(np.mean([seconds * num_ranks * (1 - bubble_of(num_ranks)) for num_ranks, seconds in sizes]))
+    work = float(np.mean([seconds * num_ranks * (1 - bubble_of(num_ranks)) for num_ranks, _, seconds in sizes]))
     return lambda num_ranks, per_node: work / num_ranks / (1 - bubble_of(num_ranks))
 
 
@@ -57,3 +69,28 @@ def epochs_to_target(sizes, scaling):
         mean = float(np.mean([epochs for _, epochs in sizes]))
         return lambda degree: mean
     return line(*zip(*sizes, strict=True))
+
+
+def second_opinion(sizes):
+    """The Opinion of Extra-P on the step seconds of Sizes, which knows nothing of networks (Calotoiu et al. 2013, SC13)."""
+    if len(sizes) < MIN_SIZES:
+        return Opinion(None, f"Extra-P needs {MIN_SIZES} sizes, and {len(sizes)} were measured")
+    # Its libraries warn about each other.
+    with warnings.catch_warnings(action="ignore"):
+        return _by_extra_p(sizes)
+
+
+def _by_extra_p(sizes):
+    try:
+        # Slow to import, and used only here.
+        from extrap.entities.callpath import Callpath
+        from extrap.entities.coordinate import Coordinate
+        from extrap.entities.measurement import Measurement
+        from extrap.entities.metric import Metric
+        from extrap.modelers.single_parameter.basic import SingleParameterModeler
+    except ImportError as problem:
+        return Opinion(None, f"Extra-P is not installed here ({problem})")
+    step, seconds = Callpath("step"), Metric("seconds")
+    points = [Measurement(Coordinate(size.num_ranks), step, seconds, [size.step_seconds]) for size in sizes]
+    hypothesis = SingleParameterModeler().create_model(points).hypothesis
+    return Opinion(lambda num_ranks: float(hypothesis.function.evaluate(num_ranks)), str(hypothesis.function))

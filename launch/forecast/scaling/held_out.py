@@ -17,7 +17,6 @@ class HeldOut(NamedTuple):
 
     @property
     def error(self):
-        """The relative error of the prediction."""
         return self.predicted_seconds / self.measured_seconds - 1
 
     @property

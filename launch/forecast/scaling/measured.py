@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from common.cost.collectives import bus_bytes
-from launch.forecast.scaling import overlap, stragglers
-from launch.forecast.scaling.overlap import Exchange
+from launch.forecast.scaling import stragglers
+from launch.forecast.scaling.model import Exchange, evenly
 from launch.report import epochs, statistics
 
 # Collectives of gradients, which overlap with the backward pass; unless their starts are measured, others overlap with nothing.
@@ -21,7 +21,7 @@ class Size(NamedTuple):
     """Typical values of the runs at one number of ranks. Seconds are those of a step, but for `evaluation_seconds`.
 
     `step_seconds`: of the timed training. `compute_seconds`, `data_wait_seconds`: from the step breakdown. `plain`: the sizes in bytes and
-    seconds of plain all-reduces. `num_samples`: of the data set; `batch_size`: the global batch. `epochs_to_target`: of each run.
+    seconds of plain all-reduces. `num_samples`: of the data set; `batch_size`: the global batch.
     """
 
     num_ranks: int
@@ -106,7 +106,7 @@ def exchanges_of(record):
             sizes = sizes if len(sizes) == len(starts) else [sum(sizes) / len(starts)] * len(starts)
             exchanges += [Exchange(min(1.0, start / compute), size, collective) for start, size in zip(starts, sizes, strict=True)]
         elif name in OF_GRADIENTS:
-            exchanges += overlap.evenly(sizes, collective)
+            exchanges += evenly(sizes, collective)
         else:
             exchanges += [Exchange(1.0, size, collective) for size in sizes]
     return sorted(exchanges), are_measured

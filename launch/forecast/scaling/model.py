@@ -1,6 +1,10 @@
 """The time of a step at any number of ranks, fitted to the sizes that were measured. Pure.
 
 step = data wait + overlap(computation x slowest of n, exchanges) + the rest, which was measured and is not explained, and stays.
+
+Exchanges overlap with the backward pass, one after the other, each no earlier than its gradients are ready. This is the recurrence of
+MG-WFBP (Shi, Chu and Li 2019, arXiv:1912.09268, section 3; wait-free backpropagation: Zhang et al. 2017, arXiv:1706.03292):
+end_k = max(ready_k, end_(k-1)) + T_k, and step = forward + max(backward, end_K) + optimizer.
 """
 
 from collections.abc import Callable
@@ -9,9 +13,37 @@ from typing import NamedTuple
 
 from launch.forecast.network import algorithms
 from launch.forecast.network.algorithms import Machine
-from launch.forecast.scaling import overlap
-from launch.forecast.scaling.overlap import Exchange
 from launch.forecast.scaling.stragglers import Slowest
+
+# A backward pass takes twice the operations of a forward pass, since it computes two products for each of that (common/model/families.py).
+FORWARD_SHARE = 1 / 3
+
+
+class Exchange(NamedTuple):
+    """A collective of a step. `ready_share`: the part of the step's computation after which it may start; `size_bytes`: the whole buffer,
+    the same at every number of ranks."""
+
+    ready_share: float
+    size_bytes: float
+    collective: str
+
+
+def evenly(sizes_bytes, collective):
+    """The Exchanges of gradients that become ready at equal distances over the backward pass, the last one at its end."""
+    num = len(sizes_bytes)
+    return [Exchange(FORWARD_SHARE + (1 - FORWARD_SHARE) * (place + 1) / num, size, collective) for place, size in enumerate(sizes_bytes)]
+
+
+def overlapped_seconds(compute_seconds, exchanges, names, num_ranks, machine):
+    """The time of a step that computes for so long: what the exchanges, by algorithms of these names, exceed it by is exposed.
+
+    The optimizer, which waits for the last exchange, is a part of the computation that is not known by itself; it is taken for short.
+    """
+    end = 0.0
+    for exchange in exchanges:
+        seconds = algorithms.seconds(exchange.collective, names, exchange.size_bytes, num_ranks, machine)
+        end = max(exchange.ready_share * compute_seconds, end) + seconds
+    return max(compute_seconds, end)
 
 
 class Parts(NamedTuple):
@@ -43,11 +75,7 @@ class Model(NamedTuple):
         """The Parts of a step. What is unexplained never makes a step shorter than its computation."""
         compute = self.compute(num_ranks, self.machine.ranks_per_node)
         slowest = compute * max(1.0, self.slowest.factor(num_ranks) / self.slowest.factor(1))
-        exchange_seconds = [
-            algorithms.seconds(exchange.collective, self.algorithms, exchange.size_bytes, num_ranks, self.machine)
-            for exchange in self.exchanges
-        ]
-        exposed = overlap.step_seconds(slowest, self.exchanges, exchange_seconds) - slowest
+        exposed = overlapped_seconds(slowest, self.exchanges, self.algorithms, num_ranks, self.machine) - slowest
         unexplained = max(self.unexplained_seconds[num_ranks > 1], -exposed)
         return Parts(self.data_wait_seconds, compute, slowest - compute, exposed, unexplained)
 

@@ -1,18 +1,15 @@
 """The formulas of activations, against the tensors that autograd keeps in a real forward pass."""
 
-import dataclasses
 import math
 
-import numpy as np
 import pytest
 import torch
 
-from common import workloads
-from common.config import Settings
 from common.cost import activations
-from common.model.families import Decoder, can_recompute, input_type, parameters_of
-from common.process.ranks import from_environment
+from common.cost.memory_forecast import Training
+from common.model.families import Decoder, can_recompute, parameters_of
 from frameworks.shared.pytorch import pytorch
+from tests.frameworks.test_memory_forecast import batch, built
 from tests.support.small_models import MODELS
 
 BATCH = 3
@@ -21,16 +18,9 @@ BATCH = 3
 TOLERANCE = {("encoder-decoder", "bf16"): 0.07, ("encoder-decoder of one source position", "bf16"): 0.08, "resnet": 0.02}
 
 
-def kept_bytes(monkeypatch, model, precision, recompute):
+def kept_bytes(training, monkeypatch):
     """Bytes of the tensors that autograd keeps of a batch, but for parameters, constants and the batch."""
-    settings = dataclasses.replace(Settings(), precision=precision, recompute=recompute)
-    workload = workloads.WORKLOADS["cnn"]._replace(model=model)
-    monkeypatch.setitem(workloads.WORKLOADS, "cnn", workload)
-    module = pytorch.build(settings, torch.device("cpu"), from_environment())
-    dtype = pytorch.DTYPES[precision]
-    inputs = torch.from_numpy(np.ones((BATCH, *model.input_shape), input_type(model, precision)))
-    targets = torch.zeros(BATCH, *model.target_shape, dtype=torch.int64 if model.whole_targets else dtype)
-    weights = torch.ones(BATCH, *(model.target_shape if model.whole_targets else model.target_shape[:-1]), dtype=dtype)
+    (_, module), (inputs, targets, weights) = built(training, monkeypatch), batch(training)
     excluded = {tensor.untyped_storage().data_ptr() for tensor in (*module.parameters(), *module.buffers(), inputs, targets, weights)}
     storages = {}
 
@@ -46,9 +36,9 @@ def kept_bytes(monkeypatch, model, precision, recompute):
     return sum(storage.nbytes() for storage in storages.values())
 
 
-def formula(model, precision, recompute):
-    parts = activations.by_part(model, activations.sizes_of(precision, "cpu"))
-    parts = activations.recomputed(parts) if recompute else parts
+def formula(training):
+    parts = activations.by_part(training.model, activations.sizes_of(training.precision, "cpu"))
+    parts = activations.recomputed(parts) if training.recompute else parts
     return sum(BATCH * part.kept + (0 if part.again else part.copies) for part in parts)
 
 
@@ -62,10 +52,10 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "precision", "recompute"), CASES)
 def test_the_formula_gives_what_autograd_keeps(name, precision, recompute, monkeypatch):
-    counted = kept_bytes(monkeypatch, MODELS[name], precision, recompute)
+    training = Training(MODELS[name], BATCH, precision, recompute=recompute)
     # A number or two of the loss are left out.
     tolerance = TOLERANCE.get(name, 0 if recompute else TOLERANCE.get((name, precision), 0))
-    assert formula(MODELS[name], precision, recompute) == pytest.approx(counted, rel=tolerance, abs=8)
+    assert formula(training) == pytest.approx(kept_bytes(training, monkeypatch), rel=tolerance, abs=8)
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)

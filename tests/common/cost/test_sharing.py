@@ -90,9 +90,8 @@ def test_replicas_gather_among_themselves(name, collective, size):
 
 
 def test_the_ways_of_a_backend_are_its_name_and_the_variants_that_share_otherwise():
-    assert sharing.ways_of("ddp") == ["ddp", "ddp@fp16", "ddp@bf16", "ddp@powersgd"]
-    assert sharing.ways_of("zero_redundancy") == ["zero_redundancy"]
-    assert sharing.ways_of("deepspeed_zero") == ["deepspeed_zero", "deepspeed_zero@0", "deepspeed_zero@2", "deepspeed_zero@3"]
+    ways = [way for way in sharing.every_way() if way.partition("@")[0] in ("ddp", "zero_redundancy")]
+    assert ways == ["ddp", "ddp@fp16", "ddp@bf16", "ddp@powersgd", "zero_redundancy"]
 
 
 def test_every_way_that_is_declared_has_its_theory():

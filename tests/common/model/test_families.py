@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from common.config import Settings
 from common.cost import memory_forecast, parallelism
-from common.cost.memory_state import Training
+from common.cost.memory_forecast import Training
 from common.errors import UserError
 from common.model import families, pipelining, weights
 from common.process.ranks import Ranks

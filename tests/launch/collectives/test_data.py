@@ -57,4 +57,3 @@ def test_parts_in_the_wrong_order_are_wrong():
 
 def test_sums_are_exact():
     assert data.pattern_of_sum(1000).max() < 2**24
-    assert (data.pattern_of_sum(3) == data.pattern(0).astype(np.float64) + data.pattern(1) + data.pattern(2)).all()

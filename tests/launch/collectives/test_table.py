@@ -64,17 +64,3 @@ def test_the_interval_is_said():
     assert "no interval" in table.interval_text(1)
     assert "2 repeats; low to high is their range, which has the true median with 50%" in table.interval_text(2)
     assert "with at least 95%" in table.interval_text(7)
-
-
-@pytest.mark.parametrize(
-    ("collective", "in_place"), [("all_reduce", True), ("broadcast", True), ("all_gather", False), ("send_recv", False)]
-)
-def test_alpha_and_beta_are_of_one_half(collective, in_place):
-    sizes = [8, 1024, 2**20]
-    both = [
-        OUT._replace(collective=collective, in_place=half, size_bytes=size, seconds=[(1e-5 if half else 3e-5) + 1e-9 * size])
-        for half in (False, True) for size in sizes
-    ]  # fmt: skip
-    fitted = fit(both)
-    assert (fitted.in_place, fitted.library, fitted.collective, fitted.num_ranks) == (in_place, "mpi", collective, 4)
-    assert fitted.regimes[0].alpha_seconds == pytest.approx(1e-5 if in_place else 3e-5)

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from launch.forecast.scaling.page import with_forecasts
-from launch.forecast.scaling.wish import Wish
+from launch.forecast.scaling.answer import with_forecasts
+from launch.forecast.scaling.forecasts import Wish
 from launch.report import collect, summary
 from launch.report.export import charts, html
 from launch.report.tables import OVERSUBSCRIBED

@@ -2,8 +2,8 @@
 
 import pytest
 
-from common.cost import memory_forecast, memory_state
-from common.cost.memory_state import Training
+from common.cost import memory_forecast
+from common.cost.memory_forecast import Training
 from common.model.families import Cnn, Decoder, EncoderDecoder
 from launch.forecast.memory import fits
 
@@ -39,11 +39,11 @@ def test_what_divides_nothing_has_no_fewest_ranks_where_it_does_not_fit():
 
 
 def test_what_more_parameters_a_model_has_than_its_sizes_say_grows_with_it():
-    num_parameters = memory_state.num_parameters(TRAINING)
+    num_parameters = memory_forecast.num_parameters(TRAINING)
     twice = TRAINING._replace(num_parameters=2 * num_parameters)
-    assert memory_state.num_parameters(fits.widened(twice, 8)) == 2 * num_parameters
+    assert memory_forecast.num_parameters(fits.widened(twice, 8)) == 2 * num_parameters
     wider = fits.widened(TRAINING, 16)
-    assert memory_state.num_parameters(fits.widened(twice, 16)) == pytest.approx(2 * memory_state.num_parameters(wider))
+    assert memory_forecast.num_parameters(fits.widened(twice, 16)) == pytest.approx(2 * memory_forecast.num_parameters(wider))
 
 
 def test_a_model_without_a_width_has_no_larger_one():

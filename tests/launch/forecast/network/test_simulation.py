@@ -6,8 +6,7 @@ import pytest
 from launch.forecast.network import algorithms
 from launch.forecast.network.algorithms import Machine
 from launch.forecast.network.hockney import Regime
-from launch.forecast.scaling import overlap
-from launch.forecast.scaling.overlap import Exchange
+from launch.forecast.scaling.model import Exchange, evenly, overlapped_seconds
 from launch.forecast.scaling.stragglers import Slowest
 from tests.support import message_simulation as simulation
 
@@ -20,13 +19,8 @@ TOLERANCE = 0.05
 KNOWN = {("hierarchical", 256, FOUR_EACH, "four buckets"): 0.06}
 BUCKETS = {
     "one bucket at the end": [Exchange(1.0, SIZE, "all_reduce")],
-    "four buckets": overlap.evenly([SIZE / 4] * 4, "all_reduce"),
+    "four buckets": evenly([SIZE / 4] * 4, "all_reduce"),
 }
-
-
-def formula(compute_seconds, exchanges, algorithm, num_ranks, machine):
-    takes = [algorithms.seconds("all_reduce", (algorithm,), exchange.size_bytes, num_ranks, machine) for exchange in exchanges]
-    return overlap.step_seconds(compute_seconds, exchanges, takes)
 
 
 @pytest.mark.parametrize("buckets", BUCKETS)
@@ -39,7 +33,7 @@ def test_equal_ranks_take_what_the_formula_says(algorithm, num_ranks, machine, b
     compute = 0.01
     simulated = simulation.step_seconds([compute] * num_ranks, BUCKETS[buckets], algorithm, machine)
     expected = pytest.approx(simulated, rel=KNOWN.get((algorithm, num_ranks, machine, buckets), TOLERANCE))
-    assert formula(compute, BUCKETS[buckets], algorithm, num_ranks, machine) == expected
+    assert overlapped_seconds(compute, BUCKETS[buckets], (algorithm,), num_ranks, machine) == expected
 
 
 @pytest.mark.parametrize("algorithm", ["halving", "hierarchical", "tree"])
@@ -64,10 +58,10 @@ def test_a_thousand_ranks(algorithm):
 def test_a_step_waits_for_the_slowest_rank(algorithm, machine, num_buckets, within):
     random, num_ranks, compute = np.random.default_rng(5), 64, 0.01
     draws = np.sort(1 + 0.1 * random.exponential(size=2000))
-    buckets = overlap.evenly([SIZE / num_buckets] * num_buckets, "all_reduce")
+    buckets = evenly([SIZE / num_buckets] * num_buckets, "all_reduce")
     drawn = [compute * random.choice(draws, num_ranks) for _ in range(10 if num_buckets > 1 else 40)]
     simulated = np.mean([simulation.step_seconds(compute_seconds, buckets, algorithm, machine) for compute_seconds in drawn])
-    by_formula = formula(compute * Slowest(draws).factor(num_ranks), buckets, algorithm, num_ranks, machine)
+    by_formula = overlapped_seconds(compute * Slowest(draws).factor(num_ranks), buckets, (algorithm,), num_ranks, machine)
     assert by_formula == pytest.approx(simulated, rel=within)
     # What is not within 5 % errs on the slow side.
     assert by_formula > simulated * (1 - TOLERANCE)

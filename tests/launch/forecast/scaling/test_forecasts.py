@@ -1,12 +1,13 @@
 """Forecasts from records that follow a model exactly: what goes in comes out, and what was not measured is refused or said."""
 
 import math
+import sys
 
 import pytest
 
 from common.errors import UserError
 from launch.forecast.scaling import answer, fitting, forecasts, picture
-from launch.forecast.scaling.wish import Wish
+from launch.forecast.scaling.forecasts import Wish
 from launch.report import collect, entries
 from tests.support.made_records import made, step_breakdown, typed
 from tests.support.running import ROOT
@@ -40,15 +41,14 @@ def of(records, *ranks, **wish):
     return subject
 
 
-def steps(subject):
-    return {forecast.num_ranks: forecast.step_seconds for forecast in subject.forecasts}
+def rows(subject):
+    return {forecast.num_ranks: forecast for forecast in subject.forecasts}
 
 
 def test_steps_that_follow_the_model_are_forecast_exactly():
     subject = of([record(1), record(2)], 4, 1024, 100_000)
     expected = {size: COMPUTE + ring(size) + 0.001 for size in (4, 1024, 100_000)}
-    forecast_steps = steps(subject)
-    assert {size: forecast_steps[size] for size in expected} == pytest.approx(expected, rel=1e-6)
+    assert {size: rows(subject)[size].step_seconds for size in expected} == pytest.approx(expected, rel=1e-6)
     assert [forecast.kind for forecast in subject.forecasts] == ["measured", "measured", "forecast", "extrapolated", "extrapolated"]
 
 
@@ -61,7 +61,7 @@ def test_each_size_but_the_first_is_held_out_and_its_error_is_the_band():
     (error,) = [test.error for test in alone.held_out]
     step = COMPUTE + ring(2) + 0.001
     assert error == pytest.approx(-0.001 / step)
-    once, twice = ({forecast.num_ranks: forecast for forecast in alone.forecasts}[size] for size in (4, 8))
+    once, twice = (rows(alone)[size] for size in (4, 8))
     assert once.high_seconds / once.step_seconds == pytest.approx(1 / (1 + error))
     assert twice.high_seconds / twice.step_seconds == pytest.approx((1 / (1 + error)) ** 2)
     assert once.low_seconds < once.step_seconds < once.high_seconds
@@ -78,13 +78,15 @@ def test_another_network_is_between_nodes():
     fast = of([record(1), record(2)], 64, network=None)
     slow_link = (fast.model.machine.inside[0]._replace(from_bytes=0, beta_seconds_per_byte=1e-7),)
     slow = of([record(1), record(2)], 64, network=lambda transport, algorithm: slow_link)
-    assert steps(slow)[64] - steps(fast)[64] == pytest.approx(126 * NUM_BYTES / 64 * (1e-7 - BETA), rel=1e-3)
+    added = rows(slow)[64].step_seconds - rows(fast)[64].step_seconds
+    assert added == pytest.approx(126 * NUM_BYTES / 64 * (1e-7 - BETA), rel=1e-3)
     assert fast.fitted.notes == (
         "The network between nodes was not measured and is taken for that inside a node; give --network for another.",
     )
     assert slow.fitted.notes == ()
     # Everything on one node: the other network is not used.
-    assert steps(of([record(1), record(2)], 64, network=lambda *_: slow_link, ranks_per_node=64))[64] == steps(fast)[64]
+    on_one = of([record(1), record(2)], 64, network=lambda *_: slow_link, ranks_per_node=64)
+    assert rows(on_one)[64].step_seconds == rows(fast)[64].step_seconds
 
 
 def test_the_knee_is_where_efficiency_falls_below_half():
@@ -96,7 +98,7 @@ def test_the_knee_is_where_efficiency_falls_below_half():
 
 def test_time_and_price_of_a_run():
     subject = of([record(1), record(2)], 4, price=100.0)
-    row = {forecast.num_ranks: forecast for forecast in subject.forecasts}[4]
+    row = rows(subject)[4]
     # Of 20 samples of each of 16 and one that is dropped; both sizes take two epochs.
     num_steps = (20 * 16 * 2 + 1) // 64
     assert row.epochs == pytest.approx(2)
@@ -127,7 +129,7 @@ def test_epochs_of_oversubscribed_runs_count_and_their_steps_do_not():
 def test_strong_scaling_ends_where_a_rank_has_no_sample():
     strong = {"scaling": "strong", "workload_digest": "e" * 64, "samples_per_epoch": 320}
     subject = of([record(1, **strong), record(2, compute=COMPUTE / 2, **strong)], 4, 64)
-    assert list(steps(subject)) == [1, 2, 4]
+    assert list(rows(subject)) == [1, 2, 4]
     assert "a global batch of 16 is not divisible into 64 equal shards" in subject.impossible[64]
     assert subject.forecasts[-1].parts.compute == pytest.approx(COMPUTE / 4)
 
@@ -169,7 +171,7 @@ def test_every_forecast_of_the_reference_records_has_a_band_and_is_in_the_pictur
     beyond = [forecast for subject in subjects for forecast in subject.forecasts if forecast.kind != "measured"]
     assert len(subjects) == 20
     assert all(0 < forecast.low_seconds < forecast.step_seconds < forecast.high_seconds for forecast in beyond)
-    section = answer.section(subjects, left_out, wish)
+    section = answer.section(subjects, left_out)
     assert sum(sentence.startswith("For a proposal: ") for sentence in section.sentences) == 3
     assert all(len(table.columns) == len(row) for table in section.tables for row in table.rows)
     # The older records have one all-reduce for each workload, and two workloads.
@@ -183,13 +185,31 @@ def test_every_forecast_of_the_reference_records_has_a_band_and_is_in_the_pictur
     assert {test["backend"] for test in data["held_out"]} == {subject.backend for subject in subjects}
 
 
-@pytest.mark.parametrize(("ranks", "expected"), [((2,), [1, 2]), ((8,), [1, 2])])
-def test_measured_sizes_are_drawn_with_and_without_a_forecast_beside_them(ranks, expected):
-    layers = picture.spec([of([record(1), record(2)], *ranks)])["layer"]
+@pytest.mark.parametrize("num_ranks", [2, 8])
+def test_measured_sizes_are_drawn_with_and_without_a_forecast_beside_them(num_ranks):
+    layers = picture.spec([of([record(1), record(2)], num_ranks)])["layer"]
     points = [layer for layer in layers if layer["mark"]["type"] == "point" and layer["mark"].get("size") == 60]
-    assert [[row["ranks"] for row in layer["data"]["values"]] for layer in points] == [expected]
+    assert [[row["ranks"] for row in layer["data"]["values"]] for layer in points] == [[1, 2]]
 
 
 def test_pooled_all_reduces_leave_out_oversubscribed_runs():
     records = [record(2), record(4, oversubscribed=True)]
     assert set(fitting.plain_all_reduces(entries.comparisons(typed(records)))) == {("ddp", 2)}
+
+
+def test_from_five_sizes_extra_ps_model_is_shown_beside_ours():
+    pytest.importorskip("extrap")
+    subject = of([record(size, unexplained=0.0) for size in RANKS], 64)
+    row = subject.forecasts[-1]
+    # A ring's time is nearly a line in the number of ranks.
+    assert row.step_seconds == pytest.approx(COMPUTE + ring(64))
+    assert row.second_opinion_seconds == pytest.approx(row.step_seconds, rel=0.3)
+    start = "cnn, weak scaling, Extra-P's seconds of a step on p ranks: ddp "
+    assert any(sentence.startswith(start) for sentence in answer.section([subject], []).sentences)
+
+
+def test_where_extra_p_is_not_installed_that_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "extrap.entities.callpath", None)
+    opinion = of([record(size) for size in RANKS]).opinion
+    assert opinion.function is None
+    assert opinion.formula.startswith("Extra-P is not installed here (import of extrap.entities.callpath halted")

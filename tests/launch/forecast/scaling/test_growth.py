@@ -24,14 +24,9 @@ def test_under_weak_scaling_ranks_of_a_node_slow_each_other_down_and_nodes_do_no
     assert [compute(8, 8), compute(1000, 4), compute(3, 8)] == pytest.approx([17, 13, 12], rel=1e-6)
 
 
-def test_under_strong_scaling_computation_is_divided():
-    compute = growth.computing([(1, 1, 10.0), (2, 2, 6.0)], "strong")
-    assert [compute(1, 2), compute(4, 2)] == pytest.approx([10, 4])
-
-
 def test_a_pipeline_divides_its_work_and_waits_in_its_bubble():
     # Of GPipe with 4 micro-batches: p - 1 of m + p - 1.
-    compute = growth.pipelined([(2, 10.0)], lambda num_ranks: (num_ranks - 1) / (4 + num_ranks - 1))
+    compute = growth.pipelined([(2, 2, 10.0)], lambda num_ranks: (num_ranks - 1) / (4 + num_ranks - 1))
     assert compute(2, 1) == pytest.approx(10)
     assert compute(4, 1) == pytest.approx(10 * 2 * (4 / 5) / 4 / (4 / 7))
 

@@ -2,8 +2,13 @@
 
 import pytest
 
-from launch.forecast.scaling import overlap
-from launch.forecast.scaling.overlap import Exchange
+from launch.forecast.network.algorithms import Machine
+from launch.forecast.network.hockney import Regime
+from launch.forecast.scaling import model
+from launch.forecast.scaling.model import Exchange
+
+# A second for each byte, of which a broadcast to another rank sends the whole buffer.
+LINK = (Regime(0, 0.0, 1.0, 0.0),)
 
 
 @pytest.mark.parametrize(
@@ -21,10 +26,11 @@ from launch.forecast.scaling.overlap import Exchange
     ],
 )
 def test_an_exchange_waits_for_its_gradients_and_for_the_one_before_and_a_step_for_the_last(ready_shares, takes, step):
-    assert overlap.step_seconds(10.0, [Exchange(share, 1, "all_reduce") for share in ready_shares], takes) == step
+    exchanges = [Exchange(share, seconds, "broadcast") for share, seconds in zip(ready_shares, takes, strict=True)]
+    assert model.overlapped_seconds(10.0, exchanges, ("ring",), 2, Machine(1, LINK, LINK)) == step
 
 
 def test_without_measured_starts_gradients_are_ready_evenly_over_the_backward_pass():
-    exchanges = overlap.evenly([4, 2, 1, 1], "all_reduce")
+    exchanges = model.evenly([4, 2, 1, 1], "all_reduce")
     assert [exchange.ready_share for exchange in exchanges] == pytest.approx([1 / 2, 2 / 3, 5 / 6, 1])
     assert [exchange.size_bytes for exchange in exchanges] == [4, 2, 1, 1]

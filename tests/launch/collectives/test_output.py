@@ -7,22 +7,27 @@ import json
 import pytest
 
 from common.process.ranks import Ranks
-from launch.collectives import picture, results
-from launch.collectives.measurement import Measurement
+from launch.collectives import output, picture
+from launch.collectives.measurement import Measurement, fit
+from launch.collectives.options import Collectives
 from launch.report.export import vega_lite
-from tests.support import made_measurements as made
 
-MEASUREMENTS = made.measurements()
-FITS = made.fits(MEASUREMENTS)
-COPIES = {size: [1e-10 * size + 1e-7] for size in made.SIZES}
+SIZES = [2**power for power in range(3, 24, 2)]
+ALPHA_SECONDS = {"mpi": 2e-6, "gloo": 2e-4}
+MEASUREMENTS = [
+    Measurement(library, "all_reduce", True, 2, size, size // 4, [alpha + beta * size for beta in (3.0e-10, 3.3e-10, 3.6e-10)], 9, 0)
+    for library, alpha in ALPHA_SECONDS.items() for size in SIZES
+]  # fmt: skip
+FITS = [fit([measurement for measurement in MEASUREMENTS if measurement.library == library]) for library in ALPHA_SECONDS]
+COPIES = {size: [1e-10 * size + 1e-7] for size in SIZES}
 
 
 def test_the_json_has_measurements_and_fits():
     ranks = Ranks(0, 2, 0, 2, "torchrun")
-    text = results.as_json(results.document("here", ranks, 1, False, {"nccl": "2.27.3"}, COPIES, MEASUREMENTS, FITS))
+    written = output.Output(Collectives(machine="here"), ranks, {}, num_nodes=1, copies=COPIES, versions={"nccl": "2.27.3"})
+    text = output.as_json(written.document(MEASUREMENTS, FITS))
     document = json.loads(text)
-    assert (document["schema_version"], document["machine"], document["num_ranks"]) == (results.SCHEMA_VERSION, "here", 2)
-    assert (document["num_nodes"], document["launcher"], document["versions"]["nccl"]) == (1, "torchrun", "2.27.3")
+    assert (document["launcher"], document["versions"]["nccl"]) == ("torchrun", "2.27.3")
     assert {"torch", "mpi4py", "python"} <= document["versions"].keys()
     json.dumps(document, allow_nan=False)
     assert [{name: entry[name] for name in Measurement._fields} for entry in document["measurements"]] == [
@@ -40,14 +45,14 @@ def test_the_json_has_measurements_and_fits():
 
 
 def test_a_barrier_has_no_bandwidth():
-    entry = results.entry(Measurement("mpi", "barrier", False, 2, 0, 0, [1e-6], 10, 0))
+    entry = output.entry(Measurement("mpi", "barrier", False, 2, 0, 0, [1e-6], 10, 0))
     assert (entry["median_seconds"], entry["algorithm_bytes_per_second"], entry["bus_bytes_per_second"]) == (1e-6, None, None)
 
 
 def test_the_csv_has_a_line_for_each_measurement():
-    lines = list(csv.DictReader(io.StringIO(results.as_csv(MEASUREMENTS))))
+    lines = list(csv.DictReader(io.StringIO(output.as_csv(MEASUREMENTS))))
     assert len(lines) == len(MEASUREMENTS)
-    assert tuple(lines[0]) == results.COLUMNS
+    assert tuple(lines[0]) == output.COLUMNS
     assert [float(text) for text in lines[-1]["seconds"].split()] == MEASUREMENTS[-1].seconds
 
 

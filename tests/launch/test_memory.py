@@ -1,15 +1,16 @@
-"""What python -m launch.memory prints and writes."""
+"""What python -m launch.memory prints and writes, and its mistakes, each in one line with exit status 2."""
 
 import json
 import xml.etree.ElementTree
 
 import pytest
 
-from common.cost import memory_forecast, memory_state
-from common.cost.memory_state import Training
+from common.cost import memory_forecast
+from common.cost.memory_forecast import Training
 from common.model.families import Decoder
 from launch.memory import WAYS
 from tests.support.forked import run_module
+from tests.support.mistakes import expect_refused
 from tests.support.running import BIN, completed
 
 MODEL = ("--layers", "8", "--width", "256", "--heads", "8", "--context", "128", "--vocabulary", "1000")
@@ -31,7 +32,7 @@ def test_the_table_has_every_way_and_its_bytes(tmp_path):
         start = f"│ {backend['name']} "
         row = next(line for line in output.splitlines() if line.startswith(start) and f" {backend['num_ranks']} │" in line)
         assert f"{backend['peak'] / 1e9:.3f}" in row
-    assert f"{memory_state.num_parameters(TRAINING):,} parameters, 8 layers of width 256; 8 samples per step, fp32, adam" in output
+    assert f"{memory_forecast.num_parameters(TRAINING):,} parameters, 8 layers of width 256; 8 samples per step, fp32, adam" in output
     assert "Peak on each rank of a pipeline (GB)" in output
 
 
@@ -73,3 +74,36 @@ def test_what_fits_is_told_last():
     for limit, headline in (((fsdp + single) / 2, "1 of 2 fit into {} per rank: fsdp"), (1, "0 of 2 fit into {} per rank")):
         _, output, _ = run_module("launch.memory", *MODEL, "--backends", "single,fsdp", "--fits", f"{limit:.0f}MB")
         assert output.splitlines()[-1] == headline.format(f"{limit:.0f} MB")
+
+
+DECODER = ("--layers", "2", "--width", "128")
+PRESET = ("--workload", "cnn")
+MISTAKES = [
+    ((), "no model is given; give --layers and --width, or a preset with --workload"),
+    (("--params", "1e12", "--layers", "120"), "--params and --layers alone describe no model, --width missing; give --layers and --width"),
+    (("--width", "128"), "--layers missing"),
+    ((*DECODER, "--heads", "3"), "--width 128 is not an even width for each of 3 heads; choose other --heads"),
+    ((*DECODER, "--ranks", "0"), "--ranks is 0; it must be at least 1"),
+    ((*DECODER, "--fits", "80"), "--fits is '80'; give the memory of a rank, such as 80GB or 64GiB"),
+    *(((*DECODER, "--fits", text), f"--fits is '{text}'") for text in ("80 gb", "0GB")),
+    ((*DECODER, "--backends", "nope"), "there is no backend 'nope'; choose from: single"),
+    ((*DECODER, "--way", ","), "--backends is ','; give backends such as ddp,fsdp,deepspeed_zero@3"),
+    ((*DECODER, "--backends", "ddp@nope"), "there is no ddp@nope; choose from: ddp@mpi"),
+    ((*DECODER, "--backends", "ddp+offload"), "ddp+offload is nothing that a library offers; choose from: deepspeed_zero+offload"),
+    ((*DECODER, "--backends", "parameter_server"), "there is no forecast for parameter_server"),
+    ((*DECODER, "--backends", "tensor_parallel", "--ranks", "3"), "divides the 2 heads of this model over its ranks, and 3 ranks do not"),
+    ((*DECODER, "--backends", "fsdp@hsdp", "--ranks", "3"), "fsdp@hsdp takes a multiple of 2 ranks, and 3 is none"),
+    ((*DECODER, "--backends", "pipeline", "--ranks", "8"), "pipeline cuts this model into at most 6 stages, and 8 ranks have 8"),
+    ((*DECODER, "--backends", "pipeline", "--ranks", "2", "--microbatches", "3"), "3 micro-batches do not divide the batch of 8 samples"),
+    ((*PRESET, "--backends", "tensor_parallel"), "tensor_parallel does not train this model"),
+    ((*PRESET, "--width", "128"), "--width is for a model that is described by --layers and --width; leave it out, or --workload"),
+    ((*PRESET, "--recompute"), "--recompute would save no memory of cnn"),
+    (("--workload", "rnn"), "there is no workload 'rnn'; choose from: cnn"),
+    ((*PRESET, "--picture", "/there/is/none.svg"), "--picture /there/is/none.svg cannot be written (No such file or directory)"),
+    ((*PRESET, "--json", "/"), "--json / is a folder; give the name of a file"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=[" ".join(arguments) for arguments, _ in MISTAKES])
+def test_a_mistake_is_one_line(arguments, message):
+    expect_refused(message, "launch.memory", *arguments)

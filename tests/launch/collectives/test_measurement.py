@@ -1,4 +1,4 @@
-"""A call is timed in loops that follow its length, and every rank makes the same number of calls."""
+"""A call is timed in loops that follow its length, and every rank makes the same number of calls; the fit of what was measured."""
 
 import threading
 import time
@@ -9,7 +9,8 @@ import pytest
 
 from common.process.ranks import Ranks
 from frameworks.shared.collectives.library import Library
-from launch.collectives import timing
+from launch.collectives import measurement
+from launch.collectives.measurement import Measurement
 
 
 class Threads:
@@ -34,11 +35,9 @@ class Threads:
             return list(pool.map(lambda rank: work(self.library(rank)), range(self.num_ranks), timeout=30))
 
 
-@pytest.mark.parametrize(
-    ("seconds", "expected"), [(0.0, timing.MAX_ITERATIONS), (1e-6, timing.MAX_ITERATIONS), (1e-3, 20), (0.015, 2), (0.02, 1), (5.0, 1)]
-)
+@pytest.mark.parametrize(("seconds", "expected"), [(0.0, 1000), (1e-6, 1000), (1e-3, 20), (0.015, 2), (0.02, 1), (5.0, 1)])
 def test_a_repeat_takes_about_as_long_whatever_the_call(seconds, expected):
-    assert timing.iterations(seconds) == expected
+    assert measurement.iterations(seconds) == expected
 
 
 def test_all_ranks_make_the_same_calls_and_know_the_same_times():
@@ -52,24 +51,38 @@ def test_all_ranks_make_the_same_calls_and_know_the_same_times():
             # The first rank alone would make twice as many calls as the second.
             time.sleep(0.002 * (1 + rank))
 
-        return timing.measure(library, call, 3, lambda: beats.append(rank))
+        return measurement.time_call(library, call, 3, lambda: beats.append(rank))
 
     first, second = Threads(2).run(work)
     assert first == second
-    assert calls[0] == calls[1] == 1 + timing.NUM_WARMUPS + 3 * first.num_iterations
-    assert len(first.seconds) == 3
+    seconds, num_iterations = first
+    assert calls[0] == calls[1] == 1 + measurement.NUM_WARMUPS + 3 * num_iterations
+    assert len(seconds) == 3
     # The mean of both ranks, of which one sleeps 2 ms and the other one 4.
-    assert min(first.seconds) >= 0.003
+    assert min(seconds) >= 0.003
     assert len(beats) == 2 * (2 + 3)
 
 
 def test_a_slow_call_is_warmed_up_once(monkeypatch):
-    monkeypatch.setattr(timing, "SLOW_SECONDS", 0.001)
+    monkeypatch.setattr(measurement, "SLOW_SECONDS", 0.001)
     calls = []
 
     def call():
         calls.append(1)
         time.sleep(0.03)
 
-    (timed,) = Threads(1).run(lambda library: timing.measure(library, call, 2, lambda: None))
-    assert (len(calls), timed.num_iterations, len(timed.seconds)) == (3, 1, 2)
+    ((seconds, num_iterations),) = Threads(1).run(lambda library: measurement.time_call(library, call, 2, lambda: None))
+    assert (len(calls), num_iterations, len(seconds)) == (3, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("collective", "in_place"), [("all_reduce", True), ("broadcast", True), ("all_gather", False), ("send_recv", False)]
+)
+def test_alpha_and_beta_are_of_one_half(collective, in_place):
+    both = [
+        Measurement("mpi", collective, half, 4, size, size // 4, [alpha + 1e-9 * size], 10, 0)
+        for half, alpha in ((False, 3e-5), (True, 1e-5)) for size in (8, 1024, 2**20)
+    ]  # fmt: skip
+    fitted = measurement.fit(both)
+    assert (fitted.in_place, fitted.library, fitted.collective, fitted.num_ranks) == (in_place, "mpi", collective, 4)
+    assert fitted.regimes[0].alpha_seconds == pytest.approx(1e-5 if in_place else 3e-5)
