@@ -5,7 +5,7 @@ import json
 import pytest
 
 from common.training.loop import NUM_WARMUP_STEPS
-from launch.trace import build, mpi_profile, preload
+from launch.trace import build, mpi_profile, traced
 from tests.support import small_data
 from tests.support.running import train
 from tests.support.tracing import Traced
@@ -18,7 +18,7 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("horovod")
     data = small_data.write_digits(folder / "mnist", NUM_SAMPLES)
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in preload.variables(build.build(), folder / "profiles").items():
+        for name, value in traced.variables(build.build(), folder / "profiles").items():
             patch.setenv(name, value)
         status, record, parameters = train("horovod_torch", 2, folder, *data, "--epochs", "1", "--batch-size", str(BATCH_SIZE))
     assert status == 0, record["error"]

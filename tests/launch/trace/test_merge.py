@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from common.errors import UserError
 from common.record import records
 from common.tracing import chrome, sources
-from common.tracing.clocks import Offset
-from common.tracing.sources import Lanes, Placed, Source
-from launch.trace import merge
-from launch.trace.timeline import counted, files, gather
+from common.tracing.sources import Offset, Placed, Source, lane_for
+from launch.trace.timeline import counted, files, gather, merge
 from tests.common.tracing.test_horovod_timeline import EPOCH, FUSED, NAMES, NEGOTIATED, cycle
 
 EPOCH_NANOSECONDS = 1795283289401788 * 1000
@@ -207,22 +205,22 @@ def test_threads_of_one_name_have_tracks_of_their_own(tmp_path):
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=40))
 def test_spans_in_one_lane_never_overlap(spans):
-    lanes, placed = Lanes(), {}
+    ends, placed = [], {}
     for start, end in sorted(((start, start + dur) for start, dur in spans), key=lambda span: span[1]):
-        placed.setdefault(lanes.lane_for(start, end), []).append((start, end))
+        placed.setdefault(lane_for(ends, start, end), []).append((start, end))
     for in_lane in placed.values():
         assert all(before[1] <= after[0] for before, after in itertools.pairwise(in_lane))
 
 
 def test_a_lane_is_used_again():
-    lanes = Lanes()
-    assert [lanes.lane_for(*span) for span in ((0, 5), (1, 6), (5, 8), (6, 9))] == [0, 1, 0, 1]
+    ends = []
+    assert [lane_for(ends, *span) for span in ((0, 5), (1, 6), (5, 8), (6, 9))] == [0, 1, 0, 1]
 
 
 @pytest.mark.parametrize("ahead", [-500.0, 0.0, 500.0])
 def test_the_trace_starts_at_0_whichever_clock_is_ahead(tmp_path, ahead):
     of_ranks = [Source(f"{rank}", rank, 10**18, 20.0, 1.0, "", [Placed(rank, "data", "steps", span("step", 20, 1))]) for rank in (0, 1)]
-    merge.write(tmp_path / "t.json.gz", of_ranks, {1: Offset(ahead, 1.0)})
+    merge(tmp_path / "t.json.gz", of_ranks, {1: Offset(ahead, 1.0)})
     ts = [event["ts"] for event in chrome.events(tmp_path / "t.json.gz") if event["ph"] == "X"]
     assert (min(ts), ts[1] - ts[0]) == (0, -ahead)
 
