@@ -285,36 +285,29 @@ class Summary:
         self.seconds = max(self.seconds, item.end / 1e6)
         match item:
             case Cycle():
-                self._add_cycle(item)
+                if self.num_cycles is None:
+                    self.num_cycles = self.num_used_cycles = 0
+                    self.first_cycle = item
+                self.num_cycles += 1
+                self.num_used_cycles += item.num_tensors > 0
+                # Each cycle begins where the one before ends.
+                self.mean_cycle_seconds = (item.end - self.first_cycle.start) / self.num_cycles / 1e6
             case Operation():
-                self._add_operation(item)
+                self.num_unfinished += not item.finished
+                _add(self.num_operations, item.name, 1)
+                _add(self.tensors_per_buffer, str(len(item.tensors)), 1)
+                self.max_buffer_bytes = max(self.max_buffer_bytes, item.size_bytes or 0)
+                self.total_bytes += item.size_bytes or 0
+                _add(self.operation_seconds, item.name, (item.end - item.start) / 1e6)
+                for activity in item.activities:
+                    _add(self.activity_seconds, activity.name, (activity.end - activity.start) / 1e6)
             case Negotiation():
-                self._add_negotiation(item)
+                self.num_unfinished += not item.finished
+                self.num_negotiations += 1
+                self.waits[item.tensor] = _with(self.waits.get(item.tensor, Wait()), (item.end - item.start) / 1e6)
+                self._add_readiness(item.ready)
 
-    def _add_cycle(self, cycle):
-        if self.num_cycles is None:
-            self.num_cycles = self.num_used_cycles = 0
-            self.first_cycle = cycle
-        self.num_cycles += 1
-        self.num_used_cycles += cycle.num_tensors > 0
-        # Each cycle begins where the one before ends.
-        self.mean_cycle_seconds = (cycle.end - self.first_cycle.start) / self.num_cycles / 1e6
-
-    def _add_operation(self, operation):
-        self.num_unfinished += not operation.finished
-        _add(self.num_operations, operation.name, 1)
-        _add(self.tensors_per_buffer, str(len(operation.tensors)), 1)
-        self.max_buffer_bytes = max(self.max_buffer_bytes, operation.size_bytes or 0)
-        self.total_bytes += operation.size_bytes or 0
-        _add(self.operation_seconds, operation.name, (operation.end - operation.start) / 1e6)
-        for activity in operation.activities:
-            _add(self.activity_seconds, activity.name, (activity.end - activity.start) / 1e6)
-
-    def _add_negotiation(self, negotiation):
-        self.num_unfinished += not negotiation.finished
-        self.num_negotiations += 1
-        tensor, ready = negotiation.tensor, negotiation.ready
-        self.waits[tensor] = _with(self.waits.get(tensor, Wait()), (negotiation.end - negotiation.start) / 1e6)
+    def _add_readiness(self, ready):
         if len(ready) < 2:
             return
         self.num_compared += 1

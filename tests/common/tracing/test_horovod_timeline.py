@@ -1,10 +1,7 @@
 """Horovod's timeline: waits, late ranks, buffers and cycles, also in truncated files."""
 
-import json
-
 import pytest
 
-from common.tracing import chrome
 from common.tracing.horovod_timeline import (
     Activity,
     Cycle,
@@ -18,7 +15,6 @@ from common.tracing.horovod_timeline import (
     start_microseconds,
     summarize,
 )
-from frameworks.shared.horovod.horovod import timeline_variables
 
 EPOCH = {"name": "process_name", "ph": "M", "pid": 0, "args": {"start_time_since_epoch_in_micros": 1795283289401788}}
 
@@ -203,18 +199,3 @@ def test_summary_without_cycles_and_of_nothing():
     summary = summarize(read([*NEGOTIATED, *FUSED]))
     assert (summary.num_cycles, summary.num_used_cycles, summary.mean_cycle_seconds) == (None, None, None)
     assert any("0 negotiations" in line for line in describe(summarize([])))
-
-
-def test_older_and_newer_layouts_are_read_alike(tmp_path):
-    """Older: one event per line, each with a comma, never closed. Newer: many per line, closed."""
-    events = [EPOCH, *NAMES, *NEGOTIATED, *FUSED]
-    (tmp_path / "older").write_text("[\n" + "".join(json.dumps(event) + ",\n" for event in events))
-    (tmp_path / "newer").write_text("[\n" + ",".join(map(json.dumps, events)) + "]")
-    older, newer = (list(read(chrome.events(tmp_path / name))) for name in ("older", "newer"))
-    assert older == newer == [*NEGOTIATIONS, FUSED_OPERATION]
-
-
-def test_variables(tmp_path):
-    path = {"HOROVOD_TIMELINE": f"{tmp_path}/horovod_timeline.json"}
-    assert timeline_variables(tmp_path) == path | {"HOROVOD_TIMELINE_MARK_CYCLES": "1"}
-    assert timeline_variables(tmp_path, mark_cycles=False, every_tick=True) == path | {"HOROVOD_CACHE_CAPACITY": "0"}

@@ -4,7 +4,6 @@ import subprocess
 
 import pytest
 
-from common.errors import UserError
 from launch.trace import build, generate, loads, prototypes
 from tests.support.running import ROOT
 
@@ -125,9 +124,3 @@ def test_every_function_of_the_environments_mpi_is_intercepted(real):
     assert {prototype.name for prototype in real.prototypes} <= ours
     # No parameter has the name of a wrapper's own variable.
     assert not [name for prototype in real.prototypes for name in prototype.parameters if name.startswith("trace_")]
-
-
-def test_a_compiler_without_mpi_is_an_error():
-    for mpicc, message in (("/there/is/none", "No such file"), ("cc", "finds no mpi.h")):
-        with pytest.raises(UserError, match=message):
-            prototypes.preprocessed(mpicc)
