@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from common.errors import UserError
 from common.tracing import chrome
 from common.tracing.horovod_timeline import Cycle, Negotiation
 from common.tracing.profiling import STEP
@@ -76,21 +77,25 @@ def is_collective(name):
     return name.startswith((GLOO, MPI, POWER_SGD)) or NCCL_KERNEL.search(name) is not None
 
 
-def spans(path, rank):
-    """Returns the steps of a rank and its waits for data, from the file written by profiling.py."""
+def spans(path, rank, on_cut=None):
+    """Returns (Source of a rank's steps and waits for data, its steps, seconds of each by kind), from the file written by profiling.py.
+
+    The steps are ({step: end of the step before}, {step: its own start}), in microseconds since the epoch. Raises UserError for
+    damaged ones.
+    """
     origin = chrome.value(path, "metadata.origin_nanoseconds", 0)
-    placed = (Placed(rank, "data", "steps", event) for event in chrome.events(path))
-    return Source(f"steps of rank {rank}", rank, origin, 0.0, 1.0, "the host's clock itself", placed)
-
-
-def steps_in(span_events, origin_nanoseconds):
-    """Returns ({step: end of the step before}, {step: its own start}) in microseconds since the epoch, from the events of `spans`."""
-    before, after = {}, {}
-    for event in span_events:
-        if event["name"] == "step":
-            number, start = event["args"]["step"], origin_nanoseconds / 1000 + event["ts"]
-            after[number], before[number + 1] = start, start + event["dur"]
-    return before, after
+    events, before, after, seconds = list(chrome.events(path, on_cut)), {}, {}, {"step": [], "data": []}
+    try:
+        for event in events:
+            seconds[event["name"]].append(event["dur"] / 1e6)
+            if event["name"] == "step":
+                number, start = event["args"]["step"], origin / 1000 + event["ts"]
+                after[number], before[number + 1] = start, start + event["dur"]
+    except (KeyError, TypeError) as problem:
+        raise UserError(f"{path} is changed: a step in it has a wrong or missing entry ({problem}); copy it again, or remove it") from None
+    placed = [Placed(rank, "data", "steps", event) for event in events]
+    source = Source(f"steps of rank {rank}", rank, origin, 0.0, 1.0, "the host's clock itself", placed)
+    return source, (before, after), {"step_seconds": seconds["step"], "data_seconds": seconds["data"]}
 
 
 NO_STEPS = ({}, {})
@@ -99,7 +104,7 @@ NO_STEPS = ({}, {})
 def torch(path, rank, steps=NO_STEPS, on_cut=None):
     """Reads a rank's trace of PyTorch's profiler: operators as compute, the work of MPI, Gloo and NCCL as collectives, memory as a counter.
 
-    `steps` (see steps_in): for comparing the profiler's clock with the host's.
+    `steps` (see spans): for comparing the profiler's clock with the host's.
     """
     base = chrome.value(path, "baseTimeNanoseconds", 0)
     gloo_threads, *clock = _survey(path, base, steps, on_cut)

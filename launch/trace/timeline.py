@@ -38,9 +38,9 @@ def gather(folder, mpi_sources=()):
     folder, problems = Path(folder), []
     all_sources, steps, meetings, step_seconds = list(mpi_sources), {}, {}, {}
     for rank, path in files(folder, "spans").items():
-        steps[rank], step_seconds[str(rank)] = _steps(path, problems.append)
+        source, steps[rank], step_seconds[str(rank)] = sources.spans(path, rank, problems.append)
         meetings[rank] = chrome.value(path, "metadata.meetings", [])
-        all_sources.append(sources.spans(path, rank))
+        all_sources.append(source)
     for read in (sources.torch, sources.tensorflow):
         for rank, path in files(folder, read.__name__).items():
             all_sources.append(read(path, rank, steps.get(rank, sources.NO_STEPS), problems.append))
@@ -132,18 +132,6 @@ def counted(events, sums_by_rank):
             sums["seconds"] += event["dur"] / 1e6
             sums["size_bytes"] += event["args"]["bytes"]
         yield event
-
-
-def _steps(path, on_cut):
-    """Returns (sources.Steps, seconds of each step and of each wait for data) of a rank's spans. Raises UserError for damaged ones."""
-    origin = chrome.value(path, "metadata.origin_nanoseconds", 0)
-    events, seconds = list(chrome.events(path, on_cut)), {"step": [], "data": []}
-    try:
-        for event in events:
-            seconds[event["name"]].append(event["dur"] / 1e6)
-        return sources.steps_in(events, origin), {"step_seconds": seconds["step"], "data_seconds": seconds["data"]}
-    except (KeyError, TypeError) as problem:
-        raise UserError(f"{path} is changed: a step in it has a wrong or missing entry ({problem}); copy it again, or remove it") from None
 
 
 @dataclass(frozen=True)

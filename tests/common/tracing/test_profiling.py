@@ -70,7 +70,7 @@ def test_spans_of_steps_and_of_waits_for_data(profile, tmp_path):
     assert (metadata["rank"], len(metadata["meetings"])) == (1, NUM_CLOCK_SAMPLES)
     assert abs(metadata["origin_nanoseconds"] - time.time_ns()) < 60e9
     # Before the next step begins, this one has ended.
-    before, after = sources.steps_in(events, metadata["origin_nanoseconds"])
+    _, (before, after), _ = sources.spans(path, 1)
     assert all(before[number] <= after[number] for number in before.keys() & after.keys())
     assert (before.keys(), after.keys()) == ({1, 2, 3}, {0, 1, 2})
 
