@@ -71,9 +71,6 @@ user cpu time            = 1.750 seconds.
 system time              = 0.125 seconds.
 max resident set size    = 64.000 MBytes.
 
-Rank 5 reported the largest memory utilization : 65.00 MBytes
-Rank 3 reported the largest elapsed time : 2.00 sec
-
 {SHORT_RULE}
 Message size distributions:
 
@@ -87,10 +84,6 @@ OLDER_RANK_0 = (
 {SHORT_RULE}
 
 Communication summary for all tasks:
-
-  minimum communication time = 0.625 sec for task 0
-  median  communication time = 0.625 sec for task 0
-  maximum communication time = 0.625 sec for task 0
 
 MPI timing summary for all ranks:
 taskid  hostname    comm(s)  elapsed(s)     user(s)   system(s)    size(MB)    switches
@@ -234,11 +227,6 @@ def of_json(**changes):
     return json.dumps(whole | changes)
 
 
-def test_a_profile_as_json(read):
-    profile = read(of_json())
-    assert (profile.rank, profile.communication_seconds, profile.kinds["payload"]) == (0, 0.5, Sums(0, 0, 0.0))
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -264,11 +252,6 @@ def test_a_damaged_profile_is_a_one_line_error(read, text, message):
     assert "\n" not in str(raised.value)
 
 
-def test_a_missing_file_is_an_error(tmp_path):
-    with pytest.raises(UserError, match=r"No such file or directory; give a file mpi_profile\.JOB\.RANK"):
-        mpi_profile.read(tmp_path / "none")
-
-
 def rows(text):
     """{first cell: the other cells} of the rows of tables."""
     cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines() if line.startswith("│")]
@@ -278,13 +261,12 @@ def rows(text):
 @pytest.mark.parametrize(
     ("text", "routine", "cells"),
     [
-        (NEWER, "MPI_Allreduce", ["12506", "477860513", "5.887"]),
         (OLDER, "MPI_Send", ["100", "100000", "0.125"]),
         (OURS, "ncclAllReduce", ["10", "40000", "0.001"]),
         (OURS, "payload", ["142", "482448364", "0.252"]),
     ],
 )
-def test_the_layouts_of_a_profile(text, routine, cells, tmp_path, capsys):
+def test_a_profile_is_printed(text, routine, cells, tmp_path, capsys):
     path = tmp_path / "mpi_profile.1.0"
     path.write_text(text)
     assert profile.run(profile.Arguments((path,))) == 0
@@ -309,7 +291,7 @@ def test_a_bad_profile_is_an_error_before_anything_is_printed(tmp_path, capsys):
     (tmp_path / "mpi_profile.1.1").write_text(NEWER[:200])
     for paths, message in (
         ((), "no file is given"),
-        ((tmp_path / "mpi_profile.1.0", tmp_path / "none"), "No such file"),
+        ((tmp_path / "mpi_profile.1.0", tmp_path / "none"), "No such file or directory; give a file mpi_profile"),
         ((tmp_path,), "is truncated"),
         ((tmp_path / "empty",), "has no MPI profile"),
     ):
