@@ -133,7 +133,7 @@ class _Reader:
         self.names = {}
         self.tensors = defaultdict(_Tensor)
         self.forming = _Buffer()
-        self.cycle_start, self.num_tensors, self.last = None, 0, 0
+        self.cycle_start, self.num_tensors, self.last, self.is_over = None, 0, 0, False
 
     def metadata(self, event):
         if event["name"] == "process_name" and "name" in event.get("args", {}):
@@ -181,7 +181,7 @@ class _Reader:
     def _ended(self, pid, tensor, name, start, end, size_bytes):
         """Returns the Negotiation of a tensor, or the Operation if this was the last tensor of its buffer to end."""
         if name.startswith(NEGOTIATE):
-            return Negotiation(self._name(pid), name, start, end, tensor.ready, True)
+            return Negotiation(self._name(pid), name, start, end, tensor.ready, not self.is_over)
         if tensor.buffer is None:
             _Buffer().add(pid, tensor)
         buffer = tensor.buffer
@@ -189,35 +189,22 @@ class _Reader:
         buffer.cover("", start, end)
         buffer.size_bytes = None if None in (size_bytes, buffer.size_bytes) else buffer.size_bytes + size_bytes
         buffer.open_pids.discard(pid)
-        return None if buffer.open_pids else self._operation(name, buffer, True)
+        if buffer.open_pids:
+            return None
+        start, end = buffer.spans.pop("")
+        activities = sorted((Activity(activity, *span) for activity, span in buffer.spans.items()), key=lambda activity: activity.start)
+        return Operation(name, start, end, tuple(map(self._name, buffer.pids)), buffer.size_bytes, tuple(activities), not self.is_over)
 
     def left_open(self):
         """Yields the spans that are open at the end of the file, ended there."""
-        unfinished = {}
-        for pid, tensor in self.tensors.items():
-            if not tensor.open:
-                continue
-            (name, start), *activities = tensor.open
-            if name.startswith(NEGOTIATE):
-                yield Negotiation(self._name(pid), name, start, self.last, tensor.ready, False)
-                continue
-            if tensor.buffer is None:
-                _Buffer().add(pid, tensor)
-            tensor.buffer.cover("", start, self.last)
-            for activity, activity_start in activities:
-                tensor.buffer.cover(activity, activity_start, self.last)
-            unfinished[id(tensor.buffer)] = name, tensor.buffer
-        for name, buffer in unfinished.values():
-            yield self._operation(name, buffer, False)
+        self.is_over = True
+        for pid, tensor in list(self.tensors.items()):
+            while tensor.open:
+                if item := self.end({"pid": pid, "ts": self.last}):
+                    yield item
 
     def _name(self, pid):
         return self.names.get(pid, str(pid))
-
-    def _operation(self, name, buffer, finished):
-        start, end = buffer.spans.pop("")
-        activities = sorted((Activity(activity, *span) for activity, span in buffer.spans.items()), key=lambda activity: activity.start)
-        tensors = tuple(self._name(pid) for pid in buffer.pids)
-        return Operation(name, start, end, tensors, buffer.size_bytes if finished else None, tuple(activities), finished)
 
 
 def size_of(args):
