@@ -28,7 +28,6 @@ TERMINATE = "os.kill(os.getpid(), signal.SIGTERM); time.sleep(0.1); "
 @pytest.mark.parametrize(
     ("before", "end", "status", "printed", "ended"),
     [
-        ("", "", 0, "", "exit()"),
         ("", "sys.exit(3)", 3, "", "exit()"),
         ("", "os._exit(4)", 4, "", "_exit()"),
         ("", "MPI.Finalize(); os._exit(4)", 4, "", "MPI_Finalize()"),

@@ -151,7 +151,6 @@ def test_a_truncated_timeline_is_merged_and_reported(tmp_path):
     gathered = gather(tmp_path)
     assert ["is truncated or damaged and was read up to there" in problem for problem in gathered.problems] == [True]
     assert gathered.horovod.num_unfinished > 0
-    assert chrome.check(chrome.events(tmp_path / "trace.json.gz")) == []
 
 
 def test_a_timeline_without_a_start_time_is_summed_up_all_the_same(tmp_path):

@@ -95,7 +95,6 @@ def test_a_picture_is_drawn(tmp_path, name, magic):
     ("name", "arguments", "events", "message"),
     [
         ("p.gif", {}, EVENTS, r"p\.gif should end with \.png or \.svg"),
-        ("p", {}, EVENTS, r"p should end with \.png or \.svg"),
         ("none/p.png", {}, EVENTS, r"none/p\.png cannot be written \(No such file or directory\)"),
         ("p.png", {"leave_out": "("}, EVENTS, r"--leave-out '\(' is not a regular expression"),
         ("p.png", {"only": "none", "leave_out": ""}, [span("step", 0, 9, step=0)], "nothing in this window"),
