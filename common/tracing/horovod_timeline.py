@@ -133,7 +133,7 @@ class _Reader:
         self.names = {}
         self.tensors = defaultdict(_Tensor)
         self.forming = _Buffer()
-        self.cycle_start, self.num_tensors, self.last = None, 0, 0
+        self.cycle_start, self.num_tensors, self.last, self.is_over = None, 0, 0, False
 
     def metadata(self, event):
         if event["name"] == "process_name" and "name" in event.get("args", {}):
@@ -181,7 +181,7 @@ class _Reader:
     def _ended(self, pid, tensor, name, start, end, size_bytes):
         """Returns the Negotiation of a tensor, or the Operation if this was the last tensor of its buffer to end."""
         if name.startswith(NEGOTIATE):
-            return Negotiation(self._name(pid), name, start, end, tensor.ready, True)
+            return Negotiation(self._name(pid), name, start, end, tensor.ready, not self.is_over)
         if tensor.buffer is None:
             _Buffer().add(pid, tensor)
         buffer = tensor.buffer
@@ -189,35 +189,22 @@ class _Reader:
         buffer.cover("", start, end)
         buffer.size_bytes = None if None in (size_bytes, buffer.size_bytes) else buffer.size_bytes + size_bytes
         buffer.open_pids.discard(pid)
-        return None if buffer.open_pids else self._operation(name, buffer, True)
+        if buffer.open_pids:
+            return None
+        start, end = buffer.spans.pop("")
+        activities = sorted((Activity(activity, *span) for activity, span in buffer.spans.items()), key=lambda activity: activity.start)
+        return Operation(name, start, end, tuple(map(self._name, buffer.pids)), buffer.size_bytes, tuple(activities), not self.is_over)
 
     def left_open(self):
         """Yields the spans that are open at the end of the file, ended there."""
-        unfinished = {}
-        for pid, tensor in self.tensors.items():
-            if not tensor.open:
-                continue
-            (name, start), *activities = tensor.open
-            if name.startswith(NEGOTIATE):
-                yield Negotiation(self._name(pid), name, start, self.last, tensor.ready, False)
-                continue
-            if tensor.buffer is None:
-                _Buffer().add(pid, tensor)
-            tensor.buffer.cover("", start, self.last)
-            for activity, activity_start in activities:
-                tensor.buffer.cover(activity, activity_start, self.last)
-            unfinished[id(tensor.buffer)] = name, tensor.buffer
-        for name, buffer in unfinished.values():
-            yield self._operation(name, buffer, False)
+        self.is_over = True
+        for pid, tensor in list(self.tensors.items()):
+            while tensor.open:
+                if item := self.end({"pid": pid, "ts": self.last}):
+                    yield item
 
     def _name(self, pid):
         return self.names.get(pid, str(pid))
-
-    def _operation(self, name, buffer, finished):
-        start, end = buffer.spans.pop("")
-        activities = sorted((Activity(activity, *span) for activity, span in buffer.spans.items()), key=lambda activity: activity.start)
-        tensors = tuple(self._name(pid) for pid in buffer.pids)
-        return Operation(name, start, end, tensors, buffer.size_bytes if finished else None, tuple(activities), finished)
 
 
 def size_of(args):
@@ -285,36 +272,29 @@ class Summary:
         self.seconds = max(self.seconds, item.end / 1e6)
         match item:
             case Cycle():
-                self._add_cycle(item)
+                if self.num_cycles is None:
+                    self.num_cycles = self.num_used_cycles = 0
+                    self.first_cycle = item
+                self.num_cycles += 1
+                self.num_used_cycles += item.num_tensors > 0
+                # Each cycle begins where the one before ends.
+                self.mean_cycle_seconds = (item.end - self.first_cycle.start) / self.num_cycles / 1e6
             case Operation():
-                self._add_operation(item)
+                self.num_unfinished += not item.finished
+                _add(self.num_operations, item.name, 1)
+                _add(self.tensors_per_buffer, str(len(item.tensors)), 1)
+                self.max_buffer_bytes = max(self.max_buffer_bytes, item.size_bytes or 0)
+                self.total_bytes += item.size_bytes or 0
+                _add(self.operation_seconds, item.name, (item.end - item.start) / 1e6)
+                for activity in item.activities:
+                    _add(self.activity_seconds, activity.name, (activity.end - activity.start) / 1e6)
             case Negotiation():
-                self._add_negotiation(item)
+                self.num_unfinished += not item.finished
+                self.num_negotiations += 1
+                self.waits[item.tensor] = _with(self.waits.get(item.tensor, Wait()), (item.end - item.start) / 1e6)
+                self._add_readiness(item.ready)
 
-    def _add_cycle(self, cycle):
-        if self.num_cycles is None:
-            self.num_cycles = self.num_used_cycles = 0
-            self.first_cycle = cycle
-        self.num_cycles += 1
-        self.num_used_cycles += cycle.num_tensors > 0
-        # Each cycle begins where the one before ends.
-        self.mean_cycle_seconds = (cycle.end - self.first_cycle.start) / self.num_cycles / 1e6
-
-    def _add_operation(self, operation):
-        self.num_unfinished += not operation.finished
-        _add(self.num_operations, operation.name, 1)
-        _add(self.tensors_per_buffer, str(len(operation.tensors)), 1)
-        self.max_buffer_bytes = max(self.max_buffer_bytes, operation.size_bytes or 0)
-        self.total_bytes += operation.size_bytes or 0
-        _add(self.operation_seconds, operation.name, (operation.end - operation.start) / 1e6)
-        for activity in operation.activities:
-            _add(self.activity_seconds, activity.name, (activity.end - activity.start) / 1e6)
-
-    def _add_negotiation(self, negotiation):
-        self.num_unfinished += not negotiation.finished
-        self.num_negotiations += 1
-        tensor, ready = negotiation.tensor, negotiation.ready
-        self.waits[tensor] = _with(self.waits.get(tensor, Wait()), (negotiation.end - negotiation.start) / 1e6)
+    def _add_readiness(self, ready):
         if len(ready) < 2:
             return
         self.num_compared += 1

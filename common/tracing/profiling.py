@@ -14,11 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common.tracing import chrome, xplane
+from common.tracing import chrome
 
 WAIT, WARMUP, ACTIVE = 1, 2, 5
 NUM_CLOCK_SAMPLES = 10
 NUM_ROWS = 60
+# The name of a step in PyTorch's profiler, followed by its number, and here in TensorFlow's too.
+STEP = "ProfilerStep#"
 
 
 class Schedule(NamedTuple):
@@ -62,7 +64,7 @@ def profile_epoch(folder, trainer, batches):
 
 
 def _meeting(trainer):
-    """Returns (entered, left) of a collective in nanoseconds since the epoch, from which clock offsets follow; see clocks.py."""
+    """Returns (entered, left) of a collective in nanoseconds since the epoch, from which clock offsets follow; see sources.py."""
     entered = time.time_ns()
     trainer.sum(np.zeros(1))
     return entered, time.time_ns()
@@ -123,8 +125,12 @@ def _torch(folder, rank, schedule):
 
 @contextlib.contextmanager
 def _tensorflow(folder, rank, schedule):
-    """Runs TensorFlow's profiler for the kept steps, and converts its trace to Chrome's format."""
+    """Runs TensorFlow's profiler for the kept steps, and converts its trace to Chrome's format.
+
+    The trace is an XSpace, a protocol buffer that the tensorflow package can read.
+    """
     import tensorflow as tf
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     def profiled_steps():
         first, end = schedule.wait + schedule.warmup, sum(schedule)
@@ -132,7 +138,7 @@ def _tensorflow(folder, rank, schedule):
         tf.profiler.experimental.start(raw)
         try:
             for number in range(first, end):
-                with tf.profiler.experimental.Trace(f"{xplane.STEP}{number}"):
+                with tf.profiler.experimental.Trace(f"{STEP}{number}"):
                     yield
         finally:
             tf.profiler.experimental.stop()
@@ -143,7 +149,33 @@ def _tensorflow(folder, rank, schedule):
             next(steps)
             yield lambda: next(steps)
         for path in Path(raw).rglob("*.xplane.pb"):
-            xplane.convert(path, folder / f"tensorflow.{rank}.json.gz")
+            space = xplane_pb2.XSpace()
+            space.ParseFromString(path.read_bytes())
+            metadata = {"origin_nanoseconds": _start_nanoseconds(space), "host": next(iter(space.hostnames), None)}
+            chrome.write(folder / f"tensorflow.{rank}.json.gz", _events(space), metadata=metadata)
+
+
+def _start_nanoseconds(space):
+    """Returns the epoch time of an XSpace's time 0: the stat `profile_start_time`; 0 where its times are epoch times."""
+    for plane in space.planes:
+        for stat in plane.stats:
+            if plane.stat_metadata[stat.metadata_id].name == "profile_start_time":
+                return stat.uint64_value or stat.int64_value
+    return 0
+
+
+def _events(space):
+    """Yields the spans of an XSpace as X events, in microseconds since its start. Devices become processes, lines threads."""
+    for pid, plane in enumerate(space.planes):
+        for tid, line in enumerate(plane.lines):
+            track = {"pid": pid, "tid": tid}
+            yield {"ph": "M", "name": "thread_name", **track, "args": {"name": line.display_name or line.name}}
+            for event in line.events:
+                if event.duration_ps:
+                    metadata = plane.event_metadata[event.metadata_id]
+                    start = line.timestamp_ns / 1e3 + event.offset_ps / 1e6
+                    times = {"ts": start, "dur": event.duration_ps / 1e6}
+                    yield {"ph": "X", "name": metadata.display_name or metadata.name, **times, **track}
 
 
 # By the framework that a process has imported.

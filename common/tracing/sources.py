@@ -1,13 +1,14 @@
-"""Sources of a merged trace: step spans, PyTorch's and TensorFlow's profiles, Horovod's timeline, MPI events."""
+"""Sources of a merged trace: step spans, PyTorch's and TensorFlow's profiles, Horovod's timeline, MPI events; and their clocks."""
 
 import math
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from common.tracing import chrome, clocks
+from common.errors import UserError
+from common.tracing import chrome
 from common.tracing.horovod_timeline import Cycle, Negotiation
-from common.tracing.xplane import STEP
+from common.tracing.profiling import STEP
 
 # Names of collectives in PyTorch's profiler: in Gloo's threads, in the communication hooks over MPI and of PowerSGD, and on the GPU.
 GLOO, MPI, POWER_SGD = "gloo:", "mpi:", "powersgd:"
@@ -43,83 +44,113 @@ class Source(NamedTuple):
     events: Iterable[Placed]
 
 
+class Offset(NamedTuple):
+    """How far a clock is ahead of rank 0's, and the error bound; microseconds, None where unknown."""
+
+    ahead: float
+    error: float | None
+
+
+NO_OFFSET = Offset(0.0, 0.0)
+
+
+def clock_offset(collectives, collectives_of_rank_0):
+    """Returns the Offset of a rank's clock, from (entered, left) of each collective on its own clock and on rank 0's, in nanoseconds.
+
+    No rank leaves a collective before every rank has entered it. Each collective therefore bounds the difference of two clocks
+    from both sides, as messages do in Cristian's algorithm (Distributed Computing 3, 1989). The offset is 0 where the bounds allow
+    it, as on one node. Where the bounds contradict each other, since a clock jumped, the error is None.
+    """
+    if not collectives or len(collectives) != len(collectives_of_rank_0):
+        return Offset(0.0, None)
+    pairs = list(zip(collectives, collectives_of_rank_0, strict=True))
+    highest = min(here[1] - on_rank_0[0] for here, on_rank_0 in pairs) / 1000
+    lowest = max(here[0] - on_rank_0[1] for here, on_rank_0 in pairs) / 1000
+    if lowest > highest:
+        return Offset(0.0, None)
+    ahead = 0.0 if lowest <= 0 <= highest else (lowest + highest) / 2
+    return Offset(ahead, max(ahead - lowest, highest - ahead))
+
+
 def is_collective(name):
     """Tells whether an event name of PyTorch's profiler is that of a collective itself, not of a call that starts one."""
     return name.startswith((GLOO, MPI, POWER_SGD)) or NCCL_KERNEL.search(name) is not None
 
 
-def spans(path, rank):
-    """Returns the steps of a rank and its waits for data, from the file written by profiling.py."""
-    origin = chrome.value(path, "metadata.origin_nanoseconds", 0)
-    placed = (Placed(rank, "data", "steps", event) for event in chrome.events(path))
-    return Source(f"steps of rank {rank}", rank, origin, 0.0, 1.0, "the host's clock itself", placed)
+def spans(path, rank, on_cut=None):
+    """Returns (Source of a rank's steps and waits for data, its steps, seconds of each by kind), from the file written by profiling.py.
 
-
-class Steps(NamedTuple):
-    """The end of the step before and the own start of each training step, by its number; microseconds since the epoch."""
-
-    before: dict[int, float]
-    after: dict[int, float]
-
-
-NO_STEPS = Steps({}, {})
-
-
-def steps_in(span_events, origin_nanoseconds):
-    """Returns the Steps in the events of the file written by profiling.py."""
-    before, after = {}, {}
-    for event in span_events:
-        if event["name"] == "step":
-            number, start = event["args"]["step"], origin_nanoseconds / 1000 + event["ts"]
-            after[number], before[number + 1] = start, start + event["dur"]
-    return Steps(before, after)
-
-
-class _Survey(NamedTuple):
-    """The result of a first pass over a profile: its first time, Gloo's own threads, and the starts of steps."""
-
-    starts_at: float
-    gloo_threads: set
-    steps: dict[int, float]
-
-
-def _survey(path, on_cut):
-    starts_at, gloo_threads, main_threads, steps = math.inf, set(), set(), {}
-    for event in filter(_is_kept, chrome.events(path, on_cut)):
-        starts_at = min(starts_at, event["ts"])
-        if event["name"].startswith(GLOO):
-            gloo_threads.add(event["tid"])
-        elif event["name"].startswith(STEP):
-            steps[int(event["name"].removeprefix(STEP))] = event["ts"]
-            main_threads.add(event["tid"])
-    # The main thread has a pipeline's sends and receives, from their call to the wait for them.
-    return _Survey(0.0 if starts_at == math.inf else starts_at, gloo_threads - main_threads, steps)
-
-
-def _is_kept(event):
-    """Tells whether an event is a span of the merged trace. Those of TensorFlow have no category."""
-    return event.get("ph") == "X" and event.get("cat", "cpu_op") in ("cpu_op", "user_annotation", *ON_GPU)
-
-
-def _clock_error(survey, base_nanoseconds, steps):
-    """Returns (error in microseconds, note) of a profiler's clock against the host's, from the starts of steps on both.
-
-    The profiler's step begins between the end of the previous training step and the start of its own.
+    The steps are ({step: end of the step before}, {step: its own start}), in microseconds since the epoch. Raises UserError for
+    damaged ones.
     """
-    seen = {number: base_nanoseconds / 1000 + ts for number, ts in survey.steps.items()}
-    error = clocks.error_microseconds(seen, *steps)
-    return error, "not compared with the host's clock" if error is None else "upper bound from the host's clock at each step"
+    origin = chrome.value(path, "metadata.origin_nanoseconds", 0)
+    events, before, after, seconds = list(chrome.events(path, on_cut)), {}, {}, {"step": [], "data": []}
+    try:
+        for event in events:
+            seconds[event["name"]].append(event["dur"] / 1e6)
+            if event["name"] == "step":
+                number, start = event["args"]["step"], origin / 1000 + event["ts"]
+                after[number], before[number + 1] = start, start + event["dur"]
+    except (KeyError, TypeError) as problem:
+        raise UserError(f"{path} is changed: a step in it has a wrong or missing entry ({problem}); copy it again, or remove it") from None
+    placed = [Placed(rank, "data", "steps", event) for event in events]
+    source = Source(f"steps of rank {rank}", rank, origin, 0.0, 1.0, "the host's clock itself", placed)
+    return source, (before, after), {"step_seconds": seconds["step"], "data_seconds": seconds["data"]}
+
+
+NO_STEPS = ({}, {})
 
 
 def torch(path, rank, steps=NO_STEPS, on_cut=None):
     """Reads a rank's trace of PyTorch's profiler: operators as compute, the work of MPI, Gloo and NCCL as collectives, memory as a counter.
 
-    `steps` (Steps): for comparing the profiler's clock with the host's.
+    `steps` (see spans): for comparing the profiler's clock with the host's.
     """
     base = chrome.value(path, "baseTimeNanoseconds", 0)
-    survey = _survey(path, on_cut)
-    events = _torch_events(path, rank, survey.gloo_threads)
-    return Source(f"PyTorch's profiler of rank {rank}", rank, base, survey.starts_at, *_clock_error(survey, base, steps), events)
+    gloo_threads, *clock = _survey(path, base, steps, on_cut)
+    return Source(f"PyTorch's profiler of rank {rank}", rank, base, *clock, _torch_events(path, rank, gloo_threads))
+
+
+def tensorflow(path, rank, steps=NO_STEPS, on_cut=None):
+    """Reads a rank's trace of TensorFlow's profiler, converted by profiling.py; `steps` as for torch."""
+    base = chrome.value(path, "metadata.origin_nanoseconds", 0)
+    _, *clock = _survey(path, base, steps, on_cut)
+    events = map(_with_own_track_for_steps, by_thread(chrome.events(path), rank, "compute"))
+    return Source(f"TensorFlow's profiler of rank {rank}", rank, base, *clock, events)
+
+
+def _survey(path, base_nanoseconds, steps, on_cut):
+    """Returns (Gloo's own threads, first time, clock error and its note) from a first pass over a profile."""
+    starts_at, gloo_threads, main_threads, seen = math.inf, set(), set(), {}
+    for event in filter(_is_kept, chrome.events(path, on_cut)):
+        starts_at = min(starts_at, event["ts"])
+        if event["name"].startswith(GLOO):
+            gloo_threads.add(event["tid"])
+        elif event["name"].startswith(STEP):
+            seen[int(event["name"].removeprefix(STEP))] = base_nanoseconds / 1000 + event["ts"]
+            main_threads.add(event["tid"])
+    error = clock_error(seen, *steps)
+    note = "not compared with the host's clock" if error is None else "upper bound from the host's clock at each step"
+    # The main thread has a pipeline's sends and receives, from their call to the wait for them.
+    return gloo_threads - main_threads, 0.0 if starts_at == math.inf else starts_at, error, note
+
+
+def clock_error(seen, before, after):
+    """Returns the error bound of a profiler's clock: its steps begin at `seen`, which is between `before` and `after` on the host's clock.
+
+    All are dicts by the step's number, in microseconds; None where they have no step in common.
+    """
+    common = seen.keys() & before.keys() & after.keys()
+    if not common:
+        return None
+    highest = min(seen[number] - before[number] for number in common)
+    lowest = max(seen[number] - after[number] for number in common)
+    return max(abs(highest), abs(lowest))
+
+
+def _is_kept(event):
+    """Tells whether an event is a span of the merged trace. Those of TensorFlow have no category."""
+    return event.get("ph") == "X" and event.get("cat", "cpu_op") in ("cpu_op", "user_annotation", *ON_GPU)
 
 
 def _torch_events(path, rank, gloo_threads):
@@ -157,14 +188,6 @@ def size_bytes(args):
     return total
 
 
-def tensorflow(path, rank, steps=NO_STEPS, on_cut=None):
-    """Reads a rank's trace of TensorFlow's profiler, converted by xplane.py. `steps`: for comparing its clock with the host's."""
-    base = chrome.value(path, "metadata.origin_nanoseconds", 0)
-    survey = _survey(path, on_cut)
-    events = map(_with_own_track_for_steps, by_thread(chrome.events(path), rank, "compute"))
-    return Source(f"TensorFlow's profiler of rank {rank}", rank, base, survey.starts_at, *_clock_error(survey, base, steps), events)
-
-
 def _with_own_track_for_steps(placed):
     """Puts steps on a track of their own: they begin and end inside different spans of Keras."""
     return placed._replace(kind="data", track="TensorFlow's steps") if placed.event["name"].startswith(STEP) else placed
@@ -181,20 +204,14 @@ def by_thread(events, rank, kind):
             names[event["pid"], tid] = f"{name}, thread {tid}" if name in names.values() else name
 
 
-class Lanes:
-    """Assigns overlapping spans to as few tracks as needed. Spans arrive in the order of their ends."""
+def lane_for(ends, start, end):
+    """Returns the number, from 0, of a lane that is free at a span's start, so that spans in one lane do not overlap.
 
-    def __init__(self):
-        self.ends = []
-
-    def lane_for(self, start, end):
-        """Returns the number, from 0, of a lane that is free at this span's start."""
-        for number, busy_until in enumerate(self.ends):
-            if busy_until <= start:
-                self.ends[number] = end
-                return number
-        self.ends.append(end)
-        return len(self.ends) - 1
+    `ends`: the end of the last span in each lane, which is updated. Spans come in the order of their ends.
+    """
+    lane = next((lane for lane, busy_until in enumerate(ends) if busy_until <= start), len(ends))
+    ends[lane : lane + 1] = [end]
+    return lane
 
 
 def horovod(items, origin_microseconds):
@@ -207,7 +224,7 @@ def horovod(items, origin_microseconds):
 
 
 def _horovod_events(items):
-    operations, negotiations = Lanes(), Lanes()
+    operations, negotiations = [], []
     for item in items:
         if isinstance(item, Cycle):
             mark = {"ph": "i", "s": "t", "name": "CYCLE_START", "ts": item.start, "args": {"tensors": item.num_tensors}}
@@ -215,13 +232,13 @@ def _horovod_events(items):
             continue
         unfinished = {} if item.finished else {"unfinished": True}
         if isinstance(item, Negotiation):
-            track = "Horovod negotiation" + _nth(negotiations.lane_for(item.start, item.end))
+            track = "Horovod negotiation" + _nth(lane_for(negotiations, item.start, item.end))
             yield Placed(0, "collectives", track, _span(item, {"tensor": item.tensor} | unfinished))
             for rank, ts in item.ready.items():
                 ready = {"ph": "i", "s": "t", "name": f"ready: {item.tensor}", "ts": ts}
                 yield Placed(rank, "collectives", "Horovod: ready on rank 0", ready)
             continue
-        track = "Horovod" + _nth(operations.lane_for(item.start, item.end))
+        track = "Horovod" + _nth(lane_for(operations, item.start, item.end))
         args = {"tensors": len(item.tensors), "first": item.tensors[0]} | ({"bytes": item.size_bytes} if item.size_bytes else {})
         yield Placed(0, "collectives", track, _span(item, args | unfinished))
         for activity in item.activities:

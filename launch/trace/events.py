@@ -104,20 +104,6 @@ def problems_of(events):
         yield f"rank {events.rank}: {full}; {events.num_dropped} calls dropped"
 
 
-def write_chrome(ranks, path):
-    """Writes the Events of several ranks as one trace, compressed where the path ends in .gz; its `otherData` says when `ts` 0 is.
-
-    Raises UserError where it cannot be written.
-    """
-    zero_nanoseconds = min((int(events.calls.start_nanoseconds[0]) for events in ranks if len(events.calls)), default=0)
-    about = {"epoch_nanoseconds_of_ts_0": zero_nanoseconds, "ranks": [summary(events) for events in ranks]}
-    calls = (call for events in ranks for call in calls_of(events, zero_nanoseconds))
-    try:
-        chrome.write(path, calls, otherData=about)
-    except OSError as problem:
-        raise UserError(f"{path} cannot be written ({problem.strerror}); name another file with -o") from None
-
-
 @dataclass(frozen=True)
 class Arguments:
     """What to convert, into which file."""
@@ -129,13 +115,18 @@ class Arguments:
 
 
 def run(arguments):
-    """Converts the files, prints a line for each rank and returns the exit status."""
+    """Converts the files into one trace, whose `otherData` says when `ts` 0 is; prints a line for each rank; returns the exit status."""
     if not arguments.files:
         raise UserError("no file is given; give mpi_events.JOB.RANK.bin of one run")
     ranks = sorted((read(path) for path in arguments.files), key=lambda events: events.rank)
-    write_chrome(ranks, arguments.output)
+    zero_nanoseconds = min((int(events.calls.start_nanoseconds[0]) for events in ranks if len(events.calls)), default=0)
+    about = {"epoch_nanoseconds_of_ts_0": zero_nanoseconds, "ranks": [summary(events) for events in ranks]}
+    try:
+        chrome.write(arguments.output, (call for events in ranks for call in calls_of(events, zero_nanoseconds)), otherData=about)
+    except OSError as problem:
+        raise UserError(f"{arguments.output} cannot be written ({problem.strerror}); name another file with -o") from None
     with contextlib.suppress(BrokenPipeError):
-        print(*(summary(events) for events in ranks), sep="\n")
+        print(*about["ranks"], sep="\n")
     return 0
 
 

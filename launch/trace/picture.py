@@ -37,7 +37,7 @@ COLOURS = (
     (r"[Bb]ackward|Backprop|autograd|Grad", "backward", "#4f9d69"),
     (r"", "forward and other work", "#4c7fb8"),
 )
-# Of a pipeline: what a stage computes for a micro-batch, which is labelled with both numbers.
+# Of a pipeline: what a stage computes for a micro-batch, which is labelled STAGE.MICROBATCH.
 STAGE = re.compile(r"^stage (\d+) \D+ (\d+)$")
 
 
@@ -112,12 +112,6 @@ def kind_of(name):
     return next(label for pattern, label, _ in COLOURS if re.search(pattern, name))
 
 
-def text_of(name):
-    """Returns the text in a span: its name, and of a pipeline's STAGE.MICROBATCH."""
-    stage = STAGE.match(name)
-    return f"{stage[1]}.{stage[2]}" if stage else name
-
-
 def draw(rows_drawn, path, title):
     """Draws Rows into a PNG or SVG file, by its name's ending. Raises UserError where there is nothing to draw."""
     if not rows_drawn:
@@ -159,7 +153,7 @@ def spec(rows_drawn, title):
 
 def _drawn(bar, y, pixel):
     """Returns the data of a Bar. `pixel`: its width in milliseconds."""
-    text = text_of(bar.name)
+    text = STAGE.sub(r"\1.\2", bar.name)
     fits = bar.end - bar.start > pixel * LETTER * len(text)
     end = max(bar.end, bar.start + pixel * THINNEST_BAR)
     return {"start": bar.start, "end": end, "y": y, "kind": kind_of(bar.name), "text": text if fits else ""}

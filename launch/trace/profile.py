@@ -35,7 +35,9 @@ def run(arguments):
     profiles = sorted(((mpi_profile.read(path), path) for path in paths), key=lambda pair: pair[0].rank)
     console = terminal.open_console()
     for profile, path in profiles:
-        console.print(Text(heading(profile, path)), soft_wrap=True)
+        seconds = f"{profile.communication_seconds:.3f} of {profile.elapsed_seconds:.3f} s in MPI"
+        heading = f"rank {profile.rank} of {profile.num_ranks}: {seconds}, from MPI_Init() to {profile.ended} ({path})"
+        console.print(Text(heading), soft_wrap=True)
         console.print(table(profile))
         for line in remarks(profile):
             console.print(Text(line), soft_wrap=True)
@@ -53,12 +55,6 @@ def paths_of(path):
     if not paths:
         raise UserError(f"{path} has no MPI profile; give a folder with files mpi_profile.JOB.RANK, or such a file")
     return sorted(candidate for candidate in paths if candidate.with_name(f"{candidate.name}.json") not in paths)
-
-
-def heading(profile, path):
-    """Returns the line above a table: whose profile it is, and the rank's time in MPI."""
-    seconds = f"{profile.communication_seconds:.3f} of {profile.elapsed_seconds:.3f} s in MPI"
-    return f"rank {profile.rank} of {profile.num_ranks}: {seconds}, from MPI_Init() to {profile.ended} ({path})"
 
 
 def table(profile):

@@ -15,11 +15,13 @@ import tyro
 from common import command_line
 from common.errors import UserError
 from common.record.definition import Timeline
-from common.tracing import chrome, clocks, horovod_timeline, sources
-from launch.trace import merge
+from common.tracing import chrome, horovod_timeline, sources
 
 PROGRAM = "python -m launch.trace.timeline"
 MERGED = "trace.json.gz"
+# The order of a rank's tracks.
+KINDS = ("data", "compute", "collectives", "MPI")
+TRACKS_OF_A_KIND = 1000
 
 
 def files(folder, kind):
@@ -36,9 +38,9 @@ def gather(folder, mpi_sources=()):
     folder, problems = Path(folder), []
     all_sources, steps, meetings, step_seconds = list(mpi_sources), {}, {}, {}
     for rank, path in files(folder, "spans").items():
-        steps[rank], step_seconds[str(rank)] = _steps(path, problems.append)
+        source, steps[rank], step_seconds[str(rank)] = sources.spans(path, rank, problems.append)
         meetings[rank] = chrome.value(path, "metadata.meetings", [])
-        all_sources.append(sources.spans(path, rank))
+        all_sources.append(source)
     for read in (sources.torch, sources.tensorflow):
         for rank, path in files(folder, read.__name__).items():
             all_sources.append(read(path, rank, steps.get(rank, sources.NO_STEPS), problems.append))
@@ -52,8 +54,9 @@ def gather(folder, mpi_sources=()):
             collections.deque(items, maxlen=0)
     if not all_sources:
         raise UserError(f"{folder} has no timeline, no profile and no steps; run with --timeline")
-    offsets = {rank: clocks.offset(of_rank, meetings.get(0, [])) if rank else clocks.SAME for rank, of_rank in meetings.items()}
-    metadata = merge.write(folder / MERGED, all_sources, offsets, {"run": folder.name})
+    of_rank_0 = meetings.get(0, [])
+    offsets = {rank: sources.clock_offset(of_rank, of_rank_0) if rank else sources.NO_OFFSET for rank, of_rank in meetings.items()}
+    metadata = merge(folder / MERGED, all_sources, offsets)
     sums_by_rank = {}
     problems += chrome.check(counted(chrome.events(folder / MERGED, problems.append), sums_by_rank))
     return Timeline(
@@ -66,6 +69,53 @@ def gather(folder, mpi_sources=()):
         steps=step_seconds,
         collectives=sums_by_rank,
     )
+
+
+def merge(path, all_sources, offsets):
+    """Writes the merged trace, gzipped, as a stream, and returns its metadata: a process per rank, tracks ordered by kind, one clock.
+
+    ts 0 is the start of the first source; the metadata has it as origin_nanoseconds since the epoch. Each source is corrected by the
+    clock offset of its rank (sources.Offset by rank), which is in the metadata as well.
+    """
+    origin = min(_epoch(source, offsets) + int(source.starts_at * 1000) for source in all_sources)
+    metadata = {
+        "run": path.parent.name,
+        "origin_nanoseconds": origin,
+        "clocks": [
+            {"source": source.name, "error_microseconds": source.error_microseconds, "note": source.note} for source in all_sources
+        ],
+        "ranks": {
+            str(rank): {"clock_ahead_microseconds": offset.ahead, "error_microseconds": offset.error} for rank, offset in offsets.items()
+        },
+    }  # fmt: skip
+    return metadata | {"num_events": chrome.write(path, _merged(all_sources, origin, offsets), metadata=metadata)}
+
+
+def _merged(all_sources, origin_nanoseconds, offsets):
+    """Yields the events of all sources with a pid per rank and a tid per track, and the metadata events with their names."""
+    tracks = {}
+    for source in all_sources:
+        start = (_epoch(source, offsets) - origin_nanoseconds) / 1000
+        for rank, kind, track, event in source.events:
+            if (tid := tracks.get((rank, kind, track))) is None:
+                tid = KINDS.index(kind) * TRACKS_OF_A_KIND + sum(key[:2] == (rank, kind) for key in tracks) + 1
+                if not any(key[0] == rank for key in tracks):
+                    yield from _named("process", rank, 0, f"rank {rank}", rank)
+                tracks[rank, kind, track] = tid
+                yield from _named("thread", rank, tid, f"{kind}: {track}", tid)
+            yield event | {"pid": rank, "tid": tid, "ts": round(event["ts"] + start, 3)}
+
+
+def _epoch(source, offsets):
+    """Returns a source's ts 0 on rank 0's clock, in nanoseconds since the epoch."""
+    ahead = offsets[source.rank].ahead if source.rank in offsets else 0
+    return source.origin_nanoseconds - int(ahead * 1000)
+
+
+def _named(subject, rank, tid, name, index):
+    common = {"ph": "M", "ts": 0, "pid": rank, "tid": tid}
+    yield common | {"name": f"{subject}_name", "args": {"name": name}}
+    yield common | {"name": f"{subject}_sort_index", "args": {"sort_index": index}}
 
 
 def counted(events, sums_by_rank):
@@ -82,18 +132,6 @@ def counted(events, sums_by_rank):
             sums["seconds"] += event["dur"] / 1e6
             sums["size_bytes"] += event["args"]["bytes"]
         yield event
-
-
-def _steps(path, on_cut):
-    """Returns (sources.Steps, seconds of each step and of each wait for data) of a rank's spans. Raises UserError for damaged ones."""
-    origin = chrome.value(path, "metadata.origin_nanoseconds", 0)
-    events, seconds = list(chrome.events(path, on_cut)), {"step": [], "data": []}
-    try:
-        for event in events:
-            seconds[event["name"]].append(event["dur"] / 1e6)
-        return sources.steps_in(events, origin), {"step_seconds": seconds["step"], "data_seconds": seconds["data"]}
-    except (KeyError, TypeError) as problem:
-        raise UserError(f"{path} is changed: a step in it has a wrong or missing entry ({problem}); copy it again, or remove it") from None
 
 
 @dataclass(frozen=True)

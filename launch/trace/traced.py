@@ -1,5 +1,6 @@
 """Traced runs of a matrix: the variables of their ranks, and the summary of their trace files for the record."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from common.errors import UserError
 from common.record import records
 from common.record.definition import MpiProfile, Timeline
 from common.tracing import sources
-from launch.trace import build, events, mpi_profile, preload, timeline
+from launch.trace import build, events, mpi_profile, timeline
 
 NUM_EVENTS = 100_000
 
@@ -22,9 +23,18 @@ def launcher_for(settings, launcher, preloaded=""):
         return launcher
     library = build.installed() if settings.trace in TRACES else Path(settings.trace).absolute()
     num_events = NUM_EVENTS if settings.trace == "events" else None
-    return launcher._replace(
-        variables=launcher.variables | preload.variables(library, records.trace_folder(settings), num_events, preloaded=preloaded)
-    )
+    of_trace = variables(library, records.trace_folder(settings), num_events, preloaded)
+    return launcher._replace(variables=launcher.variables | of_trace)
+
+
+def variables(library, folder, num_events=None, preloaded=""):
+    """Returns the environment variables of every rank, {name: value}, for a profile of each rank in `folder`.
+
+    `num_events`: the number of calls per rank whose start and duration are kept; with the interposer only, not with a site's library.
+    """
+    libraries = os.pathsep.join(str(path) for path in (library, preloaded) if path)
+    environment = {"LD_PRELOAD": libraries, "TRACE_DIR": str(folder), "SAVE_ALL_TASKS": "yes"}
+    return environment if num_events is None else environment | {"TANDEM_TRACE_EVENTS": str(num_events)}
 
 
 def clear(settings):

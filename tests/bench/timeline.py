@@ -78,7 +78,7 @@ def run(arguments):
         seconds = time.perf_counter() - begun
         merged = (Path(folder) / gathered.trace).stat().st_size / 1e6
         print(f"merged and checked in {seconds:.1f} s, at most {_peak_mib():.0f} MiB")
-        print(f"{gathered['num_events']} events in {merged:.0f} MB, {len(gathered['problems'])} problems")
+        print(f"{gathered.num_events} events in {merged:.0f} MB, {len(gathered.problems)} problems")
 
 
 def _peak_mib():

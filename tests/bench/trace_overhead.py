@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from launch.trace import build, preload
+from launch.trace import build, traced
 from tests.bench import shared
 from tests.support.running import completed
 from tests.support.tracing import compiled
@@ -58,8 +58,8 @@ def measure(num_calls, num_rounds):
 
         settings = {
             "without": {},
-            "counting": preload.variables(library, folder),
-            "events": preload.variables(library, folder, events=num_calls),
+            "counting": traced.variables(library, folder),
+            "events": traced.variables(library, folder, num_calls),
         }
         rounds = shared.in_turns(one_run, settings, num_rounds)
     return {name: {routine: [times[routine] for times in by_round] for routine in by_round[0]} for name, by_round in rounds.items()}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from common.record import records
-from launch.trace import mpi_profile, preload
+from launch.trace import mpi_profile, traced
 from tests.gpu.running import run, stories, train
 
 SHARE = 0.25
@@ -72,7 +72,7 @@ def test_calls_of_NCCL_by_the_interposer_and_by_the_profiler(session, measured):
         pytest.skip(f"the interposer cannot be built: {(printed.splitlines() or ['no output'])[-1]}")
     name = "profile-intercepted"
     folder = trace_folder(session, name)
-    train(session, "ddp", name, *options(session), "--timeline", variables=preload.variables(library, folder))
+    train(session, "ddp", name, *options(session), "--timeline", variables=traced.variables(library, folder))
     calls = nccl_calls(events(folder / "torch.0.json.gz"))
     profiles = sorted(folder.glob("mpi_profile*.json"))
     assert profiles, "the interposer wrote no profile"

