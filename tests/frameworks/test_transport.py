@@ -10,7 +10,7 @@ from common.config import Settings
 from common.process.ranks import Ranks
 from common.tracing import sources
 from frameworks.shared.horovod import gloo, horovod
-from frameworks.shared.pytorch import ddp_hooks, mpi, process_group
+from frameworks.shared.pytorch import data_parallel, mpi, process_group
 from tests.support.mistakes import refused
 
 
@@ -89,5 +89,5 @@ def test_collectives_have_the_names_of_the_pytorch_that_is_there(present, names)
 
 def test_the_profiler_s_names_of_what_a_hook_sends_are_those_of_collectives():
     assert sources.is_collective(mpi.ALL_REDUCE)
-    assert sources.is_collective(ddp_hooks.POWER_SGD)
+    assert sources.is_collective(data_parallel.POWER_SGD)
     assert not sources.is_collective("aten::conv2d")

@@ -1,5 +1,6 @@
 """Configuration and initialization of DeepSpeed, and unsharded states from and to its shards."""
 
+import functools
 import logging
 import os
 from types import SimpleNamespace
@@ -85,10 +86,7 @@ def partition(module, configuration):
 
 def communication(engine, device):
     """How to measure DeepSpeed's communication."""
-
-    def plain(num_bytes):
-        return process_group.plain_all_reduce(num_bytes, device)
-
+    plain = functools.partial(process_group.plain_all_reduce, device=device)
     return Communication(lambda: without_communication(engine), profiled, plain)
 
 

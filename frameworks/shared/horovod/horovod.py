@@ -1,5 +1,6 @@
 """Shared by the Horovod backends: initialization, environment variables and communication measurements."""
 
+import functools
 import math
 import os
 import tempfile
@@ -24,12 +25,9 @@ BARRIER = np.zeros(1)
 # Horovod's names -> those of common/training/step_breakdown.py. Over MPI Adasum exchanges halves of vectors, as many bytes as an all-reduce
 # (horovod/common/ops/adasum/adasum.h).
 OPERATIONS = {
-    "ALLREDUCE": "all_reduce",
-    "ADASUM": "all_reduce",
-    "ALLGATHER": "all_gather",
-    "REDUCESCATTER": "reduce_scatter",
+    "ALLREDUCE": "all_reduce", "ADASUM": "all_reduce", "ALLGATHER": "all_gather", "REDUCESCATTER": "reduce_scatter",
     "ALLTOALL": "all_to_all",
-}
+}  # fmt: skip
 
 
 def begin(hvd, settings, ranks, on_gpu):
@@ -109,7 +107,7 @@ def reduction(hvd, settings):
 
 def communication_of_torch(hvd, trainer):
     """How to measure the communication of a PyTorch trainer."""
-    import torch
+    from frameworks.shared.pytorch import process_group
 
     def without_communication():
         # Of each tensor that Horovod's optimizer would all-reduce, it gets the tensor itself.
@@ -120,14 +118,8 @@ def communication_of_torch(hvd, trainer):
         )
 
     def plain(num_bytes):
-        buffer = torch.zeros(num_bytes // 4, device=trainer.device)
-
-        def all_reduce():
-            hvd.allreduce_(buffer, op=hvd.Sum, name="plain")
-            if trainer.device.type == "cuda":
-                torch.cuda.synchronize(trainer.device)
-
-        return all_reduce
+        all_reduce = functools.partial(hvd.allreduce_, op=hvd.Sum, name="plain")
+        return process_group.plain_all_reduce(num_bytes, trainer.device, all_reduce)
 
     return Communication(without_communication, lambda train: _profiled(hvd, trainer, train), plain)
 
