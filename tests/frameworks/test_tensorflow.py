@@ -12,7 +12,7 @@ from common.model.families import Cnn, Decoder, EncoderDecoder, Model, ResNet50,
 from common.process.ranks import Ranks
 from common.workloads import WORKLOADS, resolve
 from tests.support import small_models
-from tests.support.running import train
+from tests.support.running import BIN, completed, train
 
 pytestmark = pytest.mark.usefixtures("frameworks")
 tensorflow = pytorch = None
@@ -190,6 +190,20 @@ def test_a_run_removes_what_autograph_has_written(backend, data, tmp_path, monke
     status, record, _ = train(backend, 2, tmp_path, *data[True]["cnn"], "--epochs", "1", "--batch-size", "8")
     assert (status, record["status"]) == (0, "ok"), record["error"]
     assert list(temporary.glob("*autograph*")) == []
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize(
+    ("before", "status", "message"),
+    [
+        ("os.environ['TF_USE_LEGACY_KERAS'] = '0'", 0, "Keras 2"),
+        ("import tensorflow; tensorflow.keras.Model", 1, "Horovod never all-reduces under Keras 3"),
+    ],
+)
+def test_keras_is_keras_2_or_refused_where_tensorflow_was_imported_before(before, status, message):
+    program = f"import os; {before}; import frameworks.horovod_keras as backend; backend.keras.expect_keras_2(); print('Keras 2')"
+    done = completed(BIN / "python", "-c", program)
+    assert (done.returncode, message in done.stdout + done.stderr) == (status, True), done.stderr
 
 
 def test_every_family_is_implemented_on_both_frameworks_and_has_its_models_in_the_tests():

@@ -1,4 +1,4 @@
-"""The transport of gradients: Horovod over Gloo, and DistributedDataParallel over MPI."""
+"""The transport of gradients: Horovod over Gloo, DistributedDataParallel over MPI, and communication by hand."""
 
 import os
 from types import SimpleNamespace
@@ -85,6 +85,43 @@ def test_adasum_is_refused_where_horovod_has_no_mpi():
 def test_collectives_have_the_names_of_the_pytorch_that_is_there(present, names):
     owner = SimpleNamespace(**dict.fromkeys(present))
     assert process_group.named_in(owner, {"all_reduce": 1, "all_gather_single": 2}) == names
+
+
+@pytest.mark.parametrize(("device", "share_gpu", "transport"), [("cuda", False, "nccl"), ("cuda", True, "gloo"), ("cpu", False, "gloo")])
+def test_gradients_of_ranks_that_share_a_gpu_go_over_gloo(device, share_gpu, transport):
+    assert process_group.transport_of(torch.device(device), SimpleNamespace(share_gpu=share_gpu)) == transport
+
+
+class TwoExchanges:
+    """A trainer that all-reduces 12 bytes after the backward pass, and 8 and 4 after a step."""
+
+    device = torch.device("cpu")
+
+    def __init__(self):
+        self.log = []
+        self.all_reduce = lambda tensor: self.log.append(tensor.numel())
+
+    def exchange_gradients(self, scale):
+        self.all_reduce(torch.ones(3) * scale)
+
+    def exchange_rest(self):
+        for size in (2, 1):
+            self.all_reduce(torch.ones(size))
+
+    def train(self):
+        self.exchange_gradients(scale=2)
+        self.exchange_rest()
+
+
+def test_every_exchange_by_hand_is_counted_by_its_own_bytes_and_left_out():
+    trainer = TwoExchanges()
+    communication = process_group.communication_by_hand(trainer, "exchange_gradients", "exchange_rest", owner=trainer)
+    assert communication.profiled(trainer.train).operations == {"all_reduce": (3, 24)}
+    with communication.without_communication():
+        assert communication.profiled(trainer.train).operations == {}
+    trainer.train()
+    communication.all_reduce(16)()
+    assert trainer.log == [3, 2, 1, 3, 2, 1, 4]
 
 
 def test_the_profiler_s_names_of_what_a_hook_sends_are_those_of_collectives():
