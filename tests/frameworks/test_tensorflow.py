@@ -183,11 +183,13 @@ def test_both_frameworks_take_the_same_steps(optimizer):
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("backend", ["horovod_tf", "horovod_keras"])
-def test_a_run_removes_what_autograph_has_written(backend, data, tmp_path, monkeypatch):
+def test_a_run_traces_nothing_for_evaluations_on_the_clock_and_removes_what_autograph_has_written(backend, data, tmp_path, monkeypatch):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
-    status, record, _ = train(backend, 2, tmp_path, *data[True]["cnn"], "--epochs", "1", "--batch-size", "8")
+    # The warm-up evaluation has the size of a training batch; the last one has fewer samples.
+    arguments = (*data[True]["cnn"], "--epochs", "1", "--batch-size", "8", "--evaluation-batch-size", "8")
+    status, record, _ = train(backend, 2, tmp_path, *arguments, fault="traced_on_the_clock")
     assert (status, record["status"]) == (0, "ok"), record["error"]
     assert list(temporary.glob("*autograph*")) == []
 

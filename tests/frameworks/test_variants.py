@@ -125,12 +125,7 @@ def test_a_name_that_is_not_there_is_refused(name, message):
     [
         ("fsdp@hsdp", {}, 3, "fsdp@hsdp takes a multiple of 2 ranks, and 3 is none; choose"),
         ("horovod_torch@adasum", {}, 6, "horovod_torch@adasum takes a power of 2 as the number of ranks, and 6 is none; choose"),
-        (
-            "pipeline@interleaved",
-            {"pipeline_schedule": "interleaved"},
-            4,
-            "cnn into at most 4 stages, and 4 ranks have 8; choose fewer",
-        ),
+        ("pipeline@interleaved", {"pipeline_schedule": "interleaved"}, 4, "into at most 4 stages, and 4 ranks have 8; choose fewer"),
         ("pipeline", {"microbatches": 3}, 2, "3 micro-batches do not divide the batch of 16 samples"),
         ("pipeline_ddp", {"scaling": "strong", "batch_size": 4}, 4, "4 micro-batches do not divide the batch of 2 samples"),
         ("pipeline_ddp", {}, 3, "a multiple of 2 ranks (--stages), and 3 is none"),
