@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from common.errors import UserError
 from common.process.ranks import Ranks
 from common.trainer import Batch, Device
 from frameworks.shared.deepspeed import deepspeed
@@ -51,10 +50,13 @@ def find(monkeypatch):
         (1, None, None),
     ],
 )
-def test_a_device_that_a_framework_lacks_is_a_problem_in_words(num_gpus, of_pytorch, of_tensorflow, find):
+def test_a_device_that_a_framework_lacks_is_a_problem_in_words_with_which_a_run_is_refused(num_gpus, of_pytorch, of_tensorflow, find):
     find(num_gpus)
-    assert (pytorch.device_problem("cuda"), tensorflow.device_problem("cuda")) == (of_pytorch, of_tensorflow)
-    assert (pytorch.device_problem("cpu"), tensorflow.device_problem("cpu")) == (None, None)
+    for framework, problem in ((pytorch, of_pytorch), (tensorflow, of_tensorflow)):
+        assert (framework.device_problem("cpu"), framework.device_problem("cuda")) == (None, problem)
+        if problem:
+            with refused(f"--device cuda, but {problem}; use --device cpu, or set up with"):
+                framework.pick_device(SETTINGS, Ranks())
 
 
 @pytest.mark.parametrize(("device", "num_gpus", "num_usable"), [(torch.device("cpu"), 2, 0), (GPU_1, 1, 1)])
@@ -82,14 +84,6 @@ def test_deepspeed_computes_on_the_device_that_it_has_chosen(find):
     assert deepspeed.device_problem("cuda") == "this PyTorch has no CUDA"
     find(1)
     assert deepspeed.device_problem("cuda") == "DeepSpeed has chosen cpu; set DS_ACCELERATOR=cuda"
-
-
-@pytest.mark.parametrize("name", ["pytorch", "tensorflow"])
-@pytest.mark.parametrize("num_gpus", [None, 0])
-def test_a_run_that_asks_for_a_gpu_that_is_not_there_is_refused(name, num_gpus, find):
-    find(num_gpus)
-    with pytest.raises(UserError, match=r"^--device cuda, but .*(has no CUDA|finds no GPU); use --device cpu, or set up with"):
-        globals()[name].pick_device(SETTINGS, Ranks())
 
 
 def test_a_gpu_is_described_with_the_versions_of_its_libraries(find):

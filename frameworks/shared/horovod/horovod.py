@@ -72,27 +72,20 @@ def variables(settings):
     if not (settings.timeline or settings.autotune):
         return {}
     folder = records.make_trace_folder(settings, "--timeline" if settings.timeline else "--autotune")
-    of_timeline = timeline_variables(folder) if settings.timeline else {}
-    return of_timeline | (autotune_variables(folder) if settings.autotune else {})
+    of_run = timeline_variables(folder) if settings.timeline else {}
+    if settings.autotune:
+        of_run |= {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(Path(folder) / AUTOTUNE)}
+    return of_run
 
 
-def timeline_variables(folder, mark_cycles=True, every_tick=False):
+def timeline_variables(folder, every_tick=False):
     """The variables that make Horovod write its timeline into an existing folder. Without the folder Horovod writes none.
 
     every_tick disables the response cache: steps become slower, and the timeline has, for every tensor in every step, when it
     was ready on each rank; otherwise only for the first step with the tensor.
     """
-    variables = {"HOROVOD_TIMELINE": str(Path(folder) / horovod_timeline.FILE)}
-    if mark_cycles:
-        variables["HOROVOD_TIMELINE_MARK_CYCLES"] = "1"
-    if every_tick:
-        variables["HOROVOD_CACHE_CAPACITY"] = "0"
-    return variables
-
-
-def autotune_variables(folder):
-    """The variables that make Horovod autotune cycle time and fusion threshold and log it into an existing folder."""
-    return {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(Path(folder) / AUTOTUNE)}
+    variables = {"HOROVOD_TIMELINE": str(Path(folder) / horovod_timeline.FILE), "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
+    return variables | ({"HOROVOD_CACHE_CAPACITY": "0"} if every_tick else {})
 
 
 def reduction(hvd, settings):

@@ -215,6 +215,6 @@ def test_older_and_newer_layouts_are_read_alike(tmp_path):
 
 
 def test_variables(tmp_path):
-    path = {"HOROVOD_TIMELINE": f"{tmp_path}/horovod_timeline.json"}
-    assert timeline_variables(tmp_path) == path | {"HOROVOD_TIMELINE_MARK_CYCLES": "1"}
-    assert timeline_variables(tmp_path, mark_cycles=False, every_tick=True) == path | {"HOROVOD_CACHE_CAPACITY": "0"}
+    variables = {"HOROVOD_TIMELINE": f"{tmp_path}/horovod_timeline.json", "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
+    assert timeline_variables(tmp_path) == variables
+    assert timeline_variables(tmp_path, every_tick=True) == variables | {"HOROVOD_CACHE_CAPACITY": "0"}
