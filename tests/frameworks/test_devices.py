@@ -126,6 +126,18 @@ def test_a_cpu_has_no_number(find):
     assert pytorch.describe_device(torch.device("cpu"))[:3] == tensorflow.describe_device(None, None)[:3] == ("cpu", None, False)
 
 
+@pytest.mark.parametrize(("precision", "allowed"), [("tf32", True), ("fp32", False), ("bf16", False)])
+def test_only_tf32_computes_in_it(precision, allowed, find, monkeypatch):
+    find(None)
+    backends, config = torch.backends, tensorflow.tf.config
+    monkeypatch.setattr(config, "set_visible_devices", lambda *_: None)
+    for run_precision, expected in ((precision, allowed), ("fp32", False)):
+        for framework in (pytorch, tensorflow):
+            framework.pick_device(SimpleNamespace(**vars(SETTINGS) | {"device": "cpu", "precision": run_precision}), Ranks())
+        of_pytorch = backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32
+        assert (*of_pytorch, config.experimental.tensor_float_32_execution_enabled()) == (expected,) * 3
+
+
 @pytest.mark.parametrize(("code", "version"), [(21805, "2.18.5"), (0, None)])
 def test_horovod_tells_its_nccl(code, version):
     assert horovod.nccl_version(SimpleNamespace(nccl_built=lambda: code)) == version

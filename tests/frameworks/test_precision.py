@@ -5,7 +5,6 @@ The losses under every backend: tests/frameworks/test_agreement.py.
 
 import functools
 import threading
-from types import SimpleNamespace
 
 import numpy as np
 import pynvml
@@ -186,20 +185,6 @@ def test_a_precision_that_a_device_lacks_is_refused_before_training(precision, d
             gpus.expect_precision(precision, placed)
         answer = {"cpu": None, "cuda": None, "precision": {device: problem}}
         assert (available.problem(answer, device), available.problem(answer, None)) == (problem, None)
-
-
-@pytest.mark.parametrize(("precision", "allowed"), [("tf32", True), ("fp32", False), ("bf16", False)])
-def test_only_tf32_computes_in_it(precision, allowed, monkeypatch):
-    backends, config = pytorch.torch.backends, tensorflow.tf.config
-    # They cannot be set once TensorFlow has computed.
-    for name in ("set_intra_op_parallelism_threads", "set_inter_op_parallelism_threads"):
-        monkeypatch.setattr(config.threading, name, lambda _: None)
-    monkeypatch.setattr(config, "set_visible_devices", lambda *_: None)
-    for run_precision, expected in ((precision, allowed), ("fp32", False)):
-        for framework in (pytorch, tensorflow):
-            framework.pick_device(SimpleNamespace(device="cpu", threads=1, gpu_order="local", precision=run_precision), Ranks())
-        of_pytorch = backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32
-        assert (*of_pytorch, config.experimental.tensor_float_32_execution_enabled()) == (expected,) * 3
 
 
 @pytest.mark.parametrize(

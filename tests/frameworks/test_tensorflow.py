@@ -144,20 +144,6 @@ def test_dropout_that_would_be_drawn_again_is_refused():
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-@pytest.mark.parametrize("workload", ["cnn", "transformer"])
-def test_a_state_with_optimizer_state_is_restored(workload, optimizer):
-    settings = resolve(Settings(workload=workload, precision="fp64", optimizer=optimizer), 1)
-    model = tensorflow.build(settings, Ranks())
-    made = tensorflow.Optimizer(settings, model.parameters)
-    stream = np.random.default_rng(2)
-    state = {name: stream.normal(size=value.shape).astype(value.dtype) for name, value in tensorflow.state(model, made).items()}
-    tensorflow.restore(model, made, state)
-    for name, value in tensorflow.state(model, made).items():
-        np.testing.assert_array_equal(value, state[name], err_msg=name)
-    assert set(tensorflow.state(model, None)) == set(model.parameters)
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_both_frameworks_take_the_same_steps(optimizer):
     settings = resolve(Settings(precision="fp64", optimizer=optimizer), 1)
     state = weights.draw(parameters_of(Cnn()), 3, "fp64")

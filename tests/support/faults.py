@@ -397,13 +397,11 @@ def in_rank_order(backend):
 
 
 def float16_supported(backend, is_supported=True):
-    """DeepSpeed takes the processor for one that computes in float16."""
+    """DeepSpeed takes the processor for one that computes in float16, or for one that does not."""
     replace(type(backend.deepspeed.get_accelerator()), "is_fp16_supported", lambda _: is_supported)
 
 
-def float16_not_supported(backend):
-    """DeepSpeed takes the processor for one that does not compute in float16."""
-    float16_supported(backend, is_supported=False)
+float16_not_supported = functools.partial(float16_supported, is_supported=False)
 
 
 def without_gpus(backend):
