@@ -11,7 +11,6 @@ import pynvml
 import pytest
 
 from common.config import Settings
-from common.errors import UserError
 from common.model import weights
 from common.model.families import Cnn, Decoder, EncoderDecoder, parameters_of
 from common.process import gpus
@@ -24,6 +23,7 @@ from launch.run import available
 from tests.frameworks.test_tensorflow import batch_of
 from tests.support import nvml, small_models
 from tests.support.made_records import made
+from tests.support.mistakes import refused
 
 pytestmark = pytest.mark.usefixtures("frameworks")
 tensorflow = pytorch = None
@@ -147,19 +147,7 @@ def test_copies_of_a_module_compute_in_bfloat16_in_threads_of_their_own():
     assert types == [pytorch.torch.bfloat16]
 
 
-@pytest.fixture
-def capability(monkeypatch):
-    """A function that gives all GPUs a compute capability; None: the driver does not tell."""
-
-    def have(version):
-        nvml.install(monkeypatch, nvml.Driver())
-        monkeypatch.setattr(gpus, "pci_bus_id", lambda _: "0000:07:00.0")
-        monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByPciBusId", lambda _: "first")
-        monkeypatch.setattr(pynvml, "nvmlDeviceGetCudaComputeCapability", (lambda _: version) if version else nvml.refuse)
-
-    return have
-
-
+# By the compute capability of the GPU; None: the driver does not tell.
 @pytest.mark.parametrize(
     ("precision", "device", "version", "problem"),
     [
@@ -174,14 +162,17 @@ def capability(monkeypatch):
         ("bf16", "cuda", None, None),
     ],
 )
-def test_a_precision_that_a_device_lacks_is_refused_before_training(precision, device, version, problem, capability):
-    capability(version)
+def test_a_precision_that_a_device_lacks_is_refused_before_training(precision, device, version, problem, monkeypatch):
+    nvml.install(monkeypatch, nvml.Driver())
+    monkeypatch.setattr(gpus, "pci_bus_id", lambda _: "0000:07:00.0")
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByPciBusId", lambda _: "first")
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCudaComputeCapability", (lambda _: version) if version else nvml.refuse)
     assert gpus.precision_problem(precision, device) == problem
     placed = Device(device, 0 if device == "cuda" else None, False, None, None, None)
     if problem is None:
         gpus.expect_precision(precision, placed)
     else:
-        with pytest.raises(UserError, match=f"^--precision {precision}: {problem}"):
+        with refused(f"--precision {precision}: {problem}"):
             gpus.expect_precision(precision, placed)
         answer = {"cpu": None, "cuda": None, "precision": {device: problem}}
         assert (available.problem(answer, device), available.problem(answer, None)) == (problem, None)
