@@ -59,19 +59,15 @@ def test_the_transport_is_what_horovod_uses(on_gpu, nccl, over_mpi, transport, m
 @pytest.mark.parametrize(
     ("begin", "message"),
     [
-        (lambda: horovod.begin(built(0, True), Settings(transport="gloo"), Ranks(), True), "leave gloo out for NCCL or MPI"),
-        (lambda: mpi.begin(Ranks(), torch.device("cuda", 0)), "leave mpi out for NCCL"),
+        (lambda: horovod.begin(built(0, True), Settings(transport="gloo"), Ranks(), True), "cpu, or leave gloo out for NCCL or MPI"),
+        (lambda: mpi.begin(Ranks(), torch.device("cuda", 0)), "use --device cpu, or leave mpi out for NCCL"),
+        (lambda: horovod.reduction(built(0, False), Settings(reduction="adasum")), "start it over MPI, or leave adasum out"),
     ],
 )
-def test_gradients_of_gpus_go_over_no_other_transport(begin, message, monkeypatch):
+def test_gradients_that_a_transport_does_not_take_are_refused(begin, message, monkeypatch):
     monkeypatch.setenv("HOROVOD_TIMELINE", "DYNAMIC")
-    with refused("use --device cpu", message):
+    with refused(message):
         begin()
-
-
-def test_adasum_is_refused_where_horovod_has_no_mpi():
-    with refused("Adasum needs Horovod over MPI; start it over MPI, or leave adasum out"):
-        horovod.reduction(built(0, False), Settings(reduction="adasum"))
 
 
 @pytest.mark.parametrize(
