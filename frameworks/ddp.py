@@ -4,7 +4,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from common.backends import Backend
 from common.training.program import main
-from frameworks.shared.pytorch import ddp_hooks, pytorch
+from frameworks.shared.pytorch import data_parallel, pytorch
 from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
@@ -21,7 +21,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         self.optimizer = pytorch.optimizer_for(settings, self.module)
         # The Transformer's buffers are constant tables, which DDP would broadcast at every step.
         self.model = DistributedDataParallel(self.module, forward_sync_buffers=False)
-        self.hook_state = ddp_hooks.register(self.model, settings, self.ranks, self.device)
+        self.hook_state = data_parallel.register_hook(self.model, settings, self.ranks, self.device)
         self.restarts = (self.hook_state.restart,)
 
     def train_epoch(self, batches, observe):
@@ -39,7 +39,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
             observe(sum(losses))
 
     def communication(self):
-        return ddp_hooks.communication(self)
+        return data_parallel.communication_of_hooks(self)
 
 
 if __name__ == "__main__":

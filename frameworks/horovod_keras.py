@@ -28,8 +28,9 @@ class Trainer(TensorFlowTrainer):
         super().__init__(settings)
         self.transport = horovod.begin(hvd, settings, self.ranks, on_gpu=self.gpu is not None)
         self.model = keras.build(settings, self.ranks)
-        optimizer = keras.optimizer_for(settings, self.model)
-        self.module, self.rule = self.model.module, optimizer.rule
+        self.module = self.model.module
+        self.rule = tensorflow.Optimizer(settings, self.module.parameters)
+        optimizer = keras.Optimizer(self.rule, self.module.parameters)
         distributed = hvd.DistributedOptimizer(optimizer, op=hvd.Average, sparse_as_dense=True)
         self.model.compile(distributed, loss=keras.Loss(reduction="sum"))
         self.callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]

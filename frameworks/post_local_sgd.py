@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from common.backends import Backend
 from common.training.program import main
-from frameworks.shared.pytorch import post_local_sgd, pytorch
+from frameworks.shared.pytorch import data_parallel, pytorch
 from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
@@ -28,7 +28,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         self.model = DistributedDataParallel(self.module, forward_sync_buffers=False)
         self.gradients = PostLocalSGDState(None, None, settings.local_after, post_local_gradient_allreduce=False)
         self.model.register_comm_hook(self.gradients, post_localSGD_hook)
-        self.restarts = (functools.partial(post_local_sgd.restart, self.optimizer, self.gradients),)
+        self.restarts = (functools.partial(data_parallel.restart, self.optimizer, self.gradients),)
 
     def train_epoch(self, batches, observe):
         self.model.train()
@@ -43,10 +43,10 @@ class Trainer(ModuleTrainer, DistributedTrainer):
                 losses.append(loss.detach())
             self.optimizer.step()
             observe(sum(losses))
-        post_local_sgd.average(self.optimizer)  # backend
+        data_parallel.average(self.optimizer)  # backend
 
     def communication(self):
-        return post_local_sgd.communication(self.model, self.optimizer, self.device)
+        return data_parallel.communication_of_post_local_sgd(self.model, self.optimizer, self.device)
 
 
 if __name__ == "__main__":

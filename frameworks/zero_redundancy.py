@@ -1,10 +1,11 @@
 """DistributedDataParallel with ZeroRedundancyOptimizer, which shards the optimizer state, over Gloo on CPUs and NCCL on GPUs."""
 
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 from common.backends import Backend
 from common.training.program import main
-from frameworks.shared.pytorch import pytorch, zero_redundancy
+from frameworks.shared.pytorch import data_parallel, pytorch
 from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
@@ -17,7 +18,9 @@ class Trainer(ModuleTrainer, DistributedTrainer):
     def __init__(self, settings):
         super().__init__(settings)
         self.module = self.model = pytorch.build(settings, self.device, self.ranks)
-        self.optimizer = zero_redundancy.sharded(pytorch.optimizer_for(settings, self.module))
+        plain = pytorch.optimizer_for(settings, self.module)
+        # As a view of one buffer, the part of a rank is broadcast at once.
+        self.optimizer = ZeroRedundancyOptimizer(self.module.parameters(), type(plain), parameters_as_bucket_view=True, **plain.defaults)
         # The Transformer's buffers are constant tables, which DDP would broadcast at every step.
         self.model = DistributedDataParallel(self.module, forward_sync_buffers=False)
 
@@ -36,7 +39,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
             observe(sum(losses))
 
     def communication(self):
-        return zero_redundancy.communication(self.model, self.optimizer, self.device)
+        return data_parallel.communication_of_zero_redundancy(self.model, self.optimizer, self.device)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""All backends have the same loss at every step, at any number of ranks, and injected faults are detected."""
+"""All backends have the same loss at every step, at any number of ranks, compiled or not, and injected faults are detected."""
 
 import json
 import subprocess
@@ -128,12 +128,7 @@ def test_a_worker_whose_training_fails_is_left_out_and_the_others_go_on(trained)
     ("backend", "fault", "in_sync", "error"),
     [
         ("ddp", "unlike_start", False, "differ before training"),
-        (
-            "parameter_server",
-            "worker_fails_in_step_20",
-            True,
-            "of every worker has failed; the first: rank 0, epoch 1, step 20: Arithmetic",
-        ),
+        ("parameter_server", "worker_fails_in_step_20", True, "every worker has failed; the first: rank 0, epoch 1, step 20: Arithmetic"),
     ],
 )
 def test_replicas_unlike_at_the_start_and_the_failure_of_every_worker_end_a_run(data, tmp_path, backend, fault, in_sync, error):
@@ -149,6 +144,32 @@ def test_data_parallel_on_several_gpus_has_the_losses_of_the_plain_run(data, tmp
         pytest.skip(answer["cuda"])
     (reference, _), (record, _) = (train(backend, 1, tmp_path, *CNN.arguments(data))[1:] for backend in ("single", "data_parallel"))
     assert disagreement(record, reference) < 1e-10
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("backend", "workload", "settings", "bound"),
+    [
+        ("ddp", "transformer", (), 1e-10),
+        ("horovod_torch", "cnn", (), 1e-10),
+        ("ddp", "cnn", ("--accumulate", "2", "--batch-size", "8"), 1e-10),
+        # DeepSpeed's float32 parameters may round differently, which training at a small learning rate does not amplify.
+        ("deepspeed_zero", "cnn", ("--learning-rate", "1e-5"), 1e-6),
+    ],
+)
+def test_a_compiled_run_has_the_losses_of_a_plain_one(backend, workload, settings, bound, data, tmp_path, monkeypatch):
+    # An empty cache: the ranks compile the same functions at the same time.
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))
+    # The warm-up evaluation has the size of a training batch; the real ones have fewer samples.
+    sizes = ("--scaling", "strong", "--batch-size", "16", "--evaluation-batch-size", "16", "--last-batch", "pad", "--epochs", "1")
+    arguments = (*sizes, *data[False][workload], "--precision", "fp64", *settings)
+    runs = [("none", *arguments), ("compiled_on_the_clock", *arguments, "--compile")]
+    (plain, _), (compiled, _) = train_in_turn(backend, 2, tmp_path, runs)
+    assert disagreement(compiled, plain) < bound
+    assert len(compiled["losses"]) >= 20
+    assert compiled["in_sync"] is True
+    assert compiled["workload_digest"] == plain["workload_digest"]
+    assert compiled["accuracies"] == plain["accuracies"]
 
 
 def test_a_failure_after_the_record_is_written_counts(tmp_path, monkeypatch):

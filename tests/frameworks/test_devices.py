@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from common.errors import UserError
 from common.process.ranks import Ranks
 from common.trainer import Batch, Device
 from frameworks.shared.deepspeed import deepspeed
 from frameworks.shared.horovod import horovod
-from frameworks.shared.pytorch import data_parallel, process_group
+from frameworks.shared.pytorch import data_parallel
 from tests.support.mistakes import refused
 
 pytestmark = pytest.mark.usefixtures("frameworks")
@@ -51,31 +50,25 @@ def find(monkeypatch):
         (1, None, None),
     ],
 )
-def test_a_device_that_a_framework_lacks_is_a_problem_in_words(num_gpus, of_pytorch, of_tensorflow, find):
+def test_a_device_that_a_framework_lacks_is_a_problem_in_words_with_which_a_run_is_refused(num_gpus, of_pytorch, of_tensorflow, find):
     find(num_gpus)
-    assert (pytorch.device_problem("cuda"), tensorflow.device_problem("cuda")) == (of_pytorch, of_tensorflow)
-    assert (pytorch.device_problem("cpu"), tensorflow.device_problem("cpu")) == (None, None)
+    for framework, problem in ((pytorch, of_pytorch), (tensorflow, of_tensorflow)):
+        assert (framework.device_problem("cpu"), framework.device_problem("cuda")) == (None, problem)
+        if problem:
+            with refused(f"--device cuda, but {problem}; use --device cpu, or set up with"):
+                framework.pick_device(SETTINGS, Ranks())
 
 
-@pytest.mark.parametrize(
-    ("device", "num_gpus", "problem"),
-    [
-        ("cpu", None, "with 0 GPUs DataParallel would only call the module"),
-        ("cpu", 2, "with 0 GPUs DataParallel would only call the module"),
-        ("cuda", 1, "with 1 GPUs DataParallel would only call the module"),
-        ("cuda", 2, None),
-    ],
-)
-def test_data_parallel_needs_several_gpus(device, num_gpus, problem, find):
+@pytest.mark.parametrize(("device", "num_gpus", "num_usable"), [(torch.device("cpu"), 2, 0), (GPU_1, 1, 1)])
+def test_data_parallel_needs_several_gpus(device, num_gpus, num_usable, find):
     find(num_gpus)
-    assert data_parallel.problem(device) == problem
+    with refused(f"with {num_usable} GPUs DataParallel would only call the module; use single, or a node with several GPUs"):
+        data_parallel.gpus(device)
 
 
 def test_data_parallel_computes_on_all_gpus_and_its_parameters_are_on_the_first(find):
     find(3)
     assert data_parallel.gpus(torch.device("cuda", 2)) == [2, 0, 1]
-    with refused("with 0 GPUs DataParallel would only call the module; use single, or a node with several GPUs"):
-        data_parallel.gpus(torch.device("cpu"))
 
 
 @pytest.mark.parametrize(
@@ -91,14 +84,6 @@ def test_deepspeed_computes_on_the_device_that_it_has_chosen(find):
     assert deepspeed.device_problem("cuda") == "this PyTorch has no CUDA"
     find(1)
     assert deepspeed.device_problem("cuda") == "DeepSpeed has chosen cpu; set DS_ACCELERATOR=cuda"
-
-
-@pytest.mark.parametrize("name", ["pytorch", "tensorflow"])
-@pytest.mark.parametrize("num_gpus", [None, 0])
-def test_a_run_that_asks_for_a_gpu_that_is_not_there_is_refused(name, num_gpus, find):
-    find(num_gpus)
-    with pytest.raises(UserError, match=r"^--device cuda, but .*(has no CUDA|finds no GPU); use --device cpu, or set up with"):
-        globals()[name].pick_device(SETTINGS, Ranks())
 
 
 def test_a_gpu_is_described_with_the_versions_of_its_libraries(find):
@@ -135,21 +120,22 @@ def test_batches_are_copied_to_a_gpu_from_pinned_memory_while_others_compute(dev
     assert seen == 3 * done
 
 
-@pytest.mark.parametrize(("device", "share_gpu", "transport"), [("cuda", False, "nccl"), ("cuda", True, "gloo"), ("cpu", False, "gloo")])
-def test_gradients_of_ranks_that_share_a_gpu_go_over_gloo(device, share_gpu, transport):
-    assert process_group.transport_of(torch.device(device), SimpleNamespace(share_gpu=share_gpu)) == transport
-
-
 def test_a_cpu_has_no_number(find):
     find(None)
     assert pytorch.describe_device(torch.device("cpu")).memory is tensorflow.describe_device(None, None).memory is None
     assert pytorch.describe_device(torch.device("cpu"))[:3] == tensorflow.describe_device(None, None)[:3] == ("cpu", None, False)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp64", "bf16", "tf32"])
-def test_a_device_multiplies_matrices_in_each_precision(precision):
-    for device in (pytorch.describe_device(torch.device("cpu")), tensorflow.describe_device(None, None)):
-        device.product(precision, 4)()
+@pytest.mark.parametrize(("precision", "allowed"), [("tf32", True), ("fp32", False), ("bf16", False)])
+def test_only_tf32_computes_in_it(precision, allowed, find, monkeypatch):
+    find(None)
+    backends, config = torch.backends, tensorflow.tf.config
+    monkeypatch.setattr(config, "set_visible_devices", lambda *_: None)
+    for run_precision, expected in ((precision, allowed), ("fp32", False)):
+        for framework in (pytorch, tensorflow):
+            framework.pick_device(SimpleNamespace(**vars(SETTINGS) | {"device": "cpu", "precision": run_precision}), Ranks())
+        of_pytorch = backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32
+        assert (*of_pytorch, config.experimental.tensor_float_32_execution_enabled()) == (expected,) * 3
 
 
 @pytest.mark.parametrize(("code", "version"), [(21805, "2.18.5"), (0, None)])

@@ -5,14 +5,12 @@ The losses under every backend: tests/frameworks/test_agreement.py.
 
 import functools
 import threading
-from types import SimpleNamespace
 
 import numpy as np
 import pynvml
 import pytest
 
 from common.config import Settings
-from common.errors import UserError
 from common.model import weights
 from common.model.families import Cnn, Decoder, EncoderDecoder, parameters_of
 from common.process import gpus
@@ -20,11 +18,12 @@ from common.process.ranks import Ranks
 from common.record import records
 from common.trainer import Device
 from common.training import event_log
-from common.workloads import WORKLOADS, digest, resolve
+from common.workloads import WORKLOADS, resolve
 from launch.run import available
 from tests.frameworks.test_tensorflow import batch_of
 from tests.support import nvml, small_models
 from tests.support.made_records import made
+from tests.support.mistakes import refused
 
 pytestmark = pytest.mark.usefixtures("frameworks")
 tensorflow = pytorch = None
@@ -148,23 +147,7 @@ def test_copies_of_a_module_compute_in_bfloat16_in_threads_of_their_own():
     assert types == [pytorch.torch.bfloat16]
 
 
-def test_runs_that_differ_in_precision_are_not_compared():
-    assert len({digest(Settings(precision=precision), "data") for precision in ("fp32", "fp64", "bf16", "tf32")}) == 4
-
-
-@pytest.fixture
-def capability(monkeypatch):
-    """A function that gives all GPUs a compute capability; None: the driver does not tell."""
-
-    def have(version):
-        nvml.install(monkeypatch, nvml.Driver())
-        monkeypatch.setattr(gpus, "pci_bus_id", lambda _: "0000:07:00.0")
-        monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByPciBusId", lambda _: "first")
-        monkeypatch.setattr(pynvml, "nvmlDeviceGetCudaComputeCapability", (lambda _: version) if version else nvml.refuse)
-
-    return have
-
-
+# By the compute capability of the GPU; None: the driver does not tell.
 @pytest.mark.parametrize(
     ("precision", "device", "version", "problem"),
     [
@@ -179,31 +162,20 @@ def capability(monkeypatch):
         ("bf16", "cuda", None, None),
     ],
 )
-def test_a_precision_that_a_device_lacks_is_refused_before_training(precision, device, version, problem, capability):
-    capability(version)
+def test_a_precision_that_a_device_lacks_is_refused_before_training(precision, device, version, problem, monkeypatch):
+    nvml.install(monkeypatch, nvml.Driver())
+    monkeypatch.setattr(gpus, "pci_bus_id", lambda _: "0000:07:00.0")
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByPciBusId", lambda _: "first")
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCudaComputeCapability", (lambda _: version) if version else nvml.refuse)
     assert gpus.precision_problem(precision, device) == problem
     placed = Device(device, 0 if device == "cuda" else None, False, None, None, None)
     if problem is None:
         gpus.expect_precision(precision, placed)
     else:
-        with pytest.raises(UserError, match=f"^--precision {precision}: {problem}"):
+        with refused(f"--precision {precision}: {problem}"):
             gpus.expect_precision(precision, placed)
         answer = {"cpu": None, "cuda": None, "precision": {device: problem}}
         assert (available.problem(answer, device), available.problem(answer, None)) == (problem, None)
-
-
-@pytest.mark.parametrize(("precision", "allowed"), [("tf32", True), ("fp32", False), ("bf16", False)])
-def test_only_tf32_computes_in_it(precision, allowed, monkeypatch):
-    backends, config = pytorch.torch.backends, tensorflow.tf.config
-    # They cannot be set once TensorFlow has computed.
-    for name in ("set_intra_op_parallelism_threads", "set_inter_op_parallelism_threads"):
-        monkeypatch.setattr(config.threading, name, lambda _: None)
-    monkeypatch.setattr(config, "set_visible_devices", lambda *_: None)
-    for run_precision, expected in ((precision, allowed), ("fp32", False)):
-        for framework in (pytorch, tensorflow):
-            framework.pick_device(SimpleNamespace(device="cpu", threads=1, gpu_order="local", precision=run_precision), Ranks())
-        of_pytorch = backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32
-        assert (*of_pytorch, config.experimental.tensor_float_32_execution_enabled()) == (expected,) * 3
 
 
 @pytest.mark.parametrize(

@@ -105,21 +105,16 @@ def expect_equal(state, expected):
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_a_state_with_optimizer_state_is_restored(workload, optimizer):
     state, _ = stepped(*made(workload=workload, optimizer=optimizer), [0.1, 0.2])
-    assert {name for name in state if "/" not in name} == drawn(workload).keys()
-    model, fresh = made(workload=workload, optimizer=optimizer)
-    expect_equal(pytorch.state(model, None), drawn(workload))
-    pytorch.restore(model, fresh, state)
-    expect_equal(pytorch.state(model, fresh), state)
-
-
-@pytest.mark.parametrize(("optimizer", "prefixes"), [("sgd", {"momentum"}), ("adam", {"adam_mean", "adam_square", "adam_step"})])
-def test_optimizer_state_is_in_a_state_only_with_the_optimizer(optimizer, prefixes):
-    names = set(drawn())
-    state, _ = stepped(*made(optimizer=optimizer), [0.1])
+    names = drawn(workload).keys()
+    prefixes = ("momentum",) if optimizer == "sgd" else ("adam_mean", "adam_square", "adam_step")
     assert state.keys() == names | {f"{prefix}/{name}" for prefix in prefixes for name in names}
     # Shapes are the same for every framework: the number of steps is a scalar.
     for name, value in state.items():
         assert value.shape == (() if name.startswith("adam_step/") else state[name.rpartition("/")[2]].shape)
+    model, fresh = made(workload=workload, optimizer=optimizer)
+    expect_equal(pytorch.state(model, None), drawn(workload))
+    pytorch.restore(model, fresh, state)
+    expect_equal(pytorch.state(model, fresh), state)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
@@ -172,19 +167,10 @@ def test_dropout_is_off_unless_asked_for_and_then_another_on_each_rank(workload)
     assert not torch.equal(logits(dropout=True), logits(dropout=True, rank=1))
 
 
-def test_nothing_is_dropped_out_of_an_evaluation():
-    stream = np.random.default_rng(4)
-    batches = [Batch(stream.random((8, 28, 28)), stream.integers(0, 10, 8), np.ones(8))]
-    plain, dropping = (pytorch.evaluate(made(dropout=dropout)[0].train(), batches, "cpu") for dropout in (False, True))
-    assert plain == dropping
-
-
-@pytest.mark.parametrize(("workload", "probabilities"), [("cnn", {0.25, 0.5}), ("transformer-alcf", {0.1}), ("transformer", set())])
+@pytest.mark.parametrize(("workload", "probabilities"), [("cnn", [0.25, 0.5]), ("transformer-alcf", [0.1]), ("transformer", [])])
 def test_dropout_has_the_probabilities_of_the_conventions(workload, probabilities):
     model, _ = made(workload=workload, dropout=True)
-    assert {module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)} == probabilities
-    if workload == "cnn":
-        assert (model.dropout1.p, model.dropout2.p) == (0.25, 0.5)
+    assert list(dict.fromkeys(module.p for module in model.modules() if isinstance(module, torch.nn.Dropout))) == probabilities
 
 
 def random_logits(*shape):
@@ -220,8 +206,8 @@ def test_a_step_has_micro_batches_of_equal_size_of_which_one_is_the_last():
 
 
 @pytest.mark.parametrize("workload", ["cnn", "transformer"])
-def test_totals_add_up_over_batches_and_what_has_weight_0_is_in_none(workload):
-    model, _ = made(workload=workload)
+def test_totals_add_up_over_batches_without_dropout_and_what_has_weight_0_is_in_none(workload):
+    model, _ = made(workload=workload, dropout=True)
     inputs, stream = samples(workload, 6), np.random.default_rng(2)
     targets = stream.integers(0, 10, (6, *workloads.WORKLOADS[workload].model.target_shape))
     with torch.no_grad():

@@ -24,17 +24,13 @@ class Library:
 def test_an_object_a_class_and_a_module_are_replaced_at_once_and_restored():
     library, module = Library(), ModuleType("library")
     module.reduce = own = object()
-    with replaced((library, "name", "other"), (library, "reduce", lambda: "kept"), (Library, "rate", 2), (module, "reduce", None)):
-        assert (library.name, library.reduce(), library.rate, module.reduce) == ("other", "kept", 2, None)
-    assert (library.name, library.reduce(), library.rate, module.reduce) == ("own", "reduced", 1, own)
+    of_class = (Library, "rate", 2), (Library, "fixed", lambda _: "moved")
+    with replaced((library, "name", "other"), (library, "reduce", lambda: "kept"), *of_class, (module, "reduce", None)):
+        assert (library.name, library.reduce(), library.rate, library.fixed(), module.reduce) == ("other", "kept", 2, "moved", None)
+    # A static method stays one.
+    assert (library.name, library.reduce(), library.rate, library.fixed(), module.reduce) == ("own", "reduced", 1, "fixed", own)
     # Its method is that of its class again.
     assert vars(library) == {"name": "own"}
-
-
-def test_a_static_method_stays_one():
-    with replaced((Library, "fixed", lambda _: "other")):
-        assert Library().fixed() == "other"
-    assert Library().fixed() == "fixed"
 
 
 def test_it_is_restored_after_an_exception_and_after_another_replacement_within():

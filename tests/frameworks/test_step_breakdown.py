@@ -84,14 +84,15 @@ def test_the_first_batches_are_taken_and_the_wait_for_them_is_measured():
     assert [batch.inputs for batch in step_breakdown.First(batches, 7)] == [0, 1, 2, 0, 1, 2, 0]
 
 
-class Alternating:
-    """A trainer that notes of each block of four steps, after its first, whether it communicates."""
+class MadeTrainer:
+    """A trainer, alone or of two ranks, that notes of each block of four steps, after its first, whether it communicates.
 
-    ranks = Ranks()
+    In its profile a step has 1 s of communication, in that of the other rank `other_seconds`.
+    """
 
-    def __init__(self):
+    def __init__(self, other_seconds=None):
+        self.ranks, self.other_seconds = Ranks(size=1 if other_seconds is None else 2), other_seconds
         self.communicates, self.blocks, self.reduced_sizes = True, [], []
-        self.profile = ProfiledCommunication(0.0, {}, {})
 
     def train_epoch(self, batches, observe):
         for _ in batches:
@@ -100,10 +101,11 @@ class Alternating:
             self.blocks.append(self.communicates)
 
     def sum(self, values):
-        return values
+        return values + np.array([0, self.other_seconds]) if self.ranks.size == len(values) == 2 else values
 
     def communication(self):
-        return Communication(self.without, lambda train: self.profile, lambda size: lambda: self.reduced_sizes.append(size))
+        profile = ProfiledCommunication(1.0, {"all_reduce": (1, 100)}, {})
+        return Communication(self.without, lambda train: profile, lambda size: lambda: self.reduced_sizes.append(size))
 
     @contextlib.contextmanager
     def without(self):
@@ -112,36 +114,26 @@ class Alternating:
         self.communicates = True
 
 
-def test_a_drift_affects_blocks_with_and_without_communication_alike(monkeypatch):
-    # Steps that only compile or are profiled are in no such block.
+@pytest.fixture
+def measure(monkeypatch):
+    """A function that measures the step breakdown of a trainer, whose gradients have so many bytes."""
+    # Steps that only compile or are profiled are in no block of four.
     monkeypatch.setattr(step_breakdown, "NUM_FEW", 1)
-    trainer = Alternating()
-    step_breakdown.measure(trainer, [Batch(0, 0, 0)] * 4, 4, 8)
+    return lambda trainer, size_bytes=8: step_breakdown.measure(trainer, [Batch(0, 0, 0)] * 4, 4, size_bytes)
+
+
+def test_a_drift_affects_blocks_with_and_without_communication_alike(measure):
+    trainer = MadeTrainer()
+    measure(trainer)
     communicating = np.array(trainer.blocks)
     places, places_without = np.flatnonzero(communicating), np.flatnonzero(~communicating)
     assert len(places) == len(places_without) >= 3
     assert sum(places) == sum(places_without)
 
 
-class TwoRanks(Alternating):
-    """The first of two ranks, in whose profile a step has 1 s of communication; the other's has `other_seconds`."""
-
-    ranks = Ranks(size=2)
-
-    def __init__(self, other_seconds):
-        super().__init__()
-        self.other_seconds = other_seconds
-        self.profile = ProfiledCommunication(1.0, {"all_reduce": (1, 100)}, {})
-
-    def sum(self, values):
-        return values + np.array([0, self.other_seconds]) if len(values) == 2 else values
-
-
 @pytest.mark.parametrize(("other_seconds", "mean"), [(3.0, 2.0), (math.nan, 1.0)])
-def test_bandwidth_is_of_the_mean_time_of_the_ranks_that_were_profiled(other_seconds, mean, monkeypatch):
-    monkeypatch.setattr(step_breakdown, "NUM_FEW", 1)
-    breakdown = step_breakdown.measure(TwoRanks(other_seconds), [Batch(0, 0, 0)] * 4, 4, 8)
-    assert breakdown["bus_bytes_per_second"] == pytest.approx(100 / mean)
+def test_bandwidth_is_of_the_mean_time_of_the_ranks_that_were_profiled(other_seconds, mean, measure):
+    assert measure(MadeTrainer(other_seconds))["bus_bytes_per_second"] == pytest.approx(100 / mean)
 
 
 @pytest.mark.parametrize(
@@ -162,14 +154,13 @@ def test_the_starts_of_exchanges_are_those_in_a_typical_step(times, starts):
     assert step_breakdown.starts_in_step({"all_reduce": times}, [10.0]) == {}
 
 
-def test_plain_all_reduces_are_measured_at_several_sizes(monkeypatch):
-    monkeypatch.setattr(step_breakdown, "NUM_FEW", 1)
-    trainer, sizes = TwoRanks(1.0), [2**10, 2**15, 2**17, 2**20]
-    breakdown = step_breakdown.measure(trainer, [Batch(0, 0, 0)] * 4, 4, 2**17)
+def test_plain_all_reduces_are_measured_at_several_sizes(measure):
+    trainer, sizes = MadeTrainer(1.0), [2**10, 2**15, 2**17, 2**20]
+    breakdown = measure(trainer, 2**17)
     assert [size for size, _ in breakdown["all_reduce_seconds_by_size"]] == sizes
     assert trainer.reduced_sizes == sorted(sizes * step_breakdown.NUM_ALL_REDUCES)
     assert breakdown["plain_bus_bytes_per_second"] == pytest.approx(2**17 / breakdown["all_reduce_seconds_by_size"][2][1])
-    assert step_breakdown.measure(Alternating(), [Batch(0, 0, 0)] * 4, 4, 2**17)["all_reduce_seconds_by_size"] is None
+    assert measure(MadeTrainer(), 2**17)["all_reduce_seconds_by_size"] is None
 
 
 @pytest.mark.matrix

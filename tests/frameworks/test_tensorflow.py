@@ -12,7 +12,7 @@ from common.model.families import Cnn, Decoder, EncoderDecoder, Model, ResNet50,
 from common.process.ranks import Ranks
 from common.workloads import WORKLOADS, resolve
 from tests.support import small_models
-from tests.support.running import train
+from tests.support.running import BIN, completed, train
 
 pytestmark = pytest.mark.usefixtures("frameworks")
 tensorflow = pytorch = None
@@ -144,20 +144,6 @@ def test_dropout_that_would_be_drawn_again_is_refused():
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-@pytest.mark.parametrize("workload", ["cnn", "transformer"])
-def test_a_state_with_optimizer_state_is_restored(workload, optimizer):
-    settings = resolve(Settings(workload=workload, precision="fp64", optimizer=optimizer), 1)
-    model = tensorflow.build(settings, Ranks())
-    made = tensorflow.Optimizer(settings, model.parameters)
-    stream = np.random.default_rng(2)
-    state = {name: stream.normal(size=value.shape).astype(value.dtype) for name, value in tensorflow.state(model, made).items()}
-    tensorflow.restore(model, made, state)
-    for name, value in tensorflow.state(model, made).items():
-        np.testing.assert_array_equal(value, state[name], err_msg=name)
-    assert set(tensorflow.state(model, None)) == set(model.parameters)
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_both_frameworks_take_the_same_steps(optimizer):
     settings = resolve(Settings(precision="fp64", optimizer=optimizer), 1)
     state = weights.draw(parameters_of(Cnn()), 3, "fp64")
@@ -183,13 +169,29 @@ def test_both_frameworks_take_the_same_steps(optimizer):
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("backend", ["horovod_tf", "horovod_keras"])
-def test_a_run_removes_what_autograph_has_written(backend, data, tmp_path, monkeypatch):
+def test_a_run_traces_nothing_for_evaluations_on_the_clock_and_removes_what_autograph_has_written(backend, data, tmp_path, monkeypatch):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
-    status, record, _ = train(backend, 2, tmp_path, *data[True]["cnn"], "--epochs", "1", "--batch-size", "8")
+    # The warm-up evaluation has the size of a training batch; the last one has fewer samples.
+    arguments = (*data[True]["cnn"], "--epochs", "1", "--batch-size", "8", "--evaluation-batch-size", "8")
+    status, record, _ = train(backend, 2, tmp_path, *arguments, fault="traced_on_the_clock")
     assert (status, record["status"]) == (0, "ok"), record["error"]
     assert list(temporary.glob("*autograph*")) == []
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize(
+    ("before", "status", "message"),
+    [
+        ("os.environ['TF_USE_LEGACY_KERAS'] = '0'", 0, "Keras 2"),
+        ("import tensorflow; tensorflow.keras.Model", 1, "Horovod never all-reduces under Keras 3"),
+    ],
+)
+def test_keras_is_keras_2_or_refused_where_tensorflow_was_imported_before(before, status, message):
+    program = f"import os; {before}; import frameworks.horovod_keras as backend; backend.keras.expect_keras_2(); print('Keras 2')"
+    done = completed(BIN / "python", "-c", program)
+    assert (done.returncode, message in done.stdout + done.stderr) == (status, True), done.stderr
 
 
 def test_every_family_is_implemented_on_both_frameworks_and_has_its_models_in_the_tests():

@@ -1,4 +1,4 @@
-"""The transport of gradients: Horovod over Gloo, and DistributedDataParallel over MPI."""
+"""The transport of gradients: Horovod over Gloo, DistributedDataParallel over MPI, and communication by hand."""
 
 import os
 from types import SimpleNamespace
@@ -10,7 +10,7 @@ from common.config import Settings
 from common.process.ranks import Ranks
 from common.tracing import sources
 from frameworks.shared.horovod import gloo, horovod
-from frameworks.shared.pytorch import ddp_hooks, mpi, process_group
+from frameworks.shared.pytorch import data_parallel, mpi, process_group
 from tests.support.mistakes import refused
 
 
@@ -59,19 +59,15 @@ def test_the_transport_is_what_horovod_uses(on_gpu, nccl, over_mpi, transport, m
 @pytest.mark.parametrize(
     ("begin", "message"),
     [
-        (lambda: horovod.begin(built(0, True), Settings(transport="gloo"), Ranks(), True), "leave gloo out for NCCL or MPI"),
-        (lambda: mpi.begin(Ranks(), torch.device("cuda", 0)), "leave mpi out for NCCL"),
+        (lambda: horovod.begin(built(0, True), Settings(transport="gloo"), Ranks(), True), "cpu, or leave gloo out for NCCL or MPI"),
+        (lambda: mpi.begin(Ranks(), torch.device("cuda", 0)), "use --device cpu, or leave mpi out for NCCL"),
+        (lambda: horovod.reduction(built(0, False), Settings(reduction="adasum")), "start it over MPI, or leave adasum out"),
     ],
 )
-def test_gradients_of_gpus_go_over_no_other_transport(begin, message, monkeypatch):
+def test_gradients_that_a_transport_does_not_take_are_refused(begin, message, monkeypatch):
     monkeypatch.setenv("HOROVOD_TIMELINE", "DYNAMIC")
-    with refused("use --device cpu", message):
+    with refused(message):
         begin()
-
-
-def test_adasum_is_refused_where_horovod_has_no_mpi():
-    with refused("Adasum needs Horovod over MPI; start it over MPI, or leave adasum out"):
-        horovod.reduction(built(0, False), Settings(reduction="adasum"))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +83,44 @@ def test_collectives_have_the_names_of_the_pytorch_that_is_there(present, names)
     assert process_group.named_in(owner, {"all_reduce": 1, "all_gather_single": 2}) == names
 
 
+@pytest.mark.parametrize(("device", "share_gpu", "transport"), [("cuda", False, "nccl"), ("cuda", True, "gloo"), ("cpu", False, "gloo")])
+def test_gradients_of_ranks_that_share_a_gpu_go_over_gloo(device, share_gpu, transport):
+    assert process_group.transport_of(torch.device(device), SimpleNamespace(share_gpu=share_gpu)) == transport
+
+
+class TwoExchanges:
+    """A trainer that all-reduces 12 bytes after the backward pass, and 8 and 4 after a step."""
+
+    device = torch.device("cpu")
+
+    def __init__(self):
+        self.log = []
+        self.all_reduce = lambda tensor: self.log.append(tensor.numel())
+
+    def exchange_gradients(self, scale):
+        self.all_reduce(torch.ones(3) * scale)
+
+    def exchange_rest(self):
+        for size in (2, 1):
+            self.all_reduce(torch.ones(size))
+
+    def train(self):
+        self.exchange_gradients(scale=2)
+        self.exchange_rest()
+
+
+def test_every_exchange_by_hand_is_counted_by_its_own_bytes_and_left_out():
+    trainer = TwoExchanges()
+    communication = process_group.communication_by_hand(trainer, "exchange_gradients", "exchange_rest", owner=trainer)
+    assert communication.profiled(trainer.train).operations == {"all_reduce": (3, 24)}
+    with communication.without_communication():
+        assert communication.profiled(trainer.train).operations == {}
+    trainer.train()
+    communication.all_reduce(16)()
+    assert trainer.log == [3, 2, 1, 3, 2, 1, 4]
+
+
 def test_the_profiler_s_names_of_what_a_hook_sends_are_those_of_collectives():
     assert sources.is_collective(mpi.ALL_REDUCE)
-    assert sources.is_collective(ddp_hooks.POWER_SGD)
+    assert sources.is_collective(data_parallel.POWER_SGD)
     assert not sources.is_collective("aten::conv2d")

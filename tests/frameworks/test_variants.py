@@ -41,18 +41,6 @@ def test_a_name_maps_to_a_file_and_a_setting_and_back(name, setting, value):
     assert backends.name_of(backends.file_of(name), settings) == name
 
 
-@pytest.mark.parametrize(
-    ("name", "exact"),
-    [
-        ("ddp", True), ("ddp@mpi", True), ("ddp@fp16", False), ("ddp@bf16", False), ("ddp@powersgd", False), ("horovod_torch", True),
-        ("horovod_torch@gloo", True), ("horovod_torch@fp16", False), ("horovod_torch@adasum", False), ("weight_averaging@2", False),
-        ("fsdp@hsdp", True), ("fsdp@bf16", False),
-    ],
-)  # fmt: skip
-def test_a_variant_may_be_approximate_where_its_backend_is_exact(name, exact):
-    assert backends.is_exact(name) is exact
-
-
 def test_a_matrix_has_the_backends_that_say_so_or_all_without_variants_and_the_baseline_first():
     assert backends.chosen(None) == names_with("by_default")
     assert backends.chosen(None)[:2] == [backends.BASELINE, "ddp"]
@@ -123,23 +111,14 @@ def test_a_name_that_is_not_there_is_refused(name, message):
 @pytest.mark.parametrize(
     ("name", "settings", "num_ranks", "message"),
     [
-        ("fsdp@hsdp", {}, 3, "fsdp@hsdp takes a multiple of 2 ranks, and 3 is none; choose"),
         ("horovod_torch@adasum", {}, 6, "horovod_torch@adasum takes a power of 2 as the number of ranks, and 6 is none; choose"),
-        (
-            "pipeline@interleaved",
-            {"pipeline_schedule": "interleaved"},
-            4,
-            "cnn into at most 4 stages, and 4 ranks have 8; choose fewer",
-        ),
-        ("pipeline", {"microbatches": 3}, 2, "3 micro-batches do not divide the batch of 16 samples"),
+        ("pipeline@interleaved", {"pipeline_schedule": "interleaved"}, 4, "into at most 4 stages, and 4 ranks have 8; choose fewer"),
         ("pipeline_ddp", {"scaling": "strong", "batch_size": 4}, 4, "4 micro-batches do not divide the batch of 2 samples"),
         ("pipeline_ddp", {}, 3, "a multiple of 2 ranks (--stages), and 3 is none"),
         ("pipeline_ddp", {"stages": 0}, 2, "--stages is 0"),
         ("pipeline", {"microbatches": 2}, 4, "as many micro-batches as its 4 stages, and 2 are fewer"),
         ("pipeline", {"workload": "transformer-alcf"}, 2, "pipeline does not train transformer-alcf"),
         ("pipeline", {"workload": "transformer-gpt2"}, 2, "pipeline does not train transformer-gpt2"),
-        ("pipeline_ddp", {"workload": "transformer-gpt2"}, 2, "pipeline_ddp does not train transformer-gpt2"),
-        ("tensor_parallel", {"workload": "transformer-gpt2"}, 2, "tensor_parallel does not train transformer-gpt2"),
     ],
 )
 def test_what_a_variant_cannot_train_is_refused(name, settings, num_ranks, message):
@@ -162,11 +141,6 @@ def test_only_backends_on_pytorch_compile_and_their_names_stay():
     able = names_with("can_compile")
     assert set(able) < set(ON_PYTORCH)
     assert [backends.name_of(backend, Settings(compile=True)) for backend in able] == able
-
-
-@pytest.mark.parametrize("num_ranks", [1, 4])
-def test_a_power_of_two_is_taken_where_one_is_needed(num_ranks):
-    assert parallelism.degree("horovod_torch@adasum", Settings(), num_ranks) == num_ranks
 
 
 def test_a_job_of_a_variant_starts_its_file_with_its_setting():

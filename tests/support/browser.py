@@ -1,6 +1,5 @@
 """A real Chromium without a window, for the tests of the page; and why there is none, where there is none."""
 
-import base64
 import shutil
 from contextlib import contextmanager
 
@@ -55,14 +54,3 @@ def wait_for_charts(driver):
 
     pending = "return [...document.querySelectorAll('.plot')].filter((plot) => plot.clientWidth && plot.dataset.drawn !== 'done').length"
     WebDriverWait(driver, 60).until(lambda driver: driver.execute_script(pending) == 0)
-
-
-def screenshot(driver, path):
-    """The whole page as it is seen, as a PNG file."""
-    taken = driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
-    path.write_bytes(base64.b64decode(taken["data"]))
-
-
-def printed(driver, path):
-    """The page as it is printed, as a PDF file."""
-    path.write_bytes(base64.b64decode(driver.print_page()))

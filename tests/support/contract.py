@@ -69,12 +69,14 @@ LARGEST = 1_179_648 / 1_199_882
 # The first two of four layers are rank 0's stage.
 FIRST_STAGE = (320 + 18_496) / 1_199_882
 REPLICATED = {"after_forward": (1, 0, 1), "after_backward": (1, 1, 1), "after_step": (1, 1, 1)}
+# Of momentum and of master parameters half each.
+HALF_OF_STATE = {"after_step": (1, 0.5, 1)}
 OF_STAGE = {"after_forward": (FIRST_STAGE, FIRST_STAGE, FIRST_STAGE), "after_step": (FIRST_STAGE, FIRST_STAGE, FIRST_STAGE)}
 
 
-def of_numbers(workload, **num_numbers):
-    """{collective: the bytes of so many numbers in float32, over those of the gradients}."""
-    return {collective: 4 * number / GRADIENT_BYTES[workload] for collective, number in num_numbers.items()}
+def of_numbers(workload, *arguments, **num_numbers):
+    """The Breakdown of a run that sends so many numbers in float32, by collective."""
+    return Breakdown(workload, arguments, {collective: 4 * number / GRADIENT_BYTES[workload] for collective, number in num_numbers.items()})
 
 
 def powersgd_share(workload, rank):
@@ -95,7 +97,7 @@ def schedule(workload, name, sent):
     They are the output of conv2, or of the first block's feed-forward half; with two stages on each rank, the output of conv1 and of dense1
     and the gradient of conv2's, or the V's.
     """
-    return Breakdown(workload, ("--pipeline-schedule", name), of_numbers(workload, send=16 * sent, broadcast=1))
+    return of_numbers(workload, "--pipeline-schedule", name, send=16 * sent, broadcast=1)
 
 
 # Of the tensor-parallel Transformer: 16 samples of a context of 64 with a width of 64.
@@ -128,13 +130,8 @@ ROWS = {
         one_model=("3",),
         comparisons=runs.ZERO,
         runs={4: [(variant, run) for variant in ("0", "", "2", "3") for run in runs.RESTORED]},
-        # Of momentum and of master parameters half each. In stage 3, gradients in its buffer, and again as those of the master parameters.
-        held={
-            "0": REPLICATED,
-            "": {"after_step": (1, 0.5, 1)},
-            "2": {"after_step": (1, 0.5, 1)},
-            "3": {"after_step": (0.5, 1, 1)},
-        },
+        # In stage 3, gradients in its buffer, and again as those of the master parameters.
+        held={"0": REPLICATED, "": HALF_OF_STATE, "2": HALF_OF_STATE, "3": {"after_step": (0.5, 1, 1)}},
         # Stage 1 keeps its shard of the gradients only, and stage 3 has them twice.
         off_theory={"": 0.833, "3": 1.25},
         breakdowns=(
@@ -226,7 +223,7 @@ ROWS = {
         BY_HAND,
         one_model=True,
         # Of the gradients of its stage, to which the other rank adds none.
-        breakdowns=(Breakdown("cnn", (), of_numbers("cnn", send=16 * 12 * 12 * 64, broadcast=1) | {"all_reduce": FIRST_STAGE}),),
+        breakdowns=(of_numbers("cnn", send=16 * 12 * 12 * 64, broadcast=1, all_reduce=320 + 18_496),),
     ),
     "post_local_sgd": Row(
         Faults(faults.post_local_sgd_without, faults.post_local_sgd_summed),
@@ -240,13 +237,7 @@ ROWS = {
         # Activations at each of two layers' two products and at the embedding, forward; the same backward at five norms. Of logits, 256
         # wide, each rank has one half. The gradients of norms are summed.
         breakdowns=(
-            Breakdown(
-                "transformer",
-                (),
-                of_numbers(
-                    "transformer", reduce_scatter=10 * ACTIVATIONS, all_gather=10 * ACTIVATIONS / 2 + 16 * 64 * 128, all_reduce=5 * 64
-                ),
-            ),
+            of_numbers("transformer", reduce_scatter=10 * ACTIVATIONS, all_gather=5 * ACTIVATIONS + 16 * 64 * 128, all_reduce=5 * 64),
         ),
     ),
     "weight_averaging": Row(

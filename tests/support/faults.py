@@ -106,11 +106,11 @@ def by_hand_summed(backend):
 
 
 def post_local_sgd_without(backend):
-    replace(backend.post_local_sgd.utils, "average_parameters", lambda *_: None)
+    replace(backend.data_parallel.utils, "average_parameters", lambda *_: None)
 
 
 def post_local_sgd_summed(backend):
-    average = backend.post_local_sgd.utils.average_parameters
+    average = backend.data_parallel.utils.average_parameters
 
     def summed(parameters, group):
         averaged = list(parameters)
@@ -118,7 +118,7 @@ def post_local_sgd_summed(backend):
         for parameter in averaged:
             parameter.data *= group.size()
 
-    replace(backend.post_local_sgd.utils, "average_parameters", summed)
+    replace(backend.data_parallel.utils, "average_parameters", summed)
 
 
 def server_without_updates(backend):
@@ -334,7 +334,7 @@ def frozen_statistics(backend):
 
 def compressed_at_any_rank(backend):
     """PowerSGD also factorizes matrices whose factors are larger than they are, in several small buckets."""
-    hooks = backend.ddp_hooks.powerSGD_hook
+    hooks = backend.data_parallel.powerSGD_hook
     replace(hooks, "PowerSGDState", functools.partial(hooks.PowerSGDState, min_compression_rate=0))
     replace(backend, "DistributedDataParallel", functools.partial(backend.DistributedDataParallel, bucket_cap_mb=0.1))
 
@@ -397,13 +397,11 @@ def in_rank_order(backend):
 
 
 def float16_supported(backend, is_supported=True):
-    """DeepSpeed takes the processor for one that computes in float16."""
+    """DeepSpeed takes the processor for one that computes in float16, or for one that does not."""
     replace(type(backend.deepspeed.get_accelerator()), "is_fp16_supported", lambda _: is_supported)
 
 
-def float16_not_supported(backend):
-    """DeepSpeed takes the processor for one that does not compute in float16."""
-    float16_supported(backend, is_supported=False)
+float16_not_supported = functools.partial(float16_supported, is_supported=False)
 
 
 def without_gpus(backend):

@@ -72,14 +72,11 @@ def step_breakdown(compute=6.0, exposed=3.0, num_ranks=2):
 def tensor_bytes(*by_rank):
     """What ranks hold after the backward pass, of (parameters, gradients, optimizer state) by rank; gradients at no other point."""
     parameters, gradients, state = ([bytes_of_rank[part] for bytes_of_rank in by_rank] for part in range(3))
-    points = ("after_forward", "after_backward", "after_step")
+    without_gradients = {"parameters": parameters, "gradients": [0] * len(by_rank), "optimizer_state": state}
     return {
-        point: {
-            "parameters": parameters,
-            "gradients": gradients if point == "after_backward" else [0] * len(by_rank),
-            "optimizer_state": state,
-        }
-        for point in points
+        "after_forward": without_gradients,
+        "after_backward": without_gradients | {"gradients": gradients},
+        "after_step": without_gradients,
     }
 
 

@@ -21,8 +21,7 @@ from common.config import Settings
 from common.cost.memory_forecast import Training
 from common.model.families import Decoder
 from common.process.ranks import from_environment
-from common.process.rendezvous import agree_on_master
-from frameworks.shared.pytorch import pipeline, pytorch
+from frameworks.shared.pytorch import pipeline, process_group, pytorch
 
 NAMES = ("pipeline", "pipeline@gpipe", "pipeline@interleaved", "pipeline@zero_bubble")
 TRAINING = Training(Decoder(128, 4, 6, 64), 16, microbatches=8, device="cpu")
@@ -90,8 +89,7 @@ def peak(name, recompute, ranks):
 def main():
     ranks = from_environment()
     torch.set_num_threads(1)
-    agree_on_master(ranks, "")
-    dist.init_process_group("gloo", rank=ranks.rank, world_size=ranks.size)
+    process_group.begin(Settings(), ranks, torch.device("cpu"))
     workloads.WORKLOADS["cnn"] = workloads.WORKLOADS["cnn"]._replace(model=TRAINING.model)
     kinds = {"plain": False, "recomputed": True}
     peaks = {name: {kind: peak(name, recompute, ranks) for kind, recompute in kinds.items()} for name in NAMES}

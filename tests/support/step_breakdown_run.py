@@ -27,10 +27,8 @@ def write(settings, trainer, _, record):
     ranks = trainer.ranks
     batches = random_batches(settings, parallelism.place(ranks.rank, ranks.size, record.data_parallel_degree))
     before = weights.digest(trainer.state(with_optimizer_state=False))
-    measured = {
-        "step_breakdown": step_breakdown.measure(trainer, batches, NUM_STEPS, workloads.gradient_bytes(settings)),
-        "losses": [],
-    }
+    breakdown = step_breakdown.measure(trainer, batches, NUM_STEPS, workloads.gradient_bytes(settings))
+    measured = {"step_breakdown": breakdown, "losses": []}
     communication = trainer.communication()
     for context in (contextlib.nullcontext, communication.without_communication):
         with context():

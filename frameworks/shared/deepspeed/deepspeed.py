@@ -1,20 +1,15 @@
 """Configuration and initialization of DeepSpeed, and unsharded states from and to its shards."""
 
+import functools
 import logging
 import os
 from types import SimpleNamespace
 
 import deepspeed
 import torch
+from deepspeed import utils
 from deepspeed.comm import comm
 from deepspeed.runtime.zero.partition_parameters import ZeroParamStatus
-from deepspeed.utils import (
-    safe_get_full_optimizer_state,
-    safe_set_full_fp32_param,
-    safe_set_full_optimizer_state,
-    safe_set_local_fp32_param,
-    safe_set_local_optimizer_state,
-)
 
 from common import workloads
 from common.errors import UserError
@@ -50,9 +45,8 @@ def configuration(settings, ranks):
 def device_problem(device):
     """Why DeepSpeed cannot train on `cpu` or `cuda` here; None if it can."""
     accelerator = deepspeed.get_accelerator().device_name().partition(":")[0]
-    if accelerator != device:
-        return pytorch.device_problem(device) or f"DeepSpeed has chosen {accelerator}; set DS_ACCELERATOR={device}"
-    return pytorch.device_problem(device)
+    mismatch = f"DeepSpeed has chosen {accelerator}; set DS_ACCELERATOR={device}" if accelerator != device else None
+    return pytorch.device_problem(device) or mismatch
 
 
 def begin(settings, ranks, device):
@@ -85,10 +79,7 @@ def partition(module, configuration):
 
 def communication(engine, device):
     """How to measure DeepSpeed's communication."""
-
-    def plain(num_bytes):
-        return process_group.plain_all_reduce(num_bytes, device)
-
+    plain = functools.partial(process_group.plain_all_reduce, device=device)
     return Communication(lambda: without_communication(engine), profiled, plain)
 
 
@@ -189,7 +180,7 @@ def state(model, optimizer, with_optimizer_state):
             whole = parameter.detach().clone()
         arrays[name] = pytorch.as_array(name, whole)
         for key, value in optimizer_state.items():
-            of_parameter = value if key == "step" else safe_get_full_optimizer_state(parameter, key).view_as(whole).to(whole)
+            of_parameter = value if key == "step" else utils.safe_get_full_optimizer_state(parameter, key).view_as(whole).to(whole)
             arrays[f"{pytorch.OPTIMIZER_STATE[key]}/{name}"] = pytorch.as_array(name, of_parameter)
     return arrays
 
@@ -226,13 +217,13 @@ def put(parameter, value, key=None):
         padded = torch.nn.functional.pad(value.flatten(), (0, size * torch.distributed.get_world_size() - value.numel()))
         mine = padded.narrow(0, size * torch.distributed.get_rank(), size)
         if key:
-            safe_set_local_optimizer_state(parameter, mine, key)
+            utils.safe_set_local_optimizer_state(parameter, mine, key)
         else:
-            safe_set_local_fp32_param(parameter, mine)
+            utils.safe_set_local_fp32_param(parameter, mine)
     elif key:
-        safe_set_full_optimizer_state(parameter, value, key)
+        utils.safe_set_full_optimizer_state(parameter, value, key)
     else:
-        safe_set_full_fp32_param(parameter, value)
+        utils.safe_set_full_fp32_param(parameter, value)
 
 
 def sharded(optimizer):

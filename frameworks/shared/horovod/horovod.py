@@ -1,5 +1,6 @@
 """Shared by the Horovod backends: initialization, environment variables and communication measurements."""
 
+import functools
 import math
 import os
 import tempfile
@@ -24,12 +25,9 @@ BARRIER = np.zeros(1)
 # Horovod's names -> those of common/training/step_breakdown.py. Over MPI Adasum exchanges halves of vectors, as many bytes as an all-reduce
 # (horovod/common/ops/adasum/adasum.h).
 OPERATIONS = {
-    "ALLREDUCE": "all_reduce",
-    "ADASUM": "all_reduce",
-    "ALLGATHER": "all_gather",
-    "REDUCESCATTER": "reduce_scatter",
+    "ALLREDUCE": "all_reduce", "ADASUM": "all_reduce", "ALLGATHER": "all_gather", "REDUCESCATTER": "reduce_scatter",
     "ALLTOALL": "all_to_all",
-}
+}  # fmt: skip
 
 
 def begin(hvd, settings, ranks, on_gpu):
@@ -74,27 +72,20 @@ def variables(settings):
     if not (settings.timeline or settings.autotune):
         return {}
     folder = records.make_trace_folder(settings, "--timeline" if settings.timeline else "--autotune")
-    of_timeline = timeline_variables(folder) if settings.timeline else {}
-    return of_timeline | (autotune_variables(folder) if settings.autotune else {})
+    of_run = timeline_variables(folder) if settings.timeline else {}
+    if settings.autotune:
+        of_run |= {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(Path(folder) / AUTOTUNE)}
+    return of_run
 
 
-def timeline_variables(folder, mark_cycles=True, every_tick=False):
+def timeline_variables(folder, every_tick=False):
     """The variables that make Horovod write its timeline into an existing folder. Without the folder Horovod writes none.
 
     every_tick disables the response cache: steps become slower, and the timeline has, for every tensor in every step, when it
     was ready on each rank; otherwise only for the first step with the tensor.
     """
-    variables = {"HOROVOD_TIMELINE": str(Path(folder) / horovod_timeline.FILE)}
-    if mark_cycles:
-        variables["HOROVOD_TIMELINE_MARK_CYCLES"] = "1"
-    if every_tick:
-        variables["HOROVOD_CACHE_CAPACITY"] = "0"
-    return variables
-
-
-def autotune_variables(folder):
-    """The variables that make Horovod autotune cycle time and fusion threshold and log it into an existing folder."""
-    return {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(Path(folder) / AUTOTUNE)}
+    variables = {"HOROVOD_TIMELINE": str(Path(folder) / horovod_timeline.FILE), "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
+    return variables | ({"HOROVOD_CACHE_CAPACITY": "0"} if every_tick else {})
 
 
 def reduction(hvd, settings):
@@ -109,7 +100,7 @@ def reduction(hvd, settings):
 
 def communication_of_torch(hvd, trainer):
     """How to measure the communication of a PyTorch trainer."""
-    import torch
+    from frameworks.shared.pytorch import process_group
 
     def without_communication():
         # Of each tensor that Horovod's optimizer would all-reduce, it gets the tensor itself.
@@ -120,14 +111,8 @@ def communication_of_torch(hvd, trainer):
         )
 
     def plain(num_bytes):
-        buffer = torch.zeros(num_bytes // 4, device=trainer.device)
-
-        def all_reduce():
-            hvd.allreduce_(buffer, op=hvd.Sum, name="plain")
-            if trainer.device.type == "cuda":
-                torch.cuda.synchronize(trainer.device)
-
-        return all_reduce
+        all_reduce = functools.partial(hvd.allreduce_, op=hvd.Sum, name="plain")
+        return process_group.plain_all_reduce(num_bytes, trainer.device, all_reduce)
 
     return Communication(without_communication, lambda train: _profiled(hvd, trainer, train), plain)
 

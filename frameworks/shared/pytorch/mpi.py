@@ -13,17 +13,22 @@ def begin(ranks, device):
     """Initializes MPI and returns `all_reduce`. Raises UserError on a GPU, or if MPI has a different number of ranks."""
     if device.type != "cpu":
         raise UserError("gradients of GPUs are not averaged over MPI here; use --device cpu, or leave mpi out for NCCL")
+    expect_size(ranks, world().size, "MPI")
+    return all_reduce
+
+
+def world():
+    """MPI's communicator of all ranks."""
+    # Not at the top, since the import initializes MPI.
     from mpi4py import MPI
 
-    expect_size(ranks, MPI.COMM_WORLD.size, "MPI")
-    return all_reduce
+    return MPI.COMM_WORLD
 
 
 def all_reduce(tensor):
     """Sums a tensor over the ranks in place. The profiler sees it as it does Gloo's collectives."""
-    # Not at the top, since the import initializes MPI.
     from mpi4py import MPI
 
     # torch.profiler.record_function would not record the tensor's size.
     with _RecordFunctionFast(ALL_REDUCE, [tensor]):
-        MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, tensor.numpy())
+        world().Allreduce(MPI.IN_PLACE, tensor.numpy())

@@ -35,15 +35,13 @@ class Remote(torch.optim.Optimizer):
 
     def __init__(self, module, server):
         super().__init__(module.parameters(), {"lr": 0.0})
-        self.server, self.exchanges, self.seconds, self.num_steps = server, True, 0.0, 0
+        self.server, self.seconds, self.num_steps = server, 0.0, 0
 
     @torch.no_grad()
     def step(self):
-        if not self.exchanges:
-            return
         begun = time.perf_counter()
         (group,) = self.param_groups
-        communicator = world()
+        communicator = mpi.world()
         communicator.Send(np.array([group["lr"]], np.float64), self.server, GRADIENTS)
         values = parameters_to_vector([parameter.grad for parameter in group["params"]])
         communicator.Send(values.numpy(), self.server, GRADIENTS)
@@ -51,13 +49,6 @@ class Remote(torch.optim.Optimizer):
         vector_to_parameters(values, group["params"])
         self.seconds += time.perf_counter() - begun
         self.num_steps += 1
-
-
-def world():
-    # Not at the top, since the import initializes MPI.
-    from mpi4py import MPI
-
-    return MPI.COMM_WORLD
 
 
 def device_problem(device):
@@ -69,7 +60,7 @@ def begin(ranks, device):
     """Initializes MPI and returns whether this rank is the server. Raises UserError on a GPU, or if MPI has a different number of ranks."""
     if reason := device_problem(device.type):
         raise UserError(f"{reason}; use --device cpu")
-    expect_size(ranks, world().size, "MPI")
+    expect_size(ranks, mpi.world().size, "MPI")
     return ranks.rank == ranks.size - 1
 
 
@@ -117,14 +108,14 @@ def work(trainer, train_epoch, batches, observe):
             place = f"epoch {len(trainer.staleness) + 1}, step {num_done + 1}"
             trainer.failure = f"rank {trainer.ranks.rank}, {place}: {type(problem).__name__}: {problem}"
     # For the server each step is a message, so that all ranks are at the same step where a turn ends.
-    rest(num_done, batches, observe, lambda: world().Send(np.zeros(1), trainer.ranks.size - 1, LEFT_OUT))
+    rest(num_done, batches, observe, lambda: mpi.world().Send(np.zeros(1), trainer.ranks.size - 1, LEFT_OUT))
 
 
 def serve(trainer, num_steps, observe):
     """Applies an epoch of updates; {staleness: number of updates}. Staleness: updates since the worker fetched its parameters."""
     from mpi4py import MPI
 
-    communicator, status = world(), MPI.Status()
+    communicator, status = mpi.world(), MPI.Status()
     num_workers, parameters = trainer.ranks.size - 1, list(trainer.module.parameters())
     values, learning_rate = torch.empty_like(parameters_to_vector(parameters)), np.empty(1)
     for parameter, gradient in zip(parameters, values.split([parameter.numel() for parameter in parameters]), strict=True):
@@ -159,7 +150,7 @@ def update(optimizer, gradients, learning_rate, num_workers):
 @torch.no_grad()
 def synchronize(trainer, staleness):
     """Gives all ranks the parameters, and what there is to record of the epoch. Raises RuntimeError if no worker trains any more."""
-    communicator, server = world(), trainer.ranks.size - 1
+    communicator, server = mpi.world(), trainer.ranks.size - 1
     values = parameters_to_vector(trainer.module.parameters())
     communicator.Bcast(values.numpy(), server)
     vector_to_parameters(values, trainer.module.parameters())
@@ -200,7 +191,7 @@ class ServerTrainer(PyTorchTrainer):
         if not with_optimizer_state:
             return pytorch.state(self.module, None)
         state = pytorch.state(self.module, self.optimizer) if self.serves else None
-        return world().bcast(state, self.ranks.size - 1)
+        return mpi.world().bcast(state, self.ranks.size - 1)
 
     @final
     def restore(self, state):
@@ -226,8 +217,7 @@ def communication(trainer):
     """How to measure its communication: a worker's messages to the server and back. The server itself has no profile."""
 
     def without_communication():
-        owners = [trainer] if trainer.serves else [trainer, trainer.optimizer]
-        return replaced(*((owner, "exchanges", False) for owner in owners))
+        return replaced((trainer, "exchanges", False), (Remote, "step", lambda _: None))
 
     def profiled(train):
         if trainer.serves:

@@ -44,26 +44,6 @@ def united(part, group=None):
     return {key: value for part in parts for key, value in part.items()}
 
 
-def communication_of_ddp(model, device, all_reduce=dist.all_reduce):
-    """How to measure the communication of a DistributedDataParallel model that all-reduces its gradients as they are."""
-
-    def without_communication():
-        # Not in its no_sync, whose attribute the training loop sets at each micro-batch.
-        return replaced((model, "forward", model.module.__call__))
-
-    def profiled(train):
-        # By default DDP logs one step in 100.
-        model._set_ddp_runtime_logging_sample_rate(1)
-        seconds, num_calls, starts = collectives(train)
-        details = model._get_ddp_logging_data()
-        # One all-reduce per bucket.
-        num_steps = num_calls["all_reduce"] / details["num_buckets_reduced"]
-        size_bytes = num_steps * details["total_parameter_size_bytes"]
-        return ProfiledCommunication(seconds, {"all_reduce": (num_calls["all_reduce"], size_bytes)}, details, starts)
-
-    return Communication(without_communication, profiled, lambda num_bytes: plain_all_reduce(num_bytes, device, all_reduce))
-
-
 def communication_by_hand(trainer, *exchanges, owner=dist):
     """How to measure the communication of a trainer that calls `owner.all_reduce` itself, in its methods of these names alone."""
 

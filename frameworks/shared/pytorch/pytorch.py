@@ -20,8 +20,7 @@ from common.process.gpus import version_text
 from common.trainer import POINTS, Device, GpuMemory, Held, Totals
 from common.workloads import workload_of
 from frameworks.shared.pytorch import process_group, resnet
-from frameworks.shared.pytorch.autocast import autocast
-from frameworks.shared.pytorch.convolution import Convolution
+from frameworks.shared.pytorch.layers import Convolution, autocast
 
 # Silences the messages of PyTorch's profiler.
 os.environ.setdefault("KINETO_LOG_LEVEL", "6")

@@ -4,8 +4,7 @@ import torch
 from torch import nn
 
 from common.model import resnet
-from frameworks.shared.pytorch.autocast import autocast
-from frameworks.shared.pytorch.convolution import Convolution
+from frameworks.shared.pytorch.layers import Convolution, autocast
 
 
 class BatchNorm(nn.Module):

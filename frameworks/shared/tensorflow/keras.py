@@ -29,11 +29,6 @@ def build(settings, ranks):
     return Model(tensorflow.build(settings, ranks), settings)
 
 
-def optimizer_for(settings, model):
-    """The Optimizer of the settings."""
-    return Optimizer(tensorflow.Optimizer(settings, model.module.parameters), model.module.parameters)
-
-
 def without_communication(trainer):
     """A function that gives a context in which `trainer` trains a model without Horovod, on the same parameters."""
     plain = Model(trainer.module, trainer.model.settings)

@@ -327,18 +327,17 @@ class Optimizer(tf.Module):
     def update(self, name, parameter, gradient, learning_rate):
         """Updates one parameter with a fused operation; `learning_rate` is a tensor of the parameter's type."""
         gradient = tf.convert_to_tensor(gradient)
+        shared = {"var": parameter.handle, "grad": gradient, "lr": learning_rate}
         # Of a parameter's shape, since a traced gradient may have an unknown one.
         self.gradient_bytes[name] = parameter.shape.num_elements() * gradient.dtype.size
         if self.prefixes == ("momentum",):
             velocity = self.state[f"momentum/{name}"]
             momentum = tf.constant(self.momentum, gradient.dtype)
-            tf.raw_ops.ResourceApplyMomentum(
-                var=parameter.handle, accum=velocity.handle, lr=learning_rate, grad=gradient, momentum=momentum
-            )
+            tf.raw_ops.ResourceApplyMomentum(accum=velocity.handle, momentum=momentum, **shared)
         else:
-            self._adam(name, parameter, gradient, learning_rate)
+            self._adam(name, gradient, shared)
 
-    def _adam(self, name, parameter, gradient, learning_rate):
+    def _adam(self, name, gradient, shared):
         mean, square, step = (self.state[f"{prefix}/{name}"] for prefix in self.prefixes)
         beta1, beta2 = (tf.constant(beta, gradient.dtype) for beta in conventions.ADAM_BETAS)
         step.assign_add(1)
@@ -346,17 +345,7 @@ class Optimizer(tf.Module):
         powers = {"beta1_power": beta1**taken, "beta2_power": beta2**taken}
         # The operation adds epsilon before bias correction; the factor makes it equal to adding ADAM_EPSILON after it.
         epsilon = conventions.ADAM_EPSILON * tf.sqrt(1 - powers["beta2_power"])
-        tf.raw_ops.ResourceApplyAdam(
-            var=parameter.handle,
-            m=mean.handle,
-            v=square.handle,
-            grad=gradient,
-            lr=learning_rate,
-            beta1=beta1,
-            beta2=beta2,
-            epsilon=epsilon,
-            **powers,
-        )
+        tf.raw_ops.ResourceApplyAdam(m=mean.handle, v=square.handle, beta1=beta1, beta2=beta2, epsilon=epsilon, **powers, **shared)
 
 
 def tensors(batches, model):
