@@ -95,8 +95,7 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
     learning_rates = schedules.learning_rates(
         settings.learning_rate, settings.learning_rate_factor, settings.warmup_epochs, settings.schedule, settings.epochs, num_steps
     )
-    with clock.pause("checks"):
-        turns.begin(num_steps)
+    turns.begin(num_steps)
     _record_samples(record, num_samples, num_steps * global_batch)
     record.workload_digest = workload_digest(data)
     record.reached = None if settings.target is None else False

@@ -9,7 +9,7 @@ import pytest
 from common.backends import declared, file_of, is_exact
 from common.model.families import training_flops
 from common.workloads import WORKLOADS
-from launch import probe
+from launch.run import available
 from tests.support.agreement_runs import ASYNCHRONOUS, CNN, DECODER, FLOAT64, LEFT_OUT, ONE_STEP, RESTORED, SAME_TRAINING
 from tests.support.backends import EXACT
 from tests.support.contract import COMPARISONS, INJECTED, ROWS, faulty, ranks_of_faults
@@ -138,7 +138,7 @@ def test_replicas_unlike_at_the_start_and_the_failure_of_every_worker_end_a_run(
 
 
 def test_data_parallel_on_several_gpus_has_the_losses_of_the_plain_run(data, tmp_path):
-    answer = probe.ask("data_parallel")
+    answer = available.ask("data_parallel")
     assert answer.keys() == {"cpu", "cuda"}
     if answer["cuda"]:
         pytest.skip(answer["cuda"])

@@ -42,11 +42,11 @@ def test_the_parts_of_a_step_add_up_to_it(with_communication, without, parts):
 
 
 def test_the_steps_of_a_block_are_counted_from_the_whole_epoch_since_a_gpu_queues_them(monkeypatch):
-    monkeypatch.setattr(step_breakdown, "measure", lambda trainer, batches, num_steps, size: num_steps)
+    monkeypatch.setattr(step_breakdown, "measure", lambda trainer, batches, num_steps, size, end_turn: num_steps)
     alone = SimpleNamespace(ranks=Ranks(), sum=lambda values: values)
     # Three steps of 20 ms, of which the last one waits for all.
     record = SimpleNamespace(step_seconds=[0.001, 0.001, 0.058])
-    step_breakdown.add_to_record(Settings(), alone, None, record)
+    step_breakdown.add_to_record(Settings(), alone, None, record, lambda: None)
     assert record.step_breakdown == step_breakdown.BLOCK_SECONDS / 0.02
 
 

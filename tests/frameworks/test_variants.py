@@ -134,7 +134,7 @@ def test_a_matrix_is_told_to_name_variants_instead_of_settings(setting, value):
 
 def test_a_matrix_is_refused_at_a_size_that_one_of_its_variants_does_not_take():
     with refused("multiple of 2 ranks, and 1 is"):
-        matrix.check(plan(["ddp", "fsdp@hsdp"], ["cnn"], [1], 1, None, Settings(), "stamp"), MPICH)
+        available.check(plan(["ddp", "fsdp@hsdp"], ["cnn"], [1], 1, None, Settings(), "stamp"), MPICH)
 
 
 def test_only_backends_on_pytorch_compile_and_their_names_stay():

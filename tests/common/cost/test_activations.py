@@ -9,7 +9,7 @@ from common.cost import activations
 from common.cost.memory_forecast import Training
 from common.model.families import Decoder, can_recompute, parameters_of
 from frameworks.shared.pytorch import pytorch
-from tests.frameworks.test_memory_forecast import batch, built
+from tests.frameworks.test_memory import batch, built
 from tests.support.small_models import MODELS
 
 BATCH = 3

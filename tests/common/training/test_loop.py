@@ -137,7 +137,7 @@ def test_pixels_are_bytes_up_to_the_trainer_also_while_it_warms_up(trained, monk
     class Looking(Timed):
         def load(self, _):
             images, labels = np.zeros((NUM_TRAIN, *RESNET.input_shape), np.uint8), np.zeros(NUM_TRAIN, np.int64)
-            return Dataset(images, labels, images[:0], labels[:0], "digest")
+            return Dataset(InMemory(images, labels), InMemory(images[:0], labels[:0]), "digest")
 
         def train_epoch(self, batches, observe):
             batches = list(batches)
