@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 import zlib
+from pathlib import Path
 
 import numpy as np
 
@@ -15,8 +16,10 @@ from common.data.tokens import BYTES, END_OF_TEXT
 from common.errors import UserError
 from common.progress import no_progress
 
-# Topics of Python's documentation; None: all. The topic types is the language reference's chapter on the standard types, of 38 KB.
-PYDOC = {"pydoc": None, "pydoc-types": ("types",)}
+# The chapter on the standard types of the documentation of Python 3.11.7 (PSF License), of 38 KB, and its SHA-256: the topic `types` of an
+# installed Python differs from release to release, and machines with others would not train the same.
+TYPES = Path(__file__).with_name("python_types.txt.gz")
+TYPES_DIGEST = "1935c3930a60ffcee3c5e5f639e480b173c7e797ef37f574ab07861dbf44a1db"
 # Held-out fraction if no file name marks held-out data: one sequence in this many.
 HELD_OUT_EVERY = 10
 HELD_OUT_NAMES = ("valid", "validation", "val", "test", "dev")
@@ -34,11 +37,8 @@ def reader(name, folder, context, vocabulary=BYTES):
     Files are located now. Raises UserError if there are none; the function raises it for damaged files. While it encodes texts, it calls
     on_progress(how much is encoded, how much there is).
     """
-    if name in PYDOC:
-        from pydoc_data.topics import topics
-
-        keys = PYDOC[name] or sorted(topics)
-        text = "\n".join(topics[key] for key in keys).encode()
+    if name.startswith("pydoc"):
+        text = _types() if name == "pydoc-types" else _installed_topics()
         return lambda on_progress=no_progress: _split(_sequences([text], context, vocabulary, on_progress, name))
     train, held_out = find(name, folder)
     read = _stories if name == "tinystories" else _summaries
@@ -49,6 +49,21 @@ def reader(name, folder, context, vocabulary=BYTES):
         return _dataset(*(read(paths, context, vocabulary, on_progress) for paths in (train, held_out)))
 
     return dataset
+
+
+def _types():
+    """Returns the text of TYPES. Raises UserError where it is not what it was."""
+    text = _bytes_of(TYPES)
+    if hashlib.sha256(text).hexdigest() != TYPES_DIGEST:
+        raise UserError(f"{TYPES} is not the text that every machine trains on; restore it (git checkout)")
+    return text
+
+
+def _installed_topics():
+    """Returns all topics of the documentation of this Python."""
+    from pydoc_data.topics import topics
+
+    return "\n".join(topics[key] for key in sorted(topics)).encode()
 
 
 def find(name, folder):

@@ -11,7 +11,7 @@ COMPUTE, OVERHEAD, EXPOSED = "compute", "overhead at 1 rank", "exposed communica
 PARTS = ("data wait", COMPUTE, OVERHEAD, EXPOSED)
 COLUMNS = (
     BACKEND, RANKS, Column("step in training (ms)", ".2f"), Column("step in breakdown (ms)", ".2f"),
-    *(Column(f"{part} (ms)", ".2f", brief=True) for part in PARTS), Column("exposed, 95 % interval (ms)", brief=True),
+    *(Column(f"{part} (ms)", ".2f", brief=part != PARTS[0]) for part in PARTS), Column("exposed, 95 % interval (ms)", brief=True),
     Column("communication (ms)", ".2f"), Column("sent (MB)", ".2f"),
     Column("bus bandwidth (MB/s)", ".0f"), Column("bus bandwidth, plain all-reduce (MB/s)", ".0f"),
 )  # fmt: skip

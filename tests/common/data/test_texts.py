@@ -48,12 +48,22 @@ def assert_has_text(inputs, targets, text):
     assert len(text) - len(part) < inputs.shape[1]
 
 
-@pytest.mark.parametrize(("name", "keys"), [("pydoc", sorted(topics.topics)), ("pydoc-types", ["types"])])
-def test_the_sequences_of_pydoc_are_its_topics_in_the_order_of_their_names(name, keys, monkeypatch):
-    data = read(name, context=64)
-    assert_has_text(*in_order(data), "\n".join(topics.topics[key] for key in keys).encode())
+def test_the_sequences_of_pydoc_are_its_topics_in_the_order_of_their_names(monkeypatch):
+    data = read("pydoc", context=64)
+    assert_has_text(*in_order(data), "\n".join(topics.topics[key] for key in sorted(topics.topics)).encode())
     monkeypatch.setattr(topics, "topics", dict(reversed(topics.topics.items())))
-    assert read(name, context=64).digest == data.digest != read(name, context=32).digest
+    assert read("pydoc", context=64).digest == data.digest != read("pydoc", context=32).digest
+
+
+def test_the_chapter_about_types_is_the_same_with_every_python(monkeypatch, tmp_path):
+    monkeypatch.setattr(topics, "topics", {"types": "another release"})
+    data = read("pydoc-types", context=64)
+    assert data.digest == "67b633c43fbfe7228a707a6b24bd7cf7bbfb7a5edf8791f0026e40a48d42a4aa"
+    assert_has_text(*in_order(data), gzip.decompress(texts.TYPES.read_bytes()))
+    monkeypatch.setattr(texts, "TYPES", tmp_path / "types.txt.gz")
+    (tmp_path / "types.txt.gz").write_bytes(gzip.compress(b"another text"))
+    with refused("is not the text that every machine trains on"):
+        read("pydoc-types")
 
 
 @pytest.mark.parametrize(("length", "num_sequences"), [(161, 10), (176, 10), (177, 11), (321, 20)])
