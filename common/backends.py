@@ -32,6 +32,10 @@ class Backend(NamedTuple):
 
     change: str | None = None
     """What it needs to change in a program for one process, in a few words."""
+    framework: str = "PyTorch"
+    """The framework that computes."""
+    library: str | None = None
+    """The library that it shares with backends on other frameworks, such as Horovod, or `none`; None: one of its own."""
     by_default: bool = True
     """Whether the default matrix has it."""
     variants: Mapping = MappingProxyType({})

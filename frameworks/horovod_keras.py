@@ -15,6 +15,7 @@ from frameworks.shared.tensorflow import keras, tensorflow
 from frameworks.shared.tensorflow.trainer import TensorFlowTrainer
 
 BACKEND = Backend(
+    framework="Keras", library="Horovod",
     variants={"transport": ("gloo",)}, transport="mpi", needs_mpi=True, sharing="replicated", buffers="fusion",
     change="wrap the optimizer, add callbacks",
 )  # fmt: skip

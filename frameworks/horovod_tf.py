@@ -16,6 +16,7 @@ from frameworks.shared.tensorflow import tensorflow
 from frameworks.shared.tensorflow.trainer import TensorFlowTrainer
 
 BACKEND = Backend(
+    framework="TensorFlow", library="Horovod",
     variants={"transport": ("gloo",)}, transport="mpi", needs_mpi=True, sharing="replicated", buffers="fusion",
     change="wrap the gradient tape",
 )  # fmt: skip

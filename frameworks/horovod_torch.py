@@ -10,6 +10,7 @@ from frameworks.shared.pytorch import pytorch
 from frameworks.shared.pytorch.trainer import ModuleTrainer
 
 BACKEND = Backend(
+    library="Horovod",
     variants={"transport": ("gloo",), "reduction": ("fp16", "adasum")}, approximate=("fp16", "adasum"), power_of_two=("adasum",),
     transport="mpi", needs_mpi=True, can_compile=True, sharing={"": "replicated", "fp16": "two_bytes"}, buffers="fusion",
     change="wrap the optimizer",

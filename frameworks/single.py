@@ -5,7 +5,7 @@ from common.training.program import main
 from frameworks.shared.pytorch import pytorch
 from frameworks.shared.pytorch.trainer import ModuleTrainer, OneProcessTrainer
 
-BACKEND = Backend(can_compile=True, can_share_gpu=True, one_rank=True, sharing="replicated", change="nothing")
+BACKEND = Backend(library="none", can_compile=True, can_share_gpu=True, one_rank=True, sharing="replicated", change="nothing")
 
 
 class Trainer(ModuleTrainer, OneProcessTrainer):

@@ -1,9 +1,13 @@
 """Fixtures that more than one test file uses, and how the tests are divided over processes."""
 
+import hypothesis
 import pytest
 
 from tests.support.running import copied
 
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile("busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("busy")
 # Fixtures that are made once: runs of backends, and the import of both frameworks.
 SHARED = ("trained", "frameworks")
 

@@ -106,6 +106,7 @@ BY_HAND = Faults(faults.by_hand_without("average_gradients"), faults.by_hand_sum
 
 ROWS = {
     "single": Row(),
+    "single_tf": Row(comparisons=[Comparison(run, ranks=1) for run in runs.FLOAT64], mixed_bound=runs.MIXED_BOUND_OF_FRAMEWORKS),
     "data_parallel": Row(comparisons=runs.DATA_PARALLEL),
     "ddp": Row(
         Faults(faults.ddp_without_all_reduce, faults.multiplied_gradients),

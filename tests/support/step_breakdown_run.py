@@ -17,7 +17,7 @@ from common.training import loop, step_breakdown
 NUM_STEPS = 4
 
 
-def write(settings, trainer, _, record):
+def write(settings, trainer, _batches, record, _end_turn):
     """Each rank writes RUN-RANK.json into the folder of the records, after a training.
 
     It has the `step_breakdown`; the `losses` in such steps with communication and without; whether the parameters are the same to the

@@ -6,7 +6,7 @@ Backends are compared by seconds per epoch, since epochs to the target do not de
 from typing import NamedTuple
 
 from common.backends import BASELINE
-from launch.report import entries, epochs, transports
+from launch.report import entries, epochs, factors
 from launch.report.entries import Entry
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio, present
 from launch.report.tables import ACCURACY, BACKEND, INTERVAL, RANKS, RATE, TIME, Column, apart, filled
@@ -146,7 +146,7 @@ def answer(comparison):
     for size in comparison.sizes if comparison.target is not None else ():
         if candidates := comparison.of_size(size, oversubscribed=False):
             at, placed = f"{comparison.name}, {ranks_of(size)}", places(candidates)
-            sentences += [_sentence(at, placed), *transports.sentences(at, [place.entry for place in placed if not place.is_apart])]
+            sentences += [_sentence(at, placed), *factors.sentences(at, [place.entry for place in placed if not place.is_apart])]
     for title, chosen in apart(comparison.name, comparison.entries):
         rows = [row for size in comparison.sizes for row in _rows([entry for entry in chosen if entry.num_ranks == size])]
         tables += filled(title, COLUMNS, rows)

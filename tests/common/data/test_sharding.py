@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from common.data.sharding import LAST_BATCH, Streamed, evaluation_shard, num_steps, training_shard
 from tests.support.mistakes import refusal
 
-examples = settings(deadline=None, max_examples=100)
+examples = settings(max_examples=100)
 
 
 class Epoch(NamedTuple):

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from common import workloads
@@ -84,7 +84,6 @@ def best_cut(costs, num_stages):
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4)), min_size=1, max_size=9), st.data())
-@settings(deadline=None)
 def test_the_cut_is_that_of_all_cuts(costs, data):
     num_stages = data.draw(st.integers(1, len(costs)))
     assert pipelining.cut(costs, num_stages) == best_cut(costs, num_stages)

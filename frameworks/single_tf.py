@@ -1,0 +1,46 @@
+"""Plain TensorFlow in one process: what the framework alone changes against `single`."""
+
+import tensorflow as tf
+
+from common.backends import Backend
+from common.training.program import main
+from frameworks.shared.tensorflow import tensorflow
+from frameworks.shared.tensorflow.trainer import TensorFlowTrainer
+
+BACKEND = Backend(framework="TensorFlow", library="none", by_default=False, one_rank=True, sharing="replicated", change="nothing")
+
+
+class Trainer(TensorFlowTrainer):
+    def __init__(self, settings):
+        super().__init__(settings)
+        self.accumulate, self.dropout = settings.accumulate, settings.dropout
+        self.module = tensorflow.build(settings, self.ranks)
+        self.rule = tensorflow.Optimizer(settings, self.module.parameters)
+
+    def train_epoch(self, batches, observe):
+        for inputs, targets, weights, learning_rate in tensorflow.tensors(batches, self.module):
+            observe(self.train_step(inputs, targets, weights, learning_rate))
+
+    @tf.function(reduce_retracing=True)
+    def train_step(self, inputs, targets, weights, learning_rate):
+        parameters = self.module.parameters
+        with tf.GradientTape() as tape:
+            loss = tensorflow.summed(self.loss, (inputs, targets, weights), list(parameters.values()), self.accumulate)
+        self.rule.step(parameters, tape.gradient(loss, list(parameters.values())), learning_rate)
+        return loss
+
+    def loss(self, inputs, targets, weights):
+        return tensorflow.weighted_loss(self.module.forward(self.module.parameters, inputs, self.dropout), targets, weights)
+
+    def sum(self, values):
+        return values
+
+    def communication(self):
+        return None
+
+    def close(self):
+        tensorflow.remove_generated_files()
+
+
+if __name__ == "__main__":
+    main(Trainer, __file__)
