@@ -7,6 +7,8 @@ from launch.report import entries
 from launch.report.statistics import MIN_RUNS_CONFIDENT
 from launch.report.words import level, uncertainty
 
+# The library of a backend that needs none; others without a transport have records from before it was recorded.
+ALONE = "none"
 FACTORS = ("framework", "library", "transport")
 
 
@@ -23,7 +25,7 @@ def sentences(at, candidates):
 
     Each is compared with the fastest that has its other factors. Where transports change only with the library, a sentence says so.
     """
-    cells = {factors_of(entry): entry for entry in candidates}
+    cells = {factors_of(entry): entry for entry in candidates if entry.transport or declaration_of(entry.backend).library == ALONE}
     said = []
     for number, factor in enumerate(FACTORS):
         pairs = {

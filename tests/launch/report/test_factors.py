@@ -50,6 +50,8 @@ def test_without_a_library_single_and_single_tf_tell_of_the_framework():
     ("factors", "changes"),
     [
         ({("ddp", "gloo"): 1.0, ("horovod_tf", "gloo"): 1.1}, {}),
+        # Not known, as of a record from before it was recorded.
+        ({("ddp", None): 1.0, ("ddp@mpi", "mpi"): 1.1}, {}),
         (FOUR, {"oversubscribed": True}),
     ],
 )
