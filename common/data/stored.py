@@ -214,10 +214,11 @@ class StoredSamples:
                 reason = " ".join(f"{type(error).__name__}: {error}".split())
                 raise UserError(f"{self._stem(number)}.* cannot be read ({reason}); {manifest.CONVERT}") from None
         self.use.read(sum(array.nbytes for array in rows))
+        places = places.reshape(indices.shape)
         if self.streamed is not None:
-            return ([array[mine] for array in rows] for mine in places.reshape(indices.shape))
-        steps = [empty_rows(self.storage.layout, len(mine)) for mine in places.reshape(indices.shape)]
-        for step, mine in zip(steps, places.reshape(indices.shape), strict=True):
+            return ([array[mine] for array in rows] for mine in places)
+        steps = [empty_rows(self.storage.layout, len(mine)) for mine in places]
+        for step, mine in zip(steps, places, strict=True):
             for array, out in zip(rows, step, strict=True):
                 np.take(array, mine, axis=0, out=out, mode="clip")
         return steps

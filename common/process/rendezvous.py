@@ -1,11 +1,16 @@
 """MASTER_ADDR and MASTER_PORT: the rendezvous of ranks for libraries that do not use MPI."""
 
+import contextlib
 import os
+import random
 import socket
+from pathlib import Path
 
 from common.errors import UserError
 
 LOOPBACK, LOOPBACK_INTERFACE = "127.0.0.1", "lo"
+GIVEN_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+FIRST_PORT, MAX_TRIES = 10_000, 100
 
 
 def master_address(hostname, suffix, on_one_node):
@@ -17,8 +22,22 @@ def master_address(hostname, suffix, on_one_node):
 
 
 def free_port():
+    """Returns a port that is free, if possible below those that Linux gives to whoever asks, who might get it before the master listens."""
+    try:
+        first_given = int(GIVEN_PORTS.read_text().split()[0])
+    except OSError:
+        first_given = 0
+    below = range(FIRST_PORT, first_given)
+    for port in random.sample(below, min(len(below), MAX_TRIES)):
+        with contextlib.suppress(OSError):
+            return _bound(port)
+    return _bound(0)
+
+
+def _bound(port):
+    """Returns the port that a socket gets which asks for this one, or for any (0). Raises OSError where it is in use."""
     with socket.socket() as listener:
-        listener.bind(("", 0))
+        listener.bind(("", port))
         return listener.getsockname()[1]
 
 

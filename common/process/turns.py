@@ -36,15 +36,14 @@ class Turns:
     """
 
     def __init__(self, trainer, step_seconds, pids_by_rank):
-        self._trainer, self._pids, self._step_seconds = trainer, pids_by_rank, step_seconds
+        self._trainer, self._pids, self._step_seconds = trainer, pids_by_rank, by_rank(trainer, step_seconds).max()
         self._is_reachable = by_rank(trainer, VARIABLE in os.environ and os.environ[VARIABLE] == node()).all()
         self.num_steps, self.num_ended, self.meters = 0, 0, []
 
     def begin(self, num_steps):
         """Sets the steps of a turn for epochs of `num_steps`."""
         if self._is_reachable:
-            slowest = by_rank(self._trainer, self._step_seconds).max()
-            num_in_turn = min(max(1, round(TURN_SECONDS / slowest)), num_steps)
+            num_in_turn = min(max(1, round(TURN_SECONDS / self._step_seconds)), num_steps)
             share = _shared(num_in_turn / num_steps) if self._trainer.ranks.rank == 0 else 0.0
             self.num_steps = max(1, round(by_rank(self._trainer, share)[0] * num_steps))
 

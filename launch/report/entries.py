@@ -211,17 +211,17 @@ def epoch_ratio(above, below, compared):
     return statistics.simultaneous_ratio(*chosen, paired=paired, num_compared=len(compared), session_noise=noise)
 
 
-def ratio_of_epoch_ratios(above, below, other_above, other_below):
-    """The Ratio of two ratios of seconds per epoch, over the runs that all four entries have pairs of; None where there are none."""
-    sides = [
+def ratio_of_epoch_ratios(slow, fast, reference_slow, reference_fast):
+    """The Ratio of slow / fast to the reference's, of seconds per epoch, over the keys that all four entries have; None without any."""
+    seconds_of = [
         {key_of(record): value for record in entry.from_start if (value := epochs.seconds(record))}
-        for entry in (above, below, other_above, other_below)
+        for entry in (slow, fast, reference_slow, reference_fast)
     ]
-    shared = [key for key in sides[0] if all(key in side for side in sides)]
+    shared = [key for key in seconds_of[0] if all(key in seconds for seconds in seconds_of)]
     if not shared:
         return None
-    numerator, denominator, other_numerator, other_denominator = (np.array([side[key] for key in shared]) for side in sides)
-    return statistics.simultaneous_ratio(numerator * other_denominator, denominator * other_numerator, paired=True, num_compared=2)
+    slow, fast, reference_slow, reference_fast = (np.array([seconds[key] for key in shared]) for seconds in seconds_of)
+    return statistics.simultaneous_ratio(slow * reference_fast, fast * reference_slow, paired=True, num_compared=2)
 
 
 def ratio_of_one_run(above, below):

@@ -56,7 +56,7 @@ class Ratio(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """The variance of a difference of two means of logarithms, and the degrees of freedom with which it is known."""
+    """The variance of a difference of two means, and the degrees of freedom with which it is known."""
 
     variance: float
     freedom: float
@@ -125,14 +125,7 @@ def difference_reach(above, below, paired):
 
     None with one run on a side.
     """
-    if min(len(above), len(below)) < 2:
-        return None
-    # Slow to import, and used only here.
-    from scipy.stats import ttest_ind, ttest_rel
-
-    tested = ttest_rel(above, below) if paired else ttest_ind(above, below, equal_var=False)
-    interval = tested.confidence_interval(CONFIDENCE)
-    return float(interval.high - interval.low) / 2
+    return _reach(_noise(np.asarray(above, float), np.asarray(below, float), paired)) if min(len(above), len(below)) > 1 else None
 
 
 def ratio_of_one_run(above, below):
@@ -144,14 +137,11 @@ def ratio_of_one_run(above, below):
     num_blocks = min(len(above), len(below)) // ROUNDS_OF_BLOCK
     if num_blocks < MIN_BLOCKS:
         return None
-    # Slow to import, and used only here.
-    from scipy.stats import t
-
     blocks = [np.add.reduceat(np.asarray(side, float), range(0, num_blocks * ROUNDS_OF_BLOCK, ROUNDS_OF_BLOCK)) for side in (above, below)]
     value = float(blocks[0].sum() / blocks[1].sum())
     residuals = blocks[0] - value * blocks[1]
-    error = (num_blocks / (num_blocks - 1) * float((residuals**2).sum())) ** 0.5 / float(blocks[0].sum())
-    reach = float(t.ppf((1 + CONFIDENCE) / 2, num_blocks - 1)) * error
+    variance = num_blocks / (num_blocks - 1) * float((residuals**2).sum()) / float(blocks[0].sum()) ** 2
+    reach = _reach(Noise(variance, num_blocks - 1))
     return Ratio(*(value * float(np.exp(part)) for part in (0, -reach, reach)), 1, 1, True)
 
 
@@ -172,14 +162,7 @@ def simultaneous_ratio(above, below, paired, num_compared, session_noise=None):
     difference = float(upper.mean() - lower.mean())
     if min(num_above, num_below) < 2:
         return Ratio(float(np.exp(difference)), None, None, num_above, num_below, paired)
-    if paired:
-        noise = Noise((upper - lower).var(ddof=1) / num_above, num_above - 1)
-    else:
-        parts = np.array([upper.var(ddof=1) / num_above, lower.var(ddof=1) / num_below])
-        # Welch and Satterthwaite; without any variance the degrees of freedom do not matter.
-        shares = parts**2 / np.array([num_above - 1, num_below - 1])
-        noise = Noise(parts.sum(), parts.sum() ** 2 / shares.sum() if parts.any() else 1)
-    reach = _bonferroni(num_compared, round(noise.freedom, 1)) * noise.variance**0.5
+    reach = _reach(_noise(upper, lower, paired), num_compared)
     if session_noise:
         reach = max(reach, _tukey(num_compared, session_noise.freedom) * session_noise.variance**0.5)
     return Ratio(*(float(np.exp(difference + part)) for part in (0, -reach, reach)), num_above, num_below, paired)
@@ -198,6 +181,21 @@ def session_noise(means):
     interaction = means - means.mean(axis=0) - means.mean(axis=1, keepdims=True) + means.mean()
     freedom = (num_sessions - 1) * (num_sets - 1)
     return Noise(2 * float((interaction**2).sum()) / freedom / num_sessions, freedom)
+
+
+def _noise(above, below, paired):
+    """The Noise of the difference of the means of two arrays, as their pairs show it, or each by itself (Welch and Satterthwaite)."""
+    sizes = np.array([len(above), len(below)])
+    if paired:
+        return Noise((above - below).var(ddof=1) / sizes[0], sizes[0] - 1)
+    parts = np.array([above.var(ddof=1), below.var(ddof=1)]) / sizes
+    # Without any variance the degrees of freedom do not matter.
+    return Noise(parts.sum(), parts.sum() ** 2 / (parts**2 / (sizes - 1)).sum() if parts.any() else 1)
+
+
+def _reach(noise, num_compared=2):
+    """How far the interval of a difference reaches to either side, one of all pairs of `num_compared` means."""
+    return _bonferroni(num_compared, round(float(noise.freedom), 1)) * float(noise.variance) ** 0.5
 
 
 @functools.cache

@@ -42,12 +42,12 @@ def test_the_parts_of_a_step_add_up_to_it(with_communication, without, parts):
 
 
 def test_the_steps_of_a_block_are_counted_from_the_whole_epoch_since_a_gpu_queues_them(monkeypatch):
-    monkeypatch.setattr(step_breakdown, "measure", lambda trainer, batches, num_steps, size, end_turn: num_steps)
+    monkeypatch.setattr(step_breakdown, "measure", lambda trainer, batches, num_steps, size, end_turn: (num_steps, end_turn))
     alone = SimpleNamespace(ranks=Ranks(), sum=lambda values: values)
     # Three steps of 20 ms, of which the last one waits for all.
     record = SimpleNamespace(step_seconds=[0.001, 0.001, 0.058])
-    step_breakdown.add_to_record(Settings(), alone, None, record, lambda: None)
-    assert record.step_breakdown == step_breakdown.BLOCK_SECONDS / 0.02
+    step_breakdown.add_to_record(Settings(), alone, None, record, end_turn := object())
+    assert record.step_breakdown == (step_breakdown.BLOCK_SECONDS / 0.02, end_turn)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def measure(monkeypatch):
     """A function that measures the step breakdown of a trainer, whose gradients have so many bytes."""
     # Steps that only compile or are profiled are in no block of four.
     monkeypatch.setattr(step_breakdown, "NUM_FEW", 1)
-    return lambda trainer, size_bytes=8: step_breakdown.measure(trainer, [Batch(0, 0, 0)] * 4, 4, size_bytes)
+    return lambda trainer, size_bytes=8, **more: step_breakdown.measure(trainer, [Batch(0, 0, 0)] * 4, 4, size_bytes, **more)
 
 
 def test_a_drift_affects_blocks_with_and_without_communication_alike(measure):
@@ -129,6 +129,12 @@ def test_a_drift_affects_blocks_with_and_without_communication_alike(measure):
     places, places_without = np.flatnonzero(communicating), np.flatnonzero(~communicating)
     assert len(places) == len(places_without) >= 3
     assert sum(places) == sum(places_without)
+
+
+def test_the_runs_side_by_side_have_a_turn_before_each_block(measure):
+    trainer, num_blocks_before = MadeTrainer(), []
+    measure(trainer, end_turn=lambda: num_blocks_before.append(len(trainer.blocks)))
+    assert num_blocks_before == list(range(len(trainer.blocks)))
 
 
 @pytest.mark.parametrize(("other_seconds", "mean"), [(3.0, 2.0), (math.nan, 1.0)])

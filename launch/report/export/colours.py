@@ -1,6 +1,7 @@
 """One colour and one shape for each backend, the same in every chart and table of a report. Pure."""
 
 from common.backends import BASELINE
+from launch.report.questions import step
 
 # Okabe and Ito, Color Universal Design (2008): eight colours that remain distinguishable under common colour blindness. A medium grey
 # replaces black, which would be invisible on a dark page.
@@ -12,10 +13,7 @@ FREE = (SKY, YELLOW)
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 # Stages of a run and parts of a step are greys of one hue and different lightness, so that none looks like a backend.
 STAGES = {"launch": "#2b3440", "import": "#4d5a6b", "init": "#738296", "load": "#9aa7b8", "train": "#c3ccd8", "evaluate": "#e6eaf0"}
-PARTS = {
-    "data wait": STAGES["load"], "compute": STAGES["train"], "overhead at 1 rank": STAGES["import"],
-    "exposed communication": STAGES["launch"],
-}  # fmt: skip
+PARTS = dict(zip(step.PARTS, map(STAGES.get, ("load", "train", "import", "launch")), strict=True))
 
 
 def of_backends(backends):

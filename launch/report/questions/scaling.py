@@ -50,7 +50,7 @@ def ceiling(comparison, entry):
     It is the ratio of samples per second of compute. Under weak scaling the samples of a step grow with the number of ranks; under
     strong scaling they stay, and each rank's share of them shrinks.
     """
-    ratio = entries.value_ratio(comparison.entry(entry.backend, 1), entry, step.compute_seconds)
+    ratio = entries.value_ratio(comparison.entry(entry.backend, 1), entry, step.seconds_of("compute_seconds"))
     if entry.num_ranks == 1 or ratio is None or ratio.low is None:
         return None
     return ratio._replace(**{name: entry.batch_ratio * getattr(ratio, name) for name in ("value", "low", "high")})

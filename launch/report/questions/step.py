@@ -7,8 +7,10 @@ from launch.report.tables import BACKEND, MB, RANKS, Column, apart, filled
 from launch.report.words import ranks_of, span
 
 QUESTION = "Where does the time of a step go?"
-COMPUTE, OVERHEAD, EXPOSED = "compute", "overhead at 1 rank", "exposed communication"
-PARTS = ("data wait", COMPUTE, OVERHEAD, EXPOSED)
+OVERHEAD, EXPOSED = "overhead at 1 rank", "exposed communication"
+PARTS = ("data wait", "compute", OVERHEAD, EXPOSED)
+# The key of OVERHEAD and EXPOSED together.
+ADDED = "communication_exposed_seconds"
 COLUMNS = (
     BACKEND, RANKS, Column("step in training (ms)", ".2f"), Column("step in breakdown (ms)", ".2f"),
     *(Column(f"{part} (ms)", ".2f", brief=part != PARTS[0]) for part in PARTS), Column("exposed, 95 % interval (ms)", brief=True),
@@ -38,32 +40,26 @@ def parts(comparison, entry):
     What a backend adds to a step at 1 rank, where nothing is exchanged, is its OVERHEAD at every size. EXPOSED is what more ranks add to
     that, and all of it where the backend did not run at 1 rank.
     """
-    keys = ("data_wait_seconds", "compute_seconds", "communication_exposed_seconds")
-    milliseconds = [1000 * value for key in keys if (value := _typical(entry, key)) is not None]
-    if not milliseconds:
+    if not _breakdowns(entry):
         return {}
-    wait, compute, added = milliseconds
     single_rank = comparison.entry(entry.backend, 1)
-    overhead = _typical(single_rank, keys[-1]) if single_rank else None
-    without_overhead = dict(zip(PARTS, (wait, compute, None, added), strict=True))
-    return without_overhead if overhead is None else without_overhead | {OVERHEAD: 1000 * overhead, EXPOSED: added - 1000 * overhead}
+    overhead = _typical(single_rank, ADDED) if single_rank else None
+    seconds = [_typical(entry, key) for key in ("data_wait_seconds", "compute_seconds")]
+    seconds += [overhead, _typical(entry, ADDED) - (overhead or 0.0)]
+    return {part: None if value is None else 1000 * value for part, value in zip(PARTS, seconds, strict=True)}
 
 
 def exposed_interval(comparison, entry):
     """The 95 % interval of EXPOSED in milliseconds; None at 1 rank, and where either size has one run."""
-    values = entries.run_values(entry, comparison.entry(entry.backend, 1), _added_milliseconds)
+    values = entries.run_values(entry, comparison.entry(entry.backend, 1), seconds_of(ADDED))
     reach = None if values is None or entry.num_ranks == 1 else statistics.difference_reach(*values)
     exposed = parts(comparison, entry).get(EXPOSED)
-    return None if reach is None else (exposed - reach, exposed + reach)
+    return None if reach is None else (exposed - 1000 * reach, exposed + 1000 * reach)
 
 
-def _added_milliseconds(record):
-    return record.step_breakdown and 1000 * float(np.mean(record.step_breakdown.communication_exposed_seconds))
-
-
-def compute_seconds(record):
-    """Seconds of a run's step without communication, mean over the ranks; None without a step breakdown."""
-    return record.step_breakdown and float(np.mean(record.step_breakdown.compute_seconds))
+def seconds_of(key):
+    """Returns a function of a record: the mean over the ranks of its step breakdown's `key`, None without a step breakdown."""
+    return lambda record: record.step_breakdown and float(np.mean(getattr(record.step_breakdown, key)))
 
 
 def exposed_percent(comparison, entry):

@@ -26,6 +26,25 @@ def test_a_single_rank_uses_the_loopback_and_a_free_port():
         listener.bind(("127.0.0.1", int(os.environ["MASTER_PORT"])))
 
 
+def test_the_port_is_none_that_linux_gives_to_others_meanwhile():
+    first_given = int(rendezvous.GIVEN_PORTS.read_text().split()[0])
+    assert all(rendezvous.FIRST_PORT <= rendezvous.free_port() < first_given for _ in range(20))
+
+
+def test_a_port_in_use_is_not_taken_and_without_another_it_is_one_that_linux_gives(monkeypatch, tmp_path):
+    first_given = int(rendezvous.GIVEN_PORTS.read_text().split()[0])
+    monkeypatch.setattr(rendezvous, "GIVEN_PORTS", tmp_path / "ports")
+    # Where Linux does not tell.
+    assert rendezvous.free_port() >= first_given
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        port = listener.getsockname()[1]
+        monkeypatch.setattr(rendezvous, "FIRST_PORT", port)
+        (tmp_path / "ports").write_text(f"{port + 1}\t60999\n")
+        assert rendezvous.free_port() not in (0, port)
+    assert rendezvous.free_port() == port
+
+
 @pytest.mark.parametrize("ranks", [Ranks(), Ranks(1, 4, 1, 4), Ranks(3, 4, 1, 2)])
 def test_the_launchers_address_is_kept(ranks, monkeypatch):
     monkeypatch.setenv("MASTER_ADDR", "n1")

@@ -114,6 +114,13 @@ def test_the_interval_of_one_run_covers_its_ratio_beside_a_drifting_machine(num_
     assert ratio_of_one_run(2 * below, below)[:3] == (2, 2, 2)
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "is_equal"), [(0.96, 1.04, True), (0.94, 1.04, False), (0.96, 1.06, False), (1.01, 1.04, True), (None, None, False)]
+)
+def test_sides_are_equal_where_the_whole_interval_is_within_5_percent(low, high, is_equal):
+    assert Ratio(1.0, low, high, 6, 6, True).is_equal is is_equal
+
+
 def test_a_difference_reaches_as_far_as_students_interval():
     # Values of Student's own example (Biometrika 6, 1908): 0.7 to 2.46 at 95 %.
     dextro = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
