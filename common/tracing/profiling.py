@@ -21,6 +21,9 @@ NUM_CLOCK_SAMPLES = 10
 NUM_ROWS = 60
 # The name of a step in PyTorch's profiler, followed by its number, and here in TensorFlow's too.
 STEP = "ProfilerStep#"
+# Gloo's thread tells PyTorch's profiler of a collective's end after it has told DDP. A profiler that has stopped by then has freed memory
+# that the thread writes to, and some runs in thousands crash. PyTorch does not tell when the thread is done; it takes milliseconds at most.
+LATE_SECONDS = 0.2
 
 
 class Schedule(NamedTuple):
@@ -118,8 +121,15 @@ def _torch(folder, rank, schedule):
         (folder / f"torch.{rank}.txt").write_text(profiler.key_averages().table(sort_by=by, row_limit=NUM_ROWS) + "\n")
 
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
-    steps = torch.profiler.schedule(**schedule._asdict(), repeat=1)
-    with profile(activities=activities, schedule=steps, on_trace_ready=keep, record_shapes=True, profile_memory=True) as profiler:
+    action_of = torch.profiler.schedule(**schedule._asdict(), repeat=1)
+
+    def action(step):
+        # Asked between the end of a step in the trace and what follows from the answer.
+        if step == sum(schedule):
+            time.sleep(LATE_SECONDS)
+        return action_of(step)
+
+    with profile(activities=activities, schedule=action, on_trace_ready=keep, record_shapes=True, profile_memory=True) as profiler:
         yield profiler.step
 
 

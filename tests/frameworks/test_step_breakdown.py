@@ -4,18 +4,23 @@ import contextlib
 import functools
 import json
 import math
+import threading
+import time
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
+import torch.distributed as dist
 
 from common import command_line
 from common.backends import declared, name_of
 from common.config import Settings
 from common.process.ranks import Ranks
+from common.tracing import profiling
 from common.trainer import Batch, Communication, ProfiledCommunication
 from common.training import step_breakdown
-from frameworks.shared.pytorch.process_group import covered
+from frameworks.shared.pytorch.process_group import collectives, covered
 from tests.support import small_data
 from tests.support.backends import SERVED
 from tests.support.contract import GRADIENT_BYTES, ROWS
@@ -75,6 +80,35 @@ def test_bus_bandwidth_is_what_the_busiest_link_carries(operations, num_ranks, b
 )
 def test_collectives_at_the_same_time_count_once(spans, length):
     assert covered(spans) == length
+
+
+@pytest.mark.parametrize("of_trace", [False, True])
+def test_a_profile_waits_for_the_thread_that_still_ends_its_last_collective(of_trace, tmp_path):
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+    ended = threading.Event()
+
+    def end(_):
+        # As if the thread had no core, after the collective and before the profiler hears of its end.
+        time.sleep(0.05)
+        ended.set()
+
+    def train():
+        future = dist.all_reduce(torch.zeros(2**20), async_op=True).get_future()
+        future.add_done_callback(end)
+        future.wait()
+
+    try:
+        if of_trace:
+            with profiling.PROFILERS["torch"](tmp_path, 0, profiling.Schedule(0, 0, 1)) as step:
+                train()
+                step()
+                assert ended.is_set()
+        else:
+            _, num_calls, _ = collectives(train)
+            assert (ended.is_set(), num_calls) == (True, {"all_reduce": 1})
+    finally:
+        ended.wait()
+        dist.destroy_process_group()
 
 
 def test_the_first_batches_are_taken_and_the_wait_for_them_is_measured():

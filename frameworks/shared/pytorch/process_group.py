@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import time
 from collections import Counter
 
 import torch
@@ -78,11 +79,12 @@ def collectives(train):
     """(seconds in which a collective ran, Counter of the collectives, {collective: when each began, in seconds since the epoch}) during
     train(), from PyTorch's profiler."""
     # Imported here to keep the start of every run short.
-    from common.tracing import sources
+    from common.tracing import profiling, sources
 
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
     with profile(activities=activities) as profiler:
         train()
+        time.sleep(profiling.LATE_SECONDS)
     events = [event for event in profiler.events() if sources.is_collective(event.name)]
     spans = [(event.time_range.start, event.time_range.end) for event in events]
     begun = profiler.profiler.kineto_results.trace_start_ns() / 1e9
