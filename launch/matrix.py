@@ -1,4 +1,4 @@
-"""Runs a matrix: backends x workloads x sizes x repeats, the backends of a workload, size and repeat side by side, and then the table."""
+"""Runs a matrix: backends x workloads x sizes x repeats, those of a workload and repeat side by side, and then the table."""
 
 import dataclasses
 import os
@@ -57,9 +57,9 @@ class Matrix(NodeOptions, Axes):
     """The axes of a matrix, how it runs, and every setting of its runs."""
 
     side_by_side: bool = True
-    """Run the backends of a workload, size and repeat side by side: all are started, then they take short turns, one training
-    while the others are stopped, so that all meet the same machine. Runs on several nodes, and runs that do not fit into memory beside
-    the others, follow one after the other."""
+    """Run the backends and sizes of a workload and repeat side by side: all are started, then they take short turns, one training while
+    the others are stopped, so that all meet the same machine. A size that is oversubscribed has turns of its own. Runs on several nodes,
+    and runs that do not fit into memory beside the others, follow one after the other."""
     dry_run: bool = False
     """Print the commands and run nothing."""
     run: Annotated[Settings, tyro.conf.arg(name="")] = field(default_factory=Settings)
