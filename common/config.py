@@ -29,7 +29,8 @@ TRACES = ("mpi", "events")
 Dataset = Literal[*dict.fromkeys(dataset for workload in WORKLOADS.values() for dataset in workload.datasets)]
 Optimizer = Literal["sgd", "adam"]
 Precision = Literal[*DTYPES]
-Seed = Annotated[int, Bounds(at_least=0, at_most=MAX_SEED)]
+SEEDS = Bounds(at_least=0, at_most=MAX_SEED)
+Seed = Annotated[int, SEEDS]
 MachineName = Annotated[str | None, Pattern(r"\w[\w.-]*", "letters, digits, '.', '_' and '-'")]
 
 

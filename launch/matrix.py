@@ -11,12 +11,12 @@ import tyro
 
 from common import backends, command_line, config
 from common.command_line import FROM_1, Bounds
-from common.config import Settings
+from common.config import SEEDS, Role, Settings
 from common.errors import UserError
 from common.model import workload_table
 from common.record import records
 from launch.launchers import commands, detect, machine_files
-from launch.run import available, lock, resume, room, runner, until
+from launch.run import available, lock, resume, room, runner, seeds, until
 from launch.run.options import NodeOptions, seen_from_root
 from launch.run.plan import plan
 from launch.run.session import run_all
@@ -51,6 +51,15 @@ class Axes:
     it in the report only."""
 
 
+@dataclass(frozen=True)
+class RunSettings(Settings):
+    """The settings that the runs share, and the first of their seeds."""
+
+    seed: Annotated[int | None, SEEDS, Role.MAY_DIFFER] = None
+    """Seed of the initial parameters and the sample order of the first repeat. Default: 1, or the one after those with which earlier
+    matrices in these results have made any of the runs."""
+
+
 # The fields of the last base come first, also in the help.
 @dataclass(frozen=True)
 class Matrix(NodeOptions, Axes):
@@ -62,7 +71,7 @@ class Matrix(NodeOptions, Axes):
     the others, follow one after the other."""
     dry_run: bool = False
     """Print the commands and run nothing."""
-    run: Annotated[Settings, tyro.conf.arg(name="")] = field(default_factory=Settings)
+    run: Annotated[RunSettings, tyro.conf.arg(name="")] = field(default_factory=RunSettings)
 
 
 def run(matrix):
@@ -80,10 +89,11 @@ def run(matrix):
     until.check(matrix.until, matrix.repeats)
     available.check(jobs, launcher)
     folder = records.folder(settings)
+    earlier = seeds.earlier(records.read_all(folder) if folder.exists() else [], stamp)
+    if matrix.run.seed is None:
+        jobs = seeds.continued(jobs, earlier)
     if not matrix.dry_run:
         records.expect_writable(folder)
-        if folder.exists():
-            records.read_all(folder)
         lock.expect_free(folder, jobs, matrix.share_machine)
     jobs = available.runnable(jobs, launcher, matrix.dry_run)
     if not available.runs_elsewhere(jobs, launcher):
@@ -111,8 +121,9 @@ def settings_of(matrix):
         if (value := getattr(matrix.run, name)) != getattr(Settings, name):
             advice = FOR_A_SINGLE_RUN.get(name) or f"; here write {' or '.join(backends.with_variant(name, value))} in --backends"
             raise UserError(f"{command_line.flag(name)} is for a single run{advice}")
+    shared = vars(matrix.run) | ({"seed": Settings.seed} if matrix.run.seed is None else {})
     # It is the matrix that is resumed, not its runs.
-    settings = dataclasses.replace(matrix.run, resume=False)
+    settings = Settings(**shared | {"resume": False})
     config.check(settings)
     paths = {name: seen_from_root(path) for name in ("results", "data_dir", "tokenizer") if (path := getattr(matrix.run, name))}
     if matrix.run.trace and matrix.run.trace not in config.TRACES:
