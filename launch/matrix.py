@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated
 import tyro
 
 from common import backends, command_line, config
-from common.command_line import FROM_1, Bounds
+from common.command_line import FROM_1, PERCENT
 from common.config import SEEDS, Role, Settings
 from common.errors import UserError
 from common.model import workload_table
@@ -28,7 +29,6 @@ FOR_A_SINGLE_RUN = {
     "checkpoint_dir": ", python -m frameworks.BACKEND; the runs of a matrix start from epoch 1",
     "share_gpu": ", python -m frameworks.BACKEND; it is never compared",
 }
-PERCENT = Bounds(above=0, below=100, hint=", such as 5")
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,6 @@ class Axes:
     """Workloads, separated by commas."""
     repeats: Annotated[int, FROM_1] = 1
     """Runs of each combination; repeat r has seed + r."""
-    until: Annotated[float | None, PERCENT] = None
-    """Percent: repeat until every ratio to the fastest at a size is known to ± this, or --repeats is reached. Default: --repeats times."""
     quiet_limit: Annotated[float | None, PERCENT] = None
     """Percent: run again, up to 3 times, what met a machine whose speed was further than this from the median of the matrix. Default: mark
     it in the report only."""
@@ -86,12 +84,14 @@ def run(matrix):
     stamp = resume.last_stamp(records.folder(settings)) if matrix.run.resume else time.strftime("%Y%m%d-%H%M%S")
     jobs = plan(names, command_line.names_in(matrix.workloads), matrix.sizes, matrix.repeats, ranks_per_node, settings, stamp)
     jobs = available.trainable(jobs) if matrix.backends == backends.ALL else jobs
-    until.check(matrix.until, matrix.repeats)
+    until.check(settings.until, matrix.repeats)
     available.check(jobs, launcher)
     folder = records.folder(settings)
     earlier = seeds.earlier(records.read_all(folder) if folder.exists() else [], stamp)
     if matrix.run.seed is None:
         jobs = seeds.continued(jobs, earlier)
+    for line in until.hindrances(jobs, settings.until, matrix.repeats, earlier):
+        print(line, file=sys.stderr)
     if not matrix.dry_run:
         records.expect_writable(folder)
         lock.expect_free(folder, jobs, matrix.share_machine)

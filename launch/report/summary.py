@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from launch.report import comparable, entries, statistics
+from launch.report import comparable, entries, statistics, widths
 from launch.report.questions import approximate, checkpointing, cost, failed, first, quiet, reading, repeated, same, scaling, step, where
 from launch.report.tables import Section
 from launch.report.words import ranks_of
@@ -82,6 +82,7 @@ def _notes(comparisons, num_traced):
         notes.append("Entries with more ranks than cores are oversubscribed: they have tables of their own and do not measure scaling.")
     for comparison in comparisons:
         notes += [f"{comparison.name}, {ranks_of(size)}: {OTHER_SEEDS}" for size in comparison.sizes if _have_other_seeds(comparison, size)]
+        notes += widths.notes(comparison)
         values_of = environments(record for entry in comparison.entries for record in entry.records)
         differing = {name: values for name, values in values_of.items() if len(values) > 1}
         notes += [f"{comparison.name}: records differ in {name}: {', '.join(values)}." for name, values in differing.items()]

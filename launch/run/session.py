@@ -6,8 +6,8 @@ import tempfile
 from pathlib import Path
 
 from common.record import records
-from launch.report import live, noise
-from launch.run import room, runner, turns, until
+from launch.report import live, noise, widths
+from launch.run import room, runner, turns
 from launch.run.display import Display
 from launch.run.plan import groups
 
@@ -39,12 +39,12 @@ def needed(matrix, jobs, done, display):
     measured, repeat, num_before = {}, 0, 0
     for group in groups(jobs, matrix.side_by_side):
         first = group[0]
-        if matrix.until and first.settings.repeat != repeat:
-            repeat, measured = first.settings.repeat, until.widths(done)
-            for line in until.describe(measured, matrix.until, matrix.repeats):
+        if matrix.run.until and first.settings.repeat != repeat:
+            repeat, measured = first.settings.repeat, widths.by_size(done)
+            for line in widths.describe(measured, matrix.run.until, matrix.repeats):
                 display.print_line(line)
         width = measured.get((first.settings.workload, first.num_ranks))
-        if width is None or width.percent > matrix.until:
+        if width is None or width.percent > matrix.run.until:
             yield list(enumerate(group, num_before + 1))
         num_before += len(group)
 

@@ -14,8 +14,8 @@ def matrix(stamp, num_repeats=6, first_seed=1, **seconds):
     """The records of a matrix in which each backend has these seconds, with a spread that differs between backends."""
     return [
         made(
-            backend=backend, repeat=repeat, seconds=typical * SPREAD[(repeat + shift) % 6], stamp=stamp, num_ranks=2, seed=first_seed + repeat,
-            started_at=f"2026-01-01T{stamp[9:11]}:{repeat:02d}:00Z",
+            backend=backend, repeat=repeat, seconds=typical * SPREAD[(repeat + shift) % 6], stamp=stamp, num_ranks=2,
+            seed=first_seed + repeat, started_at=f"2026-01-01T{stamp[9:11]}:{repeat:02d}:00Z",
         )
         for shift, (backend, typical) in enumerate(seconds.items())
         for repeat in range(num_repeats)
