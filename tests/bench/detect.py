@@ -12,10 +12,11 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
+from common.command_line import Bounds
 from common.record.records import read_all
 from launch.report import entries, epochs
 from launch.report.statistics import MIN_RUNS_CONFIDENT
@@ -34,9 +35,9 @@ COLUMNS = ("repeats", "the copy called slower or faster", "the slowed one called
 class Arguments:
     """How much is run, and how much slower a backend is."""
 
-    num_matrices: int = 20
+    num_matrices: Annotated[int, Bounds(at_least=2)] = 20
     """Matrices that are run."""
-    repeats: int = 12
+    repeats: Annotated[int, Bounds(at_least=MIN_RUNS_CONFIDENT)] = 12
     """Repeats of each."""
     percent: float = 5.0
     """The planted slow-down of a step."""
