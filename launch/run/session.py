@@ -8,8 +8,8 @@ from pathlib import Path
 
 from common.process import binding
 from common.record import records
-from launch.report import live, noise
-from launch.run import room, runner, turns, until
+from launch.report import live, noise, widths
+from launch.run import room, runner, turns
 from launch.run.display import Display
 from launch.run.plan import groups
 
@@ -42,14 +42,14 @@ def needed(matrix, jobs, done, display):
     num_cores = binding.num_cores(os.sched_getaffinity(0), binding.core_of_threads())
     for group in groups(jobs, matrix.side_by_side, num_cores):
         first = group[0]
-        if matrix.until and first.settings.repeat != repeat:
-            repeat, measured = first.settings.repeat, until.widths(done)
-            for line in until.describe(measured, matrix.until, matrix.repeats):
+        if matrix.run.until and first.settings.repeat != repeat:
+            repeat, measured = first.settings.repeat, widths.by_size(done)
+            for line in widths.describe(measured, matrix.run.until, matrix.repeats):
                 display.print_line(line)
         wide = [
             (number, job)
             for number, job in enumerate(group, num_before + 1)
-            if (width := measured.get((job.settings.workload, job.num_ranks))) is None or width.percent > matrix.until
+            if (width := measured.get((job.settings.workload, job.num_ranks))) is None or width.percent > matrix.run.until
         ]
         if wide:
             yield wide
