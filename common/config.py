@@ -197,7 +197,8 @@ class Settings:
     """Write checkpoints in a thread of rank 0 while training goes on, from a copy of the state."""
     resume: Annotated[bool, Role.MAY_DIFFER] = False
     """Single run: resume from the last checkpoint in --checkpoint-dir, if any; any backend may have written it. Matrix: resume the
-    last matrix in these results and skip the runs that have completed."""
+    interrupted matrix of these backends, workloads, sizes and settings in the results, without the runs that have completed; where there is
+    none, start one, as for a job that its batch system may requeue."""
     results: Annotated[Path, Role.MAY_DIFFER] = Path("results")
     """Folder for records; a run writes RESULTS/MACHINE/RUN.json."""
     machine: Annotated[MachineName, Role.MAY_DIFFER] = None

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +17,7 @@ from common.record import records
 from launch.launchers import commands, detect, machine_files
 from launch.run import available, lock, resume, room, runner, until
 from launch.run.options import NodeOptions, seen_from_root
-from launch.run.plan import plan
+from launch.run.plan import plan, stamped
 from launch.run.session import run_all
 
 PROGRAM = "launch/matrix.sh"
@@ -74,8 +73,8 @@ def run(matrix):
     names = backends.chosen(matrix.backends)
     launcher = detect.choose(matrix.launcher or machine.launcher, hosts, machine.variables, settings.host_suffix, matrix.dry_run)
     ranks_per_node = machine.ranks_per_node if matrix.ranks_per_node is None else matrix.ranks_per_node
-    stamp = resume.last_stamp(records.folder(settings)) if matrix.run.resume else time.strftime("%Y%m%d-%H%M%S")
-    jobs = plan(names, command_line.names_in(matrix.workloads), matrix.sizes, matrix.repeats, ranks_per_node, settings, stamp)
+    workloads = command_line.names_in(matrix.workloads)
+    jobs = plan(names, workloads, matrix.sizes, matrix.repeats, ranks_per_node, settings)
     jobs = available.trainable(jobs) if matrix.backends == backends.ALL else jobs
     until.check(matrix.until, matrix.repeats)
     available.check(jobs, launcher)
@@ -88,21 +87,20 @@ def run(matrix):
     jobs = available.runnable(jobs, launcher, matrix.dry_run)
     if not available.runs_elsewhere(jobs, launcher):
         room.expect_room(jobs)
+    on_device = dataclasses.replace(settings, device=jobs[0].settings.device)
+    candidates = folder, resume.identity(names, workloads, matrix.sizes, ranks_per_node, on_device), jobs, matrix.run.resume
     if matrix.dry_run:
-        for job in not_done(matrix, jobs)[1]:
+        for job in resume.divided(stamped(jobs, next(resume.stamps(*candidates))))[1]:
             print(commands.shell_command(runner.start_of(job, launcher)))
         return 0
     records.make_folder(folder)
-    with lock.held(folder, jobs, matrix.share_machine):
-        if matrix.run.resume:
-            resume.wait_until_ended(jobs)
-        done, jobs = not_done(matrix, jobs)
+    with lock.held(folder, jobs, matrix.share_machine), resume.held(*candidates) as stamp:
+        jobs = stamped(jobs, stamp)
+        resume.wait_until_ended(jobs)
+        done, jobs = resume.divided(jobs)
+        if not jobs:
+            print(f"all runs of {stamp} have completed; without --resume a new matrix begins")
         return run_all(matrix, done, jobs, launcher, folder / f"{stamp}.html")
-
-
-def not_done(matrix, jobs):
-    """(records of the jobs that are completed, the jobs to run)."""
-    return resume.divided(jobs) if matrix.run.resume else ([], jobs)
 
 
 def settings_of(matrix):

@@ -2,7 +2,6 @@
 
 import functools
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -42,7 +41,7 @@ def run(options, jobs_of, settled, show):
     """
     results, machine = seen_from_root(options.results), records.machine_name(options)
     os.chdir(records.ROOT)
-    stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-lesson"
+    stamp = f"{records.new_stamp()}-lesson"
     jobs = jobs_of(results, machine, stamp)
     launcher = detect.choose(options.launcher)
     available.check(jobs, launcher)

@@ -29,12 +29,12 @@ class Job(NamedTuple):
         return parallelism.degree(self.backend, self.settings, self.num_ranks)
 
 
-def plan(backends, workloads, sizes, repeats, ranks_per_node, settings, stamp):
+def plan(backends, workloads, sizes, repeats, ranks_per_node, settings):
     """The jobs of a matrix in the order they run. Repeats are the outermost loop, so that drift affects all jobs equally.
 
     Repeat r has seed + r, and begins with another backend: of three copies of one backend that took turns, the one that was always
-    started first needed 2 % more time. `stamp` is the prefix of run names. `ranks_per_node` None: all ranks on one node. With --timeline or
-    --trace the jobs of a group run first without it, to be measured, then with it. Raises UserError for invalid or empty axes.
+    started first needed 2 % more time. `ranks_per_node` None: all ranks on one node. With --timeline or --trace the jobs of a group run
+    first without it, to be measured, then with it. Raises UserError for invalid or empty axes.
     """
     check(backends, workloads, sizes)
     jobs = []
@@ -49,9 +49,14 @@ def plan(backends, workloads, sizes, repeats, ranks_per_node, settings, stamp):
                 rotated.rotate(-repeat)
                 for suffix, kind_settings in kinds:
                     for backend in rotated:
-                        named = dataclasses.replace(kind_settings, run_id=f"{stamp}-{workload}-{backend}-n{num_ranks}-r{repeat}{suffix}")
+                        named = dataclasses.replace(kind_settings, run_id=f"{workload}-{backend}-n{num_ranks}-r{repeat}{suffix}")
                         jobs.append(Job(backend, num_ranks, min(num_ranks, ranks_per_node or num_ranks), settings_of(backend, named)))
     return jobs
+
+
+def stamped(jobs, stamp):
+    """The jobs with run names that begin with a stamp."""
+    return [job._replace(settings=dataclasses.replace(job.settings, run_id=f"{stamp}-{job.settings.run_id}")) for job in jobs]
 
 
 def check(backends, workloads, sizes):

@@ -13,7 +13,7 @@ def names(jobs):
 
 
 def made(backends, sizes, repeats=1, workloads=("cnn",), ranks_per_node=None, **changes):
-    return plan(backends, workloads, sizes, repeats, ranks_per_node, Settings(**changes), "stamp")
+    return plan(backends, workloads, sizes, repeats, ranks_per_node, Settings(**changes))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_the_backends_of_a_size_on_one_node_run_side_by_side(side_by_side, chang
 
 def test_other_workloads_repeats_and_traced_runs_are_not_side_by_side_and_every_run_has_a_name():
     jobs = made(["single", "ddp"], (1,), repeats=2, workloads=["cnn", "transformer"], trace="mpi")
-    run_ids = [[job.settings.run_id.removeprefix("stamp-") for job in group] for group in groups(jobs, True)]
+    run_ids = [[job.settings.run_id for job in group] for group in groups(jobs, True)]
     assert run_ids[:4] == [
         ["cnn-single-n1-r0", "cnn-ddp-n1-r0"], ["cnn-single-n1-r0-traced"], ["cnn-ddp-n1-r0-traced"],
         ["transformer-single-n1-r0", "transformer-ddp-n1-r0"],
@@ -75,7 +75,7 @@ def test_other_workloads_repeats_and_traced_runs_are_not_side_by_side_and_every_
 
 def test_all_other_settings_are_those_of_the_matrix():
     (job,) = made(["ddp"], (2,), threads=3, precision="fp64", machine="here")
-    assert job.settings == Settings(threads=3, precision="fp64", machine="here", run_id="stamp-cnn-ddp-n2-r0")
+    assert job.settings == Settings(threads=3, precision="fp64", machine="here", run_id="cnn-ddp-n2-r0")
 
 
 @pytest.mark.parametrize(("ranks_per_node", "expected"), [(None, [1, 2, 8]), (4, [1, 2, 4]), (1, [1, 1, 1])])
