@@ -202,7 +202,7 @@ class Settings:
     results: Annotated[Path, Role.MAY_DIFFER] = Path("results")
     """Folder for records; a run writes RESULTS/MACHINE/RUN.json."""
     machine: Annotated[MachineName, Role.MAY_DIFFER] = None
-    """Name of this machine in the results. Default: the name of the Slurm cluster, else the host name."""
+    """Name of this machine in the results. Default: the name of the Slurm cluster or PBS server, else the host name."""
     run_id: Annotated[str | None, Pattern(r"[\w.@-]+", "letters, digits, '.', '_', '@' and '-'"), Role.MAY_DIFFER] = None
     """Name of the record. Default: time, workload, backend and number of ranks."""
     repeat: Annotated[int, FROM_0, Role.MAY_DIFFER] = 0

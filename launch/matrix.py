@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -38,7 +39,8 @@ class Axes:
     """Numbers of ranks."""
     backends: str | None = None
     """Backends, separated by commas; a variant is written deepspeed_zero@3 or ddp@mpi. `all`: every backend, without variants.
-    Default: single, ddp, deepspeed_zero and Horovod's; `single` runs once, at size 1."""
+    Default: single, ddp, deepspeed_zero and Horovod's; `single` runs once, at size 1, and not in a
+    matrix of one other size."""
     workloads: str = ",".join(workload_table.BY_DEFAULT)
     """Workloads, separated by commas."""
     repeats: Annotated[int, FROM_1] = 1
@@ -75,6 +77,8 @@ def run(matrix):
     ranks_per_node = machine.ranks_per_node if matrix.ranks_per_node is None else matrix.ranks_per_node
     workloads = command_line.names_in(matrix.workloads)
     jobs = plan(names, workloads, matrix.sizes, matrix.repeats, ranks_per_node, settings)
+    if left_out := [name for name in names if name not in {job.backend for job in jobs}]:
+        print(f"skipping {', '.join(left_out)}: for one process, and so in a matrix with size 1", file=sys.stderr)
     jobs = available.trainable(jobs) if matrix.backends == backends.ALL else jobs
     until.check(matrix.until, matrix.repeats)
     available.check(jobs, launcher)

@@ -129,7 +129,9 @@ def make_trace_folder(settings, flag):
 
 
 def machine_name(settings):
-    return settings.machine or os.environ.get("SLURM_CLUSTER_NAME") or socket.gethostname().split(".")[0]
+    # The number of a job of PBS ends in the name of its server, which the nodes of a machine share.
+    pbs_server = os.environ.get("PBS_JOBID", "").partition(".")[2]
+    return settings.machine or os.environ.get("SLURM_CLUSTER_NAME") or (pbs_server or socket.gethostname()).split(".")[0]
 
 
 def new_stamp():

@@ -25,7 +25,7 @@ class RunOptions(LaunchOptions):
     results: Path = Path("results/lessons")
     """Folder for the records; a run writes RESULTS/MACHINE/RUN.json. Apart from those of matrices, with which they cannot be compared."""
     machine: MachineName = None
-    """Name of this machine in the results. Default: the Slurm cluster's name, else the host name."""
+    """Name of this machine in the results. Default: the name of the Slurm cluster or PBS server, else the host name."""
 
 
 # A field of a lesson that has runs, and its default. On the command line its options are those of the lesson.

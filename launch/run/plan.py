@@ -37,10 +37,12 @@ def plan(backends, workloads, sizes, repeats, ranks_per_node, settings):
     first without it, to be measured, then with it. Raises UserError for invalid or empty axes.
     """
     check(backends, workloads, sizes)
+    # A matrix of one size may be one of several jobs, of which that of size 1 trains in one process for all.
+    alone = {1} if len(sizes) > 1 and any(map(has_one_rank, backends)) else ()
     jobs = []
     for repeat in range(repeats):
         for workload in workloads:
-            for num_ranks in sorted({1, *sizes} if any(map(has_one_rank, backends)) else sizes):
+            for num_ranks in sorted({*sizes, *alone}):
                 repeated = dataclasses.replace(settings, workload=workload, seed=settings.seed + repeat, repeat=repeat)
                 kinds = [("", dataclasses.replace(repeated, timeline=False, trace=None))]
                 if settings.timeline or settings.trace:
@@ -69,6 +71,8 @@ def check(backends, workloads, sizes):
             raise UserError(f"{axis} {', '.join(duplicates)} is given more than once")
     if min(sizes) < 1:
         raise UserError(f"size {min(sizes)} is not a number of ranks; sizes are integers of at least 1")
+    if len(sizes) == 1 != sizes[0] and all(map(has_one_rank, backends)):
+        raise UserError(f"{', '.join(backends)} runs in one process, not in {sizes[0]}; give size 1")
 
 
 def groups(jobs, side_by_side):

@@ -25,6 +25,8 @@ def made(backends, sizes, repeats=1, workloads=("cnn",), ranks_per_node=None, **
         (["single", "ddp"], (2, 4), "single@1 ddp@2 ddp@4"),
         (["ddp"], (2, 4), "ddp@2 ddp@4"),
         (["single"], (2, 4), "single@1"),
+        # One of several jobs, each of one size.
+        (["single", "ddp"], (4,), "ddp@4"),
     ],
 )
 def test_jobs_go_by_size_and_single_runs_once_at_size_1(backends, sizes, expected):
@@ -92,6 +94,7 @@ def test_ranks_on_a_node_are_no_more_than_there_are(ranks_per_node, expected):
         ({"backends": ["ddp", "single", "ddp"]}, "backend ddp is given more than once"),
         ({"workloads": ["cnn", "cnn"]}, "workload cnn is given more than once"),
         ({"sizes": (1, 2, 4, 2, 4)}, "size 2, 4 is given more than once"),
+        ({"sizes": (4,), "backends": ["single"]}, "single runs in one process, not in 4; give size 1"),
     ],
 )
 def test_axes_that_make_no_runs_are_refused(changes, message):
