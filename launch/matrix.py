@@ -39,8 +39,7 @@ class Axes:
     """Numbers of ranks."""
     backends: str | None = None
     """Backends, separated by commas; a variant is written deepspeed_zero@3 or ddp@mpi. `all`: every backend, without variants.
-    Default: single, ddp, deepspeed_zero and Horovod's; `single` runs once, at size 1, and not in a
-    matrix of one other size."""
+    Default: single, ddp, deepspeed_zero and Horovod's; `single` runs once, at size 1, and not in a matrix of one other size."""
     workloads: str = ",".join(workload_table.BY_DEFAULT)
     """Workloads, separated by commas."""
     repeats: Annotated[int, FROM_1] = 1
