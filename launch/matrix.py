@@ -77,7 +77,7 @@ def run(matrix):
     workloads = command_line.names_in(matrix.workloads)
     jobs = plan(names, workloads, matrix.sizes, matrix.repeats, ranks_per_node, settings)
     if left_out := [name for name in names if name not in {job.backend for job in jobs}]:
-        print(f"skipping {', '.join(left_out)}: for one process, and so in a matrix with size 1", file=sys.stderr)
+        print(f"skipping {', '.join(left_out)}: size 1 is not among the sizes", file=sys.stderr)
     jobs = available.trainable(jobs) if matrix.backends == backends.ALL else jobs
     until.check(matrix.until, matrix.repeats)
     available.check(jobs, launcher)

@@ -37,7 +37,7 @@ def plan(backends, workloads, sizes, repeats, ranks_per_node, settings):
     first without it, to be measured, then with it. Raises UserError for invalid or empty axes.
     """
     check(backends, workloads, sizes)
-    # A matrix of one size may be one of several jobs, of which that of size 1 trains in one process for all.
+    # A matrix of one size may be one of several jobs, and that of size 1 has what runs in one process.
     alone = {1} if len(sizes) > 1 and any(map(has_one_rank, backends)) else ()
     jobs = []
     for repeat in range(repeats):
