@@ -99,25 +99,25 @@ def test_a_matrix_of_before_a_setting_was_there_and_files_that_are_none_do_no_ha
     assert stamps(tmp_path, watchdog_timeout=5.0)[:-1] == []
 
 
-def hold(folder, number, connection):
-    with resume.held(folder / "here", identity_in(folder), jobs_in(folder), resumes=number % 2 == 0) as stamp:
-        connection.send(stamp)
-        connection.recv()
+def hold(folder, resumes, begun, may_end):
+    with resume.held(folder / "here", identity_in(folder), jobs_in(folder), resumes) as stamp:
+        begun.put(stamp)
+        may_end.wait()
 
 
 def test_of_matrices_that_begin_at_once_each_has_a_stamp_of_its_own_also_where_they_would_resume(tmp_path):
     for stamp in "ab":
         begin(tmp_path, stamp, "ok")
     fork = multiprocessing.get_context("fork")
-    pipes = [fork.Pipe() for _ in range(40)]
-    processes = [fork.Process(target=hold, args=(tmp_path, number, there)) for number, (_, there) in enumerate(pipes)]
+    begun, may_end = fork.Queue(), fork.Event()
+    processes = [fork.Process(target=hold, args=(tmp_path, number % 2 == 0, begun, may_end), daemon=True) for number in range(40)]
     for process in processes:
         process.start()
-    held = {here.recv() for here, _ in pipes}
+    held = {begun.get(timeout=30) for _ in processes}
     assert len(held) == 40
     assert {"a", "b"} < held
-    for (here, _), process in zip(pipes, processes, strict=True):
-        here.send("go on")
+    may_end.set()
+    for process in processes:
         process.join()
     assert sorted(stamps(tmp_path)[:-1]) == sorted(held)
 
