@@ -198,11 +198,12 @@ class Settings:
     """Write checkpoints in a thread of rank 0 while training goes on, from a copy of the state."""
     resume: Annotated[bool, Role.MAY_DIFFER] = False
     """Single run: resume from the last checkpoint in --checkpoint-dir, if any; any backend may have written it. Matrix: resume the
-    last matrix in these results and skip the runs that have completed."""
+    interrupted matrix of these backends, workloads, sizes and settings in the results, without the runs that have completed; where there is
+    none, start one, as for a job that its batch system may requeue."""
     results: Annotated[Path, Role.MAY_DIFFER] = Path("results")
     """Folder for records; a run writes RESULTS/MACHINE/RUN.json."""
     machine: Annotated[MachineName, Role.MAY_DIFFER] = None
-    """Name of this machine in the results. Default: the name of the Slurm cluster, else the host name."""
+    """Name of this machine in the results. Default: the name of the Slurm cluster or PBS server, else the host name."""
     run_id: Annotated[str | None, Pattern(r"[\w.@-]+", "letters, digits, '.', '_', '@' and '-'"), Role.MAY_DIFFER] = None
     """Name of the record. Default: time, workload, backend and number of ranks."""
     repeat: Annotated[int, FROM_0, Role.MAY_DIFFER] = 0

@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import sys
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +18,7 @@ from common.record import records
 from launch.launchers import commands, detect, machine_files
 from launch.run import available, lock, resume, room, runner, seeds, until
 from launch.run.options import NodeOptions, seen_from_root
-from launch.run.plan import plan
+from launch.run.plan import plan, stamped
 from launch.run.session import run_all
 
 PROGRAM = "launch/matrix.sh"
@@ -39,7 +38,7 @@ class Axes:
     """Numbers of ranks."""
     backends: str | None = None
     """Backends, separated by commas; a variant is written deepspeed_zero@3 or ddp@mpi. `all`: every backend, without variants.
-    Default: single, ddp, deepspeed_zero and Horovod's; `single` runs once, at size 1."""
+    Default: single, ddp, deepspeed_zero and Horovod's; `single` runs once, at size 1, and not in a matrix of one other size."""
     workloads: str = ",".join(workload_table.BY_DEFAULT)
     """Workloads, separated by commas."""
     repeats: Annotated[int, FROM_1] = 1
@@ -81,38 +80,43 @@ def run(matrix):
     names = backends.chosen(matrix.backends)
     launcher = detect.choose(matrix.launcher or machine.launcher, hosts, machine.variables, settings.host_suffix, matrix.dry_run)
     ranks_per_node = machine.ranks_per_node if matrix.ranks_per_node is None else matrix.ranks_per_node
-    stamp = resume.last_stamp(records.folder(settings)) if matrix.run.resume else time.strftime("%Y%m%d-%H%M%S")
-    jobs = plan(names, command_line.names_in(matrix.workloads), matrix.sizes, matrix.repeats, ranks_per_node, settings, stamp)
+    workloads = command_line.names_in(matrix.workloads)
+    jobs = plan(names, workloads, matrix.sizes, matrix.repeats, ranks_per_node, settings)
+    if left_out := [name for name in names if name not in {job.backend for job in jobs}]:
+        print(f"skipping {', '.join(left_out)}: size 1 is not among the sizes", file=sys.stderr)
     jobs = available.trainable(jobs) if matrix.backends == backends.ALL else jobs
     until.check(settings.until, matrix.repeats)
     available.check(jobs, launcher)
     folder = records.folder(settings)
-    earlier = seeds.earlier(records.read_all(folder) if folder.exists() else [], stamp)
-    if matrix.run.seed is None:
-        jobs = seeds.continued(jobs, earlier)
-    for line in until.hindrances(jobs, settings.until, matrix.repeats, earlier):
-        print(line, file=sys.stderr)
+    present = records.read_all(folder) if folder.exists() else []
     if not matrix.dry_run:
         records.expect_writable(folder)
         lock.expect_free(folder, jobs, matrix.share_machine)
     jobs = available.runnable(jobs, launcher, matrix.dry_run)
     if not available.runs_elsewhere(jobs, launcher):
         room.expect_room(jobs)
+    on_device = dataclasses.replace(settings, device=jobs[0].settings.device)
+    candidates = folder, resume.identity(names, workloads, matrix.sizes, ranks_per_node, on_device), jobs, matrix.run.resume
     if matrix.dry_run:
-        for job in not_done(matrix, jobs)[1]:
+        for job in resume.divided(begun(matrix, jobs, present, next(resume.stamps(*candidates))))[1]:
             print(commands.shell_command(runner.start_of(job, launcher)))
         return 0
     records.make_folder(folder)
-    with lock.held(folder, jobs, matrix.share_machine):
-        if matrix.run.resume:
-            resume.wait_until_ended(jobs)
-        done, jobs = not_done(matrix, jobs)
+    with lock.held(folder, jobs, matrix.share_machine), resume.held(*candidates) as stamp:
+        jobs = begun(matrix, jobs, present, stamp)
+        resume.wait_until_ended(jobs)
+        done, jobs = resume.divided(jobs)
+        if not jobs:
+            print(f"all runs of {stamp} have completed; without --resume a new matrix begins")
         return run_all(matrix, done, jobs, launcher, folder / f"{stamp}.html")
 
 
-def not_done(matrix, jobs):
-    """(records of the jobs that are completed, the jobs to run)."""
-    return resume.divided(jobs) if matrix.run.resume else ([], jobs)
+def begun(matrix, jobs, present, stamp):
+    """The jobs as they run under a stamp, with their seeds; `present`: the records in the folder. Prints what is said of them before."""
+    earlier = seeds.earlier(present, stamp)
+    for line in until.hindrances(jobs, matrix.run.until, matrix.repeats, earlier):
+        print(line, file=sys.stderr)
+    return stamped(seeds.continued(jobs, earlier) if matrix.run.seed is None else jobs, stamp)
 
 
 def settings_of(matrix):

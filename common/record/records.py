@@ -6,9 +6,11 @@ import json
 import os
 import platform
 import re
+import secrets
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -127,11 +129,18 @@ def make_trace_folder(settings, flag):
 
 
 def machine_name(settings):
-    return settings.machine or os.environ.get("SLURM_CLUSTER_NAME") or socket.gethostname().split(".")[0]
+    # The number of a job of PBS ends in the name of its server, which the nodes of a machine share.
+    pbs_server = os.environ.get("PBS_JOBID", "").partition(".")[2]
+    return settings.machine or os.environ.get("SLURM_CLUSTER_NAME") or (pbs_server or socket.gethostname()).split(".")[0]
+
+
+def new_stamp():
+    """The beginning of run names that no other has, also where several begin in one second, on whichever nodes."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
 
 
 def run_name(backend, settings, num_ranks):
-    return settings.run_id or f"{time.strftime('%Y%m%d-%H%M%S')}-{settings.workload}-{backend}-n{num_ranks}-s{settings.seed}"
+    return settings.run_id or f"{new_stamp()}-{settings.workload}-{backend}-n{num_ranks}-s{settings.seed}"
 
 
 def update(record, values):
@@ -172,9 +181,8 @@ def make_folder(path, content="records", option="--results"):
     """Creates a folder and checks that it is writable. Raises UserError if it is not; `option` is the flag for another folder."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        probe = path / f".probe-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
+        # Under a name of its own, also where another node has a process of this number.
+        tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
         raise UserError(f"cannot write {content} to {path} ({error.strerror}); give another folder with {option}") from None
 

@@ -18,7 +18,7 @@ from launch.report import entries
 from launch.report.export import colours, files, terminal, vega_lite
 from launch.report.questions import reading
 from launch.report.words import ranks_of
-from launch.run.plan import plan
+from launch.run.plan import plan, stamped
 
 MEMORY = "memory"
 DATA_FORMATS = get_args(get_type_hints(Settings)["data_format"])
@@ -104,7 +104,8 @@ def data_jobs(lesson, folders, results, machine, stamp):
             drop_caches = "once" if lesson.cold else "none"
             reading = {"data_format": data_format, "num_workers": workers, "data_budget": lesson.data_budget, "drop_caches": drop_caches}
             settings = Settings(**vars(shared) | ({} if data_format == MEMORY else reading | {"data_dir": folders[data_format]}))
-            jobs += plan([lesson.backend], [lesson.workload], lesson.ranks, 1, None, settings, f"{stamp}-{data_format}-w{workers}")
+            planned = plan([lesson.backend], [lesson.workload], lesson.ranks, 1, None, settings)
+            jobs += stamped(planned, f"{stamp}-{data_format}-w{workers}")
     if not jobs:
         raise UserError("there is nothing to run; give formats on disk, or --copies 1")
     return jobs

@@ -2,7 +2,6 @@
 
 import functools
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -26,7 +25,7 @@ class RunOptions(LaunchOptions):
     results: Path = Path("results/lessons")
     """Folder for the records; a run writes RESULTS/MACHINE/RUN.json. Apart from those of matrices, with which they cannot be compared."""
     machine: MachineName = None
-    """Name of this machine in the results. Default: the Slurm cluster's name, else the host name."""
+    """Name of this machine in the results. Default: the name of the Slurm cluster or PBS server, else the host name."""
 
 
 # A field of a lesson that has runs, and its default. On the command line its options are those of the lesson.
@@ -42,7 +41,7 @@ def run(options, jobs_of, settled, show):
     """
     results, machine = seen_from_root(options.results), records.machine_name(options)
     os.chdir(records.ROOT)
-    stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-lesson"
+    stamp = f"{records.new_stamp()}-lesson"
     jobs = jobs_of(results, machine, stamp)
     launcher = detect.choose(options.launcher)
     available.check(jobs, launcher)

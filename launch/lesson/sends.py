@@ -17,7 +17,7 @@ from launch.report.tables import BACKEND, Column, filled
 from launch.report.words import listed, ranks_of
 from launch.run import available
 from launch.run.options import SENDING
-from launch.run.plan import plan
+from launch.run.plan import plan, stamped
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def sends_jobs(lesson, results, machine, stamp):
     if BASELINE in names:
         raise UserError(f"{BASELINE} trains in one process and sends nothing; leave it out")
     settings = Settings(epochs=1, stop_at_target=False, results=results, machine=machine)
-    jobs = plan(names, [lesson.workload], [lesson.ranks], 1, None, settings, f"{stamp}-sends")
+    jobs = stamped(plan(names, [lesson.workload], [lesson.ranks], 1, None, settings), f"{stamp}-sends")
     return jobs if lesson.backends else available.trainable(jobs)
 
 

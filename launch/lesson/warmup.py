@@ -15,7 +15,7 @@ from launch.report.export import terminal
 from launch.report.tables import Column, filled
 from launch.report.words import ranks_of
 from launch.run import available
-from launch.run.plan import plan
+from launch.run.plan import plan, stamped
 
 WARMUP_EPOCHS = 3
 # Chance is 1/10, with ten digits; what ends below NEAR_CHANCE has learned next to nothing, what ends at TRAINED or above has learned.
@@ -75,7 +75,7 @@ def warmup_jobs(lesson, results, machine, stamp):
             optimizer="adam", learning_rate=0.01, scaling="weak", warmup_epochs=warmup_epochs, epochs=lesson.epochs, stop_at_target=False,
             seed=lesson.seed, batch_size=lesson.batch_size, step_breakdown=False, results=results, machine=machine,
         )  # fmt: skip
-        jobs += plan(names, ["cnn"], [lesson.ranks], 1, None, settings, f"{stamp}-warmup-{name}")
+        jobs += stamped(plan(names, ["cnn"], [lesson.ranks], 1, None, settings), f"{stamp}-warmup-{name}")
     return jobs
 
 

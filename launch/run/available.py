@@ -119,7 +119,9 @@ def answers_of(backends, job, launcher, through_launcher):
         start = on_a_node(program, job, launcher)
         argv, variables = start.argv(), start.variables
     try:
-        outcome = turns.alone(processes.run(argv, variables, f"{runner.mark_of(job)}.probe", ROOT, LIMIT_SECONDS, lambda _: None))
+        # Another matrix may ask for the same job: each ends what has its mark.
+        mark = f"{runner.mark_of(job)}.probe-{os.getpid()}"
+        outcome = turns.alone(processes.run(argv, variables, mark, ROOT, LIMIT_SECONDS, lambda _: None))
     except OSError as error:
         raise UserError(f"{argv[0]} could not be started: {error.strerror}") from None
     json_text = next((line.partition(MARKER)[2] for line in outcome.last_lines if MARKER in line), None)

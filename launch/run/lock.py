@@ -45,7 +45,7 @@ def held(folder, jobs, share_machine):
     path = path_of(folder, jobs)
     descriptor = _open(path)
     try:
-        if _lock(descriptor, path):
+        if is_locked_here(descriptor, path):
             # For those who come later.
             since = time.strftime("%Y-%m-%d %H:%M:%S")
             text = f"pid {os.getpid()} on {socket.gethostname()}, since {since}, results in {Path(folder).absolute()}\n"
@@ -78,8 +78,8 @@ def _open(path):
         raise UserError(f"the lock {path} cannot be opened ({problem.strerror}); remove it, or name another file in {VARIABLE}") from None
 
 
-def _lock(descriptor, path):
-    """Locks the file. Returns whether no other process has it locked; where the file system has no locks, it prints that."""
+def is_locked_here(descriptor, path):
+    """Locks the file unless another process has. Returns whether none has; where the file system has no locks, it prints that."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

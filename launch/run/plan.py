@@ -29,19 +29,20 @@ class Job(NamedTuple):
         return parallelism.degree(self.backend, self.settings, self.num_ranks)
 
 
-def plan(backends, workloads, sizes, repeats, ranks_per_node, settings, stamp):
+def plan(backends, workloads, sizes, repeats, ranks_per_node, settings):
     """The jobs of a matrix in the order they run. Repeats are the outermost loop, so that drift affects all jobs equally.
 
     Repeat r has seed + r, and begins with another backend, every second one with the largest size: of three copies of one backend that took
-    turns, the one that was always started first needed 2 % more time. `stamp` is the prefix of run names. `ranks_per_node` None: all ranks
-    on one node. With --timeline or --trace the jobs of a group run first without it, to be measured, then with it. Raises UserError for
-    invalid or empty axes.
+    turns, the one that was always started first needed 2 % more time. `ranks_per_node` None: all ranks on one node. With --timeline or
+    --trace the jobs of a group run first without it, to be measured, then with it. Raises UserError for invalid or empty axes.
     """
     check(backends, workloads, sizes)
+    # A matrix of one size may be one of several jobs, and that of size 1 has what runs in one process.
+    alone = {1} if len(sizes) > 1 and any(map(has_one_rank, backends)) else ()
     jobs = []
     for repeat in range(repeats):
         for workload in workloads:
-            for num_ranks in sorted({1, *sizes} if any(map(has_one_rank, backends)) else sizes, reverse=repeat % 2 == 1):
+            for num_ranks in sorted({*sizes, *alone}, reverse=repeat % 2 == 1):
                 repeated = dataclasses.replace(settings, workload=workload, seed=settings.seed + repeat, repeat=repeat)
                 kinds = [("", dataclasses.replace(repeated, timeline=False, trace=None))]
                 if settings.timeline or settings.trace:
@@ -50,9 +51,14 @@ def plan(backends, workloads, sizes, repeats, ranks_per_node, settings, stamp):
                 rotated.rotate(-repeat)
                 for suffix, kind_settings in kinds:
                     for backend in rotated:
-                        named = dataclasses.replace(kind_settings, run_id=f"{stamp}-{workload}-{backend}-n{num_ranks}-r{repeat}{suffix}")
+                        named = dataclasses.replace(kind_settings, run_id=f"{workload}-{backend}-n{num_ranks}-r{repeat}{suffix}")
                         jobs.append(Job(backend, num_ranks, min(num_ranks, ranks_per_node or num_ranks), settings_of(backend, named)))
     return jobs
+
+
+def stamped(jobs, stamp):
+    """The jobs with run names that begin with a stamp."""
+    return [job._replace(settings=dataclasses.replace(job.settings, run_id=f"{stamp}-{job.settings.run_id}")) for job in jobs]
 
 
 def check(backends, workloads, sizes):
@@ -65,6 +71,8 @@ def check(backends, workloads, sizes):
             raise UserError(f"{axis} {', '.join(duplicates)} is given more than once")
     if min(sizes) < 1:
         raise UserError(f"size {min(sizes)} is not a number of ranks; sizes are integers of at least 1")
+    if len(sizes) == 1 != sizes[0] and all(map(has_one_rank, backends)):
+        raise UserError(f"{', '.join(backends)} runs in one process, not in {sizes[0]}; give size 1")
 
 
 def groups(jobs, side_by_side, num_cores):

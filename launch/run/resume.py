@@ -1,39 +1,77 @@
-"""A matrix that was interrupted: which one it was, and what of it is still to be run."""
+"""Which matrix a start is, a new one or one that was interrupted, and what of it is still to be run.
 
-import re
+Beside its records a matrix has a file STAMP.matrix, which says what it runs. It is locked for as long as it runs.
+"""
+
+import contextlib
+import json
+import os
+import sys
 import time
 
-from common import workloads
 from common.command_line import flag
-from common.config import as_json
+from common.config import Settings, as_json
 from common.errors import UserError
 from common.record import records
-from launch.run import processes, runner, supervisor
+from launch.launchers.commands import allocation
+from launch.run import lock, processes, runner, supervisor
+from launch.run.plan import stamped
 
 # The runs of a matrix that was killed are ended within twice this time.
 LIMIT_SECONDS = 3 * processes.GRACE_SECONDS
-RECORD = re.compile(r"(\d{8}-\d{6})-.+-n\d+-r\d+\.json")
+ENDING = ".matrix"
 
 
-def last_stamp(folder):
-    """The stamp of the last matrix that has a record in the folder. Raises UserError where there is none."""
-    stamps = [match[1] for path in folder.glob("*.json") if (match := RECORD.fullmatch(path.name))]
-    if not stamps:
-        raise UserError(f"there is no matrix in {folder} to resume; leave out --resume, or give its folder with --results and --machine")
-    return max(stamps)
+def identity(backends, workloads, sizes, ranks_per_node, settings):
+    """What a matrix runs. A start with the same identity can resume it, also with more repeats."""
+    axes = {"backends": sorted(backends), "workloads": sorted(workloads), "sizes": sorted(sizes), "ranks_per_node": ranks_per_node}
+    return axes | as_json(settings)
+
+
+@contextlib.contextmanager
+def held(folder, matrix, jobs, resumes):
+    """Gives the first stamp of `stamps` whose matrix no process runs; until the context ends no other process resumes it."""
+    stamp, file = next((stamp, file) for stamp in stamps(folder, matrix, jobs, resumes) if (file := _locked(folder / f"{stamp}{ENDING}")))
+    with file:
+        file.truncate(0)
+        file.write(json.dumps(matrix | {"allocation": allocation()}) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+        yield stamp
+
+
+def stamps(folder, matrix, jobs, resumes):
+    """The stamps under which jobs can be run, the best first: with `resumes` those of their matrices in the folder, then a new one.
+
+    `matrix`: its identity. The best is a matrix of this allocation, which its batch system may have requeued, then one with runs to be
+    done, then the latest. Prints how the latest of the folder differs where there is nothing to resume.
+    """
+    begun = dict(sorted(_begun(folder))) if resumes else {}
+    same = [stamp for stamp, content in begun.items() if not differences(content, matrix)]
+
+    def rank(stamp):
+        return allocation() and begun[stamp].get("allocation") == allocation(), bool(divided(stamped(jobs, stamp))[1]), stamp
+
+    yield from sorted(same, key=rank, reverse=True)
+    if resumes:
+        latest = next(reversed(begun), None)
+        reason = "is running" if same else latest and f"has other {', '.join(differences(begun[latest], matrix))}"
+        print(f"there is no matrix to resume in {folder}{f' ({latest} {reason})' if latest else ''}; a new one begins", file=sys.stderr)
+    yield records.new_stamp()
+
+
+def differences(content, matrix):
+    """The names, as options, in which what a matrix runs differs from an identity. A setting that is new since has its default."""
+    content = as_json(Settings()) | content
+    return [name if name == "sizes" else flag(name) for name, value in matrix.items() if content.get(name) != value]
 
 
 def divided(jobs):
-    """Returns (records of the jobs that are completed, the jobs that are not): these are run, or run again.
-
-    Raises UserError where a record was made with other settings than its job has now.
-    """
+    """Returns (records of the jobs that are completed, the jobs that are not): these are run, or run again."""
     done, missing = [], []
     for job in jobs:
         path = runner.record_path(job)
         record = records.read(path) if path.exists() else None
-        if record:
-            expect_same(path, as_json(record.settings), as_json(workloads.resolve(job.settings, job.degree)))
         if record and record.status == "ok":
             done.append(record)
         else:
@@ -57,12 +95,21 @@ def wait_until_ended(jobs, limit_seconds=LIMIT_SECONDS):
         time.sleep(supervisor.POLL_SECONDS)
 
 
-def expect_same(path, recorded, settings):
-    """Raises UserError, naming them, for settings in which a record differs from what is to be run now."""
-    if recorded["device"] == "auto":
-        # An older matrix left it to each run.
-        recorded = recorded | {"device": settings["device"]}
-    names = [name for name in settings if recorded[name] != settings[name]]
-    if names:
-        differences = ", ".join(f"{flag(name)} was {recorded[name]} and is {settings[name]}" for name in names)
-        raise UserError(f"{path} is of another matrix ({differences}); give the same settings, or leave out --resume")
+def _begun(folder):
+    """(stamp, what it runs) of the matrices in a folder."""
+    for path in folder.glob(f"*{ENDING}"):
+        # That of another user may not be readable, and one that begins now has no content.
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            yield path.stem, dict(json.loads(path.read_text()))
+
+
+def _locked(path):
+    """The open file of a matrix, locked; None where a process runs the matrix, or where it is another user's."""
+    try:
+        file = path.open("a+")
+    except PermissionError:
+        return None
+    if lock.is_locked_here(file.fileno(), path):
+        return file
+    file.close()
+    return None

@@ -8,32 +8,41 @@ from pathlib import Path
 
 from common.process import binding
 from common.record import records
+from launch.launchers import allocation_end
 from launch.report import live, noise, widths
 from launch.run import room, runner, turns
 from launch.run.display import Display
 from launch.run.plan import groups
+from launch.run.remaining import Remaining, describe
 
 MAX_AGAIN = 3
 
 
 def run_all(matrix, done, jobs, launcher, page):
     """Runs the jobs, those of a group side by side, shows them with those that are done, and returns the exit status."""
+    remaining, left = Remaining(allocation_end.end()), []
     try:
         with Display(len(jobs)) as display:
             groups_run = []
             for group in needed(matrix, jobs, done, display):
                 if done:
                     live.write_page(page, done, live.RELOAD_SECONDS)
-                run_group(matrix, group, launcher, display, done)
+                if not remaining.has_time_for(group):
+                    left += group
+                    continue
+                with remaining.timed(group):
+                    run_group(matrix, group, launcher, display, done)
                 groups_run.append(group)
             if matrix.quiet_limit:
-                run_again(matrix, groups_run, launcher, display, done)
+                run_again(matrix, groups_run, launcher, display, done, remaining)
     finally:
         if done:
             live.write_page(page, done)
             live.show(done)
             print(f"records: {page.with_suffix('')}-*.json\npage: {page}")
-    return 0 if all(record.status == "ok" and not record.launcher_error for record in done) else 1
+        if left:
+            print(describe(left))
+    return 0 if not left and all(record.status == "ok" and not record.launcher_error for record in done) else 1
 
 
 def needed(matrix, jobs, done, display):
@@ -56,10 +65,10 @@ def needed(matrix, jobs, done, display):
         num_before += len(group)
 
 
-def run_again(matrix, groups_run, launcher, display, done):
+def run_again(matrix, groups_run, launcher, display, done, remaining):
     """Runs the groups again that met a machine which was not quiet."""
     for attempt in range(1, MAX_AGAIN + 1):
-        for group in disturbed(groups_run, done, matrix.quiet_limit):
+        for group in filter(remaining.has_time_for, disturbed(groups_run, done, matrix.quiet_limit)):
             runs = ", ".join(job.settings.run_id for _, job in group)
             display.print_line(f"again, since the machine was not quiet ({attempt} of at most {MAX_AGAIN}): {runs}")
             set_aside(group, done)

@@ -134,7 +134,7 @@ def test_a_matrix_is_told_to_name_variants_instead_of_settings(setting, value):
 
 def test_a_matrix_is_refused_at_a_size_that_one_of_its_variants_does_not_take():
     with refused("multiple of 2 ranks, and 1 is"):
-        available.check(plan(["ddp", "fsdp@hsdp"], ["cnn"], [1], 1, None, Settings(), "stamp"), MPICH)
+        available.check(plan(["ddp", "fsdp@hsdp"], ["cnn"], [1], 1, None, Settings()), MPICH)
 
 
 def test_only_backends_on_pytorch_compile_and_their_names_stay():
@@ -144,8 +144,8 @@ def test_only_backends_on_pytorch_compile_and_their_names_stay():
 
 
 def test_a_job_of_a_variant_starts_its_file_with_its_setting():
-    jobs = plan(["deepspeed_zero", "deepspeed_zero@3"], ["cnn"], [2], 1, None, Settings(), "stamp")
-    assert [job.settings.run_id for job in jobs] == ["stamp-cnn-deepspeed_zero-n2-r0", "stamp-cnn-deepspeed_zero@3-n2-r0"]
+    jobs = plan(["deepspeed_zero", "deepspeed_zero@3"], ["cnn"], [2], 1, None, Settings())
+    assert [job.settings.run_id for job in jobs] == ["cnn-deepspeed_zero-n2-r0", "cnn-deepspeed_zero@3-n2-r0"]
     first, second = (" ".join(runner.start_of(job, MPICH).argv()) for job in jobs)
     assert "-m frameworks.deepspeed_zero " in first
     assert "--zero-stage" not in first

@@ -1,6 +1,8 @@
 """python -m launch.compare: what it writes, what it says, and its exit status."""
 
+import itertools
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +49,20 @@ def test_every_export_is_written_in_one_go(tmp_path, run):
     assert len(exports["--csv"].read_text().splitlines()) == 4
     assert exports["--html"].read_text().startswith("<!DOCTYPE html>")
     assert exports["--svg"].read_text().startswith("<svg")
+
+
+def test_the_folders_of_several_jobs_of_one_size_each_give_one_report(tmp_path, run):
+    """All have begun in the same second, and only the job of size 1 has run `single`."""
+    cells = {1: {"single": 12.0, "ddp": 12.5}, 2: {"ddp": 6.0, "horovod_torch": 7.0}, 4: {"ddp": 3.0, "horovod_torch": 4.0}}
+    folders = []
+    for num_ranks, seconds_by_backend in cells.items():
+        changes = {"num_ranks": num_ranks, "stamp": f"20260101-000000-{num_ranks:06x}", "settings": {"results": Path(f"job-{num_ranks}")}}
+        runs = [repeats([seconds] * 6, backend=backend, **changes) for backend, seconds in seconds_by_backend.items()]
+        folders.append(folder(tmp_path / f"job-{num_ranks}", *itertools.chain(*runs)))
+    status, printed, error = run(*folders)
+    assert (status, error) == (0, "")
+    assert "ddp at 4 ranks reached the target first, in 3.00 s; 4.00 times as fast as single" in printed
+    assert "the same run as" not in printed
 
 
 @pytest.mark.parametrize(

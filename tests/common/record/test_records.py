@@ -162,14 +162,21 @@ def test_only_variables_that_affect_a_run_are_recorded(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("machine", "cluster", "name"),
-    [("mine", "polaris", "mine"), (None, "polaris", "polaris"), (None, "", "node17"), (None, None, "node17")],
+    ("machine", "cluster", "pbs_job", "name"),
+    [
+        ("mine", "polaris", "8.head.example", "mine"),
+        (None, "polaris", "8.head.example", "polaris"),
+        (None, "", "8.head.example", "head"),
+        (None, None, "8", "node17"),
+        (None, "", None, "node17"),
+    ],
 )
-def test_the_machine_is_named_by_the_user_else_by_its_cluster_else_by_its_host(machine, cluster, name, monkeypatch):
+def test_the_machine_is_named_by_the_user_else_by_its_cluster_else_by_its_host(machine, cluster, pbs_job, name, monkeypatch):
     monkeypatch.setattr(records.socket, "gethostname", lambda: "node17.cluster.example")
-    monkeypatch.delenv("SLURM_CLUSTER_NAME", raising=False)
-    if cluster is not None:
-        monkeypatch.setenv("SLURM_CLUSTER_NAME", cluster)
+    for variable, value in (("SLURM_CLUSTER_NAME", cluster), ("PBS_JOBID", pbs_job)):
+        monkeypatch.delenv(variable, raising=False)
+        if value is not None:
+            monkeypatch.setenv(variable, value)
     assert records.machine_name(Settings(machine=machine)) == name
 
 

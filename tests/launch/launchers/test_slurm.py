@@ -9,7 +9,7 @@ import pytest
 from launch.run import processes, supervisor
 from tests.support import kills, made_backends, slurm_cluster
 from tests.support.backends import LAUNCHED
-from tests.support.running import completed, environ, matrix, records_in
+from tests.support.running import BIN, completed, environ, matrix, records_in
 
 pytestmark = [pytest.mark.matrix, pytest.mark.long]
 
@@ -43,6 +43,33 @@ def test_the_job_script_trains_through_sbatch(slurm, checkout, short_run, tmp_pa
     output = (tmp_path / "out").read_text() if (tmp_path / "out").exists() else ""
     assert done.returncode == 0, done.stdout + done.stderr + output
     assert [(record["num_ranks"], record["num_nodes"], record["launcher"]) for record in records_in(tmp_path)] == [(2, 2, "srun")]
+
+
+def test_a_job_that_is_requeued_in_the_middle_completes_each_run_exactly_once(slurm, checkout, short_run, tmp_path):
+    small = ["--partition=all", "--gres=none", "--ntasks-per-node=1", "--cpus-per-task=1", f"--output={tmp_path}/out"]
+    job = ["sbatch", "--parsable", *small, "launch/launchers/jobs/jsc.sbatch", "--backends", "ddp,horovod_torch", "--workloads", "cnn"]
+    job += ["--repeats", "2", *short_run, "--ranks-per-node", "1", "--results", tmp_path, "--machine", "here"]
+    number = completed(*job, cwd=checkout, variables=slurm | {"TANDEM_SIZES": "2", "TANDEM_MACHINE_FILE": "local"}).stdout.strip()
+    kills.wait_until(lambda: [record["status"] for record in records_in(tmp_path)] == ["ok", "started"], 240)
+    before = {path: path.read_bytes() for path in tmp_path.glob("here/*.json") if '"status": "ok"' in path.read_text()}
+    assert completed("scontrol", "requeue", number, variables=slurm).returncode == 0
+
+    def is_completed():
+        # Else Slurm would wait for two minutes.
+        completed("scontrol", "update", f"JobId={number}", "StartTime=now", variables=slurm)
+        return "JobState=COMPLETED" in completed("scontrol", "show", "job", number, variables=slurm).stdout
+
+    kills.wait_until(is_completed, 300)
+    assert [record["status"] for record in records_in(tmp_path)] == ["ok"] * 4
+    assert len(list(tmp_path.glob("here/*.matrix"))) == len(before) == 1
+    assert {path: path.read_bytes() for path in before} == before
+    assert "there is no matrix to resume" in (tmp_path / "out").read_text()
+
+
+def test_the_end_of_an_allocation_is_known(slurm):
+    ask = "from launch.launchers import allocation_end; print(allocation_end.end())"
+    done = completed("salloc", "--quiet", "-N1", "--time=5", BIN / "python", "-c", ask, variables=slurm)
+    assert time.time() + 200 < float(done.stdout) < time.time() + 301, done.stderr
 
 
 def test_a_rank_that_is_stopped_under_srun_is_named_and_ended(slurm, checkout, tmp_path):

@@ -13,7 +13,7 @@ def names(jobs):
 
 
 def made(backends, sizes, repeats=1, workloads=("cnn",), ranks_per_node=None, **changes):
-    return plan(backends, workloads, sizes, repeats, ranks_per_node, Settings(**changes), "stamp")
+    return plan(backends, workloads, sizes, repeats, ranks_per_node, Settings(**changes))
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,8 @@ def made(backends, sizes, repeats=1, workloads=("cnn",), ranks_per_node=None, **
         (["single", "ddp"], (2, 4), "single@1 ddp@2 ddp@4"),
         (["ddp"], (2, 4), "ddp@2 ddp@4"),
         (["single"], (2, 4), "single@1"),
+        # One of several jobs, each of one size.
+        (["single", "ddp"], (4,), "ddp@4"),
     ],
 )
 def test_jobs_go_by_size_and_single_runs_once_at_size_1(backends, sizes, expected):
@@ -72,7 +74,7 @@ def test_the_backends_and_the_sizes_with_cores_of_their_own_run_side_by_side_on_
 
 def test_other_workloads_repeats_and_traced_runs_are_not_side_by_side_and_every_run_has_a_name():
     jobs = made(["single", "ddp"], (1,), repeats=2, workloads=["cnn", "transformer"], trace="mpi")
-    run_ids = [[job.settings.run_id.removeprefix("stamp-") for job in group] for group in groups(jobs, True, 1)]
+    run_ids = [[job.settings.run_id for job in group] for group in groups(jobs, True, 1)]
     assert run_ids[:4] == [
         ["cnn-single-n1-r0", "cnn-ddp-n1-r0"], ["cnn-single-n1-r0-traced"], ["cnn-ddp-n1-r0-traced"],
         ["transformer-single-n1-r0", "transformer-ddp-n1-r0"],
@@ -84,7 +86,7 @@ def test_other_workloads_repeats_and_traced_runs_are_not_side_by_side_and_every_
 
 def test_all_other_settings_are_those_of_the_matrix():
     (job,) = made(["ddp"], (2,), threads=3, precision="fp64", machine="here")
-    assert job.settings == Settings(threads=3, precision="fp64", machine="here", run_id="stamp-cnn-ddp-n2-r0")
+    assert job.settings == Settings(threads=3, precision="fp64", machine="here", run_id="cnn-ddp-n2-r0")
 
 
 @pytest.mark.parametrize(("ranks_per_node", "expected"), [(None, [1, 2, 8]), (4, [1, 2, 4]), (1, [1, 1, 1])])
@@ -101,6 +103,7 @@ def test_ranks_on_a_node_are_no_more_than_there_are(ranks_per_node, expected):
         ({"backends": ["ddp", "single", "ddp"]}, "backend ddp is given more than once"),
         ({"workloads": ["cnn", "cnn"]}, "workload cnn is given more than once"),
         ({"sizes": (1, 2, 4, 2, 4)}, "size 2, 4 is given more than once"),
+        ({"sizes": (4,), "backends": ["single"]}, "single runs in one process, not in 4; give size 1"),
     ],
 )
 def test_axes_that_make_no_runs_are_refused(changes, message):

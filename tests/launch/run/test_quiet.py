@@ -4,7 +4,7 @@ import json
 
 from common.config import Settings
 from launch.run import runner, session
-from launch.run.plan import groups, plan
+from launch.run.plan import groups, plan, stamped
 from tests.support.made_records import noisy, typed
 
 STAMP = "20260101-000000"
@@ -12,7 +12,7 @@ STAMP = "20260101-000000"
 
 def test_groups_with_a_disturbed_run_are_run_again_and_their_records_kept_aside(tmp_path):
     settings = Settings(results=tmp_path, machine="here")
-    jobs = plan(["single", "ddp"], ["cnn"], [1], 3, None, settings, STAMP)
+    jobs = stamped(plan(["single", "ddp"], ["cnn"], [1], 3, None, settings), STAMP)
     numbered = [list(enumerate(group)) for group in groups(jobs, True, 1)]
     speeds = {("ddp", 1): [10.0, 8.0]}
     written = [

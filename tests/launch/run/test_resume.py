@@ -1,7 +1,7 @@
-"""--resume: missing runs are run, completed ones are skipped, records of other settings are refused."""
+"""Matrices beside each other in one folder, and --resume: which one is resumed, and what of it is run."""
 
-import contextlib
 import json
+import multiprocessing
 import threading
 
 import pytest
@@ -11,23 +11,14 @@ from common.config import Settings, as_json
 from common.errors import UserError
 from common.record import records
 from launch.run import resume, runner
-from launch.run.plan import plan
+from launch.run.plan import plan, stamped
 from tests.support import kills
 from tests.support.made_records import made
 from tests.support.running import matrix, records_in
 
 
-def test_the_last_matrix_is_the_one_with_the_latest_stamp(tmp_path):
-    with pytest.raises(UserError, match="there is no matrix in"):
-        resume.last_stamp(tmp_path / "none")
-    names = ("20250101-120000-cnn-ddp-n1-r0", "20250102-110000-cnn-deepspeed_zero@3-n2-r0", "20250103-110000-cnn-ddp-n1-s1", "notes")
-    for name in names:
-        (tmp_path / f"{name}.json").touch()
-    assert resume.last_stamp(tmp_path) == "20250102-110000"
-
-
 def jobs_in(folder, **changes):
-    return plan(["ddp", "horovod_torch"], ["cnn"], (1, 2), 1, None, Settings(results=folder, machine="here", **changes), "stamp")
+    return plan(["ddp", "horovod_torch"], ["cnn"], (1, 2), 1, None, Settings(results=folder, machine="here", **changes))
 
 
 def leave(job, status):
@@ -46,20 +37,89 @@ def test_only_completed_runs_are_skipped(tmp_path):
     assert missing == jobs[1:]
 
 
+def begin(folder, stamp, *statuses, allocation=None, **changes):
+    """Leaves a matrix with this stamp and the records of its first jobs, as one that has ended does."""
+    (folder / "here").mkdir(exist_ok=True)
+    content = identity_in(folder, **changes) | {"allocation": allocation}
+    (folder / "here" / f"{stamp}{resume.ENDING}").write_text(json.dumps(content))
+    for job, status in zip(stamped(jobs_in(folder), stamp), statuses, strict=False):
+        leave(job, status)
+
+
+def identity_in(folder, sizes=(1, 2), ranks_per_node=None, **changes):
+    backends = ["horovod_torch", "ddp"]
+    return resume.identity(backends, ["cnn"], sizes, ranks_per_node, Settings(results=folder, machine="here", **changes))
+
+
+def stamps(folder, resumes=True, **changes):
+    return list(resume.stamps(folder / "here", identity_in(folder, **changes), jobs_in(folder), resumes))
+
+
+COMPLETED, INTERRUPTED = ["ok"] * 4, ["ok", "started"]
+
+
 @pytest.mark.parametrize(
-    ("before", "now", "message"),
+    ("matrices", "expected"),
     [
-        ({}, {"epochs": 3}, "--epochs was 20 and is 3"),
-        ({}, {"seed": 2}, "--seed was 1 and is 2"),
-        ({"device": "cpu"}, {"device": "cuda"}, "--device was cpu and is cuda"),
-        # A matrix of before left the device to its runs.
-        ({"device": "auto"}, {"device": "cpu"}, None),
+        ({}, []),
+        ({"a": (INTERRUPTED, {}), "b": (INTERRUPTED, {})}, ["b", "a"]),
+        ({"a": (INTERRUPTED, {}), "b": (COMPLETED, {}), "c": (COMPLETED, {})}, ["a", "c", "b"]),
+        ({"a": ([], {"allocation": "7"}), "b": (COMPLETED, {"allocation": "8"}), "c": (INTERRUPTED, {})}, ["b", "c", "a"]),
+        ({"a": (INTERRUPTED, {}), "b": ([], {"sizes": (1,)}), "c": ([], {"epochs": 3}), "d": ([], {"ranks_per_node": 1})}, ["a"]),
+        ({"a": (INTERRUPTED, {"seed": 2}), "b": ([], {"device": "cuda"})}, []),
     ],
-)
-def test_a_record_of_other_settings_is_not_mixed_with(before, now, message, tmp_path):
-    leave(jobs_in(tmp_path, **before)[0], "ok")
-    with pytest.raises(UserError, match=message) if message else contextlib.nullcontext():
-        assert len(resume.divided(jobs_in(tmp_path, **now))[0]) == 1
+)  # fmt: skip
+def test_what_is_resumed_is_of_this_allocation_then_what_is_not_complete_then_the_latest_and_always_of_the_same_identity(
+    matrices, expected, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("SLURM_JOB_ID", "8")
+    for stamp, (statuses, changes) in matrices.items():
+        begin(tmp_path, stamp, *statuses, **changes)
+    assert stamps(tmp_path)[:-1] == expected
+    assert len(stamps(tmp_path, resumes=False)) == 1
+
+
+def test_the_reason_for_which_a_new_matrix_begins_is_said(tmp_path, capsys):
+    for stamp, changes, message in (
+        ("a", {"sizes": (2,), "watchdog_timeout": 5.0}, "(a has other sizes, --watchdog-timeout); a new one begins"),
+        ("b", {}, "(b is running); a new one begins"),
+    ):
+        begin(tmp_path, stamp, **changes)
+        stamps(tmp_path)
+        assert message in capsys.readouterr().err
+
+
+def test_a_matrix_of_before_a_setting_was_there_and_files_that_are_none_do_no_harm(tmp_path):
+    begin(tmp_path, "a", "ok")
+    content = json.loads((tmp_path / "here" / "a.matrix").read_text())
+    del content["watchdog_timeout"]
+    for stamp, text in {"b": json.dumps(content), "c": "", "d": "[1]", "e": "{}"}.items():
+        (tmp_path / "here" / f"{stamp}.matrix").write_text(text)
+    assert stamps(tmp_path)[:-1] == ["b", "a"]
+    assert stamps(tmp_path, watchdog_timeout=5.0)[:-1] == []
+
+
+def hold(folder, resumes, begun, may_end):
+    with resume.held(folder / "here", identity_in(folder), jobs_in(folder), resumes) as stamp:
+        begun.put(stamp)
+        may_end.wait()
+
+
+def test_of_matrices_that_begin_at_once_each_has_a_stamp_of_its_own_also_where_they_would_resume(tmp_path):
+    for stamp in "ab":
+        begin(tmp_path, stamp, "ok")
+    fork = multiprocessing.get_context("fork")
+    begun, may_end = fork.Queue(), fork.Event()
+    processes = [fork.Process(target=hold, args=(tmp_path, number % 2 == 0, begun, may_end), daemon=True) for number in range(40)]
+    for process in processes:
+        process.start()
+    held = {begun.get(timeout=30) for _ in processes}
+    assert len(held) == 40
+    assert {"a", "b"} < held
+    may_end.set()
+    for process in processes:
+        process.join()
+    assert sorted(stamps(tmp_path)[:-1]) == sorted(held)
 
 
 @pytest.fixture
@@ -94,6 +154,22 @@ def test_an_interrupted_matrix_is_resumed(checkout, tmp_path):
     assert [record["status"] for record in records_in(tmp_path)] == ["ok"] * 2
     assert completed.read_bytes() == before
     assert "single" in again.stdout
-    refused = matrix(checkout, tmp_path, *arguments, "--resume", "--seed", "5")
-    assert (refused.returncode, "is of another matrix" in refused.stderr) == (2, True)
-    assert completed.read_bytes() == before
+    listed = matrix(checkout, tmp_path, *arguments, "--resume", "--seed", "5", "--dry-run")
+    assert (listed.returncode, listed.stdout.count("\n"), "has other --seed); a new one begins" in listed.stderr) == (0, 2, True)
+    finished = matrix(checkout, tmp_path, *arguments, "--resume")
+    assert (finished.returncode, len(records_in(tmp_path))) == (0, 2)
+    assert "have completed; without --resume a new matrix begins" in finished.stdout
+
+
+@pytest.mark.matrix
+def test_two_matrices_that_start_at_once_in_one_folder_end_nobodys_process_and_overwrite_no_record(checkout, tmp_path):
+    short = ("--epochs", "1", "--steps-per-epoch", "2", "--share-machine")
+    started = [kills.start(checkout, tmp_path, *short, *resumes) for resumes in ((), ("--resume",))]
+    try:
+        printed = [matrix.communicate(timeout=240)[0] for matrix in started]
+    finally:
+        for matrix in started:
+            matrix.terminate()
+    assert [matrix.returncode for matrix in started] == [0, 0], printed
+    assert [record["status"] for record in records_in(tmp_path)] == ["ok"] * 2
+    assert len(list(tmp_path.glob("here/*.html"))) == 2

@@ -26,7 +26,7 @@ FIRST, SECOND = "20260101-000000", "20260102-000000"
     ],
 )
 def test_seeds_go_on_after_those_of_earlier_matrices_of_the_same_runs(earlier, drawn, capsys):
-    jobs = plan(["ddp", "horovod_tf"], ["cnn"], (2,), 2, None, Settings(), SECOND)
+    jobs = plan(["ddp", "horovod_tf"], ["cnn"], (2,), 2, None, Settings())
     continued = seeds.continued(jobs, seeds.earlier(typed(earlier), SECOND))
     assert [job.settings.seed for job in continued] == [seed for seed in drawn for _ in range(2)]
     said = f"first seed: {drawn[0]}, after those of earlier matrices; --seed 1 repeats these\n"

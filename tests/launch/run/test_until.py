@@ -66,7 +66,7 @@ def test_the_expected_repeats_are_printed():
     ],
 )
 def test_what_keeps_it_from_ending_the_repeats_is_said_before_the_start(percent, num_repeats, lines):
-    jobs = plan(["single", "ddp"], ["cnn"], (1, 2), 2, None, Settings(), "stamp")
+    jobs = plan(["single", "ddp"], ["cnn"], (1, 2), 2, None, Settings())
     before_the_last = repeats(STEADY, stamp="20250101-000000") + repeats(STEADY, backend="single", stamp="20250101-000000")
     assert until.hindrances(jobs, percent, num_repeats, typed(before_the_last + LAST)) == lines
 
@@ -89,7 +89,7 @@ def test_the_report_says_what_came_of_it():
 
 @pytest.mark.parametrize(("percent", "num_runs"), [(5.0, {1: 12, 2: 16}), (None, {1: 16, 2: 16})])
 def test_a_size_is_not_repeated_once_its_intervals_are_narrow(percent, num_runs):
-    jobs = plan(["ddp", "horovod_tf"], ["cnn"], (1, 2), 8, None, Settings(machine="here"), "20260101-000000")
+    jobs = plan(["ddp", "horovod_tf"], ["cnn"], (1, 2), 8, None, Settings(machine="here"))
     done, output = [], io.StringIO()
     with Display(len(jobs), Console(file=output, width=200)) as display:
         for group in session.needed(Matrix(run=RunSettings(until=percent), repeats=8), jobs, done, display):

@@ -1,0 +1,65 @@
+"""What is not begun because it would not end before the allocation does, and what is said of it."""
+
+import shlex
+import sys
+import time
+
+import pytest
+
+from common.config import Settings
+from launch.launchers.commands import Launcher
+from launch.matrix import Matrix
+from launch.run import remaining, session
+from launch.run.plan import Job
+
+
+def group_of(workload="cnn", num_ranks=1):
+    return [(1, Job("ddp", num_ranks, num_ranks, Settings(workload=workload, run_id=f"{workload}-{num_ranks}")))]
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """[the time], which stands still."""
+    now = [1000.0]
+    for name in ("time", "monotonic"):
+        monkeypatch.setattr(time, name, lambda: now[0])
+    return now
+
+
+@pytest.mark.parametrize(
+    ("seconds_left", "seconds_by_size", "expected"),
+    [
+        (None, {1: 1e6}, [True, True]),
+        (1, {}, [True, True]),
+        (-1, {}, [False, False]),
+        (129, {1: 100, 2: 50}, [False, True]),
+        (131, {1: 100, 2: 50}, [True, True]),
+        # A size that is not known takes as long as the longest.
+        (129, {1: 10, 4: 100}, [True, False]),
+    ],
+)
+def test_a_group_is_begun_where_1_3_times_the_longest_of_its_size_is_left(seconds_left, seconds_by_size, expected, clock):
+    end = seconds_left and clock[0] + 1.1 * sum(seconds_by_size.values()) + seconds_left
+    left = remaining.Remaining(end)
+    for num_ranks, seconds in seconds_by_size.items():
+        for fraction in (1, 0.1):
+            with left.timed(group_of(num_ranks=num_ranks)):
+                clock[0] += fraction * seconds
+    assert [left.has_time_for(group_of(num_ranks=num_ranks)) for num_ranks in (1, 2)] == expected
+
+
+def test_what_has_no_time_is_not_begun_and_the_exit_status_says_that_runs_are_left(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(session.allocation_end, "end", lambda: time.time() - 1)
+    jobs = [job for _, job in group_of()]
+    assert session.run_all(Matrix(), [], jobs, Launcher("mpich", "no-such-launcher"), tmp_path / "page.html") == 1
+    assert "left, since the allocation would end before them: cnn-1\n" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("given", [[], ["--resume"]])
+def test_what_is_left_is_said_with_the_command(given, monkeypatch):
+    arguments = ["1", "--results", "it's here", *given]
+    monkeypatch.setattr(sys, "argv", ["matrix.py", *arguments])
+    runs, command = remaining.describe([*group_of(), *group_of(num_ranks=2)]).splitlines()
+    assert runs.endswith(": cnn-1, cnn-2")
+    assert shlex.split(command.partition(": ")[2]) == ["launch/matrix.sh", "1", "--results", "it's here", "--resume"]
