@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from common.errors import UserError
-from common.process import ranks
+from common.process import ranks, slurm
 
 VENV_BIN = Path(".venv/bin")
 MPIEXEC = "mpiexec"
@@ -28,6 +28,14 @@ class Launcher(NamedTuple):
     # For torchrun on several nodes: (launcher, executable) that starts one agent per node, and the node of the rendezvous.
     agent_launcher: tuple[str, str] | None = None
     first_node: str | None = None
+    # Further arguments of launchers, by name.
+    arguments: dict[str, tuple[str, ...]] = {}  # noqa: RUF012
+    # By which interface ranks find each other, where the launcher has several.
+    mpi: str = "none"
+
+    @property
+    def further_arguments(self):
+        return self.arguments.get(self.name, ())
 
 
 class Start(NamedTuple):
@@ -54,12 +62,13 @@ class Start(NamedTuple):
 def by_options(start):
     """The argv of a launcher whose row in LAUNCHERS has its options."""
     kind, hosts = LAUNCHERS[start.launcher.name], start.launcher.hosts
-    argv = [start.launcher.executable, *_filled(kind.options, **start._asdict(), num_nodes=start.num_nodes)]
+    options = _filled(kind.options, **start._asdict(), num_nodes=start.num_nodes, mpi=start.launcher.mpi)
+    argv = [start.launcher.executable, *options]
     if hosts:
         argv += _filled(kind.hosts_option, hosts=hosts, nodes=",".join(hosts_in(hosts)))
     for name, value in start.variables.items():
         argv += _filled(kind.variable_option, name=name, value=value)
-    return [*argv, *start.program]
+    return [*argv, *start.launcher.further_arguments, *start.program]
 
 
 def _filled(template, **values):
@@ -70,8 +79,9 @@ def _filled(template, **values):
 def torchrun(start):
     """PyTorch's torchrun, without MPI. On several nodes another launcher starts one agent per node."""
     agent = [start.launcher.executable, f"--nproc-per-node={start.ranks_per_node}"]
+    program = (*start.launcher.further_arguments, *start.program[1:])
     if start.num_nodes == 1:
-        return [*agent, "--standalone", *start.program[1:]]
+        return [*agent, "--standalone", *program]
     if start.num_ranks % start.ranks_per_node:
         raise UserError(
             f"torchrun starts the same number of ranks on each node, and {start.num_ranks} is not a multiple of {start.ranks_per_node}"
@@ -84,7 +94,7 @@ def torchrun(start):
     agent += [f"--nnodes={start.num_nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={start.launcher.first_node}:{RENDEZVOUS_PORT}"]
     agents = start._replace(
         launcher=agent_launcher_of(start.launcher), num_ranks=start.num_nodes, ranks_per_node=1,
-        cores_per_rank=start.cores_per_rank * start.ranks_per_node, program=(*agent, *start.program[1:]),
+        cores_per_rank=start.cores_per_rank * start.ranks_per_node, program=(*agent, *program),
     )  # fmt: skip
     return agents.argv()
 
@@ -93,6 +103,14 @@ def agent_launcher_of(launcher):
     """The Launcher that starts one process per node: another one for torchrun, else the launcher itself."""
     name, executable = launcher.agent_launcher or (launcher.name, launcher.executable)
     return launcher._replace(name=name, executable=executable)
+
+
+def arguments_in(text, place):
+    """The arguments in a text, quoted as for a shell. Raises UserError, with the place of the text, where a quote is not closed."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as problem:
+        raise UserError(f"{place} is {text!r}: {str(problem).lower()}; quote as for a shell: --comment 'two words'") from None
 
 
 def hosts_in(path):
@@ -127,6 +145,8 @@ class Kind(NamedTuple):
     # Where it starts ranks. "node": on its own node; on several nodes another launcher starts one agent per node.
     places: Literal["cluster", "hosts", "node"] = "hosts"
     provides_mpi: bool = True
+    # The variable that chooses the interface by which ranks find each other; empty: it has one.
+    mpi_variable: str = ""
     # Those that it sets for each rank; None: MPI tells the rank.
     rank_variables: ranks.Source | None = None
     # Its message about a process that was ended by a signal: the global rank or the process ID, and the signal's number or name.
@@ -175,13 +195,12 @@ LAUNCHERS = {
         "-n {num_ranks} -N {ranks_per_node} --cc depth -d {cores_per_rank}", hosts_option="-L {nodes}",
         variable_option="-e {name}={value}", program="aprun", signatures=("ALPS",), allocations=PBS_OR_COBALT, places="cluster",
     ),
-    # MPICH supports PMI-2. Without --kill-on-bad-exit the other ranks would wait for a failed one, and without --overlap a run would wait
-    # for those beside it.
+    # Without --kill-on-bad-exit the other ranks would wait for a failed one, and without --overlap a run would wait for those beside it.
     "srun": Kind(
         "--nodes={num_nodes} --ntasks={num_ranks} --ntasks-per-node={ranks_per_node} --cpus-per-task={cores_per_rank} --cpu-bind=cores "
-        "--mpi=pmi2 --kill-on-bad-exit=1 --overlap", hosts_option="--nodefile {hosts}", program="srun", signatures=("slurm",),
-        allocations=("SLURM_JOB_ID",), places="cluster", rank_variables=ranks.SLURM, killed=KILLED_BY_SLURM,
-        mpich_variables=MPICH_UNDER_SLURM,
+        "--mpi={mpi} --kill-on-bad-exit=1 --overlap", hosts_option="--nodefile {hosts}", program="srun", signatures=("slurm",),
+        allocations=("SLURM_JOB_ID",), places="cluster", mpi_variable=slurm.MPI_TYPE, rank_variables=ranks.SLURM,
+        killed=KILLED_BY_SLURM, mpich_variables=MPICH_UNDER_SLURM,
     ),
     "torchrun": Kind(
         argv=torchrun, program="torchrun", places="node", provides_mpi=False, rank_variables=ranks.TORCHRUN, killed=KILLED_BY_TORCHRUN,

@@ -19,6 +19,7 @@ SlurmdUser=root
 AuthInfo=socket={folder}/munge.socket
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool.%n
+TmpFS={folder}/tmp.%n
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd.%n.pid
 SlurmdParameters=config_overrides
@@ -44,7 +45,8 @@ def why_not():
 @contextlib.contextmanager
 def started(folder):
     """Starts the cluster; gives the variables with which Slurm's commands find it."""
-    (folder / "state").mkdir(parents=True)
+    for name in ("state", "tmp.n1", "tmp.n2"):
+        (folder / name).mkdir(parents=True)
     # munged wants no one else to be able to write above its socket.
     folder.chmod(0o755)
     key = folder / "munge.key"
