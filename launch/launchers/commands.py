@@ -56,12 +56,12 @@ class Start(NamedTuple):
 
     def argv(self):
         """The launcher's command. Raises UserError where the launcher cannot start the ranks so."""
-        return LAUNCHERS[self.launcher.name].argv(self)
+        return (LAUNCHERS | AGENT_LAUNCHERS)[self.launcher.name].argv(self)
 
 
 def by_options(start):
     """The argv of a launcher whose row in LAUNCHERS has its options."""
-    kind, hosts = LAUNCHERS[start.launcher.name], start.launcher.hosts
+    kind, hosts = (LAUNCHERS | AGENT_LAUNCHERS)[start.launcher.name], start.launcher.hosts
     options = _filled(kind.options, **start._asdict(), num_nodes=start.num_nodes, mpi=start.launcher.mpi)
     argv = [start.launcher.executable, *options]
     if hosts:
@@ -87,9 +87,10 @@ def torchrun(start):
             f"torchrun starts the same number of ranks on each node, and {start.num_ranks} is not a multiple of {start.ranks_per_node}"
         )
     if start.launcher.agent_launcher is None or start.launcher.first_node is None:
+        nodes = "list them with --hosts FILE, or run inside an allocation of Slurm or PBS"
+        advice = "no mpiexec, srun or ssh that starts its agents there is found" if start.launcher.first_node else nodes
         raise UserError(
-            f"torchrun needs {start.num_nodes} nodes for {start.num_ranks} ranks with {start.ranks_per_node} per node; "
-            "list them with --hosts FILE, or run inside an allocation of Slurm or PBS"
+            f"torchrun needs {start.num_nodes} nodes for {start.num_ranks} ranks with {start.ranks_per_node} per node; {advice}"
         )
     agent += [f"--nnodes={start.num_nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={start.launcher.first_node}:{RENDEZVOUS_PORT}"]
     agents = start._replace(
@@ -206,6 +207,8 @@ LAUNCHERS = {
         argv=torchrun, program="torchrun", places="node", provides_mpi=False, rank_variables=ranks.TORCHRUN, killed=KILLED_BY_TORCHRUN,
     ),
 }  # fmt: skip
+# What starts torchrun's agents alone, since it tells a rank nothing.
+AGENT_LAUNCHERS = {"ssh": Kind("-m launch.launchers.ssh {num_ranks}", hosts_option="{nodes}", variable_option="{name}={value}")}
 ALLOCATIONS = tuple(dict.fromkeys(name for kind in LAUNCHERS.values() for name in kind.allocations))
 
 

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 from shutil import which
 
@@ -96,11 +97,15 @@ def choose(launcher=None, arguments=None, machine=Machine(), hosts=None, host_su
     chosen = Launcher(name, executable, needed | machine.variables, hosts, arguments=by_name)
     if LAUNCHERS[name].places != "node":
         return chosen._replace(mpi=machine.mpi or interface_of(chosen)) if LAUNCHERS[name].mpi_variable else chosen
+    chosen = chosen._replace(first_node=first_node_of(hosts, host_suffix))
     try:
-        agent_launcher = find()
+        return chosen._replace(agent_launcher=find())
     except UserError:
-        agent_launcher = None
-    return chosen._replace(agent_launcher=agent_launcher, first_node=first_node_of(hosts, host_suffix))
+        nodes = hosts or os.environ.get("PBS_NODEFILE")
+    if not (nodes and which("ssh")):
+        return chosen
+    print("no mpiexec is found; on several nodes ssh starts torchrun's agents", file=sys.stderr)
+    return chosen._replace(agent_launcher=("ssh", str(VENV_BIN / "python")), hosts=nodes)
 
 
 def interface_of(launcher):

@@ -55,15 +55,29 @@ def test_on_one_node_torchrun_starts_the_ranks_itself():
     assert START._replace(launcher=launcher, ranks_per_node=6).argv() == expected.split()
 
 
+def test_without_an_mpiexec_ssh_starts_the_agents_of_torchrun_which_is_said(install, tmp_path, monkeypatch, capsys):
+    install({".venv/bin/torchrun": None, "ssh": None}, {})
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hosts").write_text("x2\nx1\nx3\n")
+    launcher = choose("torchrun", machine=Machine(variables={"A": "with space"}), hosts="hosts")
+    expected = words(
+        ".venv/bin/python -m launch.launchers.ssh 3 x2,x1,x3 OMP_NUM_THREADS=3 |A=with space| "
+        ".venv/bin/torchrun --nproc-per-node=2 --nnodes=3 --rdzv-backend=c10d --rdzv-endpoint=x2:29400"
+    )
+    assert START._replace(launcher=launcher).argv() == [*expected, *START.program[1:]]
+    assert "ssh starts torchrun's agents" in capsys.readouterr().err
+    assert choose("torchrun").agent_launcher is None
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"launcher": TORCHRUN._replace(first_node=None)}, "--hosts FILE"),
-        ({"launcher": TORCHRUN._replace(agent_launcher=None)}, "--hosts FILE"),
+        ({"launcher": TORCHRUN._replace(first_node=None)}, "list them with --hosts FILE"),
+        ({"launcher": TORCHRUN._replace(agent_launcher=None)}, "per node; no mpiexec, srun or ssh"),
         ({"num_ranks": 5}, "5 is not a multiple of 2"),
     ],
 )
-def test_torchrun_on_several_nodes_requires_a_host_file(changes, message):
+def test_torchrun_on_several_nodes_requires_their_names_and_what_starts_agents_there(changes, message):
     with pytest.raises(UserError, match=message):
         START._replace(**changes).argv()
 
