@@ -61,21 +61,22 @@ def agree_on_master(ranks, suffix=""):
         return
     if ranks.size == 1:
         master = LOOPBACK, free_port()
-    elif "SLURM_STEP_NODELIST" in os.environ and not starts_mpi():
-        host, port = slurm.meeting_place()
-        master = master_address(host, suffix, on_one_node), port
+    elif (problem := mpi_problem()) and (place := slurm.meeting_place()):
+        master = master_address(place[0], suffix, on_one_node), place[1]
+    elif problem:
+        raise UserError(f"{ranks.source} started ranks that meet over MPI, and mpi4py cannot be used ({problem}); start with torchrun")
     else:
         master = gathered((master_address(socket.gethostname(), suffix, on_one_node), free_port()), ranks)[0]
     os.environ |= dict(zip(MASTER, map(str, master), strict=True))
 
 
-def starts_mpi():
-    """Initializes MPI, and returns whether mpi4py and an MPI for it are installed."""
+def mpi_problem():
+    """Initializes MPI. Why mpi4py cannot, in words; None if it can."""
     try:
         import mpi4py.MPI  # noqa: F401
-    except (ImportError, RuntimeError):
-        return False
-    return True
+    except (ImportError, RuntimeError) as problem:
+        return str(problem)
+    return None
 
 
 def expect_size(ranks, size, library):
@@ -84,7 +85,7 @@ def expect_size(ranks, size, library):
         raise UserError(
             f"{ranks.source} started {ranks.size} ranks, {library} sees {size}; "
             "start with the mpiexec of the MPI that Horovod was built with and mpi4py loads"
-            + (f". {slurm.advice(os.environ[slurm.MPI_TYPE])}" if slurm.MPI_TYPE in os.environ else "")
+            + (f". {slurm.advice(os.environ.get(slurm.MPI_TYPE, 'none'))}" if "SLURM_STEP_ID" in os.environ else "")
         )
 
 

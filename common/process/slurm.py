@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 
-# Set by whoever chooses for srun, and by srun for its ranks.
+# Set by whoever chooses for srun, and by srun for its ranks; not for `none`.
 MPI_TYPE = "SLURM_MPI_TYPE"
 LISTED = re.compile(r"^(?:srun: |\s+)(\w+)$", re.MULTILINE)
 # Below those that Linux gives to whoever asks.
@@ -35,9 +35,12 @@ def first_host(node_list):
 
 
 def meeting_place():
-    """Returns (host of rank 0, port) of the step of this process, the same on every rank; steps of a job have different ports.
+    """Returns (host of rank 0, port) of the step of this process, the same on every rank; None where Slurm does not tell.
 
-    Nobody has looked whether the port is free.
+    Steps of a job have different ports. Nobody has looked whether the port is free.
     """
+    # Ranks that are laid out by a list of nodes may begin on any.
+    if "SLURM_STEP_NODELIST" not in os.environ or os.environ.get("SLURM_DISTRIBUTION") == "arbitrary":
+        return None
     number = int(os.environ["SLURM_JOB_ID"]) * 1009 + int(os.environ["SLURM_STEP_ID"])
     return first_host(os.environ["SLURM_STEP_NODELIST"]), PORTS[number % len(PORTS)]

@@ -65,7 +65,9 @@ def by_options(start):
     options = _filled(kind.options, **start._asdict(), num_nodes=start.num_nodes, mpi=start.launcher.mpi)
     argv = [start.launcher.executable, *options]
     if hosts:
-        argv += _filled(kind.hosts_option, hosts=hosts, nodes=",".join(hosts_in(hosts)))
+        nodes = hosts_in(hosts)
+        of_ranks = [node for node in nodes for _ in range(start.ranks_per_node)][: start.num_ranks]
+        argv += _filled(kind.hosts_option, hosts=hosts, nodes=",".join(nodes), nodes_of_ranks=",".join(of_ranks))
     for name, value in start.variables.items():
         argv += _filled(kind.variable_option, name=name, value=value)
     return [*argv, *start.launcher.further_arguments, *start.program]
@@ -131,7 +133,7 @@ class Kind(NamedTuple):
 
     # How it places and binds ranks: a template with fields of a Start.
     options: str = ""
-    # How it is given a host file, as `hosts` or by the names of its `nodes`.
+    # How it is given a host file, as `hosts`, by the names of its `nodes` or by the `nodes_of_ranks`.
     hosts_option: str = ""
     # How it is given a variable of the ranks; empty: it passes its own environment on to them.
     variable_option: str = ""
@@ -196,12 +198,13 @@ LAUNCHERS = {
         "-n {num_ranks} -N {ranks_per_node} --cc depth -d {cores_per_rank}", hosts_option="-L {nodes}",
         variable_option="-e {name}={value}", program="aprun", signatures=("ALPS",), allocations=PBS_OR_COBALT, places="cluster",
     ),
-    # Without --kill-on-bad-exit the other ranks would wait for a failed one, and without --overlap a run would wait for those beside it.
+    # It sorts the nodes of a host file. Without --kill-on-bad-exit the other ranks would wait for a failed one, and without --overlap a
+    # run would wait for those beside it.
     "srun": Kind(
         "--nodes={num_nodes} --ntasks={num_ranks} --ntasks-per-node={ranks_per_node} --cpus-per-task={cores_per_rank} --cpu-bind=cores "
-        "--mpi={mpi} --kill-on-bad-exit=1 --overlap", hosts_option="--nodefile {hosts}", program="srun", signatures=("slurm",),
-        allocations=("SLURM_JOB_ID",), places="cluster", mpi_variable=slurm.MPI_TYPE, rank_variables=ranks.SLURM,
-        killed=KILLED_BY_SLURM, mpich_variables=MPICH_UNDER_SLURM,
+        "--mpi={mpi} --kill-on-bad-exit=1 --overlap", hosts_option="--nodelist {nodes_of_ranks} --distribution=arbitrary",
+        program="srun", signatures=("slurm",), allocations=("SLURM_JOB_ID",), places="cluster", mpi_variable=slurm.MPI_TYPE,
+        rank_variables=ranks.SLURM, killed=KILLED_BY_SLURM, mpich_variables=MPICH_UNDER_SLURM,
     ),
     "torchrun": Kind(
         argv=torchrun, program="torchrun", places="node", provides_mpi=False, rank_variables=ranks.TORCHRUN, killed=KILLED_BY_TORCHRUN,
