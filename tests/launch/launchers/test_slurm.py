@@ -55,8 +55,8 @@ def test_with_the_mpi_of_the_site_and_with_none_ranks_of_two_nodes_find_each_oth
     (tmp_path / "mpi4py.py").write_text("raise ImportError('not here')")
     (tmp_path / "site.toml").write_text(machine.format(folder=tmp_path))
     settings = ("--backends", backend, "--workloads", "cnn", *short_run, "--ranks-per-node", "1", "--machine-file", tmp_path / "site.toml")
-    # Those of a job script, at which nobody listens.
-    variables = slurm | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    # Those of a job script, which nobody reaches.
+    variables = slurm | {"MASTER_ADDR": "no.such.host", "MASTER_PORT": "6000"}
     done = matrix(checkout, tmp_path, "2", *settings, around=("salloc", "-N2", "-n2"), variables=variables)
     assert done.returncode == 0, done.stdout + done.stderr
     (record,) = records_in(tmp_path)
