@@ -67,6 +67,9 @@ def test_without_an_mpiexec_ssh_starts_the_agents_of_torchrun_which_is_said(inst
     assert START._replace(launcher=launcher).argv() == [*expected, *START.program[1:]]
     assert "ssh starts torchrun's agents" in capsys.readouterr().err
     assert choose("torchrun").agent_launcher is None
+    install({}, {"PBS_NODEFILE": "hosts"})
+    monkeypatch.setattr(detect, "which", {"torchrun": "/torchrun", "ssh": "/ssh"}.get)
+    assert choose("torchrun") == launcher._replace(variables={})
 
 
 @pytest.mark.parametrize(
