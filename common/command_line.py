@@ -48,6 +48,7 @@ OF_ARGUMENTS = "--launcher-args"
 FROM_0 = Bounds(at_least=0)
 FROM_1 = Bounds(at_least=1)
 POSITIVE = Bounds(above=0, below=math.inf)
+PERCENT = Bounds(above=0, below=100, hint=", such as 5")
 
 
 class Pattern(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, get_args, get_type_hints
 import tyro
 
 from common import command_line
-from common.command_line import FROM_0, FROM_1, POSITIVE, Bounds, Pattern, flag
+from common.command_line import FROM_0, FROM_1, PERCENT, POSITIVE, Bounds, Pattern, flag
 from common.data.formats import FORMATS, OTHER_READERS
 from common.data.sharding import LAST_BATCH
 from common.errors import UserError
@@ -29,7 +29,8 @@ TRACES = ("mpi", "events")
 Dataset = Literal[*dict.fromkeys(dataset for workload in WORKLOADS.values() for dataset in workload.datasets)]
 Optimizer = Literal["sgd", "adam"]
 Precision = Literal[*DTYPES]
-Seed = Annotated[int, Bounds(at_least=0, at_most=MAX_SEED)]
+SEEDS = Bounds(at_least=0, at_most=MAX_SEED)
+Seed = Annotated[int, SEEDS]
 MachineName = Annotated[str | None, Pattern(r"\w[\w.-]*", "letters, digits, '.', '_' and '-'")]
 
 
@@ -206,6 +207,9 @@ class Settings:
     """Name of the record. Default: time, workload, backend and number of ranks."""
     repeat: Annotated[int, FROM_0, Role.MAY_DIFFER] = 0
     """Number of the repeat, from 0; recorded only."""
+    until: Annotated[float | None, PERCENT, Role.MAY_DIFFER] = None
+    """Matrix only: percent; repeat until every ratio to the fastest at a size is known to ± this, --repeats times at most. Default: so many
+    times."""
 
 
 def with_role(role):

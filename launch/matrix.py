@@ -1,7 +1,8 @@
-"""Runs a matrix: backends x workloads x sizes x repeats, the backends of a workload, size and repeat side by side, and then the table."""
+"""Runs a matrix: backends x workloads x sizes x repeats, those of a workload and repeat side by side, and then the table."""
 
 import dataclasses
 import os
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,13 +11,13 @@ from typing import Annotated
 import tyro
 
 from common import backends, command_line, config
-from common.command_line import FROM_1, Bounds
-from common.config import Settings
+from common.command_line import FROM_1, PERCENT
+from common.config import SEEDS, Role, Settings
 from common.errors import UserError
 from common.model import workload_table
 from common.record import records
 from launch.launchers import commands, detect, machine_files
-from launch.run import available, lock, resume, room, runner, until
+from launch.run import available, lock, resume, room, runner, seeds, until
 from launch.run.options import NodeOptions, seen_from_root
 from launch.run.plan import plan
 from launch.run.session import run_all
@@ -28,7 +29,6 @@ FOR_A_SINGLE_RUN = {
     "checkpoint_dir": ", python -m frameworks.BACKEND; the runs of a matrix start from epoch 1",
     "share_gpu": ", python -m frameworks.BACKEND; it is never compared",
 }
-PERCENT = Bounds(above=0, below=100, hint=", such as 5")
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,18 @@ class Axes:
     """Workloads, separated by commas."""
     repeats: Annotated[int, FROM_1] = 1
     """Runs of each combination; repeat r has seed + r."""
-    until: Annotated[float | None, PERCENT] = None
-    """Percent: repeat until every ratio to the fastest at a size is known to ± this, or --repeats is reached. Default: --repeats times."""
     quiet_limit: Annotated[float | None, PERCENT] = None
     """Percent: run again, up to 3 times, what met a machine whose speed was further than this from the median of the matrix. Default: mark
     it in the report only."""
+
+
+@dataclass(frozen=True)
+class RunSettings(Settings):
+    """The settings that the runs share, and the first of their seeds."""
+
+    seed: Annotated[int | None, SEEDS, Role.MAY_DIFFER] = None
+    """Seed of the initial parameters and the sample order of the first repeat. Default: 1, or the one after those with which earlier
+    matrices in these results have made any of the runs."""
 
 
 # The fields of the last base come first, also in the help.
@@ -57,12 +64,12 @@ class Matrix(NodeOptions, Axes):
     """The axes of a matrix, how it runs, and every setting of its runs."""
 
     side_by_side: bool = True
-    """Run the backends of a workload, size and repeat side by side: all are started, then they take short turns, one training
-    while the others are stopped, so that all meet the same machine. Runs on several nodes, and runs that do not fit into memory beside
-    the others, follow one after the other."""
+    """Run the backends and sizes of a workload and repeat side by side: all are started, then they take short turns, one training while
+    the others are stopped, so that all meet the same machine. A size that is oversubscribed has turns of its own. Runs on several nodes,
+    and runs that do not fit into memory beside the others, follow one after the other."""
     dry_run: bool = False
     """Print the commands and run nothing."""
-    run: Annotated[Settings, tyro.conf.arg(name="")] = field(default_factory=Settings)
+    run: Annotated[RunSettings, tyro.conf.arg(name="")] = field(default_factory=RunSettings)
 
 
 def run(matrix):
@@ -77,13 +84,16 @@ def run(matrix):
     stamp = resume.last_stamp(records.folder(settings)) if matrix.run.resume else time.strftime("%Y%m%d-%H%M%S")
     jobs = plan(names, command_line.names_in(matrix.workloads), matrix.sizes, matrix.repeats, ranks_per_node, settings, stamp)
     jobs = available.trainable(jobs) if matrix.backends == backends.ALL else jobs
-    until.check(matrix.until, matrix.repeats)
+    until.check(settings.until, matrix.repeats)
     available.check(jobs, launcher)
     folder = records.folder(settings)
+    earlier = seeds.earlier(records.read_all(folder) if folder.exists() else [], stamp)
+    if matrix.run.seed is None:
+        jobs = seeds.continued(jobs, earlier)
+    for line in until.hindrances(jobs, settings.until, matrix.repeats, earlier):
+        print(line, file=sys.stderr)
     if not matrix.dry_run:
         records.expect_writable(folder)
-        if folder.exists():
-            records.read_all(folder)
         lock.expect_free(folder, jobs, matrix.share_machine)
     jobs = available.runnable(jobs, launcher, matrix.dry_run)
     if not available.runs_elsewhere(jobs, launcher):
@@ -111,8 +121,9 @@ def settings_of(matrix):
         if (value := getattr(matrix.run, name)) != getattr(Settings, name):
             advice = FOR_A_SINGLE_RUN.get(name) or f"; here write {' or '.join(backends.with_variant(name, value))} in --backends"
             raise UserError(f"{command_line.flag(name)} is for a single run{advice}")
+    shared = vars(matrix.run) | ({"seed": Settings.seed} if matrix.run.seed is None else {})
     # It is the matrix that is resumed, not its runs.
-    settings = dataclasses.replace(matrix.run, resume=False)
+    settings = Settings(**shared | {"resume": False})
     config.check(settings)
     paths = {name: seen_from_root(path) for name in ("results", "data_dir", "tokenizer") if (path := getattr(matrix.run, name))}
     if matrix.run.trace and matrix.run.trace not in config.TRACES:

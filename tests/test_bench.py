@@ -9,10 +9,11 @@ from common.data import sharding
 from launch.forecast.scaling.measured import Size
 from launch.forecast.scaling.model import Exchange
 from launch.forecast.scaling.stragglers import Slowest
-from tests.bench import data, forecast, precision, shared, targets, trace_overhead
+from tests.bench import data, detect, forecast, precision, shared, targets, trace_overhead
 from tests.bench.targets import CORRECT, Choice, Curve
 from tests.launch.forecast.scaling.test_forecasts import record
 from tests.support import small_data
+from tests.support.made_records import made, typed
 from tests.support.mistakes import expect_refused
 from tests.support.running import BIN, completed
 
@@ -39,6 +40,21 @@ def test_ratios_of_rounds_have_a_median_with_their_range_or_their_quartiles():
 def test_overhead_is_the_median_of_the_differences_within_rounds():
     nanoseconds = {"without": {"MPI_Test": [10.0, 30.0, 20.0]}, "counting": {"MPI_Test": [60.0, 95.0, 60.0]}}
     assert trace_overhead.overheads(nanoseconds, "counting") == {"MPI_Test": 50.0}
+
+
+def test_a_planted_slow_down_is_counted_by_matrix_and_number_of_repeats():
+    def of_matrix(day, copy_seconds):
+        seconds_of = {detect.PLAIN: 10.0, detect.COPY: copy_seconds, detect.SLOWER: 10.5}
+        return [
+            made(backend, 2, repeat, seconds * (1 + 0.001 * ((repeat * shift) % 3)), stamp=f"2026010{day}-000000")
+            for shift, (backend, seconds) in enumerate(seconds_of.items()) for repeat in range(8)
+        ]  # fmt: skip
+
+    records = typed([*of_matrix(1, 10.0), *of_matrix(2, 10.0), *of_matrix(3, 10.4)])
+    assert detect.verdicts(records, 6) == ([False, False, True], [True] * 3, [False] * 3)
+    assert detect.verdicts(records, 5)[:2] == ([False] * 3, [False] * 3)
+    assert detect.verdicts(records[:48], 8).all_hold == [True, True]
+    assert detect.rate([True] * 9 + [False]) == "9 of 10 (0.55 to 1.00)"
 
 
 @pytest.mark.matrix

@@ -208,7 +208,8 @@ def epoch_ratio(above, below, compared):
         return None
     paired = len(shared) > 1 or (len(shared) == 1 and len(chosen[0]) == len(chosen[1]) == 1)
     noise = _session_noise(sorted({matrix for matrix, _ in shared}), compared)
-    return statistics.simultaneous_ratio(*chosen, paired=paired, num_compared=len(compared), session_noise=noise)
+    until_narrow = any(record.settings.until for entry in compared for record in entry.records)
+    return statistics.simultaneous_ratio(*chosen, paired, len(compared), noise, until_narrow)
 
 
 def ratio_of_epoch_ratios(slow, fast, reference_slow, reference_fast):

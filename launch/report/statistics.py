@@ -1,6 +1,7 @@
 """Typical values of repeated runs, and ratios of two sets of runs with bootstrap intervals. Pure."""
 
 import functools
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -149,20 +150,21 @@ def geometric_mean(values):
     return float(np.exp(np.log(np.asarray(values, float)).mean()))
 
 
-def simultaneous_ratio(above, below, paired, num_compared, session_noise=None):
+def simultaneous_ratio(above, below, paired, num_compared, session_noise=None, until_narrow=False):
     """The Ratio of the geometric means of two sets of positive numbers, one of all pairs among `num_compared` sets.
 
     The intervals of all these pairs together have the confidence, so that they hold for the pair of the fastest and another although the
     fastest was chosen by the same numbers. On logarithms: Student's t of the differences of pairs, or Welch's of independent sets, at
     Bonferroni's level, since the variances of sets may differ. `session_noise`: a Noise where the runs are of several sessions. The
-    interval is then at least as wide as Tukey's with it, and holds for sessions in general.
+    interval is then at least as wide as Tukey's with it, and holds for sessions in general. `until_narrow`: where runs were repeated until
+    these intervals were narrow, which is when they happen to be; the level is then that of one pair more.
     """
     upper, lower = np.log(np.asarray(above, float)), np.log(np.asarray(below, float))
     num_above, num_below = len(upper), len(lower)
     difference = float(upper.mean() - lower.mean())
     if min(num_above, num_below) < 2:
         return Ratio(float(np.exp(difference)), None, None, num_above, num_below, paired)
-    reach = _reach(_noise(upper, lower, paired), num_compared)
+    reach = _reach(_noise(upper, lower, paired), math.comb(num_compared, 2) + until_narrow)
     if session_noise:
         reach = max(reach, _tukey(num_compared, session_noise.freedom) * session_noise.variance**0.5)
     return Ratio(*(float(np.exp(difference + part)) for part in (0, -reach, reach)), num_above, num_below, paired)
@@ -193,24 +195,23 @@ def _noise(above, below, paired):
     return Noise(parts.sum(), parts.sum() ** 2 / (parts**2 / (sizes - 1)).sum() if parts.any() else 1)
 
 
-def _reach(noise, num_compared=2):
-    """How far the interval of a difference reaches to either side, one of all pairs of `num_compared` means."""
-    return _bonferroni(num_compared, round(float(noise.freedom), 1)) * float(noise.variance) ** 0.5
+def _reach(noise, num_pairs=1):
+    """How far the interval of a difference reaches to either side, one of so many."""
+    return _bonferroni(num_pairs, round(float(noise.freedom), 1)) * float(noise.variance) ** 0.5
 
 
 @functools.cache
-def _bonferroni(num_compared, freedom):
-    """How many standard errors a difference may have, of all pairs of `num_compared` means, each pair with a variance of its own."""
+def _bonferroni(num_pairs, freedom):
+    """How many standard errors a difference may have, one of so many, each with a variance of its own."""
     # Slow to import, and used only here.
     from scipy.stats import t
 
-    num_pairs = num_compared * (num_compared - 1) / 2
     return float(t.ppf(1 - (1 - CONFIDENCE) / 2 / num_pairs, freedom))
 
 
 @functools.cache
 def _tukey(num_compared, freedom):
-    """The same for pairs that share one variance."""
+    """The same for all pairs of `num_compared` means, which share one variance."""
     from scipy.stats import studentized_range
 
     return float(studentized_range.ppf(CONFIDENCE, num_compared, freedom)) / 2**0.5

@@ -2,11 +2,13 @@
 
 from typing import NamedTuple
 
-from launch.report import comparable, entries, statistics
+from launch.report import comparable, entries, statistics, widths
 from launch.report.questions import approximate, checkpointing, cost, failed, first, quiet, reading, repeated, same, scaling, step, where
 from launch.report.tables import Section
+from launch.report.words import ranks_of
 
 # The sections that every report has; others are left out where they have neither sentences nor tables.
+OTHER_SEEDS = "backends have different seeds, which need different numbers of epochs: compare seconds per epoch, not times to solution."
 ALWAYS = {"first", "scaling", "cost", "same", "quiet", "failed"}
 
 
@@ -79,10 +81,17 @@ def _notes(comparisons, num_traced):
     if any(entry.oversubscribed for entry in all_entries):
         notes.append("Entries with more ranks than cores are oversubscribed: they have tables of their own and do not measure scaling.")
     for comparison in comparisons:
+        notes += [f"{comparison.name}, {ranks_of(size)}: {OTHER_SEEDS}" for size in comparison.sizes if _have_other_seeds(comparison, size)]
+        notes += widths.notes(comparison)
         values_of = environments(record for entry in comparison.entries for record in entry.records)
         differing = {name: values for name, values in values_of.items() if len(values) > 1}
         notes += [f"{comparison.name}: records differ in {name}: {', '.join(values)}." for name, values in differing.items()]
     return notes
+
+
+def _have_other_seeds(comparison, size):
+    """Whether the backends of a size trained from different seeds."""
+    return len({frozenset(record.seed for record in entry.records) for entry in comparison.of_size(size)}) > 1
 
 
 def environments(records):

@@ -6,7 +6,7 @@ from collections import deque
 from typing import NamedTuple
 
 from common.backends import has_one_rank, settings_of
-from common.config import Settings
+from common.config import Settings, cores_per_rank
 from common.cost import parallelism
 from common.errors import UserError
 
@@ -32,15 +32,16 @@ class Job(NamedTuple):
 def plan(backends, workloads, sizes, repeats, ranks_per_node, settings, stamp):
     """The jobs of a matrix in the order they run. Repeats are the outermost loop, so that drift affects all jobs equally.
 
-    Repeat r has seed + r, and begins with another backend: of three copies of one backend that took turns, the one that was always
-    started first needed 2 % more time. `stamp` is the prefix of run names. `ranks_per_node` None: all ranks on one node. With --timeline or
-    --trace the jobs of a group run first without it, to be measured, then with it. Raises UserError for invalid or empty axes.
+    Repeat r has seed + r, and begins with another backend, every second one with the largest size: of three copies of one backend that took
+    turns, the one that was always started first needed 2 % more time. `stamp` is the prefix of run names. `ranks_per_node` None: all ranks
+    on one node. With --timeline or --trace the jobs of a group run first without it, to be measured, then with it. Raises UserError for
+    invalid or empty axes.
     """
     check(backends, workloads, sizes)
     jobs = []
     for repeat in range(repeats):
         for workload in workloads:
-            for num_ranks in sorted({1, *sizes} if any(map(has_one_rank, backends)) else sizes):
+            for num_ranks in sorted({1, *sizes} if any(map(has_one_rank, backends)) else sizes, reverse=repeat % 2 == 1):
                 repeated = dataclasses.replace(settings, workload=workload, seed=settings.seed + repeat, repeat=repeat)
                 kinds = [("", dataclasses.replace(repeated, timeline=False, trace=None))]
                 if settings.timeline or settings.trace:
@@ -66,12 +67,16 @@ def check(backends, workloads, sizes):
         raise UserError(f"size {min(sizes)} is not a number of ranks; sizes are integers of at least 1")
 
 
-def groups(jobs, side_by_side):
-    """The jobs in groups of those that run side by side: the untraced ones of a workload, size and repeat on one node."""
+def groups(jobs, side_by_side, num_cores):
+    """The jobs in groups of those that run side by side: the untraced ones of a workload and repeat on one node of `num_cores` cores.
+
+    A size whose ranks share cores has groups of its own: no speed-up is told of it, and it takes much memory.
+    """
 
     def group_of(job):
         settings = job.settings
         alone = not side_by_side or settings.timeline or settings.trace or settings.mllog or job.num_nodes > 1
-        return settings.workload, job.num_ranks, settings.repeat, settings.run_id if alone else None
+        shares_cores = job.ranks_per_node * cores_per_rank(settings) > num_cores
+        return settings.workload, settings.repeat, job.num_ranks if shares_cores else None, settings.run_id if alone else None
 
     return [list(group) for _, group in itertools.groupby(jobs, group_of)]

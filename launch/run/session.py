@@ -2,12 +2,14 @@
 
 import functools
 import itertools
+import os
 import tempfile
 from pathlib import Path
 
+from common.process import binding
 from common.record import records
-from launch.report import live, noise
-from launch.run import room, runner, turns, until
+from launch.report import live, noise, widths
+from launch.run import room, runner, turns
 from launch.run.display import Display
 from launch.run.plan import groups
 
@@ -37,15 +39,20 @@ def run_all(matrix, done, jobs, launcher, page):
 def needed(matrix, jobs, done, display):
     """Groups of (number, job); with --until without those of a workload and size whose intervals are narrow before their repeat."""
     measured, repeat, num_before = {}, 0, 0
-    for group in groups(jobs, matrix.side_by_side):
+    num_cores = binding.num_cores(os.sched_getaffinity(0), binding.core_of_threads())
+    for group in groups(jobs, matrix.side_by_side, num_cores):
         first = group[0]
-        if matrix.until and first.settings.repeat != repeat:
-            repeat, measured = first.settings.repeat, until.widths(done)
-            for line in until.describe(measured, matrix.until, matrix.repeats):
+        if matrix.run.until and first.settings.repeat != repeat:
+            repeat, measured = first.settings.repeat, widths.by_size(done)
+            for line in widths.describe(measured, matrix.run.until, matrix.repeats):
                 display.print_line(line)
-        width = measured.get((first.settings.workload, first.num_ranks))
-        if width is None or width.percent > matrix.until:
-            yield list(enumerate(group, num_before + 1))
+        wide = [
+            (number, job)
+            for number, job in enumerate(group, num_before + 1)
+            if (width := measured.get((job.settings.workload, job.num_ranks))) is None or width.percent > matrix.run.until
+        ]
+        if wide:
+            yield wide
         num_before += len(group)
 
 

@@ -1,24 +1,10 @@
-"""When a matrix has repeated enough: every interval at a size is narrow. Pure."""
-
-import math
-from typing import NamedTuple
+"""Whether --until can end the repeats of a matrix before their limit. Pure."""
 
 from common.errors import UserError
-from launch.report import entries
-from launch.report.questions import first
+from common.model.workload_table import WORKLOADS
+from launch.report import entries, widths
 from launch.report.statistics import MIN_RUNS_CONFIDENT
-from launch.report.words import ranks_of
-
-
-class Width(NamedTuple):
-    """The widest interval of a ratio to the fastest at a workload and size: ± this many percent of the ratio, from this many repeats."""
-
-    percent: float
-    num_repeats: int
-
-    def expected_repeats(self, percent):
-        """The number of repeats after which the interval should be this narrow: its width falls with their square root."""
-        return max(self.num_repeats, math.ceil(self.num_repeats * (self.percent / percent) ** 2))
+from launch.report.words import listed, ranks_of
 
 
 def check(percent, num_repeats):
@@ -27,24 +13,22 @@ def check(percent, num_repeats):
         raise UserError(f"--until needs --repeats as its limit, at least {MIN_RUNS_CONFIDENT}, which a verdict takes; it is {num_repeats}")
 
 
-def widths(records):
-    """{(workload, number of ranks): Width} of records of one matrix, where backends are compared and there are enough for a verdict."""
-    width_by_size = {}
-    for compared in entries.comparisons(entries.split_traced(records)[0]):
-        for size in {entry.num_ranks for entry in compared.entries}:
-            ratios = [place.against for place in first.places(compared.of_size(size)) if place.against]
-            if ratios and all(ratio.verdict is not None for ratio in ratios):
-                widest = max(100 * (ratio.high / ratio.value - 1) for ratio in ratios)
-                width_by_size[compared.workload, size] = Width(widest, min(ratio.num_below for ratio in ratios))
-    return width_by_size
-
-
-def describe(width_by_size, percent, max_repeats):
-    """A line for each workload and size: how narrow its intervals are, and how many repeats are expected."""
-    lines = []
-    for (workload, size), width in sorted(width_by_size.items()):
-        interval = f"{workload}, {ranks_of(size)}: every interval within ±{width.percent:.1f} % after {width.num_repeats} repeats"
-        expected = width.expected_repeats(percent)
-        ending = "" if width.percent <= percent else f"; ±{percent:g} % is expected after {expected}, the limit is {max_repeats}"
-        lines.append(interval + (ending or ", which is enough"))
-    return lines
+def hindrances(jobs, percent, num_repeats, earlier_records):
+    """Lines on what keeps --until from ending the repeats of jobs early, also the noise of the last matrix among earlier records."""
+    if percent is None:
+        return []
+    if num_repeats == MIN_RUNS_CONFIDENT:
+        return [f"--until {percent:g} has no effect: a verdict takes {MIN_RUNS_CONFIDENT} repeats, and --repeats is {num_repeats}"]
+    backends = {}
+    for job in jobs:
+        backends.setdefault((job.settings.workload, job.num_ranks), set()).add(job.backend)
+    without_ratio = [
+        f"{workload} at {ranks_of(size)}"
+        for (workload, size), names in backends.items()
+        if len(names) == 1 or WORKLOADS[workload].target is None
+    ]
+    lines = [f"--until {percent:g} has no effect on {listed(without_ratio)}: no ratio of two backends"] if without_ratio else []
+    last = max((entries.key_of(record)[0] for record in earlier_records), default=None)
+    measured = widths.by_size([record for record in earlier_records if entries.key_of(record)[0] == last])
+    late = {key: width for key, width in measured.items() if key in backends and width.expected_repeats(percent) > num_repeats}
+    return lines + [f"in the last matrix here: {line}" for line in widths.describe(late, percent, num_repeats)]

@@ -1,17 +1,22 @@
-"""Whether the report finds a planted slow-down, and none where there is none: matrices resampled from real runs, as a table in Markdown.
+"""Whether the report finds a planted slow-down, and none where there is none: independent matrices, as a table in Markdown.
 
-python -m tests.bench.detect --num-runs 30 --percent 5
+python -m tests.bench.detect --num-matrices 20 --repeats 12 --percent 5
 
-Three backends are DDP: two are the same, and the third sleeps in each step, for a given part of an epoch. They take turns in one matrix.
+Five backends take turns in each: DDP, a copy of it, DDP that sleeps in each step for a given part of it, and two of Horovod's. The verdicts
+are those from the first repeats of a matrix; every matrix has seeds of its own. An interval of a rate is Clopper and Pearson's.
 """
 
+import itertools
+import math
 import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
+from common.command_line import Bounds
 from common.record.records import read_all
 from launch.report import entries, epochs
 from launch.report.statistics import MIN_RUNS_CONFIDENT
@@ -20,55 +25,90 @@ from tests.support import made_backends
 from tests.support.running import BIN, copied, environ
 
 NUM_RANKS = 2
+PLAIN, COPY, SLOWER = "ddp", "ddp_again", "ddp_slower"
+BACKENDS = (PLAIN, COPY, SLOWER, "horovod_torch", "horovod_tf")
 SETTINGS = ("--workloads", "cnn", "--epochs", "4", "--no-stop-at-target", "--no-step-breakdown", "--machine", "here")
-COLUMNS = ("compared", "matrices", "repeats of each", "called slower or faster", "median ratio")
+COLUMNS = ("repeats", "the copy called slower or faster", "the slowed one called slower", "all intervals hold the mean of other matrices")
 
 
 @dataclass(frozen=True)
 class Arguments:
     """How much is run, and how much slower a backend is."""
 
-    num_runs: int = 30
-    """Real runs of each backend."""
+    num_matrices: Annotated[int, Bounds(at_least=2)] = 20
+    """Matrices that are run."""
+    repeats: Annotated[int, Bounds(at_least=MIN_RUNS_CONFIDENT)] = 12
+    """Repeats of each."""
     percent: float = 5.0
-    """The planted slow-down of an epoch."""
-    num_matrices: int = 20
-    """Matrices that are resampled."""
+    """The planted slow-down of a step."""
+
+
+class Verdicts(NamedTuple):
+    """What a number of repeats gives in each of the matrices."""
+
+    copy_differs: list[bool]
+    slower_is_found: list[bool]
+    all_hold: list[bool]
 
 
 def run(arguments):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         checkout = copied(folder)
-        plain = matrix(checkout, folder / "plain", ["ddp"], 2)
+        plain = matrix(checkout, folder / "plain", [PLAIN], 2)
         step_seconds = np.median([epochs.seconds(record) * len(record.train_seconds) / len(record.losses) for record in plain])
         ddp = (checkout / "frameworks" / "ddp.py").read_text()
-        slower = made_backends.text("ddp", f"time.sleep({step_seconds * arguments.percent / 100})")
-        for backend, source in (("ddp_again", ddp), ("ddp_slower", slower)):
+        slowed = made_backends.text("ddp", f"time.sleep({step_seconds * arguments.percent / 100})")
+        for backend, source in ((COPY, ddp), (SLOWER, slowed)):
             (checkout / "frameworks" / f"{backend}.py").write_text(source)
-        records = matrix(checkout, folder / "all", ["ddp", "ddp_again", "ddp_slower"], arguments.num_runs)
+        for _ in range(arguments.num_matrices):
+            records = matrix(checkout, folder / "all", BACKENDS, arguments.repeats)
     print(shared.head(COLUMNS))
-    rng = np.random.default_rng(1)
-    chosen = [rng.choice(arguments.num_runs, MIN_RUNS_CONFIDENT, replace=False).tolist() for _ in range(arguments.num_matrices)]
-    for backend, what in (("ddp_again", "the same backend"), ("ddp_slower", f"{arguments.percent:g} % slower")):
-        pairs = [(entry(records, backend, repeats), entry(records, "ddp", repeats)) for repeats in chosen]
-        ratios = [entries.epoch_ratio(*pair, pair) for pair in pairs]
-        median = np.median([ratio.value for ratio in ratios])
-        print(shared.row((what, len(ratios), MIN_RUNS_CONFIDENT, sum(ratio.verdict for ratio in ratios), f"{median:.3f}")))
+    for num_repeats in range(MIN_RUNS_CONFIDENT, arguments.repeats + 1, 2):
+        print(shared.row((num_repeats, *map(rate, verdicts(records, num_repeats)))), flush=True)
 
 
 def matrix(checkout, folder, backends, num_repeats):
-    """The records of a matrix of these backends, which takes turns; its progress goes to standard error."""
+    """The records of the folder after a matrix of these backends, whose progress goes to standard error; a failed run leaves the others."""
     program = [BIN / "python", "-m", "launch.matrix", NUM_RANKS, "--backends", ",".join(backends), "--repeats", num_repeats]
     command = [str(part) for part in (*program, *SETTINGS, "--results", folder)]
-    subprocess.run(command, cwd=checkout, env=environ(), stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(command, cwd=checkout, env=environ(), stdout=subprocess.DEVNULL, check=False)
     return read_all(folder)
 
 
-def entry(records, backend, repeats):
-    """The entry of a backend that has these repeats only."""
-    runs = [record for record in records if record.backend == backend and record.repeat in repeats]
-    return entries.Entry(backend, NUM_RANKS, tuple(sorted(runs, key=entries.key_of)))
+def verdicts(records, num_repeats):
+    """The Verdicts on the pairs of backends in matrices of which the first repeats count."""
+    by_matrix = {}
+    for record in sorted(records, key=entries.key_of):
+        if record.repeat < num_repeats:
+            by_matrix.setdefault(entries.key_of(record)[0], {}).setdefault(record.backend, []).append(record)
+    ratios = [ratios_of(records_of) for records_of in by_matrix.values()]
+    return Verdicts(
+        [bool(of_matrix[COPY, PLAIN].verdict) for of_matrix in ratios],
+        [bool(of_matrix[SLOWER, PLAIN].verdict and of_matrix[SLOWER, PLAIN].value > 1) for of_matrix in ratios],
+        [all_hold(of_matrix, [other for other in ratios if other is not of_matrix]) for of_matrix in ratios],
+    )
+
+
+def ratios_of(records_of):
+    """{(backend, backend): Ratio of the seconds per epoch} of all pairs of backends, both ways, from {backend: records} of a matrix."""
+    compared = [entries.Entry(backend, NUM_RANKS, tuple(records)) for backend, records in records_of.items()]
+    pairs = itertools.permutations(compared, 2)
+    return {(above.backend, below.backend): entries.epoch_ratio(above, below, compared) for above, below in pairs}
+
+
+def all_hold(ratios, ratios_of_others):
+    """Whether the intervals of all pairs hold the geometric mean of the ratios of the other matrices."""
+    means = {pair: math.exp(np.mean([math.log(others[pair].value) for others in ratios_of_others])) for pair in ratios}
+    return all(ratio.low <= means[pair] <= ratio.high for pair, ratio in ratios.items())
+
+
+def rate(outcomes):
+    """How many of the outcomes are true, and the 95 % interval of their rate."""
+    from scipy.stats import binomtest
+
+    interval = binomtest(sum(outcomes), len(outcomes)).proportion_ci()
+    return f"{sum(outcomes)} of {len(outcomes)} ({interval.low:.2f} to {interval.high:.2f})"
 
 
 if __name__ == "__main__":

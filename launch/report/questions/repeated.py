@@ -17,9 +17,10 @@ def answer(comparison):
     """(sentences, tables) on sizes at which several matrices have enough repeats for verdicts; empty where there are none."""
     sentences, rows = [], []
     for size in comparison.sizes:
-        ratios_of = _verdicts(comparison.of_size(size, oversubscribed=False), size)
+        candidates = comparison.of_size(size, oversubscribed=False)
+        ratios_of = _verdicts(candidates, size)
         if ratios_of:
-            sentences.append(_sentence(f"{comparison.name}, {ranks_of(size)}", ratios_of))
+            sentences.append(_sentence(f"{comparison.name}, {ranks_of(size)}", ratios_of, _seeds(candidates)))
             differing = [(pair, ratios) for pair, ratios in ratios_of.items() if not _are_same(ratios)]
             rows += [_row(size, *pair, began, ratio) for pair, ratios in differing for began, ratio in ratios.items()]
     return sentences, filled(f"{comparison.name}: verdicts that differ between matrices", COLUMNS, rows)
@@ -42,6 +43,15 @@ def _verdicts(candidates, size):
     return {pair: ratios for pair, ratios in ratios_of.items() if len(ratios) > 1}
 
 
+def _seeds(candidates):
+    """Whether the matrices repeat each other's trainings, in words."""
+    seeds_of = {}
+    for record in (record for entry in candidates for record in entry.records):
+        seeds_of.setdefault(entries.key_of(record)[0], set()).add(record.seed)
+    are_other = sum(map(len, seeds_of.values())) == len(set().union(*seeds_of.values()))
+    return "with other seeds" if are_other else "with the same seeds"
+
+
 def _verdict(ratio):
     """How the first of a pair compares with the second, in words."""
     return (FASTER if ratio.value < 1 else SLOWER) if ratio.verdict else NO_DIFFERENCE
@@ -51,13 +61,14 @@ def _are_same(ratios):
     return len(set(map(_verdict, ratios.values()))) == 1
 
 
-def _sentence(at, ratios_of):
+def _sentence(at, ratios_of, seeds):
     began = list(dict.fromkeys(itertools.chain(*ratios_of.values())))
     same = sum(map(_are_same, ratios_of.values()))
     opposite = sum({FASTER, SLOWER} <= set(map(_verdict, ratios.values())) for ratios in ratios_of.values())
     differing = len(ratios_of) - same
     ending = f"; opposite verdicts: {opposite}, a difference that not all show: {differing - opposite}" if differing else ""
-    return f"{at}: the matrices begun at {listed(began)} give the same verdict on {same} of {len(ratios_of)} pairs of backends{ending}."
+    agreed = f"the same verdict on {same} of {len(ratios_of)} pairs of backends{ending}"
+    return f"{at}: the matrices begun at {listed(began)}, {seeds}, give {agreed}."
 
 
 def _row(size, backend, reference, began, ratio):

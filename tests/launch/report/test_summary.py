@@ -2,6 +2,7 @@
 
 import pytest
 
+from launch.report import summary
 from tests.support.answers import answered, keys
 from tests.support.made_records import made, repeats
 
@@ -27,6 +28,13 @@ def test_the_questions_are_in_order():
 def test_the_notes_give_the_coverage_of_few_repeats(nums_runs, notes):
     records = [run for size, num_runs in enumerate(nums_runs, 1) for run in repeats([10.0] * num_runs, num_ranks=size)]
     assert answered(records).notes == notes
+
+
+@pytest.mark.parametrize(("seed", "is_noted"), [(6, False), (7, True)])
+def test_different_seeds_of_the_backends_of_a_size_are_noted(seed, is_noted):
+    records = [*repeats([10.0] * 6), *repeats([10.0] * 5, backend="single"), made(backend="single", repeat=5, seed=seed)]
+    expected = f"cnn, weak scaling, 1 rank: {summary.OTHER_SEEDS}"
+    assert answered(records).notes == [expected] * is_noted
 
 
 SIDE_BY_SIDE = "turns: one after the other, side by side"

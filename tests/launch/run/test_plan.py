@@ -34,36 +34,45 @@ def test_jobs_go_by_size_and_single_runs_once_at_size_1(backends, sizes, expecte
 def test_repeats_interleave_and_have_seeds_of_their_own():
     jobs = made(["ddp"], (1, 2), repeats=2, workloads=["cnn", "transformer"], seed=10)
     axes = [(job.settings.repeat, job.settings.seed, job.settings.workload, job.num_ranks) for job in jobs]
-    assert axes == [(repeat, 10 + repeat, workload, ranks) for repeat in (0, 1) for workload in ("cnn", "transformer") for ranks in (1, 2)]
+    assert axes == [
+        (repeat, 10 + repeat, workload, ranks)
+        for repeat, sizes in enumerate([(1, 2), (2, 1)])
+        for workload in ("cnn", "transformer")
+        for ranks in sizes
+    ]
 
 
-def test_every_repeat_begins_with_another_backend():
+def test_every_repeat_begins_with_another_backend_and_every_second_with_the_largest_size():
     jobs = made(["single", "ddp", "horovod_tf"], (1, 2), repeats=3)
-    assert [names(group) for group in groups(jobs, True)] == [
-        "single@1 ddp@1 horovod_tf@1", "ddp@2 horovod_tf@2",
-        "ddp@1 horovod_tf@1 single@1", "horovod_tf@2 ddp@2",
-        "horovod_tf@1 single@1 ddp@1", "ddp@2 horovod_tf@2",
-    ]  # fmt: skip
+    assert [names(group) for group in groups(jobs, True, 2)] == [
+        "single@1 ddp@1 horovod_tf@1 ddp@2 horovod_tf@2",
+        "horovod_tf@2 ddp@2 ddp@1 horovod_tf@1 single@1",
+        "horovod_tf@1 single@1 ddp@1 ddp@2 horovod_tf@2",
+    ]
+
+
+ALONE = ["single@1", "ddp@1", "horovod_torch@1", "ddp@2", "horovod_torch@2", "ddp@4", "horovod_torch@4"]
 
 
 @pytest.mark.parametrize(
     ("side_by_side", "changes", "expected"),
     [
-        (True, {}, ["single@1 ddp@1 horovod_torch@1", "ddp@2 horovod_torch@2", "ddp@4 horovod_torch@4"]),
-        (True, {"ranks_per_node": 2}, ["single@1 ddp@1 horovod_torch@1", "ddp@2 horovod_torch@2", "ddp@4", "horovod_torch@4"]),
-        (False, {}, ["single@1", "ddp@1", "horovod_torch@1", "ddp@2", "horovod_torch@2", "ddp@4", "horovod_torch@4"]),
+        (True, {}, ["single@1 ddp@1 horovod_torch@1 ddp@2 horovod_torch@2", "ddp@4 horovod_torch@4"]),
+        (True, {"threads": 2}, ["single@1 ddp@1 horovod_torch@1", "ddp@2 horovod_torch@2", "ddp@4 horovod_torch@4"]),
+        (True, {"ranks_per_node": 2}, ["single@1 ddp@1 horovod_torch@1 ddp@2 horovod_torch@2", "ddp@4", "horovod_torch@4"]),
+        (False, {}, ALONE),
         # Their logs have the time of day.
-        (True, {"mllog": True}, ["single@1", "ddp@1", "horovod_torch@1", "ddp@2", "horovod_torch@2", "ddp@4", "horovod_torch@4"]),
+        (True, {"mllog": True}, ALONE),
     ],
 )
-def test_the_backends_of_a_size_on_one_node_run_side_by_side(side_by_side, changes, expected):
+def test_the_backends_and_the_sizes_with_cores_of_their_own_run_side_by_side_on_one_node(side_by_side, changes, expected):
     jobs = made(["single", "ddp", "horovod_torch"], (1, 2, 4), **changes)
-    assert [names(group) for group in groups(jobs, side_by_side)] == expected
+    assert [names(group) for group in groups(jobs, side_by_side, 3)] == expected
 
 
 def test_other_workloads_repeats_and_traced_runs_are_not_side_by_side_and_every_run_has_a_name():
     jobs = made(["single", "ddp"], (1,), repeats=2, workloads=["cnn", "transformer"], trace="mpi")
-    run_ids = [[job.settings.run_id.removeprefix("stamp-") for job in group] for group in groups(jobs, True)]
+    run_ids = [[job.settings.run_id.removeprefix("stamp-") for job in group] for group in groups(jobs, True, 1)]
     assert run_ids[:4] == [
         ["cnn-single-n1-r0", "cnn-ddp-n1-r0"], ["cnn-single-n1-r0-traced"], ["cnn-ddp-n1-r0-traced"],
         ["transformer-single-n1-r0", "transformer-ddp-n1-r0"],

@@ -13,7 +13,7 @@ STAMP = "20260101-000000"
 def test_groups_with_a_disturbed_run_are_run_again_and_their_records_kept_aside(tmp_path):
     settings = Settings(results=tmp_path, machine="here")
     jobs = plan(["single", "ddp"], ["cnn"], [1], 3, None, settings, STAMP)
-    numbered = [list(enumerate(group)) for group in groups(jobs, True)]
+    numbered = [list(enumerate(group)) for group in groups(jobs, True, 1)]
     speeds = {("ddp", 1): [10.0, 8.0]}
     written = [
         noisy(speeds.get((job.backend, job.settings.repeat), [10.0, 10.0]), backend=job.backend, repeat=job.settings.repeat) for job in jobs

@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from tests.support.kills import wait_until
 from tests.support.running import BIN
 from tests.support.tracing import TIME_LIMIT_SECONDS, Traced, compiled, run, run_python, variables
 
@@ -206,5 +207,7 @@ def test_a_terminated_launcher_leaves_a_profile_of_each_rank(tmp_path):
     assert launcher.stdout.readline() == "ready\n"
     launcher.terminate()
     launcher.wait(timeout=TIME_LIMIT_SECONDS)
+    # Hydra does not wait for its ranks.
+    wait_until(lambda: len(list((tmp_path / "profiles").glob("*.json"))) == 2, TIME_LIMIT_SECONDS)
     profiles = Traced(launcher.returncode, "", tmp_path / "profiles").profiles()
     assert {rank: profile.ended for rank, profile in profiles.items()} == {0: "SIGTERM", 1: "SIGTERM"}

@@ -10,12 +10,12 @@ SPREAD = (1.00, 1.02, 0.98, 1.01, 0.99, 1.0)
 SECONDS = {"ddp": 12.0, "fsdp": 10.0}
 
 
-def matrix(stamp, num_repeats=6, **seconds):
+def matrix(stamp, num_repeats=6, first_seed=1, **seconds):
     """The records of a matrix in which each backend has these seconds, with a spread that differs between backends."""
     return [
         made(
             backend=backend, repeat=repeat, seconds=typical * SPREAD[(repeat + shift) % 6], stamp=stamp, num_ranks=2,
-            started_at=f"2026-01-01T{stamp[9:11]}:{repeat:02d}:00Z",
+            seed=first_seed + repeat, started_at=f"2026-01-01T{stamp[9:11]}:{repeat:02d}:00Z",
         )
         for shift, (backend, typical) in enumerate(seconds.items())
         for repeat in range(num_repeats)
@@ -45,9 +45,15 @@ def matrix(stamp, num_repeats=6, **seconds):
 def test_two_matrices_agree_on_a_pair_or_not(first, second, ending, verdicts):
     answer = section([*matrix(STAMPS[0], **first), *matrix(STAMPS[1], **second)], "repeated")
     (sentence,) = answer.sentences
-    assert sentence.startswith("cnn, weak scaling, 2 ranks: the matrices begun at 2026-01-01T00:00:00Z and 2026-01-01T06:00:00Z give ")
+    assert sentence.startswith("cnn, weak scaling, 2 ranks: the matrices begun at 2026-01-01T00:00:00Z and 2026-01-01T06:00:00Z, ")
     assert sentence.endswith(ending)
     assert [row[-1] for table in answer.tables for row in table.rows] == verdicts
+
+
+@pytest.mark.parametrize(("first_seed", "words"), [(7, "with other seeds"), (6, "with the same seeds"), (1, "with the same seeds")])
+def test_whether_matrices_repeat_each_others_trainings_is_said(first_seed, words):
+    answer = section([*matrix(STAMPS[0], **SECONDS), *matrix(STAMPS[1], first_seed=first_seed, **SECONDS)], "repeated")
+    assert f"06:00:00Z, {words}, give the same verdict" in answer.sentences[0]
 
 
 @pytest.mark.parametrize(

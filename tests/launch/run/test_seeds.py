@@ -1,0 +1,46 @@
+"""A second matrix draws other seeds, unless --seed says which."""
+
+import json
+
+import pytest
+
+from common.config import Settings
+from launch.run import available, seeds
+from launch.run.plan import plan
+from tests.support.forked import run_module
+from tests.support.made_records import made, repeats, typed
+
+FIRST, SECOND = "20260101-000000", "20260102-000000"
+
+
+@pytest.mark.parametrize(
+    ("earlier", "drawn"),
+    [
+        ([], [1, 2]),
+        (repeats([10.0] * 6, num_ranks=2, stamp=FIRST), [7, 8]),
+        ([made(num_ranks=2, stamp=FIRST, seed=20), made(num_ranks=2, stamp=FIRST, seed=3)], [21, 22]),
+        # Whoever adds a backend, a size or a workload gives it the seeds of what is there.
+        ([made(num_ranks=4), made(backend="fsdp", num_ranks=2), made(num_ranks=2, workload="transformer")], [1, 2]),
+        # Its own records, when it is resumed.
+        (repeats([10.0] * 2, num_ranks=2, stamp=SECOND), [1, 2]),
+    ],
+)
+def test_seeds_go_on_after_those_of_earlier_matrices_of_the_same_runs(earlier, drawn, capsys):
+    jobs = plan(["ddp", "horovod_tf"], ["cnn"], (2,), 2, None, Settings(), SECOND)
+    continued = seeds.continued(jobs, seeds.earlier(typed(earlier), SECOND))
+    assert [job.settings.seed for job in continued] == [seed for seed in drawn for _ in range(2)]
+    said = f"first seed: {drawn[0]}, after those of earlier matrices; --seed 1 repeats these\n"
+    assert capsys.readouterr().err == ("" if drawn[0] == 1 else said)
+
+
+@pytest.mark.parametrize(("arguments", "seed"), [([], "--seed 3 "), (["--seed", "1"], ""), (["--seed", "9"], "--seed 9 ")])
+def test_a_dry_run_shows_the_seeds(arguments, seed, tmp_path, monkeypatch):
+    # Importing the backend takes seconds.
+    monkeypatch.setattr(available, "settled", lambda jobs, *_: (jobs, {}))
+    (tmp_path / "here").mkdir()
+    for repeat in range(2):
+        (tmp_path / "here" / f"{repeat}.json").write_text(json.dumps(made(num_ranks=2, repeat=repeat)))
+    matrix = ["2", "--backends", "ddp", "--workloads", "cnn", "--results", tmp_path, "--machine", "here", "--dry-run"]
+    status, printed, error = run_module("launch.matrix", *matrix, *arguments)
+    assert (status, "first seed: 3" in error) == (0, not arguments), error
+    assert f"-m frameworks.ddp {seed}--results" in printed
