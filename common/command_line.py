@@ -43,6 +43,8 @@ class Bounds(NamedTuple):
         return f"it must be {described}{self.hint}"
 
 
+# An option whose value may begin with a dash, which tyro would take for another option.
+OF_ARGUMENTS = "--launcher-args"
 FROM_0 = Bounds(at_least=0)
 FROM_1 = Bounds(at_least=1)
 POSITIVE = Bounds(above=0, below=math.inf)
@@ -118,6 +120,9 @@ def parse(kind, program, description, arguments=None):
         # The help of a subcommand is its own.
         subcommand = [] if dataclasses.is_dataclass(kind) or arguments[0].startswith("-") else arguments[:1]
         return tyro.cli(kind, prog=program, description=description, args=[*subcommand, "--help"])
+    if OF_ARGUMENTS in arguments[:-1]:
+        place = arguments.index(OF_ARGUMENTS)
+        arguments = [*arguments[:place], "=".join(arguments[place : place + 2]), *arguments[place + 2 :]]
     output = io.StringIO()
     try:
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):

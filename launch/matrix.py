@@ -78,7 +78,7 @@ def run(matrix):
     hosts = str(seen_from_root(matrix.hosts)) if matrix.hosts else None
     os.chdir(records.ROOT)
     names = backends.chosen(matrix.backends)
-    launcher = detect.choose(matrix.launcher or machine.launcher, hosts, machine.variables, settings.host_suffix, matrix.dry_run)
+    launcher = detect.choose(matrix.launcher, matrix.launcher_args, machine, hosts, settings.host_suffix, matrix.dry_run)
     ranks_per_node = machine.ranks_per_node if matrix.ranks_per_node is None else matrix.ranks_per_node
     workloads = command_line.names_in(matrix.workloads)
     jobs = plan(names, workloads, matrix.sizes, matrix.repeats, ranks_per_node, settings)

@@ -7,7 +7,9 @@ import socket
 from pathlib import Path
 
 from common.errors import UserError
+from common.process import slurm
 
+MASTER = ("MASTER_ADDR", "MASTER_PORT")
 LOOPBACK, LOOPBACK_INTERFACE = "127.0.0.1", "lo"
 GIVEN_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 FIRST_PORT, MAX_TRIES = 10_000, 100
@@ -42,7 +44,8 @@ def _bound(port):
 
 
 def agree_on_master(ranks, suffix=""):
-    """Sets MASTER_ADDR and MASTER_PORT on every rank, unless the launcher has set them; rank 0 tells the others over MPI.
+    """Sets MASTER_ADDR and MASTER_PORT on every rank, unless they are set; rank 0 tells the others over MPI, under srun without mpi4py
+    they follow from its step.
 
     Raises UserError if only one of the two is set, or if MPI has a different number of ranks.
     """
@@ -50,17 +53,30 @@ def agree_on_master(ranks, suffix=""):
     if on_one_node and "MASTER_ADDR" not in os.environ:
         # By default Gloo resolves the host name, which can fail on a laptop.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK_INTERFACE)
-    set_variables = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name in os.environ]
+    set_variables = [name for name in MASTER if name in os.environ]
     if len(set_variables) == 1:
         (name,) = set_variables
-        raise UserError(f"{name}={os.environ[name]} is set without the other; set both MASTER_ADDR and MASTER_PORT, or neither")
+        raise UserError(f"{name}={os.environ[name]} is set without the other; set both {' and '.join(MASTER)}, or neither")
     if set_variables:
         return
     if ranks.size == 1:
         master = LOOPBACK, free_port()
+    elif (problem := mpi_problem()) and (place := slurm.meeting_place()):
+        master = master_address(place[0], suffix, on_one_node), place[1]
+    elif problem:
+        raise UserError(f"{ranks.source} started ranks that meet over MPI, and mpi4py cannot be used ({problem}); start with torchrun")
     else:
         master = gathered((master_address(socket.gethostname(), suffix, on_one_node), free_port()), ranks)[0]
-    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = master[0], str(master[1])
+    os.environ |= dict(zip(MASTER, map(str, master), strict=True))
+
+
+def mpi_problem():
+    """Initializes MPI. Why mpi4py cannot, in words; None if it can."""
+    try:
+        import mpi4py.MPI  # noqa: F401
+    except (ImportError, RuntimeError) as problem:
+        return str(problem)
+    return None
 
 
 def expect_size(ranks, size, library):
@@ -68,7 +84,8 @@ def expect_size(ranks, size, library):
     if size != ranks.size:
         raise UserError(
             f"{ranks.source} started {ranks.size} ranks, {library} sees {size}; "
-            "start with the mpiexec of the MPI that Horovod was built with and mpi4py loads (srun: --mpi=pmi2)"
+            "start with the mpiexec of the MPI that Horovod was built with and mpi4py loads"
+            + (f". {slurm.advice(os.environ.get(slurm.MPI_TYPE, 'none'))}" if "SLURM_STEP_ID" in os.environ else "")
         )
 
 

@@ -69,7 +69,7 @@ class Collectives(NodeOptions):
 
 
 # Options of a start, which another launcher has made where it has started the ranks.
-OF_START = ("ranks", "launcher", "ranks_per_node", "hosts", "time_limit", "share_machine")
+OF_START = ("ranks", "launcher", "launcher_args", "ranks_per_node", "hosts", "time_limit", "share_machine")
 OUTPUTS = ("json", "csv")
 
 

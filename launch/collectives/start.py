@@ -32,7 +32,7 @@ def run(options):
     machine = machine_files.read(options.machine_file)
     hosts = str(Path(options.hosts).absolute()) if options.hosts else None
     os.chdir(records.ROOT)
-    launcher = detect.choose(options.launcher or machine.launcher, hosts, machine.variables, machine.host_suffix)
+    launcher = detect.choose(options.launcher, options.launcher_args, machine, hosts, machine.host_suffix)
     has_mpi = commands.LAUNCHERS[launcher.name].provides_mpi
     names = collective_options.libraries(options)
     collective_options.expect_runnable({name: collective_options.problem(name, has_mpi) for name in names})

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from common.errors import UserError
-from common.process import ranks
+from common.process import ranks, slurm
 
 VENV_BIN = Path(".venv/bin")
 MPIEXEC = "mpiexec"
@@ -28,6 +28,14 @@ class Launcher(NamedTuple):
     # For torchrun on several nodes: (launcher, executable) that starts one agent per node, and the node of the rendezvous.
     agent_launcher: tuple[str, str] | None = None
     first_node: str | None = None
+    # Further arguments of launchers, by name.
+    arguments: dict[str, tuple[str, ...]] = {}  # noqa: RUF012
+    # By which interface ranks find each other, where the launcher has several.
+    mpi: str = "none"
+
+    @property
+    def further_arguments(self):
+        return self.arguments.get(self.name, ())
 
 
 class Start(NamedTuple):
@@ -48,18 +56,21 @@ class Start(NamedTuple):
 
     def argv(self):
         """The launcher's command. Raises UserError where the launcher cannot start the ranks so."""
-        return LAUNCHERS[self.launcher.name].argv(self)
+        return (LAUNCHERS | AGENT_LAUNCHERS)[self.launcher.name].argv(self)
 
 
 def by_options(start):
     """The argv of a launcher whose row in LAUNCHERS has its options."""
-    kind, hosts = LAUNCHERS[start.launcher.name], start.launcher.hosts
-    argv = [start.launcher.executable, *_filled(kind.options, **start._asdict(), num_nodes=start.num_nodes)]
+    kind, hosts = (LAUNCHERS | AGENT_LAUNCHERS)[start.launcher.name], start.launcher.hosts
+    options = _filled(kind.options, **start._asdict(), num_nodes=start.num_nodes, mpi=start.launcher.mpi)
+    argv = [start.launcher.executable, *options]
     if hosts:
-        argv += _filled(kind.hosts_option, hosts=hosts, nodes=",".join(hosts_in(hosts)))
+        nodes = hosts_in(hosts)
+        of_ranks = [node for node in nodes for _ in range(start.ranks_per_node)][: start.num_ranks]
+        argv += _filled(kind.hosts_option, hosts=hosts, nodes=",".join(nodes), nodes_of_ranks=",".join(of_ranks))
     for name, value in start.variables.items():
         argv += _filled(kind.variable_option, name=name, value=value)
-    return [*argv, *start.program]
+    return [*argv, *start.launcher.further_arguments, *start.program]
 
 
 def _filled(template, **values):
@@ -70,21 +81,23 @@ def _filled(template, **values):
 def torchrun(start):
     """PyTorch's torchrun, without MPI. On several nodes another launcher starts one agent per node."""
     agent = [start.launcher.executable, f"--nproc-per-node={start.ranks_per_node}"]
+    program = (*start.launcher.further_arguments, *start.program[1:])
     if start.num_nodes == 1:
-        return [*agent, "--standalone", *start.program[1:]]
+        return [*agent, "--standalone", *program]
     if start.num_ranks % start.ranks_per_node:
         raise UserError(
             f"torchrun starts the same number of ranks on each node, and {start.num_ranks} is not a multiple of {start.ranks_per_node}"
         )
     if start.launcher.agent_launcher is None or start.launcher.first_node is None:
+        nodes = "list them with --hosts FILE, or run inside an allocation of Slurm or PBS"
+        advice = "no mpiexec, srun or ssh that starts its agents there is found" if start.launcher.first_node else nodes
         raise UserError(
-            f"torchrun needs {start.num_nodes} nodes for {start.num_ranks} ranks with {start.ranks_per_node} per node; "
-            "list them with --hosts FILE, or run inside an allocation of Slurm or PBS"
+            f"torchrun needs {start.num_nodes} nodes for {start.num_ranks} ranks with {start.ranks_per_node} per node; {advice}"
         )
     agent += [f"--nnodes={start.num_nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={start.launcher.first_node}:{RENDEZVOUS_PORT}"]
     agents = start._replace(
         launcher=agent_launcher_of(start.launcher), num_ranks=start.num_nodes, ranks_per_node=1,
-        cores_per_rank=start.cores_per_rank * start.ranks_per_node, program=(*agent, *start.program[1:]),
+        cores_per_rank=start.cores_per_rank * start.ranks_per_node, program=(*agent, *program),
     )  # fmt: skip
     return agents.argv()
 
@@ -93,6 +106,14 @@ def agent_launcher_of(launcher):
     """The Launcher that starts one process per node: another one for torchrun, else the launcher itself."""
     name, executable = launcher.agent_launcher or (launcher.name, launcher.executable)
     return launcher._replace(name=name, executable=executable)
+
+
+def arguments_in(text, place):
+    """The arguments in a text, quoted as for a shell. Raises UserError, with the place of the text, where a quote is not closed."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as problem:
+        raise UserError(f"{place} is {text!r}: {str(problem).lower()}; quote as for a shell: --comment 'two words'") from None
 
 
 def hosts_in(path):
@@ -112,7 +133,7 @@ class Kind(NamedTuple):
 
     # How it places and binds ranks: a template with fields of a Start.
     options: str = ""
-    # How it is given a host file, as `hosts` or by the names of its `nodes`.
+    # How it is given a host file, as `hosts`, by the names of its `nodes` or by the `nodes_of_ranks`.
     hosts_option: str = ""
     # How it is given a variable of the ranks; empty: it passes its own environment on to them.
     variable_option: str = ""
@@ -127,6 +148,8 @@ class Kind(NamedTuple):
     # Where it starts ranks. "node": on its own node; on several nodes another launcher starts one agent per node.
     places: Literal["cluster", "hosts", "node"] = "hosts"
     provides_mpi: bool = True
+    # The variable that chooses the interface by which ranks find each other; empty: it has one.
+    mpi_variable: str = ""
     # Those that it sets for each rank; None: MPI tells the rank.
     rank_variables: ranks.Source | None = None
     # Its message about a process that was ended by a signal: the global rank or the process ID, and the signal's number or name.
@@ -175,18 +198,20 @@ LAUNCHERS = {
         "-n {num_ranks} -N {ranks_per_node} --cc depth -d {cores_per_rank}", hosts_option="-L {nodes}",
         variable_option="-e {name}={value}", program="aprun", signatures=("ALPS",), allocations=PBS_OR_COBALT, places="cluster",
     ),
-    # MPICH supports PMI-2. Without --kill-on-bad-exit the other ranks would wait for a failed one, and without --overlap a run would wait
-    # for those beside it.
+    # It sorts the nodes of a host file. Without --kill-on-bad-exit the other ranks would wait for a failed one, and without --overlap a
+    # run would wait for those beside it.
     "srun": Kind(
         "--nodes={num_nodes} --ntasks={num_ranks} --ntasks-per-node={ranks_per_node} --cpus-per-task={cores_per_rank} --cpu-bind=cores "
-        "--mpi=pmi2 --kill-on-bad-exit=1 --overlap", hosts_option="--nodefile {hosts}", program="srun", signatures=("slurm",),
-        allocations=("SLURM_JOB_ID",), places="cluster", rank_variables=ranks.SLURM, killed=KILLED_BY_SLURM,
-        mpich_variables=MPICH_UNDER_SLURM,
+        "--mpi={mpi} --kill-on-bad-exit=1 --overlap", hosts_option="--nodelist {nodes_of_ranks} --distribution=arbitrary",
+        program="srun", signatures=("slurm",), allocations=("SLURM_JOB_ID",), places="cluster", mpi_variable=slurm.MPI_TYPE,
+        rank_variables=ranks.SLURM, killed=KILLED_BY_SLURM, mpich_variables=MPICH_UNDER_SLURM,
     ),
     "torchrun": Kind(
         argv=torchrun, program="torchrun", places="node", provides_mpi=False, rank_variables=ranks.TORCHRUN, killed=KILLED_BY_TORCHRUN,
     ),
 }  # fmt: skip
+# What starts torchrun's agents alone, since it tells a rank nothing.
+AGENT_LAUNCHERS = {"ssh": Kind("-m launch.launchers.ssh {num_ranks}", hosts_option="{nodes}", variable_option="{name}={value}")}
 ALLOCATIONS = tuple(dict.fromkeys(name for kind in LAUNCHERS.values() for name in kind.allocations))
 
 

@@ -2,12 +2,19 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 from shutil import which
 
 from common.errors import UserError
+from common.process import slurm
 from common.record.records import ROOT
-from launch.launchers.commands import LAUNCHERS, MPIEXEC, VENV_BIN, Launcher, hosts_in
+from launch.launchers.commands import LAUNCHERS, MPIEXEC, VENV_BIN, Launcher, arguments_in, hosts_in
+from launch.launchers.machine_files import Machine
+
+# What `srun --mpi=` may be, the best first, for an MPI whose version has one of these texts; the first that fits counts.
+INTERFACES = {"CRAY MPICH": ("cray_shasta", "pmi2"), "Open MPI": ("pmix", "pmi2"), "": ("pmi2", "pmix")}
+MPI_VERSION = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
 
 
 def identify(version_text):
@@ -61,20 +68,20 @@ def first_node_of(hosts, host_suffix):
     """The first node, by the name of its fast interface, as rendezvous; None if there is no list of nodes."""
     if hosts := hosts or os.environ.get("PBS_NODEFILE"):
         node = hosts_in(hosts)[0]
-    elif "SLURM_JOB_NODELIST" in os.environ and which("scontrol"):
-        command = ["scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]]
-        node = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.split()[0]
+    elif node_list := os.environ.get("SLURM_JOB_NODELIST"):
+        node = slurm.first_host(node_list)
     else:
         return None
     return node.split(".")[0] + host_suffix if host_suffix else node
 
 
-def choose(launcher=None, hosts=None, variables=None, host_suffix="", pretend=False):
+def choose(launcher=None, arguments=None, machine=Machine(), hosts=None, host_suffix="", pretend=False):  # noqa: B008
     """The Launcher of a program. With `pretend`, a `launcher` that is not installed is returned by its usual name.
 
-    `hosts`: a host file. `variables`: those of the machine, which go over the launcher's own. Raises UserError if no launcher is found or
-    the host file cannot be read.
+    `launcher` and `arguments`, a text, go over the machine's. `hosts`: a host file. Raises UserError if no launcher is found, if the
+    host file cannot be read or if a quote in `arguments` is not closed.
     """
+    launcher = launcher or machine.launcher
     if hosts:
         hosts_in(hosts)
     try:
@@ -85,19 +92,44 @@ def choose(launcher=None, hosts=None, variables=None, host_suffix="", pretend=Fa
         name, executable = launcher, LAUNCHERS[launcher].program
     # With the environment's MPI.
     needed = LAUNCHERS[name].mpich_variables if _environment_path(MPIEXEC) else {}
-    chosen = Launcher(name, executable, needed | (variables or {}), hosts)
+    texts = {machine.launcher or name: machine.launcher_args} | ({} if arguments is None else {name: arguments})
+    by_name = {named: arguments_in(text, "--launcher-args") for named, text in texts.items()}
+    chosen = Launcher(name, executable, needed | machine.variables, hosts, arguments=by_name)
     if LAUNCHERS[name].places != "node":
-        return chosen
+        return chosen._replace(mpi=machine.mpi or interface_of(chosen)) if LAUNCHERS[name].mpi_variable else chosen
+    chosen = chosen._replace(first_node=first_node_of(hosts, host_suffix))
     try:
-        agent_launcher = find()
+        return chosen._replace(agent_launcher=find())
     except UserError:
-        agent_launcher = None
-    return chosen._replace(agent_launcher=agent_launcher, first_node=first_node_of(hosts, host_suffix))
+        nodes = hosts or os.environ.get("PBS_NODEFILE")
+    if not (nodes and which("ssh")):
+        return chosen
+    print("no mpiexec is found; on several nodes ssh starts torchrun's agents", file=sys.stderr)
+    return chosen._replace(agent_launcher=("ssh", str(VENV_BIN / "python")), hosts=nodes)
+
+
+def interface_of(launcher):
+    """By which interface ranks find each other: the user's choice, else what the launcher offers and the MPI of the ranks speaks."""
+    # In the shell of an interactive step `none` is nobody's choice, but the site's default.
+    if (value := os.environ.get(LAUNCHERS[launcher.name].mpi_variable, "none")) != "none":
+        return value
+    version = output_of([str(VENV_BIN / "python"), "-c", MPI_VERSION], launcher.variables)
+    spoken, offered = next(names for text, names in INTERFACES.items() if text in version), slurm.mpi_types()
+    return next((name for name in spoken if name in offered), spoken[0])
 
 
 def version_of(executable):
     """What a program prints for --version."""
-    process = subprocess.run([executable, "--version"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=30)
+    return output_of([executable, "--version"])
+
+
+def output_of(argv, variables=None):
+    """What a program prints; nothing where there is no such program."""
+    environ = os.environ | (variables or {})
+    try:
+        process = subprocess.run(argv, cwd=ROOT, env=environ, capture_output=True, text=True, check=False, timeout=30)
+    except FileNotFoundError:
+        return ""
     return process.stdout + process.stderr
 
 

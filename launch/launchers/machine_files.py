@@ -10,7 +10,7 @@ from common.command_line import FROM_1
 from common.config import Settings
 from common.errors import UserError
 from common.record.records import ROOT
-from launch.launchers.commands import LAUNCHERS
+from launch.launchers.commands import LAUNCHERS, arguments_in
 
 FOLDER = ROOT / "launch" / "launchers" / "machines"
 
@@ -21,6 +21,10 @@ class Machine:
 
     launcher: str | None = None
     """A launcher of launch/launchers/commands.py."""
+    launcher_args: str = ""
+    """Its further arguments, quoted as for a shell."""
+    mpi: str | None = None
+    """How srun lets ranks find each other, its --mpi."""
     ranks_per_node: int | None = None
     """Maximum ranks per node."""
     threads: int = Settings.threads
@@ -59,6 +63,7 @@ def read(name):
             raise UserError(f"{path}: {key} is {value!r}; choose from: {', '.join(ALLOWED[key])}")
         if KINDS[key] is int and (problem := FROM_1.problem(value)):
             raise UserError(f"{path}: {key} is {value}; {problem}")
+    arguments_in(values.get("launcher_args", ""), f"{path}: launcher_args")
     for variable, value in values.get("variables", {}).items():
         if type(value) is not str:
             raise UserError(f'{path}: variable {variable} is {value!r}; write it as a string: {variable} = "{value}"')

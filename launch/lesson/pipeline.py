@@ -37,7 +37,7 @@ class Pipeline(LaunchOptions):
     def run(self):
         """Runs the lesson and returns the exit status. Raises UserError for a launcher without MPI."""
         os.chdir(records.ROOT)
-        launcher = detect.choose(self.launcher)
+        launcher = detect.choose(self.launcher, self.launcher_args)
         if not commands.LAUNCHERS[launcher.name].provides_mpi:
             raise UserError(f"the lesson exchanges over MPI, which {launcher.name} does not provide; use an MPI launcher")
         with lock.held(records.ROOT, [], self.share_machine):

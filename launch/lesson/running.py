@@ -43,7 +43,7 @@ def run(options, jobs_of, settled, show):
     os.chdir(records.ROOT)
     stamp = f"{records.new_stamp()}-lesson"
     jobs = jobs_of(results, machine, stamp)
-    launcher = detect.choose(options.launcher)
+    launcher = detect.choose(options.launcher, options.launcher_args)
     available.check(jobs, launcher)
     folder = records.folder(jobs[0].settings)
     records.make_folder(folder)

@@ -24,7 +24,7 @@ from common.data import datasets
 from common.errors import UserError
 from common.process import gpus
 from launch.launchers import commands
-from launch.run import processes, runner, turns
+from launch.run import failures, processes, runner, turns
 
 # Imports from a parallel file system may take minutes.
 LIMIT_SECONDS = 600.0
@@ -126,8 +126,9 @@ def answers_of(backends, job, launcher, through_launcher):
         raise UserError(f"{argv[0]} could not be started: {error.strerror}") from None
     json_text = next((line.partition(MARKER)[2] for line in outcome.last_lines if MARKER in line), None)
     if json_text is None:
-        _, error = runner.ending_of(outcome, LIMIT_SECONDS)
-        raise UserError(f"{argv[0]} could not run the check of the backends: {(outcome.last_lines or [error])[-1]}")
+        _, error = runner.ending_of(outcome, LIMIT_SECONDS, launcher)
+        problem = (outcome.last_lines or [error])[-1] + failures.advice(outcome.last_lines, launcher)
+        raise UserError(f"{argv[0]} could not run the check of the backends: {problem}")
     answers = json.loads(json_text)
     return {backend: answers[file_of(backend)] | on_gpus(backend) for backend in backends}
 

@@ -1,9 +1,10 @@
 """Why a run failed: the killed rank, from the launcher's message, or the hung rank, from the watchdogs of the ranks."""
 
+import re
 import signal
 from typing import NamedTuple
 
-from common.process import out_of_memory
+from common.process import out_of_memory, slurm
 from launch.launchers.commands import LAUNCHERS, SIGNAL_NUMBERS
 
 # Those that name the rank come first: Hydra's, which names a process, may be about an agent of another launcher.
@@ -12,6 +13,8 @@ LAUNCHER_MESSAGES = sorted(MESSAGES, key=lambda pattern: "rank" not in pattern.g
 # Ignored, because torchrun ends the remaining workers with SIGTERM.
 PASSED_ON = {signal.SIGTERM}
 MAX_RANKS_NAMED = 8
+# What an MPI prints that cannot start, and srun about a --mpi that it cannot offer.
+NOT_JOINED = re.compile("MPI_Init|Invalid MPI type")
 
 # With more ranks Hydra itself kills the others when one has left, and its message may be about any of them.
 MAX_RANKS_OF_HYDRA = 3
@@ -64,6 +67,12 @@ def describe_killed(killed, progress, num_oom_kills):
         return f"{description}, out of memory: the kernel's OOM killer ended a process of this node meanwhile; {out_of_memory.HELP}"
     memory = "whether memory ran out is not known" if num_oom_kills is None else "the kernel killed no process of this node for memory"
     return f"{description}; {memory}, and the launcher printed: {killed.message}"
+
+
+def advice(lines, launcher):
+    """How to go on where the output of a run says that the ranks could not find each other; empty elsewhere."""
+    has_choice = LAUNCHERS[launcher.name].mpi_variable and any(map(NOT_JOINED.search, lines))
+    return f"; {slurm.advice(launcher.mpi)}" if has_choice else ""
 
 
 def describe_hang(hangs, num_ranks):

@@ -26,6 +26,9 @@ class LaunchOptions:
     """How ranks are started on this machine."""
 
     launcher: Annotated[str | None, tyro.conf.arg(help=LAUNCHER_HELP)] = None
+    launcher_args: str | None = None
+    """Further arguments of the launcher, in one argument and quoted as for a shell, such as "--account x --comment 'a b'".
+    Default: the machine file's."""
     share_machine: bool = False
     """Run beside another matrix, lesson or measurement on this machine: each measures the other's load. Default: the second one stops."""
 

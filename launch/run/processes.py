@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from common import progress
 from common.process import turns, watchdog
+from common.process.rendezvous import MASTER
 from common.process.watchdog import Hang
 from launch.run import supervisor
 
@@ -44,7 +45,9 @@ def run(argv, variables, mark, cwd, time_limit_seconds, on_message, on_line=lamb
     its time to do so: torchrun takes half a minute. `on_message` is called with each Progress and each Hang that the run prints, `on_line`
     with all other lines and with those of a Hang. The time limit leaves out the time between turns.
     """
-    environ = os.environ | variables | {supervisor.MARK: mark}
+    # Runs side by side would all meet at the port that a job script has exported.
+    inherited = {name: value for name, value in os.environ.items() if name not in MASTER}
+    environ = inherited | variables | {supervisor.MARK: mark}
     last_lines, signals = deque(maxlen=KEPT_LINES), queue.SimpleQueue()
     read_end, write_end = os.pipe()
     output = open(read_end, "rb")  # noqa: SIM115

@@ -50,7 +50,7 @@ def run_job(job, launcher, time_limit_seconds, on_progress, turn_share=None):
 
     try:
         outcome = yield from processes.run(start.argv(), variables, mark_of(job), records.ROOT, time_limit_seconds, on_message)
-        ending, last_lines = ending_of(outcome, time_limit_seconds), outcome.last_lines
+        ending, last_lines = ending_of(outcome, time_limit_seconds, launcher), outcome.last_lines
     except OSError as problem:
         ending = "failed", f"{launcher.executable} could not be started: {problem.strerror}"
     finally:
@@ -72,7 +72,7 @@ def mark_of(job):
     return str(record_path(job).absolute())
 
 
-def ending_of(outcome, time_limit_seconds):
+def ending_of(outcome, time_limit_seconds, launcher):
     """Returns (status, error) of a run whose processes have ended; the error is None for a run that completed.
 
     Where one rank fails, the others fail of it: the first error is the cause.
@@ -81,7 +81,8 @@ def ending_of(outcome, time_limit_seconds):
         return "timeout", f"ended after the time limit of {time_limit_seconds:g} s"
     if outcome.returncode == 0:
         return "ok", None
-    return "failed", reported(outcome.last_lines) or f"ended with exit status {outcome.returncode}"
+    error = reported(outcome.last_lines) or f"ended with exit status {outcome.returncode}"
+    return "failed", error + failures.advice(outcome.last_lines, launcher)
 
 
 def reported(lines):

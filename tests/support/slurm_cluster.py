@@ -6,8 +6,13 @@ import secrets
 import socket
 import subprocess
 import time
+from pathlib import Path
 from shutil import which
 
+# The first is one that every host can reach.
+NODES = (socket.gethostname(), f"{socket.gethostname()}-2")
+# Debian's plugin for PMIx opens a name that only libpmix-dev has.
+PMIX = Path("/usr/lib/x86_64-linux-gnu/pmix2/lib/libpmix.so")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "salloc", "sinfo")
 CORES = 4
 CONFIGURATION = """
@@ -19,6 +24,7 @@ SlurmdUser=root
 AuthInfo=socket={folder}/munge.socket
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool.%n
+TmpFS={folder}/tmp.%n
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd.%n.pid
 SlurmdParameters=config_overrides
@@ -27,8 +33,8 @@ TaskPlugin=task/none
 SelectType=select/cons_tres
 MpiDefault=pmi2
 ReturnToService=2
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs={cores} RealMemory=10000
-NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs={cores} RealMemory=10000
+NodeName={nodes[0]} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs={cores} RealMemory=10000
+NodeName={nodes[1]} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs={cores} RealMemory=10000
 PartitionName=all Nodes=ALL Default=YES State=UP
 """
 
@@ -44,14 +50,18 @@ def why_not():
 @contextlib.contextmanager
 def started(folder):
     """Starts the cluster; gives the variables with which Slurm's commands find it."""
-    (folder / "state").mkdir(parents=True)
+    for name in ("state", *(f"tmp.{node}" for node in NODES)):
+        (folder / name).mkdir(parents=True)
+    if PMIX.parent.exists() and not PMIX.exists():
+        PMIX.symlink_to("libpmix.so.2")
     # munged wants no one else to be able to write above its socket.
     folder.chmod(0o755)
     key = folder / "munge.key"
     key.write_bytes(secrets.token_bytes(128))
     key.chmod(0o600)
     configuration = folder / "slurm.conf"
-    configuration.write_text(CONFIGURATION.format(host=socket.gethostname(), folder=folder, ports=free_ports(3), cores=CORES))
+    values = {"host": socket.gethostname(), "nodes": NODES, "folder": folder, "ports": free_ports(3), "cores": CORES}
+    configuration.write_text(CONFIGURATION.format(**values))
     variables = {"SLURM_CONF": str(configuration)}
     munge = [f"--{what}-file={folder}/munged.{what}" for what in ("log", "pid", "seed")]
     daemons = []
@@ -59,8 +69,7 @@ def started(folder):
         for name, command in (
             ("munged", ["munged", "-F", "--force", f"--socket={folder}/munge.socket", f"--key-file={key}", *munge]),
             ("slurmctld", ["slurmctld", "-D", "-i"]),
-            ("n1", ["slurmd", "-D", "-N", "n1"]),
-            ("n2", ["slurmd", "-D", "-N", "n2"]),
+            *((node, ["slurmd", "-D", "-N", node]) for node in NODES),
         ):
             with (folder / f"{name}.out").open("w") as log:
                 daemons.append(subprocess.Popen(command, env=os.environ | variables, stdout=log, stderr=subprocess.STDOUT))

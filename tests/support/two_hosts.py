@@ -86,11 +86,11 @@ def matrix(folder, checkout, results, backend, *settings):
     return record
 
 
-def on_both(folder, checkout, module, *arguments):
-    """The completed process of a program of launch on the first host, which starts a rank on each of both."""
+def on_both(folder, checkout, module, *arguments, **variables):
+    """The completed process of a program of launch on the first host, which starts a rank on each of both, with further variables."""
     where = ("--hosts", folder / "hosts", "--machine-file", folder / "two.toml")
     on_first = ["ip", "netns", "exec", "tandem1", "unshare", "--uts", "sh", "-c", 'hostname tandem1; exec "$@"', "sh"]
-    variables = {"HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": str(folder / "reach")}
+    variables |= {"HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": str(folder / "reach")}
     return completed(*on_first, BIN / "python", "-m", module, *arguments, *where, cwd=checkout, variables=variables, seconds=500)
 
 

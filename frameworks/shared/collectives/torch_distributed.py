@@ -8,10 +8,9 @@ import torch.distributed as dist
 from common.config import Settings
 from common.errors import UserError
 from common.process import binding
+from common.process.rendezvous import MASTER
 from frameworks.shared.collectives.library import Library, Prepared
 from frameworks.shared.pytorch import process_group, pytorch
-
-RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT")
 
 
 def gpu_problem(ranks):
@@ -30,7 +29,7 @@ def begin(name, ranks, host_suffix):
     device = torch.device("cpu") if name == "gloo" else torch.device("cuda", _gpu(ranks))
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    before = {variable: os.environ.get(variable) for variable in RENDEZVOUS}
+    before = {variable: os.environ.get(variable) for variable in MASTER}
     process_group.begin(Settings(host_suffix=host_suffix), ranks, device)
     following, previous = (ranks.rank + 1) % ranks.size, (ranks.rank - 1) % ranks.size
     functions = process_group.named_in(dist, {"all_gather_single": "all_gather", "reduce_scatter_single": "reduce_scatter"})

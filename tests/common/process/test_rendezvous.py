@@ -2,17 +2,18 @@
 
 import os
 import socket
+import sys
 
 import pytest
 
-from common.process import rendezvous
+from common.process import rendezvous, slurm
 from common.process.ranks import Ranks
 from tests.support.mistakes import refused
 
 
 @pytest.fixture(autouse=True)
 def _no_master(monkeypatch):
-    for name in ("MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME"):
+    for name in (*rendezvous.MASTER, "GLOO_SOCKET_IFNAME", "SLURM_MPI_TYPE", "SLURM_STEP_ID"):
         # setenv makes monkeypatch remove variables that the code under test sets.
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -75,7 +76,65 @@ def test_rank_0_proposes_the_address_that_the_others_can_reach(local_size, hostn
     monkeypatch.setattr(socket, "gethostname", lambda: hostname)
     # Replaces MPI's all-gather on rank 0.
     monkeypatch.setattr(rendezvous, "gathered", lambda master, ranks: [master] * ranks.size)
+    monkeypatch.setattr(rendezvous, "mpi_problem", lambda: None)
     rendezvous.agree_on_master(Ranks(0, 4, 0, local_size), suffix)
     assert os.environ["MASTER_ADDR"] == address
     assert 0 < int(os.environ["MASTER_PORT"]) < 2**16
     assert os.environ.get("GLOO_SOCKET_IFNAME") == interface
+
+
+def test_under_srun_without_mpi4py_ranks_meet_on_the_first_node_of_their_step_each_step_at_a_port_of_its_own(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mpi4py.MPI", None)
+    monkeypatch.setenv("SLURM_STEP_NODELIST", "jwb[0007,0012]")
+    ports = set()
+    for job, step in ((41, 0), (41, 1), (42, 0)):
+        monkeypatch.setenv("SLURM_JOB_ID", str(job))
+        monkeypatch.setenv("SLURM_STEP_ID", str(step))
+        masters = set()
+        for rank in range(4):
+            for name in rendezvous.MASTER:
+                monkeypatch.delenv(name, raising=False)
+            rendezvous.agree_on_master(Ranks(rank, 4, rank % 2, 2), "i")
+            masters.add(tuple(os.environ[name] for name in rendezvous.MASTER))
+        ((address, port),) = masters
+        assert (address, 10_000 <= int(port) < 30_000) == ("jwb0007i", True)
+        ports.add(port)
+    assert len(ports) == 3
+    # Where the first node of the step need not be that of rank 0.
+    monkeypatch.setenv("SLURM_DISTRIBUTION", "arbitrary")
+    for name in rendezvous.MASTER:
+        monkeypatch.delenv(name)
+    with refused("Slurm started ranks that meet over MPI, and mpi4py cannot be used (", "); start with torchrun"):
+        rendezvous.agree_on_master(Ranks(0, 4, 0, 2, "Slurm"))
+
+
+def test_ranks_that_srun_did_not_join_are_told_what_was_tried_and_what_else_there_is(monkeypatch):
+    with refused("Slurm started 2 ranks, MPI sees 1; start with the mpiexec of the MPI"):
+        rendezvous.expect_size(Ranks(0, 2, source="Slurm"), 1, "MPI")
+    monkeypatch.setenv("SLURM_STEP_ID", "0")
+    monkeypatch.setattr(slurm, "mpi_types", lambda: ["pmix", "none", "pmi2"])
+    for variables, message in (
+        ({}, "--mpi=none was to join the ranks, and offers pmix, pmi2;"),
+        ({"SLURM_MPI_TYPE": "pmi2"}, "--mpi=pmi2 was"),
+    ):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        with refused(message, "choose what their MPI speaks", "SLURM_MPI_TYPE"):
+            rendezvous.expect_size(Ranks(0, 2, source="Slurm"), 1, "MPI")
+
+
+@pytest.mark.parametrize(
+    ("printed", "types"),
+    [
+        (r"MPI plugin types are...\n\tpmix\n\tnone\n\tpmi2\nspecific pmix plugin versions available: pmix_v4\n", ["pmix", "none", "pmi2"]),
+        (r"srun: MPI types are...\nsrun: none\nsrun: pmix_v3\nsrun: pmi2\n", ["none", "pmix_v3", "pmi2"]),
+        (r"srun: fatal: Could not establish a configuration source\n", []),
+        (None, []),
+    ],
+)
+def test_srun_lists_what_its_mpi_may_be(printed, types, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if printed is not None:
+        (tmp_path / "srun").write_text(f"#!/bin/sh\nprintf '{printed}' >&2\n")
+        (tmp_path / "srun").chmod(0o755)
+    assert slurm.mpi_types() == types

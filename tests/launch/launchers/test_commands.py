@@ -10,6 +10,7 @@ from common.errors import UserError
 from launch.launchers import detect
 from launch.launchers.commands import ALLOCATIONS, LAUNCHERS, Launcher, Start, hosts_in
 from launch.launchers.detect import choose, find, first_node_of
+from launch.launchers.machine_files import Machine
 from launch.run.available import on_a_node
 from launch.run.plan import Job
 from launch.run.runner import start_of
@@ -28,9 +29,9 @@ COMMANDS = {
     "pals": "the/launcher -n 6 --ppn 2 --depth 3 --cpu-bind depth --hostfile hosts --env OMP_NUM_THREADS=3 --env |A=with space|",
     "aprun": "the/launcher -n 6 -N 2 --cc depth -d 3 -L x1,x2,x3 -e OMP_NUM_THREADS=3 -e |A=with space|",
     "srun": "the/launcher --nodes=3 --ntasks=6 --ntasks-per-node=2 --cpus-per-task=3 --cpu-bind=cores --mpi=pmi2 --kill-on-bad-exit=1 "
-    "--overlap --nodefile hosts",
+    "--overlap --nodelist x1,x1,x2,x2,x3,x3 --distribution=arbitrary",
     "torchrun": "mpiexec -n 3 -ppn 1 -bind-to none -f hosts -genv OMP_NUM_THREADS 3 -genv A |with space| "
-    "the/launcher --nproc-per-node=2 --nnodes=3 --rdzv-backend=c10d --rdzv-endpoint=x1.hsn:29400",
+    "--further |of mpich| the/launcher --nproc-per-node=2 --nnodes=3 --rdzv-backend=c10d --rdzv-endpoint=x1.hsn:29400",
 }
 
 
@@ -44,23 +45,42 @@ def test_the_command_of_a_launcher(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "hosts").write_text("x1\nx2\nx3\n")
     program = START.program[1:] if name == "torchrun" else START.program
-    assert START._replace(launcher=TORCHRUN._replace(name=name)).argv() == [*words(COMMANDS[name]), *program]
+    launcher = TORCHRUN._replace(name=name, mpi="pmi2", arguments={name: ("--further", f"of {name}") for name in LAUNCHERS})
+    assert START._replace(launcher=launcher).argv() == [*words(COMMANDS[name]), "--further", f"of {name}", *program]
 
 
 def test_on_one_node_torchrun_starts_the_ranks_itself():
-    expected = "the/launcher --nproc-per-node=6 --standalone -m frameworks.ddp --epochs 2"
-    assert START._replace(launcher=Launcher("torchrun", "the/launcher"), ranks_per_node=6).argv() == expected.split()
+    expected = "the/launcher --nproc-per-node=6 --standalone --max-restarts=1 -m frameworks.ddp --epochs 2"
+    launcher = Launcher("torchrun", "the/launcher", arguments={"torchrun": ("--max-restarts=1",), "srun": ("--exclusive",)})
+    assert START._replace(launcher=launcher, ranks_per_node=6).argv() == expected.split()
+
+
+def test_without_an_mpiexec_ssh_starts_the_agents_of_torchrun_which_is_said(install, tmp_path, monkeypatch, capsys):
+    install({".venv/bin/torchrun": None, "ssh": None}, {})
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hosts").write_text("x2\nx1\nx3\n")
+    launcher = choose("torchrun", machine=Machine(variables={"A": "with space"}), hosts="hosts")
+    expected = words(
+        ".venv/bin/python -m launch.launchers.ssh 3 x2,x1,x3 OMP_NUM_THREADS=3 |A=with space| "
+        ".venv/bin/torchrun --nproc-per-node=2 --nnodes=3 --rdzv-backend=c10d --rdzv-endpoint=x2:29400"
+    )
+    assert START._replace(launcher=launcher).argv() == [*expected, *START.program[1:]]
+    assert "ssh starts torchrun's agents" in capsys.readouterr().err
+    assert choose("torchrun").agent_launcher is None
+    install({}, {"PBS_NODEFILE": "hosts"})
+    monkeypatch.setattr(detect, "which", {"torchrun": "/torchrun", "ssh": "/ssh"}.get)
+    assert choose("torchrun") == launcher._replace(variables={})
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"launcher": TORCHRUN._replace(first_node=None)}, "--hosts FILE"),
-        ({"launcher": TORCHRUN._replace(agent_launcher=None)}, "--hosts FILE"),
+        ({"launcher": TORCHRUN._replace(first_node=None)}, "list them with --hosts FILE"),
+        ({"launcher": TORCHRUN._replace(agent_launcher=None)}, "per node; no mpiexec, srun or ssh"),
         ({"num_ranks": 5}, "5 is not a multiple of 2"),
     ],
 )
-def test_torchrun_on_several_nodes_requires_a_host_file(changes, message):
+def test_torchrun_on_several_nodes_requires_their_names_and_what_starts_agents_there(changes, message):
     with pytest.raises(UserError, match=message):
         START._replace(**changes).argv()
 
@@ -122,7 +142,7 @@ SLURM, PBS = {"SLURM_JOB_ID": "17"}, {"PBS_JOBID": "17.polaris"}
 def install(tmp_path, monkeypatch):
     """A function that makes a checkout and PATH with these programs, {executable: version output}, and an environment."""
     monkeypatch.setattr(detect, "ROOT", tmp_path)
-    for name in (*ALLOCATIONS, "PBS_NODEFILE", "SLURM_JOB_NODELIST"):
+    for name in (*ALLOCATIONS, "PBS_NODEFILE", "SLURM_JOB_NODELIST", "SLURM_MPI_TYPE"):
         monkeypatch.delenv(name, raising=False)
 
     def install(programs, environ):
@@ -133,7 +153,7 @@ def install(tmp_path, monkeypatch):
                 (tmp_path / executable).parent.mkdir(parents=True, exist_ok=True)
                 (tmp_path / executable).touch()
         monkeypatch.setattr(detect, "which", lambda name: f"/usr/bin/{name}" if name in programs else None)
-        monkeypatch.setattr(detect, "version_of", programs.get)
+        monkeypatch.setattr(detect, "output_of", lambda argv, _=None: programs.get(argv[0]) or "")
 
     return install
 
@@ -197,13 +217,21 @@ def test_the_first_node_is_named_by_its_fast_interface(text, suffix, node, insta
     install({}, {})
     assert first_node_of(str(hosts), suffix) == node
     assert first_node_of(None, suffix) is None
-    install({}, {"PBS_NODEFILE": str(hosts)})
+    install({}, {"SLURM_JOB_NODELIST": "x[1-2]", "PBS_NODEFILE": str(hosts)})
     assert first_node_of(None, suffix) == node
+
+
+@pytest.mark.parametrize(
+    ("node_list", "node"), [("x[001-004,7],y1", "x001i"), ("y1,x[1-2]", "y1i"), ("rack[2-3]n[05,7]-ib", "rack2n05-ibi")]
+)
+def test_the_first_node_of_an_allocation_of_slurm(node_list, node, install):
+    install({}, {"SLURM_JOB_NODELIST": node_list})
+    assert first_node_of(None, "i") == node
 
 
 def test_a_dry_run_may_name_a_launcher_that_is_not_here(install):
     install({}, {})
-    assert choose("pals", pretend=True) == Launcher("pals", "mpiexec")
+    assert choose("pals", pretend=True) == Launcher("pals", "mpiexec", arguments={"pals": ()})
     with pytest.raises(UserError):
         choose("pals")
 
@@ -220,4 +248,57 @@ def test_the_environments_mpich_has_variables_under_slurm_and_a_machine_override
     launcher, programs, machine_variables, variables, install
 ):
     install(programs, {})
-    assert choose(launcher, variables=machine_variables, pretend=True).variables == variables
+    assert choose(launcher, machine=Machine(variables=machine_variables), pretend=True).variables == variables
+
+
+OF_SLURM = Machine(launcher="srun", launcher_args="--account=x --comment 'two words'")
+OF_SRUN = ("--account=x", "--comment", "two words")
+
+
+@pytest.mark.parametrize(
+    ("machine", "launcher", "arguments", "by_name"),
+    [
+        (OF_SLURM, None, None, {"srun": OF_SRUN}),
+        (OF_SLURM, None, "", {"srun": ()}),
+        (OF_SLURM, None, '--comment "a b"', {"srun": ("--comment", "a b")}),
+        # The agents' launcher has its own.
+        (OF_SLURM, "torchrun", "--max-restarts 1", {"srun": OF_SRUN, "torchrun": ("--max-restarts", "1")}),
+        (Machine(launcher_args="--oversubscribe"), "openmpi", None, {"openmpi": ("--oversubscribe",)}),
+    ],
+)
+def test_further_arguments_are_those_of_the_launcher_they_were_given_for(machine, launcher, arguments, by_name, install):
+    install({}, {})
+    assert choose(launcher, arguments, machine, pretend=True).arguments == by_name
+
+
+def test_an_open_quote_is_refused(install):
+    install({}, {})
+    with refused("""--launcher-args is "--comment 'a b": no closing quotation"""):
+        choose("mpich", "--comment 'a b", pretend=True)
+
+
+MPICH, CRAY = "MPICH Version: 5.0.2", "MPI VERSION : CRAY MPICH version 8.1.28"
+DEBIAN = ["pmix", "none", "cray_shasta", "pmi2"]
+
+
+@pytest.mark.parametrize(
+    ("version", "offered", "environ", "machine", "expected"),
+    [
+        (MPICH, DEBIAN, {}, Machine(), "pmi2"),
+        (OPEN_MPI_5, DEBIAN, {}, Machine(), "pmix"),
+        (CRAY, DEBIAN, {}, Machine(), "cray_shasta"),
+        (OPEN_MPI_4, ["none", "pmi2"], {}, Machine(), "pmi2"),
+        (MPICH, ["none", "pmix"], {}, Machine(), "pmix"),
+        (OPEN_MPI_5, [], {}, Machine(), "pmix"),
+        (MPICH, DEBIAN, {"SLURM_MPI_TYPE": "none"}, Machine(), "pmi2"),
+        (MPICH, DEBIAN, {"SLURM_MPI_TYPE": "pspmi"}, Machine(), "pspmi"),
+        (MPICH, DEBIAN, {"SLURM_MPI_TYPE": "pspmi"}, Machine(mpi="pmix"), "pmix"),
+    ],
+)
+def test_srun_joins_the_ranks_by_what_it_offers_and_their_mpi_speaks_unless_the_user_says_how(
+    version, offered, environ, machine, expected, install, monkeypatch
+):
+    install({".venv/bin/python": version, "srun": SRUN}, environ)
+    monkeypatch.setattr(detect.slurm, "mpi_types", lambda: offered)
+    assert choose("srun", machine=machine).mpi == expected
+    assert choose("torchrun", machine=machine, pretend=True).mpi == "none"

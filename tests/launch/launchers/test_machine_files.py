@@ -35,6 +35,8 @@ def test_the_command_line_overrides_the_machine_file():
         ('gpu_order = "random"', "choose from: local, reversed"),
         ("[variables]\nA = 1", 'A = "1"'),
         ("threads", "is not valid TOML"),
+        ('launcher_args = "--comment \\"a"', "mine.toml: launcher_args is '--comment \"a': no closing quotation"),
+        ('launcher_args = ["--exclusive"]', "launcher_args is ['--exclusive']; it must be a string"),
     ],
 )
 def test_an_invalid_file_is_refused(text, message, tmp_path):

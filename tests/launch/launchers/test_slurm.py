@@ -34,6 +34,37 @@ def test_the_matrix_trains_the_same_on_two_nodes_through_srun_as_on_one(slurm, c
         assert record["losses"] == on_one_node[backend]["losses"], backend
 
 
+OPEN_MPI = """launcher_args = "--comment 'with mpi4py over Open MPI'"
+[variables]
+MPI4PY_MPIABI = "openmpi"
+MPI4PY_LIBMPI = "libmpi.so.40"
+"""
+# The folder has an mpi4py that cannot be imported.
+WITHOUT_MPI4PY = """[variables]
+PYTHONPATH = "{folder}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("machine", "backend", "mpi", "interface"),
+    [(OPEN_MPI, "ddp@mpi", "Open MPI", "pmix"), (WITHOUT_MPI4PY, "ddp", "None", "pmi2")],
+)
+def test_with_the_mpi_of_the_site_and_with_none_ranks_of_two_nodes_find_each_other(
+    machine, backend, mpi, interface, slurm, checkout, short_run, tmp_path
+):
+    (tmp_path / "mpi4py.py").write_text("raise ImportError('not here')")
+    (tmp_path / "site.toml").write_text(machine.format(folder=tmp_path))
+    settings = ("--backends", backend, "--workloads", "cnn", *short_run, "--ranks-per-node", "1", "--machine-file", tmp_path / "site.toml")
+    # Those of a job script, which nobody reaches.
+    variables = slurm | {"MASTER_ADDR": "no.such.host", "MASTER_PORT": "6000"}
+    done = matrix(checkout, tmp_path, "2", *settings, around=("salloc", "-N2", "-n2"), variables=variables)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (record,) = records_in(tmp_path)
+    assert (record["launcher"], record["num_nodes"], record["in_sync"], len(record["losses"])) == ("srun", 2, True, 6)
+    assert str(record["environment"]["mpi"]).startswith(mpi)
+    assert f"--mpi={interface} " in record["command"]
+
+
 def test_the_job_script_trains_through_sbatch(slurm, checkout, short_run, tmp_path):
     small = ["--partition=all", "--gres=none", "--ntasks-per-node=1", "--cpus-per-task=1", f"--output={tmp_path}/out"]
     variables = {"TANDEM_SIZES": "2", "TANDEM_MACHINE_FILE": "local"}

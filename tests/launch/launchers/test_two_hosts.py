@@ -2,12 +2,14 @@
 
 import contextlib
 import math
+from pathlib import Path
 
 import pytest
 
 from common.backends import file_of
 from common.model.families import Cnn, parameters_of
 from tests.support import two_hosts
+from tests.support.running import ROOT, copied, records_in
 
 pytestmark = [pytest.mark.matrix, pytest.mark.long]
 
@@ -35,3 +37,26 @@ def test_a_backend_trains_the_same_on_two_hosts_as_on_one(backend, rate, folder,
     assert two_hosts.bytes_sent("tandem1") - before > num_steps * num_parameters * FLOAT32_BYTES / 2
     # 4.8 MB of gradients take 0.19 s at 200 Mbit/s, and less than a tenth of that without a limit.
     assert not rate or sum(record["train_seconds"]) > num_steps * 0.19 / 2
+
+
+def test_without_an_mpiexec_ssh_starts_torchrun_on_both_hosts(folder, short_run, tmp_path):
+    checkout = copied(tmp_path)
+    (checkout / ".venv").unlink()
+    for source, target in (
+        *((path, checkout / ".venv") for path in (ROOT / ".venv").iterdir() if path.name != "bin"),
+        *((path, checkout / ".venv" / "bin") for path in (ROOT / ".venv" / "bin").iterdir()),
+        *((path, tmp_path / "bin") for place in ("/usr/bin", "/usr/sbin", "/bin", "/sbin") for path in Path(place).iterdir()),
+        (folder / "reach", tmp_path / "first"),
+    ):
+        target.mkdir(exist_ok=True, parents=True)
+        if not source.name.startswith(("mpi", "hydra", "srun")) and not (target / source.name).exists():
+            (target / source.name).symlink_to(source)
+    (tmp_path / "first" / "reach").rename(tmp_path / "first" / "ssh")
+    settings = (2, "--launcher", "torchrun", "--backends", "ddp", "--workloads", "cnn", *short_run, "--machine", "here")
+    path = f"{tmp_path}/first:{tmp_path}/bin"
+    done = two_hosts.on_both(folder, checkout, "launch.matrix", *settings, "--results", tmp_path, PATH=path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ssh starts torchrun's agents" in done.stderr
+    (record,) = records_in(tmp_path)
+    assert (record["launcher"], record["num_nodes"], record["in_sync"], len(record["losses"])) == ("torchrun", 2, True, 6)
+    assert "launch.launchers.ssh 2 tandem1,tandem2 " in record["command"]

@@ -44,3 +44,8 @@ def test_a_value_out_of_bounds_is_refused_in_one_line(kind, arguments, message):
     with pytest.raises(UserError) as raised:
         parse(kind, "it", "", arguments)
     assert str(raised.value) == message
+
+
+@pytest.mark.parametrize("arguments", [["--launcher-args", "--exclusive"], ["--launcher-args=--exclusive"]])
+def test_arguments_of_the_launcher_may_begin_with_a_dash(arguments):
+    assert parse(Matrix, "it", "", ["2", *arguments, "--dry-run"]).launcher_args == "--exclusive"

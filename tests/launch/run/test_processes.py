@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from common.process import turns as turns_of_rank
+from common.process.rendezvous import MASTER
 from common.process.watchdog import Hang, Place
 from launch.run import processes, supervisor, turns
 from tests.support import kills
@@ -41,6 +42,13 @@ def test_a_run_that_hangs_is_ended_though_its_launcher_waits(tmp_path):
 def test_a_run_beyond_its_time_limit_is_timed_out(tmp_path):
     outcome, messages = run("sleep 60", tmp_path, 0.5)
     assert (outcome.timed_out, messages) == (True, [])
+
+
+def test_a_run_does_not_meet_at_the_port_of_the_job_script_but_at_one_of_its_own(tmp_path, monkeypatch):
+    for name in MASTER:
+        monkeypatch.setenv(name, "6000")
+    outcome, _ = run("echo ${MASTER_ADDR-none} ${MASTER_PORT-none}", tmp_path, 60)
+    assert outcome.last_lines == ["none none"]
 
 
 def test_banners_do_not_push_the_cause_of_a_failure_out_of_the_kept_lines(tmp_path):

@@ -4,6 +4,7 @@ import pytest
 
 from common.config import Settings
 from common.errors import UserError
+from common.process import slurm
 from common.record import records
 from launch.launchers.commands import Launcher
 from launch.run import processes, runner, turns
@@ -11,6 +12,9 @@ from launch.run.plan import Job
 from launch.run.processes import Outcome
 from launch.run.runner import ending_of
 from tests.support import made_records
+
+SRUN = Launcher("srun", "srun", mpi="pmix")
+CHOOSE = "srun --mpi=pmix was to join the ranks, and offers none, pmi2; choose what their MPI speaks: mpi = "
 
 
 @pytest.mark.parametrize(
@@ -23,7 +27,23 @@ from tests.support import made_records
     ],
 )
 def test_the_first_error_is_the_cause(outcome, ending):
-    assert ending_of(outcome, 30.0) == ending
+    assert ending_of(outcome, 30.0, Launcher("mpich", "mpiexec")) == ending
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Abort(270157072): Fatal error in internal_Init_thread: MPI_Init_thread(argc=(nil), argv=(nil)) failed",
+        "*** An error occurred in MPI_Init_thread",
+        "srun: error: Invalid MPI type 'pmix', --mpi=list for acceptable types",
+    ],
+)
+def test_where_mpi_does_not_start_under_srun_its_error_says_what_was_tried_and_what_else_there_is(line, monkeypatch):
+    monkeypatch.setattr(slurm, "mpi_types", lambda: ["pmix", "none", "pmi2"])
+    _, error = ending_of(Outcome(1, False, [line]), 30.0, SRUN)
+    assert error.startswith(f"ended with exit status 1; {CHOOSE}")
+    assert ending_of(Outcome(1, False, [line]), 30.0, Launcher("mpich", "mpiexec"))[1] == "ended with exit status 1"
+    assert ending_of(Outcome(1, False, ["Killed"]), 30.0, SRUN)[1] == "ended with exit status 1"
 
 
 @pytest.fixture
