@@ -133,6 +133,16 @@ def test_a_launcher_that_starts_nothing_is_an_error_in_one_line(executable, mess
         available.answers_of(["ddp"], job, Launcher("srun", executable), through_launcher=True)
 
 
+def test_matrices_that_ask_about_one_job_at_once_do_not_share_a_mark(monkeypatch):
+    marks, answer = [], processes.Outcome(0, False, [available.MARKER + json.dumps({"ddp": ABLE})])
+    monkeypatch.setattr(available.processes, "run", lambda argv, variables, mark, *_: marks.append(mark))
+    monkeypatch.setattr(available.turns, "alone", lambda _: answer)
+    for pid in (7, 8):
+        monkeypatch.setattr(available.os, "getpid", lambda pid=pid: pid)
+        available.answers_of(["ddp"], *jobs_of("ddp"), LOCAL, through_launcher=False)
+    assert marks[0] != marks[1]
+
+
 def test_a_backend_is_asked_once_with_the_precision_and_a_transport_that_a_variant_chooses_is_for_cpus(monkeypatch):
     names, commands = ["ddp", "ddp@mpi", "horovod_torch@gloo", "deepspeed_zero@3"], []
     answers = {"ddp": ABLE, "horovod_torch": ABLE, "deepspeed_zero": ABLE | {"precision": {"cuda": "not here"}}}
