@@ -38,6 +38,12 @@ def test_python_is_of_the_pinned_version():
     assert f"python={sys.version_info[0]}.{sys.version_info[1]}" in LISTED["dependencies"]
 
 
+def test_libraries_beside_those_of_pytorch_are_pinned_and_none_is_installed_over_one_of_them():
+    names = {re.fullmatch(r"(nvidia-[a-z-]+)-cu12==[\d.]+", pin)[1] for pin in LISTED["variables"]["TANDEM_TENSORFLOW_CUDA"].split()}
+    # The wheels of these for CUDA 12 and 13 have files of the same names in the same folders.
+    assert names.isdisjoint({"nvidia-cudnn", "nvidia-nccl", "nvidia-nvshmem", "nvidia-cusparselt"})
+
+
 @pytest.mark.matrix
 def test_horovod_was_built_with_both_frameworks_and_both_ways_to_communicate():
     # `horovodrun --check-build` would import every framework several times.
