@@ -17,7 +17,8 @@ HOROVOD = """
 import ctypes, json
 import horovod.{0} as hvd
 version = ctypes.c_int()
-ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(version))
+if hvd.nccl_built():
+    ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(version))
 loaded = sorted({{line.split()[-1] for line in open("/proc/self/maps") if "/" in line}})
 print(json.dumps([hvd.cuda_built(), hvd.nccl_built(), version.value, loaded]))
 """
@@ -34,7 +35,7 @@ def ask(program, *arguments, **variables):
     """(what a Python program prints, the last line of its error)."""
     command = [sys.executable, "-c", program, *arguments]
     done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
-    return done.stdout, (done.stderr.strip().splitlines() or [""])[-1] if done.returncode else ""
+    return done.stdout, (done.stderr.strip().splitlines() or ["it ended without a word"])[-1] if done.returncode else ""
 
 
 def of_horovod(framework, nccl_of_pytorch):
@@ -56,7 +57,7 @@ def errors_of_tensorflow():
     folders = [str(path) for path in Path(find_spec("tensorflow").origin).parents[1].glob("nvidia/*/lib") if path.parent.name != "cu13"]
     path = os.pathsep.join([*folders, os.environ.get("LD_LIBRARY_PATH", "")])
     errors = {name: ask(DLOPEN, name, LD_LIBRARY_PATH=path)[1] for name in OF_TENSORFLOW}
-    return {name: error for name, error in errors.items() if error}
+    return {name: error.removeprefix("OSError: ") for name, error in errors.items() if error}
 
 
 def main():
