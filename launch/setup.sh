@@ -110,7 +110,7 @@ pinned() { sed -n 's/^ *'"$1"': *"\(.*\)"/\1/p' "$root/environment.yml"; }
 cuda_home="" needed_gib=6
 if [ "$device" = cuda ]; then
   cuda_home=$("$python" "$root/launch/setup/cuda_toolkit.py" "$(pinned TANDEM_CUDA_VERSION)") || exit 2
-  needed_gib=17
+  [ -d "$venv/lib/python3.11/site-packages/nvidia" ] || needed_gib=17
 fi
 { mkdir -p "$cache" && [ -w "$cache" ]; } 2>/dev/null || die "cannot write to the cache $cache; set XDG_CACHE_HOME to a writable folder"
 [ -w "$root" ] || die "cannot write to the checkout $root; clone it to a writable folder"
@@ -126,7 +126,7 @@ export PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONNOUSERSITE=1 PIP_CACHE_D
 unset PYTHONPATH PYTHONHOME
 
 [ "$device" = cpu ] ||
-  say "for GPUs, with CUDA from $cuda_home: 6 GB are downloaded, .venv has 10 GB, the cache 6 GB; 15 to 30 minutes (TANDEM_DEVICE=cpu: 2.5 GB)"
+  say "for GPUs, with CUDA from $cuda_home: 6 GB are downloaded, .venv has 10 GB, the cache up to 6 GB; 15 to 30 minutes (TANDEM_DEVICE=cpu: 2.5 GB)"
 rm -f "$stamp"
 if ! "$venv/bin/python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then
   say "creating .venv with $("$python" --version) ($python)"
