@@ -14,10 +14,11 @@ restarted. Writes only to the checkout and to ${XDG_CACHE_HOME:-~/.cache}/tandem
 Environment variables, stored for the next set-up of this checkout (NAME= resets):
   TANDEM_PYTHON   the Python 3.11 to use      (default: the active conda environment's, python3.11, python3)
   TANDEM_MPICC    mpicc of a site's MPI       (default: the active conda environment's, else mpich of environment.yml)
-  TANDEM_DEVICE   cpu or cuda, for TensorFlow (default: cuda if nvidia-smi finds a GPU)
+  TANDEM_DEVICE   cpu or cuda                 (default: cuda if nvidia-smi finds a GPU)
   TANDEM_HDF5     parallel: build h5py with MPI, for --data-format hdf5-mpio (default: h5py's wheel, without)
   HDF5_DIR        with it: folder of an HDF5 built with that MPI (default: Debian's libhdf5-mpich-dev)
   HOROVOD_WITH…, HOROVOD_GPU…, HOROVOD_NCCL…, HOROVOD_CUDA…, HOROVOD_CPU…: passed to Horovod's build
+With TANDEM_DEVICE=cuda, CUDA_HOME names the CUDA toolkit that Horovod is built with (default: that of nvcc). No GPU is needed.
 A conda environment is used if it is active and named tandem.
 TXT
 }
@@ -79,7 +80,7 @@ chosen=$(
   env | grep -E '^HOROVOD_(WITH|GPU|NCCL|CUDA|CPU)[A-Z_]*=' | sort || true
 )
 wanted=$({
-  cat "$root/environment.yml" "$root/launch/setup.sh" "$root/launch/setup/build_horovod.py" "$root"/launch/trace/{build,generate,loads,prototypes}.py
+  cat "$root/environment.yml" "$root/launch/setup.sh" "$root"/launch/setup/*.py "$root"/launch/trace/{build,generate,loads,prototypes}.py
   cat "$root"/launch/trace/interposer/*
   echo "$chosen"
 } | sha256sum | cut -d' ' -f1)
@@ -105,10 +106,16 @@ done
 "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null ||
   die "TANDEM_PYTHON is '$python', which is not Python 3.11; set it to a Python 3.11"
 "$python" -c 'import venv, ensurepip' 2>/dev/null || die "$python has no venv module; install it (Debian: apt install python3.11-venv)"
+pinned() { sed -n 's/^ *'"$1"': *"\(.*\)"/\1/p' "$root/environment.yml"; }
+cuda_home="" needed_gib=6
+if [ "$device" = cuda ]; then
+  cuda_home=$("$python" "$root/launch/setup/cuda_toolkit.py" "$(pinned TANDEM_CUDA_VERSION)") || exit 2
+  [ -d "$venv/lib/python3.11/site-packages/nvidia" ] || needed_gib=17
+fi
 { mkdir -p "$cache" && [ -w "$cache" ]; } 2>/dev/null || die "cannot write to the cache $cache; set XDG_CACHE_HOME to a writable folder"
 [ -w "$root" ] || die "cannot write to the checkout $root; clone it to a writable folder"
 free_gib=$(df -Pk "$root" | awk 'NR == 2 {print int($4 / 1048576)}')
-[ "$free_gib" -ge 6 ] || die "only $free_gib GiB free in $root; 6 GiB are needed"
+[ "$free_gib" -ge "$needed_gib" ] || die "only $free_gib GiB free in $root; $needed_gib GiB are needed"
 
 exec 9>"$root/.setup.lock"
 flock -n 9 || { say "another set-up of this checkout is running; waiting for it" && flock 9; }
@@ -118,6 +125,8 @@ trap 'echo "setup: interrupted; run it again to continue" >&2; exit 130' INT TER
 export PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONNOUSERSITE=1 PIP_CACHE_DIR=$cache/pip
 unset PYTHONPATH PYTHONHOME
 
+[ "$device" = cpu ] ||
+  say "for GPUs, with CUDA from $cuda_home: 6 GB are downloaded, .venv has 10 GB, the cache up to 6 GB; 15 to 30 minutes (TANDEM_DEVICE=cpu: 2.5 GB)"
 rm -f "$stamp"
 if ! "$venv/bin/python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then
   say "creating .venv with $("$python" --version) ($python)"
@@ -141,17 +150,27 @@ built_with_mpi() { "$venv/bin/python" -c 'import h5py, sys; sys.exit(not h5py.ge
 [ "$hdf5" = parallel ] || ! built_with_mpi || "$venv/bin/python" -m pip uninstall --quiet --yes h5py
 
 install() { "$venv/bin/python" -m pip install --quiet "$@" || die "pip could not install: $*; see its messages above (no network? see launch/setup/README.md)"; }
-say "installing PyTorch (1 to 3 minutes)"
+cuda_of_torch() { "$venv/bin/python" -c 'from torch.version import cuda; print(cuda)' 2>/dev/null || echo none; }
+# A build for CPUs satisfies the same pin.
+[ "$device" = cpu ] || [ "$(cuda_of_torch)" != None ] || "$venv/bin/python" -m pip uninstall --quiet --yes torch
+say "installing PyTorch (1 to 3 minutes; for GPUs 3 to 12)"
 # PyTorch is installed first, so that no later resolution replaces it with another build.
 install "$(grep '^torch==' "$pins")"
+[ "$device" = cpu ] || [ "$(cuda_of_torch)" = "$(pinned TANDEM_CUDA_VERSION)" ] ||
+  die "pip took a PyTorch for CUDA $(cuda_of_torch), not $(pinned TANDEM_CUDA_VERSION); leave its CPU wheels out ('pip config list': find-links, extra-index-url)"
 say "installing TensorFlow, MPI and the rest (2 to 5 minutes)"
 install -r "$pins"
-pinned() { sed -n 's/^ *'"$1"': *"\(.*\)"/\1/p' "$root/environment.yml"; }
 install --no-deps "tf-keras==$(pinned TANDEM_TF_KERAS_VERSION)" "mlperf-logging==$(pinned TANDEM_MLPERF_LOGGING_VERSION)" \
   "tokenizers==$(pinned TANDEM_TOKENIZERS_VERSION)" "extrap==$(pinned TANDEM_EXTRAP_VERSION)"
+if [ "$device" = cuda ]; then
+  say "installing the CUDA libraries of TensorFlow (1 to 5 minutes)"
+  read -ra libraries <<<"$(pinned TANDEM_TENSORFLOW_CUDA)"
+  install --no-deps "${libraries[@]}"
+fi
 
 say "installing Horovod from the cached wheel, or building it (5 to 10 minutes)"
-wheel=$("$venv/bin/python" "$root/launch/setup/build_horovod.py" "$(pinned TANDEM_HOROVOD_VERSION)" --cache "$cache" ${mpicc:+--mpicc "$mpicc"}) ||
+wheel=$("$venv/bin/python" "$root/launch/setup/build_horovod.py" "$(pinned TANDEM_HOROVOD_VERSION)" --cache "$cache" ${mpicc:+--mpicc "$mpicc"} \
+  ${cuda_home:+--cuda-home "$cuda_home"}) ||
   die "Horovod was not built; see the messages above"
 install --no-deps --force-reinstall "$wheel"
 
@@ -173,6 +192,11 @@ fi
 
 say "compiling the MPI interposer (10 seconds)"
 (cd "$root" && "$venv/bin/python" -m launch.trace.build ${mpicc:+--mpicc "$mpicc"} >/dev/null) || die "the MPI interposer was not built; see the messages above"
+
+if [ "$device" = cuda ]; then
+  say "checking what was built for GPUs"
+  (cd "$root" && "$venv/bin/python" -m launch.setup.check_cuda) || die "this environment cannot use GPUs as it should; the lines above say why"
+fi
 
 echo "$chosen" >"$choices"
 echo "$wanted" >"$stamp.new" && mv "$stamp.new" "$stamp"

@@ -58,15 +58,27 @@ def oversubscribed(allowed, local_size, cores_per_rank, total, core_of):
     return local_size * cores_per_rank > (total if bound_by_launcher else num_allowed)
 
 
+def num_gpus_to_share(num_gpus):
+    """Returns the number of GPUs for all ranks of a node, of which one sees `num_gpus`; None if a launcher has selected the only one."""
+    return None if num_gpus == 1 and any(name in os.environ for name in VISIBLE_GPUS) else num_gpus
+
+
+def gpus_problem(num_gpus, local_size):
+    """Describes in one line that a node has fewer GPUs than ranks; None where it has enough, or `num_gpus` is None."""
+    if num_gpus is None or num_gpus >= local_size:
+        return None
+    gpus = "1 GPU" if num_gpus == 1 else f"{num_gpus} GPUs"
+    return f"{local_size} ranks on a node with {gpus}; start at most one for each GPU, or use --device cpu"
+
+
 def gpu_for(num_gpus, ranks, order="local", may_share=False):
     """Returns the index of a rank's GPU among the visible ones. Raises UserError if ranks would share a GPU, unless they may.
 
     `order`: local or reversed. A single visible GPU is the rank's own if the launcher has selected it.
     """
-    chosen = any(name in os.environ for name in VISIBLE_GPUS)
-    if num_gpus < ranks.local_size and not may_share and not (num_gpus == 1 and chosen):
-        gpus = "1 GPU" if num_gpus == 1 else f"{num_gpus} GPUs"
-        raise UserError(f"{ranks.local_size} ranks on a node with {gpus}; start at most one for each GPU, or use --device cpu")
+    problem = gpus_problem(num_gpus_to_share(num_gpus), ranks.local_size)
+    if problem and not may_share:
+        raise UserError(problem)
     index = ranks.local_rank % num_gpus
     return num_gpus - 1 - index if order == "reversed" else index
 

@@ -37,13 +37,26 @@ def pci_bus_id(index):
 
     From the CUDA driver, which both frameworks load: TensorFlow does not tell it. No context is created.
     """
+    gpu, text = ctypes.c_int(), ctypes.create_string_buffer(32)
+    cuda = driver()
+    failed = cuda is None or cuda.cuDeviceGet(ctypes.byref(gpu), index) or cuda.cuDeviceGetPCIBusId(text, len(text), gpu)
+    return None if failed else text.value.decode()
+
+
+def count():
+    """Returns the number of GPUs that CUDA shows this process; None where the driver does not tell."""
+    num_gpus = ctypes.c_int()
+    cuda = driver()
+    return None if cuda is None or cuda.cuDeviceGetCount(ctypes.byref(num_gpus)) else num_gpus.value
+
+
+def driver():
+    """Returns the CUDA driver, initialized; None where there is none."""
     try:
-        driver = ctypes.CDLL("libcuda.so.1")
+        cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return None
-    gpu, text = ctypes.c_int(), ctypes.create_string_buffer(32)
-    failed = driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(gpu), index) or driver.cuDeviceGetPCIBusId(text, len(text), gpu)
-    return None if failed else text.value.decode()
+    return None if cuda.cuInit(0) else cuda
 
 
 def read_nvml(read, unknown=None):

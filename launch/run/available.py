@@ -22,7 +22,7 @@ from common.config import Settings, cores_per_rank
 from common.cost import parallelism
 from common.data import datasets
 from common.errors import UserError
-from common.process import gpus
+from common.process import binding, gpus
 from launch.launchers import commands
 from launch.run import failures, processes, runner, turns
 
@@ -61,15 +61,15 @@ def trainable(jobs):
 def runnable(jobs, launcher, dry_run=False):
     """The jobs that can run, on the device of the matrix. Prints why others cannot. Raises UserError if none can."""
     jobs, reasons = settled(jobs, launcher, dry_run)
-    for backend, reason in reasons.items():
-        print(f"skipping {backend}: {reason}", file=sys.stderr)
+    for name, reason in reasons.items():
+        print(f"skipping {name}: {reason}", file=sys.stderr)
     if not jobs:
         raise UserError("none of these backends can run here; the lines above say why")
     return jobs
 
 
 def settled(jobs, launcher, dry_run=False):
-    """Returns (the jobs that can run, on the device they all run on; {backend: reason} of the others).
+    """Returns (the jobs that can run, on the device they all run on; {backend or size: reason} of the others).
 
     A dry run starts nothing on other nodes outside an allocation. It then imports the backends here and leaves --device as it is.
     Raises UserError if there is no GPU for --device cuda, or if the launcher cannot start a program.
@@ -83,6 +83,10 @@ def settled(jobs, launcher, dry_run=False):
     device = common_device(jobs[0].settings.device, answers) if can_ask else None
     reasons = {backend: reason for backend in backends if (reason := problem(answers[backend], device))}
     runnable = [job for job in jobs if job.backend not in reasons]
+    if device == "cuda":
+        problems = {job: binding.gpus_problem(answers[job.backend].get("num_gpus"), job.ranks_per_node) for job in runnable}
+        runnable = [job for job in runnable if not problems[job]]
+        reasons |= {f"size {job.num_ranks}": text for job, text in problems.items() if text}
     if device:
         runnable = [job._replace(settings=dataclasses.replace(job.settings, device=device)) for job in runnable]
     return runnable, reasons
@@ -159,8 +163,11 @@ def main(precision, *names):
     """Prints the answers of backends on the node where this runs, each imported in a process of its own, side by side."""
     with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
         answers = dict(zip(names, pool.map(ask, names), strict=True))
-    of_precision = {device: gpus.precision_problem(precision, device) for device in ("cpu", "cuda")}
-    print(MARKER + json.dumps({name: answer | {"precision": of_precision} for name, answer in answers.items()}), flush=True)
+    of_node = {
+        "precision": {device: gpus.precision_problem(precision, device) for device in ("cpu", "cuda")},
+        "num_gpus": binding.num_gpus_to_share(gpus.count()),
+    }
+    print(MARKER + json.dumps({name: answer | of_node for name, answer in answers.items()}), flush=True)
 
 
 def ask(name):

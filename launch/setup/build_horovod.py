@@ -6,6 +6,7 @@ match exactly once, so that a new release of Horovod stops the build instead of 
 
 import argparse
 import hashlib
+import importlib.util
 import json
 import os
 import platform
@@ -59,15 +60,39 @@ SUBSTITUTIONS = (
         "elif 'MPICH' in output or 'HYDRA' in output:",
         "horovodrun --mpi with Hydra",
     ),
-)
-
-# This source file is for GPUs only, and TensorFlow's CPU wheel lacks a header that it includes.
-WITHOUT_GPU = (
+    # Operations for XLA on GPUs, which Horovod leaves out anyway unless HOROVOD_ENABLE_XLA_OPS is set.
     Substitution(
         "horovod/tensorflow/CMakeLists.txt",
         'list(APPEND TF_SOURCES "${PROJECT_SOURCE_DIR}/horovod/tensorflow/xla_mpi_ops.cc")\n',
         "",
         "highwayhash/arch_specific.h is missing",
+    ),
+)
+
+WITH_GPU = (
+    # Horovod declares this function, which TensorFlow no longer has.
+    Substitution(
+        "horovod/tensorflow/mpi_ops.cc",
+        "#endif // HAVE_GPU\n\n// Undef LOG macro from TensorFlow",
+        """namespace stream_executor::gpu {
+GpuStreamHandle AsGpuStreamValue(Stream* stream) { return static_cast<GpuStreamHandle>(stream->platform_specific_handle().stream); }
+}
+#endif // HAVE_GPU
+
+// Undef LOG macro from TensorFlow""",
+        "AsGpuStreamValue is missing",
+    ),
+    Substitution(
+        "CMakeLists.txt",
+        'set(CMAKE_CUDA_RUNTIME_LIBRARY "Static")',
+        'set(CMAKE_CUDA_RUNTIME_LIBRARY "Shared")',
+        "one CUDA runtime in a process",
+    ),
+    Substitution(
+        "CMakeLists.txt",
+        'set(CMAKE_INSTALL_RPATH "@SITE_RPATH@',
+        'set(CMAKE_INSTALL_RPATH "@SITE_RPATH@$ORIGIN/../../nvidia/nccl/lib;$ORIGIN/../../nvidia/cu13/lib;',
+        "NCCL and the CUDA runtime are those of PyTorch's wheels",
     ),
 )
 
@@ -80,6 +105,7 @@ FLAGS = {
     "HOROVOD_WITHOUT_MXNET": "1",
     "HOROVOD_CPU_OPERATIONS": "MPI",
 }
+FLAGS_WITH_CUDA = FLAGS | {"HOROVOD_GPU_OPERATIONS": "NCCL"}
 
 
 class BuildError(Exception):
@@ -96,13 +122,15 @@ def substitute(text, substitution):
     return text.replace(substitution.old, substitution.new)
 
 
-def build_flags(environ):
-    """The variables of Horovod's build: FLAGS, overridden by the user's. Variables that Horovod reads at run time are ignored."""
-    return FLAGS | {name: value for name, value in environ.items() if BUILD_FLAG.fullmatch(name) and value}
+def build_flags(environ, cuda_home=None):
+    """The variables of Horovod's build, overridden by the user's. Variables that Horovod reads at run time are ignored."""
+    return (FLAGS_WITH_CUDA if cuda_home else FLAGS) | {
+        name: value for name, value in environ.items() if BUILD_FLAG.fullmatch(name) and value
+    }
 
 
 def substitutions_for(flags):
-    return SUBSTITUTIONS if flags.get("HOROVOD_GPU_OPERATIONS") else SUBSTITUTIONS + WITHOUT_GPU
+    return SUBSTITUTIONS + WITH_GPU if flags.get("HOROVOD_GPU_OPERATIONS") else SUBSTITUTIONS
 
 
 def mpi_of(mpicc):
@@ -114,6 +142,18 @@ def mpi_of(mpicc):
         raise BuildError(f"{mpicc} -show failed; TANDEM_MPICC must be the mpicc of MPICH, Open MPI or a vendor's MPI")
     folders = re.findall(r"(?:^|\s)-L\s*(\S+)", shown.stdout)
     return f"{os.path.realpath(mpicc)} {shown.stdout.strip()}", folders[-1] if folders else None
+
+
+def locations(cuda_home, folder):
+    """The variables by which the build finds CUDA and PyTorch's NCCL, whose library gets in `folder` the name that the linker looks for."""
+    nccl = Path(importlib.util.find_spec("torch").origin).parents[1] / "nvidia/nccl"
+    (folder / "libnccl.so").symlink_to(nccl / "lib/libnccl.so.2")
+    found = {"HOROVOD_NCCL_INCLUDE": f"{nccl}/include", "HOROVOD_NCCL_LIB": str(folder), "HOROVOD_NCCL_LINK": "SHARED"}
+    return found | {"CUDA_HOME": cuda_home, "HOROVOD_CUDA_HOME": cuda_home}
+
+
+def version_line(compiler, line):
+    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[line]
 
 
 def fingerprint(horovod_version, flags, mpi, compiler):
@@ -157,9 +197,12 @@ def unpack_source(horovod_version, folder):
     return folder / f"horovod-{horovod_version}"
 
 
-def compile_wheel(source, flags, mpicc, log):
-    """Compiles the changed source into a wheel in its parent folder and returns the wheel. Reports the progress."""
-    bins = [str(Path(sys.executable).parent)] if mpicc is None else [str(Path(mpicc).parent), str(Path(sys.executable).parent)]
+def compile_wheel(source, flags, programs, log):
+    """Compiles the changed source into a wheel in its parent folder and returns the wheel. Reports the progress.
+
+    The folders of `programs` come first on PATH.
+    """
+    bins = [str(Path(program).parent) for program in programs]
     environ = os.environ | flags | {"PATH": os.pathsep.join([*bins, os.environ["PATH"]])}
     environ.setdefault("MAKEFLAGS", f"-j{len(os.sched_getaffinity(0))}")
     command = [
@@ -188,11 +231,12 @@ def compile_wheel(source, flags, mpicc, log):
     return next(source.parent.glob("horovod-*.whl"))
 
 
-def build(horovod_version, cache, mpicc):
+def build(horovod_version, cache, mpicc, cuda_home):
     """The path of the Horovod wheel for this environment, built unless it is in the cache."""
-    flags = build_flags(os.environ)
+    flags = build_flags(os.environ, cuda_home)
     mpi, site_folder = mpi_of(mpicc)
-    compiler = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    nvcc = f"{cuda_home}/bin/nvcc" if cuda_home else None
+    compiler = version_line("g++", 0) + (version_line(nvcc, -1) if nvcc else "")
     folder = cache / "wheels" / fingerprint(horovod_version, flags, mpi, compiler)
     cached = next(folder.glob("horovod-*.whl"), None)
     if cached:
@@ -209,7 +253,9 @@ def build(horovod_version, cache, mpicc):
         lists = source / "CMakeLists.txt"
         lists.write_text(lists.read_text().replace("@SITE_RPATH@", f"{site_folder};" if site_folder else ""))
         say("compiling")
-        wheel = compile_wheel(source, flags, mpicc, cache / "horovod-build.log")
+        found = locations(cuda_home, Path(scratch)) if cuda_home else {}
+        programs = [program for program in (mpicc, sys.executable, nvcc) if program]
+        wheel = compile_wheel(source, found | flags, programs, cache / "horovod-build.log")
         shutil.copy2(wheel, folder / f"{wheel.name}.part")
         os.replace(folder / f"{wheel.name}.part", folder / wheel.name)
     say(f"built in {time.monotonic() - started:.0f} s")
@@ -221,9 +267,10 @@ def main():
     parser.add_argument("version", help="version of Horovod, pinned in environment.yml")
     parser.add_argument("--cache", type=Path, required=True, help="folder of the built wheels")
     parser.add_argument("--mpicc", help="mpicc of a site's MPI (default: the environment's mpich)")
+    parser.add_argument("--cuda-home", help="folder of the CUDA toolkit (default: a build without GPU operations)")
     arguments = parser.parse_args()
     try:
-        print(build(arguments.version, arguments.cache, arguments.mpicc))
+        print(build(arguments.version, arguments.cache, arguments.mpicc, arguments.cuda_home))
     except BuildError as error:
         sys.exit(f"setup: {error}")
     except KeyboardInterrupt:

@@ -14,7 +14,7 @@ from tests.support.running import BIN, ROOT, completed
 PAGE = (ROOT / "launch" / "README.md").read_text()
 BLOCKS = re.findall(r"^```\nlaunch/matrix\.sh 8 (.*)\n(.*)\n```$", PAGE, re.MULTILINE)
 JOBS = sorted((ROOT / "launch" / "launchers" / "jobs").iterdir())
-SCRIPTS = [*JOBS, ROOT / "launch" / "aprun", ROOT / "launch" / "matrix.sh", ROOT / "launch" / "setup.sh", ROOT / "tests" / "run.sh"]
+SCRIPTS = [*JOBS, ROOT / "launch" / "aprun", ROOT / "launch" / "matrix.sh", ROOT / "launch" / "setup.sh", *(ROOT / "tests").glob("*.sh")]
 
 
 def test_every_launcher_is_on_the_page():

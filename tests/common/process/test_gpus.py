@@ -140,13 +140,14 @@ def test_a_gpu_is_described_by_nvml_under_its_pci_bus_id_as_far_as_it_tells(bus_
     assert gpus.describe(ON_GPU_1)["gpu"] == gpu | {"pci_bus_id": None, "model": None, "driver": None}
 
 
-# A driver with the GPUs 05:00.0 to 08:00.0, of which CUDA_VISIBLE_DEVICES selects one by its last digit.
+# A driver with the GPUs 05:00.0 to 08:00.0, of which CUDA_VISIBLE_DEVICES leaves out the first ones.
 DRIVER = """
 #include <stdio.h>
 #include <stdlib.h>
 static int ready, first;
 int cuInit(unsigned flags) { char *v = getenv("CUDA_VISIBLE_DEVICES"); first = v ? atoi(v) : 0; ready = 1; return flags; }
 int cuDeviceGet(int *device, int ordinal) { if (!ready) return 3; if (ordinal > 3) return 101; *device = 40 + ordinal; return 0; }
+int cuDeviceGetCount(int *count) { *count = ready ? 4 - first : 0; return 0; }
 int cuDeviceGetPCIBusId(char *text, int length, int device) {
     if (length < 13) return 1;
     snprintf(text, length, "0000:%02x:00.0", 5 + first + device - 40);
@@ -167,14 +168,18 @@ def driver(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("visible", "index", "bus_id"),
-    [({}, 0, "0000:05:00.0"), ({}, 3, "0000:08:00.0"), ({"CUDA_VISIBLE_DEVICES": "2"}, 0, "0000:07:00.0"), ({}, 4, "None")],
-)
-def test_the_driver_is_asked_for_the_pci_bus_id(visible, index, bus_id, driver):
+    ("visible", "call", "answer"),
+    [
+        ({}, "pci_bus_id(0)", "0000:05:00.0"), ({}, "pci_bus_id(3)", "0000:08:00.0"), ({}, "pci_bus_id(4)", "None"),
+        ({"CUDA_VISIBLE_DEVICES": "2"}, "pci_bus_id(0)", "0000:07:00.0"),
+        ({}, "count()", "4"), ({"CUDA_VISIBLE_DEVICES": "2"}, "count()", "2"),
+    ],
+)  # fmt: skip
+def test_the_driver_is_asked_for_the_pci_bus_id_and_the_number_of_gpus(visible, call, answer, driver):
     kept = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
-    command = [sys.executable, "-c", f"from common.process import gpus; print(gpus.pci_bus_id({index}))"]
+    command = [sys.executable, "-c", f"from common.process import gpus; print(gpus.{call})"]
     environ = kept | visible | {"LD_LIBRARY_PATH": str(driver)}
-    assert subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True).stdout.strip() == bus_id
+    assert subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True).stdout.strip() == answer
 
 
 @pytest.mark.matrix

@@ -104,6 +104,25 @@ def test_all_jobs_have_the_device_and_a_backend_that_lacks_it_or_mpi_is_left_out
 
 
 @pytest.mark.parametrize(
+    ("device", "num_gpus", "sizes", "skipped"),
+    [
+        ("auto", 1, [(1, 1)], {"size 2": "2 ranks on a node with 1 GPU;", "size 4": "2 ranks on a node with 1 GPU;"}),
+        ("cuda", 2, [(1, 1), (2, 2), (4, 2)], {"size 4": "4 ranks on a node with 2 GPUs;"}),
+        # A launcher has selected the GPU of each rank.
+        ("cuda", None, [(1, 1), (2, 2), (4, 4), (4, 2)], {}),
+        ("cpu", 1, [(1, 1), (2, 2), (4, 4), (4, 2)], {}),
+    ],
+)
+def test_sizes_with_more_ranks_on_a_node_than_gpus_are_left_out(device, num_gpus, sizes, skipped, answering):
+    answering(ddp=ABLE | {"num_gpus": num_gpus})
+    jobs = [Job("ddp", *size, Settings(device=device)) for size in ((1, 1), (2, 2), (4, 4), (4, 2))]
+    runnable, reasons = available.settled(jobs, LOCAL)
+    assert [job[1:3] for job in runnable] == sizes
+    assert reasons.keys() == skipped.keys()
+    assert all(reasons[name].startswith(text) for name, text in skipped.items())
+
+
+@pytest.mark.parametrize(
     ("launcher", "variables", "dry_run", "through_launcher", "requested", "device"),
     [
         (LOCAL, {}, False, False, "auto", "cpu"),

@@ -1,11 +1,12 @@
 """Substitutions in Horovod's source, and the cache key of the wheel."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from launch.setup import build_horovod
-from launch.setup.build_horovod import FLAGS, SUBSTITUTIONS, WITHOUT_GPU, BuildError, Substitution, build_flags, fingerprint, substitute
+from launch.setup.build_horovod import FLAGS, SUBSTITUTIONS, WITH_GPU, BuildError, Substitution, build_flags, fingerprint, substitute
 
 SUBSTITUTION = Substitution("some/CMakeLists.txt", "set(STANDARD 14)", "set(STANDARD 17)", "the headers are C++17")
 GPU = {"HOROVOD_GPU_OPERATIONS": "NCCL"}
@@ -26,25 +27,35 @@ def test_what_is_not_there_exactly_once_stops_the_build(text, count):
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        ({}, SUBSTITUTIONS + WITHOUT_GPU),
-        ({"HOROVOD_GPU_OPERATIONS": ""}, SUBSTITUTIONS + WITHOUT_GPU),
-        (GPU, SUBSTITUTIONS),
+        ({}, SUBSTITUTIONS),
+        ({"HOROVOD_GPU_OPERATIONS": ""}, SUBSTITUTIONS),
+        (GPU, SUBSTITUTIONS + WITH_GPU),
     ],
 )
-def test_gpu_code_is_left_out_only_where_there_is_no_gpu(flags, expected):
+def test_gpu_code_is_changed_only_where_it_is_built(flags, expected):
     assert build_horovod.substitutions_for(flags) == expected
 
 
 @pytest.mark.parametrize(
-    ("environ", "changes"),
+    ("environ", "cuda_home", "changes"),
     [
-        ({"PATH": "/bin", "CFLAGS": "-O0", "MY_HOROVOD_FLAG": "1"}, {}),
-        (GPU, GPU),
-        ({"HOROVOD_CPU_OPERATIONS": "GLOO"}, {"HOROVOD_CPU_OPERATIONS": "GLOO"}),
+        ({"PATH": "/bin", "CFLAGS": "-O0", "MY_HOROVOD_FLAG": "1"}, None, {}),
+        (GPU, None, GPU),
+        ({"HOROVOD_CPU_OPERATIONS": "GLOO"}, None, {"HOROVOD_CPU_OPERATIONS": "GLOO"}),
+        ({}, "/cuda", GPU),
+        ({"HOROVOD_GPU_OPERATIONS": "MPI"}, "/cuda", {"HOROVOD_GPU_OPERATIONS": "MPI"}),
     ],
 )
-def test_the_users_horovod_variables_go_over_ours(environ, changes):
-    assert build_flags(environ) == FLAGS | changes
+def test_the_users_horovod_variables_go_over_ours(environ, cuda_home, changes):
+    assert build_flags(environ, cuda_home) == FLAGS | changes
+
+
+def test_the_build_finds_the_nccl_of_pytorch_under_the_name_that_the_linker_looks_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(build_horovod.importlib.util, "find_spec", lambda name: SimpleNamespace(origin=tmp_path / name / "__init__.py"))
+    variables = build_horovod.locations("/cuda", tmp_path)
+    assert (tmp_path / "libnccl.so").readlink() == tmp_path / "nvidia/nccl/lib/libnccl.so.2"
+    assert variables["HOROVOD_NCCL_INCLUDE"] == f"{tmp_path}/nvidia/nccl/include"
+    assert variables["CUDA_HOME"] == variables["HOROVOD_CUDA_HOME"] == "/cuda"
 
 
 PLAIN = {"horovod_version": "0.28.1", "flags": dict(FLAGS), "mpi": "mpich 5.0.2", "compiler": "g++ 12.2.0"}

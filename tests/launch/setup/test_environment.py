@@ -8,7 +8,7 @@ from importlib.metadata import version
 import pytest
 import yaml
 
-from tests.support.running import BIN, ROOT, environ
+from tests.support.running import BIN, ROOT, completed, environ
 
 LISTED = yaml.safe_load((ROOT / "environment.yml").read_text())
 PINS = next(entry["pip"] for entry in LISTED["dependencies"] if isinstance(entry, dict))
@@ -38,9 +38,26 @@ def test_python_is_of_the_pinned_version():
     assert f"python={sys.version_info[0]}.{sys.version_info[1]}" in LISTED["dependencies"]
 
 
+def test_libraries_beside_those_of_pytorch_are_pinned_and_none_is_installed_over_one_of_them():
+    names = {re.fullmatch(r"(nvidia-[a-z-]+)-cu12==[\d.]+", pin)[1] for pin in LISTED["variables"]["TANDEM_TENSORFLOW_CUDA"].split()}
+    # The wheels of these for CUDA 12 and 13 have files of the same names in the same folders.
+    assert names.isdisjoint({"nvidia-cudnn", "nvidia-nccl", "nvidia-nvshmem", "nvidia-cusparselt"})
+
+
 @pytest.mark.matrix
 def test_horovod_was_built_with_both_frameworks_and_both_ways_to_communicate():
     # `horovodrun --check-build` would import every framework several times.
     program = "from horovod import tensorflow, torch; print([of.mpi_built() and of.gloo_built() for of in (tensorflow, torch)])"
     done = subprocess.run([BIN / "python", "-c", program], env=environ(), capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "[True, True]\n"
+
+
+@pytest.mark.matrix
+def test_what_the_set_up_says_of_the_build_for_gpus_is_in_one_line_each():
+    for_gpus = "TANDEM_DEVICE=cuda" in (ROOT / ".venv/tandem-choices").read_text()
+    done = completed(BIN / "python", "-m", "launch.setup.check_cuda")
+    assert done.returncode == (0 if for_gpus else 1)
+    of_pytorch, of_tensorflow, libraries = done.stdout.splitlines()
+    assert f"Horovod for PyTorch: cuda_built() {for_gpus}, nccl_built() " in of_pytorch
+    assert f"Horovod for TensorFlow: cuda_built() {for_gpus}, nccl_built() " in of_tensorflow
+    assert re.search(r"TensorFlow: \d of 9 CUDA libraries load", libraries)

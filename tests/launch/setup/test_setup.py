@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from launch.setup import cuda_toolkit
 from tests.support.running import ROOT
 
 TOOLS = ("bash", "awk", "cat", "cut", "df", "dirname", "env", "flock", "g++", "grep", "make", "mkdir", "sed", "sha256sum", "sort", "uname")
@@ -17,8 +18,8 @@ TOOLS = ("bash", "awk", "cat", "cut", "df", "dirname", "env", "flock", "g++", "g
 def fresh(tmp_path):
     """A checkout without an environment, and a PATH with only the required tools."""
     (tmp_path / "tandem" / "launch" / "setup").mkdir(parents=True)
-    for name in ("environment.yml", "launch/setup.sh", "launch/setup/build_horovod.py"):
-        shutil.copy2(ROOT / name, tmp_path / "tandem" / name)
+    for path in (ROOT / "environment.yml", ROOT / "launch/setup.sh", *(ROOT / "launch/setup").glob("*.py")):
+        shutil.copy2(path, tmp_path / "tandem" / path.relative_to(ROOT))
     shutil.copytree(ROOT / "launch" / "trace", tmp_path / "tandem" / "launch" / "trace")
     (tmp_path / "bin").mkdir()
     for tool in TOOLS:
@@ -70,13 +71,66 @@ def test_a_missing_tool_is_named(fresh, tool, message):
     assert "install it" in error
 
 
-def test_too_little_space_is_named(fresh):
-    (fresh / "bin" / "df").unlink()
-    (fresh / "bin" / "df").write_text("#!/bin/bash\necho header; echo disk 100 90 3145728 90% /\n")
-    (fresh / "bin" / "df").chmod(0o755)
-    error = refusal(fresh)
-    assert "only 3 GiB free" in error
-    assert "6 GiB are needed" in error
+NVCC = """#!/bin/bash
+[ "$1" != --version ] || echo "Cuda compilation tools, release {release}, V{release}.88"
+[ "$1" != --dryrun ] || echo '#$ TOP={top}/bin/..' >&2
+"""
+
+
+def executable(path, text):
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def with_toolkit(fresh, nvcc="cuda/bin/nvcc", release="13.0", libraries="cuda/lib64"):
+    """A CUDA toolkit in `cuda`, with nvcc and the CUDA runtime where they are named, or elsewhere."""
+    for name in ("cuda/include/cuda_runtime.h", f"{libraries}/libcudart.so"):
+        (fresh / name).parent.mkdir(parents=True)
+        (fresh / name).touch()
+    executable(fresh / nvcc, NVCC.format(release=release, top=fresh / "cuda"))
+
+
+@pytest.mark.parametrize(
+    ("device", "free_kib", "message"),
+    [("cpu", 3 << 20, "only 3 GiB free"), ("cuda", 8 << 20, "only 8 GiB free")],
+)
+def test_too_little_space_is_named(fresh, device, free_kib, message):
+    with_toolkit(fresh, "bin/nvcc")
+    executable(fresh / "bin" / "df", f"#!/bin/bash\necho header; echo disk 100 90 {free_kib} 90% /\n")
+    error = refusal(fresh, TANDEM_DEVICE=device)
+    assert message in error
+    assert f"{6 if device == 'cpu' else 17} GiB are needed" in error
+
+
+@pytest.mark.parametrize(
+    ("toolkit", "cuda_home", "message"),
+    [
+        (None, None, "there is no nvcc; load a module of CUDA 13.0, or set CUDA_HOME"),
+        ({"nvcc": "bin/nvcc"}, "cuda", "/cuda', which has no nvcc; "),
+        ({"nvcc": "bin/nvcc", "release": "12.9"}, None, "bin/nvcc is of CUDA 12.9, and this PyTorch of CUDA 13.0; "),
+        ({"release": "14.0"}, "cuda", "bin/nvcc is of CUDA 14.0, and this PyTorch of CUDA 13.0; "),
+        ({"release": "none"}, "cuda", "bin/nvcc --version tells no release of CUDA; "),
+        ({"libraries": "elsewhere"}, "cuda", "/cuda lacks include/cuda_runtime.h or lib64/libcudart.so; "),
+        # It is a script, and lies elsewhere.
+        ({"nvcc": "bin/nvcc", "libraries": "elsewhere"}, None, "/cuda lacks include/cuda_runtime.h or lib64/libcudart.so; "),
+    ],
+)
+def test_a_cuda_toolkit_that_cannot_build_horovod_is_named(fresh, toolkit, cuda_home, message):
+    if toolkit is not None:
+        with_toolkit(fresh, **toolkit)
+    error = refusal(fresh, TANDEM_DEVICE="cuda", **({"CUDA_HOME": str(fresh / cuda_home)} if cuda_home else {}))
+    assert message in error
+    assert "TANDEM_DEVICE=cpu sets up without GPUs" in error
+
+
+@pytest.mark.parametrize("nvcc", ["bin/nvcc", "cuda/bin/nvcc"])
+@pytest.mark.parametrize("libraries", ["cuda/lib64", "cuda/lib"])
+def test_the_toolkit_is_that_of_nvcc_or_of_cuda_home(nvcc, libraries, fresh):
+    with_toolkit(fresh, nvcc, "13.1", libraries)
+    environ = {"PATH": str(fresh / "bin")} | ({"CUDA_HOME": str(fresh / "cuda")} if nvcc.startswith("cuda") else {})
+    assert cuda_toolkit.toolkit(environ, "13.0") == fresh / "cuda"
 
 
 def test_an_earlier_choice_holds_until_another_is_made(fresh):

@@ -1,0 +1,80 @@
+"""Says in one line each what this environment has for GPUs, on a machine with or without one; exit status 1 if Horovod lacks something.
+
+Each question is asked in a process of its own, where no library is found only because another framework has loaded it before.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+FRAMEWORKS = {"PyTorch": "torch", "TensorFlow": "tensorflow"}
+# Of which a process must have one copy: two would not know of each other's communicators and streams.
+SINGLE = ("libnccl.so.2", "libcudart.so.13")
+HOROVOD = """
+import ctypes, json
+import horovod.{0} as hvd
+version = ctypes.c_int()
+if hvd.nccl_built():
+    ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(version))
+loaded = sorted({{line.split()[-1] for line in open("/proc/self/maps") if "/" in line}})
+print(json.dumps([hvd.cuda_built(), hvd.nccl_built(), version.value, loaded]))
+"""
+NCCL_OF_PYTORCH = "import json, torch; print(json.dumps(torch.cuda.nccl.version()))"
+DLOPEN = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
+# What TensorFlow 2.21 loads for a GPU; without the NVIDIA driver it does not try.
+OF_TENSORFLOW = (
+    *("libcudart.so.12", "libcublas.so.12", "libcublasLt.so.12", "libcufft.so.11", "libcusolver.so.11", "libcusparse.so.12"),
+    *("libcudnn.so.9", "libcupti.so.12", "libnccl.so.2"),
+)
+
+
+def ask(program, *arguments, **variables):
+    """(what a Python program prints, the last line of its error)."""
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
+    return done.stdout, (done.stderr.strip().splitlines() or ["it ended without a word"])[-1] if done.returncode else ""
+
+
+def of_horovod(framework, nccl_of_pytorch):
+    """(line, whether all is well) of the Horovod for a framework."""
+    printed, error = ask(HOROVOD.format(FRAMEWORKS[framework]))
+    if error:
+        return f"it cannot be imported: {error}", False
+    has_cuda, built, loaded_version, loaded = json.loads(printed.splitlines()[-1])
+    copies = {name: sum(Path(path).name == name for path in loaded) for name in SINGLE}
+    versions = f"NCCL {loaded_version} is loaded, PyTorch has {nccl_of_pytorch}"
+    counts = ", ".join(f"{count} {name}" for name, count in copies.items())
+    line = f"cuda_built() {has_cuda}, nccl_built() {built}; {versions}; in one process {counts}"
+    return line, has_cuda and built == loaded_version == nccl_of_pytorch and set(copies.values()) == {1}
+
+
+def errors_of_tensorflow():
+    """{name: why it does not load} of the libraries that TensorFlow loads for a GPU, from where it looks for them."""
+    # In NVIDIA's wheels for CUDA 12 each library has a folder; cu13 has all of CUDA 13, some under the same names.
+    folders = [str(path) for path in Path(find_spec("tensorflow").origin).parents[1].glob("nvidia/*/lib") if path.parent.name != "cu13"]
+    path = os.pathsep.join([*folders, os.environ.get("LD_LIBRARY_PATH", "")])
+    errors = {name: ask(DLOPEN, name, LD_LIBRARY_PATH=path)[1] for name in OF_TENSORFLOW}
+    return {name: error.removeprefix("OSError: ") for name, error in errors.items() if error}
+
+
+def main():
+    def say(text):
+        print(f"setup:         {text}", flush=True)
+
+    printed, error = ask(NCCL_OF_PYTORCH)
+    major, minor, patch = json.loads(printed) if not error else (0, 0, 0)
+    all_well = True
+    for framework in FRAMEWORKS:
+        line, is_well = of_horovod(framework, 10000 * major + 100 * minor + patch)
+        say(f"Horovod for {framework}: {line}")
+        all_well &= is_well
+    errors = errors_of_tensorflow()
+    say("; ".join([f"TensorFlow: {len(OF_TENSORFLOW) - len(errors)} of {len(OF_TENSORFLOW)} CUDA libraries load", *errors.values()]))
+    return 0 if all_well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
