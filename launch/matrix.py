@@ -72,7 +72,8 @@ def run(matrix):
     hosts = str(seen_from_root(matrix.hosts)) if matrix.hosts else None
     os.chdir(records.ROOT)
     names = backends.chosen(matrix.backends)
-    launcher = detect.choose(matrix.launcher or machine.launcher, hosts, machine.variables, settings.host_suffix, matrix.dry_run)
+    python, launcher_name = machine_files.python_of(machine), matrix.launcher or machine.launcher
+    launcher = detect.choose(launcher_name, hosts, machine.variables, settings.host_suffix, matrix.dry_run, python)
     ranks_per_node = machine.ranks_per_node if matrix.ranks_per_node is None else matrix.ranks_per_node
     stamp = resume.last_stamp(records.folder(settings)) if matrix.run.resume else time.strftime("%Y%m%d-%H%M%S")
     jobs = plan(names, command_line.names_in(matrix.workloads), matrix.sizes, matrix.repeats, ranks_per_node, settings, stamp)

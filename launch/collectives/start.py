@@ -32,7 +32,9 @@ def run(options):
     machine = machine_files.read(options.machine_file)
     hosts = str(Path(options.hosts).absolute()) if options.hosts else None
     os.chdir(records.ROOT)
-    launcher = detect.choose(options.launcher or machine.launcher, hosts, machine.variables, machine.host_suffix)
+    launcher = detect.choose(
+        options.launcher or machine.launcher, hosts, machine.variables, machine.host_suffix, python=machine_files.python_of(machine)
+    )
     has_mpi = commands.LAUNCHERS[launcher.name].provides_mpi
     names = collective_options.libraries(options)
     collective_options.expect_runnable({name: collective_options.problem(name, has_mpi) for name in names})
@@ -52,7 +54,7 @@ def run(options):
 
 def start_of(options, machine, launcher, arguments):
     ranks_per_node = options.ranks_per_node or machine.ranks_per_node or options.ranks
-    program = (str(commands.VENV_BIN / "python"), "-m", "launch.collectives", *arguments)
+    program = (*launcher.python, "-m", "launch.collectives", *arguments)
     variables = {"OMP_NUM_THREADS": str(options.cores_per_rank)} | launcher.variables
     return Start(launcher, options.ranks, min(ranks_per_node, options.ranks), options.cores_per_rank, program, variables)
 

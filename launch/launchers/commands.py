@@ -4,14 +4,18 @@ import os
 import re
 import shlex
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from common.errors import UserError
 from common.process import ranks
+from common.record.records import ROOT
 
 VENV_BIN = Path(".venv/bin")
+# That of the ranks where a machine file names none: without the environment the one that this program runs in.
+PYTHON = (str(VENV_BIN / "python") if (ROOT / VENV_BIN / "python").exists() else sys.executable,)
 MPIEXEC = "mpiexec"
 # The port on which torchrun's agents meet, on the first node.
 RENDEZVOUS_PORT = 29400
@@ -28,6 +32,8 @@ class Launcher(NamedTuple):
     # For torchrun on several nodes: (launcher, executable) that starts one agent per node, and the node of the rendezvous.
     agent_launcher: tuple[str, str] | None = None
     first_node: str | None = None
+    # The command of the ranks' Python. It is torchrun's too where the executable is its first word.
+    python: tuple[str, ...] = PYTHON
 
 
 class Start(NamedTuple):
@@ -37,7 +43,7 @@ class Start(NamedTuple):
     num_ranks: int
     ranks_per_node: int
     cores_per_rank: int
-    # The argv of a rank, starting with the Python interpreter.
+    # The argv of a rank; that of a training starts with the launcher's `python`.
     program: tuple[str, ...]
     # Environment of every rank.
     variables: dict[str, str]
@@ -69,9 +75,12 @@ def _filled(template, **values):
 
 def torchrun(start):
     """PyTorch's torchrun, without MPI. On several nodes another launcher starts one agent per node."""
-    agent = [start.launcher.executable, f"--nproc-per-node={start.ranks_per_node}"]
+    python, executable = start.launcher.python, start.launcher.executable
+    program = start.program[len(python) :]
+    torchrun_argv = [*python, "-m", "torch.distributed.run"] if executable == python[0] else [executable]
+    agent = [*torchrun_argv, f"--nproc-per-node={start.ranks_per_node}"]
     if start.num_nodes == 1:
-        return [*agent, "--standalone", *start.program[1:]]
+        return [*agent, "--standalone", *program]
     if start.num_ranks % start.ranks_per_node:
         raise UserError(
             f"torchrun starts the same number of ranks on each node, and {start.num_ranks} is not a multiple of {start.ranks_per_node}"
@@ -84,7 +93,7 @@ def torchrun(start):
     agent += [f"--nnodes={start.num_nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={start.launcher.first_node}:{RENDEZVOUS_PORT}"]
     agents = start._replace(
         launcher=agent_launcher_of(start.launcher), num_ranks=start.num_nodes, ranks_per_node=1,
-        cores_per_rank=start.cores_per_rank * start.ranks_per_node, program=(*agent, *start.program[1:]),
+        cores_per_rank=start.cores_per_rank * start.ranks_per_node, program=(*agent, *program),
     )  # fmt: skip
     return agents.argv()
 

@@ -1,13 +1,14 @@
 """Detects the launcher by its version output, and the first node of an allocation."""
 
 import os
+import shlex
 import subprocess
 from pathlib import Path
 from shutil import which
 
 from common.errors import UserError
 from common.record.records import ROOT
-from launch.launchers.commands import LAUNCHERS, MPIEXEC, VENV_BIN, Launcher, hosts_in
+from launch.launchers.commands import LAUNCHERS, MPIEXEC, PYTHON, VENV_BIN, Launcher, hosts_in
 
 
 def identify(version_text):
@@ -69,23 +70,26 @@ def first_node_of(hosts, host_suffix):
     return node.split(".")[0] + host_suffix if host_suffix else node
 
 
-def choose(launcher=None, hosts=None, variables=None, host_suffix="", pretend=False):
+def choose(launcher=None, hosts=None, variables=None, host_suffix="", pretend=False, python=PYTHON):
     """The Launcher of a program. With `pretend`, a `launcher` that is not installed is returned by its usual name.
 
-    `hosts`: a host file. `variables`: those of the machine, which go over the launcher's own. Raises UserError if no launcher is found or
-    the host file cannot be read.
+    `hosts`: a host file. `variables`: those of the machine, which go over the launcher's own. `python`: the ranks', by default under
+    torchrun where it has no mpi4py. Raises UserError if no launcher is found or the host file cannot be read.
     """
     if hosts:
         hosts_in(hosts)
+    is_environment = python[-1] == str(VENV_BIN / "python")
+    if launcher is None and not is_environment and not has_mpi4py(python):
+        launcher = "torchrun"
     try:
-        name, executable = find(launcher)
+        name, executable = ("torchrun", python[0]) if launcher == "torchrun" and not is_environment else find(launcher)
     except UserError:
         if not (pretend and launcher in LAUNCHERS):
             raise
         name, executable = launcher, LAUNCHERS[launcher].program
     # With the environment's MPI.
     needed = LAUNCHERS[name].mpich_variables if _environment_path(MPIEXEC) else {}
-    chosen = Launcher(name, executable, needed | (variables or {}), hosts)
+    chosen = Launcher(name, executable, needed | (variables or {}), hosts, python=python)
     if LAUNCHERS[name].places != "node":
         return chosen
     try:
@@ -93,6 +97,19 @@ def choose(launcher=None, hosts=None, variables=None, host_suffix="", pretend=Fa
     except UserError:
         agent_launcher = None
     return chosen._replace(agent_launcher=agent_launcher, first_node=first_node_of(hosts, host_suffix))
+
+
+def has_mpi4py(python):
+    """Whether a site's Python has mpi4py. Raises UserError where it cannot be started."""
+    program = "import importlib.util; print('mpi4py:', importlib.util.find_spec('mpi4py') is not None)"
+    try:
+        done = subprocess.run([*python, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    except OSError as problem:
+        raise UserError(f"{python[0]}, of the machine file's python, could not be started: {problem.strerror}") from None
+    if "mpi4py: " not in done.stdout:
+        reason = ([*done.stdout.splitlines(), *done.stderr.splitlines()] or [f"exit status {done.returncode}"])[-1]
+        raise UserError(f"the machine file's python, {shlex.join(python)}, could not be started: {reason}")
+    return "mpi4py: True" in done.stdout
 
 
 def version_of(executable):

@@ -113,7 +113,7 @@ def answers_of(backends, job, launcher, through_launcher):
     if not backends:
         return {}
     files = sorted(set(map(file_of, backends)))
-    program = (str(commands.VENV_BIN / "python"), "-m", "launch.run.available", job.settings.precision, *files)
+    program = (*launcher.python, "-m", "launch.run.available", job.settings.precision, *files)
     argv, variables = program, {}
     if through_launcher:
         start = on_a_node(program, job, launcher)
