@@ -40,7 +40,7 @@ only_check=no
 case "${1-}" in
   "") ;;
   --check) only_check=yes ;;
-  --light) "$root/launch/setup/light.sh" && echo "${TANDEM_PYTHON:-python3}" >"$root/.light/python" && exit 0 ;;
+  --light) "$root/launch/setup/light.sh"; echo "${TANDEM_PYTHON:-python3}" >"$root/.light/python"; exit ;;
   -h | --help) usage && exit 0 ;;
   *) die "unknown argument '$1'; see launch/setup.sh --help" ;;
 esac

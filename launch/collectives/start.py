@@ -36,8 +36,10 @@ def run(options):
         options.launcher or machine.launcher, hosts, machine.variables, machine.host_suffix, python=machine_files.python_of(machine)
     )
     has_mpi = commands.LAUNCHERS[launcher.name].provides_mpi
-    names = collective_options.libraries(options)
-    collective_options.expect_runnable({name: collective_options.problem(name, has_mpi) for name in names})
+    # In a site's Python the ranks find out.
+    if launcher.python == commands.PYTHON:
+        names = collective_options.libraries(options)
+        collective_options.expect_runnable({name: collective_options.problem(name, has_mpi) for name in names})
     start = start_of(options, machine, launcher, arguments)
     argv = start.argv()
     # That of a matrix with the default folder of results, where ranks are on several nodes.

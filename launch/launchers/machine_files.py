@@ -1,10 +1,15 @@
 """Machine files: launcher, nodes, GPUs and network of a machine, in launch/launchers/machines/NAME.toml or any .toml file."""
 
 import dataclasses
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args, get_type_hints
+
+try:
+    import tomllib
+except ModuleNotFoundError:
+    # Before Python 3.11.
+    import tomli as tomllib
 
 from common.command_line import FROM_1
 from common.config import Settings

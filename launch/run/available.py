@@ -125,7 +125,9 @@ def answers_of(backends, job, launcher, through_launcher):
     json_text = next((line.partition(MARKER)[2] for line in outcome.last_lines if MARKER in line), None)
     if json_text is None:
         _, error = runner.ending_of(outcome, LIMIT_SECONDS)
-        raise UserError(f"{argv[0]} could not run the check of the backends: {(outcome.last_lines or [error])[-1]}")
+        reason = (outcome.last_lines or [error])[-1]
+        remedy = "; TANDEM_PYTHON=… launch/setup.sh --light brings what a site's Python lacks" if "ModuleNotFoundError" in reason else ""
+        raise UserError(f"{argv[0]} could not run the check of the backends: {reason}{remedy}")
     answers = json.loads(json_text)
     return {backend: answers[file_of(backend)] | on_gpus(backend) for backend in backends}
 
