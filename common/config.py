@@ -26,7 +26,7 @@ MAX_SEED = 2**32 - 1
 # Values of --trace other than the path of a library.
 TRACES = ("mpi", "events")
 
-Dataset = Literal[*dict.fromkeys(dataset for workload in WORKLOADS.values() for dataset in workload.datasets)]
+Dataset = Literal[tuple(dict.fromkeys(dataset for workload in WORKLOADS.values() for dataset in workload.datasets))]
 Optimizer = Literal["sgd", "adam"]
 Precision = Literal[*DTYPES]
 Seed = Annotated[int, Bounds(at_least=0, at_most=MAX_SEED)]
