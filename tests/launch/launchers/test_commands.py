@@ -62,7 +62,7 @@ def test_torchrun_is_that_of_a_sites_python(num_ranks, before):
     argv = Start(launcher, num_ranks, 1, 1, program, {}).argv()
     assert shlex.join(argv).startswith(f"{before}podman run image python -m torch.distributed.run --nproc-per-node=1 --")
     assert argv[-2:] == ["-m", "frameworks.ddp"]
-    assert argv.count("podman") == 1
+    assert (argv.count("podman"), argv.count("image")) == (1, 1)
 
 
 @pytest.mark.parametrize(("text", "name"), [("True", "mpich"), ("False", "torchrun")])
