@@ -26,9 +26,9 @@ MAX_SEED = 2**32 - 1
 # Values of --trace other than the path of a library.
 TRACES = ("mpi", "events")
 
-Dataset = Literal[*dict.fromkeys(dataset for workload in WORKLOADS.values() for dataset in workload.datasets)]
+Dataset = Literal[tuple(dict.fromkeys(dataset for workload in WORKLOADS.values() for dataset in workload.datasets))]
 Optimizer = Literal["sgd", "adam"]
-Precision = Literal[*DTYPES]
+Precision = Literal[tuple(DTYPES)]
 SEEDS = Bounds(at_least=0, at_most=MAX_SEED)
 Seed = Annotated[int, SEEDS]
 MachineName = Annotated[str | None, Pattern(r"\w[\w.-]*", "letters, digits, '.', '_' and '-'")]
@@ -71,7 +71,7 @@ class Settings:
     the folder that launch.convert_data wrote."""
     tokenizer: Annotated[Path | None, Role.MAY_DIFFER] = None
     """Transformers on text: a local tokenizer.json, as the library tokenizers writes it, whose tokens the model has. Default: bytes."""
-    data_format: Annotated[Literal["memory", *FORMATS, *OTHER_READERS], Role.MAY_DIFFER] = "memory"
+    data_format: Annotated[Literal[("memory", *FORMATS, *OTHER_READERS)], Role.MAY_DIFFER] = "memory"
     """memory: every rank reads all data before training. Others: samples are read from disk as batches need them, from the folder
     --data-dir, which python -m launch.convert_data has written in this format. files: one file per sample. webdataset and tfrecord can be
     read in order only, so their samples have another order, and are compared by time alone. hdf5-mpio: the folder of hdf5, read through
@@ -90,7 +90,7 @@ class Settings:
     accumulate: Annotated[int, FROM_1, Role.TRAINS] = 1
     """Micro-batches of --batch-size per step. Their gradients are added up and exchanged once per step, as those of one batch that many
     times as large."""
-    last_batch: Annotated[Literal[*LAST_BATCH], Role.TRAINS] = "drop"
+    last_batch: Annotated[Literal[tuple(LAST_BATCH)], Role.TRAINS] = "drop"
     """Incomplete last global batch of an epoch: drop it, or pad it with samples of weight 0."""
     evaluation_batch_size: Annotated[int | None, FROM_1, of_workload("evaluation_batch_size")] = None
     """Maximum samples per evaluation batch on each rank."""
@@ -115,7 +115,7 @@ class Settings:
     """Factor by which warm-up scales the learning rate. Default: the number of ranks (weak), 1 (strong)."""
     warmup_epochs: Annotated[float, Bounds(at_least=0, below=math.inf), Role.TRAINS] = 3.0
     """Epochs of learning rate warm-up; may be a fraction."""
-    schedule: Annotated[Literal[*schedules.SCHEDULES], Role.TRAINS] = "constant"
+    schedule: Annotated[Literal[tuple(schedules.SCHEDULES)], Role.TRAINS] = "constant"
     """Learning rate schedule after warm-up."""
     dropout: Annotated[bool, Role.TRAINS] = False
     """Use the dropout of the original model (cnn: 0.25 and 0.5, transformer-alcf: 0.1), with a different seed on each rank."""
@@ -140,7 +140,7 @@ class Settings:
     of the ranks' updates."""
     powersgd_rank: Annotated[int, FROM_1] = 1
     """ddp with powersgd: rank of the factors; the higher, the closer to the average and the more bytes. No effect on others."""
-    pipeline_schedule: Literal[*pipelining.SCHEDULES] = "1f1b"
+    pipeline_schedule: Literal[tuple(pipelining.SCHEDULES)] = "1f1b"
     """pipeline: order in which micro-batches pass the stages. interleaved and zero_bubble: two stages per rank; naive: one
     micro-batch."""
     microbatches: Annotated[int, FROM_1] = 4

@@ -4,12 +4,14 @@ set -euo pipefail
 
 usage() {
   cat <<'TXT'
-usage: launch/setup.sh [--check]
+usage: launch/setup.sh [--check | --light]
 
 Creates the environment .venv in this checkout from environment.yml and builds Horovod into it. Can be interrupted and
 restarted. Writes only to the checkout and to ${XDG_CACHE_HOME:-~/.cache}/tandem, the cache of the Horovod wheel and of pip.
 
   --check    check whether the environment is up to date (exit status 1 if not)
+  --light    no environment: put the few MB of pure Python that a site's Python with PyTorch lacks into .light, from
+             environment.yml; launch/matrix.sh then runs with TANDEM_PYTHON (3.10 or newer; default: python3)
 
 Environment variables, stored for the next set-up of this checkout (NAME= resets):
   TANDEM_PYTHON   the Python 3.11 to use      (default: the active conda environment's, python3.11, python3)
@@ -39,6 +41,7 @@ only_check=no
 case "${1-}" in
   "") ;;
   --check) only_check=yes ;;
+  --light) "$root/launch/setup/light.sh"; echo "${TANDEM_PYTHON:-python3}" >"$root/.light/python"; exit ;;
   -h | --help) usage && exit 0 ;;
   *) die "unknown argument '$1'; see launch/setup.sh --help" ;;
 esac
@@ -82,7 +85,8 @@ chosen=$(
 wanted=$({
   cat "$root/environment.yml" "$root/launch/setup.sh" "$root"/launch/setup/*.py "$root"/launch/trace/{build,generate,loads,prototypes}.py
   cat "$root"/launch/trace/interposer/*
-  echo "$chosen"
+  # Where a library lies matters to the build only, and modules set it.
+  echo "$chosen" | grep -vE '^HOROVOD_[A-Z]+_(HOME|INCLUDE|LIB)='
 } | sha256sum | cut -d' ' -f1)
 up_to_date() { [ -x "$venv/bin/python" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; }
 
@@ -92,6 +96,8 @@ if [ "$only_check" = yes ]; then
   exit 1
 fi
 up_to_date && exit 0
+[ -z "${SLURM_JOB_ID-}${PBS_JOBID-}${COBALT_JOBID-}" ] ||
+  die ".venv is missing or stale, and nothing is set up inside an allocation; run launch/setup.sh, or with --light, on a login node"
 
 [ "$(uname -s)" = Linux ] || die "Tandem runs on Linux; on $(uname -s) use a Linux machine or virtual machine"
 for tool in g++ make flock; do

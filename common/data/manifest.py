@@ -119,8 +119,11 @@ def state(path):
 def digest(path):
     """Returns the SHA-256 of a file; of a folder that of the names and contents of its files."""
     if not path.is_dir():
+        sha = hashlib.sha256()
         with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+            while part := file.read(2**20):
+                sha.update(part)
+        return sha.hexdigest()
     return digest_of({file_path.name: file_path.read_bytes() for file_path in path.iterdir()})
 
 

@@ -140,4 +140,4 @@ def node_name():
 
 def node_number():
     """Returns the name of the node as a number that float64 holds."""
-    return int.from_bytes(hashlib.sha256(node_name().encode()).digest()[:6])
+    return int.from_bytes(hashlib.sha256(node_name().encode()).digest()[:6], "big")

@@ -57,7 +57,7 @@ class Measurement(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """Alpha and beta of a collective through a library. `regimes` is empty where there are too few sizes for a fit."""
+    """Alpha and beta of a collective through a library. `regimes` is empty where there are too few sizes for a fit, or no scipy."""
 
     library: str
     collective: str
@@ -76,7 +76,8 @@ def fit(measurements):
     try:
         points = [(measurement.size_bytes, seconds) for measurement in fitted for seconds in measurement.seconds]
         regimes = hockney.fit(*zip(*points, strict=True))
-    except UserError:
+    except (UserError, ModuleNotFoundError):
+        # A site's Python may have no scipy.
         regimes = ()
     return Fit(first.library, first.collective, in_place, first.num_ranks, regimes)
 

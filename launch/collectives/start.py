@@ -34,8 +34,10 @@ def run(options):
     os.chdir(records.ROOT)
     launcher = detect.choose(options.launcher, options.launcher_args, machine, hosts, machine.host_suffix)
     has_mpi = commands.LAUNCHERS[launcher.name].provides_mpi
-    names = collective_options.libraries(options)
-    collective_options.expect_runnable({name: collective_options.problem(name, has_mpi) for name in names})
+    # In a site's Python the ranks find out.
+    if launcher.python == commands.PYTHON:
+        names = collective_options.libraries(options)
+        collective_options.expect_runnable({name: collective_options.problem(name, has_mpi) for name in names})
     start = start_of(options, machine, launcher, arguments)
     argv = start.argv()
     # That of a matrix with the default folder of results, where ranks are on several nodes.
@@ -52,7 +54,7 @@ def run(options):
 
 def start_of(options, machine, launcher, arguments):
     ranks_per_node = options.ranks_per_node or machine.ranks_per_node or options.ranks
-    program = (str(commands.VENV_BIN / "python"), "-m", "launch.collectives", *arguments)
+    program = (*launcher.python, "-m", "launch.collectives", *arguments)
     variables = {"OMP_NUM_THREADS": str(options.cores_per_rank)} | launcher.variables
     return Start(launcher, options.ranks, min(ranks_per_node, options.ranks), options.cores_per_rank, program, variables)
 

@@ -48,7 +48,7 @@ def footer(measurements, fit):
         bandwidth = np.mean([measurement.bus_bytes_per_second for measurement in measurements])
         lines.append(f"# {'Avg bus bandwidth':<20} : {bandwidth / GB:g}")
     if fit:
-        regimes = map(_regime_text, fit.regimes) if fit.regimes else ["no fit: it needs 3 sizes or more"]
+        regimes = map(_regime_text, fit.regimes) if fit.regimes else ["no fit: it needs 3 sizes or more, and scipy"]
         lines += [f"# {'alpha + beta n':<20} : {'in place' if fit.in_place else 'out of place'}, {text}" for text in regimes]
     return lines
 

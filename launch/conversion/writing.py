@@ -37,7 +37,7 @@ class Conversion:
 
     workload: Annotated[str, tyro.conf.Positional]
     """Workload whose data is converted."""
-    data_format: Annotated[Literal[*FORMATS], tyro.conf.Positional]
+    data_format: Annotated[Literal[tuple(FORMATS)], tyro.conf.Positional]
     """Format; files: one file per sample."""
     folder: Annotated[Path, tyro.conf.Positional]
     """Folder to write into: a new or empty one, or one whose conversion was interrupted, which then goes on."""

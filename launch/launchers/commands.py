@@ -4,14 +4,18 @@ import os
 import re
 import shlex
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from common.errors import UserError
 from common.process import ranks, slurm
+from common.record.records import ROOT
 
 VENV_BIN = Path(".venv/bin")
+# That of the ranks where a machine file names none: without the environment the one that this program runs in.
+PYTHON = (str(VENV_BIN / "python") if (ROOT / VENV_BIN / "python").exists() else sys.executable,)
 MPIEXEC = "mpiexec"
 # The port on which torchrun's agents meet, on the first node.
 RENDEZVOUS_PORT = 29400
@@ -28,6 +32,8 @@ class Launcher(NamedTuple):
     # For torchrun on several nodes: (launcher, executable) that starts one agent per node, and the node of the rendezvous.
     agent_launcher: tuple[str, str] | None = None
     first_node: str | None = None
+    # The command of the ranks' Python. It is torchrun's too where the executable is its first word.
+    python: tuple[str, ...] = PYTHON
     # Further arguments of launchers, by name.
     arguments: dict[str, tuple[str, ...]] = {}  # noqa: RUF012
     # By which interface ranks find each other, where the launcher has several.
@@ -45,7 +51,7 @@ class Start(NamedTuple):
     num_ranks: int
     ranks_per_node: int
     cores_per_rank: int
-    # The argv of a rank, starting with the Python interpreter.
+    # The argv of a rank; that of a training starts with the launcher's `python`.
     program: tuple[str, ...]
     # Environment of every rank.
     variables: dict[str, str]
@@ -80,8 +86,10 @@ def _filled(template, **values):
 
 def torchrun(start):
     """PyTorch's torchrun, without MPI. On several nodes another launcher starts one agent per node."""
-    agent = [start.launcher.executable, f"--nproc-per-node={start.ranks_per_node}"]
-    program = (*start.launcher.further_arguments, *start.program[1:])
+    python, executable = start.launcher.python, start.launcher.executable
+    program = (*start.launcher.further_arguments, *start.program[len(python) :])
+    torchrun_argv = [*python, "-m", "torch.distributed.run"] if executable == python[0] else [executable]
+    agent = [*torchrun_argv, f"--nproc-per-node={start.ranks_per_node}"]
     if start.num_nodes == 1:
         return [*agent, "--standalone", *program]
     if start.num_ranks % start.ranks_per_node:

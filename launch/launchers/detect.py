@@ -1,6 +1,7 @@
 """Detects the launcher by its version output, and the first node of an allocation."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,8 @@ from shutil import which
 from common.errors import UserError
 from common.process import slurm
 from common.record.records import ROOT
-from launch.launchers.commands import LAUNCHERS, MPIEXEC, VENV_BIN, Launcher, arguments_in, hosts_in
-from launch.launchers.machine_files import Machine
+from launch.launchers.commands import LAUNCHERS, MPIEXEC, PYTHON, VENV_BIN, Launcher, arguments_in, hosts_in
+from launch.launchers.machine_files import Machine, python_of
 
 # What `srun --mpi=` may be, the best first, for an MPI whose version has one of these texts; the first that fits counts.
 INTERFACES = {"CRAY MPICH": ("cray_shasta", "pmi2"), "Open MPI": ("pmix", "pmi2"), "": ("pmi2", "pmix")}
@@ -79,13 +80,17 @@ def choose(launcher=None, arguments=None, machine=Machine(), hosts=None, host_su
     """The Launcher of a program. With `pretend`, a `launcher` that is not installed is returned by its usual name.
 
     `launcher` and `arguments`, a text, go over the machine's. `hosts`: a host file. Raises UserError if no launcher is found, if the
-    host file cannot be read or if a quote in `arguments` is not closed.
+    host file cannot be read or if a quote in `arguments` is not closed. By default a site's Python without mpi4py runs under torchrun.
     """
     launcher = launcher or machine.launcher
     if hosts:
         hosts_in(hosts)
+    python = python_of(machine)
+    is_environment = python[-1] == str(VENV_BIN / "python")
+    if launcher is None and not is_environment and not has_mpi4py(python):
+        launcher = "torchrun"
     try:
-        name, executable = find(launcher)
+        name, executable = ("torchrun", python[0]) if launcher == "torchrun" and not is_environment else find(launcher)
     except UserError:
         if not (pretend and launcher in LAUNCHERS):
             raise
@@ -94,7 +99,7 @@ def choose(launcher=None, arguments=None, machine=Machine(), hosts=None, host_su
     needed = LAUNCHERS[name].mpich_variables if _environment_path(MPIEXEC) else {}
     texts = {machine.launcher or name: machine.launcher_args} | ({} if arguments is None else {name: arguments})
     by_name = {named: arguments_in(text, "--launcher-args") for named, text in texts.items()}
-    chosen = Launcher(name, executable, needed | machine.variables, hosts, arguments=by_name)
+    chosen = Launcher(name, executable, needed | machine.variables, hosts, arguments=by_name, python=python)
     if LAUNCHERS[name].places != "node":
         return chosen._replace(mpi=machine.mpi or interface_of(chosen)) if LAUNCHERS[name].mpi_variable else chosen
     chosen = chosen._replace(first_node=first_node_of(hosts, host_suffix))
@@ -105,7 +110,7 @@ def choose(launcher=None, arguments=None, machine=Machine(), hosts=None, host_su
     if not (nodes and which("ssh")):
         return chosen
     print("no mpiexec is found; on several nodes ssh starts torchrun's agents", file=sys.stderr)
-    return chosen._replace(agent_launcher=("ssh", str(VENV_BIN / "python")), hosts=nodes)
+    return chosen._replace(agent_launcher=("ssh", PYTHON[0]), hosts=nodes)
 
 
 def interface_of(launcher):
@@ -113,9 +118,22 @@ def interface_of(launcher):
     # In the shell of an interactive step `none` is nobody's choice, but the site's default.
     if (value := os.environ.get(LAUNCHERS[launcher.name].mpi_variable, "none")) != "none":
         return value
-    version = output_of([str(VENV_BIN / "python"), "-c", MPI_VERSION], launcher.variables)
+    version = output_of([*launcher.python, "-c", MPI_VERSION], launcher.variables)
     spoken, offered = next(names for text, names in INTERFACES.items() if text in version), slurm.mpi_types()
     return next((name for name in spoken if name in offered), spoken[0])
+
+
+def has_mpi4py(python):
+    """Whether a site's Python has mpi4py. Raises UserError where it cannot be started."""
+    program = "import importlib.util; print('mpi4py:', importlib.util.find_spec('mpi4py') is not None)"
+    try:
+        done = subprocess.run([*python, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    except OSError as problem:
+        raise UserError(f"{python[0]}, of the machine file's python, could not be started: {problem.strerror}") from None
+    if "mpi4py: " not in done.stdout:
+        reason = ([*done.stdout.splitlines(), *done.stderr.splitlines()] or [f"exit status {done.returncode}"])[-1]
+        raise UserError(f"the machine file's python, {shlex.join(python)}, could not be started: {reason}")
+    return "mpi4py: True" in done.stdout
 
 
 def version_of(executable):

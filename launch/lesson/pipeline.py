@@ -104,7 +104,7 @@ def run(launcher):
     """Runs every case; returns [(Case, its Outcome, the Hangs that its ranks reported)]."""
     results = []
     for number, case in enumerate(CASES):
-        program = (str(commands.VENV_BIN / "python"), "-m", "launch.lesson.pipeline", case.order, str(case.size_bytes))
+        program = (*launcher.python, "-m", "launch.lesson.pipeline", case.order, str(case.size_bytes))
         start = Start(launcher, 2, 2, 1, program, {"OMP_NUM_THREADS": "1"} | launcher.variables)
         hangs, mark = [], f"lesson-pipeline-{number}"
         outcome = turns.alone(processes.run(start.argv(), start.variables, mark, records.ROOT, TIME_LIMIT_SECONDS, hangs.append))

@@ -4,19 +4,28 @@ import sys
 
 from common.errors import UserError
 from launch.report import summary
-from launch.report.export import files, html, terminal
+from launch.report.export import files, terminal
 
 RELOAD_SECONDS = 5
 
 
 def show(records, console=None):
     """Prints the short report of a matrix: every sentence, and the tables of time to solution."""
-    terminal.show(summary.answer(records), console, tables=("first",))
+    try:
+        terminal.show(summary.answer(records), console, tables=("first",))
+    except ModuleNotFoundError as problem:
+        print(f"no report: {problem}; launch.compare reports these records in the environment of launch/setup.sh", file=sys.stderr)
 
 
 def write_page(path, records, reload_seconds=None):
     """Writes the page of a matrix. Where that fails, prints a message and returns, so that the matrix continues."""
     try:
+        # Beside a site's Python there may be no jinja2.
+        from launch.report.export import html
+
         files.write(path, html.text(summary.answer(records), reload_seconds))
+    except ModuleNotFoundError:
+        # `show` has a line for this.
+        return
     except (UserError, OSError) as problem:
         print(f"{path} was not written: {problem}", file=sys.stderr)

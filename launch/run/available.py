@@ -60,7 +60,12 @@ def trainable(jobs):
 
 def runnable(jobs, launcher, dry_run=False):
     """The jobs that can run, on the device of the matrix. Prints why others cannot. Raises UserError if none can."""
+    planned = jobs
     jobs, reasons = settled(jobs, launcher, dry_run)
+    # A login node need not have the libraries.
+    if dry_run and not jobs and all(reason.startswith("ModuleNotFoundError") for reason in reasons.values()):
+        print(f"not checked, since the libraries are not on this node: {'; '.join(dict.fromkeys(reasons.values()))}", file=sys.stderr)
+        return planned
     for name, reason in reasons.items():
         print(f"skipping {name}: {reason}", file=sys.stderr)
     if not jobs:
@@ -117,7 +122,7 @@ def answers_of(backends, job, launcher, through_launcher):
     if not backends:
         return {}
     files = sorted(set(map(file_of, backends)))
-    program = (str(commands.VENV_BIN / "python"), "-m", "launch.run.available", job.settings.precision, *files)
+    program = (*launcher.python, "-m", "launch.run.available", job.settings.precision, *files)
     argv, variables = program, {}
     if through_launcher:
         start = on_a_node(program, job, launcher)
@@ -131,8 +136,9 @@ def answers_of(backends, job, launcher, through_launcher):
     json_text = next((line.partition(MARKER)[2] for line in outcome.last_lines if MARKER in line), None)
     if json_text is None:
         _, error = runner.ending_of(outcome, LIMIT_SECONDS, launcher)
-        problem = (outcome.last_lines or [error])[-1] + failures.advice(outcome.last_lines, launcher)
-        raise UserError(f"{argv[0]} could not run the check of the backends: {problem}")
+        reason = (outcome.last_lines or [error])[-1] + failures.advice(outcome.last_lines, launcher)
+        remedy = "; TANDEM_PYTHON=… launch/setup.sh --light brings what a site's Python lacks" if "ModuleNotFoundError" in reason else ""
+        raise UserError(f"{argv[0]} could not run the check of the backends: {reason}{remedy}")
     answers = json.loads(json_text)
     return {backend: answers[file_of(backend)] | on_gpus(backend) for backend in backends}
 

@@ -39,7 +39,7 @@ def run_all(matrix, done, jobs, launcher, page):
         if done:
             live.write_page(page, done)
             live.show(done)
-            print(f"records: {page.with_suffix('')}-*.json\npage: {page}")
+            print(f"records: {page.with_suffix('')}-*.json" + (f"\npage: {page}" if page.exists() else ""))
         if left:
             print(describe(left))
     return 0 if not left and all(record.status == "ok" and not record.launcher_error for record in done) else 1

@@ -9,7 +9,7 @@ from common.errors import UserError
 from common.record import records
 from common.record.definition import MpiProfile, Timeline
 from common.tracing import sources
-from launch.trace import build, events, mpi_profile, timeline
+from launch.trace import events, mpi_profile, timeline
 
 NUM_EVENTS = 100_000
 
@@ -21,6 +21,9 @@ def launcher_for(settings, launcher, preloaded=""):
     """
     if settings.trace is None:
         return launcher
+    # Beside a site's Python there is no pycparser.
+    from launch.trace import build
+
     library = build.installed() if settings.trace in TRACES else Path(settings.trace).absolute()
     num_events = NUM_EVENTS if settings.trace == "events" else None
     of_trace = variables(library, records.trace_folder(settings), num_events, preloaded)

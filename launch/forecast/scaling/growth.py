@@ -76,7 +76,8 @@ def second_opinion(sizes):
     if len(sizes) < MIN_SIZES:
         return Opinion(None, f"Extra-P needs {MIN_SIZES} sizes, and {len(sizes)} were measured")
     # Its libraries warn about each other.
-    with warnings.catch_warnings(action="ignore"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         return _by_extra_p(sizes)
 
 

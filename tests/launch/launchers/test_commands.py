@@ -72,6 +72,39 @@ def test_without_an_mpiexec_ssh_starts_the_agents_of_torchrun_which_is_said(inst
     assert choose("torchrun") == launcher._replace(variables={})
 
 
+CONTAINER = ("podman", "run", "image", "python")
+
+
+@pytest.mark.parametrize(("num_ranks", "before"), [(1, ""), (2, "mpiexec -n 2 -ppn 1 -bind-to none ")])
+def test_torchrun_is_that_of_a_sites_python(num_ranks, before):
+    launcher = Launcher("torchrun", "podman", agent_launcher=("mpich", "mpiexec"), first_node="x1", python=CONTAINER)
+    program = (*CONTAINER, "-m", "frameworks.ddp")
+    argv = Start(launcher, num_ranks, 1, 1, program, {}).argv()
+    assert shlex.join(argv).startswith(f"{before}podman run image python -m torch.distributed.run --nproc-per-node=1 --")
+    assert argv[-2:] == ["-m", "frameworks.ddp"]
+    assert (argv.count("podman"), argv.count("image")) == (1, 1)
+
+
+@pytest.mark.parametrize(("text", "name"), [("True", "mpich"), ("False", "torchrun")])
+def test_without_mpi4py_the_launcher_is_torchrun(text, name, install):
+    install({OWN: HYDRA}, {})
+    python = ("bash", "-c", f"echo mpi4py: {text}")
+    assert choose(machine=Machine(python=python))[:2] == (name, "bash" if name == "torchrun" else OWN)
+    assert choose("mpich", machine=Machine(python=python)).name == "mpich"
+
+
+@pytest.mark.parametrize(
+    ("python", "message"),
+    [
+        (("nowhere/python",), "nowhere/python, of the machine"),
+        (("bash", "-c", "echo no such image >&2; exit 125"), "started: no such image"),
+    ],
+)
+def test_a_python_that_does_not_start_is_named(python, message):
+    with refused(message):
+        choose(machine=Machine(python=python))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

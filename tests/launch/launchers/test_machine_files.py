@@ -1,12 +1,16 @@
 """Machine files: parsing, errors, and their effect on the settings."""
 
+import dataclasses
+
 import pytest
 
 from common.config import Settings
 from common.errors import UserError
 from launch.launchers import machine_files
-from launch.launchers.machine_files import Machine, applied, read
+from launch.launchers.commands import PYTHON
+from launch.launchers.machine_files import Machine, applied, python_of, read
 from tests.support.mistakes import refused
+from tests.support.running import completed
 
 
 @pytest.mark.parametrize("name", machine_files.names())
@@ -37,6 +41,9 @@ def test_the_command_line_overrides_the_machine_file():
         ("threads", "is not valid TOML"),
         ('launcher_args = "--comment \\"a"', "mine.toml: launcher_args is '--comment \"a': no closing quotation"),
         ('launcher_args = ["--exclusive"]', "launcher_args is ['--exclusive']; it must be a string"),
+        ("python = 3", "python is 3; it must be a string or a list, as in"),
+        ("python = []", "python is []; it must be a path, or the words of a command"),
+        ('python = ["env", 1]', "python is ['env', 1]; it must be a path, or the words of a command"),
     ],
 )
 def test_an_invalid_file_is_refused(text, message, tmp_path):
@@ -50,3 +57,21 @@ def test_an_invalid_file_is_refused(text, message, tmp_path):
 def test_the_error_for_an_unknown_machine_lists_the_known_ones(name):
     with pytest.raises(UserError, match="jsc, local, polaris"):
         read(name)
+
+
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [
+        (Machine(), [*PYTHON, "x"]),
+        (Machine(python="echo"), ["echo", "x"]),
+        (Machine(python=["env", "A=b c", "echo"]), ["env", "A=b c", "echo", "x"]),
+    ],
+)
+def test_the_ranks_python_is_a_path_or_a_command_behind_the_prologue(machine, expected):
+    assert [*python_of(machine), "x"] == expected
+    with_prologue = dataclasses.replace(machine, python=machine.python or "echo", prologue="export A='d e'  # of a module\n")
+    assert completed(*python_of(with_prologue), "x $A").stdout == "x $A\n"
+    printing = dataclasses.replace(with_prologue, python=["bash", "-c", 'echo "$A"'])
+    assert completed(*python_of(printing)).stdout == "d e\n"
+    failing = dataclasses.replace(printing, prologue="echo no such module >&2; false")
+    assert (completed(*python_of(failing)).returncode, completed(*python_of(failing)).stdout) == (1, "")

@@ -142,6 +142,17 @@ def test_a_dry_run_asks_where_it_can(launcher, variables, dry_run, through_launc
     assert (through, jobs[0].settings.device, reasons) == ([through_launcher], device, {})
 
 
+@pytest.mark.parametrize(("dry_run", "error"), [(True, "ModuleNotFoundError: x"), (False, "ModuleNotFoundError: x"), (True, "broken")])
+def test_a_dry_run_prints_the_commands_where_no_library_is(dry_run, error, answering):
+    answering(ddp={"error": error})
+    jobs = jobs_of("ddp")
+    if dry_run and error != "broken":
+        assert available.runnable(jobs, LOCAL, dry_run) == jobs
+    else:
+        with pytest.raises(UserError, match="none of these backends can run here"):
+            available.runnable(jobs, LOCAL, dry_run)
+
+
 @pytest.mark.parametrize(
     ("executable", "message"),
     [("no-such-launcher", "^no-such-launcher could not be started: "), ("false", "^false could not run the check of the backends: ")],

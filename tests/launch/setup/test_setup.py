@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from launch.launchers.commands import ALLOCATIONS
 from launch.setup import cuda_toolkit
 from tests.support.running import ROOT
 
@@ -140,12 +141,32 @@ def test_an_earlier_choice_holds_until_another_is_made(fresh):
     assert setup(fresh, "--check", TANDEM_MPICC="")[0] == 1
 
 
+def test_nothing_is_set_up_inside_an_allocation(fresh):
+    (fresh / "tandem/.venv").mkdir()
+    for name in ALLOCATIONS:
+        assert "nothing is set up inside an allocation; run launch/setup.sh" in refusal(fresh, **{name: "7"})
+
+
+def test_the_folder_beside_a_sites_python_needs_a_python(fresh):
+    shutil.copy2(ROOT / "launch/setup/light.sh", fresh / "tandem/launch/setup")
+    status, _, error = setup(fresh, "--light", TANDEM_PYTHON="/bin/false")
+    assert (status, error) == (2, "setup: '/bin/false' is not Python 3.10 or newer; set TANDEM_PYTHON to one, or load a module\n")
+
+
 def test_check_reports_whether_the_environment_is_up_to_date(fresh):
     assert setup(fresh, "--check")[:2] == (1, "setup: .venv is missing or stale; run launch/setup.sh\n")
 
 
-# What Horovod reads when it runs does not make the environment stale.
-@pytest.mark.parametrize(("variables", "status"), [({}, 0), ({"HOROVOD_CYCLE_TIME": "5"}, 0), ({"HOROVOD_GPU_OPERATIONS": "NCCL"}, 1)])
+# What Horovod reads when it runs, or a module sets, does not make the environment stale.
+@pytest.mark.parametrize(
+    ("variables", "status"),
+    [
+        ({}, 0),
+        ({"HOROVOD_CYCLE_TIME": "5"}, 0),
+        ({"HOROVOD_NCCL_HOME": "/a/module", "PYTHONPATH": "/its"}, 0),
+        ({"HOROVOD_GPU_OPERATIONS": "NCCL"}, 1),
+    ],
+)
 def test_check_knows_what_this_environment_was_built_with(variables, status):
     done = subprocess.run([ROOT / "launch/setup.sh", "--check"], capture_output=True, text=True, env=os.environ | variables, check=False)
     assert done.returncode == status

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Puts what a site's Python with PyTorch lacks of Tandem's small needs into .light, without a compiler; launch/setup.sh --light runs it.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+light=$root/.light
+python=${TANDEM_PYTHON:-python3}
+
+die() {
+  echo "setup: $*" >&2
+  exit 2
+}
+
+tag=$("$python" -c 'import sys; assert sys.version_info >= (3, 10); print(sys.implementation.cache_tag)' 2>/dev/null) ||
+  die "'$python' is not Python 3.10 or newer; set TANDEM_PYTHON to one, or load a module"
+"$python" -m pip --version >/dev/null 2>&1 || die "$python has no pip; set TANDEM_PYTHON to a Python that has it"
+
+export PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1
+install() {
+  "$python" -m pip install --quiet --upgrade --no-deps --only-binary=:all: --target "$@" || die "pip could not install: ${*:2}; see its messages above"
+}
+names='tyro|rich|psutil|safetensors|ijson|nvidia-ml-py'
+mapfile -t needs < <(sed -nE "s/^ *- *(($names)==[^ ]*).*/\1/p; s/^ *TANDEM_MLPERF_LOGGING_VERSION: *\"(.*)\"/mlperf-logging==\1/p" "$root/environment.yml")
+install "$light" "${needs[@]}" docstring-parser typeguard typing-extensions tomli
+# numpy is large, compiled for one version of Python, and beside PyTorch almost everywhere.
+"$python" -c 'import numpy' 2>/dev/null || install "$light/$tag" numpy

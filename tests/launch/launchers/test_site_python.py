@@ -1,0 +1,43 @@
+"""The matrix beside a site's Python, which is here the environment's by another way."""
+
+import shlex
+
+import pytest
+
+from tests.support.running import BIN, completed, copied, matrix, records_in
+
+pytestmark = pytest.mark.matrix
+
+
+@pytest.mark.parametrize("launcher", ["mpich", "torchrun"])
+def test_the_ranks_run_in_the_machine_files_python(launcher, checkout, short_run, tmp_path):
+    folder = tmp_path / "it's a module"
+    prologue = f"export OMP_FOLDER={shlex.quote(str(folder))}"
+    machine = tmp_path / "site.toml"
+    machine.write_text(f'python = ["env", "OMP_SITE=its", "{BIN / "python"}"]\nprologue = """{prologue}"""\n')
+    arguments = ("2", "--backends", "ddp", "--workloads", "cnn", *short_run, "--machine-file", machine, "--launcher", launcher)
+    done = matrix(checkout, folder, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (record,) = records_in(folder)
+    variables = record["environment"]["variables"]
+    assert (record["launcher"], variables["OMP_SITE"], variables["OMP_FOLDER"]) == (launcher, "its", str(folder))
+
+
+def test_what_a_module_sets_counts_in_a_sites_python_and_not_in_the_environment(tmp_path):
+    checkout = copied(tmp_path)
+    # The environment counts as up to date.
+    (checkout / "launch/setup.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "sitecustomize.py").write_text("import sys\n\nprint('of a module', file=sys.stderr)\n")
+
+    def dry_run():
+        command = ("launch/matrix.sh", "1", "--backends", "single", "--workloads", "cnn", "--dry-run", "--results", tmp_path / "results")
+        dry = completed(*command, cwd=checkout, variables={"PYTHONPATH": str(tmp_path)})
+        assert dry.returncode == 0, dry.stderr
+        return f"{BIN / 'python'} -m frameworks.single " in dry.stdout, "of a module" in dry.stderr
+
+    assert dry_run() == (False, False)
+    # As launch/setup.sh --light leaves it for a Python that has everything.
+    (checkout / ".venv").unlink()
+    (checkout / ".light").mkdir()
+    (checkout / ".light/python").write_text(f"{BIN / 'python'}\n")
+    assert dry_run() == (True, True)
