@@ -86,7 +86,14 @@ GpuStreamHandle AsGpuStreamValue(Stream* stream) { return static_cast<GpuStreamH
         "CMakeLists.txt",
         'set(CMAKE_CUDA_RUNTIME_LIBRARY "Static")',
         'set(CMAKE_CUDA_RUNTIME_LIBRARY "Shared")',
-        "one CUDA runtime in a process",
+        "PyTorch's CUDA runtime, not one more inside of Horovod",
+    ),
+    # TensorFlow's library has these functions too, of CUDA 12. The linker takes them from where it finds them first.
+    Substitution(
+        "CMakeLists.txt",
+        "        list(APPEND LINKER_LIBS ${NCCL_LIBRARIES})\n",
+        "        list(APPEND LINKER_LIBS ${NCCL_LIBRARIES} CUDA::cudart)\n",
+        "kernels of CUDA 13 are started by the runtime of CUDA 13",
     ),
     Substitution(
         "CMakeLists.txt",
