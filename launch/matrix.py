@@ -82,8 +82,7 @@ def run(matrix):
     ranks_per_node = machine.ranks_per_node if matrix.ranks_per_node is None else matrix.ranks_per_node
     workloads = command_line.names_in(matrix.workloads)
     jobs = plan(names, workloads, matrix.sizes, matrix.repeats, ranks_per_node, settings)
-    if left_out := [name for name in names if name not in {job.backend for job in jobs}]:
-        print(f"skipping {', '.join(left_out)}: size 1 is not among the sizes", file=sys.stderr)
+    left_out = [name for name in names if name not in {job.backend for job in jobs}]
     jobs = available.trainable(jobs) if matrix.backends == backends.ALL else jobs
     until.check(settings.until, matrix.repeats)
     available.check(jobs, launcher)
@@ -92,6 +91,8 @@ def run(matrix):
     if not matrix.dry_run:
         records.expect_writable(folder)
         lock.expect_free(folder, jobs, matrix.share_machine)
+    if left_out:
+        print(f"skipping {', '.join(left_out)}: size 1 is not among the sizes", file=sys.stderr)
     jobs = available.runnable(jobs, launcher, matrix.dry_run)
     if not available.runs_elsewhere(jobs, launcher):
         room.expect_room(jobs)
