@@ -61,7 +61,7 @@ class Settings:
 
     workload: Annotated[str, Role.TRAINS, tyro.conf.arg(help=f"Workload: {names_of_workloads()}.")] = "cnn"
     dataset: Annotated[Dataset | None, Role.TRAINS, of_workload("dataset")] = None
-    """Dataset. cnn: digits (included in scikit-learn) or mnist; transformers: pydoc (Python's documentation), tinystories or xsum, and
+    """Dataset. cnn: digits (embedded) or mnist; transformers: pydoc (Python's documentation), tinystories or xsum, and
     for transformer pydoc-types (one chapter of it); transformer-alcf: random; resnet50: random or imagefolder. mnist, tinystories, xsum and
     imagefolder are read from --data-dir."""
     data_dir: Annotated[Path | None, Role.MAY_DIFFER] = None

@@ -2,7 +2,7 @@
 
 import os
 
-# Horovod imports Keras, which is not used here; Keras 3 takes longer to import, since it imports scikit-learn.
+# Horovod imports Keras, which is not used here; Keras 3 takes longer to import.
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 
 import horovod.tensorflow as hvd

@@ -1,4 +1,4 @@
-"""Datasets by name. Nothing is downloaded: the defaults are included in Python and scikit-learn, the others are local files."""
+"""Datasets by name. Nothing is downloaded: the defaults are embedded, the others are local files."""
 
 import hashlib
 from functools import partial

@@ -1,8 +1,7 @@
-"""Images: scikit-learn's digits, and MNIST from local files."""
+"""Images: the embedded digits, and MNIST from local files."""
 
 import gzip
 import hashlib
-import importlib.util
 import math
 import zipfile
 import zlib
@@ -15,31 +14,21 @@ from common.data.samples import Dataset, InMemory
 from common.errors import UserError
 from common.model.weights import DTYPES
 
+# The copy of scikit-learn (BSD License) of the test set of "Optical Recognition of Handwritten Digits" (UCI, CC BY 4.0).
+DIGITS = Path(__file__).with_name("digits.csv.gz")
 SIDE = 28
 HELD_OUT_EVERY = 5
 
 
 def reader(name, folder, precision):
-    """Returns a function of on_progress that reads `digits`, or `mnist` from a folder, into a Dataset. Files are located now."""
+    """Returns a function of on_progress that reads `digits`, or `mnist` from a folder, into a Dataset. Those of MNIST are located now."""
     if name == "digits":
-        path = find_digits()
-        return lambda _: _prepared(*_split(*read_digits(path)), precision)
+        return lambda _: _prepared(*_split(*read_digits()), precision)
     files = _find_mnist(folder)
     return lambda _: _prepared(*_read_mnist(files), precision)
 
 
-def find_digits():
-    """Returns the path of scikit-learn's digits. scikit-learn is not imported: that takes longer than reading them."""
-    spec = importlib.util.find_spec("sklearn")
-    if spec is None:
-        raise UserError("scikit-learn, which contains the digits, is not installed; run launch/setup.sh, or give --dataset mnist")
-    path = Path(spec.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
-    if not path.is_file():
-        raise UserError(f"this scikit-learn has no {path}; install the version in environment.yml, or give --dataset mnist")
-    return path
-
-
-def read_digits(path):
+def read_digits(path=DIGITS):
     """Reads 1,797 handwritten digits of 8x8 pixels, 0 to 16 (UCI, Alpaydin and Kaynak 1998), enlarges them to 28x28, and their labels.
 
     Every line of the file is an image, its rows one after the other, and its label.
@@ -48,7 +37,7 @@ def read_digits(path):
         table = np.loadtxt(path, np.int64, delimiter=",")
         pixels, labels = table[:, :-1].reshape(-1, 8, 8), table[:, -1]
     except (OSError, EOFError, ValueError, IndexError, zlib.error) as error:
-        raise UserError(f"{path} cannot be read ({error}); install scikit-learn again") from None
+        raise UserError(f"{path} cannot be read ({error}); restore it (git checkout)") from None
     weights = enlarging_weights(8, SIDE)
     return weights @ pixels @ weights.T, labels
 

@@ -27,7 +27,7 @@ from common.workloads import LATER
 # The folder of a run's traces has the name of its record with this ending.
 TRACES_END = ".trace"
 LINE_LENGTH = 140
-PACKAGES = ("torch", "tensorflow-cpu", "tensorflow", "tf-keras", "horovod", "deepspeed", "mpi4py", "mpich", "numpy", "scikit-learn", "h5py")
+PACKAGES = ("torch", "tensorflow-cpu", "tensorflow", "tf-keras", "horovod", "deepspeed", "mpi4py", "mpich", "numpy", "h5py")
 # Variables that affect a run. Names of people, projects and keys are not recorded.
 ENVIRONMENT = re.compile(
     r"(OMP|KMP|MKL|ONEDNN|ATEN|OPENBLAS|HOROVOD|NCCL|GLOO|MPICH|MPIR_CVAR|I_MPI|FI|UCX|MALLOC|TORCH|TORCHINDUCTOR|CUDA|DS|HDF5"

@@ -20,6 +20,7 @@ install() {
 }
 names='tyro|rich|psutil|safetensors|ijson|nvidia-ml-py'
 mapfile -t needs < <(sed -nE "s/^ *- *(($names)==[^ ]*).*/\1/p; s/^ *TANDEM_MLPERF_LOGGING_VERSION: *\"(.*)\"/mlperf-logging==\1/p" "$root/environment.yml")
-install "$light" "${needs[@]}" docstring-parser typeguard typing-extensions tomli
+read -ra further < <(sed -n 's/^ *TANDEM_LIGHT: *"\(.*\)"/\1/p' "$root/environment.yml")
+install "$light" "${needs[@]}" "${further[@]}"
 # numpy is large, compiled for one version of Python, and beside PyTorch almost everywhere.
 "$python" -c 'import numpy' 2>/dev/null || install "$light/$tag" numpy

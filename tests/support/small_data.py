@@ -25,7 +25,7 @@ def write(folder, num_train=NUM_TRAIN):
 def write_digits(folder, num_train):
     """Writes digits as MNIST has them, the same ones again where there are too few; returns the arguments that read them."""
     folder.mkdir(parents=True)
-    enlarged, labels = images.read_digits(images.find_digits())
+    enlarged, labels = images.read_digits()
     pixels, labels = (enlarged * 255 // enlarged.max()).astype(np.uint8), labels.astype(np.uint8)
     indices = np.arange(num_train + NUM_TEST) % len(labels)
     train, test = indices[:num_train], indices[num_train:]

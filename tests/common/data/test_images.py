@@ -1,11 +1,8 @@
-"""Images: scikit-learn's digits, and MNIST in every file format."""
+"""Images: the embedded digits, and MNIST in every file format."""
 
 import gzip
 import hashlib
-import importlib.util
 import struct
-import subprocess
-import sys
 from functools import partial
 
 import numpy as np
@@ -13,7 +10,7 @@ import pytest
 
 from common.config import Settings
 from common.data.datasets import loader
-from common.data.images import MNIST_FILES, MNIST_KEYS, enlarging_weights, find_digits, read_digits
+from common.data.images import DIGITS, MNIST_FILES, MNIST_KEYS, enlarging_weights, read_digits
 from tests.support.mistakes import refused
 
 DIGITS_DIGEST = "33992dc6b9845ca1d659f0f892af7ff317428b2acf2ec676242520c7f868d421"
@@ -30,32 +27,14 @@ def test_the_digits_are_the_same_everywhere_and_both_parts_have_all_classes_in_e
     np.testing.assert_array_equal(single.train.inputs, double.train.inputs.astype(np.float32))
 
 
-def test_the_digits_are_read_without_importing_scikit_learn():
-    read = "import sys; from common.config import Settings; from common.data.datasets import loader; loader(Settings())()"
-    done = subprocess.run([sys.executable, "-c", f"{read}; print('sklearn' in sys.modules)"], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
-
-
-def test_digits_that_are_not_there_are_named(tmp_path, monkeypatch):
-    (tmp_path / "sklearn").mkdir()
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    monkeypatch.delitem(sys.modules, "sklearn", raising=False)
-    importlib.invalidate_caches()
-    with refused("this scikit-learn has no ", "digits.csv.gz; install the version in environment.yml, or give --dataset mnist"):
-        find_digits()
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with refused("scikit-learn, which contains the digits, is not installed"):
-        find_digits()
-
-
 @pytest.mark.parametrize(
     "damage", [lambda raw: raw[:-20], lambda raw: b"", lambda raw: gzip.compress(b"0,1\n2,3\n"), lambda raw: b"no gzip"]
 )
 @pytest.mark.filterwarnings("ignore:loadtxt")
 def test_damaged_digits_are_named_with_the_remedy(damage, tmp_path):
     path = tmp_path / "digits.csv.gz"
-    path.write_bytes(damage(find_digits().read_bytes()))
-    with refused(f"{path} cannot be read", "install scikit-learn again"):
+    path.write_bytes(damage(DIGITS.read_bytes()))
+    with refused(f"{path} cannot be read", "restore it (git checkout)"):
         read_digits(path)
 
 
