@@ -201,7 +201,7 @@ say "compiling the MPI interposer (10 seconds)"
 
 if [ "$device" = cuda ]; then
   say "checking what was built for GPUs"
-  (cd "$root" && "$venv/bin/python" -m launch.setup.check_cuda) || die "this environment cannot use GPUs as it should; the lines above say why"
+  (cd "$root" && "$venv/bin/python" -m launch.setup.check_cuda) || say "not all of this will train on GPUs; the lines above say what"
 fi
 
 echo "$chosen" >"$choices"
