@@ -99,12 +99,12 @@ def run(matrix):
     on_device = dataclasses.replace(settings, device=jobs[0].settings.device)
     candidates = folder, resume.identity(names, workloads, matrix.sizes, ranks_per_node, on_device), jobs, matrix.run.resume
     if matrix.dry_run:
-        for job in resume.divided(begun(matrix, jobs, present, next(resume.stamps(*candidates))))[1]:
+        for job in resume.divided(named_and_seeded(matrix, jobs, present, next(resume.stamps(*candidates))))[1]:
             print(commands.shell_command(runner.start_of(job, launcher)))
         return 0
     records.make_folder(folder)
     with lock.held(folder, jobs, matrix.share_machine), resume.held(*candidates) as stamp:
-        jobs = begun(matrix, jobs, present, stamp)
+        jobs = named_and_seeded(matrix, jobs, present, stamp)
         resume.wait_until_ended(jobs)
         done, jobs = resume.divided(jobs)
         if not jobs:
@@ -112,7 +112,7 @@ def run(matrix):
         return run_all(matrix, done, jobs, launcher, folder / f"{stamp}.html")
 
 
-def begun(matrix, jobs, present, stamp):
+def named_and_seeded(matrix, jobs, present, stamp):
     """The jobs as they run under a stamp, with their seeds; `present`: the records in the folder. Prints what is said of them before."""
     earlier = seeds.earlier(present, stamp)
     for line in until.hindrances(jobs, matrix.run.until, matrix.repeats, earlier):

@@ -40,15 +40,15 @@ def test_it_runs_without_a_gpu_and_says_what_it_skips(tmp_path):
     options = ("--device", "cpu", "--minutes", "2.2", "--parts", "agreement,memory", "--backends", "ddp")
     done = completed(ROOT / "tests" / "gpu.sh", tmp_path / "found", *options, variables={"PYTHON": BIN / "python"}, seconds=200)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads((tmp_path / "found" / "summary.json").read_text())
-    checks = {check["what"]: check for check in found["checks"]}
+    summary = json.loads((tmp_path / "found" / "summary.json").read_text())
+    checks = {check["what"]: check for check in summary["checks"]}
     assert checks["cnn: single on the CPU"]["numbers"] == {"steps": 40}
     assert checks["cnn: ddp, 1 rank, against the CPU"]["numbers"]["largest difference"] <= 1e-10
     assert (checks["peaks in the record"]["status"], checks["peaks in the record"]["reason"]) == ("skipped", "it needs a GPU")
     text = (tmp_path / "found" / "summary.txt").read_text()
     assert text in done.stdout
     assert all(what in text for what in checks)
-    assert found["seconds"] < 60 * 2.2
+    assert summary["seconds"] < 60 * 2.2
 
 
 def test_a_python_without_the_packages_is_told_in_one_line(tmp_path):
@@ -135,13 +135,13 @@ def test_a_check_that_fails_stops_no_other_and_all_are_in_the_summary(tmp_path):
     (tmp_path / "a_part.py").write_text(PART)
     done = completed(BIN / "python", "-c", RUN_PART, tmp_path)
     assert (done.returncode, done.stderr) == (1, "")
-    found = json.loads((tmp_path / "summary.json").read_text())
-    assert [(check["part"], check["what"], check["status"], check["reason"]) for check in found["checks"]] == [
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert [(check["part"], check["what"], check["status"], check["reason"]) for check in summary["checks"]] == [
         ("a_part", "that fails", "failed", "they differ"), ("a_part", "for a gpu", "skipped", "it needs a GPU"),
         ("a_part", "without what it needs", "skipped", "no such thing"), ("a_part", "that breaks", "failed", "ValueError: broken"),
         ("a_part", "five: it's measured", "ok", ""),
     ]  # fmt: skip
-    assert (found["about"], found["checks"][-1]["numbers"]) == ("a machine", {"samples/s": 1234.5678})
+    assert (summary["about"], summary["checks"][-1]["numbers"]) == ("a machine", {"samples/s": 1234.5678})
     text = (tmp_path / "summary.txt").read_text()
     assert "1 ok, 2 skipped, 2 failed; " in text.splitlines()[-1]
     assert "samples/s 1235" in text
@@ -240,7 +240,7 @@ def test_a_copy_that_waits_is_seen(returns, status, session, monkeypatch):
 
 
 def test_kernels_streams_and_calls_of_nccl_are_counted(session, monkeypatch):
-    found = [
+    events = [
         {"ph": "X", "cat": "kernel", "name": "gemm", "tid": 7, "dur": 2000},
         {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "tid": 9, "dur": 1000},
         {"ph": "X", "cat": "user_annotation", "name": "nccl:all_reduce", "tid": 1, "dur": 5}, {"ph": "M", "name": "thread_name"},
@@ -248,7 +248,7 @@ def test_kernels_streams_and_calls_of_nccl_are_counted(session, monkeypatch):
     folder = profile.trace_folder(session, "profile")
     folder.mkdir(parents=True)
     with gzip.open(folder / "torch.0.json.gz", "wt") as text:
-        json.dump({"traceEvents": found}, text)
+        json.dump({"traceEvents": events}, text)
     use(monkeypatch, profile, None)
     numbers = {}
     profile.test_kernels_streams_and_calls_of_NCCL_in_a_profiled_epoch(session, numbers)
@@ -258,11 +258,11 @@ def test_kernels_streams_and_calls_of_nccl_are_counted(session, monkeypatch):
 
 @pytest.mark.parametrize(("counted", "status"), [({"ncclAllReduce": 9}, "ok"), ({"ncclBroadcast": 1}, "failed"), ({}, "failed")])
 def test_the_interposer_sees_the_calls_that_the_profiler_sees(counted, status, session, monkeypatch):
-    found = {name: SimpleNamespace(sums=SimpleNamespace(num_calls=num_calls)) for name, num_calls in counted.items()}
+    profiles = {name: SimpleNamespace(sums=SimpleNamespace(num_calls=num_calls)) for name, num_calls in counted.items()}
     use(monkeypatch, profile, None)
     for name, value in (
         ("run", lambda *_: (0, "")), ("shutil", SimpleNamespace(which=lambda _: "mpicc")),
-        ("mpi_profile", SimpleNamespace(read=lambda _: SimpleNamespace(nccl=found))),
+        ("mpi_profile", SimpleNamespace(read=lambda _: SimpleNamespace(nccl=profiles))),
         ("events", lambda _: [{"cat": "user_annotation", "name": "nccl:all_reduce_barrier"}]),
     ):  # fmt: skip
         monkeypatch.setattr(profile, name, value)

@@ -69,8 +69,10 @@ def missing_modules(text):
     for name in re.findall(r"(?<![\w./])(?:common|frameworks|launch|tests)(?:\.\w+)+", text):
         parts = name.split(".")
         module = next((end for end in range(len(parts), 0, -1) if is_module(parts[:end])), 0)
-        known = set(re.findall(r"\w+", text_of("/".join(parts[:module]) + ".py"))) if module < len(parts) and module > 1 else set()
-        if name not in FOREIGN_FILES and (module < 2 or not set(parts[module:]) <= known):
+        words_of_module = (
+            set(re.findall(r"\w+", text_of("/".join(parts[:module]) + ".py"))) if module < len(parts) and module > 1 else set()
+        )
+        if name not in FOREIGN_FILES and (module < 2 or not set(parts[module:]) <= words_of_module):
             missing.append(name)
     return missing
 

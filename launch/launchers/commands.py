@@ -62,12 +62,12 @@ class Start(NamedTuple):
 
     def argv(self):
         """The launcher's command. Raises UserError where the launcher cannot start the ranks so."""
-        return (LAUNCHERS | AGENT_LAUNCHERS)[self.launcher.name].argv(self)
+        return KINDS[self.launcher.name].argv(self)
 
 
 def by_options(start):
     """The argv of a launcher whose row in LAUNCHERS has its options."""
-    kind, hosts = (LAUNCHERS | AGENT_LAUNCHERS)[start.launcher.name], start.launcher.hosts
+    kind, hosts = KINDS[start.launcher.name], start.launcher.hosts
     options = _filled(kind.options, **start._asdict(), num_nodes=start.num_nodes, mpi=start.launcher.mpi)
     argv = [start.launcher.executable, *options]
     if hosts:
@@ -218,8 +218,8 @@ LAUNCHERS = {
         argv=torchrun, program="torchrun", places="node", provides_mpi=False, rank_variables=ranks.TORCHRUN, killed=KILLED_BY_TORCHRUN,
     ),
 }  # fmt: skip
-# What starts torchrun's agents alone, since it tells a rank nothing.
-AGENT_LAUNCHERS = {"ssh": Kind("-m launch.launchers.ssh {num_ranks}", hosts_option="{nodes}", variable_option="{name}={value}")}
+# With ssh, which starts torchrun's agents alone, since it tells a rank nothing.
+KINDS = LAUNCHERS | {"ssh": Kind("-m launch.launchers.ssh {num_ranks}", hosts_option="{nodes}", variable_option="{name}={value}")}
 ALLOCATIONS = tuple(dict.fromkeys(name for kind in LAUNCHERS.values() for name in kind.allocations))
 
 

@@ -7,8 +7,8 @@ from launch.report.questions import approximate, checkpointing, cost, failed, fi
 from launch.report.tables import Section
 from launch.report.words import ranks_of
 
-# The sections that every report has; others are left out where they have neither sentences nor tables.
 OTHER_SEEDS = "backends have different seeds, which need different numbers of epochs: compare seconds per epoch, not times to solution."
+# The sections that every report has; others are left out where they have neither sentences nor tables.
 ALWAYS = {"first", "scaling", "cost", "same", "quiet", "failed"}
 
 

@@ -155,8 +155,8 @@ def locations(cuda_home, folder):
     """The variables by which the build finds CUDA and PyTorch's NCCL, whose library gets in `folder` the name that the linker looks for."""
     nccl = Path(importlib.util.find_spec("torch").origin).parents[1] / "nvidia/nccl"
     (folder / "libnccl.so").symlink_to(nccl / "lib/libnccl.so.2")
-    found = {"HOROVOD_NCCL_INCLUDE": f"{nccl}/include", "HOROVOD_NCCL_LIB": str(folder), "HOROVOD_NCCL_LINK": "SHARED"}
-    return found | {"CUDA_HOME": cuda_home, "HOROVOD_CUDA_HOME": cuda_home}
+    of_nccl = {"HOROVOD_NCCL_INCLUDE": f"{nccl}/include", "HOROVOD_NCCL_LIB": str(folder), "HOROVOD_NCCL_LINK": "SHARED"}
+    return of_nccl | {"CUDA_HOME": cuda_home, "HOROVOD_CUDA_HOME": cuda_home}
 
 
 def version_line(compiler, line):
@@ -228,9 +228,9 @@ def compile_wheel(source, flags, programs, log):
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as build, log.open("w") as out:
         for line in build.stdout:
             out.write(line)
-            found = re.search(r"\[ *(\d+)%\]", line)
-            if found and int(found[1]) >= shown_percent + 5:
-                shown_percent = int(found[1])
+            progress = re.search(r"\[ *(\d+)%\]", line)
+            if progress and int(progress[1]) >= shown_percent + 5:
+                shown_percent = int(progress[1])
                 say(f"compiled {shown_percent} %")
     if build.returncode:
         sys.stderr.write("".join(log.read_text().splitlines(keepends=True)[-40:]))
@@ -260,9 +260,9 @@ def build(horovod_version, cache, mpicc, cuda_home):
         lists = source / "CMakeLists.txt"
         lists.write_text(lists.read_text().replace("@SITE_RPATH@", f"{site_folder};" if site_folder else ""))
         say("compiling")
-        found = locations(cuda_home, Path(scratch)) if cuda_home else {}
+        places = locations(cuda_home, Path(scratch)) if cuda_home else {}
         programs = [program for program in (mpicc, sys.executable, nvcc) if program]
-        wheel = compile_wheel(source, found | flags, programs, cache / "horovod-build.log")
+        wheel = compile_wheel(source, places | flags, programs, cache / "horovod-build.log")
         shutil.copy2(wheel, folder / f"{wheel.name}.part")
         os.replace(folder / f"{wheel.name}.part", folder / wheel.name)
     say(f"built in {time.monotonic() - started:.0f} s")

@@ -29,9 +29,9 @@ def toolkit(environ, cuda):
     release = re.search(r"release (\d+)\.(\d+)", output_of(nvcc, "--version"))
     if release is None:
         raise ToolkitError(f"{nvcc} --version tells no release of CUDA; {remedy}")
-    found, needed = tuple(map(int, release.groups())), tuple(map(int, cuda.split(".")))
-    if found[0] != needed[0] or found < needed:
-        raise ToolkitError(f"{nvcc} is of CUDA {found[0]}.{found[1]}, and this PyTorch of CUDA {cuda}; {remedy}")
+    installed, needed = tuple(map(int, release.groups())), tuple(map(int, cuda.split(".")))
+    if installed[0] != needed[0] or installed < needed:
+        raise ToolkitError(f"{nvcc} is of CUDA {installed[0]}.{installed[1]}, and this PyTorch of CUDA {cuda}; {remedy}")
     # nvcc on PATH may be a link or a script anywhere. It tells the folder that it takes headers from.
     top = re.search(r"^#\$ TOP=(.+)$", output_of(nvcc, "--dryrun", "x.cu"), re.MULTILINE)
     folder = Path(home or (top and top[1]) or Path(nvcc).resolve().parents[1]).resolve()

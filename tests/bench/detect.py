@@ -86,7 +86,7 @@ def verdicts(records, num_repeats):
     return Verdicts(
         [bool(of_matrix[COPY, PLAIN].verdict) for of_matrix in ratios],
         [bool(of_matrix[SLOWER, PLAIN].verdict and of_matrix[SLOWER, PLAIN].value > 1) for of_matrix in ratios],
-        [all_hold(of_matrix, [other for other in ratios if other is not of_matrix]) for of_matrix in ratios],
+        [all_hold(of_matrix, [others for others in ratios if others is not of_matrix]) for of_matrix in ratios],
     )
 
 

@@ -88,8 +88,8 @@ def decorators(method):
 def inherited():
     """{name: class} of the classes that backends derive theirs from."""
     paths = (FRAMEWORKS.parent / "common" / "trainer.py", *(FRAMEWORKS / "shared").rglob("*.py"))
-    found = [of_class for path in paths for of_class in classes(path.read_text())]
-    return {of_class.name: of_class for of_class in found if of_class.name.endswith("Trainer")}
+    definitions = [of_class for path in paths for of_class in classes(path.read_text())]
+    return {of_class.name: of_class for of_class in definitions if of_class.name.endswith("Trainer")}
 
 
 def bases(of_class, among):

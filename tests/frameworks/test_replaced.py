@@ -23,12 +23,12 @@ class Library:
 
 def test_an_object_a_class_and_a_module_are_replaced_at_once_and_restored():
     library, module = Library(), ModuleType("library")
-    module.reduce = own = object()
+    module.reduce = original = object()
     of_class = (Library, "rate", 2), (Library, "fixed", lambda _: "moved")
     with replaced((library, "name", "other"), (library, "reduce", lambda: "kept"), *of_class, (module, "reduce", None)):
         assert (library.name, library.reduce(), library.rate, library.fixed(), module.reduce) == ("other", "kept", 2, "moved", None)
     # A static method stays one.
-    assert (library.name, library.reduce(), library.rate, library.fixed(), module.reduce) == ("own", "reduced", 1, "fixed", own)
+    assert (library.name, library.reduce(), library.rate, library.fixed(), module.reduce) == ("own", "reduced", 1, "fixed", original)
     # Its method is that of its class again.
     assert vars(library) == {"name": "own"}
 

@@ -46,7 +46,7 @@ def joined():
     """Makes both hosts and their link, when nobody else has them; gives the folder with `reach`, which runs a command on one of them,
     `hosts`, their names, and `two.toml`, their machine file."""
     first, second = HOSTS
-    known = "127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in HOSTS.items())
+    hosts_file = "127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in HOSTS.items())
     with LOCK.open("w") as lock, tempfile.TemporaryDirectory() as name:
         fcntl.flock(lock, fcntl.LOCK_EX)
         folder = Path(name)
@@ -59,7 +59,7 @@ def joined():
             for host in HOSTS:
                 # `ip netns exec` shows a host its own /etc/hosts.
                 Path("/etc/netns", host).mkdir(parents=True, exist_ok=True)
-                Path("/etc/netns", host, "hosts").write_text(known)
+                Path("/etc/netns", host, "hosts").write_text(hosts_file)
                 ip("netns", "add", host)
             ip("link", "add", "link0", "netns", first, "type", "veth", "peer", "name", "link0", "netns", second)
             for host, address in HOSTS.items():

@@ -49,7 +49,7 @@ def _seeds(candidates):
     for record in (record for entry in candidates for record in entry.records):
         seeds_of.setdefault(entries.key_of(record)[0], set()).add(record.seed)
     are_other = sum(map(len, seeds_of.values())) == len(set().union(*seeds_of.values()))
-    return "with other seeds" if are_other else "with the same seeds"
+    return "with other seeds" if are_other else "with seeds in common"
 
 
 def _verdict(ratio):

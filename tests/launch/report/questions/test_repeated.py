@@ -50,7 +50,7 @@ def test_two_matrices_agree_on_a_pair_or_not(first, second, ending, verdicts):
     assert [row[-1] for table in answer.tables for row in table.rows] == verdicts
 
 
-@pytest.mark.parametrize(("first_seed", "words"), [(7, "with other seeds"), (6, "with the same seeds"), (1, "with the same seeds")])
+@pytest.mark.parametrize(("first_seed", "words"), [(7, "with other seeds"), (6, "with seeds in common"), (1, "with seeds in common")])
 def test_whether_matrices_repeat_each_others_trainings_is_said(first_seed, words):
     answer = section([*matrix(STAMPS[0], **SECONDS), *matrix(STAMPS[1], first_seed=first_seed, **SECONDS)], "repeated")
     assert f"06:00:00Z, {words}, give the same verdict" in answer.sentences[0]

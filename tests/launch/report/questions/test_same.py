@@ -31,9 +31,9 @@ def test_equal_training_is_shown_by_digests_and_first_losses():
 )
 def test_unequal_training_is_reported(second_loss, precision, instruction_sets, sentence):
     shared = {"settings": {"precision": precision}, "environment": ENVIRONMENT | {"instruction_sets": instruction_sets}}
-    other = made(backend="horovod_tf", losses=[3.0, second_loss, 1.0, 0.5], parameter_digests=["f" * 64, "b" * 64], **shared)
+    of_tensorflow = made(backend="horovod_tf", losses=[3.0, second_loss, 1.0, 0.5], parameter_digests=["f" * 64, "b" * 64], **shared)
     name = "cnn" if precision == "fp32" else f"cnn in {precision}"
-    assert section([made(**shared), other], "same").sentences == [
+    assert section([made(**shared), of_tensorflow], "same").sentences == [
         f"{name}, weak scaling: NOT all backends start from identical parameters. Losses of the first 2 steps {sentence}"
     ]
 
