@@ -19,7 +19,9 @@ from common.record import records
 from launch.run import available, processes, turns
 
 # A launcher around this program must not be taken for that of its runs.
-OF_LAUNCHERS = ("PMI_", "PMIX_", "SLURM_", "OMPI_", "PALS_", "TANDEM_", "TORCHELASTIC_", "RANK", "WORLD_SIZE", "LOCAL_")
+OF_LAUNCHERS = (
+    "PMI_", "PMIX_", "SLURM_", "OMPI_", "PALS_", "TANDEM_", "TORCHELASTIC_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+)  # fmt: skip
 # A run that starts with less time left would be ended before it has a result.
 LEAST_SECONDS = 15.0
 PROBE = """
@@ -116,9 +118,10 @@ def run(session, name, command, seconds, variables=None):
     log.parent.mkdir(exist_ok=True)
     limit = session.limit(seconds)
     argv, mark = [str(part) for part in command], f"{session.folder}: {name}"
+    environ = {"PYTHONUNBUFFERED": "1"} | (variables or {})
     with log.open("w") as output:
         write = functools.partial(print, file=output, flush=True)
-        outcome = turns.alone(processes.run(argv, variables or {}, mark, records.ROOT, limit, write, write))
+        outcome = turns.alone(processes.run(argv, environ, mark, records.ROOT, limit, write, write))
     if outcome.timed_out and limit < seconds:
         pytest.skip(f"no time left (--minutes): ended after {limit:.0f} s")
     assert not outcome.timed_out, f"ended after {limit:.0f} s; see logs/{name}.txt"
