@@ -11,13 +11,14 @@ import json
 import os
 import subprocess
 import sys
+from collections import ChainMap
 from concurrent.futures import ThreadPoolExecutor
 from shutil import which
 
 from rich.console import Console
 
 from common import progress, workloads
-from common.backends import ROOT, file_of, name_of, needs_mpi, settings_of
+from common.backends import ROOT, declared, file_of, name_of, needs_mpi, settings_of
 from common.config import Settings, cores_per_rank
 from common.cost import parallelism
 from common.data import datasets
@@ -31,9 +32,15 @@ LIMIT_SECONDS = 600.0
 # Before the JSON of an answer, since launchers print lines of their own.
 MARKER = "tandem-probe: "
 PROGRAM = """
-import json
-from frameworks.{} import Trainer
-print(json.dumps({{device: Trainer.device_problem(device) for device in ("cpu", "cuda")}}))
+import importlib, json, sys, traceback
+answers = {}
+for name in sys.argv[1:]:
+    try:
+        trainer_class = importlib.import_module(f"frameworks.{name}").Trainer
+        answers[name] = {device: trainer_class.device_problem(device) for device in ("cpu", "cuda")}
+    except Exception:
+        answers[name] = {"error": traceback.format_exc().splitlines()[-1]}
+print(json.dumps(answers))
 """
 
 
@@ -166,22 +173,33 @@ def common_device(device, answers):
 
 
 def main(precision, *names):
-    """Prints the answers of backends on the node where this runs, each imported in a process of its own, side by side."""
-    with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
-        answers = dict(zip(names, pool.map(ask, names), strict=True))
+    """Prints the answers of backends on the node where this runs."""
     of_node = {
         "precision": {device: gpus.precision_problem(precision, device) for device in ("cpu", "cuda")},
         "num_gpus": binding.num_gpus_to_share(gpus.count()),
     }
-    print(MARKER + json.dumps({name: answer | of_node for name, answer in answers.items()}), flush=True)
+    print(MARKER + json.dumps({name: answer | of_node for name, answer in ask(names).items()}), flush=True)
 
 
-def ask(name):
-    """{"cpu": why the backend cannot train on a CPU here, "cuda": on a GPU}, None where it can; {"error": why} if it cannot be imported."""
-    done = subprocess.run([sys.executable, "-c", PROGRAM.format(name)], cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        return {"error": (done.stderr.strip().splitlines() or [f"its import ended with exit status {done.returncode}"])[-1]}
-    return json.loads(done.stdout.splitlines()[-1])
+def ask(names):
+    """{backend: {"cpu": why it cannot train on a CPU here, "cuda": on a GPU}, None where it can; {"error": why} if it cannot be imported}.
+
+    Those of one framework are imported in one process, beside those of the other.
+    """
+    frameworks = {declared()[name].framework for name in names}
+    with ThreadPoolExecutor() as pool:
+        answers = pool.map(_ask, ([name for name in names if declared()[name].framework == framework] for framework in frameworks))
+        return dict(ChainMap(*answers))
+
+
+def _ask(names):
+    """As `ask`, in one process; in one each where it dies of one of them."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM, *names], cwd=ROOT, capture_output=True, text=True, check=False)
+    if not done.returncode:
+        return json.loads(done.stdout.splitlines()[-1])
+    if len(names) > 1:
+        return dict(ChainMap(*(_ask([name]) for name in names)))
+    return {names[0]: {"error": (done.stderr.strip().splitlines() or [f"its import ended with exit status {done.returncode}"])[-1]}}
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import platform
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,8 +59,7 @@ class Session(NamedTuple):
         if device == "cuda" and not machine["gpu"]:
             raise UserError("--device cuda, but PyTorch finds no GPU; leave it out for a rehearsal on the CPU")
         device = ("cuda" if machine["gpu"] else "cpu") if device == "auto" else device
-        with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)) // 2)) as pool:
-            answers = dict(zip(names, pool.map(available.ask, names), strict=True))
+        answers = available.ask(names)
         lacks = {name: answer.get("error") or answer[device] for name, answer in answers.items()}
         about = (
             f"{platform.node()}: {machine['gpu'] or 'no GPU'}, device {device}, Python {platform.python_version()}, "
