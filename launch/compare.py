@@ -11,7 +11,7 @@ from common import command_line
 from common.errors import UserError
 from launch.forecast.scaling.answer import with_forecasts
 from launch.forecast.scaling.forecasts import PRICE, Wish, sizes_of
-from launch.report import collect, regressions, summary
+from launch.report import collect, comparable, regressions, several, summary
 from launch.report.export import csv, files, html, markdown, svg, terminal
 from launch.report.live import RELOAD_SECONDS
 from launch.report.words import listed
@@ -27,7 +27,7 @@ class Arguments:
     """What to compare, and what to write."""
 
     results: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Records or folders of records."""
+    """Records or folders of records. Those of several machines give ratios to the fastest of each machine, and no other answer."""
     markdown: Path | None = None
     """Write the report as Markdown."""
     csv: Path | None = None
@@ -42,6 +42,8 @@ class Arguments:
     """Also forecast these numbers of ranks, such as 16,64,1024; launch.predict has more options."""
     price: Annotated[float | None, PRICE] = None
     """With --predict: price of an hour of a core, or of a GPU where the runs used GPUs."""
+    history: bool = False
+    """Report instead how the seconds per epoch have changed from matrix to matrix of a machine, and what changed between them."""
     watch: bool = False
     """Rewrite the page of --html whenever a record is added, until Ctrl-C."""
 
@@ -65,6 +67,13 @@ def watch(arguments):
     return 0
 
 
+def answered(arguments, records, damaged):
+    """The Answer to the question that is asked: one of its own for a history, and for records of several machines."""
+    if arguments.history:
+        return several.of_dates(records, damaged)
+    return several.of_machines(records, damaged) if len(comparable.machines_of(records)) > 1 else summary.answer(records, damaged)
+
+
 def requested(arguments, *options):
     """{option: value} of those of the options that were given."""
     return {option: value for option in options if (value := getattr(arguments, option.removeprefix("--"))) is not None}
@@ -74,7 +83,7 @@ def refresh(arguments, reload_seconds):
     """Writes the page of the current records and prints their number; prints the reason where there is none or they are not comparable."""
     files.check(arguments.html, "--html")
     try:
-        answer = summary.answer(*collect.collect(arguments.results))
+        answer = answered(arguments, *collect.collect(arguments.results))
     except UserError as problem:
         print(f"{problem}; waiting", flush=True)
         return
@@ -90,16 +99,20 @@ def run(arguments):
     exports = requested(arguments, *EXPORTERS)
     files.check_all(exports)
     forecast = changes = None
+    if arguments.history and (refused := requested(arguments, "--baseline", "--predict", "--price")):
+        raise UserError(f"--history answers one question; leave out {listed([*refused])}")
     if arguments.price is not None and arguments.predict is None:
         raise UserError("--price is for a forecast; say with --predict RANKS of which sizes")
     if arguments.predict is not None:
         forecast = Wish(sizes_of(arguments.predict, "--predict"), price=arguments.price)
     records, damaged = collect.collect(arguments.results)
+    if forecast or arguments.baseline:
+        comparable.check_one_machine(records)
     if arguments.baseline:
         baseline, damaged_before = collect.collect([arguments.baseline])
         damaged += damaged_before
         changes = regressions.changes(records, baseline)
-    answer = summary.answer(records, damaged)
+    answer = answered(arguments, records, damaged)
     if forecast:
         answer = with_forecasts(answer, forecast)
     if changes is not None:

@@ -318,7 +318,7 @@ class Record(Closed):
     __pydantic_config__ = Closed.__pydantic_config__ | {"title": "Record of one run"}
 
     schema: Literal[SCHEMA] = SCHEMA
-    """Version of this layout. Records of another version are refused."""
+    """Version of this layout. Records of another version are not read."""
     status: Literal["started", "ok", "failed", "timeout"] = "started"
     """State of the run. `ok`: the run completed, whether or not it reached the target. `timeout`: it exceeded its time limit."""
     error: str | None = None

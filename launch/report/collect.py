@@ -32,7 +32,7 @@ class Damaged(NamedTuple):
 def collect(paths):
     """(records, list of Damaged) of files and of folders, recursively, by name. A file given twice is read once; a copy counts as damaged.
 
-    Raises UserError where a path is missing, where no record is found, and for a record of another schema.
+    Raises UserError where a path is missing, and where no record is found.
     """
     if not paths:
         raise UserError("which records? Give files or folders, such as results/MACHINE")
@@ -74,7 +74,7 @@ def _files(path):
 
 
 def _read(path):
-    """The JSON object of a record, lifted and valid, or a Damaged. Raises UserError for a record of another schema."""
+    """The JSON object of a record, lifted and valid, or a Damaged."""
     if path.name.endswith(INCOMPLETE):
         return Damaged(path, "incomplete: its program was killed, or is still writing")
     try:
@@ -83,10 +83,10 @@ def _read(path):
         return Damaged(path, error.strerror)
     except (ValueError, RecursionError) as error:
         return Damaged(path, f"not JSON: {error}")
-    if not isinstance(values, dict) or "schema" not in values:
-        return Damaged(path, "not a record: it has no schema")
-    if values["schema"] != records.SCHEMA:
-        raise UserError(f"{path} has schema {values['schema']}, this version of Tandem reads {records.SCHEMA}; move the file away")
+    schema = values.get("schema") if isinstance(values, dict) else None
+    if schema != records.SCHEMA:
+        has = f"has schema {str(schema)[:20]}; this version of Tandem reads {records.SCHEMA}"
+        return Damaged(path, has if schema is not None else "not a record: it has no schema")
     values = records.lifted(values)
     if error := jsonschema.exceptions.best_match(validator().iter_errors(values)):
         return Damaged(path, f"violates results/schema.json: {'/'.join(map(str, error.path)) or 'record'}: {error.message[:200]}")

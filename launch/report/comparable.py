@@ -20,26 +20,46 @@ def check(records):
 
     A run that failed before its workload digest was known has no measurements and is accepted.
     """
-    machines = sorted({record.settings.machine for record in records})
-    if len(machines) > 1:
-        raise UserError(f"the records are of several machines ({', '.join(machines)}); compare one machine at a time")
+    check_one_machine(records)
     trained_records = [record for record in records if record.workload_digest]
-    first_of_group = {}
-    for record in trained_records:
-        first = first_of_group.setdefault(entries.group_of(record), record)
-        names = f"{record.settings.run_id} and {first.settings.run_id}"
-        differences = _differences(record.settings, first.settings)
-        if first.workload_digest != record.workload_digest:
-            trained = [text for name, text in differences if name in (*TRAINING_SETTINGS, "epochs")]
-            raise UserError(
-                f"{names} trained different things ({', '.join(trained) or 'their data or rate factors differ'}); compare them separately"
-            )
+    check_training(records)
+    for names, differences, _ in _pairs(trained_records):
         if differences:
             raise UserError(f"{names} have different settings ({', '.join(text for _, text in differences)}); compare them separately")
     _check_equal(trained_records, entries.group_of, device_of, "on different devices")
     repeated = attrgetter("workload", "scaling", "backend", "num_ranks")
     _check_equal(records, repeated, attrgetter("num_nodes"), "on different numbers of nodes")
     _check_equal(records, repeated, attrgetter("transport"), "over different transports")
+
+
+def check_one_machine(records):
+    """Raises UserError for records of several machines."""
+    if len(machines := machines_of(records)) > 1:
+        raise UserError(f"the records are of several machines ({', '.join(machines)}); compare one machine at a time")
+
+
+def machines_of(records):
+    """The names of the machines, each once."""
+    return sorted({record.settings.machine for record in records})
+
+
+def check_training(records):
+    """Raises UserError for records of different training under one workload, scaling and way of reading the data, on any machines."""
+    for names, differences, is_same_training in _pairs([record for record in records if record.workload_digest]):
+        if not is_same_training:
+            trained = [text for name, text in differences if name in (*TRAINING_SETTINGS, "epochs")]
+            raise UserError(
+                f"{names} trained different things ({', '.join(trained) or 'their data or rate factors differ'}); compare them separately"
+            )
+
+
+def _pairs(records):
+    """Yields (names, differing settings, whether the workload digests are equal) of each record and the first of its group."""
+    first_of_group = {}
+    for record in records:
+        first = first_of_group.setdefault(entries.group_of(record), record)
+        names = f"{record.settings.run_id} and {first.settings.run_id}"
+        yield names, _differences(record.settings, first.settings), first.workload_digest == record.workload_digest
 
 
 def device_of(record):

@@ -190,6 +190,12 @@ def epoch_seconds(entry):
     return statistics.geometric_mean(by_record) if by_record else None
 
 
+def epoch_interval(entry):
+    """The geometric mean of the seconds per epoch of an entry's runs, as a Ratio to 1 second with its interval; None without any."""
+    by_record = [seconds for record in entry.from_start if (seconds := epochs.seconds(record))]
+    return statistics.simultaneous_ratio(by_record, [1.0] * len(by_record), paired=True, num_compared=2) if by_record else None
+
+
 def epoch_ratio(above, below, compared):
     """The Ratio of the seconds per epoch of two entries, one of all pairs of the entries `compared`; None where either has none.
 

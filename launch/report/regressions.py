@@ -31,8 +31,9 @@ class Measure(NamedTuple):
     is_vital: bool
 
 
+TIME = Measure("time to solution (s)", "slower", None, 1, True, 0.05, True)
 MEASURES = (
-    Measure("time to solution (s)", "slower", None, 1, True, 0.05, True),
+    TIME,
     Measure("samples/s", "slower", "samples_per_second", 1, False, 0.05, True),
     Measure("accuracy", "less accurate", "accuracy", 1, False, 0.01, False),
     Measure("peak memory per rank (MiB)", "larger", "peak_memory_bytes", MIB, True, 0.05, False),
@@ -81,7 +82,7 @@ def _change(name, base, entry, measure):
         ratio, verdict = None, WORSE
     else:
         ratio = entries.time_ratio(entry, base) if measure.key is None else entries.value_ratio(entry, base, attrgetter(measure.key))
-        verdict = _verdict(ratio, measure)
+        verdict = verdict_of(ratio, measure)
     oversubscribed = base.oversubscribed or bool(entry and entry.oversubscribed)
     return Change(name, base.backend, base.num_ranks, oversubscribed, measure, before, after, ratio, verdict)
 
@@ -91,7 +92,8 @@ def _number(entry, measure):
     return value / measure.unit if value is not None else None
 
 
-def _verdict(ratio, measure):
+def verdict_of(ratio, measure):
+    """How a measure has changed by a ratio of after to before, in words."""
     if ratio.is_difference is None:
         return UNKNOWN
     if not ratio.is_difference or abs(ratio.value - 1) <= measure.tolerance:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from launch.report import comparable, entries, statistics, widths
+from launch.report import comparable, entries, environments, statistics, widths
 from launch.report.questions import approximate, checkpointing, cost, failed, first, quiet, reading, repeated, same, scaling, step, where
 from launch.report.tables import Section
 from launch.report.words import ranks_of
@@ -60,14 +60,17 @@ def answer(records, damaged=()):
     }
     sections = [Section(key, question.QUESTION, *content) for key, (question, content) in answers.items() if key in ALWAYS or any(content)]
     headline = [first.winner(comparison) for comparison in comparisons]
-    return Answer(plain[0].settings.machine, headline, sections, _notes(comparisons, len(traced)), comparisons)
+    return Answer(plain[0].settings.machine, headline, sections, _notes(comparisons, traced), comparisons)
 
 
-def _notes(comparisons, num_traced):
+def left_out(traced):
+    """The note on traced records; empty without any."""
+    return [f"{len(traced)} of the runs were {entries.SLOWED_DOWN}, and are left out."] if traced else []
+
+
+def _notes(comparisons, traced):
     all_entries = [entry for comparison in comparisons for entry in comparison.entries]
-    notes = []
-    if num_traced:
-        notes.append(f"{num_traced} of the runs were {entries.SLOWED_DOWN}, and are left out.")
+    notes = left_out(traced)
     sizes = {len(entry.records) for entry in all_entries}
     if 1 in sizes:
         notes.append(f"Entries with one run have no interval; use --repeats {statistics.MIN_RUNS_CONFIDENT}.")
@@ -83,7 +86,7 @@ def _notes(comparisons, num_traced):
     for comparison in comparisons:
         notes += [f"{comparison.name}, {ranks_of(size)}: {OTHER_SEEDS}" for size in comparison.sizes if _have_other_seeds(comparison, size)]
         notes += widths.notes(comparison)
-        values_of = environments(record for entry in comparison.entries for record in entry.records)
+        values_of = environments.values_of(record for entry in comparison.entries for record in entry.records)
         differing = {name: values for name, values in values_of.items() if len(values) > 1}
         notes += [f"{comparison.name}: records differ in {name}: {', '.join(values)}." for name, values in differing.items()]
     return notes
@@ -92,25 +95,3 @@ def _notes(comparisons, num_traced):
 def _have_other_seeds(comparison, size):
     """Whether the backends of a size trained from different seeds."""
     return len({frozenset(record.seed for record in entry.records) for entry in comparison.of_size(size)}) > 1
-
-
-def environments(records):
-    """{name: sorted values} of what should be the same for all records of a comparison: hardware, software, and how they ran."""
-    values_of = {}
-    for record in records:
-        environment, gpu = record.environment, record.environment.gpu
-        values = {
-            "launcher": record.launcher,
-            "MPI": " ".join((environment.mpi or "").split()),
-            "commit": (environment.git_commit or "unknown")[:8] + ("+changes" if environment.git_changed else ""),
-            "processor": environment.cpu,
-            "cores": str(environment.num_cores),
-            "GPU": gpu and gpu.model,
-            "driver": gpu and gpu.driver,
-            "Python": environment.python,
-            "turns": {None: None, 0: "one after the other"}.get(record.num_turns, "side by side"),
-            **environment.packages,
-        }
-        for name, value in values.items():
-            values_of.setdefault(name, set()).update({value} if value else ())
-    return {name: sorted(values) for name, values in values_of.items()}

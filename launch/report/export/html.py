@@ -7,8 +7,8 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from launch.report import comparable, summary
-from launch.report.export import charts, colours, vega_lite
+from launch.report import comparable, environments
+from launch.report.export import colours, pictures, vega_lite
 from launch.report.tables import BACKEND, OVERSUBSCRIBED
 
 FOLDER = Path(__file__).parent
@@ -20,7 +20,7 @@ def text(answer, reload_seconds=None):
     """The whole page; with `reload_seconds` a browser reloads it that often."""
     template = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, undefined=jinja2.StrictUndefined)
     return template.get_template("page.html.jinja").render(
-        answer=answer, charts=charts.of(answer) | (answer.charts or {}), facts=_facts(answer), oversubscribed=OVERSUBSCRIBED, json=_json,
+        answer=answer, charts=pictures.of(answer), facts=_facts(answer), oversubscribed=OVERSUBSCRIBED, json=_json,
         colour=colours.of_backends(answer.backends).get, is_backend=BACKEND.__eq__, long=LONG,
         style=Markup((FOLDER / "page.css").read_text()), script=Markup((FOLDER / "page.js").read_text()),
         library=_library(), reload_seconds=reload_seconds,
@@ -39,7 +39,7 @@ def _library():
 def _facts(answer):
     """{name: values} of the environment of the runs."""
     records = answer.runs
-    values_of = summary.environments(records)
+    values_of = environments.values_of(records)
     dates = sorted({record.started_at[:10] for record in records})
     facts = {
         "runs": [str(len(records))],

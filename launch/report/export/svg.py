@@ -1,12 +1,15 @@
-"""The time to solution by backend and size, as an SVG picture for documents."""
+"""The main charts of an answer as an SVG picture for documents: times to solution, ratios by machine, or seconds per epoch by date."""
 
 from common.errors import UserError
-from launch.report.export import charts, vega_lite
+from launch.report.export import pictures, vega_lite
+
+KINDS = ("Time to solution", pictures.MACHINES, pictures.DATES)
 
 
 def text(answer):
     """One chart per comparison; oversubscribed entries are left out. Raises UserError where there is no chart."""
-    times = [chart for chart in charts.of(answer)["first"] if chart.kind == "Time to solution" and not chart.oversubscribed]
-    if not times:
+    drawn = [chart for of_section in pictures.of(answer).values() for chart in of_section if chart.kind in KINDS]
+    specs = {chart.subject: chart.spec for chart in drawn if not chart.oversubscribed}
+    if not specs:
         raise UserError("--svg draws the time to solution, and no run has a target without oversubscription; leave --svg out")
-    return vega_lite.svg(vega_lite.below_each_other({chart.subject: chart.spec for chart in times}))
+    return vega_lite.svg(vega_lite.below_each_other(specs))

@@ -1,0 +1,30 @@
+"""The hardware and software of records, by name. Pure."""
+
+
+def values_of(records):
+    """{name: sorted values} of what should be the same for all records of a comparison: hardware, software, and how they ran."""
+    by_name = {}
+    for record in records:
+        environment, gpu = record.environment, record.environment.gpu
+        values = {
+            "launcher": record.launcher,
+            "MPI": " ".join((environment.mpi or "").split()),
+            "commit": (environment.git_commit or "unknown")[:8] + ("+changes" if environment.git_changed else ""),
+            "processor": environment.cpu,
+            "cores": str(environment.num_cores),
+            "GPU": gpu and gpu.model,
+            "driver": gpu and gpu.driver,
+            "Python": environment.python,
+            "turns": {None: None, 0: "one after the other"}.get(record.num_turns, "side by side"),
+            **environment.packages,
+        }
+        for name, value in values.items():
+            by_name.setdefault(name, set()).update({value} if value else ())
+    return {name: sorted(values) for name, values in by_name.items()}
+
+
+def changes(before, after):
+    """What differs between two sets of records, in words: `torch 2.12.0 to 2.13.0`."""
+    old, new = values_of(before), values_of(after)
+    sides = {name: [", ".join(values.get(name, ())) or "none" for values in (old, new)] for name in old | new}
+    return ", ".join(f"{name} {' to '.join(texts)}" for name, texts in sides.items() if texts[0] != texts[1])

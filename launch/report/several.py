@@ -1,0 +1,35 @@
+"""Records of several machines, or of several dates -> an answer to one question of its own. Pure."""
+
+from launch.report import comparable, entries
+from launch.report.questions import failed, history, machines
+from launch.report.summary import Answer, left_out
+from launch.report.tables import Section
+from launch.report.words import listed
+
+ALONE = "For everything else about a machine, compare its records alone."
+
+
+def of_machines(records, damaged=()):
+    """The Answer of records of several machines: one question. Raises UserError for records of a machine that are not comparable, or of
+    different training."""
+    plain, traced = entries.split_traced(records)
+    of_machine = {machine: [record for record in plain if record.settings.machine == machine] for machine in comparable.machines_of(plain)}
+    for records_of_machine in of_machine.values():
+        comparable.check(records_of_machine)
+    comparable.check_training(plain)
+    comparisons = [comparison for records_of_machine in of_machine.values() for comparison in entries.comparisons(records_of_machine)]
+    return _of_one_question("machines", machines, listed(list(of_machine)), comparisons, traced, damaged, [ALONE])
+
+
+def of_dates(records, damaged=()):
+    """The Answer of records of one machine from matrices of several dates: one question. Raises UserError as `answer` does."""
+    plain, traced = entries.split_traced(records)
+    comparable.check(plain)
+    return _of_one_question("history", history, plain[0].settings.machine, entries.comparisons(plain), traced, damaged)
+
+
+def _of_one_question(key, question, machine, comparisons, traced, damaged, notes=()):
+    headline, sentences, tables = question.answer(comparisons)
+    failures = failed.answer([*comparisons, *entries.comparisons(traced)], damaged)
+    sections = [Section(key, question.QUESTION, sentences, tables), Section("failed", failed.QUESTION, *failures)]
+    return Answer(machine, headline, sections, [*notes, *left_out(traced)], comparisons)
