@@ -103,6 +103,14 @@ def repeats(seconds, **changes):
     ]  # fmt: skip
 
 
+def on(machine, made_records, **environment):
+    """The same records as those of another machine, with changes of their environment."""
+    return [
+        record | {"settings": record["settings"] | {"machine": machine}, "environment": record["environment"] | environment}
+        for record in made_records
+    ]  # fmt: skip
+
+
 def noisy(products, copies=(100.0, 100.0), **changes):
     """A record with these speeds of the machine before and after the run."""
     noise = {

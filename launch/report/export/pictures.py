@@ -58,21 +58,24 @@ def _by_date(answer):
                     state for entry in chosen if entry.num_ranks == size for state in states_of[entry.backend, size] if state.seconds
                 ]
                 if len({state.began for state in of_size}) > 1:
-                    drawn.append(_lines(f"{title}, {ranks_of(size)}", of_size, answer.backends))
+                    subject = title.replace(comparison.name, f"{comparison.name}, {ranks_of(size)}", 1)
+                    drawn.append(_lines(subject, of_size, answer.backends))
     return drawn
 
 
 def _lines(subject, states, backends):
     rows = [
         {
-            "began": state.began, "backend": state.entry.backend, "verdict": state.verdict,
+            "began": state.began[:16].replace("T", " "), "backend": state.entry.backend, "verdict": state.verdict,
             "seconds": state.seconds.value, "low": state.seconds.low, "high": state.seconds.high,
         }
         for state in states
     ]  # fmt: skip
     looks = _looks(rows, backends)
     y = quantity("seconds", "seconds per epoch", scale={"zero": False})
-    curve = {"x": {"field": "began", "type": "temporal", "title": "start of the matrix"}, "color": looks["color"]}
+    # A place for each matrix, and not its distance in time: the intervals of several backends would cover each other.
+    x = {"field": "began", "type": "ordinal", "title": "start of the matrix", "axis": {"labelAngle": 0, "grid": False}}
+    curve = {"x": x, "xOffset": {"field": "backend", "sort": looks["color"]["scale"]["domain"]}, "color": looks["color"]}
     shown = tooltip("backend", "began", "verdict", seconds=".4g", low=".4g", high=".4g")
     layers = layered(
         layer("line", curve | {"y": y}, strokeWidth=1.5),

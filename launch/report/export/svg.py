@@ -11,5 +11,5 @@ def text(answer):
     drawn = [chart for of_section in pictures.of(answer).values() for chart in of_section if chart.kind in KINDS]
     specs = {chart.subject: chart.spec for chart in drawn if not chart.oversubscribed}
     if not specs:
-        raise UserError("--svg draws the time to solution, and no run has a target without oversubscription; leave --svg out")
+        raise UserError("--svg draws times to solution, ratios or changes, and without oversubscription there are none; leave --svg out")
     return vega_lite.svg(vega_lite.below_each_other(specs))

@@ -44,8 +44,8 @@ def answer(comparisons):
         verdicts += [state.verdict for state in changed]
         for title, chosen in apart(comparison.name, comparison.entries):
             tables += filled(title, COLUMNS, [_row(state) for entry in chosen for state in states_of[entry.backend, entry.num_ranks]])
-    counts = [f"{verdict}: {verdicts.count(verdict)}" for verdict in VERDICTS if verdict in verdicts]
-    headline = f"Seconds per epoch against the matrix before, entries: {', '.join(counts)}."
+    counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS if verdict in verdicts]
+    headline = f"Seconds per epoch against the matrix before, {len(verdicts)} compared: {', '.join(counts)}."
     return [headline if counts else "No entry is in two matrices; a change takes two."], sentences, tables
 
 
@@ -96,7 +96,7 @@ def _counted(changed):
             f"{state.entry.backend} at {ranks_of(state.entry.num_ranks)} ({_percent(state.ratio.value) if state.ratio else 'no time'})"
             for state in chosen
         ]
-        texts += [f"{verdict}: {', '.join(names) if verdict in (WORSE, BETTER) else f'{len(chosen)} entries'}"] if chosen else []
+        texts += [f"{verdict}: {', '.join(names) if verdict in (WORSE, BETTER) else f'{len(chosen)} of {len(changed)}'}"] if chosen else []
     ratios = [state.ratio.value for state in changed if state.ratio]
     return "; ".join([*texts, *([f"all together: {_percent(geometric_mean(ratios))}"] if ratios else [])])
 

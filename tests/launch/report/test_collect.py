@@ -39,6 +39,8 @@ def with_settings(**changes):
         (json.dumps(made()).replace('"accuracy": 0.98', '"accuracy": -1e999'), "not JSON: -1e999 is too large a number"),
         pytest.param("[" * 100_000, "not JSON", id="deep"),
         ("[1]", "not a record: it has no schema"),
+        (made() | {"schema": 1}, "has schema 1; this version of Tandem reads 3"),
+        (made() | {"schema": ["x"] * 20}, "has schema ['x', 'x', 'x', 'x',; this version of Tandem reads 3"),
         ({"schema": records.SCHEMA}, "violates results/schema.json: record"),
         (made() | {"num_ranks": "two"}, "violates results/schema.json: num_ranks"),
         (made() | {"in_sync": None}, "violates results/schema.json: in_sync"),
@@ -85,13 +87,13 @@ def test_a_copy_of_a_run_is_not_a_repeat(run_id, tmp_path):
 @pytest.mark.parametrize(
     ("contents", "path", "message"),
     [
-        ({"a.json": made(), "b.json": made() | {"schema": 1}}, "", r"b\.json has schema 1, this version of Tandem reads 3"),
+        ({"b.json": made() | {"schema": 1}}, "", r"there is no record in .*b\.json: has schema 1; this version of Tandem reads 3"),
         ({}, "", "there is no record"),
         ({}, "none", "does not exist"),
         ({"b.json": "{"}, "", r"there is no record in .*b\.json: not JSON"),
     ],
 )
-def test_another_schema_and_no_record_at_all_are_an_error(contents, path, message, tmp_path):
+def test_no_record_at_all_is_an_error(contents, path, message, tmp_path):
     for name, content in contents.items():
         write(tmp_path / name, content)
     with pytest.raises(UserError, match=message):

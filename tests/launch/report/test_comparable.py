@@ -5,6 +5,7 @@ import pytest
 from common.errors import UserError
 from launch.report import comparable
 from tests.support.made_records import ended, made, typed
+from tests.support.made_records import on as on_machine
 
 
 def check(records):
@@ -78,7 +79,5 @@ def test_the_device_that_was_asked_for_may_differ_and_a_record_may_not_tell(firs
 
 
 def test_records_of_two_machines_are_refused():
-    there = made(backend="single")
-    there["settings"]["machine"] = "there"
     with pytest.raises(UserError, match=r"several machines \(here, there\)"):
-        check([made(), there])
+        check([made(), *on_machine("there", [made(backend="single")])])

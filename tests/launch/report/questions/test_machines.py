@@ -1,0 +1,127 @@
+"""Several machines: ratios within each side by side, whether one backend wins on all, and how the machines differ."""
+
+import re
+
+import pytest
+
+from common.errors import UserError
+from launch.report import several
+from launch.report.export import markdown, pictures, svg
+from tests.support.answers import lines
+from tests.support.made_records import ended, made, on, repeats, typed
+
+# Noise of runs, another for each backend.
+NOISE = ((1.0, 1.01, 0.99, 1.02, 0.98, 1.0), (0.98, 1.0, 1.02, 1.0, 1.01, 0.99), (1.01, 0.98, 1.0, 0.99, 1.0, 1.02))
+
+
+def matrix(num_repeats=6, changes=None, **seconds_by_backend):
+    """A matrix whose backends have these times to solution, with noise. `changes`: those of its records."""
+    return [
+        record
+        for noise, (backend, seconds) in zip(NOISE, seconds_by_backend.items(), strict=False)
+        for record in repeats([seconds * factor for factor in noise[:num_repeats]], backend=backend, **changes or {})
+    ]
+
+
+def answer(here, there):
+    return several.of_machines(typed([*here, *on("there", there)]))
+
+
+HERE = matrix(ddp=10.0, horovod_tf=13.0)
+
+
+@pytest.mark.parametrize(
+    ("there", "counted", "sentence"),
+    [
+        (matrix(ddp=100.0, horovod_tf=140.0), "yes at 1", "ddp is fastest on here and there."),
+        (
+            matrix(ddp=140.0, horovod_tf=100.0), "no at 1",
+            "no backend is fastest on all machines: on here ddp; on there horovod_tf.",
+        ),
+        (
+            matrix(ddp=100.4, horovod_tf=100.0, single=90.0), "open at 1",
+            "the intervals leave open whether one backend is fastest on all machines; single may be: on here ddp; on there single.",
+        ),
+        (
+            matrix(ddp=100.4, horovod_tf=100.0), "open at 1",
+            "the intervals leave open whether one backend is fastest on all machines; ddp may be: on here ddp; on there horovod_tf or ddp.",
+        ),
+        (
+            matrix(5, ddp=140.0, horovod_tf=100.0), "open at 1",
+            "the lowest time so far has ddp on here and horovod_tf on there; a verdict takes 6 repeats on each.",
+        ),
+        (
+            [*matrix(ddp=100.0, horovod_tf=140.0), *matrix(changes={"exact": False}, weight_averaging=50.0)], "yes at 1",
+            "ddp is fastest on here and there.",
+        ),
+    ],
+)  # fmt: skip
+def test_the_winner_is_the_same_another_or_open_as_the_intervals_of_each_machine_show(there, counted, sentence):
+    several_answer = answer(HERE, there)
+    assert several_answer.headline == [f"Is one backend fastest on here and there? Of 1 workloads and sizes: {counted}."]
+    assert several_answer.sections[0].sentences == [f"cnn, weak scaling, 1 rank: {sentence}"]
+
+
+def test_a_ratio_is_that_of_the_report_of_its_machine_alone():
+    there = matrix(ddp=140.0, horovod_tf=100.0, single=120.0)
+    table = answer(HERE, there).sections[0].tables[0]
+    assert [column.name for column in table.columns] == ["ranks", "backend", "here", "there"]
+    for records, column in ((HERE, 2), (there, 3)):
+        alone = {
+            row["backend"]: (f"{row['ratio to fastest']:.2f} ({row['95 % interval']}), " if row["95 % interval"] else "1, ")
+            + row["verdict"]
+            for row in lines(records, "first")
+        }
+        assert {row[1]: row[column] for row in table.rows if row[column]} == alone
+    assert [row[2] for row in table.rows if row[1] == "single"] == [None]
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        matrix(changes={"num_ranks": 2}, ddp=5.0, horovod_tf=6.0),
+        matrix(changes={"oversubscribed": True}, ddp=5.0, horovod_tf=6.0),
+        [*matrix(ddp=5.0), ended("failed", backend="horovod_tf")],
+    ],
+)
+def test_what_two_machines_do_not_have_is_not_compared(there):
+    several_answer = answer(HERE, there)
+    assert several_answer.headline[0].startswith("No workload and size has two backends")
+    assert [table.title for table in several_answer.sections[0].tables] == ["The machines"]
+    assert pictures.of(several_answer)["machines"] == []
+
+
+def test_the_machines_differ_in_device_versions_and_settings():
+    there = on("there", matrix(changes={"settings": {"threads": 2}}, ddp=10.0), device="cuda", packages={"torch": "2.14.0"}, num_cores=16)
+    several_answer = several.of_machines(typed([*on("here", HERE, device="cpu"), *there]))
+    assert several_answer.sections[0].tables[-1].rows == [
+        ("device", "cpu", "cuda"), ("processor", "a processor", "a processor"), ("cores", "4", "16"), ("torch", "2.13.0", "2.14.0"),
+        ("--threads", "1", "2"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("there", "message"),
+    [
+        ([made(workload_digest="e" * 64, settings={"batch_size": 64})], r"trained different things \(--batch-size 64 and 16\)"),
+        ([made(), made(repeat=1, settings={"threads": 2})], "different settings .*--threads 2 and 1"),
+    ],
+)
+def test_other_training_and_runs_of_one_machine_that_differ_are_refused(there, message):
+    with pytest.raises(UserError, match=message):
+        answer(HERE, there)
+
+
+def test_the_chart_has_every_interval_machine_by_machine_and_is_the_picture():
+    several_answer = answer(HERE, matrix(ddp=140.0, horovod_tf=100.0))
+    (chart,) = pictures.of(several_answer)["machines"]
+    rows = chart.spec["data"]["values"]
+    assert [(row["at"], row["backend"], row["low"] is None) for row in rows] == [
+        ("1 rank, here", "ddp", True), ("1 rank, here", "horovod_tf", False),
+        ("1 rank, there", "horovod_tf", True), ("1 rank, there", "ddp", False),
+    ]  # fmt: skip
+    assert all(1 < row["low"] < row["ratio"] < row["high"] for row in rows if row["low"])
+    assert {"1 rank, here", "1 rank, there"} <= set(re.findall(r">([^<>]+)</text>", svg.text(several_answer)))
+    text = markdown.text(several_answer)
+    assert text.startswith("# Tandem on here and there\n")
+    assert "compare its records alone" in text
