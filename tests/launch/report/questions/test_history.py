@@ -62,8 +62,8 @@ def test_single_runs_have_no_interval_and_no_verdict():
 
 def test_a_lost_time_is_worse_and_the_next_is_compared_with_the_last_time():
     lost = [ended("failed", stamp="27", started_at="2026-01-02T00:00:00Z")]
-    matrices = matrix(1), lost, matrix(3, 1.2)
-    assert column("verdict", *matrices) == [None, "worse", "worse"]
+    matrices = matrix(1), lost, matrix(3)
+    assert column("verdict", *matrices) == [None, "worse", "no difference shown"]
     assert "ddp at 1 rank (no time)" in answer(*matrices).sections[0].sentences[0]
     assert answer(*matrices).sections[1].sentences == ["Of 13 files: 1 failed."]
 
