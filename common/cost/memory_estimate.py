@@ -63,13 +63,18 @@ def expect_room(name, settings, num_ranks, num_local_ranks, device):
 
 def _lacking(name, settings, num_ranks, num_local_ranks, device):
     """(bytes needed, where, bytes that are free) where a training does not fit; None where it does."""
-    of_rank, initial = sum(state(name, settings, num_ranks).values()), gradient_bytes(settings)
+    of_rank, on_node = needed(name, settings, num_ranks, num_local_ranks, device)
     if device == "cuda" and of_rank > (free := node_memory.available_on_gpu()):
         return of_rank, ON_GPU, free
-    on_node = num_local_ranks * (initial if device == "cuda" else of_rank + initial)
     if on_node > (free := node_memory.available()):
         return on_node, f"on a node for {f'its {num_local_ranks} ranks' if num_local_ranks > 1 else 'its rank'}", free
     return None
+
+
+def needed(name, settings, num_ranks, num_local_ranks, device):
+    """(bytes of a rank's state, bytes of main memory on a node for the ranks on it)."""
+    of_rank, initial = sum(state(name, settings, num_ranks).values()), gradient_bytes(settings)
+    return of_rank, num_local_ranks * (initial if device == "cuda" else of_rank + initial)
 
 
 def _activations(name, settings, num_ranks, device):

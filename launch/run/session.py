@@ -3,6 +3,8 @@
 import functools
 import itertools
 import os
+import shlex
+import sys
 import tempfile
 from pathlib import Path
 
@@ -42,7 +44,14 @@ def run_all(matrix, done, jobs, launcher, page):
             print(f"records: {page.with_suffix('')}-*.json" + (f"\npage: {page}" if page.exists() else ""))
         if left:
             print(describe(left))
+        if failed_at_start(done):
+            print(f"failed before the first step; what this machine lacks: {shlex.join(['launch/matrix.sh', *sys.argv[1:], '--check'])}")
     return 0 if not left and all(record.status == "ok" and not record.launcher_error for record in done) else 1
+
+
+def failed_at_start(done):
+    """Whether a run failed before its first step, for another reason than that it was interrupted."""
+    return any(record.status == "failed" and record.pids_by_rank is None and record.error != "interrupted" for record in done)
 
 
 def needed(matrix, jobs, done, display):
