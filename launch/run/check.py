@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common import workloads
-from common.backends import declaration_of
+from common.backends import ALL, declaration_of
 from common.config import Settings, cores_per_rank
 from common.cost import memory_estimate
 from common.errors import UserError
@@ -22,6 +22,7 @@ from common.record import records
 from common.record.records import ROOT
 from launch.launchers import allocation_end, commands, detect
 from launch.launchers.commands import LAUNCHERS, VENV_BIN, Launcher
+from launch.report.words import ranks_of
 from launch.run import available, lock, node, room
 from launch.run.plan import Job
 
@@ -51,6 +52,8 @@ class Seen(NamedTuple):
     of_ranks: bool
     # Why the matrix, or its question to the backends, would stop.
     stops: tuple[str, ...] = ()
+    # What --backends says, and --share-machine.
+    requested: str | None = None
     shares_machine: bool = False
 
 
@@ -96,7 +99,7 @@ def look(matrix, machine, settings, jobs, choose):
         stops.append(str(problem))
     how = how_chosen(matrix.launcher, machine.launcher and f"the machine file {matrix.machine_file}", launcher)
     seen = Seen(settings, jobs, runnable, reasons, launcher, how, facts or node.facts(), of_ranks and bool(facts), tuple(stops))
-    return seen._replace(shares_machine=matrix.share_machine)
+    return seen._replace(requested=matrix.backends, shares_machine=matrix.share_machine)
 
 
 def how_chosen(option, machine, launcher):
@@ -119,7 +122,8 @@ def launcher(seen):
     version = NUMBER.search(detect.version_of(executable)) if kind.signatures else None
     yield OK, f"{name}{f' {version[0]}' if version else ''}, {executable}: {seen.how}"
     if (allocation := commands.allocation()) and (end := allocation_end.end()):
-        yield OK, f"allocation {allocation} has {max(0, end - time.time()) / 60:.0f} min left; --resume runs in another what does not end in it"
+        minutes = max(0, end - time.time()) / 60
+        yield OK, f"allocation {allocation} has {minutes:.0f} min left; --resume runs in another what does not end in it"
     elif not allocation and kind.places == "cluster":
         yield NOTE, f"outside an allocation {name} would wait for nodes: the lines below are of {socket.gethostname()}; check inside one"
     elif not seen.of_ranks and not seen.stops:
@@ -201,12 +205,16 @@ def network(seen):
 def backends(seen):
     for reason in seen.stops:
         yield PROBLEM, reason
-    for name, reason in seen.reasons.items():
+    for reason in dict.fromkeys(seen.reasons.values()):
+        names = [name for name, its_reason in seen.reasons.items() if its_reason == reason]
+        # Of a matrix of all, or of those by default, some are always left out.
+        is_usual = seen.requested == ALL or (seen.requested is None and reason == available.mpi_problem(names[0], seen.launcher.name))
         remedy = "" if ";" in reason else "; leave it out of --backends, or run launch/setup.sh"
-        yield PROBLEM, f"{name} is skipped: {reason}{remedy}"
+        yield NOTE if is_usual and seen.runnable else PROBLEM, f"skipped: {', '.join(names)}: {reason}{remedy}"
     names = dict.fromkeys(job.backend for job in seen.runnable)
     if names and seen.launcher and not seen.stops:
-        yield OK, f"{', '.join(names)}: {len(seen.runnable)} runs on {seen.runnable[0].settings.device}"
+        number = "1 run" if len(seen.runnable) == 1 else f"{len(seen.runnable)} runs"
+        yield OK, f"{', '.join(names)}: {number} on {seen.runnable[0].settings.device}"
 
 
 def gpus(seen):
@@ -215,11 +223,11 @@ def gpus(seen):
     has_cuda = bool(seen.node["nccl"]) or "tensorflow" in packages
     if num_gpus:
         models = ", ".join(dict.fromkeys(seen.node["gpu"]))
-        nccl = ", ".join(seen.node["nccl"]) or "not of this environment"
-        yield OK if device == "cuda" else NOTE, (
-            f"{num_gpus} visible on {seen.node['host']} ({models}), NCCL {nccl}"
-            + ("" if device == "cuda" else f", and the runs are on {device}; TANDEM_DEVICE=cuda launch/setup.sh builds for GPUs")
-        )
+        text = f"{num_gpus} visible on {seen.node['host']} ({models}), NCCL {', '.join(seen.node['nccl']) or 'not of this Python'}"
+        if device == "cuda":
+            yield OK, text
+        else:
+            yield NOTE, f"{text}, and the runs are on {device}; TANDEM_DEVICE=cuda launch/setup.sh builds for GPUs"
     elif seen.settings.device != "cpu" and (has_cuda or seen.settings.device == "cuda"):
         why = "--device cuda is given" if seen.settings.device == "cuda" else "this environment is built for CUDA"
         selected = "".join(f", {name}={value!r}" for name, value in seen.node["visible"].items())
@@ -232,12 +240,11 @@ def gpus(seen):
 def cores(seen):
     needed, total, allowed = cores_per_rank(seen.settings), seen.node["num_cores"], seen.node["num_cores_allowed"]
     yield OK, f"{allowed} of {total} for this process on {seen.node['host']}; {needed} and {seen.settings.threads} threads for each rank"
-    sizes = {
-        job.num_ranks for job in seen.jobs if binding.oversubscribed(range(allowed), job.ranks_per_node, needed, total, core_of={})
-    }
+    sizes = {job.num_ranks for job in seen.jobs if binding.oversubscribed(range(allowed), job.ranks_per_node, needed, total, {})}
     if sizes:
         listed = ", ".join(map(str, sorted(sizes)))
-        yield NOTE, f"oversubscribed at {listed} ranks, of which no speed-up is told; use fewer --threads, or more nodes by --ranks-per-node"
+        remedy = "use fewer --threads, or more nodes by --ranks-per-node"
+        yield NOTE, f"oversubscribed at {listed} ranks, of which no speed-up is told; {remedy}"
 
 
 def memory(seen):
@@ -247,10 +254,11 @@ def memory(seen):
 
     if seen.of_ranks and seen.launcher and not available.runs_elsewhere(seen.jobs, seen.launcher):
         room.expect_room(seen.runnable)
-    largest = max(seen.jobs, key=needed)
-    size = f"{largest.settings.workload} with {largest.backend} at {largest.num_ranks} ranks"
-    text = f"the state of {size} needs {needed(largest) / GB:.1f} GB on a node, and {seen.node['host']} has {seen.node['available_bytes'] / GB:.1f}"
-    if needed(largest) <= seen.node["available_bytes"]:
+    largest, available_bytes = max(seen.jobs, key=needed), seen.node["available_bytes"]
+    size = f"{largest.settings.workload} with {largest.backend} at {ranks_of(largest.num_ranks)}"
+    needs = f"the state of {size} needs {needed(largest) / GB:.3g} GB on a node"
+    text = f"{needs}, and {seen.node['host']} has {available_bytes / GB:.3g} GB"
+    if needed(largest) <= available_bytes:
         yield OK, f"{text} available; activations and libraries come on top"
     else:
         yield PROBLEM if seen.of_ranks else NOTE, f"{text}; use more nodes by --ranks-per-node, or a smaller workload"
@@ -317,12 +325,17 @@ def pinned():
 
 def is_environment(launcher):
     """Whether the ranks' Python is that of launch/setup.sh."""
-    return Path((launcher.python if launcher else commands.PYTHON)[-1]) == VENV_BIN / "python"
+    return Path(python_of(launcher)) == VENV_BIN / "python"
+
+
+def python_of(launcher):
+    """The ranks' Python."""
+    return (launcher.python if launcher else commands.PYTHON)[-1]
 
 
 def environment(seen):
     if not is_environment(seen.launcher):
-        yield NOTE, f"the ranks run in {seen.launcher.python[-1] if seen.launcher else commands.PYTHON[-1]}, which launch/setup.sh does not keep"
+        yield NOTE, f"the ranks run in {python_of(seen.launcher)}, which launch/setup.sh does not keep"
         return
     done = subprocess.run([ROOT / "launch" / "setup.sh", "--check"], capture_output=True, text=True, check=False)
     text = (done.stdout + done.stderr).strip().splitlines()[-1].removeprefix("setup: ")

@@ -98,7 +98,10 @@ def is_locked_here(descriptor, path):
 
 
 def lock(descriptor):
-    """Locks an open file. Returns that its file system has no locks, in words, or None. Raises BlockingIOError where another process has it."""
+    """Locks an open file. Returns, in words, that its file system has no locks; else None.
+
+    Raises BlockingIOError where another process has locked it.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as problem:

@@ -1,4 +1,4 @@
-"""What a matrix checks of a node on which ranks run: python -m launch.run.node PRECISION BACKEND… is launch/run/available.py with these facts.
+"""What a matrix checks of a node on which ranks run: python -m launch.run.node PRECISION BACKEND… prints it in the answers of available.py.
 
 MPI is loaded in a process of its own, and Horovod's libraries are only resolved: where they do not fit together, importing them may kill.
 """
