@@ -137,7 +137,7 @@ def answers_of(backends, job, launcher, through_launcher, module="launch.run.ava
         return {}
     files = sorted(set(map(file_of, backends)))
     program = (*launcher.python, "-m", module, job.settings.precision, *files)
-    argv, variables = program, {}
+    argv, variables = program, launcher.variables
     if through_launcher:
         start = on_a_node(program, job, launcher)
         argv, variables = start.argv(), start.variables

@@ -1,60 +1,49 @@
-"""launch/matrix.sh --check: what a matrix would use, and what would go wrong, one line each. Runs and writes nothing.
+"""launch/matrix.sh --check: what a matrix would use, and what would go wrong, one line each. Runs nothing and leaves no file."""
 
-Each function of LINES yields (level, text) of its subject from what was Seen; the text of a problem ends in its remedy.
-"""
-
-import os
-import re
-import socket
-import subprocess
-import tempfile
-import time
-from pathlib import Path
 from typing import NamedTuple
 
-from common import workloads
-from common.backends import ALL, declaration_of
-from common.config import Settings, cores_per_rank
-from common.cost import memory_estimate
+from common.config import Settings
 from common.errors import UserError
-from common.process import binding, slurm
-from common.record import records
-from common.record.records import ROOT
-from launch.launchers import allocation_end, commands, detect
-from launch.launchers.commands import LAUNCHERS, VENV_BIN, Launcher
-from launch.report.words import ranks_of
-from launch.run import available, lock, node, room
+from launch.launchers import commands, detect
+from launch.launchers.commands import LAUNCHERS, PYTHON, VENV_BIN, Launcher
+from launch.run import available, node
+from launch.run.check_lines import LINES, NOTE, PROBLEM
 from launch.run.plan import Job
 
-OK, NOTE, PROBLEM = "ok", "note", "problem"
-GB, MB = 1e9, 1e6
-OPEN_MPI = "Open MPI"
-# Bytes of a run's record with its part of the page, and of the traces of a rank; and their files.
-RECORD_BYTES, TRACE_BYTES, RECORD_FILES, TRACE_FILES = 1e6, 50e6, 2, 4
-INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-NUMBER = re.compile(r"\d+\.\d+(?:\.\d+)*")
-REBUILD = "TANDEM_MPICC=/path/of/its/mpicc launch/setup.sh"
+# The end of what a framework that is built for GPUs says where it has none.
+FINDS_NONE = "finds no GPU"
 
 
 class Seen(NamedTuple):
-    """What the lines are about."""
+    """What the lines are about. The defaults are those of a matrix that would stop before it asks the backends."""
 
     settings: Settings
-    # Planned; those that can run, on the device of the matrix; and {backend or size: why it cannot}.
     jobs: list[Job]
-    runnable: list[Job]
-    reasons: dict[str, str]
-    # How the launcher was chosen, and why there is none.
-    launcher: Launcher | None
-    how: str
     # What launch/run/node.py tells of the node that was asked, and whether ranks run there.
     node: dict
-    of_ranks: bool
-    # Why the matrix, or its question to the backends, would stop.
+    of_ranks: bool = False
+    # How the launcher was chosen, or why there is none.
+    how: str = ""
+    launcher: Launcher | None = None
+    # What of the jobs can run, on the device of the matrix, and {backend or size: why it cannot}.
+    runnable: tuple[Job, ...] = ()
+    reasons: dict[str, str] = {}  # noqa: RUF012
+    # Why the matrix would stop, and what frameworks say that are built for GPUs and see none.
     stops: tuple[str, ...] = ()
+    blind: tuple[str, ...] = ()
     # What --backends says, and --share-machine.
     requested: str | None = None
     shares_machine: bool = False
+
+    @property
+    def problem(self):
+        """The level of what is wrong on the node, where that may not be one of the ranks'."""
+        return PROBLEM if self.of_ranks else NOTE
+
+    @property
+    def python(self):
+        """The ranks' Python."""
+        return (self.launcher.python if self.launcher else PYTHON)[-1]
 
 
 def run(matrix, machine, settings, jobs, choose):
@@ -78,272 +67,38 @@ def screen(seen):
 
 
 def look(matrix, machine, settings, jobs, choose):
-    """What is Seen of a matrix. The backends are asked as it would ask them, where a dry run asks."""
+    """What is Seen of a matrix. The backends are asked as a dry run asks them: elsewhere only inside an allocation."""
+    common = {"settings": settings, "jobs": jobs, "requested": matrix.backends, "shares_machine": matrix.share_machine}
     try:
         launcher = choose()
     except detect.NotFound as missing:
-        return Seen(settings, jobs, jobs, {}, None, str(missing), node.facts(), False)
-    facts, stops = {}, []
+        return Seen(**common, node=node.facts(), how=str(missing))
+    common |= {"launcher": launcher, "how": how_chosen(matrix.launcher, machine.launcher and matrix.machine_file, launcher)}
+    answers = {}
 
     def ask(*question):
-        answers = available.answers_of(*question, module="launch.run.node")
-        facts.update(next(iter(answers.values()), {}).get("node", {}))
+        answers.update(available.answers_of(*question, module="launch.run.node"))
         return answers
 
-    of_ranks = not available.runs_elsewhere(jobs, launcher) or available.can_ask_elsewhere(launcher)
-    runnable, reasons = jobs, {}
     try:
         available.check(jobs, launcher)
         runnable, reasons = available.settled(jobs, launcher, dry_run=True, ask_backends=ask)
+        common |= {"runnable": tuple(runnable), "reasons": reasons}
     except UserError as problem:
-        stops.append(str(problem))
-    how = how_chosen(matrix.launcher, machine.launcher and f"the machine file {matrix.machine_file}", launcher)
-    seen = Seen(settings, jobs, runnable, reasons, launcher, how, facts or node.facts(), of_ranks and bool(facts), tuple(stops))
-    return seen._replace(requested=matrix.backends, shares_machine=matrix.share_machine)
+        common["stops"] = (str(problem),)
+    if not answers:
+        return Seen(**common, node=node.facts())
+    of_ranks = not available.runs_elsewhere(jobs, launcher) or available.can_ask_elsewhere(launcher)
+    blind = dict.fromkeys(reason for answer in answers.values() if (reason := answer.get("cuda")) and reason.endswith(FINDS_NONE))
+    return Seen(**common, node=next(iter(answers.values()))["node"], of_ranks=of_ranks, blind=tuple(blind))
 
 
-def how_chosen(option, machine, launcher):
+def how_chosen(option, machine_file, launcher):
     """By what a launcher was chosen, in words."""
-    if option or machine:
-        return "by --launcher" if option else f"by {machine}"
+    if option or machine_file:
+        return "by --launcher" if option else f"by the machine file {machine_file}"
     if commands.allocation() and LAUNCHERS[launcher.name].allocations:
         return "that of the allocation"
     if launcher.name == "torchrun":
         return "since this Python has no mpi4py"
     return "the environment's" if launcher.executable.startswith(str(VENV_BIN)) else "found in PATH"
-
-
-def launcher(seen):
-    if seen.launcher is None:
-        yield PROBLEM, seen.how
-        return
-    name, executable = seen.launcher[:2]
-    kind = LAUNCHERS[name]
-    version = NUMBER.search(detect.version_of(executable)) if kind.signatures else None
-    yield OK, f"{name}{f' {version[0]}' if version else ''}, {executable}: {seen.how}"
-    if (allocation := commands.allocation()) and (end := allocation_end.end()):
-        minutes = max(0, end - time.time()) / 60
-        yield OK, f"allocation {allocation} has {minutes:.0f} min left; --resume runs in another what does not end in it"
-    elif not allocation and kind.places == "cluster":
-        yield NOTE, f"outside an allocation {name} would wait for nodes: the lines below are of {socket.gethostname()}; check inside one"
-    elif not seen.of_ranks and not seen.stops:
-        yield NOTE, f"ranks run on other nodes too: the lines below are of {socket.gethostname()}"
-
-
-def mpi(seen):
-    if seen.launcher is None:
-        return
-    kind, of_mpi4py, horovod = LAUNCHERS[seen.launcher.name], seen.node["mpi"], seen.node["horovod"]
-    if not kind.provides_mpi:
-        yield OK, f"{seen.launcher.name} provides none, and backends that need it are left out"
-        return
-    if error := of_mpi4py.get("error"):
-        # Under Slurm ranks find each other without it.
-        level = NOTE if kind.mpi_variable and not any(map(uses_mpi, seen.jobs)) else PROBLEM
-        yield level, f"mpi4py cannot be used ({error}); build it with the site's mpicc, run launch/setup.sh, or give --launcher torchrun"
-        return
-    version, path = of_mpi4py["version"], of_mpi4py["path"]
-    is_open_mpi = OPEN_MPI in version
-    if not kind.mpi_variable and is_open_mpi != (OPEN_MPI in kind.signatures):
-        fitting = "openmpi" if is_open_mpi else "mpich"
-        remedy = f"give --launcher {fitting}, or run {REBUILD} with this launcher's mpicc"
-        yield PROBLEM, f"mpi4py loads {version} ({path}), not the MPI of {seen.launcher.name}: each rank would be alone; {remedy}"
-    else:
-        yield OK, f"mpi4py loads {version}, {path}"
-    if horovod is None or not any(declaration_of(job.backend).library == "Horovod" for job in seen.jobs):
-        return
-    library = horovod.get("libmpi")
-    if library is None:
-        yield NOTE, "Horovod is built without MPI, or ldd does not tell with which"
-    elif library == "not found":
-        yield PROBLEM, f"Horovod's MPI library is not found; load the module of the MPI it was built with, or run {REBUILD}"
-    elif os.path.realpath(library) != os.path.realpath(path):
-        yield PROBLEM, f"two MPIs: Horovod loads {library}, mpi4py {path}; leave MPI4PY_LIBMPI and LD_LIBRARY_PATH alone, or run {REBUILD}"
-    else:
-        yield OK, "Horovod loads the same library"
-
-
-def uses_mpi(job):
-    return available.mpi_problem(job.backend, "torchrun") is not None
-
-
-def pmi(seen):
-    if seen.launcher is None or not LAUNCHERS[seen.launcher.name].mpi_variable or "error" in seen.node["mpi"]:
-        return
-    version, offered = seen.node["mpi"]["version"], slurm.mpi_types()
-    spoken = detect.spoken_by(version)
-    if seen.launcher.mpi in spoken and seen.launcher.mpi in offered:
-        yield OK, f"srun --mpi={seen.launcher.mpi} of {', '.join(offered)}; {version} speaks {', '.join(spoken)}"
-    else:
-        yield PROBLEM, f"{version} speaks {' and '.join(spoken)}; {slurm.advice(seen.launcher.mpi)}"
-
-
-def network(seen):
-    variables = os.environ | (seen.launcher.variables if seen.launcher else {})
-    interfaces = seen.node["interfaces"]
-    for name in INTERFACES:
-        value = variables.get(name, "")
-        prefixes = tuple(word.strip("=^") for word in value.split(","))
-        if value and not any(interface.startswith(prefixes) for interface in interfaces):
-            remedy = "name one of them in [variables] of a machine file, or unset it"
-            level = PROBLEM if seen.of_ranks else NOTE
-            yield level, f"{name} is {value}, and {seen.node['host']} has {', '.join(interfaces)}; {remedy}"
-    if all(job.num_nodes == 1 for job in seen.jobs):
-        yield OK, "one node, over the loopback"
-        return
-    hosts, suffix = seen.launcher and seen.launcher.hosts, seen.settings.host_suffix
-    first = detect.first_node_of(hosts, suffix)
-    if first is None:
-        yield NOTE, "nodes are not known here; --hosts FILE or an allocation names them"
-        return
-    try:
-        yield OK, f"the first node is {first} ({socket.gethostbyname(first)}){f', with host suffix {suffix}' if suffix else ''}"
-    except OSError as problem:
-        yield PROBLEM, f"the first node, {first}, has no address here ({problem.strerror}); correct host_suffix in the machine file"
-
-
-def backends(seen):
-    for reason in seen.stops:
-        yield PROBLEM, reason
-    for reason in dict.fromkeys(seen.reasons.values()):
-        names = [name for name, its_reason in seen.reasons.items() if its_reason == reason]
-        # Of a matrix of all, or of those by default, some are always left out.
-        is_usual = seen.requested == ALL or (seen.requested is None and reason == available.mpi_problem(names[0], seen.launcher.name))
-        remedy = "" if ";" in reason else "; leave it out of --backends, or run launch/setup.sh"
-        yield NOTE if is_usual and seen.runnable else PROBLEM, f"skipped: {', '.join(names)}: {reason}{remedy}"
-    names = dict.fromkeys(job.backend for job in seen.runnable)
-    if names and seen.launcher and not seen.stops:
-        number = "1 run" if len(seen.runnable) == 1 else f"{len(seen.runnable)} runs"
-        yield OK, f"{', '.join(names)}: {number} on {seen.runnable[0].settings.device}"
-
-
-def gpus(seen):
-    num_gpus, device = seen.node["num_gpus"], (seen.runnable or seen.jobs)[0].settings.device
-    packages = seen.node["packages"]
-    has_cuda = bool(seen.node["nccl"]) or "tensorflow" in packages
-    if num_gpus:
-        models = ", ".join(dict.fromkeys(seen.node["gpu"]))
-        text = f"{num_gpus} visible on {seen.node['host']} ({models}), NCCL {', '.join(seen.node['nccl']) or 'not of this Python'}"
-        if device == "cuda":
-            yield OK, text
-        else:
-            yield NOTE, f"{text}, and the runs are on {device}; TANDEM_DEVICE=cuda launch/setup.sh builds for GPUs"
-    elif seen.settings.device != "cpu" and (has_cuda or seen.settings.device == "cuda"):
-        why = "--device cuda is given" if seen.settings.device == "cuda" else "this environment is built for CUDA"
-        selected = "".join(f", {name}={value!r}" for name, value in seen.node["visible"].items())
-        remedy = "ask the batch system for GPUs, such as --gres=gpu:4 or ngpus=4, or give --device cpu"
-        yield PROBLEM if seen.of_ranks else NOTE, f"{why}, and {seen.node['host']} shows no GPU{selected}; {remedy}"
-    else:
-        yield OK, "none, and none is expected"
-
-
-def cores(seen):
-    needed, total, allowed = cores_per_rank(seen.settings), seen.node["num_cores"], seen.node["num_cores_allowed"]
-    yield OK, f"{allowed} of {total} for this process on {seen.node['host']}; {needed} and {seen.settings.threads} threads for each rank"
-    sizes = {job.num_ranks for job in seen.jobs if binding.oversubscribed(range(allowed), job.ranks_per_node, needed, total, {})}
-    if sizes:
-        listed = ", ".join(map(str, sorted(sizes)))
-        remedy = "use fewer --threads, or more nodes by --ranks-per-node"
-        yield NOTE, f"oversubscribed at {listed} ranks, of which no speed-up is told; {remedy}"
-
-
-def memory(seen):
-    def needed(job):
-        settings = workloads.resolve(job.settings, job.degree)
-        return memory_estimate.needed(job.backend, settings, job.num_ranks, job.ranks_per_node, settings.device)[1]
-
-    if seen.of_ranks and seen.launcher and not available.runs_elsewhere(seen.jobs, seen.launcher):
-        room.expect_room(seen.runnable)
-    largest, available_bytes = max(seen.jobs, key=needed), seen.node["available_bytes"]
-    size = f"{largest.settings.workload} with {largest.backend} at {ranks_of(largest.num_ranks)}"
-    needs = f"the state of {size} needs {needed(largest) / GB:.3g} GB on a node"
-    text = f"{needs}, and {seen.node['host']} has {available_bytes / GB:.3g} GB"
-    if needed(largest) <= available_bytes:
-        yield OK, f"{text} available; activations and libraries come on top"
-    else:
-        yield PROBLEM if seen.of_ranks else NOTE, f"{text}; use more nodes by --ranks-per-node, or a smaller workload"
-
-
-def results(seen):
-    folder = records.folder(seen.settings)
-    records.expect_writable(folder)
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    try:
-        # It has no name, or loses it at once.
-        with tempfile.TemporaryFile(dir=existing) as file:
-            reason = lock.lock(file.fileno())
-    except OSError as problem:
-        yield PROBLEM, f"cannot write records to {folder} ({problem.strerror}); make room, or give another folder with --results"
-        return
-    yield OK, f"{folder.absolute()} can be written"
-    if reason:
-        yield PROBLEM, f"{existing} {reason}; give --results on another file system, or start one matrix at a time"
-    lock.expect_free(folder, seen.jobs, seen.shares_machine)
-
-
-def disk(seen):
-    folder = records.folder(seen.settings)
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    free = os.statvfs(existing)
-    traced = [job for job in seen.jobs if job.settings.trace or job.settings.timeline]
-    num_traced = sum(job.num_ranks for job in traced)
-    needed_bytes = len(seen.jobs) * RECORD_BYTES + num_traced * TRACE_BYTES
-    needed_files = len(seen.jobs) * RECORD_FILES + num_traced * TRACE_FILES
-    free_bytes, has_inodes = free.f_bavail * free.f_frsize, bool(free.f_files)
-    text = f"{free_bytes / GB:.1f} GB{f' and {free.f_favail} inodes' if has_inodes else ''} are free for results"
-    what = f"about {needed_bytes / MB:.0f} MB in {needed_files} files are needed{' with the traces' if traced else ''}"
-    if free_bytes < needed_bytes or (has_inodes and free.f_favail < needed_files):
-        yield PROBLEM, f"only {text}, and {what}; make room, or give another folder with --results"
-    else:
-        yield OK, f"{text}, and {what}; quotas are not known here"
-
-
-def packages(seen):
-    pins, installed = pinned(), seen.node["packages"]
-    # The build for GPUs has another name.
-    differing = [
-        f"{name} {version} (pinned: {pin})"
-        for name, version in installed.items()
-        if (pin := pins.get(name) or pins.get(f"{name}-cpu")) and pin != version.partition("+")[0]
-    ]
-    if not differing:
-        yield OK, f"{', '.join(f'{name} {version}' for name, version in installed.items())}: as pinned in environment.yml"
-    elif is_environment(seen.launcher):
-        yield PROBLEM, f"not as pinned in environment.yml: {', '.join(differing)}; rm .venv/tandem-stamp, then launch/setup.sh"
-    else:
-        yield NOTE, f"the site's Python differs from environment.yml: {', '.join(differing)}"
-
-
-def pinned():
-    """{package: version} of environment.yml."""
-    text = (ROOT / "environment.yml").read_text()
-    without_requirements = re.findall(r'TANDEM_(\w+)_VERSION: "(.*)"', text)
-    return dict(re.findall(r"^ *- *([\w.-]+)==([^ #\n]+)", text, re.MULTILINE)) | {
-        name.lower().replace("_", "-"): version for name, version in without_requirements
-    }
-
-
-def is_environment(launcher):
-    """Whether the ranks' Python is that of launch/setup.sh."""
-    return Path(python_of(launcher)) == VENV_BIN / "python"
-
-
-def python_of(launcher):
-    """The ranks' Python."""
-    return (launcher.python if launcher else commands.PYTHON)[-1]
-
-
-def environment(seen):
-    if not is_environment(seen.launcher):
-        yield NOTE, f"the ranks run in {python_of(seen.launcher)}, which launch/setup.sh does not keep"
-        return
-    done = subprocess.run([ROOT / "launch" / "setup.sh", "--check"], capture_output=True, text=True, check=False)
-    text = (done.stdout + done.stderr).strip().splitlines()[-1].removeprefix("setup: ")
-    where = " on a login node" if done.returncode == 1 and commands.allocation() else ""
-    yield PROBLEM if done.returncode else OK, text + where
-
-
-LINES = {
-    "launcher": launcher, "MPI": mpi, "PMI": pmi, "network": network, "backends": backends, "GPUs": gpus, "cores": cores, "memory": memory,
-    "results": results, "disk": disk, "packages": packages, "environment": environment,
-}  # fmt: skip
