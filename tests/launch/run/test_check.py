@@ -80,7 +80,7 @@ def test_a_machine_on_which_all_is_well_has_no_other_line_than_ok_and_no_file_is
         ({"node": {"mpi": {"error": "no libmpi"}}}, "MPI", "mpi4py cannot be used (no libmpi)", "give --launcher torchrun"),
         ({"launcher": SRUN._replace(mpi="pmix")}, "PMI", "srun --mpi=pmix was to join", '; choose what their MPI speaks: mpi = "…"'),
         ({"launcher": SRUN._replace(mpi="none")}, "PMI", "MPICH Version: 5.0.2 speaks pmi2 and pmix", "or SLURM_MPI_TYPE"),
-        ({"launcher": ON_HSN}, "network", "GLOO_SOCKET_IFNAME is hsn0, and n1 has eth0, lo", "; name one of them in [variables] of a machine"),
+        ({"launcher": ON_HSN}, "network", "GLOO_SOCKET_IFNAME is hsn0, and n1 has eth0, lo", "; name one of them in [variables]"),
         ({"reasons": {"horovod_tf": "ImportError: x"}}, "backends", "horovod_tf: ImportError: x", "; leave it out of --backends"),
         ({"stops": ("srun: error: x",)}, "backends", "srun: error: x", "; --dry-run prints"),
         ({"blind": ("PyTorch finds no GPU",)}, "GPUs", "n1 shows none (PyTorch finds no GPU)", "--gres=gpu:4"),
