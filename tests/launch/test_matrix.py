@@ -65,8 +65,7 @@ def test_every_backend_completes_both_workloads_on_more_ranks_than_cores(checkou
 )
 def test_a_signal_ends_the_runs_side_by_side_and_leaves_none_stopped(number, launcher, backends, checkout, tmp_path):
     process = kills.start(checkout, tmp_path, "--epochs", "500", "--launcher", launcher, backends=backends)
-    # A record has them when its run is ready; one of the two has stopped then.
-    kills.wait_until(lambda: [bool(record["pids_by_rank"]) for record in records_in(tmp_path)] == [True] * 2, 120)
+    kills.wait_until_training(tmp_path, num_runs=2)
     assert len(left_over(checkout)) > 4
     process.send_signal(number)
     try:

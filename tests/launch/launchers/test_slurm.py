@@ -9,7 +9,7 @@ import pytest
 from launch.run import processes, supervisor
 from tests.support import kills, made_backends, slurm_cluster
 from tests.support.backends import LAUNCHED
-from tests.support.running import BIN, completed, environ, matrix, records_in
+from tests.support.running import BIN, completed, environ, left_over, matrix, records_in
 
 pytestmark = [pytest.mark.matrix, pytest.mark.long]
 
@@ -106,10 +106,12 @@ def test_a_matrix_that_is_killed_leaves_no_rank_on_its_nodes(slurm, checkout, tm
     options = ("--launcher", "srun", "--ranks-per-node", "1", "--epochs", "4")
     with kills.allocation(slurm) as variables:
         matrix = kills.start(checkout, tmp_path, *options, variables=variables)
-        kills.wait_until_training(matrix, tmp_path)
-        outcome = kills.kill(matrix, checkout, tmp_path)
-        assert outcome.num_before > 2
-        assert (outcome.left, outcome.statuses) == ([], ["started"])
+        kills.wait_until_training(tmp_path)
+        assert len(kills.ranks_of(tmp_path)) > 2
+        matrix.kill()
+        matrix.wait()
+        kills.wait_until(lambda: not kills.ranks_of(tmp_path) and not left_over(checkout), 60)
+        assert [record["status"] for record in records_in(tmp_path)] == ["started"]
 
 
 def test_an_srun_that_is_asked_to_end_ends_the_ranks_of_all_nodes(slurm, tmp_path):
