@@ -63,28 +63,18 @@ def worker(run, variable, rank):
     return None
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return small_data.write(tmp_path_factory.mktemp("data"), 20)["cnn"]
-
-
-@pytest.fixture(scope="module")
-def expected(data, tmp_path_factory):
-    """What the last checkpoint of an undisturbed run holds: the average of two ranks' gradients is the same by both libraries."""
-    with started(torchrun, data, tmp_path_factory.mktemp("undisturbed") / "run") as (_, undisturbed):
-        pass
-    return checkpoints.read(undisturbed)
-
-
 @pytest.mark.parametrize(("launcher", "variable", "rank"), [(torchrun, "RANK", "1"), (horovodrun, "HOROVOD_RANK", "0")])
-def test_a_killed_rank_loses_only_the_epochs_after_the_last_checkpoint(launcher, variable, rank, data, expected, tmp_path):
+def test_a_killed_rank_loses_only_the_epochs_after_the_last_checkpoint(launcher, variable, rank, tmp_path):
+    data = small_data.write(tmp_path / "data", 20)["cnn"]
+    with started(launcher, data, tmp_path / "undisturbed") as (_, undisturbed):
+        pass
     with started(launcher, data, tmp_path / "disturbed") as (run, disturbed):
         kills.wait_until(lambda: disturbed.exists() and checkpoints.read(disturbed)[1].epochs >= 3, 60)
         os.kill(worker(run, variable, rank).pid, signal.SIGKILL)
         assert checkpoints.read(disturbed)[1].epochs < EPOCHS
     assert '"resumed_after_epochs": 0' not in (tmp_path / "disturbed" / "here" / "it.json").read_text()
-    (expected_state, expected_head), (state, head) = expected, checkpoints.read(disturbed)
+    (expected, expected_head), (parameters, head) = checkpoints.read(undisturbed), checkpoints.read(disturbed)
     assert head == expected_head
-    assert state.keys() == expected_state.keys()
-    for name, values in expected_state.items():
-        np.testing.assert_array_equal(state[name], values, err_msg=name)
+    assert parameters.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(parameters[name], values, err_msg=name)
