@@ -90,11 +90,6 @@ def test_looking_for_another_one_makes_no_file(path, tmp_path):
     for jobs in (ON_ONE_NODE, ON_TWO_NODES):
         lock.expect_free(tmp_path / "results", jobs, False)
     assert list(tmp_path.iterdir()) == []
-    with holder("/their/results") as process:
-        with pytest.raises(UserError, match=f"pid {process.pid} on"):
-            lock.expect_free(tmp_path / "results", ON_ONE_NODE, False)
-        lock.expect_free(tmp_path / "results", ON_ONE_NODE, True)
-    lock.expect_free(tmp_path / "results", ON_ONE_NODE, False)
 
 
 def test_who_shares_the_machine_goes_on_and_leaves_the_lock_to_the_first(path, tmp_path):
