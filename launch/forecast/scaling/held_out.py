@@ -25,10 +25,7 @@ class HeldOut(NamedTuple):
 
 
 def of_sizes(sizes, fit):
-    """The HeldOut of each Size but the smallest. `fit(sizes, held)`: the Model of the others, which may use the network of the one held.
-
-    Plain all-reduces are measured apart from training, so that the network of the size held out is no part of the test.
-    """
+    """The HeldOut of each Size but the smallest. `fit(sizes, held)`: the Model of the others, which may use the network of the one held."""
     tests = []
     for held in sorted(sizes, key=lambda size: size.num_ranks)[1:]:
         fitted_sizes = [size for size in sizes if size is not held]
