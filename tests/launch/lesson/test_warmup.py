@@ -16,15 +16,15 @@ def jobs(**changes):
     return warmup_jobs(Warmup(**changes), Path("there"), "here", "stamp-lesson")
 
 
-def record(*accuracies, status="ok", ranks=8, warmup_epochs=3.0, steps=2):
-    """The record of a run with these accuracies; its learning rates rise by one a step."""
+def record(*accuracies, status="ok", ranks=8, warmup_epochs=3.0):
+    """The record of a run with these accuracies; its learning rates rise by one in each of two steps."""
     return records.from_json(
         made(num_ranks=ranks, settings={"warmup_epochs": warmup_epochs})
         | {
             "status": status,
             "accuracies": list(accuracies),
             "eval_losses": [1 - accuracy for accuracy in accuracies],
-            "learning_rates": [float(step) for step in range(steps * len(accuracies))],
+            "learning_rates": [float(step) for step in range(2 * len(accuracies))],
             "train_seconds": [1.0] * len(accuracies),
         }
     )
