@@ -173,8 +173,7 @@ def test_two_ranks_on_one_gpu_are_refused_before_they_train(backend, tmp_path):
     assert (record["status"], record["losses"]) == ("failed", [])
     assert re.match(r"ranks 0 and 1 share the GPU 0000:07:00\.0; ", record["error"])
     if backend == "ddp":
-        status, record, _ = train(backend, 2, tmp_path / "shared", "--epochs", "1", "--share-gpu", fault="on_one_gpu")
-        assert (status, record["status"], record["transport"]) == (0, "ok", "gloo")
-    status, record, _ = train(backend, 2, tmp_path, "--epochs", "1", fault="on_gpus_of_their_own")
-    assert (status, record["status"]) == (0, "ok")
-    assert record["environment"]["gpu"]["pci_bus_id"] == "0000:07:00.0"
+        for arguments, fault in ((("--share-gpu",), "on_one_gpu"), ((), "on_gpus_of_their_own")):
+            status, record, _ = train(backend, 2, tmp_path, "--epochs", "1", *arguments, fault=fault)
+            assert (status, record["status"], record["transport"]) == (0, "ok", "gloo")
+            assert record["environment"]["gpu"]["pci_bus_id"] == "0000:07:00.0"
