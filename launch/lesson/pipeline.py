@@ -86,7 +86,7 @@ def exchange(order, size_bytes):
     sent, received = np.full(size_bytes, ranks.rank, np.uint8), np.empty(size_bytes, np.uint8)
     guard = watchdog.Watchdog(WATCHDOG_SECONDS, ranks.rank)
     for number in range(NUM_MICROBATCHES):
-        guard.begin_step(1, number + 1, NUM_MICROBATCHES)
+        guard.begin(watchdog.Place(1, number + 1, NUM_MICROBATCHES))
         in_order(MPI.COMM_WORLD, sent, received, 1 - ranks.rank)
         assert (received == 1 - ranks.rank).all()
 
