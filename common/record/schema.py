@@ -62,8 +62,7 @@ def _simplified(kind, parts):
     if "$ref" in kind:
         kind = parts[kind["$ref"].rpartition("/")[2]] | kind
     if "anyOf" in kind:
-        # Of one type, and null.
-        kind = _nullable(kind["anyOf"][0], parts) | kind
+        kind = _nullable(*kind["anyOf"], parts) | kind
     kept = {keyword: _simplified_value(keyword, value, parts) for keyword, value in kind.items() if keyword not in LEFT_OUT}
     first = {keyword: kept[keyword] for keyword in ("description", "type") if keyword in kept}
     return first | kept
@@ -79,8 +78,10 @@ def _simplified_value(keyword, value, parts):
     return value
 
 
-def _nullable(kind, parts):
+def _nullable(kind, null, parts):
     """The schema of a value of this kind or null."""
+    if null != {"type": "null"}:
+        raise TypeError(f"a value may be {kind} or {null}; give it one type, or one and None")
     kind = _simplified(kind, parts)
     values = {"enum": [*kind["enum"], None]} if "enum" in kind else {}
     return kind | {"type": [kind["type"], "null"]} | values

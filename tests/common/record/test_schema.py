@@ -51,6 +51,11 @@ def test_every_key_has_a_description_and_may_not_be_missing_and_settings_exist()
     assert set(SCHEMA["properties"]["settings"]["required"]) <= {field.name for field in dataclasses.fields(Settings)}
 
 
+def test_a_value_of_two_types_is_refused():
+    with pytest.raises(TypeError, match="give it one type"):
+        schema._simplified({"anyOf": [{"type": "integer"}, {"type": "string"}]}, {})
+
+
 def test_a_training_process_does_not_import_pydantic():
     """Imports are on the clock of every run."""
     command = "import sys; from common.training import program; sys.exit('pydantic' in sys.modules)"
