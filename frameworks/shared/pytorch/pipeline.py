@@ -198,8 +198,8 @@ def groups(ranks, num_stages):
     return pipeline, replicas
 
 
-def communication(trainer, *exchanges):
-    """How to measure the communication of a trainer with a pipeline, and with other `exchanges`, the names of its methods, after a step.
+def communication(trainer, exchange=None):
+    """How to measure the communication of a trainer with a pipeline, and with its method of the name `exchange`, if any, after a step.
 
     Without communication each stage computes on what it received last, and the losses are of no batch.
     """
@@ -207,7 +207,7 @@ def communication(trainer, *exchanges):
 
     def without_communication():
         alone = (schedules, "_batch_p2p", lambda ops, desc=None: []), (pipeline, "shared", lambda loss: loss)
-        return replaced(*alone, *process_group.left_out(trainer, exchanges))
+        return replaced(*alone, *([(trainer, exchange, lambda: None)] if exchange else []))
 
     def profiled(train):
         names = {name: name for name in ("broadcast", "all_reduce")}

@@ -47,11 +47,11 @@ def united(part, group=None):
     return {key: value for part in parts for key, value in part.items()}
 
 
-def communication_by_hand(trainer, *exchanges, owner=dist):
-    """How to measure the communication of a trainer that calls `owner.all_reduce` itself, in its methods of these names alone."""
+def communication_by_hand(trainer, exchange, owner=dist):
+    """How to measure the communication of a trainer that calls `owner.all_reduce` itself, in its method of the name `exchange` alone."""
 
     def without_communication():
-        return replaced(*left_out(trainer, exchanges))
+        return replaced((trainer, exchange, lambda: None))
 
     return communication_of_functions(ALL_REDUCE, without_communication, trainer.device, owner, owner.all_reduce)
 
@@ -65,11 +65,6 @@ def communication_of_functions(names, without_communication, device, owner=dist,
         return ProfiledCommunication(seconds, operations, {}, starts)
 
     return Communication(without_communication, profiled, lambda num_bytes: plain_all_reduce(num_bytes, device, all_reduce))
-
-
-def left_out(trainer, exchanges):
-    """What replaces the methods of these names by ones that do nothing, as `replaced` takes it."""
-    return [(trainer, name, lambda *_, **__: None) for name in exchanges]
 
 
 def size_of(tensors):
