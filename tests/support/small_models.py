@@ -40,7 +40,9 @@ def random_batch(model, num_samples, precision="fp64", seed=1):
     zeros, stream = loop._zeros(model, num_samples, precision), np.random.default_rng(seed)
 
     def drawn(array):
-        numbers = stream.random(array.shape) if array.dtype.kind == "f" else stream.integers(0, 10, array.shape)
+        # Pixels are bytes, and other whole numbers tokens or classes.
+        end = 256 if array.dtype == np.uint8 else 10
+        numbers = stream.random(array.shape) if array.dtype.kind == "f" else stream.integers(0, end, array.shape)
         return numbers.astype(array.dtype)
 
     return zeros._replace(inputs=drawn(zeros.inputs), targets=drawn(zeros.targets), weights=drawn(zeros.weights) * zeros.weights)
