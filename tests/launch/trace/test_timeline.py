@@ -23,12 +23,11 @@ HOROVOD = {horovod_timeline.FILE}
 COMPILED = "Torch-Compiled Region"
 
 
-def run(backend, folder, *arguments, every_tick=False):
+def run(backend, folder, *arguments, **variables):
     """Trains the backend for an epoch and a profiled one on two ranks; returns its exit status and what it printed.
 
     The folder must be called RESULTS/here/run.trace.
     """
-    variables = horovod.timeline_variables(folder, every_tick=every_tick)
     command = [BIN / "mpiexec", "-n", 2, BIN / "python", "-m", f"frameworks.{backend}", "--timeline", "--epochs", 1, "--batch-size", 32]
     done = completed(*command, "--results", folder.parent.parent, "--machine", "here", "--run-id", "run", *arguments, variables=variables)
     return done.returncode, done.stdout + done.stderr
@@ -120,7 +119,7 @@ def _collectives_are_within_the_run(tracks):
 
 def test_without_its_cache_horovod_records_every_rank(tmp_path):
     folder = tmp_path / "here" / "run.trace"
-    status, printed = run("horovod_torch", folder, every_tick=True)
+    status, printed = run("horovod_torch", folder, HOROVOD_CACHE_CAPACITY="0")
     assert status == 0, printed
     of_file = timeline.describe_file(folder / horovod_timeline.FILE)
     assert not (folder / timeline.MERGED).exists()
