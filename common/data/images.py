@@ -99,16 +99,13 @@ def _find_mnist(folder):
 def _read_mnist(paths):
     arrays = _read_npz(paths[0]) if len(paths) == 1 else [_read_idx(path) for path in paths]
     for images, labels in (arrays[:2], arrays[2:]):
-        if images.ndim != 3 or images.shape[1:] != (SIDE, SIDE) or labels.shape != images.shape[:1] or len(labels) == 0:
-            raise UserError(
-                f"{paths[0].parent}: images {images.shape} and labels {labels.shape} are not MNIST's (n, 28, 28) and (n,); "
-                "copy the files again"
-            )
+        are_in_shape = images.shape[1:] == (SIDE, SIDE) and labels.shape == images.shape[:1] and len(labels)
         # After a cast to integers, other types could have the same digest as different data.
-        if images.dtype != np.uint8 or not np.issubdtype(labels.dtype, np.integer):
+        if not are_in_shape or images.dtype != np.uint8 or not np.issubdtype(labels.dtype, np.integer):
+            images_read, labels_read = (f"{array.dtype} {array.shape}" for array in (images, labels))
             raise UserError(
-                f"{paths[0].parent}: images of {images.dtype} and labels of {labels.dtype} are not MNIST's, "
-                "which are unsigned bytes and integers; copy the files again"
+                f"{paths[0].parent}: images of {images_read} and labels of {labels_read} are not MNIST's: unsigned bytes (n, 28, 28) "
+                "and integers (n,); copy the files again"
             )
         outside = labels[(labels < 0) | (labels > 9)]
         if len(outside):

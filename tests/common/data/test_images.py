@@ -125,7 +125,7 @@ def test_a_damaged_file_is_named_with_the_remedy(write, name, damage, remedy, tm
         (0, np.zeros((12, 27, 28), np.uint8), "(12, 27, 28)"),
         (0, np.zeros((12, 784), np.uint8), "(12, 784)"),
         (3, np.zeros((5, 1), np.uint8), "(5, 1)"),
-        (0, np.zeros((12, 28, 28), np.float32), "images of float32 and labels of uint8"),
+        (0, np.zeros((12, 28, 28), np.float32), "images of float32 (12, 28, 28) and labels of uint8 (12,)"),
         (2, np.zeros((5, 28, 28), np.int64), "images of int64"),
         (1, np.arange(12) / 2, "labels of float64"),
         (3, np.array([0, 1, -1, 2, 3]), "label -1"),
