@@ -45,16 +45,11 @@ def run(arguments):
 
 
 def paths_of(path):
-    """Returns the profiles that a path is or contains, of two forms of one profile the JSON, which has all digits.
-
-    Raises UserError for a folder without any.
-    """
-    if not path.is_dir():
-        return [path]
-    paths = {candidate for candidate in path.glob("mpi_profile.*") if candidate.suffix == ".json" or candidate.suffix[1:].isdecimal()}
+    """Returns the profiles that a path is or contains. Raises UserError for a folder without any."""
+    paths = mpi_profile.find(path) if path.is_dir() else [path]
     if not paths:
         raise UserError(f"{path} has no MPI profile; give a folder with files mpi_profile.JOB.RANK, or such a file")
-    return sorted(candidate for candidate in paths if candidate.with_name(f"{candidate.name}.json") not in paths)
+    return paths
 
 
 def table(profile):
