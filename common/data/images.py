@@ -1,6 +1,5 @@
 """Images: the embedded digits, and MNIST from local files."""
 
-import gzip
 import hashlib
 import math
 import zipfile
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common.data.folders import searching
+from common.data import folders
 from common.data.samples import Dataset, InMemory
 from common.errors import UserError
 from common.model.weights import DTYPES
@@ -83,7 +82,7 @@ MNIST_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 def _find_mnist(folder):
     """Returns the paths of the four IDX files in the folder, or that of mnist.npz."""
-    with searching(folder, "mnist", "the IDX files or mnist.npz"):
+    with folders.searching(folder, "mnist", "the IDX files or mnist.npz"):
         if (folder / "mnist.npz").is_file():
             return [folder / "mnist.npz"]
         paths = []
@@ -123,11 +122,7 @@ def _read_npz(path):
 
 def _read_idx(path):
     """Reads the array in an IDX file of unsigned bytes, optionally gzipped (format: LeCun, Cortes, Burges, The MNIST database)."""
-    try:
-        raw = path.read_bytes()
-        raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path} cannot be read ({error}); copy it again") from None
+    raw = folders.content(path)
     if len(raw) < 4 or raw[:3] != b"\0\0\x08" or len(raw) < 4 + 4 * raw[3]:
         raise UserError(f"{path} is not an IDX file of unsigned bytes; copy it again")
     shape = tuple(np.frombuffer(raw, ">u4", raw[3], 4).tolist())
