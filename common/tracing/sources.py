@@ -52,9 +52,6 @@ class Offset(NamedTuple):
     error: float | None
 
 
-NO_OFFSET = Offset(0.0, 0.0)
-
-
 def clock_offset(collectives, collectives_of_rank_0):
     """Returns the Offset of a rank's clock, from (entered, left) of each collective on its own clock and on rank 0's, in nanoseconds.
 

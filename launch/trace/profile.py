@@ -39,8 +39,10 @@ def run(arguments):
         heading = f"rank {profile.rank} of {profile.num_ranks}: {seconds}, from MPI_Init() to {profile.ended} ({path})"
         console.print(Text(heading), soft_wrap=True)
         console.print(table(profile))
-        for line in remarks(profile):
-            console.print(Text(line), soft_wrap=True)
+        if bandwidth := profile.payload_bytes_per_second():
+            console.print(Text(f"payload: {bandwidth / 1e6:.1f} MB/s over its own and completion's seconds"), soft_wrap=True)
+        if profile.no_summary_because:
+            console.print(Text(f"no summary over all ranks: {profile.no_summary_because}"), soft_wrap=True)
     return 0
 
 
@@ -75,14 +77,6 @@ def table(profile):
 
 def _cells(sums):
     return [str(sums.num_calls), f"{sums.size_bytes:.0f}", f"{sums.seconds:.3f}"]
-
-
-def remarks(profile):
-    """Yields the lines below a table."""
-    if bandwidth := profile.payload_bytes_per_second():
-        yield f"payload: {bandwidth / 1e6:.1f} MB/s over its own and completion's seconds"
-    if profile.no_summary_because:
-        yield f"no summary over all ranks: {profile.no_summary_because}"
 
 
 if __name__ == "__main__":
