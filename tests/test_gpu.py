@@ -21,7 +21,7 @@ LACKS = {"single": None, "ddp": None, "horovod_torch": "No module named 'horovod
 @pytest.fixture
 def session(tmp_path):
     """A session on a GPU."""
-    return Session(tmp_path, tmp_path, "cuda", 60.0, time.monotonic() + 60, LACKS, "a machine")
+    return Session(tmp_path, "cuda", 60.0, time.monotonic() + 60, LACKS, "a machine")
 
 
 def use(monkeypatch, part, record):
@@ -126,7 +126,7 @@ from tests.gpu.plugin import Plugin
 from tests.gpu.running import Session
 
 folder = Path(sys.argv[1])
-session = Session(folder, folder, "cpu", 60.0, time.monotonic() + 60, {}, "a machine")
+session = Session(folder, "cpu", 60.0, time.monotonic() + 60, {}, "a machine")
 sys.exit(pytest.main([*map(str, OPTIONS), str(folder / "a_part.py")], [Plugin(session, time.monotonic())]))
 """
 
@@ -200,14 +200,7 @@ def test_runs_of_the_agreement_are_made_once_and_a_refusal_is_that_of_each_check
     assert len(calls) == len(set(calls)) == len(agreement.compared(session)) + len(agreement.REFERENCES)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "status"),
-    [
-        ((100, 128, 900), "ok"),
-        ((0, 0, 900), "failed"),
-        ((1, 128, 900), "failed"),
-    ],
-)
+@pytest.mark.parametrize(("sizes", "status"), [((100, 128, 900), "ok"), ((0, 0, 900), "failed"), ((1, 128, 900), "failed")])
 def test_the_peaks_of_a_gpu_are_checked(sizes, status, session, monkeypatch):
     counted = dict(zip(("peak_allocated_bytes", "peak_reserved_bytes", "used_bytes"), ([size * MIB] for size in sizes), strict=True))
     use(monkeypatch, memory, record_of(gpu_memory_by_rank=counted, tensor_bytes_by_rank=tensor_bytes((8 * MIB, 8 * MIB, 16 * MIB))))
@@ -257,7 +250,7 @@ def test_kernels_streams_and_calls_of_nccl_are_counted(session, monkeypatch):
 
 
 @pytest.mark.parametrize(("counted", "status"), [({"ncclAllReduce": 9}, "ok"), ({"ncclBroadcast": 1}, "failed"), ({}, "failed")])
-def test_the_interposer_sees_the_calls_that_the_profiler_sees(counted, status, session, monkeypatch):
+def test_the_interposer_sees_the_calls_that_the_profiler_sees(counted, status, session, monkeypatch, tmp_path):
     profiles = {name: SimpleNamespace(sums=SimpleNamespace(num_calls=num_calls)) for name, num_calls in counted.items()}
     use(monkeypatch, profile, None)
     for name, value in (
@@ -269,7 +262,7 @@ def test_the_interposer_sees_the_calls_that_the_profiler_sees(counted, status, s
     folder = profile.trace_folder(session, "profile-intercepted")
     folder.mkdir(parents=True)
     (folder / "mpi_profile.0.json").touch()
-    assert status_of(profile.test_calls_of_NCCL_by_the_interposer_and_by_the_profiler, session, {}) == status
+    assert status_of(profile.test_calls_of_NCCL_by_the_interposer_and_by_the_profiler, session, {}, tmp_path) == status
 
 
 def test_energy_and_clocks_are_those_of_nvml(session, monkeypatch):

@@ -63,23 +63,17 @@ def is_end_of_path(name):
     return any(f"/{path}".endswith(f"/{name}") for path in FILES)
 
 
-def missing_modules(text):
+def missing_modules(page):
     """Dotted names of modules, and of what stands in one."""
-    missing = []
-    for name in re.findall(r"(?<![\w./])(?:common|frameworks|launch|tests)(?:\.\w+)+", text):
-        parts = name.split(".")
-        module = next((end for end in range(len(parts), 0, -1) if is_module(parts[:end])), 0)
-        words_of_module = (
-            set(re.findall(r"\w+", text_of("/".join(parts[:module]) + ".py"))) if module < len(parts) and module > 1 else set()
-        )
-        if name not in FOREIGN_FILES and (module < 2 or not set(parts[module:]) <= words_of_module):
-            missing.append(name)
-    return missing
+    names = re.findall(r"(?<![\w./])(?:common|frameworks|launch|tests)(?:\.\w+)+", text_of(page))
+    return [name for name in names if name not in FOREIGN_FILES and not is_in_module(*name.split("."))]
 
 
-def is_module(parts):
-    path = ROOT.joinpath(*parts)
-    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
+def is_in_module(*parts):
+    """Whether the parts, joined by slashes, are a room, or those of a module and then words that stand in it."""
+    ends = [end for end in range(len(parts), 1, -1) if "/".join(parts[:end]) + ".py" in FILES]
+    words = re.findall(r"\w+", text_of("/".join(parts[: ends[0]]) + ".py")) if ends else []
+    return "/".join([*parts, "__init__.py"]) in FILES or bool(ends and set(parts[ends[0] :]) <= set(words))
 
 
 def missing_options(page):
@@ -99,13 +93,8 @@ def broken_links(page):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_file_module_and_option_of_a_page_exists(page):
-    assert (missing_files(page), missing_modules(text_of(page)), missing_options(page)) == ([], [], [])
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_every_link_leads_to_a_file_and_a_heading(page):
-    assert broken_links(page) == []
+def test_every_file_module_option_and_link_of_a_page_exists(page):
+    assert (missing_files(page), missing_modules(page), missing_options(page), broken_links(page)) == ([], [], [], [])
 
 
 def test_every_name_in_a_guide_stands_in_the_code():

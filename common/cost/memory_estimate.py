@@ -1,9 +1,7 @@
-"""An estimate of the memory that a run needs, made before it starts: a run is refused where even that is more than there is.
+"""The memory that a run needs at least (common/README.md, "Memory"): where that is more than there is, it is refused before it starts.
 
-It counts what a run has when it starts from its initial parameters: parameters, gradients and optimizer state, the least of what
-common/cost/sharing.py and common/cost/memory_forecast.py say, and on each rank the initial parameters, drawn whole in main memory.
-Activations, the buckets of a library and the programs themselves are left out, so a run that is not refused may still need more than there
-is. TensorFlow has no gradients at this point, and its activations beside them later.
+Of the state it is the least of what common/cost/sharing.py and common/cost/memory_forecast.py say. TensorFlow has no gradients when a run
+starts from its initial parameters, and its activations beside them later.
 """
 
 import dataclasses

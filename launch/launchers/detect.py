@@ -48,7 +48,7 @@ def find(launcher=None):
     rejected = []
     for executable in candidates(kind):
         if executable == _environment_path(MPIEXEC) or which(executable):
-            name = identify(version_of(executable))
+            name = identify(output_of([executable, "--version"]))
             if name and launcher in (None, name):
                 return name, executable
             rejected.append(f"{executable} is {name or 'unknown'}")
@@ -143,11 +143,6 @@ def has_mpi4py(python):
         reason = ([*done.stdout.splitlines(), *done.stderr.splitlines()] or [f"exit status {done.returncode}"])[-1]
         raise UserError(f"the machine file's python, {shlex.join(python)}, could not be started: {reason}")
     return "mpi4py: True" in done.stdout
-
-
-def version_of(executable):
-    """What a program prints for --version."""
-    return output_of([executable, "--version"])
 
 
 def output_of(argv, variables=None):

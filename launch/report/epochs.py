@@ -1,8 +1,4 @@
-"""Time to solution taken apart: epochs to the target times seconds per epoch. Pure.
-
-Exact backends train the same thing, so how many epochs a run needs belongs to workload, size and seed, and varies between backends only
-by rounding. Seconds per epoch belong to the backend. A backend that needs more epochs nevertheless is found by a permutation test.
-"""
+"""Time to solution taken apart: epochs to the target times seconds per epoch. Pure."""
 
 from collections import Counter
 from typing import NamedTuple

@@ -9,10 +9,10 @@ from launch.report.export import files, terminal
 RELOAD_SECONDS = 5
 
 
-def show(records, console=None):
+def show(records):
     """Prints the short report of a matrix: every sentence, and the tables of time to solution."""
     try:
-        terminal.show(summary.answer(records), console, tables=("first",))
+        terminal.show(summary.answer(records), tables=("first",))
     except ModuleNotFoundError as problem:
         print(f"no report: {problem}; launch.compare reports these records in the environment of launch/setup.sh", file=sys.stderr)
 

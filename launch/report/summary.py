@@ -52,7 +52,7 @@ def answer(records, damaged=()):
         "step": (step, of_each(step)),
         "reading": (reading, reading.answer(comparisons)),
         "checkpoints": (checkpointing, of_each(checkpointing)),
-        "where": (where, where.answer(where.profiled(traced))),
+        "where": (where, where.answer(traced)),
         "approximate": (approximate, of_each(approximate)),
         "same": (same, of_each(same)),
         "quiet": (quiet, quiet.answer(plain)),

@@ -8,7 +8,6 @@ are those from the first repeats of a matrix; every matrix has seeds of its own.
 
 import itertools
 import math
-import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,17 +16,15 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from common.command_line import Bounds
-from common.record.records import read_all
 from launch.report import entries, epochs
 from launch.report.statistics import MIN_RUNS_CONFIDENT
 from tests.bench import shared
 from tests.support import made_backends
-from tests.support.running import BIN, copied, environ
+from tests.support.running import copied
 
-NUM_RANKS = 2
 PLAIN, COPY, SLOWER = "ddp", "ddp_again", "ddp_slower"
 BACKENDS = (PLAIN, COPY, SLOWER, "horovod_torch", "horovod_tf")
-SETTINGS = ("--workloads", "cnn", "--epochs", "4", "--no-stop-at-target", "--no-step-breakdown", "--machine", "here")
+SETTINGS = ("--workloads", "cnn", "--epochs", "4", "--no-stop-at-target")
 COLUMNS = ("repeats", "the copy called slower or faster", "the slowed one called slower", "all intervals hold the mean of other matrices")
 
 
@@ -55,25 +52,18 @@ def run(arguments):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         checkout = copied(folder)
-        plain = matrix(checkout, folder / "plain", [PLAIN], 2)
+        plain = shared.matrix(checkout, folder / "plain", *SETTINGS, "--backends", PLAIN, "--repeats", 2)
         step_seconds = np.median([epochs.seconds(record) * len(record.train_seconds) / len(record.losses) for record in plain])
         ddp = (checkout / "frameworks" / "ddp.py").read_text()
         slowed = made_backends.text("ddp", f"time.sleep({step_seconds * arguments.percent / 100})")
         for backend, source in ((COPY, ddp), (SLOWER, slowed)):
             (checkout / "frameworks" / f"{backend}.py").write_text(source)
         for _ in range(arguments.num_matrices):
-            records = matrix(checkout, folder / "all", BACKENDS, arguments.repeats)
+            compared = ("--backends", ",".join(BACKENDS), "--repeats", arguments.repeats)
+            records = shared.matrix(checkout, folder / "all", *SETTINGS, *compared)
     print(shared.head(COLUMNS))
     for num_repeats in range(MIN_RUNS_CONFIDENT, arguments.repeats + 1, 2):
         print(shared.row((num_repeats, *map(rate, verdicts(records, num_repeats)))), flush=True)
-
-
-def matrix(checkout, folder, backends, num_repeats):
-    """The records of the folder after a matrix of these backends, whose progress goes to standard error; a failed run leaves the others."""
-    program = [BIN / "python", "-m", "launch.matrix", NUM_RANKS, "--backends", ",".join(backends), "--repeats", num_repeats]
-    command = [str(part) for part in (*program, *SETTINGS, "--results", folder)]
-    subprocess.run(command, cwd=checkout, env=environ(), stdout=subprocess.DEVNULL, check=False)
-    return read_all(folder)
 
 
 def verdicts(records, num_repeats):
@@ -92,7 +82,7 @@ def verdicts(records, num_repeats):
 
 def ratios_of(records_of):
     """{(backend, backend): Ratio of the seconds per epoch} of all pairs of backends, both ways, from {backend: records} of a matrix."""
-    compared = [entries.Entry(backend, NUM_RANKS, tuple(records)) for backend, records in records_of.items()]
+    compared = [entries.Entry(backend, shared.NUM_RANKS, tuple(records)) for backend, records in records_of.items()]
     pairs = itertools.permutations(compared, 2)
     return {(above.backend, below.backend): entries.epoch_ratio(above, below, compared) for above, below in pairs}
 

@@ -4,7 +4,7 @@ python -m tests.bench.interleaving --repeats 6
 
 DDP and Horovod-PyTorch train the CNN on 2 ranks, one after the other and side by side: on the quiet machine, and beside a neighbour that
 loads one core for 20 s and then rests for 20 s; and side by side with a neighbour that loads it all the time in the second half of the
-repeats. The conditions take turns, so that all meet the machine at all times.
+repeats.
 """
 
 import contextlib
@@ -13,8 +13,6 @@ import math
 import multiprocessing
 import os
 import random
-import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -22,16 +20,12 @@ from pathlib import Path
 
 import numpy as np
 
-from common.record import records
 from launch.report import entries, noise
-from launch.report.questions import first
-from launch.report.words import level
 from tests.bench import shared
-from tests.support.running import BIN, copied, environ
+from tests.support.running import copied
 
-NUM_RANKS = 2
 BACKENDS = ("ddp", "horovod_torch")
-SETTINGS = ("--workloads", "cnn", "--backends", ",".join(BACKENDS), "--no-step-breakdown", "--machine", "here")
+SETTINGS = ("--workloads", "cnn", "--backends", ",".join(BACKENDS))
 ONE_AFTER_THE_OTHER = ("--no-side-by-side",)
 QUIET, ON_AND_OFF, SECOND_HALF = "quiet", "neighbour", "neighbour for half of the matrix"
 # Neighbour, and settings of the matrix.
@@ -52,17 +46,18 @@ class Arguments:
 
 
 def main(arguments):
-    records_of = {condition: [] for condition in CONDITIONS}
     with tempfile.TemporaryDirectory() as name:
         checkout = copied(Path(name))
-        for repeat in range(arguments.repeats):
-            for number, condition in enumerate(CONDITIONS):
-                with beside(condition[0], repeat, arguments):
-                    records_of[condition] += run(checkout, Path(name) / f"{repeat}-{number}", repeat, condition[1])
-                print(f"<!-- repeat {repeat + 1}: condition {number + 1} of {len(CONDITIONS)} -->", flush=True)
+
+        def measure(condition, repeat):
+            machine, order = condition
+            with beside(machine, repeat, arguments):
+                return shared.matrix(checkout, Path(name, *order, machine), *SETTINGS, "--seed", 1 + repeat, *order)
+
+        records_of = shared.in_blocks(measure, CONDITIONS, arguments.repeats)
     print(shared.head(COLUMNS))
-    for condition, records_of_condition in records_of.items():
-        print(shared.row(cells(condition, records_of_condition)))
+    for condition in CONDITIONS:
+        print(shared.row(cells(condition, records_of[condition])))
 
 
 def beside(which, repeat, arguments):
@@ -96,28 +91,16 @@ def work_and_rest(works, rests, waits):
         time.sleep(rests)
 
 
-def run(checkout, folder, repeat, settings):
-    """The records of one matrix with one repeat."""
-    command = [BIN / "python", "-m", "launch.matrix", NUM_RANKS, *SETTINGS, "--seed", 1 + repeat, "--results", folder, *settings]
-    done = subprocess.run(
-        [str(part) for part in command], cwd=checkout, env=environ() | {"OPENBLAS_NUM_THREADS": "1"}, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    if done.returncode:
-        sys.exit(f"error: {done.stdout}{done.stderr}")
-    return records.read_all(folder)
-
-
 def cells(condition, records_of_condition):
     """The row of the table for the records of a condition."""
     (compared,) = entries.comparisons(records_of_condition)
-    above, below = (compared.entry(backend, NUM_RANKS) for backend in BACKENDS)
+    above, below = (compared.entry(backend, shared.NUM_RANKS) for backend in BACKENDS)
     ratio = entries.epoch_ratio(above, below, [above, below])
-    order = "one after the other" if condition[1] else "side by side"
+    machine, settings = condition
+    order = "one after the other" if settings else "side by side"
     seconds = [f"{entries.epoch_seconds(entry):.3f}" for entry in (above, below)]
-    interval = f"{ratio.low:.3f} to {ratio.high:.3f}", f"{100 * (ratio.high / ratio.value - 1):.1f}"
-    verdict = "none" if ratio.verdict is None else level(ratio) or first.SLOWER
-    return condition[0], order, len(above.records), *seconds, f"{ratio.value:.3f}", *interval, verdict, marked(records_of_condition)
+    of_ratio = f"{ratio.value:.3f}", f"{ratio.low:.3f} to {ratio.high:.3f}", f"{100 * (ratio.high / ratio.value - 1):.1f}"
+    return machine, order, len(above.records), *seconds, *of_ratio, shared.verdict(ratio), marked(records_of_condition)
 
 
 def marked(records_of_condition):

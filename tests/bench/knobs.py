@@ -5,22 +5,17 @@ python -m tests.bench.knobs --repeats 6 --backends ddp,horovod_torch
 Every row is a copy of the backend's file with one line changed. A user finds the same for another machine, model or setting so.
 """
 
-import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from common.command_line import names_in
-from common.record import records
 from launch.report import entries
-from launch.report.questions import first
-from launch.report.words import interval, level
+from launch.report.words import interval
 from tests.bench import shared
-from tests.support.running import BIN, copied, environ
+from tests.support.running import copied
 
-NUM_RANKS = 2
-SETTINGS = ("--workloads", "cnn,transformer", "--no-step-breakdown", "--machine", "here")
 COLUMNS = ("backend", "setting", "workload", "repeats", "ratio to the backend as it is", "95 % interval", "verdict")
 
 
@@ -92,16 +87,12 @@ def main(arguments):
                 source = (checkout / "frameworks" / f"{backend}.py").read_text()
                 assert source.count(knob.replaced) == 1, knob
                 (checkout / "frameworks" / f"{copy}.py").write_text(source.replace(knob.replaced, knob.replacement))
-            folder = Path(name) / backend
-            program = [BIN / "python", "-m", "launch.matrix", NUM_RANKS, "--backends", ",".join([backend, *knobs])]
-            command = [*program, "--repeats", arguments.repeats, *SETTINGS, "--results", folder]
-            subprocess.run(list(map(str, command)), cwd=checkout, env=environ(), stdout=subprocess.DEVNULL, check=True)
-            for comparison in entries.comparisons(records.read_all(folder)):
+            compared = ("--backends", ",".join([backend, *knobs]), "--workloads", "cnn,transformer", "--repeats", arguments.repeats)
+            for comparison in entries.comparisons(shared.matrix(checkout, Path(name) / backend, *compared)):
                 for copy, knob in knobs.items():
-                    ratio = entries.epoch_ratio(*(comparison.entry(name, NUM_RANKS) for name in (copy, backend)), comparison.entries)
-                    verdict = "none" if ratio.verdict is None else level(ratio) or (first.SLOWER if ratio.value > 1 else "faster")
-                    setting = f"`{knob.setting.replace(chr(34), '')}`"
-                    row = backend, setting, comparison.workload, ratio.num_above, f"{ratio.value:.3f}", interval(ratio), verdict
+                    ratio = entries.epoch_ratio(*(comparison.entry(name, shared.NUM_RANKS) for name in (copy, backend)), comparison.entries)
+                    setting, value = f"`{knob.setting.replace(chr(34), '')}`", f"{ratio.value:.3f}"
+                    row = backend, setting, comparison.workload, ratio.num_above, value, interval(ratio), shared.verdict(ratio)
                     print(shared.row(row), flush=True)
 
 

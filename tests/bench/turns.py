@@ -2,11 +2,9 @@
 
 python -m tests.bench.turns --repeats 6
 
-All backends and a copy of DDP train the CNN on 2 ranks, in turns of each length and one after the other. In every repeat the conditions
-have an order drawn at random, so that all meet the machine at all times (randomized blocks).
+All backends and a copy of DDP train the CNN on 2 ranks, in turns of each length and one after the other.
 """
 
-import random
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +14,13 @@ import numpy as np
 from common.process.turns import TURN_SECONDS
 from launch.report import entries, epochs, statistics
 from launch.report.words import interval
-from tests.bench import interleaving, shared
+from tests.bench import shared
+from tests.bench.interleaving import ONE_AFTER_THE_OTHER
 from tests.support.running import copied
 
 COPY = "ddp_again"
 BACKENDS = ("ddp", COPY, "horovod_torch", "deepspeed_zero", "horovod_tf", "horovod_keras")
-NUM_RANKS = interleaving.NUM_RANKS
-SETTINGS = ("--backends", ",".join(BACKENDS), "--epochs", 2, "--no-stop-at-target")
+SETTINGS = ("--workloads", "cnn", "--backends", ",".join(BACKENDS), "--epochs", 2, "--no-stop-at-target")
 LENGTHS = (0.1, 0.3, 1.0, 3.0)
 NONE = "none"
 COLUMNS = ("turns (s)", "backend", "to no turns", "95 % interval", "to ddp", "95 % interval", "first step of a turn to the others")
@@ -37,26 +35,25 @@ class Arguments:
 
 
 def main(arguments):
-    conditions = [NONE, *LENGTHS]
-    records_of = {condition: [] for condition in conditions}
     with tempfile.TemporaryDirectory() as name:
         checkout = copied(Path(name))
         (checkout / "frameworks" / f"{COPY}.py").write_text((checkout / "frameworks" / "ddp.py").read_text())
         module = checkout / "common" / "process" / "turns.py"
         source, line = module.read_text(), f"\nTURN_SECONDS = {TURN_SECONDS}\n"
         assert source.count(line) == 1
-        for repeat in range(arguments.repeats):
-            for number, condition in enumerate(random.Random(repeat).sample(conditions, len(conditions))):
-                module.write_text(source.replace(line, f"\nTURN_SECONDS = {TURN_SECONDS if condition == NONE else condition}\n"))
-                order = interleaving.ONE_AFTER_THE_OTHER if condition == NONE else ()
-                records_of[condition] += interleaving.run(checkout, Path(name) / f"{repeat}-{number}", repeat, (*SETTINGS, *order))
-                print(f"<!-- repeat {repeat + 1}: condition {number + 1} of {len(conditions)} -->", flush=True)
+
+        def measure(condition, repeat):
+            module.write_text(source.replace(line, f"\nTURN_SECONDS = {TURN_SECONDS if condition == NONE else condition}\n"))
+            order = ONE_AFTER_THE_OTHER if condition == NONE else ()
+            return shared.matrix(checkout, Path(name, str(condition)), *SETTINGS, "--seed", 1 + repeat, *order)
+
+        records_of = shared.in_blocks(measure, [NONE, *LENGTHS], arguments.repeats)
     entry_of = {
         condition: {entry.backend: entry for compared in entries.comparisons(done) for entry in compared.entries}
         for condition, done in records_of.items()
     }
     print(shared.head(COLUMNS))
-    for condition in conditions:
+    for condition in (NONE, *LENGTHS):
         for backend, entry in entry_of[condition].items():
             ratios = *against(entry, entry_of[NONE][backend]), *against(entry, entry_of[condition]["ddp"])
             print(shared.row((condition, backend, *ratios, first_steps(entry))))
@@ -67,7 +64,7 @@ def against(entry, reference):
     if entry is reference:
         return "-", "-"
     seconds = [{record.settings.seed: epochs.seconds(record) for record in side.records} for side in (entry, reference)]
-    above, below = ([side[seed] for seed in sorted(seconds[0])] for side in seconds)
+    above, below = ([side[seed] for seed in sorted(seconds[0].keys() & seconds[1].keys())] for side in seconds)
     ratio = statistics.simultaneous_ratio(above, below, paired=True, num_compared=len(BACKENDS))
     return f"{ratio.value:.3f}", interval(ratio)
 

@@ -5,7 +5,6 @@ summary.txt, summary.json, the records of all runs, what they printed, and trace
 """
 
 import platform
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,13 +48,12 @@ def check_all(arguments):
     if not arguments.minutes > 0:
         raise UserError(f"--minutes is {arguments.minutes:g}; it must be above 0")
     folder = arguments.folder or records.ROOT / "results" / f"gpu-{platform.node()}-{time.strftime('%Y%m%d-%H%M%S')}"
-    with tempfile.TemporaryDirectory() as scratch:
-        seconds = 60 * arguments.minutes
-        session = Session.begin(folder.absolute(), Path(scratch), arguments.device, seconds, begun + seconds, arguments.backends)
-        folder.mkdir(parents=True, exist_ok=True)
-        print(session.about, flush=True)
-        files = [Path(__file__).parent / f"{name}.py" for name in arguments.parts.split(",")]
-        return int(pytest.main([str(part) for part in (*OPTIONS, *files)], [Plugin(session, begun)]))
+    seconds = 60 * arguments.minutes
+    session = Session.begin(folder.absolute(), arguments.device, seconds, begun + seconds, arguments.backends)
+    folder.mkdir(parents=True, exist_ok=True)
+    print(session.about, flush=True)
+    files = [Path(__file__).parent / f"{name}.py" for name in arguments.parts.split(",")]
+    return int(pytest.main([str(part) for part in (*OPTIONS, *files)], [Plugin(session, begun)]))
 
 
 if __name__ == "__main__":

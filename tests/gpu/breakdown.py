@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.gpu.plugin import SESSION
-from tests.gpu.running import run, stories, train
+from tests.gpu.running import run, train
 
 # A step of the breakdown and the mean step of training take about as long; one that was only queued takes a small part of it.
 MOST_APART = 3.0
@@ -24,10 +24,9 @@ def pytest_generate_tests(metafunc):
 
 def test_parts_of_a_step(backend, session, measured):
     """The parts add up to the step, which takes about as long as in training."""
-    workload, context, batch_size = ("transformer-base", 256, 32) if session.on_gpu else ("transformer", 64, 8)
-    source = stories(session.scratch, batch_size * NUM_STEPS[session.on_gpu], context)
-    options = ("--workload", workload, *source, "--batch-size", batch_size, "--epochs", "2", "--no-stop-at-target")
-    record = train(session, backend, f"breakdown-{backend}", *options, seconds=90.0)
+    workload, batch_size = ("transformer-base", 32) if session.on_gpu else ("transformer", 8)
+    length = ("--batch-size", batch_size, "--steps-per-epoch", NUM_STEPS[session.on_gpu], "--epochs", 2, "--no-stop-at-target")
+    record = train(session, backend, f"breakdown-{backend}", "--workload", workload, *length, seconds=90.0)
     breakdown = record.step_breakdown
     names = ("data_wait_seconds", "compute_seconds", "communication_exposed_seconds")
     step, parts = np.mean(breakdown.step_seconds), {name: np.mean(getattr(breakdown, name)) for name in names}

@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 import pytest
 
-from tests.gpu.running import stories, train
+from tests.gpu.running import train
 
 pytestmark = pytest.mark.gpu
 
@@ -12,11 +12,11 @@ MIB = 2**20
 SHARE = 0.1
 # More than any GPU has, of activations; their inputs fit into main memory.
 TOO_LARGE = "200000"
+SHORT = ("--steps-per-epoch", 40, "--epochs", 1, "--no-step-breakdown")
 
 
 def test_peaks_in_the_record(session, measured):
-    source = stories(session.scratch, 320, 64)
-    record = train(session, "single", "memory-peaks", "--workload", "transformer", *source, "--epochs", "1", "--no-step-breakdown")
+    record = train(session, "single", "memory-peaks", "--workload", "transformer", *SHORT)
     counted = {name: sizes[0] for name, sizes in asdict(record.gpu_memory_by_rank).items()}
     allocated, reserved, used = counted.values()
     assert 0 < allocated <= reserved, f"{counted}"
@@ -27,10 +27,8 @@ def test_peaks_in_the_record(session, measured):
 
 
 def test_a_batch_that_is_too_large_is_told_in_one_line(session, measured):
-    source = stories(session.scratch, 320, 64)
-    options = ("--workload", "transformer-base", *source, "--batch-size", TOO_LARGE, "--epochs", "1", "--no-step-breakdown")
     try:
-        train(session, "single", "memory-exhausted", *options)
+        train(session, "single", "memory-exhausted", "--workload", "transformer-base", "--batch-size", TOO_LARGE, *SHORT)
     except AssertionError as why:
         measured["error"] = str(why)
     else:

@@ -11,19 +11,17 @@ import pytest
 
 from common.record import records
 from launch.trace import mpi_profile, traced
-from tests.gpu.running import run, stories, train
+from tests.gpu.running import run, train
 
 SHARE = 0.25
-BATCH_SIZE, NUM_STEPS = 8, 40
 # As PyTorch names a call of NCCL on the host, and as NCCL names its kernels.
 CALL, KERNEL = "nccl:", "ncclDevKernel"
 NUM_TOP = 5
 
 
 def options(session):
-    workload, context = ("transformer-base", 256) if session.on_gpu else ("transformer", 64)
-    source = stories(session.scratch, BATCH_SIZE * NUM_STEPS, context)
-    return "--workload", workload, *source, "--batch-size", BATCH_SIZE, "--epochs", "1", "--no-stop-at-target"
+    workload = "transformer-base" if session.on_gpu else "transformer"
+    return "--workload", workload, "--batch-size", 8, "--steps-per-epoch", 40, "--epochs", 1, "--no-stop-at-target"
 
 
 def trace_folder(session, name):
@@ -61,11 +59,11 @@ def test_merged_trace(session, measured):
 
 
 @pytest.mark.gpu
-def test_calls_of_NCCL_by_the_interposer_and_by_the_profiler(session, measured):
+def test_calls_of_NCCL_by_the_interposer_and_by_the_profiler(session, measured, tmp_path):
     mpicc = shutil.which("mpicc")
     if mpicc is None:
         pytest.skip("there is no mpicc to build the interposer with")
-    library = session.scratch / "libtandemtrace.so"
+    library = tmp_path / "libtandemtrace.so"
     build = [sys.executable, "-m", "launch.trace.build", "--mpicc", mpicc, "--library", library]
     status, printed = run(session, "profile-build", build, 90.0)
     if status:

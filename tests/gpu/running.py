@@ -1,27 +1,26 @@
-"""Runs of a backend as plain processes or under torchrun, each with a time limit, with its record and what it printed.
+"""Runs of a backend as plain processes or under torchrun, each with a time limit, with its record and what it printed."""
 
-Their data is on every machine with Python: random digits, and Python's documentation as stories.
-"""
-
-import contextlib
+import functools
 import json
 import os
 import platform
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 
 from common.backends import BASELINE, chosen, declared
 from common.errors import UserError
 from common.record import records
-from launch.run import available
+from launch.run import available, processes, turns
 
+# A launcher around this program must not be taken for that of its runs.
+OF_LAUNCHERS = (
+    "PMI_", "PMIX_", "SLURM_", "OMPI_", "PALS_", "TANDEM_", "TORCHELASTIC_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+)  # fmt: skip
 # A run that starts with less time left would be ended before it has a result.
 LEAST_SECONDS = 15.0
 PROBE = """
@@ -30,22 +29,16 @@ gpu = torch.cuda.is_available()
 name = torch.cuda.get_device_name() if gpu else None
 print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda, "gpu": name}))
 """
-# Of the data, the samples that are held out.
-NUM_TEST = 16
-# A launcher around this program must not be taken for that of its runs.
-OF_LAUNCHERS = ("PMI_", "PMIX_", "SLURM_", "OMPI_", "PALS_", "TANDEM_", "MASTER_", "TORCHELASTIC_")
-RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 
 class Session(NamedTuple):
-    """What all checks share: `folder` to write to, `scratch` for data, `device`, and time.monotonic() at which all `ends`.
+    """What all checks share: `folder` to write to, `device`, and time.monotonic() at which all `ends`.
 
     `seconds`: how long the whole may take.
     `lacks`: {backend: why it cannot run on the device; None where it can}. `about`: one line on the machine.
     """
 
     folder: Path
-    scratch: Path
     device: str
     seconds: float
     ends: float
@@ -53,8 +46,10 @@ class Session(NamedTuple):
     about: str
 
     @classmethod
-    def begin(cls, folder, scratch, device, seconds, ends, backends=None):
+    def begin(cls, folder, device, seconds, ends, backends=None):
         """The session of this machine. `device`: auto, cpu or cuda; `backends`: names, or None for all. Raises UserError."""
+        for name in filter(lambda name: name.startswith(OF_LAUNCHERS), list(os.environ)):
+            del os.environ[name]
         # All losses are compared with those of the baseline.
         names = list(dict.fromkeys([BASELINE, *chosen(backends)])) if backends else list(declared())
         answered = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=False)
@@ -70,7 +65,7 @@ class Session(NamedTuple):
             f"{platform.node()}: {machine['gpu'] or 'no GPU'}, device {device}, Python {platform.python_version()}, "
             f"PyTorch {machine['torch']}, CUDA {machine['cuda']}"
         )
-        return cls(folder, scratch, device, seconds, ends, lacks, about)
+        return cls(folder, device, seconds, ends, lacks, about)
 
     @property
     def on_gpu(self):
@@ -120,53 +115,12 @@ def run(session, name, command, seconds, variables=None):
     log = session.folder / "logs" / f"{name}.txt"
     log.parent.mkdir(exist_ok=True)
     limit = session.limit(seconds)
+    argv, mark = [str(part) for part in command], f"{session.folder}: {name}"
+    environ = {"PYTHONUNBUFFERED": "1"} | (variables or {})
     with log.open("w") as output:
-        process = subprocess.Popen(
-            [str(part) for part in command], cwd=records.ROOT, env=environ() | (variables or {}), stdin=subprocess.DEVNULL, stdout=output,
-            stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
-        try:
-            status = process.wait(limit)
-        except subprocess.TimeoutExpired:
-            if limit < seconds:
-                pytest.skip(f"no time left (--minutes): ended after {limit:.0f} s")
-            raise AssertionError(f"ended after {limit:.0f} s; see logs/{name}.txt") from None
-        finally:
-            # Ranks that are left, of a run that has ended too.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    return status, log.read_text(errors="replace")
-
-
-def environ():
-    """The environment of a run."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(OF_LAUNCHERS) and name not in RANK_VARIABLES}
-    return kept | {"PYTHONUNBUFFERED": "1"}
-
-
-def digits(folder, num_samples):
-    """The arguments that read so many random images, as MNIST has them."""
-    path = folder / f"digits-{num_samples}"
-    if not path.exists():
-        path.mkdir()
-        draw, arrays = np.random.default_rng(0).integers, {}
-        for part, num in (("train", num_samples), ("test", NUM_TEST)):
-            arrays[f"x_{part}"] = draw(256, size=(num, 28, 28), dtype=np.uint8)
-            arrays[f"y_{part}"] = draw(10, size=num, dtype=np.uint8)
-        np.savez(path / "mnist.npz", **arrays)
-    return "--dataset", "mnist", "--data-dir", path
-
-
-def stories(folder, num_samples, context):
-    """The arguments that read so many sequences of bytes, over and over the same text where it is too short."""
-    from pydoc_data.topics import topics
-
-    path = folder / f"stories-{num_samples}-{context}"
-    if not path.exists():
-        path.mkdir()
-        text = "\n".join(topics[key] for key in sorted(topics)).encode("ascii", "replace")
-        num_bytes = num_samples * context + 1
-        (path / "train.txt").write_bytes((text * (num_bytes // len(text) + 1))[:num_bytes])
-        (path / "valid.txt").write_bytes(text[-NUM_TEST * context - 1 :])
-    return "--dataset", "tinystories", "--data-dir", path
+        write = functools.partial(print, file=output, flush=True)
+        outcome = turns.alone(processes.run(argv, environ, mark, records.ROOT, limit, write, write))
+    if outcome.timed_out and limit < seconds:
+        pytest.skip(f"no time left (--minutes): ended after {limit:.0f} s")
+    assert not outcome.timed_out, f"ended after {limit:.0f} s; see logs/{name}.txt"
+    return outcome.returncode, log.read_text()

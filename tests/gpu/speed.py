@@ -9,7 +9,7 @@ import pytest
 
 from common.workloads import WORKLOADS
 from tests.gpu.plugin import SESSION
-from tests.gpu.running import digits, run, stories, train
+from tests.gpu.running import run, train
 
 SHARE = 1.0
 BACKENDS = ("single", "ddp", "fsdp", "deepspeed_zero", "horovod_torch")
@@ -71,18 +71,12 @@ def test_samples_per_second(chosen_run, session, vendor_rates, measured):
     """Samples per second of a run are measured, what else its record has, and their ratio to those of the minimal loop."""
     backend, workload, precision, compiled = chosen_run
     session.expect(backend)
-    num_samples = sizes(session)[workload] * NUM_STEPS[session.on_gpu]
-    trained = WORKLOADS[workload]
-    if "tinystories" in trained.datasets:
-        source, num_epochs = stories(session.scratch, num_samples, trained.model.context), NUM_EPOCHS
-    elif "mnist" in trained.datasets:
-        source, num_epochs = digits(session.scratch, num_samples), NUM_EPOCHS
-    else:
-        source, num_epochs = (), NUM_EPOCHS_OF_RANDOM
+    num_epochs = NUM_EPOCHS_OF_RANDOM if WORKLOADS[workload].datasets[0] == "random" else NUM_EPOCHS
     name = f"speed-{workload}-{backend}-{precision}{'-compiled' if compiled else ''}"
     options = (
-        "--workload", workload, *source, "--batch-size", sizes(session)[workload], "--epochs", num_epochs, "--precision", precision,
-        *(["--no-stop-at-target"] if trained.target is not None else []), "--no-step-breakdown", *(["--compile"] if compiled else []),
+        "--workload", workload, "--batch-size", sizes(session)[workload], "--steps-per-epoch", NUM_STEPS[session.on_gpu],
+        "--epochs", num_epochs, "--precision", precision, "--no-stop-at-target", "--no-step-breakdown",
+        *(["--compile"] if compiled else []),
     )  # fmt: skip
     record = train(session, backend, name, *options, seconds=COMPILED_SECONDS if compiled else RUN_SECONDS)
     rate = record.samples_per_epoch * (num_epochs - 1) / sum(record.train_seconds[1:])

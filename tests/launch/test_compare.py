@@ -153,16 +153,16 @@ def test_a_page_that_cannot_be_written_is_reported_and_raises_nothing(tmp_path, 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("setting", [{"timeline": True}, {"trace": "mpi"}, {"share_gpu": True}])
-def test_traced_runs_are_left_out_and_counted_and_failed_ones_listed(setting, tmp_path, run):
-    profiled = made(seconds=5.0, stamp="20260102-000000", settings=setting)
-    failed = ended("failed", stamp="20260103-000000", settings=setting)
-    status, printed, _ = run(folder(tmp_path / "results", made(seconds=9.0), profiled, failed))
+def test_traced_runs_are_left_out_and_counted_and_failed_ones_listed(tmp_path, run):
+    settings = ({"timeline": True}, {"trace": "mpi"}, {"share_gpu": True})
+    profiled = [made(seconds=5.0, repeat=repeat, settings=setting) for repeat, setting in enumerate(settings, 1)]
+    failed = ended("failed", repeat=4, settings={"timeline": True})
+    status, printed, _ = run(folder(tmp_path / "results", made(seconds=9.0), *profiled, failed))
     assert status == 0
     assert "ddp takes 4.000 s an epoch" in printed
-    assert "2 of the runs were traced or shared a GPU (--share-gpu, --timeline, --trace), and are left out." in printed
+    assert "4 of the runs were traced or shared a GPU (--share-gpu, --timeline, --trace), and are left out." in printed
     assert "it broke" in printed
-    status, _, error = run(folder(tmp_path / "profiled", profiled))
+    status, _, error = run(folder(tmp_path / "profiled", *profiled))
     assert (status, error.count("\n")) == (2, 1)
     assert "all of these runs were traced" in error
 

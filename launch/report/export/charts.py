@@ -217,25 +217,23 @@ def _steps(ran, name, look):
 
 
 def _stages(ran, at):
-    rows = [
-        {"backend": entry.backend, "stage": stage, "seconds": round(seconds, 3)}
-        for entry in ran for stage, seconds in cost.stages(entry).items() if seconds is not None
-    ]  # fmt: skip
     caption = "Time to solution includes load, train and evaluate, and excludes launch, import and init."
-    return _stacked("Where a run's time goes", at, caption, rows, "stage", "seconds", colours.STAGES)
+    seconds_of = {entry.backend: cost.stages(entry) for entry in ran}
+    return _stacked("Where a run's time goes", at, caption, seconds_of, "stage", "seconds", colours.STAGES)
 
 
 def _parts(comparison, ran, at):
-    rows = [
-        {"backend": entry.backend, "part": part, "ms": round(max(0.0, milliseconds), 3)}
-        for entry in ran for part, milliseconds in step.parts(comparison, entry).items() if milliseconds is not None
-    ]  # fmt: skip
     caption = "Mean over the ranks. Exposed communication: the step minus one without communication, less the same difference at 1 rank."
-    return _stacked("Parts of a step", at, caption, rows, "part", "ms", colours.PARTS)
+    milliseconds_of = {entry.backend: step.parts(comparison, entry) for entry in ran}
+    return _stacked("Parts of a step", at, caption, milliseconds_of, "part", "ms", colours.PARTS)
 
 
-def _stacked(kind, at, caption, rows, part, size, colour_of):
-    """A stacked bar for each backend."""
+def _stacked(kind, at, caption, sizes_of, part, size, colour_of):
+    """A stacked bar for each backend of {backend: {part: size, or None}}."""
+    rows = [
+        {"backend": backend, part: name, size: round(max(0.0, value), 3)}
+        for backend, sizes in sizes_of.items() for name, value in sizes.items() if value is not None
+    ]  # fmt: skip
     bars = stacked_bars(rows, quantity(size, size), "backend", part, colour_of, sort=None)
     bars["mark"] |= {"stroke": NEUTRAL, "strokeWidth": 0.6}
     bars["encoding"] |= {"tooltip": tooltip("backend", part, **{size: ".2f"})}

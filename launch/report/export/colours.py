@@ -1,5 +1,7 @@
 """One colour and one shape for each backend, the same in every chart and table of a report. Pure."""
 
+import itertools
+
 from common.backends import BASELINE
 from launch.report.questions import step
 
@@ -18,12 +20,10 @@ PARTS = dict(zip(step.PARTS, map(STAGES.get, ("load", "train", "import", "launch
 
 def of_backends(backends):
     """{backend: colour} in the given order; backends that are not in FIXED take the FREE colours, then those of FIXED."""
-    without_fixed = [backend for backend in backends if backend not in FIXED]
-    spare = [*FREE, *FIXED.values()]
-    colour_of = {backend: spare[index % len(spare)] for index, backend in enumerate(without_fixed)}
-    return {backend: FIXED.get(backend) or colour_of[backend] for backend in backends}
+    spare = itertools.cycle((*FREE, *FIXED.values()))
+    return {backend: FIXED.get(backend) or next(spare) for backend in backends}
 
 
 def shapes_of(backends):
     """{backend: shape of its points} in the given order."""
-    return {backend: SHAPES[index % len(SHAPES)] for index, backend in enumerate(backends)}
+    return dict(zip(backends, itertools.cycle(SHAPES), strict=False))

@@ -13,17 +13,16 @@ COLUMNS = (
     Column("train (s)", ".2f"), Column("evaluate (s)", ".2f"), Column("peak memory per rank (MiB)", ".0f", brief=True),
     Column("median step (ms)", ".2f", brief=True), Column("step increase over own 1 rank (ms)", ".2f"),
 )  # fmt: skip
-# Columns of values that only some records have, and the value of an entry. HELD: those of GPUs are on GPUs only.
-HELD = {
+ENERGY = Column("energy (J)", ".0f")
+# Columns of values that only some records have, and the value of an entry; those of GPUs are on GPUs only.
+MEASURED = {
     Column("parameters (MiB)", ".2f"): lambda entry: held(entry, "parameters"),
     Column("gradients (MiB)", ".2f"): lambda entry: held(entry, "gradients"),
     Column("optimizer state (MiB)", ".2f"): lambda entry: held(entry, "optimizer_state"),
     Column("peak GPU memory allocated (MiB)", ".0f"): lambda entry: on_gpu(entry, "peak_allocated_bytes"),
     Column("reserved (MiB)", ".0f"): lambda entry: on_gpu(entry, "peak_reserved_bytes"),
     Column("used on the GPU (MiB)", ".0f"): lambda entry: on_gpu(entry, "used_bytes"),
-}
-MEASURED = {
-    Column("energy (J)", ".0f"): lambda entry: entries.typical(entry, "energy_joules"),
+    ENERGY: lambda entry: entries.typical(entry, "energy_joules"),
 }
 STARTUP = ("launch", "import", "init")
 
@@ -32,9 +31,7 @@ def answer(comparisons):
     """(sentences, tables) of the comparisons; numbers are typical values over the completed runs."""
     sentences, tables = [], [table for comparison in comparisons for table in choice.tables(comparison)]
     all_entries = [entry for comparison in comparisons for entry in comparison.entries]
-    measured = {
-        column: value_of for column, value_of in (HELD | MEASURED).items() if any(value_of(entry) is not None for entry in all_entries)
-    }
+    measured = {column: value_of for column, value_of in MEASURED.items() if any(value_of(entry) is not None for entry in all_entries)}
     for comparison in comparisons:
         completed = [entry for entry in comparison.entries if entry.ok]
         for title, chosen in apart(comparison.name, completed):
@@ -42,7 +39,8 @@ def answer(comparisons):
         if completed:
             smallest = min(entry.num_ranks for entry in completed)
             sentences.append(_sentence(comparison.name, [entry for entry in completed if entry.num_ranks == smallest]))
-    sentences += [f"{column.name.partition(' (')[0].capitalize()}: {NOT_MEASURED}." for column in MEASURED if column not in measured]
+    if ENERGY not in measured:
+        sentences.append(f"Energy: {NOT_MEASURED}.")
     return sentences, tables
 
 

@@ -1,7 +1,4 @@
-"""Which backend reaches the target first at each size, by how much, and with what uncertainty. Pure.
-
-Backends are compared by seconds per epoch, since epochs to the target do not depend on the backend (launch/report/epochs.py).
-"""
+"""Which backend reaches the target first at each size, by seconds per epoch, by how much, and with what uncertainty. Pure."""
 
 from typing import NamedTuple
 

@@ -45,10 +45,8 @@ def _verdicts(candidates, size):
 
 def _seeds(candidates):
     """Whether the matrices repeat each other's trainings, in words."""
-    seeds_of = {}
-    for record in (record for entry in candidates for record in entry.records):
-        seeds_of.setdefault(entries.key_of(record)[0], set()).add(record.seed)
-    are_other = sum(map(len, seeds_of.values())) == len(set().union(*seeds_of.values()))
+    seeds_of_matrices = {(entries.key_of(record)[0], record.seed) for entry in candidates for record in entry.records}
+    are_other = len(seeds_of_matrices) == len({seed for _, seed in seeds_of_matrices})
     return "with other seeds" if are_other else "with seeds in common"
 
 

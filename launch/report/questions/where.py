@@ -1,5 +1,7 @@
 """Where the time in MPI went in traced runs: control messages, such as Horovod's negotiation, and payload. Pure."""
 
+from operator import attrgetter
+
 from launch.report.tables import BACKEND, MB, RANKS, Column, filled
 from launch.report.words import ranks_of
 
@@ -10,20 +12,11 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def profiled(records):
-    """[(record, rank 0's part of its MPI profile)] of the traced runs with a profile."""
-    profiles = [(record, record.mpi_profile.ranks.get("0")) for record in records if record.mpi_profile]
-    return sorted(((record, rank_0) for record, rank_0 in profiles if rank_0), key=_order)
-
-
-def answer(profiles):
-    """(sentences, tables) of the result of `profiled`."""
+def answer(records):
+    """(sentences, tables) on rank 0 of the traced runs with an MPI profile."""
+    ordered = sorted(records, key=attrgetter("workload", "num_ranks", "backend", "repeat"))
+    profiles = [(record, rank_0) for record in ordered if record.mpi_profile and (rank_0 := record.mpi_profile.ranks.get("0"))]
     return [_sentence(*profile) for profile in profiles], filled("Rank 0 in MPI", COLUMNS, [_row(*profile) for profile in profiles])
-
-
-def _order(profile):
-    record, _ = profile
-    return record.workload, record.num_ranks, record.backend, record.repeat
 
 
 def _sentence(record, rank_0):
@@ -32,16 +25,13 @@ def _sentence(record, rank_0):
     if not rank_0["kinds"]:
         return f"{total}; the preloaded library does not separate control from payload."
     control, payload = rank_0["kinds"]["control"], rank_0["kinds"]["payload"]
-    in_control = f"{control['seconds']:.2f} s in control ({control['num_calls']} calls of {_mean_bytes(control):.0f} bytes on average)"
+    mean_bytes = control["size_bytes"] / max(control["num_calls"], 1)
+    in_control = f"{control['seconds']:.2f} s in control ({control['num_calls']} calls of {mean_bytes:.0f} bytes on average)"
     if not payload["num_calls"]:
         return f"{total}: {in_control}, no payload."
     bandwidth = rank_0["payload_bytes_per_second"]
     speed = f" at {bandwidth / MB:.0f} MB/s" if bandwidth else ""
     return f"{total}: {in_control}, {payload['seconds']:.2f} s in payload ({payload['size_bytes'] / MB:.0f} MB{speed})."
-
-
-def _mean_bytes(kind):
-    return kind["size_bytes"] / kind["num_calls"] if kind["num_calls"] else 0.0
 
 
 def _row(record, rank_0):

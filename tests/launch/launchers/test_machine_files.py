@@ -1,7 +1,5 @@
 """Machine files: parsing, errors, and their effect on the settings."""
 
-import dataclasses
-
 import pytest
 
 from common.config import Settings
@@ -59,19 +57,14 @@ def test_the_error_for_an_unknown_machine_lists_the_known_ones(name):
         read(name)
 
 
+@pytest.mark.parametrize(("python", "expected"), [(None, PYTHON), ("path/python", ("path/python",)), (["env", "A=b c"], ("env", "A=b c"))])
+def test_the_ranks_python_is_a_path_or_a_command(python, expected):
+    assert python_of(Machine(python=python)) == expected
+
+
 @pytest.mark.parametrize(
-    ("machine", "expected"),
-    [
-        (Machine(), [*PYTHON, "x"]),
-        (Machine(python="echo"), ["echo", "x"]),
-        (Machine(python=["env", "A=b c", "echo"]), ["env", "A=b c", "echo", "x"]),
-    ],
+    ("prologue", "printed"), [("export A='d e'  # of a module\n", (0, "d e x $A\n")), ("echo no such module >&2; false", (1, ""))]
 )
-def test_the_ranks_python_is_a_path_or_a_command_behind_the_prologue(machine, expected):
-    assert [*python_of(machine), "x"] == expected
-    with_prologue = dataclasses.replace(machine, python=machine.python or "echo", prologue="export A='d e'  # of a module\n")
-    assert completed(*python_of(with_prologue), "x $A").stdout == "x $A\n"
-    printing = dataclasses.replace(with_prologue, python=["bash", "-c", 'echo "$A"'])
-    assert completed(*python_of(printing)).stdout == "d e\n"
-    failing = dataclasses.replace(printing, prologue="echo no such module >&2; false")
-    assert (completed(*python_of(failing)).returncode, completed(*python_of(failing)).stdout) == (1, "")
+def test_the_ranks_python_runs_behind_the_prologue(prologue, printed):
+    done = completed(*python_of(Machine(python=["bash", "-c", 'echo "$A" "$1"', "bash"], prologue=prologue)), "x $A")
+    assert (done.returncode, done.stdout) == printed

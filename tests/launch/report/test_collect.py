@@ -24,10 +24,9 @@ def test_records_of_folders_and_files_are_read_once(tmp_path):
     assert ([record.num_ranks for record in collected], damaged) == ([1, 2], [])
 
 
-def changed(part, *without, **changes):
-    """A record with changes in its settings or its environment."""
+def with_settings(**changes):
     record = made()
-    return record | {part: {name: value for name, value in record[part].items() if name not in without} | changes}
+    return record | {"settings": record["settings"] | changes}
 
 
 @pytest.mark.parametrize(
@@ -36,7 +35,6 @@ def changed(part, *without, **changes):
         ("", "not JSON"),
         (json.dumps(made())[:500], "not JSON"),
         (json.dumps(made() | {"accuracy": math.nan}), "not JSON: NaN is not a JSON number"),
-        (json.dumps(made() | {"energy_joules": math.inf}), "not JSON: Infinity is not a JSON number"),
         pytest.param(made() | {"samples_per_second": 10**400}, "000… is too large a number", id="whole"),
         (json.dumps(made()).replace('"accuracy": 0.98', '"accuracy": -1e999'), "not JSON: -1e999 is too large a number"),
         pytest.param("[" * 100_000, "not JSON", id="deep"),
@@ -44,11 +42,7 @@ def changed(part, *without, **changes):
         ({"schema": records.SCHEMA}, "violates results/schema.json: record"),
         (made() | {"num_ranks": "two"}, "violates results/schema.json: num_ranks"),
         (made() | {"in_sync": None}, "violates results/schema.json: in_sync"),
-        (changed("settings", machine=None), "violates results/schema.json: settings/machine"),
-        (changed("settings", run_id=7), "violates results/schema.json: settings/run_id"),
-        (changed("settings", "batch_size"), "violates results/schema.json: settings"),
-        (changed("environment", "mpi"), "violates results/schema.json: environment"),
-        (changed("environment", cpu=None), "violates results/schema.json: environment/cpu"),
+        (with_settings(machine=None), "violates results/schema.json: settings/machine"),
         (made() | {"step_breakdown": step_breakdown() | {"step_seconds": []}}, ": step_breakdown/step_seconds"),
         (made() | {"step_breakdown": step_breakdown() | {"compute_seconds": [None]}}, ": step_breakdown/compute_seconds"),
     ],
@@ -83,7 +77,7 @@ def test_trace_files_are_not_damaged_records(tmp_path):
 @pytest.mark.parametrize("run_id", ["mine", None])
 def test_a_copy_of_a_run_is_not_a_repeat(run_id, tmp_path):
     for name in ("a.json", "b.json"):
-        write(tmp_path / name, changed("settings", run_id=run_id))
+        write(tmp_path / name, with_settings(run_id=run_id))
     collected, damaged = collect([tmp_path])
     assert (len(collected), damaged[0].reason) == (1, f"the same run as {tmp_path / 'a.json'}")
 
@@ -105,8 +99,8 @@ def test_another_schema_and_no_record_at_all_are_an_error(contents, path, messag
 
 
 def test_a_run_without_a_run_id_takes_its_file_name(tmp_path):
-    write(tmp_path / "a.json", changed("settings", run_id=None))
-    write(tmp_path / "b.json", changed("settings", run_id=None) | {"losses": [3.0]})
+    write(tmp_path / "a.json", with_settings(run_id=None))
+    write(tmp_path / "b.json", with_settings(run_id=None) | {"losses": [3.0]})
     assert [record.settings.run_id for record in collect([tmp_path])[0]] == ["a", "b"]
 
 

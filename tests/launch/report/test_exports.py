@@ -65,15 +65,6 @@ def test_csv_has_a_column_for_every_measurement_of_a_record():
     assert measured - set(csv_rows([record])[0]) <= {"pids_by_rank"}
 
 
-def test_markdown_has_each_question_and_tables_of_equal_width():
-    text = markdown.text(ANSWER)
-    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == [*(section.question for section in ANSWER.sections), "Notes"]
-    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
-        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1
-    tables = sum(len(markdown.tables(ANSWER, section)) for section in ANSWER.sections)
-    assert len(re.findall(r"^\|(?: -+:? \|)+$", text, re.MULTILINE)) == tables
-
-
 def test_markdown_has_the_brief_columns_beside_those_of_the_first_question_and_the_table_to_choose_by_whole():
     records = [made(step_breakdown=step_breakdown(num_ranks=1)), ended("failed", num_ranks=2)]
     answer = answered(records)

@@ -38,11 +38,6 @@ def test_the_typical_value_is_the_median_and_from_5_runs_the_trimmed_mean(values
     assert typical(values) == pytest.approx(expected)
 
 
-def test_typical_values_are_taken_along_an_axis():
-    assert typical(np.array([[1, 2, 9], [4, 5, 6]])).tolist() == [2, 5]
-    assert typical(np.array([[1, 4], [2, 5], [9, 6]]), axis=0).tolist() == [2, 5]
-
-
 @pytest.mark.parametrize(
     ("times", "expected"),
     [
@@ -58,13 +53,6 @@ def test_typical_values_are_taken_along_an_axis():
 )
 def test_one_miss_counts_as_the_slowest_run_and_two_make_the_entry_invalid(times, expected):
     assert scored(times) == expected
-
-
-@pytest.mark.parametrize("reached", [[10.0, 11.0], [1.0, 2.0, 4.0], [1.0, 2.0, 4.0, 9.0], [1.0, 5.0, 2.0, 4.0, 9.0]])
-def test_a_miss_counts_like_an_infinite_time(reached):
-    endless = sorted([*reached, np.inf])
-    expected = np.median(endless) if len(endless) < 5 else np.mean(endless[1:-1])
-    assert typical(scored([*reached, None])) == pytest.approx(expected)
 
 
 def test_a_single_run_on_a_side_gives_no_interval():
@@ -140,22 +128,15 @@ def test_from_5_runs_on_few_equal_sets_differ_significantly(num_runs, paired, mo
     assert share_significant < 0.08
 
 
-def test_the_simultaneous_interval_of_two_sets_is_students():
+# Student's t of 3 degrees of freedom: for one pair at 0.05 on two sides, for the three pairs of three sets at 0.05 / 3.
+@pytest.mark.parametrize(("num_compared", "t"), [(2, 3.1824), (3, 4.8567)])
+def test_the_simultaneous_interval_is_students_and_wider_of_more_sets(num_compared, t):
     above, below = np.exp([0.30, 0.10, 0.26, 0.24]), np.exp([0.10, 0.00, 0.16, 0.04])
-    estimate = simultaneous_ratio(above, below, paired=True, num_compared=2)
-    # Differences of logarithms 0.2, 0.1, 0.1, 0.2: mean 0.15, standard error 0.028868, t of 3 degrees of freedom 3.1824.
-    assert estimate == Ratio(*(pytest.approx(np.exp(0.15 + part), rel=1e-4) for part in (0, -0.09187, 0.09187)), 4, 4, True)
+    estimate = simultaneous_ratio(above, below, paired=True, num_compared=num_compared)
+    # Differences of logarithms 0.2, 0.1, 0.1, 0.2: mean 0.15, standard error 0.028868.
+    parts = (0, -0.028868 * t, 0.028868 * t)
+    assert estimate == Ratio(*(pytest.approx(np.exp(0.15 + part), rel=1e-4) for part in parts), 4, 4, True)
     assert (estimate.is_difference, estimate.verdict) == (True, None)
-
-
-def test_more_sets_make_wider_simultaneous_intervals():
-    values = np.exp([0.30, 0.10, 0.26, 0.24, 0.2, 0.2]), np.ones(6)
-    estimates = [simultaneous_ratio(*values, paired=True, num_compared=number) for number in (2, 3, 6)]
-    widths = [estimate.high / estimate.low for estimate in estimates]
-    assert widths == sorted(widths)
-    # Student's t of 5 degrees of freedom for three pairs, at 0.05 / 3 on two sides, is 3.5341.
-    error = np.log(values[0]).std(ddof=1) / 6**0.5
-    assert widths[1] == pytest.approx(np.exp(2 * 3.5341 * error), rel=1e-3)
 
 
 def test_the_noise_between_sessions_computed_by_hand():
