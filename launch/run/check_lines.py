@@ -40,7 +40,7 @@ def launcher(seen):
         return
     name, executable = seen.launcher[:2]
     kind = LAUNCHERS[name]
-    version = NUMBER.search(detect.version_of(executable)) if kind.signatures else None
+    version = NUMBER.search(detect.output_of([executable, "--version"])) if kind.signatures else None
     yield OK, f"{name}{f' {version[0]}' if version else ''}, {executable}: {seen.how}"
     if (allocation := commands.allocation()) and (end := allocation_end.end()):
         minutes = max(0, end - time.time()) / 60
