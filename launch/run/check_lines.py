@@ -54,7 +54,7 @@ def launcher(seen):
 def mpi(seen):
     if seen.launcher is None:
         return
-    kind, of_mpi4py, horovod = LAUNCHERS[seen.launcher.name], seen.node["mpi"], seen.node["horovod"]
+    kind, of_mpi4py, library = LAUNCHERS[seen.launcher.name], seen.node["mpi"], seen.node["horovod"]
     if not kind.provides_mpi:
         yield OK, f"{seen.launcher.name} provides none, and backends that need it are left out"
         return
@@ -71,9 +71,8 @@ def mpi(seen):
         yield PROBLEM, f"mpi4py loads {version} ({path}), not the MPI of {seen.launcher.name}: each rank would be alone; {remedy}"
     else:
         yield OK, f"mpi4py loads {version}, {path}"
-    if horovod is None or not any(declaration_of(job.backend).library == "Horovod" for job in seen.jobs):
+    if library is None or not any(declaration_of(job.backend).library == "Horovod" for job in seen.jobs):
         return
-    library = horovod.get("libmpi", "no MPI")
     if library == "not found":
         yield PROBLEM, f"Horovod's MPI library is not found; load the module of the MPI it was built with, or run {REBUILD}"
     elif os.path.realpath(library) != os.path.realpath(path):

@@ -27,7 +27,8 @@ loaded = sorted({line.split()[-1] for line in open("/proc/self/maps") if "/libmp
 version = MPI.Get_library_version().strip("\\0 \\n").partition("\\n")[0]
 print(json.dumps({"version": " ".join(version.split()), "path": (loaded or ["?"])[0]}))
 """
-RESOLVED = re.compile(r"^\s*(libmpi|libnccl)\S*\.so\S* => (not found|\S+)", re.MULTILINE)
+# Not the library of MPI's C++ bindings, which some link too.
+RESOLVED = re.compile(r"^\s*libmpi(?!\w*cxx)\w*\.so\S* => (not found|\S+)", re.MULTILINE)
 
 
 def facts():
@@ -41,7 +42,7 @@ def facts():
         "horovod": of_horovod(),
         "gpu": gpus.read_nvml(of_gpus, []) if (num_gpus := gpus.count()) else [],
         "num_gpus": num_gpus or 0,
-        "nccl": sorted({found.version for found in distributions() if (found.name or "").startswith("nvidia-nccl")}),
+        "nccl": sorted({package.version for package in distributions() if (package.name or "").startswith("nvidia-nccl")}),
         "visible": {name: os.environ[name] for name in binding.VISIBLE_GPUS if name in os.environ},
     }
 
@@ -55,15 +56,15 @@ def of_mpi4py():
 
 
 def of_horovod():
-    """{libmpi or libnccl: the path that the loader finds for it} of Horovod's libraries; None where Horovod is not installed."""
+    """The path of Horovod's MPI library, or `not found`; None where Horovod is not installed, has no MPI or ldd is missing."""
     if not (spec := find_spec("horovod")):
         return None
     libraries = sorted(Path(spec.origin).parent.glob("*/mpi_lib*.so"))
     try:
         done = subprocess.run(["ldd", *libraries], capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        return {}
-    return {name: path if path == "not found" else os.path.realpath(path) for name, path in RESOLVED.findall(done.stdout)}
+        return None
+    return next(iter(RESOLVED.findall(done.stdout)), None)
 
 
 def of_gpus():

@@ -22,7 +22,7 @@ MPICH = {"version": "MPICH Version: 5.0.2", "path": "/its/libmpi.so.12"}
 OPEN_MPI = {"version": "Open MPI v4.1.4", "path": "/usr/libmpi.so.40"}
 NODE = {
     "host": "n1", "packages": {"torch": "2.13.0+cpu", "horovod": "0.28.1"}, "num_cores": 8, "num_cores_allowed": 8, "available_bytes": 64e9,
-    "interfaces": ["eth0", "lo"], "mpi": MPICH, "horovod": {"libmpi": MPICH["path"]}, "gpu": [], "num_gpus": 0, "nccl": [], "visible": {},
+    "interfaces": ["eth0", "lo"], "mpi": MPICH, "horovod": MPICH["path"], "gpu": [], "num_gpus": 0, "nccl": [], "visible": {},
 }  # fmt: skip
 LOCAL, SRUN = Launcher("mpich", "true", python=(".venv/bin/python",)), Launcher("srun", "true", mpi="pmi2", python=(".venv/bin/python",))
 TORCHRUN, OF_SITE = LOCAL._replace(name="torchrun"), LOCAL._replace(python=("python3",))
@@ -76,7 +76,7 @@ def test_a_machine_on_which_all_is_well_has_no_other_line_than_ok_and_no_file_is
         ({"node": {"mpi": OPEN_MPI}, "launcher": SRUN}, "MPI", "two MPIs: Horovod loads /its/libmpi.so.12, mpi4py", "TANDEM_MPICC="),
         ({"node": {"mpi": OPEN_MPI, "horovod": None}}, "MPI", "/usr/libmpi.so.40), not the MPI of mpich", "--launcher openmpi"),
         ({"launcher": LOCAL._replace(name="openmpi")}, "MPI", "not the MPI of openmpi", "--launcher mpich, or run TANDEM_MPICC="),
-        ({"node": {"horovod": {"libmpi": "not found"}}}, "MPI", "Horovod's MPI library is not found", "; load the module"),
+        ({"node": {"horovod": "not found"}}, "MPI", "Horovod's MPI library is not found", "; load the module"),
         ({"node": {"mpi": {"error": "no libmpi"}}}, "MPI", "mpi4py cannot be used (no libmpi)", "give --launcher torchrun"),
         ({"launcher": SRUN._replace(mpi="pmix")}, "PMI", "srun --mpi=pmix was to join", '; choose what their MPI speaks: mpi = "…"'),
         ({"launcher": SRUN._replace(mpi="none")}, "PMI", "MPICH Version: 5.0.2 speaks pmi2 and pmix", "or SLURM_MPI_TYPE"),
@@ -113,6 +113,11 @@ def test_what_is_usual_or_not_certain_is_a_note(changes, subject, what, root, tm
     (text,) = [text for level, its_subject, text in not_ok(seen(tmp_path, **changes)) if (level, its_subject) == ("note", subject)]
     assert what in text
     assert all(level == "note" for level, *_ in not_ok(seen(tmp_path, **changes)))
+
+
+def test_the_mpi_of_horovod_is_not_that_of_its_cxx_bindings():
+    resolved = {"libmpi_cxx.so.40": "/a/cxx", "libmpicxx.so.12": "not found", "libmpi_gnu_123.so.12": "/b/gnu", "libmpi.so.12": "not found"}
+    assert node.RESOLVED.findall("".join(f"\t{name} => {path} (0x1)\n" for name, path in resolved.items())) == ["/b/gnu", "not found"]
 
 
 def raises(number):
