@@ -22,9 +22,10 @@ def test_a_laptop_is_as_without_a_file():
 
 
 def test_the_command_line_overrides_the_machine_file():
-    machine = Machine(threads=8, host_suffix="i", gpu_order="reversed")
-    assert applied(machine, Settings()) == Settings(threads=8, host_suffix="i", gpu_order="reversed")
-    assert applied(machine, Settings(threads=2, host_suffix=".ib")) == Settings(threads=2, host_suffix=".ib", gpu_order="reversed")
+    machine = Machine(threads=8, host_suffix="i", gpu_order="reversed", device="cuda")
+    assert applied(machine, Settings()) == Settings(threads=8, host_suffix="i", gpu_order="reversed", device="cuda")
+    given = Settings(threads=2, host_suffix=".ib", device="cpu")
+    assert applied(machine, given) == Settings(threads=2, host_suffix=".ib", gpu_order="reversed", device="cpu")
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,7 @@ def test_the_command_line_overrides_the_machine_file():
         ("threads = 0", "threads is 0; it must be at least 1"),
         ("threads = true", "threads is True; it must be an integer"),
         ('gpu_order = "random"', "choose from: local, reversed"),
+        ('device = "gpu"', "device is 'gpu'; choose from: auto, cpu, cuda"),
         ("[variables]\nA = 1", 'A = "1"'),
         ("threads", "is not valid TOML"),
         ('launcher_args = "--comment \\"a"', "mine.toml: launcher_args is '--comment \"a': no closing quotation"),
@@ -53,7 +55,7 @@ def test_an_invalid_file_is_refused(text, message, tmp_path):
 
 @pytest.mark.parametrize("name", ["nowhere", "nowhere.toml"])
 def test_the_error_for_an_unknown_machine_lists_the_known_ones(name):
-    with pytest.raises(UserError, match="jsc, local, polaris"):
+    with pytest.raises(UserError, match="jsc, local, perlmutter, polaris"):
         read(name)
 
 
