@@ -1,10 +1,11 @@
 """PyTorch's DistributedDataParallel, over Gloo or MPI on CPUs and NCCL on GPUs."""
 
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from common.backends import Backend
 from common.training.program import main
-from frameworks.shared.pytorch import data_parallel, pytorch
+from frameworks.shared.pytorch import data_parallel, mpi, pytorch
 from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
@@ -21,8 +22,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         self.optimizer = pytorch.optimizer_for(settings, self.module)
         # The Transformer's buffers are constant tables, which DDP would broadcast at every step.
         self.model = DistributedDataParallel(self.module, forward_sync_buffers=False)
-        self.hook_state = data_parallel.register_hook(self.model, settings, self.ranks, self.device)
-        self.restarts = (self.hook_state.restart,)
+        self.restarts = (data_parallel.register_hook(self.model, settings, self.ranks, self.device),)
 
     def train_epoch(self, batches, observe):
         self.model.train()
@@ -39,7 +39,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
             observe(sum(losses))
 
     def communication(self):
-        return data_parallel.communication_of_hooks(self)
+        return data_parallel.communication_of_ddp(self.model, self.device, owner=mpi if self.transport == "mpi" else dist)
 
 
 if __name__ == "__main__":

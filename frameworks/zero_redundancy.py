@@ -39,7 +39,8 @@ class Trainer(ModuleTrainer, DistributedTrainer):
             observe(sum(losses))
 
     def communication(self):
-        return data_parallel.communication_of_zero_redundancy(self.model, self.optimizer, self.device)
+        alone = [(self.optimizer, "_sync_params", lambda: None)]
+        return data_parallel.communication_of_ddp(self.model, self.device, {"broadcast": "broadcast"}, replacements=alone)
 
 
 if __name__ == "__main__":

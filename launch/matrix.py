@@ -1,6 +1,7 @@
 """Runs a matrix: backends x workloads x sizes x repeats, those of a workload and repeat side by side, and then the table."""
 
 import dataclasses
+import functools
 import os
 import sys
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from common.errors import UserError
 from common.model import workload_table
 from common.record import records
 from launch.launchers import commands, detect, machine_files
-from launch.run import available, lock, resume, room, runner, seeds, until
+from launch.run import available, check, lock, resume, room, runner, seeds, until
 from launch.run.options import NodeOptions, seen_from_root
 from launch.run.plan import plan, stamped
 from launch.run.session import run_all
@@ -68,6 +69,9 @@ class Matrix(NodeOptions, Axes):
     and runs that do not fit into memory beside the others, follow one after the other."""
     dry_run: bool = False
     """Print the commands and run nothing."""
+    check: bool = False
+    """Print what the matrix would use and what would go wrong, with its remedy, and run nothing. Exit status 1 where there is a problem.
+    Inside an allocation it asks one of its nodes."""
     run: Annotated[RunSettings, tyro.conf.arg(name="")] = field(default_factory=RunSettings)
 
 
@@ -78,13 +82,16 @@ def run(matrix):
     hosts = str(seen_from_root(matrix.hosts)) if matrix.hosts else None
     os.chdir(records.ROOT)
     names = backends.chosen(matrix.backends)
-    launcher = detect.choose(matrix.launcher, matrix.launcher_args, machine, hosts, settings.host_suffix, matrix.dry_run)
     ranks_per_node = machine.ranks_per_node if matrix.ranks_per_node is None else matrix.ranks_per_node
     workloads = command_line.names_in(matrix.workloads)
     jobs = plan(names, workloads, matrix.sizes, matrix.repeats, ranks_per_node, settings)
     left_out = [name for name in names if name not in {job.backend for job in jobs}]
     jobs = available.trainable(jobs) if matrix.backends == backends.ALL else jobs
     until.check(settings.until, matrix.repeats)
+    choose = functools.partial(detect.choose, matrix.launcher, matrix.launcher_args, machine, hosts, settings.host_suffix)
+    if matrix.check:
+        return check.run(matrix, machine, settings, jobs, choose)
+    launcher = choose(pretend=matrix.dry_run)
     available.check(jobs, launcher)
     folder = records.folder(settings)
     present = records.read_all(folder) if folder.exists() else []

@@ -3,21 +3,26 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 light=$root/.light/python
-starts_nothing=no
-case " $* " in *" --dry-run "* | *" --help "* | *" -h "*) starts_nothing=yes ;; esac
+starts_nothing=no only_check=no
+case " $* " in *" --check "*) only_check=yes ;; esac
+case " $* " in *" --check "* | *" --dry-run "* | *" --help "* | *" -h "*) starts_nothing=yes ;; esac
+is_ready() { "$python" -c 'import common, importlib.util, sys; sys.exit(not all(map(importlib.util.find_spec, ("numpy", "tyro"))))' 2>/dev/null; }
 if [ -e "$root/.venv" ] || { [ ! -f "$light" ] && [ $starts_nothing = no ]; }; then
-  "$root/launch/setup.sh"
+  [ $only_check = yes ] || "$root/launch/setup.sh"
   python=$root/.venv/bin/python
   # What a module has put there would go before the environment's packages.
   export PYTHONPATH=$root
 else
   python=${TANDEM_PYTHON:-$(cat "$light" 2>/dev/null || echo python3)}
   export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
-  is_ready() { "$python" -c 'import common, importlib.util, sys; sys.exit(not all(map(importlib.util.find_spec, ("numpy", "tyro"))))' 2>/dev/null; }
-  is_ready || [ -f "$light" ] || "$root/launch/setup/light.sh"
-  is_ready || {
+  is_ready || [ $only_check = yes ] || [ -f "$light" ] || "$root/launch/setup/light.sh"
+  is_ready || [ $only_check = yes ] || {
     echo "error: $python does not start, is older than Python 3.10 or lacks numpy; run TANDEM_PYTHON=$python launch/setup.sh --light" >&2
     exit 2
   }
 fi
+[ $only_check = no ] || is_ready || {
+  echo "problem environment  there is none that starts; run launch/setup.sh, or TANDEM_PYTHON=$python launch/setup.sh --light, on a login node"
+  exit 1
+}
 exec "$python" -m launch.matrix "$@"

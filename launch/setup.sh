@@ -46,6 +46,8 @@ case "${1-}" in
   *) die "unknown argument '$1'; see launch/setup.sh --help" ;;
 esac
 
+[ "$(uname -s)" = Linux ] || die "Tandem runs on Linux; on $(uname -s) use a Linux machine or virtual machine"
+
 # Choices of an earlier set-up hold until changed: a compute node may have no visible GPU, no conda and no internet, which must not
 # make the environment stale.
 choices=$venv/tandem-choices
@@ -99,7 +101,6 @@ up_to_date && exit 0
 [ -z "${SLURM_JOB_ID-}${PBS_JOBID-}${COBALT_JOBID-}" ] ||
   die ".venv is missing or stale, and nothing is set up inside an allocation; run launch/setup.sh, or with --light, on a login node"
 
-[ "$(uname -s)" = Linux ] || die "Tandem runs on Linux; on $(uname -s) use a Linux machine or virtual machine"
 for tool in g++ make flock; do
   command -v $tool >/dev/null || die "no $tool found; install it (Debian: apt install g++ make util-linux) or load a compiler module"
 done
@@ -113,7 +114,7 @@ done
   die "TANDEM_PYTHON is '$python', which is not Python 3.11; set it to a Python 3.11"
 "$python" -c 'import venv, ensurepip' 2>/dev/null || die "$python has no venv module; install it (Debian: apt install python3.11-venv)"
 pinned() { sed -n 's/^ *'"$1"': *"\(.*\)"/\1/p' "$root/environment.yml"; }
-cuda_home="" needed_gib=6
+cuda_home="" needed_gib=6 needed_files=75000
 if [ "$device" = cuda ]; then
   cuda_home=$("$python" "$root/launch/setup/cuda_toolkit.py" "$(pinned TANDEM_CUDA_VERSION)") || exit 2
   [ -d "$venv/lib/python3.11/site-packages/nvidia" ] || needed_gib=17
@@ -122,6 +123,10 @@ fi
 [ -w "$root" ] || die "cannot write to the checkout $root; clone it to a writable folder"
 free_gib=$(df -Pk "$root" | awk 'NR == 2 {print int($4 / 1048576)}')
 [ "$free_gib" -ge "$needed_gib" ] || die "only $free_gib GiB free in $root; $needed_gib GiB are needed"
+# Some file systems have no limit, and say 0 or -.
+read -r files free_files < <(df -Pi "$root" | awk 'NR == 2 {files = $2; free = $4} END {print files + 0, free + 0}')
+[ "$files" -eq 0 ] || [ "$free_files" -ge "$needed_files" ] || [ -d "$venv/lib" ] ||
+  die "only $free_files more files fit into $root; $needed_files are needed, or 3000 for launch/setup.sh --light with a site's Python"
 
 exec 9>"$root/.setup.lock"
 flock -n 9 || { say "another set-up of this checkout is running; waiting for it" && flock 9; }
@@ -143,7 +148,8 @@ fi
 
 pins=$venv/pins.txt
 sed -n 's/^ *- *\([A-Za-z0-9_.-]*==[^ #]*\).*/\1/p' "$root/environment.yml" >"$pins.new"
-[ "$device" = cpu ] || sed -i 's/^tensorflow-cpu==/tensorflow==/' "$pins.new"
+# For aarch64 there are no wheels of tensorflow-cpu.
+[ "$device $(uname -m)" = "cpu x86_64" ] || sed -i 's/^tensorflow-cpu==/tensorflow==/' "$pins.new"
 [ -z "$mpicc" ] || sed -i '/^mpich==/d' "$pins.new"
 mv "$pins.new" "$pins"
 # Uninstall packages of earlier choices: an environment must not have two MPI libraries or two TensorFlows.

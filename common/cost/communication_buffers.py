@@ -7,7 +7,7 @@ the forward pass ends and during the backward pass of each unit. A unit is what 
 from typing import NamedTuple
 
 MIB = 2**20
-# Horovod 0.28.1, HOROVOD_FUSION_THRESHOLD.
+# Of Horovod's fusion buffer: 0.28.1, HOROVOD_FUSION_THRESHOLD.
 FUSION_BYTES = 128 * MIB
 # Numbers in DeepSpeed 0.19.8: reduce_bucket_size, stage3_prefetch_bucket_size and stage3_max_live_parameters.
 REDUCE_BUCKET, MAX_LIVE = 500_000_000, 1_000_000_000
@@ -38,21 +38,12 @@ class Held(NamedTuple):
     in_backward: tuple[float, ...] = ()
 
 
-def none(_):
-    return Held()
-
-
 def buckets(units):
     """DistributedDataParallel's: the gradients once more, unless they are views of the buckets (gradient_as_bucket_view).
 
     Li et al. 2020, arXiv:2006.15704, section 4.2.
     """
     return Held(units.whole * units.element)
-
-
-def fusion(_):
-    """Horovod's fusion buffer."""
-    return Held(FUSION_BYTES)
 
 
 def packed(units):
@@ -88,4 +79,7 @@ def zero(units):
     return Held(bucket + live) if stage == "3" else Held(0, 0, (bucket,) * (len(units.blocks) + 1))
 
 
-BUFFERS = {None: none, "buckets": buckets, "fusion": fusion, "packed": packed, "gathered": gathered, "zero": zero}
+BUFFERS = {
+    None: lambda units: Held(), "fusion": lambda units: Held(FUSION_BYTES), "buckets": buckets, "packed": packed,
+    "gathered": gathered, "zero": zero,
+}  # fmt: skip

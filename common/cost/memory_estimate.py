@@ -1,9 +1,7 @@
-"""An estimate of the memory that a run needs, made before it starts: a run is refused where even that is more than there is.
+"""The memory that a run needs at least (common/README.md, "Memory"): where that is more than there is, it is refused before it starts.
 
-It counts what a run has when it starts from its initial parameters: parameters, gradients and optimizer state, the least of what
-common/cost/sharing.py and common/cost/memory_forecast.py say, and on each rank the initial parameters, drawn whole in main memory.
-Activations, the buckets of a library and the programs themselves are left out, so a run that is not refused may still need more than there
-is. TensorFlow has no gradients at this point, and its activations beside them later.
+Of the state it is the least of what common/cost/sharing.py and common/cost/memory_forecast.py say. TensorFlow has no gradients when a run
+starts from its initial parameters, and its activations beside them later.
 """
 
 import dataclasses
@@ -63,13 +61,18 @@ def expect_room(name, settings, num_ranks, num_local_ranks, device):
 
 def _lacking(name, settings, num_ranks, num_local_ranks, device):
     """(bytes needed, where, bytes that are free) where a training does not fit; None where it does."""
-    of_rank, initial = sum(state(name, settings, num_ranks).values()), gradient_bytes(settings)
+    of_rank, on_node = needed(name, settings, num_ranks, num_local_ranks, device)
     if device == "cuda" and of_rank > (free := node_memory.available_on_gpu()):
         return of_rank, ON_GPU, free
-    on_node = num_local_ranks * (initial if device == "cuda" else of_rank + initial)
     if on_node > (free := node_memory.available()):
         return on_node, f"on a node for {f'its {num_local_ranks} ranks' if num_local_ranks > 1 else 'its rank'}", free
     return None
+
+
+def needed(name, settings, num_ranks, num_local_ranks, device):
+    """(bytes of a rank's state, bytes of main memory on a node for the ranks on it)."""
+    of_rank, initial = sum(state(name, settings, num_ranks).values()), gradient_bytes(settings)
+    return of_rank, num_local_ranks * (initial if device == "cuda" else of_rank + initial)
 
 
 def _activations(name, settings, num_ranks, device):

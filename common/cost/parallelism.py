@@ -35,11 +35,6 @@ def degree(name, settings, num_ranks):
     return (num_ranks - backend.num_servers) // _ranks_of_model(backend, settings, num_ranks)
 
 
-def num_computing(name, num_ranks):
-    """The number of ranks that compute on samples: all but the servers."""
-    return num_ranks - declaration_of(name).num_servers
-
-
 def problem(name, settings, num_ranks):
     """Why a backend, or a variant, cannot train the workload of the settings at this number of ranks; None if it can.
 

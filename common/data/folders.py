@@ -1,6 +1,8 @@
-"""The folder of --data-dir."""
+"""The folder of --data-dir, and its files."""
 
 import contextlib
+import gzip
+import zlib
 
 from common.errors import UserError
 
@@ -16,3 +18,12 @@ def searching(folder, dataset, content):
         yield
     except OSError as error:
         raise UserError(f"--data-dir {folder} cannot be read ({error.strerror}); give the folder with {content}") from None
+
+
+def content(path):
+    """Returns the bytes of a file, which may be gzipped. Raises UserError for one that cannot be read or is damaged."""
+    try:
+        raw = path.read_bytes()
+        return gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path} cannot be read ({error}); copy it again") from None

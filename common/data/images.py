@@ -1,6 +1,5 @@
 """Images: the embedded digits, and MNIST from local files."""
 
-import gzip
 import hashlib
 import math
 import zipfile
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common.data.folders import searching
+from common.data import folders
 from common.data.samples import Dataset, InMemory
 from common.errors import UserError
 from common.model.weights import DTYPES
@@ -83,7 +82,7 @@ MNIST_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 def _find_mnist(folder):
     """Returns the paths of the four IDX files in the folder, or that of mnist.npz."""
-    with searching(folder, "mnist", "the IDX files or mnist.npz"):
+    with folders.searching(folder, "mnist", "the IDX files or mnist.npz"):
         if (folder / "mnist.npz").is_file():
             return [folder / "mnist.npz"]
         paths = []
@@ -99,16 +98,13 @@ def _find_mnist(folder):
 def _read_mnist(paths):
     arrays = _read_npz(paths[0]) if len(paths) == 1 else [_read_idx(path) for path in paths]
     for images, labels in (arrays[:2], arrays[2:]):
-        if images.ndim != 3 or images.shape[1:] != (SIDE, SIDE) or labels.shape != images.shape[:1] or len(labels) == 0:
-            raise UserError(
-                f"{paths[0].parent}: images {images.shape} and labels {labels.shape} are not MNIST's (n, 28, 28) and (n,); "
-                "copy the files again"
-            )
+        are_in_shape = images.shape[1:] == (SIDE, SIDE) and labels.shape == images.shape[:1] and len(labels)
         # After a cast to integers, other types could have the same digest as different data.
-        if images.dtype != np.uint8 or not np.issubdtype(labels.dtype, np.integer):
+        if not are_in_shape or images.dtype != np.uint8 or not np.issubdtype(labels.dtype, np.integer):
+            images_read, labels_read = (f"{array.dtype} {array.shape}" for array in (images, labels))
             raise UserError(
-                f"{paths[0].parent}: images of {images.dtype} and labels of {labels.dtype} are not MNIST's, "
-                "which are unsigned bytes and integers; copy the files again"
+                f"{paths[0].parent}: images of {images_read} and labels of {labels_read} are not MNIST's: unsigned bytes (n, 28, 28) "
+                "and integers (n,); copy the files again"
             )
         outside = labels[(labels < 0) | (labels > 9)]
         if len(outside):
@@ -126,11 +122,7 @@ def _read_npz(path):
 
 def _read_idx(path):
     """Reads the array in an IDX file of unsigned bytes, optionally gzipped (format: LeCun, Cortes, Burges, The MNIST database)."""
-    try:
-        raw = path.read_bytes()
-        raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path} cannot be read ({error}); copy it again") from None
+    raw = folders.content(path)
     if len(raw) < 4 or raw[:3] != b"\0\0\x08" or len(raw) < 4 + 4 * raw[3]:
         raise UserError(f"{path} is not an IDX file of unsigned bytes; copy it again")
     shape = tuple(np.frombuffer(raw, ">u4", raw[3], 4).tolist())

@@ -1,8 +1,4 @@
-"""The manifest of a converted data set: what its folder has, and how a run knows that it is still that.
-
-It is written when all other files are whole, so a folder without one is no data set. It has size, time and SHA-256 of each file. A file
-with its size and time is taken for what it was; one with another time, such as a copy, is read and must have its SHA-256.
-"""
+"""The manifest of a converted data set: what its folder has, and how a run knows that it is still that (common/README.md, Trust)."""
 
 import hashlib
 import json

@@ -178,7 +178,6 @@ class StoredSamples:
         return num_at_once, num_ahead, min(MAX_OPEN, max(1, (budget_bytes - batch_bytes) // max(1, open_bytes)))
 
     def _open(self, opened, number):
-        """Opens a shard."""
         stem = self._stem(number)
         opened.add(stem)
         self._expect_unchanged(stem)

@@ -1,16 +1,14 @@
 """Text as sequences of bytes, or of other tokens: Python's documentation, and TinyStories and XSum from local files."""
 
-import gzip
 import hashlib
 import itertools
 import json
 import re
-import zlib
 from pathlib import Path
 
 import numpy as np
 
-from common.data.folders import searching
+from common.data import folders
 from common.data.samples import Dataset, InMemory
 from common.data.tokens import BYTES, END_OF_TEXT
 from common.errors import UserError
@@ -53,7 +51,7 @@ def reader(name, folder, context, vocabulary=BYTES):
 
 def _types():
     """Returns the text of TYPES. Raises UserError where it is not what it was."""
-    text = _bytes_of(TYPES)
+    text = folders.content(TYPES)
     if hashlib.sha256(text).hexdigest() != TYPES_DIGEST:
         raise UserError(f"{TYPES} is not the text that every machine trains on; restore it (git checkout)")
     return text
@@ -68,7 +66,7 @@ def _installed_topics():
 
 def find(name, folder):
     """Returns (training files, held-out files) of a dataset, by file name."""
-    with searching(folder, name, WHAT[name]):
+    with folders.searching(folder, name, WHAT[name]):
         files = sorted(path for path in folder.iterdir() if path.is_file() and path.name.endswith(ENDINGS[name]))
     doubled = [path for path in files if path.with_name(f"{path.name}.gz") in files]
     if doubled:
@@ -86,7 +84,7 @@ def _stories(paths, context, vocabulary, on_progress):
     texts = []
     for path in paths:
         if path.name.endswith((".txt", ".txt.gz")):
-            texts += _bytes_of(path).split(END_OF_STORY)
+            texts += folders.content(path).split(END_OF_STORY)
         else:
             texts += [_text(line, ("story", "text"), where) for where, line in _json_lines(path)]
     return _sequences(texts, context, vocabulary, on_progress, _named(paths))
@@ -147,17 +145,9 @@ def _dataset(train, test):
     return Dataset(InMemory(*train), InMemory(*test), digest.hexdigest())
 
 
-def _bytes_of(path):
-    try:
-        raw = path.read_bytes()
-        return gzip.decompress(raw) if path.name.endswith(".gz") else raw
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path} cannot be read ({error}); copy it again") from None
-
-
 def _json_lines(path):
     """Yields (location, object) of each non-empty line."""
-    for number, line in enumerate(_bytes_of(path).splitlines(), 1):
+    for number, line in enumerate(folders.content(path).splitlines(), 1):
         if line.strip():
             where = f"{path}, line {number}"
             try:

@@ -24,21 +24,24 @@ def describe(device):
     """Returns `device`, `framework_has_cuda` and `gpu` of the record's environment, for a Device of common/trainer.py."""
     gpu = None
     if device.index is not None:
-        bus_id = pci_bus_id(device.index)
-        model = read_of_gpu(bus_id, pynvml.nvmlDeviceGetName)
-        driver = read_of_gpu(bus_id, lambda _: pynvml.nvmlSystemGetDriverVersion())
-        versions = {"driver": driver, "cuda": device.cuda, "cudnn": device.cudnn, "nccl": device.nccl}
-        gpu = {"pci_bus_id": bus_id, "model": model} | versions
+        gpu = {
+            "pci_bus_id": pci_bus_id(device.index),
+            "model": read_of_gpu(device.index, pynvml.nvmlDeviceGetName),
+            "driver": read_of_gpu(device.index, lambda _: pynvml.nvmlSystemGetDriverVersion()),
+            "cuda": device.cuda,
+            "cudnn": device.cudnn,
+            "nccl": device.nccl,
+        }
     return {"device": device.type, "framework_has_cuda": device.framework_has_cuda, "gpu": gpu}
 
 
 def pci_bus_id(index):
-    """Returns the PCI bus id of the GPU that CUDA numbers so, such as 0000:07:00.0; None where the driver does not tell.
+    """Returns the PCI bus id of the GPU that CUDA numbers so, such as 0000:07:00.0; None for None, and where the driver does not tell.
 
     From the CUDA driver, which both frameworks load: TensorFlow does not tell it. No context is created.
     """
     gpu, text = ctypes.c_int(), ctypes.create_string_buffer(32)
-    cuda = driver()
+    cuda = None if index is None else driver()
     failed = cuda is None or cuda.cuDeviceGet(ctypes.byref(gpu), index) or cuda.cuDeviceGetPCIBusId(text, len(text), gpu)
     return None if failed else text.value.decode()
 
@@ -68,8 +71,9 @@ def read_nvml(read, unknown=None):
         return unknown
 
 
-def read_of_gpu(bus_id, read):
-    """Returns what `read` reads of NVML's handle of a GPU; None without a PCI bus id, or where NVML does not tell."""
+def read_of_gpu(index, read):
+    """Returns what `read` reads of NVML's handle of the GPU that CUDA numbers so; None for None, and where NVML does not tell."""
+    bus_id = pci_bus_id(index)
     return None if bus_id is None else read_nvml(lambda: read(pynvml.nvmlDeviceGetHandleByPciBusId(bus_id)))
 
 
@@ -82,8 +86,7 @@ def begin_memory(trainer):
 def memory_by_rank(trainer):
     """Returns `gpu_memory_by_rank` of the record, since begin_memory; None on CPUs. All ranks call this."""
     device = trainer.describe_device()
-    bus_id = None if device.index is None else pci_bus_id(device.index)
-    used = read_of_gpu(bus_id, lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).used)
+    used = read_of_gpu(device.index, lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).used)
     peaks = device.memory.peak() if device.memory else (None, None)
     sizes_by_name = {}
     for name, value in zip(("peak_allocated_bytes", "peak_reserved_bytes", "used_bytes"), (*peaks, used), strict=True):
@@ -98,7 +101,7 @@ def precision_problem(precision, device, index=0):
         return "TF32 is of GPUs, not of CPUs; use --precision fp32" if precision == "tf32" else None
     if precision not in ("bf16", "tf32"):
         return None
-    capability = read_of_gpu(pci_bus_id(index), pynvml.nvmlDeviceGetCudaComputeCapability)
+    capability = read_of_gpu(index, pynvml.nvmlDeviceGetCudaComputeCapability)
     if capability is None or tuple(capability) >= AMPERE:
         return None
     return f"{precision} needs a GPU with compute capability 8.0, and this one has {'.'.join(map(str, capability))}; use --precision fp32"
@@ -127,8 +130,7 @@ def of_processes(pids):
 
 def expect_own(trainer):
     """Raises UserError, on every rank, if ranks of a node share a GPU. All ranks call this."""
-    index = trainer.describe_device().index
-    bus_id = None if index is None else pci_bus_id(index)
+    bus_id = pci_bus_id(trainer.describe_device().index)
     places = by_rank(trainer, node_number())
     numbers = by_rank(trainer, NO_GPU if bus_id is None else pci_number(bus_id))
     if shared := sharing(places, numbers):

@@ -59,7 +59,7 @@ def speeds(trainer):
     Hz, and the clock of the GPU in Hz; NaN where unknown.
     """
     trainer.sum(np.zeros(1))
-    speeds_of_rank = (product_speed(), copy_speed(), frequency(os.sched_getaffinity(0)), gpu_clock())
+    speeds_of_rank = (product_speed(), copy_speed(), frequency(os.sched_getaffinity(0)), gpu_clock(trainer))
     return np.array([by_rank(trainer, speed).min() for speed in speeds_of_rank])
 
 
@@ -98,15 +98,9 @@ def frequency(cores):
         return float("nan")
 
 
-def read_of_own_gpu(read):
-    """Returns what `read` reads of NVML's handle of this process's GPU; None without one, or where NVML does not tell."""
-    handles = gpus.of_processes([os.getpid()])
-    return gpus.read_nvml(lambda: read(handles[0])) if handles else None
-
-
-def gpu_clock():
-    """Returns the clock of this process's GPU in Hz; NaN where it is not known."""
-    megahertz = read_of_own_gpu(lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM))
+def gpu_clock(trainer):
+    """Returns the clock of this rank's GPU in Hz; NaN where it is not known."""
+    megahertz = gpus.read_of_gpu(trainer.describe_device().index, lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM))
     return float("nan") if megahertz is None else 1e6 * megahertz
 
 
@@ -138,7 +132,7 @@ def pressure_seconds(path=PRESSURE):
 
 def throttle_reasons(trainer):
     """Says why GPUs of this run are below their highest clock just now; None where no rank knows it. All ranks call this."""
-    mask = read_of_own_gpu(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
+    mask = gpus.read_of_gpu(trainer.describe_device().index, pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
     masks = by_rank(trainer, mask or 0).astype(int)
     reasons = [name for name, constant in GPU_REASONS.items() if (masks & getattr(pynvml, constant)).any()]
     return reasons if by_rank(trainer, mask is not None).any() else None

@@ -67,7 +67,8 @@ def from_environment(environ=None):
                 "unset the variables that the launcher in use did not set"
             )
     # srun --mpi=pmi2 sets PMI's rank and size but not the local ones, which are in Slurm's own variables.
-    return _read(next((source for source in present if _has_local_size(source, environ)), first), environ)
+    with_local_size = [source for source in present if source is SLURM or any(name in environ for name in source.local_size)]
+    return _read([*with_local_size, first][0], environ)
 
 
 def _rank_and_size(source, environ):
@@ -79,10 +80,6 @@ def _rank_and_size(source, environ):
 
 def _format(source, environ):
     return f"{source.rank}={environ.get(source.rank, '')} {source.size}={environ.get(source.size, '')} ({source.name})"
-
-
-def _has_local_size(source, environ):
-    return source is SLURM or any(name in environ for name in source.local_size)
 
 
 def _read(source, environ):

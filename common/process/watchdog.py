@@ -60,12 +60,8 @@ class Watchdog:
         if timeout_seconds:
             threading.Thread(target=self._run, args=(timeout_seconds, on_hang), daemon=True).start()
 
-    def begin_step(self, epoch, step, num_steps):
-        """The rank begins a step; also a heartbeat."""
-        self.begin(Place(epoch, step, num_steps))
-
     def begin(self, place):
-        """The rank begins something else than a step, in words such as `in all_reduce of 8 bytes over mpi`; also a heartbeat."""
+        """The rank begins a step, the Place, or something else, in words such as `in all_reduce of 8 bytes over mpi`; also a heartbeat."""
         self.place = place
         self.heartbeat()
 

@@ -53,8 +53,6 @@ class Operation(Closed):
 
 @dataclass(kw_only=True)
 class StepBreakdown(Closed):
-    """The value of `step_breakdown`."""
-
     num_steps: FromOne
     """Number of steps in a measured block."""
     step_seconds: ByRank
@@ -104,8 +102,6 @@ class HeldByRank(Closed):
 
 @dataclass
 class TensorBytesByRank(Closed):
-    """The value of `tensor_bytes_by_rank`."""
-
     after_forward: HeldByRank
     """After the forward pass."""
     after_backward: HeldByRank
@@ -116,8 +112,6 @@ class TensorBytesByRank(Closed):
 
 @dataclass
 class GpuMemoryByRank(Closed):
-    """The value of `gpu_memory_by_rank`."""
-
     peak_allocated_bytes: list[FromZero | None]
     """Most bytes that the framework's tensors had at once, from the start of the clock to the end of the last epoch. `null` where the
     framework does not tell."""
@@ -180,8 +174,6 @@ class CheckpointIo(Closed):
 
 @dataclass
 class MachineNoise(Closed):
-    """The value of `machine_noise`."""
-
     product_flops_per_second: Numbers
     """Floating point operations a second in products of matrices, just before and just after training. All ranks measure at the same time,
     each on its own cores, off the clock; the number is that of the slowest."""
@@ -203,8 +195,6 @@ class MachineNoise(Closed):
 
 @dataclass
 class Timeline(Closed):
-    """The value of `timeline`."""
-
     trace: str | None
     """File name of the merged trace in the folder `RUN.trace`. `null` where nothing could be merged."""
     num_events: FromZero
@@ -225,8 +215,6 @@ class Timeline(Closed):
 
 @dataclass
 class MpiProfile(Closed):
-    """The value of `mpi_profile`."""
-
     ranks: dict[str, dict]
     """Seconds in MPI; calls, bytes and seconds of payload and of control messages; bandwidth of the payload; by rank."""
     problems: list[str]
@@ -252,8 +240,6 @@ class ResolvedSettings:
 
 @dataclass
 class Gpu(Closed):
-    """The value of `environment.gpu`."""
-
     model: str | None
     """Model of the GPU, from NVML."""
     pci_bus_id: str | None
@@ -270,13 +256,11 @@ class Gpu(Closed):
 
 @dataclass(kw_only=True)
 class Environment(Closed):
-    """The value of `environment`."""
-
     python: str
     """Version of Python."""
     packages: dict[str, str]
     """Versions of the installed packages that affect a run, by name."""
-    mpi: str | None
+    mpi: str | None = None
     """Name and version of the MPI library. `null` where none is loaded."""
     host: str
     """Host name."""
@@ -288,7 +272,7 @@ class Environment(Closed):
     """Vector and matrix instruction sets of the processor, by their names in the Linux kernel. `null` where they are not known."""
     num_cores: FromOne
     """Number of physical cores of the node; hardware threads of one core count once."""
-    cores_of_rank_0: list[int] | None
+    cores_of_rank_0: list[int] | None = None
     """Numbers of the hardware threads that rank 0 runs on. `null` until they are chosen."""
     numa_nodes_of_rank_0: list[int] | None = None
     """Numbers of the NUMA nodes that these belong to. `null` where Linux does not tell."""
@@ -298,7 +282,7 @@ class Environment(Closed):
     """Whether the backend's build of PyTorch or TensorFlow has CUDA. `null` until the trainer is made."""
     gpu: Gpu | None = None
     """GPU of rank 0 and its software. `null` on a CPU."""
-    allocator_keeps: bool
+    allocator_keeps: bool = False
     """Whether the C library keeps the memory of large buffers between steps."""
     memory_bytes: int
     """Main memory of the node in bytes."""

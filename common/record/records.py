@@ -21,7 +21,7 @@ from common.backends import ROOT
 from common.cost import parallelism
 from common.errors import UserError
 from common.process import binding
-from common.record.definition import SCHEMA, Record
+from common.record.definition import SCHEMA, Environment, Record
 from common.workloads import LATER
 
 # The folder of a run's traces has the name of its record with this ending.
@@ -224,26 +224,20 @@ def instruction_sets():
 
 def environment():
     """The `environment` of a record: versions, machine, commit, whitelisted variables."""
-    return {
-        "python": platform.python_version(),
-        "packages": dict(_versions()),
-        "mpi": None,
-        "host": socket.gethostname(),
-        "os": platform.platform(),
-        "cpu": _cpuinfo("model name") or platform.processor() or platform.machine(),
-        "instruction_sets": instruction_sets(),
-        "num_cores": binding.num_cores(range(os.cpu_count()), binding.core_of_threads()),
-        "cores_of_rank_0": None,
-        "numa_nodes_of_rank_0": None,
-        "device": None,
-        "framework_has_cuda": None,
-        "gpu": None,
-        "allocator_keeps": False,
-        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        "git_commit": _git("rev-parse", "HEAD"),
-        "git_changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
-        "variables": {name: os.environ[name] for name in sorted(os.environ) if ENVIRONMENT.fullmatch(name)},
-    }
+    surroundings = Environment(
+        python=platform.python_version(),
+        packages=dict(_versions()),
+        host=socket.gethostname(),
+        os=platform.platform(),
+        cpu=_cpuinfo("model name") or platform.processor() or platform.machine(),
+        instruction_sets=instruction_sets(),
+        num_cores=binding.num_cores(range(os.cpu_count()), binding.core_of_threads()),
+        memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        git_commit=_git("rev-parse", "HEAD"),
+        git_changed=bool(_git("status", "--porcelain", "--untracked-files=no")),
+        variables={name: os.environ[name] for name in sorted(os.environ) if ENVIRONMENT.fullmatch(name)},
+    )
+    return dataclasses.asdict(surroundings)
 
 
 def mpi_library():

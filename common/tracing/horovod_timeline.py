@@ -6,6 +6,7 @@ time of ts 0. `B NEGOTIATE_<OP>`; an X of duration 0, named by the rank, when ra
 activities at the same time. CYCLE_START marks each of Horovod's cycles, if enabled, and has no pid.
 """
 
+import itertools
 import math
 import re
 from collections import defaultdict
@@ -75,12 +76,9 @@ def start_microseconds(events):
 
     Reads only the metadata at the beginning.
     """
-    for event in events:
-        if event.get("ph") != "M":
-            return None
-        if microseconds := event.get("args", {}).get("start_time_since_epoch_in_micros"):
-            return microseconds
-    return None
+    metadata = itertools.takewhile(lambda event: event.get("ph") == "M", events)
+    times = (event.get("args", {}).get("start_time_since_epoch_in_micros") for event in metadata)
+    return next(filter(None, times), None)
 
 
 def read(events):

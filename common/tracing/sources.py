@@ -11,7 +11,8 @@ from common.tracing.horovod_timeline import Cycle, Negotiation
 from common.tracing.profiling import STEP
 
 # Names of collectives in PyTorch's profiler: in Gloo's threads, in the communication hooks over MPI and of PowerSGD, and on the GPU.
-GLOO, MPI, POWER_SGD = "gloo:", "mpi:", "powersgd:"
+GLOO, MPI = "gloo:", "mpi:"
+LIBRARIES = {GLOO: "Gloo", MPI: "MPI", "powersgd:": "PowerSGD"}
 NCCL_KERNEL = re.compile(r"nccl(Dev)?Kernel", re.IGNORECASE)
 ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 ELEMENT_BYTES = {"float": 4, "double": 8, "c10::Half": 2, "c10::BFloat16": 2, "int": 4, "long int": 8, "unsigned char": 1, "signed char": 1}
@@ -51,9 +52,6 @@ class Offset(NamedTuple):
     error: float | None
 
 
-NO_OFFSET = Offset(0.0, 0.0)
-
-
 def clock_offset(collectives, collectives_of_rank_0):
     """Returns the Offset of a rank's clock, from (entered, left) of each collective on its own clock and on rank 0's, in nanoseconds.
 
@@ -74,7 +72,7 @@ def clock_offset(collectives, collectives_of_rank_0):
 
 def is_collective(name):
     """Tells whether an event name of PyTorch's profiler is that of a collective itself, not of a call that starts one."""
-    return name.startswith((GLOO, MPI, POWER_SGD)) or NCCL_KERNEL.search(name) is not None
+    return name.startswith(tuple(LIBRARIES)) or NCCL_KERNEL.search(name) is not None
 
 
 def spans(path, rank, on_cut=None):
@@ -167,16 +165,12 @@ def _torch_events(path, rank, gloo_threads):
 
 def _torch_track(event, gloo_threads):
     """Returns (kind, track) of an event of PyTorch's profiler."""
+    name, tid = event["name"], event["tid"]
     if event["cat"] in ON_GPU:
-        collective = NCCL_KERNEL.search(event["name"])
-        return ("collectives", f"NCCL, stream {event['tid']}") if collective else ("compute", f"GPU stream {event['tid']}")
-    if event["name"].startswith(MPI):
-        return "collectives", f"MPI, thread {event['tid']}"
-    if event["name"].startswith(POWER_SGD):
-        return "collectives", f"PowerSGD, thread {event['tid']}"
-    if event["tid"] in gloo_threads or event["name"].startswith(GLOO):
-        return "collectives", f"Gloo, thread {event['tid']}"
-    return "compute", f"PyTorch, thread {event['tid']}"
+        return ("collectives", f"NCCL, stream {tid}") if NCCL_KERNEL.search(name) else ("compute", f"GPU stream {tid}")
+    of_thread = "Gloo" if tid in gloo_threads else None
+    library = next((library for start, library in LIBRARIES.items() if name.startswith(start)), of_thread)
+    return ("collectives", f"{library}, thread {tid}") if library else ("compute", f"PyTorch, thread {tid}")
 
 
 def size_bytes(args):

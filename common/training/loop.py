@@ -18,7 +18,7 @@ from common.meter import Meter
 from common.model import families, schedules, weights
 from common.process import energy, gpus
 from common.process.turns import Turns
-from common.process.watchdog import Watchdog
+from common.process.watchdog import Place, Watchdog
 from common.progress import Progress, format_line, reading
 from common.record import records
 from common.trainer import NO_LOSS, POINTS, Batch, Totals, by_rank
@@ -113,7 +113,7 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
         batches = _Batches(data.train, indices[:num_steps], sample_weights[:num_steps], learning_rates[epoch], settings, watchdog)
         place = {"epoch_num": epoch + 1}
         use.begin_epoch()
-        watchdog.begin_step(epoch + 1, 1, num_steps)
+        watchdog.begin(Place(epoch + 1, 1, num_steps))
         log.start("epoch_start", metadata=place)
         begun = clock.now()
         report = _reporter(ranks, settings, record, epoch, num_steps, clock, watchdog)
@@ -301,7 +301,7 @@ def _reporter(ranks, settings, record, epoch, num_steps, clock, watchdog):
 
     def report(step, loss, shows=False):
         nonlocal printed
-        watchdog.begin_step(epoch + 1, step + 1, num_steps)
+        watchdog.begin(Place(epoch + 1, step + 1, num_steps))
         now = clock.now()
         if ranks.rank == 0 and (shows or now - printed >= PROGRESS_INTERVAL_SECONDS):
             printed = now

@@ -5,7 +5,7 @@ import time
 import numpy as np
 
 from common import workloads
-from common.cost import parallelism
+from common.backends import declaration_of
 from common.model.families import training_flops
 from common.trainer import by_rank
 
@@ -23,8 +23,8 @@ def add_to_record(trainer, settings, record):
     record.training_flops_per_sample, record.peak_flops_per_second = num_flops, peak
     # A resumed run may have trained nothing.
     if rate:
-        num_computing = parallelism.num_computing(record.backend, trainer.ranks.size)
-        of_rank = num_flops * rate / num_computing
+        # A server computes on no samples.
+        of_rank = num_flops * rate / (trainer.ranks.size - declaration_of(record.backend).num_servers)
         record.flops_per_second_per_rank = of_rank
         record.share_of_peak = peak and of_rank / peak
         record.tokens_per_second = num_tokens and num_tokens * rate

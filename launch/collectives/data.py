@@ -12,8 +12,6 @@ from common.cost.collectives import COLLECTIVES
 # A prime, so that the parts of a buffer, whose lengths are powers of two as a rule, differ.
 PATTERN_LENGTH = 8191
 HIGHEST = 64
-# Patterns that are compared at a time.
-NUM_COMPARED = 128
 # Fills the room for a result, which no element may keep.
 NOTHING = -1.0
 
@@ -58,10 +56,9 @@ def num_wrong(received, parts):
     size = sum(count for _, _, count in parts)
     wrong, begin = abs(len(received) - size), 0
     for values, first, count in parts:
-        step = len(values) * NUM_COMPARED
-        repeated = np.tile(np.roll(values, -first), min(NUM_COMPARED, -(-count // len(values))))
-        for start in range(begin, begin + count, step):
-            values_received = received[start : min(start + step, begin + count)]
+        repeated = np.roll(values, -first)
+        for start in range(begin, begin + count, len(values)):
+            values_received = received[start : min(start + len(values), begin + count)]
             wrong += int(np.count_nonzero(values_received != repeated[: len(values_received)]))
         begin += count
     return wrong

@@ -42,7 +42,7 @@ class Output:
         """Prints what all measurements share."""
         self.num_nodes, self.oversubscribed, self.copies = num_nodes, oversubscribed, copies
         sizes = collective_options.sizes(self.options)
-        self._print(
+        self.print(
             f"# {self.ranks.size} ranks on {num_nodes} node{'' if num_nodes == 1 else 's'}, {units.whole_text(sizes[0])} to "
             f"{units.whole_text(sizes[-1])}, factor {self.options.factor}",
             f"# time: {table.interval_text(self.options.repeats)}",
@@ -50,19 +50,6 @@ class Output:
             *(["# the ranks share cores: with cores of their own they would be faster"] if self.oversubscribed else []),
             *(f"# skipping {name}: {reason}" for name, reason in self.reasons.items()),
         )
-
-    def header(self, name, collective):
-        self._print(*table.header(name, collective, self.ranks.size, self._place()))
-
-    def skip(self, name, collective, reason):
-        self._print("#", f"# [{self._place()}] skipping {collective} over {name}: {reason}")
-
-    def row(self, out_of_place, in_place, requested_bytes):
-        copied = self.copies.get(requested_bytes)
-        self._print(table.row(out_of_place, in_place, copied and float(np.median(copied))))
-
-    def footer(self, measurements, fit):
-        self._print(*table.footer(measurements, fit))
 
     def write(self, measurements, fits, is_last):
         """Writes the files that are asked for, with what has been measured so far; says where they are after the last library."""
@@ -79,7 +66,7 @@ class Output:
                 files.write(self.options.svg / f"{collective}.svg", vega_lite.svg(spec))
         for name in ("json", "csv", "svg") if is_last else ():
             if path := getattr(self.options, name):
-                self._print(f"# {name}: {path}")
+                self.print(f"# {name}: {path}")
 
     def document(self, measurements, fits):
         """The content of the JSON file."""
@@ -98,12 +85,13 @@ class Output:
             "fits": [fit._asdict() | {"regimes": [regime._asdict() for regime in fit.regimes]} for fit in fits],
         }
 
-    def _place(self):
+    def next_place(self):
+        """Which collective of all libraries comes, as in 3/21."""
         self.num_shown += 1
         num_libraries = len(collective_options.libraries(self.options)) - len(self.reasons)
         return f"{self.num_shown}/{num_libraries * len(collective_options.collectives(self.options))}"
 
-    def _print(self, *lines):
+    def print(self, *lines):
         if self.ranks.rank == 0:
             print("\n".join(lines), flush=True)
 

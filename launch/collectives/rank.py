@@ -12,7 +12,7 @@ from common.errors import UserError
 from common.process import binding, ending, node_memory, watchdog
 from common.process.ranks import from_environment
 from common.trainer import by_rank
-from launch.collectives import data, output
+from launch.collectives import data, output, table
 from launch.collectives import options as collective_options
 from launch.collectives.measurement import Measurement, fit, time_call
 from launch.launchers import machine_files
@@ -106,17 +106,18 @@ def copies(options, library, dog):
 def measured(options, name, library, dog, writer):
     """Gives the Measurements and the Fit of each collective through one library; prints them as they come."""
     for collective in collective_options.collectives(options):
+        place = writer.next_place()
         if reason := library.missing.get(collective):
-            writer.skip(name, collective, reason)
+            writer.print("#", f"# [{place}] skipping {collective} over {name}: {reason}")
             continue
-        writer.header(name, collective)
+        writer.print(*table.header(name, collective, library.ranks.size, place))
         measurements = []
         for requested, count in sizes_of(options, collective, library.ranks.size):
             halves = [measure(library, name, collective, in_place, count, options.repeats, dog) for in_place in (False, True)]
             measurements += filter(None, halves)
-            writer.row(*halves, requested)
+            writer.print(table.row(*halves, writer.copies.get(requested)))
         fitted = fit(measurements)
-        writer.footer(measurements, fitted)
+        writer.print(*table.footer(measurements, fitted))
         yield measurements, fitted
 
 

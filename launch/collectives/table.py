@@ -31,12 +31,12 @@ def header(library, collective, num_ranks, place):
 
 
 def row(out_of_place, in_place, copy_seconds):
-    """The line of one size: a Measurement for each half, or None, and the seconds of a copy, None for a barrier."""
+    """The line of one size: a Measurement for each half, or None, and the seconds of copies, None for a barrier."""
     measurement = out_of_place or in_place
     kind = COLLECTIVES[measurement.collective]
     count = measurement.num_elements // measurement.num_ranks if kind.divided else measurement.num_elements
     start = f"{measurement.size_bytes:>12}  {count:>12}  {TYPE:>8}  {kind.redop:>6}  {kind.root:>6}"
-    copied = "N/A" if copy_seconds is None else number(measurement.size_bytes / copy_seconds / GB, 6)
+    copied = "N/A" if copy_seconds is None else number(measurement.size_bytes / float(np.median(copy_seconds)) / GB, 6)
     return f"{start}{_half(out_of_place)}{_half(in_place)}{_range(out_of_place)}{_range(in_place)}  {copied:>6}"
 
 

@@ -18,6 +18,10 @@ INTERFACES = {"CRAY MPICH": ("cray_shasta", "pmi2"), "Open MPI": ("pmix", "pmi2"
 MPI_VERSION = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
 
 
+class NotFound(UserError):
+    """There is no program to start ranks with."""
+
+
 def identify(version_text):
     """The launcher that prints this version text; None if unknown.
 
@@ -31,7 +35,7 @@ def identify(version_text):
 def find(launcher=None):
     """Returns (launcher, executable): `launcher` if it is one, else that of the allocation, else the environment's mpiexec.
 
-    The executable is relative to the checkout. Raises UserError if none is found.
+    The executable is relative to the checkout. Raises NotFound if there is none, UserError if there is no such launcher.
     """
     if launcher is not None and launcher not in LAUNCHERS:
         raise UserError(f"there is no launcher {launcher!r}; choose from: {', '.join(LAUNCHERS)}")
@@ -39,17 +43,17 @@ def find(launcher=None):
     if kind and not kind.signatures:
         executable = _environment_path(kind.program) or (which(kind.program) and kind.program)
         if not executable:
-            raise UserError(f"--launcher {launcher}: no {kind.program} found in PATH")
+            raise NotFound(f"--launcher {launcher}: no {kind.program} found in PATH")
         return launcher, executable
     rejected = []
     for executable in candidates(kind):
         if executable == _environment_path(MPIEXEC) or which(executable):
-            name = identify(version_of(executable))
+            name = identify(output_of([executable, "--version"]))
             if name and launcher in (None, name):
                 return name, executable
             rejected.append(f"{executable} is {name or 'unknown'}")
     missing = MPIEXEC if kind is None else kind.program if kind.program != MPIEXEC else f"{MPIEXEC} of {launcher}"
-    raise UserError(
+    raise NotFound(
         f"no {missing} found{' (' + '; '.join(rejected) + ')' if rejected else ''}; "
         "run launch/setup.sh, load an MPI module or choose a launcher with --launcher"
     )
@@ -119,8 +123,13 @@ def interface_of(launcher):
     if (value := os.environ.get(LAUNCHERS[launcher.name].mpi_variable, "none")) != "none":
         return value
     version = output_of([*launcher.python, "-c", MPI_VERSION], launcher.variables)
-    spoken, offered = next(names for text, names in INTERFACES.items() if text in version), slurm.mpi_types()
+    spoken, offered = spoken_by(version), slurm.mpi_types()
     return next((name for name in spoken if name in offered), spoken[0])
+
+
+def spoken_by(version):
+    """The values of srun's --mpi that an MPI of this version speaks, the best first."""
+    return next(names for text, names in INTERFACES.items() if text in version)
 
 
 def has_mpi4py(python):
@@ -134,11 +143,6 @@ def has_mpi4py(python):
         reason = ([*done.stdout.splitlines(), *done.stderr.splitlines()] or [f"exit status {done.returncode}"])[-1]
         raise UserError(f"the machine file's python, {shlex.join(python)}, could not be started: {reason}")
     return "mpi4py: True" in done.stdout
-
-
-def version_of(executable):
-    """What a program prints for --version."""
-    return output_of([executable, "--version"])
 
 
 def output_of(argv, variables=None):

@@ -34,6 +34,8 @@ class Machine:
     """Maximum ranks per node."""
     threads: int = Settings.threads
     """Cores per rank."""
+    device: str = Settings.device
+    """auto, cpu or cuda; with cuda a node without a GPU is refused, where auto would train on its cores."""
     gpu_order: str = Settings.gpu_order
     """local: local rank 0 uses GPU 0; reversed: the last GPU."""
     host_suffix: str = Settings.host_suffix
@@ -49,7 +51,7 @@ class Machine:
 # The types of each key's value; no value of TOML is None.
 KINDS = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Machine).items()}
 TYPE_NAMES = {str: "a string", int: "an integer", list: 'a list, as in ["a", "b"]', dict: "a table, as in [variables]"}
-ALLOWED = {"launcher": tuple(LAUNCHERS), "gpu_order": get_args(get_type_hints(Settings)["gpu_order"])}
+ALLOWED = {"launcher": tuple(LAUNCHERS)} | {name: get_args(get_type_hints(Settings)[name]) for name in ("device", "gpu_order")}
 
 
 def read(name):

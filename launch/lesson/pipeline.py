@@ -6,7 +6,6 @@ python -m launch.lesson.pipeline ORDER BYTES, on two ranks of an MPI launcher, d
 import os
 import sys
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -68,23 +67,14 @@ def together(pipeline, sent, received, peer):
     type(requests[0]).Waitall(requests)
 
 
-ORDERS = {"sends_first": sends_first, "in_turn": in_turn, "together": together}
-
-
-class Case(NamedTuple):
-    """An order of the calls and the size of a message."""
-
-    order: str
-    size_bytes: int
-    words: str
-
-
-CASES = (
-    Case("sends_first", SMALL_BYTES, "both stages send, then receive"),
-    Case("sends_first", LARGE_BYTES, "both stages send, then receive"),
-    Case("in_turn", LARGE_BYTES, "one stage sends while the other receives"),
-    Case("together", LARGE_BYTES, "both begin to send and to receive, then wait"),
-)
+# {order of the calls: (its function, in words)}
+ORDERS = {
+    "sends_first": (sends_first, "both stages send, then receive"),
+    "in_turn": (in_turn, "one stage sends while the other receives"),
+    "together": (together, "both begin to send and to receive, then wait"),
+}
+# (order of the calls, size of a message)
+CASES = (("sends_first", SMALL_BYTES), ("sends_first", LARGE_BYTES), ("in_turn", LARGE_BYTES), ("together", LARGE_BYTES))
 
 
 def exchange(order, size_bytes):
@@ -92,23 +82,24 @@ def exchange(order, size_bytes):
     from mpi4py import MPI
 
     ranks = from_environment()
+    in_order, _ = ORDERS[order]
     sent, received = np.full(size_bytes, ranks.rank, np.uint8), np.empty(size_bytes, np.uint8)
     guard = watchdog.Watchdog(WATCHDOG_SECONDS, ranks.rank)
     for number in range(NUM_MICROBATCHES):
-        guard.begin_step(1, number + 1, NUM_MICROBATCHES)
-        ORDERS[order](MPI.COMM_WORLD, sent, received, 1 - ranks.rank)
+        guard.begin(watchdog.Place(1, number + 1, NUM_MICROBATCHES))
+        in_order(MPI.COMM_WORLD, sent, received, 1 - ranks.rank)
         assert (received == 1 - ranks.rank).all()
 
 
 def run(launcher):
-    """Runs every case; returns [(Case, its Outcome, the Hangs that its ranks reported)]."""
+    """Runs every case; returns [(case, its Outcome, the Hangs that its ranks reported)]."""
     results = []
-    for number, case in enumerate(CASES):
-        program = (*launcher.python, "-m", "launch.lesson.pipeline", case.order, str(case.size_bytes))
+    for number, (order, size_bytes) in enumerate(CASES):
+        program = (*launcher.python, "-m", "launch.lesson.pipeline", order, str(size_bytes))
         start = Start(launcher, 2, 2, 1, program, {"OMP_NUM_THREADS": "1"} | launcher.variables)
         hangs, mark = [], f"lesson-pipeline-{number}"
         outcome = turns.alone(processes.run(start.argv(), start.variables, mark, records.ROOT, TIME_LIMIT_SECONDS, hangs.append))
-        results.append((case, outcome, hangs))
+        results.append(((order, size_bytes), outcome, hangs))
     return results
 
 
@@ -118,7 +109,8 @@ def row(case, outcome, hangs):
         ending = "; ".join(f"rank {hang.rank} hung {hang.place}" for hang in sorted(hangs))
     else:
         ending = "exchanged" if outcome.returncode == 0 else f"failed: {outcome.last_lines[-1] if outcome.last_lines else 'without a word'}"
-    return [case.words, units.whole_text(case.size_bytes), ending]
+    order, size_bytes = case
+    return [ORDERS[order][1], units.whole_text(size_bytes), ending]
 
 
 def conclusion(results):

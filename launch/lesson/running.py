@@ -1,6 +1,5 @@
 """How the runs of a lesson are done: one after the other, with their progress shown and their records kept."""
 
-import functools
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,10 @@ import tyro
 from common.config import MachineName
 from common.record import records
 from launch.launchers import detect
-from launch.run import available, lock, runner, turns
+from launch.run import available, lock
 from launch.run.display import Display
 from launch.run.options import LaunchOptions, TimeLimit, seen_from_root
+from launch.run.session import run_group
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,8 @@ def run(options, jobs_of, settled, show):
         jobs, runs = settled(jobs, launcher), []
         try:
             with Display(len(jobs)) as display:
-                for number, job in enumerate(jobs, 1):
-                    display.begin(number, job)
-                    on_progress = functools.partial(display.progress, number, job)
-                    runs.append(turns.alone(runner.run_job(job, launcher, options.time_limit, on_progress)))
-                    display.finish(number, job, runs[-1])
+                for numbered in enumerate(jobs, 1):
+                    run_group([numbered], launcher, options.time_limit, display, runs)
             show(runs)
         finally:
             if runs:

@@ -28,7 +28,7 @@ BOTH = {"stays near chance": "both stay near chance", "falls back to near chance
 FAILURES = {"failed": "failed", "timeout": "ran out of time"}
 PLOT_HEIGHT = 21
 PLOT_WIDTH = 65
-MARKS = "o+x#"
+MARKS = "o+"
 # Of a point that two curves share.
 SHARED = "*"
 
@@ -140,28 +140,26 @@ def epochs(number):
     return f"{number:g} epoch" if number == 1 else f"{number:g} epochs"
 
 
-def plot(curves, height=PLOT_HEIGHT, width=PLOT_WIDTH):
+def plot(curves, height=PLOT_HEIGHT):
     """The lines of a plot of {name: values from 0 to 1 by epoch} for a terminal; None and missing values are left out."""
     num_epochs = max((len(values) for values in curves.values()), default=0)
     # At most three characters per epoch, so that the points of short runs stay close together.
-    last_column = min(3 * (num_epochs - 1), width - 1)
+    last_column = min(3 * (num_epochs - 1), PLOT_WIDTH - 1)
     columns = [round(index * last_column / max(num_epochs - 1, 1)) for index in range(num_epochs)]
     marks = dict(zip(curves, MARKS, strict=False))
-    grid = [[" "] * (last_column + 1) for _ in range(height)]
-    owner = {}
+    points = {}
     for name, values in curves.items():
         for column, value in zip(columns, values, strict=False):
-            if value is None:
-                continue
-            row = round((1 - value) * (height - 1))
-            first_name = owner.setdefault((row, column), name)
-            grid[row][column] = marks[name] if first_name == name else SHARED
-    if not owner:
+            if value is not None:
+                place = round((1 - value) * (height - 1)), column
+                points[place] = marks[name] if points.get(place, marks[name]) == marks[name] else SHARED
+    if not points:
         return ["nothing to plot"]
     labelled = {round((1 - fifth / 5) * (height - 1)): f"{fifth / 5:.1f}" for fifth in range(6)}
-    lines = [f"{labelled.get(row, ''):>4} | {''.join(cells)}".rstrip() for row, cells in enumerate(grid)]
+    rows = ["".join(points.get((row, column), " ") for column in range(last_column + 1)) for row in range(height)]
+    lines = [f"{labelled.get(number, ''):>4} | {row}".rstrip() for number, row in enumerate(rows)]
     epoch_numbers = "1" if num_epochs == 1 else f"1{num_epochs:>{last_column}}"
-    legend = [f"{marks[name]} {name}" for name in curves] + ([f"{SHARED} both"] if any(SHARED in row for row in grid) else [])
+    legend = [f"{marks[name]} {name}" for name in curves] + ([f"{SHARED} both"] if SHARED in points.values() else [])
     return [*lines, "     +" + "-" * (last_column + 2), f"       {epoch_numbers} epoch", f"       {'   '.join(legend)}"]
 
 

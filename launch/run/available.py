@@ -80,18 +80,20 @@ def runnable(jobs, launcher, dry_run=False):
     return jobs
 
 
-def settled(jobs, launcher, dry_run=False):
+def settled(jobs, launcher, dry_run=False, ask_backends=None):
     """Returns (the jobs that can run, on the device they all run on; {backend or size: reason} of the others).
 
     A dry run starts nothing on other nodes outside an allocation. It then imports the backends here and leaves --device as it is.
-    Raises UserError if there is no GPU for --device cuda, or if the launcher cannot start a program.
+    `ask_backends`: as answers_of, which asks by default. Raises UserError if there is no GPU for --device cuda, or if the launcher cannot
+    start a program.
     """
     elsewhere = runs_elsewhere(jobs, launcher)
-    can_ask = not (dry_run and elsewhere) or (commands.allocation() is not None and which(launcher.executable) is not None)
+    can_ask = not (dry_run and elsewhere) or can_ask_elsewhere(launcher)
     backends = list(dict.fromkeys(job.backend for job in jobs))
     answers = {backend: {"error": reason} for backend in backends if (reason := mpi_problem(backend, launcher.name))}
     with Console(stderr=True).status("checking which backends can run, and on which device"):
-        answers |= answers_of([backend for backend in backends if backend not in answers], jobs[0], launcher, elsewhere and can_ask)
+        unknown = [backend for backend in backends if backend not in answers]
+        answers |= (ask_backends or answers_of)(unknown, jobs[0], launcher, elsewhere and can_ask)
     device = common_device(jobs[0].settings.device, answers) if can_ask else None
     reasons = {backend: reason for backend in backends if (reason := problem(answers[backend], device))}
     runnable = [job for job in jobs if job.backend not in reasons]
@@ -124,13 +126,18 @@ def runs_elsewhere(jobs, launcher):
     return bool(launcher.hosts) or places == "cluster" or commands.allocation() is not None
 
 
-def answers_of(backends, job, launcher, through_launcher):
-    """{backend: the answer that main prints for it}, where a rank of the job runs. Raises UserError if there is no answer."""
+def can_ask_elsewhere(launcher):
+    """Whether the launcher starts a program on another node at once: outside an allocation it would wait for one."""
+    return commands.allocation() is not None and which(launcher.executable) is not None
+
+
+def answers_of(backends, job, launcher, through_launcher, module="launch.run.available"):
+    """{backend: the answer that main of a module prints for it}, where a rank of the job runs. Raises UserError if there is no answer."""
     if not backends:
         return {}
     files = sorted(set(map(file_of, backends)))
-    program = (*launcher.python, "-m", "launch.run.available", job.settings.precision, *files)
-    argv, variables = program, {}
+    program = (*launcher.python, "-m", module, job.settings.precision, *files)
+    argv, variables = program, launcher.variables
     if through_launcher:
         start = on_a_node(program, job, launcher)
         argv, variables = start.argv(), start.variables
@@ -172,9 +179,9 @@ def common_device(device, answers):
     return device if device != "auto" else "cuda" if None in problems else "cpu"
 
 
-def main(precision, *names):
-    """Prints the answers of backends on the node where this runs."""
-    of_node = {
+def main(precision, *names, **of_node):
+    """Prints the answers of backends on the node where this runs, each with what is given of the node."""
+    of_node |= {
         "precision": {device: gpus.precision_problem(precision, device) for device in ("cpu", "cuda")},
         "num_gpus": binding.num_gpus_to_share(gpus.count()),
     }

@@ -1,6 +1,5 @@
 """What a matrix shows while it runs: a live line on a terminal, plain lines elsewhere."""
 
-import contextlib
 import time
 
 from rich.console import Console
@@ -28,8 +27,7 @@ class Display:
 
     def __exit__(self, *exception):
         if self.live:
-            with contextlib.suppress(BrokenPipeError):
-                self.live.stop()
+            self.live.stop()
 
     def print_line(self, text):
         self.console.print(Text(text), soft_wrap=True)

@@ -29,11 +29,15 @@ def path_of(folder, jobs):
 
 
 def expect_free(folder, jobs, share_machine):
-    """Raises UserError where another matrix has the lock. Makes no file."""
+    """Raises UserError where another matrix has the lock. Makes and changes no file."""
     path = path_of(folder, jobs)
     if path.exists() and not share_machine:
-        with held(folder, jobs, share_machine):
-            pass
+        descriptor = _open(path)
+        try:
+            if not is_locked_here(descriptor, path):
+                raise _refusal(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -52,14 +56,19 @@ def held(folder, jobs, share_machine):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, text.encode(), 0)
         elif not share_machine:
-            holder = os.pread(descriptor, 4096, 0).decode(errors="replace").strip()
-            raise UserError(
-                f"another matrix is running here ({holder or 'it has just begun'}); wait for it, or give --share-machine: "
-                "each of the two would then measure the other's load"
-            )
+            raise _refusal(descriptor)
         yield
     finally:
         os.close(descriptor)
+
+
+def _refusal(descriptor):
+    """The UserError about the matrix that holds the lock."""
+    holder = os.pread(descriptor, 4096, 0).decode(errors="replace").strip()
+    return UserError(
+        f"another matrix is running here ({holder or 'it has just begun'}); wait for it, or give --share-machine: "
+        "each of the two would then measure the other's load"
+    )
 
 
 def _open(path):
@@ -81,11 +90,22 @@ def _open(path):
 def is_locked_here(descriptor, path):
     """Locks the file unless another process has. Returns whether none has; where the file system has no locks, it prints that."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if reason := lock(descriptor):
+            print(f"{path} {reason}", file=sys.stderr)
     except BlockingIOError:
         return False
+    return True
+
+
+def lock(descriptor):
+    """Locks an open file. Returns, in words, that its file system has no locks; else None.
+
+    Raises BlockingIOError where another process has locked it.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as problem:
         if problem.errno not in WITHOUT_LOCKS:
             raise
-        print(f"{path} cannot be locked ({problem.strerror}): another matrix at the same time is not noticed", file=sys.stderr)
-    return True
+        return f"cannot be locked ({problem.strerror}): another matrix at the same time is not noticed"
+    return None

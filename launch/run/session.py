@@ -3,6 +3,8 @@
 import functools
 import itertools
 import os
+import shlex
+import sys
 import tempfile
 from pathlib import Path
 
@@ -31,7 +33,7 @@ def run_all(matrix, done, jobs, launcher, page):
                     left += group
                     continue
                 with remaining.timed(group):
-                    run_group(matrix, group, launcher, display, done)
+                    run_group(group, launcher, matrix.time_limit, display, done)
                 groups_run.append(group)
             if matrix.quiet_limit:
                 run_again(matrix, groups_run, launcher, display, done, remaining)
@@ -42,7 +44,14 @@ def run_all(matrix, done, jobs, launcher, page):
             print(f"records: {page.with_suffix('')}-*.json" + (f"\npage: {page}" if page.exists() else ""))
         if left:
             print(describe(left))
+        if failed_at_start(done):
+            print(f"failed before the first step; what this machine lacks: {shlex.join(['launch/matrix.sh', *sys.argv[1:], '--check'])}")
     return 0 if not left and all(record.status == "ok" and not record.launcher_error for record in done) else 1
+
+
+def failed_at_start(done):
+    """Whether a run failed before its first step, for another reason than that it was interrupted."""
+    return any(record.status == "failed" and record.pids_by_rank is None and record.error != "interrupted" for record in done)
 
 
 def needed(matrix, jobs, done, display):
@@ -72,7 +81,7 @@ def run_again(matrix, groups_run, launcher, display, done, remaining):
             runs = ", ".join(job.settings.run_id for _, job in group)
             display.print_line(f"again, since the machine was not quiet ({attempt} of at most {MAX_AGAIN}): {runs}")
             set_aside(group, done)
-            run_group(matrix, group, launcher, display, done)
+            run_group(group, launcher, matrix.time_limit, display, done)
 
 
 def disturbed(groups_run, done, percent):
@@ -92,14 +101,14 @@ def set_aside(group, done):
     done[:] = [record for record in done if record.settings.run_id not in run_ids]
 
 
-def run_group(matrix, group, launcher, display, done):
-    """Runs jobs side by side and adds their records to those that are done, also where it is interrupted."""
+def run_group(group, launcher, time_limit_seconds, display, done):
+    """Runs (number, job)s side by side and adds their records to those that are done, also where it is interrupted."""
     ended = set()
 
     def start(turn_share, number, job):
         display.begin(number, job)
         on_progress = functools.partial(display.progress, number, job)
-        return runner.run_job(job, launcher, matrix.time_limit, on_progress, turn_share if len(group) > 1 else None)
+        return runner.run_job(job, launcher, time_limit_seconds, on_progress, turn_share if len(group) > 1 else None)
 
     def on_end(index, record):
         ended.add(index)

@@ -5,6 +5,7 @@ match exactly once, so that a new release of Horovod stops the build instead of 
 """
 
 import argparse
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -112,7 +113,6 @@ FLAGS = {
     "HOROVOD_WITHOUT_MXNET": "1",
     "HOROVOD_CPU_OPERATIONS": "MPI",
 }
-FLAGS_WITH_CUDA = FLAGS | {"HOROVOD_GPU_OPERATIONS": "NCCL"}
 
 
 class BuildError(Exception):
@@ -131,9 +131,8 @@ def substitute(text, substitution):
 
 def build_flags(environ, cuda_home=None):
     """The variables of Horovod's build, overridden by the user's. Variables that Horovod reads at run time are ignored."""
-    return (FLAGS_WITH_CUDA if cuda_home else FLAGS) | {
-        name: value for name, value in environ.items() if BUILD_FLAG.fullmatch(name) and value
-    }
+    of_user = {name: value for name, value in environ.items() if BUILD_FLAG.fullmatch(name) and value}
+    return FLAGS | ({"HOROVOD_GPU_OPERATIONS": "NCCL"} if cuda_home else {}) | of_user
 
 
 def substitutions_for(flags):
@@ -181,11 +180,9 @@ def fingerprint(horovod_version, flags, mpi, compiler):
 
 def tensorflow_package():
     for name in ("tensorflow-cpu", "tensorflow"):
-        try:
+        with contextlib.suppress(ModuleNotFoundError):
             version(name)
             return name
-        except ModuleNotFoundError:
-            continue
     raise BuildError("TensorFlow is not installed; run launch/setup.sh")
 
 
@@ -212,18 +209,7 @@ def compile_wheel(source, flags, programs, log):
     bins = [str(Path(program).parent) for program in programs]
     environ = os.environ | flags | {"PATH": os.pathsep.join([*bins, os.environ["PATH"]])}
     environ.setdefault("MAKEFLAGS", f"-j{len(os.sched_getaffinity(0))}")
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--verbose",
-        "--no-build-isolation",
-        "--no-deps",
-        "--wheel-dir",
-        str(source.parent),
-        str(source),
-    ]
+    command = [sys.executable, "-m", "pip", "wheel", "--verbose", "--no-build-isolation", "--no-deps", "--wheel-dir", source.parent, source]
     shown_percent = 0
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as build, log.open("w") as out:
         for line in build.stdout:

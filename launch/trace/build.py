@@ -74,18 +74,13 @@ def fingerprint(*inputs):
 def mpi_library(mpicc):
     """The path of the MPI library; empty where an MPI program cannot run here."""
     with tempfile.TemporaryDirectory() as folder:
-        return _printed_by(mpicc, Path(folder))
-
-
-def _printed_by(mpicc, folder):
-    source, program = folder / "which_mpi.c", folder / "which_mpi"
-    source.write_text(WHICH_MPI)
-    if subprocess.run([mpicc, source, "-o", program, "-ldl"], capture_output=True, check=False).returncode:
-        return ""
-    try:
-        return subprocess.run([program], capture_output=True, text=True, check=False).stdout.strip()
-    except OSError:
-        return ""
+        source, program = Path(folder, "which_mpi.c"), Path(folder, "which_mpi")
+        source.write_text(WHICH_MPI)
+        subprocess.run([mpicc, source, "-o", program, "-ldl"], capture_output=True, check=False)
+        try:
+            return subprocess.run([program], capture_output=True, text=True, check=False).stdout.strip()
+        except OSError:
+            return ""
 
 
 def is_up_to_date(library, build_id):

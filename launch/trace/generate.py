@@ -4,7 +4,7 @@ from launch.trace import loads
 
 # They begin, end or switch recording.
 HAND_WRITTEN = ("MPI_Init", "MPI_Init_thread", "MPI_Finalize", "MPI_Abort", "MPI_Pcontrol")
-AFTER = {"MPI_Session_init": "    if (trace_result == MPI_SUCCESS)\n        trace_session_began();\n"}
+AFTER = {"MPI_Session_init": '    if (trace_result == MPI_SUCCESS)\n        trace_begin_alone("MPI_Session_init()", 0, 1);\n'}
 
 # Local names must differ from those of parameters.
 WRAPPER = """

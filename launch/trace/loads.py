@@ -21,7 +21,7 @@ COMPLETION = re.compile(
 SENT = "sendbuf == MPI_IN_PLACE"
 # (count, type, factor) of the collectives without plain `count` and `datatype`.
 SENT_OR_RECEIVED = (f"({SENT} ? (int64_t)recvcount : (int64_t)sendcount)", f"({SENT} ? recvtype : sendtype)")
-SENT_OR_OWN = (f"({SENT} ? (int64_t)recvcounts[trace_rank_in(comm)] : (int64_t)sendcount)", f"({SENT} ? recvtype : sendtype)")
+SENT_OR_OWN = (f"({SENT} ? (int64_t)recvcounts[trace_ask(PMPI(Comm_rank), comm)] : (int64_t)sendcount)", f"({SENT} ? recvtype : sendtype)")
 SCATTERED = "recvbuf == MPI_IN_PLACE"
 ELEMENTS = {
     "Gather": SENT_OR_RECEIVED,
@@ -30,20 +30,20 @@ ELEMENTS = {
     "Allgatherv": SENT_OR_OWN,
     "Scatter": (f"({SCATTERED} ? (int64_t)sendcount : (int64_t)recvcount)", f"({SCATTERED} ? sendtype : recvtype)"),
     "Scatterv": (
-        f"({SCATTERED} ? (int64_t)sendcounts[trace_rank_in(comm)] : (int64_t)recvcount)",
+        f"({SCATTERED} ? (int64_t)sendcounts[trace_ask(PMPI(Comm_rank), comm)] : (int64_t)recvcount)",
         f"({SCATTERED} ? sendtype : recvtype)",
     ),
     "Alltoall": (*SENT_OR_RECEIVED, "trace_num_peers(comm)"),
     "Alltoallv": (
-        f"({SENT} ? TRACE_SUM(recvcounts, trace_num_peers(comm)) : TRACE_SUM(sendcounts, trace_num_peers(comm)))",
+        f"TRACE_SUM(({SENT} ? recvcounts : sendcounts)[peer], trace_num_peers(comm))",
         SENT_OR_RECEIVED[1],
     ),
-    "Reduce_scatter": ("TRACE_SUM(recvcounts, trace_size_of(comm))", "datatype"),
-    "Reduce_scatter_block": ("recvcount", "datatype", "trace_size_of(comm)"),
+    "Reduce_scatter": ("TRACE_SUM(recvcounts[peer], trace_ask(PMPI(Comm_size), comm))", "datatype"),
+    "Reduce_scatter_block": ("recvcount", "datatype", "trace_ask(PMPI(Comm_size), comm)"),
 }
 ALLTOALLW = (
-    f"({SENT} ? TRACE_SUM_BYTES(recvcounts, recvtypes, trace_num_peers(comm))"
-    " : TRACE_SUM_BYTES(sendcounts, sendtypes, trace_num_peers(comm)))"
+    f"TRACE_SUM({SENT} ? trace_bytes(recvcounts[peer], recvtypes[peer]) : trace_bytes(sendcounts[peer], sendtypes[peer]), "
+    "trace_num_peers(comm))"
 )
 
 

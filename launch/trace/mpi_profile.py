@@ -92,6 +92,12 @@ TOTALS = ("total communication time", "total elapsed time", "user cpu time", "sy
 NO_SUMMARY = re.compile(r"^There is no summary for all tasks: (.*)\.$", re.MULTILINE)
 
 
+def find(folder):
+    """Returns the profiles in a folder, of two forms of one profile the JSON, which has all digits."""
+    paths = {path for path in folder.glob("mpi_profile.*") if path.suffix == ".json" or path.suffix[1:].isdecimal()}
+    return sorted(path for path in paths if path.with_name(f"{path.name}.json") not in paths)
+
+
 def read(path):
     """Returns the Profile in a file. Raises UserError where it is not a profile or is truncated."""
     path = Path(path)

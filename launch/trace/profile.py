@@ -39,22 +39,19 @@ def run(arguments):
         heading = f"rank {profile.rank} of {profile.num_ranks}: {seconds}, from MPI_Init() to {profile.ended} ({path})"
         console.print(Text(heading), soft_wrap=True)
         console.print(table(profile))
-        for line in remarks(profile):
-            console.print(Text(line), soft_wrap=True)
+        if bandwidth := profile.payload_bytes_per_second():
+            console.print(Text(f"payload: {bandwidth / 1e6:.1f} MB/s over its own and completion's seconds"), soft_wrap=True)
+        if profile.no_summary_because:
+            console.print(Text(f"no summary over all ranks: {profile.no_summary_because}"), soft_wrap=True)
     return 0
 
 
 def paths_of(path):
-    """Returns the profiles that a path is or contains, of two forms of one profile the JSON, which has all digits.
-
-    Raises UserError for a folder without any.
-    """
-    if not path.is_dir():
-        return [path]
-    paths = {candidate for candidate in path.glob("mpi_profile.*") if candidate.suffix == ".json" or candidate.suffix[1:].isdecimal()}
+    """Returns the profiles that a path is or contains. Raises UserError for a folder without any."""
+    paths = mpi_profile.find(path) if path.is_dir() else [path]
     if not paths:
         raise UserError(f"{path} has no MPI profile; give a folder with files mpi_profile.JOB.RANK, or such a file")
-    return sorted(candidate for candidate in paths if candidate.with_name(f"{candidate.name}.json") not in paths)
+    return paths
 
 
 def table(profile):
@@ -80,14 +77,6 @@ def table(profile):
 
 def _cells(sums):
     return [str(sums.num_calls), f"{sums.size_bytes:.0f}", f"{sums.seconds:.3f}"]
-
-
-def remarks(profile):
-    """Yields the lines below a table."""
-    if bandwidth := profile.payload_bytes_per_second():
-        yield f"payload: {bandwidth / 1e6:.1f} MB/s over its own and completion's seconds"
-    if profile.no_summary_because:
-        yield f"no summary over all ranks: {profile.no_summary_because}"
 
 
 if __name__ == "__main__":

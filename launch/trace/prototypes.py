@@ -64,25 +64,18 @@ def _prototype(node):
     parameters = [] if node.type.args is None else node.type.args.params
     parameters = [parameter for parameter in parameters if write(parameter) != "void"]
     for number, parameter in enumerate(parameters):
-        _name(parameter, getattr(parameter, "name", None) or f"argument{number}")
+        _innermost(parameter).declname = getattr(parameter, "name", None) or f"argument{number}"
     returned = node.type.type
     # Parentheses prevent the expansion of a macro of the same name.
     declaration = f"{write(_without_name(returned))} ({node.name})({', '.join(write(parameter) for parameter in parameters) or 'void'})"
-    return Prototype(node.name, declaration, write(_without_name(returned)), tuple(_name_of(parameter) for parameter in parameters))
+    names = tuple(_innermost(parameter).declname for parameter in parameters)
+    return Prototype(node.name, declaration, write(_without_name(returned)), names)
 
 
 def _innermost(node):
     while not isinstance(node, c_ast.TypeDecl):
         node = node.type
     return node
-
-
-def _name_of(parameter):
-    return _innermost(parameter).declname
-
-
-def _name(parameter, name):
-    _innermost(parameter).declname = name
 
 
 def _without_name(returned):

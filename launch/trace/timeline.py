@@ -55,7 +55,7 @@ def gather(folder, mpi_sources=()):
     if not all_sources:
         raise UserError(f"{folder} has no timeline, no profile and no steps; run with --timeline")
     of_rank_0 = meetings.get(0, [])
-    offsets = {rank: sources.clock_offset(of_rank, of_rank_0) if rank else sources.NO_OFFSET for rank, of_rank in meetings.items()}
+    offsets = {rank: sources.clock_offset(of_rank, of_rank_0) if rank else sources.Offset(0.0, 0.0) for rank, of_rank in meetings.items()}
     metadata = merge(folder / MERGED, all_sources, offsets)
     sums_by_rank = {}
     problems += chrome.check(counted(chrome.events(folder / MERGED, problems.append), sums_by_rank))

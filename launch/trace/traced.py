@@ -69,15 +69,8 @@ def summary(settings):
 
 def profile_summary(folder):
     """Returns the MpiProfile of a record; kinds and bandwidth only where the library separates payload and control."""
-    ranks, problems = {}, []
-    # Our JSON has all digits; a site's library writes text only.
-    paths = sorted(folder.glob("mpi_profile.*.json")) or sorted(folder.glob("mpi_profile.*"))
-    for path in paths:
-        try:
-            profile = mpi_profile.read(path)
-        except UserError as problem:
-            problems.append(str(problem))
-            continue
+    ranks, problems, paths = {}, [], mpi_profile.find(folder)
+    for profile in _readable(mpi_profile.read, paths, problems):
         ranks[str(profile.rank)] = {
             "communication_seconds": profile.communication_seconds, "elapsed_seconds": profile.elapsed_seconds, "ended": profile.ended,
             "kinds": {kind: sums._asdict() for kind, sums in (profile.kinds or {}).items()} or None,
@@ -85,12 +78,18 @@ def profile_summary(folder):
         }  # fmt: skip
     if not paths:
         problems.append(f"{folder} has no MPI profile: no rank called MPI")
-    for path in sorted(folder.glob("mpi_events.*.bin")):
+    for rank_events in _readable(events.read, sorted(folder.glob("mpi_events.*.bin")), problems):
+        problems += events.problems_of(rank_events)
+    return MpiProfile(ranks, problems)
+
+
+def _readable(read, paths, problems):
+    """Yields read(path) of each of the paths, and appends to the problems why one cannot be read."""
+    for path in paths:
         try:
-            problems += events.problems_of(events.read(path))
+            yield read(path)
         except UserError as problem:
             problems.append(str(problem))
-    return MpiProfile(ranks, problems)
 
 
 def mpi_sources(folder):

@@ -15,12 +15,9 @@ from statistics import median
 
 import numpy as np
 
-from common import workloads
-from common.config import Settings
-from common.data import datasets, manifest, sharding
-from launch.conversion.writing import Conversion
-from launch.conversion.writing import run as convert
+from common.data import manifest, sharding
 from tests.bench import shared
+from tests.support import converted
 
 BATCH, COPIES = 16, 4
 COLUMNS = ("format", "workers", "theirs", "ours (samples/s)", "theirs (samples/s)", "ours / theirs: median (range)")
@@ -40,7 +37,7 @@ def run(arguments):
     with tempfile.TemporaryDirectory() as folder:
         folders = {name: Path(folder, name) for name in ("npy", "hdf5", "files", "tfrecord")}
         for name, path in folders.items():
-            convert(Conversion("cnn", name, path, copies=COPIES, file_size=4))
+            converted.convert(path, name, copies=COPIES, file_size=4)
         print(shared.head(COLUMNS))
         for name, path in folders.items():
             for workers in map(int, arguments.workers.split(",")):
@@ -71,7 +68,7 @@ def measured(readers, num_rounds):
 def ours(name, folder, workers):
     import torch
 
-    data = datasets.loader(workloads.resolve(Settings(data_format=name, data_dir=folder, num_workers=workers), 1))()
+    data = converted.load(data_format=name, data_dir=folder, num_workers=workers)
 
     def epoch(number):
         indices, _ = sharding.training_shard(len(data.train), BATCH, "drop", 1, number, 0, 1, streamed=data.train.streamed)

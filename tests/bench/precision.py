@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 from common import workloads
 from common.config import Settings
-from common.cost.parallelism import DataParallel
 from common.process import node_memory
 from common.training import loop
 from frameworks import single
@@ -44,7 +43,7 @@ def step_seconds(workload, num_rounds):
     node_memory.keep_large_buffers()
     settings = {precision: workloads.resolve(Settings(workload=workload, precision=precision), 1) for precision in PRECISIONS}
     trainers = {precision: prepared(of_precision) for precision, of_precision in settings.items()}
-    batches = random_batches(settings["fp32"], DataParallel(0, 1))
+    batches = random_batches(settings["fp32"], workloads.local_batch(settings["fp32"], 1))
 
     def measure(trainer, _):
         begun = time.process_time()

@@ -16,8 +16,8 @@ NUM_CALLS = 4
 OLD, NEW = "old", "new" * 1000
 
 
-def write(path, cut_at, when, how):
-    """Writes NEW; before, within or after the call number `cut_at` (from 1) the process ends at once, or an exception is raised."""
+def write(path, cut_at, within, how):
+    """Writes NEW; before the call number `cut_at` (from 1), or within it, the process ends at once, or an exception is raised."""
     write_text, numbers = Path.write_text, itertools.count(1)
 
     def cut():
@@ -27,17 +27,12 @@ def write(path, cut_at, when, how):
 
     def cutting(function):
         def call(*arguments, **named):
-            is_cut = next(numbers) == cut_at
-            if is_cut and when == "before":
-                cut()
-            if is_cut and when == "within" and function is write_text:
+            if next(numbers) != cut_at:
+                return function(*arguments, **named)
+            if within:
                 # As a full disk or a kill cuts it: with half of the data written.
                 write_text(arguments[0], arguments[1][: len(arguments[1]) // 2])
-                cut()
-            result = function(*arguments, **named)
-            if is_cut and when == "after":
-                cut()
-            return result
+            return cut()
 
         return call
 
@@ -55,20 +50,20 @@ def status_of_writing(*arguments):
 
 
 @pytest.mark.parametrize("how", ["exit", "raise"])
-@pytest.mark.parametrize(("cut_at", "when"), [(1, "within"), *itertools.product(range(1, NUM_CALLS + 1), ("before", "after"))])
+@pytest.mark.parametrize(("cut_at", "within"), [(1, True), *((number, False) for number in range(1, NUM_CALLS + 1))])
 @pytest.mark.parametrize("exists", [True, False])
-def test_wherever_it_is_cut_a_reader_finds_the_old_or_the_new_file_whole(exists, cut_at, when, how, tmp_path):
+def test_wherever_it_is_cut_a_reader_finds_the_old_or_the_new_file_whole(exists, cut_at, within, how, tmp_path):
     path = tmp_path / "file"
     if exists:
         path.write_text(OLD)
-    assert status_of_writing(path, cut_at, when, how) == {"exit": 9, "raise": 1}[how]
-    replaced = cut_at > 3 or (cut_at, when) == (3, "after")
-    expected = NEW if replaced else OLD if exists else None
+    assert status_of_writing(path, cut_at, within, how) == {"exit": 9, "raise": 1}[how]
+    # Before the last call the file has been replaced.
+    expected = NEW if cut_at == NUM_CALLS else OLD if exists else None
     assert (path.read_text() if path.exists() else None) == expected
     if how == "raise":
         assert {file.name for file in tmp_path.iterdir()} <= {"file"}
     # What a cut has left is in nobody's way.
-    assert status_of_writing(path, 0, "before", how) == 0
+    assert status_of_writing(path, 0, False, how) == 0
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"file": NEW}
 
 

@@ -33,7 +33,11 @@ def trained(tmp_path_factory, data):
     @functools.cache
     def all_of(backend, ranks):
         runs = runs_of(backend, ranks)
-        arguments = [(run.fault, *run.arguments(data, name)) for name, run in runs]
-        return dict(zip(runs, train_in_turn(backend, ranks, tmp_path_factory.mktemp("runs"), arguments), strict=True))
+        arguments, folder = [(run.fault, *run.arguments(data, name)) for name, run in runs], tmp_path_factory.mktemp("runs")
+        results = train_in_turn(backend, ranks, folder, arguments)
+        if all(record["status"] == "ok" for record, _ in results):
+            # What AutoGraph writes of a traced function is removed where a run ends well.
+            assert list(folder.glob("*autograph*")) == []
+        return dict(zip(runs, results, strict=True))
 
     return lambda name, ranks, run: all_of(file_of(name), ranks)[name, run]

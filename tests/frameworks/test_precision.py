@@ -20,7 +20,6 @@ from common.trainer import Device
 from common.training import event_log
 from common.workloads import WORKLOADS, resolve
 from launch.run import available
-from tests.frameworks.test_tensorflow import batch_of
 from tests.support import nvml, small_models
 from tests.support.made_records import made
 from tests.support.mistakes import refused
@@ -40,18 +39,13 @@ MODELS = [
 LOSSES, LOSSES_OF_PARTIAL_SUMS = (2e-3, 3e-4), (1.2e-2, 1e-2)
 
 
-def samples_of(model):
-    """Random inputs, targets and weights, in float32 where they are no integers."""
-    return [array.astype(np.float32) if array.dtype == np.float64 else array for array in batch_of(model)]
-
-
 def in_pytorch(precision, shapes):
     """(loss, {name: gradient}, types of parameters and optimizer state, types of products) of a step."""
     torch, settings = pytorch.torch, resolve(Settings(precision=precision, optimizer="adam"), 1)
     module = pytorch.build(settings, "cpu", Ranks())
     optimizer = pytorch.optimizer_for(settings, module)
     pytorch.restore(module, optimizer, weights.draw(parameters_of(shapes), 3, precision))
-    inputs, targets, loss_weights = map(torch.from_numpy, samples_of(shapes))
+    inputs, targets, loss_weights = map(torch.from_numpy, small_models.random_batch(shapes, 5, precision)[:3])
     with recorder(torch) as products:
         loss = pytorch.weighted_loss(module(inputs), targets, loss_weights)
         loss.backward()
@@ -85,7 +79,7 @@ def in_tensorflow(precision, shapes):
     model = tensorflow.build(settings, Ranks())
     optimizer = tensorflow.Optimizer(settings, model.parameters)
     tensorflow.restore(model, optimizer, weights.draw(parameters_of(shapes), 3, precision))
-    samples = [tf.constant(array) for array in samples_of(shapes)]
+    samples = [tf.constant(array) for array in small_models.random_batch(shapes, 5, precision)[:3]]
 
     @tf.function
     def step(inputs, targets, loss_weights):

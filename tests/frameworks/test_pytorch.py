@@ -7,10 +7,10 @@ from torch.nn.functional import cross_entropy
 
 from common import workloads
 from common.config import Settings
-from common.model import families, pipelining, weights
+from common.model import families, weights
 from common.process.ranks import Ranks
 from common.trainer import Batch
-from frameworks.shared.pytorch import pipeline, pytorch
+from frameworks.shared.pytorch import pytorch
 from tests.support import small_models
 
 WORKLOADS = ("cnn", "transformer", "transformer-alcf", "resnet50")
@@ -53,46 +53,20 @@ def stepped(model, optimizer, learning_rates):
     return pytorch.state(model, optimizer), gradients
 
 
-def kept(function, inputs, parameters):
-    """(bytes that are kept for the backward pass of a function, gradients of its parameters)."""
-    sizes, of_parameters = {}, {parameter.untyped_storage().data_ptr() for parameter in parameters}
-
-    def note(tensor):
-        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        loss = function(inputs).square().sum()
-    return sum(size for place, size in sizes.items() if place not in of_parameters), torch.autograd.grad(loss, parameters)
-
-
 def samples(workload, num_samples=2):
     model, stream = workloads.WORKLOADS[workload].model, np.random.default_rng(0)
     shape = (num_samples, *model.input_shape)
     return torch.from_numpy(stream.integers(0, 256, shape) if model.whole_inputs else stream.normal(size=shape))
 
 
-# Of the encoder-decoder's dropout the same numbers are drawn again. What comes before ResNet-50's blocks is kept. A pipeline's stages
-# compute their halves of blocks again.
-@pytest.mark.parametrize(
-    ("workload", "in_stages", "dropout", "share"),
-    [
-        ("transformer", False, False, 1 / 3), ("transformer", True, False, 1 / 3), ("transformer-alcf", False, True, 1 / 3),
-        ("resnet50", False, False, 1 / 2),
-    ],
-)  # fmt: skip
-def test_layers_that_compute_their_activations_again_keep_fewer_and_have_the_same_gradients(workload, in_stages, dropout, share):
-    results = []
+# What they keep is that of the formula (tests/common/cost/test_activations.py). Of dropout the same numbers are drawn again.
+@pytest.mark.parametrize(("workload", "dropout"), [("transformer", False), ("transformer-alcf", True), ("resnet50", False)])
+def test_layers_that_compute_their_activations_again_have_the_same_gradients(workload, dropout):
+    gradients = []
     for recompute in (False, True):
-        model, _ = made(workload=workload, dropout=dropout, recompute=recompute and not in_stages)
-        function = model
-        if in_stages:
-            bounds = pipelining.Stage(0, 0, len(model.parts()))
-            function = pipeline.stage(model, workloads.WORKLOADS[workload].model, bounds, recompute)
-        results.append(kept(function, samples(workload), list(model.parameters())))
-    (num_kept, expected), (num_again, gradients) = results
-    assert num_again < num_kept * share
-    assert all(map(torch.equal, gradients, expected))
+        model, _ = made(workload=workload, dropout=dropout, recompute=recompute)
+        gradients.append(torch.autograd.grad(model(samples(workload)).square().sum(), list(model.parameters())))
+    assert all(map(torch.equal, *gradients))
 
 
 def expect_equal(state, expected):

@@ -21,9 +21,8 @@ from common.tracing import profiling
 from common.trainer import Batch, Communication, ProfiledCommunication
 from common.training import step_breakdown
 from frameworks.shared.pytorch.process_group import collectives, covered
-from tests.support import small_data
 from tests.support.backends import SERVED
-from tests.support.contract import GRADIENT_BYTES, ROWS
+from tests.support.contract import GRADIENT_BYTES, ROWS, SAMPLES
 from tests.support.running import train, train_in_turn
 from tests.support.step_breakdown_run import NUM_STEPS
 
@@ -211,7 +210,7 @@ def test_a_run_that_is_killed_in_its_step_breakdown_keeps_what_it_measured(data,
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
+def measured(tmp_path_factory, data):
     """A function that returns what each of two ranks measured (tests/support/step_breakdown_run.py) in a Breakdown of a backend.
 
     Those of a backend are measured in turn, in the same processes.
@@ -220,9 +219,8 @@ def measured(tmp_path_factory):
     @functools.cache
     def all_of(backend):
         folder, breakdowns = tmp_path_factory.mktemp("breakdowns"), ROWS[backend].breakdowns
-        data = small_data.write(folder / "data", 96)
-        settings = ("step_breakdown", "--step-breakdown", "--epochs", 1, "--batch-size", 16)
-        runs = [(*settings, *data[breakdown.workload], *breakdown.arguments) for breakdown in breakdowns]
+        settings = ("step_breakdown", "--step-breakdown", "--epochs", 1, "--batch-size", SAMPLES)
+        runs = [(*settings, *data[True][breakdown.workload], *breakdown.arguments) for breakdown in breakdowns]
         for record, _ in train_in_turn(backend, 2, folder, runs):
             assert record["status"] == "ok", record["error"]
         return [[json.loads((folder / f"run{number}-{rank}.json").read_text()) for rank in range(2)] for number in range(len(runs))]

@@ -12,7 +12,8 @@ from common.model.families import Cnn, Decoder, EncoderDecoder, Model, ResNet50,
 from common.process.ranks import Ranks
 from common.workloads import WORKLOADS, resolve
 from tests.support import small_models
-from tests.support.running import BIN, completed, train
+from tests.support.agreement_runs import TRACED
+from tests.support.running import BIN, completed
 
 pytestmark = pytest.mark.usefixtures("frameworks")
 tensorflow = pytorch = None
@@ -39,21 +40,10 @@ def models(request, monkeypatch):
     return request.param, model, module
 
 
-def batch_of(model):
-    """Random (inputs, targets, weights) of five samples."""
-    stream = np.random.default_rng(1)
-    inputs = stream.integers(0, 256, (5, *model.input_shape)) if model.whole_inputs else stream.normal(size=(5, *model.input_shape))
-    if model.whole_targets:
-        targets = stream.integers(0, 10, (5, *model.target_shape))
-        return inputs, targets, stream.random(targets.shape)
-    targets = stream.random((5, *model.target_shape))
-    return inputs, targets, stream.random(targets.shape[:-1])
-
-
 @pytest.mark.parametrize("models", MODELS, indirect=True, ids=lambda model: type(model).__name__)
 def test_both_frameworks_have_the_same_logits_loss_and_gradients(models):
     shapes, model, module = models
-    inputs, targets, loss_weights = batch_of(shapes)
+    inputs, targets, loss_weights, _ = small_models.random_batch(shapes, 5)
     torch, tf = pytorch.torch, tensorflow.tf
     expected = module(torch.from_numpy(inputs))
     loss = pytorch.weighted_loss(expected, torch.from_numpy(targets), torch.from_numpy(loss_weights))
@@ -104,7 +94,7 @@ def test_micro_batches_have_the_loss_and_the_gradients_of_the_batch(models):
             total = 2 * tensorflow.summed(loss, samples, parameters, num_parts)
         return [total, *map(tf.convert_to_tensor, tape.gradient(total, parameters))]
 
-    samples = [tf.constant(array) for array in batch_of(shapes)]
+    samples = [tf.constant(array) for array in small_models.random_batch(shapes, 5)[:3]]
     for gradient, expected in zip(gradients(5), gradients(1), strict=True):
         np.testing.assert_allclose(gradient.numpy(), expected.numpy(), rtol=1e-9, atol=1e-11)
 
@@ -120,7 +110,7 @@ def test_layers_that_compute_their_activations_again_have_the_same_gradients(sha
     tf, state, results = tensorflow.tf, weights.draw(parameters_of(shapes), 3, "fp64"), {}
     # An operation of each layer, and how often it occurs outside of the layers.
     operation, num_outside = ("Conv2D", 1) if isinstance(shapes, ResNet50) else ("Softmax", 0)
-    inputs, *_ = map(tf.constant, batch_of(shapes))
+    inputs = tf.constant(small_models.random_batch(shapes, 5).inputs)
     for recompute in (False, True):
         model = tensorflow.Model(shapes, "fp64", recompute)
         tensorflow.restore(model, tensorflow.Optimizer(SETTINGS, model.parameters), state)
@@ -169,15 +159,9 @@ def test_both_frameworks_take_the_same_steps(optimizer):
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("backend", ["horovod_tf", "horovod_keras"])
-def test_a_run_traces_nothing_for_evaluations_on_the_clock_and_removes_what_autograph_has_written(backend, data, tmp_path, monkeypatch):
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    # The warm-up evaluation has the size of a training batch; the last one has fewer samples.
-    arguments = (*data[True]["cnn"], "--epochs", "1", "--batch-size", "8", "--evaluation-batch-size", "8")
-    status, record, _ = train(backend, 2, tmp_path, *arguments, fault="traced_on_the_clock")
-    assert (status, record["status"]) == (0, "ok"), record["error"]
-    assert list(temporary.glob("*autograph*")) == []
+def test_a_run_traces_nothing_for_evaluations_on_the_clock(trained, backend):
+    record, _ = trained(backend, 2, TRACED)
+    assert record["status"] == "ok", record["error"]
 
 
 @pytest.mark.matrix

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from common.config import Settings
 from common.process.ranks import Ranks
@@ -88,8 +89,8 @@ def test_gradients_of_ranks_that_share_a_gpu_go_over_gloo(device, share_gpu, tra
     assert process_group.transport_of(torch.device(device), SimpleNamespace(share_gpu=share_gpu)) == transport
 
 
-class TwoExchanges:
-    """A trainer that all-reduces 12 bytes after the backward pass, and 8 and 4 after a step."""
+class ByHand:
+    """A trainer that all-reduces 12 bytes and 8 after the backward pass."""
 
     device = torch.device("cpu")
 
@@ -97,27 +98,32 @@ class TwoExchanges:
         self.log = []
         self.all_reduce = lambda tensor: self.log.append(tensor.numel())
 
-    def exchange_gradients(self, scale):
-        self.all_reduce(torch.ones(3) * scale)
-
-    def exchange_rest(self):
-        for size in (2, 1):
+    def exchange_gradients(self):
+        for size in (3, 2):
             self.all_reduce(torch.ones(size))
 
     def train(self):
-        self.exchange_gradients(scale=2)
-        self.exchange_rest()
+        self.exchange_gradients()
 
 
 def test_every_exchange_by_hand_is_counted_by_its_own_bytes_and_left_out():
-    trainer = TwoExchanges()
-    communication = process_group.communication_by_hand(trainer, "exchange_gradients", "exchange_rest", owner=trainer)
-    assert communication.profiled(trainer.train).operations == {"all_reduce": (3, 24)}
+    trainer = ByHand()
+    communication = process_group.communication_by_hand(trainer, "exchange_gradients", owner=trainer)
+    assert communication.profiled(trainer.train).operations == {"all_reduce": (2, 20)}
     with communication.without_communication():
         assert communication.profiled(trainer.train).operations == {}
     trainer.train()
     communication.all_reduce(16)()
-    assert trainer.log == [3, 2, 1, 3, 2, 1, 4]
+    assert trainer.log == [3, 2, 3, 2, 4]
+
+
+def test_what_a_rank_contributes_to_a_call_is_what_it_sends():
+    sent, received = torch.ones(2), torch.ones(4)
+    operations = [SimpleNamespace(op=op, tensor=tensor) for op, tensor in ((dist.isend, sent), (dist.irecv, received))]
+    # Of two tensors the first one receives.
+    for arguments, settings in ((received, sent), {}), ((received,), {"input": sent}), ((), {"tensor": sent}), ((operations,), {}):
+        assert process_group.contributed(arguments, settings) == [sent]
+    assert process_group.contributed((operations[1:],), {}) == []
 
 
 def test_the_profiler_s_names_of_what_a_hook_sends_are_those_of_collectives():

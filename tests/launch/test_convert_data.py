@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from common import workloads
-from common.config import Settings
-from common.data import datasets, image_folders, manifest
+from common.data import image_folders, manifest
 from common.data.formats import FORMATS
 from common.data.stored import MIB
 from common.workloads import WORKLOADS
@@ -41,11 +39,6 @@ def content(folder):
     }  # fmt: skip
 
 
-def loaded(**settings):
-    """The data that runs with these settings train."""
-    return datasets.loader(workloads.resolve(Settings(**settings), 1))()
-
-
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_conversion_says_what_it_wrote_and_does_nothing_the_second_time(name, digits, tmp_path, capsys):
     folder = converted.convert(tmp_path / "data", name, **digits)
@@ -69,12 +62,12 @@ def test_images_are_read_when_they_are_written_and_have_the_digest_of_those_in_m
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (60, 50), (20 * number, 0, 255)).save(path)
     images = {"dataset": "imagefolder", "data_dir": tmp_path / "images"}
-    expected = loaded(workload="resnet50", **images)
+    expected = converted.load(workload="resnet50", **images)
     # Where they would not fit into memory.
     monkeypatch.setattr(image_folders, "_expect_room", None)
     images |= {"file_size": 3 * 48 * 48 * 3 / MIB, "copies": copies}
     folder = converted.convert(tmp_path / "data", "npy", "resnet50", **images)
-    stored = loaded(workload="resnet50", dataset="imagefolder", data_format="npy", data_dir=folder)
+    stored = converted.load(workload="resnet50", dataset="imagefolder", data_format="npy", data_dir=folder)
     assert (len(stored.train), len(stored.test)) == (10 * copies, 0)
     ((inputs, targets),) = stored.train.batches(np.arange(len(stored.train))[None])
     np.testing.assert_array_equal(inputs, np.tile(expected.train.inputs, (copies, 1, 1, 1)))
@@ -92,9 +85,7 @@ def test_images_are_read_when_they_are_written_and_have_the_digest_of_those_in_m
     assert manifest.read(resumed).data_digest == manifest.read(folder).data_digest
 
 
-@pytest.mark.parametrize(
-    ("name", "number"), [("npy", signal.SIGKILL), ("hdf5", signal.SIGKILL), ("files", signal.SIGKILL), ("files", signal.SIGINT)]
-)
+@pytest.mark.parametrize(("name", "number"), [("npy", signal.SIGKILL), ("files", signal.SIGKILL), ("files", signal.SIGINT)])
 def test_a_conversion_that_is_killed_leaves_no_data_set_and_goes_on(name, number, digits, tmp_path):
     folder, settings = tmp_path / "data", {"file_size": 0.05, "copies": 4, **digits}
     options = [str(word) for key, value in settings.items() for word in ("--" + key.replace("_", "-"), value)]
@@ -106,7 +97,9 @@ def test_a_conversion_that_is_killed_leaves_no_data_set_and_goes_on(name, number
         time.sleep(0.002)
     process.send_signal(number)
     _, error = process.communicate(timeout=20)
-    assert (process.returncode, error) == ((130, "interrupted\n") if number == signal.SIGINT else (-number, ""))
+    # On a busy machine it has said how far it is.
+    said = [line for line in error.splitlines() if not line.startswith("converting: ")]
+    assert (process.returncode, said) == ((130, ["interrupted"]) if number == signal.SIGINT else (-number, []))
     assert "so it is no converted data set, or not yet" in mistakes.refusal(manifest.read, folder)
     written_at = {path: path.stat().st_mtime_ns for path in folder.glob("train-*") if path.suffix != ".part"}
     assert len(written_at) >= 18

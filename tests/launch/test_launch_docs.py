@@ -1,6 +1,5 @@
 """The commands in launch/README.md are those of a dry run; the job scripts run."""
 
-import json
 import re
 
 import pytest
@@ -51,12 +50,9 @@ def test_a_job_script_names_nobody_and_is_read_by_its_batch_system(script):
 
 # test_slurm.py submits the one for Slurm.
 @pytest.mark.matrix
-@pytest.mark.parametrize("script", [script for script in JOBS if script.suffix == ".pbs"], ids=lambda path: path.name)
-def test_a_job_script_trains_with_the_launcher_at_hand(script, checkout, tmp_path):
-    arguments = ["--backends", "ddp", "--workloads", "cnn", "--epochs", "1", "--no-step-breakdown", "--results", tmp_path]
+@pytest.mark.parametrize("script", JOBS, ids=lambda path: path.name)
+def test_a_job_script_starts_the_matrix_with_its_sizes_and_arguments(script):
     variables = {"TANDEM_SIZES": "1 2", "TANDEM_MACHINE_FILE": "local"}
-    job = checkout / script.relative_to(ROOT)
-    done = completed(job, *arguments, cwd=checkout, variables=variables)
-    assert done.returncode == 0, done.stdout + done.stderr
-    records = [json.loads(path.read_text()) for path in tmp_path.glob("*/*.json")]
-    assert sorted((record["num_ranks"], record["status"]) for record in records) == [(1, "ok"), (2, "ok")]
+    done = completed(script, "--backends", "ddp", "--workloads", "cnn", "--dry-run", variables=variables)
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"mpiexec -n (\d) .* -m frameworks\.(\w+)", done.stdout) == [("1", "ddp"), ("2", "ddp")]

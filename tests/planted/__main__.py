@@ -2,22 +2,21 @@
 
 python -m tests.planted [NAME…]
 
-The tests are first run without any fault: one that fails then catches nothing, and is left out. Exit status 0: every fault was caught;
-1: one was not, or does not apply, or a test fails without a fault; 2: a mistake in the arguments; 130: interrupted.
+The tests are first run without any fault, and must pass. Exit status 0: every fault was caught; 1: one was not, or does not apply; 2: a
+mistake in the arguments, or a test fails without a fault; 130: interrupted.
 """
 
 import contextlib
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import psutil
 import tyro
@@ -31,29 +30,16 @@ from tests.support.running import ROOT, copied
 PROGRAM = "python -m tests.planted"
 TIME_LIMIT_SECONDS = 1200
 FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
-# What --all-tests runs. That every fault applies is not so where one is planted.
-FAST_TESTS = ("-m", "not matrix", "--ignore", "tests/test_planted.py", "tests")
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """Which faults to plant, and which tests to run."""
+    """Which faults to plant."""
 
     names: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
     """Names of faults. Default: all."""
     list: bool = False
     """Print the names of the faults and what each does, and run nothing."""
-    all_tests: bool = False
-    """Run the fast tests (-m "not matrix") instead of those that have to catch the fault."""
-
-
-class Result(NamedTuple):
-    """How pytest ended: its exit status, None at the time limit; the tests that failed; seconds; and the end of what it printed."""
-
-    status: int | None
-    failed: list[str]
-    seconds: float
-    printed: str
 
 
 def run(arguments):
@@ -66,10 +52,13 @@ def run(arguments):
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         copy = isolated_copy(Path(folder).resolve())
-        failing = without_faults(copy, chosen, arguments.all_tests)
-        num_caught = sum(plant(copy, fault, arguments.all_tests, failing) for fault in chosen)
+        print("running the tests without a fault", file=sys.stderr, flush=True)
+        status, printed = tested(copy, *dict.fromkeys(test for fault in chosen for test in faults.node_ids(fault)))
+        if status:
+            raise UserError(f"these tests do not pass without a fault (exit status {status}):\n{printed}")
+        num_caught = sum(plant(copy, fault) for fault in chosen)
     print(f"{num_caught} of {len(chosen)} faults were caught, in {time.monotonic() - begun:.0f} s")
-    return 0 if num_caught == len(chosen) and not failing else 1
+    return int(num_caught < len(chosen))
 
 
 def isolated_copy(folder):
@@ -93,18 +82,7 @@ def isolated_copy(folder):
     return copy
 
 
-def without_faults(copy, chosen, all_tests):
-    """The tests that fail without a fault, which are printed. Raises UserError where pytest cannot run the tests."""
-    print("running the tests without a fault", file=sys.stderr, flush=True)
-    result = tested(copy, *(FAST_TESTS if all_tests else dict.fromkeys(test for fault in chosen for test in faults.node_ids(fault))))
-    if result.status not in (0, 1):
-        raise UserError(f"pytest cannot run these tests without a fault (exit status {result.status}):\n{result.printed}")
-    for test in result.failed:
-        print(f"{test} FAILS WITHOUT A FAULT", flush=True)
-    return result.failed
-
-
-def plant(copy, fault, all_tests, failing):
+def plant(copy, fault):
     """Whether a fault is caught, which is printed in a line; the copy is afterwards as it was."""
     print(f"planting {fault.name}", file=sys.stderr, flush=True)
     try:
@@ -112,43 +90,33 @@ def plant(copy, fault, all_tests, failing):
     except UserError as problem:
         print(f"{problem}", flush=True)
         return False
-    left_out = [part for test in failing for part in ("--deselect", test)]
     (copy / place).write_text(planted)
+    begun = time.monotonic()
     try:
-        result = tested(copy, "-x", *left_out, *(FAST_TESTS if all_tests else faults.node_ids(fault)))
+        status, printed = tested(copy, "-x", *faults.node_ids(fault))
     finally:
         (copy / place).write_text(faults.product()[place])
-    outcome = f"caught by {result.failed[0]}" if result.failed else f"NOT CAUGHT ({ending(result.status)})"
-    print(f"{fault.name}: {place}: {outcome}, {result.seconds:.1f} s", flush=True)
-    return bool(result.failed)
-
-
-def ending(status):
-    if status is None:
-        return f"ended after {TIME_LIMIT_SECONDS} s"
-    return "all tests passed" if status == 0 else f"pytest ended with exit status {status}"
+    failed = FAILED.findall(printed)
+    outcome = f"caught by {failed[0]}" if failed else f"NOT CAUGHT (exit status {status})"
+    print(f"{fault.name}: {place}: {outcome}, {time.monotonic() - begun:.1f} s", flush=True)
+    return bool(failed)
 
 
 def tested(copy, *arguments):
-    """The Result of pytest in the copy; no process of it is left behind."""
+    """(exit status, the end of what was printed) of pytest in the copy, 124 at the time limit; no process of it is left behind."""
     options = ("--quiet", "--tb=no", "-rfE", "-p", "no:cacheprovider", "--basetemp", copy.parent / "basetemp", "-m", "")
-    command = [str(part) for part in (copy / ".venv" / "bin" / "python", "-m", "pytest", *options, *arguments)]
+    command = ["timeout", TIME_LIMIT_SECONDS, copy / ".venv" / "bin" / "python", "-m", "pytest", *options, *arguments]
     # Python compares the size of a file and its time in seconds with those in its cache, which here may be the same for other content.
     environ = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
-    kept = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
-    begun = time.monotonic()
-    process = subprocess.Popen(command, cwd=copy, env=environ, start_new_session=True, **kept)
     try:
-        printed, _ = process.communicate(timeout=TIME_LIMIT_SECONDS)
-        status = process.returncode
-    except subprocess.TimeoutExpired:
-        printed, status = "", None
+        with (copy.parent / "printed").open("w+", errors="replace") as printed:
+            done = subprocess.run(
+                [str(part) for part in command], cwd=copy, env=environ, stdout=printed, stderr=subprocess.STDOUT, check=False
+            )
+            printed.seek(0)
+            return done.returncode, printed.read()[-5000:]
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
         end_left(copy.parent)
-    return Result(status, FAILED.findall(printed), time.monotonic() - begun, printed[-5000:])
 
 
 def end_left(folder):

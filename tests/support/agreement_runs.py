@@ -67,29 +67,27 @@ class Comparison(NamedTuple):
 
 
 FLOAT64 = [Run(workload, optimizer) for workload in WORKLOADS for optimizer in OPTIMIZERS]
-FLOAT32 = [run._replace(precision="fp32") for run in FLOAT64]
+CNN, CNN_ADAM, DECODER, DECODER_ADAM = FLOAT64
 # Also at 1 and at 4 ranks. Not Adam, whose steps do not depend on the scale of the gradients.
-CNN = Run("cnn", "sgd")
-CNN_ADAM = Run("cnn", "adam")
-# Of backends that do not train the CNN, in its place; and where the CNN's training amplifies a difference.
-DECODER = Run("transformer", "sgd")
+SHORT_CNN, SHORT_DECODER = (run._replace(short=True) for run in (CNN, DECODER))
 # Of the variants of exact backends.
-VARIED = [CNN, Run("transformer", "adam")]
+VARIED = [CNN, DECODER_ADAM._replace(short=True)]
 # At the CNN's default learning rate training amplifies the rounding of DeepSpeed's master parameters to float32; at this one not.
 SMALL_LEARNING_RATE = CNN._replace(learning_rate="1e-5")
 FIRST_STEPS = [Run(workload, optimizer, "fp32", short=True) for workload, optimizer in zip(WORKLOADS, OPTIMIZERS, strict=True)]
-SHORT = DECODER._replace(short=True)
-RECOMPUTED = SHORT._replace(training=RECOMPUTE)
-ACCUMULATED = [run._replace(training=MICRO_BATCHES) for run in VARIED]
+RECOMPUTED = SHORT_DECODER._replace(training=RECOMPUTE)
+ACCUMULATED, ACCUMULATED_DECODER = (run._replace(training=MICRO_BATCHES) for run in (SHORT_CNN, SHORT_DECODER))
 # With an embedding that is the head too; of DeepSpeed, with SGD, as where a fault is injected.
-TIED = {optimizer: Run("transformer", optimizer, fault="tied") for optimizer in OPTIMIZERS}
+TIED = {optimizer: Run("transformer", optimizer, short=True, fault="tied") for optimizer in OPTIMIZERS}
 # Its step shows what a rank holds.
 MEMORY = Run("cnn", "sgd", "fp32", short=True, training=("--epochs", "1", "--batch-size", "8"))
+# The warm-up evaluation has the size of a training batch; the last one has fewer samples.
+TRACED = MEMORY._replace(training=(*MEMORY.training, "--evaluation-batch-size", "8"), fault="traced_on_the_clock")
 
 # Mixed precision. At the CNN's default learning rate training amplifies the difference to float32, to 2e-2 in the second step.
 MIXED = [run._replace(precision="bf16", learning_rate=rate) for run, rate in zip(FIRST_STEPS, ("4e-4", None), strict=True)]
 # With SGD, since Adam's steps do not depend on the scale of the gradients.
-MIXED_SGD = SHORT._replace(precision="bf16")
+MIXED_SGD = SHORT_DECODER._replace(precision="bf16")
 # Of the losses of the first two steps, relative, on PyTorch, and between frameworks as in the report. Measured: frameworks/README.md,
 # "Precision".
 MIXED_BOUND, MIXED_BOUND_OF_FRAMEWORKS = 2e-3, same.tolerance_of("bf16", records.instruction_sets())
@@ -114,14 +112,14 @@ def to_rounding(run, variant="", ranks=2, below=1e-6, **others):
     return Comparison(run, variant, ranks, below, **others)
 
 
-def in_float32(variant=""):
+def in_float32(compared, variant=""):
     """Of the first two steps."""
-    return [to_rounding(run, variant, steps=slice(0, 2)) for run in FIRST_STEPS]
+    return [to_rounding(run, variant, steps=slice(0, 2)) for run in compared]
 
 
-def in_mixed_precision(variant="", ranks=2, below=MIXED_BOUND):
+def in_mixed_precision(compared, variant="", ranks=2, below=MIXED_BOUND):
     """Of the first two steps: with the plain run in mixed precision, and with that in float32, from which more than rounding differs."""
-    for run in MIXED:
+    for run in compared:
         yield Comparison(run, variant, ranks, below, steps=slice(0, 2))
         full = ("single", 1, run._replace(precision="fp32"))
         yield Comparison(run, variant, ranks, below=1e-2, above=1e-5, steps=slice(0, 2), reference=full)
@@ -163,7 +161,7 @@ DATA_PARALLEL = [Comparison(CNN._replace(fault="without_gpus", training=(*SAME_T
 WEIGHT_AVERAGING = [
     Comparison(CNN, "1"),
     Comparison(CNN_ADAM, "1", below=EVER, above=1e-4),
-    Comparison(ACCUMULATED[0], "1"),
+    Comparison(ACCUMULATED, "1"),
     Comparison(DECODER, below=0.2, above=1e-3, steps=slice(0, 20)),
 ]
 # Post-local SGD that is local from the first step, after 20 of 41 steps, and never. The average after the first local step is of equal
@@ -188,36 +186,34 @@ def of_zero(variant):
     """
     yield to_rounding(SMALL_LEARNING_RATE, variant, ranks=1)
     yield to_rounding(SMALL_LEARNING_RATE, variant, ranks=4)
-    for run in (*FLOAT64[2:], TIED["sgd"], DECODER._replace(training=MICRO_BATCHES)):
+    for run in (DECODER_ADAM, TIED["sgd"], ACCUMULATED_DECODER):
         yield to_rounding(run, variant)
-    yield from in_float32(variant)
-    yield from in_mixed_precision(variant)
+    yield from in_float32(FIRST_STEPS, variant)
+    yield from in_mixed_precision(MIXED, variant)
     for run in FLOAT64:
         rounded = ("ddp", 2, run._replace(fault="float32_masters"))
         yield Comparison(run._replace(fault="not_fused"), variant, reference=rounded)
     if variant != "2":
         # Parameters that are sharded are gathered again.
-        yield Comparison(RECOMPUTED, variant, reference=("@".join(filter(None, ("deepspeed_zero", variant))), 2, SHORT))
+        yield Comparison(RECOMPUTED, variant, reference=("@".join(filter(None, ("deepspeed_zero", variant))), 2, SHORT_DECODER))
 
 
 def of_stage_0():
     """Stage 0 trains in float32 only, and has the losses of DDP.
 
     Where nothing but the order of additions differs, they stay within 1e-6 over all steps. Two gradients have one order of addition, four
-    have several. At the CNN's default learning rate training amplifies the difference, unless four are added in one order.
+    have several: at the CNN's default learning rate training amplifies the difference.
     """
-    in_rank_order = [run._replace(fault="in_rank_order") for run in FLOAT32 if run.workload == "cnn"]
-    of_two = [*FLOAT32, DECODER._replace(precision="fp32", training=MICRO_BATCHES)]
-    of_four = [SMALL_LEARNING_RATE._replace(precision="fp32"), *in_rank_order]
-    for ranks, runs in {2: of_two, 4: of_four}.items():
+    for ranks, runs in {2: (CNN, DECODER_ADAM, ACCUMULATED_DECODER), 4: (SMALL_LEARNING_RATE,)}.items():
         for run in runs:
-            yield to_rounding(run, "0", ranks, reference=("ddp", ranks, run))
+            in_float32 = run._replace(precision="fp32")
+            yield to_rounding(in_float32, "0", ranks, reference=("ddp", ranks, in_float32))
 
 
 ZERO = [
     *(comparison for variant in ("", "2", "3") for comparison in of_zero(variant)),
     # Whichever of both the processor computes in.
-    *(to_rounding(SHORT._replace(fault=fault), "3") for fault in ("float16_supported", "float16_not_supported")),
+    *(to_rounding(SHORT_DECODER._replace(fault=fault), "3") for fault in ("float16_supported", "float16_not_supported")),
     *of_stage_0(),
     *of_resnet(below=1e-6),
 ]

@@ -60,8 +60,10 @@ class Row(NamedTuple):
 
 # Of 1,199,882 and of 139,584 parameters in float32.
 GRADIENT_BYTES = {"cnn": 4_799_528, "transformer": 558_336}
+# Of a rank in a step of a Breakdown.
+SAMPLES = 4
 # With as many samples in a step. It exchanges the bytes of a step of one batch.
-ACCUMULATE = ("--accumulate", 4, "--batch-size", 4)
+ACCUMULATE = ("--accumulate", 4, "--batch-size", SAMPLES // 4)
 ALL_REDUCED = Breakdown("cnn", ACCUMULATE, {"all_reduce": 1})
 
 # Rank 0 updates the first dense layer's weight, and rank 1 the rest.
@@ -92,21 +94,21 @@ def powersgd_share(workload, rank):
 
 
 def schedule(workload, name, sent):
-    """The Breakdown of a pipeline whose rank 0 sends so many numbers of each of 16 samples, and the loss.
+    """The Breakdown of a pipeline whose rank 0 sends so many numbers of each sample, and the loss.
 
     They are the output of conv2, or of the first block's feed-forward half; with two stages on each rank, the output of conv1 and of dense1
     and the gradient of conv2's, or the V's.
     """
-    return of_numbers(workload, "--pipeline-schedule", name, send=16 * sent, broadcast=1)
+    return of_numbers(workload, "--pipeline-schedule", name, send=SAMPLES * sent, broadcast=1)
 
 
-# Of the tensor-parallel Transformer: 16 samples of a context of 64 with a width of 64.
-ACTIVATIONS = 16 * 64 * 64
+# Of the tensor-parallel Transformer: samples of a context of 64 with a width of 64.
+ACTIVATIONS = SAMPLES * 64 * 64
 BY_HAND = Faults(faults.by_hand_without("average_gradients"), faults.by_hand_summed)
 
 ROWS = {
     "single": Row(),
-    "single_tf": Row(comparisons=[Comparison(run, ranks=1) for run in runs.FLOAT64], mixed_bound=runs.MIXED_BOUND_OF_FRAMEWORKS),
+    "single_tf": Row(comparisons=[Comparison(run, ranks=1) for run in runs.FLOAT64]),
     "data_parallel": Row(comparisons=runs.DATA_PARALLEL),
     "ddp": Row(
         Faults(faults.ddp_without_all_reduce, faults.multiplied_gradients),
@@ -176,12 +178,14 @@ ROWS = {
     "horovod_keras": Row(
         Faults(faults.horovod_without("DistributedOptimizer"), faults.horovod_summed("DistributedOptimizer")),
         comparisons=runs.of_resnet(),
+        runs={2: [("", runs.TRACED)]},
         mixed_bound=runs.MIXED_BOUND_OF_FRAMEWORKS,
         breakdowns=(ALL_REDUCED,),
     ),
     "horovod_tf": Row(
         Faults(faults.horovod_without("DistributedGradientTape"), faults.horovod_summed("DistributedGradientTape")),
         comparisons=runs.of_resnet(),
+        runs={2: [("", runs.TRACED)]},
         mixed_bound=runs.MIXED_BOUND_OF_FRAMEWORKS,
         # TensorFlow frees the gradients within the step.
         held={"": REPLICATED | {"after_step": (1, 0, 1)}},
@@ -224,7 +228,7 @@ ROWS = {
         BY_HAND,
         one_model=True,
         # Of the gradients of its stage, to which the other rank adds none.
-        breakdowns=(of_numbers("cnn", send=16 * 12 * 12 * 64, broadcast=1, all_reduce=320 + 18_496),),
+        breakdowns=(of_numbers("cnn", send=SAMPLES * 12 * 12 * 64, broadcast=1, all_reduce=320 + 18_496),),
     ),
     "post_local_sgd": Row(
         Faults(faults.post_local_sgd_without, faults.post_local_sgd_summed),
@@ -236,10 +240,8 @@ ROWS = {
     "tensor_parallel": Row(
         Faults(faults.tensor_parallel_without, faults.multiplied_gradients),
         # Activations at each of two layers' two products and at the embedding, forward; the same backward at five norms. Of logits, 256
-        # wide, each rank has one half. The gradients of norms are summed.
-        breakdowns=(
-            of_numbers("transformer", reduce_scatter=10 * ACTIVATIONS, all_gather=5 * ACTIVATIONS + 16 * 64 * 128, all_reduce=5 * 64),
-        ),
+        # wide, each rank has one half, which is twice the width. The gradients of norms are summed.
+        breakdowns=(of_numbers("transformer", reduce_scatter=10 * ACTIVATIONS, all_gather=7 * ACTIVATIONS, all_reduce=5 * 64),),
     ),
     "weight_averaging": Row(
         Faults(faults.by_hand_without("average_weights"), faults.by_hand_summed),
@@ -279,10 +281,8 @@ def degree(backend, ranks, workload="transformer"):
 
 
 def trained_by(backend, compared):
-    """The runs whose workloads a backend trains; CNN is replaced by DECODER where it does not train the CNN."""
-    if trains(backend, "cnn"):
-        return compared
-    return [run for run in dict.fromkeys(DECODER if run == CNN else run for run in compared) if trains(backend, run.workload)]
+    """The runs, of the Transformer where a backend does not train the CNN."""
+    return compared if trains(backend, "cnn") else list(dict.fromkeys(run._replace(workload="transformer") for run in compared))
 
 
 def with_variant(backend, variant):
@@ -295,7 +295,7 @@ def comparisons():
     for backend, row in ROWS.items():
         compared = [*exact(backend), *row.comparisons]
         for variant, (low, high) in row.reduced.items():
-            compared += [Comparison(DECODER, variant, ranks, high, low, slice(0, 20)) for ranks in (2, 4)]
+            compared.append(Comparison(DECODER, variant, 4, high, low, slice(0, 20)))
         for comparison in compared:
             reference = comparison.reference or (BASELINE, 1, comparison.run.plain)
             yield with_variant(backend, comparison.variant), comparison._replace(reference=reference)
@@ -307,15 +307,13 @@ def exact(backend):
         return
     ranks = 1 if backend == BASELINE else 2
     # A pipeline has micro-batches of its own.
-    micro_batches = [] if declared()[backend].pipelined else trained_by(backend, runs.ACCUMULATED)[:1]
+    micro_batches = [] if declared()[backend].pipelined else trained_by(backend, [runs.ACCUMULATED])
     yield from (Comparison(run, ranks=ranks) for run in (*micro_batches, runs.RECOMPUTED))
-    mixed = trained_by(backend, runs.MIXED)
-    yield from (comparison for comparison in runs.in_mixed_precision("", ranks, ROWS[backend].mixed_bound) if comparison.run in mixed)
+    yield from runs.in_mixed_precision([run for run in runs.MIXED if trains(backend, run.workload)], "", ranks, ROWS[backend].mixed_bound)
     if backend == BASELINE:
         return
-    float32 = trained_by(backend, runs.FIRST_STEPS)
-    yield from (comparison for comparison in runs.in_float32() if comparison.run in float32)
-    for size, compared in {1: [CNN], 2: runs.FLOAT64, 4: [CNN]}.items():
+    yield from runs.in_float32([run for run in runs.FIRST_STEPS if trains(backend, run.workload)])
+    for size, compared in {1: [runs.SHORT_CNN], 2: runs.FLOAT64, 4: [runs.SHORT_CNN]}.items():
         if degree(backend, size):
             yield from (Comparison(run, ranks=size) for run in trained_by(backend, compared))
     for name in VARIANTS:

@@ -1,6 +1,8 @@
 """Converted data sets for tests: the digits as MNIST has them, or the workload's own data, in any format."""
 
-from common.data import formats
+from common import workloads
+from common.config import Settings
+from common.data import datasets, formats
 from launch.conversion import writing
 from launch.conversion.writing import Conversion
 from tests.support import small_data
@@ -14,6 +16,11 @@ def convert(folder, data_format, workload="cnn", **settings):
     """Converts a workload's data into a folder; returns the folder."""
     assert writing.run(Conversion(workload, data_format, folder, **{"file_size": FILE_SIZE} | settings)) == 0
     return folder
+
+
+def load(**settings):
+    """The data that runs with these settings train."""
+    return datasets.loader(workloads.resolve(Settings(**settings), 1))()
 
 
 def small_digits(folder):

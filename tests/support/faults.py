@@ -381,21 +381,6 @@ def float32_masters(backend):
     reduce_buckets(backend, lambda gradients: all_reduced(gradients.float() / from_environment().size).double())
 
 
-def in_rank_order(backend):
-    """Gradients are added up in the order of the ranks, where Gloo's order is that of their place in its buffer."""
-    torch, size = backend.pytorch.torch, from_environment().size
-
-    def added(tensor):
-        shares = [torch.empty_like(tensor) for _ in range(size)]
-        torch.distributed.all_gather(shares, tensor)
-        return functools.reduce(torch.add, shares)
-
-    if hasattr(backend, "deepspeed"):
-        replace(backend.deepspeed.comm, "all_reduce", lambda tensor, *_, **__: tensor.copy_(added(tensor)))
-    else:
-        reduce_buckets(backend, lambda gradients: added(gradients / size))
-
-
 def float16_supported(backend, is_supported=True):
     """DeepSpeed takes the processor for one that computes in float16, or for one that does not."""
     replace(type(backend.deepspeed.get_accelerator()), "is_fp16_supported", lambda _: is_supported)

@@ -5,23 +5,11 @@ import os
 import re
 import subprocess
 import time
-from typing import NamedTuple
 
 from launch.run import supervisor
-from tests.support.running import BIN, environ, left_over, records_in
+from tests.support.running import BIN, environ, records_in
 
-# A launcher has 5 s to end ranks on other nodes; what imports a backend to see if it can run here ends by itself when that is done.
-LIMIT_SECONDS = 60.0
 SETTINGS = ("--workloads", "cnn", "--no-step-breakdown", "--no-stop-at-target", "--machine", "here")
-
-
-class Outcome(NamedTuple):
-    """What a killed matrix has left: the processes of its run just before, those after LIMIT_SECONDS, seconds until there were none."""
-
-    num_before: int
-    left: list
-    seconds: float
-    statuses: list[str]
 
 
 def wait_until(condition, limit_seconds=20):
@@ -53,25 +41,9 @@ def start(checkout, folder, *arguments, backends="ddp", variables=None):
     )  # fmt: skip
 
 
-def kill(matrix, checkout, folder):
-    """Kills a matrix by SIGKILL. Returns the Outcome."""
-    num_before = len(ranks_of(folder))
-    matrix.kill()
-    killed = time.monotonic()
-    matrix.wait()
-    while (left := [*ranks_of(folder), *left_over(checkout)]) and time.monotonic() < killed + LIMIT_SECONDS:
-        time.sleep(0.02)
-    return Outcome(num_before, left, time.monotonic() - killed, [record["status"] for record in records_in(folder)])
-
-
-def wait_until_training(matrix, folder, limit_seconds=180):
-    """Waits until the only record in the folder has the process numbers, which is just before the first step."""
-    limit = time.monotonic() + limit_seconds
-    while not [record for record in records_in(folder) if record["pids_by_rank"]]:
-        if matrix.poll() is not None or time.monotonic() > limit:
-            matrix.terminate()
-            raise TimeoutError(f"no run has begun to train: {matrix.communicate()[0]}")
-        time.sleep(0.02)
+def wait_until_training(folder, num_runs=1):
+    """Waits until the records in a folder have the process numbers, which is just before the first step; side by side one has stopped."""
+    wait_until(lambda: [bool(record["pids_by_rank"]) for record in records_in(folder)] == [True] * num_runs, 180)
 
 
 def ranks_of(folder):

@@ -23,6 +23,15 @@ class Driver:
     def nvmlDeviceGetHandleByIndex(self, number):
         return list(self.millijoules)[number]
 
+    def nvmlDeviceGetHandleByPciBusId(self, bus_id):
+        return {"0000:07:00.0": "second"}[bus_id]
+
+    def nvmlDeviceGetName(self, gpu):
+        return f"the {gpu} GPU"
+
+    def nvmlSystemGetDriverVersion(self):
+        return "580.65"
+
     def nvmlDeviceGetComputeRunningProcesses(self, gpu):
         return [SimpleNamespace(pid=pid, usedGpuMemory=size_bytes) for pid, size_bytes in self.bytes_by_pid[gpu].items()]
 

@@ -3,12 +3,15 @@
 import numpy as np
 
 from common.process.ranks import Ranks
+from common.trainer import Device
+
+ON_CPU = Device("cpu", None, False, None, None, None)
 
 
 class Rank0:
     """`of_rank_1`: what rank 1 adds in one sum after the other; without any, rank 0 is alone."""
 
-    def __init__(self, *of_rank_1, device=None):
+    def __init__(self, *of_rank_1, device=ON_CPU):
         self.ranks = Ranks(0, 2, 0, 2) if of_rank_1 else Ranks()
         self.of_rank_1, self.device = iter(of_rank_1), device
 

@@ -77,9 +77,9 @@ def _named(folder, run_id):
 
 
 def _run(backend, ranks, folder, arguments, seconds=0):
-    """(exit status, what was printed) of a backend under the environment's mpiexec."""
+    """(exit status, what was printed) of a backend under the environment's mpiexec, whose temporary folder is that of the records."""
     command = [BIN / "mpiexec", "-n", ranks, BIN / "python", "-m", "tests.support.fault_injection", backend, folder, *arguments]
-    done = completed(*command, seconds=max(seconds, TIME_LIMIT_SECONDS))
+    done = completed(*command, variables={"TMPDIR": str(folder)}, seconds=max(seconds, TIME_LIMIT_SECONDS))
     return done.returncode, done.stdout + done.stderr
 
 

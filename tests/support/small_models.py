@@ -1,10 +1,13 @@
-"""Small models in the place of large ones, for the same code. No two sizes of a model are alike."""
+"""Small models in the place of large ones, for the same code, and batches of random samples. No two sizes of a model are alike."""
 
 from typing import NamedTuple
+
+import numpy as np
 
 from common.model.families import Cnn, Decoder, EncoderDecoder, ResNet50
 from common.model.parts import Layer, Part
 from common.model.weights import constant
+from common.training import loop
 
 RESNET = ResNet50(blocks=(2, 1, 1, 1), width=4, image_size=48, num_classes=10)
 MODELS = {
@@ -30,3 +33,16 @@ class Bare(NamedTuple):
 
     def parts(self, *_):
         return [Part("dense", (Layer("dense", {"weight": constant((2, 4))}),))]
+
+
+def random_batch(model, num_samples, precision="fp64", seed=1):
+    """A batch of random samples, with the shapes and types of real ones, and weights whose sum is below 1."""
+    zeros, stream = loop._zeros(model, num_samples, precision), np.random.default_rng(seed)
+
+    def drawn(array):
+        # Pixels are bytes, and other whole numbers tokens or classes.
+        end = 256 if array.dtype == np.uint8 else 10
+        numbers = stream.random(array.shape) if array.dtype.kind == "f" else stream.integers(0, end, array.shape)
+        return numbers.astype(array.dtype)
+
+    return zeros._replace(inputs=drawn(zeros.inputs), targets=drawn(zeros.targets), weights=drawn(zeros.weights) * zeros.weights)

@@ -2,17 +2,14 @@
 
 import contextlib
 import json
-import math
 from pathlib import Path
 from types import SimpleNamespace
-
-import numpy as np
 
 from common import workloads
 from common.cost import parallelism
 from common.model import weights
-from common.trainer import Batch
 from common.training import loop, step_breakdown
+from tests.support.small_models import random_batch
 
 NUM_STEPS = 4
 
@@ -25,7 +22,9 @@ def write(settings, trainer, _batches, record, _end_turn):
     whether the ranks have the same parameters after the latter (`in_sync`).
     """
     ranks = trainer.ranks
-    batches = random_batches(settings, parallelism.place(ranks.rank, ranks.size, record.data_parallel_degree))
+    place = parallelism.place(ranks.rank, ranks.size, record.data_parallel_degree)
+    # Others in each shard.
+    batches = random_batches(settings, workloads.local_batch(settings, place.degree), 10 * place.index)
     before = weights.digest(trainer.state(with_optimizer_state=False))
     breakdown = step_breakdown.measure(trainer, batches, NUM_STEPS, workloads.gradient_bytes(settings))
     measured = {"step_breakdown": breakdown, "losses": []}
@@ -52,16 +51,7 @@ def write(settings, trainer, _batches, record, _end_turn):
     Path(settings.results, f"{settings.run_id}-{ranks.rank}.json").write_text(json.dumps(measured))
 
 
-def random_batches(settings, place):
-    """Batches of random samples, others in each shard."""
-    model, size = workloads.workload_of(settings).model, workloads.local_batch(settings, place.degree)
-    stream, real = np.random.default_rng(place.index), weights.DTYPES[settings.precision]
-
-    def drawn(shape, whole):
-        return stream.integers(0, 10, (size, *shape)) if whole else stream.random((size, *shape)).astype(real)
-
-    loss_weights = np.full((size, *model.target_shape), 1 / (size * math.prod(model.target_shape)), real)
-    return [
-        Batch(drawn(model.input_shape, model.whole_inputs), drawn(model.target_shape, model.whole_targets), loss_weights, 0.01)
-        for _ in range(NUM_STEPS)
-    ]
+def random_batches(settings, batch_size, seed=0):
+    """Batches of random samples."""
+    model = workloads.workload_of(settings).model
+    return [random_batch(model, batch_size, settings.precision, seed + step)._replace(learning_rate=0.01) for step in range(NUM_STEPS)]

@@ -1,9 +1,7 @@
 """HDF5: a file for each shard, with the datasets `inputs` and `targets`, in chunks of as many samples as fill 16 KiB.
 
 A sample in random order takes the reading of its whole chunk: with 64 KiB, and samples of 3 KB, 16 times the bytes of the samples.
-
-Nothing writes to the files of a converted data set, so they are opened without locks, which parallel file systems may refuse.
-HDF5_USE_FILE_LOCKING, if it is set, takes precedence.
+Files are opened without locks, which parallel file systems may refuse; HDF5_USE_FILE_LOCKING takes precedence.
 """
 
 import io

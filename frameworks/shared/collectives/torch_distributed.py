@@ -18,15 +18,15 @@ def gpu_problem(ranks):
     if problem := pytorch.device_problem("cuda"):
         return problem
     try:
-        _gpu(ranks)
+        binding.gpu_for(torch.cuda.device_count(), ranks)
     except UserError as mistake:
         return str(mistake)
     return None
 
 
 def begin(name, ranks, host_suffix):
-    """Initializes the process group over gloo or nccl."""
-    device = torch.device("cpu") if name == "gloo" else torch.device("cuda", _gpu(ranks))
+    """Initializes the process group over gloo or nccl. Raises UserError if ranks would share a GPU, which NCCL refuses."""
+    device = torch.device("cpu") if name == "gloo" else torch.device("cuda", binding.gpu_for(torch.cuda.device_count(), ranks))
     if device.type == "cuda":
         torch.cuda.set_device(device)
     before = {variable: os.environ.get(variable) for variable in MASTER}
@@ -72,8 +72,3 @@ def begin(name, ranks, host_suffix):
         lambda tensor: tensor.cpu().numpy(),
         versions={"nccl": ".".join(map(str, torch.cuda.nccl.version()))} if name == "nccl" else {},
     )
-
-
-def _gpu(ranks):
-    """The index of this rank's GPU. Raises UserError if ranks would share one, which NCCL refuses."""
-    return binding.gpu_for(torch.cuda.device_count(), ranks)

@@ -71,21 +71,12 @@ def variables(settings):
     """Environment variables for the timeline and autotuning; creates the trace folder of the run if one of them is on."""
     if not (settings.timeline or settings.autotune):
         return {}
-    folder = records.make_trace_folder(settings, "--timeline" if settings.timeline else "--autotune")
-    of_run = timeline_variables(folder) if settings.timeline else {}
+    folder, of_run = Path(records.make_trace_folder(settings, "--timeline" if settings.timeline else "--autotune")), {}
+    if settings.timeline:
+        of_run |= {"HOROVOD_TIMELINE": str(folder / horovod_timeline.FILE), "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
     if settings.autotune:
-        of_run |= {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(Path(folder) / AUTOTUNE)}
+        of_run |= {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(folder / AUTOTUNE)}
     return of_run
-
-
-def timeline_variables(folder, every_tick=False):
-    """The variables that make Horovod write its timeline into an existing folder. Without the folder Horovod writes none.
-
-    every_tick disables the response cache: steps become slower, and the timeline has, for every tensor in every step, when it
-    was ready on each rank; otherwise only for the first step with the tensor.
-    """
-    variables = {"HOROVOD_TIMELINE": str(Path(folder) / horovod_timeline.FILE), "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
-    return variables | ({"HOROVOD_CACHE_CAPACITY": "0"} if every_tick else {})
 
 
 def reduction(hvd, settings):

@@ -1,5 +1,7 @@
 """PyTorch's wrappers of a module for data parallelism: their GPUs and hooks, and the communication of what is built around them."""
 
+import functools
+
 import torch
 import torch.distributed as dist
 from torch._C._profiler import _RecordFunctionFast
@@ -32,10 +34,10 @@ def gpus(device):
     return [device.index, *(index for index in range(torch.cuda.device_count()) if index != device.index)]
 
 
-def communication_of_ddp(model, device, all_reduce=dist.all_reduce, replacements=()):
-    """How to measure the communication of a DistributedDataParallel model that all-reduces its gradients as they are.
+def communication_of_ddp(model, device, names=process_group.ALL_REDUCE, owner=dist, replacements=()):
+    """How to measure the communication of a DistributedDataParallel model, and of what goes through functions of `owner`.
 
-    `replacements`, as `replaced` takes them, leave out what a backend communicates beside it.
+    `names` as in process_group.counted. `replacements`, as `replaced` takes them, leave out what a backend communicates beside the model.
     """
 
     def without_communication():
@@ -45,64 +47,38 @@ def communication_of_ddp(model, device, all_reduce=dist.all_reduce, replacements
     def profiled(train):
         # By default DDP logs one step in 100.
         model._set_ddp_runtime_logging_sample_rate(1)
-        seconds, num_calls, starts = process_group.collectives(train)
+        with process_group.counted(names, owner) as counted:
+            seconds, num_calls, starts = process_group.collectives(train)
         details = model._get_ddp_logging_data()
-        # One all-reduce per bucket.
+        # One all-reduce per bucket. Without a hook DDP calls no function in Python.
         num_steps = num_calls["all_reduce"] / details["num_buckets_reduced"]
-        size_bytes = num_steps * details["total_parameter_size_bytes"]
-        return ProfiledCommunication(seconds, {"all_reduce": (num_calls["all_reduce"], size_bytes)}, details, starts)
+        operations = {"all_reduce": (num_calls["all_reduce"], num_steps * details["total_parameter_size_bytes"])} | counted
+        return ProfiledCommunication(seconds, operations, details, starts)
 
     plain = process_group.plain_all_reduce
-    return Communication(without_communication, profiled, lambda num_bytes: plain(num_bytes, device, all_reduce))
+    return Communication(without_communication, profiled, lambda num_bytes: plain(num_bytes, device, owner.all_reduce))
 
 
-class State:
-    """What a communication hook has sent, in calls and bytes, and what PowerSGD keeps from step to step."""
-
-    def __init__(self, powersgd_rank):
-        self.powersgd_rank = powersgd_rank
-        self.num_calls = self.num_bytes = 0
-        self.power_sgd = None
-
-    def restart(self):
-        """Forgets what PowerSGD keeps: factors of zeros, on which a run warms up, would stay 0."""
-        self.power_sgd = None
-
-    def of_power_sgd(self):
-        """What PowerSGD keeps. Its random numbers are the same on all ranks and in all runs."""
-        self.power_sgd = self.power_sgd or powerSGD_hook.PowerSGDState(
-            None, self.powersgd_rank, start_powerSGD_iter=NUM_PLAIN_STEPS, orthogonalization_epsilon=EPSILON
-        )
-        return self.power_sgd
-
-    def count(self, num_calls, num_elements, element_size):
-        self.num_calls += num_calls
-        self.num_bytes += num_elements * element_size
-
-
-def over_mpi(state, bucket):
+def over_mpi(_, bucket):
     """Averages in the type of the gradients over MPI.
 
     It blocks the backward pass. MPI makes progress only inside its calls, so that a hook that did not block would need a thread, and a
     thread a core of its own.
     """
     gradients = bucket.buffer()
-    state.count(1, gradients.numel(), gradients.element_size())
     mpi.all_reduce(gradients.div_(dist.get_world_size()))
     done = torch.futures.Future()
     done.set_result(gradients)
     return done
 
 
-def fp16(state, bucket):
+def fp16(_, bucket):
     """Averages in float16."""
-    state.count(1, bucket.buffer().numel(), torch.float16.itemsize)
     return default_hooks.fp16_compress_hook(None, bucket)
 
 
-def bf16(state, bucket):
+def bf16(_, bucket):
     """Averages in bfloat16; PyTorch's hook as it is called by its own name needs NCCL."""
-    state.count(1, bucket.buffer().numel(), torch.bfloat16.itemsize)
     return default_hooks.bf16_compress_hook(None, bucket)
 
 
@@ -112,15 +88,10 @@ def powersgd(state, bucket):
     It blocks the backward pass. PyTorch's hook starts the all-reduces of P and Q in Gloo's threads: those of one bucket and of the
     next would start in another order on each rank, and the ranks would hang.
     """
-    gradients, power_sgd = bucket.buffer(), state.of_power_sgd()
-    before = power_sgd.total_numel_after_compression
     # The profiler does not see what starts in Gloo's threads.
     with _RecordFunctionFast(POWER_SGD):
-        averaged = powerSGD_hook.powerSGD_hook(power_sgd, bucket)
+        averaged = powerSGD_hook.powerSGD_hook(state(), bucket)
         averaged.wait()
-    # Of P, of Q, and of the others, even where there are none.
-    num_sent = power_sgd.total_numel_after_compression - before
-    state.count(*((3, num_sent) if num_sent else (1, gradients.numel())), gradients.element_size())
     return averaged
 
 
@@ -129,43 +100,20 @@ HOOKS = {"mpi": over_mpi, "fp16": fp16, "bf16": bf16, "powersgd": powersgd}
 
 
 def register_hook(model, settings, ranks, device):
-    """Gives a DistributedDataParallel model the hook of the settings, if there is one, and returns its State."""
+    """Gives a DistributedDataParallel model the hook of the settings, if there is one; returns what makes it forget its state."""
     if settings.transport == "mpi":
         mpi.begin(ranks, device)
-    state, hook = State(settings.powersgd_rank), HOOKS.get(settings.transport or settings.reduction)
-    if hook:
+
+    @functools.cache
+    def state():
+        """What PowerSGD keeps from step to step. Its random numbers are the same on all ranks and in all runs."""
+        rank = settings.powersgd_rank
+        return powerSGD_hook.PowerSGDState(None, rank, start_powerSGD_iter=NUM_PLAIN_STEPS, orthogonalization_epsilon=EPSILON)
+
+    if hook := HOOKS.get(settings.transport or settings.reduction):
         model.register_comm_hook(state, hook)
-    return state
-
-
-def communication_of_hooks(trainer):
-    """How to measure the communication of a trainer that has a DistributedDataParallel model and a State in `hook_state`."""
-    state = trainer.hook_state
-    all_reduce = mpi.all_reduce if trainer.transport == "mpi" else dist.all_reduce
-    of_ddp = communication_of_ddp(trainer.model, trainer.device, all_reduce)
-
-    def profiled(train):
-        num_calls, num_bytes = state.num_calls, state.num_bytes
-        profile = of_ddp.profiled(train)
-        sent = (state.num_calls - num_calls, state.num_bytes - num_bytes)
-        # Without a hook the bytes are those that DDP logs.
-        return profile._replace(operations={"all_reduce": sent}) if state.num_calls else profile
-
-    return of_ddp._replace(profiled=profiled)
-
-
-def communication_of_zero_redundancy(model, optimizer, device):
-    """How to measure ZeroRedundancyOptimizer's communication: DistributedDataParallel's, and broadcasts of each rank's part."""
-    of_ddp = communication_of_ddp(model, device, replacements=[(optimizer, "_sync_params", lambda: None)])
-
-    def profiled(train):
-        profile = of_ddp.profiled(train)
-        num_steps = profile.operations["all_reduce"][0] / profile.details["num_buckets_reduced"]
-        # Each rank in turn sends its part to all others; the parts of all are the parameters.
-        size_bytes = num_steps * process_group.size_of(model.parameters())
-        return profile._replace(operations=profile.operations | {"broadcast": (num_steps * dist.get_world_size(), size_bytes)})
-
-    return of_ddp._replace(profiled=profiled)
+    # Factors of zeros, on which a run warms up, would stay 0.
+    return state.cache_clear
 
 
 def average(optimizer):
@@ -184,4 +132,4 @@ def communication_of_post_local_sgd(model, optimizer, device):
     # No step of local training has been taken, so that no average is due at the end of an epoch either.
     local = (optimizer.averager, "step", 0), (optimizer.averager, "average_parameters", lambda params: None)
     of_ddp = communication_of_ddp(model, device, replacements=local)
-    return process_group.communication_of_functions({"all_reduce": "all_reduce"}, of_ddp.without_communication, device)
+    return process_group.communication_of_functions(process_group.ALL_REDUCE, of_ddp.without_communication, device)

@@ -1,6 +1,5 @@
 """The stages of a model on the ranks of a pipeline, by torch.distributed.pipelining, and their communication."""
 
-import contextlib
 import time
 from typing import final
 
@@ -199,8 +198,8 @@ def groups(ranks, num_stages):
     return pipeline, replicas
 
 
-def communication(trainer, *exchanges):
-    """How to measure the communication of a trainer with a pipeline, and with other `exchanges`, the names of its methods, after a step.
+def communication(trainer, exchange=None):
+    """How to measure the communication of a trainer with a pipeline, and with its method of the name `exchange`, if any, after a step.
 
     Without communication each stage computes on what it received last, and the losses are of no batch.
     """
@@ -208,31 +207,15 @@ def communication(trainer, *exchanges):
 
     def without_communication():
         alone = (schedules, "_batch_p2p", lambda ops, desc=None: []), (pipeline, "shared", lambda loss: loss)
-        return replaced(*alone, *process_group.left_out(trainer, exchanges))
+        return replaced(*alone, *([(trainer, exchange, lambda: None)] if exchange else []))
 
     def profiled(train):
         names = {name: name for name in ("broadcast", "all_reduce")}
-        with counted() as sent, process_group.counted(names) as collectives:
+        with process_group.counted({"_batch_p2p": "send"}, schedules) as sent, process_group.counted(names) as collectives:
             seconds, _, starts = process_group.collectives(train)
         return ProfiledCommunication(seconds, sent | collectives, bubble(pipeline, train), starts)
 
     return Communication(without_communication, profiled, lambda num_bytes: process_group.plain_all_reduce(num_bytes, trainer.device))
-
-
-@contextlib.contextmanager
-def counted():
-    """{"send": (calls, bytes)} of what the schedules send to other ranks within the context, filled as it is sent; empty if nothing is."""
-    operations, start = {}, schedules._batch_p2p
-
-    def counting(ops, desc=None):
-        if works := start(ops, desc):
-            sizes = [process_group.size_of([op.tensor]) for op in ops if op.op is dist.isend]
-            num_calls, size_bytes = operations.get("send", (0, 0))
-            operations["send"] = num_calls + len(sizes), size_bytes + sum(sizes)
-        return works
-
-    with replaced((schedules, "_batch_p2p", counting)):
-        yield operations
 
 
 def bubble(pipeline, train):

@@ -16,6 +16,8 @@ from frameworks.shared.replaced import replaced
 # Names of functions, and those that they have in PyTorch 2.11 and 2.12.
 OLDER_NAMES = {"all_gather_single": ("all_gather_into_tensor", "all_gather_tensor"), "reduce_scatter_single": ("reduce_scatter_tensor",)}
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
+# As `counted` takes it.
+ALL_REDUCE = {"all_reduce": "all_reduce"}
 
 
 def transport_of(device, settings):
@@ -45,13 +47,13 @@ def united(part, group=None):
     return {key: value for part in parts for key, value in part.items()}
 
 
-def communication_by_hand(trainer, *exchanges, owner=dist):
-    """How to measure the communication of a trainer that calls `owner.all_reduce` itself, in its methods of these names alone."""
+def communication_by_hand(trainer, exchange, owner=dist):
+    """How to measure the communication of a trainer that calls `owner.all_reduce` itself, in its method of the name `exchange` alone."""
 
     def without_communication():
-        return replaced(*left_out(trainer, exchanges))
+        return replaced((trainer, exchange, lambda: None))
 
-    return communication_of_functions({"all_reduce": "all_reduce"}, without_communication, trainer.device, owner, owner.all_reduce)
+    return communication_of_functions(ALL_REDUCE, without_communication, trainer.device, owner, owner.all_reduce)
 
 
 def communication_of_functions(names, without_communication, device, owner=dist, all_reduce=dist.all_reduce):
@@ -63,11 +65,6 @@ def communication_of_functions(names, without_communication, device, owner=dist,
         return ProfiledCommunication(seconds, operations, {}, starts)
 
     return Communication(without_communication, profiled, lambda num_bytes: plain_all_reduce(num_bytes, device, all_reduce))
-
-
-def left_out(trainer, exchanges):
-    """What replaces the methods of these names by ones that do nothing, as `replaced` takes it."""
-    return [(trainer, name, lambda *_, **__: None) for name in exchanges]
 
 
 def size_of(tensors):
@@ -104,8 +101,9 @@ def counted(names, owner=dist):
 
     def counting(function, collective):
         def call(*arguments, **settings):
-            num_calls, size_bytes = operations.get(collective, (0, 0))
-            operations[collective] = num_calls + 1, size_bytes + size_of([contributed(arguments, settings)])
+            if tensors := contributed(arguments, settings):
+                num_calls, size_bytes = operations.get(collective, (0, 0))
+                operations[collective] = num_calls + len(tensors), size_bytes + size_of(tensors)
             return function(*arguments, **settings)
 
         return call
@@ -116,8 +114,14 @@ def counted(names, owner=dist):
 
 
 def contributed(arguments, settings):
-    """The tensor that a rank contributes to a call of a collective: `input`, or the last one. One that receives comes before it."""
-    return settings["input"] if "input" in settings else [value for value in arguments if torch.is_tensor(value)][-1]
+    """The tensors that a rank contributes to a call: of a list of sends and receives those that it sends.
+
+    Of a collective it is `input` or `tensor`, or the last one. One that receives comes before it.
+    """
+    if arguments and isinstance(arguments[0], list):
+        return [operation.tensor for operation in arguments[0] if operation.op is dist.isend]
+    by_name = [settings[name] for name in ("input", "tensor") if name in settings]
+    return by_name or [value for value in arguments if torch.is_tensor(value)][-1:]
 
 
 def named_in(owner, functions):

@@ -55,7 +55,7 @@ def section(subjects, left_out):
 
 def _notes(subjects):
     """What was assumed, each once."""
-    return dict.fromkeys(note for subject in subjects for note in subject.fitted.notes)
+    return dict.fromkeys(note for subject in subjects for note in subject.model.notes)
 
 
 def _hours(subject):
@@ -82,7 +82,7 @@ def _held_out_row(subject, test):
 def _basis_row(subject):
     starts = "measured" if subject.sizes[-1].exchanges_are_measured else "evenly over the backward pass"
     return (
-        subject.backend, " or ".join(subject.model.algorithms), subject.fitted.network, starts if subject.model.exchanges else "none",
+        subject.backend, " or ".join(subject.model.algorithms), subject.model.network, starts if subject.model.exchanges else "none",
         subject.model.slowest.largest_sampled, subject.knee,
     )  # fmt: skip
 

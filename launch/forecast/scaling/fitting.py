@@ -1,7 +1,5 @@
 """The model of one backend, from its sizes in the records, and what it rests on in words. Pure."""
 
-from typing import NamedTuple
-
 from common import backends
 from common.backends import declaration_of
 from common.config import Settings
@@ -10,15 +8,6 @@ from common.model import pipelining
 from launch.forecast.network import algorithms, messages
 from launch.forecast.network.algorithms import Machine
 from launch.forecast.scaling import growth, measured, model
-from launch.forecast.scaling.model import Model
-
-
-class Fitted(NamedTuple):
-    """A Model; how its network was found; and what was assumed, each in words."""
-
-    model: Model
-    network: str
-    notes: tuple[str, ...]
 
 
 def sizes_of(comparison, backend, plain, chosen=lambda record: True):
@@ -46,16 +35,8 @@ def settings_of(backend, record):
     return backends.settings_of(backend, Settings(**{name: getattr(record.settings, name) for name in names}))
 
 
-def why_not(backend):
-    """Why there is no model of a backend; None where there is one."""
-    declaration = declaration_of(backend)
-    if declaration.num_servers or (declaration.model_parallel and not declaration.pipelined):
-        return "no forecast, since the model is of data parallelism and pipelines"
-    return None
-
-
 def fit(scaling, backend, settings, transport, sizes, wish, held=None):
-    """The Fitted of some Sizes. Of a size that is `held` out it uses the plain all-reduces, if the others have none.
+    """The Model of some Sizes. Of a size that is `held` out it uses the plain all-reduces, if the others have none.
 
     Plain all-reduces are measured apart from training. What a step exchanges is a property of the backend, and so known too.
     """
@@ -84,7 +65,7 @@ def fit(scaling, backend, settings, transport, sizes, wish, held=None):
     else:
         compute = growth.computing(points, scaling)
         exchanges = next((size.exchanges for size in reversed(all_sizes) if size.exchanges), ())
-    return Fitted(model.fit(sizes, compute, exchanges, machine, names), "; ".join(origins), tuple(notes))
+    return model.fit(sizes, compute, exchanges, machine, names)._replace(network="; ".join(origins), notes=tuple(notes))
 
 
 def links(sizes, names):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from common import backends
+from common.backends import declaration_of
 from common.command_line import Bounds
 from common.config import Settings
 from common.cost import parallelism
@@ -15,7 +16,7 @@ from common.record.definition import Record
 from launch.forecast.network.hockney import Regime
 from launch.forecast.scaling import fitting, growth, held_out, measured
 from launch.forecast.scaling.held_out import HeldOut
-from launch.forecast.scaling.model import Parts
+from launch.forecast.scaling.model import Model, Parts
 from launch.report import comparable, epochs
 from launch.report.entries import Comparison
 
@@ -80,7 +81,7 @@ class Subject:
     comparison: Comparison
     backend: str
     settings: Settings
-    fitted: fitting.Fitted
+    model: Model
     sizes: list[measured.Size]
     held_out: list[HeldOut]
     record: Record
@@ -90,10 +91,6 @@ class Subject:
     def about(self):
         """Workload and scaling."""
         return self.comparison.name
-
-    @property
-    def model(self):
-        return self.fitted.model
 
     @property
     def has_target(self):
@@ -168,9 +165,9 @@ def of(comparisons, wish):
         for backend in dict.fromkeys(entry.backend for entry in comparison.entries):
             if backends.has_one_rank(backend):
                 continue
-            sizes = fitting.sizes_of(comparison, backend, plain)
-            if reason := fitting.why_not(backend):
-                left_out.append(f"{comparison.name}, {backend}: {reason}.")
+            sizes, declaration = fitting.sizes_of(comparison, backend, plain), declaration_of(backend)
+            if declaration.num_servers or (declaration.model_parallel and not declaration.pipelined):
+                left_out.append(f"{comparison.name}, {backend}: no forecast, since the model is of data parallelism and pipelines.")
             elif len(sizes) < 2:
                 named = f"one size, {sizes[0].num_ranks}" if sizes else "no size with a step breakdown and a core for each rank"
                 left_out.append(f"{comparison.name}, {backend}: no forecast, since there is {named}.")

@@ -78,20 +78,16 @@ def second_opinion(sizes):
     # Its libraries warn about each other.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return _by_extra_p(sizes)
-
-
-def _by_extra_p(sizes):
-    try:
-        # Slow to import, and used only here.
-        from extrap.entities.callpath import Callpath
-        from extrap.entities.coordinate import Coordinate
-        from extrap.entities.measurement import Measurement
-        from extrap.entities.metric import Metric
-        from extrap.modelers.single_parameter.basic import SingleParameterModeler
-    except ImportError as problem:
-        return Opinion(None, f"Extra-P is not installed here ({problem})")
-    step, seconds = Callpath("step"), Metric("seconds")
-    points = [Measurement(Coordinate(size.num_ranks), step, seconds, [size.step_seconds]) for size in sizes]
-    hypothesis = SingleParameterModeler().create_model(points).hypothesis
-    return Opinion(lambda num_ranks: float(hypothesis.function.evaluate(num_ranks)), str(hypothesis.function))
+        try:
+            # Slow to import, and used only here.
+            from extrap.entities.callpath import Callpath
+            from extrap.entities.coordinate import Coordinate
+            from extrap.entities.measurement import Measurement
+            from extrap.entities.metric import Metric
+            from extrap.modelers.single_parameter.basic import SingleParameterModeler
+        except ImportError as problem:
+            return Opinion(None, f"Extra-P is not installed here ({problem})")
+        step, seconds = Callpath("step"), Metric("seconds")
+        points = [Measurement(Coordinate(size.num_ranks), step, seconds, [size.step_seconds]) for size in sizes]
+        function = SingleParameterModeler().create_model(points).hypothesis.function
+    return Opinion(lambda num_ranks: float(function.evaluate(num_ranks)), str(function))

@@ -25,17 +25,14 @@ class HeldOut(NamedTuple):
 
 
 def of_sizes(sizes, fit):
-    """The HeldOut of each Size but the smallest. `fit(sizes, held)`: the Fitted of the others, which may use the network of the one held.
-
-    Plain all-reduces are measured apart from training, so that the network of the size held out is no part of the test.
-    """
+    """The HeldOut of each Size but the smallest. `fit(sizes, held)`: the Model of the others, which may use the network of the one held."""
     tests = []
     for held in sorted(sizes, key=lambda size: size.num_ranks)[1:]:
         fitted_sizes = [size for size in sizes if size is not held]
         largest = max(size.num_ranks for size in fitted_sizes)
         apart = f", and all-reduces at {held.num_ranks}" if largest == 1 else ""
         fitted_on = f"{listed([str(size.num_ranks) for size in fitted_sizes])} rank{'s' if largest > 1 else ''}{apart}"
-        predicted = fit(fitted_sizes, held).model.step_seconds(held.num_ranks)
+        predicted = fit(fitted_sizes, held).step_seconds(held.num_ranks)
         beyond = max(1.0, math.log2(held.num_ranks / largest))
         tests.append(HeldOut(held.num_ranks, fitted_on, held.step_seconds, predicted, beyond))
     return tests
@@ -45,7 +42,7 @@ def of_seeds(fitted, tested, fit):
     """The HeldOut of the largest size: fitted on Sizes of some seeds, and tested on those of others; empty without two sets."""
     if not (fitted and tested):
         return []
-    model, largest = fit(fitted).model, max(tested, key=lambda size: size.num_ranks)
+    model, largest = fit(fitted), max(tested, key=lambda size: size.num_ranks)
     return [HeldOut(largest.num_ranks, "other seeds", largest.step_seconds, model.step_seconds(largest.num_ranks))]
 
 

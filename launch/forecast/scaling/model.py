@@ -61,7 +61,10 @@ class Parts(NamedTuple):
 
 
 class Model(NamedTuple):
-    """A fitted model. `compute(num_ranks, ranks_per_node)` in seconds; `unexplained_seconds`: at one rank, and at more."""
+    """A fitted model. `compute(num_ranks, ranks_per_node)` in seconds; `unexplained_seconds`: at one rank, and at more.
+
+    In words: `network`, how it was found, and `notes`, what was assumed.
+    """
 
     machine: Machine
     algorithms: tuple[str, ...]
@@ -70,6 +73,8 @@ class Model(NamedTuple):
     exchanges: tuple[Exchange, ...]
     slowest: Slowest
     unexplained_seconds: tuple[float, float] = (0.0, 0.0)
+    network: str = ""
+    notes: tuple[str, ...] = ()
 
     def parts(self, num_ranks):
         """The Parts of a step. What is unexplained never makes a step shorter than its computation."""

@@ -23,19 +23,12 @@ static struct event *events;
 static int64_t capacity;
 static _Atomic int64_t seen;
 
-static int64_t epoch(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
-
 /* Reads the epoch time between two readings of the monotonic clock; the closest of several pairs is kept. */
 void trace_read_clocks(void)
 {
     int64_t closest = INT64_MAX;
     for (int reading = 0; reading < 20; reading++) {
-        int64_t before = trace_now(), between = epoch(), after = trace_now();
+        int64_t before = trace_now(), between = trace_read_clock(CLOCK_REALTIME), after = trace_now();
         if (after - before < closest) {
             closest = after - before;
             trace_clock.epoch_nanoseconds = between;
@@ -54,12 +47,12 @@ void trace_open_events(int64_t wanted)
     size_t size = (size_t)wanted * sizeof(struct event);
     void *memory = wanted > INT64_MAX / (int64_t)sizeof(struct event) ? MAP_FAILED
                                                                       : mmap(NULL, size, PROT_READ | PROT_WRITE, without_swap, -1, 0);
-    if (memory == MAP_FAILED) {
+    if (memory == MAP_FAILED)
         fprintf(stderr, "tandem trace: no memory for %lld events; reduce TANDEM_TRACE_EVENTS\n", (long long)wanted);
-        wanted = 0;
-    } else
+    else {
         events = memory;
-    capacity = wanted;
+        capacity = wanted;
+    }
     /* A rank without memory for events still takes part in comparing clocks. */
     atomic_store(&trace_with_events, 1);
 }

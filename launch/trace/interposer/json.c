@@ -3,43 +3,36 @@
 #include "process.h"
 #include "trace.h"
 
-static const char *const kind_names[NUM_KINDS] = {"other", "payload", "control", "completion", "io"};
-
-static double seconds(int64_t nanoseconds)
-{
-    return (double)nanoseconds / 1e9;
-}
+const char *const trace_kind_names[NUM_KINDS] = {"other", "payload", "control", "completion", "io"};
 
 /* A quoted string; control and non-ASCII characters become question marks. */
 static void write_string(struct trace_file *file, const char *text)
 {
     trace_print(file, "\"");
     for (; *text; text++) {
-        unsigned char one = (unsigned char)*text;
-        if (one == '"' || one == '\\')
-            trace_print(file, "\\%c", one);
-        else
-            trace_print(file, "%c", one < 0x20 || one >= 0x7f ? '?' : one);
+        unsigned char character = (unsigned char)*text;
+        const char *escape = character == '"' || character == '\\' ? "\\" : "";
+        trace_print(file, "%s%c", escape, character < 0x20 || character >= 0x7f ? '?' : character);
     }
     trace_print(file, "\"");
 }
 
-static void write_sums(struct trace_file *file, struct trace_total sum)
+static void write_sums(struct trace_file *file, struct trace_sums sum)
 {
     trace_print(file, "\"calls\": %lld, \"bytes\": %lld, \"seconds\": %.9f, \"waited_seconds\": %.9f", (long long)sum.calls,
-                (long long)sum.bytes, seconds(sum.nanoseconds), seconds(sum.waited_nanoseconds));
+                (long long)sum.bytes, trace_seconds(sum.nanoseconds), trace_seconds(sum.waited_nanoseconds));
 }
 
 static void write_routine(struct trace_file *file, int routine)
 {
-    trace_print(file, "{\"name\": \"%s\", \"kind\": \"%s\", ", trace_routine(routine).name, kind_names[trace_routine(routine).kind]);
+    trace_print(file, "{\"name\": \"%s\", \"kind\": \"%s\", ", trace_routine(routine).name, trace_kind_names[trace_routine(routine).kind]);
     write_sums(file, trace_sum(routine));
     trace_print(file, ", \"control\": {");
-    write_sums(file, trace_sum_control(routine));
+    write_sums(file, trace_sum_bin(routine, CONTROL_BIN));
     trace_print(file, "}, \"histogram\": [");
     const char *between = "";
     for (int bin = 0; bin < NUM_BINS; bin++) {
-        struct trace_total sum = trace_sum_bin(routine, bin);
+        struct trace_sums sum = trace_sum_bin(routine, bin);
         if (!sum.calls)
             continue;
         if (bin == NUM_BINS - 1)
@@ -80,11 +73,11 @@ static void write_task(struct trace_file *file, int rank, const struct trace_tas
 
 static void write_kinds(struct trace_file *file)
 {
-    struct trace_total sums[NUM_KINDS];
+    struct trace_sums sums[NUM_KINDS];
     trace_sum_kinds(sums);
     trace_print(file, ",\n \"kinds\": {");
     for (int kind = 0; kind < NUM_KINDS; kind++) {
-        trace_print(file, "%s\"%s\": {", kind ? ", " : "", kind_names[kind]);
+        trace_print(file, "%s\"%s\": {", kind ? ", " : "", trace_kind_names[kind]);
         write_sums(file, sums[kind]);
         trace_print(file, "}");
     }

@@ -43,7 +43,7 @@ static void write_own_profile(const char *how)
     if (!trace_process.pid || getpid() != trace_process.pid || atomic_load(&is_written))
         return;
     int is_frozen = trace_freeze();
-    struct trace_end end = {.how = how, .own = trace_own_task(), .least = -1, .median = -1, .most = -1};
+    struct trace_end end = {.how = how, .own = trace_own_task()};
     if (trace_process.with_mpi)
         snprintf(end.missing, sizeof end.missing, "this rank ended by %s and not by MPI_Finalize()", how);
     else
@@ -95,23 +95,24 @@ __attribute__((destructor)) static void at_exit(void)
 EXPORTED_EXIT(_exit)
 EXPORTED_EXIT(_Exit)
 
+/* mpi.h of Open MPI defines it as 1. */
+#ifndef OPEN_MPI
+#define OPEN_MPI 0
+#endif
+
 static void refuse_other_mpi(void)
 {
-#ifdef OPEN_MPI
-    const char *built_for = "Open MPI";
-#else
-    const char *built_for = "MPICH";
-#endif
     char running[MPI_MAX_LIBRARY_VERSION_STRING];
     int length = 0;
     Dl_info where = {0};
     PMPI(Get_library_version)(running, &length);
     dladdr((void *)PMPI(Get_library_version), &where);
-    int is_open_mpi = trace_is_loaded("ompi_mpi_comm_world");
+    int is_open_mpi = trace_look("ompi_mpi_comm_world") != NULL;
     int is_standard_abi = where.dli_fname && strstr(where.dli_fname, "libmpi_abi");
-    if (is_open_mpi != !strcmp(built_for, "Open MPI") || is_standard_abi) {
+    if (is_open_mpi != OPEN_MPI || is_standard_abi) {
         fprintf(stderr, "tandem trace: the interposer is built for %s, but the program runs with %s; build it with the running MPI: "
-                "python -m launch.trace.build --mpicc PATH\n", built_for, where.dli_fname ? where.dli_fname : running);
+                "python -m launch.trace.build --mpicc PATH\n",
+                OPEN_MPI ? "Open MPI" : "MPICH", where.dli_fname ? where.dli_fname : running);
         _exit(127);
     }
     snprintf(trace_process.library, sizeof trace_process.library, "%.*s", (int)strcspn(running, "\n"), running);
@@ -177,8 +178,8 @@ static void begin_with_world(void)
         return;
     refuse_other_mpi();
     trace_learn_process();
-    PMPI(Comm_rank)(MPI_COMM_WORLD, &trace_process.rank);
-    PMPI(Comm_size)(MPI_COMM_WORLD, &trace_process.num_ranks);
+    trace_process.rank = trace_ask(PMPI(Comm_rank), MPI_COMM_WORLD);
+    trace_process.num_ranks = trace_ask(PMPI(Comm_size), MPI_COMM_WORLD);
     trace_process.with_mpi = 1;
     trace_process.began = "MPI_Init()";
     agree_on_settings();
@@ -191,12 +192,8 @@ static void begin_with_world(void)
 
 static int first_number_of(const char *const *names, int otherwise)
 {
-    for (; *names; names++) {
-        const char *value = getenv(*names);
-        if (value && *value)
-            return atoi(value);
-    }
-    return otherwise;
+    const char *value = trace_first_setting(names);
+    return value ? atoi(value) : otherwise;
 }
 
 /* For a process without MPI_COMM_WORLD: its rank is from the launcher's variables or NCCL's arguments. */
@@ -218,11 +215,6 @@ void trace_begin_alone(const char *began, int rank, int num_ranks)
     trace_clock.offset_error_nanoseconds = -1;
     watch_for_termination();
     atomic_store(&trace_recording, 1);
-}
-
-void trace_session_began(void)
-{
-    trace_begin_alone("MPI_Session_init()", 0, 1);
 }
 
 void trace_note_failure(const char *routine)
@@ -252,7 +244,7 @@ TRACE_EXPORT int(MPI_Finalize)(void)
 {
     if (trace_process.with_mpi && getpid() == trace_process.pid && !atomic_load(&is_written)) {
         atomic_store(&trace_recording, 0);
-        struct trace_end end = {.how = "MPI_Finalize()", .own = trace_own_task(), .least = -1, .median = -1, .most = -1};
+        struct trace_end end = {.how = "MPI_Finalize()", .own = trace_own_task()};
         const char *failed = atomic_load(&failed_routine);
         if (failed)
             snprintf(end.missing, sizeof end.missing, "%s failed on this rank, and other ranks may hang after a failure", failed);

@@ -22,62 +22,44 @@ static inline struct trace_load trace_moves(int64_t bytes, enum trace_kind kind)
     return (struct trace_load){bytes, kind};
 }
 
+/* Of a collective that is control if it is small enough. */
+static inline struct trace_load trace_shares(int64_t bytes, int may_be_control)
+{
+    return trace_moves(bytes, may_be_control && bytes <= trace_control_limit_bytes ? TRACE_CONTROL : TRACE_PAYLOAD);
+}
+
 /* Horovod negotiates ready tensors by bitwise AND and OR of its cache's bits. */
 static inline struct trace_load trace_reduces(int64_t count, MPI_Datatype type, int times, MPI_Op op)
 {
-    int64_t bytes = trace_bytes(count, type) * times;
-    int is_control = bytes <= trace_control_limit_bytes && (op == MPI_BAND || op == MPI_BOR || op == MPI_LAND || op == MPI_LOR);
-    return trace_moves(bytes, is_control ? TRACE_CONTROL : TRACE_PAYLOAD);
+    return trace_shares(trace_bytes(count, type) * times, op == MPI_BAND || op == MPI_BOR || op == MPI_LAND || op == MPI_LOR);
 }
 
 /* Horovod's coordinator exchanges lists as bytes, each preceded by its length; so does mpi4py with objects. */
 static inline struct trace_load trace_spreads(int64_t count, MPI_Datatype type, int times)
 {
-    int64_t bytes = trace_bytes(count, type) * times;
     int is_length = count == 1 && (type == MPI_INT || type == MPI_COUNT);
-    int is_control = bytes <= trace_control_limit_bytes && (type == MPI_BYTE || type == MPI_CHAR || is_length);
-    return trace_moves(bytes, is_control ? TRACE_CONTROL : TRACE_PAYLOAD);
+    return trace_shares(trace_bytes(count, type) * times, type == MPI_BYTE || type == MPI_CHAR || is_length);
 }
 
-static inline int trace_rank_in(MPI_Comm comm)
+static inline int trace_ask(int (*question)(MPI_Comm, int *), MPI_Comm comm)
 {
-    int rank = 0;
-    PMPI(Comm_rank)(comm, &rank);
-    return rank;
-}
-
-static inline int trace_size_of(MPI_Comm comm)
-{
-    int size = 0;
-    PMPI(Comm_size)(comm, &size);
-    return size;
+    int answer = 0;
+    question(comm, &answer);
+    return answer;
 }
 
 /* The number of ranks with which this one exchanges: those of the remote group for an inter-communicator. */
 static inline int trace_num_peers(MPI_Comm comm)
 {
-    int between_groups = 0, size = 0;
-    PMPI(Comm_test_inter)(comm, &between_groups);
-    if (between_groups)
-        PMPI(Comm_remote_size)(comm, &size);
-    else
-        size = trace_size_of(comm);
-    return size;
+    return trace_ask(trace_ask(PMPI(Comm_test_inter), comm) ? PMPI(Comm_remote_size) : PMPI(Comm_size), comm);
 }
 
-#define TRACE_SUM(counts, number) \
+/* The sum of an expression with `peer` over the numbers of the peers. */
+#define TRACE_SUM(expression, number) \
     (__extension__({ \
         int64_t sum = 0; \
         for (int peer = 0, peers = (number); peer < peers; peer++) \
-            sum += (counts)[peer]; \
-        sum; \
-    }))
-
-#define TRACE_SUM_BYTES(counts, types, number) \
-    (__extension__({ \
-        int64_t sum = 0; \
-        for (int peer = 0, peers = (number); peer < peers; peer++) \
-            sum += trace_bytes((counts)[peer], (types)[peer]); \
+            sum += (expression); \
         sum; \
     }))
 
@@ -92,8 +74,5 @@ static inline void trace_start_collective(struct trace_call *call, MPI_Comm comm
     if (trace_with_barrier && call->table)
         call->waited = trace_now() - call->start;
 }
-
-void trace_note_failure(const char *routine);
-void trace_session_began(void);
 
 #endif

@@ -5,7 +5,6 @@
  */
 #include <stddef.h>
 
-#include "process.h"
 #include "trace.h"
 
 typedef struct {

@@ -41,7 +41,7 @@ struct trace_end {
     struct trace_task own;
     const struct trace_task *tasks;
     char missing[REASON_LENGTH];
-    /* Ranks of least, median and most communication time; -1 where unknown. */
+    /* Ranks of least, median and most communication time. */
     int least, median, most;
 };
 
@@ -50,6 +50,7 @@ void trace_learn_process(void);
 struct trace_task trace_own_task(void);
 int64_t trace_setting_number(const char *name, int64_t otherwise);
 int trace_setting_yes(const char *name);
+const char *trace_first_setting(const char *const *names);
 
 /* text.c, json.c */
 void trace_write_text(const struct trace_end *end);
@@ -58,8 +59,5 @@ void trace_write_json(const struct trace_end *end);
 /* tasks.c */
 void trace_ask_all_tasks(struct trace_end *end);
 int trace_is_saved(const struct trace_end *end);
-
-/* lifetime.c */
-void trace_begin_alone(const char *began, int rank, int num_ranks);
 
 #endif

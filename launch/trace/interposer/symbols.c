@@ -11,11 +11,11 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "process.h"
 #include "trace.h"
 
 #define MAX_OBJECTS 4096
@@ -35,22 +35,10 @@ static int take_name(struct dl_phdr_info *object, size_t size, void *into)
     return 0;
 }
 
-static void *base_of(const void *symbol)
-{
-    Dl_info where;
-    return dladdr(symbol, &where) ? where.dli_fbase : NULL;
-}
-
 static int is_own(const void *symbol)
 {
-    return base_of(symbol) == base_of((void *)trace_find);
-}
-
-/* Searches the program first: it may hold the only valid copy of a library's data (x86-64 psABI, copy relocations). */
-static void *look_in_global_scope(const char *name)
-{
-    void *found = dlsym(RTLD_DEFAULT, name);
-    return found && is_own(found) ? dlsym(RTLD_NEXT, name) : found;
+    Dl_info where, here;
+    return dladdr(symbol, &where) && dladdr((void *)trace_find, &here) && where.dli_fbase == here.dli_fbase;
 }
 
 static void *look_in_loaded_objects(const char *name)
@@ -83,37 +71,30 @@ static void load_mpi(void)
 
 __attribute__((constructor)) static void load_mpi_for_mpi4py(void)
 {
-    static const char *const rank_variables[] = {"PMI_RANK", "PMIX_RANK", "PALS_RANKID", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"};
+    static const char *const rank_variables[] = {"PMI_RANK", "PMIX_RANK", "PALS_RANKID", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", NULL};
     char program[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
     program[length > 0 ? length : 0] = '\0';
     const char *name = strrchr(program, '/');
-    if (!name || strncmp(name, "/python", 7))
-        return;
-    for (size_t i = 0; i < sizeof rank_variables / sizeof *rank_variables; i++)
-        if (getenv(rank_variables[i])) {
-            load_mpi();
-            return;
-        }
+    if (name && !strncmp(name, "/python", 7) && trace_first_setting(rank_variables))
+        load_mpi();
 }
 
-static void *look(const char *name)
+/* Searches the program first: it may hold the only valid copy of a library's data (x86-64 psABI, copy relocations). */
+void *trace_look(const char *name)
 {
-    void *found = look_in_global_scope(name);
+    void *found = dlsym(RTLD_DEFAULT, name);
+    if (found && is_own(found))
+        found = dlsym(RTLD_NEXT, name);
     return found ? found : look_in_loaded_objects(name);
-}
-
-int trace_is_loaded(const char *name)
-{
-    return look(name) != NULL;
 }
 
 void *trace_find(void *_Atomic *slot, const char *name)
 {
-    void *found = look(name);
+    void *found = trace_look(name);
     if (!found && !strncmp(name, "PMPI", 4)) {
         load_mpi();
-        found = look(name);
+        found = trace_look(name);
     }
     if (!found) {
         int is_of_mpi = name[0] == 'P' || strstr(name, "mpi") != NULL;

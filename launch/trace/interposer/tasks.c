@@ -14,33 +14,26 @@
 static int exchange(const struct trace_task *own, struct trace_task *tasks, int64_t timeout_seconds, char *missing)
 {
     MPI_Request request;
-    int done = 0;
+    int done = 0, size = (int)sizeof *own;
     int64_t begun = trace_now();
-    if (PMPI(Iallgather)(own, (int)sizeof *own, MPI_BYTE, tasks, (int)sizeof *own, MPI_BYTE, MPI_COMM_WORLD, &request) != MPI_SUCCESS) {
-        snprintf(missing, REASON_LENGTH, "the exchange between the ranks failed");
-        return 0;
-    }
-    while (!done) {
-        if (PMPI(Test)(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
-            snprintf(missing, REASON_LENGTH, "the exchange between the ranks failed");
-            return 0;
-        }
-        if (!done && trace_now() - begun > timeout_seconds * INT64_C(1000000000)) {
+    int status = PMPI(Iallgather)(own, size, MPI_BYTE, tasks, size, MPI_BYTE, MPI_COMM_WORLD, &request);
+    while (status == MPI_SUCCESS && (status = PMPI(Test)(&request, &done, MPI_STATUS_IGNORE)) == MPI_SUCCESS && !done) {
+        if (trace_now() - begun > timeout_seconds * INT64_C(1000000000)) {
             snprintf(missing, REASON_LENGTH, "not all ranks called MPI_Finalize() within %lld s", (long long)timeout_seconds);
             return 0;
         }
-        if (!done)
-            usleep(POLL_MICROSECONDS);
+        usleep(POLL_MICROSECONDS);
     }
-    return 1;
+    if (!done)
+        snprintf(missing, REASON_LENGTH, "the exchange between the ranks failed");
+    return done;
 }
 
-static const struct trace_task *compared;
-
-static int by_communication(const void *left, const void *right)
+static int by_communication(const void *left, const void *right, void *all)
 {
+    const struct trace_task *tasks = all;
     int one = *(const int *)left, other = *(const int *)right;
-    double difference = compared[one].communication_seconds - compared[other].communication_seconds;
+    double difference = tasks[one].communication_seconds - tasks[other].communication_seconds;
     return difference < 0 ? -1 : difference > 0 ? 1 : one - other;
 }
 
@@ -60,8 +53,7 @@ void trace_ask_all_tasks(struct trace_end *end)
     if (answered) {
         for (int rank = 0; rank < num_ranks; rank++)
             order[rank] = rank;
-        compared = tasks;
-        qsort(order, (size_t)num_ranks, sizeof *order, by_communication);
+        qsort_r(order, (size_t)num_ranks, sizeof *order, by_communication, tasks);
         end->tasks = tasks;
         end->least = order[0];
         end->median = order[(num_ranks - 1) / 2];
@@ -72,16 +64,10 @@ void trace_ask_all_tasks(struct trace_end *end)
 
 static int is_listed(const char *list, int rank)
 {
-    while (*list) {
-        char *after;
-        long one = strtol(list, &after, 10);
-        if (after == list)
-            list++;
-        else if (one == rank)
+    char *after;
+    for (; *list; list = after == list ? list + 1 : after)
+        if (strtol(list, &after, 10) == rank && after != list)
             return 1;
-        else
-            list = after;
-    }
     return 0;
 }
 

@@ -9,12 +9,7 @@
 #define RULE "-----------------------------------------------------------------------\n"
 #define SHORT_RULE "-----------------------------------------------------------------\n"
 
-static double seconds(int64_t nanoseconds)
-{
-    return (double)nanoseconds / 1e9;
-}
-
-static double average(struct trace_total sum)
+static double average(struct trace_sums sum)
 {
     return sum.calls ? (double)sum.bytes / (double)sum.calls : 0.0;
 }
@@ -22,10 +17,10 @@ static double average(struct trace_total sum)
 static void write_routines(struct trace_file *file, int first, int end)
 {
     for (int routine = first; routine < end; routine++) {
-        struct trace_total sum = trace_sum(routine);
+        struct trace_sums sum = trace_sum(routine);
         if (sum.calls)
             trace_print(file, "%-28s %12lld    %11.1f   %12.3f\n", trace_routine(routine).name, (long long)sum.calls, average(sum),
-                        seconds(sum.nanoseconds));
+                        trace_seconds(sum.nanoseconds));
     }
 }
 
@@ -59,10 +54,10 @@ static void write_sizes(struct trace_file *file)
             continue;
         trace_print(file, "%-22s    #calls    avg. bytes      time(sec)\n", trace_routine(routine).name);
         for (int bin = 0; bin < NUM_BINS; bin++) {
-            struct trace_total sum = trace_sum_bin(routine, bin);
+            struct trace_sums sum = trace_sum_bin(routine, bin);
             if (sum.calls)
                 trace_print(file, "                    %12lld   %11.1f   %12.3f\n", (long long)sum.calls, average(sum),
-                            seconds(sum.nanoseconds));
+                            trace_seconds(sum.nanoseconds));
         }
         trace_print(file, "\n");
     }
@@ -93,23 +88,18 @@ static void write_all_tasks(struct trace_file *file, const struct trace_end *end
     trace_print(file, "\n");
 }
 
-static void write_kind(struct trace_file *file, const char *name, struct trace_total sum)
-{
-    trace_print(file, "%-28s %12lld %18lld   %12.3f   %12.3f\n", name, (long long)sum.calls, (long long)sum.bytes, seconds(sum.nanoseconds),
-                seconds(sum.waited_nanoseconds));
-}
-
 static void write_kinds(struct trace_file *file)
 {
-    struct trace_total sums[NUM_KINDS];
+    static const enum trace_kind order[NUM_KINDS] = {TRACE_PAYLOAD, TRACE_CONTROL, TRACE_COMPLETION, TRACE_OTHER, TRACE_IO};
+    struct trace_sums sums[NUM_KINDS];
     trace_sum_kinds(sums);
     trace_print(file, SHORT_RULE "Payload and control (Tandem):\n\n");
     trace_print(file, "kind                               #calls              bytes      time(sec)    waited(sec)\n");
-    write_kind(file, "payload", sums[TRACE_PAYLOAD]);
-    write_kind(file, "control", sums[TRACE_CONTROL]);
-    write_kind(file, "completion", sums[TRACE_COMPLETION]);
-    write_kind(file, "other", sums[TRACE_OTHER]);
-    write_kind(file, "io", sums[TRACE_IO]);
+    for (int place = 0; place < NUM_KINDS; place++) {
+        struct trace_sums sum = sums[order[place]];
+        trace_print(file, "%-28s %12lld %18lld   %12.3f   %12.3f\n", trace_kind_names[order[place]], (long long)sum.calls,
+                    (long long)sum.bytes, trace_seconds(sum.nanoseconds), trace_seconds(sum.waited_nanoseconds));
+    }
     trace_print(file, "effective bandwidth of payload = %.3f MB/s.\n\n", trace_payload_bandwidth(sums) / 1e6);
 }
 

@@ -29,6 +29,7 @@ enum { TRACE_BEFORE_NCCL = NUM_MPI_ROUTINES - 1, NCCL_ROUTINES(TRACE_NUMBER) NUM
 
 /* PAYLOAD: the program's data. CONTROL: negotiation and synchronization. COMPLETION: of nonblocking calls. IO: MPI-IO. */
 enum trace_kind { TRACE_OTHER, TRACE_PAYLOAD, TRACE_CONTROL, TRACE_COMPLETION, TRACE_IO, NUM_KINDS };
+extern const char *const trace_kind_names[NUM_KINDS];
 
 struct trace_routine {
     const char *name;
@@ -36,29 +37,22 @@ struct trace_routine {
 };
 extern const struct trace_routine trace_mpi_routines[NUM_MPI_ROUTINES];
 
-/* `nanoseconds` of the call, without `waited_nanoseconds` of the barrier before it.
+/* The place after the bins, of the calls of all sizes that are control. */
+#define CONTROL_BIN NUM_BINS
+
+/* `nanoseconds` of the call, without `waited_nanoseconds` of the barrier before it. */
+struct trace_sums {
+    int64_t calls, bytes, nanoseconds, waited_nanoseconds;
+};
+
+/* The counters of one thread. Tables are never freed: that of an ended thread is reused by another.
  * Written by one thread and read by any: relaxed atomics, which are as fast as plain integers on common machines.
  */
-struct trace_sums {
-    _Atomic int64_t calls, bytes, nanoseconds, waited_nanoseconds;
-};
-
-struct trace_counts {
-    struct trace_sums bins[NUM_BINS];
-    struct trace_sums control;
-};
-
-/* The counters of one thread. Tables are never freed: that of an ended thread is reused by another. */
 struct trace_table {
-    struct trace_counts routines[NUM_ROUTINES];
+    struct trace_sums routines[NUM_ROUTINES][NUM_BINS + 1];
     struct trace_table *next;
     int number;
     _Atomic int in_use;
-};
-
-/* A sum over tables, for reports. */
-struct trace_total {
-    int64_t calls, bytes, nanoseconds, waited_nanoseconds;
 };
 
 /* `table` is NULL for a call that is not recorded. */
@@ -83,19 +77,18 @@ extern __thread int trace_inside;
 
 /* symbols.c */
 void *trace_find(void *_Atomic *slot, const char *name);
-int trace_is_loaded(const char *name);
+void *trace_look(const char *name);
 
 /* counters.c */
 struct trace_table *trace_take_table(void);
-struct trace_total trace_sum_bin(int routine, int bin);
-struct trace_total trace_sum_control(int routine);
-struct trace_total trace_sum(int routine);
+struct trace_sums trace_sum_bin(int routine, int bin);
+struct trace_sums trace_sum(int routine);
 int trace_num_tables(void);
 int trace_freeze(void);
 void trace_thaw(void);
 struct trace_routine trace_routine(int routine);
-void trace_sum_kinds(struct trace_total sums[NUM_KINDS]);
-double trace_payload_bandwidth(const struct trace_total sums[NUM_KINDS]);
+void trace_sum_kinds(struct trace_sums sums[NUM_KINDS]);
+double trace_payload_bandwidth(const struct trace_sums sums[NUM_KINDS]);
 
 /* events.c */
 struct trace_clock {
@@ -110,11 +103,25 @@ void trace_open_events(int64_t capacity);
 void trace_event(const struct trace_call *call, int routine, struct trace_load load, int64_t nanoseconds);
 void trace_write_events(void);
 
-static inline int64_t trace_now(void)
+/* lifetime.c */
+void trace_begin_alone(const char *began, int rank, int num_ranks);
+void trace_note_failure(const char *routine);
+
+static inline int64_t trace_read_clock(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+static inline int64_t trace_now(void)
+{
+    return trace_read_clock(CLOCK_MONOTONIC);
+}
+
+static inline double trace_seconds(int64_t nanoseconds)
+{
+    return (double)nanoseconds / 1e9;
 }
 
 static inline void *trace_real(void *_Atomic *slot, const char *name)
@@ -147,17 +154,15 @@ static inline void trace_start(struct trace_call *call)
 
 static inline int trace_bin(int64_t bytes)
 {
-    if (bytes <= 0)
-        return 0;
     if (bytes <= 4)
-        return 1;
+        return bytes > 0;
     int bin = 64 - __builtin_clzll((uint64_t)bytes - 1) - 1;
     return bin < NUM_BINS ? bin : NUM_BINS - 1;
 }
 
-static inline void trace_add(_Atomic int64_t *to, int64_t more)
+static inline void trace_add(int64_t *to, int64_t more)
 {
-    atomic_store_explicit(to, atomic_load_explicit(to, memory_order_relaxed) + more, memory_order_relaxed);
+    __atomic_store_n(to, *to + more, __ATOMIC_RELAXED);
 }
 
 static inline void trace_count(struct trace_sums *sums, int64_t bytes, int64_t nanoseconds, int64_t waited)
@@ -177,10 +182,10 @@ static inline void trace_leave(struct trace_call *call, int routine, struct trac
     if (!call->table)
         return;
     int64_t whole = trace_now() - call->start, nanoseconds = whole - call->waited;
-    struct trace_counts *counts = &call->table->routines[routine];
-    trace_count(&counts->bins[trace_bin(load.bytes)], load.bytes, nanoseconds, call->waited);
+    struct trace_sums *bins = call->table->routines[routine];
+    trace_count(&bins[trace_bin(load.bytes)], load.bytes, nanoseconds, call->waited);
     if (load.kind == TRACE_CONTROL)
-        trace_count(&counts->control, load.bytes, nanoseconds, call->waited);
+        trace_count(&bins[CONTROL_BIN], load.bytes, nanoseconds, call->waited);
     if (atomic_load_explicit(&trace_with_events, memory_order_relaxed))
         trace_event(call, routine, load, whole);
 }

@@ -7,17 +7,11 @@ import time
 import pytest
 
 from common.data.ahead import cores_of_workers, read_ahead
+from tests.support.kills import wait_until
 
 
 def readers():
     return [thread for thread in threading.enumerate() if thread.name.startswith("reader")]
-
-
-def wait_until(holds):
-    ends = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < ends
-        time.sleep(0.005)
 
 
 @pytest.mark.parametrize(("num_workers", "num_ahead"), [(0, 0), (1, 1), (3, 6)])

@@ -8,21 +8,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from common import workloads
-from common.config import Settings
-from common.data import datasets, manifest, sharding, storage_use
+from common.data import manifest, sharding, storage_use
 from common.data.formats import FORMATS
 from common.meter import Meter
 from common.process.ranks import Ranks
 from tests.support import converted, tokenizer
-from tests.support.converted import IN_ORDER
+from tests.support.converted import IN_ORDER, load
 from tests.support.mistakes import refusal
 
 BATCH = 8
-
-
-def load(**settings):
-    return datasets.loader(workloads.resolve(Settings(**settings), 1))()
 
 
 def read(digits, name, **settings):

@@ -1,15 +1,9 @@
-"""Real runs on data from disk: losses equal to the bit at 2 and 4 ranks, and on TensorFlow; failures in one line."""
+"""Real runs on data from disk: losses equal to the bit at 2 ranks, on TensorFlow, and after a checkpoint."""
 
-import json
-import subprocess
-import time
-
-import psutil
 import pytest
 
-from common.data import manifest
 from tests.support.converted import IN_ORDER
-from tests.support.running import BIN, ROOT, environ, train_in_turn
+from tests.support.running import train_in_turn
 
 pytestmark = pytest.mark.matrix
 
@@ -23,9 +17,9 @@ def arguments(digits):
     return {"memory": ("--dataset", "mnist", "--data-dir", digits.in_memory["data_dir"])} | disk
 
 
-def trained(backend, num_ranks, folder, runs, common=ARGUMENTS):
+def trained(backend, num_ranks, folder, runs):
     """The records of runs with these arguments, one after the other."""
-    records = [record for record, _ in train_in_turn(backend, num_ranks, folder, [("none", *common, *run) for run in runs])]
+    records = [record for record, _ in train_in_turn(backend, num_ranks, folder, [("none", *ARGUMENTS, *run) for run in runs])]
     assert all(record["status"] == "ok" for record in records), [record["error"] for record in records]
     return records
 
@@ -33,13 +27,16 @@ def trained(backend, num_ranks, folder, runs, common=ARGUMENTS):
 @pytest.fixture(scope="module")
 def at_two_ranks(arguments, tmp_path_factory):
     """{run: record} of ddp at 2 ranks."""
-    ahead = ("--num-workers", 2, "--prefetch", 3)
+    folder, ahead = tmp_path_factory.mktemp("runs"), ("--num-workers", 2, "--prefetch", 3)
+    checkpointed = (*arguments["hdf5"], *ahead, "--checkpoint-dir", folder / "kept")
     runs = arguments | {
         "hdf5 ahead": (*arguments["hdf5"], *ahead),
         "tfrecord ahead": (*arguments["tfrecord"], "--num-workers", 1),
         "files again": (*arguments["files"], *ahead, "--drop-caches", "epoch"),
+        "hdf5 for one epoch": (*checkpointed, "--epochs", 1),
+        "hdf5 resumed": (*checkpointed, "--resume"),
     }
-    return dict(zip(runs, trained("ddp", 2, tmp_path_factory.mktemp("runs"), runs.values()), strict=True))
+    return dict(zip(runs, trained("ddp", 2, folder, runs.values()), strict=True))
 
 
 def training_of(record):
@@ -77,15 +74,9 @@ def test_the_record_has_what_reading_took(at_two_ranks):
     assert sum(readings["webdataset"]["num_opens_by_rank"]) <= 2 * (7 + 1)
 
 
-@pytest.mark.parametrize(
-    ("backend", "num_ranks", "common"),
-    [("ddp", 4, ("--batch-size", 4, "--epochs", 1, "--no-stop-at-target", "--steps-per-epoch", 5)), ("horovod_keras", 1, ARGUMENTS)],
-)
-def test_other_sizes_and_frameworks_read_the_same(backend, num_ranks, common, arguments, tmp_path):
-    # By TensorFlow also ahead.
-    ahead = ("--num-workers", 1) if backend == "horovod_keras" else ()
-    runs = {name: (*run, *(ahead if name in ("hdf5", "webdataset") else ())) for name, run in arguments.items()}
-    records = dict(zip(runs, trained(backend, num_ranks, tmp_path, runs.values(), common), strict=True))
+def test_tensorflow_reads_the_same_also_ahead(arguments, tmp_path):
+    runs = {name: (*run, "--num-workers", int(name in ("hdf5", "webdataset"))) for name, run in arguments.items()}
+    records = dict(zip(runs, trained("horovod_keras", 1, tmp_path, runs.values()), strict=True))
     random_access = [record["losses"] for name, record in records.items() if name not in IN_ORDER]
     in_order = [records[name]["losses"] for name in IN_ORDER]
     assert random_access == [records["memory"]["losses"]] * (len(runs) - len(IN_ORDER))
@@ -93,21 +84,8 @@ def test_other_sizes_and_frameworks_read_the_same(backend, num_ranks, common, ar
     assert in_order[0] != random_access[0]
 
 
-def test_a_run_that_is_killed_within_an_epoch_goes_on_from_the_one_before(at_two_ranks, digits, arguments, tmp_path):
-    command = (
-        *(BIN / "mpiexec", "-n", 2, BIN / "python", "-m", "frameworks.ddp", *ARGUMENTS, *arguments["hdf5"], "--num-workers", 1),
-        *("--no-step-breakdown", "--results", tmp_path, "--machine", "here", "--checkpoint-dir", tmp_path / "kept"),
-    )
-    first, again = ([str(word) for word in (*command, "--run-id", name)] for name in ("first", "again"))
-    with subprocess.Popen(first, cwd=ROOT, env=environ(), stdout=subprocess.DEVNULL) as run:
-        while not list(tmp_path.glob("kept/**/*.safetensors")) and run.poll() is None:
-            time.sleep(0.01)
-        for process in (launcher := psutil.Process(run.pid), *launcher.children(recursive=True)):
-            process.kill()
-    assert json.loads((tmp_path / "here" / "first.json").read_text())["status"] == "started"
-    manifest.expect_whole(digits.folders["hdf5"], manifest.read(digits.folders["hdf5"]))
-    subprocess.run([*again, "--resume"], cwd=ROOT, env=environ(), check=True, capture_output=True)
-    record, expected = json.loads((tmp_path / "here" / "again.json").read_text()), at_two_ranks["hdf5"]
-    assert (record["status"], record["resumed_after_epochs"]) == ("ok", 1)
+def test_a_run_resumes_after_the_epoch_of_its_checkpoint(at_two_ranks):
+    record, expected = at_two_ranks["hdf5 resumed"], at_two_ranks["hdf5"]
+    assert record["resumed_after_epochs"] == 1
     assert record["losses"] == expected["losses"][40:]
     assert record["parameter_digests"][-1] == expected["parameter_digests"][-1]

@@ -16,12 +16,11 @@ from common.process.ranks import node_number
 from common.trainer import Device, GpuMemory
 from tests.support import nvml
 from tests.support.mistakes import refused
-from tests.support.rank_0 import Rank0
+from tests.support.rank_0 import ON_CPU, Rank0
 from tests.support.running import ROOT, train
 
 NO = gpus.NO_GPU
 HERE, THERE = 11.0, 22.0
-ON_CPU = Device("cpu", None, False, None, None, None)
 ON_GPU_1 = Device("cuda", 1, True, "13.0", "9.10.2", "2.27.3")
 
 
@@ -111,7 +110,6 @@ def test_memory_is_counted_from_the_start_by_the_framework_and_by_nvml_of_the_wh
     peaks = [(7, 9)]
     trainer = Rank0(device=ON_GPU_1._replace(memory=GpuMemory(lambda: peaks.append((3, None)), lambda: peaks[-1])))
     nvml.install(monkeypatch, nvml.Driver())
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByPciBusId", {"0000:07:00.0": "second"}.get)
     gpus.begin_memory(trainer)
     expected = {"peak_allocated_bytes": [3], "peak_reserved_bytes": [None], "used_bytes": [nvml.GIB]}
     assert gpus.memory_by_rank(trainer) == {"gpu_memory_by_rank": expected}
@@ -120,19 +118,14 @@ def test_memory_is_counted_from_the_start_by_the_framework_and_by_nvml_of_the_wh
 
 
 def test_a_cpu_has_no_gpu_and_no_memory_of_one():
-    gpus.begin_memory(Rank0(device=ON_CPU))
-    assert gpus.memory_by_rank(Rank0(device=ON_CPU)) == {"gpu_memory_by_rank": None}
+    gpus.begin_memory(Rank0())
+    assert gpus.memory_by_rank(Rank0()) == {"gpu_memory_by_rank": None}
     assert gpus.describe(ON_CPU) == {"device": "cpu", "framework_has_cuda": False, "gpu": None}
 
 
 def test_a_gpu_is_described_by_nvml_under_its_pci_bus_id_as_far_as_it_tells(bus_ids, monkeypatch):
     nvml.install(monkeypatch, nvml.Driver())
-    for name, function in (
-        ("nvmlDeviceGetHandleByPciBusId", {"0000:07:00.0": "handle"}.get), ("nvmlDeviceGetName", {"handle": "a GPU"}.get),
-        ("nvmlSystemGetDriverVersion", lambda: "580.65"),
-    ):  # fmt: skip
-        monkeypatch.setattr(pynvml, name, function)
-    gpu = {"model": "a GPU", "pci_bus_id": "0000:07:00.0", "driver": "580.65", "cuda": "13.0", "cudnn": "9.10.2", "nccl": "2.27.3"}
+    gpu = {"model": "the second GPU", "pci_bus_id": "0000:07:00.0", "driver": "580.65", "cuda": "13.0", "cudnn": "9.10.2", "nccl": "2.27.3"}
     assert gpus.describe(ON_GPU_1) == {"device": "cuda", "framework_has_cuda": True, "gpu": gpu}
     monkeypatch.setattr(pynvml, "nvmlInit", nvml.refuse)
     assert gpus.describe(ON_GPU_1)["gpu"] == gpu | {"model": None, "driver": None}
@@ -156,30 +149,19 @@ int cuDeviceGetPCIBusId(char *text, int length, int device) {
 """
 
 
-@pytest.fixture
-def driver(tmp_path):
-    """A folder with a CUDA driver that knows GPUs."""
+ASK_DRIVER = "from common.process import gpus; print(gpus.count(), *map(gpus.pci_bus_id, (0, 3, 4, None)))"
+
+
+def test_the_driver_is_asked_for_the_pci_bus_id_and_the_number_of_gpus(tmp_path):
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("there is no C compiler")
     (tmp_path / "driver.c").write_text(DRIVER)
     subprocess.run([compiler, "-shared", "-fPIC", "-o", tmp_path / "libcuda.so.1", tmp_path / "driver.c"], check=True)
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("visible", "call", "answer"),
-    [
-        ({}, "pci_bus_id(0)", "0000:05:00.0"), ({}, "pci_bus_id(3)", "0000:08:00.0"), ({}, "pci_bus_id(4)", "None"),
-        ({"CUDA_VISIBLE_DEVICES": "2"}, "pci_bus_id(0)", "0000:07:00.0"),
-        ({}, "count()", "4"), ({"CUDA_VISIBLE_DEVICES": "2"}, "count()", "2"),
-    ],
-)  # fmt: skip
-def test_the_driver_is_asked_for_the_pci_bus_id_and_the_number_of_gpus(visible, call, answer, driver):
-    kept = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
-    command = [sys.executable, "-c", f"from common.process import gpus; print(gpus.{call})"]
-    environ = kept | visible | {"LD_LIBRARY_PATH": str(driver)}
-    assert subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True).stdout.strip() == answer
+    for first, answer in (("0", "4 0000:05:00.0 0000:08:00.0 None None"), ("2", "2 0000:07:00.0 0000:0a:00.0 None None")):
+        environ = os.environ | {"CUDA_VISIBLE_DEVICES": first, "LD_LIBRARY_PATH": str(tmp_path)}
+        done = subprocess.run([sys.executable, "-c", ASK_DRIVER], cwd=ROOT, env=environ, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == answer
 
 
 @pytest.mark.matrix
@@ -191,8 +173,7 @@ def test_two_ranks_on_one_gpu_are_refused_before_they_train(backend, tmp_path):
     assert (record["status"], record["losses"]) == ("failed", [])
     assert re.match(r"ranks 0 and 1 share the GPU 0000:07:00\.0; ", record["error"])
     if backend == "ddp":
-        status, record, _ = train(backend, 2, tmp_path / "shared", "--epochs", "1", "--share-gpu", fault="on_one_gpu")
-        assert (status, record["status"], record["transport"]) == (0, "ok", "gloo")
-    status, record, _ = train(backend, 2, tmp_path, "--epochs", "1", fault="on_gpus_of_their_own")
-    assert (status, record["status"]) == (0, "ok")
-    assert record["environment"]["gpu"]["pci_bus_id"] == "0000:07:00.0"
+        for arguments, fault in ((("--share-gpu",), "on_one_gpu"), ((), "on_gpus_of_their_own")):
+            status, record, _ = train(backend, 2, tmp_path, "--epochs", "1", *arguments, fault=fault)
+            assert (status, record["status"], record["transport"]) == (0, "ok", "gloo")
+            assert record["environment"]["gpu"]["pci_bus_id"] == "0000:07:00.0"

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from common.process import noise, turns
+from common.process import gpus, noise, turns
 from tests.support import nvml
-from tests.support.rank_0 import Rank0
+from tests.support.rank_0 import ON_CPU, Rank0
 
 STAT = """cpu  100 0 100 1000 0 0 0 30 0 0
 cpu0 50 0 50 500 0 0 0 10 0 0
@@ -97,17 +97,13 @@ def test_here_the_kernels_have_a_speed():
     assert noise.copy_speed(0.01) > 1e6
 
 
-def test_the_gpu_of_a_process_has_a_clock_and_reasons_for_it(monkeypatch):
+def test_the_gpu_of_a_rank_has_a_clock_and_reasons_for_it(monkeypatch):
     nvml.install(monkeypatch, nvml.Driver())
-    monkeypatch.setattr(noise.os, "getpid", lambda: 7)
-    assert noise.gpu_clock() == 1.41e9
-    assert noise.throttle_reasons(Rank0()) == ["temperature"]
-    monkeypatch.setattr(noise.os, "getpid", lambda: 9)
-    assert math.isnan(noise.gpu_clock())
-    assert noise.throttle_reasons(Rank0()) is None
-    # One that does not tell.
-    monkeypatch.setattr(noise.os, "getpid", lambda: 7)
+    monkeypatch.setattr(gpus, "pci_bus_id", {1: "0000:07:00.0"}.get)
+    on_gpu = Rank0(device=ON_CPU._replace(index=1))
+    assert (noise.gpu_clock(on_gpu), noise.throttle_reasons(on_gpu)) == (1.41e9, ["temperature"])
     for function in ("nvmlDeviceGetClockInfo", "nvmlDeviceGetCurrentClocksThrottleReasons"):
         monkeypatch.setattr(noise.pynvml, function, nvml.refuse)
-    assert math.isnan(noise.gpu_clock())
-    assert noise.throttle_reasons(Rank0()) is None
+    for trainer in (on_gpu, Rank0()):
+        assert math.isnan(noise.gpu_clock(trainer))
+        assert noise.throttle_reasons(trainer) is None

@@ -54,8 +54,8 @@ def test_a_watchdog_reports_a_hang_and_its_place(monkeypatch):
     monkeypatch.setattr(watchdog, "TICK_SECONDS", 0.01)
     hangs = queue.SimpleQueue()
     dog = Watchdog(0.3, 3, hangs.put)
-    for step in (19, 20):
-        dog.begin_step(1, step, 22)
+    for place in (LAST, TWENTIETH):
+        dog.begin(place)
     assert hangs.get(timeout=10) == Hang(3, TWENTIETH, pytest.approx(0.3, abs=0.02))
 
 

@@ -180,13 +180,7 @@ def test_the_machine_is_named_by_the_user_else_by_its_cluster_else_by_its_host(m
     assert records.machine_name(Settings(machine=machine)) == name
 
 
-def test_a_folder_is_created_with_its_parents_and_left_empty(tmp_path):
-    for _ in range(2):
-        records.make_folder(tmp_path / "results" / "here")
-        assert list((tmp_path / "results" / "here").iterdir()) == []
-
-
-def test_a_folder_that_cannot_be_made_is_refused_and_one_that_can_is_not_made_yet(tmp_path):
+def test_a_folder_that_cannot_be_made_is_refused_and_one_that_can_is_made_when_asked_for_and_left_empty(tmp_path):
     (tmp_path / "file").write_text("mine")
     for below in ("", "here", "further/down"):
         path = tmp_path / "file" / below
@@ -197,3 +191,6 @@ def test_a_folder_that_cannot_be_made_is_refused_and_one_that_can_is_not_made_ye
     records.expect_writable(tmp_path / "results" / "here")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_text() == "mine"
+    for _ in range(2):
+        records.make_folder(tmp_path / "results" / "here")
+        assert list((tmp_path / "results" / "here").iterdir()) == []

@@ -34,16 +34,6 @@ def test_the_result_of_a_collective_is_expected(name, num_elements, num_ranks):
         assert data.num_wrong(wrong, parts) == len({0, len(wrong) // 2, len(wrong) - 1})
 
 
-def test_large_results_are_compared_to_their_end():
-    num_elements = data.PATTERN_LENGTH * data.NUM_COMPARED + 100
-    received = np.resize(data.pattern_of_sum(2), num_elements)
-    parts = data.expected("all_reduce", 0, 2, num_elements)
-    assert data.num_wrong(received, parts) == 0
-    received[-1] = 0
-    received[data.PATTERN_LENGTH * data.NUM_COMPARED] = 0
-    assert data.num_wrong(received, parts) == 2
-
-
 @pytest.mark.parametrize(("length", "wrong"), [(0, 6), (5, 1), (6, 0), (8, 2)])
 def test_missing_elements_are_wrong_and_so_are_too_many(length, wrong):
     received = np.resize(data.pattern_of_sum(2), 8)[:length]
@@ -56,4 +46,4 @@ def test_parts_in_the_wrong_order_are_wrong():
 
 
 def test_sums_are_exact():
-    assert data.pattern_of_sum(1000).max() < 2**24
+    assert (data.HIGHEST - 1) * 262_144 < 2**24

@@ -6,7 +6,8 @@ import pytest
 
 from launch.aprun import read, start_of
 from launch.launchers.commands import Launcher
-from tests.support.mistakes import refused
+from tests.support.forked import run_module
+from tests.support.mistakes import expect_refused, refused
 from tests.support.running import ROOT, completed
 
 APRUN = ROOT / "launch" / "aprun"
@@ -54,8 +55,7 @@ def test_it_starts_the_ranks_where_it_was_called(tmp_path):
 
 
 def test_a_dry_run_prints_and_a_mistake_ends_with_2(tmp_path):
-    dry = completed(APRUN, "-n", "2", "-e", "A=a b", "--dry-run", "touch", "it", cwd=tmp_path)
-    assert dry.returncode == 0
-    assert dry.stdout.endswith("mpiexec -n 2 -ppn 2 -bind-to none -genv A 'a b' touch it\n")
-    assert completed(APRUN, "-n", "2", "-Z", "3", "touch", "it", cwd=tmp_path).returncode == 2
+    status, printed, _ = run_module("launch.aprun", "-n", 2, "-e", "A=a b", "--dry-run", "touch", tmp_path / "it")
+    assert (status, printed.partition("mpiexec ")[2]) == (0, f"-n 2 -ppn 2 -bind-to none -genv A 'a b' touch {tmp_path}/it\n")
+    expect_refused("-Z", "launch.aprun", "-n", 2, "-Z", 3, "touch", tmp_path / "it")
     assert list(tmp_path.iterdir()) == []

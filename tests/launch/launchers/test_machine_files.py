@@ -1,7 +1,5 @@
 """Machine files: parsing, errors, and their effect on the settings."""
 
-import dataclasses
-
 import pytest
 
 from common.config import Settings
@@ -24,9 +22,10 @@ def test_a_laptop_is_as_without_a_file():
 
 
 def test_the_command_line_overrides_the_machine_file():
-    machine = Machine(threads=8, host_suffix="i", gpu_order="reversed")
-    assert applied(machine, Settings()) == Settings(threads=8, host_suffix="i", gpu_order="reversed")
-    assert applied(machine, Settings(threads=2, host_suffix=".ib")) == Settings(threads=2, host_suffix=".ib", gpu_order="reversed")
+    machine = Machine(threads=8, host_suffix="i", gpu_order="reversed", device="cuda")
+    assert applied(machine, Settings()) == Settings(threads=8, host_suffix="i", gpu_order="reversed", device="cuda")
+    given = Settings(threads=2, host_suffix=".ib", device="cpu")
+    assert applied(machine, given) == Settings(threads=2, host_suffix=".ib", gpu_order="reversed", device="cpu")
 
 
 @pytest.mark.parametrize(
@@ -37,6 +36,7 @@ def test_the_command_line_overrides_the_machine_file():
         ("threads = 0", "threads is 0; it must be at least 1"),
         ("threads = true", "threads is True; it must be an integer"),
         ('gpu_order = "random"', "choose from: local, reversed"),
+        ('device = "gpu"', "device is 'gpu'; choose from: auto, cpu, cuda"),
         ("[variables]\nA = 1", 'A = "1"'),
         ("threads", "is not valid TOML"),
         ('launcher_args = "--comment \\"a"', "mine.toml: launcher_args is '--comment \"a': no closing quotation"),
@@ -55,23 +55,18 @@ def test_an_invalid_file_is_refused(text, message, tmp_path):
 
 @pytest.mark.parametrize("name", ["nowhere", "nowhere.toml"])
 def test_the_error_for_an_unknown_machine_lists_the_known_ones(name):
-    with pytest.raises(UserError, match="jsc, local, polaris"):
+    with pytest.raises(UserError, match="jsc, local, perlmutter, polaris"):
         read(name)
 
 
+@pytest.mark.parametrize(("python", "expected"), [(None, PYTHON), ("path/python", ("path/python",)), (["env", "A=b c"], ("env", "A=b c"))])
+def test_the_ranks_python_is_a_path_or_a_command(python, expected):
+    assert python_of(Machine(python=python)) == expected
+
+
 @pytest.mark.parametrize(
-    ("machine", "expected"),
-    [
-        (Machine(), [*PYTHON, "x"]),
-        (Machine(python="echo"), ["echo", "x"]),
-        (Machine(python=["env", "A=b c", "echo"]), ["env", "A=b c", "echo", "x"]),
-    ],
+    ("prologue", "printed"), [("export A='d e'  # of a module\n", (0, "d e x $A\n")), ("echo no such module >&2; false", (1, ""))]
 )
-def test_the_ranks_python_is_a_path_or_a_command_behind_the_prologue(machine, expected):
-    assert [*python_of(machine), "x"] == expected
-    with_prologue = dataclasses.replace(machine, python=machine.python or "echo", prologue="export A='d e'  # of a module\n")
-    assert completed(*python_of(with_prologue), "x $A").stdout == "x $A\n"
-    printing = dataclasses.replace(with_prologue, python=["bash", "-c", 'echo "$A"'])
-    assert completed(*python_of(printing)).stdout == "d e\n"
-    failing = dataclasses.replace(printing, prologue="echo no such module >&2; false")
-    assert (completed(*python_of(failing)).returncode, completed(*python_of(failing)).stdout) == (1, "")
+def test_the_ranks_python_runs_behind_the_prologue(prologue, printed):
+    done = completed(*python_of(Machine(python=["bash", "-c", 'echo "$A" "$1"', "bash"], prologue=prologue)), "x $A")
+    assert (done.returncode, done.stdout) == printed

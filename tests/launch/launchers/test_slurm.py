@@ -9,7 +9,7 @@ import pytest
 from launch.run import processes, supervisor
 from tests.support import kills, made_backends, slurm_cluster
 from tests.support.backends import LAUNCHED
-from tests.support.running import BIN, completed, environ, matrix, records_in
+from tests.support.running import BIN, completed, environ, left_over, matrix, records_in
 
 pytestmark = [pytest.mark.matrix, pytest.mark.long]
 
@@ -65,18 +65,7 @@ def test_with_the_mpi_of_the_site_and_with_none_ranks_of_two_nodes_find_each_oth
     assert f"--mpi={interface} " in record["command"]
 
 
-def test_the_job_script_trains_through_sbatch(slurm, checkout, short_run, tmp_path):
-    small = ["--partition=all", "--gres=none", "--ntasks-per-node=1", "--cpus-per-task=1", f"--output={tmp_path}/out"]
-    variables = {"TANDEM_SIZES": "2", "TANDEM_MACHINE_FILE": "local"}
-    job = ["sbatch", "--wait", *small, "launch/launchers/jobs/jsc.sbatch", "--backends", "ddp", "--workloads", "cnn", *short_run]
-    job += ["--ranks-per-node", "1", "--results", tmp_path, "--machine", "here"]
-    done = completed(*job, cwd=checkout, variables=slurm | variables)
-    output = (tmp_path / "out").read_text() if (tmp_path / "out").exists() else ""
-    assert done.returncode == 0, done.stdout + done.stderr + output
-    assert [(record["num_ranks"], record["num_nodes"], record["launcher"]) for record in records_in(tmp_path)] == [(2, 2, "srun")]
-
-
-def test_a_job_that_is_requeued_in_the_middle_completes_each_run_exactly_once(slurm, checkout, short_run, tmp_path):
+def test_the_job_script_requeued_in_the_middle_completes_each_run_exactly_once(slurm, checkout, short_run, tmp_path):
     small = ["--partition=all", "--gres=none", "--ntasks-per-node=1", "--cpus-per-task=1", f"--output={tmp_path}/out"]
     job = ["sbatch", "--parsable", *small, "launch/launchers/jobs/jsc.sbatch", "--backends", "ddp,horovod_torch", "--workloads", "cnn"]
     job += ["--repeats", "2", *short_run, "--ranks-per-node", "1", "--results", tmp_path, "--machine", "here"]
@@ -91,7 +80,8 @@ def test_a_job_that_is_requeued_in_the_middle_completes_each_run_exactly_once(sl
         return "JobState=COMPLETED" in completed("scontrol", "show", "job", number, variables=slurm).stdout
 
     kills.wait_until(is_completed, 300)
-    assert [record["status"] for record in records_in(tmp_path)] == ["ok"] * 4
+    outcomes = [(record["status"], record["num_ranks"], record["num_nodes"], record["launcher"]) for record in records_in(tmp_path)]
+    assert outcomes == [("ok", 2, 2, "srun")] * 4
     assert len(list(tmp_path.glob("here/*.matrix"))) == len(before) == 1
     assert {path: path.read_bytes() for path in before} == before
     assert "there is no matrix to resume" in (tmp_path / "out").read_text()
@@ -112,18 +102,16 @@ def test_a_rank_that_is_stopped_under_srun_is_named_and_ended(slurm, checkout, t
     assert left == []
 
 
-def test_a_matrix_that_is_killed_leaves_no_rank_on_its_nodes_and_goes_on(slurm, checkout, tmp_path):
+def test_a_matrix_that_is_killed_leaves_no_rank_on_its_nodes(slurm, checkout, tmp_path):
     options = ("--launcher", "srun", "--ranks-per-node", "1", "--epochs", "4")
     with kills.allocation(slurm) as variables:
         matrix = kills.start(checkout, tmp_path, *options, variables=variables)
-        kills.wait_until_training(matrix, tmp_path)
-        outcome = kills.kill(matrix, checkout, tmp_path)
-        assert outcome.num_before > 2
-        assert (outcome.left, outcome.statuses) == ([], ["started"])
-        again = kills.start(checkout, tmp_path, *options, "--resume", variables=variables)
-        printed, _ = again.communicate(timeout=240)
-        assert again.returncode == 0, printed
-        assert [record["status"] for record in records_in(tmp_path)] == ["ok"]
+        kills.wait_until_training(tmp_path)
+        assert len(kills.ranks_of(tmp_path)) > 2
+        matrix.kill()
+        matrix.wait()
+        kills.wait_until(lambda: not kills.ranks_of(tmp_path) and not left_over(checkout), 60)
+        assert [record["status"] for record in records_in(tmp_path)] == ["started"]
 
 
 def test_an_srun_that_is_asked_to_end_ends_the_ranks_of_all_nodes(slurm, tmp_path):

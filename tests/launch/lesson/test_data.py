@@ -43,14 +43,11 @@ WAITS = [
 ]  # fmt: skip
 
 
-def test_the_picture_has_a_bar_for_each():
+def test_the_pictures_have_the_waiting_and_the_rest_of_each_step():
     lines = bars(WAITS)
     assert [line.count("#") for line in lines] == [0, 60, 3, 9, 2]
     assert lines[1].endswith(" 25.0 %")
     assert lines[1].startswith("hdf5, 0 workers, 2 ranks |")
-
-
-def test_the_drawn_picture_has_the_waiting_and_the_rest_of_each_step():
     drawn = picture(WAITS)
     assert drawn.startswith("<svg")
     for waited in WAITS:

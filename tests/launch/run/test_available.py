@@ -9,25 +9,12 @@ from common.errors import UserError
 from launch.launchers.commands import ALLOCATIONS, Launcher
 from launch.run import available, processes
 from launch.run.plan import Job
+from tests.support.mistakes import refused
 from tests.support.running import matrix, records_in, with_backends
 
 ABLE, NO_CUDA, NO_GPU = ({"cpu": None, "cuda": reason} for reason in (None, "this library has no CUDA", "it finds no GPU"))
 BROKEN = {"error": "No module named 'it'"}
 NO_MPI = "it needs MPI, which torchrun does not provide; use an MPI launcher"
-
-
-@pytest.mark.parametrize(
-    ("requested", "answers", "device"),
-    [
-        ("auto", [NO_CUDA, NO_GPU], "cpu"),
-        ("auto", [BROKEN], "cpu"),
-        ("cuda", [NO_CUDA, ABLE], "cuda"),
-        # None can be imported, which is said of each.
-        ("cuda", [BROKEN], "cuda"),
-    ],
-)
-def test_one_device_is_chosen_for_all_backends(requested, answers, device):
-    assert available.common_device(requested, dict(enumerate(answers))) == device
 
 
 def test_a_gpu_that_no_backend_can_use_is_refused_with_each_reason_once():
@@ -90,6 +77,7 @@ LOCAL, SRUN, TORCHRUN = Launcher("mpich", "mpiexec"), Launcher("srun", "true"), 
     ("device", "launcher", "runnable", "skipped"),
     [
         ("auto", LOCAL, [("ddp", "cuda")] * 2, {"horovod_tf": NO_CUDA["cuda"], "horovod_torch": BROKEN["error"]}),
+        ("cuda", LOCAL, [("ddp", "cuda")] * 2, {"horovod_tf": NO_CUDA["cuda"], "horovod_torch": BROKEN["error"]}),
         ("cpu", LOCAL, [("ddp", "cpu"), ("horovod_tf", "cpu"), ("ddp", "cpu")], {"horovod_torch": BROKEN["error"]}),
         ("auto", TORCHRUN, [("ddp", "cuda")] * 2, dict.fromkeys(("horovod_tf", "horovod_torch"), NO_MPI)),
     ],
@@ -142,15 +130,19 @@ def test_a_dry_run_asks_where_it_can(launcher, variables, dry_run, through_launc
     assert (through, jobs[0].settings.device, reasons) == ([through_launcher], device, {})
 
 
-@pytest.mark.parametrize(("dry_run", "error"), [(True, "ModuleNotFoundError: x"), (False, "ModuleNotFoundError: x"), (True, "broken")])
-def test_a_dry_run_prints_the_commands_where_no_library_is(dry_run, error, answering):
+def test_a_dry_run_prints_the_commands_where_no_library_is(answering):
+    answering(ddp={"error": "ModuleNotFoundError: x"})
+    assert available.runnable(jobs_of("ddp"), LOCAL, dry_run=True) == jobs_of("ddp")
+
+
+@pytest.mark.parametrize(
+    ("dry_run", "device", "error"), [(False, "cuda", "ModuleNotFoundError: x"), (False, "auto", "broken"), (True, "auto", "broken")]
+)
+def test_where_no_backend_can_run_each_is_skipped_with_its_reason(dry_run, device, error, answering, capsys):
     answering(ddp={"error": error})
-    jobs = jobs_of("ddp")
-    if dry_run and error != "broken":
-        assert available.runnable(jobs, LOCAL, dry_run) == jobs
-    else:
-        with pytest.raises(UserError, match="none of these backends can run here"):
-            available.runnable(jobs, LOCAL, dry_run)
+    with refused("none of these backends can run here"):
+        available.runnable(jobs_of("ddp", device=device), LOCAL, dry_run)
+    assert capsys.readouterr().err.endswith(f"skipping ddp: {error}\n")
 
 
 @pytest.mark.parametrize(
@@ -208,29 +200,14 @@ if __name__ == "__main__":
 CANNOT_START = "from common.backends import Backend\n\nBACKEND = Backend()\nimport os\nos._exit(7)\n"
 
 
-@pytest.fixture
-def standing_in(checkout):
-    with with_backends(checkout, {"finds_gpu": FINDS, "cannot_start": CANNOT_START}):
-        yield checkout
-
-
-BACKENDS = ("1", "--backends", "finds_gpu,ddp,cannot_start", "--workloads", "cnn")
-SKIPPED = "skipping cannot_start: its import ended with exit status 7\n"
-
-
 @pytest.mark.matrix
-def test_a_dry_run_prints_the_commands_for_the_device_and_what_it_skips(standing_in, tmp_path):
-    dry = matrix(standing_in, tmp_path / "results", *BACKENDS, "--dry-run")
-    assert dry.stderr == f"skipping ddp: this PyTorch has no CUDA\n{SKIPPED}"
-    assert dry.stdout.count("\n") == dry.stdout.count("frameworks.finds_gpu --device cuda ") == 1
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.matrix
-def test_a_matrix_asks_through_the_launcher_where_hosts_are_given(standing_in, tmp_path):
+def test_a_matrix_asks_through_the_launcher_where_hosts_are_given(checkout, tmp_path):
     (tmp_path / "nodes").write_text("localhost\n")
-    done = matrix(standing_in, tmp_path / "results", *BACKENDS, "--hosts", tmp_path / "nodes", "--epochs", "1")
-    assert done.stderr.startswith(f"skipping ddp: this PyTorch has no CUDA\n{SKIPPED}")
+    arguments = ("1", "--backends", "finds_gpu,ddp,cannot_start", "--workloads", "cnn", "--epochs", "1", "--hosts", tmp_path / "nodes")
+    with with_backends(checkout, {"finds_gpu": FINDS, "cannot_start": CANNOT_START}):
+        done = matrix(checkout, tmp_path / "results", *arguments)
+    skipped = "skipping ddp: this PyTorch has no CUDA\nskipping cannot_start: its import ended with exit status 7\n"
+    assert done.stderr.startswith(skipped)
     (record,) = records_in(tmp_path / "results")
     assert (record["backend"], record["settings"]["device"], done.returncode) == ("finds_gpu", "cuda", 1)
     # It has claimed more than there is.

@@ -12,11 +12,12 @@ import pytest
 from common.config import Settings
 from common.errors import UserError
 from launch.launchers.commands import ALLOCATIONS
-from launch.run import lock
+from launch.run import available, lock
 from launch.run.plan import Job
 from tests.support.forked import run_module
 
 ON_ONE_NODE, ON_TWO_NODES = ([Job("ddp", 2, ranks_per_node, Settings())] for ranks_per_node in (2, 1))
+MATRIX = ("1", "--workloads", "cnn", "--backends", "single")
 
 
 @pytest.fixture
@@ -89,11 +90,6 @@ def test_looking_for_another_one_makes_no_file(path, tmp_path):
     for jobs in (ON_ONE_NODE, ON_TWO_NODES):
         lock.expect_free(tmp_path / "results", jobs, False)
     assert list(tmp_path.iterdir()) == []
-    with holder("/their/results") as process:
-        with pytest.raises(UserError, match=f"pid {process.pid} on"):
-            lock.expect_free(tmp_path / "results", ON_ONE_NODE, False)
-        lock.expect_free(tmp_path / "results", ON_ONE_NODE, True)
-    lock.expect_free(tmp_path / "results", ON_ONE_NODE, False)
 
 
 def test_who_shares_the_machine_goes_on_and_leaves_the_lock_to_the_first(path, tmp_path):
@@ -143,18 +139,19 @@ def test_a_lock_that_cannot_be_opened_is_a_mistake_in_one_line(path, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("program", "status"),
+    ("program", "status", "is_stopped"),
     [
-        (("launch.matrix", "1", "--workloads", "cnn", "--backends", "single"), 2),
-        (("launch.lessons", "warmup", "--ranks", "1"), 2),
-        # It looks which backends can run, and so imports them.
-        pytest.param(("launch.matrix", "1", "--workloads", "cnn", "--backends", "single", "--dry-run"), 0, marks=pytest.mark.matrix),
+        (("launch.matrix", *MATRIX), 2, True),
+        (("launch.lessons", "warmup", "--ranks", "1"), 2, True),
+        # It goes on, and then no backend can run.
+        (("launch.matrix", *MATRIX, "--share-machine"), 2, False),
+        (("launch.matrix", *MATRIX, "--dry-run"), 0, False),
     ],
 )
-def test_the_matrix_and_the_lessons_take_the_lock_and_a_dry_run_does_not(program, status, path, tmp_path):
+def test_the_matrix_and_the_lessons_take_the_lock_and_a_dry_run_does_not(program, status, is_stopped, path, tmp_path, monkeypatch):
+    monkeypatch.setattr(available, "settled", lambda jobs, launcher, dry_run: (jobs if dry_run else [], {}))
     with holder("/their/results") as process:
         ended, _, error = run_module(*program, "--results", tmp_path, "--machine", "here", **{lock.VARIABLE: str(path)})
     assert ended == status, error
-    assert (f"pid {process.pid}" in error) == (status == 2)
-    if status == 2:
-        assert error.count("\n") == 1
+    assert (f"pid {process.pid}" in error, "none of these backends" in error) == (is_stopped, status == 2 and not is_stopped)
+    assert not is_stopped or error.count("\n") == 1

@@ -39,9 +39,11 @@ def test_a_run_that_hangs_is_ended_though_its_launcher_waits(tmp_path):
     assert supervisor.processes_of(str(tmp_path)) == []
 
 
-def test_a_run_beyond_its_time_limit_is_timed_out(tmp_path):
-    outcome, messages = run("sleep 60", tmp_path, 0.5)
+@pytest.mark.parametrize("printed", ["", f"{turns_of_rank.MARK} $!"])
+def test_a_run_beyond_its_time_limit_is_timed_out_and_ended_also_where_a_rank_that_says_so_has_not_stopped(printed, tmp_path):
+    outcome, messages = run(f"sleep 60 & echo {printed}; wait", tmp_path, 0.5)
     assert (outcome.timed_out, messages) == (True, [])
+    assert supervisor.processes_of(str(tmp_path)) == []
 
 
 def test_a_run_does_not_meet_at_the_port_of_the_job_script_but_at_one_of_its_own(tmp_path, monkeypatch):
@@ -58,8 +60,8 @@ def test_banners_do_not_push_the_cause_of_a_failure_out_of_the_kept_lines(tmp_pa
         "To enable the following instructions: AVX2 AVX512F, in other operations, rebuild TensorFlow.",
         "WARNING:tensorflow:Callback method `on_train_batch_end` is slow compared to the batch time (batch time: 0.1s).",
     )
-    (tmp_path / "banners").write_text("\n".join(banners) + "\n")
-    outcome, _ = run(f"echo cause; for i in $(seq {processes.KEPT_LINES}); do cat banners; done; exit 3", tmp_path, 60)
+    (tmp_path / "banners").write_text("\n".join(banners * processes.KEPT_LINES) + "\n")
+    outcome, _ = run("echo cause; cat banners; exit 3", tmp_path, 60)
     assert outcome == processes.Outcome(3, False, ["cause"])
 
 
@@ -113,11 +115,6 @@ def test_a_rank_that_is_killed_between_its_turns_ends_the_run(tmp_path):
     assert (outcome.returncode, outcome.timed_out) == (1, False)
 
 
-def test_a_rank_that_does_not_stop_is_timed_out(tmp_path):
-    outcome, _ = run(f"sleep 60 & echo {turns_of_rank.MARK} $!; wait", tmp_path, 1)
-    assert outcome.timed_out
-
-
 # A run whose process ignores SIGTERM, in a session of its own, and keeps printing; where it cannot, it makes a file.
 SCRIPT = """
 import signal, sys
@@ -156,13 +153,3 @@ def test_a_process_of_any_name_is_found(tmp_path):
         kills.wait_until(lambda: b"\xff" in Path(f"/proc/{process.pid}/comm").read_bytes())
         assert supervisor.processes_of(str(tmp_path)) == [process.pid]
         assert supervisor.is_running(process.pid)
-
-
-# test_matrix.py kills one under MPICH, and test_slurm.py one under srun, which it resumes.
-@pytest.mark.matrix
-def test_a_matrix_that_is_killed_under_torchrun_leaves_no_process(checkout, tmp_path):
-    matrix = kills.start(checkout, tmp_path, "--launcher", "torchrun", "--epochs", "4")
-    kills.wait_until_training(matrix, tmp_path)
-    outcome = kills.kill(matrix, checkout, tmp_path)
-    assert outcome.num_before > 2
-    assert (outcome.left, outcome.statuses) == ([], ["started"])

@@ -142,34 +142,17 @@ def test_a_run_that_is_ending_is_waited_for(running, tmp_path):
 
 
 @pytest.mark.matrix
-def test_an_interrupted_matrix_is_resumed(checkout, tmp_path):
-    arguments = ("1", "--workloads", "cnn", "--backends", "single", "--repeats", "2", "--epochs", "1", "--no-step-breakdown")
+def test_a_matrix_is_resumed_with_the_repeats_that_it_lacks(checkout, tmp_path):
+    arguments = ("1", "--workloads", "cnn", "--backends", "single", "--epochs", "1", "--no-step-breakdown", "--resume")
     first = matrix(checkout, tmp_path, *arguments)
     assert first.returncode == 0, first.stdout + first.stderr
-    completed, interrupted = sorted((tmp_path / "here").glob("*.json"))
+    (completed,) = (tmp_path / "here").glob("*.json")
     before = completed.read_bytes()
-    interrupted.write_text(json.dumps(json.loads(interrupted.read_text()) | {"status": "failed", "error": "interrupted"}))
-    again = matrix(checkout, tmp_path, *arguments, "--resume")
+    again = matrix(checkout, tmp_path, *arguments, "--repeats", "2")
     assert again.returncode == 0, again.stdout + again.stderr
-    assert [record["status"] for record in records_in(tmp_path)] == ["ok"] * 2
+    assert [(record["status"], record["repeat"]) for record in records_in(tmp_path)] == [("ok", 0), ("ok", 1)]
     assert completed.read_bytes() == before
-    assert "single" in again.stdout
-    listed = matrix(checkout, tmp_path, *arguments, "--resume", "--seed", "5", "--dry-run")
-    assert (listed.returncode, listed.stdout.count("\n"), "has other --seed); a new one begins" in listed.stderr) == (0, 2, True)
-    finished = matrix(checkout, tmp_path, *arguments, "--resume")
+    assert len(list(tmp_path.glob("here/*.matrix"))) == 1
+    finished = matrix(checkout, tmp_path, *arguments)
     assert (finished.returncode, len(records_in(tmp_path))) == (0, 2)
     assert "have completed; without --resume a new matrix begins" in finished.stdout
-
-
-@pytest.mark.matrix
-def test_two_matrices_that_start_at_once_in_one_folder_end_nobodys_process_and_overwrite_no_record(checkout, tmp_path):
-    short = ("--epochs", "1", "--steps-per-epoch", "2", "--share-machine")
-    started = [kills.start(checkout, tmp_path, *short, *resumes) for resumes in ((), ("--resume",))]
-    try:
-        printed = [matrix.communicate(timeout=240)[0] for matrix in started]
-    finally:
-        for matrix in started:
-            matrix.terminate()
-    assert [matrix.returncode for matrix in started] == [0, 0], printed
-    assert [record["status"] for record in records_in(tmp_path)] == ["ok"] * 2
-    assert len(list(tmp_path.glob("here/*.html"))) == 2

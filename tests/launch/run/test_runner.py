@@ -89,9 +89,16 @@ def test_traces_that_cannot_be_removed_are_an_error(run, tmp_path):
         run(Outcome(0, False, []), timeline=True)
 
 
-def test_a_run_that_ends_without_a_result_has_failed(run, tmp_path):
-    record = run(Outcome(0, False, []))
-    assert (record.status, bool(record.error)) == ("failed", True)
+@pytest.mark.parametrize(
+    ("outcome", "status", "error"),
+    [
+        (Outcome(0, False, []), "failed", "ended without a result"),
+        (Outcome(-15, True, []), "timeout", "ended after the time limit of 30 s"),
+    ],
+)
+def test_a_run_that_ends_without_a_result_has_failed_or_timed_out(outcome, status, error, run, tmp_path):
+    record = run(outcome)
+    assert (record.status, record.error) == (status, error)
     assert record == records.read(tmp_path / "here" / "run.json")
 
 

@@ -1,14 +1,13 @@
 """environment.yml is the only list of pins, and the installed packages match it."""
 
 import re
-import subprocess
 import sys
 from importlib.metadata import version
 
 import pytest
 import yaml
 
-from tests.support.running import BIN, ROOT, completed, environ
+from tests.support.running import BIN, ROOT, completed
 
 LISTED = yaml.safe_load((ROOT / "environment.yml").read_text())
 PINS = next(entry["pip"] for entry in LISTED["dependencies"] if isinstance(entry, dict))
@@ -42,14 +41,6 @@ def test_libraries_beside_those_of_pytorch_are_pinned_and_none_is_installed_over
     names = {re.fullmatch(r"(nvidia-[a-z-]+)-cu12==[\d.]+", pin)[1] for pin in LISTED["variables"]["TANDEM_TENSORFLOW_CUDA"].split()}
     # The wheels of these for CUDA 12 and 13 have files of the same names in the same folders.
     assert names.isdisjoint({"nvidia-cudnn", "nvidia-nccl", "nvidia-nvshmem", "nvidia-cusparselt"})
-
-
-@pytest.mark.matrix
-def test_horovod_was_built_with_both_frameworks_and_both_ways_to_communicate():
-    # `horovodrun --check-build` would import every framework several times.
-    program = "from horovod import tensorflow, torch; print([of.mpi_built() and of.gloo_built() for of in (tensorflow, torch)])"
-    done = subprocess.run([BIN / "python", "-c", program], env=environ(), capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "[True, True]\n"
 
 
 @pytest.mark.matrix

@@ -118,6 +118,7 @@ def test_times_add_up(counted):
         seconds = sum(routine.sums.seconds for routine in profile.routines.values())
         assert 0 < seconds == pytest.approx(profile.communication_seconds, abs=1e-6)
         assert profile.waited_seconds is None
+        assert {routine.sums.waited_seconds for routine in profile.routines.values()} == {0}
         assert sum(kind.seconds for kind in profile.kinds.values()) == pytest.approx(seconds, abs=1e-6)
         assert profile.communication_seconds <= profile.elapsed_seconds
         for routine in profile.routines.values():
@@ -167,7 +168,6 @@ def test_rank_0_names_the_ranks_of_least_and_most_communication(counted):
     ("variables", "ranks"),
     [
         ({"SAVE_ALL_TASKS": ""}, {0, 1}),
-        ({"SAVE_ALL_TASKS": "", "SAVE_LIST": "0,3"}, {0}),
         ({"SAVE_ALL_TASKS": "no", "SAVE_LIST": "7, 1"}, {0, 1}),
     ],
 )
@@ -209,7 +209,7 @@ def test_an_unwritable_folder_is_reported_once_per_file(tmp_path):
 WAITING = """
 import os
 import time
-if {is_for_rank_0} and os.environ["PMI_RANK"] == "0":
+if os.environ["PMI_RANK"] == "0":
     os.environ["COLLECTIVE_BARRIER"] = "yes"
 import numpy as np
 from mpi4py import MPI
@@ -226,7 +226,7 @@ MPI.Pcontrol(1)
 
 @pytest.mark.matrix
 def test_a_barrier_separates_waiting_from_transfer_on_all_ranks_if_rank_0_asks_for_it(tmp_path):
-    done = run_python(tmp_path / "with", WAITING.format(is_for_rank_0=True), ranks=2)
+    done = run_python(tmp_path, WAITING, ranks=2)
     profiles = done.profiles()
     sums = {rank: profile.routines["MPI_Allreduce_c"].sums for rank, profile in profiles.items()}
     assert sums[0].waited_seconds > 0.7 > sums[1].waited_seconds > 0
@@ -237,9 +237,6 @@ def test_a_barrier_separates_waiting_from_transfer_on_all_ranks_if_rank_0_asks_f
     assert {rank: text.waited_seconds > 0.7 for rank, text in texts.items()} == {0: True, 1: False}
     assert texts[0].routines["MPI_Allreduce_c"].sums.seconds < 0.5
     assert texts[0].communication_seconds > 0.7
-    without = run_python(tmp_path / "without", WAITING.format(is_for_rank_0=False), ranks=2).profiles()[0]
-    assert without.routines["MPI_Allreduce_c"].sums.waited_seconds == 0
-    assert without.routines["MPI_Allreduce_c"].sums.seconds > 0.7
 
 
 @pytest.mark.matrix
@@ -260,30 +257,25 @@ file.Close()
     assert f"\ntotal MPI-IO time = {profile.kinds['io'].seconds:.3f} seconds.\n" in done.files(suffix="")[0].read_text()
 
 
-SESSION = r"""
-#include <mpi.h>
-int main(void)
-{
-    int one = 1, sum = 0;
-    MPI_Session session;
-    MPI_Group group;
-    MPI_Comm comm;
-    MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &session);
-    MPI_Group_from_session_pset(session, "mpi://WORLD", &group);
-    MPI_Comm_create_from_group(group, "here", MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &comm);
-    MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm);
-    MPI_Comm_free(&comm);
-    MPI_Group_free(&group);
-    MPI_Session_finalize(&session);
-    return sum != 1;
-}
+SESSION = """
+import array
+import mpi4py
+mpi4py.rc.initialize = False
+from mpi4py import MPI
+session = MPI.Session.Init()
+group = session.Create_group("mpi://WORLD")
+comm = MPI.Intracomm.Create_from_group(group, "here")
+comm.Allreduce(MPI.IN_PLACE, array.array("i", [1]))
+comm.Free()
+group.Free()
+session.Finalize()
 """
 
 
 @pytest.mark.matrix
 def test_a_program_with_sessions_and_without_a_world(tmp_path):
-    done = run(tmp_path, compiled(tmp_path, SESSION))
+    done = run_python(tmp_path, SESSION)
     assert (done.status, done.printed) == (0, "")
-    assert of(done.only().routines["MPI_Allreduce"].sums) == (1, 4)
+    assert of(done.only().routines["MPI_Allreduce_c"].sums) == (1, 4)
     assert done.only().no_summary_because == "this rank did not call MPI_Init()"
     assert "\nTimes from MPI_Session_init() to exit().\n" in done.files(suffix="")[0].read_text()

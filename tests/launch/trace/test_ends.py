@@ -36,7 +36,6 @@ TERMINATE = "os.kill(os.getpid(), signal.SIGTERM); time.sleep(0.1); "
         # A handler of the program, set before MPI begins and after, that goes on, ends by itself or gives up.
         (HANDLER.format(then="None"), TERMINATE, 0, "handled\n", "exit()"),
         (HANDLER.format(then="None"), TERMINATE + "os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL, "handled\n", "SIGTERM"),
-        (HANDLER.format(then="None"), TERMINATE + "MPI.Finalize()", 0, "handled\n", "MPI_Finalize()"),
         ("import faulthandler; faulthandler.enable(); " + HANDLER.format(then="None"), TERMINATE, 0, "handled\n", "exit()"),
         ("", HANDLER.format(then="os._exit(5)") + ";" + TERMINATE, 5, "handled\n", "_exit()"),
         ("", HANDLER.format(then="sys.exit(6)") + ";" + TERMINATE, 6, "handled\n", "exit()"),

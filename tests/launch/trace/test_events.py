@@ -10,8 +10,8 @@ import pytest
 
 from common.errors import UserError
 from common.tracing import chrome
-from launch.trace import build, events
-from tests.support.tracing import run_python
+from launch.trace import events
+from tests.support.tracing import library, run_python
 
 CALLS = """
 import time
@@ -107,7 +107,7 @@ int clock_gettime(clockid_t clock, struct timespec *now)
 def test_a_wrong_clock_is_corrected_to_rank_0s(tmp_path):
     (tmp_path / "clock.c").write_text(WRONG_CLOCK)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "clock.so", tmp_path / "clock.c"], check=True)
-    both = f"{build.build()}:{tmp_path / 'clock.so'}"
+    both = f"{library()}:{tmp_path / 'clock.so'}"
     done = run_python(tmp_path, CALLS, ranks=2, TANDEM_TRACE_EVENTS=10_000, LD_PRELOAD=both)
     paths = done.files("mpi_events", ".bin").values()
     heads = [json.loads(path.read_bytes().split(b"\n")[1]) for path in paths]

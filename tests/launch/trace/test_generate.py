@@ -6,6 +6,7 @@ import pytest
 
 from launch.trace import build, generate, loads, prototypes
 from tests.support.running import ROOT
+from tests.support.tracing import library
 
 HEADER = """
 typedef int MPI_Comm; typedef int MPI_Datatype; typedef long MPI_Count;
@@ -96,15 +97,15 @@ def test_bytes_and_kind_follow_from_the_standards_names(name, parameters, expres
     assert loads.load_of(name, parameters.split()) == (expression, f"TRACE_{kind}", with_barrier)
 
 
-def exported(library):
+def exported(path):
     """Names of the functions that a library exports."""
-    listed = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(["nm", "-D", "--defined-only", path], capture_output=True, text=True, check=True).stdout
     return {line.split()[2] for line in listed.splitlines() if line.split()[1] in "TW"}
 
 
 def test_every_function_of_the_environments_mpi_is_intercepted(real):
     of_mpi = {name[1:] for name in exported(ROOT / ".venv" / "lib" / "libmpi.so.12") if name.startswith("PMPI")}
-    ours = exported(build.build())
+    ours = exported(library())
     assert {"MPI_Allreduce", "MPI_Allreduce_c", "MPI_Init_thread", "MPI_Pcontrol"} < of_mpi
     assert of_mpi - ours == set()
     assert {prototype.name for prototype in real.prototypes} <= ours

@@ -7,31 +7,25 @@ import pytest
 
 from common.tracing import chrome, horovod_timeline
 from common.tracing.profiling import ACTIVE
+from common.training.loop import NUM_WARMUP_STEPS
 from frameworks.shared.horovod import horovod
-from launch.trace import picture, timeline
+from launch.trace import picture, timeline, traced
+from launch.trace.mpi_profile import MEBIBYTE
 from tests.launch.trace.test_merge import tracks_of
 from tests.support.running import BIN, ROOT, completed, matrix, records_in
+from tests.support.tracing import Traced, library
 
 pytestmark = [pytest.mark.matrix, pytest.mark.long]
 
 NUM_STEPS = 22
+# Of the CNN.
+NUM_PARAMETERS = 1_199_882
 TORCH = {"torch.0.json.gz", "torch.0.txt", "torch.1.json.gz", "torch.1.txt"}
 TENSORFLOW = {"tensorflow.0.json.gz", "tensorflow.1.json.gz"}
 SPANS = {"spans.0.json.gz", "spans.1.json.gz"}
 HOROVOD = {horovod_timeline.FILE}
 # What PyTorch's profiler calls each call of a compiled function.
 COMPILED = "Torch-Compiled Region"
-
-
-def run(backend, folder, *arguments, every_tick=False):
-    """Trains the backend for an epoch and a profiled one on two ranks; returns its exit status and what it printed.
-
-    The folder must be called RESULTS/here/run.trace.
-    """
-    variables = horovod.timeline_variables(folder, every_tick=every_tick)
-    command = [BIN / "mpiexec", "-n", 2, BIN / "python", "-m", f"frameworks.{backend}", "--timeline", "--epochs", 1, "--batch-size", 32]
-    done = completed(*command, "--results", folder.parent.parent, "--machine", "here", "--run-id", "run", *arguments, variables=variables)
-    return done.returncode, done.stdout + done.stderr
 
 
 def misplaced(events):
@@ -59,19 +53,24 @@ def spans_of(tracks, kind, rank):
         ("horovod_torch", ("--autotune",), TORCH | HOROVOD | {horovod.AUTOTUNE}, "aten::conv2d", "MPI_ALLREDUCE"),
         ("ddp", (), TORCH, "DistributedDataParallel.forward", "gloo:all_reduce"),
         ("ddp", ("--compile",), TORCH, COMPILED, "gloo:all_reduce"),
-        ("deepspeed_zero", (), TORCH, "aten::conv2d", "gloo:all_gather"),
         ("horovod_tf", (), TENSORFLOW | HOROVOD, "train_step", "MPI_ALLREDUCE"),
         # Which of its convolutions TensorFlow takes (Conv2D, _MklNativeFusedConv2D, …) depends on the processor.
         ("horovod_keras", (), TENSORFLOW | HOROVOD, "Conv2D", "MPI_ALLREDUCE"),
     ],
 )
-def test_a_run_writes_one_valid_trace(tmp_path, monkeypatch, backend, arguments, parts, compute, collective):
-    # Horovod's autotuner waits longer than a short run takes.
-    monkeypatch.setenv("HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "1")
-    monkeypatch.setenv("HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "2")
+def test_a_run_writes_one_valid_trace(tmp_path, backend, arguments, parts, compute, collective):
+    variables = {
+        # Horovod's autotuner waits longer than a short run takes.
+        "horovod_torch": {"HOROVOD_AUTOTUNE_WARMUP_SAMPLES": "1", "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": "2"},
+        # Without its cache Horovod records when each rank was ready, in every step.
+        "horovod_tf": {"HOROVOD_CACHE_CAPACITY": "0"},
+        "horovod_keras": traced.variables(library(), tmp_path / "profiles"),
+    }
+    # An epoch, and a profiled one.
+    command = [BIN / "mpiexec", "-n", 2, BIN / "python", "-m", f"frameworks.{backend}", "--timeline", "--epochs", 1, "--batch-size", 32]
+    done = completed(*command, "--results", tmp_path, "--machine", "here", "--run-id", "run", *arguments, variables=variables.get(backend))
+    assert done.returncode == 0, done.stdout + done.stderr
     folder = tmp_path / "here" / "run.trace"
-    status, printed = run(backend, folder, *arguments)
-    assert status == 0, printed
     assert {path.name for path in folder.iterdir()} == SPANS | parts
     gathered = timeline.gather(folder)
     assert gathered.problems == []
@@ -95,17 +94,23 @@ def test_a_run_writes_one_valid_trace(tmp_path, monkeypatch, backend, arguments,
     start, end = picture.step_window(events, 4, 1)
     assert {row.rank for row in picture.rows(events, start, end)} == {0, 1}
     if backend == "ddp":
-        # The CNN's 1,199,882 parameters in each of the steps that are kept.
-        assert [gathered.collectives[rank]["gloo:all_reduce"]["size_bytes"] for rank in "01"] == [ACTIVE * 1_199_882 * 4] * 2
+        # In each of the steps that are kept.
+        assert [gathered.collectives[rank]["gloo:all_reduce"]["size_bytes"] for rank in "01"] == [ACTIVE * NUM_PARAMETERS * 4] * 2
     if "--compile" in arguments:
         # One span per compiled function.
         names = [span["name"] for span in spans_of(tracks, "compute", 0)]
         assert sum(name.startswith(COMPILED) for name in names) == ACTIVE
         assert "aten::conv2d" not in names
-    if "--autotune" in arguments:
+    if backend == "horovod_torch":
         names, *tried = (folder / horovod.AUTOTUNE).read_text().splitlines()
         assert "tensor_fusion_threshold" in names
         assert tried
+    if backend == "horovod_tf":
+        _every_rank_and_step_is_recorded(gathered.horovod)
+        of_file = timeline.describe_file(folder / horovod_timeline.FILE)
+        assert timeline.describe_folder(folder)[: len(of_file)] == of_file
+    if backend == "horovod_keras":
+        _gradients_are_payload_and_negotiation_is_control(Traced(0, "", tmp_path / "profiles"))
 
 
 def _collectives_are_within_the_run(tracks):
@@ -114,24 +119,37 @@ def _collectives_are_within_the_run(tracks):
     first, last = min(span["ts"] for span in steps), max(span["ts"] + span["dur"] for span in steps)
     times = [span["ts"] for span in collectives]
     assert sum(first <= ts <= last for ts in times) > len(times) / 3
-    assert max(times) < last + 60e6
-    assert min(times) > first - 60e6
+    assert max(times) < last + 600e6
+    assert min(times) > first - 600e6
 
 
-def test_without_its_cache_horovod_records_every_rank(tmp_path):
-    folder = tmp_path / "here" / "run.trace"
-    status, printed = run("horovod_torch", folder, every_tick=True)
-    assert status == 0, printed
-    of_file = timeline.describe_file(folder / horovod_timeline.FILE)
-    assert not (folder / timeline.MERGED).exists()
-    assert timeline.describe_folder(folder)[: len(of_file)] == of_file
-    summary = timeline.gather(folder).horovod
+def _every_rank_and_step_is_recorded(summary):
     # The file may end before the last negotiation does.
     assert summary.num_negotiations - 8 <= summary.num_compared <= summary.num_negotiations
     assert sum(summary.num_operations.values()) > 2 * NUM_STEPS
     assert summary.num_cycles > summary.num_used_cycles > 0
-    # The CNN's 1,199,882 parameters, in each step.
-    assert summary.total_bytes > NUM_STEPS * 1_199_882 * 4
+    assert summary.total_bytes > NUM_STEPS * NUM_PARAMETERS * 4
+
+
+def _gradients_are_payload_and_negotiation_is_control(done):
+    profiles, texts = done.profiles(), done.profiles(suffix="")
+    assert [task.rank for task in profiles[0].tasks] == [0, 1]
+    assert all(task.max_resident_bytes > 100 * MEBIBYTE for task in profiles[0].tasks)
+    # The steps of the profiled epoch too.
+    gradients_bytes = (NUM_WARMUP_STEPS + 2 * NUM_STEPS) * NUM_PARAMETERS * 4
+    for rank, profile in profiles.items():
+        assert profile.ended == "MPI_Finalize()"
+        assert texts[rank].routines.keys() == profile.routines.keys()
+        # The record's MPI version comes through mpi4py; Horovod's library has no such call.
+        assert profile.routines["MPI_Get_library_version"].sums.num_calls >= 1
+        allreduce = profile.routines["MPI_Allreduce"]
+        payload_bytes = allreduce.sums.size_bytes - allreduce.control.size_bytes
+        # Initial parameters and sums make a little more.
+        assert gradients_bytes <= payload_bytes < 1.3 * gradients_bytes
+        assert allreduce.control.num_calls > 10
+        assert allreduce.control.size_bytes / allreduce.control.num_calls < 1000
+        assert profile.kinds["payload"].size_bytes >= payload_bytes
+        assert profile.payload_bytes_per_second() > 1e6
 
 
 def test_a_matrix_makes_each_run_untraced_and_then_traced(checkout, tmp_path):

@@ -80,10 +80,10 @@ def test_another_network_is_between_nodes():
     slow = of([record(1), record(2)], 64, network=lambda transport, algorithm: slow_link)
     added = rows(slow)[64].step_seconds - rows(fast)[64].step_seconds
     assert added == pytest.approx(126 * NUM_BYTES / 64 * (1e-7 - BETA), rel=1e-3)
-    assert fast.fitted.notes == (
+    assert fast.model.notes == (
         "The network between nodes was not measured and is taken for that inside a node; give --network for another.",
     )
-    assert slow.fitted.notes == ()
+    assert slow.model.notes == ()
     # Everything on one node: the other network is not used.
     on_one = of([record(1), record(2)], 64, network=lambda *_: slow_link, ranks_per_node=64)
     assert rows(on_one)[64].step_seconds == rows(fast)[64].step_seconds
@@ -175,7 +175,7 @@ def test_every_forecast_of_the_reference_records_has_a_band_and_is_in_the_pictur
     assert sum(sentence.startswith("For a proposal: ") for sentence in section.sentences) == 3
     assert all(len(table.columns) == len(row) for table in section.tables for row in table.rows)
     # The older records have one all-reduce for each workload, and two workloads.
-    assert {subject.fitted.network for subject in subjects} == {
+    assert {subject.model.network for subject in subjects} == {
         "inside a node: alpha and beta of all-reduces of two sizes, without a residual"
     }
     # Every chart has the band of what is not measured. (Drawing starts threads, which no test may fork after.)

@@ -28,9 +28,3 @@ LINK = (Regime(0, 0.0, 1.0, 0.0),)
 def test_an_exchange_waits_for_its_gradients_and_for_the_one_before_and_a_step_for_the_last(ready_shares, takes, step):
     exchanges = [Exchange(share, seconds, "broadcast") for share, seconds in zip(ready_shares, takes, strict=True)]
     assert model.overlapped_seconds(10.0, exchanges, ("ring",), 2, Machine(1, LINK, LINK)) == step
-
-
-def test_without_measured_starts_gradients_are_ready_evenly_over_the_backward_pass():
-    exchanges = model.evenly([4, 2, 1, 1], "all_reduce")
-    assert [exchange.ready_share for exchange in exchanges] == pytest.approx([1 / 2, 2 / 3, 5 / 6, 1])
-    assert [exchange.size_bytes for exchange in exchanges] == [4, 2, 1, 1]

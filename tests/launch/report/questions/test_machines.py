@@ -51,7 +51,8 @@ HERE = matrix(ddp=10.0, horovod_tf=13.0)
             "the lowest time so far has ddp on here and horovod_tf on there; a verdict takes 6 repeats on each.",
         ),
         (
-            [*matrix(ddp=100.0, horovod_tf=140.0), *matrix(changes={"exact": False}, post_local_sgd=50.0, weight_averaging=100.4)], "yes at 1",
+            [*matrix(ddp=100.0, horovod_tf=140.0), *matrix(changes={"exact": False}, post_local_sgd=50.0, weight_averaging=100.4)],
+            "yes at 1",
             "ddp is fastest on here and there.",
         ),
     ],

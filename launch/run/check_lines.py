@@ -1,0 +1,256 @@
+"""The lines of launch/run/check.py: each function of LINES yields (level, text) of its subject, from what is Seen.
+
+The text of a problem ends in its remedy.
+"""
+
+import os
+import re
+import socket
+import subprocess
+import tempfile
+import time
+
+from common import workloads
+from common.backends import ALL, declaration_of
+from common.config import cores_per_rank
+from common.cost import memory_estimate
+from common.process import binding, slurm
+from common.record import records
+from common.record.records import ROOT
+from launch.launchers import allocation_end, commands, detect
+from launch.launchers.commands import LAUNCHERS, VENV_BIN
+from launch.report.words import ranks_of
+from launch.run import available, lock, room
+
+OK, NOTE, PROBLEM = "ok", "note", "problem"
+GB, MB = 1e9, 1e6
+# Of a run's record with its part of the page, and of the traces of a rank.
+RECORD_BYTES, TRACE_BYTES, RECORD_FILES, TRACE_FILES = 1e6, 50e6, 2, 4
+OPEN_MPI = "Open MPI"
+ENVIRONMENT = str(VENV_BIN / "python")
+INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+NUMBER = re.compile(r"\d+\.\d+(?:\.\d+)*")
+REBUILD = "TANDEM_MPICC=/path/of/its/mpicc launch/setup.sh"
+ELSEWHERE = "make room, or give another folder with --results"
+
+
+def launcher(seen):
+    if seen.launcher is None:
+        yield PROBLEM, seen.how
+        return
+    name, executable = seen.launcher[:2]
+    kind = LAUNCHERS[name]
+    version = NUMBER.search(detect.output_of([executable, "--version"])) if kind.signatures else None
+    yield OK, f"{name}{f' {version[0]}' if version else ''}, {executable}: {seen.how}"
+    if (allocation := commands.allocation()) and (end := allocation_end.end()):
+        minutes = max(0, end - time.time()) / 60
+        yield OK, f"allocation {allocation} has {minutes:.0f} min left; --resume runs in another what does not end in it"
+    elif not allocation and kind.places == "cluster":
+        yield NOTE, f"outside an allocation {name} would wait for nodes: the lines below are of {socket.gethostname()}; check inside one"
+    elif not seen.of_ranks and not seen.stops:
+        yield NOTE, f"ranks run on other nodes too: the lines below are of {socket.gethostname()}"
+
+
+def mpi(seen):
+    if seen.launcher is None:
+        return
+    kind, of_mpi4py, library = LAUNCHERS[seen.launcher.name], seen.node["mpi"], seen.node["horovod"]
+    if not kind.provides_mpi:
+        yield OK, f"{seen.launcher.name} provides none, and backends that need it are left out"
+        return
+    if error := of_mpi4py.get("error"):
+        # Under Slurm ranks find each other without it.
+        level = NOTE if kind.mpi_variable and not any(map(uses_mpi, seen.jobs)) else PROBLEM
+        yield level, f"mpi4py cannot be used ({error}); build it with the site's mpicc, run launch/setup.sh, or give --launcher torchrun"
+        return
+    version, path = of_mpi4py["version"], of_mpi4py["path"]
+    is_open_mpi = OPEN_MPI in version
+    if not kind.mpi_variable and is_open_mpi != (OPEN_MPI in kind.signatures):
+        fitting = "openmpi" if is_open_mpi else "mpich"
+        remedy = f"give --launcher {fitting}, or run {REBUILD} with this launcher's mpicc"
+        yield PROBLEM, f"mpi4py loads {version} ({path}), not the MPI of {seen.launcher.name}: each rank would be alone; {remedy}"
+    else:
+        yield OK, f"mpi4py loads {version}, {path}"
+    if library is None or not any(declaration_of(job.backend).library == "Horovod" for job in seen.jobs):
+        return
+    if library == "not found":
+        yield PROBLEM, f"Horovod's MPI library is not found; load the module of the MPI it was built with, or run {REBUILD}"
+    elif os.path.realpath(library) != os.path.realpath(path):
+        yield PROBLEM, f"two MPIs: Horovod loads {library}, mpi4py {path}; leave MPI4PY_LIBMPI and LD_LIBRARY_PATH alone, or run {REBUILD}"
+    else:
+        yield OK, "Horovod loads the same library"
+
+
+def uses_mpi(job):
+    return available.mpi_problem(job.backend, "torchrun") is not None
+
+
+def pmi(seen):
+    if seen.launcher is None or not LAUNCHERS[seen.launcher.name].mpi_variable or "error" in seen.node["mpi"]:
+        return
+    version, offered = seen.node["mpi"]["version"], slurm.mpi_types()
+    spoken = detect.spoken_by(version)
+    if seen.launcher.mpi in spoken and seen.launcher.mpi in offered:
+        yield OK, f"srun --mpi={seen.launcher.mpi} of {', '.join(offered)}; {version} speaks {', '.join(spoken)}"
+    else:
+        yield PROBLEM, f"{version} speaks {' and '.join(spoken)}; {slurm.advice(seen.launcher.mpi)}"
+
+
+def network(seen):
+    variables = os.environ | (seen.launcher.variables if seen.launcher else {})
+    interfaces = seen.node["interfaces"]
+    for name in INTERFACES:
+        value = variables.get(name, "")
+        prefixes = tuple(word.strip("=^") for word in value.split(","))
+        if value and not any(interface.startswith(prefixes) for interface in interfaces):
+            remedy = "name one of them in [variables] of a machine file, or unset it"
+            yield seen.problem, f"{name} is {value}, and {seen.node['host']} has {', '.join(interfaces)}; {remedy}"
+    if all(job.num_nodes == 1 for job in seen.jobs):
+        yield OK, "one node, over the loopback"
+        return
+    hosts, suffix = seen.launcher and seen.launcher.hosts, seen.settings.host_suffix
+    first = detect.first_node_of(hosts, suffix)
+    if first is None:
+        yield NOTE, "nodes are not known here; --hosts FILE or an allocation names them"
+        return
+    try:
+        yield OK, f"the first node is {first} ({socket.gethostbyname(first)}){f', with host suffix {suffix}' if suffix else ''}"
+    except OSError as problem:
+        yield PROBLEM, f"the first node, {first}, has no address here ({problem.strerror}); correct host_suffix in the machine file"
+
+
+def backends(seen):
+    for reason in seen.stops:
+        yield PROBLEM, reason if ";" in reason else f"{reason}; --dry-run prints the commands that would be started"
+    for reason in dict.fromkeys(seen.reasons.values()):
+        names = [name for name, its_reason in seen.reasons.items() if its_reason == reason]
+        # Of a matrix of all, or of those by default, some are always left out.
+        is_usual = seen.requested == ALL or (seen.requested is None and reason == available.mpi_problem(names[0], seen.launcher.name))
+        remedy = "" if ";" in reason else "; leave it out of --backends, or run launch/setup.sh"
+        yield NOTE if is_usual and seen.runnable else PROBLEM, f"skipped: {', '.join(names)}: {reason}{remedy}"
+    names = dict.fromkeys(job.backend for job in seen.runnable)
+    if names and seen.launcher and not seen.stops:
+        number = "1 run" if len(seen.runnable) == 1 else f"{len(seen.runnable)} runs"
+        yield OK, f"{', '.join(names)}: {number}, --device {seen.runnable[0].settings.device}"
+
+
+def gpus(seen):
+    num_gpus, device, requested = seen.node["num_gpus"], (seen.runnable or seen.jobs)[0].settings.device, seen.settings.device
+    if num_gpus:
+        models = ", ".join(dict.fromkeys(seen.node["gpu"]))
+        text = f"{num_gpus} visible on {seen.node['host']} ({models}), NCCL {', '.join(seen.node['nccl']) or 'not of this Python'}"
+        if device == "cuda" or requested == "cpu":
+            yield OK, text
+        else:
+            yield NOTE, f"{text}, and the runs are on {device}; TANDEM_DEVICE=cuda launch/setup.sh builds for GPUs"
+    elif requested != "cpu" and (seen.blind or requested == "cuda"):
+        selected = "".join(f", with {name}={value!r}" for name, value in seen.node["visible"].items())
+        why = f" ({', '.join(seen.blind)})" if seen.blind else ""
+        remedy = "ask the batch system for GPUs, such as --gres=gpu:4 or ngpus=4, or give --device cpu"
+        yield seen.problem, f"{seen.node['host']} shows none{selected}{why}; {remedy}"
+    else:
+        yield OK, "none, and none is expected"
+
+
+def cores(seen):
+    needed, total, allowed = cores_per_rank(seen.settings), seen.node["num_cores"], seen.node["num_cores_allowed"]
+    yield OK, f"{allowed} of {total} for this process on {seen.node['host']}; {needed} and {seen.settings.threads} threads for each rank"
+    sizes = {job.num_ranks for job in seen.jobs if binding.oversubscribed(range(allowed), job.ranks_per_node, needed, total, {})}
+    if sizes:
+        listed = ", ".join(map(str, sorted(sizes)))
+        remedy = "use fewer --threads, or more nodes by --ranks-per-node"
+        yield NOTE, f"oversubscribed at {listed} ranks, of which no speed-up is told; {remedy}"
+
+
+def memory(seen):
+    def needed(job):
+        settings = workloads.resolve(job.settings, job.degree)
+        return memory_estimate.needed(job.backend, settings, job.num_ranks, job.ranks_per_node, settings.device)[1]
+
+    if seen.of_ranks and seen.launcher and not available.runs_elsewhere(seen.jobs, seen.launcher):
+        room.expect_room(seen.runnable)
+    largest, available_bytes = max(seen.jobs, key=needed), seen.node["available_bytes"]
+    size = f"{largest.settings.workload} with {largest.backend} at {ranks_of(largest.num_ranks)}"
+    needs = f"the state of {size} needs {needed(largest) / GB:.3g} GB on a node"
+    text = f"{needs}, and {seen.node['host']} has {available_bytes / GB:.3g} GB"
+    if needed(largest) <= available_bytes:
+        yield OK, f"{text} available; activations and libraries come on top"
+    else:
+        yield seen.problem, f"{text}; use more nodes by --ranks-per-node, or a smaller workload"
+
+
+def results(seen):
+    folder = records.folder(seen.settings)
+    records.expect_writable(folder)
+    try:
+        # It has no name, or loses it at once.
+        with tempfile.TemporaryFile(dir=existing(folder)) as file:
+            reason = lock.lock(file.fileno())
+    except OSError as problem:
+        yield PROBLEM, f"cannot write records to {folder} ({problem.strerror}); {ELSEWHERE}"
+        return
+    yield OK, f"{folder.absolute()} can be written"
+    if reason:
+        yield PROBLEM, f"{existing(folder)} {reason}; give --results on another file system, or start one matrix at a time"
+    lock.expect_free(folder, seen.jobs, seen.shares_machine)
+
+
+def existing(folder):
+    """The folder, or the innermost of those above it that is there."""
+    return next(path for path in (folder, *folder.parents) if path.exists())
+
+
+def disk(seen):
+    file_system = os.statvfs(existing(records.folder(seen.settings)))
+    free_bytes, free_files = file_system.f_bavail * file_system.f_frsize, file_system.f_favail
+    num_traced = sum(job.num_ranks for job in seen.jobs if job.settings.trace or job.settings.timeline)
+    needed_bytes = len(seen.jobs) * RECORD_BYTES + num_traced * TRACE_BYTES
+    needed_files = len(seen.jobs) * RECORD_FILES + num_traced * TRACE_FILES
+    text = f"{free_bytes / GB:.1f} GB and {free_files} inodes are free for results, and about {needed_bytes / MB:.0f} MB"
+    text += f" in {needed_files} files are needed"
+    # Some file systems do not count inodes.
+    if free_bytes < needed_bytes or (file_system.f_files and free_files < needed_files):
+        yield PROBLEM, f"only {text}; {ELSEWHERE}"
+    else:
+        yield OK, f"{text}; quotas are not known here"
+
+
+def packages(seen):
+    pins, installed = pinned(), seen.node["packages"]
+    # The build for GPUs has another name.
+    differing = [
+        f"{name} {version} (pinned: {pin})"
+        for name, version in installed.items()
+        if (pin := pins.get(name) or pins.get(f"{name}-cpu")) and pin != version.partition("+")[0]
+    ]
+    if not differing:
+        yield OK, f"{', '.join(f'{name} {version}' for name, version in installed.items())}: as pinned in environment.yml"
+    elif seen.python == ENVIRONMENT:
+        yield PROBLEM, f"not as pinned in environment.yml: {', '.join(differing)}; rm .venv/tandem-stamp, then launch/setup.sh"
+    else:
+        yield NOTE, f"the site's Python differs from environment.yml: {', '.join(differing)}"
+
+
+def pinned():
+    """{package: version} of environment.yml."""
+    text = (ROOT / "environment.yml").read_text()
+    without_requirements = re.findall(r'TANDEM_(\w+)_VERSION: "(.*)"', text)
+    return dict(re.findall(r"^ *- *([\w.-]+)==([^ #\n]+)", text, re.MULTILINE)) | {
+        name.lower().replace("_", "-"): version for name, version in without_requirements
+    }
+
+
+def environment(seen):
+    if seen.python != ENVIRONMENT:
+        yield NOTE, f"the ranks run in {seen.python}, which launch/setup.sh does not keep"
+        return
+    done = subprocess.run([ROOT / "launch" / "setup.sh", "--check"], capture_output=True, text=True, check=False)
+    text = (done.stdout + done.stderr).strip().splitlines()[-1].removeprefix("setup: ")
+    where = " on a login node" if done.returncode == 1 and commands.allocation() else ""
+    yield PROBLEM if done.returncode else OK, text + where
+
+
+LINES = {
+    "launcher": launcher, "MPI": mpi, "PMI": pmi, "network": network, "backends": backends, "GPUs": gpus, "cores": cores, "memory": memory,
+    "results": results, "disk": disk, "packages": packages, "environment": environment,
+}  # fmt: skip

@@ -1,0 +1,77 @@
+"""What a matrix checks of a node on which ranks run: python -m launch.run.node PRECISION BACKEND… prints it in the answers of available.py.
+
+MPI is loaded in a process of its own, and Horovod's libraries are only resolved: where they do not fit together, importing them may kill.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import distributions
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+import pynvml
+
+from common.process import binding, gpus, node_memory
+from common.record import records
+from launch.run import available
+
+MPI = """
+import json, mpi4py
+mpi4py.rc.initialize = False
+from mpi4py import MPI
+loaded = sorted({line.split()[-1] for line in open("/proc/self/maps") if "/libmpi" in line})
+version = MPI.Get_library_version().strip("\\0 \\n").partition("\\n")[0]
+print(json.dumps({"version": " ".join(version.split()), "path": (loaded or ["?"])[0]}))
+"""
+# Not the library of MPI's C++ bindings, which some link too.
+RESOLVED = re.compile(r"^\s*libmpi(?!\w*cxx)\w*\.so\S* => (not found|\S+)", re.MULTILINE)
+
+
+def facts():
+    """What the lines of launch/run/check.py are derived from."""
+    environment = records.environment()
+    return {name: environment[name] for name in ("host", "packages", "num_cores")} | {
+        "num_cores_allowed": binding.num_cores(os.sched_getaffinity(0), binding.core_of_threads()),
+        "available_bytes": node_memory.available(),
+        "interfaces": sorted(psutil.net_if_addrs()),
+        "mpi": of_mpi4py(),
+        "horovod": of_horovod(),
+        "gpu": gpus.read_nvml(of_gpus, []) if (num_gpus := gpus.count()) else [],
+        "num_gpus": num_gpus or 0,
+        "nccl": sorted({package.version for package in distributions() if (package.name or "").startswith("nvidia-nccl")}),
+        "visible": {name: os.environ[name] for name in binding.VISIBLE_GPUS if name in os.environ},
+    }
+
+
+def of_mpi4py():
+    """`version` and `path` of the MPI that mpi4py loads, or the `error`."""
+    done = subprocess.run([sys.executable, "-c", MPI], capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"error": (done.stderr.strip().splitlines() or [f"its import ended with exit status {done.returncode}"])[-1]}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def of_horovod():
+    """The path of Horovod's MPI library, or `not found`; None where Horovod is not installed, has no MPI or ldd is missing."""
+    if not (spec := find_spec("horovod")):
+        return None
+    libraries = sorted(Path(spec.origin).parent.glob("*/mpi_lib*.so"))
+    try:
+        done = subprocess.run(["ldd", *libraries], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return next(iter(RESOLVED.findall(done.stdout)), None)
+
+
+def of_gpus():
+    """Model of each GPU and the version of the driver, from NVML."""
+    handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+    return [*map(pynvml.nvmlDeviceGetName, handles), f"driver {pynvml.nvmlSystemGetDriverVersion()}"]
+
+
+if __name__ == "__main__":
+    available.main(*sys.argv[1:], node=facts())

@@ -1,0 +1,267 @@
+"""The screen of launch/matrix.sh --check: each planted fault gives its one line, with the remedy."""
+
+import errno
+import os
+import shutil
+import subprocess
+from types import SimpleNamespace
+
+import pytest
+
+from common.config import Settings
+from common.errors import UserError
+from common.process import slurm
+from launch.launchers import detect
+from launch.launchers.commands import ALLOCATIONS, Launcher
+from launch.launchers.machine_files import Machine
+from launch.run import available, check, check_lines, lock, node, session
+from launch.run.plan import Job
+from tests.support.running import BIN, ROOT, completed
+
+MPICH = {"version": "MPICH Version: 5.0.2", "path": "/its/libmpi.so.12"}
+OPEN_MPI = {"version": "Open MPI v4.1.4", "path": "/usr/libmpi.so.40"}
+NODE = {
+    "host": "n1", "packages": {"torch": "2.13.0+cpu", "horovod": "0.28.1"}, "num_cores": 8, "num_cores_allowed": 8, "available_bytes": 64e9,
+    "interfaces": ["eth0", "lo"], "mpi": MPICH, "horovod": MPICH["path"], "gpu": [], "num_gpus": 0, "nccl": [], "visible": {},
+}  # fmt: skip
+LOCAL, SRUN = Launcher("mpich", "true", python=(".venv/bin/python",)), Launcher("srun", "true", mpi="pmi2", python=(".venv/bin/python",))
+TORCHRUN, OF_SITE = LOCAL._replace(name="torchrun"), LOCAL._replace(python=("python3",))
+ON_HSN, HIDDEN = LOCAL._replace(variables={"GLOO_SOCKET_IFNAME": "hsn0"}), {"visible": {"CUDA_VISIBLE_DEVICES": ""}}
+NO_MPI = available.mpi_problem("horovod_tf", "torchrun")
+STALE = "setup: .venv is missing or stale; run launch/setup.sh"
+
+
+def script(root, text, status=0):
+    path = root / "launch" / "setup.sh"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\ntouch {root}/started\necho '{text}'\nexit {status}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """A checkout whose environment is up to date, without an allocation, where no other matrix runs."""
+    for name in (*ALLOCATIONS, *check_lines.INTERFACES):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(lock.VARIABLE, str(tmp_path / "lock"))
+    monkeypatch.setattr(check_lines, "ROOT", tmp_path / "root")
+    monkeypatch.setattr(slurm, "mpi_types", lambda: ["pmi2", "none"])
+    script(tmp_path / "root", "setup: .venv is up to date")
+    shutil.copy(ROOT / "environment.yml", tmp_path / "root")
+    return tmp_path / "root"
+
+
+def seen(folder, node=None, settings=None, **changes):
+    """What is Seen of a matrix of one size that goes well, but for the changes."""
+    of_runs = Settings(workload="cnn", results=folder / "results", machine="here", **settings or {})
+    jobs = [Job(name, 2, 2, of_runs) for name in ("ddp", "horovod_torch")]
+    values = {"of_ranks": True, "how": "by --launcher", "launcher": LOCAL, "runnable": tuple(jobs)} | changes
+    return check.Seen(of_runs, jobs, NODE | (node or {}), **values)
+
+
+def not_ok(seen):
+    return [line for line in check.screen(seen) if line[0] != "ok"]
+
+
+def test_a_machine_on_which_all_is_well_has_no_other_line_than_ok_and_no_file_is_left(root, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    assert not_ok(seen(tmp_path)) == []
+    assert set(tmp_path.rglob("*")) - set(before) == {root / "started"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "subject", "what", "remedy"),
+    [
+        ({"launcher": None, "how": "no srun found; load it"}, "launcher", "no srun found", "; load it"),
+        ({"node": {"mpi": OPEN_MPI}, "launcher": SRUN}, "MPI", "two MPIs: Horovod loads /its/libmpi.so.12, mpi4py", "TANDEM_MPICC="),
+        ({"node": {"mpi": OPEN_MPI, "horovod": None}}, "MPI", "/usr/libmpi.so.40), not the MPI of mpich", "--launcher openmpi"),
+        ({"launcher": LOCAL._replace(name="openmpi")}, "MPI", "not the MPI of openmpi", "--launcher mpich, or run TANDEM_MPICC="),
+        ({"node": {"horovod": "not found"}}, "MPI", "Horovod's MPI library is not found", "; load the module"),
+        ({"node": {"mpi": {"error": "no libmpi"}}}, "MPI", "mpi4py cannot be used (no libmpi)", "give --launcher torchrun"),
+        ({"launcher": SRUN._replace(mpi="pmix")}, "PMI", "srun --mpi=pmix was to join", '; choose what their MPI speaks: mpi = "…"'),
+        ({"launcher": SRUN._replace(mpi="none")}, "PMI", "MPICH Version: 5.0.2 speaks pmi2 and pmix", "or SLURM_MPI_TYPE"),
+        ({"launcher": ON_HSN}, "network", "GLOO_SOCKET_IFNAME is hsn0, and n1 has eth0, lo", "; name one of them in [variables]"),
+        ({"reasons": {"horovod_tf": "ImportError: x"}}, "backends", "horovod_tf: ImportError: x", "; leave it out of --backends"),
+        ({"stops": ("srun: error: x",)}, "backends", "srun: error: x", "; --dry-run prints"),
+        ({"blind": ("PyTorch finds no GPU",)}, "GPUs", "n1 shows none (PyTorch finds no GPU)", "--gres=gpu:4"),
+        ({"settings": {"device": "cuda"}, "node": HIDDEN}, "GPUs", "n1 shows none, with CUDA_VISIBLE_DEVICES=''", "--device cpu"),
+        ({"node": {"available_bytes": 1e6}}, "memory", "and n1 has 0.001 GB", "; use more nodes by --ranks-per-node"),
+        ({"node": {"packages": {"torch": "2.12.1+cpu"}}}, "packages", "torch 2.12.1+cpu (pinned: 2.13.0)", "rm .venv/tandem-stamp, then"),
+    ],
+)  # fmt: skip
+def test_a_fault_has_one_line_with_its_remedy(changes, subject, what, remedy, root, tmp_path):
+    ((level, its_subject, text),) = [line for line in not_ok(seen(tmp_path, **changes)) if line[1] == subject]
+    assert (level, its_subject) == ("problem", subject)
+    assert what in text
+    assert remedy in text
+    assert {line[1] for line in not_ok(seen(tmp_path, **changes)) if line[0] == "problem"} == {subject}
+
+
+@pytest.mark.parametrize(
+    ("changes", "subject", "what"),
+    [
+        # Of ranks of another node less is known.
+        ({"blind": ("PyTorch finds no GPU",), "of_ranks": False}, "GPUs", "n1 shows none"),
+        ({"node": {"num_cores": 1, "num_cores_allowed": 1}}, "cores", "oversubscribed at 2 ranks"),
+        ({"node": {"num_gpus": 4, "gpu": ["H100", "driver 580"]}}, "GPUs", "4 visible on n1 (H100, driver 580)"),
+        ({"reasons": {"horovod_tf": NO_MPI}, "launcher": TORCHRUN}, "backends", "skipped: horovod_tf: it needs MPI"),
+        ({"reasons": {"parameter_server": "it has no GPU"}, "requested": "all"}, "backends", "parameter_server: it has no GPU"),
+        ({"launcher": OF_SITE, "node": {"packages": {"torch": "2.12.1"}}}, "packages", "the site's Python differs"),
+    ],
+)  # fmt: skip
+def test_what_is_usual_or_not_certain_is_a_note(changes, subject, what, root, tmp_path):
+    (text,) = [text for level, its_subject, text in not_ok(seen(tmp_path, **changes)) if (level, its_subject) == ("note", subject)]
+    assert what in text
+    assert all(level == "note" for level, *_ in not_ok(seen(tmp_path, **changes)))
+
+
+def test_the_mpi_of_horovod_is_not_that_of_its_cxx_bindings():
+    resolved = {"libmpi_cxx.so.40": "/a/cxx", "libmpicxx.so.12": "not found", "libmpi_gnu_123.so.12": "/b/gnu", "libmpi.so.12": "not found"}
+    assert node.RESOLVED.findall("".join(f"\t{name} => {path} (0x1)\n" for name, path in resolved.items())) == ["/b/gnu", "not found"]
+
+
+def raises(number):
+    def function(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    return function
+
+
+def full(**free):
+    values = dict.fromkeys(("f_bsize", "f_frsize"), 4096) | dict.fromkeys(("f_bavail", "f_files", "f_favail"), 1 << 30) | free
+    return lambda _: SimpleNamespace(**values)
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "line"),
+    [
+        ("os.access", lambda *_: False, ("results", "cannot write records to ", "; give another folder with --results")),
+        ("tempfile.TemporaryFile", raises(errno.EROFS), ("results", "(Read-only file system)", "give another folder with --results")),
+        ("tempfile.TemporaryFile", raises(errno.EDQUOT), ("results", "(Disk quota exceeded)", "; make room, or give another folder")),
+        ("fcntl.flock", raises(errno.ENOLCK), ("results", "cannot be locked (No locks available)", "; give --results on another")),
+        ("os.statvfs", full(f_bavail=100), ("disk", "only 0.0 GB and ", "; make room, or give another folder")),
+        ("os.statvfs", full(f_favail=3), ("disk", "only 4398.0 GB and 3 inodes", "; make room, or give another folder")),
+    ],
+)
+def test_a_fault_of_the_results_has_one_line_with_its_remedy(name, function, line, root, tmp_path, monkeypatch):
+    monkeypatch.setattr(name, function)
+    ((level, subject, text),) = not_ok(seen(tmp_path))
+    assert (level, subject) == ("problem", line[0])
+    assert line[1] in text
+    assert line[2] in text
+
+
+def test_a_file_system_that_does_not_count_inodes_has_room(root, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "statvfs", full(f_files=0, f_favail=0))
+    assert not_ok(seen(tmp_path)) == []
+
+
+@pytest.mark.parametrize(("variables", "text"), [({}, STALE[7:]), ({"SLURM_JOB_ID": "7"}, f"{STALE[7:]} on a login node")])
+def test_a_stale_environment_and_another_matrix_are_problems(variables, text, root, tmp_path, monkeypatch):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    script(root, STALE, 1)
+    assert not_ok(seen(tmp_path)) == [("problem", "environment", text)]
+    jobs = seen(tmp_path).jobs
+    (tmp_path / "results" / "here").mkdir(parents=True)
+    with lock.held(tmp_path / "results" / "here", jobs, False):
+        holder = lock.path_of(tmp_path / "results" / "here", jobs).read_text()
+        assert [line[1] for line in not_ok(seen(tmp_path))] == ["results", "environment"]
+        assert not_ok(seen(tmp_path))[0][2].startswith("another matrix is running here")
+        assert lock.path_of(tmp_path / "results" / "here", jobs).read_text() == holder
+        assert len(not_ok(seen(tmp_path, shares_machine=True))) == 1
+
+
+MATRIX = SimpleNamespace(launcher=None, backends="ddp", share_machine=False, machine_file="local")
+
+
+def look(launcher, tmp_path, answer, monkeypatch):
+    asked = []
+
+    def answers_of(backends, job, launcher, through_launcher, module):
+        asked.append((through_launcher, module))
+        if isinstance(answer, UserError):
+            raise answer
+        return dict.fromkeys(backends, answer)
+
+    monkeypatch.setattr(available, "answers_of", answers_of)
+    monkeypatch.setattr(node, "facts", lambda: NODE | {"host": "login"})
+    planned = seen(tmp_path)
+    choose = launcher if callable(launcher) else lambda: launcher
+    return check.look(MATRIX, Machine(), planned.settings, planned.jobs[:1], choose), asked
+
+
+ANSWER = {"cpu": None, "cuda": "PyTorch finds no GPU", "node": NODE, "num_gpus": 0}
+
+
+@pytest.mark.parametrize(
+    ("launcher", "variables", "through_launcher", "of_ranks"),
+    [(LOCAL, {}, False, True), (SRUN, {}, False, False), (SRUN, {"SLURM_JOB_ID": "7"}, True, True)],
+)
+def test_the_backends_are_asked_once_as_a_dry_run_asks_them(launcher, variables, through_launcher, of_ranks, root, tmp_path, monkeypatch):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    looked, asked = look(launcher, tmp_path, ANSWER, monkeypatch)
+    assert asked == [(through_launcher, "launch.run.node")]
+    assert (looked.of_ranks, looked.node["host"], looked.blind) == (of_ranks, "n1", ("PyTorch finds no GPU",))
+
+
+def test_where_no_launcher_is_or_answers_the_rest_is_told_of_this_node(root, tmp_path, monkeypatch):
+    def missing():
+        raise detect.NotFound("no mpiexec found; load a module")
+
+    looked, _ = look(missing, tmp_path, ANSWER, monkeypatch)
+    assert (looked.launcher, looked.how, looked.node["host"]) == (None, "no mpiexec found; load a module", "login")
+    looked, _ = look(LOCAL, tmp_path, UserError("mpiexec could not be started"), monkeypatch)
+    assert (looked.stops, looked.node["host"], looked.of_ranks) == (("mpiexec could not be started",), "login", False)
+
+
+def test_the_frameworks_say_it_so_where_they_find_no_gpu():
+    for name in ("pytorch", "tensorflow"):
+        assert f'{check.FINDS_NONE}" if device == "cuda"' in (ROOT / "frameworks" / "shared" / name / f"{name}.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"status": "failed", "error": "x", "pids_by_rank": None}, True),
+        ({"status": "failed", "error": "interrupted", "pids_by_rank": None}, False),
+        ({"status": "failed", "error": "x", "pids_by_rank": [7]}, False),
+        ({}, False),
+    ],
+)
+def test_a_run_that_failed_before_its_first_step_leads_to_the_check(changes, expected):
+    record = SimpleNamespace(**{"status": "ok", "error": None, "pids_by_rank": [7]} | changes)
+    assert session.failed_at_start([record]) == expected
+
+
+def test_bad_flags_have_exit_status_2():
+    done = completed(BIN / "python", "-m", "launch.matrix", "2", "--check", "--launcher", "nonsense")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+
+
+@pytest.mark.parametrize("has_environment", [True, False])
+def test_the_check_sets_nothing_up(has_environment, tmp_path):
+    script(tmp_path, "set up")
+    shutil.copy(ROOT / "launch" / "matrix.sh", tmp_path / "launch")
+    if has_environment:
+        (tmp_path / ".venv").mkdir()
+    variables = os.environ | {"TANDEM_PYTHON": "/bin/false"}
+    done = subprocess.run(
+        [tmp_path / "launch" / "matrix.sh", "2", "--check"], env=variables, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.startswith("problem environment  ")
+    assert "run launch/setup.sh" in done.stdout
+    assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.matrix
+def test_the_check_of_this_machine_leaves_no_record(checkout, tmp_path):
+    program = (BIN / "python", "-m", "launch.matrix", "1", "--backends", "ddp", "--workloads", "cnn", "--check")
+    done = completed(*program, "--results", tmp_path / "results", cwd=checkout)
+    lines = [line.split(maxsplit=2) for line in done.stdout.splitlines()]
+    assert {level for level, *_ in lines} <= {"ok", "note", "problem"}
+    assert {subject for _, subject, _ in lines} >= check_lines.LINES.keys() - {"PMI"}
+    assert done.returncode == any(level == "problem" for level, *_ in lines)
+    assert list(tmp_path.iterdir()) == []
