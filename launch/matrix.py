@@ -5,7 +5,7 @@ import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -16,7 +16,7 @@ from common.errors import UserError
 from common.model import workload_table
 from common.record import records
 from launch.launchers import commands, detect, machine_files
-from launch.run import available, lock, resume, room, runner, seeds, until
+from launch.run import available, job_scripts, lock, resume, room, runner, seeds, until
 from launch.run.options import NodeOptions, seen_from_root
 from launch.run.plan import plan, stamped
 from launch.run.session import run_all
@@ -68,6 +68,9 @@ class Matrix(NodeOptions, Axes):
     and runs that do not fit into memory beside the others, follow one after the other."""
     dry_run: bool = False
     """Print the commands and run nothing."""
+    print_jobs: Literal[tuple(job_scripts.BATCH_SYSTEMS)] | None = None
+    """Print a bash script that submits this matrix to the batch system, each size as a job of its own after the one before, and submit
+    nothing. With --device cuda a job asks for a GPU per rank. The time limit is from earlier records of the same runs, else an hour."""
     run: Annotated[RunSettings, tyro.conf.arg(name="")] = field(default_factory=RunSettings)
 
 
@@ -76,18 +79,22 @@ def run(matrix):
     machine = machine_files.read(matrix.machine_file)
     settings = machine_files.applied(machine, settings_of(matrix))
     hosts = str(seen_from_root(matrix.hosts)) if matrix.hosts else None
+    typed_in = Path.cwd()
     os.chdir(records.ROOT)
     names = backends.chosen(matrix.backends)
-    launcher = detect.choose(matrix.launcher, matrix.launcher_args, machine, hosts, settings.host_suffix, matrix.dry_run)
     ranks_per_node = machine.ranks_per_node if matrix.ranks_per_node is None else matrix.ranks_per_node
     workloads = command_line.names_in(matrix.workloads)
     jobs = plan(names, workloads, matrix.sizes, matrix.repeats, ranks_per_node, settings)
     left_out = [name for name in names if name not in {job.backend for job in jobs}]
     jobs = available.trainable(jobs) if matrix.backends == backends.ALL else jobs
     until.check(settings.until, matrix.repeats)
-    available.check(jobs, launcher)
     folder = records.folder(settings)
     present = records.read_all(folder) if folder.exists() else []
+    if matrix.print_jobs:
+        print(job_scripts.text(matrix.print_jobs, matrix, jobs, machine.prologue, present, typed_in))
+        return 0
+    launcher = detect.choose(matrix.launcher, matrix.launcher_args, machine, hosts, settings.host_suffix, matrix.dry_run)
+    available.check(jobs, launcher)
     if not matrix.dry_run:
         records.expect_writable(folder)
         lock.expect_free(folder, jobs, matrix.share_machine)

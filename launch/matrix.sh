@@ -4,9 +4,10 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 light=$root/.light/python
 starts_nothing=no
-case " $* " in *" --dry-run "* | *" --help "* | *" -h "*) starts_nothing=yes ;; esac
+case " $* " in *" --dry-run "* | *" --print-jobs"* | *" --help "* | *" -h "*) starts_nothing=yes ;; esac
 if [ -e "$root/.venv" ] || { [ ! -f "$light" ] && [ $starts_nothing = no ]; }; then
-  "$root/launch/setup.sh"
+  # What is printed may be a script.
+  "$root/launch/setup.sh" >&2
   python=$root/.venv/bin/python
   # What a module has put there would go before the environment's packages.
   export PYTHONPATH=$root
