@@ -100,7 +100,7 @@ def test_the_printed_jobs_of_two_sizes_train_one_after_the_other_and_are_one_rep
         return completed("scontrol", "show", "job", second, variables=slurm).stdout
 
     assert f"Dependency=afterany:{first}" in description()
-    kills.wait_until(lambda: re.search("JobState=(COMPLETED|FAILED)", description()), 300)
+    kills.wait_until(lambda: re.search("JobState=(COMPLETED|FAILED)", description()), 600)
     outcomes = [(record["status"], record["num_ranks"], record["num_nodes"], record["launcher"]) for record in records_in(tmp_path)]
     assert outcomes == [("ok", 1, 1, "srun"), ("ok", 2, 2, "srun")], (tmp_path / "out").read_text()
     report = completed(BIN / "python", "-m", "launch.compare", tmp_path, cwd=checkout)
