@@ -27,6 +27,7 @@ class TandemMatrix(rfm.RunOnlyRegressionTest):
     valid_systems = ["*"]  # noqa: RUF012
     valid_prog_environs = ["*"]  # noqa: RUF012
     sourcesdir = None
+    keep_files = ["results"]  # noqa: RUF012
     executable = str(Path(__file__).resolve().parents[2] / "launch" / "matrix.sh")
     exclusive_access = True
     time_limit = "1h"

@@ -105,7 +105,7 @@ def test_the_printed_jobs_of_two_sizes_train_one_after_the_other_and_are_one_rep
     assert outcomes == [("ok", 1, 1, "srun"), ("ok", 2, 2, "srun")], (tmp_path / "out").read_text()
     report = completed(BIN / "python", "-m", "launch.compare", tmp_path, cwd=checkout)
     assert report.returncode == 0, report.stderr
-    assert re.findall(r"^ *ddp +(\d)\b", report.stdout, re.MULTILINE)[:2] == ["1", "2"]
+    assert re.findall(r"(\d) │ ddp ", report.stdout)[:2] == ["1", "2"]
 
 
 def test_the_end_of_an_allocation_is_known(slurm):
