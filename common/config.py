@@ -250,12 +250,12 @@ def cores_per_rank(settings):
     return settings.cores_per_rank
 
 
-def as_arguments(settings):
-    """The command-line arguments for these settings, without those at their defaults."""
+def as_arguments(settings, leave_out=()):
+    """The command-line arguments for these settings, without those at their defaults and without the fields to leave out."""
     arguments = []
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
-        if value == field.default:
+        if value == field.default or field.name in leave_out:
             continue
         if isinstance(value, bool):
             arguments.append(flag(field.name) if value else flag("no_" + field.name))

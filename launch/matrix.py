@@ -6,7 +6,7 @@ import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -17,7 +17,7 @@ from common.errors import UserError
 from common.model import workload_table
 from common.record import records
 from launch.launchers import commands, detect, machine_files
-from launch.run import available, check, lock, resume, room, runner, seeds, until
+from launch.run import available, check, job_scripts, lock, resume, room, runner, seeds, until
 from launch.run.options import NodeOptions, seen_from_root
 from launch.run.plan import plan, stamped
 from launch.run.session import run_all
@@ -72,6 +72,9 @@ class Matrix(NodeOptions, Axes):
     check: bool = False
     """Print what the matrix would use and what would go wrong, with its remedy, and run nothing. Exit status 1 where there is a problem.
     Inside an allocation it asks one of its nodes."""
+    print_jobs: Literal[tuple(job_scripts.BATCH_SYSTEMS)] | None = None
+    """Print a bash script that submits this matrix to the batch system, each size as a job of its own after the one before, and submit
+    nothing. With --device cuda a job asks for a GPU per rank. The time limit is from earlier records of the same runs, else an hour."""
     run: Annotated[RunSettings, tyro.conf.arg(name="")] = field(default_factory=RunSettings)
 
 
@@ -80,6 +83,7 @@ def run(matrix):
     machine = machine_files.read(matrix.machine_file)
     settings = machine_files.applied(machine, settings_of(matrix))
     hosts = str(seen_from_root(matrix.hosts)) if matrix.hosts else None
+    typed_in = Path.cwd()
     os.chdir(records.ROOT)
     names = backends.chosen(matrix.backends)
     ranks_per_node = machine.ranks_per_node if matrix.ranks_per_node is None else matrix.ranks_per_node
@@ -91,10 +95,13 @@ def run(matrix):
     choose = functools.partial(detect.choose, matrix.launcher, matrix.launcher_args, machine, hosts, settings.host_suffix)
     if matrix.check:
         return check.run(matrix, machine, settings, jobs, choose)
-    launcher = choose(pretend=matrix.dry_run)
-    available.check(jobs, launcher)
     folder = records.folder(settings)
     present = records.read_all(folder) if folder.exists() else []
+    if matrix.print_jobs:
+        print(job_scripts.text(matrix.print_jobs, matrix, jobs, machine.prologue, present, typed_in))
+        return 0
+    launcher = choose(pretend=matrix.dry_run)
+    available.check(jobs, launcher)
     if not matrix.dry_run:
         records.expect_writable(folder)
         lock.expect_free(folder, jobs, matrix.share_machine)

@@ -5,10 +5,11 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 light=$root/.light/python
 starts_nothing=no only_check=no
 case " $* " in *" --check "*) only_check=yes ;; esac
-case " $* " in *" --check "* | *" --dry-run "* | *" --help "* | *" -h "*) starts_nothing=yes ;; esac
+case " $* " in *" --check "* | *" --dry-run "* | *" --print-jobs"* | *" --help "* | *" -h "*) starts_nothing=yes ;; esac
 is_ready() { "$python" -c 'import common, importlib.util, sys; sys.exit(not all(map(importlib.util.find_spec, ("numpy", "tyro"))))' 2>/dev/null; }
 if [ -e "$root/.venv" ] || { [ ! -f "$light" ] && [ $starts_nothing = no ]; }; then
-  [ $only_check = yes ] || "$root/launch/setup.sh"
+  # What is printed may be a script.
+  [ $only_check = yes ] || "$root/launch/setup.sh" >&2
   python=$root/.venv/bin/python
   # What a module has put there would go before the environment's packages.
   export PYTHONPATH=$root

@@ -59,7 +59,7 @@ def _pairs(records):
     for record in records:
         first = first_of_group.setdefault(entries.group_of(record), record)
         names = f"{record.settings.run_id} and {first.settings.run_id}"
-        yield names, _differences(record.settings, first.settings), first.workload_digest == record.workload_digest
+        yield names, setting_differences(record.settings, first.settings), first.workload_digest == record.workload_digest
 
 
 def device_of(record):
@@ -78,7 +78,7 @@ def _check_equal(records, group_of, value_of, difference):
             raise UserError(f"{names} ran {difference} ({value_of(record)} and {value_of(first)}); compare them separately")
 
 
-def _differences(settings, first_settings):
+def setting_differences(settings, first_settings):
     """[(name, text)] of the compared settings that differ."""
     values = [(field.name, getattr(settings, field.name), getattr(first_settings, field.name)) for field in COMPARED]
     return [(name, f"{flag(name)} {value} and {first_value}") for name, value, first_value in values if value != first_value]

@@ -1,5 +1,6 @@
 """A real Slurm cluster of two nodes: the matrix with srun, and the job script with sbatch."""
 
+import re
 import subprocess
 import time
 
@@ -85,6 +86,26 @@ def test_the_job_script_requeued_in_the_middle_completes_each_run_exactly_once(s
     assert len(list(tmp_path.glob("here/*.matrix"))) == len(before) == 1
     assert {path: path.read_bytes() for path in before} == before
     assert "there is no matrix to resume" in (tmp_path / "out").read_text()
+
+
+def test_the_printed_jobs_of_two_sizes_train_one_after_the_other_and_are_one_report(slurm, checkout, short_run, tmp_path):
+    settings = ("--backends", "ddp", "--workloads", "cnn", *short_run, "--ranks-per-node", "1", "--print-jobs", "slurm")
+    printed = matrix(checkout, tmp_path, "1", "2", *settings)
+    assert (printed.returncode, list(tmp_path.iterdir())) == (0, []), printed.stderr
+    (tmp_path / "submit.sh").write_text(printed.stdout)
+    submitted = completed("bash", tmp_path / "submit.sh", f"--output={tmp_path}/out", variables=slurm)
+    first, second = re.findall(r": (\d+)$", submitted.stdout, re.MULTILINE)
+
+    def description():
+        return completed("scontrol", "show", "job", second, variables=slurm).stdout
+
+    assert f"Dependency=afterany:{first}" in description()
+    kills.wait_until(lambda: re.search("JobState=(COMPLETED|FAILED)", description()), 600)
+    outcomes = [(record["status"], record["num_ranks"], record["num_nodes"], record["launcher"]) for record in records_in(tmp_path)]
+    assert outcomes == [("ok", 1, 1, "srun"), ("ok", 2, 2, "srun")], (tmp_path / "out").read_text()
+    report = completed(BIN / "python", "-m", "launch.compare", tmp_path, cwd=checkout)
+    assert report.returncode == 0, report.stderr
+    assert re.findall(r"(\d) │ ddp ", report.stdout)[:2] == ["1", "2"]
 
 
 def test_the_end_of_an_allocation_is_known(slurm):
