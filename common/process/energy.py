@@ -6,7 +6,7 @@ which Keras would then import in every run.
 
 import math
 import threading
-import time
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ SOURCES = ("RAPL", "NVML")
 
 
 def begin(ranks, pids):
-    """Returns a function that counts the joules used on this rank's node, an array by SOURCES; NaN for one that cannot be read.
+    """Returns a function for the joules used since now on this rank's node, an array by SOURCES; NaN for one that cannot be read.
 
     The first rank of a node reads for the node and the others return 0, so that packages and GPUs shared by ranks count once.
     `pids`: the process IDs of all ranks; the GPUs on which they compute are counted.
@@ -46,22 +46,22 @@ def total(trainer, joules):
 
 
 def count_packages(root=POWERCAP, interval=INTERVAL_SECONDS):
-    """Returns a function that counts the joules used by this machine's packages and memory; NaN if they cannot be read."""
+    """Returns a function for the joules used since now by this machine's packages and memory; NaN if they cannot be read."""
     counters = domains(root)
-    readings, limits = [_read(counters)], list(counters.values())
+    readings, over = [_read(counters)], threading.Event()
 
     def follow():
-        while True:
-            time.sleep(interval)
+        while not over.wait(interval):
             readings.append(_read(counters))
 
     def joules():
         readings.append(_read(counters))
-        steps = np.diff(readings, axis=0)
-        return float(np.where(steps < 0, steps + limits, steps).sum() / 1e6) if counters else math.nan
+        return joules_of(readings, list(counters.values()))
 
     if counters and np.isfinite(readings).all():
         threading.Thread(target=follow, daemon=True).start()
+    # The thread ends when nobody can ask any more.
+    weakref.finalize(joules, over.set)
     return joules
 
 
@@ -78,6 +78,12 @@ def domains(root):
         return {}
 
 
+def joules_of(readings, limits):
+    """Returns the joules from the first to the last reading, (times, counters) in microjoules; counters wrap around. NaN without any."""
+    steps = np.diff(readings, axis=0)
+    return float(np.where(steps < 0, steps + limits, steps).sum() / 1e6) if limits else math.nan
+
+
 def _read(counters):
     """Returns the counters in microjoules; NaN for one that cannot be read (often only root can)."""
     values = []
@@ -90,13 +96,12 @@ def _read(counters):
 
 
 def count_gpus(pids):
-    """Returns a function that counts the joules used by the GPUs on which processes `pids` compute.
-
-    NaN if there are none, or if one does not support it (before Volta).
-    """
+    """Returns a function for the joules used since now by the GPUs on which processes `pids` compute; NaN if there are none."""
     handles = gpus.of_processes(pids)
+    begun = _millijoules(handles)
+    return lambda: (_millijoules(handles) - begun) / 1000
 
-    def joules():
-        return sum(map(pynvml.nvmlDeviceGetTotalEnergyConsumption, handles)) / 1000 if handles else math.nan
 
-    return lambda: gpus.read_nvml(joules, math.nan)
+def _millijoules(handles):
+    """Returns the energy of the GPUs since the driver was loaded; NaN without GPUs, or if one does not support it (before Volta)."""
+    return gpus.read_nvml(lambda: sum(map(pynvml.nvmlDeviceGetTotalEnergyConsumption, handles)), math.nan) if handles else math.nan

@@ -3,6 +3,7 @@
 import itertools
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -143,7 +144,7 @@ def test_a_page_is_kept_up_to_date_until_interrupted(tmp_path, capsys, monkeypat
         if len(states) == 1:
             records.write(tmp_path / "results" / "a.json", *typed([made()]))
 
-    monkeypatch.setattr(compare.time, "sleep", sleep)
+    monkeypatch.setattr(compare, "time", SimpleNamespace(sleep=sleep))
     assert run("results", "--html", "page.html", "--watch")[0] == 0
     assert states == [("there is no record in results; waiting\n", False), ("page.html: 1 run\n", True), ("", True)]
     assert 'http-equiv="refresh"' not in page.read_text()

@@ -2,13 +2,13 @@
 
 import math
 import os
+import threading
 import time
 
 import numpy as np
 import pynvml
 import pytest
 
-from common.meter import Meter
 from common.process import energy
 from common.process.ranks import Ranks
 from tests.support import nvml
@@ -66,13 +66,22 @@ def test_packages_are_read_from_the_start_to_the_end_also_where_they_wrap_around
 
 def test_counters_that_wrap_around_several_times_are_counted(tmp_path):
     counter = powercap(tmp_path, {"intel-rapl:0": ("package-0", 900)}) / "intel-rapl:0/energy_uj"
-    joules = energy.count_packages(tmp_path, interval=0.05)
+    joules = energy.count_packages(tmp_path, interval=0.01)
     for microjoules in (100, 600, 950):
         # Replaced in one step: a reader would find a file that is being written empty.
         counter.with_name("new").write_text(f"{microjoules}\n")
         os.replace(counter.with_name("new"), counter)
         time.sleep(0.3)
     assert joules() == pytest.approx((200 + 500 + 350) / 1e6)
+
+
+def test_nothing_follows_the_counters_when_nobody_can_ask(tmp_path):
+    before = set(threading.enumerate())
+    joules = energy.count_packages(powercap(tmp_path, ZONES), interval=0.01)
+    (follower,) = set(threading.enumerate()) - before
+    del joules
+    follower.join(timeout=10)
+    assert not follower.is_alive()
 
 
 @pytest.mark.parametrize(("file", "text"), [("energy_uj", None), ("energy_uj", ""), ("max_energy_range_uj", None), ("name", None)])
@@ -89,9 +98,9 @@ def test_a_file_that_cannot_be_read_or_a_machine_without_counters_means_not_meas
 def test_gpus_count_where_a_process_of_ours_computes(pids, joules, monkeypatch):
     driver = nvml.Driver()
     nvml.install(monkeypatch, driver)
-    count = Meter(energy.count_gpus(pids))
+    count = energy.count_gpus(pids)
     driver.millijoules = {"first": 1500, "second": 7000, "third": 24500}
-    assert count.now() == pytest.approx(joules, nan_ok=True)
+    assert count() == pytest.approx(joules, nan_ok=True)
 
 
 @pytest.mark.parametrize("function", ["nvmlInit", "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetTotalEnergyConsumption"])
