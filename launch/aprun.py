@@ -48,6 +48,8 @@ def read(argv):
     options = aprun.parse_args(argv)
     if not options.program:
         aprun.error("no program given")
+    if options.program[0].startswith("-"):
+        aprun.error(f"unknown option {options.program[0]}")
     if ":" in options.program:
         raise UserError(f"several programs separated by ':' are not supported; call {PROGRAM} for each")
     for variable in options.environment_override:

@@ -84,13 +84,13 @@ chosen=$(
   echo "HDF5_DIR=$hdf5_dir"
   env | grep -E '^HOROVOD_(WITH|GPU|NCCL|CUDA|CPU)[A-Z_]*=' | sort || true
 )
-wanted=$({
+fingerprint=$({
   cat "$root/environment.yml" "$root/launch/setup.sh" "$root"/launch/setup/*.py "$root"/launch/trace/{build,generate,loads,prototypes}.py
   cat "$root"/launch/trace/interposer/*
   # Where a library lies matters to the build only, and modules set it.
   echo "$chosen" | grep -vE '^HOROVOD_[A-Z]+_(HOME|INCLUDE|LIB)='
 } | sha256sum | cut -d' ' -f1)
-up_to_date() { [ -x "$venv/bin/python" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; }
+up_to_date() { [ -x "$venv/bin/python" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$fingerprint" ]; }
 
 if [ "$only_check" = yes ]; then
   up_to_date && echo "setup: .venv is up to date" && exit 0
@@ -211,5 +211,5 @@ if [ "$device" = cuda ]; then
 fi
 
 echo "$chosen" >"$choices"
-echo "$wanted" >"$stamp.new" && mv "$stamp.new" "$stamp"
+echo "$fingerprint" >"$stamp.new" && mv "$stamp.new" "$stamp"
 say "done"

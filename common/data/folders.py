@@ -20,10 +20,13 @@ def searching(folder, dataset, content):
         raise UserError(f"--data-dir {folder} cannot be read ({error.strerror}); give the folder with {content}") from None
 
 
-def content(path):
-    """Returns the bytes of a file, which may be gzipped. Raises UserError for one that cannot be read or is damaged."""
+def content(path, is_gzipped=False):
+    """Returns the bytes of a file, unpacked where it begins as gzip. Raises UserError for one that cannot be read or is damaged.
+
+    One that must be gzipped is damaged where it does not begin so.
+    """
     try:
         raw = path.read_bytes()
-        return gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw
+        return gzip.decompress(raw) if is_gzipped or raw.startswith(b"\x1f\x8b") else raw
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path} cannot be read ({error}); copy it again") from None

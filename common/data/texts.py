@@ -51,7 +51,7 @@ def reader(name, folder, context, vocabulary=BYTES):
 
 def _types():
     """Returns the text of TYPES. Raises UserError where it is not what it was."""
-    text = folders.content(TYPES)
+    text = _content(TYPES)
     if hashlib.sha256(text).hexdigest() != TYPES_DIGEST:
         raise UserError(f"{TYPES} is not the text that every machine trains on; restore it (git checkout)")
     return text
@@ -84,7 +84,7 @@ def _stories(paths, context, vocabulary, on_progress):
     texts = []
     for path in paths:
         if path.name.endswith((".txt", ".txt.gz")):
-            texts += folders.content(path).split(END_OF_STORY)
+            texts += _content(path).split(END_OF_STORY)
         else:
             texts += [_text(line, ("story", "text"), where) for where, line in _json_lines(path)]
     return _sequences(texts, context, vocabulary, on_progress, _named(paths))
@@ -145,9 +145,13 @@ def _dataset(train, test):
     return Dataset(InMemory(*train), InMemory(*test), digest.hexdigest())
 
 
+def _content(path):
+    return folders.content(path, path.name.endswith(".gz"))
+
+
 def _json_lines(path):
     """Yields (location, object) of each non-empty line."""
-    for number, line in enumerate(folders.content(path).splitlines(), 1):
+    for number, line in enumerate(_content(path).splitlines(), 1):
         if line.strip():
             where = f"{path}, line {number}"
             try:

@@ -260,7 +260,7 @@ class Environment(Closed):
     """Version of Python."""
     packages: dict[str, str]
     """Versions of the installed packages that affect a run, by name."""
-    mpi: str | None = None
+    mpi: str | None
     """Name and version of the MPI library. `null` where none is loaded."""
     host: str
     """Host name."""
@@ -272,7 +272,7 @@ class Environment(Closed):
     """Vector and matrix instruction sets of the processor, by their names in the Linux kernel. `null` where they are not known."""
     num_cores: FromOne
     """Number of physical cores of the node; hardware threads of one core count once."""
-    cores_of_rank_0: list[int] | None = None
+    cores_of_rank_0: list[int] | None
     """Numbers of the hardware threads that rank 0 runs on. `null` until they are chosen."""
     numa_nodes_of_rank_0: list[int] | None = None
     """Numbers of the NUMA nodes that these belong to. `null` where Linux does not tell."""
@@ -282,7 +282,7 @@ class Environment(Closed):
     """Whether the backend's build of PyTorch or TensorFlow has CUDA. `null` until the trainer is made."""
     gpu: Gpu | None = None
     """GPU of rank 0 and its software. `null` on a CPU."""
-    allocator_keeps: bool = False
+    allocator_keeps: bool
     """Whether the C library keeps the memory of large buffers between steps."""
     memory_bytes: int
     """Main memory of the node in bytes."""

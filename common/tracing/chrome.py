@@ -3,7 +3,6 @@
 Google's "Trace Event Format": an array of events, or an object with the array as `traceEvents`; `ts` and `dur` are in microseconds.
 """
 
-import collections
 import contextlib
 import gzip
 import itertools
@@ -84,28 +83,43 @@ def write(path, trace_events, **head):
 
 
 def check(trace_events):
-    """Checks that each event has ph, ts, pid and tid, and that no time and no duration is negative. It reads all events.
+    """Checks that each event has ph, ts, pid and tid, that B and E pair up on each track, and that no duration is negative.
 
-    Metadata events (M) need neither ts nor tid, counters (C) no tid. Returns the messages of the first problems.
+    Metadata events (M) need neither ts nor tid, counters (C) no tid. Reads all events; returns the messages of the first problems.
     """
-    problems = filter(None, itertools.starmap(_problem, enumerate(trace_events)))
-    first_problems = list(itertools.islice(problems, MAX_PROBLEMS))
-    collections.deque(problems, maxlen=0)
+    first_problems = []
+    for problem in _problems(trace_events):
+        if len(first_problems) < MAX_PROBLEMS:
+            first_problems.append(problem)
     return first_problems
 
 
-def _problem(number, event):
-    """Returns what is wrong with an event; None if nothing is."""
-    phase = event.get("ph")
-    needed = {"M": ("pid",), "C": ("pid", "ts")}.get(phase, ("pid", "tid", "ts"))
-    if missing := [name for name in ("ph", *needed) if event.get(name) is None]:
-        return f"event {number} has no {', no '.join(missing)}"
-    if "ts" in needed and not _is_time(event["ts"]):
-        return f"event {number}, {event.get('name')}: ts is {event['ts']!r}, not a time from 0"
-    if phase == "X" and not _is_time(event.get("dur")):
-        return f"event {number}, {event.get('name')}: dur is {event.get('dur')!r}, not a duration from 0"
-    return None
+def _problems(trace_events):
+    open_since = {}
+    for number, event in enumerate(trace_events):
+        phase = event.get("ph")
+        needed = {"M": ("pid",), "C": ("pid", "ts")}.get(phase, ("pid", "tid", "ts"))
+        missing = [name for name in ("ph", *needed) if event.get(name) is None]
+        if missing:
+            yield f"event {number} has no {', no '.join(missing)}"
+            continue
+        if "ts" in needed and not _is_time(event["ts"]):
+            yield f"event {number}, {event.get('name')}: ts is {event['ts']!r}, not a time from 0"
+            continue
+        if phase == "X" and not _is_time(event.get("dur")):
+            yield f"event {number}, {event.get('name')}: dur is {event.get('dur')!r}, not a duration from 0"
+        if phase in "BE":
+            stack = open_since.setdefault((event["pid"], event["tid"]), [])
+            if phase == "B":
+                stack.append(event["ts"])
+            elif not stack:
+                yield f"event {number} on track {event['pid']}/{event['tid']} ends a span that was not begun"
+            elif event["ts"] < stack.pop():
+                yield f"event {number} on track {event['pid']}/{event['tid']} ends before it begins"
+    for (pid, tid), stack in open_since.items():
+        if stack:
+            yield f"{len(stack)} spans on track {pid}/{tid} are not ended"
 
 
 def _is_time(number):
-    return isinstance(number, int | float) and 0 <= number < float("inf")
+    return isinstance(number, int | float) and not isinstance(number, bool) and 0 <= number < float("inf")

@@ -1,5 +1,6 @@
 """What a matrix shows while it runs: a live line on a terminal, plain lines elsewhere."""
 
+import contextlib
 import time
 
 from rich.console import Console
@@ -27,7 +28,8 @@ class Display:
 
     def __exit__(self, *exception):
         if self.live:
-            self.live.stop()
+            with contextlib.suppress(BrokenPipeError):
+                self.live.stop()
 
     def print_line(self, text):
         self.console.print(Text(text), soft_wrap=True)

@@ -38,20 +38,20 @@ void trace_read_clocks(void)
     }
 }
 
-void trace_open_events(int64_t wanted)
+void trace_open_events(int64_t num_requested)
 {
-    if (wanted <= 0 || capacity)
+    if (num_requested <= 0 || capacity)
         return;
     trace_read_clocks();
     int without_swap = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    size_t size = (size_t)wanted * sizeof(struct event);
-    void *memory = wanted > INT64_MAX / (int64_t)sizeof(struct event) ? MAP_FAILED
+    size_t size = (size_t)num_requested * sizeof(struct event);
+    void *memory = num_requested > INT64_MAX / (int64_t)sizeof(struct event) ? MAP_FAILED
                                                                       : mmap(NULL, size, PROT_READ | PROT_WRITE, without_swap, -1, 0);
     if (memory == MAP_FAILED)
-        fprintf(stderr, "tandem trace: no memory for %lld events; reduce TANDEM_TRACE_EVENTS\n", (long long)wanted);
+        fprintf(stderr, "tandem trace: no memory for %lld events; reduce TANDEM_TRACE_EVENTS\n", (long long)num_requested);
     else {
         events = memory;
-        capacity = wanted;
+        capacity = num_requested;
     }
     /* A rank without memory for events still takes part in comparing clocks. */
     atomic_store(&trace_with_events, 1);

@@ -44,19 +44,19 @@ static int is_own(const void *symbol)
 static void *look_in_loaded_objects(const char *name)
 {
     struct names names = {.num = 0};
-    void *found = NULL;
+    void *address = NULL;
     dl_iterate_phdr(take_name, &names);
     for (int i = 0; i < names.num; i++) {
-        void *object = found ? NULL : dlopen(names.name[i], RTLD_LAZY | RTLD_NOLOAD);
+        void *object = address ? NULL : dlopen(names.name[i], RTLD_LAZY | RTLD_NOLOAD);
         if (object) {
             void *symbol = dlsym(object, name);
             if (symbol && !is_own(symbol))
-                found = symbol;
+                address = symbol;
             dlclose(object);
         }
         free(names.name[i]);
     }
-    return found;
+    return address;
 }
 
 /* The MPI of MPI4PY_LIBMPI, the one that the loader finds by name, or the one of the build. */
@@ -83,25 +83,25 @@ __attribute__((constructor)) static void load_mpi_for_mpi4py(void)
 /* Searches the program first: it may hold the only valid copy of a library's data (x86-64 psABI, copy relocations). */
 void *trace_look(const char *name)
 {
-    void *found = dlsym(RTLD_DEFAULT, name);
-    if (found && is_own(found))
-        found = dlsym(RTLD_NEXT, name);
-    return found ? found : look_in_loaded_objects(name);
+    void *address = dlsym(RTLD_DEFAULT, name);
+    if (address && is_own(address))
+        address = dlsym(RTLD_NEXT, name);
+    return address ? address : look_in_loaded_objects(name);
 }
 
 void *trace_find(void *_Atomic *slot, const char *name)
 {
-    void *found = trace_look(name);
-    if (!found && !strncmp(name, "PMPI", 4)) {
+    void *address = trace_look(name);
+    if (!address && !strncmp(name, "PMPI", 4)) {
         load_mpi();
-        found = trace_look(name);
+        address = trace_look(name);
     }
-    if (!found) {
+    if (!address) {
         int is_of_mpi = name[0] == 'P' || strstr(name, "mpi") != NULL;
         fprintf(stderr, "tandem trace: no loaded library has %s%s\n", name,
                 is_of_mpi ? "; build the interposer with the running MPI: python -m launch.trace.build --mpicc PATH" : "");
         _exit(127);
     }
-    atomic_store_explicit(slot, found, memory_order_relaxed);
-    return found;
+    atomic_store_explicit(slot, address, memory_order_relaxed);
+    return address;
 }

@@ -99,6 +99,8 @@ DAMAGE = {
     "half a header": lambda data: data[:6],
     "nothing": lambda data: b"",
     "cut off gzip": lambda data: gzip.compress(data)[:-20],
+    "gzip of another sum": lambda data: gzip.compress(data)[:-8] + bytes(8),
+    "no gzip after its header": lambda data: gzip.compress(data)[:10] + b"\xff" * 20,
 }
 OF_IDX = [(write_idx, MNIST_FILES[0], damage, "copy it again") for damage in DAMAGE]
 OF_NPZ = [(write_npz, "mnist.npz", damage, "complete .npz") for damage in ("cut off", "another magic number", "nothing")]

@@ -182,6 +182,8 @@ PAIR = lines({"document": "a", "summary": "b"})
 PACKED = gzip.compress(STORY, mtime=0)
 DAMAGED_STORIES = [
     ("a.txt.gz", PACKED[:-9], r"a\.txt\.gz cannot be read \(.*\); copy it again"),
+    # A page that says why there is no such file, as downloads leave it.
+    ("a.txt.gz", b"Not found" * 100, r"a\.txt\.gz cannot be read \(.*\); copy it again"),
     # Its sum does not agree.
     ("a.jsonl.gz", PACKED[:-8] + bytes(8), r"a\.jsonl\.gz cannot be read \(.*\); copy it again"),
     # After the header there is nothing that can be unpacked.

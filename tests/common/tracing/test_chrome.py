@@ -76,8 +76,11 @@ def test_a_value_at_the_top_is_found(tmp_path):
     [
         (THREE, []),
         ([{"ph": "M", "name": "process_name", "pid": 1, "args": {}}, {"ph": "C", "name": "c", "ts": 0, "pid": 1}], []),
-        ([SPAN | {"ts": -1}, SPAN, SPAN | {"dur": -1}], ["event 0, b: ts is -1", "event 2, b: dur is -1"]),
+        ([{"ph": "B", "pid": 1, "tid": 2, "ts": 0}, END, BEGIN], ["track 1/1 ends a span", "1 spans on track 1/2", "1 spans on track 1/1"]),
+        ([BEGIN | {"ts": 9}, END], ["before it begins"]),
+        ([SPAN | {"dur": -1}], ["dur is -1"]),
         ([{key: value for key, value in SPAN.items() if key != "dur"}], ["dur is None"]),
+        ([SPAN | {"ts": -1}], ["ts is -1"]),
         ([SPAN | {"ts": "1"}], ["ts is '1'"]),
         ([SPAN | {"ts": float("nan")}], ["ts is nan"]),
         ([{"name": "b", "ts": 1}], ["has no ph, no pid, no tid"]),
@@ -92,7 +95,7 @@ def test_check_finds_each_problem(events, messages):
 
 
 def test_check_reads_everything_and_reports_the_first_problems():
-    events = iter([{}] * 1000)
+    events = iter([END] * 1000)
     assert len(chrome.check(events)) == chrome.MAX_PROBLEMS
     assert next(events, None) is None
 

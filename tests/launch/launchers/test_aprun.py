@@ -36,6 +36,7 @@ def test_the_options_of_aprun_for_other_launchers(launcher, options, expected):
         ("-n 0 python", "'0' is not an integer of at least 1"),
         ("-n 2 --cc 0,1 python", "invalid choice: '0,1'"),
         ("-n 2", "no program given"),
+        ("-n 2 -5", "unknown option -5"),
         ("-n 2 -e A python", "-e A has no value"),
         ("-n 2 a : -n 3 b", "':'"),
     ],

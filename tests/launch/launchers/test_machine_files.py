@@ -24,8 +24,8 @@ def test_a_laptop_is_as_without_a_file():
 def test_the_command_line_overrides_the_machine_file():
     machine = Machine(threads=8, host_suffix="i", gpu_order="reversed", device="cuda")
     assert applied(machine, Settings()) == Settings(threads=8, host_suffix="i", gpu_order="reversed", device="cuda")
-    given = Settings(threads=2, host_suffix=".ib", device="cpu")
-    assert applied(machine, given) == Settings(threads=2, host_suffix=".ib", gpu_order="reversed", device="cpu")
+    from_command_line = Settings(threads=2, host_suffix=".ib", device="cpu")
+    assert applied(machine, from_command_line) == Settings(threads=2, host_suffix=".ib", gpu_order="reversed", device="cpu")
 
 
 @pytest.mark.parametrize(

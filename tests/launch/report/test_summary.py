@@ -19,6 +19,7 @@ def test_the_questions_are_in_order():
     [
         ([1], [SINGLE]),
         ([3], [f"{FEW} 3 runs covers the true ratio at most 75 % of the time; use --repeats 6."]),
+        ([4], [f"{FEW} 4 runs covers the true ratio at most 88 % of the time; use --repeats 6."]),
         ([5], [f"{FEW} 5 runs covers the true ratio at most 94 % of the time; use --repeats 6."]),
         ([6], []),
         ([3, 1, 4], [SINGLE, f"{FEW} 3 runs covers the true ratio at most 75 % of the time; use --repeats 6."]),

@@ -56,9 +56,9 @@ def test_what_has_no_time_is_not_begun_and_the_exit_status_says_that_runs_are_le
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("given", [[], ["--resume"]])
-def test_what_is_left_is_said_with_the_command(given, monkeypatch):
-    arguments = ["1", "--results", "it's here", *given]
+@pytest.mark.parametrize("resume", [[], ["--resume"]])
+def test_what_is_left_is_said_with_the_command(resume, monkeypatch):
+    arguments = ["1", "--results", "it's here", *resume]
     monkeypatch.setattr(sys, "argv", ["matrix.py", *arguments])
     runs, command = remaining.describe([*group_of(), *group_of(num_ranks=2)]).splitlines()
     assert runs.endswith(": cnn-1, cnn-2")

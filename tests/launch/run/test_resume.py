@@ -156,3 +156,17 @@ def test_a_matrix_is_resumed_with_the_repeats_that_it_lacks(checkout, tmp_path):
     finished = matrix(checkout, tmp_path, *arguments)
     assert (finished.returncode, len(records_in(tmp_path))) == (0, 2)
     assert "have completed; without --resume a new matrix begins" in finished.stdout
+
+
+@pytest.mark.matrix
+def test_two_matrices_that_start_at_once_in_one_folder_end_nobodys_process_and_overwrite_no_record(checkout, tmp_path):
+    short = ("--epochs", "1", "--steps-per-epoch", "2", "--share-machine")
+    started = [kills.start(checkout, tmp_path, *short, *resumes) for resumes in ((), ("--resume",))]
+    try:
+        printed = [matrix.communicate(timeout=240)[0] for matrix in started]
+    finally:
+        for matrix in started:
+            matrix.terminate()
+    assert [matrix.returncode for matrix in started] == [0, 0], printed
+    assert [record["status"] for record in records_in(tmp_path)] == ["ok"] * 2
+    assert len(list(tmp_path.glob("here/*.html"))) == 2

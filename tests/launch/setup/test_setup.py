@@ -111,6 +111,13 @@ def test_too_little_space_is_named(fresh, device, free_kib, message):
     assert f"{6 if device == 'cpu' else 17} GiB are needed" in error
 
 
+def test_the_system_is_asked_first_since_others_lack_the_tools(fresh):
+    executable(fresh / "bin" / "uname", "#!/bin/bash\necho Darwin\n")
+    for tool in ("df", "flock", "sha256sum"):
+        (fresh / "bin" / tool).unlink()
+    assert "Tandem runs on Linux; on Darwin use" in refusal(fresh)
+
+
 def test_too_few_inodes_are_named(fresh):
     executable(fresh / "bin" / "df", f"#!/bin/bash\necho header; [ $1 = -Pi ] && echo disk 9 8 10000 || echo disk 9 8 {1 << 30}\n")
     assert "only 10000 more files fit" in (error := refusal(fresh))

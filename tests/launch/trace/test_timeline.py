@@ -1,6 +1,7 @@
 """Real runs of two ranks: their timelines and profiles are merged into one valid trace with all tracks and aligned clocks."""
 
 import json
+import time
 
 import jsonschema
 import pytest
@@ -68,7 +69,9 @@ def test_a_run_writes_one_valid_trace(tmp_path, backend, arguments, parts, compu
     }
     # An epoch, and a profiled one.
     command = [BIN / "mpiexec", "-n", 2, BIN / "python", "-m", f"frameworks.{backend}", "--timeline", "--epochs", 1, "--batch-size", 32]
+    begun = time.monotonic()
     done = completed(*command, "--results", tmp_path, "--machine", "here", "--run-id", "run", *arguments, variables=variables.get(backend))
+    ran_seconds = time.monotonic() - begun
     assert done.returncode == 0, done.stdout + done.stderr
     folder = tmp_path / "here" / "run.trace"
     assert {path.name for path in folder.iterdir()} == SPANS | parts
@@ -90,7 +93,7 @@ def test_a_run_writes_one_valid_trace(tmp_path, backend, arguments, parts, compu
         assert clock["error_microseconds"] < longest_step
     wrong = {name: misplaced(event for event in events if event["ph"] == "X") for name, events in tracks.items()}
     assert {name: pairs for name, pairs in wrong.items() if pairs} == {}
-    _collectives_are_within_the_run(tracks)
+    _collectives_are_within_the_run(tracks, ran_seconds)
     start, end = picture.step_window(events, 4, 1)
     assert {row.rank for row in picture.rows(events, start, end)} == {0, 1}
     if backend == "ddp":
@@ -113,14 +116,14 @@ def test_a_run_writes_one_valid_trace(tmp_path, backend, arguments, parts, compu
         _gradients_are_payload_and_negotiation_is_control(Traced(0, "", tmp_path / "profiles"))
 
 
-def _collectives_are_within_the_run(tracks):
+def _collectives_are_within_the_run(tracks, seconds):
     """With a misread clock, collectives would be minutes or years away from their steps."""
     steps, collectives = ([span for rank in (0, 1) for span in spans_of(tracks, kind, rank)] for kind in ("data: steps", "collectives"))
     first, last = min(span["ts"] for span in steps), max(span["ts"] + span["dur"] for span in steps)
     times = [span["ts"] for span in collectives]
     assert sum(first <= ts <= last for ts in times) > len(times) / 3
-    assert max(times) < last + 600e6
-    assert min(times) > first - 600e6
+    assert max(times) < last + seconds * 1e6
+    assert min(times) > first - seconds * 1e6
 
 
 def _every_rank_and_step_is_recorded(summary):
