@@ -208,6 +208,7 @@ def test_a_matrix_asks_through_the_launcher_where_hosts_are_given(checkout, tmp_
         done = matrix(checkout, tmp_path / "results", *arguments)
     skipped = "skipping ddp: this PyTorch has no CUDA\nskipping cannot_start: its import ended with exit status 7\n"
     assert done.stderr.startswith(skipped)
+    assert "failed before the first step; what this machine lacks: launch/matrix.sh 1 --backends finds_gpu,ddp,cannot_start" in done.stdout
     (record,) = records_in(tmp_path / "results")
     assert (record["backend"], record["settings"]["device"], done.returncode) == ("finds_gpu", "cuda", 1)
     # It has claimed more than there is.
