@@ -1,12 +1,11 @@
 """One file for each sample: in a folder for each shard, NumPy files of one record with the fields `inputs` and `targets`."""
 
-import io
 import os
 
 import numpy as np
 
 from common.data.formats import NAMES
-from common.data.formats.npy import as_npy
+from common.data.formats.npy import as_npy, from_npy
 
 IN_ORDER = False
 NUM_FILES = 1
@@ -32,7 +31,7 @@ class Shard:
     def read(self, indices, rows):
         for place, index in enumerate(indices):
             with open(os.path.join(self._folder, FILE.format(index)), "rb") as file:
-                record = np.load(io.BytesIO(file.read()), allow_pickle=False)
+                record = from_npy(file.read())
             if record.dtype != self._type:
                 raise ValueError(f"{FILE.format(index)} has other fields")
             for name, array in zip(NAMES, rows, strict=True):

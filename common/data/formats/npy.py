@@ -1,6 +1,7 @@
 """NumPy's own format: a file with the inputs of a shard and one with its targets."""
 
 import io
+import threading
 
 import numpy as np
 
@@ -10,6 +11,8 @@ from common.data.formats.shards import RowsInFile
 IN_ORDER = False
 NUM_FILES = 2
 OPEN_BYTES = 2**12
+# NumPy parses a header as Python. Before Python 3.11.8 that may fail where two reading threads do it (python/cpython#106905).
+PARSING = threading.Lock()
 
 
 def encode(inputs, targets):
@@ -20,6 +23,11 @@ def as_npy(array):
     stream = io.BytesIO()
     np.save(stream, array, allow_pickle=False)
     return stream.getvalue()
+
+
+def from_npy(content):
+    with PARSING:
+        return np.load(io.BytesIO(content), allow_pickle=False)
 
 
 class Shard:
@@ -35,7 +43,7 @@ class Shard:
 
 def _offset(path):
     """Returns the position in the file at which the values begin."""
-    with open(path, "rb") as file:
+    with open(path, "rb") as file, PARSING:
         np.lib.format.read_magic(file)
         np.lib.format.read_array_header_1_0(file)
         return file.tell()

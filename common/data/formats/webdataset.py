@@ -7,10 +7,8 @@ TensorFlow does without.
 import io
 import tarfile
 
-import numpy as np
-
 from common.data.formats import NAMES
-from common.data.formats.npy import as_npy
+from common.data.formats.npy import as_npy, from_npy
 from common.data.formats.shards import InOrder
 
 IN_ORDER = True
@@ -39,7 +37,7 @@ class Shard(InOrder):
         with tarfile.open(self._path, "r:") as archive:
             arrays = []
             while member := archive.next():
-                arrays.append(np.load(io.BytesIO(archive.extractfile(member).read()), allow_pickle=False))
+                arrays.append(from_npy(archive.extractfile(member).read()))
                 # It keeps all members otherwise.
                 archive.members = []
                 if len(arrays) == len(NAMES):

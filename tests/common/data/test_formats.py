@@ -1,8 +1,11 @@
 """Every format: what is written is read, by any ascending indices; damage is an error; and other libraries read the same files."""
 
+import gc
 import io
 import sys
 import tarfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import h5py
 import numpy as np
@@ -146,3 +149,29 @@ def test_a_library_that_is_not_installed_is_named(monkeypatch):
     monkeypatch.delitem(sys.modules, "common.data.formats.tfrecord", raising=False)
     text = refusal(formats.module_of, "tfrecord")
     assert text == "--data-format tfrecord needs the package google-crc32c, which is not installed; run launch/setup.sh"
+
+
+@pytest.fixture
+def switching():
+    """Each collection of garbage lets another thread go on, and every few objects make one."""
+
+    def switch(phase, info):
+        time.sleep(1e-6)
+
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(switch)
+    gc.set_threshold(1)
+    yield
+    gc.set_threshold(*thresholds)
+    gc.callbacks.remove(switch)
+
+
+@pytest.mark.parametrize("name", ["files", "webdataset"])
+def test_threads_that_open_files_at_once_do_not_disturb_each_other(name, tmp_path, switching):
+    written(tmp_path, name, data := DATA["images"])
+
+    def targets(_):
+        return rows(formats.module_of(name).Shard(tmp_path / "part-00000", layout(data), Use()), range(NUM), data)[1]
+
+    with ThreadPoolExecutor(2) as pool:
+        assert all((read == data[1]).all() for read in pool.map(targets, range(40)))
