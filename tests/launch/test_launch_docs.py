@@ -1,9 +1,10 @@
-"""The commands in launch/README.md are those of a dry run; the job scripts run."""
+"""The commands in launch/README.md are those of a dry run, and those of sites print jobs; shell scripts pass shellcheck."""
 
 import re
 
 import pytest
 
+from launch.launchers import machine_files
 from launch.launchers.commands import LAUNCHERS
 from launch.launchers.machine_files import KINDS
 from launch.run import available
@@ -12,8 +13,8 @@ from tests.support.running import BIN, ROOT, completed
 
 PAGE = (ROOT / "launch" / "README.md").read_text()
 BLOCKS = re.findall(r"^```\nlaunch/matrix\.sh 8 (.*)\n(.*)\n```$", PAGE, re.MULTILINE)
-JOBS = sorted((ROOT / "launch" / "launchers" / "jobs").iterdir())
-SCRIPTS = [*JOBS, ROOT / "launch" / "aprun", ROOT / "launch" / "matrix.sh", ROOT / "launch" / "setup.sh", *(ROOT / "tests").glob("*.sh")]
+OF_SITES = re.findall(r"^  launch/matrix\.sh (.* --print-jobs (\w+)) \| bash -s -- (.*)$", PAGE, re.MULTILINE)
+SCRIPTS = [ROOT / "launch" / "aprun", ROOT / "launch" / "matrix.sh", ROOT / "launch" / "setup.sh", *(ROOT / "tests").glob("*.sh")]
 
 
 def test_every_launcher_is_on_the_page():
@@ -41,18 +42,14 @@ def test_scripts_pass_shellcheck(script):
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("script", JOBS, ids=lambda path: path.name)
-def test_a_job_script_names_nobody_and_is_read_by_its_batch_system(script):
-    text = script.read_text()
-    assert not re.search(r"/(home|users|p|lus|eagle|gpfs)/\w", text)
-    assert re.search(r"^#(PBS|SBATCH) ", text, re.MULTILINE)
-
-
-# test_slurm.py submits the one for Slurm.
-@pytest.mark.matrix
-@pytest.mark.parametrize("script", JOBS, ids=lambda path: path.name)
-def test_a_job_script_starts_the_matrix_with_its_sizes_and_arguments(script):
-    variables = {"TANDEM_SIZES": "1 2", "TANDEM_MACHINE_FILE": "local"}
-    done = completed(script, "--backends", "ddp", "--workloads", "cnn", "--dry-run", variables=variables)
-    assert done.returncode == 0, done.stderr
-    assert re.findall(r"mpiexec -n (\d) .* -m frameworks\.(\w+)", done.stdout) == [("1", "ddp"), ("2", "ddp")]
+@pytest.mark.parametrize(("arguments", "system", "options"), OF_SITES, ids=lambda text: text.split()[-1])
+def test_the_commands_of_sites_print_jobs_of_whole_nodes_that_name_nobody(arguments, system, options, tmp_path):
+    status, printed, error = run_module("launch.matrix", *arguments.split(), "--results", tmp_path)
+    assert (status, list(tmp_path.iterdir())) == (0, []), error
+    machine = machine_files.read(re.search(r"--machine-file (\w+)|$", arguments)[1] or "local")
+    of_all_ranks = printed.split("END_OF_JOB")[-2]
+    asked = "--nodes=2\n#SBATCH --ntasks-per-node=4\n" if system == "slurm" else "select=2:ncpus=32:mpiprocs=4:ngpus=4\n"
+    assert asked in of_all_ranks
+    assert ("--gres=gpu:4\n" in of_all_ranks) is (system == "slurm" and machine.device == "cuda")
+    assert "PROJECT" in options
+    assert "PROJECT" not in printed

@@ -1,4 +1,4 @@
-"""A real Slurm cluster of two nodes: the matrix with srun, and the job script with sbatch."""
+"""A real Slurm cluster of two nodes: the matrix with srun, and printed job scripts with sbatch."""
 
 import re
 import subprocess
@@ -66,32 +66,13 @@ def test_with_the_mpi_of_the_site_and_with_none_ranks_of_two_nodes_find_each_oth
     assert f"--mpi={interface} " in record["command"]
 
 
-def test_the_job_script_requeued_in_the_middle_completes_each_run_exactly_once(slurm, checkout, short_run, tmp_path):
-    small = ["--partition=all", "--gres=none", "--ntasks-per-node=1", "--cpus-per-task=1", f"--output={tmp_path}/out"]
-    job = ["sbatch", "--parsable", *small, "launch/launchers/jobs/jsc.sbatch", "--backends", "ddp,horovod_torch", "--workloads", "cnn"]
-    job += ["--repeats", "2", *short_run, "--ranks-per-node", "1", "--results", tmp_path, "--machine", "here"]
-    number = completed(*job, cwd=checkout, variables=slurm | {"TANDEM_SIZES": "2", "TANDEM_MACHINE_FILE": "local"}).stdout.strip()
-    kills.wait_until(lambda: [record["status"] for record in records_in(tmp_path)] == ["ok", "started"], 240)
-    before = {path: path.read_bytes() for path in tmp_path.glob("here/*.json") if '"status": "ok"' in path.read_text()}
-    assert completed("scontrol", "requeue", number, variables=slurm).returncode == 0
-
-    def is_completed():
-        # Else Slurm would wait for two minutes.
-        completed("scontrol", "update", f"JobId={number}", "StartTime=now", variables=slurm)
-        return "JobState=COMPLETED" in completed("scontrol", "show", "job", number, variables=slurm).stdout
-
-    kills.wait_until(is_completed, 300)
-    outcomes = [(record["status"], record["num_ranks"], record["num_nodes"], record["launcher"]) for record in records_in(tmp_path)]
-    assert outcomes == [("ok", 2, 2, "srun")] * 4
-    assert len(list(tmp_path.glob("here/*.matrix"))) == len(before) == 1
-    assert {path: path.read_bytes() for path in before} == before
-    assert "there is no matrix to resume" in (tmp_path / "out").read_text()
-
-
-def test_the_printed_jobs_of_two_sizes_train_one_after_the_other_and_are_one_report(slurm, checkout, short_run, tmp_path):
-    settings = ("--backends", "ddp", "--workloads", "cnn", *short_run, "--ranks-per-node", "1", "--print-jobs", "slurm")
-    printed = matrix(checkout, tmp_path, "1", "2", *settings)
-    assert (printed.returncode, list(tmp_path.iterdir())) == (0, []), printed.stderr
+def test_printed_jobs_train_one_after_the_other_and_one_requeued_in_the_middle_completes_each_run_exactly_once(
+    slurm, checkout, short_run, tmp_path
+):
+    results = tmp_path / "results"
+    settings = ("--backends", "ddp,horovod_torch", "--workloads", "cnn", *short_run, "--ranks-per-node", "1", "--machine", "here")
+    printed = matrix(checkout, results, "1", "2", *settings, "--print-jobs", "slurm")
+    assert (printed.returncode, list(results.glob("*"))) == (0, []), printed.stderr
     (tmp_path / "submit.sh").write_text(printed.stdout)
     submitted = completed("bash", tmp_path / "submit.sh", f"--output={tmp_path}/out", variables=slurm)
     first, second = re.findall(r": (\d+)$", submitted.stdout, re.MULTILINE)
@@ -100,10 +81,22 @@ def test_the_printed_jobs_of_two_sizes_train_one_after_the_other_and_are_one_rep
         return completed("scontrol", "show", "job", second, variables=slurm).stdout
 
     assert f"Dependency=afterany:{first}" in description()
-    kills.wait_until(lambda: re.search("JobState=(COMPLETED|FAILED)", description()), 600)
-    outcomes = [(record["status"], record["num_ranks"], record["num_nodes"], record["launcher"]) for record in records_in(tmp_path)]
-    assert outcomes == [("ok", 1, 1, "srun"), ("ok", 2, 2, "srun")], (tmp_path / "out").read_text()
-    report = completed(BIN / "python", "-m", "launch.compare", tmp_path, cwd=checkout)
+    kills.wait_until(lambda: [record["status"] for record in records_in(results)] == ["ok"] * 3 + ["started"], 400)
+    before = {path: path.read_bytes() for path in results.glob("here/*.json") if '"status": "ok"' in path.read_text()}
+    assert completed("scontrol", "requeue", second, variables=slurm).returncode == 0
+
+    def is_completed():
+        # Else Slurm would wait for two minutes.
+        completed("scontrol", "update", f"JobId={second}", "StartTime=now", variables=slurm)
+        return "JobState=COMPLETED" in description()
+
+    kills.wait_until(is_completed, 300)
+    outcomes = [(record["status"], record["num_ranks"], record["num_nodes"], record["launcher"]) for record in records_in(results)]
+    assert outcomes == [("ok", 1, 1, "srun")] * 2 + [("ok", 2, 2, "srun")] * 2, (tmp_path / "out").read_text()
+    assert len(list(results.glob("here/*.matrix"))) == 2
+    assert {path: path.read_bytes() for path in before} == before
+    assert "there is no matrix to resume" in (tmp_path / "out").read_text()
+    report = completed(BIN / "python", "-m", "launch.compare", results, cwd=checkout)
     assert report.returncode == 0, report.stderr
     assert re.findall(r"(\d) │ ddp ", report.stdout)[:2] == ["1", "2"]
 

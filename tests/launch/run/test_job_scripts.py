@@ -10,14 +10,14 @@ from launch.matrix import Matrix, RunSettings
 from launch.run import job_scripts
 from launch.run.plan import plan
 from tests.support import made_records
-from tests.support.running import ROOT, completed
+from tests.support.running import BIN, ROOT, completed
 
 NAMES = ["single", "ddp"]
 FOLDER = "/it's here"
 
 
 def printed(tmp_path, system, sizes=(1, 2, 8), prologue="", earlier=(), device="auto", cores_per_rank=None, **options):
-    """The texts of the jobs of a matrix, after bash has read each of them and the script around them."""
+    """The texts of the jobs of a matrix, after shellcheck has read each of them and the script around them."""
     matrix = Matrix(sizes=sizes, backends=",".join(NAMES), run=RunSettings(device=device, cores_per_rank=cores_per_rank), **options)
     settings = Settings(device=device, cores_per_rank=cores_per_rank)
     jobs = plan(NAMES, ["cnn"], sizes, matrix.repeats, matrix.ranks_per_node, settings)
@@ -26,8 +26,8 @@ def printed(tmp_path, system, sizes=(1, 2, 8), prologue="", earlier=(), device="
     for number, script in enumerate([text, *scripts]):
         path = tmp_path / f"{number}.sh"
         path.write_text(script + "\n")
-        done = completed("bash", "-n", path)
-        assert (done.returncode, done.stderr) == (0, "")
+        done = completed(BIN / "shellcheck", "--shell=bash", path)
+        assert (done.returncode, done.stdout) == (0, "")
     return text, scripts
 
 
