@@ -89,12 +89,13 @@ GpuStreamHandle AsGpuStreamValue(Stream* stream) { return static_cast<GpuStreamH
         'set(CMAKE_CUDA_RUNTIME_LIBRARY "Shared")',
         "PyTorch's CUDA runtime, not one more inside of Horovod",
     ),
-    # TensorFlow's library has these functions too, of CUDA 12. The linker takes them from where it finds them first.
+    # TensorFlow's library has the functions of the CUDA runtime too, of CUDA 12, and offers them to the whole process: the loader would
+    # prefer them to those of any other library.
     Substitution(
-        "CMakeLists.txt",
-        "        list(APPEND LINKER_LIBS ${NCCL_LIBRARIES})\n",
-        "        list(APPEND LINKER_LIBS ${NCCL_LIBRARIES} CUDA::cudart)\n",
-        "kernels of CUDA 13 are started by the runtime of CUDA 13",
+        "horovod/tensorflow/CMakeLists.txt",
+        "list(APPEND TF_LINKER_LIBS ${Tensorflow_LIBRARIES})",
+        "list(APPEND TF_LINKER_LIBS -Wl,--whole-archive,${CUDA_cudart_static_LIBRARY},--no-whole-archive ${Tensorflow_LIBRARIES})",
+        "kernels of CUDA 13 are started by the runtime of CUDA 13, which Horovod for TensorFlow has inside",
     ),
     Substitution(
         "CMakeLists.txt",

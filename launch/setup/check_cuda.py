@@ -5,29 +5,34 @@ Each question is asked in a process of its own, where no library is found only b
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
 FRAMEWORKS = {"PyTorch": "torch", "TensorFlow": "tensorflow"}
-# Of which a process must have one copy: two would not know of each other's communicators and streams.
-SINGLE = ("libnccl.so.2", "libcudart.so.13")
+# Of which a process must have one copy: two would not know of each other's communicators.
+NCCL = "libnccl.so.2"
+# A line of the loader (ld.so(8), LD_DEBUG): from where a library of Horovod takes a function of the CUDA runtime that it does not have.
+CUDA_BINDING = re.compile(r"binding file \S+/horovod/\S+ \[0\] to (\S+) \[0\]: normal symbol `(?:__)?cuda")
+CUDA_RUNTIME = "libcudart.so.13"
 HOROVOD = """
 import ctypes, json
 import horovod.{0} as hvd
 version = ctypes.c_int()
 if hvd.nccl_built():
-    ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(version))
-loaded = sorted({{line.split()[-1] for line in open("/proc/self/maps") if "/" in line}})
-print(json.dumps([hvd.cuda_built(), hvd.nccl_built(), version.value, loaded]))
+    ctypes.CDLL("{1}").ncclGetVersion(ctypes.byref(version))
+loaded = {{line.split()[-1] for line in open("/proc/self/maps") if "/{1}" in line}}
+print(json.dumps([hvd.cuda_built(), hvd.nccl_built(), version.value, len(loaded)]))
 """
 NCCL_OF_PYTORCH = "import json, torch; print(json.dumps(torch.cuda.nccl.version()))"
 DLOPEN = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
 # What TensorFlow 2.21 loads for a GPU; without the NVIDIA driver it does not try.
 OF_TENSORFLOW = (
     *("libcudart.so.12", "libcublas.so.12", "libcublasLt.so.12", "libcufft.so.11", "libcusolver.so.11", "libcusparse.so.12"),
-    *("libcudnn.so.9", "libcupti.so.12", "libnccl.so.2"),
+    *("libcudnn.so.9", "libcupti.so.12", NCCL),
 )
 
 
@@ -40,15 +45,16 @@ def ask(program, *arguments, **variables):
 
 def of_horovod(framework, nccl_of_pytorch):
     """(line, whether all is well) of the Horovod for a framework."""
-    printed, error = ask(HOROVOD.format(FRAMEWORKS[framework]))
+    with tempfile.TemporaryDirectory() as folder:
+        printed, error = ask(HOROVOD.format(FRAMEWORKS[framework], NCCL), LD_DEBUG="bindings", LD_DEBUG_OUTPUT=f"{folder}/bindings")
+        runtimes = {Path(match[1]).name for path in Path(folder).iterdir() for match in CUDA_BINDING.finditer(path.read_text())}
     if error:
         return f"it cannot be imported: {error}", False
-    has_cuda, built, loaded_version, loaded = json.loads(printed.splitlines()[-1])
-    copies = {name: sum(Path(path).name == name for path in loaded) for name in SINGLE}
-    versions = f"NCCL {loaded_version} is loaded, PyTorch has {nccl_of_pytorch}"
-    counts = ", ".join(f"{count} {name}" for name, count in copies.items())
-    line = f"cuda_built() {has_cuda}, nccl_built() {built}; {versions}; in one process {counts}"
-    return line, has_cuda and built == loaded_version == nccl_of_pytorch and set(copies.values()) == {1}
+    has_cuda, built, loaded_version, num_loaded = json.loads(printed.splitlines()[-1])
+    versions = f"NCCL {loaded_version} is loaded, PyTorch has {nccl_of_pytorch}; in one process {num_loaded} {NCCL}"
+    runtime = ", ".join(sorted(runtimes)) or ("its own" if has_cuda else "none")
+    line = f"cuda_built() {has_cuda}, nccl_built() {built}; {versions}; CUDA runtime: {runtime}"
+    return line, has_cuda and built == loaded_version == nccl_of_pytorch and num_loaded == 1 and runtimes <= {CUDA_RUNTIME}
 
 
 def errors_of_tensorflow():

@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 # CUDA_HOME has its libraries in one of these, as PyTorch looks for them.
-LIBRARIES = ("lib64", "lib")
+FOLDERS = ("lib64", "lib")
+LIBRARIES = ("libcudart.so", "libcudart_static.a")
 
 
 class ToolkitError(Exception):
@@ -35,8 +36,11 @@ def toolkit(environ, cuda):
     # nvcc on PATH may be a link or a script anywhere. It tells the folder that it takes headers from.
     top = re.search(r"^#\$ TOP=(.+)$", output_of(nvcc, "--dryrun", "x.cu"), re.MULTILINE)
     folder = Path(home or (top and top[1]) or Path(nvcc).resolve().parents[1]).resolve()
-    if not (folder / "include/cuda_runtime.h").exists() or not any((folder / name / "libcudart.so").exists() for name in LIBRARIES):
-        raise ToolkitError(f"the CUDA toolkit {folder} lacks include/cuda_runtime.h or {LIBRARIES[0]}/libcudart.so; {remedy}")
+    if not (folder / "include/cuda_runtime.h").exists():
+        raise ToolkitError(f"the CUDA toolkit {folder} lacks include/cuda_runtime.h; {remedy}")
+    for library in LIBRARIES:
+        if not any((folder / name / library).exists() for name in FOLDERS):
+            raise ToolkitError(f"the CUDA toolkit {folder} lacks {FOLDERS[0]}/{library}; {remedy}")
     return folder
 
 

@@ -51,4 +51,7 @@ def test_what_the_set_up_says_of_the_build_for_gpus_is_in_one_line_each():
     of_pytorch, of_tensorflow, libraries = done.stdout.splitlines()
     assert f"Horovod for PyTorch: cuda_built() {for_gpus}, nccl_built() " in of_pytorch
     assert f"Horovod for TensorFlow: cuda_built() {for_gpus}, nccl_built() " in of_tensorflow
+    # TensorFlow's library offers a runtime of another version to the whole process.
+    assert of_pytorch.endswith(f"CUDA runtime: {'libcudart.so.13' if for_gpus else 'none'}")
+    assert of_tensorflow.endswith(f"CUDA runtime: {'its own' if for_gpus else 'none'}")
     assert re.search(r"TensorFlow: \d of 9 CUDA libraries load", libraries)

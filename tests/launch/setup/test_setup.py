@@ -87,10 +87,10 @@ def executable(path, text):
     path.chmod(0o755)
 
 
-def with_toolkit(folder, nvcc="cuda/bin/nvcc", release="13.0", libraries="cuda/lib64"):
-    """A CUDA toolkit in `cuda`, with nvcc and the CUDA runtime where they are named, or elsewhere."""
-    for name in ("cuda/include/cuda_runtime.h", f"{libraries}/libcudart.so"):
-        (folder / name).parent.mkdir(parents=True)
+def with_toolkit(folder, nvcc="cuda/bin/nvcc", release="13.0", header="cuda/include", libraries="cuda/lib64", static="cuda/lib64"):
+    """A CUDA toolkit in `cuda`, with nvcc, header and libraries of the CUDA runtime where they are named, or elsewhere."""
+    for name in (f"{header}/cuda_runtime.h", f"{libraries}/libcudart.so", f"{static}/libcudart_static.a"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
     executable(folder / nvcc, NVCC.format(release=release, top=folder / "cuda"))
 
@@ -131,9 +131,11 @@ def test_too_few_inodes_are_named(fresh):
         ({"nvcc": "bin/nvcc", "release": "12.9"}, None, "bin/nvcc is of CUDA 12.9, and this PyTorch of CUDA 13.0; "),
         ({"release": "14.0"}, "cuda", "bin/nvcc is of CUDA 14.0, and this PyTorch of CUDA 13.0; "),
         ({"release": "none"}, "cuda", "bin/nvcc --version tells no release of CUDA; "),
-        ({"libraries": "elsewhere"}, "cuda", "/cuda lacks include/cuda_runtime.h or lib64/libcudart.so; "),
+        ({"header": "elsewhere"}, "cuda", "/cuda lacks include/cuda_runtime.h; "),
+        ({"libraries": "elsewhere"}, "cuda", "/cuda lacks lib64/libcudart.so; "),
+        ({"static": "elsewhere"}, "cuda", "/cuda lacks lib64/libcudart_static.a; "),
         # It is a script, and lies elsewhere.
-        ({"nvcc": "bin/nvcc", "libraries": "elsewhere"}, None, "/cuda lacks include/cuda_runtime.h or lib64/libcudart.so; "),
+        ({"nvcc": "bin/nvcc", "libraries": "elsewhere"}, None, "/cuda lacks lib64/libcudart.so; "),
     ],
 )
 def test_a_cuda_toolkit_that_cannot_build_horovod_is_named(toolkit, cuda_home, message, tmp_path):
@@ -145,7 +147,7 @@ def test_a_cuda_toolkit_that_cannot_build_horovod_is_named(toolkit, cuda_home, m
 @pytest.mark.parametrize(("nvcc", "cuda_home"), [("bin/nvcc", None), ("cuda/bin/nvcc", "cuda")])
 @pytest.mark.parametrize("libraries", ["cuda/lib64", "cuda/lib"])
 def test_the_toolkit_is_that_of_nvcc_or_of_cuda_home(nvcc, cuda_home, libraries, tmp_path):
-    with_toolkit(tmp_path, nvcc, "13.1", libraries)
+    with_toolkit(tmp_path, nvcc, "13.1", libraries=libraries, static=libraries)
     assert cuda_toolkit.toolkit(environ_of(tmp_path, cuda_home), "13.0") == tmp_path / "cuda"
 
 
