@@ -198,7 +198,7 @@ def _row(entry, place=None):
         (place.against.value if place.against else 1.0) if place else None,
         interval(place.against) if place else None,
         place.verdict if place else None,
-        f"{len(reached)} of {len(entry.records)}{f' ({listed(sorted(set(missed)))})' if missed else ''}" if reached or missed else None,
+        f"{len(reached)}/{len(entry.records)}{f' ({listed(sorted(set(missed)))})' if missed else ''}" if reached or missed else None,
         min(reached, default=None),
         max(reached, default=None),
         entries.typical(entry, "accuracy"),

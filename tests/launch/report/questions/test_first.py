@@ -21,20 +21,20 @@ def six(seconds, **changes):
 
 def test_the_time_is_the_typical_one_of_the_repeats_with_its_range():
     row = line(repeats([30.0, 10.0, 20.0]), "first")
-    assert (row[TIME], row["fastest (s)"], row["slowest (s)"], row["reached"], row[RATE]) == (20.0, 10.0, 30.0, "3 of 3", 50.0)
+    assert (row[TIME], row["fastest (s)"], row["slowest (s)"], row["reached"], row[RATE]) == (20.0, 10.0, 30.0, "3/3", 50.0)
 
 
 @pytest.mark.parametrize(
     ("group", "time", "reached"),
     [
-        ([not_reached()], "not reached", "0 of 1 (not reached)"),
-        ([ended("failed")], "failed", "0 of 1 (failed)"),
-        ([ended("timeout")], "timeout", "0 of 1 (timeout)"),
-        ([ended("started")], "started", "0 of 1 (started)"),
-        ([made(), ended("failed", repeat=1)], "failed", "1 of 2 (failed)"),
-        ([made(), ended("failed", repeat=1), made(repeat=2, seconds=12.0)], 12.0, "2 of 3 (failed)"),
-        ([made(), not_reached(repeat=1), ended("failed", repeat=2)], "not reached", "1 of 3 (failed and not reached)"),
-        ([made(time_to_solution_seconds=None, resumed_after_epochs=2)], "resumed", "0 of 1 (resumed)"),
+        ([not_reached()], "not reached", "0/1 (not reached)"),
+        ([ended("failed")], "failed", "0/1 (failed)"),
+        ([ended("timeout")], "timeout", "0/1 (timeout)"),
+        ([ended("started")], "started", "0/1 (started)"),
+        ([made(), ended("failed", repeat=1)], "failed", "1/2 (failed)"),
+        ([made(), ended("failed", repeat=1), made(repeat=2, seconds=12.0)], 12.0, "2/3 (failed)"),
+        ([made(), not_reached(repeat=1), ended("failed", repeat=2)], "not reached", "1/3 (failed and not reached)"),
+        ([made(time_to_solution_seconds=None, resumed_after_epochs=2)], "resumed", "0/1 (resumed)"),
     ],
 )
 def test_one_miss_counts_as_the_slowest_and_an_invalid_entry_has_its_status(group, time, reached):
