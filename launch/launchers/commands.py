@@ -173,7 +173,7 @@ SIGNAL_NUMBERS = {
 PBS_OR_COBALT = ("PBS_JOBID", "COBALT_JOBID")
 KILLED_BY_HYDRA = re.compile(r"PID (?P<pid>\d+) RUNNING AT .*\n(?:.*\n)*?.*\(signal (?P<signal>\d+)\)")
 KILLED_BY_OPEN_MPI = re.compile(r"process rank (?P<rank>\d+) with PID \d+ on node \S+ exited on\s+signal (?P<signal>\d+)")
-KILLED_BY_SLURM = re.compile(rf"srun: error: \S+: task (?P<rank>\d+): (?P<name>{'|'.join(SIGNAL_NUMBERS)})")
+KILLED_BY_SLURM = re.compile(rf"srun: error: \S+: tasks? (?P<rank>\d+)[-,\d]*: (?P<name>{'|'.join(SIGNAL_NUMBERS)})")
 KILLED_BY_TORCHRUN = re.compile(r"rank +: (?P<rank>\d+) \(local_rank: \d+\)\n +exitcode +: -(?P<signal>\d+) ")
 # MPICH over UCX passes addresses of about 4 KiB, mostly uninitialized memory, to Slurm's PMI-2, in lines that may exceed the 1,024
 # characters that Slurm reads. Ranks then occasionally abort or hang. Over libfabric an address is one short line.

@@ -19,6 +19,10 @@ HYDRA_SEGV = HYDRA.format(code=139) + "YOUR APPLICATION TERMINATED WITH THE EXIT
 PRRTE = "prterun noticed that process rank 2 with PID 1617 on node x1 exited on\nsignal 4 (Illegal instruction).\n"
 OPEN_MPI = "mpiexec noticed that process rank 3 with PID 1234 on node x1 exited on signal 9 (Killed).\n"
 SLURM = "srun: error: n2: task 1: Killed\nsrun: launch/slurm: _step_signal: Terminating StepId=3.0\n"
+SLURM_SEVERAL = """srun: error: n1: tasks 1-2: Terminated
+srun: error: n1: tasks 0,3: Segmentation fault
+srun: error: n2: tasks 4-7: Terminated
+"""
 TORCHRUN = """Failures:
 [1]:
   time      : 2026-11-21_15:28:12
@@ -43,6 +47,7 @@ PASSED_ON = "  rank      : 0 (local_rank: 0)\n  exitcode  : -15 (pid: 32391)  (S
         (OPEN_MPI, Killed(3, 9, OPEN_MPI.strip())),
         (PRRTE, Killed(2, 4, "signal 4 (Illegal instruction).")),
         (SLURM, Killed(1, 9, "srun: error: n2: task 1: Killed")),
+        (SLURM_SEVERAL, Killed(0, 11, SLURM_SEVERAL.splitlines()[1])),
         (TORCHRUN, Killed(1, 9, "exitcode  : -9 (pid: 32392)  (SIGKILL)")),
         (PASSED_ON + TORCHRUN, Killed(1, 9, "exitcode  : -9 (pid: 32392)  (SIGKILL)")),
         (PASSED_ON, None),
