@@ -175,7 +175,11 @@ built_with_mpi() { "$venv/bin/python" -c 'import h5py, sys; sys.exit(not h5py.ge
 install() {
   local messages missing
   messages=$("$venv/bin/python" -m pip "${pip[@]}" --quiet "$@" 2>&1) && return
-  missing=$(sed -n 's/^ERROR: No matching distribution found for //p' <<<"$messages")
+  # Where a constraint names what is missing, pip calls that a conflict.
+  missing=$(
+    { echo "$messages" && PIP_CONSTRAINT="" "$venv/bin/python" -m pip install --quiet --dry-run --no-deps "$@" 2>&1; } |
+      sed -n '/^ERROR: No matching distribution found for /{s///p;q}'
+  ) || true
   [ -z "$missing" ] || die "pip finds no $missing${PIP_NO_INDEX:+ in PIP_FIND_LINKS}; without internet see launch/setup/README.md"
   echo "$messages" >&2
   die "pip could not install: $*; see its messages above"
