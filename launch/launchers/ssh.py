@@ -11,14 +11,18 @@ import time
 from common.record.records import ROOT
 
 POLL_SECONDS = 0.2
+# The variable that tells a command its number, from 0.
+RANK = "TANDEM_NODE_RANK"
+# With a terminal of its own, the command ends when the connection does.
+SSH = ("ssh", "-tt", "-oBatchMode=yes")
 
 
 def main(number, hosts, *command):
     """Starts the command on the first hosts, in the top folder of the checkout, and returns the exit status."""
-    remote = f"cd {shlex.quote(str(ROOT))} && exec {shlex.join(['env', *command])}"
-    # With a terminal of its own, the command ends when the connection does.
-    ssh = ["ssh", "-tt", "-oBatchMode=yes"]
-    agents = [subprocess.Popen([*ssh, host, remote], stdin=subprocess.DEVNULL) for host in hosts.split(",")[: int(number)]]
+    agents = []
+    for rank, host in enumerate(hosts.split(",")[: int(number)]):
+        remote = f"cd {shlex.quote(str(ROOT))} && exec {shlex.join(['env', f'{RANK}={rank}', *command])}"
+        agents.append(subprocess.Popen([*SSH, host, remote], stdin=subprocess.DEVNULL))
     try:
         while None in (statuses := [agent.poll() for agent in agents]) and not any(statuses):
             time.sleep(POLL_SECONDS)

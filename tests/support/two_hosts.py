@@ -14,11 +14,12 @@ from tests.support.running import BIN, completed, records_in
 # The names of the hosts are those of the whole machine.
 LOCK = Path(tempfile.gettempdir()) / "tandem-two-hosts.lock"
 HOSTS = {"tandem1": "10.77.0.1", "tandem2": "10.77.0.2"}
-# What Hydra calls in place of ssh: [options] host command.
+# What Hydra calls in place of ssh: [options] host command. What it starts on LATE_HOST begins after the others.
 REACH = """#!/usr/bin/env bash
 while [[ $1 == -* ]]; do shift; done
 host=$1
 shift
+[ "$host" != "${LATE_HOST:-}" ] || sleep 5
 exec ip netns exec "$host" unshare --uts sh -c "hostname $host; $*"
 """
 
@@ -44,7 +45,7 @@ def why_not():
 @contextlib.contextmanager
 def joined():
     """Makes both hosts and their link, when nobody else has them; gives the folder with `reach`, which runs a command on one of them,
-    `hosts`, their names, and `two.toml`, their machine file."""
+    `hosts`, their names, `last_first`, in the other order, and `two.toml`, their machine file."""
     first, second = HOSTS
     hosts_file = "127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in HOSTS.items())
     with LOCK.open("w") as lock, tempfile.TemporaryDirectory() as name:
@@ -54,6 +55,7 @@ def joined():
         (folder / "reach").write_text(REACH)
         (folder / "reach").chmod(0o755)
         (folder / "hosts").write_text("".join(f"{host}\n" for host in HOSTS))
+        (folder / "last_first").write_text(f"{second}\n{first}\n")
         (folder / "two.toml").write_text(MACHINE)
         try:
             for host in HOSTS:
@@ -86,9 +88,9 @@ def matrix(folder, checkout, results, backend, *settings):
     return record
 
 
-def on_both(folder, checkout, module, *arguments, **variables):
+def on_both(folder, checkout, module, *arguments, hosts="hosts", **variables):
     """The completed process of a program of launch on the first host, which starts a rank on each of both, with further variables."""
-    where = ("--hosts", folder / "hosts", "--machine-file", folder / "two.toml")
+    where = ("--hosts", folder / hosts, "--machine-file", folder / "two.toml")
     on_first = ["ip", "netns", "exec", "tandem1", "unshare", "--uts", "sh", "-c", 'hostname tandem1; exec "$@"', "sh"]
     variables |= {"HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": str(folder / "reach")}
     return completed(*on_first, BIN / "python", "-m", module, *arguments, *where, cwd=checkout, variables=variables, seconds=500)

@@ -31,7 +31,8 @@ COMMANDS = {
     "srun": "the/launcher --nodes=3 --ntasks=6 --ntasks-per-node=2 --cpus-per-task=3 --cpu-bind=cores --mpi=pmi2 --kill-on-bad-exit=1 "
     "--overlap --nodelist x1,x1,x2,x2,x3,x3 --distribution=arbitrary",
     "torchrun": "mpiexec -n 3 -ppn 1 -bind-to none -f hosts -genv OMP_NUM_THREADS 3 -genv A |with space| "
-    "--further |of mpich| the/launcher --nproc-per-node=2 --nnodes=3 --rdzv-backend=c10d --rdzv-endpoint=x1.hsn:29400",
+    '--further |of mpich| sh -c |export PET_NODE_RANK=$PMI_RANK; exec "$@"| sh '
+    "the/launcher --nproc-per-node=2 --nnodes=3 --master-addr=x1.hsn --master-port=29400",
 }
 
 
@@ -62,7 +63,8 @@ def test_without_an_mpiexec_ssh_starts_the_agents_of_torchrun_which_is_said(inst
     launcher = choose("torchrun", machine=Machine(variables={"A": "with space"}), hosts="hosts")
     expected = words(
         ".venv/bin/python -m launch.launchers.ssh 3 x2,x1,x3 OMP_NUM_THREADS=3 |A=with space| "
-        ".venv/bin/torchrun --nproc-per-node=2 --nnodes=3 --rdzv-backend=c10d --rdzv-endpoint=x2:29400"
+        'sh -c |export PET_NODE_RANK=$TANDEM_NODE_RANK; exec "$@"| sh '
+        ".venv/bin/torchrun --nproc-per-node=2 --nnodes=3 --master-addr=x2 --master-port=29400"
     )
     assert START._replace(launcher=launcher).argv() == [*expected, *START.program[1:]]
     assert "ssh starts torchrun's agents" in capsys.readouterr().err
@@ -75,7 +77,10 @@ def test_without_an_mpiexec_ssh_starts_the_agents_of_torchrun_which_is_said(inst
 CONTAINER = ("podman", "run", "image", "python")
 
 
-@pytest.mark.parametrize(("num_ranks", "before"), [(1, ""), (2, "mpiexec -n 2 -ppn 1 -bind-to none ")])
+NUMBERED = "mpiexec -n 2 -ppn 1 -bind-to none sh -c 'export PET_NODE_RANK=$PMI_RANK; exec \"$@\"' sh "
+
+
+@pytest.mark.parametrize(("num_ranks", "before"), [(1, ""), (2, NUMBERED)])
 def test_torchrun_is_that_of_a_sites_python(num_ranks, before):
     launcher = Launcher("torchrun", "podman", agent_launcher=("mpich", "mpiexec"), first_node="x1", python=CONTAINER)
     program = (*CONTAINER, "-m", "frameworks.ddp")

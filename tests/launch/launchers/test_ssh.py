@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from launch.launchers.ssh import RANK
 from tests.support.running import ROOT, completed
 
 LOCAL = """#!/bin/sh
@@ -30,8 +31,9 @@ def start(tmp_path):
 
 
 def test_each_host_has_the_command_with_its_variables_in_the_checkout(start):
-    done = start('echo "$HOST $A $PWD"')
-    assert (done.returncode, sorted(done.stdout.splitlines())) == (0, [f"{host} it's mine {ROOT}" for host in ("x1", "x2")]), done.stderr
+    done = start(f'echo "${RANK} $HOST $A $PWD"')
+    expected = [f"{rank} {host} it's mine {ROOT}" for rank, host in enumerate(("x2", "x1"))]
+    assert (done.returncode, sorted(done.stdout.splitlines())) == (0, expected), done.stderr
 
 
 def test_one_that_fails_ends_the_others(start):

@@ -39,6 +39,24 @@ def test_a_backend_trains_the_same_on_two_hosts_as_on_one(backend, rate, folder,
     assert not rate or sum(record["train_seconds"]) > num_steps * 0.19 / 2
 
 
+TORCHRUN = (2, "--launcher", "torchrun", "--backends", "ddp", "--workloads", "cnn", "--machine", "here")
+
+
+def of_torchrun(done, results):
+    """The record of a run of torchrun on both hosts, whose rank 0 was on the first of the list."""
+    assert done.returncode == 0, done.stdout + done.stderr
+    (record,) = records_in(results)
+    assert (record["launcher"], record["num_nodes"], record["in_sync"], len(record["losses"])) == ("torchrun", 2, True, 6)
+    assert record["environment"]["host"] == "tandem2"
+    return record
+
+
+# By themselves the agents would number their hosts in the order of their names.
+def test_rank_0_of_torchrun_is_on_the_first_host_of_the_list(folder, checkout, short_run, tmp_path):
+    arguments = (*TORCHRUN, *short_run, "--results", tmp_path)
+    of_torchrun(two_hosts.on_both(folder, checkout, "launch.matrix", *arguments, hosts="last_first"), tmp_path)
+
+
 def test_without_an_mpiexec_ssh_starts_torchrun_on_both_hosts(folder, short_run, tmp_path):
     checkout = copied(tmp_path)
     (checkout / ".venv").unlink()
@@ -52,11 +70,9 @@ def test_without_an_mpiexec_ssh_starts_torchrun_on_both_hosts(folder, short_run,
         if not source.name.startswith(("mpi", "hydra", "srun")) and not (target / source.name).exists():
             (target / source.name).symlink_to(source)
     (tmp_path / "first" / "reach").rename(tmp_path / "first" / "ssh")
-    settings = (2, "--launcher", "torchrun", "--backends", "ddp", "--workloads", "cnn", *short_run, "--machine", "here")
     path = f"{tmp_path}/first:{tmp_path}/bin"
-    done = two_hosts.on_both(folder, checkout, "launch.matrix", *settings, "--results", tmp_path, PATH=path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    arguments = (*TORCHRUN, *short_run, "--results", tmp_path)
+    done = two_hosts.on_both(folder, checkout, "launch.matrix", *arguments, hosts="last_first", PATH=path, LATE_HOST="tandem2")
+    record = of_torchrun(done, tmp_path)
     assert "ssh starts torchrun's agents" in done.stderr
-    (record,) = records_in(tmp_path)
-    assert (record["launcher"], record["num_nodes"], record["in_sync"], len(record["losses"])) == ("torchrun", 2, True, 6)
-    assert "launch.launchers.ssh 2 tandem1,tandem2 " in record["command"]
+    assert "launch.launchers.ssh 2 tandem2,tandem1 " in record["command"]

@@ -1,5 +1,6 @@
 """Substitutions in Horovod's source, and the cache key of the wheel."""
 
+import os
 import re
 from types import SimpleNamespace
 
@@ -22,6 +23,13 @@ def test_what_is_not_there_exactly_once_stops_the_build(text, count):
         substitute(text, SUBSTITUTION)
     for part in ("some/CMakeLists.txt", "'set(STANDARD 14)'", f"{count} times instead of once"):
         assert part in str(raised.value)
+
+
+def test_a_folder_without_the_source_is_named(tmp_path, monkeypatch):
+    for name, value in {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(BuildError, match=r"No matching distribution found for horovod==0\.0\.1; without internet see"):
+        build_horovod.unpack_source("0.0.1", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,28 @@ def test_a_wrong_choice_is_named(fresh, variables, message, remedy):
     assert remedy in error
 
 
+@pytest.mark.parametrize("folder", ["", "/etc/hostname/folder"])
+def test_a_folder_that_cannot_be_filled_is_named(folder, fresh):
+    status, _, error = setup(fresh, "--download", folder)
+    assert (status, error) == (2, f"setup: cannot write to the folder '{folder}'; give a writable one: launch/setup.sh --download FOLDER\n")
+
+
+# Nothing of it is downloaded: this pip looks into an empty folder alone.
+@pytest.mark.parametrize("arguments", [(), ("--download", "wheels")])
+def test_what_a_folder_of_wheels_lacks_is_named(arguments, fresh):
+    for tool in ("mktemp", "mv", "rm"):
+        (fresh / "bin" / tool).symlink_to(shutil.which(tool))
+    environ = {"PATH": str(fresh / "bin"), "HOME": str(fresh), "TANDEM_DEVICE": "cpu", "PIP_CONFIG_FILE": os.devnull}
+    environ |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(fresh / "bin"), "TMPDIR": str(fresh)}
+    command = [fresh / "tandem/launch/setup.sh", *arguments]
+    done = subprocess.run(command, cwd=fresh, env=environ, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 2
+    (torch,) = re.findall(r"- (torch==\S+)", (ROOT / "environment.yml").read_text())
+    assert done.stderr == f"setup: pip finds no {torch} in PIP_FIND_LINKS; without internet see launch/setup/README.md\n"
+    assert not list(fresh.glob("tmp.*"))
+    assert (fresh / "tandem/.venv").exists() == (not arguments)
+
+
 @pytest.mark.parametrize(("tool", "message"), [("g++", "no g++ found"), ("make", "no make found"), ("python3.11", "no Python 3.11 found")])
 def test_a_missing_tool_is_named(fresh, tool, message):
     (fresh / "bin" / tool).unlink()
