@@ -127,7 +127,7 @@ pinned() { sed -n 's/^ *'"$1"': *"\(.*\)"/\1/p' "$root/environment.yml"; }
 cuda_home="" needed_gib=6 needed_files=75000
 if [ "$device" = cuda ] && [ -z "$folder" ]; then
   cuda_home=$("$python" "$root/launch/setup/cuda_toolkit.py" "$(pinned TANDEM_CUDA_VERSION)") || exit 2
-  [ -d "$venv/lib/python3.11/site-packages/nvidia" ] || needed_gib=17
+  [ -d "$venv/lib/python3.11/site-packages/nvidia" ] || { needed_gib=17 needed_files=80000; }
 fi
 { mkdir -p "$cache" && [ -w "$cache" ]; } 2>/dev/null || die "cannot write to the cache $cache; set XDG_CACHE_HOME to a writable folder"
 [ -w "$root" ] || die "cannot write to the checkout $root; clone it to a writable folder"
