@@ -1,5 +1,7 @@
 """Fixtures that more than one test file uses, and how the tests are divided over processes."""
 
+from collections import Counter
+
 import hypothesis
 import pytest
 
@@ -10,6 +12,11 @@ hypothesis.settings.register_profile("busy", deadline=None, suppress_health_chec
 hypothesis.settings.load_profile("busy")
 # Fixtures that are made once: runs of backends, and the import of both frameworks.
 SHARED = ("trained", "frameworks")
+# Groups of tests that take minutes, the longest first.
+LONGEST = (
+    "trained", "launchers", "tests/launch/test_matrix.py", "tests/frameworks/test_step_breakdown.py",
+    "tests/common/training/test_checkpoints.py",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -23,9 +30,12 @@ def checkout(tmp_path_factory):
 def pytest_collection_modifyitems(items):
     """Marks long tests as tests that start ranks too, and gives those of a file to one process of `--dist loadgroup`: they share runs.
 
-    Files with more tests come first, so that the processes end at about the same time. Those of the launchers share their runs as well,
-    and so do those with one of the fixtures SHARED, whether they start ranks or not.
+    Those of the launchers share their runs as well, and so do those with one of the fixtures SHARED, whether they start ranks or not.
+
+    The groups come first, those that take LONGEST and those with more tests before others, and then all tests without a group: the
+    processes end at about the same time.
     """
+    groups = {}
     for item in items:
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.matrix)
@@ -36,3 +46,7 @@ def pytest_collection_modifyitems(items):
             shared.append(item.nodeid.split("::")[0])
         if shared:
             item.add_marker(pytest.mark.xdist_group(shared[0]))
+            groups[item] = shared[0]
+    num_tests = Counter(groups.values())
+    places = {group: place for place, group in enumerate([*LONGEST, *(group for group, _ in num_tests.most_common())][::-1])}
+    items.sort(key=lambda item: places.get(groups.get(item), -1), reverse=True)

@@ -6,6 +6,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 # Whatever the environment says: the tests start Python hundreds of times.
 unset PYTHONDONTWRITEBYTECODE
-# Two processes (tests/conftest.py) have the cores. With threads besides, most of the time one would wait for another.
+# Two processes, which take the tests in the order of tests/conftest.py, have the cores. With threads besides, most of the time one would
+# wait for another.
 export OMP_NUM_THREADS=1
-exec .venv/bin/python -m pytest --numprocesses 2 --dist loadgroup "$@"
+exec .venv/bin/python -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder "$@"

@@ -8,6 +8,7 @@ import pytest
 from common.backends import file_of
 from tests.support import small_data
 from tests.support.agreement_runs import FEW_SAMPLES
+from tests.support.backends import started_with
 from tests.support.contract import runs_of
 from tests.support.running import train_in_turn
 
@@ -31,13 +32,13 @@ def trained(tmp_path_factory, data):
     """A function that returns (record, final parameters) of a run of a backend, or of a variant, at a number of ranks."""
 
     @functools.cache
-    def all_of(backend, ranks):
-        runs = runs_of(backend, ranks)
-        arguments, folder = [(run.fault, *run.arguments(data, name)) for name, run in runs], tmp_path_factory.mktemp("runs")
-        results = train_in_turn(backend, ranks, folder, arguments)
+    def all_of(backends, ranks):
+        runs = [named_run for backend in backends for named_run in runs_of(backend, ranks)]
+        folder = tmp_path_factory.mktemp("runs")
+        results = train_in_turn(ranks, folder, [(file_of(name), run.fault, *run.arguments(data, name)) for name, run in runs])
         if all(record["status"] == "ok" for record, _ in results):
             # What AutoGraph writes of a traced function is removed where a run ends well.
             assert list(folder.glob("*autograph*")) == []
         return dict(zip(runs, results, strict=True))
 
-    return lambda name, ranks, run: all_of(file_of(name), ranks)[name, run]
+    return lambda name, ranks, run: all_of(started_with(file_of(name)), ranks)[name, run]

@@ -68,7 +68,7 @@ def test_a_run_has_the_losses_of_its_reference(trained, name, comparison):
 def test_an_injected_fault_changes_the_losses(trained, name, fault):
     name_of_run, run = faulty(name, fault)
     reference, _ = trained("single", 1, run.plain)
-    record, _ = trained(name_of_run, ranks_of_faults(name, fault), run)
+    record, _ = trained(name_of_run, ranks_of_faults(name), run)
     if fault == "no_all_reduce" and not ROWS[file_of(name)].in_sync_under_faults:
         assert (record["status"], record["in_sync"]) == ("failed", False)
         assert "differ after epoch 1" in record["error"]
@@ -162,8 +162,8 @@ def test_a_compiled_run_has_the_losses_of_a_plain_one(backend, workload, setting
     # The warm-up evaluation has the size of a training batch; the real ones have fewer samples.
     sizes = ("--scaling", "strong", "--batch-size", "16", "--evaluation-batch-size", "16", "--last-batch", "pad", "--epochs", "1")
     arguments = (*sizes, *data[False][workload], "--precision", "fp64", *settings)
-    runs = [("none", *arguments), ("compiled_on_the_clock", *arguments, "--compile")]
-    (plain, _), (compiled, _) = train_in_turn(backend, 2, tmp_path, runs)
+    runs = [(backend, "none", *arguments), (backend, "compiled_on_the_clock", *arguments, "--compile")]
+    (plain, _), (compiled, _) = train_in_turn(2, tmp_path, runs)
     assert disagreement(compiled, plain) < bound
     assert len(compiled["losses"]) >= 20
     assert compiled["in_sync"] is True
@@ -176,6 +176,6 @@ def test_a_failure_after_the_record_is_written_counts(tmp_path, monkeypatch):
     for number in range(2):
         (tmp_path / "here" / f"run{number}.json").write_text(json.dumps({"status": "ok", "error": None}))
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1, "", "it broke"))
-    records = [record for record, _ in train_in_turn("single", 1, tmp_path, [("none",)] * 3)]
+    records = [record for record, _ in train_in_turn(1, tmp_path, [("single", "none")] * 3)]
     assert [record["status"] for record in records] == ["ok", "failed", "none"]
     assert records[1]["error"] == "it broke"

@@ -21,7 +21,8 @@ from common.tracing import profiling
 from common.trainer import Batch, Communication, ProfiledCommunication
 from common.training import step_breakdown
 from frameworks.shared.pytorch.process_group import collectives, covered
-from tests.support.backends import SERVED
+from tests.support.agreement_runs import EVALUATION
+from tests.support.backends import SERVED, started_with
 from tests.support.contract import GRADIENT_BYTES, ROWS, SAMPLES
 from tests.support.running import train, train_in_turn
 from tests.support.step_breakdown_run import NUM_STEPS
@@ -213,19 +214,26 @@ def test_a_run_that_is_killed_in_its_step_breakdown_keeps_what_it_measured(data,
 def measured(tmp_path_factory, data):
     """A function that returns what each of two ranks measured (tests/support/step_breakdown_run.py) in a Breakdown of a backend.
 
-    Those of a backend are measured in turn, in the same processes.
+    Those of all backends that can be started together are measured in turn, in the same processes.
     """
 
     @functools.cache
-    def all_of(backend):
-        folder, breakdowns = tmp_path_factory.mktemp("breakdowns"), ROWS[backend].breakdowns
-        settings = ("step_breakdown", "--step-breakdown", "--epochs", 1, "--batch-size", SAMPLES)
-        runs = [(*settings, *data[True][breakdown.workload], *breakdown.arguments) for breakdown in breakdowns]
-        for record, _ in train_in_turn(backend, 2, folder, runs):
+    def all_of(backends):
+        folder = tmp_path_factory.mktemp("breakdowns")
+        breakdowns = [(backend, breakdown) for backend in backends for breakdown in ROWS[backend].breakdowns]
+        settings = ("step_breakdown", "--step-breakdown", "--epochs", 1, "--batch-size", SAMPLES, *EVALUATION)
+        runs = [(backend, *settings, *data[True][breakdown.workload], *breakdown.arguments) for backend, breakdown in breakdowns]
+        for record, _ in train_in_turn(2, folder, runs):
             assert record["status"] == "ok", record["error"]
-        return [[json.loads((folder / f"run{number}-{rank}.json").read_text()) for rank in range(2)] for number in range(len(runs))]
+        return [
+            (*named, [json.loads((folder / f"run{number}-{rank}.json").read_text()) for rank in range(2)])
+            for number, named in enumerate(breakdowns)
+        ]
 
-    return lambda backend, breakdown: all_of(backend)[ROWS[backend].breakdowns.index(breakdown)]
+    def measured_by(backend, breakdown):
+        return next(by_rank for *named, by_rank in all_of(started_with(backend)) if named == [backend, breakdown])
+
+    return measured_by
 
 
 def identify(backend, breakdown):

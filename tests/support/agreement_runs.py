@@ -9,10 +9,12 @@ from launch.report.questions import same
 
 WORKLOADS = ("cnn", "transformer")
 OPTIMIZERS = ("sgd", "adam")
+# The warm-up evaluates two batches of about this size: with the workload's own it would take longer than three steps.
+EVALUATION = ("--evaluation-batch-size", "16")
 # One epoch of 41 steps, the last of them padded unevenly over the ranks, with warm-up for two thirds of it.
 SAME_TRAINING = (
     "--scaling", "strong", "--batch-size", "8", "--last-batch", "pad", "--epochs", "1", "--learning-rate-factor", "4", 
-    "--warmup-epochs", "0.66",
+    "--warmup-epochs", "0.66", *EVALUATION,
 )  # fmt: skip
 # The same in micro-batches of 2 samples, at two ranks of one sample.
 MICRO_BATCHES = (*(("2" if word == "8" else word) for word in SAME_TRAINING), "--accumulate", "4")
@@ -20,7 +22,7 @@ RECOMPUTE = (*SAME_TRAINING, "--recompute")
 # Six steps of a small model, on random images.
 RESNET_TRAINING = (
     "--scaling", "strong", "--batch-size", "8", "--epochs", "2", "--learning-rate", "0.01", "--learning-rate-factor", "4",
-    "--warmup-epochs", "0.66",
+    "--warmup-epochs", "0.66", *EVALUATION,
 )  # fmt: skip
 # For three steps of 8.
 FEW_SAMPLES = 20
@@ -80,9 +82,9 @@ ACCUMULATED, ACCUMULATED_DECODER = (run._replace(training=MICRO_BATCHES) for run
 # With an embedding that is the head too; of DeepSpeed, with SGD, as where a fault is injected.
 TIED = {optimizer: Run("transformer", optimizer, short=True, fault="tied") for optimizer in OPTIMIZERS}
 # Its step shows what a rank holds.
-MEMORY = Run("cnn", "sgd", "fp32", short=True, training=("--epochs", "1", "--batch-size", "8"))
+MEMORY = Run("cnn", "sgd", "fp32", short=True, training=("--epochs", "1", "--batch-size", "8", "--evaluation-batch-size", "8"))
 # The warm-up evaluation has the size of a training batch; the last one has fewer samples.
-TRACED = MEMORY._replace(training=(*MEMORY.training, "--evaluation-batch-size", "8"), fault="traced_on_the_clock")
+TRACED = MEMORY._replace(fault="traced_on_the_clock")
 
 # Mixed precision. At the CNN's default learning rate training amplifies the difference to float32, to 2e-2 in the second step.
 MIXED = [run._replace(precision="bf16", learning_rate=rate) for run, rate in zip(FIRST_STEPS, ("4e-4", None), strict=True)]
@@ -96,10 +98,10 @@ MIXED_BOUND, MIXED_BOUND_OF_FRAMEWORKS = 2e-3, same.tolerance_of("bf16", records
 # update with the average gradient.
 ONE_STEP = Run("cnn", "sgd", short=True, training=(
     "--scaling", "strong", "--batch-size", "20", "--epochs", "6", "--no-stop-at-target", "--momentum", "0", "--learning-rate-factor", "4",
-    "--warmup-epochs", "3.5",
+    "--warmup-epochs", "3.5", *EVALUATION,
 ))  # fmt: skip
 ASYNCHRONOUS = Run("cnn", "sgd", training=(
-    "--scaling", "strong", "--batch-size", "8", "--last-batch", "pad", "--epochs", "3", "--no-stop-at-target",
+    "--scaling", "strong", "--batch-size", "8", "--last-batch", "pad", "--epochs", "3", "--no-stop-at-target", *EVALUATION,
 ))  # fmt: skip
 LEFT_OUT = ASYNCHRONOUS._replace(fault="worker_fails_in_step_20")
 # Which the optimizer of a backend takes over at its end.
@@ -135,7 +137,7 @@ def of_resnet(below=1e-10):
 
 _FULL_RANK = DECODER._replace(fault="compressed_at_any_rank", training=(*SAME_TRAINING, "--powersgd-rank", "1000"))
 _WARMED_UP_FOR_LESS = DECODER._replace(fault="warmed_up_for_less")
-_WEAK = Run("cnn", "sgd", training=("--epochs", "1", "--warmup-epochs", "0.5", "--batch-size", "8"))
+_WEAK = Run("cnn", "sgd", training=("--epochs", "1", "--warmup-epochs", "0.5", *EVALUATION, "--batch-size", "8"))
 _TWICE_THE_BATCH = _WEAK._replace(training=(*_WEAK.training[:-1], "16", "--learning-rate-factor", "2"))
 _SUMMED = MIXED_SGD._replace(fault="summed_gradients")
 EVER = float("inf")

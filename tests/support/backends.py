@@ -1,5 +1,7 @@
 """The backends as the tests need them, from their own declarations."""
 
+import re
+
 from common.backends import FOLDER, declared, has_one_rank, is_exact, variants_of
 from common.config import Settings
 from common.cost import parallelism
@@ -13,7 +15,15 @@ LAUNCHED = (*(name for name in DISTRIBUTED if declared()[name].by_default), *SER
 EXACT = tuple(name for name in DISTRIBUTED if is_exact(name) and not declared()[name].float32_masters)
 FLOAT32_MASTERS = tuple(name for name in DISTRIBUTED if declared()[name].float32_masters)
 VARIANTS = tuple(variant for name in EXACT for variant in variants_of(name) if is_exact(variant))
-ON_PYTORCH = tuple(name for name in declared() if "pytorch" in (FOLDER / f"{name}.py").read_text())
+TEXTS = {name: (FOLDER / f"{name}.py").read_text() for name in declared()}
+ON_PYTORCH = tuple(name for name, text in TEXTS.items() if "pytorch" in text)
+# Horovod and DeepSpeed can be started only once in a process, PyTorch's process group as often as one likes.
+RESTARTED = tuple(name for name in ON_PYTORCH if not {"hvd", "deepspeed"} & set(re.findall(r"\w+", TEXTS[name])))
+
+
+def started_with(name):
+    """The backends whose runs can be made in the same processes as those of a backend."""
+    return RESTARTED if name in RESTARTED else (name,)
 
 
 def trains(name, workload):

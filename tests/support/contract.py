@@ -269,7 +269,6 @@ def named(field):
 HELD = named("held")
 REDUCED = named("reduced")
 
-# The one after which the ranks differ, so that no other run may follow it, is the last.
 FAULTS = ("summed_gradients", "same_shard", "no_all_reduce")
 SIZES = (1, 2, 3, 4)
 
@@ -326,13 +325,8 @@ def exact(backend):
 COMPARISONS = tuple(comparisons())
 
 
-def ranks_of_faults(name, fault):
-    """The number of ranks at which a backend is broken: one at which it has two shards, if any.
-
-    Only one run can be the last of its processes, so that a variant is the last at 4.
-    """
-    if fault == FAULTS[-1] and name != file_of(name):
-        return 4
+def ranks_of_faults(name):
+    """The number of ranks at which a backend is broken: one at which it has two shards, if any."""
     return next((ranks for ranks in SIZES if degree(file_of(name), ranks) == 2), 2)
 
 
@@ -349,7 +343,7 @@ def injected():
     for name in (*DISTRIBUTED, *(name for name in REDUCED if name.endswith("fp16"))):
         for fault in FAULTS:
             # Where a backend has one shard, all ranks read the same one anyway.
-            if fault != "same_shard" or degree(file_of(name), ranks_of_faults(name, fault)) > 1:
+            if fault != "same_shard" or degree(file_of(name), ranks_of_faults(name)) > 1:
                 yield name, fault
 
 
@@ -364,7 +358,7 @@ def runs_of(backend, ranks):
         needed += [(name, comparison.ranks, comparison.run), comparison.reference]
     for name, fault in INJECTED:
         name_of_run, run = faulty(name, fault)
-        needed += [(name_of_run, ranks_of_faults(name, fault), run), (BASELINE, 1, run.plain)]
+        needed += [(name_of_run, ranks_of_faults(name), run), (BASELINE, 1, run.plain)]
     named_runs = dict.fromkeys((name, run) for name, size, run in needed if (file_of(name), size) == (backend, ranks))
     # Horovod cannot be started over Gloo after MPI.
-    return sorted(named_runs, key=lambda named_run: (named_run[1].fault == FAULTS[-1], not named_run[0].endswith("@gloo")))
+    return sorted(named_runs, key=lambda named_run: not named_run[0].endswith("@gloo"))

@@ -1,8 +1,8 @@
-"""Runs a backend with faults: python -m tests.support.fault_injection BACKEND FOLDER FAULT [its arguments] [THEN …].
+"""Runs backends with faults: python -m tests.support.fault_injection FOLDER BACKEND FAULT [its arguments] [THEN …].
 
 FAULT is a function of tests/support/faults.py, or one of the backend's in tests/support/contract.py. Rank 0 saves the final parameters in
-FOLDER, by the run's name. After THEN come the fault and the arguments of another run, in the same processes: starting them takes longer
-than a short run. With `collectives FAULT [arguments]` it is a rank of python -m launch.collectives over MPI instead.
+FOLDER, by the run's name. After THEN come the backend, the fault and the arguments of another run, in the same processes: starting them
+takes longer than a short run. With `collectives FAULT [arguments]` it is a rank of python -m launch.collectives over MPI instead.
 """
 
 import contextlib
@@ -15,18 +15,18 @@ from pathlib import Path
 import numpy as np
 
 from common.process import ending, noise
-from common.training import program, step_breakdown, throughput
+from common.training import loop, program, step_breakdown, throughput
 from frameworks.shared.replaced import replaced
 from tests.support import faults, step_breakdown_run
 from tests.support.contract import ROWS
 
 
 def main():
-    name, *arguments = sys.argv[1:]
-    if name == "collectives":
+    first, *arguments = sys.argv[1:]
+    if first == "collectives":
         collectives(*arguments)
     else:
-        train_in_turn(name, *arguments)
+        train_in_turn(Path(first), arguments)
 
 
 def collectives(fault, *arguments):
@@ -38,25 +38,25 @@ def collectives(fault, *arguments):
     rank.main("collectives", "")
 
 
-def train_in_turn(name, folder, *arguments):
+def train_in_turn(folder, arguments):
     runs = [list(run) for is_run, run in itertools.groupby(arguments, lambda word: word != "THEN") if is_run]
-    backend = importlib.import_module(f"frameworks.{name}")
-    saving(backend.Trainer, Path(folder))
-    shut_down = backend.hvd.shutdown if hasattr(backend, "hvd") else None
+    backends = {name: importlib.import_module(f"frameworks.{name}") for name, *_ in runs}
+    for backend in backends.values():
+        saving(backend.Trainer, folder)
     several = len(runs) > 1
     with contextlib.ExitStack() as meanwhile:
         # Horovod and DeepSpeed cannot be started a second time in a process. MPI ends with the last run, and Horovod's thread may
         # not call it afterwards.
+        shut_down = backend.hvd.shutdown if hasattr(backend, "hvd") else None
         if several and shut_down:
             meanwhile.enter_context(replaced((backend.hvd, "shutdown", lambda: None)))
         if several and hasattr(backend, "deepspeed"):
             # Nor can DeepSpeed end with the last.
             backend.pytorch.torch.distributed.destroy_process_group = lambda: None
-        leave = ending.leave
-        # A run that failed may not be followed by another: its ranks are no longer at the same place.
-        meanwhile.enter_context(replaced((ending, "leave", lambda status: leave(status) if status else None)))
+        if several:
+            go_on_after_runs(meanwhile)
         for run, following in itertools.pairwise(runs):
-            train(name, backend, *run)
+            train(backends[run[0]], *run)
             # The next run meets at a port of its own.
             for variable in ("MASTER_ADDR", "MASTER_PORT"):
                 os.environ.pop(variable, None)
@@ -65,17 +65,43 @@ def train_in_turn(name, folder, *arguments):
                 shut_down()
                 for variable in [name for name in os.environ if name.startswith("HOROVOD_")]:
                     del os.environ[variable]
-    train(name, backend, *runs[-1])
+    train(backends[runs[-1][0]], *runs[-1])
 
 
-def train(name, backend, fault, *arguments):
+def go_on_after_runs(meanwhile):
+    """In the context `meanwhile` a run does not end its process, unless it failed other than with replicas out of sync.
+
+    Those all ranks find at the same place. After another failure they are not, and no run may follow.
+    """
+    compare, describe, leave, problems = loop.compare_replicas, ending.describe_failure, ending.leave, []
+
+    def compare_replicas(trainer, *others):
+        try:
+            compare(trainer, *others)
+        except loop.OutOfSync as problem:
+            problem.trainer = trainer
+            raise
+
+    def describe_failure(problem, place):
+        problems.append(problem)
+        return describe(problem, place)
+
+    def leave_or_go_on(status):
+        problem = problems.pop() if status else None
+        if isinstance(problem, loop.OutOfSync):
+            problem.trainer.close()
+        elif status:
+            leave(status)
+
+    changes = (ending, "describe_failure", describe_failure), (ending, "leave", leave_or_go_on)
+    meanwhile.enter_context(replaced(*changes, (loop, "compare_replicas", compare_replicas)))
+
+
+def train(backend, name, fault, *arguments):
     """Trains the backend with a fault and these arguments."""
     sys.argv[1:] = arguments
     with faults.REPLACED:
-        # Measuring the machine would take as long as a short run.
-        repeated = noise.repeated
-        faults.replace(noise, "repeated", lambda action, _: repeated(action, noise.SLICE_SECONDS))
-        faults.replace(throughput, "SECONDS", 0)
+        measure_once()
         if fault == "step_breakdown":
             faults.replace(step_breakdown, "add_to_record", step_breakdown_run.write)
             # Nothing is compared with the times that are measured.
@@ -83,6 +109,17 @@ def train(name, backend, fault, *arguments):
         else:
             (getattr(ROWS[name].faults, fault, None) or getattr(faults, fault))(backend)
         program.main(backend.Trainer, backend.__file__)
+
+
+def measure_once():
+    """Measures the machine's speed once, in products of small matrices: as it is done for a record, it takes as long as a short run.
+
+    No test of what was trained reads it.
+    """
+    faults.replace(noise, "PRODUCT_SIZE", 64)
+    faults.replace(noise, "repeated", lambda action, _: 1 / throughput.least_seconds(action))
+    for name, value in (("SIZES", (64,)), ("NUM_WARMUPS", 0), ("SECONDS", 0)):
+        faults.replace(throughput, name, value)
 
 
 def saving(trainer_class, folder):

@@ -46,17 +46,19 @@ def records_in(folder):
     return [json.loads(path.read_text()) for path in sorted(folder.glob("here/*.json"))]
 
 
-def train_in_turn(backend, ranks, folder, runs):
-    """[(record, final parameters), …] of a backend trained with each of several (fault, *arguments), in the same processes.
+def train_in_turn(ranks, folder, runs):
+    """[(record, final parameters), …] of several (backend, fault, *arguments), trained in the same processes.
 
-    The parameters are None where a run failed, and so are those of all runs after it, which have no record either. What fails
-    when a record is written already, or kills the process, only the exit status shows: it counts as the last run's that has one.
+    The parameters are None where a run failed other than with replicas out of sync, and so are those of all runs after it, which have no
+    record either. What fails when a record is written already, or kills the process, only the exit status shows: it counts as the last
+    run's that has one. Of Horovod and DeepSpeed all runs are of one backend.
     """
     # The watchdog of a run that is over would end the processes in the middle of the next.
     named = [
-        (fault, "--watchdog-timeout", 0, *_named(folder, f"run{number}"), *arguments) for number, (fault, *arguments) in enumerate(runs)
+        (backend, fault, "--watchdog-timeout", 0, *_named(folder, f"run{number}"), *arguments)
+        for number, (backend, fault, *arguments) in enumerate(runs)
     ]
-    status, printed = _run(backend, ranks, folder, [word for run in named for word in ("THEN", *run)][1:], 30 * len(runs))
+    status, printed = _run(ranks, folder, [word for run in named for word in ("THEN", *run)][1:], 30 * len(runs))
     results = [_result(folder, f"run{number}", printed) for number in range(len(runs))]
     recorded = [record for record, _ in results if record["status"] != "none"]
     if status and recorded and recorded[-1]["status"] != "failed":
@@ -67,7 +69,7 @@ def train_in_turn(backend, ranks, folder, runs):
 def train(backend, ranks, folder, *arguments, fault="none"):
     """(exit status, record, final parameters) of a backend trained at a number of ranks; parameters None where it failed."""
     run_id = f"{backend}-{ranks}-{fault}"
-    status, printed = _run(backend, ranks, folder, (fault, *_named(folder, run_id), *arguments))
+    status, printed = _run(ranks, folder, (backend, fault, *_named(folder, run_id), *arguments))
     return status, *_result(folder, run_id, printed)
 
 
@@ -76,9 +78,9 @@ def _named(folder, run_id):
     return "--no-step-breakdown", "--results", folder, "--machine", "here", "--run-id", run_id
 
 
-def _run(backend, ranks, folder, arguments, seconds=0):
-    """(exit status, what was printed) of a backend under the environment's mpiexec, whose temporary folder is that of the records."""
-    command = [BIN / "mpiexec", "-n", ranks, BIN / "python", "-m", "tests.support.fault_injection", backend, folder, *arguments]
+def _run(ranks, folder, arguments, seconds=0):
+    """(exit status, what was printed) of runs under the environment's mpiexec, whose temporary folder is that of the records."""
+    command = [BIN / "mpiexec", "-n", ranks, BIN / "python", "-m", "tests.support.fault_injection", folder, *arguments]
     done = completed(*command, variables={"TMPDIR": str(folder)}, seconds=max(seconds, TIME_LIMIT_SECONDS))
     return done.returncode, done.stdout + done.stderr
 

@@ -37,7 +37,7 @@ def test_an_h5py_without_mpi_is_refused_in_one_line(name, tmp_path):
 def test_the_losses_are_those_of_data_in_memory_to_the_bit(backend, ranks, digits, tmp_path):
     disk = [("--data-format", name, "--data-dir", digits.folders["hdf5"]) for name in ("hdf5", TOGETHER, ALONE)]
     runs = [("--data-dir", digits.in_memory["data_dir"]), *disk, (*disk[-1], "--num-workers", 2)]
-    trained = train_in_turn(backend, ranks, tmp_path, [("none", *ARGUMENTS, "--dataset", "mnist", *run) for run in runs])
+    trained = train_in_turn(ranks, tmp_path, [(backend, "none", *ARGUMENTS, "--dataset", "mnist", *run) for run in runs])
     memory, *from_disk = (record for record, _ in trained)
     assert memory["status"] == "ok", memory["error"]
     for record in from_disk:

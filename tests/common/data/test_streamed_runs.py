@@ -19,7 +19,7 @@ def arguments(digits):
 
 def trained(backend, num_ranks, folder, runs):
     """The records of runs with these arguments, one after the other."""
-    records = [record for record, _ in train_in_turn(backend, num_ranks, folder, [("none", *ARGUMENTS, *run) for run in runs])]
+    records = [record for record, _ in train_in_turn(num_ranks, folder, [(backend, "none", *ARGUMENTS, *run) for run in runs])]
     assert all(record["status"] == "ok" for record in records), [record["error"] for record in records]
     return records
 

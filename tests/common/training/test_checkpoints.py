@@ -1,5 +1,6 @@
 """Checkpoints: any backend resumes the run of any other, and the checkpoint of a different run is refused."""
 
+import itertools
 import threading
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from common.training.checkpoints import BEST, LAST, About, Checkpoints
 from tests.frameworks.test_agreement import disagreement
 from tests.support import small_data
 from tests.support.agreement_runs import OPTIMIZERS, SAME_TRAINING
-from tests.support.backends import EXACT, FLOAT32_MASTERS, SERVED, trains
+from tests.support.backends import EXACT, FLOAT32_MASTERS, SERVED, started_with, trains
 from tests.support.mistakes import refused
 from tests.support.running import train_in_turn
 
@@ -135,13 +136,6 @@ def arguments_for(data, workload, optimizer, *others):
     return (*fixed, "--no-stop-at-target", *others)
 
 
-def train_both(backend, ranks, folder, data, workload, *others):
-    """{optimizer: (record, final parameters)} of a backend. Checkpoints are in folder.parent / optimizer."""
-    kept = {optimizer: ("--checkpoint-dir", folder.parent / optimizer) for optimizer in OPTIMIZERS}
-    runs = [("none", *arguments_for(data, workload, optimizer, *kept[optimizer], *others)) for optimizer in OPTIMIZERS]
-    return dict(zip(OPTIMIZERS, train_in_turn(backend, ranks, folder, runs), strict=True))
-
-
 CHAIN = tuple(backend for backend in EXACT if trains(backend, "cnn"))
 
 
@@ -158,18 +152,28 @@ CHAIN = tuple(backend for backend in EXACT if trains(backend, "cnn"))
     ],
 )
 def test_another_backend_resumes_the_same_run(data, workload, backends, bound, tmp_path):
-    whole = train_both("single", 1, tmp_path / "whole" / "single", data, workload, "--epochs", len(backends))
-    for num_before, backend in enumerate(backends):
-        resume = ("--resume",) if num_before else ()
-        resumed = train_both(backend, 2, tmp_path / f"{num_before}", data, workload, "--epochs", num_before + 1, *resume)
-        for optimizer, (record, parameters) in resumed.items():
-            assert (record["status"], record["resumed_after_epochs"]) == ("ok", num_before or None), record["error"]
-            assert (len(record["losses"]), record["time_to_solution_seconds"]) == (3, None)
-            steps = slice(3 * num_before, 3 * num_before + 3)
-            expected = {name: whole[optimizer][0][name][steps] for name in ("losses", "learning_rates")}
-            assert record["learning_rates"] == expected["learning_rates"]
-            assert disagreement(record, expected) < bound, (backend, optimizer)
-            state, about = checkpoints.read(tmp_path / optimizer / LAST)
-            assert about.epochs == num_before + 1
-            for name, values in parameters.items():
-                np.testing.assert_array_equal(state[name], values)
+    whole_runs = [("single", "none", *arguments_for(data, workload, optimizer, "--epochs", len(backends))) for optimizer in OPTIMIZERS]
+    whole = dict(zip(OPTIMIZERS, train_in_turn(1, tmp_path / "whole", whole_runs), strict=True))
+    chain, runs, results = [*itertools.product(range(len(backends)), OPTIMIZERS)], [], []
+    for num_before, optimizer in chain:
+        folder = tmp_path / f"{optimizer}-{num_before}"
+        folder.mkdir()
+        if num_before:
+            # In whose place the run writes its own.
+            (folder / LAST).symlink_to(tmp_path / f"{optimizer}-{num_before - 1}" / LAST)
+        others = ("--checkpoint-dir", folder, "--epochs", num_before + 1, *(["--resume"] if num_before else []))
+        runs.append((backends[num_before], "none", *arguments_for(data, workload, optimizer, *others)))
+    for backends_in_turn, in_turn in itertools.groupby(runs, lambda run: started_with(run[0])):
+        results += train_in_turn(2, tmp_path / f"{len(results)}-{backends_in_turn[0]}", list(in_turn))
+    for (num_before, optimizer), (record, parameters) in zip(chain, results, strict=True):
+        assert (record["status"], record["resumed_after_epochs"]) == ("ok", num_before or None), record["error"]
+        assert record["backend"] == backends[num_before]
+        assert (len(record["losses"]), record["time_to_solution_seconds"]) == (3, None)
+        steps = slice(3 * num_before, 3 * num_before + 3)
+        expected = {name: whole[optimizer][0][name][steps] for name in ("losses", "learning_rates")}
+        assert record["learning_rates"] == expected["learning_rates"]
+        assert disagreement(record, expected) < bound, (backends[num_before], optimizer)
+        state, about = checkpoints.read(tmp_path / f"{optimizer}-{num_before}" / LAST)
+        assert about.epochs == num_before + 1
+        for name, values in parameters.items():
+            np.testing.assert_array_equal(state[name], values)
