@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.support import made_backends, reframe, slurm_cluster
-from tests.support.running import records_in, with_backends
+from tests.support.running import completed, records_in, with_backends
 
 pytestmark = [pytest.mark.matrix, pytest.mark.long]
 
@@ -18,10 +18,12 @@ SLOWED = "from tests.support import slowing; slowing.compute_more(0.8)"
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
+def cluster(checkout, tmp_path_factory):
     """{partition: variables with which its commands find it}."""
     if why_not := reframe.why_not() or slurm_cluster.why_not():
         pytest.skip(why_not)
+    # Else launch/matrix.sh would set up the environment of all copies of the checkout.
+    assert completed("launch/setup.sh", "--check", cwd=checkout).returncode == 0
     with slurm_cluster.started(tmp_path_factory.mktemp("slurm")) as variables:
         yield {"local": {}, "slurm": variables}
 
