@@ -2,7 +2,7 @@
 
 import shutil
 
-from tests.support.running import BIN, completed
+from tests.support.running import ROOT, completed
 
 # Of ReFrame's schedulers for Slurm, `squeue` is the one that needs no accounting.
 CONFIGURATION = """
@@ -21,8 +21,8 @@ site_configuration = {
 
 
 def program():
-    """The environment's reframe, else that of the search path; None where there is none."""
-    return shutil.which("reframe", path=BIN) or shutil.which("reframe")
+    """The reframe that .ci/run has installed, else that of the search path; None where there is none."""
+    return shutil.which("reframe", path=ROOT / ".reframe" / "bin") or shutil.which("reframe")
 
 
 def why_not():
