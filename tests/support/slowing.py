@@ -2,11 +2,13 @@
 
 import time
 
+# The processor time of this process at the end of each call.
+CALLS_ENDED = [0.0]
 
-def compute_more(fraction, times=[0.0]):  # noqa: B006
+
+def compute_more(fraction):
     """Computes for a fraction of the processor time since the last call, on a busy machine as on a quiet one."""
-    used = time.process_time() - times[-1]
-    end = time.process_time() + fraction * used
+    end = time.process_time() + fraction * (time.process_time() - CALLS_ENDED[-1])
     while time.process_time() < end:
         pass
-    times[:] = [time.process_time()]
+    CALLS_ENDED.append(time.process_time())
