@@ -31,7 +31,7 @@ def why_not():
 
 
 def run(test, folder, partition, *options, variables=None):
-    """The CompletedProcess of a file of tests on a partition. All that ReFrame and the tests write is in the folder, which is new."""
+    """The CompletedProcess of a file of tests on a partition. What ReFrame and the tests keep is in the folder, which is new."""
     folder.mkdir()
     settings = folder / "settings.py"
     settings.write_text(CONFIGURATION)

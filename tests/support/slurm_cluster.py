@@ -33,6 +33,7 @@ TaskPlugin=task/none
 SelectType=select/cons_tres
 MpiDefault=pmi2
 ReturnToService=2
+FirstJobId={first_job}
 NodeName={nodes[0]} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs={cores} RealMemory=10000
 NodeName={nodes[1]} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs={cores} RealMemory=10000
 PartitionName=all Nodes=ALL Default=YES State=UP
@@ -61,7 +62,9 @@ def started(folder):
     key.chmod(0o600)
     configuration = folder / "slurm.conf"
     values = {"host": socket.gethostname(), "nodes": NODES, "folder": folder, "ports": free_ports(3), "cores": CORES}
-    configuration.write_text(CONFIGURATION.format(**values))
+    # MPICH names its shared memory by the job, and ranks that were killed leave theirs: those of a job with the same number would hang.
+    first_job = secrets.choice(range(1, 2**25))
+    configuration.write_text(CONFIGURATION.format(first_job=first_job, **values))
     variables = {"SLURM_CONF": str(configuration)}
     munge = [f"--{what}-file={folder}/munged.{what}" for what in ("log", "pid", "seed")]
     daemons = []
