@@ -15,7 +15,7 @@ SHARED = ("trained", "frameworks")
 # Groups of tests that take minutes, the longest first.
 LONGEST = (
     "trained", "launchers", "tests/launch/test_matrix.py", "tests/frameworks/test_step_breakdown.py",
-    "tests/common/training/test_checkpoints.py",
+    "tests/common/training/test_checkpoints.py", "tests/sites/test_reframe.py",
 )  # fmt: skip
 
 
