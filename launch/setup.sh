@@ -175,14 +175,16 @@ built_with_mpi() { "$venv/bin/python" -c 'import h5py, sys; sys.exit(not h5py.ge
 install() {
   local messages missing
   messages=$("$venv/bin/python" -m pip "${pip[@]}" --quiet "$@" 2>&1) && return
-  # Where a constraint names what is missing, pip calls that a conflict.
-  missing=$(
-    { echo "$messages" && PIP_CONSTRAINT="" "$venv/bin/python" -m pip install --quiet --dry-run --no-deps "$@" 2>&1; } |
-      sed -n '/^ERROR: No matching distribution found for /{s///p;q}'
-  ) || true
-  [ -z "$missing" ] || die "pip finds no $missing${PIP_NO_INDEX:+ in PIP_FIND_LINKS}; without internet see launch/setup/README.md"
+  if [ -n "${PIP_NO_INDEX-}" ]; then
+    # Where a constraint names what is missing, pip calls that a conflict.
+    missing=$(
+      { echo "$messages" && PIP_CONSTRAINT="" "$venv/bin/python" -m pip install --quiet --dry-run --no-deps "$@" 2>&1; } |
+        sed -n '/^ERROR: No matching distribution found for /{s///p;q}'
+    ) || true
+    [ -z "$missing" ] || die "pip finds no $missing in PIP_FIND_LINKS; without internet see launch/setup/README.md"
+  fi
   echo "$messages" >&2
-  die "pip could not install: $*; see its messages above"
+  die "pip could not install: $*; see its messages above (no network? see launch/setup/README.md)"
 }
 cuda_of_torch() { "$venv/bin/python" -c 'from torch.version import cuda; print(cuda)' 2>/dev/null || echo none; }
 # A build for CPUs satisfies the same pin.
@@ -190,8 +192,10 @@ cuda_of_torch() { "$venv/bin/python" -c 'from torch.version import cuda; print(c
 say "$verb PyTorch (1 to 3 minutes; for GPUs 3 to 12)"
 # PyTorch is installed first, so that no later resolution replaces it with another build.
 install "$(grep '^torch==' "$pins")"
+leave_out="leave its CPU wheels out ('pip config list': find-links, extra-index-url)"
 [ -z "$cuda_home" ] || [ "$(cuda_of_torch)" = "$(pinned TANDEM_CUDA_VERSION)" ] ||
-  die "pip took a PyTorch for CUDA $(cuda_of_torch), not $(pinned TANDEM_CUDA_VERSION); leave its CPU wheels out ('pip config list': find-links, extra-index-url)"
+  die "pip took a PyTorch for CUDA $(cuda_of_torch), not $(pinned TANDEM_CUDA_VERSION); $leave_out"
+[ -z "$folder" ] || [ "$device" = cpu ] || ! compgen -G "$folder/torch-*+cpu-*" >/dev/null || die "pip took a PyTorch for CPUs; $leave_out"
 say "$verb TensorFlow, MPI and the rest (2 to 5 minutes)"
 install -r "$pins"
 install --no-deps "tf-keras==$(pinned TANDEM_TF_KERAS_VERSION)" "mlperf-logging==$(pinned TANDEM_MLPERF_LOGGING_VERSION)" \
@@ -208,7 +212,7 @@ if [ -n "$folder" ]; then
   install "${builders_of_h5py[@]}"
   pip=(download --no-deps --dest "$folder")
   install --no-binary horovod,h5py "horovod==$(pinned TANDEM_HOROVOD_VERSION)" "$(grep '^h5py==' "$pins")"
-  say "done; on the machine without internet: PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER launch/setup.sh"
+  say "done; on the machine without internet: TANDEM_DEVICE=$device PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER launch/setup.sh"
   exit
 fi
 

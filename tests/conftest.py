@@ -5,7 +5,7 @@ from collections import Counter
 import hypothesis
 import pytest
 
-from tests.support.running import copied
+from tests.support.running import ROOT, copied
 
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile("busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -35,6 +35,7 @@ def pytest_collection_modifyitems(items):
     The groups come first, those that take LONGEST and those with more tests before others, and then all tests without a group: the
     processes end at about the same time.
     """
+    assert all((ROOT / group).exists() for group in LONGEST if "/" in group)
     groups = {}
     for item in items:
         if item.get_closest_marker("long"):

@@ -103,23 +103,25 @@ def torchrun(start):
         raise UserError(
             f"torchrun needs {start.num_nodes} nodes for {start.num_ranks} ranks with {start.ranks_per_node} per node; {advice}"
         )
-    agent += [f"--nnodes={start.num_nodes}", f"--master-addr={start.launcher.first_node}", f"--master-port={RENDEZVOUS_PORT}"]
     agent_launcher = agent_launcher_of(start.launcher)
+    numbering, rendezvous = rendezvous_of(agent_launcher)
     agents = start._replace(
-        launcher=agent_launcher, num_ranks=start.num_nodes, ranks_per_node=1,
-        cores_per_rank=start.cores_per_rank * start.ranks_per_node, program=(*numbered_by(agent_launcher), *agent, *program),
+        launcher=agent_launcher, num_ranks=start.num_nodes, ranks_per_node=1, cores_per_rank=start.cores_per_rank * start.ranks_per_node,
+        program=(*numbering, *agent, f"--nnodes={start.num_nodes}", *rendezvous, *program),
     )  # fmt: skip
     return agents.argv()
 
 
-def numbered_by(launcher):
-    """The start of an agent's command, which makes its rank under its launcher the rank of its node.
+def rendezvous_of(launcher):
+    """(start of the command of an agent, options) by which the agents that a launcher starts meet on the first node.
 
-    With --rdzv-backend=c10d the agents would number themselves in the order of their host names.
+    Where the launcher tells an agent its number, that becomes the rank of its node. With c10d the agents number themselves, in the order
+    of their host names.
     """
-    kind = KINDS[launcher.name]
-    variable = kind.rank_variables.rank if kind.rank_variables else ranks.ALPS_RANK
-    return ("sh", "-c", f'export PET_NODE_RANK=${variable}; exec "$@"', "sh")
+    if variable := KINDS[launcher.name].node_rank:
+        numbering = ("sh", "-c", f'export PET_NODE_RANK=${variable}; exec "$@"', "sh")
+        return numbering, (f"--master-addr={launcher.first_node}", f"--master-port={RENDEZVOUS_PORT}")
+    return (), ("--rdzv-backend=c10d", f"--rdzv-endpoint={launcher.first_node}:{RENDEZVOUS_PORT}")
 
 
 def agent_launcher_of(launcher):
@@ -172,6 +174,8 @@ class Kind(NamedTuple):
     mpi_variable: str = ""
     # Those that it sets for each rank; None: MPI tells the rank.
     rank_variables: ranks.Source | None = None
+    # The variable with the number of a process, which is that of its node in the order of the hosts; empty: the order is another.
+    node_rank: str = ""
     # Its message about a process that was ended by a signal: the global rank or the process ID, and the signal's number or name.
     killed: re.Pattern | None = None
     # Variables that every rank needs with the environment's MPICH.
@@ -195,9 +199,9 @@ LAUNCHERS = {
     # Hydra. Here and under the next two the ranks bind themselves to cores.
     "mpich": Kind(
         "-n {num_ranks} -ppn {ranks_per_node} -bind-to none", hosts_option="-f {hosts}", variable_option="-genv {name} {value}",
-        signatures=("HYDRA",), rank_variables=ranks.PMI, killed=KILLED_BY_HYDRA,
+        signatures=("HYDRA",), rank_variables=ranks.PMI, node_rank=ranks.PMI.rank, killed=KILLED_BY_HYDRA,
     ),
-    # Oversubscription is allowed, and recorded.
+    # Oversubscription is allowed, and recorded. The host on which it is started comes first.
     "openmpi": Kind(
         "-n {num_ranks} --map-by ppr:{ranks_per_node}:node:OVERSUBSCRIBE --bind-to none", hosts_option="--hostfile {hosts}",
         variable_option="-x {name}={value}", signatures=("Open MPI", "OpenRTE"), rank_variables=ranks.OPEN_MPI, killed=KILLED_BY_OPEN_MPI,
@@ -205,18 +209,19 @@ LAUNCHERS = {
     # A Hydra whose binding I_MPI_PIN controls.
     "intel": Kind(
         "-n {num_ranks} -ppn {ranks_per_node} -genv I_MPI_PIN 0", hosts_option="-f {hosts}", variable_option="-genv {name} {value}",
-        signatures=("Intel(R) MPI",), rank_variables=ranks.PMI, killed=KILLED_BY_HYDRA,
+        signatures=("Intel(R) MPI",), rank_variables=ranks.PMI, node_rank=ranks.PMI.rank, killed=KILLED_BY_HYDRA,
     ),
     # HPE Cray PALS, e.g. at ALCF. It rejects options of Open MPI and of Hydra.
     "pals": Kind(
         "-n {num_ranks} --ppn {ranks_per_node} --depth {cores_per_rank} --cpu-bind depth", hosts_option="--hostfile {hosts}",
         variable_option="--env {name}={value}", signatures=("PALS",), allocations=PBS_OR_COBALT, places="cluster",
-        rank_variables=ranks.PALS,
+        rank_variables=ranks.PALS, node_rank=ranks.PALS.rank,
     ),
     # ALPS, on Cray XC machines.
     "aprun": Kind(
         "-n {num_ranks} -N {ranks_per_node} --cc depth -d {cores_per_rank}", hosts_option="-L {nodes}",
         variable_option="-e {name}={value}", program="aprun", signatures=("ALPS",), allocations=PBS_OR_COBALT, places="cluster",
+        node_rank=ranks.ALPS_RANK,
     ),
     # It sorts the nodes of a host file. Without --kill-on-bad-exit the other ranks would wait for a failed one, and without --overlap a
     # run would wait for those beside it.
@@ -224,19 +229,15 @@ LAUNCHERS = {
         "--nodes={num_nodes} --ntasks={num_ranks} --ntasks-per-node={ranks_per_node} --cpus-per-task={cores_per_rank} --cpu-bind=cores "
         "--mpi={mpi} --kill-on-bad-exit=1 --overlap", hosts_option="--nodelist {nodes_of_ranks} --distribution=arbitrary",
         program="srun", signatures=("slurm",), allocations=("SLURM_JOB_ID",), places="cluster", mpi_variable=slurm.MPI_TYPE,
-        rank_variables=ranks.SLURM, killed=KILLED_BY_SLURM, mpich_variables=MPICH_UNDER_SLURM,
+        rank_variables=ranks.SLURM, node_rank=ranks.SLURM.rank, killed=KILLED_BY_SLURM, mpich_variables=MPICH_UNDER_SLURM,
     ),
     "torchrun": Kind(
         argv=torchrun, program="torchrun", places="node", provides_mpi=False, rank_variables=ranks.TORCHRUN, killed=KILLED_BY_TORCHRUN,
     ),
 }  # fmt: skip
-# With ssh, which starts torchrun's agents alone, since it tells a rank nothing.
-KINDS = LAUNCHERS | {
-    "ssh": Kind(
-        "-m launch.launchers.ssh {num_ranks}", hosts_option="{nodes}", variable_option="{name}={value}",
-        rank_variables=ranks.Source("ssh", ssh.RANK, ""),
-    )
-}  # fmt: skip
+# With ssh, which starts torchrun's agents alone.
+OF_SSH = Kind("-m launch.launchers.ssh {num_ranks}", hosts_option="{nodes}", variable_option="{name}={value}", node_rank=ssh.RANK)
+KINDS = LAUNCHERS | {"ssh": OF_SSH}
 ALLOCATIONS = tuple(dict.fromkeys(name for kind in LAUNCHERS.values() for name in kind.allocations))
 
 

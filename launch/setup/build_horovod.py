@@ -196,7 +196,9 @@ def unpack_source(horovod_version, folder):
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-build-isolation", "--no-binary", ":all:"]
     result = subprocess.run([*command, "--dest", str(folder), f"horovod=={horovod_version}"], capture_output=True, text=True, check=False)
     if result.returncode:
-        reason = (result.stderr.strip().splitlines() or ["it says no reason"])[-1]
+        missing = re.search("No matching distribution found for .*", result.stderr)
+        sys.stderr.write("" if missing else result.stderr)
+        reason = missing[0] if missing else "see its messages above"
         raise BuildError(f"pip finds no source of Horovod: {reason}; without internet see launch/setup/README.md")
     shutil.unpack_archive(next(folder.glob("horovod-*.tar.gz")), folder)
     return folder / f"horovod-{horovod_version}"

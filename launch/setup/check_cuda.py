@@ -16,8 +16,9 @@ FRAMEWORKS = {"PyTorch": "torch", "TensorFlow": "tensorflow"}
 # Of which a process must have one copy: two would not know of each other's communicators.
 NCCL = "libnccl.so.2"
 # A line of the loader (ld.so(8), LD_DEBUG): from where a library of Horovod takes a function of the CUDA runtime that it does not have.
-CUDA_BINDING = re.compile(r"binding file \S+/horovod/\S+ \[0\] to (\S+) \[0\]: normal symbol `(?:__)?cuda")
-CUDA_RUNTIME = "libcudart.so.13"
+CUDA_BINDING = re.compile(r"binding file .+/horovod/.+ \[0\] to (.+) \[0\]: normal symbol `(?:__)?cuda")
+# None: the library has the runtime inside.
+CUDA_RUNTIMES = {"PyTorch": {"libcudart.so.13"}, "TensorFlow": set()}
 HOROVOD = """
 import ctypes, json
 import horovod.{0} as hvd
@@ -47,14 +48,17 @@ def of_horovod(framework, nccl_of_pytorch):
     """(line, whether all is well) of the Horovod for a framework."""
     with tempfile.TemporaryDirectory() as folder:
         printed, error = ask(HOROVOD.format(FRAMEWORKS[framework], NCCL), LD_DEBUG="bindings", LD_DEBUG_OUTPUT=f"{folder}/bindings")
-        runtimes = {Path(match[1]).name for path in Path(folder).iterdir() for match in CUDA_BINDING.finditer(path.read_text())}
+        libraries = {Path(match[1]).resolve() for path in Path(folder).iterdir() for match in CUDA_BINDING.finditer(path.read_text())}
+    # Those of another folder than the environment's are told by their paths.
+    runtimes = {library.name if library.is_relative_to(sys.prefix) else str(library) for library in libraries}
     if error:
         return f"it cannot be imported: {error}", False
     has_cuda, built, loaded_version, num_loaded = json.loads(printed.splitlines()[-1])
     versions = f"NCCL {loaded_version} is loaded, PyTorch has {nccl_of_pytorch}; in one process {num_loaded} {NCCL}"
     runtime = ", ".join(sorted(runtimes)) or ("its own" if has_cuda else "none")
     line = f"cuda_built() {has_cuda}, nccl_built() {built}; {versions}; CUDA runtime: {runtime}"
-    return line, has_cuda and built == loaded_version == nccl_of_pytorch and num_loaded == 1 and runtimes <= {CUDA_RUNTIME}
+    is_one_nccl = built == loaded_version == nccl_of_pytorch and num_loaded == 1
+    return line, has_cuda and is_one_nccl and runtimes == CUDA_RUNTIMES[framework]
 
 
 def errors_of_tensorflow():

@@ -43,8 +43,8 @@ class Arguments:
 def run(arguments):
     measured = records.read_all(arguments.results)
     earlier = records.read_all(arguments.reference) if arguments.reference else []
-    wrong = problems(measured, command_line.names_in(arguments.backends))
-    print(json.dumps({"problems": wrong, "figures": {} if wrong else figures(measured, earlier, arguments.relative_to)}))
+    lines = problems(measured, command_line.names_in(arguments.backends))
+    print(json.dumps({"problems": lines, "figures": {} if lines else figures(measured, earlier, arguments.relative_to)}))
 
 
 def problems(measured, backends):
@@ -66,13 +66,13 @@ def figures(measured, earlier=(), relative_to=None):
     comparable.check([*measured, *earlier])
     comparison, num_ranks = of_one_size(measured)
     values = values_of(comparison.of_size(num_ranks), relative_to)
-    before = [other for other in entries.comparisons(earlier) if other.name == comparison.name]
-    references = values_of(before[0].of_size(num_ranks), relative_to) if before else {}
+    reference = next((compared for compared in entries.comparisons(earlier) if compared.name == comparison.name), None)
+    references = values_of(reference.of_size(num_ranks), relative_to) if reference else {}
     compared = f"_ratio_to_{relative_to}" if relative_to else "_seconds_per_epoch"
-    lacking = [name for name in values.keys() ^ references.keys() if name.endswith(compared)]
-    if earlier and lacking:
-        side = "reference" if lacking[0] in values else "results"
-        raise UserError(f"the {side} of {comparison.name} at {num_ranks} ranks have no {', '.join(lacking)}; run the same matrix for both")
+    for side, names in {"reference": values.keys() - references.keys(), "results": references.keys() - values.keys()}.items():
+        missing = ", ".join(sorted(name for name in names if name.endswith(compared)))
+        if earlier and missing:
+            raise UserError(f"the {side} of {comparison.name} at {num_ranks} ranks have no {missing}; run the same matrix for both")
     if not any(name.endswith(compared) for name in values):
         raise UserError(f"no backend has a figure ...{compared}; nothing would be compared")
     return {

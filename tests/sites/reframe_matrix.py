@@ -60,18 +60,18 @@ class TandemMatrix(rfm.RunOnlyRegressionTest):
         self.executable_opts = [*(shlex.quote(str(option)) for option in (*options, "--results", RESULTS)), *self.executable_opts]
 
     @sanity_function
-    def all_runs_are_right(self):
+    def all_runs_completed_in_sync(self):
         stage = Path(self.stagedir)
         status = (stage / EXIT_STATUS).read_text().strip() if (stage / EXIT_STATUS).exists() else "none, since it was killed"
         problems = [f"the matrix has exit status {status}"] if status != "0" else []
         if (stage / RESULTS).exists():
-            problems += self.asked_of_records()["problems"]
+            problems += self.read_figures()["problems"]
         return sn.assert_false(problems, msg="; ".join(problems))
 
     @run_before("performance")
     def compare_the_figures(self):
         bounds = {}
-        figures = {} if self.is_dry_run() else self.asked_of_records()["figures"]
+        figures = {} if self.is_dry_run() else self.read_figures()["figures"]
         for name, figure in figures.items():
             self.perf_variables[name] = sn.make_performance_function(sn.defer(figure["value"]), figure["unit"])
             if figure["reference"]:
@@ -81,7 +81,7 @@ class TandemMatrix(rfm.RunOnlyRegressionTest):
         if self.reference_results:
             self.reference = {self.current_partition.fullname: bounds}
 
-    def asked_of_records(self):
+    def read_figures(self):
         """What tests/sites/figures.py prints about the records of the matrix."""
         options = ["--backends", self.backends]
         options += ["--reference", self.reference_results] if self.reference_results else []

@@ -43,6 +43,8 @@ def train_in_turn(folder, arguments):
     backends = {name: importlib.import_module(f"frameworks.{name}") for name, *_ in runs}
     for backend in backends.values():
         saving(backend.Trainer, folder)
+    # They can be started only once.
+    assert len(backends) == 1 or not any(hasattr(backend, library) for backend in backends.values() for library in ("hvd", "deepspeed"))
     several = len(runs) > 1
     with contextlib.ExitStack() as meanwhile:
         # Horovod and DeepSpeed cannot be started a second time in a process. MPI ends with the last run, and Horovod's thread may

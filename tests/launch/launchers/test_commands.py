@@ -56,6 +56,14 @@ def test_on_one_node_torchrun_starts_the_ranks_itself():
     assert START._replace(launcher=launcher, ranks_per_node=6).argv() == expected.split()
 
 
+def test_where_the_order_of_the_hosts_is_not_that_of_the_list_agents_number_themselves(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hosts").write_text("x1\nx2\nx3\n")
+    launcher = TORCHRUN._replace(agent_launcher=("openmpi", "mpiexec"))
+    agent = "the/launcher --nproc-per-node=2 --nnodes=3 --rdzv-backend=c10d --rdzv-endpoint=x1.hsn:29400 -m frameworks.ddp --epochs 2"
+    assert " ".join(START._replace(launcher=launcher).argv()).endswith(f" A=with space {agent}")
+
+
 def test_without_an_mpiexec_ssh_starts_the_agents_of_torchrun_which_is_said(install, tmp_path, monkeypatch, capsys):
     install({".venv/bin/torchrun": None, "ssh": None}, {})
     monkeypatch.chdir(tmp_path)

@@ -84,6 +84,8 @@ def test_printed_jobs_train_one_after_the_other_and_one_requeued_in_the_middle_c
     kills.wait_until(lambda: [record["status"] for record in records_in(results)] == ["ok"] * 3 + ["started"], 400)
     before = {path: path.read_bytes() for path in results.glob("here/*.json") if '"status": "ok"' in path.read_text()}
     assert completed("scontrol", "requeue", second, variables=slurm).returncode == 0
+    # slurmd starts no job in the second in which it has ended it.
+    time.sleep(2)
 
     def is_completed():
         # Else Slurm would wait for two minutes.
