@@ -48,7 +48,7 @@ class TandemMatrix(rfm.RunOnlyRegressionTest):
     @run_after("init")
     def find_the_reference(self):
         # Later, ReFrame is in the stage folder.
-        self.reference_results = str(Path(self.reference_results).absolute()) if self.reference_results else ""
+        self.reference_results = str(Path(self.reference_results).resolve()) if self.reference_results else ""
 
     @run_before("run")
     def prepare_the_job(self):
