@@ -150,7 +150,7 @@ unset PYTHONPATH PYTHONHOME
   say "for GPUs, with CUDA from $cuda_home: 6 GB are downloaded, .venv has 10 GB, the cache up to 6 GB; 15 to 30 minutes (TANDEM_DEVICE=cpu: 2.5 GB)"
 rm -f "$stamp"
 if ! "$venv/bin/python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then
-  say "creating ${venv##*/} with $("$python" --version) ($python)"
+  say "creating ${folder:+for a while }${venv##*/} with $("$python" --version) ($python)"
   rm -rf "$venv"
   # A conda environment created from environment.yml already has the pinned packages; only Horovod is added.
   "$python" -m venv ${conda:+--system-site-packages} "$venv"

@@ -50,7 +50,7 @@ def of_horovod(framework, nccl_of_pytorch):
         printed, error = ask(HOROVOD.format(FRAMEWORKS[framework], NCCL), LD_DEBUG="bindings", LD_DEBUG_OUTPUT=f"{folder}/bindings")
         libraries = {Path(match[1]).resolve() for path in Path(folder).iterdir() for match in CUDA_BINDING.finditer(path.read_text())}
     # Those of another folder than the environment's are told by their paths.
-    runtimes = {library.name if library.is_relative_to(sys.prefix) else str(library) for library in libraries}
+    runtimes = {library.name if library.is_relative_to(Path(sys.prefix).resolve()) else str(library) for library in libraries}
     if error:
         return f"it cannot be imported: {error}", False
     has_cuda, built, loaded_version, num_loaded = json.loads(printed.splitlines()[-1])

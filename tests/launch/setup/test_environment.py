@@ -7,6 +7,7 @@ from importlib.metadata import version
 import pytest
 import yaml
 
+from launch.setup import check_cuda
 from tests.support.running import BIN, ROOT, completed
 
 LISTED = yaml.safe_load((ROOT / "environment.yml").read_text())
@@ -41,6 +42,21 @@ def test_libraries_beside_those_of_pytorch_are_pinned_and_none_is_installed_over
     names = {re.fullmatch(r"(nvidia-[a-z-]+)-cu12==[\d.]+", pin)[1] for pin in LISTED["variables"]["TANDEM_TENSORFLOW_CUDA"].split()}
     # The wheels of these for CUDA 12 and 13 have files of the same names in the same folders.
     assert names.isdisjoint({"nvidia-cudnn", "nvidia-nccl", "nvidia-nvshmem", "nvidia-cusparselt"})
+
+
+@pytest.mark.parametrize(
+    ("library", "symbol", "is_reported"),
+    [
+        ("/v/horovod/tensorflow/mpi_lib.so", "__cudaLaunchKernel' [libcudart.so.13]", True),
+        ("/v/horovod/tensorflow/mpi_lib.so", "cudaMalloc'", True),
+        ("/v/horovod/tensorflow/mpi_lib.so", "MPI_Init'", False),
+        ("/v/torch/lib/libc10_cuda.so", "cudaMalloc'", False),
+    ],
+)
+def test_the_loader_is_asked_where_a_library_of_horovod_has_the_cuda_runtime_from(library, symbol, is_reported):
+    line = f"     17:\tbinding file {library} [0] to /v/tensorflow/libtensorflow_framework.so.2 [0]: normal symbol `{symbol}"
+    providers = [match[1] for match in check_cuda.CUDA_BINDING.finditer(line)]
+    assert providers == (["/v/tensorflow/libtensorflow_framework.so.2"] if is_reported else [])
 
 
 @pytest.mark.matrix
