@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "load.h"
@@ -59,6 +60,10 @@ static void on_terminate(int number, siginfo_t *info, void *context)
     if (terminate_before.sa_flags & SA_SIGINFO)
         terminate_before.sa_sigaction(number, info, context);
     else if (terminate_before.sa_handler == SIG_DFL) {
+        /* Hydra kills all ranks as soon as one has ended: those that were terminated with this one are still to write. */
+        static const struct timespec others = {.tv_sec = 1};
+        if (trace_process.num_ranks > 1)
+            nanosleep(&others, NULL);
         sigaction(number, &terminate_before, NULL);
         raise(number);
     } else
