@@ -38,11 +38,11 @@ static void write_profile(const struct trace_end *end)
     trace_write_events();
 }
 
-/* Writes this rank's counters without communication. A forked child writes nothing. */
-static void write_own_profile(const char *how)
+/* Writes this rank's counters without communication, and tells whether. A forked child writes nothing. */
+static int write_own_profile(const char *how)
 {
     if (!trace_process.pid || getpid() != trace_process.pid || atomic_load(&is_written))
-        return;
+        return 0;
     int is_frozen = trace_freeze();
     struct trace_end end = {.how = how, .own = trace_own_task()};
     if (trace_process.with_mpi)
@@ -52,18 +52,19 @@ static void write_own_profile(const char *how)
     write_profile(&end);
     if (is_frozen)
         trace_thaw();
+    return 1;
 }
 
 static void on_terminate(int number, siginfo_t *info, void *context)
 {
-    write_own_profile("SIGTERM");
+    int has_written = write_own_profile("SIGTERM");
     if (terminate_before.sa_flags & SA_SIGINFO)
         terminate_before.sa_sigaction(number, info, context);
     else if (terminate_before.sa_handler == SIG_DFL) {
         /* Hydra kills all ranks as soon as one has ended: those that were terminated with this one are still to write. */
-        static const struct timespec others = {.tv_sec = 1};
-        if (trace_process.num_ranks > 1)
-            nanosleep(&others, NULL);
+        static const struct timespec grace = {.tv_sec = 1};
+        if (has_written && trace_process.num_ranks > 1)
+            nanosleep(&grace, NULL);
         sigaction(number, &terminate_before, NULL);
         raise(number);
     } else

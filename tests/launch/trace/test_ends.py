@@ -199,8 +199,22 @@ def test_mpi_abort_writes_the_profile_of_its_rank(tmp_path):
     assert done.profiles()[1].ended == "MPI_Abort()"
 
 
+# Before MPI begins, so that its threads are late too.
+BLOCK = "os.environ['PMI_RANK'] == '0' or signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])"
+LATE = """
+comm.rank or print("ready", flush=True)
+if comm.rank:
+    while signal.SIGTERM not in signal.sigpending():
+        time.sleep(0.01)
+    time.sleep(0.3)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+time.sleep(30)
+"""
+
+
 def test_a_terminated_launcher_leaves_a_profile_of_each_rank(tmp_path):
-    text = BEGIN.format(before="") + "comm.rank or print('ready', flush=True); time.sleep(30)"
+    """The last rank writes its own when the first has long written, and MPICH's mpiexec kills it as soon as that one ends."""
+    text = BEGIN.format(before=BLOCK) + LATE
     command = [BIN / "mpiexec", "-n", "2", BIN / "python", "-c", text]
     launcher = subprocess.Popen(command, env=variables(tmp_path / "profiles"), stdout=subprocess.PIPE, text=True)
     assert launcher.stdout.readline() == "ready\n"
