@@ -130,10 +130,10 @@ def _parts(training, num_divisions=1):
 def _buffers(name, parts, training):
     """The communication_buffers.Held of a backend, of the parts of its model."""
     blocks = [sum(part.num_parameters for part in parts if part.block == block) for block in _blocks(parts)]
-    rest = sum(part.num_parameters for part in parts if not part.block)
+    outside_blocks = sum(part.num_parameters for part in parts if not part.block)
     factor = num_parameters(training) / sum(sizes_of(training.model))
     largest = max(sizes_of(training.model)) * factor
-    units = Units(tuple(blocks), rest, largest, sharing.PRECISIONS[training.precision].parameters, name.partition("@")[2])
+    units = Units(tuple(blocks), outside_blocks, largest, sharing.PRECISIONS[training.precision].parameters, name.partition("@")[2])
     return communication_buffers.BUFFERS[declaration_of(name).buffers](units)
 
 
@@ -144,23 +144,23 @@ def _blocks(parts):
 def _step(parts, num_samples, held, buffers, offload=""):
     """The Forecast of a step: forward, then backward through the parts, from the last to the first, then the optimizer."""
     offloaded = OFFLOADS.get(offload, ())
-    here = {part: 0 if part in offloaded else num_bytes for part, num_bytes in held.items()}
-    always = here["parameters"] + here["optimizer_state"] + buffers.always
-    gradient = here["gradients"] / sum(part.num_parameters for part in parts)
+    on_device = {part: 0 if part in offloaded else num_bytes for part, num_bytes in held.items()}
+    always = on_device["parameters"] + on_device["optimizer_state"] + buffers.always
+    gradient = on_device["gradients"] / sum(part.num_parameters for part in parts)
     forward_copies = sum(part.copies for part in parts if part.again)
     kept = list(itertools.accumulate(part.kept * num_samples + (0 if part.again else part.copies) for part in parts))
-    made = list(itertools.accumulate((part.num_parameters for part in reversed(parts)), initial=0))[-2::-1]
+    num_with_gradient = list(itertools.accumulate((part.num_parameters for part in reversed(parts)), initial=0))[-2::-1]
     exchanged = dict(zip([*_blocks(parts), ""], buffers.in_backward or itertools.repeat(0), strict=False))
     after_forward = kept[-1] + forward_copies + parts[-1].working * num_samples + buffers.after_forward
     in_backward = [
         left + (part.working + part.again) * num_samples + (part.copies if part.again else 0) + num * gradient + exchanged[part.block]
-        for part, left, num in zip(parts, kept, made, strict=True)
+        for part, left, num in zip(parts, kept, num_with_gradient, strict=True)
     ]
     return Forecast(
-        **here,
+        **on_device,
         activations=kept[-1] + forward_copies + max(part.again for part in parts) * num_samples,
         buffers=buffers.always + max(buffers.after_forward, *buffers.in_backward, 0),
-        peak=always + max(after_forward, *in_backward, here["gradients"]),
+        peak=always + max(after_forward, *in_backward, on_device["gradients"]),
         main_memory=sum(held[part] for part in offloaded),
     )
 

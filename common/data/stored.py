@@ -215,11 +215,11 @@ class StoredSamples:
         self.use.read(sum(array.nbytes for array in rows))
         places = places.reshape(indices.shape)
         if self.streamed is not None:
-            return ([array[mine] for array in rows] for mine in places)
-        steps = [empty_rows(self.storage.layout, len(mine)) for mine in places]
-        for step, mine in zip(steps, places, strict=True):
+            return ([array[positions] for array in rows] for positions in places)
+        steps = [empty_rows(self.storage.layout, len(positions)) for positions in places]
+        for step, positions in zip(steps, places, strict=True):
             for array, out in zip(rows, step, strict=True):
-                np.take(array, mine, axis=0, out=out, mode="clip")
+                np.take(array, positions, axis=0, out=out, mode="clip")
         return steps
 
 

@@ -74,8 +74,10 @@ def find(name, folder):
     held_out = [path for path in files if set(re.split(r"[^a-z]+", path.name.lower())) & set(HELD_OUT_NAMES)]
     train = [path for path in files if path not in held_out]
     if not train:
-        taken = f"; held out by name: {', '.join(path.name for path in held_out)}" if held_out else ""
-        raise UserError(f"--data-dir {folder} has no training file ({', '.join(ENDINGS[name])}){taken}; give the folder with {WHAT[name]}")
+        set_aside = f"; held out by name: {', '.join(path.name for path in held_out)}" if held_out else ""
+        raise UserError(
+            f"--data-dir {folder} has no training file ({', '.join(ENDINGS[name])}){set_aside}; give the folder with {WHAT[name]}"
+        )
     return train, held_out
 
 

@@ -24,8 +24,8 @@ def describe(problem):
     if not exhausted and not SIGNS.search(text):
         return None
     size_bytes = asked_bytes(text)
-    asked = "" if size_bytes is None else f", {size_bytes:,} bytes ({size_bytes / 2**30:.2f} GiB) more were asked for"
-    return f"out of {'GPU memory' if re.search('CUDA|GPU', text, re.IGNORECASE) else 'memory'}{asked}; {HELP}"
+    size = "" if size_bytes is None else f", {size_bytes:,} bytes ({size_bytes / 2**30:.2f} GiB) more were asked for"
+    return f"out of {'GPU memory' if re.search('CUDA|GPU', text, re.IGNORECASE) else 'memory'}{size}; {HELP}"
 
 
 def asked_bytes(text):

@@ -22,9 +22,9 @@ def mpi_types():
 
 def advice(mpi_type):
     """What to do where ranks did not find each other by this value of srun's --mpi."""
-    others = [name for name in mpi_types() if name != mpi_type]
+    offered = [name for name in mpi_types() if name != mpi_type]
     return (
-        f"srun --mpi={mpi_type} was to join the ranks, and offers {', '.join(others) or 'nothing else'}; choose what their MPI speaks: "
+        f"srun --mpi={mpi_type} was to join the ranks, and offers {', '.join(offered) or 'nothing else'}; choose what their MPI speaks: "
         f'mpi = "…" in the machine file, or {MPI_TYPE}'
     )
 

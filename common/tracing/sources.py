@@ -62,8 +62,8 @@ def clock_offset(collectives, collectives_of_rank_0):
     if not collectives or len(collectives) != len(collectives_of_rank_0):
         return Offset(0.0, None)
     pairs = list(zip(collectives, collectives_of_rank_0, strict=True))
-    highest = min(here[1] - on_rank_0[0] for here, on_rank_0 in pairs) / 1000
-    lowest = max(here[0] - on_rank_0[1] for here, on_rank_0 in pairs) / 1000
+    highest = min(on_rank[1] - on_rank_0[0] for on_rank, on_rank_0 in pairs) / 1000
+    lowest = max(on_rank[0] - on_rank_0[1] for on_rank, on_rank_0 in pairs) / 1000
     if lowest > highest:
         return Offset(0.0, None)
     ahead = 0.0 if lowest <= 0 <= highest else (lowest + highest) / 2

@@ -77,11 +77,11 @@ class Checkpoints:
         state, about = self._timed("read_seconds", read, path)
         self._totals.num_reads += 1
         self._totals.read_bytes += path.stat().st_size
-        for name, same in MUST_AGREE.items():
-            there, here = getattr(about, name), getattr(self.about, name)
-            if there != here:
-                detail = "" if name == "workload_digest" else f" ({name} {there} there, {here} here)"
-                raise UserError(f"{path} belongs to a different run{detail}; use the same {same}, or another --checkpoint-dir")
+        for name, setting in MUST_AGREE.items():
+            saved, current = getattr(about, name), getattr(self.about, name)
+            if saved != current:
+                detail = "" if name == "workload_digest" else f" ({name} {saved} there, {current} here)"
+                raise UserError(f"{path} belongs to a different run{detail}; use the same {setting}, or another --checkpoint-dir")
         if about.epochs >= epochs:
             raise UserError(f"{path} was written after epoch {about.epochs}; --epochs {epochs} leaves nothing to train")
         self._trainer.restore(state)

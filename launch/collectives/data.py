@@ -54,11 +54,11 @@ def expected(name, rank, num_ranks, num_elements):
 def num_wrong(received, parts):
     """The number of elements that are not as expected; missing ones are wrong, and so are those that are too many."""
     size = sum(count for _, _, count in parts)
-    wrong, begin = abs(len(received) - size), 0
+    num_differing, begin = abs(len(received) - size), 0
     for values, first, count in parts:
         repeated = np.roll(values, -first)
         for start in range(begin, begin + count, len(values)):
             values_received = received[start : min(start + len(values), begin + count)]
-            wrong += int(np.count_nonzero(values_received != repeated[: len(values_received)]))
+            num_differing += int(np.count_nonzero(values_received != repeated[: len(values_received)]))
         begin += count
-    return wrong
+    return num_differing

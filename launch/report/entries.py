@@ -205,9 +205,9 @@ def epoch_ratio(above, below, compared):
     sides = [{key_of(record): record for record in entry.from_start if epochs.seconds(record)} for entry in (above, below)]
     shared = [key for key in sides[0] if key in sides[1]]
     if len(shared) > 1:
-        both = [[side[key] for side in sides] for key in shared]
-        num_epochs = [min(len(record.train_seconds) for record in pair) for pair in both]
-        chosen = [[epochs.seconds(pair[side], num) for pair, num in zip(both, num_epochs, strict=True)] for side in (0, 1)]
+        pairs = [[side[key] for side in sides] for key in shared]
+        num_epochs = [min(len(record.train_seconds) for record in pair) for pair in pairs]
+        chosen = [[epochs.seconds(pair[side], num) for pair, num in zip(pairs, num_epochs, strict=True)] for side in (0, 1)]
     else:
         chosen = [[epochs.seconds(record) for record in side.values()] for side in sides]
     if not all(chosen):

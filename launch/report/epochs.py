@@ -63,15 +63,15 @@ def needing_more(blocks):
     the blocks being equally likely. Corrected for the number of backends (Bonferroni).
     """
     backends = sorted({backend for block in blocks for backend in block})
-    more = []
+    needing = []
     for backend in backends:
         shared = [block for block in blocks if backend in block and len(block) > 1]
         total = sum(block[backend] for block in shared)
         p_value = at_least(total, [list(block.values()) for block in shared])
         if shared and p_value * len(backends) <= ERROR_RATE:
             of_others = [num_epochs for block in shared for name, num_epochs in block.items() if name != backend]
-            more.append(MoreEpochs(backend, total / len(shared), sum(of_others) / len(of_others), p_value))
-    return more
+            needing.append(MoreEpochs(backend, total / len(shared), sum(of_others) / len(of_others), p_value))
+    return needing
 
 
 def at_least(total, choices):

@@ -26,18 +26,18 @@ def sentences(at, candidates):
     Each is compared with the fastest that has its other factors. Where transports change only with the library, a sentence says so.
     """
     cells = {factors_of(entry): entry for entry in candidates if entry.transport or declaration_of(entry.backend).library == ALONE}
-    said = []
+    texts = []
     for number, factor in enumerate(FACTORS):
         pairs = {
             f"{entry.backend} takes {{}} times {fastest.backend}'s": (entry, fastest)
             for fastest, *slower in _groups(cells, lambda cell, number=number: cell[:number] + cell[number + 1 :])
             for entry in slower
         }
-        said.append(_sentence(f"{at}, seconds per epoch, the {factor}'s part", pairs, candidates))
-    said.append(_sentence(f"{at}, seconds per epoch, library and transport together", _interactions(cells), candidates))
-    if candidates and candidates[0].num_ranks > 1 and not said[2] and len({transport for _, _, transport in cells} - {None}) > 1:
-        said.append(f"{at}: the transport's part is not known, since no library ran over two.")
-    return [sentence for sentence in said if sentence]
+        texts.append(_sentence(f"{at}, seconds per epoch, the {factor}'s part", pairs, candidates))
+    texts.append(_sentence(f"{at}, seconds per epoch, library and transport together", _interactions(cells), candidates))
+    if candidates and candidates[0].num_ranks > 1 and not texts[2] and len({transport for _, _, transport in cells} - {None}) > 1:
+        texts.append(f"{at}: the transport's part is not known, since no library ran over two.")
+    return [sentence for sentence in texts if sentence]
 
 
 def _groups(cells, key):

@@ -129,13 +129,13 @@ def _seconds_before(job, earlier):
     """The seconds of the longest earlier run that a job repeats; None where there is none."""
     settings = workloads.resolve(job.settings, job.degree)
     cell = job.backend, settings.workload, job.num_ranks, job.num_nodes
-    same = [
+    repeated = [
         record
         for record in earlier
         if (record.status, (record.backend, record.workload, record.num_ranks, record.num_nodes)) == ("ok", cell)
         and not comparable.setting_differences(record.settings, settings)
     ]
-    return max((_seconds_of(record) for record in same), default=None)
+    return max((_seconds_of(record) for record in repeated), default=None)
 
 
 def _seconds_of(record):

@@ -47,15 +47,15 @@ def stamps(folder, matrix, jobs, resumes):
     done, then the latest. Prints how the latest of the folder differs where there is nothing to resume.
     """
     begun = dict(sorted(_begun(folder))) if resumes else {}
-    same = [stamp for stamp, content in begun.items() if not differences(content, matrix)]
+    resumable = [stamp for stamp, content in begun.items() if not differences(content, matrix)]
 
     def rank(stamp):
         return allocation() and begun[stamp].get("allocation") == allocation(), bool(divided(stamped(jobs, stamp))[1]), stamp
 
-    yield from sorted(same, key=rank, reverse=True)
+    yield from sorted(resumable, key=rank, reverse=True)
     if resumes:
         latest = next(reversed(begun), None)
-        reason = "is running" if same else latest and f"has other {', '.join(differences(begun[latest], matrix))}"
+        reason = "is running" if resumable else latest and f"has other {', '.join(differences(begun[latest], matrix))}"
         print(f"there is no matrix to resume in {folder}{f' ({latest} {reason})' if latest else ''}; a new one begins", file=sys.stderr)
     yield records.new_stamp()
 

@@ -76,7 +76,7 @@ def verdicts(records, num_repeats):
     return Verdicts(
         [bool(of_matrix[COPY, PLAIN].verdict) for of_matrix in ratios],
         [bool(of_matrix[SLOWER, PLAIN].verdict and of_matrix[SLOWER, PLAIN].value > 1) for of_matrix in ratios],
-        [all_hold(of_matrix, [others for others in ratios if others is not of_matrix]) for of_matrix in ratios],
+        [all_hold(of_matrix, [of_other for of_other in ratios if of_other is not of_matrix]) for of_matrix in ratios],
     )
 
 
@@ -89,7 +89,7 @@ def ratios_of(records_of):
 
 def all_hold(ratios, ratios_of_others):
     """Whether the intervals of all pairs hold the geometric mean of the ratios of the other matrices."""
-    means = {pair: math.exp(np.mean([math.log(others[pair].value) for others in ratios_of_others])) for pair in ratios}
+    means = {pair: math.exp(np.mean([math.log(of_other[pair].value) for of_other in ratios_of_others])) for pair in ratios}
     return all(ratio.low <= means[pair] <= ratio.high for pair, ratio in ratios.items())
 
 

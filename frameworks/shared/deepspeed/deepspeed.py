@@ -215,11 +215,11 @@ def put(parameter, value, key=None):
         # Stage 3 pads parameters to equal shards, which DeepSpeed's safe_set_full_* functions do not account for.
         size = parameter.ds_tensor.numel()
         padded = torch.nn.functional.pad(value.flatten(), (0, size * torch.distributed.get_world_size() - value.numel()))
-        mine = padded.narrow(0, size * torch.distributed.get_rank(), size)
+        shard = padded.narrow(0, size * torch.distributed.get_rank(), size)
         if key:
-            utils.safe_set_local_optimizer_state(parameter, mine, key)
+            utils.safe_set_local_optimizer_state(parameter, shard, key)
         else:
-            utils.safe_set_local_fp32_param(parameter, mine)
+            utils.safe_set_local_fp32_param(parameter, shard)
     elif key:
         utils.safe_set_full_optimizer_state(parameter, value, key)
     else:

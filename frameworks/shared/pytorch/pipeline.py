@@ -194,7 +194,7 @@ def groups(ranks, num_stages):
     """(process group of this rank's pipeline, of the ranks with the same stages as it); consecutive ranks are a pipeline."""
     pipelines = [list(range(first, first + num_stages)) for first in range(0, ranks.size, num_stages)]
     pipeline, _ = dist.new_subgroups_by_enumeration(pipelines)
-    replicas, _ = dist.new_subgroups_by_enumeration([list(same) for same in zip(*pipelines, strict=True)])
+    replicas, _ = dist.new_subgroups_by_enumeration([list(stage) for stage in zip(*pipelines, strict=True)])
     return pipeline, replicas
 
 

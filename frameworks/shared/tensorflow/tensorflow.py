@@ -341,8 +341,8 @@ class Optimizer(tf.Module):
         mean, square, step = (self.state[f"{prefix}/{name}"] for prefix in self.prefixes)
         beta1, beta2 = (tf.constant(beta, gradient.dtype) for beta in conventions.ADAM_BETAS)
         step.assign_add(1)
-        taken = tf.cast(step, gradient.dtype)
-        powers = {"beta1_power": beta1**taken, "beta2_power": beta2**taken}
+        num_steps = tf.cast(step, gradient.dtype)
+        powers = {"beta1_power": beta1**num_steps, "beta2_power": beta2**num_steps}
         # The operation adds epsilon before bias correction; the factor makes it equal to adding ADAM_EPSILON after it.
         epsilon = conventions.ADAM_EPSILON * tf.sqrt(1 - powers["beta2_power"])
         tf.raw_ops.ResourceApplyAdam(m=mean.handle, v=square.handle, beta1=beta1, beta2=beta2, epsilon=epsilon, **powers, **shared)

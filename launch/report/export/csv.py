@@ -25,9 +25,9 @@ def text(answer):
     lines = csv.writer(written, lineterminator="\n")
     rows = [_values(record) for record in answer.runs]
     # Values that only some records have come last.
-    more = sorted({name for row in rows for name in row if name.endswith(("_joules", "_seconds", "_bytes", "_second"))} - {*COLUMNS})
-    lines.writerow([*COLUMNS, *more])
-    lines.writerows([_cell(row.get(name)) for name in (*COLUMNS, *more)] for row in rows)
+    further = sorted({name for row in rows for name in row if name.endswith(("_joules", "_seconds", "_bytes", "_second"))} - {*COLUMNS})
+    lines.writerow([*COLUMNS, *further])
+    lines.writerows([_cell(row.get(name)) for name in (*COLUMNS, *further)] for row in rows)
     return written.getvalue()
 
 

@@ -75,9 +75,9 @@ def _widths(columns, width):
     widths = least[: max(sum(fitting), 1)]
     spare = width - sum(widths) - len(widths) * COLUMN_OVERHEAD - TABLE_OVERHEAD
     for index, column in enumerate(columns[: len(widths)]):
-        more = max(0, min(spare, max(map(len, column)) - widths[index]))
-        widths[index] += more
-        spare -= more
+        extra = max(0, min(spare, max(map(len, column)) - widths[index]))
+        widths[index] += extra
+        spare -= extra
     return widths
 
 

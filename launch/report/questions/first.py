@@ -26,19 +26,19 @@ class Place(NamedTuple):
     """An entry that reached the target, in the order of the answer: exact backends, those that need more epochs, those with a smaller
     global batch, approximate ones.
 
-    `against`: the Ratio of its seconds per epoch to those of the fastest, None for the fastest; `more`: an epochs.MoreEpochs or None.
+    `against`: the Ratio of its seconds per epoch to those of the fastest, None for the fastest; `more_epochs`: a MoreEpochs or None.
     `has_smaller_batch`: under weak scaling, ranks that compute one model together get one batch, and data-parallel ones each their own.
     """
 
     entry: Entry
     against: Ratio | None
-    more: epochs.MoreEpochs | None
+    more_epochs: epochs.MoreEpochs | None
     has_smaller_batch: bool = False
 
     @property
     def is_apart(self):
         """Whether seconds per epoch alone do not show how it compares with the fastest."""
-        return bool(self.more) or self.has_smaller_batch or not self.entry.exact
+        return bool(self.more_epochs) or self.has_smaller_batch or not self.entry.exact
 
     @property
     def num_repeats(self):
@@ -52,7 +52,7 @@ class Place(NamedTuple):
             return APPROXIMATE
         if self.has_smaller_batch:
             return SMALLER_BATCH
-        if self.more:
+        if self.more_epochs:
             return MORE_EPOCHS
         if self.against is None:
             return FASTEST if self.num_repeats >= MIN_RUNS_CONFIDENT else None
@@ -65,11 +65,11 @@ def places(candidates):
     """The Places of the entries of one size that reached the target."""
     timed = [entry for entry in candidates if entries.time_of(entry) is not None and entries.epoch_seconds(entry)]
     batch = max((entry.batch_ratio for entry in timed), default=1)
-    same = [entry for entry in timed if entry.exact and entry.batch_ratio == batch]
-    more = {needing.backend: needing for needing in epochs.needing_more(epochs.blocks_of(same))}
-    timed.sort(key=lambda entry: (not entry.exact, entry.batch_ratio < batch, entry.backend in more, entries.epoch_seconds(entry)))
+    exact = [entry for entry in timed if entry.exact and entry.batch_ratio == batch]
+    needing = {more_epochs.backend: more_epochs for more_epochs in epochs.needing_more(epochs.blocks_of(exact))}
+    timed.sort(key=lambda entry: (not entry.exact, entry.batch_ratio < batch, entry.backend in needing, entries.epoch_seconds(entry)))
     return [
-        Place(entry, entries.epoch_ratio(entry, timed[0], timed) if number else None, more.get(entry.backend), entry.batch_ratio < batch)
+        Place(entry, entries.epoch_ratio(entry, timed[0], timed) if number else None, needing.get(entry.backend), entry.batch_ratio < batch)
         for number, entry in enumerate(timed)
     ]
 
@@ -157,7 +157,7 @@ def _sentence(at, placed):
     seconds = f"{entries.epoch_seconds(best.entry):.3f} s an epoch"
     needing_more = "".join(
         f" {more.backend} needs more epochs to the target: {more.mean:.1f} against {more.mean_of_others:.1f} (p = {more.p_value:.2g})."
-        for more in (place.more for place in placed)
+        for more in (place.more_epochs for place in placed)
         if more
     )
     later = [place for place in later if not place.is_apart]

@@ -20,16 +20,16 @@ ALWAYS = ("device", "processor", "cores", "GPU")
 def answer(comparisons):
     """(headline, sentences, tables) of the Comparisons of several machines: ratios to the fastest of each, and how they differ."""
     standings, machines = standings_of(comparisons), _machines(comparisons)
-    said = [_sentence(f"{name}, {ranks_of(size)}", placed_on) for (name, size), placed_on in standings.items()]
-    counts = Counter(is_same for is_same, _ in said)
-    headline = f"Is one backend fastest on {listed(list(machines))}? Of {len(said)} workloads and sizes: {_counted(counts)}."
-    if not said:
+    judgements = [_sentence(f"{name}, {ranks_of(size)}", placed_on) for (name, size), placed_on in standings.items()]
+    counts = Counter(is_same for is_same, _ in judgements)
+    headline = f"Is one backend fastest on {listed(list(machines))}? Of {len(judgements)} workloads and sizes: {_counted(counts)}."
+    if not judgements:
         headline = "No workload and size has two backends with a time on each of two machines, on cores of their own."
     tables = []
     for name, group in itertools.groupby(standings.items(), lambda standing: standing[0][0]):
         rows = [row for (_, size), placed_on in group for row in _rows(size, placed_on, machines)]
         tables += filled(f"{name}: ratio to fastest", (RANKS, BACKEND, *map(Column, machines)), rows)
-    return [headline], [sentence for _, sentence in said], [*tables, _differences(machines)]
+    return [headline], [sentence for _, sentence in judgements], [*tables, _differences(machines)]
 
 
 def _counted(counts):
@@ -77,10 +77,13 @@ def _sentence(at, placed_on):
     ]  # fmt: skip
     if possible and all(names == possible for names in first_on.values()) and len(possible) == 1:
         return True, f"{at}: {possible[0]} is fastest on {listed(list(first_on))}."
-    each = "; ".join(f"on {machine} {' or '.join(names)}" for machine, names in first_on.items())
+    by_machine = "; ".join(f"on {machine} {' or '.join(names)}" for machine, names in first_on.items())
     if not possible:
-        return False, f"{at}: no backend is fastest on all machines: {each}."
-    return None, f"{at}: the intervals leave open whether one backend is fastest on all machines; {' or '.join(possible)} may be: {each}."
+        return False, f"{at}: no backend is fastest on all machines: {by_machine}."
+    return (
+        None,
+        f"{at}: the intervals leave open whether one backend is fastest on all machines; {' or '.join(possible)} may be: {by_machine}.",
+    )
 
 
 def _rows(size, placed_on, machines):

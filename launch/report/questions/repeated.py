@@ -61,11 +61,11 @@ def _are_same(ratios):
 
 def _sentence(at, ratios_of, seeds):
     began = list(dict.fromkeys(itertools.chain(*ratios_of.values())))
-    same = sum(map(_are_same, ratios_of.values()))
+    num_same = sum(map(_are_same, ratios_of.values()))
     opposite = sum({FASTER, SLOWER} <= set(map(_verdict, ratios.values())) for ratios in ratios_of.values())
-    differing = len(ratios_of) - same
+    differing = len(ratios_of) - num_same
     ending = f"; opposite verdicts: {opposite}, a difference that not all show: {differing - opposite}" if differing else ""
-    agreed = f"the same verdict on {same} of {len(ratios_of)} pairs of backends{ending}"
+    agreed = f"the same verdict on {num_same} of {len(ratios_of)} pairs of backends{ending}"
     return f"{at}: the matrices begun at {listed(began)}, {seeds}, give {agreed}."
 
 

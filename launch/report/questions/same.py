@@ -127,8 +127,8 @@ def _sentence(comparison, agreements):
             tolerance_of(comparison.precision, environment.instruction_sets, environment.device) for environment in environments
         )
         largest = max(differences)
-        more = f"differ by up to {largest:.0e}, more than rounding explains ({tolerance:.0e})"
-        result = f"agree to {largest:.0e}" if largest <= tolerance else more
+        difference = f"differ by up to {largest:.0e}, more than rounding explains ({tolerance:.0e})"
+        result = f"agree to {largest:.0e}" if largest <= tolerance else difference
         sentences.append(f"Losses of the first {NUM_EQUAL_STEPS} steps {result}.")
     if equal := [f"{listed(backends)} at {ranks_of(size)}" for (size, _), backends in at_end.items() if len(backends) > 1]:
         sentences.append(f"Bitwise identical final parameters: {'; '.join(equal)}.")

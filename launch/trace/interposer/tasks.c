@@ -32,9 +32,9 @@ static int exchange(const struct trace_task *own, struct trace_task *tasks, int6
 static int by_communication(const void *left, const void *right, void *all)
 {
     const struct trace_task *tasks = all;
-    int one = *(const int *)left, other = *(const int *)right;
-    double difference = tasks[one].communication_seconds - tasks[other].communication_seconds;
-    return difference < 0 ? -1 : difference > 0 ? 1 : one - other;
+    int first = *(const int *)left, second = *(const int *)right;
+    double difference = tasks[first].communication_seconds - tasks[second].communication_seconds;
+    return difference < 0 ? -1 : difference > 0 ? 1 : first - second;
 }
 
 /* Sets `tasks` and the ranks of least, median and most communication time, or `missing` to the reason why not. */

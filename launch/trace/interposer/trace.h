@@ -126,8 +126,8 @@ static inline double trace_seconds(int64_t nanoseconds)
 
 static inline void *trace_real(void *_Atomic *slot, const char *name)
 {
-    void *found = atomic_load_explicit(slot, memory_order_relaxed);
-    return TRACE_LIKELY(found) ? found : trace_find(slot, name);
+    void *routine = atomic_load_explicit(slot, memory_order_relaxed);
+    return TRACE_LIKELY(routine) ? routine : trace_find(slot, name);
 }
 
 /* The MPI library's function by its profiling name, which is not intercepted. */
