@@ -288,7 +288,8 @@ def test_each_backend_has_a_step_breakdown(backend, breakdown, measured):
     measurement = by_rank[0]["step_breakdown"]
     starts = measurement["exchange_start_seconds"]
     assert starts
-    assert all(0 <= start < NUM_STEPS * measurement["step_seconds"][0] for times in starts.values() for start in times)
+    # Not by the median step: those that are profiled may be much longer on a busy machine.
+    assert all(0 <= start < by_rank[0]["longest_seconds"] for times in starts.values() for start in times)
     assert all(times == sorted(times) for times in starts.values())
     assert measurement["communication_seconds"][0] > 0
     assert measurement["bus_bytes_per_second"] > 0
