@@ -47,8 +47,8 @@ class Workload(NamedTuple):
 TEXTS = ("pydoc", "tinystories", "xsum")
 
 WORKLOADS = {
-    "cnn": Workload(Cnn(), ("digits", "mnist"), 16, 90, 20, 0.97, "sgd", {"sgd": 0.004, "adam": 0.001}),
-    "transformer": Workload(Decoder(64, 4, 2, 64), ("pydoc-types", *TEXTS), 8, 64, 20, 0.40, "adam", {"sgd": 0.05, "adam": 0.0015}),
+    "cnn": Workload(Cnn(), ("digits", "mnist"), 16, 90, 20, 0.94, "sgd", {"sgd": 0.004, "adam": 0.001}),
+    "transformer": Workload(Decoder(64, 4, 2, 64), ("pydoc-types", *TEXTS), 8, 64, 20, 0.46, "adam", {"sgd": 0.05, "adam": 0.0015}),
     "transformer-lab": Workload(Decoder(288, 6, 6, 256), TEXTS, 8, 16, 12, 0.60, "adam", {"sgd": 0.05, "adam": 0.001}),
     "transformer-base": Workload(Decoder(512, 8, 6, 256), TEXTS, 8, 16, 12, 0.60, "adam", {"sgd": 0.05, "adam": 0.0005}),
     # Sizes of GPT-2 and, but for the number of heads, of GPT-3 XL; learning rates of Brown et al. 2020, arXiv:2005.14165, table 2.1. The

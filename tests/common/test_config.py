@@ -159,14 +159,14 @@ def test_invalid_arguments_give_a_one_line_error(arguments, message, columns, mo
 @pytest.mark.parametrize(
     ("requested", "num_ranks", "expected"),
     [
-        (Settings(), 8, ("digits", 16, 90, 20, 0.97, "sgd", 0.004, 8.0)),
-        (Settings(scaling="strong"), 8, ("digits", 16, 90, 20, 0.97, "sgd", 0.004, 1.0)),
-        (Settings(optimizer="adam"), 2, ("digits", 16, 90, 20, 0.97, "adam", 0.001, 2.0)),
+        (Settings(), 8, ("digits", 16, 90, 20, 0.94, "sgd", 0.004, 8.0)),
+        (Settings(scaling="strong"), 8, ("digits", 16, 90, 20, 0.94, "sgd", 0.004, 1.0)),
+        (Settings(optimizer="adam"), 2, ("digits", 16, 90, 20, 0.94, "adam", 0.001, 2.0)),
         (Settings(batch_size=5, epochs=1, target=0.5, learning_rate=3.0), 4, ("digits", 5, 90, 1, 0.5, "sgd", 3.0, 4.0)),
-        (Settings(evaluation_batch_size=7, learning_rate_factor=1.0), 4, ("digits", 16, 7, 20, 0.97, "sgd", 0.004, 1.0)),
-        (Settings(dataset="mnist", optimizer="adam", learning_rate=0.5), 1, ("mnist", 16, 90, 20, 0.97, "adam", 0.5, 1.0)),
-        (Settings(workload="transformer"), 2, ("pydoc-types", 8, 64, 20, 0.40, "adam", 0.0015, 2.0)),
-        (Settings(workload="transformer", dataset="xsum", optimizer="sgd"), 1, ("xsum", 8, 64, 20, 0.40, "sgd", 0.05, 1.0)),
+        (Settings(evaluation_batch_size=7, learning_rate_factor=1.0), 4, ("digits", 16, 7, 20, 0.94, "sgd", 0.004, 1.0)),
+        (Settings(dataset="mnist", optimizer="adam", learning_rate=0.5), 1, ("mnist", 16, 90, 20, 0.94, "adam", 0.5, 1.0)),
+        (Settings(workload="transformer"), 2, ("pydoc-types", 8, 64, 20, 0.46, "adam", 0.0015, 2.0)),
+        (Settings(workload="transformer", dataset="xsum", optimizer="sgd"), 1, ("xsum", 8, 64, 20, 0.46, "sgd", 0.05, 1.0)),
         (Settings(workload="transformer-alcf"), 3, ("random", 32, 32, 1, None, "sgd", 0.01, 3.0)),
     ],
 )
@@ -219,13 +219,13 @@ def test_the_digest_differs_for_training_settings_only(name, monkeypatch):
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ({}, "09a726103b48e6b82c74ec92bdd54815c2c19a97b8700180bf6ae62fd01a7b92"),
+        ({}, "51b384e2a164a16c98627f912cf49dbe13ee8fe2216b95f411a96ae8da6eb6e3"),
         (
             {"schedule": "cosine", "epochs": 7, "accumulate": 2, "steps_per_epoch": 9},
-            "8db9cac2fe14507d88893a2da487357d40139486ab8c66183ed29e8a74cf864b",
+            "a1863c12f6c973f3f7a62b218d81239c5abfbef2b254b0a7d84de6741e800989",
         ),
-        ({"workload": "transformer"}, "baa6d215c23670aac9e77e7d66d3fbe9b8c7cb698f049b5faac4d4a591a5c235"),
-        ({"workload": "transformer-alcf"}, "23e57e907380dd2260534c3d262808f92d8c92d068093fc41865145f662e5ac8"),
+        ({"workload": "transformer"}, "c3317a8bf9de4c966dce316517395a581d3f8850c58775d7ad7b0feae308947e"),
+        ({"workload": "transformer-alcf"}, "24dce82fa79552613489db493cc67cf15a385c5721d047a11db4785d2231fdfd"),
     ],
 )
 def test_the_digest_is_that_of_existing_records(values, expected):
@@ -281,7 +281,7 @@ def test_the_digest_has_every_constant_of_the_conventions(monkeypatch):
 
 
 def test_the_digest_is_the_same_for_explicit_defaults():
-    assert digest(dataset="digits", batch_size=16, target=0.97, optimizer="sgd", learning_rate=0.004) == digest()
+    assert digest(dataset="digits", batch_size=16, target=0.94, optimizer="sgd", learning_rate=0.004) == digest()
 
 
 def test_epochs_change_the_digest_only_if_the_schedule_depends_on_them():

@@ -18,7 +18,7 @@ def test_a_rank_that_is_stopped_is_named_by_the_others(backend, checkout, tmp_pa
     record, _, left = made_backends.run(checkout, backend, "stopped", tmp_path, *WATCHDOG_TIMEOUT)
     assert record["status"] == "failed"
     assert record["error"].startswith("rank 1 hung without a report")
-    assert "step 21/44 of epoch 1 for 15 s" in record["error"]
+    assert "step 21/24 of epoch 1 for 15 s" in record["error"]
     assert any("train_epoch" in line for line in record["output_tail"])
     assert left == []
 

@@ -18,7 +18,7 @@ from tests.support.tracing import Traced, library
 
 pytestmark = [pytest.mark.matrix, pytest.mark.long]
 
-NUM_STEPS = 22
+NUM_STEPS = 24
 # Of the CNN, in tensors.
 NUM_PARAMETERS = 1_199_882
 NUM_TENSORS = 8
@@ -69,7 +69,7 @@ def test_a_run_writes_one_valid_trace(tmp_path, backend, arguments, parts, compu
         "horovod_keras": traced.variables(library(), tmp_path / "profiles"),
     }
     # An epoch, and a profiled one.
-    command = [BIN / "mpiexec", "-n", 2, BIN / "python", "-m", f"frameworks.{backend}", "--timeline", "--epochs", 1, "--batch-size", 32]
+    command = [BIN / "mpiexec", "-n", 2, BIN / "python", "-m", f"frameworks.{backend}", "--timeline", "--epochs", 1]
     begun = time.monotonic()
     done = completed(*command, "--results", tmp_path, "--machine", "here", "--run-id", "run", *arguments, variables=variables.get(backend))
     ran_seconds = time.monotonic() - begun
@@ -161,7 +161,7 @@ def _gradients_are_payload_and_negotiation_is_control(done):
 
 
 def test_a_matrix_makes_each_run_untraced_and_then_traced(checkout, tmp_path):
-    settings = ("--backends", "ddp", "--workloads", "cnn", "--epochs", "1", "--batch-size", "32", "--no-stop-at-target")
+    settings = ("--backends", "ddp", "--workloads", "cnn", "--epochs", "1", "--no-stop-at-target")
     done = matrix(checkout, tmp_path, "2", *settings, "--timeline", "--trace", "events")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 of the runs were traced" in done.stdout
