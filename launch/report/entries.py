@@ -139,6 +139,14 @@ def key_of(record):
     return run_id.partition(f"-{record.workload}-{record.backend}-n")[0], record.repeat
 
 
+def matrices(records):
+    """{matrix: its records}, matrices and records in the order in which they began."""
+    by_matrix = {}
+    for record in sorted(records, key=lambda record: record.started_at):
+        by_matrix.setdefault(key_of(record)[0], []).append(record)
+    return by_matrix
+
+
 def times(entry):
     """The time to solution of each run, in seconds; None where it missed the target, failed, or was resumed from a checkpoint."""
     return [record.time_to_solution_seconds if record.status == "ok" else None for record in entry.records]

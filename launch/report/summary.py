@@ -5,7 +5,7 @@ from typing import NamedTuple
 from launch.report import comparable, entries, environments, statistics, widths
 from launch.report.questions import approximate, checkpointing, cost, failed, first, quiet, reading, repeated, same, scaling, step, where
 from launch.report.tables import Section
-from launch.report.words import ranks_of
+from launch.report.words import listed, ranks_of, runs_against
 
 OTHER_SEEDS = "backends have different seeds, which need different numbers of epochs: compare seconds per epoch, not times to solution."
 # The sections that every report has; others are left out where they have neither sentences nor tables.
@@ -70,7 +70,7 @@ def left_out(traced):
 
 def _notes(comparisons, traced):
     all_entries = [entry for comparison in comparisons for entry in comparison.entries]
-    notes = left_out(traced)
+    notes = [*left_out(traced), *_protocols([record for entry in all_entries for record in entry.records])]
     sizes = {len(entry.records) for entry in all_entries}
     if 1 in sizes:
         notes.append(f"Entries with one run have no interval; use --repeats {statistics.MIN_RUNS_CONFIDENT}.")
@@ -90,6 +90,26 @@ def _notes(comparisons, traced):
         differing = {name: values for name, values in values_of.items() if len(values) > 1}
         notes += [f"{comparison.name}: records differ in {name}: {', '.join(values)}." for name, values in differing.items()]
     return notes
+
+
+def _protocols(records):
+    """A sentence on each of several matrices: what it ran, and at which commit."""
+    matrices = entries.matrices(records).values()
+    return [_protocol(matrix) for matrix in matrices] if len(matrices) > 1 else []
+
+
+def _protocol(records):
+    values = environments.values_of(records)
+    sizes, seeds = ({getattr(record, name) for record in records} for name in ("num_ranks", "seed"))
+    num_repeats = max(record.repeat for record in records) + 1
+    parts = (
+        f"commit {', '.join(values['commit'])}",
+        f"{listed([str(size) for size in sorted(sizes)])} {'rank' if sizes == {1} else 'ranks'} of "
+        + listed(sorted({record.backend for record in records})),
+        f"{runs_against(num_repeats, num_repeats, paired=False)}, seeds {min(seeds)} to {max(seeds)}",
+        *values["turns"],
+    )
+    return f"Matrix begun at {records[0].started_at}: {', '.join(parts)}."
 
 
 def _have_other_seeds(comparison, size):

@@ -52,10 +52,7 @@ def answer(comparisons):
 def states(comparisons):
     """[(comparison, {(backend, size): its States in the order of their dates})]."""
     records = [record for comparison in comparisons for entry in comparison.entries for record in entry.records]
-    began = {}
-    for record in records:
-        matrix = entries.key_of(record)[0]
-        began[matrix] = min(record.started_at, began.get(matrix, record.started_at))
+    began = {matrix: in_order[0].started_at for matrix, in_order in entries.matrices(records).items()}
     return [
         (comparison, {(entry.backend, entry.num_ranks): _states(entry, began) for entry in comparison.entries})
         for comparison in comparisons

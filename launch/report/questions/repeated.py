@@ -28,18 +28,16 @@ def answer(comparison):
 
 def _verdicts(candidates, size):
     """{(backend, reference): {when the matrix began: Ratio of their seconds per epoch}} of pairs with a verdict from several matrices."""
-    matrices = {}
-    for entry in candidates:
-        for record in entry.records:
-            matrices.setdefault(entries.key_of(record)[0], {}).setdefault(entry.backend, []).append(record)
-    began = {matrix: min(record.started_at for records in cells.values() for record in records) for matrix, cells in matrices.items()}
     ratios_of = {}
-    for matrix, cells in sorted(matrices.items(), key=lambda item: began[item[0]]):
-        compared = [Entry(backend, size, tuple(records)) for backend, records in sorted(cells.items())]
+    for records in entries.matrices(record for entry in candidates for record in entry.records).values():
+        records_of = {}
+        for record in records:
+            records_of.setdefault(record.backend, []).append(record)
+        compared = [Entry(backend, size, tuple(records_of[backend])) for backend in sorted(records_of)]
         for above, below in itertools.combinations(compared, 2):
             ratio = entries.epoch_ratio(above, below, compared)
             if ratio and ratio.verdict is not None:
-                ratios_of.setdefault((above.backend, below.backend), {})[began[matrix]] = ratio
+                ratios_of.setdefault((above.backend, below.backend), {})[records[0].started_at] = ratio
     return {pair: ratios for pair, ratios in ratios_of.items() if len(ratios) > 1}
 
 

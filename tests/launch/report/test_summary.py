@@ -30,6 +30,19 @@ def test_the_notes_give_the_coverage_of_few_repeats(nums_runs, notes):
     assert answered(records).notes == notes
 
 
+def test_the_notes_give_the_protocol_and_the_commit_of_each_of_several_matrices():
+    first = [run for size in (1, 2) for run in repeats([10.0] * 6, num_ranks=size)]
+    later = {"stamp": "20260102-000000", "started_at": "2026-01-02T00:00:00Z"}
+    second = [made(backend=backend, repeat=repeat, seed=7 + repeat, **later) for backend in ("ddp", "single") for repeat in (1, 0)]
+    for record in second:
+        record["environment"] = record["environment"] | {"git_commit": "1" * 40}
+    assert [note for note in answered([*second, *first]).notes if note.startswith("Matrix")] == [
+        "Matrix begun at 2026-01-01T00:00:00Z: commit 00000000, 1 and 2 ranks of ddp, 6 runs each, seeds 1 to 6.",
+        "Matrix begun at 2026-01-02T00:00:00Z: commit 11111111, 1 rank of ddp and single, 2 runs each, seeds 7 to 8.",
+    ]
+    assert not any(note.startswith("Matrix") for note in answered(first).notes)
+
+
 @pytest.mark.parametrize(("seed", "is_noted"), [(6, False), (7, True)])
 def test_different_seeds_of_the_backends_of_a_size_are_noted(seed, is_noted):
     records = [*repeats([10.0] * 6), *repeats([10.0] * 5, backend="single"), made(backend="single", repeat=5, seed=seed)]
