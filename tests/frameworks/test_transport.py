@@ -1,8 +1,10 @@
 """The transport of gradients: Horovod over Gloo, DistributedDataParallel over MPI, and communication by hand."""
 
 import os
+import time
 from types import SimpleNamespace
 
+import psutil
 import pytest
 import torch
 import torch.distributed as dist
@@ -12,7 +14,9 @@ from common.process.ranks import Ranks
 from common.tracing import sources
 from frameworks.shared.horovod import gloo, horovod
 from frameworks.shared.pytorch import data_parallel, mpi, process_group
+from tests.support import kills
 from tests.support.mistakes import refused
+from tests.support.running import records_in
 
 
 @pytest.mark.parametrize(
@@ -38,6 +42,21 @@ def test_under_horovodrun_horovod_keeps_its_own_server(monkeypatch):
     before = dict(os.environ)
     gloo.begin(Ranks(0, 2, 0, 2, "horovodrun"), "")
     assert os.environ == before
+
+
+# A run is stopped while others have their turns. Horovod's own limit is 30 s.
+@pytest.mark.matrix
+@pytest.mark.long
+def test_horovod_over_gloo_goes_on_after_a_long_stop(checkout, tmp_path):
+    process = kills.start(checkout, tmp_path, "--epochs", "20", backends="horovod_torch@gloo")
+    kills.wait_until_training(tmp_path)
+    rank = next(rank for rank in map(psutil.Process, kills.ranks_of(tmp_path)) if rank.cmdline()[1:3] == ["-m", "frameworks.horovod_torch"])
+    rank.suspend()
+    time.sleep(32)
+    rank.resume()
+    printed, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, printed
+    assert [(record["status"], record["transport"]) for record in records_in(tmp_path)] == [("ok", "gloo")]
 
 
 def built(nccl, over_mpi):

@@ -10,6 +10,9 @@ from common.process.elastic import SLOT_FIELDS
 from common.process.ranks import HOROVODRUN
 from common.process.rendezvous import LOOPBACK_INTERFACE, gathered, master_address
 
+# As PyTorch's. Horovod's default is 30, and a run may stand for longer than that while others have their turns.
+TIMEOUT_SECONDS = 30 * 60
+
 
 def begin(ranks, suffix):
     """Starts the server on rank 0 and sets the variables that make Horovod use Gloo; `suffix` as in master_address.
@@ -25,6 +28,7 @@ def begin(ranks, suffix):
     interface = LOOPBACK_INTERFACE if on_one_node else os.environ.get("GLOO_SOCKET_IFNAME")
     if interface:
         os.environ.setdefault("HOROVOD_GLOO_IFACE", interface)
+    os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(TIMEOUT_SECONDS))
     os.environ |= {
         "HOROVOD_CONTROLLER": "gloo",
         "HOROVOD_CPU_OPERATIONS": "gloo",
