@@ -47,7 +47,7 @@ def test_it_runs_without_a_gpu_and_says_what_it_skips(tmp_path):
     assert (checks["peaks in the record"]["status"], checks["peaks in the record"]["reason"]) == ("skipped", "it needs a GPU")
     text = (tmp_path / "found" / "summary.txt").read_text()
     assert text in done.stdout
-    assert all(what in text for what in checks)
+    assert all(check in text for check in checks)
     assert summary["seconds"] < 60 * 2.2
 
 
@@ -191,12 +191,12 @@ def test_runs_of_the_agreement_are_made_once_and_a_refusal_is_that_of_each_check
         return record_of(losses=[1.0])
 
     monkeypatch.setattr(agreement, "train", train)
-    made = agreement.losses_of.__wrapped__(session)
-    losses_of = next(made)
+    losses = agreement.losses_of.__wrapped__(session)
+    losses_of = next(losses)
     refused = agreement.Run("cnn", "horovod_torch", 1)
     assert [status_of(losses_of, refused) for _ in range(2)] == ["skipped"] * 2
     assert [losses_of(agreement.Run("cnn", "ddp", 2)).tolist() for _ in range(2)] == [[1.0]] * 2
-    next(made, None)
+    next(losses, None)
     assert len(calls) == len(set(calls)) == len(agreement.compared(session)) + len(agreement.REFERENCES)
 
 

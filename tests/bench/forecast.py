@@ -82,9 +82,9 @@ def fit(fast, slow, slow_bytes_per_second, bytes_per_second, names):
     beta = max(library.beta_seconds_per_byte, FRAMES / bytes_per_second)
     compute = (fast.compute_seconds + slow.compute_seconds) / 2
     models = ((fast, model_of(fast, compute, link_of_fast, names)), (slow, model_of(slow, compute, link_of_slow, names)))
-    rest = sum(size.step_seconds - over_it.step_seconds(size.num_ranks) for size, over_it in models) / len(models)
+    unexplained_seconds = sum(size.step_seconds - over_it.step_seconds(size.num_ranks) for size, over_it in models) / len(models)
     over_link = model_of(slow, compute, link_of_slow._replace(beta_seconds_per_byte=beta), names)
-    return over_link._replace(unexplained_seconds=(rest, rest))
+    return over_link._replace(rest=(unexplained_seconds, unexplained_seconds))
 
 
 def message(size, name):

@@ -71,12 +71,12 @@ def against(entry, reference):
 
 def first_steps(entry):
     """How much longer the first step of a turn takes than the others, without those that begin an epoch; a dash without turns."""
-    firsts, others = [], []
+    firsts, later_steps = [], []
     for record in entry.records:
         for epoch in np.array_split(record.step_seconds, len(record.train_seconds)):
             for number, seconds in enumerate(epoch[1:], 1):
-                (firsts if record.steps_per_turn and number % record.steps_per_turn == 0 else others).append(seconds)
-    return f"{np.median(firsts) / np.median(others):.2f}" if firsts and others else "-"
+                (firsts if record.steps_per_turn and number % record.steps_per_turn == 0 else later_steps).append(seconds)
+    return f"{np.median(firsts) / np.median(later_steps):.2f}" if firsts and later_steps else "-"
 
 
 if __name__ == "__main__":

@@ -260,9 +260,9 @@ def test_the_digest_differs_for_every_size_of_the_model_whether_parameters_show_
 def test_the_digest_differs_for_the_vocabulary_of_a_tokenizer_wherever_its_file_lies(tmp_path):
     (tmp_path / "copy").mkdir()
     files = [tokenizer.write(tmp_path / name, size) for name, size in (("a", 300), ("copy/a", 300), ("b", 310))]
-    first, copy, *others = (digest(workload="transformer-gpt2", tokenizer=file) for file in (*files, None))
+    first, copy, *different = (digest(workload="transformer-gpt2", tokenizer=file) for file in (*files, None))
     assert first == copy
-    assert len({first, *others}) == 3
+    assert len({first, *different}) == 3
 
 
 def test_every_workload_has_a_digest_of_its_own():

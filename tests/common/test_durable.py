@@ -16,12 +16,12 @@ NUM_CALLS = 4
 OLD, NEW = "old", "new" * 1000
 
 
-def write(path, cut_at, within, how):
+def write(path, cut_at, within, ending):
     """Writes NEW; before the call number `cut_at` (from 1), or within it, the process ends at once, or an exception is raised."""
     write_text, numbers = Path.write_text, itertools.count(1)
 
     def cut():
-        if how == "exit":
+        if ending == "exit":
             os._exit(9)
         raise OSError(28, "No space left on device")
 
@@ -49,21 +49,21 @@ def status_of_writing(*arguments):
     return process.exitcode
 
 
-@pytest.mark.parametrize("how", ["exit", "raise"])
+@pytest.mark.parametrize("ending", ["exit", "raise"])
 @pytest.mark.parametrize(("cut_at", "within"), [(1, True), *((number, False) for number in range(1, NUM_CALLS + 1))])
 @pytest.mark.parametrize("exists", [True, False])
-def test_wherever_it_is_cut_a_reader_finds_the_old_or_the_new_file_whole(exists, cut_at, within, how, tmp_path):
+def test_wherever_it_is_cut_a_reader_finds_the_old_or_the_new_file_whole(exists, cut_at, within, ending, tmp_path):
     path = tmp_path / "file"
     if exists:
         path.write_text(OLD)
-    assert status_of_writing(path, cut_at, within, how) == {"exit": 9, "raise": 1}[how]
+    assert status_of_writing(path, cut_at, within, ending) == {"exit": 9, "raise": 1}[ending]
     # Before the last call the file has been replaced.
     expected = NEW if cut_at == NUM_CALLS else OLD if exists else None
     assert (path.read_text() if path.exists() else None) == expected
-    if how == "raise":
+    if ending == "raise":
         assert {file.name for file in tmp_path.iterdir()} <= {"file"}
     # What a cut has left is in nobody's way.
-    assert status_of_writing(path, 0, False, how) == 0
+    assert status_of_writing(path, 0, False, ending) == 0
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"file": NEW}
 
 

@@ -187,4 +187,4 @@ def test_the_event_log_has_the_precision_of_products_and_of_the_exchange(precisi
     record = made(backend=backend, num_ranks=2, data_parallel_degree=1 if backend == "pipeline" else 2)
     record["settings"] |= {"precision": precision, "reduction": reduction}
     facts = event_log._facts(records.from_json(record))
-    assert tuple(facts[f"lowest_numerical_precision_in_{what}"] for what in ("linear", "comm")) == logged
+    assert tuple(facts[f"lowest_numerical_precision_in_{operation}"] for operation in ("linear", "comm")) == logged

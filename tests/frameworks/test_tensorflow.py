@@ -138,20 +138,20 @@ def test_both_frameworks_take_the_same_steps(optimizer):
     settings = resolve(Settings(precision="fp64", optimizer=optimizer), 1)
     state = weights.draw(parameters_of(Cnn()), 3, "fp64")
     model, module = tensorflow.build(settings, Ranks()), pytorch.build(settings, "cpu", Ranks())
-    here, there = tensorflow.Optimizer(settings, model.parameters), pytorch.optimizer_for(settings, module)
-    tensorflow.restore(model, here, state)
-    pytorch.restore(module, there, state)
+    in_tensorflow, in_pytorch = tensorflow.Optimizer(settings, model.parameters), pytorch.optimizer_for(settings, module)
+    tensorflow.restore(model, in_tensorflow, state)
+    pytorch.restore(module, in_pytorch, state)
     stream = np.random.default_rng(5)
     for learning_rate in (0.1, 0.3, 0.2):
         # Small ones, beside which epsilon shows.
         gradients = {name: 1e-6 * stream.normal(size=value.shape) for name, value in state.items()}
         in_order = [tensorflow.as_variable(name, gradients[name]) for name in model.parameters]
-        here.step(model.parameters, in_order, tensorflow.tf.constant(learning_rate, tensorflow.tf.float64))
+        in_tensorflow.step(model.parameters, in_order, tensorflow.tf.constant(learning_rate, tensorflow.tf.float64))
         for name, parameter in module.named_parameters():
             parameter.grad = pytorch.as_tensor(name, gradients[name])
-        pytorch.set_learning_rate(there, learning_rate)
-        there.step()
-    expected, state = pytorch.state(module, there), tensorflow.state(model, here)
+        pytorch.set_learning_rate(in_pytorch, learning_rate)
+        in_pytorch.step()
+    expected, state = pytorch.state(module, in_pytorch), tensorflow.state(model, in_tensorflow)
     assert state.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(state[name], value, rtol=1e-9, atol=1e-15, err_msg=name)

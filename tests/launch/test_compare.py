@@ -175,13 +175,13 @@ def test_traced_runs_are_left_out_and_counted_and_failed_ones_listed(tmp_path, r
 
 def test_several_machines_and_a_history_have_one_question_with_every_export(tmp_path, run):
     runs = [*repeats([9.0, 9.5, 9.2], backend="single"), *repeats([10.0, 10.5, 10.1])]
-    here = folder(tmp_path / "here", *runs)
-    there = folder(tmp_path / "there", *on("there", [*(record | LATER for record in runs), *repeats([8.0, 8.1], **OLD)]))
-    (there / "old.json").write_text('{"schema": 1}')
+    on_this_machine = folder(tmp_path / "here", *runs)
+    on_the_other = folder(tmp_path / "there", *on("there", [*(record | LATER for record in runs), *repeats([8.0, 8.1], **OLD)]))
+    (on_the_other / "old.json").write_text('{"schema": 1}')
     exports = [part for option in compare.EXPORTERS for part in (option, tmp_path / f"a.{option.strip('-')}")]
     for arguments, question, num_runs in (
-        ([here, there], "Which backend is fastest on which machine?", 14),
-        (["--history", there], "How have the times changed?", 8),
+        ([on_this_machine, on_the_other], "Which backend is fastest on which machine?", 14),
+        (["--history", on_the_other], "How have the times changed?", 8),
     ):
         status, printed, error = run(*arguments, *exports)
         assert (status, error, printed.splitlines()[0]) == (0, "", question)

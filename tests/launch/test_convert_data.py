@@ -98,8 +98,8 @@ def test_a_conversion_that_is_killed_leaves_no_data_set_and_goes_on(name, number
     process.send_signal(number)
     _, error = process.communicate(timeout=20)
     # On a busy machine it has said how far it is.
-    said = [line for line in error.splitlines() if not line.startswith("converting: ")]
-    assert (process.returncode, said) == ((130, ["interrupted"]) if number == signal.SIGINT else (-number, []))
+    messages = [line for line in error.splitlines() if not line.startswith("converting: ")]
+    assert (process.returncode, messages) == ((130, ["interrupted"]) if number == signal.SIGINT else (-number, []))
     assert "so it is no converted data set, or not yet" in mistakes.refusal(manifest.read, folder)
     written_at = {path: path.stat().st_mtime_ns for path in folder.glob("train-*") if path.suffix != ".part"}
     assert len(written_at) >= 18

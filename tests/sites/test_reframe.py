@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.matrix, pytest.mark.long]
 # A copy of the backend that takes turns with it, so that their ratio is about 1 on a busy machine too.
 BACKEND, COPY = "ddp", "ddp_again"
 RATIO = f"{COPY}_ratio_to_{BACKEND}"
-OPTIONS = "--machine,here,--epochs,2,--no-stop-at-target,--no-step-breakdown"
+OPTIONS = "--machine,here,--epochs,4,--no-stop-at-target,--no-step-breakdown"
 # Far above the tolerance, also where waiting and evaluating, which are not slowed, take most of an epoch.
 SLOWED = "from tests.support import slowing; slowing.compute_more(0.8)"
 

@@ -77,9 +77,9 @@ def go_on_after_runs(meanwhile):
     """
     compare, describe, leave, problems = loop.compare_replicas, ending.describe_failure, ending.leave, []
 
-    def compare_replicas(trainer, *others):
+    def compare_replicas(trainer, *arguments):
         try:
-            compare(trainer, *others)
+            compare(trainer, *arguments)
         except loop.OutOfSync as problem:
             problem.trainer = trainer
             raise

@@ -234,10 +234,10 @@ def worker_fails_in_step_20(backend):
         steps = itertools.count(1)
         restore(self, state)
 
-    def failing(logits, *others):
+    def failing(logits, *arguments):
         if logits.requires_grad and from_environment().rank == 0 and next(steps) == 20:
             raise ArithmeticError("it does not add up")
-        return weighted_loss(logits, *others)
+        return weighted_loss(logits, *arguments)
 
     replace(backend.Trainer, "restore", begun)
     replace(backend.pytorch, "weighted_loss", failing)

@@ -66,7 +66,7 @@ def started(folder):
     first_job = secrets.choice(range(1, 2**25))
     configuration.write_text(CONFIGURATION.format(first_job=first_job, **values))
     variables = {"SLURM_CONF": str(configuration)}
-    munge = [f"--{what}-file={folder}/munged.{what}" for what in ("log", "pid", "seed")]
+    munge = [f"--{name}-file={folder}/munged.{name}" for name in ("log", "pid", "seed")]
     daemons = []
     try:
         for name, command in (

@@ -37,9 +37,9 @@ def why_not():
     if missing:
         return f"there is no {', '.join(missing)} here; install Debian's iproute2 and util-linux"
     probe = f"tandem-probe-{os.getpid()}"
-    made = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True, check=False)
+    added = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True, check=False)
     subprocess.run(["ip", "netns", "del", probe], capture_output=True, check=False)
-    return None if made.returncode == 0 else f"network namespaces cannot be made here: {made.stderr.strip()}"
+    return None if added.returncode == 0 else f"network namespaces cannot be made here: {added.stderr.strip()}"
 
 
 @contextlib.contextmanager

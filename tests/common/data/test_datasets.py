@@ -96,13 +96,13 @@ def test_random_vectors_are_drawn_evenly_from_0_to_1_and_targets_are_those_of_th
 
 
 def test_random_images_are_256_of_bytes_with_a_class_each_and_none_held_out():
-    data, again = (loader(Settings(workload="resnet50", precision=precision))() for precision in ("fp32", "fp64"))
-    assert [array.shape for array in arrays(data)] == [(256, 224, 224, 3), (256,), (0, 224, 224, 3), (0,)]
-    assert (data.train.inputs.dtype, data.train.inputs.min(), data.train.inputs.max()) == (np.uint8, 0, 255)
-    assert data.train.inputs.mean() == pytest.approx(127.5, abs=0.1)
-    assert 0 <= data.train.targets.min() < 100
-    assert 900 < data.train.targets.max() < 1000
-    assert data.digest == again.digest
+    in_float32, in_float64 = (loader(Settings(workload="resnet50", precision=precision))() for precision in ("fp32", "fp64"))
+    assert [array.shape for array in arrays(in_float32)] == [(256, 224, 224, 3), (256,), (0, 224, 224, 3), (0,)]
+    assert (in_float32.train.inputs.dtype, in_float32.train.inputs.min(), in_float32.train.inputs.max()) == (np.uint8, 0, 255)
+    assert in_float32.train.inputs.mean() == pytest.approx(127.5, abs=0.1)
+    assert 0 <= in_float32.train.targets.min() < 100
+    assert 900 < in_float32.train.targets.max() < 1000
+    assert in_float32.digest == in_float64.digest
 
 
 @pytest.mark.parametrize(

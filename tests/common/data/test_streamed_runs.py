@@ -51,11 +51,11 @@ def test_the_losses_are_those_of_data_in_memory_to_the_bit(at_two_ranks):
 
 
 def test_formats_in_order_have_one_order_of_their_own(at_two_ranks):
-    first, *others = (at_two_ranks[name] for name in (*IN_ORDER, "tfrecord ahead"))
+    first, *rest_of_records = (at_two_ranks[name] for name in (*IN_ORDER, "tfrecord ahead"))
     assert first["losses"] != at_two_ranks["memory"]["losses"]
     assert first["workload_digest"] != at_two_ranks["memory"]["workload_digest"]
     assert first["reading"]["sample_order"] == "files"
-    for record in others:
+    for record in rest_of_records:
         assert training_of(record) == training_of(first)
 
 

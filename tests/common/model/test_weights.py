@@ -24,10 +24,10 @@ def drawn():
 
 
 def test_the_same_seed_draws_the_same_arrays_whatever_other_parameters_there_are(drawn):
-    again = draw({"new.weight": he_uniform((5, 5)), **PARAMETERS}, 1, "fp64")
+    drawn_with_another = draw({"new.weight": he_uniform((5, 5)), **PARAMETERS}, 1, "fp64")
     for name, array in drawn.items():
         assert array.shape == PARAMETERS[name].shape
-        np.testing.assert_array_equal(array, again[name])
+        np.testing.assert_array_equal(array, drawn_with_another[name])
 
 
 def test_another_seed_draws_other_arrays(drawn):

@@ -21,7 +21,7 @@ NEIGHBOURS = {0: 0, 1: 0, 2: 2, 3: 2, 4: 4, 5: 4, 6: 6, 7: 6}
 
 
 @pytest.mark.parametrize(
-    ("core_of", "allowed", "threads", "taken"),
+    ("core_of", "allowed", "threads", "used_cores"),
     [
         ({}, range(3), 1, [{0}, {1}, {2}, {0}]),
         ({}, range(4), 2, [{0, 1}, {2, 3}, {0, 1}]),
@@ -36,8 +36,8 @@ NEIGHBOURS = {0: 0, 1: 0, 2: 2, 3: 2, 4: 4, 5: 4, 6: 6, 7: 6}
         (NEIGHBOURS, {2, 3, 4}, 1, [{2}, {4}, {3}, {2}]),
     ],
 )
-def test_each_rank_gets_the_next_cores_and_a_physical_one_before_any_gets_a_second_thread(core_of, allowed, threads, taken):
-    assert [cores_for(set(allowed), rank, threads, core_of) for rank in range(len(taken))] == taken
+def test_each_rank_gets_the_next_cores_and_a_physical_one_before_any_gets_a_second_thread(core_of, allowed, threads, used_cores):
+    assert [cores_for(set(allowed), rank, threads, core_of) for rank in range(len(used_cores))] == used_cores
 
 
 @pytest.mark.parametrize(

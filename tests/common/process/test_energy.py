@@ -117,8 +117,8 @@ def test_the_first_rank_of_a_node_reads_for_the_others():
 class Nodes:
     """Stands for the trainer of one rank: the sum with what the other ranks read."""
 
-    def __init__(self, *others):
-        self.others = others
+    def __init__(self, *of_other_ranks):
+        self.others = of_other_ranks
 
     def sum(self, values):
         return values + sum(map(np.array, self.others), np.zeros(2))
@@ -128,7 +128,7 @@ NAN = math.nan
 
 
 @pytest.mark.parametrize(
-    ("of_rank_0", "others", "joules", "source"),
+    ("of_rank_0", "of_other_ranks", "joules", "source"),
     [
         ((5.0, NAN), [], 5.0, "RAPL"),
         ((NAN, 7.0), [], 7.0, "NVML"),
@@ -139,5 +139,5 @@ NAN = math.nan
         ((0.0, NAN), [], None, None),
     ],
 )
-def test_a_source_counts_where_every_node_has_it(of_rank_0, others, joules, source):
-    assert energy.total(Nodes(*others), np.array(of_rank_0)) == {"energy_joules": joules, "energy_source": source}
+def test_a_source_counts_where_every_node_has_it(of_rank_0, of_other_ranks, joules, source):
+    assert energy.total(Nodes(*of_other_ranks), np.array(of_rank_0)) == {"energy_joules": joules, "energy_source": source}

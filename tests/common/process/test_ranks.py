@@ -94,9 +94,9 @@ def test_ranks_come_from_the_launchers_variables(environ, expected):
 )
 def test_the_error_for_a_contradiction_has_both_launchers_variables_and_values(environ, rank_name, size_name, changes):
     stale = {"PMI_RANK": "1", "PMI_SIZE": "4", "PMI_LOCAL_RANK": "1"} | changes
-    both = {**environ, rank_name: "1", size_name: "4"} | stale
-    with refused(*(f"{name}={both[name]}" for name in (rank_name, size_name, "PMI_RANK", "PMI_SIZE")), "unset"):
-        from_environment(both)
+    variables = {**environ, rank_name: "1", size_name: "4"} | stale
+    with refused(*(f"{name}={variables[name]}" for name in (rank_name, size_name, "PMI_RANK", "PMI_SIZE")), "unset"):
+        from_environment(variables)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ MS = 1_000_000
 
 
 @pytest.mark.parametrize(
-    ("mine", "of_rank_0", "expected"),
+    ("of_this_rank", "of_rank_0", "expected"),
     [
         # One clock: rank 0 is in the collective for 2 ms, this rank for its last 1 ms.
         ([(1 * MS, 2 * MS)], [(0, 2 * MS)], Offset(0.0, 2000.0)),
@@ -25,8 +25,8 @@ MS = 1_000_000
         ([(0, 1)], [], Offset(0.0, None)),
     ],
 )
-def test_offset(mine, of_rank_0, expected):
-    assert clock_offset(mine, of_rank_0) == expected
+def test_offset(of_this_rank, of_rank_0, expected):
+    assert clock_offset(of_this_rank, of_rank_0) == expected
 
 
 @given(
@@ -35,13 +35,13 @@ def test_offset(mine, of_rank_0, expected):
 )
 def test_the_true_offset_is_within_the_error(ahead, meetings):
     """For arbitrary times of a collective: no rank leaves before all have entered."""
-    mine, of_rank_0 = [], []
+    of_this_rank, of_rank_0 = [], []
     for number, (enter, enter_0, stay, stay_0) in enumerate(meetings):
         begun = number * 1000 * MS
         all_entered = begun + max(enter, enter_0)
-        mine.append((begun + enter + ahead, all_entered + stay + ahead))
+        of_this_rank.append((begun + enter + ahead, all_entered + stay + ahead))
         of_rank_0.append((begun + enter_0, all_entered + stay_0))
-    estimated = clock_offset(mine, of_rank_0)
+    estimated = clock_offset(of_this_rank, of_rank_0)
     assert estimated.error is not None
     assert abs(estimated.ahead - ahead / 1000) <= estimated.error + 0.01
 

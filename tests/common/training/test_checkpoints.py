@@ -99,10 +99,10 @@ def test_a_run_resumes_with_the_state_of_its_checkpoint_and_counts_what_checkpoi
     written, files.about = files.about, ABOUT
     files.resume()
     assert (files.about, [state.keys() for state in resuming.restored]) == (written, [STATE.keys()])
-    taken, size_bytes = files.of_record()["checkpoint_io"], (tmp_path / LAST).stat().st_size
-    assert (taken["num_writes"], taken["written_bytes"], taken["num_reads"], taken["read_bytes"]) == (2, 2 * size_bytes, 1, size_bytes)
-    assert all(taken[name] > 0 for name in ("gather_seconds", "write_seconds", "read_seconds"))
-    assert taken["wait_seconds"] == 0
+    io, size_bytes = files.of_record()["checkpoint_io"], (tmp_path / LAST).stat().st_size
+    assert (io["num_writes"], io["written_bytes"], io["num_reads"], io["read_bytes"]) == (2, 2 * size_bytes, 1, size_bytes)
+    assert all(io[name] > 0 for name in ("gather_seconds", "write_seconds", "read_seconds"))
+    assert io["wait_seconds"] == 0
 
 
 def test_the_training_goes_on_while_a_checkpoint_is_written_and_changes_nothing_in_it(tmp_path, monkeypatch):
@@ -131,9 +131,9 @@ def data(tmp_path_factory):
     return small_data.write(tmp_path_factory.mktemp("data"), 20)
 
 
-def arguments_for(data, workload, optimizer, *others):
+def arguments_for(data, workload, optimizer, *options):
     fixed = (*SAME_TRAINING, *data[workload], "--optimizer", optimizer, "--precision", "fp64", "--warmup-epochs", "3.5")
-    return (*fixed, "--no-stop-at-target", *others)
+    return (*fixed, "--no-stop-at-target", *options)
 
 
 CHAIN = tuple(backend for backend in EXACT if trains(backend, "cnn"))
@@ -161,8 +161,8 @@ def test_another_backend_resumes_the_same_run(data, workload, backends, bound, t
         if num_before:
             # In whose place the run writes its own.
             (folder / LAST).symlink_to(tmp_path / f"{optimizer}-{num_before - 1}" / LAST)
-        others = ("--checkpoint-dir", folder, "--epochs", num_before + 1, *(["--resume"] if num_before else []))
-        runs.append((backends[num_before], "none", *arguments_for(data, workload, optimizer, *others)))
+        options = ("--checkpoint-dir", folder, "--epochs", num_before + 1, *(["--resume"] if num_before else []))
+        runs.append((backends[num_before], "none", *arguments_for(data, workload, optimizer, *options)))
     for backends_in_turn, in_turn in itertools.groupby(runs, lambda run: started_with(run[0])):
         results += train_in_turn(2, tmp_path / f"{len(results)}-{backends_in_turn[0]}", list(in_turn))
     for (num_before, optimizer), (record, parameters) in zip(chain, results, strict=True):

@@ -110,9 +110,9 @@ def test_padding_counts_neither_in_the_accuracy_nor_in_the_rate(trained):
     assert record.samples_per_second == pytest.approx(NUM_TRAIN / (3 * STEP_SECONDS))
 
 
-@pytest.mark.parametrize(("asked", "steps", "used", "padded"), [(2, 2, 8, 0), (3, 3, 10, 2), (9, 3, 10, 2)])
-def test_an_epoch_has_no_more_steps_than_asked_for(trained, asked, steps, used, padded):
-    record = trained(steps_per_epoch=asked)
+@pytest.mark.parametrize(("steps_per_epoch", "steps", "used", "padded"), [(2, 2, 8, 0), (3, 3, 10, 2), (9, 3, 10, 2)])
+def test_an_epoch_has_no_more_steps_than_asked_for(trained, steps_per_epoch, steps, used, padded):
+    record = trained(steps_per_epoch=steps_per_epoch)
     assert (len(record.losses), len(record.accuracies)) == (3 * steps, 3)
     samples = (record.samples_per_epoch, record.samples_dropped_per_epoch, record.samples_padded_per_epoch)
     assert samples == (used, NUM_TRAIN - used, padded)

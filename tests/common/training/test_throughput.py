@@ -26,9 +26,9 @@ class Trainer:
         return self.device
 
     def sum(self, values):
-        others = np.full(len(values), values[0])
-        others[-1] = values[0] if self.speed is None else self.speed
-        return others
+        constant = np.full(len(values), values[0])
+        constant[-1] = values[0] if self.speed is None else self.speed
+        return constant
 
 
 NUM_FLOPS = training_flops(WORKLOADS["transformer"].model)

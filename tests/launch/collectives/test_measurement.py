@@ -47,10 +47,10 @@ def test_the_mean_over_ranks_decides_how_often_all_make_a_call(seconds_of_others
     ("collective", "in_place"), [("all_reduce", True), ("broadcast", True), ("all_gather", False), ("send_recv", False)]
 )
 def test_alpha_and_beta_are_of_one_half(collective, in_place):
-    both = [
+    results = [
         Measurement("mpi", collective, half, 4, size, size // 4, [alpha + 1e-9 * size], 10, 0)
         for half, alpha in ((False, 3e-5), (True, 1e-5)) for size in (8, 1024, 2**20)
     ]  # fmt: skip
-    fitted = measurement.fit(both)
+    fitted = measurement.fit(results)
     assert (fitted.in_place, fitted.library, fitted.collective, fitted.num_ranks) == (in_place, "mpi", collective, 4)
     assert fitted.regimes[0].alpha_seconds == pytest.approx(1e-5 if in_place else 3e-5)

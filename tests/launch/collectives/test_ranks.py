@@ -77,8 +77,8 @@ def test_the_files_agree(measured):
 
 
 def test_a_wrong_result_is_counted_and_ends_with_exit_status_1(tmp_path):
-    only = ("--libraries", "mpi", "--collectives", "all_reduce,broadcast", "--json", tmp_path / "out.json")
-    done = completed(*FAULTY, "wrong_all_reduce", *SMALL, *only)
+    options = ("--libraries", "mpi", "--collectives", "all_reduce,broadcast", "--json", tmp_path / "out.json")
+    done = completed(*FAULTY, "wrong_all_reduce", *SMALL, *options)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "# Out of bounds values : 3 FAILED" in done.stdout
     measurements = json.loads((tmp_path / "out.json").read_text())["measurements"]
@@ -87,16 +87,16 @@ def test_a_wrong_result_is_counted_and_ends_with_exit_status_1(tmp_path):
 
 
 def test_a_hang_is_reported_within_the_limit_with_its_place():
-    only = ("--libraries", "mpi", "--collectives", "all_reduce", "-b", 32, "-e", 64, "--watchdog-timeout", 4)
-    done = completed(*FAULTY, "hang_in_all_reduce", *only)
+    options = ("--libraries", "mpi", "--collectives", "all_reduce", "-b", 32, "-e", 64, "--watchdog-timeout", 4)
+    done = completed(*FAULTY, "hang_in_all_reduce", *options)
     assert done.returncode != 0
     assert "hung for 4 s in all_reduce of 64 bytes over mpi (--watchdog-timeout)" in done.stderr
     assert "          32             8     float     sum" in done.stdout
 
 
 def test_under_torchrun_gloo_runs_without_mpi():
-    only = ("--collectives", "all_reduce", "-e", "64", "--repeats", "1", "--libraries", "mpi,gloo")
-    done = completed(BIN / "torchrun", "--nproc-per-node=2", *PYTHON[1:], *only)
+    options = ("--collectives", "all_reduce", "-e", "64", "--repeats", "1", "--libraries", "mpi,gloo")
+    done = completed(BIN / "torchrun", "--nproc-per-node=2", *PYTHON[1:], *options)
     assert done.returncode == 0, done.stdout + done.stderr
     skipped = "# skipping mpi: it needs an MPI launcher"
     for text in ("# 2 ranks on 1 node, 8 B to 64 B", skipped, "all_reduce over gloo", "# Out of bounds values : 0 OK"):

@@ -20,11 +20,11 @@ PROGRAM = [".venv/bin/python", "-m", "launch.collectives", "-b", "8"]
     ],
 )
 def test_the_command_is_the_launchers(options, machine, placement):
-    made = start.start_of(options, machine, Launcher("mpich", "mpiexec", {"GLOO_SOCKET_IFNAME": "hsn0"}), ["-b", "8"])
-    argv = made.argv()
+    started = start.start_of(options, machine, Launcher("mpich", "mpiexec", {"GLOO_SOCKET_IFNAME": "hsn0"}), ["-b", "8"])
+    argv = started.argv()
     assert argv[:5] == ["mpiexec", *placement]
     assert argv[-5:] == PROGRAM
-    assert made.variables == {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "hsn0"}
+    assert started.variables == {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "hsn0"}
 
 
 def test_errors_of_ranks_are_errors_here(capsys):

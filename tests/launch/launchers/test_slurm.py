@@ -119,7 +119,7 @@ def test_a_rank_that_is_stopped_under_srun_is_named_and_ended(slurm, checkout, t
 
 
 def test_a_matrix_that_is_killed_leaves_no_rank_on_its_nodes(slurm, checkout, tmp_path):
-    options = ("--launcher", "srun", "--ranks-per-node", "1", "--epochs", "4")
+    options = ("--launcher", "srun", "--ranks-per-node", "1", "--epochs", "8")
     with kills.allocation(slurm) as variables:
         matrix = kills.start(checkout, tmp_path, *options, variables=variables)
         kills.wait_until_training(tmp_path)

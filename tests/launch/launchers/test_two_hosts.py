@@ -20,8 +20,8 @@ FLOAT32_BYTES = 4
 def folder():
     if why_not := two_hosts.why_not():
         pytest.skip(why_not)
-    with two_hosts.joined() as made:
-        yield made
+    with two_hosts.joined() as hosts:
+        yield hosts
 
 
 # Over Gloo, by PyTorch and by Horovod, and over MPI on a slow link; test_slurm.py trains with every backend on two nodes.

@@ -36,8 +36,8 @@ def test_the_two_runs_differ_in_the_warm_up_alone(ranks):
     assert (without.settings.warmup_epochs, warmed.settings.warmup_epochs) == (0, 3)
     assert without.settings.run_id == f"stamp-lesson-warmup-without-cnn-ddp-n{ranks}-r0"
     assert warmed.settings.run_id == f"stamp-lesson-warmup-with-cnn-ddp-n{ranks}-r0"
-    same = dataclasses.replace(without.settings, warmup_epochs=3.0, run_id=warmed.settings.run_id)
-    assert without._replace(settings=same) == warmed
+    expected = dataclasses.replace(without.settings, warmup_epochs=3.0, run_id=warmed.settings.run_id)
+    assert without._replace(settings=expected) == warmed
     settings = workloads.resolve(warmed.settings, ranks)
     assert (settings.workload, settings.optimizer, settings.learning_rate, settings.learning_rate_factor) == ("cnn", "adam", 0.01, ranks)
     assert (settings.epochs, settings.stop_at_target, settings.scaling) == (4, False, "weak")

@@ -54,7 +54,7 @@ def test_the_probability_of_a_sum_by_enumeration():
 
 
 @pytest.mark.parametrize(
-    ("blocks", "more"),
+    ("blocks", "expected"),
     [
         (
             [{"a": 3, "b": 3, "c": 4}, {"a": 4, "b": 4, "c": 6}, {"a": 3, "b": 4, "c": 5}, {"a": 5, "b": 5, "c": 6}],
@@ -67,8 +67,8 @@ def test_the_probability_of_a_sum_by_enumeration():
         ([{"a": 3, "b": 4}, {"a": 4, "b": 3}, {"a": 3, "b": 3}, {"a": 5, "b": 4}], []),
     ],
 )
-def test_a_backend_that_needs_more_epochs_is_found_and_none_without_evidence(blocks, more):
-    assert epochs.needing_more(blocks) == more
+def test_a_backend_that_needs_more_epochs_is_found_and_none_without_evidence(blocks, expected):
+    assert epochs.needing_more(blocks) == expected
 
 
 def test_few_equal_backends_are_named():

@@ -68,9 +68,9 @@ def test_csv_has_a_column_for_every_measurement_of_a_record():
 def test_markdown_has_the_brief_columns_beside_those_of_the_first_question_and_the_table_to_choose_by_whole():
     records = [made(step_breakdown=step_breakdown(num_ranks=1)), ended("failed", num_ranks=2)]
     answer = answered(records)
-    table, *more = markdown.tables(answer, answer.sections[0])
+    table, *other_tables = markdown.tables(answer, answer.sections[0])
     brief = [column for section in answer.sections for table in section.tables for column in table.columns if column.brief]
-    assert (more, list(table.columns[-len(brief) :])) == ([], brief)
+    assert (other_tables, list(table.columns[-len(brief) :])) == ([], brief)
     ran, failed = (dict(zip([column.name for column in table.columns], row, strict=True)) for row in table.rows)
     names = ("efficiency (%)", "peak memory per rank (MiB)", "overhead at 1 rank (ms)")
     assert [ran[name] for name in names] == [100.0, 300.0, pytest.approx(3.0)]

@@ -71,9 +71,9 @@ def test_regressions_are_listed_with_change_and_interval():
 def test_an_entry_that_lost_its_time_is_worse_even_with_one_run_and_one_that_never_had_it_is_not(lost):
     new = [made(num_ranks=2), ended("failed", num_ranks=3), made(num_ranks=4), *lost]
     old = [made(num_ranks=2, **OLD), ended("failed", num_ranks=3, **OLD), made(**OLD)]
-    first, *others = regressions.worse(changes(new, old))
+    first, *less_worse = regressions.worse(changes(new, old))
     assert first == "cnn, weak scaling, 1 rank: ddp had 10 time to solution (s) and has none."
-    assert all("1 rank: ddp had 100 samples/s and has none." in sentence for sentence in others)
+    assert all("1 rank: ddp had 100 samples/s and has none." in sentence for sentence in less_worse)
     assert {change.num_ranks for change in changes(new, old)} == {1, 2}
 
 

@@ -176,10 +176,10 @@ MATRIX = SimpleNamespace(launcher=None, backends="ddp", share_machine=False, mac
 
 
 def look(launcher, tmp_path, answer, monkeypatch):
-    asked = []
+    questions = []
 
     def answers_of(backends, job, launcher, through_launcher, module):
-        asked.append((through_launcher, module))
+        questions.append((through_launcher, module))
         if isinstance(answer, UserError):
             raise answer
         return dict.fromkeys(backends, answer)
@@ -188,7 +188,7 @@ def look(launcher, tmp_path, answer, monkeypatch):
     monkeypatch.setattr(node, "facts", lambda: NODE | {"host": "login"})
     planned = seen(tmp_path)
     choose = launcher if callable(launcher) else lambda: launcher
-    return check.look(MATRIX, Machine(), planned.settings, planned.jobs[:1], choose), asked
+    return check.look(MATRIX, Machine(), planned.settings, planned.jobs[:1], choose), questions
 
 
 ANSWER = {"cpu": None, "cuda": "PyTorch finds no GPU", "node": NODE, "num_gpus": 0}
@@ -201,8 +201,8 @@ ANSWER = {"cpu": None, "cuda": "PyTorch finds no GPU", "node": NODE, "num_gpus":
 def test_the_backends_are_asked_once_as_a_dry_run_asks_them(launcher, variables, through_launcher, of_ranks, root, tmp_path, monkeypatch):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    looked, asked = look(launcher, tmp_path, ANSWER, monkeypatch)
-    assert asked == [(through_launcher, "launch.run.node")]
+    looked, questions = look(launcher, tmp_path, ANSWER, monkeypatch)
+    assert questions == [(through_launcher, "launch.run.node")]
     assert (looked.of_ranks, looked.node["host"], looked.blind) == (of_ranks, "n1", ("PyTorch finds no GPU",))
 
 

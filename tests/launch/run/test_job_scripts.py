@@ -46,9 +46,9 @@ def printed(tmp_path, system, sizes=(1, 2, 8), prologue="", earlier=(), device="
 )
 def test_a_job_asks_for_the_nodes_ranks_and_gpus_of_the_plan_and_is_requeued(system, options, expected, tmp_path):
     _, scripts = printed(tmp_path, system, **options)
-    asked = re.findall(r"^#(?:SBATCH|PBS) (.*)$", scripts[-1], re.MULTILINE)
-    assert [line for line in expected if line not in asked] == []
-    assert ("gpu" in "".join(asked)) == ("device" in options)
+    directives = re.findall(r"^#(?:SBATCH|PBS) (.*)$", scripts[-1], re.MULTILINE)
+    assert [line for line in expected if line not in directives] == []
+    assert ("gpu" in "".join(directives)) == ("device" in options)
 
 
 @pytest.mark.parametrize(

@@ -32,12 +32,12 @@ def path(tmp_path, monkeypatch):
 @contextlib.contextmanager
 def holder(folder):
     """Another process that holds the lock for records in a folder."""
-    here, there = multiprocessing.Pipe()
-    process = multiprocessing.get_context("fork").Process(target=hold, args=(folder, there))
+    parent_end, child_end = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=hold, args=(folder, child_end))
     process.start()
-    there.close()
+    child_end.close()
     try:
-        assert here.recv() == "held"
+        assert parent_end.recv() == "held"
         yield process
     finally:
         process.kill()

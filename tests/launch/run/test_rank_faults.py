@@ -52,7 +52,7 @@ if __name__ == "__main__":
 
 
 def test_a_run_out_of_memory_is_told_in_one_line_and_the_matrix_goes_on(checkout, tmp_path):
-    options = ("--backends", "limited", "--workloads", "transformer-base,cnn", "--epochs", "1", "--batch-size", "1024")
+    options = ("--backends", "limited", "--workloads", "transformer-base,cnn", "--epochs", "1", "--batch-size", "512")
     with with_backends(checkout, {"limited": LIMITED}):
         done = matrix(checkout, tmp_path, "1", *options, "--no-step-breakdown")
     assert done.returncode == 1, done.stdout + done.stderr

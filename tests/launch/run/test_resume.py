@@ -148,8 +148,8 @@ def test_a_matrix_is_resumed_with_the_repeats_that_it_lacks(checkout, tmp_path):
     assert first.returncode == 0, first.stdout + first.stderr
     (completed,) = (tmp_path / "here").glob("*.json")
     before = completed.read_bytes()
-    again = matrix(checkout, tmp_path, *arguments, "--repeats", "2")
-    assert again.returncode == 0, again.stdout + again.stderr
+    repeated = matrix(checkout, tmp_path, *arguments, "--repeats", "2")
+    assert repeated.returncode == 0, repeated.stdout + repeated.stderr
     assert [(record["status"], record["repeat"]) for record in records_in(tmp_path)] == [("ok", 0), ("ok", 1)]
     assert completed.read_bytes() == before
     assert len(list(tmp_path.glob("here/*.matrix"))) == 1

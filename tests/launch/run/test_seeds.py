@@ -29,8 +29,8 @@ def test_seeds_go_on_after_those_of_earlier_matrices_of_the_same_runs(earlier, d
     jobs = plan(["ddp", "horovod_tf"], ["cnn"], (2,), 2, None, Settings())
     continued = seeds.continued(jobs, seeds.earlier(typed(earlier), SECOND))
     assert [job.settings.seed for job in continued] == [seed for seed in drawn for _ in range(2)]
-    said = f"first seed: {drawn[0]}, after those of earlier matrices; --seed 1 repeats these\n"
-    assert capsys.readouterr().err == ("" if drawn[0] == 1 else said)
+    note = f"first seed: {drawn[0]}, after those of earlier matrices; --seed 1 repeats these\n"
+    assert capsys.readouterr().err == ("" if drawn[0] == 1 else note)
 
 
 @pytest.mark.parametrize(("arguments", "seed"), [([], "--seed 3 "), (["--seed", "1"], ""), (["--seed", "9"], "--seed 9 ")])

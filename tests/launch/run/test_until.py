@@ -72,15 +72,15 @@ def test_what_keeps_it_from_ending_the_repeats_is_said_before_the_start(percent,
 
 
 def test_intervals_that_end_the_repeats_are_wider_than_those_that_do_not():
-    asked = [record | {"settings": record["settings"] | {"until": 5.0}} for record in LAST]
+    records = [record | {"settings": record["settings"] | {"until": 5.0}} for record in LAST]
     # Student's t of 5 degrees of freedom at 0.05 / 2 on two sides over that at 0.05: 3.163 / 2.571.
-    wider = np.log1p(widths.by_size(typed(asked))["cnn", 1].percent / 100) / np.log1p(NOISY_WIDTH.percent / 100)
+    wider = np.log1p(widths.by_size(typed(records))["cnn", 1].percent / 100) / np.log1p(NOISY_WIDTH.percent / 100)
     assert wider == pytest.approx(3.163 / 2.571, rel=1e-3)
 
 
 def test_the_report_says_what_came_of_it():
-    asked = {"settings": {"until": 5.0}}
-    records = [*repeats(STEADY, **asked), *repeats(STEADY, backend="single", **asked), *repeats(STEADY, num_ranks=2, **asked)]
+    changes = {"settings": {"until": 5.0}}
+    records = [*repeats(STEADY, **changes), *repeats(STEADY, backend="single", **changes), *repeats(STEADY, num_ranks=2, **changes)]
     assert answered(records).notes == [
         "cnn, weak scaling, 1 rank, --until 5: every interval within ±0.0 % after 6 repeats, which is enough.",
         "cnn, weak scaling, 2 ranks, --until 5: no ratio with a verdict ends the repeats.",

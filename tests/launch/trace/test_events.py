@@ -107,8 +107,8 @@ int clock_gettime(clockid_t clock, struct timespec *now)
 def test_a_wrong_clock_is_corrected_to_rank_0s(tmp_path):
     (tmp_path / "clock.c").write_text(WRONG_CLOCK)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "clock.so", tmp_path / "clock.c"], check=True)
-    both = f"{library()}:{tmp_path / 'clock.so'}"
-    done = run_python(tmp_path, CALLS, ranks=2, TANDEM_TRACE_EVENTS=10_000, LD_PRELOAD=both)
+    libraries = f"{library()}:{tmp_path / 'clock.so'}"
+    done = run_python(tmp_path, CALLS, ranks=2, TANDEM_TRACE_EVENTS=10_000, LD_PRELOAD=libraries)
     paths = done.files("mpi_events", ".bin").values()
     heads = [json.loads(path.read_bytes().split(b"\n")[1]) for path in paths]
     assert heads[1]["offset_nanoseconds"] == pytest.approx(-5e9, abs=1e8)
@@ -162,7 +162,10 @@ def test_a_damaged_file_is_an_error(alone, tmp_path, change, message):
 
 
 def test_a_missing_file_or_folder_is_an_error(alone, tmp_path):
-    there, missing = alone[0].files("mpi_events", ".bin")[0], tmp_path / "none" / "mpi_events.1.0.bin"
-    for path, message in ((there, "cannot be written .No such file or directory.; name another file"), (missing, "give files mpi_events")):
+    file, missing = alone[0].files("mpi_events", ".bin")[0], tmp_path / "none" / "mpi_events.1.0.bin"
+    for path, message in (
+        (file, "cannot be written .No such file or directory.; name another file"),
+        (missing, "give files mpi_events"),
+    ):
         with pytest.raises(UserError, match=message):
             events.run(events.Arguments((path,), missing.with_name("x.json")))

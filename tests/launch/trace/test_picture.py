@@ -26,14 +26,14 @@ EVENTS = [
 
 
 @pytest.mark.parametrize(
-    ("only", "bars_of_rank_0"),
+    ("selected", "bars_of_rank_0"),
     [
         ("", ([Bar("step", 0.0, 0.9, 0)], [Bar("outer", 0.1, 0.6, 0), Bar("inner", 0.2, 0.3, 1), Bar("next", 0.6, 0.7, 0)])),
         ("^(outer|long)$", ([], [Bar("outer", 0.1, 0.6, 0)])),
     ],
 )
-def test_rows_of_a_window_have_the_spans_that_are_wanted(only, bars_of_rank_0):
-    assert picture.rows(EVENTS, 2000, 2900, "memory", only) == [
+def test_rows_of_a_window_have_the_spans_that_are_wanted(selected, bars_of_rank_0):
+    assert picture.rows(EVENTS, 2000, 2900, "memory", selected) == [
         Row(0, "data: steps", bars_of_rank_0[0], [0.5]),
         Row(0, "compute: PyTorch", bars_of_rank_0[1], []),
         Row(1, "compute: PyTorch", [Bar("long", 0.0, 0.9, 0)], []),

@@ -165,11 +165,11 @@ def test_a_matrix_makes_each_run_untraced_and_then_traced(checkout, tmp_path):
     done = matrix(checkout, tmp_path, "2", *settings, "--timeline", "--trace", "events")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 of the runs were traced" in done.stdout
-    both = records_in(tmp_path)
-    plain, profiled = sorted(both, key=lambda record: record["settings"]["timeline"])
+    records = records_in(tmp_path)
+    plain, profiled = sorted(records, key=lambda record: record["settings"]["timeline"])
     assert (plain["timeline"], plain["settings"]["timeline"], profiled["settings"]["timeline"]) == (None, False, True)
     assert (plain["step_breakdown"]["num_steps"] > 0, profiled["step_breakdown"]) == (True, None)
-    for record in both:
+    for record in records:
         jsonschema.validate(record, json.loads((ROOT / "results" / "schema.json").read_text()))
     # The profiled epoch is one more, and changes nothing that was measured before.
     assert profiled["losses"] == plain["losses"]

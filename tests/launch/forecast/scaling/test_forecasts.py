@@ -117,8 +117,8 @@ def test_slow_steps_slow_down_many_ranks_most():
 
 
 def test_epochs_of_oversubscribed_runs_count_and_their_steps_do_not():
-    more = {"accuracies": [0.5] * 5 + [0.98], "oversubscribed": True, "train_seconds": [1.0] * 6, "eval_seconds": [0.5] * 6}
-    records = [record(1), record(2), record(8, **more | {"step_seconds": [9.0] * 6, "losses": [1.0] * 6, "learning_rates": [0.1] * 6})]
+    changes = {"accuracies": [0.5] * 5 + [0.98], "oversubscribed": True, "train_seconds": [1.0] * 6, "eval_seconds": [0.5] * 6}
+    records = [record(1), record(2), record(8, **changes | {"step_seconds": [9.0] * 6, "losses": [1.0] * 6, "learning_rates": [0.1] * 6})]
     subject = of(records, 8)
     row = subject.forecasts[-1]
     assert (row.kind, row.num_ranks) == ("forecast", 8)

@@ -37,8 +37,8 @@ def test_entries_are_compared_with_the_matrix_before_in_the_order_of_dates():
 
 
 def test_a_sentence_has_what_changed_with_the_versions_and_the_change_of_all_together():
-    others = [matrix(day, backend="horovod_tf", torch=torch) for day, torch in ((1, "2.13.0"), (2, "2.14.0"))]
-    history = answer(*UPGRADED[:2], *others)
+    of_another_backend = [matrix(day, backend="horovod_tf", torch=torch) for day, torch in ((1, "2.13.0"), (2, "2.14.0"))]
+    history = answer(*UPGRADED[:2], *of_another_backend)
     assert history.sections[0].sentences == [
         "cnn, weak scaling, from the matrix begun at 2026-01-01T00:00:00Z to that at 2026-01-02T00:00:00Z: worse: ddp at 1 rank (+22.2 %); "
         "no difference shown: 1 of 2; all together: +10.6 %. Changed: torch 2.13.0 to 2.14.0."

@@ -31,7 +31,7 @@ HERE = matrix(ddp=10.0, horovod_tf=13.0)
 
 
 @pytest.mark.parametrize(
-    ("there", "counted", "sentence"),
+    ("elsewhere", "counted", "sentence"),
     [
         (matrix(ddp=100.0, horovod_tf=140.0), "yes at 1", "ddp is fastest on here and there."),
         (
@@ -57,17 +57,17 @@ HERE = matrix(ddp=10.0, horovod_tf=13.0)
         ),
     ],
 )  # fmt: skip
-def test_the_winner_is_the_same_another_or_open_as_the_intervals_of_each_machine_show(there, counted, sentence):
-    several_answer = answer(HERE, there)
+def test_the_winner_is_the_same_another_or_open_as_the_intervals_of_each_machine_show(elsewhere, counted, sentence):
+    several_answer = answer(HERE, elsewhere)
     assert several_answer.headline == [f"Is one backend fastest on here and there? Of 1 workloads and sizes: {counted}."]
     assert several_answer.sections[0].sentences == [f"cnn, weak scaling, 1 rank: {sentence}"]
 
 
 def test_a_ratio_is_that_of_the_report_of_its_machine_alone():
-    there = matrix(ddp=140.0, horovod_tf=100.0, single=120.0)
-    table = answer(HERE, there).sections[0].tables[0]
+    elsewhere = matrix(ddp=140.0, horovod_tf=100.0, single=120.0)
+    table = answer(HERE, elsewhere).sections[0].tables[0]
     assert [column.name for column in table.columns] == ["ranks", "backend", "here", "there"]
-    for records, column in ((HERE, 2), (there, 3)):
+    for records, column in ((HERE, 2), (elsewhere, 3)):
         alone = {
             row["backend"]: (f"{row['ratio to fastest']:.2f} ({row['95 % interval']}), " if row["95 % interval"] else "1, ")
             + row["verdict"]
@@ -78,23 +78,25 @@ def test_a_ratio_is_that_of_the_report_of_its_machine_alone():
 
 
 @pytest.mark.parametrize(
-    "there",
+    "elsewhere",
     [
         matrix(changes={"num_ranks": 2}, ddp=5.0, horovod_tf=6.0),
         matrix(changes={"oversubscribed": True}, ddp=5.0, horovod_tf=6.0),
         [*matrix(ddp=5.0), ended("failed", backend="horovod_tf")],
     ],
 )
-def test_what_two_machines_do_not_have_is_not_compared(there):
-    several_answer = answer(HERE, there)
+def test_what_two_machines_do_not_have_is_not_compared(elsewhere):
+    several_answer = answer(HERE, elsewhere)
     assert several_answer.headline[0].startswith("No workload and size has two backends")
     assert [table.title for table in several_answer.sections[0].tables] == ["The machines"]
     assert pictures.of(several_answer)["machines"] == []
 
 
 def test_the_machines_differ_in_device_versions_and_settings():
-    there = on("there", matrix(changes={"settings": {"threads": 2}}, ddp=10.0), device="cuda", packages={"torch": "2.14.0"}, num_cores=16)
-    several_answer = several.of_machines(typed([*on("here", HERE, device="cpu"), *there]))
+    elsewhere = on(
+        "there", matrix(changes={"settings": {"threads": 2}}, ddp=10.0), device="cuda", packages={"torch": "2.14.0"}, num_cores=16
+    )
+    several_answer = several.of_machines(typed([*on("here", HERE, device="cpu"), *elsewhere]))
     assert several_answer.sections[0].tables[-1].rows == [
         ("device", "cpu", "cuda"), ("processor", "a processor", "a processor"), ("cores", "4", "16"), ("torch", "2.13.0", "2.14.0"),
         ("--threads", "1", "2"),
@@ -102,15 +104,15 @@ def test_the_machines_differ_in_device_versions_and_settings():
 
 
 @pytest.mark.parametrize(
-    ("there", "message"),
+    ("elsewhere", "message"),
     [
         ([made(workload_digest="e" * 64, settings={"batch_size": 64})], r"trained different things \(--batch-size 64 and 16\)"),
         ([made(), made(repeat=1, settings={"threads": 2})], "different settings .*--threads 2 and 1"),
     ],
 )
-def test_other_training_and_runs_of_one_machine_that_differ_are_refused(there, message):
+def test_other_training_and_runs_of_one_machine_that_differ_are_refused(elsewhere, message):
     with pytest.raises(UserError, match=message):
-        answer(HERE, there)
+        answer(HERE, elsewhere)
 
 
 def test_the_chart_has_every_interval_machine_by_machine_and_is_the_picture():
