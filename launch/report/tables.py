@@ -54,9 +54,9 @@ class Section(NamedTuple):
     tables: list[Table]
 
 
-RANKS, BACKEND = Column("ranks"), Column("backend")
-TIME, RATE, ACCURACY = Column("time to solution (s)", ".2f"), Column("samples/s", ".0f"), Column("accuracy", ".4f")
-INTERVAL = Column("95 % interval")
+RANKS, BACKEND, INTERVAL = (Column(name, brief=True) for name in ("ranks", "backend", "95 % interval"))
+TIME = Column("time to solution (s)", ".2f", brief=True)
+RATE, ACCURACY = Column("samples/s", ".0f"), Column("accuracy", ".4f")
 # Ends the titles of tables and charts of entries with more ranks than cores.
 OVERSUBSCRIBED = "oversubscribed: not a scaling measurement"
 

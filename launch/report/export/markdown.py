@@ -6,15 +6,15 @@ from launch.report.words import printable
 # The section whose tables take the brief columns of the tables with the same titles in the sections MERGED.
 MAIN = "first"
 MERGED = ("scaling", "cost", "step")
-# The sections whose sentences stand here without their tables, which have a row for each run or each digest.
-SENTENCES_ONLY = ("same", "quiet")
+# The sections whose sentences stand here without their tables, which have a row for each run, digest or pair.
+SENTENCES_ONLY = ("repeated", "same", "quiet")
 ALL_TABLES = (
     "`python -m launch.compare FOLDER` prints every table and column, `--html FILE` makes a page of them, `--csv FILE` has every run."
 )
 
 
 def text(answer):
-    """The whole answer. Of the sections in MERGED, columns that are not brief are left out of the tables that MAIN takes up."""
+    """The whole answer. Of the tables of MAIN, and of those in MERGED that they take up, columns that are not brief are left out."""
     lines = [f"# Tandem on {escaped(answer.machine)}", "", ALL_TABLES, "", *_list(answer.headline)]
     for section in answer.sections:
         lines += ["", f"## {section.question}", "", *_list(section.sentences)]
@@ -39,14 +39,13 @@ def tables(answer, section):
 
 
 def _merged(table, details):
-    """A table with the brief columns of the tables `details`, matched by backend and ranks."""
+    """The brief columns of a table and of the tables `details`, matched by backend and ranks."""
     brief = {}
-    for detail in details:
+    for detail in (table, *details):
         for column, values in zip(detail.columns, zip(*detail.rows, strict=True), strict=True):
             if column.brief:
-                brief[column] = dict(zip(_keys(detail), values, strict=True))
-    rows = [(*row, *(values.get(key) for values in brief.values())) for key, row in zip(_keys(table), table.rows, strict=True)]
-    return Table(table.title, (*table.columns, *brief), rows)
+                brief.setdefault(column, dict(zip(_keys(detail), values, strict=True)))
+    return Table(table.title, tuple(brief), [tuple(values.get(key) for values in brief.values()) for key in _keys(table)])
 
 
 def _keys(table):

@@ -11,7 +11,7 @@ QUESTION = "What does each backend cost?"
 COLUMNS = (
     BACKEND, RANKS, Column("launch (s)", ".2f"), Column("import (s)", ".2f"), Column("init (s)", ".2f"), Column("load (s)", ".2f"),
     Column("train (s)", ".2f"), Column("evaluate (s)", ".2f"), Column("peak memory per rank (MiB)", ".0f", brief=True),
-    Column("median step (ms)", ".2f", brief=True), Column("step increase over own 1 rank (ms)", ".2f"),
+    Column("median step (ms)", ".2f"), Column("step increase over own 1 rank (ms)", ".2f"),
 )  # fmt: skip
 ENERGY = Column("energy (J)", ".0f")
 # Columns of values that only some records have, and the value of an entry; those of GPUs are on GPUs only.

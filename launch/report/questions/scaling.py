@@ -11,7 +11,7 @@ from launch.report.words import interval, listed, ranks_of, span
 QUESTION = "How does each backend scale?"
 COLUMNS = (
     BACKEND, RANKS, RATE, Column("samples/s over own 1 rank", ".2f"), INTERVAL, Column("ceiling without communication"),
-    Column("efficiency (%)", ".0f", brief=True), TIME, Column("speed-up over own 1 rank", ".2f", brief=True),
+    Column("efficiency (%)", ".0f", brief=True), TIME, Column("speed-up over own 1 rank", ".2f"),
     Column(f"speed-up over {BASELINE}", ".2f", brief=True), Column("remark"),
 )  # fmt: skip
 # Equal runs may differ in the last bit.

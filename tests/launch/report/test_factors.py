@@ -46,6 +46,11 @@ def test_without_a_library_single_and_single_tf_tell_of_the_framework():
     assert "the framework's part: single takes 1.11 times single_tf's" in sentence
 
 
+def test_at_1_rank_nothing_is_said_of_transports():
+    (sentence,) = parts(FOUR, num_ranks=1)
+    assert sentence.startswith("cnn, weak scaling, 1 rank, seconds per epoch, the library's part: ")
+
+
 @pytest.mark.parametrize(
     ("factors", "changes"),
     [
