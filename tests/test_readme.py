@@ -58,11 +58,11 @@ def cells_of(text, num_columns):
 def test_the_results_are_those_of_the_committed_report():
     report = (ROOT / "results" / "reference" / "two-cores.md").read_text().replace("\\_", "_")
     tables = dict(zip(("cnn", "transformer"), report.split("\n### transformer, weak scaling\n"), strict=True))
-    head = next(cells for cells in cells_of(report, 17) if cells[0] == "ranks")
+    head = next(cells for cells in cells_of(report, 15) if cells[0] == "ranks")
     results = [cells for cells in cells_of(README, 7) if cells[0] in tables]
     assert len(results) == 12
     for workload, backend, seconds, with_startup, ratio, speed_up, exposed in results:
-        cells = next(cells for cells in cells_of(tables[workload], 17) if cells[:2] == ["1" if backend == "single" else "2", backend])
+        cells = next(cells for cells in cells_of(tables[workload], 15) if cells[:2] == ["1" if backend == "single" else "2", backend])
         row = dict(zip(head, cells, strict=True))
         against = row["ratio to fastest"] + ("" if row["95 % interval"] == "-" else f" ({row['95 % interval']})")
         added = f"{float(row['exposed communication (ms)']):.1f} ({row['exposed, 95 % interval (ms)']})"
@@ -71,3 +71,14 @@ def test_the_results_are_those_of_the_committed_report():
             assert (ratio, speed_up, exposed) == (against, row["speed-up over single"], added)
     agreeing = re.findall(r"give the same verdict on (\d+) of (\d+) pairs", report)
     assert "{} of {} pairs".format(*(sum(map(int, counts)) for counts in zip(*agreeing, strict=True))) in README
+
+
+def test_every_figure_of_the_sentences_on_the_results_is_in_the_committed_report():
+    report = (ROOT / "results" / "reference" / "two-cores.md").read_text()
+    sentences = README.split("## Results")[1].split("\n## ")[0].split("\n- ")[1:]
+    figures = [figure for sentence in sentences for figure in re.findall(r"\d+\.\d+", sentence.split("\n\n")[0])]
+    assert len(figures) > 8
+    in_report = set(re.findall(r"\d+\.\d+", report))
+    assert [figure for figure in figures if figure not in in_report] == []
+    intervals = [interval for sentence in sentences for interval in re.findall(r"\d\.\d\d to \d\.\d\d", sentence)]
+    assert [interval for interval in intervals if f"95 % interval {interval}" not in report] == []

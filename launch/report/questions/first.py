@@ -11,9 +11,9 @@ from launch.report.words import EQUAL, NO_DIFFERENCE, interval, level, listed, r
 
 QUESTION = "Which backend reaches the target first?"
 COLUMNS = (
-    RANKS, BACKEND, Column("transport", brief=True), TIME, Column("with start-up (s)", ".2f", brief=True),
+    RANKS, BACKEND, Column("transport"), TIME, Column("with start-up (s)", ".2f", brief=True),
     Column("epochs", ".1f", brief=True), Column("seconds per epoch", ".3f", brief=True), Column("ratio to fastest", ".2f", brief=True),
-    INTERVAL, Column("verdict", brief=True), Column("reached", brief=True),
+    INTERVAL, Column("verdict", brief=True), Column("reached"),
     Column("fastest (s)", ".2f"), Column("slowest (s)", ".2f"), ACCURACY, RATE,
 )  # fmt: skip
 FASTEST = "fastest"
