@@ -114,7 +114,7 @@ class Settings:
     learning_rate_factor: Annotated[float | None, POSITIVE, Role.TRAINS, Role.MAY_DIFFER] = None
     """Factor by which warm-up scales the learning rate. Default: the number of ranks (weak), 1 (strong)."""
     warmup_epochs: Annotated[float, Bounds(at_least=0, below=math.inf), Role.TRAINS] = 1.0
-    """Epochs of learning rate warm-up; may be a fraction."""
+    """Epochs of learning rate warm-up; may be a fraction. At 16 ranks the default trainings need 3."""
     schedule: Annotated[Literal[tuple(schedules.SCHEDULES)], Role.TRAINS] = "constant"
     """Learning rate schedule after warm-up."""
     dropout: Annotated[bool, Role.TRAINS] = False
