@@ -9,7 +9,7 @@ import pytest
 from launch.forecast.scaling.answer import with_forecasts
 from launch.forecast.scaling.forecasts import Wish
 from launch.report import collect, summary
-from launch.report.export import charts, html
+from launch.report.export import charts, colours, html
 from launch.report.tables import OVERSUBSCRIBED
 from tests.support import browser
 from tests.support.answers import answered
@@ -127,15 +127,20 @@ def test_oversubscribed_entries_are_separate_and_in_no_scaling_chart(page):
         assert kind not in charts.KINDS["scaling"] or 8 not in sizes
 
 
+def test_up_to_twelve_backends_have_different_colours():
+    backends = ("single", "single_tf", "ddp", "ddp@mpi", "horovod_torch@gloo", "fsdp", "pipeline", "zero_redundancy", *colours.FIXED)
+    assert len(set(colours.of_backends(dict.fromkeys(backends)).values())) == len(set(backends)) == 12
+
+
 def test_each_backend_has_one_colour_everywhere(page):
     text = page.read_text()
-    colours = set(re.findall(r'<i style="background:(#\w+)"></i>([\w@]+)</td>', text))
+    pairs = set(re.findall(r'<i style="background:(#\w+)"></i>([\w@]+)</td>', text))
     for layer in (layer for spec in specs(text) for layer in [spec, *spec.get("layer", [])]):
         scale = layer.get("encoding", {}).get("color", {}).get("scale", {})
         if "ddp" in scale.get("domain", []):
-            colours |= set(zip(scale["range"], scale["domain"], strict=True))
-    assert sorted(backend for _, backend in colours) == ["ddp", "deepspeed_zero", "horovod_tf", "single"]
-    assert len({colour for colour, _ in colours}) == 4
+            pairs |= set(zip(scale["range"], scale["domain"], strict=True))
+    assert sorted(backend for _, backend in pairs) == ["ddp", "deepspeed_zero", "horovod_tf", "single"]
+    assert len({colour for colour, _ in pairs}) == 4
 
 
 def test_a_chart_cannot_end_its_script_element():
