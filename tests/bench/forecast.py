@@ -84,7 +84,7 @@ def fit(fast, slow, slow_bytes_per_second, bytes_per_second, names):
     models = ((fast, model_of(fast, compute, link_of_fast, names)), (slow, model_of(slow, compute, link_of_slow, names)))
     unexplained_seconds = sum(size.step_seconds - over_it.step_seconds(size.num_ranks) for size, over_it in models) / len(models)
     over_link = model_of(slow, compute, link_of_slow._replace(beta_seconds_per_byte=beta), names)
-    return over_link._replace(rest=(unexplained_seconds, unexplained_seconds))
+    return over_link._replace(unexplained_seconds=(unexplained_seconds, unexplained_seconds))
 
 
 def message(size, name):
