@@ -26,20 +26,20 @@ def sentences(at, candidates):
     Each is compared with the fastest that has its other factors. Where transports change only with the library, a sentence says so.
     At 1 rank nothing goes over a transport.
     """
-    exchange = bool(candidates) and candidates[0].num_ranks > 1
+    has_exchange = bool(candidates) and candidates[0].num_ranks > 1
     cells = {factors_of(entry): entry for entry in candidates if entry.transport or declaration_of(entry.backend).library == ALONE}
     texts = []
-    for number, factor in enumerate(FACTORS if exchange else FACTORS[:-1]):
+    for number, factor in enumerate(FACTORS if has_exchange else FACTORS[:-1]):
         pairs = {
             f"{entry.backend} takes {{}} times {fastest.backend}'s": (entry, fastest)
             for fastest, *slower in _groups(cells, lambda cell, number=number: cell[:number] + cell[number + 1 :])
             for entry in slower
         }
         texts.append(_sentence(f"{at}, seconds per epoch, the {factor}'s part", pairs, candidates))
-    if exchange:
+    if has_exchange:
         texts.append(_sentence(f"{at}, seconds per epoch, library and transport together", _interactions(cells), candidates))
-    if exchange and not texts[2] and len({transport for _, _, transport in cells} - {None}) > 1:
-        texts.append(f"{at}: the transport's part is not known, since no library ran over two.")
+        if not texts[2] and len({transport for _, _, transport in cells} - {None}) > 1:
+            texts.append(f"{at}: the transport's part is not known, since no library ran over two.")
     return [sentence for sentence in texts if sentence]
 
 

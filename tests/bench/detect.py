@@ -24,7 +24,7 @@ from tests.support.running import copied
 
 PLAIN, COPY, SLOWER = "ddp", "ddp_again", "ddp_slower"
 BACKENDS = (PLAIN, COPY, SLOWER, "horovod_torch", "horovod_tf")
-SETTINGS = ("--workloads", "cnn", "--epochs", "4", "--no-stop-at-target")
+SETTINGS = ("--workloads", "cnn", "--epochs", "8", "--no-stop-at-target")
 COLUMNS = ("repeats", "the copy called slower or faster", "the slowed one called slower", "all intervals hold the mean of other matrices")
 
 

@@ -20,7 +20,7 @@ from tests.support.running import copied
 
 COPY = "ddp_again"
 BACKENDS = ("ddp", COPY, "horovod_torch", "deepspeed_zero", "horovod_tf", "horovod_keras")
-SETTINGS = ("--workloads", "cnn", "--backends", ",".join(BACKENDS), "--epochs", 2, "--no-stop-at-target")
+SETTINGS = ("--workloads", "cnn", "--backends", ",".join(BACKENDS), "--epochs", 4, "--no-stop-at-target")
 LENGTHS = (0.1, 0.3, 1.0, 3.0)
 NONE = "none"
 COLUMNS = ("turns (s)", "backend", "to no turns", "95 % interval", "to ddp", "95 % interval", "first step of a turn to the others")
