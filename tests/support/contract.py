@@ -108,7 +108,7 @@ BY_HAND = Faults(faults.by_hand_without("average_gradients"), faults.by_hand_sum
 
 ROWS = {
     "single": Row(),
-    "single_tf": Row(comparisons=[Comparison(run, ranks=1) for run in runs.FLOAT64]),
+    **{backend: Row(comparisons=[Comparison(run, ranks=1) for run in runs.FLOAT64]) for backend in ("single_tf", "single_keras")},
     "data_parallel": Row(comparisons=runs.DATA_PARALLEL),
     "ddp": Row(
         Faults(faults.ddp_without_all_reduce, faults.multiplied_gradients),

@@ -1,0 +1,41 @@
+"""Keras's compile and fit in one process: what `fit` alone changes against `single_tf`."""
+
+import os
+
+# Selects tf-keras (Keras 2), as for `horovod_keras`.
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+
+from common.backends import Backend
+from common.training.program import main
+from frameworks.shared.tensorflow import keras, tensorflow
+from frameworks.shared.tensorflow.trainer import TensorFlowTrainer
+
+BACKEND = Backend(framework="Keras", library="none", by_default=False, one_rank=True, sharing="replicated", change="nothing")
+
+
+class Trainer(TensorFlowTrainer):
+    def __init__(self, settings):
+        super().__init__(settings)
+        self.model = keras.build(settings, self.ranks)
+        self.module = self.model.module
+        self.rule = tensorflow.Optimizer(settings, self.module.parameters)
+        self.model.compile(keras.Optimizer(self.rule, self.module.parameters), loss=keras.Loss(reduction="sum"))
+        self.pipeline = keras.Pipeline()
+
+    def train_epoch(self, batches, observe):
+        dataset = self.pipeline.begin(batches)
+        step = keras.Step(self.pipeline.learning_rates, observe)
+        self.model.fit(dataset, steps_per_epoch=len(batches), verbose=0, callbacks=[step])
+
+    def sum(self, values):
+        return values
+
+    def communication(self):
+        return None
+
+    def close(self):
+        tensorflow.remove_generated_files()
+
+
+if __name__ == "__main__":
+    main(Trainer, __file__)
