@@ -55,30 +55,49 @@ def cells_of(text, num_columns):
     return [cells for cells in rows if len(cells) >= num_columns]
 
 
+REPORT = (ROOT / "results" / "reference" / "two-cores.md").read_text().replace("\\_", "_")
+RESULTS = README.split("## Results")[1].split("\n## ")[0]
+
+
 def test_the_results_are_those_of_the_committed_report():
-    report = (ROOT / "results" / "reference" / "two-cores.md").read_text().replace("\\_", "_")
-    tables = dict(zip(("cnn", "transformer"), report.split("\n### transformer, weak scaling\n"), strict=True))
-    head = next(cells for cells in cells_of(report, 15) if cells[0] == "ranks")
-    results = [cells for cells in cells_of(README, 7) if cells[0] in tables]
-    assert len(results) == 12
-    for workload, backend, seconds, with_startup, ratio, speed_up, exposed in results:
-        cells = next(cells for cells in cells_of(tables[workload], 15) if cells[:2] == ["1" if backend == "single" else "2", backend])
+    tables = dict(zip(("cnn", "transformer"), REPORT.split("\n### transformer, weak scaling\n"), strict=True))
+    head = next(cells for cells in cells_of(REPORT, 15) if cells[0] == "ranks")
+    results = [cells for cells in cells_of(RESULTS, 7) if cells[0] in tables]
+    assert len(results) == 10
+    for workload, backend, *values in results:
+        cells = next(cells for cells in cells_of(tables[workload], 15) if cells[:2] == ["2", backend])
         row = dict(zip(head, cells, strict=True))
         against = row["ratio to fastest"] + ("" if row["95 % interval"] == "-" else f" ({row['95 % interval']})")
-        added = f"{float(row['exposed communication (ms)']):.1f} ({row['exposed, 95 % interval (ms)']})"
-        assert (seconds, with_startup) == (row["time to solution (s)"], row["with start-up (s)"])
-        if backend != "single":
-            assert (ratio, speed_up, exposed) == (against, row["speed-up over single"], added)
-    agreeing = re.findall(r"give the same verdict on (\d+) of (\d+) pairs", report)
-    assert "{} of {} pairs".format(*(sum(map(int, counts)) for counts in zip(*agreeing, strict=True))) in README
+        exposed = f"{float(row['exposed communication (ms)']):.1f} ({row['exposed, 95 % interval (ms)']})"
+        assert values == [row["time to solution (s)"], row["with start-up (s)"], against, row["speed-up over single"], exposed]
 
 
-def test_every_figure_of_the_sentences_on_the_results_is_in_the_committed_report():
-    report = (ROOT / "results" / "reference" / "two-cores.md").read_text()
-    sentences = README.split("## Results")[1].split("\n## ")[0].split("\n- ")[1:]
-    figures = [figure for sentence in sentences for figure in re.findall(r"\d+\.\d+", sentence.split("\n\n")[0])]
-    assert len(figures) > 8
-    in_report = set(re.findall(r"\d+\.\d+", report))
-    assert [figure for figure in figures if figure not in in_report] == []
-    intervals = [interval for sentence in sentences for interval in re.findall(r"\d\.\d\d to \d\.\d\d", sentence)]
-    assert [interval for interval in intervals if f"95 % interval {interval}" not in report] == []
+def test_the_parts_of_differences_are_those_of_the_committed_report():
+    rows = [cells for cells in cells_of(RESULTS, 3) if " / " in cells[0]]
+    assert len(rows) == 6
+    for part, *values in rows:
+        label, above, below = re.fullmatch("(.*): (.*) / (.*)", part.replace("`", "")).groups()
+        factor, _, at_one_rank = label.partition(", ")
+        for workload, value in zip(("cnn", "transformer"), values, strict=True):
+            at = f"- {workload}, weak scaling, {at_one_rank or '2 ranks'}, .* the {factor}'s part: "
+            (sentence,) = re.findall(rf"^{at}.*", REPORT, re.M)
+            ratio, interval = value.split(" ", 1)
+            told = rf"{above} takes {ratio} times {below}'s \((no difference [^,]*, )?{re.escape(interval[1:])}"
+            assert re.search(told, sentence), (part, value)
+
+
+def test_the_sentences_on_the_results_are_those_of_the_committed_report():
+    with_startup = re.findall(r"With start-up the lowest time is (\S+) s, (\S+)\.", REPORT)
+    assert len({backend for _, backend in with_startup}) == 1
+    assert (
+        "With start-up `{}` has the lowest times ({} and\n  {} s)".format(with_startup[0][1], *(seconds for seconds, _ in with_startup))
+        in RESULTS
+    )
+    together = set(re.findall(r"horovod_torch@gloo for horovod_torch costs (\S+) times what ddp for ddp@mpi costs \((.*?)\)", REPORT))
+    assert [f"loses {ratio} times as much by Gloo as DDP ({interval} on both)" in RESULTS for ratio, interval in together] == [True]
+    shown = re.findall(r"a difference for (\d+) pairs of backends, all for (\d+), opposite ones for (\d+)", REPORT)
+    of_pairs = "of {} pairs for which one matrix shows a difference, both show it for {}, opposite ones for {}."
+    assert of_pairs.format(*(sum(map(int, counts)) for counts in zip(*shown, strict=True))) in RESULTS
+    assert re.search(r"The machine's speed was within 5 % of its median beside \d+ of \d+ runs\.", REPORT)[0] in RESULTS
+    for workload, verdict in (("cnn", r"\d\S+ times as fast as"), ("transformer", "no difference shown from")):
+        assert re.search(rf"- {workload}, weak scaling, 2 ranks: horovod_tf is fastest, \S+ s an epoch; {verdict} horovod_keras", REPORT)

@@ -226,8 +226,11 @@ def epoch_ratio(above, below, compared):
     return statistics.simultaneous_ratio(*chosen, paired, len(compared), noise, until_narrow)
 
 
-def ratio_of_epoch_ratios(slow, fast, reference_slow, reference_fast):
-    """The Ratio of slow / fast to the reference's, of seconds per epoch, over the keys that all four entries have; None without any."""
+def ratio_of_epoch_ratios(slow, fast, reference_slow, reference_fast, compared):
+    """The Ratio of slow / fast to the reference's, of seconds per epoch, over the keys that all four entries have; None without any.
+
+    The four are among the entries `compared`, which show the noise from matrix to matrix.
+    """
     seconds_of = [
         {key_of(record): value for record in entry.from_start if (value := epochs.seconds(record))}
         for entry in (slow, fast, reference_slow, reference_fast)
@@ -236,7 +239,10 @@ def ratio_of_epoch_ratios(slow, fast, reference_slow, reference_fast):
     if not shared:
         return None
     slow, fast, reference_slow, reference_fast = (np.array([seconds[key] for key in shared]) for seconds in seconds_of)
-    return statistics.simultaneous_ratio(slow * reference_fast, fast * reference_slow, paired=True, num_compared=2)
+    noise = _session_noise(sorted({matrix for matrix, _ in shared}), compared)
+    # Of two differences instead of one.
+    noise = noise and noise._replace(variance=2 * noise.variance)
+    return statistics.simultaneous_ratio(slow * reference_fast, fast * reference_slow, paired=True, num_compared=2, session_noise=noise)
 
 
 def ratio_of_one_run(above, below):

@@ -21,7 +21,13 @@ def listed(names):
 
 def interval(ratio):
     """The interval of a statistics.Ratio for a table; None where it has none."""
-    return f"{ratio.low:.2f} to {ratio.high:.2f}" if ratio and ratio.low is not None else None
+    return f"{_bound(ratio.low)} to {_bound(ratio.high)}" if ratio and ratio.low is not None else None
+
+
+def _bound(bound):
+    """The bound with as many decimals as tell on which side of 1 it is, two to four."""
+    texts = [f"{bound:.{num_decimals}f}" for num_decimals in (2, 3, 4)]
+    return next((text for text in texts if float(text) != 1), texts[0])
 
 
 def runs_against(num_runs, num_against, paired):

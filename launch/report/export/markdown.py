@@ -60,8 +60,8 @@ def _list(sentences):
 
 def _table(table):
     numeric = table.numeric_columns
-    rule = ["---:" if index in numeric else "---" for index in range(len(table.columns))]
-    return [_line([column.name for column in table.columns]), _line(rule), *map(_line, table.texts)]
+    rule = "".join("|---:" if index in numeric else "|---" for index in range(len(table.columns)))
+    return [_line([column.name for column in table.columns]), f"{rule}|", *map(_line, table.texts)]
 
 
 def _line(cells):

@@ -99,12 +99,17 @@ def winner(comparison):
         repeats_give = "one run gives" if num_repeats == 1 else f"{num_repeats} repeats give"
         return f"{comparison.name}: {repeats_give} no verdict, {MIN_RUNS_CONFIDENT} do{so_far}{left_out}."
     first, *later = placed
-    alike = [first.entry.backend, *(place.entry.backend for place in later if place.verdict in (NO_DIFFERENCE, EQUAL))]
-    seconds = entries.time_of(first.entry)
-    sentence = f"{comparison.name}: {listed(alike)} at {ranks_of(best.num_ranks)} reached the target first, in {seconds:.2f} s{left_out}"
+    at, seconds = ranks_of(best.num_ranks), entries.time_of(first.entry)
+    sentence = f"{comparison.name}: {first.entry.backend} at {at} reached the target first, in {seconds:.2f} s{left_out}"
     against = entries.time_ratio(comparison.entry(BASELINE, 1), first.entry) if first.entry.backend != BASELINE else None
     compared = f"; {times_as_fast(against, BASELINE)}" if against else ""
-    return f"{sentence}{compared}.{_with_startup([place.entry for place in placed])}"
+    return f"{sentence}{compared}.{_alike(later)}{_with_startup([place.entry for place in placed])}"
+
+
+def _alike(later):
+    """The sentences on which Places do not differ from the first; empty where all do."""
+    backends_of = {verdict: [place.entry.backend for place in later if place.verdict == verdict] for verdict in (EQUAL, NO_DIFFERENCE)}
+    return "".join(f" {verdict.capitalize()} from {listed(backends)}." for verdict, backends in backends_of.items() if backends)
 
 
 def _in_this_run(candidates):
@@ -168,12 +173,8 @@ def _sentence(at, placed):
     if second.against.verdict is None:
         against = f"{second.entry.backend} {second.against.value:.2f} times that ({uncertainty(second.against)})"
         return f"{at}: {best.entry.backend} takes {seconds}, {against}; a verdict takes {MIN_RUNS_CONFIDENT} repeats.{needing_more}"
-    further = ""
-    for verdict in (EQUAL, NO_DIFFERENCE):
-        alike = [place.entry.backend for place in later[1:] if place.verdict == verdict]
-        further += f" {verdict.capitalize()} from {listed(alike)}." if alike else ""
     against = times_as_fast(second.against, second.entry.backend)
-    return f"{at}: {best.entry.backend} is fastest, {seconds}; {against}.{further}{needing_more}"
+    return f"{at}: {best.entry.backend} is fastest, {seconds}; {against}.{_alike(later[1:])}{needing_more}"
 
 
 def _rows(candidates):

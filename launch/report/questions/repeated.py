@@ -59,12 +59,12 @@ def _are_same(ratios):
 
 def _sentence(at, ratios_of, seeds):
     began = list(dict.fromkeys(itertools.chain(*ratios_of.values())))
-    num_same = sum(map(_are_same, ratios_of.values()))
-    opposite = sum({FASTER, SLOWER} <= set(map(_verdict, ratios.values())) for ratios in ratios_of.values())
-    differing = len(ratios_of) - num_same
-    ending = f"; opposite verdicts: {opposite}, a difference that not all show: {differing - opposite}" if differing else ""
-    agreed = f"the same verdict on {num_same} of {len(ratios_of)} pairs of backends{ending}"
-    return f"{at}: the matrices begun at {listed(began)}, {seeds}, give {agreed}."
+    verdicts_of = [set(map(_verdict, ratios.values())) for ratios in ratios_of.values()]
+    differing = [verdicts for verdicts in verdicts_of if verdicts != {NO_DIFFERENCE}]
+    by_all = sum(verdicts in ({FASTER}, {SLOWER}) for verdicts in differing)
+    opposite = sum({FASTER, SLOWER} <= verdicts for verdicts in differing)
+    shown = f"one or more show a difference for {len(differing)} pairs of backends, all for {by_all}, opposite ones for {opposite}"
+    return f"{at}: of the matrices begun at {listed(began)}, {seeds}, {shown}; {NO_DIFFERENCE} for {len(verdicts_of) - len(differing)}."
 
 
 def _row(size, backend, reference, began, ratio):

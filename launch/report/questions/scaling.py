@@ -12,7 +12,7 @@ QUESTION = "How does each backend scale?"
 COLUMNS = (
     BACKEND, RANKS, RATE, Column("samples/s over own 1 rank", ".2f"), INTERVAL, Column("ceiling without communication"),
     Column("efficiency (%)", ".0f", brief=True), TIME, Column("speed-up over own 1 rank", ".2f"),
-    Column(f"speed-up over {BASELINE}", ".2f", brief=True), Column("remark"),
+    Column(f"speed-up over {BASELINE}", brief=True), Column("remark"),
 )  # fmt: skip
 # Equal runs may differ in the last bit.
 TOLERANCE = 1e-9
@@ -34,7 +34,7 @@ def _sentence(comparison, fair):
     if not kept:
         return "not measured, since no backend ran both at 1 rank and at a larger size without oversubscription"
     ceilings = {entry.backend: ceiling(comparison, entry) for entry, _ in ratios if entry.num_ranks == largest}
-    reachable = {backend: 100 * (ratio.value / largest) for backend, ratio in ceilings.items() if ratio}
+    reachable = {backend: 100 * (ratio.value / largest) for backend, ratio in ceilings.items() if ratio and ratio.high < largest}
     without = f"; without communication {span(reachable, '{:.0f} %')}" if reachable else ""
     return f"efficiency at {ranks_of(largest)}: {span(kept, '{:.0f} %')}{without}"
 
@@ -67,13 +67,18 @@ def _row(comparison, entry):
         entries.typical(entry, "samples_per_second"),
         rate and rate.value,
         interval(rate) if entry.num_ranks > 1 else None,
-        f"{reachable.value:.2f} ({interval(reachable)})" if reachable else None,
+        interval(reachable) if reachable and reachable.high >= entry.num_ranks else _with_interval(reachable),
         100 * (rate.value / entry.num_ranks) if rate else None,
         entries.time_of(entry),
         speed_up and speed_up.value,
-        speed_up_over_single and speed_up_over_single.value,
+        _with_interval(speed_up_over_single) if entry.backend != BASELINE else None,
         _remark(entry, {"samples/s": rate, "speed-up": speed_up, f"speed-up over {BASELINE}": speed_up_over_single}),
     )
+
+
+def _with_interval(ratio):
+    """A Ratio and its interval, as text; the number alone where one run gives no interval."""
+    return ratio and (f"{ratio.value:.2f}" if ratio.low is None else f"{ratio.value:.2f} ({interval(ratio)})")
 
 
 def _remark(entry, ratios):

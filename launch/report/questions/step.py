@@ -13,7 +13,8 @@ PARTS = ("data wait", "compute", OVERHEAD, EXPOSED)
 ADDED = "communication_exposed_seconds"
 COLUMNS = (
     BACKEND, RANKS, Column("step in training (ms)", ".2f"), Column("step in breakdown (ms)", ".2f"),
-    *(Column(f"{part} (ms)", ".2f", brief=part != PARTS[0]) for part in PARTS), Column("exposed, 95 % interval (ms)", brief=True),
+    *(Column(f"{part} (ms)", ".2f", brief=part != PARTS[0]) for part in PARTS),
+    Column("overhead, 95 % interval (ms)"), Column("exposed, 95 % interval (ms)", brief=True),
     Column("communication (ms)", ".2f"), Column("sent (MB)", ".2f"),
     Column("bus bandwidth (MB/s)", ".0f"), Column("bus bandwidth, plain all-reduce (MB/s)", ".0f"),
 )  # fmt: skip
@@ -49,12 +50,22 @@ def parts(comparison, entry):
     return {part: None if value is None else 1000 * value for part, value in zip(PARTS, seconds, strict=True)}
 
 
+def overhead_interval(comparison, entry):
+    """The 95 % interval of OVERHEAD in milliseconds; None where the backend has fewer than two runs at 1 rank."""
+    single_rank = comparison.entry(entry.backend, 1)
+    values = statistics.present(map(seconds_of(ADDED), single_rank.ok)) if single_rank else []
+    return _around(parts(comparison, entry).get(OVERHEAD), statistics.difference_reach(values, [0.0] * len(values), paired=True))
+
+
 def exposed_interval(comparison, entry):
     """The 95 % interval of EXPOSED in milliseconds; None at 1 rank, and where either size has one run."""
     values = entries.run_values(entry, comparison.entry(entry.backend, 1), seconds_of(ADDED))
     reach = None if values is None or entry.num_ranks == 1 else statistics.difference_reach(*values)
-    exposed = parts(comparison, entry).get(EXPOSED)
-    return None if reach is None else (exposed - 1000 * reach, exposed + 1000 * reach)
+    return _around(parts(comparison, entry).get(EXPOSED), reach)
+
+
+def _around(milliseconds, reach_seconds):
+    return None if reach_seconds is None else (milliseconds - 1000 * reach_seconds, milliseconds + 1000 * reach_seconds)
 
 
 def seconds_of(key):
@@ -63,9 +74,9 @@ def seconds_of(key):
 
 
 def exposed_percent(comparison, entry):
-    """EXPOSED as a share of an entry's step; None at 1 rank, without a step breakdown, and where its interval has 0."""
+    """EXPOSED as a share of an entry's step; None without a step breakdown, and where its interval has 0 or there is none."""
     milliseconds, interval = parts(comparison, entry), exposed_interval(comparison, entry)
-    if not milliseconds or entry.num_ranks == 1 or (interval and interval[0] <= 0):
+    if not interval or interval[0] <= 0:
         return None
     return 100 * milliseconds[EXPOSED] / sum(statistics.present(milliseconds.values()))
 
@@ -99,11 +110,11 @@ def _row(comparison, entry):
     seconds = [trained, _typical(entry, "step_seconds"), _typical(entry, "communication_seconds")]
     in_training, in_breakdown, communication = (None if value is None else 1000 * value for value in seconds)
     sent = [sum(operation.num_bytes for operation in breakdown.operations.values()) for breakdown in _breakdowns(entry)]
-    interval = exposed_interval(comparison, entry)
+    intervals = overhead_interval(comparison, entry), exposed_interval(comparison, entry)
     bandwidths = [_typical(entry, key) for key in ("bus_bytes_per_second", "plain_bus_bytes_per_second")]
     return (
         entry.backend, entry.num_ranks, in_training, in_breakdown, *parts(comparison, entry).values(),
-        interval and "{:.1f} to {:.1f}".format(*interval), communication,
+        *(interval and "{:.1f} to {:.1f}".format(*interval) for interval in intervals), communication,
         float(statistics.typical(sent)) / MB, *(None if bandwidth is None else bandwidth / MB for bandwidth in bandwidths),
     )  # fmt: skip
 

@@ -136,7 +136,10 @@ def test_each_size_has_its_own_fastest():
     [
         ([*six(9.0), *six(5.0, num_ranks=2)], "ddp at 2 ranks reached the target first, in 5.00 s."),
         ([*six(9.0), *six(12.0, num_ranks=2)], "ddp at 1 rank reached the target first, in 9.00 s."),
-        ([*six(9.0), *six(9.0, backend="horovod_tf")], "ddp and horovod_tf at 1 rank reached the target first, in 9.00 s."),
+        (
+            [*six(9.0), *six(9.0, backend="horovod_tf")],
+            "ddp at 1 rank reached the target first, in 9.00 s. No difference beyond 5 % from horovod_tf.",
+        ),
         (
             [*six(10.0, backend="single"), *six(4.0, num_ranks=2)],
             "ddp at 2 ranks reached the target first, in 4.00 s; 2.50 times as fast as single (95 % interval 2.50 to 2.50, 6 pairs).",

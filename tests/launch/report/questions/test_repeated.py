@@ -23,37 +23,28 @@ def matrix(stamp, num_repeats=6, first_seed=1, **seconds):
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "ending", "verdicts"),
+    ("first", "second", "counts", "verdicts"),
     [
-        (SECONDS, {"ddp": 15.0, "fsdp": 10.0}, "the same verdict on 1 of 1 pairs of backends.", []),
-        ({"ddp": 10.0, "fsdp": 12.0}, {"ddp": 10.0, "fsdp": 15.0}, "the same verdict on 1 of 1 pairs of backends.", []),
-        ({"ddp": 10.0, "fsdp": 10.0}, {"ddp": 10.0, "fsdp": 10.0}, "the same verdict on 1 of 1 pairs of backends.", []),
-        (
-            SECONDS,
-            {"ddp": 10.0, "fsdp": 10.0},
-            "the same verdict on 0 of 1 pairs of backends; opposite verdicts: 0, a difference that not all show: 1.",
-            ["slower", "no difference shown"],
-        ),
-        (
-            SECONDS,
-            {"ddp": 10.0, "fsdp": 12.0},
-            "0 of 1 pairs of backends; opposite verdicts: 1, a difference that not all show: 0.",
-            ["slower", "faster"],
-        ),
+        (SECONDS, {"ddp": 15.0, "fsdp": 10.0}, (1, 1, 0, 0), []),
+        ({"ddp": 10.0, "fsdp": 12.0}, {"ddp": 10.0, "fsdp": 15.0}, (1, 1, 0, 0), []),
+        ({"ddp": 10.0, "fsdp": 10.0}, {"ddp": 10.0, "fsdp": 10.0}, (0, 0, 0, 1), []),
+        (SECONDS, {"ddp": 10.0, "fsdp": 10.0}, (1, 0, 0, 0), ["slower", "no difference shown"]),
+        (SECONDS, {"ddp": 10.0, "fsdp": 12.0}, (1, 0, 1, 0), ["slower", "faster"]),
     ],
 )
-def test_two_matrices_agree_on_a_pair_or_not(first, second, ending, verdicts):
+def test_two_matrices_agree_on_a_pair_or_not(first, second, counts, verdicts):
     answer = section([*matrix(STAMPS[0], **first), *matrix(STAMPS[1], **second)], "repeated")
     (sentence,) = answer.sentences
-    assert sentence.startswith("cnn, weak scaling, 2 ranks: the matrices begun at 2026-01-01T00:00:00Z and 2026-01-01T06:00:00Z, ")
-    assert sentence.endswith(ending)
+    assert sentence.startswith("cnn, weak scaling, 2 ranks: of the matrices begun at 2026-01-01T00:00:00Z and 2026-01-01T06:00:00Z, ")
+    shown = "one or more show a difference for {} pairs of backends, all for {}, opposite ones for {}; no difference shown for {}."
+    assert sentence.endswith(shown.format(*counts))
     assert [row[-1] for table in answer.tables for row in table.rows] == verdicts
 
 
 @pytest.mark.parametrize(("first_seed", "words"), [(7, "with other seeds"), (6, "with seeds in common"), (1, "with seeds in common")])
 def test_whether_matrices_repeat_each_others_trainings_is_said(first_seed, words):
     answer = section([*matrix(STAMPS[0], **SECONDS), *matrix(STAMPS[1], first_seed=first_seed, **SECONDS)], "repeated")
-    assert f"06:00:00Z, {words}, give the same verdict" in answer.sentences[0]
+    assert f"06:00:00Z, {words}, one or more show" in answer.sentences[0]
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,11 @@ def added(*by_run, num_ranks=2):
 
 
 def test_what_a_backend_adds_at_1_rank_is_no_exposed_communication():
-    parts = ("overhead at 1 rank (ms)", "exposed communication (ms)", "exposed, 95 % interval (ms)")
+    parts = ("overhead at 1 rank (ms)", "exposed communication (ms)", "exposed, 95 % interval (ms)", "overhead, 95 % interval (ms)")
     records = [*added(2.0, 2.5, num_ranks=1), *added(6.0, 7.5)]
     assert [tuple(row[part] for part in parts) for row in lines(records, "step")] == [
-        (pytest.approx(2.25), 0.0, None),
-        (pytest.approx(2.25), pytest.approx(4.5), "-1.9 to 10.9"),
+        (pytest.approx(2.25), 0.0, None, "-0.9 to 5.4"),
+        (pytest.approx(2.25), pytest.approx(4.5), "-1.9 to 10.9", "-0.9 to 5.4"),
     ]
     # An interval with 0 shows no share.
     assert section(records, "step").sentences == []
@@ -51,19 +51,23 @@ def test_what_a_backend_adds_at_1_rank_is_no_exposed_communication():
     records = [*added(2.0, 2.5, 2.2, num_ranks=1), *added(6.0, 6.5, 6.3)]
     assert line(records, "step", ranks=2)[parts[2]] == "4.0 to 4.2"
     assert section(records, "step").sentences == ["cnn, weak scaling, 2 ranks: exposed communication is 31 % (ddp) of a step."]
-    assert [line(added(6.0), "step")[part] for part in parts] == [None, pytest.approx(6.0), None]
+    assert round(line(records, "cost", ranks=2)["exposed share of a step (%)"]) == 31
+    assert [line(added(6.0), "step")[part] for part in parts] == [None, pytest.approx(6.0), None, None]
 
 
 def test_exposed_communication_is_given_without_oversubscription():
-    records = [
-        made(step_breakdown=step_breakdown(exposed=0.0, num_ranks=1)),
-        made(num_ranks=2, step_breakdown=step_breakdown()),
-        made(backend="horovod_tf", num_ranks=2, step_breakdown=step_breakdown(compute=8.0, exposed=1.0)),
-        made(num_ranks=8, oversubscribed=True, step_breakdown=step_breakdown(exposed=90.0)),
+    by_backend = [
+        {"step_breakdown": step_breakdown(exposed=0.0, num_ranks=1)},
+        {"num_ranks": 2, "step_breakdown": step_breakdown()},
+        {"backend": "horovod_tf", "step_breakdown": step_breakdown(exposed=0.0, num_ranks=1)},
+        {"backend": "horovod_tf", "num_ranks": 2, "step_breakdown": step_breakdown(compute=8.0, exposed=1.0)},
+        {"num_ranks": 8, "oversubscribed": True, "step_breakdown": step_breakdown(exposed=90.0)},
     ]
-    answer = section(records, "step")
+    # One run has no interval, which a share needs.
+    assert section([made(**keys) for keys in by_backend], "step").sentences == []
+    answer = section([made(**keys, repeat=repeat) for keys in by_backend for repeat in range(2)], "step")
     assert answer.sentences == ["cnn, weak scaling, 2 ranks: exposed communication is 10 % (horovod_tf) to 30 % (ddp) of a step."]
-    assert [len(table.rows) for table in answer.tables] == [3, 1]
+    assert [len(table.rows) for table in answer.tables] == [4, 1]
     assert answer.tables[1].title == "cnn, weak scaling, oversubscribed: not a scaling measurement"
 
 
