@@ -56,21 +56,21 @@ def step_seconds(record):
 
 
 def needing_more(blocks):
-    """The MoreEpochs of backends. `blocks`: {backend: epochs} for each seed.
+    """The MoreEpochs of backends. `blocks`: for each seed {backends whose trainings are bitwise the same: epochs}.
 
     If all backends train the same thing, each of a block's numbers is as likely as any other for a backend. The test is exact and
     one-sided: the probability that a backend's sum over the blocks is at least as large as it is, all ways to permute the numbers within
     the blocks being equally likely. Corrected for the number of backends (Bonferroni).
     """
-    backends = sorted({backend for block in blocks for backend in block})
+    backends = sorted({backend for block in blocks for alike in block for backend in alike})
     needing = []
     for backend in backends:
-        shared = [block for block in blocks if backend in block and len(block) > 1]
-        total = sum(block[backend] for block in shared)
-        p_value = at_least(total, [list(block.values()) for block in shared])
+        shared = [block for block in blocks if len(block) > 1 and any(backend in alike for alike in block)]
+        numbers = [number for block in shared for alike, number in block.items() if backend in alike]
+        p_value = at_least(sum(numbers), [list(block.values()) for block in shared])
         if shared and p_value * len(backends) <= ERROR_RATE:
-            of_others = [num_epochs for block in shared for name, num_epochs in block.items() if name != backend]
-            needing.append(MoreEpochs(backend, total / len(shared), sum(of_others) / len(of_others), p_value))
+            of_others = [number for block in shared for alike, number in block.items() if backend not in alike]
+            needing.append(MoreEpochs(backend, sum(numbers) / len(shared), sum(of_others) / len(of_others), p_value))
     return needing
 
 
@@ -83,13 +83,21 @@ def at_least(total, choices):
 
 
 def blocks_of(entries_at_size):
-    """The blocks of the entries of one size: for each seed {backend: epochs to the target}.
+    """The blocks of the entries of one size: for each seed {backends: epochs to the target}.
 
-    Runs of one seed are the same training, also in several matrices, and count once. One that did not reach the target in all its epochs
-    needs one more at least.
+    Runs of one seed are the same training, also in several matrices, and count once; and so do backends with bitwise the same parameters.
+    A run that did not reach the target in all its epochs needs one more at least.
     """
-    blocks = {}
+    trainings_of = {}
     for entry in entries_at_size:
         for record in entry.from_start:
-            blocks.setdefault(record.seed, {})[entry.backend] = to_target(record) or len(record.train_seconds) + 1
-    return list(blocks.values())
+            number = to_target(record) or len(record.train_seconds) + 1
+            digest = record.parameter_digests[-1] if record.parameter_digests else entry.backend
+            trainings_of.setdefault(record.seed, {})[entry.backend] = number, digest
+    blocks = []
+    for trainings in trainings_of.values():
+        backends_of = {}
+        for backend, training in trainings.items():
+            backends_of.setdefault(training, []).append(backend)
+        blocks.append({tuple(alike): number for (number, _), alike in backends_of.items()})
+    return blocks
