@@ -59,14 +59,19 @@ REPORT = (ROOT / "results" / "reference" / "two-cores.md").read_text().replace("
 RESULTS = README.split("## Results")[1].split("\n## ")[0]
 
 
+def row_of(backend, column, text=REPORT):
+    """The row, {column: cell}, of a backend at 2 ranks in the first table of a text that has the column."""
+    head = next(cells for cells in cells_of(text, 7) if column in cells)
+    rows = (dict(zip(head, cells, strict=True)) for cells in cells_of(text, 7) if len(cells) == len(head))
+    return next(row for row in rows if (row["backend"], row["ranks"]) == (backend, "2"))
+
+
 def test_the_results_are_those_of_the_committed_report():
     tables = dict(zip(("cnn", "transformer"), REPORT.split("\n### transformer, weak scaling\n"), strict=True))
-    head = next(cells for cells in cells_of(REPORT, 15) if cells[0] == "ranks")
     results = [cells for cells in cells_of(RESULTS, 7) if cells[0] in tables]
     assert len(results) == 10
     for workload, backend, *values in results:
-        cells = next(cells for cells in cells_of(tables[workload], 15) if cells[:2] == ["2", backend])
-        row = dict(zip(head, cells, strict=True))
+        row = row_of(backend, "time to solution (s)", tables[workload])
         against = row["ratio to fastest"] + ("" if row["95 % interval"] == "-" else f" ({row['95 % interval']})")
         exposed = f"{float(row['exposed communication (ms)']):.1f} ({row['exposed, 95 % interval (ms)']})"
         assert values == [row["time to solution (s)"], row["with start-up (s)"], against, row["speed-up over single"], exposed]
@@ -99,5 +104,8 @@ def test_the_sentences_on_the_results_are_those_of_the_committed_report():
     of_pairs = "of {} pairs for which one matrix shows a difference, both show it for {}, opposite ones for {}."
     assert of_pairs.format(*(sum(map(int, counts)) for counts in zip(*shown, strict=True))) in RESULTS
     assert re.search(r"The machine's speed was within 5 % of its median beside \d+ of \d+ runs\.", REPORT)[0] in RESULTS
+    columns = "state per rank (MiB)", "peak memory per rank (MiB)"
+    memory = [row_of(backend, column)[column] for column in columns for backend in ("deepspeed_zero", "ddp")]
+    assert "ZeRO holds {} MiB of state on the CNN, DDP {}; peak memory is {} against {}.".format(*memory) in RESULTS
     for workload, verdict in (("cnn", r"\d\S+ times as fast as"), ("transformer", "no difference shown from")):
         assert re.search(rf"- {workload}, weak scaling, 2 ranks: horovod_tf is fastest, \S+ s an epoch; {verdict} horovod_keras", REPORT)
