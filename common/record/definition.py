@@ -277,9 +277,9 @@ class Environment(Closed):
     numa_nodes_of_rank_0: list[int] | None = None
     """Numbers of the NUMA nodes that these belong to. `null` where Linux does not tell."""
     device: Literal["cpu", "cuda"] | None = None
-    """Device that was used; `settings.device` is what was asked for. `null` until the trainer is made."""
+    """Device that was used; `settings.device` is what was asked for."""
     framework_has_cuda: bool | None = None
-    """Whether the backend's build of PyTorch or TensorFlow has CUDA. `null` until the trainer is made."""
+    """Whether the backend's build of PyTorch or TensorFlow has CUDA."""
     gpu: Gpu | None = None
     """GPU of rank 0 and its software. `null` on a CPU."""
     allocator_keeps: bool
@@ -317,8 +317,7 @@ class Record(Closed):
     workload: str
     """Workload: a name in `common/workloads.py`."""
     workload_digest: str | None = None
-    """SHA-256 of the model, data, target, optimizer, batch size, schedule and precision. Records that differ in it are not compared. `null`
-    until the data is loaded."""
+    """SHA-256 of the model, data, target, optimizer, batch size, schedule and precision. Records that differ in it are not compared."""
     num_ranks: FromOne
     """World size: the number of processes."""
     data_parallel_degree: FromOne
@@ -328,9 +327,9 @@ class Record(Closed):
     transport: Literal["mpi", "gloo", "nccl"] | None = None
     """What the gradients went over. `null` for a backend that does not exchange any, and until the backend has started."""
     num_nodes: FromOne | None = None
-    """Number of nodes. `null` until the ranks are connected."""
+    """Number of nodes."""
     pids_by_rank: list[int] | None = None
-    """Process id of each rank on its node. `null` until the ranks are connected."""
+    """Process id of each rank on its node."""
     repeat: FromZero
     """Number of the repeat, from 0."""
     seed: FromZero
@@ -344,7 +343,7 @@ class Record(Closed):
     target: float | None
     """Accuracy to reach, from 0 to 1. `null` for a workload that measures throughput alone."""
     reached: bool | None = None
-    """Whether an evaluation met the target. `null` without a target, and until the data is loaded."""
+    """Whether an evaluation met the target. `null` without a target."""
     time_to_solution_seconds: float | None = None
     """Seconds from before the first access to the data to the end of the first evaluation that met the target. `null` where none did, and
     for a run that resumed after one epoch or more."""
@@ -356,18 +355,18 @@ class Record(Closed):
     first epoch has ended."""
     training_flops_per_sample: FromOne | None = None
     """Floating-point operations to train on one sample, by the formulas of `common/model/families.py`; two for a multiplication with
-    its addition. `null` until training has ended."""
+    its addition."""
     flops_per_second_per_rank: Positive | None = None
     """These operations in a second of training on each rank that computes. Activations that are computed again (`--recompute`) do not
-    count. `null` until training has ended."""
+    count."""
     peak_flops_per_second: Positive | None = None
     """Floating-point operations a second in the fastest matrix product of the framework, in the precision of the run and on the device and
-    threads of a rank, measured after training on all ranks at the same time: their mean. `null` until training has ended, and for a rank
+    threads of a rank, measured after training on all ranks at the same time: their mean. `null` for a rank
     with several GPUs."""
     share_of_peak: Positive | None = None
     """`flops_per_second_per_rank` over `peak_flops_per_second`. `null` where one of them is."""
     tokens_per_second: Positive | None = None
-    """Training throughput in tokens that are predicted. `null` for images, and until training has ended."""
+    """Training throughput in tokens that are predicted. `null` for images."""
     in_sync: bool | None = None
     """Whether all ranks had bitwise equal parameters before training and after each epoch. A run where they differ is `failed`. Of sharded
     parameters (ZeRO stage 3) there is one copy, and it means that all ranks gathered the same from each other. `null` until the first
@@ -378,30 +377,27 @@ class Record(Closed):
     """Seconds from the start of the launcher to the start of rank 0's process, with a resolution of 10 ms. `null` for a run outside a
     matrix."""
     import_seconds: float | None = None
-    """Seconds from the start of rank 0's process to the end of its imports. `null` where the run did not get so far."""
+    """Seconds from the start of rank 0's process to the end of its imports."""
     init_seconds: float | None = None
-    """Seconds from the end of the imports to the start of training: process group, model, compilation and warm-up on synthetic samples.
-    `null` where the run did not get so far."""
+    """Seconds from the end of the imports to the start of training: process group, model, compilation and warm-up on synthetic samples."""
     load_seconds: float | None = None
-    """Seconds to read and prepare the data. They are part of the time to solution. `null` until the data is loaded."""
+    """Seconds to read and prepare the data. They are part of the time to solution."""
     steps_per_turn: FromZero | None = None
-    """Number of steps of a turn, which also ends with the epoch; 0 for a run that ran alone. `null` until training has ended."""
+    """Number of steps of a turn, which also ends with the epoch; 0 for a run that ran alone."""
     num_turns: FromZero | None = None
-    """Number of turns in which the run trained, side by side in time with the runs of other backends. 0 for a run that ran alone. `null`
-    until training has ended."""
+    """Number of turns in which the run trained, side by side in time with the runs of other backends. 0 for a run that ran alone."""
     turns_of_others_seconds: float | None = None
     """Seconds from the start to the end of training in which the run was stopped while other runs had their turns. They are in no other
-    time of the record. `null` until training has ended."""
+    time of the record."""
     check_seconds: float | None = None
     """Seconds of what only Tandem does: gathering and comparing the parameters of all ranks, and adding up the losses, and with
-    `--drop-caches` emptying the page cache. They are in no other time of the record. `null` until training has ended."""
+    `--drop-caches` emptying the page cache. They are in no other time of the record."""
     samples_per_epoch: FromZero | None = None
-    """Number of samples trained in an epoch. `null` until the data is loaded."""
+    """Number of samples trained in an epoch."""
     samples_dropped_per_epoch: FromZero | None = None
-    """Number of samples left out of an epoch because they do not fill a global batch (`--last-batch drop`). `null` until the data is
-    loaded."""
+    """Number of samples left out of an epoch because they do not fill a global batch (`--last-batch drop`)."""
     samples_padded_per_epoch: FromZero | None = None
-    """Number of samples of weight 0 that fill the last global batch (`--last-batch pad`). `null` until the data is loaded."""
+    """Number of samples of weight 0 that fill the last global batch (`--last-batch pad`)."""
     losses: Numbers = field(default_factory=list)
     """Loss of each step: the mean over the global batch, in nats per label or per token."""
     learning_rates: Numbers = field(default_factory=list)
@@ -422,17 +418,17 @@ class Record(Closed):
     left_out: list[str] | None = None
     """A line for each worker whose training failed, and without which the run went on. `null` where none can be left out."""
     peak_memory_bytes: FromOne | None = None
-    """Peak resident memory of the rank that used most, in bytes. GPU memory is not included. `null` until training has ended."""
+    """Peak resident memory of the rank that used most, in bytes. GPU memory is not included."""
     peak_memory_bytes_by_rank: list[int] | None = None
-    """Peak resident memory of each rank's process in bytes. `null` until training has ended."""
+    """Peak resident memory of each rank's process in bytes."""
     tensor_bytes_by_rank: TensorBytesByRank | None = None
     """What each rank holds at three points of a warm-up step: parameters, gradients and optimizer state. `null` until the step is done."""
     gpu_memory_by_rank: GpuMemoryByRank | None = None
-    """Memory of the GPU of each rank. `null` on CPUs, and until training has ended."""
+    """Memory of the GPU of each rank. `null` on CPUs."""
     reading: Reading | None = None
-    """What reading the samples from disk took. `null` for data in memory, and until training has ended."""
+    """What reading the samples from disk took. `null` for data in memory."""
     checkpoint_io: CheckpointIo | None = None
-    """What writing and reading checkpoints took. They are on the clock. `null` without checkpoints, and until training has ended."""
+    """What writing and reading checkpoints took. They are on the clock. `null` without checkpoints."""
     energy_joules: Positive | None = None
     """Energy of all nodes in joules, from the start of the clock to the end of the last epoch, checkpoints included. `null` where no source
     can be read on every node."""
@@ -445,7 +441,7 @@ class Record(Closed):
     """Epochs of the checkpoint from which the run resumed; the record has no numbers of them. 0 where there was no checkpoint yet. `null`
     without `--resume`."""
     machine_noise: MachineNoise | None = None
-    """How fast the machine was just before and after training, and what disturbed the run. `null` until training has ended."""
+    """How fast the machine was just before and after training, and what disturbed the run."""
     step_breakdown: StepBreakdown | None = None
     """Where the time of a step goes, measured on extra steps after training, off the clock. `null` with `--no-step-breakdown`, and in runs
     that are traced or profiled."""
