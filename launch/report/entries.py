@@ -226,23 +226,24 @@ def epoch_ratio(above, below, compared):
     return statistics.simultaneous_ratio(*chosen, paired, len(compared), noise, until_narrow)
 
 
-def ratio_of_epoch_ratios(slow, fast, reference_slow, reference_fast, compared):
-    """The Ratio of slow / fast to the reference's, of seconds per epoch, over the keys that all four entries have; None without any.
+def ratio_of_products(pairs, power, compared):
+    """The Ratio of products of seconds per epoch, each to the power: of the first of the pairs of entries to that of the second.
 
-    The four are among the entries `compared`, which show the noise from matrix to matrix.
+    Over the keys that all have; None without any. The entries are among those `compared`, which show the noise from matrix to matrix.
     """
-    seconds_of = [
-        {key_of(record): value for record in entry.from_start if (value := epochs.seconds(record))}
-        for entry in (slow, fast, reference_slow, reference_fast)
-    ]
-    shared = [key for key in seconds_of[0] if all(key in seconds for seconds in seconds_of)]
+    sides = [[_epoch_seconds_of(entry) for entry in side] for side in zip(*pairs, strict=True)]
+    shared = [key for key in sides[0][0] if all(key in seconds for side in sides for seconds in side)]
     if not shared:
         return None
-    slow, fast, reference_slow, reference_fast = (np.array([seconds[key] for key in shared]) for seconds in seconds_of)
+    above, below = (np.prod([[seconds[key] for key in shared] for seconds in side], axis=0) ** power for side in sides)
     noise = _session_noise(sorted({matrix for matrix, _ in shared}), compared)
-    # Of two differences instead of one.
-    noise = noise and noise._replace(variance=2 * noise.variance)
-    return statistics.simultaneous_ratio(slow * reference_fast, fast * reference_slow, paired=True, num_compared=2, session_noise=noise)
+    noise = noise and noise._replace(variance=len(pairs) * power**2 * noise.variance)
+    return statistics.simultaneous_ratio(above, below, paired=True, num_compared=2, session_noise=noise)
+
+
+def _epoch_seconds_of(entry):
+    """{key: seconds per epoch} of an entry's runs."""
+    return {key_of(record): seconds for record in entry.from_start if (seconds := epochs.seconds(record))}
 
 
 def ratio_of_one_run(above, below):

@@ -1,7 +1,6 @@
 """A difference of seconds per epoch taken apart into framework, library and transport. Pure."""
 
 import itertools
-from operator import attrgetter
 
 from common.backends import declaration_of, file_of
 from launch.report import entries, statistics
@@ -32,21 +31,34 @@ def sentences(at, candidates):
     cells = {factors_of(entry): entry for entry in candidates if entry.transport or declaration_of(entry.backend).library == ALONE}
     texts = []
     for number, factor in enumerate(FACTORS if has_exchange else FACTORS[:-1]):
-        pairs = {
-            f"{entry.backend} takes {{}} times {fastest.backend}'s": (entry, fastest)
-            for fastest, *slower in _groups(cells, lambda cell, number=number: cell[:number] + cell[number + 1 :])
+        groups = _groups(cells, lambda cell, number=number: cell[:number] + cell[number + 1 :])
+        ratios = {
+            f"{entry.backend} takes {{}} times {fastest.backend}'s": entries.epoch_ratio(entry, fastest, candidates)
+            for fastest, *slower in groups
             for entry in slower
         }
-        remark = (
-            f"; {REMARK}" if factor == "transport" and any("mpi" in map(attrgetter("transport"), pair) for pair in pairs.values()) else ""
-        )
-        texts.append(_sentence(at, f"the {factor}'s part", pairs, candidates, remark))
+        over_mpi = factor == "transport" and any(entry.transport == "mpi" for group in groups for entry in group)
+        told = ratios | _averages(groups, number, candidates)
+        texts.append(_sentence(at, f"the {factor}'s part", told, f"; {REMARK}" if over_mpi else ""))
     if has_exchange:
-        texts += (
-            _sentence(at, "library and transport together", _interactions(cells), candidates),
-            _not_run(at, cells),
-        )
+        texts += [_sentence(at, "library and transport together", _interactions(cells, candidates)), _not_run(at, cells)]
     return [sentence for sentence in texts if sentence]
+
+
+def _averages(groups, number, candidates):
+    """{text around a ratio: Ratio} of two levels of a factor, the slower to the faster, that differ in several groups.
+
+    The estimate by least squares on logarithms is the mean over the groups.
+    """
+    pairs_of = {}
+    for pair in (pair for group in groups for pair in itertools.permutations(group, 2)):
+        pairs_of.setdefault(tuple(factors_of(entry)[number] for entry in pair), []).append(pair)
+    ratios = {
+        f"on average {above} takes {{}} times {below}'s": entries.ratio_of_products(pairs, 1 / len(pairs), candidates)
+        for (above, below), pairs in pairs_of.items()
+        if len(pairs) > 1
+    }
+    return {text: ratio for text, ratio in ratios.items() if ratio and ratio.value > 1}
 
 
 def _not_run(at, cells):
@@ -65,30 +77,28 @@ def _groups(cells, key):
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _interactions(cells):
-    """{text around a ratio: the four entries of it} of two libraries that both ran over the same two transports."""
-    compared = {}
+def _interactions(cells, candidates):
+    """{text around a ratio: Ratio} of two libraries that both ran over the same two transports."""
+    ratios = {}
     for (faster, slower, *_), second in itertools.combinations(_groups(cells, lambda cell: cell[:2]), 2):
         over = {entry.transport: entry for entry in second}
         if {faster.transport, slower.transport} <= over.keys():
-            entries_of_ratio = over[slower.transport], over[faster.transport], slower, faster
-            names = [entry.backend for entry in entries_of_ratio]
-            compared["{} for {} costs {{}} times what {} for {} costs".format(*names)] = entries_of_ratio
-    return compared
+            in_order = over[slower.transport], over[faster.transport], slower, faster
+            above, below, reference_above, reference_below = in_order
+            text = "{} for {} costs {{}} times what {} for {} costs".format(*(entry.backend for entry in in_order))
+            ratios[text] = entries.ratio_of_products([(above, below), (reference_below, reference_above)], 1, candidates)
+    return ratios
 
 
-def _sentence(at, subject, compared, candidates, remark=""):
-    """A sentence on {text around a ratio: (entry, the one it is compared with), or four for a ratio of two ratios}; None without any."""
-    ratios = {
-        text: (entries.epoch_ratio if len(of) == 2 else entries.ratio_of_epoch_ratios)(*of, candidates) for text, of in compared.items()
-    }
+def _sentence(at, subject, ratios, remark=""):
+    """A sentence on {text around a ratio: Ratio or None}; None without any."""
     ratios = {text: ratio for text, ratio in ratios.items() if ratio}
     if not ratios:
         return None
     runs = " or ".join(dict.fromkeys(runs_against(ratio.num_above, ratio.num_below, ratio.paired) for ratio in ratios.values()))
     told = ", ".join(f"{text.format(f'{ratio.value:.2f}')}{_in_brackets(ratio)}" for text, ratio in ratios.items())
     few = f"; a verdict takes {MIN_RUNS_CONFIDENT} repeats" if any(ratio.verdict is None for ratio in ratios.values()) else ""
-    return f"{at}, seconds per epoch, 95 % intervals, {runs}, {subject}: {told}{remark}{few}."
+    return f"{at}, seconds per epoch ({runs}), {subject}: {told}{remark}{few}."
 
 
 def _in_brackets(ratio):

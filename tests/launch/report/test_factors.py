@@ -10,7 +10,7 @@ from tests.support.made_records import repeats
 
 # Of records made with these, an epoch takes half of them less half a second.
 SECONDS = [9.0, 10.0, 11.0, 9.0, 10.0, 11.0]
-AT = "cnn, weak scaling, 2 ranks, seconds per epoch, 95 % intervals, 6 pairs,"
+AT = "cnn, weak scaling, 2 ranks, seconds per epoch (6 pairs),"
 FOUR = {("ddp", "gloo"): 1.1, ("ddp@mpi", "mpi"): 1.0, ("horovod_torch", "mpi"): 1.2, ("horovod_torch@gloo", "gloo"): 1.43}
 
 
@@ -36,9 +36,11 @@ def test_entries_that_differ_in_one_factor_are_compared_with_the_fastest_of_them
     interval = "({0} to {0})"
     assert parts(FOUR) == [
         f"{AT} the library's part: horovod_torch takes 1.20 times ddp@mpi's {interval.format('1.20')}, "
-        f"horovod_torch@gloo takes 1.30 times ddp's {interval.format('1.30')}.",
+        f"horovod_torch@gloo takes 1.30 times ddp's {interval.format('1.30')}, "
+        f"on average Horovod takes 1.25 times ddp's {interval.format('1.25')}.",
         f"{AT} the transport's part: ddp takes 1.10 times ddp@mpi's {interval.format('1.10')}, "
-        f"horovod_torch@gloo takes 1.19 times horovod_torch's {interval.format('1.19')}; {factors.REMARK}.",
+        f"horovod_torch@gloo takes 1.19 times horovod_torch's {interval.format('1.19')}, "
+        f"on average gloo takes 1.14 times mpi's {interval.format('1.14')}; {factors.REMARK}.",
         f"{AT} library and transport together: horovod_torch@gloo for horovod_torch costs 1.08 times what "
         f"ddp for ddp@mpi costs {interval.format('1.08')}.",
     ]
@@ -60,19 +62,22 @@ def test_without_a_library_single_and_single_tf_tell_of_the_framework():
 
 def test_at_1_rank_nothing_is_said_of_transports():
     (sentence,) = parts(FOUR, num_ranks=1)
-    assert sentence.startswith("cnn, weak scaling, 1 rank, seconds per epoch, 95 % intervals, 6 pairs, the library's part: ")
+    assert sentence.startswith("cnn, weak scaling, 1 rank, seconds per epoch (6 pairs), the library's part: ")
 
 
-def test_what_differs_from_matrix_to_matrix_widens_the_interval_of_library_and_transport_together():
+def test_what_differs_from_matrix_to_matrix_widens_the_intervals_of_averages_and_of_library_and_transport_together():
     matrices = [
         record
         for stamp, of_horovod_over_gloo in (("20260101-000000", 1.30), ("20260101-060000", 1.43))
         for (backend, transport), factor in (FOUR | {("horovod_torch@gloo", "gloo"): of_horovod_over_gloo}).items()
         for record in repeats(seconds_of(factor), backend=backend, num_ranks=2, transport=transport, stamp=stamp)
     ]  # fmt: skip
-    interval = re.search(r"12 pairs, .* costs 1\.03 times .* \(no difference shown, (\S+) to (\S+)\)", told(matrices)[2])
+    interval = re.search(r"12 pairs\), .* costs 1\.03 times .* \(no difference shown, (\S+) to (\S+)\)", told(matrices)[2])
     # The 12 pairs alone would give 1.00 to 1.07.
     assert (float(interval[1]), float(interval[2])) == (0.89, 1.2)
+    # An average of two differences has half their variance, a difference of two twice: the logarithm's interval is half as wide.
+    interval = re.search(r"on average gloo takes 1\.12 times mpi's \((\S+) to (\S+)\)", told(matrices)[1])
+    assert (float(interval[1]), float(interval[2])) == (1.04, 1.21)
 
 
 @pytest.mark.parametrize(
