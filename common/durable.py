@@ -16,10 +16,10 @@ def replacing(path, is_folder=False):
     before the data (fsync(2); Pillai et al., OSDI 2014, section 4). An exception removes the part and leaves `path` as it was.
     """
     part = path.with_name(path.name + PART)
-    if is_folder:
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir()
     try:
+        if is_folder:
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir()
         yield part
         if is_folder:
             # An fsync for each of its files would take a disk milliseconds.
