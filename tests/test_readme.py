@@ -91,6 +91,12 @@ def test_the_parts_of_differences_are_those_of_the_committed_report():
             assert re.search(told, sentence), (part, value)
 
 
+def test_every_figure_of_the_sentences_on_the_results_is_in_the_committed_report():
+    figures = [figure for sentence in RESULTS.split("\n- ")[1:] for figure in re.findall(r"\d+\.\d+", sentence.split("\n\n")[0])]
+    assert len(figures) > 6
+    assert set(figures) <= set(re.findall(r"\d+\.\d+", REPORT))
+
+
 def test_the_sentences_on_the_results_are_those_of_the_committed_report():
     with_startup = re.findall(r"With start-up the lowest time is (\S+) s, (\S+)\.", REPORT)
     assert len({backend for _, backend in with_startup}) == 1

@@ -61,7 +61,7 @@ def _sentence(at, ratios_of, seeds):
     began = list(dict.fromkeys(itertools.chain(*ratios_of.values())))
     verdicts_of = [set(map(_verdict, ratios.values())) for ratios in ratios_of.values()]
     differing = [verdicts for verdicts in verdicts_of if verdicts != {NO_DIFFERENCE}]
-    by_all = sum(verdicts in ({FASTER}, {SLOWER}) for verdicts in differing)
+    by_all = sum(len(verdicts) == 1 for verdicts in differing)
     opposite = sum({FASTER, SLOWER} <= verdicts for verdicts in differing)
     shown = f"one or more show a difference for {len(differing)} pairs of backends, all for {by_all}, opposite ones for {opposite}"
     return f"{at}: of the matrices begun at {listed(began)}, {seeds}, {shown}; {NO_DIFFERENCE} for {len(verdicts_of) - len(differing)}."

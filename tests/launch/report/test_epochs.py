@@ -86,4 +86,5 @@ def test_few_equal_backends_are_named():
     # Some train bitwise the same, as those of one framework do.
     for groups in ("a b c d e", "abc d e", "abcd e"):
         blocks_of = [[dict(zip(map(tuple, groups.split()), block.tolist(), strict=False)) for block in blocks] for blocks in drawn]
-        assert np.mean([bool(epochs.needing_more(blocks)) for blocks in blocks_of]) <= epochs.ERROR_RATE + 0.02
+        # Counted one by one, those of the last two would have 0.053 and 0.058.
+        assert np.mean([bool(epochs.needing_more(blocks)) for blocks in blocks_of]) <= epochs.ERROR_RATE
