@@ -60,7 +60,7 @@ KNOBS = [
             ("HOROVOD_THREAD_AFFINITY", "1,0"),
         ]
     ),
-    *map(zero, ('"overlap_comm": True', '"reduce_bucket_size": 2**18', '"allgather_bucket_size": 2**18', '"contiguous_gradients": False')),
+    *map(zero, ('"overlap_comm": True', '"reduce_bucket_size": 2**18', '"allgather_bucket_size": 2**18', '"contiguous_gradients": True')),
     variable("horovod_tf", "HOROVOD_CYCLE_TIME", 0.1),
     variable("horovod_tf", "TF_ENABLE_ONEDNN_OPTS", 0),
     of_tensorflow('optimizer.set_experimental_options({"layout_optimizer": False})'),
