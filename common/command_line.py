@@ -9,6 +9,7 @@ import functools
 import io
 import math
 import operator
+import os
 import re
 import signal
 import sys
@@ -78,6 +79,10 @@ def main(run, arguments, program, description):
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+    except BrokenPipeError:
+        # What reads the output, such as head, has ended. Python would print what is left of it once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
 
 
 def flag(name):

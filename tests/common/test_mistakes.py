@@ -131,3 +131,8 @@ def test_setup_refuses_what_it_does_not_know():
     done = completed(ROOT / "launch" / "setup.sh", "--fast")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "unknown argument '--fast'" in done.stderr
+
+
+def test_a_help_whose_reader_has_ended_leaves_no_traceback():
+    done = completed("bash", "-c", f"{BIN / 'python'} -m launch.matrix --help | true; exit ${{PIPESTATUS[0]}}")
+    assert (done.returncode, done.stderr) == (1, "")
