@@ -13,7 +13,7 @@ COLUMNS = (
     Column("comparison"), BACKEND, RANKS, Column("measure"), Column("before", ".4g"), Column("after", ".4g"),
     Column("after / before", ".3f"), INTERVAL, Column("verdict"),
 )  # fmt: skip
-WORSE, BETTER, LEVEL, UNKNOWN = "worse", "better", "no difference shown", "not judged: one run"
+WORSE, BETTER, LEVEL, UNKNOWN = "worse", "better", "no difference shown", "not judged: too few runs"
 
 
 class Measure(NamedTuple):
@@ -58,7 +58,7 @@ def changes(records, baseline):
     """The changes of all entries of the baseline, which are records too.
 
     An entry is worse where the 95 % interval of its ratio excludes 1 and the ratio is beyond the tolerance, and where it no longer has a
-    value. With one run on a side the noise is unknown, and the change is not judged.
+    value. With fewer than 3 runs on a side the noise is not known, and the change is not judged.
     Raises UserError where the two sets trained different things or have no entry in common.
     """
     (records, _), (baseline, _) = entries.split_traced(records), entries.split_traced(baseline)
@@ -125,8 +125,8 @@ def section(changes):
         sentences.append("Nothing that could be judged got slower, less accurate or larger beyond the noise.")
     if num_unknown:
         sentences.append(
-            f"{num_unknown} of {len(changes)} numbers could not be judged: one side has a single run. "
-            f"Use --repeats {statistics.MIN_RUNS_CONFIDENT}."
+            f"{num_unknown} of {len(changes)} numbers could not be judged: one side has fewer than "
+            f"{statistics.MIN_RUNS_WITH_INTERVAL} runs. Use --repeats {statistics.MIN_RUNS_CONFIDENT}."
         )
     tables = []
     for title, chosen in apart("Changes", changes):

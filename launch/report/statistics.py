@@ -19,6 +19,8 @@ CONFIDENCE = 0.95
 ROUNDS_OF_BLOCK, MIN_BLOCKS = 2, 4
 # Times that differ by less are equal for a choice between backends.
 MARGIN = 0.05
+# With fewer runs an interval says nothing: with two, one of five backends can reach from 0.02 to 50.
+MIN_RUNS_WITH_INTERVAL = 3
 # The smallest number of runs from which an interval can reach CONFIDENCE; see `coverage`.
 MIN_RUNS_CONFIDENT = 6
 # Replaces a denominator of 0, as of a resample of accuracies that are all 0.
@@ -28,7 +30,7 @@ SEED = 1
 
 
 class Ratio(NamedTuple):
-    """A ratio of two sets of values with its 95 % interval; `low` and `high` are None with one run on a side.
+    """A ratio of two sets of values with its 95 % interval; `low` and `high` are None with fewer than 3 runs on a side.
 
     `num_above` and `num_below` are the numbers of runs in numerator and denominator; they are equal for pairs.
     """
@@ -106,7 +108,7 @@ def ratio(above, below, paired):
     value = float(typical(above) / typical(below))
     num_above, num_below = len(above), len(below)
     num_runs = min(num_above, num_below)
-    if num_runs < 2:
+    if num_runs < MIN_RUNS_WITH_INTERVAL:
         return Ratio(value, None, None, num_above, num_below, paired)
     # Slow to import, and used only here.
     from scipy.stats import bootstrap, norm, t
@@ -124,9 +126,11 @@ def ratio(above, below, paired):
 def difference_reach(above, below, paired):
     """How far the 95 % interval of the difference of two sets of numbers reaches to either side: Student's t, or Welch's without pairs.
 
-    None with one run on a side.
+    None with fewer than 3 numbers on a side.
     """
-    return _reach(_noise(np.asarray(above, float), np.asarray(below, float), paired)) if min(len(above), len(below)) > 1 else None
+    if min(len(above), len(below)) < MIN_RUNS_WITH_INTERVAL:
+        return None
+    return _reach(_noise(np.asarray(above, float), np.asarray(below, float), paired))
 
 
 def ratio_of_one_run(above, below):
@@ -162,7 +166,7 @@ def simultaneous_ratio(above, below, paired, num_compared, session_noise=None, u
     upper, lower = np.log(np.asarray(above, float)), np.log(np.asarray(below, float))
     num_above, num_below = len(upper), len(lower)
     difference = float(upper.mean() - lower.mean())
-    if min(num_above, num_below) < 2:
+    if min(num_above, num_below) < MIN_RUNS_WITH_INTERVAL:
         return Ratio(float(np.exp(difference)), None, None, num_above, num_below, paired)
     reach = _reach(_noise(upper, lower, paired), math.comb(num_compared, 2) + until_narrow)
     if session_noise:

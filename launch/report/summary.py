@@ -72,9 +72,10 @@ def _notes(comparisons, traced):
     all_entries = [entry for comparison in comparisons for entry in comparison.entries]
     notes = [*left_out(traced), *_protocols([record for entry in all_entries for record in entry.records])]
     sizes = {len(entry.records) for entry in all_entries}
-    if 1 in sizes:
-        notes.append(f"Entries with one run have no interval; use --repeats {statistics.MIN_RUNS_CONFIDENT}.")
-    fewest = min(sizes - {1}, default=statistics.MIN_RUNS_CONFIDENT)
+    few = statistics.MIN_RUNS_WITH_INTERVAL
+    if min(sizes) < few:
+        notes.append(f"Entries with fewer than {few} runs have no interval; use --repeats {statistics.MIN_RUNS_CONFIDENT}.")
+    fewest = min((size for size in sizes if size >= few), default=statistics.MIN_RUNS_CONFIDENT)
     if fewest < statistics.MIN_RUNS_CONFIDENT:
         notes.append(
             f"A bootstrap interval, as of a speed-up, from {fewest} runs covers the true ratio at most "

@@ -77,7 +77,7 @@ def _row(comparison, entry):
 
 
 def _with_interval(ratio):
-    """A Ratio and its interval, as text; the number alone where one run gives no interval."""
+    """A Ratio and its interval, as text; the number alone where there are too few runs for an interval."""
     return ratio and (f"{ratio.value:.2f}" if ratio.low is None else f"{ratio.value:.2f} ({interval(ratio)})")
 
 

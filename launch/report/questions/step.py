@@ -51,14 +51,14 @@ def parts(comparison, entry):
 
 
 def overhead_interval(comparison, entry):
-    """The 95 % interval of OVERHEAD in milliseconds; None where the backend has fewer than two runs at 1 rank."""
+    """The 95 % interval of OVERHEAD in milliseconds; None where the backend has fewer than 3 runs at 1 rank."""
     single_rank = comparison.entry(entry.backend, 1)
     values = statistics.present(map(seconds_of(ADDED), single_rank.ok)) if single_rank else []
     return _around(parts(comparison, entry).get(OVERHEAD), statistics.difference_reach(values, [0.0] * len(values), paired=True))
 
 
 def exposed_interval(comparison, entry):
-    """The 95 % interval of EXPOSED in milliseconds; None at 1 rank, and where either size has one run."""
+    """The 95 % interval of EXPOSED in milliseconds; None at 1 rank, and where either size has fewer than 3 runs."""
     values = entries.run_values(entry, comparison.entry(entry.backend, 1), seconds_of(ADDED))
     reach = None if values is None or entry.num_ranks == 1 else statistics.difference_reach(*values)
     return _around(parts(comparison, entry).get(EXPOSED), reach)

@@ -27,7 +27,8 @@ def verdicts(new, old):
         ([9.0, 10.1, 13.0], "no difference shown"),
         # significant, but within the tolerance: 3 %
         ([10.4, 10.4, 10.41], "no difference shown"),
-        ([12.0], "not judged: one run"),
+        ([12.0], "not judged: too few runs"),
+        ([12.0, 12.1], "not judged: too few runs"),
         ([12.0, None, 12.2], "worse"),
         ([None, None, 10.0], "worse"),
     ],
@@ -39,17 +40,17 @@ def test_a_time_is_worse_only_beyond_noise_and_tolerance(after, verdict):
 @pytest.mark.parametrize(
     ("key", "measure", "before", "after", "verdict"),
     [
-        ("samples_per_second", "samples/s", (100.0, 101.0), (80.0, 81.0), "worse"),
-        ("samples_per_second", "samples/s", (100.0, 101.0), (120.0, 121.0), "better"),
-        ("accuracy", "accuracy", (0.98, 0.981), (0.961, 0.962), "worse"),
-        ("accuracy", "accuracy", (0.98, 0.981), (0.975, 0.976), "no difference shown"),
-        ("accuracy", "accuracy", (0.98, 0.981), (0.0, 0.0), "worse"),
+        ("samples_per_second", "samples/s", (100.0, 101.0, 102.0), (80.0, 81.0, 82.0), "worse"),
+        ("samples_per_second", "samples/s", (100.0, 101.0, 102.0), (120.0, 121.0, 122.0), "better"),
+        ("accuracy", "accuracy", (0.98, 0.981, 0.982), (0.961, 0.962, 0.963), "worse"),
+        ("accuracy", "accuracy", (0.98, 0.981, 0.982), (0.975, 0.976, 0.977), "no difference shown"),
+        ("accuracy", "accuracy", (0.98, 0.981, 0.982), (0.0, 0.0, 0.0), "worse"),
         ("accuracy", "accuracy", (0.98, 0.981, 0.0), (0.98, 0.981, 0.0), "no difference shown"),
         ("accuracy", "accuracy", (0.98, 0.981, 0.0), (0.0, 0.0, 0.0), "worse"),
         # Relative to 0 there is no ratio.
-        ("accuracy", "accuracy", (0.0, 0.0), (0.0, 0.0), None),
-        ("peak_memory_bytes", "peak memory per rank (MiB)", (2**28, 2**28), (2**29, 2**29), "worse"),
-        ("peak_memory_bytes", "peak memory per rank (MiB)", (2**29, 2**29), (2**28, 2**28), "better"),
+        ("accuracy", "accuracy", (0.0, 0.0, 0.0), (0.0, 0.0, 0.0), None),
+        ("peak_memory_bytes", "peak memory per rank (MiB)", (2**28, 2**28, 2**28), (2**29, 2**29, 2**29), "worse"),
+        ("peak_memory_bytes", "peak memory per rank (MiB)", (2**29, 2**29, 2**29), (2**28, 2**28, 2**28), "better"),
     ],
 )
 def test_each_measure_has_its_direction(key, measure, before, after, verdict):
@@ -80,7 +81,7 @@ def test_an_entry_that_lost_its_time_is_worse_even_with_one_run_and_one_that_nev
 @pytest.mark.parametrize(
     ("new", "old", "sentence"),
     [
-        ([made(seconds=20.0)], [made(**OLD)], "4 of 4 numbers could not be judged: one side has a single run. Use --repeats 6."),
+        ([made(seconds=20.0)], [made(**OLD)], "4 of 4 numbers could not be judged: one side has fewer than 3 runs. Use --repeats 6."),
         (repeats(BEFORE), repeats(BEFORE, **OLD), "Nothing that could be judged got slower, less accurate or larger beyond the noise."),
     ],
 )

@@ -7,7 +7,7 @@ from tests.support.answers import answered, keys
 from tests.support.made_records import made, repeats
 
 FEW = "A bootstrap interval, as of a speed-up, from"
-SINGLE = "Entries with one run have no interval; use --repeats 6."
+TOO_FEW = "Entries with fewer than 3 runs have no interval; use --repeats 6."
 
 
 def test_the_questions_are_in_order():
@@ -17,12 +17,13 @@ def test_the_questions_are_in_order():
 @pytest.mark.parametrize(
     ("nums_runs", "notes"),
     [
-        ([1], [SINGLE]),
+        ([1], [TOO_FEW]),
+        ([2], [TOO_FEW]),
         ([3], [f"{FEW} 3 runs covers the true ratio at most 75 % of the time; use --repeats 6."]),
         ([4], [f"{FEW} 4 runs covers the true ratio at most 88 % of the time; use --repeats 6."]),
         ([5], [f"{FEW} 5 runs covers the true ratio at most 94 % of the time; use --repeats 6."]),
         ([6], []),
-        ([3, 1, 4], [SINGLE, f"{FEW} 3 runs covers the true ratio at most 75 % of the time; use --repeats 6."]),
+        ([3, 1, 4], [TOO_FEW, f"{FEW} 3 runs covers the true ratio at most 75 % of the time; use --repeats 6."]),
     ],
 )
 def test_the_notes_give_the_coverage_of_few_repeats(nums_runs, notes):

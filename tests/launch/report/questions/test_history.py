@@ -57,7 +57,7 @@ def test_the_time_of_a_matrix_is_the_geometric_mean_with_its_interval():
 def test_single_runs_have_no_interval_and_no_verdict():
     single = [matrix(1, runs=RUNS[:1]), matrix(2, 1.5, runs=RUNS[:1])]
     assert column("95 % from", *single) == [None, None]
-    assert column("verdict", *single) == [None, "not judged: one run"]
+    assert column("verdict", *single) == [None, "not judged: too few runs"]
 
 
 def test_a_lost_time_is_worse_and_the_next_is_compared_with_the_last_time():

@@ -131,7 +131,7 @@ def computing(milliseconds, num_ranks=1, **changes):
 )
 def test_the_ceiling_is_the_ratio_of_samples_per_second_of_compute(scaling, milliseconds, ceiling, without):
     records = [
-        record for repeat in (0, 1) for record in (
+        record for repeat in range(3) for record in (
             computing(8.0, scaling=scaling, repeat=repeat),
             computing(milliseconds, 2, scaling=scaling, samples_per_second=150.0, repeat=repeat),
         )

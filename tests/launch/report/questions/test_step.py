@@ -40,10 +40,10 @@ def added(*by_run, num_ranks=2):
 
 def test_what_a_backend_adds_at_1_rank_is_no_exposed_communication():
     parts = ("overhead at 1 rank (ms)", "exposed communication (ms)", "exposed, 95 % interval (ms)", "overhead, 95 % interval (ms)")
-    records = [*added(2.0, 2.5, num_ranks=1), *added(6.0, 7.5)]
+    records = [*added(2.0, 2.5, 2.25, num_ranks=1), *added(6.75, 9.5, 4.0)]
     assert [tuple(row[part] for part in parts) for row in lines(records, "step")] == [
-        (pytest.approx(2.25), 0.0, None, "-0.9 to 5.4"),
-        (pytest.approx(2.25), pytest.approx(4.5), "-1.9 to 10.9", "-0.9 to 5.4"),
+        (pytest.approx(2.25), 0.0, None, "1.6 to 2.9"),
+        (pytest.approx(2.25), pytest.approx(4.5), "-2.0 to 11.0", "1.6 to 2.9"),
     ]
     # An interval with 0 shows no share.
     assert section(records, "step").sentences == []
@@ -63,9 +63,9 @@ def test_exposed_communication_is_given_without_oversubscription():
         {"backend": "horovod_tf", "num_ranks": 2, "step_breakdown": step_breakdown(compute=8.0, exposed=1.0)},
         {"num_ranks": 8, "oversubscribed": True, "step_breakdown": step_breakdown(exposed=90.0)},
     ]
-    # One run has no interval, which a share needs.
-    assert section([made(**keys) for keys in by_backend], "step").sentences == []
-    answer = section([made(**keys, repeat=repeat) for keys in by_backend for repeat in range(2)], "step")
+    # Two runs have no interval, which a share needs.
+    assert section([made(**keys, repeat=repeat) for keys in by_backend for repeat in range(2)], "step").sentences == []
+    answer = section([made(**keys, repeat=repeat) for keys in by_backend for repeat in range(3)], "step")
     assert answer.sentences == ["cnn, weak scaling, 2 ranks: exposed communication is 10 % (horovod_tf) to 30 % (ddp) of a step."]
     assert [len(table.rows) for table in answer.tables] == [4, 1]
     assert answer.tables[1].title == "cnn, weak scaling, oversubscribed: not a scaling measurement"
