@@ -120,10 +120,10 @@ def run(matrix):
     with lock.held(folder, jobs, matrix.share_machine), resume.held(*candidates) as stamp:
         jobs = named_and_seeded(matrix, jobs, present, stamp)
         resume.wait_until_ended(jobs)
-        done, jobs = resume.divided(jobs)
+        run_records, jobs = resume.divided(jobs)
         if not jobs:
             print(f"all runs of {stamp} have completed; without --resume a new matrix begins")
-        return run_all(matrix, done, jobs, launcher, folder / f"{stamp}.html")
+        return run_all(matrix, run_records, jobs, launcher, folder / f"{stamp}.html")
 
 
 def named_and_seeded(matrix, jobs, present, stamp):

@@ -18,7 +18,7 @@ class Activations(NamedTuple):
     """What a Part of a model keeps, in bytes.
 
     `kept`, `working` and `inputs`, for each sample of a batch, and `block` as in common/model/parts.py. `copies`: of weights in 16 bits.
-    `again`: those that the backward pass computes again.
+    `recomputed`: those that the backward pass computes again.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Activations(NamedTuple):
     copies: float
     inputs: float | None
     block: str
-    again: float = 0
+    recomputed: float = 0
 
 
 def sizes_of(precision, device):
@@ -63,4 +63,4 @@ def _again(name, parts):
     if first.inputs is None:
         return first
     kept, copies, num_parameters = (sum(getattr(part, field) for part in parts) for field in ("kept", "copies", "num_parameters"))
-    return last._replace(name=name, num_parameters=num_parameters, kept=first.inputs, copies=copies, again=kept - first.inputs)
+    return last._replace(name=name, num_parameters=num_parameters, kept=first.inputs, copies=copies, recomputed=kept - first.inputs)

@@ -14,20 +14,20 @@ REDUCE_BUCKET, MAX_LIVE = 500_000_000, 1_000_000_000
 
 
 class Units(NamedTuple):
-    """Numbers of parameters: `blocks`, of each in the order of the forward pass; `rest`, of the model beside them; `largest`, of a tensor.
+    """Numbers of parameters: `blocks`, of each in forward order; `outside`, of the model beside them; `largest`, of a tensor.
 
     `element`: bytes of a parameter. `variant`: of the backend, as in its name.
     """
 
     blocks: tuple[float, ...]
-    rest: float
+    outside: float
     largest: float
     element: int
     variant: str = ""
 
     @property
     def whole(self):
-        return sum(self.blocks) + self.rest
+        return sum(self.blocks) + self.outside
 
 
 class Held(NamedTuple):
@@ -57,14 +57,14 @@ def gathered(units):
     With `keep` all parameters from the forward pass on, and beside them the last block's in the buffer of its gather.
     """
     element, blocks, keeps = units.element, units.blocks, units.variant == "keep"
-    last = blocks[-1] if blocks else units.rest
-    after_forward = (units.whole if keeps else units.rest + last) + last
+    last = blocks[-1] if blocks else units.outside
+    after_forward = (units.whole if keeps else units.outside + last) + last
     in_backward = []
     for index, block in enumerate(blocks):
         before, after = (blocks[neighbour] if 0 <= neighbour < len(blocks) else 0 for neighbour in (index - 1, index + 1))
-        whole = units.rest + sum(blocks[: index + 1]) if keeps else units.rest + block + before
+        whole = units.outside + sum(blocks[: index + 1]) if keeps else units.outside + block + before
         in_backward.append((whole + after) * element)
-    return Held(0, after_forward * element, (*in_backward, (units.rest + (sum(blocks) if keeps else last)) * element))
+    return Held(0, after_forward * element, (*in_backward, (units.outside + (sum(blocks) if keeps else last)) * element))
 
 
 def zero(units):

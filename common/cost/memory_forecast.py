@@ -147,18 +147,22 @@ def _step(parts, num_samples, held, buffers, offload=""):
     on_device = {part: 0 if part in offloaded else num_bytes for part, num_bytes in held.items()}
     always = on_device["parameters"] + on_device["optimizer_state"] + buffers.always
     gradient = on_device["gradients"] / sum(part.num_parameters for part in parts)
-    forward_copies = sum(part.copies for part in parts if part.again)
-    kept = list(itertools.accumulate(part.kept * num_samples + (0 if part.again else part.copies) for part in parts))
+    forward_copies = sum(part.copies for part in parts if part.recomputed)
+    kept = list(itertools.accumulate(part.kept * num_samples + (0 if part.recomputed else part.copies) for part in parts))
     num_with_gradient = list(itertools.accumulate((part.num_parameters for part in reversed(parts)), initial=0))[-2::-1]
     exchanged = dict(zip([*_blocks(parts), ""], buffers.in_backward or itertools.repeat(0), strict=False))
     after_forward = kept[-1] + forward_copies + parts[-1].working * num_samples + buffers.after_forward
     in_backward = [
-        left + (part.working + part.again) * num_samples + (part.copies if part.again else 0) + num * gradient + exchanged[part.block]
+        left
+        + (part.working + part.recomputed) * num_samples
+        + (part.copies if part.recomputed else 0)
+        + num * gradient
+        + exchanged[part.block]
         for part, left, num in zip(parts, kept, num_with_gradient, strict=True)
     ]
     return Forecast(
         **on_device,
-        activations=kept[-1] + forward_copies + max(part.again for part in parts) * num_samples,
+        activations=kept[-1] + forward_copies + max(part.recomputed for part in parts) * num_samples,
         buffers=buffers.always + max(buffers.after_forward, *buffers.in_backward, 0),
         peak=always + max(after_forward, *in_backward, on_device["gradients"]),
         main_memory=sum(held[part] for part in offloaded),
@@ -182,15 +186,15 @@ def _of_stages(name, training, num_ranks, rank):
     # Of a stage also what it has passed on stays.
     of_stage = max(sum(part.kept for part in of_stage) * num_samples + passed[stage.end - 1] for stage, of_stage in parts_of_stages)
     kept = of_stage * pipelining.num_under_way(schedule, rank, num_ranks, num) + sum(part.copies for part in computed)
-    again = max(part.again for part in computed) * num_samples
+    recomputed = max(part.recomputed for part in computed) * num_samples
     # Of each micro-batch: activations from the stage before, and gradients from the one after.
     ends = [end for stage, _ in parts_of_stages for end, last in ((stage.start, 0), (stage.end, len(parts))) if end != last]
     received = sum(passed[end - 1] for end in ends) * num
     return Forecast(
         **held,
-        activations=kept + again,
+        activations=kept + recomputed,
         buffers=received,
-        peak=sum(held.values()) + kept + max(part.again + part.working for part in computed) * num_samples + received,
+        peak=sum(held.values()) + kept + max(part.recomputed + part.working for part in computed) * num_samples + received,
     )
 
 
@@ -216,8 +220,8 @@ def held_bytes(name, training, whole, num_ranks):
         held["parameters"] = whole["parameters"] * way.num_replicas / num_ranks
     if declaration.float32_masters and way.sharded:
         element = sharing.PRECISIONS[training.precision].parameters
-        again = sharing.FLOAT32_BYTES / element if "parameters" in way.sharded or element < sharing.FLOAT32_BYTES else 0
-        held["gradients"] = whole["gradients"] / num_ranks * (1 + again)
+        masters = sharing.FLOAT32_BYTES / element if "parameters" in way.sharded or element < sharing.FLOAT32_BYTES else 0
+        held["gradients"] = whole["gradients"] / num_ranks * (1 + masters)
     if declaration.deals:
         held |= {part: whole[part] * largest_hand(sizes_of(training.model), num_ranks) for part in way.sharded}
     return held

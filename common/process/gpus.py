@@ -177,5 +177,5 @@ def version_text(code):
     """
     if not code:
         return None
-    major, rest = divmod(code, 10000 if code >= 10000 else 1000)
-    return f"{major}.{rest // 100}.{rest % 100}"
+    major, minor = divmod(code, 10000 if code >= 10000 else 1000)
+    return f"{major}.{minor // 100}.{minor % 100}"

@@ -1,9 +1,9 @@
 """What a record's keys must be together, which a type of one key cannot express: parts of the schema (common/record/definition.py)."""
 
 
-def _rule(description, conditions, then, otherwise=None):
-    """A rule of the schema: records whose keys meet the conditions meet `then`, all others `otherwise`."""
-    rule = {"description": description, "if": {"properties": conditions}, "then": {"properties": then}}
+def _rule(description, conditions, consequence, otherwise=None):
+    """A rule of the schema: records whose keys meet the conditions meet `consequence`, all others `otherwise`."""
+    rule = {"description": description, "if": {"properties": conditions}, "then": {"properties": consequence}}
     return rule | ({"else": {"properties": otherwise}} if otherwise else {})
 
 

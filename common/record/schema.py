@@ -39,8 +39,8 @@ def schema():
 
 def with_table(readme):
     """The text of results/README.md with the generated table between its two markers."""
-    before, rest = readme.split(BEGIN)
-    _, after = rest.split(END)
+    before, after_begin = readme.split(BEGIN)
+    _, after = after_begin.split(END)
     return f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}"
 
 

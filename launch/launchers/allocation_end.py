@@ -23,8 +23,8 @@ def end():
     for variable, (command, pattern, time_format) in DESCRIPTIONS.items():
         if name := os.environ.get(variable):
             try:
-                done = subprocess.run([*command, name], capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
-                match = pattern.search(done.stdout)
+                process = subprocess.run([*command, name], capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
+                match = pattern.search(process.stdout)
                 return match and time.mktime(time.strptime(match["time"], time_format)) + _limit_seconds(**match.groupdict())
             except (OSError, subprocess.TimeoutExpired, ValueError):
                 return None

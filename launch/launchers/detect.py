@@ -136,13 +136,13 @@ def has_mpi4py(python):
     """Whether a site's Python has mpi4py. Raises UserError where it cannot be started."""
     program = "import importlib.util; print('mpi4py:', importlib.util.find_spec('mpi4py') is not None)"
     try:
-        done = subprocess.run([*python, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+        process = subprocess.run([*python, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     except OSError as problem:
         raise UserError(f"{python[0]}, of the machine file's python, could not be started: {problem.strerror}") from None
-    if "mpi4py: " not in done.stdout:
-        reason = ([*done.stdout.splitlines(), *done.stderr.splitlines()] or [f"exit status {done.returncode}"])[-1]
+    if "mpi4py: " not in process.stdout:
+        reason = ([*process.stdout.splitlines(), *process.stderr.splitlines()] or [f"exit status {process.returncode}"])[-1]
         raise UserError(f"the machine file's python, {shlex.join(python)}, could not be started: {reason}")
-    return "mpi4py: True" in done.stdout
+    return "mpi4py: True" in process.stdout
 
 
 def output_of(argv, variables=None):

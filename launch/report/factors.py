@@ -38,8 +38,8 @@ def sentences(at, candidates):
             for entry in slower
         }
         over_mpi = factor == "transport" and any(entry.transport == "mpi" for group in groups for entry in group)
-        told = ratios | _averages(groups, number, candidates)
-        texts.append(_sentence(at, f"the {factor}'s part", told, f"; {REMARK}" if over_mpi else ""))
+        all_ratios = ratios | _averages(groups, number, candidates)
+        texts.append(_sentence(at, f"the {factor}'s part", all_ratios, f"; {REMARK}" if over_mpi else ""))
     if has_exchange:
         texts += [_sentence(at, "library and transport together", _interactions(cells, candidates)), _not_run(at, cells)]
     return [sentence for sentence in texts if sentence]
@@ -96,9 +96,9 @@ def _sentence(at, subject, ratios, remark=""):
     if not ratios:
         return None
     runs = " or ".join(dict.fromkeys(runs_against(ratio.num_above, ratio.num_below, ratio.paired) for ratio in ratios.values()))
-    told = ", ".join(f"{text.format(f'{ratio.value:.2f}')}{_in_brackets(ratio)}" for text, ratio in ratios.items())
+    parts = ", ".join(f"{text.format(f'{ratio.value:.2f}')}{_in_brackets(ratio)}" for text, ratio in ratios.items())
     few = f"; a verdict takes {MIN_RUNS_CONFIDENT} repeats" if any(ratio.verdict is None for ratio in ratios.values()) else ""
-    return f"{at}, seconds per epoch ({runs}), {subject}: {told}{remark}{few}."
+    return f"{at}, seconds per epoch ({runs}), {subject}: {parts}{remark}{few}."
 
 
 def _in_brackets(ratio):

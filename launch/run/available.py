@@ -201,12 +201,12 @@ def ask(names):
 
 def _ask(names):
     """As `ask`, in one process; in one each where it dies of one of them."""
-    done = subprocess.run([sys.executable, "-c", PROGRAM, *names], cwd=ROOT, capture_output=True, text=True, check=False)
-    if not done.returncode:
-        return json.loads(done.stdout.splitlines()[-1])
+    process = subprocess.run([sys.executable, "-c", PROGRAM, *names], cwd=ROOT, capture_output=True, text=True, check=False)
+    if not process.returncode:
+        return json.loads(process.stdout.splitlines()[-1])
     if len(names) > 1:
         return dict(ChainMap(*(_ask([name]) for name in names)))
-    return {names[0]: {"error": (done.stderr.strip().splitlines() or [f"its import ended with exit status {done.returncode}"])[-1]}}
+    return {names[0]: {"error": (process.stderr.strip().splitlines() or [f"its import ended with exit status {process.returncode}"])[-1]}}
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ class Seen(NamedTuple):
     node: dict
     of_ranks: bool = False
     # How the launcher was chosen, or why there is none.
-    how: str = ""
+    choice: str = ""
     launcher: Launcher | None = None
     # What of the jobs can run, on the device of the matrix, and {backend or size: why it cannot}.
     runnable: tuple[Job, ...] = ()
@@ -72,8 +72,8 @@ def look(matrix, machine, settings, jobs, choose):
     try:
         launcher = choose()
     except detect.NotFound as missing:
-        return Seen(**common, node=node.facts(), how=str(missing))
-    common |= {"launcher": launcher, "how": how_chosen(matrix.launcher, machine.launcher and matrix.machine_file, launcher)}
+        return Seen(**common, node=node.facts(), choice=str(missing))
+    common |= {"launcher": launcher, "choice": how_chosen(matrix.launcher, machine.launcher and matrix.machine_file, launcher)}
     answers = {}
 
     def ask(*question):

@@ -36,12 +36,12 @@ ELSEWHERE = "make room, or give another folder with --results"
 
 def launcher(seen):
     if seen.launcher is None:
-        yield PROBLEM, seen.how
+        yield PROBLEM, seen.choice
         return
     name, executable = seen.launcher[:2]
     kind = LAUNCHERS[name]
     version = NUMBER.search(detect.output_of([executable, "--version"])) if kind.signatures else None
-    yield OK, f"{name}{f' {version[0]}' if version else ''}, {executable}: {seen.how}"
+    yield OK, f"{name}{f' {version[0]}' if version else ''}, {executable}: {seen.choice}"
     if (allocation := commands.allocation()) and (end := allocation_end.end()):
         minutes = max(0, end - time.time()) / 60
         yield OK, f"allocation {allocation} has {minutes:.0f} min left; --resume runs in another what does not end in it"
@@ -244,10 +244,10 @@ def environment(seen):
     if seen.python != ENVIRONMENT:
         yield NOTE, f"the ranks run in {seen.python}, which launch/setup.sh does not keep"
         return
-    done = subprocess.run([ROOT / "launch" / "setup.sh", "--check"], capture_output=True, text=True, check=False)
-    text = (done.stdout + done.stderr).strip().splitlines()[-1].removeprefix("setup: ")
-    where = " on a login node" if done.returncode == 1 and commands.allocation() else ""
-    yield PROBLEM if done.returncode else OK, text + where
+    process = subprocess.run([ROOT / "launch" / "setup.sh", "--check"], capture_output=True, text=True, check=False)
+    text = (process.stdout + process.stderr).strip().splitlines()[-1].removeprefix("setup: ")
+    where = " on a login node" if process.returncode == 1 and commands.allocation() else ""
+    yield PROBLEM if process.returncode else OK, text + where
 
 
 LINES = {

@@ -49,10 +49,10 @@ def facts():
 
 def of_mpi4py():
     """`version` and `path` of the MPI that mpi4py loads, or the `error`."""
-    done = subprocess.run([sys.executable, "-c", MPI], capture_output=True, text=True, check=False)
-    if done.returncode:
-        return {"error": (done.stderr.strip().splitlines() or [f"its import ended with exit status {done.returncode}"])[-1]}
-    return json.loads(done.stdout.splitlines()[-1])
+    process = subprocess.run([sys.executable, "-c", MPI], capture_output=True, text=True, check=False)
+    if process.returncode:
+        return {"error": (process.stderr.strip().splitlines() or [f"its import ended with exit status {process.returncode}"])[-1]}
+    return json.loads(process.stdout.splitlines()[-1])
 
 
 def of_horovod():
@@ -61,10 +61,10 @@ def of_horovod():
         return None
     libraries = sorted(Path(spec.origin).parent.glob("*/mpi_lib*.so"))
     try:
-        done = subprocess.run(["ldd", *libraries], capture_output=True, text=True, check=False)
+        process = subprocess.run(["ldd", *libraries], capture_output=True, text=True, check=False)
     except FileNotFoundError:
         return None
-    return next(iter(RESOLVED.findall(done.stdout)), None)
+    return next(iter(RESOLVED.findall(process.stdout)), None)
 
 
 def of_gpus():

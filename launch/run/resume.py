@@ -68,15 +68,15 @@ def differences(content, matrix):
 
 def divided(jobs):
     """Returns (records of the jobs that are completed, the jobs that are not): these are run, or run again."""
-    done, missing = [], []
+    run_records, missing = [], []
     for job in jobs:
         path = runner.record_path(job)
         record = records.read(path) if path.exists() else None
         if record and record.status == "ok":
-            done.append(record)
+            run_records.append(record)
         else:
             missing.append(job)
-    return done, missing
+    return run_records, missing
 
 
 def wait_until_ended(jobs, limit_seconds=LIMIT_SECONDS):

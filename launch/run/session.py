@@ -20,48 +20,48 @@ from launch.run.remaining import Remaining, describe
 MAX_AGAIN = 3
 
 
-def run_all(matrix, done, jobs, launcher, page):
+def run_all(matrix, run_records, jobs, launcher, page):
     """Runs the jobs, those of a group side by side, shows them with those that are done, and returns the exit status."""
     remaining, left = Remaining(allocation_end.end()), []
     try:
         with Display(len(jobs)) as display:
             groups_run = []
-            for group in needed(matrix, jobs, done, display):
-                if done:
-                    live.write_page(page, done, live.RELOAD_SECONDS)
+            for group in needed(matrix, jobs, run_records, display):
+                if run_records:
+                    live.write_page(page, run_records, live.RELOAD_SECONDS)
                 if not remaining.has_time_for(group):
                     left += group
                     continue
                 with remaining.timed(group):
-                    run_group(group, launcher, matrix.time_limit, display, done)
+                    run_group(group, launcher, matrix.time_limit, display, run_records)
                 groups_run.append(group)
             if matrix.quiet_limit:
-                run_again(matrix, groups_run, launcher, display, done, remaining)
+                run_again(matrix, groups_run, launcher, display, run_records, remaining)
     finally:
-        if done:
-            live.write_page(page, done)
-            live.show(done)
+        if run_records:
+            live.write_page(page, run_records)
+            live.show(run_records)
             print(f"records: {page.with_suffix('')}-*.json" + (f"\npage: {page}" if page.exists() else ""))
         if left:
             print(describe(left))
-        if failed_at_start(done):
+        if failed_at_start(run_records):
             print(f"failed before the first step; what this machine lacks: {shlex.join(['launch/matrix.sh', *sys.argv[1:], '--check'])}")
-    return 0 if not left and all(record.status == "ok" and not record.launcher_error for record in done) else 1
+    return 0 if not left and all(record.status == "ok" and not record.launcher_error for record in run_records) else 1
 
 
-def failed_at_start(done):
+def failed_at_start(run_records):
     """Whether a run failed before its first step, for another reason than that it was interrupted."""
-    return any(record.status == "failed" and record.pids_by_rank is None and record.error != "interrupted" for record in done)
+    return any(record.status == "failed" and record.pids_by_rank is None and record.error != "interrupted" for record in run_records)
 
 
-def needed(matrix, jobs, done, display):
+def needed(matrix, jobs, run_records, display):
     """Groups of (number, job); with --until without those of a workload and size whose intervals are narrow before their repeat."""
     measured, repeat, num_before = {}, 0, 0
     num_cores = binding.num_cores(os.sched_getaffinity(0), binding.core_of_threads())
     for group in groups(jobs, matrix.side_by_side, num_cores):
         first = group[0]
         if matrix.run.until and first.settings.repeat != repeat:
-            repeat, measured = first.settings.repeat, widths.by_size(done)
+            repeat, measured = first.settings.repeat, widths.by_size(run_records)
             for line in widths.describe(measured, matrix.run.until, matrix.repeats):
                 display.print_line(line)
         wide = [
@@ -74,23 +74,23 @@ def needed(matrix, jobs, done, display):
         num_before += len(group)
 
 
-def run_again(matrix, groups_run, launcher, display, done, remaining):
+def run_again(matrix, groups_run, launcher, display, run_records, remaining):
     """Runs the groups again that met a machine which was not quiet."""
     for attempt in range(1, MAX_AGAIN + 1):
-        for group in filter(remaining.has_time_for, disturbed(groups_run, done, matrix.quiet_limit)):
+        for group in filter(remaining.has_time_for, disturbed(groups_run, run_records, matrix.quiet_limit)):
             runs = ", ".join(job.settings.run_id for _, job in group)
             display.print_line(f"again, since the machine was not quiet ({attempt} of at most {MAX_AGAIN}): {runs}")
-            set_aside(group, done)
-            run_group(group, launcher, matrix.time_limit, display, done)
+            set_aside(group, run_records)
+            run_group(group, launcher, matrix.time_limit, display, run_records)
 
 
-def disturbed(groups_run, done, percent):
+def disturbed(groups_run, run_records, percent):
     """The groups of jobs with a run beside which the machine's speed was further from the median of the matrix than `percent`."""
-    run_ids = {record.settings.run_id for record, distance_percent in noise.farthest(done) if abs(distance_percent) > percent}
+    run_ids = {record.settings.run_id for record, distance_percent in noise.farthest(run_records) if abs(distance_percent) > percent}
     return [group for group in groups_run if any(job.settings.run_id in run_ids for _, job in group)]
 
 
-def set_aside(group, done):
+def set_aside(group, run_records):
     """Keeps the records of a group that is run again under other names, and takes them from those that are done."""
     for _, job in group:
         path = runner.record_path(job)
@@ -98,10 +98,10 @@ def set_aside(group, done):
             paths = (path.with_name(f"{path.name}.disturbed-{number}") for number in itertools.count(1))
             path.rename(next(candidate for candidate in paths if not candidate.exists()))
     run_ids = {job.settings.run_id for _, job in group}
-    done[:] = [record for record in done if record.settings.run_id not in run_ids]
+    run_records[:] = [record for record in run_records if record.settings.run_id not in run_ids]
 
 
-def run_group(group, launcher, time_limit_seconds, display, done):
+def run_group(group, launcher, time_limit_seconds, display, run_records):
     """Runs (number, job)s side by side and adds their records to those that are done, also where it is interrupted."""
     ended = set()
 
@@ -112,7 +112,7 @@ def run_group(group, launcher, time_limit_seconds, display, done):
 
     def on_end(index, record):
         ended.add(index)
-        done.append(record)
+        run_records.append(record)
         display.finish(*group[index], record)
 
     try:
@@ -121,5 +121,5 @@ def run_group(group, launcher, time_limit_seconds, display, done):
             turns.side_by_side(starts, room.has_room, on_end)
     except KeyboardInterrupt:
         paths = [runner.record_path(job) for index, (_, job) in enumerate(group) if index not in ended]
-        done += [records.read(path) for path in paths if path.exists()]
+        run_records += [records.read(path) for path in paths if path.exists()]
         raise

@@ -11,9 +11,9 @@ DOT = {"filled": True, "opacity": 1}
 WIDEST_LETTER = 6.5
 
 
-def quantity(field, title, **more):
+def quantity(field, title, **options):
     """The channel of a field of numbers."""
-    return {"field": field, "type": "quantitative", "title": title} | more
+    return {"field": field, "type": "quantitative", "title": title} | options
 
 
 def logarithmic(field, title, **axis):

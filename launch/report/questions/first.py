@@ -162,9 +162,9 @@ def _sentence(at, placed):
     best, *later = placed
     seconds = f"{entries.epoch_seconds(best.entry):.3f} s an epoch"
     needing_more = "".join(
-        f" {more.backend} needs more epochs to the target: {more.mean:.1f} against {more.mean_of_others:.1f} (p = {more.p_value:.2g})."
-        for more in (place.more_epochs for place in placed)
-        if more
+        f" {need.backend} needs more epochs to the target: {need.mean:.1f} against {need.mean_of_others:.1f} (p = {need.p_value:.2g})."
+        for need in (place.more_epochs for place in placed)
+        if need
     )
     later = [place for place in later if not place.is_apart]
     if not later:

@@ -39,7 +39,7 @@ def kept_bytes(training, monkeypatch):
 def formula(training):
     parts = activations.by_part(training.model, activations.sizes_of(training.precision, "cpu"))
     parts = activations.recomputed(parts) if training.recompute else parts
-    return sum(BATCH * part.kept + (0 if part.again else part.copies) for part in parts)
+    return sum(BATCH * part.kept + (0 if part.recomputed else part.copies) for part in parts)
 
 
 CASES = [
@@ -90,5 +90,5 @@ def test_a_recomputed_block_keeps_its_input_and_computes_the_rest_again():
     embedding, first, second, head = activations.recomputed(parts)
     assert [part.name for part in (embedding, first, second, head)] == ["embedding", "blocks.0", "blocks.1", "head"]
     assert first.kept == 4 * 10 * 24
-    assert first.kept + first.again == parts[1].kept + parts[2].kept
+    assert first.kept + first.recomputed == parts[1].kept + parts[2].kept
     assert len(activations.recomputed(parts, whole_blocks=False)) == len(parts)

@@ -55,7 +55,7 @@ def seen(folder, node=None, settings=None, **changes):
     """What is Seen of a matrix of one size that goes well, but for the changes."""
     of_runs = Settings(workload="cnn", results=folder / "results", machine="here", **settings or {})
     jobs = [Job(name, 2, 2, of_runs) for name in ("ddp", "horovod_torch")]
-    values = {"of_ranks": True, "how": "by --launcher", "launcher": LOCAL, "runnable": tuple(jobs)} | changes
+    values = {"of_ranks": True, "choice": "by --launcher", "launcher": LOCAL, "runnable": tuple(jobs)} | changes
     return check.Seen(of_runs, jobs, NODE | (node or {}), **values)
 
 
@@ -72,7 +72,7 @@ def test_a_machine_on_which_all_is_well_has_no_other_line_than_ok_and_no_file_is
 @pytest.mark.parametrize(
     ("changes", "subject", "what", "remedy"),
     [
-        ({"launcher": None, "how": "no srun found; load it"}, "launcher", "no srun found", "; load it"),
+        ({"launcher": None, "choice": "no srun found; load it"}, "launcher", "no srun found", "; load it"),
         ({"node": {"mpi": OPEN_MPI}, "launcher": SRUN}, "MPI", "two MPIs: Horovod loads /its/libmpi.so.12, mpi4py", "TANDEM_MPICC="),
         ({"node": {"mpi": OPEN_MPI, "horovod": None}}, "MPI", "/usr/libmpi.so.40), not the MPI of mpich", "--launcher openmpi"),
         ({"launcher": LOCAL._replace(name="openmpi")}, "MPI", "not the MPI of openmpi", "--launcher mpich, or run TANDEM_MPICC="),
@@ -211,7 +211,7 @@ def test_where_no_launcher_is_or_answers_the_rest_is_told_of_this_node(root, tmp
         raise detect.NotFound("no mpiexec found; load a module")
 
     looked, _ = look(missing, tmp_path, ANSWER, monkeypatch)
-    assert (looked.launcher, looked.how, looked.node["host"]) == (None, "no mpiexec found; load a module", "login")
+    assert (looked.launcher, looked.choice, looked.node["host"]) == (None, "no mpiexec found; load a module", "login")
     looked, _ = look(LOCAL, tmp_path, UserError("mpiexec could not be started"), monkeypatch)
     assert (looked.stops, looked.node["host"], looked.of_ranks) == (("mpiexec could not be started",), "login", False)
 
