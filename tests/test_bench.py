@@ -9,7 +9,7 @@ from common.data import sharding
 from launch.forecast.scaling.measured import Size
 from launch.forecast.scaling.model import Exchange
 from launch.forecast.scaling.stragglers import Slowest
-from tests.bench import data, detect, forecast, precision, shared, targets, trace_overhead
+from tests.bench import detect, forecast, precision, shared, targets, trace_overhead
 from tests.bench.targets import CORRECT, Choice, Curve
 from tests.launch.forecast.scaling.test_forecasts import record
 from tests.support import small_data
@@ -201,8 +201,3 @@ def test_the_slow_link_and_the_fast_one_tell_of_others(bytes_per_second):
     fast, slow = size(1e12), size(GIGABIT)
     model = forecast.fit(fast, slow, GIGABIT, bytes_per_second, ("ring",))
     assert model.step_seconds(2) == pytest.approx(COMPUTE + seconds(NUM_BYTES, bytes_per_second) + REST)
-
-
-def test_a_line_of_the_reading_benchmark_has_the_ratios_of_the_rounds():
-    line = data.line("npy", 1, [100.0, 300.0, 200.0], [100.0, 100.0, 100.0])
-    assert line == "| npy | 1 | DataLoader | 200 | 100 | 2.00 (1.00 to 3.00) |"

@@ -75,7 +75,7 @@ SHORT_CNN, SHORT_DECODER = (run._replace(short=True) for run in (CNN, DECODER))
 # Of the variants of exact backends.
 VARIED = [CNN, DECODER_ADAM._replace(short=True)]
 # At the CNN's default learning rate training amplifies the rounding of DeepSpeed's master parameters to float32; at this one not.
-SMALL_LEARNING_RATE = CNN._replace(learning_rate="1e-5")
+SMALL_LEARNING_RATE = SHORT_CNN._replace(learning_rate="1e-5")
 FIRST_STEPS = [Run(workload, optimizer, "fp32", short=True) for workload, optimizer in zip(WORKLOADS, OPTIMIZERS, strict=True)]
 RECOMPUTED = SHORT_DECODER._replace(training=RECOMPUTE)
 ACCUMULATED, ACCUMULATED_DECODER = (run._replace(training=MICRO_BATCHES) for run in (SHORT_CNN, SHORT_DECODER))
