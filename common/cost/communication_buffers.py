@@ -16,7 +16,7 @@ REDUCE_BUCKET, MAX_LIVE = 500_000_000, 1_000_000_000
 class Units(NamedTuple):
     """Numbers of parameters: `blocks`, of each in forward order; `outside`, of the model beside them; `largest`, of a tensor.
 
-    `element`: bytes of a parameter. `variant`: of the backend, as in its name.
+    `element`: bytes of a parameter. `variant` and `offload`: of the backend, as in its name.
     """
 
     blocks: tuple[float, ...]
@@ -24,6 +24,7 @@ class Units(NamedTuple):
     largest: float
     element: int
     variant: str = ""
+    offload: str = ""
 
     @property
     def whole(self):
@@ -68,15 +69,17 @@ def gathered(units):
 
 
 def zero(units):
-    """DeepSpeed's bucket of gradients, allocated in full; in stage 3 also whole parameters, of which it keeps many for their next use."""
+    """DeepSpeed's bucket of whole gradients and its flattened copy; in stage 3 also parameters, many of which it keeps for their next use.
+
+    In stage 0 the gradients are those that are trained. With offload stages 1 and 2 have one bucket that is allocated in full, as with
+    `contiguous_gradients` (DeepSpeed 0.19.8, stage_1_and_2.py).
+    """
     stage = units.variant or "1"
-    if stage == "0":
-        return Held(0, 0, (min(units.whole, REDUCE_BUCKET) * units.element,) * (len(units.blocks) + 1))
     # A tensor is gathered and reduced as a whole.
-    live = min(units.whole, max(MAX_LIVE, units.largest)) * units.element
-    bucket = max(REDUCE_BUCKET, units.largest) * units.element
-    # Stage 3 keeps its bucket; the others have it from a step's backward pass to its end.
-    return Held(bucket + live) if stage == "3" else Held(0, 0, (bucket,) * (len(units.blocks) + 1))
+    bucket, live = max(REDUCE_BUCKET, units.largest), max(MAX_LIVE, units.largest)
+    num_gradients = bucket if units.offload and stage != "3" else min(units.whole, bucket) * (1 if stage == "0" else 2)
+    kept = min(units.whole, live) if stage == "3" else 0
+    return Held(kept * units.element, 0, (num_gradients * units.element,) * (len(units.blocks) + 1))
 
 
 BUFFERS = {

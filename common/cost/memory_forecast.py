@@ -79,7 +79,7 @@ def by_rank(name, training, num_ranks):
         parts = activations.recomputed(parts)
     whole = sharing.whole_bytes(backend, sum(part.num_parameters for part in parts), training)
     held = held_bytes(backend, training, whole, num_ranks)
-    return [_step(parts, training.batch_size, held, _buffers(backend, parts, training), offload)]
+    return [_step(parts, training.batch_size, held, _buffers(backend, parts, training, offload), offload)]
 
 
 def problem(name, training, num_ranks):
@@ -127,13 +127,14 @@ def _parts(training, num_divisions=1):
     return [part._replace(num_parameters=part.num_parameters * factor, copies=part.copies * factor / num_divisions) for part in parts]
 
 
-def _buffers(name, parts, training):
+def _buffers(name, parts, training, offload=""):
     """The communication_buffers.Held of a backend, of the parts of its model."""
     blocks = [sum(part.num_parameters for part in parts if part.block == block) for block in _blocks(parts)]
     outside_blocks = sum(part.num_parameters for part in parts if not part.block)
     factor = num_parameters(training) / sum(sizes_of(training.model))
     largest = max(sizes_of(training.model)) * factor
-    units = Units(tuple(blocks), outside_blocks, largest, sharing.PRECISIONS[training.precision].parameters, name.partition("@")[2])
+    element, variant = sharing.PRECISIONS[training.precision].parameters, name.partition("@")[2]
+    units = Units(tuple(blocks), outside_blocks, largest, element, variant, offload)
     return communication_buffers.BUFFERS[declaration_of(name).buffers](units)
 
 
