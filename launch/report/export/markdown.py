@@ -14,7 +14,7 @@ ALL_TABLES = (
 
 
 def text(answer):
-    """The whole answer. Of the tables of MAIN, and of those in MERGED that they take up, columns that are not brief are left out."""
+    """The whole answer. Of the tables of MAIN and MERGED columns that are not brief are left out."""
     lines = [f"# Tandem on {escaped(answer.machine)}", "", ALL_TABLES, "", *_list(answer.headline)]
     for section in answer.sections:
         lines += ["", f"## {section.question}", "", *_list(section.sentences)]
@@ -31,7 +31,7 @@ def tables(answer, section):
         return []
     if section.key in MERGED:
         main_titles = [table.title for main in answer.sections if main.key == MAIN for table in main.tables]
-        return [table for table in section.tables if table.title not in main_titles and not table.oversubscribed]
+        return [_merged(table, []) for table in section.tables if table.title not in main_titles and not table.oversubscribed]
     if section.key != MAIN:
         return section.tables
     details = [table for merged in answer.sections if merged.key in MERGED for table in merged.tables if not table.oversubscribed]

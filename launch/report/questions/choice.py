@@ -8,12 +8,12 @@ from launch.report.tables import BACKEND, MB, MIB, NOT_MEASURED, RANKS, Column, 
 TERA = 10**12
 FIRST = (BACKEND, RANKS, Column("seconds per epoch", ".3f"))
 COLUMNS = (
-    Column("state per rank (MiB)", ".2f"), Column("expected (MiB)", ".2f"),
-    Column("sent per step (MB)", ".2f"), Column("by formula (MB)", ".2f"), Column("by collective (MB)"),
-    Column("exposed share of a step (%)", ".0f"), Column("training"), Column("change to the program"),
+    Column("state per rank (MiB)", ".2f", brief=True), Column("expected (MiB)", ".2f", brief=True),
+    Column("sent per step (MB)", ".2f", brief=True), Column("by formula (MB)", ".2f", brief=True), Column("by collective (MB)"),
+    Column("exposed share of a step (%)", ".0f", brief=True), Column("training"), Column("change to the program", brief=True),
 )  # fmt: skip
 # After FIRST, where a run has them: images have no tokens.
-THROUGHPUT = (Column("tokens/s", ".0f"), Column("TFLOP/s per rank", ".4g"), Column("share of peak (%)", ".1f"))
+THROUGHPUT = (Column("tokens/s", ".0f", brief=True), Column("TFLOP/s per rank", ".4g"), Column("share of peak (%)", ".1f", brief=True))
 
 
 def tables(comparison):

@@ -19,8 +19,8 @@ COLUMNS = (
     Column("bus bandwidth (MB/s)", ".0f"), Column("bus bandwidth, plain all-reduce (MB/s)", ".0f"),
 )  # fmt: skip
 BUBBLE_COLUMNS = (
-    BACKEND, RANKS, Column("stages of a model", "d"), Column("micro-batches", "d"), Column("bubble, measured (%)", ".0f"),
-    Column("bubble, in theory (%)", ".0f"),
+    BACKEND, RANKS, Column("stages of a model", "d", brief=True), Column("micro-batches", "d", brief=True),
+    Column("bubble, measured (%)", ".0f", brief=True), Column("bubble, in theory (%)", ".0f", brief=True),
 )  # fmt: skip
 
 
