@@ -192,7 +192,7 @@ def of_zero(variant):
         yield to_rounding(run, variant)
     yield from in_float32(FIRST_STEPS, variant)
     yield from in_mixed_precision(MIXED, variant)
-    for run in VARIED if variant else FLOAT64:
+    for run in FLOAT64:
         rounded = ("ddp", 2, run._replace(fault="float32_masters"))
         yield Comparison(run._replace(fault="not_fused"), variant, reference=rounded)
     if variant != "2":
