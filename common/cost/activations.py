@@ -54,10 +54,10 @@ def recomputed(parts, whole_blocks=True):
     Without `whole_blocks` each half of a block does so by itself, as in a pipeline.
     """
     groups = itertools.groupby(parts, lambda part: (part.inputs is not None and whole_blocks and part.block) or part.name)
-    return [_again(name, list(of_block)) for name, of_block in groups]
+    return [_recomputed_block(name, list(of_block)) for name, of_block in groups]
 
 
-def _again(name, parts):
+def _recomputed_block(name, parts):
     """The Activations of the parts of a block, which are computed again; those of a part that cannot be, as they are."""
     first, last = parts[0], parts[-1]
     if first.inputs is None:

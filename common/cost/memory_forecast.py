@@ -127,7 +127,7 @@ def _parts(training, num_divisions=1):
     return [part._replace(num_parameters=part.num_parameters * factor, copies=part.copies * factor / num_divisions) for part in parts]
 
 
-def _buffers(name, parts, training, offload=""):
+def _buffers(name, parts, training, offload):
     """The communication_buffers.Held of a backend, of the parts of its model."""
     blocks = [sum(part.num_parameters for part in parts if part.block == block) for block in _blocks(parts)]
     outside_blocks = sum(part.num_parameters for part in parts if not part.block)

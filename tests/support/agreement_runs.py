@@ -110,8 +110,8 @@ RESTORED = [Run("cnn", optimizer, "fp32", short=True, fault="restored") for opti
 # The comparisons of a backend with the plain run, in which training does not amplify rounding
 
 
-def to_rounding(run, variant="", ranks=2, below=1e-6, **others):
-    return Comparison(run, variant, ranks, below, **others)
+def to_rounding(run, variant="", ranks=2, below=1e-6, **fields):
+    return Comparison(run, variant, ranks, below, **fields)
 
 
 def in_float32(compared, variant=""):

@@ -66,6 +66,8 @@ def test_what_the_libraries_keep_to_exchange():
     block, rest = (P - 4 * (2 * 256 * 64 + 64)) / 4, 4 * (2 * 256 * 64 + 64)
     # FSDP, while a block is computed: it, the one before it, the gradients of the one after it, and the rest of the model.
     buffers = {"ddp": P, "horovod_torch": 128 * 2**20, "fsdp": 3 * block + rest, "deepspeed_zero@0": P, "deepspeed_zero@2": 2 * P}
+    # Stage 3 keeps whole parameters too.
+    buffers |= {"deepspeed_zero@3": 3 * P, "deepspeed_zero@3+offload": 3 * P}
     assert {name: memory_forecast.of(name, GPT, 8).buffers for name in buffers} == buffers
     # However small the model is.
     assert memory_forecast.of("deepspeed_zero@2+offload", GPT, 8).buffers == 4 * communication_buffers.REDUCE_BUCKET

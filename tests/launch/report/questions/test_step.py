@@ -12,8 +12,8 @@ def test_the_parts_of_a_step_are_typical_over_runs_of_the_mean_over_ranks():
     odd["communication_seconds"] = [0.008, None]
     nothing = {key: [] for key in ("losses", "step_seconds", "train_seconds", "eval_seconds", "accuracies", "eval_losses")}
     nothing |= {"resumed_after_epochs": 2, "time_to_solution_seconds": None}
-    each = ({"step_breakdown": step_breakdown()}, {"step_breakdown": odd}, nothing)
-    records = [*(made(num_ranks=2, repeat=number, **changes) for number, changes in enumerate(each)), made()]
+    changes_of_runs = ({"step_breakdown": step_breakdown()}, {"step_breakdown": odd}, nothing)
+    records = [*(made(num_ranks=2, repeat=number, **changes) for number, changes in enumerate(changes_of_runs)), made()]
     (row,) = lines(records, "step")
     assert row["step in training (ms)"] == pytest.approx(2000.0)
     assert [
