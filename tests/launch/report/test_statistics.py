@@ -115,7 +115,14 @@ def test_a_difference_reaches_as_far_as_students_interval():
     laevo = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
     assert difference_reach(laevo, dextro, paired=True) == pytest.approx((2.46 - 0.70) / 2, abs=0.005)
     assert difference_reach(laevo, dextro, paired=False) > 1.5
-    assert difference_reach([1.0], [2.0, 3.0], paired=False) is None
+
+
+@pytest.mark.parametrize(("num_runs", "has_interval"), [(1, False), (2, False), (3, True)])
+def test_an_interval_takes_three_runs_on_each_side(num_runs, has_interval):
+    sides = [1.0, 1.1, 1.3][:num_runs], [2.0, 2.1, 2.2, 2.5]
+    lows = [ratio(*sides, paired=False).low, simultaneous_ratio(*sides, False, 5).low]
+    assert [low is not None for low in lows] == [has_interval] * 2
+    assert (difference_reach(*sides, paired=False) is not None) == has_interval
 
 
 @pytest.mark.parametrize(("num_runs", "paired"), [(5, True), (MIN_RUNS_CONFIDENT, True), (8, True), (5, False)])
