@@ -4,7 +4,7 @@ from torch.nn import DataParallel
 
 from common.backends import Backend
 from common.training.program import main
-from frameworks.shared.pytorch import data_parallel, pytorch
+from frameworks.shared.pytorch import data_parallel, devices, models, steps
 from frameworks.shared.pytorch.trainer import ModuleTrainer, OneProcessTrainer
 
 # The copies of a compiled module would all compute with the parameters of the first.
@@ -12,24 +12,24 @@ BACKEND = Backend(one_rank=True, by_default=False, change="wrap in DataParallel"
 
 
 class Trainer(ModuleTrainer, OneProcessTrainer):
-    device_problems = (pytorch.device_problem, data_parallel.problem)
+    device_problems = (devices.device_problem, data_parallel.problem)
 
     def __init__(self, settings):
         super().__init__(settings)
-        self.module = self.model = pytorch.build(settings, self.device, self.ranks)
-        self.optimizer = pytorch.optimizer_for(settings, self.module)
+        self.module = self.model = models.build(settings, self.device, self.ranks)
+        self.optimizer = steps.optimizer_for(settings, self.module)
         self.model = DataParallel(self.module, data_parallel.gpus(self.device))
         # It computes on all GPUs.
         self.device_fields["product"] = None
 
     def train_epoch(self, batches, observe):
         self.model.train()
-        for micro_batches, learning_rate in pytorch.steps(batches, self.accumulate, self.device):
-            pytorch.set_learning_rate(self.optimizer, learning_rate)
+        for micro_batches, learning_rate in steps.in_micro_batches(batches, self.accumulate, self.device):
+            steps.set_learning_rate(self.optimizer, learning_rate)
             self.optimizer.zero_grad()
             losses = []
             for inputs, targets, weights, is_last in micro_batches:
-                loss = pytorch.weighted_loss(self.model(inputs), targets, weights)
+                loss = steps.weighted_loss(self.model(inputs), targets, weights)
                 loss.backward()
                 losses.append(loss.detach())
             self.optimizer.step()

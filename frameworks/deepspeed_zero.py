@@ -5,7 +5,7 @@ import deepspeed
 from common.backends import Backend
 from common.training.program import main
 from frameworks.shared.deepspeed import deepspeed as shared_deepspeed
-from frameworks.shared.pytorch import pytorch
+from frameworks.shared.pytorch import models, steps
 from frameworks.shared.pytorch.trainer import DistributedTrainer
 
 # Stage 3 gathers parameters between layers in Python hooks, which break the graph.
@@ -22,8 +22,8 @@ class Trainer(DistributedTrainer):
 
     def __init__(self, settings):
         super().__init__(settings)
-        self.module = self.model = pytorch.build(settings, self.device, self.ranks)
-        self.optimizer = pytorch.optimizer_for(settings, self.module)
+        self.module = self.model = models.build(settings, self.device, self.ranks)
+        self.optimizer = steps.optimizer_for(settings, self.module)
         self.configuration = shared_deepspeed.configuration(settings, self.ranks)
         # Otherwise deepspeed.initialize would accept float64 in stage 3 on some processors only.
         shared_deepspeed.partition(self.module, self.configuration)
@@ -31,20 +31,20 @@ class Trainer(DistributedTrainer):
 
     def train_epoch(self, batches, observe):
         self.model.train()
-        for micro_batches, learning_rate in pytorch.steps(batches, self.accumulate, self.device):
-            pytorch.set_learning_rate(self.optimizer, learning_rate)
+        for micro_batches, learning_rate in steps.in_micro_batches(batches, self.accumulate, self.device):
+            steps.set_learning_rate(self.optimizer, learning_rate)
             self.optimizer.zero_grad()
             losses = []
             for inputs, targets, weights, is_last in micro_batches:
                 self.model.set_gradient_accumulation_boundary(is_last)  # backend
-                loss = pytorch.weighted_loss(self.model(inputs), targets, weights)
+                loss = steps.weighted_loss(self.model(inputs), targets, weights)
                 self.model.backward(loss, scale_wrt_gas=False)  # backend
                 losses.append(loss.detach())
             self.model.step()  # backend
             observe(sum(losses))
 
     def evaluate(self, batches):
-        return pytorch.evaluate(self.model, batches, self.device)
+        return steps.evaluate(self.model, batches, self.device)
 
     def state(self, with_optimizer_state=True):
         return shared_deepspeed.state(self.module, self.optimizer, with_optimizer_state)
@@ -53,7 +53,7 @@ class Trainer(DistributedTrainer):
         shared_deepspeed.restore(self.module, self.optimizer, state)
 
     def memory(self):
-        return shared_deepspeed.memory(self.module, self.optimizer)
+        return shared_deepspeed.memory_at_points(self.module, self.optimizer)
 
     def communication(self):
         return shared_deepspeed.communication(self.model, self.device)

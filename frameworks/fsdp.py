@@ -2,7 +2,7 @@
 
 from common.backends import Backend
 from common.training.program import main
-from frameworks.shared.pytorch import fsdp, pytorch
+from frameworks.shared.pytorch import fsdp, models, steps
 from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
 
 # Each gather of parameters is a hook, which breaks the graph.
@@ -16,20 +16,20 @@ BACKEND = Backend(
 class Trainer(ModuleTrainer, DistributedTrainer):
     def __init__(self, settings):
         super().__init__(settings)
-        self.module = self.model = pytorch.build(settings, self.device, self.ranks)
+        self.module = self.model = models.build(settings, self.device, self.ranks)
         self.sharding = settings.sharding
         fsdp.shard(self.module, self.sharding, settings.reduction, self.ranks, self.device)
-        self.optimizer = pytorch.unfused(pytorch.optimizer_for(settings, self.module))
+        self.optimizer = steps.unfused(steps.optimizer_for(settings, self.module))
 
     def train_epoch(self, batches, observe):
         self.model.train()
-        for micro_batches, learning_rate in pytorch.steps(batches, self.accumulate, self.device):
-            pytorch.set_learning_rate(self.optimizer, learning_rate)
+        for micro_batches, learning_rate in steps.in_micro_batches(batches, self.accumulate, self.device):
+            steps.set_learning_rate(self.optimizer, learning_rate)
             self.optimizer.zero_grad()
             losses = []
             for inputs, targets, weights, is_last in micro_batches:
                 self.model.set_requires_gradient_sync(is_last)  # backend
-                loss = pytorch.weighted_loss(self.model(inputs), targets, weights)
+                loss = steps.weighted_loss(self.model(inputs), targets, weights)
                 loss.backward()
                 losses.append(loss.detach())
             self.optimizer.step()

@@ -6,7 +6,7 @@ import torch
 from common.backends import Backend
 from common.training.program import main
 from frameworks.shared.horovod import horovod
-from frameworks.shared.pytorch import pytorch
+from frameworks.shared.pytorch import devices, models, steps
 from frameworks.shared.pytorch.trainer import ModuleTrainer
 
 BACKEND = Backend(
@@ -18,14 +18,14 @@ BACKEND = Backend(
 
 
 class Trainer(ModuleTrainer):
-    device_problems = (pytorch.device_problem, lambda device: horovod.device_problem(hvd, device))
+    device_problems = (devices.device_problem, lambda device: horovod.device_problem(hvd, device))
 
     def __init__(self, settings):
         super().__init__(settings)
         self.transport = horovod.begin(hvd, settings, self.ranks, on_gpu=self.device.type == "cuda")
         self.device_fields["nccl"] = horovod.nccl_version(hvd)
-        self.module = self.model = pytorch.build(settings, self.device, self.ranks)
-        self.optimizer = pytorch.optimizer_for(settings, self.module)
+        self.module = self.model = models.build(settings, self.device, self.ranks)
+        self.optimizer = steps.optimizer_for(settings, self.module)
         reduction = horovod.reduction(hvd, settings)
         self.optimizer = hvd.DistributedOptimizer(self.optimizer, self.module.named_parameters(), **reduction)
         hvd.broadcast_parameters(self.module.state_dict(), root_rank=0)
@@ -34,12 +34,12 @@ class Trainer(ModuleTrainer):
 
     def train_epoch(self, batches, observe):
         self.model.train()
-        for micro_batches, learning_rate in pytorch.steps(batches, self.accumulate, self.device):
-            pytorch.set_learning_rate(self.optimizer, learning_rate)
+        for micro_batches, learning_rate in steps.in_micro_batches(batches, self.accumulate, self.device):
+            steps.set_learning_rate(self.optimizer, learning_rate)
             self.optimizer.zero_grad()
             losses = []
             for inputs, targets, weights, is_last in micro_batches:
-                loss = pytorch.weighted_loss(self.model(inputs), targets, weights)
+                loss = steps.weighted_loss(self.model(inputs), targets, weights)
                 loss.backward()
                 losses.append(loss.detach())
             self.optimizer.step()

@@ -2,7 +2,7 @@
 
 from common.backends import Backend
 from common.training.program import main
-from frameworks.shared.pytorch import parameter_server, pytorch
+from frameworks.shared.pytorch import devices, models, parameter_server, steps
 
 BACKEND = Backend(
     needs_mpi=True, can_compile=True, approximate=True, by_default=False, num_servers=1,
@@ -11,24 +11,24 @@ BACKEND = Backend(
 
 
 class Trainer(parameter_server.ServerTrainer):
-    device_problems = (pytorch.device_problem, parameter_server.device_problem)
+    device_problems = (devices.device_problem, parameter_server.device_problem)
 
     def __init__(self, settings):
         super().__init__(settings)
-        self.module = self.model = pytorch.build(settings, self.device, self.ranks)
-        self.optimizer = pytorch.optimizer_for(settings, self.module)
+        self.module = self.model = models.build(settings, self.device, self.ranks)
+        self.optimizer = steps.optimizer_for(settings, self.module)
         if not self.serves:
             self.optimizer = parameter_server.Remote(self.module, self.ranks.size - 1)
 
     @parameter_server.asynchronous
     def train_epoch(self, batches, observe):
         self.model.train()
-        for micro_batches, learning_rate in pytorch.steps(batches, self.accumulate, self.device):
-            pytorch.set_learning_rate(self.optimizer, learning_rate)
+        for micro_batches, learning_rate in steps.in_micro_batches(batches, self.accumulate, self.device):
+            steps.set_learning_rate(self.optimizer, learning_rate)
             self.optimizer.zero_grad()
             losses = []
             for inputs, targets, weights, is_last in micro_batches:
-                loss = pytorch.weighted_loss(self.model(inputs), targets, weights)
+                loss = steps.weighted_loss(self.model(inputs), targets, weights)
                 loss.backward()
                 losses.append(loss.detach())
             self.optimizer.step()

@@ -5,7 +5,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from common.backends import Backend
 from common.training.program import main
-from frameworks.shared.pytorch import pipeline, pytorch
+from frameworks.shared.pytorch import models, pipeline, steps
 
 BACKEND = Backend(
     model_parallel="stages", pipelined=True, untied=True, by_default=False,
@@ -16,15 +16,15 @@ BACKEND = Backend(
 class Trainer(pipeline.PipelineTrainer):
     def __init__(self, settings):
         super().__init__(settings)
-        self.module = self.model = pytorch.build(settings, self.device, self.ranks)
+        self.module = self.model = models.build(settings, self.device, self.ranks)
         ranks_of_pipeline, self.replicas = pipeline.groups(self.ranks, settings.stages)
         self.pipeline = pipeline.Pipeline(settings, self.module, self.device, ranks_of_pipeline)
-        self.optimizer = pytorch.optimizer_for(settings, self.module)
+        self.optimizer = steps.optimizer_for(settings, self.module)
 
     def train_epoch(self, batches, observe):
         self.model.train()
-        for micro_batches, learning_rate in pytorch.steps(batches, self.accumulate, self.device):
-            pytorch.set_learning_rate(self.optimizer, learning_rate)
+        for micro_batches, learning_rate in steps.in_micro_batches(batches, self.accumulate, self.device):
+            steps.set_learning_rate(self.optimizer, learning_rate)
             self.optimizer.zero_grad()
             losses = []
             for inputs, targets, weights, is_last in micro_batches:

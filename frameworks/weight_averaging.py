@@ -8,7 +8,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from common.backends import Backend
 from common.training.program import main
-from frameworks.shared.pytorch import process_group, pytorch
+from frameworks.shared.pytorch import models, process_group, steps
 from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
@@ -20,19 +20,19 @@ BACKEND = Backend(
 class Trainer(ModuleTrainer, DistributedTrainer):
     def __init__(self, settings):
         super().__init__(settings)
-        self.module = self.model = pytorch.build(settings, self.device, self.ranks)
-        self.optimizer = pytorch.optimizer_for(settings, self.module)
+        self.module = self.model = models.build(settings, self.device, self.ranks)
+        self.optimizer = steps.optimizer_for(settings, self.module)
         self.period = settings.averaging_period
 
     def train_epoch(self, batches, observe):
         self.model.train()
         step = itertools.count(1)  # backend
-        for micro_batches, learning_rate in pytorch.steps(batches, self.accumulate, self.device):
-            pytorch.set_learning_rate(self.optimizer, learning_rate)
+        for micro_batches, learning_rate in steps.in_micro_batches(batches, self.accumulate, self.device):
+            steps.set_learning_rate(self.optimizer, learning_rate)
             self.optimizer.zero_grad()
             losses = []
             for inputs, targets, weights, is_last in micro_batches:
-                loss = pytorch.weighted_loss(self.model(inputs), targets, weights)
+                loss = steps.weighted_loss(self.model(inputs), targets, weights)
                 loss.backward()
                 losses.append(loss.detach())
             self.optimizer.step()

@@ -16,8 +16,8 @@ from tests.support.running import train_in_turn
 @pytest.fixture(scope="module")
 def frameworks(request):
     """Imports both frameworks into the test's module when its first test runs: other processes only collect these tests."""
-    for name in ("tensorflow", "pytorch"):
-        setattr(request.module, name, importlib.import_module(f"frameworks.shared.{name}.{name}"))
+    for name in ("tensorflow.tensorflow", "pytorch.devices", "pytorch.models", "pytorch.states", "pytorch.steps"):
+        setattr(request.module, name.partition(".")[2], importlib.import_module(f"frameworks.shared.{name}"))
 
 
 @pytest.fixture(scope="session")

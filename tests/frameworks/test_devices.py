@@ -14,7 +14,7 @@ from frameworks.shared.pytorch import data_parallel
 from tests.support.mistakes import refused
 
 pytestmark = pytest.mark.usefixtures("frameworks")
-tensorflow = pytorch = None
+tensorflow = devices = steps = None
 
 SETTINGS = SimpleNamespace(device="cuda", threads=1, gpu_order="local", precision="fp32")
 GPU_1 = torch.device("cuda", 1)
@@ -52,7 +52,7 @@ def find(monkeypatch):
 )
 def test_a_device_that_a_framework_lacks_is_a_problem_in_words_with_which_a_run_is_refused(num_gpus, of_pytorch, of_tensorflow, find):
     find(num_gpus)
-    for framework, problem in ((pytorch, of_pytorch), (tensorflow, of_tensorflow)):
+    for framework, problem in ((devices, of_pytorch), (tensorflow, of_tensorflow)):
         assert (framework.device_problem("cpu"), framework.device_problem("cuda")) == (None, problem)
         if problem:
             with refused(f"--device cuda, but {problem}; use --device cpu, or set up with"):
@@ -88,7 +88,7 @@ def test_deepspeed_computes_on_the_device_that_it_has_chosen(find):
 
 def test_a_gpu_is_described_with_the_versions_of_its_libraries(find):
     find(2)
-    of_pytorch, of_tensorflow = pytorch.describe_device(torch.device("cuda", 1)), tensorflow.describe_device(0, "2.18.5")
+    of_pytorch, of_tensorflow = devices.describe_device(torch.device("cuda", 1)), tensorflow.describe_device(0, "2.18.5")
     assert of_pytorch._replace(cuda="13.0", product=None, memory=None) == Device("cuda", 1, True, "13.0", "9.10.2", "2.27.3")
     assert of_tensorflow._replace(product=None, memory=None) == Device("cuda", 0, True, "12.5.1", "9", "2.18.5")
 
@@ -104,7 +104,7 @@ def test_the_frameworks_count_the_memory_of_a_gpu(find, monkeypatch):
         monkeypatch.setattr(torch.cuda, name, of)
     for name, of in (("reset_memory_stats", reset.append), ("get_memory_info", {"GPU:0": {"peak": 7}}.get)):
         monkeypatch.setattr(tensorflow.tf.config.experimental, name, of)
-    of_pytorch, of_tensorflow = pytorch.describe_device(GPU_1).memory, tensorflow.describe_device(1, None).memory
+    of_pytorch, of_tensorflow = devices.describe_device(GPU_1).memory, tensorflow.describe_device(1, None).memory
     of_pytorch.reset()
     of_tensorflow.reset()
     assert (reset, of_pytorch.peak(), of_tensorflow.peak()) == ([GPU_1, "GPU:0"], (5, 8), (7, None))
@@ -115,15 +115,15 @@ def test_batches_are_copied_to_a_gpu_from_pinned_memory_while_others_compute(dev
     seen = []
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: seen.append("pinned") or tensor)
     monkeypatch.setattr(torch.Tensor, "to", lambda tensor, device, non_blocking=False: seen.append((device, non_blocking)) or tensor)
-    ((inputs, targets, weights, learning_rate),) = pytorch.tensors([Batch(*np.ones((3, 2)), 0.5)], device)
+    ((inputs, targets, weights, learning_rate),) = steps.tensors([Batch(*np.ones((3, 2)), 0.5)], device)
     assert (inputs.tolist(), targets.tolist(), weights.tolist(), learning_rate) == ([1, 1], [1, 1], [1, 1], 0.5)
     assert seen == 3 * done
 
 
 def test_a_cpu_has_no_number(find):
     find(None)
-    assert pytorch.describe_device(torch.device("cpu")).memory is tensorflow.describe_device(None, None).memory is None
-    assert pytorch.describe_device(torch.device("cpu"))[:3] == tensorflow.describe_device(None, None)[:3] == ("cpu", None, False)
+    assert devices.describe_device(torch.device("cpu")).memory is tensorflow.describe_device(None, None).memory is None
+    assert devices.describe_device(torch.device("cpu"))[:3] == tensorflow.describe_device(None, None)[:3] == ("cpu", None, False)
 
 
 @pytest.mark.parametrize(("precision", "allowed"), [("tf32", True), ("fp32", False), ("bf16", False)])
@@ -132,7 +132,7 @@ def test_only_tf32_computes_in_it(precision, allowed, find, monkeypatch):
     backends, config = torch.backends, tensorflow.tf.config
     monkeypatch.setattr(config, "set_visible_devices", lambda *_: None)
     for run_precision, expected in ((precision, allowed), ("fp32", False)):
-        for framework in (pytorch, tensorflow):
+        for framework in (devices, tensorflow):
             framework.pick_device(SimpleNamespace(**vars(SETTINGS) | {"device": "cpu", "precision": run_precision}), Ranks())
         of_pytorch = backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32
         assert (*of_pytorch, config.experimental.tensor_float_32_execution_enabled()) == (expected,) * 3

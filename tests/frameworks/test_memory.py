@@ -23,7 +23,7 @@ from common.cost import memory_forecast, sharing
 from common.cost.memory_forecast import Training
 from common.model.families import Cnn, Decoder, EncoderDecoder
 from common.process.ranks import Ranks
-from frameworks.shared.pytorch import fsdp, pytorch, tensor_parallel
+from frameworks.shared.pytorch import fsdp, models, steps, tensor_parallel
 from launch.report import volumes
 from tests.support import pipeline_memory_run
 from tests.support.agreement_runs import MEMORY
@@ -97,7 +97,7 @@ def built(training, monkeypatch):
         Settings(), precision=training.precision, recompute=training.recompute, optimizer=training.optimizer, learning_rate=0.1
     )
     monkeypatch.setitem(workloads.WORKLOADS, "cnn", workloads.WORKLOADS["cnn"]._replace(model=training.model))
-    return settings, pytorch.build(settings, CPU, Ranks(0, 1, 0, 1, "test"))
+    return settings, models.build(settings, CPU, Ranks(0, 1, 0, 1, "test"))
 
 
 def batch(training):
@@ -121,7 +121,7 @@ def peak(tracker, module, optimizer, samples):
 
     def step():
         optimizer.zero_grad()
-        pytorch.weighted_loss(module(inputs), targets, weights).backward()
+        steps.weighted_loss(module(inputs), targets, weights).backward()
         optimizer.step()
 
     with tracker:
@@ -144,7 +144,7 @@ def peak(tracker, module, optimizer, samples):
 def test_the_peak_of_real_tensors_in_one_process(name, precision, recompute, num_samples, monkeypatch):
     training = Training(SMALL[name], num_samples, precision, recompute=recompute, device="cpu")
     settings, module = built(training, monkeypatch)
-    optimizer, tracker = pytorch.optimizer_for(settings, module), MemTracker()
+    optimizer, tracker = steps.optimizer_for(settings, module), MemTracker()
     tracker.track_external(module, optimizer)
     # Of a recomputed encoder-decoder it is up to 12 % too low: the passes through nn.Transformer have tensors that are not in the formula.
     within = 0.12 if recompute and "encoder" in name else WITHIN
@@ -170,7 +170,7 @@ def test_the_peak_of_fsdp(name, num_ranks, num_samples, precision, recompute, mo
     module, samples = faked(mode, module), [mode.from_tensor(tensor) for tensor in batch(training)]
     with mode:
         fsdp.shard(module, sharding, None, ranks, CPU)
-        optimizer = pytorch.unfused(pytorch.optimizer_for(settings, module))
+        optimizer = steps.unfused(steps.optimizer_for(settings, module))
         tracker = FSDPMemTracker(module, optimizer)
         tracker.track_inputs(())
         counted = peak(tracker, module, optimizer, samples)
@@ -183,7 +183,7 @@ def test_the_peak_of_tensor_parallelism(num_ranks, recompute, monkeypatch, fake_
     training = Training(DECODER, 8, recompute=recompute, device="cpu")
     settings, module = built(training, monkeypatch)
     tensor_parallel.divide(module, fake_ranks(num_ranks), CPU)
-    optimizer, tracker = pytorch.unfused(pytorch.optimizer_for(settings, module)), MemTracker()
+    optimizer, tracker = steps.unfused(steps.optimizer_for(settings, module)), MemTracker()
     tracker.track_external(module, optimizer)
     counted = peak(tracker, module, optimizer, batch(training))
     assert memory_forecast.of("tensor_parallel", training, num_ranks).peak == pytest.approx(counted, rel=WITHIN)

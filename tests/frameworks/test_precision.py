@@ -25,7 +25,7 @@ from tests.support.made_records import made
 from tests.support.mistakes import refused
 
 pytestmark = pytest.mark.usefixtures("frameworks")
-tensorflow = pytorch = None
+tensorflow = models = states = steps = None
 
 # Small ones of each kind; and the difference of the frameworks' gradients in bfloat16, relative to the norm of all, twice as measured:
 # where sums of products are rounded once, and where TensorFlow rounds partial sums too.
@@ -41,17 +41,17 @@ LOSSES, LOSSES_OF_PARTIAL_SUMS = (2e-3, 3e-4), (1.2e-2, 1e-2)
 
 def in_pytorch(precision, shapes):
     """(loss, {name: gradient}, types of parameters and optimizer state, types of products) of a step."""
-    torch, settings = pytorch.torch, resolve(Settings(precision=precision, optimizer="adam"), 1)
-    module = pytorch.build(settings, "cpu", Ranks())
-    optimizer = pytorch.optimizer_for(settings, module)
-    pytorch.restore(module, optimizer, weights.draw(parameters_of(shapes), 3, precision))
+    torch, settings = steps.torch, resolve(Settings(precision=precision, optimizer="adam"), 1)
+    module = models.build(settings, "cpu", Ranks())
+    optimizer = steps.optimizer_for(settings, module)
+    states.restore(module, optimizer, weights.draw(parameters_of(shapes), 3, precision))
     inputs, targets, loss_weights = map(torch.from_numpy, small_models.random_batch(shapes, 5, precision)[:3])
     with recorder(torch) as products:
-        loss = pytorch.weighted_loss(module(inputs), targets, loss_weights)
+        loss = steps.weighted_loss(module(inputs), targets, loss_weights)
         loss.backward()
-    gradients = {name: pytorch.as_array(name, parameter.grad) for name, parameter in module.named_parameters()}
+    gradients = {name: states.as_array(name, parameter.grad) for name, parameter in module.named_parameters()}
     optimizer.step()
-    return loss.detach().numpy(), gradients, {value.dtype.name for value in pytorch.state(module, optimizer).values()}, products.types
+    return loss.detach().numpy(), gradients, {value.dtype.name for value in states.gather(module, optimizer).values()}, products.types
 
 
 def recorder(torch):
@@ -132,13 +132,13 @@ def test_products_are_in_bfloat16_and_everything_that_lasts_is_in_float32(shapes
 
 def test_copies_of_a_module_compute_in_bfloat16_in_threads_of_their_own():
     # As DataParallel makes and calls them. A thread does not take over autocast, nor its type.
-    module = pytorch.build(resolve(Settings(precision="bf16"), 1), "cpu", Ranks())
+    module = models.build(resolve(Settings(precision="bf16"), 1), "cpu", Ranks())
     replica, types = module._replicate_for_data_parallel(), []
     replica.parts = lambda: [lambda x: x @ x]
-    thread = threading.Thread(target=lambda: types.append(replica(pytorch.torch.ones(2, 2)).dtype))
+    thread = threading.Thread(target=lambda: types.append(replica(steps.torch.ones(2, 2)).dtype))
     thread.start()
     thread.join()
-    assert types == [pytorch.torch.bfloat16]
+    assert types == [steps.torch.bfloat16]
 
 
 # By the compute capability of the GPU; None: the driver does not tell.

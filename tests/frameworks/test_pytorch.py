@@ -10,7 +10,7 @@ from common.config import Settings
 from common.model import families, weights
 from common.process.ranks import Ranks
 from common.trainer import Batch
-from frameworks.shared.pytorch import pytorch
+from frameworks.shared.pytorch import models, states, steps
 from tests.support import small_models
 
 WORKLOADS = ("cnn", "transformer", "transformer-alcf", "resnet50")
@@ -34,23 +34,23 @@ def drawn(workload="cnn"):
 def made(rank=0, **settings):
     """(model, optimizer) in float64, at the initial parameters."""
     resolved = workloads.resolve(Settings(precision="fp64", **settings), 1)
-    model = pytorch.build(resolved, "cpu", Ranks(rank, 2))
-    optimizer = pytorch.optimizer_for(resolved, model)
-    pytorch.restore(model, optimizer, drawn(resolved.workload))
+    model = models.build(resolved, "cpu", Ranks(rank, 2))
+    optimizer = steps.optimizer_for(resolved, model)
+    states.restore(model, optimizer, drawn(resolved.workload))
     return model, optimizer
 
 
 def stepped(model, optimizer, learning_rates):
     """(state after a step at each learning rate, gradients of the steps)."""
     stream, gradients = np.random.default_rng(0), []
-    shapes = {name: array.shape for name, array in pytorch.state(model, None).items()}
+    shapes = {name: array.shape for name, array in states.gather(model, None).items()}
     for learning_rate in learning_rates:
         gradients.append({name: stream.normal(size=shape) for name, shape in shapes.items()})
         for name, parameter in model.named_parameters():
-            parameter.grad = pytorch.as_tensor(name, gradients[-1][name])
-        pytorch.set_learning_rate(optimizer, learning_rate)
+            parameter.grad = states.as_tensor(name, gradients[-1][name])
+        steps.set_learning_rate(optimizer, learning_rate)
         optimizer.step()
-    return pytorch.state(model, optimizer), gradients
+    return states.gather(model, optimizer), gradients
 
 
 def samples(workload, num_samples=2):
@@ -86,16 +86,16 @@ def test_a_state_with_optimizer_state_is_restored(workload, optimizer):
     for name, value in state.items():
         assert value.shape == (() if name.startswith("adam_step/") else state[name.rpartition("/")[2]].shape)
     model, fresh = made(workload=workload, optimizer=optimizer)
-    expect_equal(pytorch.state(model, None), drawn(workload))
-    pytorch.restore(model, fresh, state)
-    expect_equal(pytorch.state(model, fresh), state)
+    expect_equal(states.gather(model, None), drawn(workload))
+    states.restore(model, fresh, state)
+    expect_equal(states.gather(model, fresh), state)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_optimizer_state_that_a_state_lacks_is_reset(optimizer):
     model, used = made(optimizer=optimizer)
     stepped(model, used, [0.1, 0.2])
-    pytorch.restore(model, used, drawn())
+    states.restore(model, used, drawn())
     expect_equal(stepped(model, used, [0.1])[0], stepped(*made(optimizer=optimizer), [0.1])[0])
 
 
@@ -158,23 +158,23 @@ def test_each_token_has_a_weight_of_its_own():
     logits, targets = random_logits(2, 3, 256), torch.tensor([[1, 2, 3], [4, 5, 255]])
     shares = logits.softmax(-1)
     expected = -sum(LOSS_WEIGHTS[i, j] * shares[i, j, targets[i, j]].log() for i in range(2) for j in range(3))
-    assert torch.allclose(pytorch.weighted_loss(logits, targets, LOSS_WEIGHTS), expected)
+    assert torch.allclose(steps.weighted_loss(logits, targets, LOSS_WEIGHTS), expected)
 
 
 def test_probabilities_are_targets_along_the_last_axis():
     logits, targets = random_logits(2, 3, 20), torch.from_numpy(np.random.default_rng(1).random((2, 3, 20)))
     expected = -((targets * logits.log_softmax(-1)).sum(-1) * LOSS_WEIGHTS).sum()
-    assert torch.allclose(pytorch.weighted_loss(logits, targets, LOSS_WEIGHTS), expected)
+    assert torch.allclose(steps.weighted_loss(logits, targets, LOSS_WEIGHTS), expected)
     # What the ALCF tutorial computes: its criterion takes the classes, here the positions, from the second axis.
     swapped = [array.transpose(1, 2) for array in (logits, targets)]
     even = torch.full((2, 3), 1 / 6, dtype=torch.float64)
-    assert torch.allclose(pytorch.weighted_loss(logits, targets, even), cross_entropy(*swapped))
+    assert torch.allclose(steps.weighted_loss(logits, targets, even), cross_entropy(*swapped))
 
 
 def test_a_step_has_micro_batches_of_equal_size_of_which_one_is_the_last():
     batches = [Batch(np.arange(6.0), np.arange(6), np.ones(6), rate) for rate in (0.5, 0.25)]
     expected = [([first, first + 1], [first, first + 1], [1, 1], first == 4) for first in (0, 2, 4)]
-    for (micro_batches, learning_rate), rate in zip(pytorch.steps(batches, 3, "cpu"), (0.5, 0.25), strict=True):
+    for (micro_batches, learning_rate), rate in zip(steps.in_micro_batches(batches, 3, "cpu"), (0.5, 0.25), strict=True):
         assert learning_rate == rate
         assert [(*map(torch.Tensor.tolist, tensors), is_last) for *tensors, is_last in micro_batches] == expected
 
@@ -191,7 +191,7 @@ def test_totals_add_up_over_batches_without_dropout_and_what_has_weight_0_is_in_
     targets.flat[::2] = predicted.flat[::2]
     counts = stream.integers(0, 2, targets.shape).astype(np.float64)
     batches = [Batch(inputs[part].numpy(), targets[part], counts[part]) for part in (slice(0, 4), slice(4, 6))]
-    totals = pytorch.evaluate(model.train(), batches, "cpu")
+    totals = steps.evaluate(model.train(), batches, "cpu")
     assert totals.count == counts.sum()
     assert totals.num_correct == ((predicted == targets) * counts).sum() > 0
     losses = -logits.log_softmax(-1).gather(-1, torch.from_numpy(targets)[..., None])[..., 0].numpy()

@@ -16,7 +16,7 @@ from tests.support.agreement_runs import TRACED
 from tests.support.running import BIN, completed
 
 pytestmark = pytest.mark.usefixtures("frameworks")
-tensorflow = pytorch = None
+tensorflow = models = states = steps = None
 
 SETTINGS = resolve(Settings(precision="fp64"), 1)
 # Small ones of each kind, for the same code.
@@ -27,7 +27,7 @@ MODELS = [
 
 
 @pytest.fixture
-def models(request, monkeypatch):
+def implementations(request, monkeypatch):
     """(the model without a framework, in TensorFlow, in PyTorch), both with the same parameters."""
     monkeypatch.setitem(WORKLOADS, "cnn", WORKLOADS["cnn"]._replace(model=request.param))
     state = weights.draw(parameters_of(request.param), 3, "fp64")
@@ -35,18 +35,18 @@ def models(request, monkeypatch):
     state |= {name: array + 0.5 for name, array in state.items() if name.endswith("bn3.weight")}
     model = tensorflow.build(SETTINGS, Ranks())
     tensorflow.restore(model, tensorflow.Optimizer(SETTINGS, model.parameters), state)
-    module = pytorch.build(SETTINGS, "cpu", Ranks())
-    pytorch.restore(module, pytorch.optimizer_for(SETTINGS, module), state)
+    module = models.build(SETTINGS, "cpu", Ranks())
+    states.restore(module, steps.optimizer_for(SETTINGS, module), state)
     return request.param, model, module
 
 
-@pytest.mark.parametrize("models", MODELS, indirect=True, ids=lambda model: type(model).__name__)
-def test_both_frameworks_have_the_same_logits_loss_and_gradients(models):
-    shapes, model, module = models
+@pytest.mark.parametrize("implementations", MODELS, indirect=True, ids=lambda model: type(model).__name__)
+def test_both_frameworks_have_the_same_logits_loss_and_gradients(implementations):
+    shapes, model, module = implementations
     inputs, targets, loss_weights, _ = small_models.random_batch(shapes, 5)
-    torch, tf = pytorch.torch, tensorflow.tf
+    torch, tf = steps.torch, tensorflow.tf
     expected = module(torch.from_numpy(inputs))
-    loss = pytorch.weighted_loss(expected, torch.from_numpy(targets), torch.from_numpy(loss_weights))
+    loss = steps.weighted_loss(expected, torch.from_numpy(targets), torch.from_numpy(loss_weights))
     loss.backward()
     with tf.GradientTape() as tape:
         logits = model.forward(model.parameters, tf.constant(inputs), False)
@@ -56,7 +56,7 @@ def test_both_frameworks_have_the_same_logits_loss_and_gradients(models):
     gradients = tape.gradient(loss_here, model.parameters)
     for name, parameter in module.named_parameters():
         gradient = tensorflow.as_array(name, tf.convert_to_tensor(gradients[name]).numpy())
-        np.testing.assert_allclose(gradient, pytorch.as_array(name, parameter.grad), rtol=1e-9, atol=1e-11, err_msg=name)
+        np.testing.assert_allclose(gradient, states.as_array(name, parameter.grad), rtol=1e-9, atol=1e-11, err_msg=name)
     # Equal only if the layouts are: with axes or samples in another order it is another function.
     turned = inputs.swapaxes(1, 2) if isinstance(shapes, Cnn | ResNet50) else inputs[:, ::-1]
     assert not np.allclose(model.forward(model.parameters, tf.constant(turned.copy()), False).numpy(), logits.numpy())
@@ -79,9 +79,9 @@ def test_batch_norm_in_float32_is_that_in_float64():
 
 # But for batch norm, whose statistics are those of a micro-batch.
 @pytest.mark.matrix
-@pytest.mark.parametrize("models", MODELS[:3], indirect=True, ids=lambda model: type(model).__name__)
-def test_micro_batches_have_the_loss_and_the_gradients_of_the_batch(models):
-    shapes, model, _ = models
+@pytest.mark.parametrize("implementations", MODELS[:3], indirect=True, ids=lambda model: type(model).__name__)
+def test_micro_batches_have_the_loss_and_the_gradients_of_the_batch(implementations):
+    shapes, model, _ = implementations
     tf, parameters = tensorflow.tf, list(model.parameters.values())
 
     def loss(inputs, targets, loss_weights):
@@ -137,10 +137,10 @@ def test_dropout_that_would_be_drawn_again_is_refused():
 def test_both_frameworks_take_the_same_steps(optimizer):
     settings = resolve(Settings(precision="fp64", optimizer=optimizer), 1)
     state = weights.draw(parameters_of(Cnn()), 3, "fp64")
-    model, module = tensorflow.build(settings, Ranks()), pytorch.build(settings, "cpu", Ranks())
-    in_tensorflow, in_pytorch = tensorflow.Optimizer(settings, model.parameters), pytorch.optimizer_for(settings, module)
+    model, module = tensorflow.build(settings, Ranks()), models.build(settings, "cpu", Ranks())
+    in_tensorflow, in_pytorch = tensorflow.Optimizer(settings, model.parameters), steps.optimizer_for(settings, module)
     tensorflow.restore(model, in_tensorflow, state)
-    pytorch.restore(module, in_pytorch, state)
+    states.restore(module, in_pytorch, state)
     stream = np.random.default_rng(5)
     for learning_rate in (0.1, 0.3, 0.2):
         # Small ones, beside which epsilon shows.
@@ -148,10 +148,10 @@ def test_both_frameworks_take_the_same_steps(optimizer):
         in_order = [tensorflow.as_variable(name, gradients[name]) for name in model.parameters]
         in_tensorflow.step(model.parameters, in_order, tensorflow.tf.constant(learning_rate, tensorflow.tf.float64))
         for name, parameter in module.named_parameters():
-            parameter.grad = pytorch.as_tensor(name, gradients[name])
-        pytorch.set_learning_rate(in_pytorch, learning_rate)
+            parameter.grad = states.as_tensor(name, gradients[name])
+        steps.set_learning_rate(in_pytorch, learning_rate)
         in_pytorch.step()
-    expected, state = pytorch.state(module, in_pytorch), tensorflow.state(model, in_tensorflow)
+    expected, state = states.gather(module, in_pytorch), tensorflow.state(model, in_tensorflow)
     assert state.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(state[name], value, rtol=1e-9, atol=1e-15, err_msg=name)
@@ -181,4 +181,4 @@ def test_keras_is_keras_2_or_refused_where_tensorflow_was_imported_before(before
 def test_every_family_is_implemented_on_both_frameworks_and_has_its_models_in_the_tests():
     families = set(get_args(Model))
     assert {type(model) for model in MODELS} == {type(model) for model in small_models.MODELS.values()} == families
-    assert set(pytorch.MODELS) == set(tensorflow.MODELS) == families
+    assert set(models.MODELS) == set(tensorflow.MODELS) == families

@@ -13,7 +13,7 @@ from common.config import Settings
 from common.model import families
 from common.process.ranks import Ranks
 from common.workloads import WORKLOADS, resolve, workload_of
-from frameworks.shared.pytorch import process_group, pytorch
+from frameworks.shared.pytorch import models, process_group, steps
 from tests.support import small_models
 
 pytestmark = pytest.mark.skipif(not torch.backends.cuda.is_built(), reason="this PyTorch has no CUDA; TANDEM_DEVICE=cuda launch/setup.sh")
@@ -47,12 +47,12 @@ def test_a_model_is_built_on_a_gpu_and_computes_there_what_it_computes_on_a_cpu(
     monkeypatch.setitem(WORKLOADS, workload, WORKLOADS[workload]._replace(model=small_models.MODELS[SMALL[workload]]))
     settings = resolve(Settings(workload=workload, precision=precision), 1)
     model = workload_of(settings).model
-    module, on_cpu = (pytorch.build(settings, device, Ranks()) for device in (GPU, torch.device("cpu")))
+    module, on_cpu = (models.build(settings, device, Ranks()) for device in (GPU, torch.device("cpu")))
     assert {parameter.device for parameter in (*module.parameters(), *module.buffers())} == {GPU}
-    assert isinstance(pytorch.optimizer_for(settings, module), torch.optim.Optimizer)
+    assert isinstance(steps.optimizer_for(settings, module), torch.optim.Optimizer)
     inputs = torch.from_numpy(np.zeros((3, *model.input_shape), families.input_type(model, precision)))
     with torch.no_grad():
-        logits, expected = module(pytorch.on_device(inputs, GPU)), on_cpu(inputs)
+        logits, expected = module(steps.on_device(inputs, GPU)), on_cpu(inputs)
     assert (logits.device, logits.shape, logits.dtype) == (GPU, expected.shape, expected.dtype)
 
 

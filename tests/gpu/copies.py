@@ -1,4 +1,4 @@
-"""Copies of a batch to the GPU as frameworks/shared/pytorch/pytorch.py makes them, and from pageable memory, as one line of JSON."""
+"""Copies of a batch to the GPU as frameworks/shared/pytorch/steps.py makes them, and from pageable memory, as one line of JSON."""
 
 import json
 import time
@@ -6,7 +6,7 @@ from statistics import median
 
 import torch
 
-from frameworks.shared.pytorch import pytorch
+from frameworks.shared.pytorch import steps
 
 NUM_BYTES, NUM_REPEATS = 256 * 2**20, 10
 
@@ -31,7 +31,7 @@ def main():
     ways = {
         "pageable": lambda: batch.to(device, non_blocking=True),
         "pinned": lambda: pinned.to(device, non_blocking=True),
-        "ours, with pinning": lambda: pytorch.on_device(batch, device),
+        "ours, with pinning": lambda: steps.on_device(batch, device),
     }
     measured = {"MiB": NUM_BYTES / 2**20}
     for name, copy in ways.items():

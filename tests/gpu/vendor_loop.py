@@ -15,7 +15,7 @@ from common import workloads
 from common.config import Settings
 from common.process.ranks import Ranks
 from common.training import loop
-from frameworks.shared.pytorch import pytorch
+from frameworks.shared.pytorch import models
 
 
 def main(device, workload, batch_size, num_steps, *precisions):
@@ -29,7 +29,7 @@ def rate(device, workload, batch_size, num_steps, precision):
         torch.set_num_threads(1)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
     work = workloads.WORKLOADS[workload]
-    module = pytorch.build(workloads.resolve(Settings(workload=workload), 1), device, Ranks())
+    module = models.build(workloads.resolve(Settings(workload=workload), 1), device, Ranks())
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.02)
     kind = {"sgd": lambda of: torch.optim.SGD(of, lr=1e-3, momentum=0.9), "adam": lambda of: torch.optim.Adam(of, lr=1e-4)}[work.optimizer]

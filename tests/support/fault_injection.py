@@ -54,7 +54,7 @@ def train_in_turn(folder, arguments):
             meanwhile.enter_context(replaced((backend.hvd, "shutdown", lambda: None)))
         if several and hasattr(backend, "deepspeed"):
             # Nor can DeepSpeed end with the last.
-            backend.pytorch.torch.distributed.destroy_process_group = lambda: None
+            backend.steps.torch.distributed.destroy_process_group = lambda: None
         if several:
             go_on_after_runs(meanwhile)
         for run, following in itertools.pairwise(runs):

@@ -62,7 +62,7 @@ def reduce_buckets(backend, reduce=all_reduced):
     """DistributedDataParallel reduces a bucket of gradients by reduce(their tensor): by default it adds them up."""
 
     def hook(_, bucket):
-        done = backend.pytorch.torch.futures.Future()
+        done = backend.steps.torch.futures.Future()
         done.set_result(reduce(bucket.buffer()))
         return done
 
@@ -92,7 +92,7 @@ def multiplied_gradients(backend):
         optimizer.register_step_pre_hook(multiply)
         return optimizer
 
-    change_result(backend.pytorch, "optimizer_for", multiplying)
+    change_result(backend.steps, "optimizer_for", multiplying)
 
 
 def by_hand_without(name):
@@ -134,7 +134,7 @@ def fsdp_without_all_reduce(backend):
     def shard_of_own(output, input, group, **_):
         output.copy_(input.chunk(group.size())[group.rank()])
 
-    replace(backend.pytorch.torch.distributed, "reduce_scatter_single", shard_of_own)
+    replace(backend.steps.torch.distributed, "reduce_scatter_single", shard_of_own)
 
 
 def fsdp_summed(backend):
@@ -154,7 +154,7 @@ def tensor_parallel_without(backend):
 
 def pipeline_without_gradients(backend):
     """The other stages are not sent the gradients of their outputs, and train with zeros."""
-    stage, zeros_like = backend.pipeline.PipelineStage, backend.pytorch.torch.zeros_like
+    stage, zeros_like = backend.pipeline.PipelineStage, backend.steps.torch.zeros_like
     received = stage._retrieve_recv_grads
     replace(stage, "get_bwd_send_ops", lambda self, _: self.bwd_cache.clear() or [])
     replace(stage, "get_bwd_recv_ops", lambda *_: [])
@@ -227,7 +227,7 @@ def unlike_start(_):
 
 def worker_fails_in_step_20(backend):
     """The training of rank 0 raises an exception in its 20th step after the warm-up."""
-    weighted_loss, restore, steps = backend.pytorch.weighted_loss, backend.Trainer.restore, itertools.count(1)
+    weighted_loss, restore, steps = backend.steps.weighted_loss, backend.Trainer.restore, itertools.count(1)
 
     def begun(self, state):
         nonlocal steps
@@ -240,7 +240,7 @@ def worker_fails_in_step_20(backend):
         return weighted_loss(logits, *arguments)
 
     replace(backend.Trainer, "restore", begun)
-    replace(backend.pytorch, "weighted_loss", failing)
+    replace(backend.steps, "weighted_loss", failing)
 
 
 def killed_in_its_step_breakdown(_):
@@ -322,14 +322,14 @@ def small_resnet(_):
 def frozen_statistics(backend):
     """As `small_resnet`, and batch norm has a mean of 0 and a variance of 1: images do not depend on one another."""
     small_resnet(backend)
-    on_pytorch = hasattr(backend, "pytorch")
+    on_pytorch = hasattr(backend, "models")
 
     def batch_norm(x, weight, bias, epsilon):
         if on_pytorch:
             weight, bias = weight[:, None, None], bias[:, None, None]
         return x / (1 + epsilon) ** 0.5 * weight + bias
 
-    replace(backend.pytorch.resnet if on_pytorch else backend.tensorflow.resnet, "batch_norm", batch_norm)
+    replace(backend.models.resnet if on_pytorch else backend.tensorflow.resnet, "batch_norm", batch_norm)
 
 
 def compressed_at_any_rank(backend):
@@ -346,7 +346,7 @@ def warmed_up_for_less(_):
 
 def not_fused(backend):
     """Optimizers are not fused. Fused ones round an element by its place in its tensor, another one in a shard."""
-    change_result(backend.pytorch, "optimizer_for", backend.pytorch.unfused)
+    change_result(backend.steps, "optimizer_for", backend.steps.unfused)
 
 
 def float32_masters(backend):
@@ -355,7 +355,7 @@ def float32_masters(backend):
     The optimizer is not fused.
     """
     not_fused(backend)
-    optimizer_for = backend.pytorch.optimizer_for
+    optimizer_for = backend.steps.optimizer_for
 
     class Rounding:
         def __init__(self, settings, module):
@@ -377,7 +377,7 @@ def float32_masters(backend):
             for parameter, master in self.pairs:
                 parameter.data.copy_(master)
 
-    replace(backend.pytorch, "optimizer_for", Rounding)
+    replace(backend.steps, "optimizer_for", Rounding)
     reduce_buckets(backend, lambda gradients: all_reduced(gradients.float() / from_environment().size).double())
 
 
@@ -416,7 +416,7 @@ def restored(backend):
 
 def compiled_on_the_clock(backend):
     """It fails if it compiles anything on the clock, or has compiled nothing before."""
-    torch = backend.pytorch.torch
+    torch = backend.steps.torch
 
     def prepared(turns):
         graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]

@@ -21,7 +21,7 @@ from common.config import Settings
 from common.cost.memory_forecast import Training
 from common.model.families import Decoder
 from common.process.ranks import from_environment
-from frameworks.shared.pytorch import pipeline, process_group, pytorch
+from frameworks.shared.pytorch import models, pipeline, process_group, steps
 
 NAMES = ("pipeline", "pipeline@gpipe", "pipeline@interleaved", "pipeline@zero_bubble")
 TRAINING = Training(Decoder(128, 4, 6, 64), 16, microbatches=8, device="cpu")
@@ -62,9 +62,9 @@ def peak(name, recompute, ranks):
         settings_of(name, Settings()), optimizer="adam", learning_rate=0.1, recompute=recompute, microbatches=TRAINING.microbatches
     )
     device, model = torch.device("cpu"), TRAINING.model
-    module = pytorch.build(settings, device, ranks)
+    module = models.build(settings, device, ranks)
     stages = pipeline.Pipeline(settings, module, device)
-    optimizer = pytorch.optimizer_for(settings, module)
+    optimizer = steps.optimizer_for(settings, module)
     inputs = torch.zeros(TRAINING.batch_size, model.context, dtype=torch.int64)
 
     def step():

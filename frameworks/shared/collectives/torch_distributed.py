@@ -10,12 +10,12 @@ from common.errors import UserError
 from common.process import binding
 from common.process.rendezvous import MASTER
 from frameworks.shared.collectives.library import Library, Prepared
-from frameworks.shared.pytorch import process_group, pytorch
+from frameworks.shared.pytorch import devices, process_group
 
 
 def gpu_problem(ranks):
     """Why this rank has no GPU of its own, in words; None if it has."""
-    if problem := pytorch.device_problem("cuda"):
+    if problem := devices.device_problem("cuda"):
         return problem
     try:
         binding.gpu_for(torch.cuda.device_count(), ranks)

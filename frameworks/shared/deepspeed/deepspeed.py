@@ -15,7 +15,7 @@ from common import workloads
 from common.errors import UserError
 from common.process.rendezvous import agree_on_master
 from common.trainer import Communication, ProfiledCommunication
-from frameworks.shared.pytorch import process_group, pytorch
+from frameworks.shared.pytorch import devices, memory, process_group, states
 from frameworks.shared.replaced import replaced
 
 # DeepSpeed's names -> those of common/training/step_breakdown.py; and all collectives that occur in a step.
@@ -48,7 +48,7 @@ def device_problem(device):
     """Why DeepSpeed cannot train on `cpu` or `cuda` here; None if it can."""
     accelerator = deepspeed.get_accelerator().device_name().partition(":")[0]
     mismatch = f"DeepSpeed has chosen {accelerator}; set DS_ACCELERATOR={device}" if accelerator != device else None
-    return pytorch.device_problem(device) or mismatch
+    return devices.device_problem(device) or mismatch
 
 
 def begin(settings, ranks, device):
@@ -153,10 +153,10 @@ def profiled(train):
     return ProfiledCommunication(seconds, operations, {"calls_by_bytes": calls}, starts)
 
 
-def memory(model, optimizer):
-    """As pytorch.memory. The master parameters, and the gradients that update them, are flat tensors of this rank's shard."""
+def memory_at_points(model, optimizer):
+    """As memory.at_points. The master parameters, and the gradients that update them, are flat tensors of this rank's shard."""
     if not sharded(optimizer):
-        return pytorch.memory(model, optimizer)
+        return memory.at_points(model, optimizer)
     inner = optimizer.optimizer
 
     def held():
@@ -166,46 +166,46 @@ def memory(model, optimizer):
         # Stage 3's alone (DeepSpeed 0.19.8).
         buffer = getattr(optimizer, "grad_partitions_flat_buffer", None)
         updating = [gradient for gradient in (buffer, *(master.grad for master in masters)) if gradient is not None]
-        return pytorch.held_by([*model.parameters(), *shards], inner, [*gradients, *updating], masters)
+        return memory.held_by([*model.parameters(), *shards], inner, [*gradients, *updating], masters)
 
-    return pytorch.memory(model, inner, held)
+    return memory.at_points(model, inner, held)
 
 
 def state(model, optimizer, with_optimizer_state):
-    """As pytorch.state, gathered from the shards of all ranks. All ranks call this."""
+    """As states.gather, gathered from the shards of all ranks. All ranks call this."""
     if not sharded(optimizer):
-        return pytorch.state(model, optimizer if with_optimizer_state else None)
+        return states.gather(model, optimizer if with_optimizer_state else None)
     arrays = {}
     optimizer_state = shard_state(optimizer) if with_optimizer_state else {}
     for name, parameter in model.named_parameters():
         with deepspeed.zero.GatheredParameters([parameter]):
             whole = parameter.detach().clone()
-        arrays[name] = pytorch.as_array(name, whole)
+        arrays[name] = states.as_array(name, whole)
         for key, value in optimizer_state.items():
             of_parameter = value if key == "step" else utils.safe_get_full_optimizer_state(parameter, key).view_as(whole).to(whole)
-            arrays[f"{pytorch.OPTIMIZER_STATE[key]}/{name}"] = pytorch.as_array(name, of_parameter)
+            arrays[f"{states.OPTIMIZER_STATE[key]}/{name}"] = states.as_array(name, of_parameter)
     return arrays
 
 
 @torch.no_grad()
 def restore(model, optimizer, state):
-    """As pytorch.restore, into the shards of all ranks. All ranks call this, after a first step."""
+    """As states.restore, into the shards of all ranks. All ranks call this, after a first step."""
     if not sharded(optimizer):
-        pytorch.restore(model, optimizer, state)
+        states.restore(model, optimizer, state)
         return
     optimizer_state = shard_state(optimizer)
     for name, parameter in model.named_parameters():
-        value = pytorch.as_tensor(name, state[name]).to(parameter.device)
+        value = states.as_tensor(name, state[name]).to(parameter.device)
         with deepspeed.zero.GatheredParameters([parameter], modifier_rank=0):
             parameter.copy_(value)
         put(parameter, value)
         for key in optimizer_state:
-            in_state = f"{pytorch.OPTIMIZER_STATE[key]}/{name}"
+            in_state = f"{states.OPTIMIZER_STATE[key]}/{name}"
             if key != "step":
-                whole = pytorch.as_tensor(name, state[in_state]).to(value) if in_state in state else torch.zeros_like(value)
+                whole = states.as_tensor(name, state[in_state]).to(value) if in_state in state else torch.zeros_like(value)
                 put(parameter, whole, key)
     if "step" in optimizer_state:
-        num_steps = next((float(value) for name, value in state.items() if name.startswith(f"{pytorch.OPTIMIZER_STATE['step']}/")), 0.0)
+        num_steps = next((float(value) for name, value in state.items() if name.startswith(f"{states.OPTIMIZER_STATE['step']}/")), 0.0)
         for shard in optimizer.optimizer.state.values():
             shard["step"].fill_(num_steps)
 

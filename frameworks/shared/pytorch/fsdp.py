@@ -6,7 +6,7 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from frameworks.shared.pytorch import process_group, pytorch
+from frameworks.shared.pytorch import process_group, states
 from frameworks.shared.replaced import replaced
 
 # Of the parameters, with `hsdp`.
@@ -36,7 +36,7 @@ def parts(module):
 
 def communication(model, optimizer, device, sharding):
     """How to measure its communication: gathers of parameters, and the reduce-scatter of gradients."""
-    pytorch.reshard(model)
+    states.reshard(model)
     shards = list(model.parameters())
     zeros = [torch.zeros_like(shard) for shard in shards]
 
@@ -60,7 +60,7 @@ def communication(model, optimizer, device, sharding):
         finally:
             hook.remove()
             exchange(model, True, sharding != "keep")
-            pytorch.reshard(model)
+            states.reshard(model)
             optimizer.zero_grad()
 
     return process_group.communication_of_functions(COLLECTIVES, without_communication, device)

@@ -18,7 +18,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from common.errors import UserError
 from common.process.rendezvous import expect_size
 from common.trainer import NO_LOSS, POINTS, Communication, ProfiledCommunication, Totals
-from frameworks.shared.pytorch import mpi, process_group, pytorch
+from frameworks.shared.pytorch import memory, mpi, process_group, states, steps
 from frameworks.shared.pytorch.trainer import PyTorchTrainer
 from frameworks.shared.replaced import replaced
 
@@ -142,7 +142,7 @@ def serve(trainer, num_steps, observe):
 
 def update(optimizer, gradients, learning_rate, num_workers):
     """Applies the gradients of one worker. Those of all add up to the average, as in synchronous training."""
-    pytorch.set_learning_rate(optimizer, learning_rate)
+    steps.set_learning_rate(optimizer, learning_rate)
     gradients /= num_workers
     optimizer.step()
 
@@ -184,25 +184,25 @@ class ServerTrainer(PyTorchTrainer):
     @final
     def evaluate(self, batches):
         # The server has no shard.
-        return Totals(0.0, 0.0, 0.0) if self.serves else pytorch.evaluate(self.model, batches, self.device)
+        return Totals(0.0, 0.0, 0.0) if self.serves else steps.evaluate(self.model, batches, self.device)
 
     @final
     def state(self, with_optimizer_state=True):
         if not with_optimizer_state:
-            return pytorch.state(self.module, None)
-        state = pytorch.state(self.module, self.optimizer) if self.serves else None
+            return states.gather(self.module, None)
+        state = states.gather(self.module, self.optimizer) if self.serves else None
         return mpi.world().bcast(state, self.ranks.size - 1)
 
     @final
     def restore(self, state):
-        """As pytorch.restore; the optimizer state is the server's. Training begins anew, with all workers."""
+        """As states.restore; the optimizer state is the server's. Training begins anew, with all workers."""
         parameters = {name: array for name, array in state.items() if "/" not in name}
-        pytorch.restore(self.module, self.optimizer, state if self.serves else parameters)
+        states.restore(self.module, self.optimizer, state if self.serves else parameters)
         self.staleness, self.left_out, self.failure = [], [], None
 
     @final
     def memory(self):
-        return _memory_of_server(self) if self.serves else pytorch.memory(self.module, self.optimizer)
+        return _memory_of_server(self) if self.serves else memory.at_points(self.module, self.optimizer)
 
 
 @contextlib.contextmanager
@@ -210,7 +210,7 @@ def _memory_of_server(trainer):
     """The server has no passes, and holds the same at each of the points."""
     held_at = {}
     yield held_at
-    held_at |= dict.fromkeys(POINTS, pytorch.held_by(list(trainer.module.parameters()), trainer.optimizer))
+    held_at |= dict.fromkeys(POINTS, memory.held_by(list(trainer.module.parameters()), trainer.optimizer))
 
 
 def communication(trainer):

@@ -13,7 +13,9 @@ from common.model import pipelining
 from common.model.families import parts_of
 from common.trainer import Communication, ProfiledCommunication, Totals
 from common.workloads import workload_of
-from frameworks.shared.pytorch import process_group, pytorch
+from frameworks.shared.pytorch import memory, process_group, states, steps
+from frameworks.shared.pytorch.models import recomputed_function
+from frameworks.shared.pytorch.models.layers import autocast
 from frameworks.shared.pytorch.trainer import DistributedTrainer
 from frameworks.shared.replaced import replaced
 
@@ -35,7 +37,7 @@ class Stage(nn.Module):
         super().__init__()
         self.parts, self.layers, self.mixed = parts, nn.ModuleList(layers), mixed
 
-    @pytorch.autocast
+    @autocast
     def forward(self, x):
         if x.requires_grad:
             # Of a view, since the buffers of what is received, and their hooks, last for all steps.
@@ -113,8 +115,7 @@ def stage(module, model, bounds, recompute):
     computed = module.parts()[bounds.start : bounds.end]
     if recompute:
         computed = [
-            function if part.inputs is None else pytorch.recomputed_function(function)
-            for part, function in zip(parts, computed, strict=True)
+            function if part.inputs is None else recomputed_function(function) for part, function in zip(parts, computed, strict=True)
         ]
     return Stage(computed, layers, module.mixed)
 
@@ -145,29 +146,29 @@ class PipelineTrainer(DistributedTrainer):
 
     @final
     def evaluate(self, batches):
-        """As pytorch.evaluate, on the rank with the last stage; zeros on the others."""
+        """As steps.evaluate, on the rank with the last stage; zeros on the others."""
         self.module.eval()
         totals = torch.zeros(3, dtype=torch.float64, device=self.device)
-        for inputs, targets, weights, _ in pytorch.tensors(batches, self.device):
+        for inputs, targets, weights, _ in steps.tensors(batches, self.device):
             logits = self.pipeline.forward(inputs)
             if logits is not None:
-                totals += pytorch.totals_of(logits, targets, weights)
+                totals += steps.totals_of(logits, targets, weights)
         return Totals(*totals.tolist())
 
     @final
     def state(self, with_optimizer_state=True):
-        state_of_stages = pytorch.state(self.module, self.optimizer if with_optimizer_state else None)
+        state_of_stages = states.gather(self.module, self.optimizer if with_optimizer_state else None)
         return process_group.united(state_of_stages, self.pipeline.group)
 
     @final
     def restore(self, state):
-        pytorch.restore(self.module, self.optimizer, state)
+        states.restore(self.module, self.optimizer, state)
 
     @final
     def memory(self):
         # The forward pass ends where this rank's last stage has passed on the last micro-batch.
         last = self.pipeline.stages[-1].submod
-        return pytorch.memory(last, self.optimizer, lambda: pytorch.held_by(list(self.module.parameters()), self.optimizer))
+        return memory.at_points(last, self.optimizer, lambda: memory.held_by(list(self.module.parameters()), self.optimizer))
 
 
 def packed(targets, weights):
@@ -177,7 +178,7 @@ def packed(targets, weights):
 
 def packed_loss(logits, target):
     targets, weights = target.unbind(-1)
-    return pytorch.weighted_loss(logits, targets.long(), weights)
+    return steps.weighted_loss(logits, targets.long(), weights)
 
 
 def marked(compute, name):

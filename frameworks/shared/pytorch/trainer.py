@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from common.process.ranks import from_environment
 from common.trainer import Trainer
-from frameworks.shared.pytorch import process_group, pytorch
+from frameworks.shared.pytorch import devices, memory, process_group, states, steps
 
 
 class PyTorchTrainer(Trainer):
@@ -17,19 +17,19 @@ class PyTorchTrainer(Trainer):
     module, or what wraps it.
     """
 
-    device_problems = (pytorch.device_problem,)
+    device_problems = (devices.device_problem,)
 
     @abstractmethod
     def __init__(self, settings):
         self.ranks = from_environment()
-        self.device = pytorch.pick_device(settings, self.ranks)
+        self.device = devices.pick_device(settings, self.ranks)
         self.accumulate = settings.accumulate
         # {field of the Device: what the library changes it to}
         self.device_fields = {}
 
     @final
     def describe_device(self):
-        return pytorch.describe_device(self.device)._replace(**self.device_fields)
+        return devices.describe_device(self.device)._replace(**self.device_fields)
 
 
 class OneProcessTrainer(PyTorchTrainer):
@@ -78,18 +78,18 @@ class ModuleTrainer(PyTorchTrainer):
 
     @final
     def evaluate(self, batches):
-        return pytorch.evaluate(self.model, batches, self.device)
+        return steps.evaluate(self.model, batches, self.device)
 
     @final
     def state(self, with_optimizer_state=True):
-        return pytorch.state(self.module, self.optimizer if with_optimizer_state else None)
+        return states.gather(self.module, self.optimizer if with_optimizer_state else None)
 
     @final
     def restore(self, state):
-        pytorch.restore(self.module, self.optimizer, state)
+        states.restore(self.module, self.optimizer, state)
         for restart in self.restarts:
             restart()
 
     @final
     def memory(self):
-        return pytorch.memory(self.module, self.optimizer)
+        return memory.at_points(self.module, self.optimizer)

@@ -8,7 +8,7 @@ import torch
 from common.cost import activations
 from common.cost.memory_forecast import Training
 from common.model.families import Decoder, can_recompute, parameters_of
-from frameworks.shared.pytorch import pytorch
+from frameworks.shared.pytorch import steps
 from tests.frameworks.test_memory import batch, built
 from tests.support.small_models import MODELS
 
@@ -32,7 +32,7 @@ def kept_bytes(training, monkeypatch):
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        pytorch.weighted_loss(module(inputs), targets, weights)
+        steps.weighted_loss(module(inputs), targets, weights)
     return sum(storage.nbytes() for storage in storages.values())
 
 

@@ -15,7 +15,7 @@ from common.errors import UserError
 from common.model import families, pipelining, weights
 from common.process.ranks import Ranks
 from common.workloads import WORKLOADS
-from frameworks.shared.pytorch import pytorch
+from frameworks.shared.pytorch import models, states
 from tests.support.small_models import MODELS, Bare
 
 DECODERS = [name for name, workload in WORKLOADS.items() if isinstance(workload.model, families.Decoder)]
@@ -25,13 +25,13 @@ SMALL = families.EncoderDecoder(width=24, num_heads=4, num_layers=2, hidden=40, 
 def made(model, seed=5):
     """The module of a model, in float64 and evaluating, with the parameters drawn for it, and these by name."""
     drawn = weights.draw(families.parameters_of(model), seed, "fp64")
-    module = pytorch.MODELS[type(model)](model, False).to(torch.float64).eval()
+    module = models.MODELS[type(model)](model, False).to(torch.float64).eval()
     restore(module, drawn)
     return module, drawn
 
 
 def restore(module, parameters):
-    pytorch.restore(module, torch.optim.SGD(module.parameters(), lr=0.1), parameters)
+    states.restore(module, torch.optim.SGD(module.parameters(), lr=0.1), parameters)
 
 
 def shapes_of(model):
@@ -52,7 +52,7 @@ def applied(module, inputs):
 def test_the_module_has_the_parameters_of_the_workload_under_their_names_and_is_built_without_memory_for_them(workload):
     model = WORKLOADS[workload].model
     with torch.device("meta"):
-        module = pytorch.MODELS[type(model)](model, False)
+        module = models.MODELS[type(model)](model, False)
     assert {name: tuple(parameter.shape) for name, parameter in module.named_parameters()} == shapes_of(model)
     assert all(parameter.is_meta for parameter in module.parameters())
 
@@ -170,7 +170,7 @@ def test_the_encoder_decoder_is_pytorchs_with_the_same_parameters(training):
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_the_flops_of_training_are_those_that_pytorch_counts(model):
     # On the meta device nothing is computed.
-    module, has_tokens = pytorch.MODELS[type(model)](model, False).to("meta", torch.float32), isinstance(model, families.Decoder)
+    module, has_tokens = models.MODELS[type(model)](model, False).to("meta", torch.float32), isinstance(model, families.Decoder)
     # Without the gradient by its inputs, the first layer would have one product less.
     kind = {"dtype": torch.int64} if has_tokens else {"dtype": torch.float32, "requires_grad": True}
     inputs = torch.zeros(3, *model.input_shape, device="meta", **kind)
@@ -205,4 +205,4 @@ def test_what_the_description_of_a_model_lacks_is_told_before_it_is_trained(monk
         "pipeline does not train cnn, whose model has no parts for stages; leave it out"
     )
     with pytest.raises(UserError, match="PyTorch has no implementation of Bare"):
-        pytorch.build(Settings(), "cpu", Ranks())
+        models.build(Settings(), "cpu", Ranks())

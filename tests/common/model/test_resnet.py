@@ -9,14 +9,14 @@ from torch import nn
 
 from common.model import families, weights
 from common.model.families import parameters_of
-from frameworks.shared.pytorch import pytorch
+from frameworks.shared.pytorch import models, states
 from tests.support.small_models import RESNET
 
 MODEL = families.ResNet50()
 
 
 def made(model):
-    return pytorch.MODELS[families.ResNet50](model, False).double()
+    return models.MODELS[families.ResNet50](model, False).double()
 
 
 def test_convolutions_start_with_the_variance_of_their_fan_out_and_blocks_as_their_shortcuts():
@@ -72,7 +72,7 @@ def test_it_is_torchvisions_function_of_normalised_pixels():
     stream = np.random.default_rng(3)
     drawn = {name: array + stream.uniform(0.1, 0.2, array.shape) for name, array in weights.draw(parameters_of(RESNET), 5, "fp64").items()}
     ours, theirs = made(RESNET), Reference(RESNET.blocks, RESNET.width, RESNET.num_classes).double()
-    pytorch.restore(ours, torch.optim.SGD(ours.parameters(), lr=0.1), drawn)
+    states.restore(ours, torch.optim.SGD(ours.parameters(), lr=0.1), drawn)
     lacking = theirs.load_state_dict({name: torch.from_numpy(array) for name, array in drawn.items()}, strict=False)
     assert lacking.unexpected_keys == []
     assert all("running" in name or "num_batches" in name for name in lacking.missing_keys)

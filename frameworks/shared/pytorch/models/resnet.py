@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from common.model import resnet
-from frameworks.shared.pytorch.layers import Convolution, autocast
+from frameworks.shared.pytorch.models.layers import Convolution, autocast
 
 
 class BatchNorm(nn.Module):

@@ -1,0 +1,74 @@
+"""The device of a rank in PyTorch."""
+
+import functools
+import os
+from collections.abc import Callable
+
+import torch
+
+from common.config import Settings
+from common.errors import UserError
+from common.process.binding import gpu_for
+from common.process.gpus import version_text
+from common.process.ranks import Ranks
+from common.trainer import Device, GpuMemory
+
+# Silences the messages of PyTorch's profiler.
+os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+
+
+def device_problem(device: str) -> str | None:
+    """Why PyTorch cannot compute on `cpu` or `cuda` here; None if it can."""
+    if device == "cuda" and not torch.backends.cuda.is_built():
+        return "this PyTorch has no CUDA"
+    return "PyTorch finds no GPU" if device == "cuda" and not torch.cuda.device_count() else None
+
+
+def describe_device(device: torch.device) -> Device:
+    """Describes a device for the record."""
+    nccl = ".".join(map(str, torch.cuda.nccl.version())) if device.type == "cuda" else None
+    cudnn = version_text(torch.backends.cudnn.version()) if device.type == "cuda" else None
+    memory = gpu_memory(device) if device.type == "cuda" else None
+    built_with = torch.backends.cuda.is_built(), torch.version.cuda, cudnn, nccl
+    return Device(device.type, device.index, *built_with, functools.partial(product, device), memory)
+
+
+def product(device: torch.device, precision: str, size: int) -> Callable[[], None]:
+    """The `product` of a Device."""
+    dtype = {"fp64": torch.float64, "bf16": torch.bfloat16}.get(precision, torch.float32)
+    # A GPU multiplies constants faster than other numbers.
+    matrix = torch.randn(size, size, device=device, dtype=dtype)
+    out = torch.empty_like(matrix)
+
+    def multiply():
+        torch.mm(matrix, matrix, out=out)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    return multiply
+
+
+def gpu_memory(device: torch.device) -> GpuMemory:
+    """The GpuMemory of this process on its GPU."""
+    return GpuMemory(
+        lambda: torch.cuda.reset_peak_memory_stats(device),
+        lambda: (torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)),
+    )
+
+
+def pick_device(settings: Settings, ranks: Ranks) -> torch.device:
+    """The device of this rank; also sets PyTorch's number of threads and precision.
+
+    Raises UserError if CUDA is requested but not available, or if a node has more ranks than GPUs.
+    """
+    torch.set_num_threads(settings.threads)
+    # With TF32, fp32 on a GPU would have a lower precision than on a CPU.
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = settings.precision == "tf32"
+    problem = device_problem("cuda")
+    if settings.device == "cpu" or (settings.device == "auto" and problem):
+        return torch.device("cpu")
+    if problem:
+        raise UserError(f"--device cuda, but {problem}; use --device cpu, or set up with TANDEM_DEVICE=cuda on a node with GPUs")
+    device = torch.device("cuda", gpu_for(torch.cuda.device_count(), ranks, settings.gpu_order, settings.share_gpu))
+    torch.cuda.set_device(device)
+    return device

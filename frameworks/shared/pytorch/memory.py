@@ -1,0 +1,43 @@
+"""What a rank holds in memory at the points of a training step in PyTorch."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from common.trainer import POINTS, Held
+from frameworks.shared.pytorch.states import local, reshard
+
+
+@contextlib.contextmanager
+def at_points(module: nn.Module, optimizer: Optimizer, held: Callable[[], Held] | None = None) -> Iterator[dict[str, Held]]:
+    """The context of Trainer.memory. `held()`: what the rank holds; default: the module's parameters and the optimizer's state."""
+    reshard(module)
+    optimizer, held_at = local(optimizer), {}
+    # FSDP holds whole parameters, which then are the module's, beside the shards.
+    shards = list(module.parameters())
+    held = held or (lambda: held_by([*shards, *module.parameters()], optimizer))
+
+    def note(point):
+        held_at[point] = held()
+
+    hooks = (module.register_forward_hook, optimizer.register_step_pre_hook, optimizer.register_step_post_hook)
+    with contextlib.ExitStack() as registered:
+        for point, register in zip(POINTS, hooks, strict=True):
+            registered.callback(register(lambda *_, point=point: note(point)).remove)
+        yield held_at
+
+
+def held_by(parameters: list[Tensor], optimizer: Optimizer, gradients: Iterable[Tensor] = (), masters: Iterable[Tensor] = ()) -> Held:
+    """The Held of parameters, their gradients and others, and of an optimizer with its master parameters."""
+    gradients = [*gradients, *(parameter.grad for parameter in parameters if parameter.grad is not None)]
+    state = [value for of_parameter in optimizer.state.values() for value in of_parameter.values() if torch.is_tensor(value)]
+    return Held(storage_bytes(parameters), storage_bytes(gradients), storage_bytes([*state, *masters]))
+
+
+def storage_bytes(tensors: Iterable[Tensor]) -> int:
+    """Bytes of the memory of tensors, of which several may be views; of a sharded one, this rank's part."""
+    local = [tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors]
+    return sum({(storage := tensor.untyped_storage()).data_ptr(): storage.nbytes() for tensor in local}.values())

@@ -1,0 +1,77 @@
+"""The models in PyTorch, and how a run builds its model."""
+
+import functools
+import os
+import shutil
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from common.config import Settings
+from common.errors import UserError
+from common.model import families
+from common.process.ranks import Ranks
+from common.workloads import workload_of
+from frameworks.shared.pytorch.models.cnn import Cnn
+from frameworks.shared.pytorch.models.decoder import Decoder
+from frameworks.shared.pytorch.models.encoder_decoder import EncoderDecoder
+from frameworks.shared.pytorch.models.resnet import ResNet50
+
+MODELS = {families.Cnn: Cnn, families.Decoder: Decoder, families.EncoderDecoder: EncoderDecoder, families.ResNet50: ResNet50}
+# The types of parameters, their gradients and the loss.
+DTYPES = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.float32, "tf32": torch.float32}
+
+
+def build(settings: Settings, device: torch.device | str, ranks: Ranks) -> nn.Module:
+    """The model on its device. Parameters are set before training; the random seed is for dropout."""
+    torch.manual_seed(settings.seed * 100_003 + ranks.rank)
+    model = workload_of(settings).model
+    module = families.implementation_of(model, MODELS, "PyTorch")(model, settings.dropout)
+    module = module.to(device=device, dtype=DTYPES[settings.precision])
+    for parameter in module.parameters():
+        # Uninitialized values may overflow in the warm-up step. DeepSpeed would skip that step and allocate no optimizer state.
+        nn.init.zeros_(parameter)
+    module.mixed = settings.precision == "bf16"
+    if settings.recompute:
+        for layer in module.layers():
+            # Its class, since copies of a module, such as DataParallel's, keep it and their own parameters.
+            layer.__class__ = recomputed(type(layer))
+    if settings.compile:
+        compile_forward(module)
+    return module
+
+
+@functools.cache
+def recomputed(layer_class: type[nn.Module]) -> type[nn.Module]:
+    """A class of layers whose forward pass is a `recomputed_function`."""
+    return type(layer_class.__name__, (layer_class,), {"forward": recomputed_function(layer_class.forward)})
+
+
+def recomputed_function(function: Callable) -> Callable:
+    """A function that keeps its arguments alone for the backward pass, which computes the rest again."""
+
+    def computed(*arguments, **settings):
+        return checkpoint(function, *arguments, use_reentrant=False, **settings)
+
+    return computed
+
+
+def compile_forward(module: nn.Module) -> None:
+    """Replaces a module's forward by one that is compiled, with its backward, at the first training step.
+
+    Raises UserError if the C++ compiler that torch.compile calls is missing.
+    """
+    compiler = os.environ.get("CXX", "g++")
+    if not shutil.which(compiler):
+        raise UserError(f"--compile requires a C++ compiler, but {compiler} was not found; install it, or set CXX, e.g. CXX=clang++")
+    plain = module.forward
+    # No graph breaks: they are slower and may be compiled later, on the clock.
+    compiled = torch.compile(plain, fullgraph=True, dynamic=False)
+
+    def forward(inputs):
+        # The size of evaluation batches is known only when the data has been read, on the clock, too late to compile for it.
+        return compiled(inputs) if module.training else plain(inputs)
+
+    module.forward = forward

@@ -1,0 +1,89 @@
+"""The decoder-only Transformer of common/model/decoder.py in PyTorch."""
+
+import functools
+
+import torch
+from torch import nn
+from torch.nn.functional import linear, scaled_dot_product_attention, silu
+
+from common.model import conventions
+from common.model.decoder import rotary_tables
+from frameworks.shared.pytorch.models.layers import autocast
+
+
+class Block(nn.Module):
+    """A decoder layer: attention and SwiGLU with residual connections; (samples, context, width) in and out."""
+
+    def __init__(self, model):
+        super().__init__()
+        width, hidden = model.width, model.hidden
+        self.head_width = model.head_width
+        self.attention_norm = nn.RMSNorm(width, eps=conventions.RMS_NORM_EPSILON)
+        self.query = nn.Linear(width, width, bias=False)
+        self.key = nn.Linear(width, width, bias=False)
+        self.value = nn.Linear(width, width, bias=False)
+        self.attended = nn.Linear(width, width, bias=False)
+        self.feed_norm = nn.RMSNorm(width, eps=conventions.RMS_NORM_EPSILON)
+        self.gate = nn.Linear(width, hidden, bias=False)
+        self.up = nn.Linear(width, hidden, bias=False)
+        self.down = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x, rotary):
+        return self.feed(self.attend(x, rotary))
+
+    def attend(self, x, rotary):
+        normed = self.attention_norm(x)
+        # Under tensor parallelism each rank has some of the heads.
+        heads = (projection(normed).unflatten(-1, (-1, self.head_width)) for projection in (self.query, self.key, self.value))
+        query, key, value = (tensor.transpose(1, 2) for tensor in heads)
+        mixed = scaled_dot_product_attention(rotated(query, rotary), rotated(key, rotary), value, is_causal=True)
+        return x + self.attended(mixed.transpose(1, 2).flatten(2))
+
+    def feed(self, x):
+        normed = self.feed_norm(x)
+        return x + self.down(silu(self.gate(normed)) * self.up(normed))
+
+
+def rotated(x, rotary):
+    """Rotary embeddings (common/model/decoder.py) applied to (samples, heads, context, head width)."""
+    cosine, sine = rotary
+    real, imaginary = x.chunk(2, dim=-1)
+    return torch.cat((real * cosine - imaginary * sine, real * sine + imaginary * cosine), dim=-1)
+
+
+class Decoder(nn.Module):
+    """The decoder-only Transformer of common/model/decoder.py: tokens (samples, context) -> logits (samples, context, tokens)."""
+
+    mixed = False
+
+    def __init__(self, model, _):
+        super().__init__()
+        self.description = model
+        self.embedding = nn.Embedding(model.num_tokens, model.width)
+        self.blocks = nn.ModuleList([Block(model) for _ in range(model.num_layers)])
+        self.norm = nn.RMSNorm(model.width, eps=conventions.RMS_NORM_EPSILON)
+        self.head = None if model.tied else nn.Linear(model.width, model.num_tokens, bias=False)
+        cosine, sine = (torch.from_numpy(table) for table in rotary_tables(model))
+        self.register_buffer("cosine", cosine, persistent=False)
+        self.register_buffer("sine", sine, persistent=False)
+
+    @autocast
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x, (self.cosine, self.sine))
+        return self.logits(x)
+
+    def logits(self, x):
+        normed = self.norm(x)
+        return self.head(normed) if self.head else linear(normed, self.embedding.weight)
+
+    def layers(self):
+        """The layers that keep no activations with --recompute."""
+        return self.blocks
+
+    def parts(self):
+        """The functions that compute the parts of the model."""
+        rotary = self.cosine, self.sine
+        halves = (half for block in self.blocks for half in (functools.partial(block.attend, rotary=rotary), block.feed))
+        return self.embedding, *halves, self.logits

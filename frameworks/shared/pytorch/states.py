@@ -1,0 +1,100 @@
+"""Parameters and optimizer state of a PyTorch model, gathered into arrays and restored from them."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from common.model import families
+from frameworks.shared.pytorch import process_group
+
+# Optimizer state: PyTorch's key -> prefix of its name in a state, PREFIX/PARAMETER.
+OPTIMIZER_STATE = {"momentum_buffer": "momentum", "exp_avg": "adam_mean", "exp_avg_sq": "adam_square", "step": "adam_step"}
+
+
+def gather(model: nn.Module, optimizer: Optimizer | None) -> dict[str, np.ndarray]:
+    """Parameters and, unless `optimizer` is None, optimizer state, as arrays in the names and layouts of weights.py.
+
+    They are gathered from the shards of all ranks, if there are any. Then all ranks call this.
+    """
+    reshard(model)
+    parameters, optimizer_state, of_parameters = {}, {}, local(optimizer).state if optimizer else {}
+    for name, parameter in model.named_parameters():
+        parameters[name] = as_array(name, whole(parameter))
+        for key, value in of_parameters.get(parameter, {}).items():
+            if value is not None:
+                optimizer_state[f"{OPTIMIZER_STATE[key]}/{name}"] = as_array(name, whole(torch.as_tensor(value)))
+    # A ZeroRedundancyOptimizer holds on each rank the state of some parameters.
+    if hasattr(optimizer, "consolidate_state_dict"):
+        optimizer_state = process_group.united(optimizer_state)
+    return parameters | optimizer_state
+
+
+@torch.no_grad()
+def restore(model: nn.Module, optimizer: Optimizer, state: Mapping[str, np.ndarray]) -> None:
+    """Loads a state into the model, or this rank's shards of it, and its optimizer; optimizer state that it lacks is set to 0."""
+    reshard(model)
+    optimizer = local(optimizer)
+    updated = {parameter for group in optimizer.param_groups for parameter in group["params"]}
+    for name, parameter in model.named_parameters():
+        parameter.copy_(placed(as_tensor(name, state[name]), parameter))
+        if parameter not in updated:
+            continue
+        parameter_state = optimizer.state[parameter]
+        for key, prefix in OPTIMIZER_STATE.items():
+            if f"{prefix}/{name}" in state:
+                value = as_tensor(name, state[f"{prefix}/{name}"])
+                parameter_state[key] = value.to(parameter.device) if key == "step" else placed(value, parameter)
+            elif parameter_state.get(key) is not None:
+                # In place, since its memory was allocated off the clock.
+                parameter_state[key].zero_()
+
+
+def local(optimizer: Optimizer) -> Optimizer:
+    """The optimizer that updates this rank's parameters: what the wrappers of torch.distributed.optim have in `optim`, or itself."""
+    return getattr(optimizer, "optim", optimizer)
+
+
+def reshard(model: nn.Module) -> None:
+    """Frees whole parameters that FSDP has gathered, such as for an evaluation, so that the model's parameters are the shards."""
+    for part in model.modules():
+        if hasattr(part, "reshard"):
+            part.reshard()
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A tensor gathered from its shards, where it has any."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def placed(tensor: Tensor, parameter: Tensor) -> Tensor:
+    """A whole tensor with a parameter's type, device and, where it has any, shards."""
+    tensor = tensor.to(parameter.device, parameter.dtype)
+    if not hasattr(parameter, "placements"):
+        return tensor
+    # Imported here to keep the start of every run short.
+    from torch.distributed.tensor import distribute_tensor
+
+    # Each rank has the whole tensor and takes its shard of it.
+    return distribute_tensor(tensor, parameter.device_mesh, parameter.placements, src_data_rank=None)
+
+
+def as_array(name: str, tensor: Tensor) -> np.ndarray:
+    """The parameter of that name, or its optimizer state, in the layout of weights.py: channels before height and width."""
+    array = tensor.detach().cpu().numpy()
+    if array.ndim == 4:
+        array = array.transpose(0, 3, 1, 2)
+    elif array.ndim and name in families.FLATTENED:
+        array = families.flattened_channels_first(name, array)
+    return np.array(array, order="C")
+
+
+def as_tensor(name: str, array: np.ndarray) -> Tensor:
+    """The inverse of `as_array`; a copy."""
+    if array.ndim == 4:
+        array = array.transpose(0, 2, 3, 1)
+    elif array.ndim and name in families.FLATTENED:
+        array = families.flattened_channels_last(name, array)
+    return torch.tensor(np.array(array, order="C"))

@@ -1,0 +1,83 @@
+"""What the steps of every PyTorch backend are made of: batches on the device, the loss, the optimizer and the evaluation."""
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.optim import Optimizer
+
+from common.config import Settings
+from common.model import conventions
+from common.trainer import Batch, Totals
+
+# Inputs, targets, weights, and whether it is the last of its step.
+MicroBatch = tuple[Tensor, Tensor, Tensor, bool]
+
+
+def weighted_loss(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    """Weighted sum of cross entropies: logits (…, classes), targets (…) or probabilities (…, classes), weights (…).
+
+    The loss is of the type of the weights, also of logits in bfloat16.
+    """
+    losses = cross_entropy(logits.to(weights.dtype).flatten(0, -2), targets.flatten(0, weights.dim() - 1), reduction="none")
+    return (losses * weights.flatten()).sum()
+
+
+def optimizer_for(settings: Settings, model: nn.Module) -> Optimizer:
+    """The optimizer of the settings, with all relevant defaults explicit; fused, as TensorFlow's update operations are."""
+    if settings.optimizer == "adam":
+        return torch.optim.Adam(
+            model.parameters(), lr=settings.learning_rate, betas=conventions.ADAM_BETAS, eps=conventions.ADAM_EPSILON, weight_decay=0,
+            fused=True,
+        )  # fmt: skip
+    return torch.optim.SGD(
+        model.parameters(), lr=settings.learning_rate, momentum=settings.momentum, dampening=0, nesterov=False, weight_decay=0,
+        fused=True,
+    )  # fmt: skip
+
+
+def unfused(optimizer: Optimizer) -> Optimizer:
+    """The optimizer with PyTorch's own choice of kernels: its fused SGD does not take tensors that are sharded (DTensor)."""
+    for group in optimizer.param_groups:
+        group["fused"] = None
+    return optimizer
+
+
+def set_learning_rate(optimizer: Optimizer, learning_rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate
+
+
+def tensors(batches: Iterable[Batch], device: torch.device | str) -> Iterator[tuple[Tensor, Tensor, Tensor, float]]:
+    """Yields the inputs, targets, weights and learning rate of each batch, with tensors on the device."""
+    for batch in batches:
+        yield *(on_device(torch.from_numpy(array), device) for array in batch[:3]), batch.learning_rate
+
+
+def on_device(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """A tensor of a batch on the device. The copy to a GPU takes place while others compute, which only pinned memory allows."""
+    return tensor.pin_memory().to(device, non_blocking=True) if torch.device(device).type == "cuda" else tensor.to(device)
+
+
+def in_micro_batches(batches: Iterable[Batch], accumulate: int, device: torch.device) -> Iterator[tuple[list[MicroBatch], float]]:
+    """Yields the `accumulate` micro-batches of each step and its learning rate."""
+    for *samples, learning_rate in tensors(batches, device):
+        parts = zip(*(tensor.chunk(accumulate) for tensor in samples), strict=True)
+        yield [(*part, number == accumulate) for number, part in enumerate(parts, 1)], learning_rate
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, batches: Iterable[Batch], device: torch.device) -> Totals:
+    """Totals of the batches, for every PyTorch backend."""
+    model.eval()
+    totals = torch.zeros(3, dtype=torch.float64, device=device)
+    for inputs, targets, weights, _ in tensors(batches, device):
+        totals += totals_of(model(inputs), targets, weights)
+    return Totals(*totals.tolist())
+
+
+def totals_of(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    """The Totals of one batch as a tensor."""
+    correct = (logits.argmax(-1) == targets) * weights
+    return torch.stack([weighted_loss(logits, targets, weights), correct.sum(), weights.sum()])
