@@ -1,5 +1,14 @@
-"""The exception for user errors."""
+"""The exceptions whose text is the whole message: no traceback is printed."""
+
+from typing import ClassVar, Literal
 
 
 class UserError(Exception):
     """A user error: its text says in one line what is wrong and how to fix it. Programs print it and exit with status 2."""
+
+
+class RunError(Exception):
+    """A fault that all ranks of a run find at the same moment; its text says in one line what is wrong. The run exits with status 1."""
+
+    # That of the record.
+    status: ClassVar[Literal["failed", "diverged"]] = "failed"

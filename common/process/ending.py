@@ -6,7 +6,7 @@ import sys
 import time
 import traceback
 
-from common.errors import UserError
+from common.errors import RunError, UserError
 from common.process import gpus, out_of_memory
 
 SECONDS_FOR_RANK_0 = 2.0
@@ -17,12 +17,14 @@ HYDRA_ONLY = "MPI_LOCALRANKID"
 
 def describe_failure(problem, place):
     """(exit status, one-line message) for an exception and the place of the rank, if known. Prints the traceback of a failure
-    that is not out of memory.
+    that is neither a RunError nor out of memory.
 
     Exit status 1: failed; 2: invalid arguments, data or launch; 130: interrupted.
     """
     if isinstance(problem, UserError):
         return 2, str(problem)
+    if isinstance(problem, RunError):
+        return 1, str(problem)
     if isinstance(problem, KeyboardInterrupt):
         return INTERRUPTED, "interrupted"
     if shared := gpus.describe_nccl_error(str(problem)):

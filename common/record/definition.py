@@ -303,10 +303,11 @@ class Record(Closed):
 
     schema: Literal[SCHEMA] = SCHEMA
     """Version of this layout. Records of another version are not read."""
-    status: Literal["started", "ok", "failed", "timeout"] = "started"
-    """State of the run. `ok`: the run completed, whether or not it reached the target. `timeout`: it exceeded its time limit."""
+    status: Literal["started", "ok", "diverged", "failed", "timeout"] = "started"
+    """State of the run. `ok`: the run completed, whether or not it reached the target. `diverged`: it ended with an epoch after which a
+    loss or a parameter was not finite. `timeout`: it exceeded its time limit."""
     error: str | None = None
-    """Cause of the failure in one line. `null` unless `status` is `failed` or `timeout`."""
+    """Cause of the failure in one line. `null` unless `status` is `diverged`, `failed` or `timeout`."""
     launcher_error: str | None = None
     """What the launcher of a completed run reported afterwards, in one line: a rank that it killed while leaving, an exit status, the time
     limit. The run had trained, compared its replicas and recorded everything. `null` where the launcher ended without an error."""

@@ -29,7 +29,11 @@ RULES = {
     ),
     "target": _rule("With a target, a completed run reached it or not.", _OK | {"target": _NUMBER}, {"reached": _NOT_NULL}),
     "no_target": _rule("Without a target there is no evaluation.", {"target": _NULL}, {"reached": _NULL, "accuracy": _NULL}),
-    "failed": _rule("A failed run has an error.", {"status": {"enum": ["failed", "timeout"]}}, {"error": {"type": "string"}}),
+    "failed": _rule(
+        "A run that diverged, failed or timed out has an error.",
+        {"status": {"enum": ["diverged", "failed", "timeout"]}},
+        {"error": {"type": "string"}},
+    ),
     "time_to_solution": _rule(
         "Exactly the runs that reached the target, and did not resume, have a time to solution.",
         {"reached": {"const": True}} | _FROM_THE_START,

@@ -1,19 +1,23 @@
 """The training loop and its clock, the same for every backend's Trainer."""
 
 import functools
+import hashlib
+import json
 import math
 import os
 import resource
 import time
 from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 
-from common import workloads
+from common import config, workloads
 from common.config import Settings
 from common.cost import parallelism
 from common.data import sharding, storage_use
-from common.data.samples import Samples, counted
+from common.data.samples import Dataset, Samples, counted
+from common.errors import RunError
 from common.meter import Meter
 from common.model import families, schedules, weights
 from common.process import energy, gpus
@@ -21,18 +25,25 @@ from common.process.turns import Turns
 from common.process.watchdog import Place, Watchdog
 from common.progress import Progress, format_line, reading
 from common.record import records
+from common.record.definition import Record
 from common.trainer import NO_LOSS, POINTS, Batch, Totals, by_rank
-from common.training import checkpoints, event_log
+from common.training import agreement, checkpoints, event_log
 
 PROGRESS_INTERVAL_SECONDS = 1.0
 # DDP rebuilds its buckets in the second step, and the last one shows how long a step takes.
 NUM_WARMUP_STEPS = 3
 # Keys of the record that only some backends measure, by attributes of their Trainers.
 OF_A_TRAINER = ("staleness", "left_out")
+# Settings that ranks may have different values of, such as folders and names.
+OF_A_NODE = {*config.with_role(config.Role.MAY_DIFFER), "checkpoint_dir"} - {*config.TRAINING_SETTINGS}
+REMEDY = "lower --learning-rate, or give more --warmup-epochs"
 
 
-class OutOfSync(Exception):
-    """The replicas of the parameters differ between ranks."""
+@final
+class Diverged(RunError):
+    """A loss, or a parameter, is NaN or infinite."""
+
+    status = "diverged"
 
 
 def prepare(trainer, settings, record, heartbeat=lambda: None):
@@ -40,6 +51,7 @@ def prepare(trainer, settings, record, heartbeat=lambda: None):
 
     Every step is a heartbeat: a large model takes minutes for all of them.
     """
+    expect_same_settings(trainer, settings)
     if not settings.share_gpu:
         gpus.expect_own(trainer)
     gpus.expect_precision(settings.precision, trainer.describe_device())
@@ -86,8 +98,7 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
     ranks = trainer.ranks
     clock, joules = _start(trainer, record, turns, log)
     watchdog.heartbeat()
-    data = load(_reading(ranks, watchdog))
-    record.load_seconds = clock.now()
+    data = _load(trainer, load, record, clock, watchdog)
     log.event("train_samples", len(data.train))
     log.event("eval_samples", len(data.test))
     num_samples, global_batch = len(data.train), workloads.global_batch(settings, record.data_parallel_degree)
@@ -103,8 +114,7 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
     about = checkpoints.About(0, None, record.workload_digest, settings.seed, global_batch, settings.learning_rate_factor)
     files = checkpoints.Checkpoints(trainer, settings, about)
     if settings.resume:
-        files.resume()
-        record.resumed_after_epochs = files.about.epochs
+        _resume(trainer, files, record, clock)
     batches, shard = None, parallelism.place(ranks.rank, ranks.size, record.data_parallel_degree)
     for epoch in range(files.about.epochs, settings.epochs):
         indices, sample_weights = sharding.training_shard(
@@ -126,8 +136,7 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
         record.learning_rates += learning_rates[epoch].tolist()
         _record_times(record, begun, ends, trained)
         with clock.pause("checks"):
-            record.losses += _mean_over_ranks(trainer, losses).tolist()
-            compare_replicas(trainer, record, f"after epoch {epoch + 1}")
+            _check(trainer, losses, record, epoch)
         ended = epoch + 1 == settings.epochs or (record.reached and settings.stop_at_target)
         if settings.checkpoint_dir:
             files.keep(epoch + 1, record.accuracy, ended)
@@ -153,6 +162,25 @@ def _start(trainer, record, turns, log):
     return clock, joules
 
 
+def _load(trainer, load, record, clock, watchdog):
+    """Reads the data, of which all ranks must have the same."""
+    data = load(_reading(trainer.ranks, watchdog))
+    record.load_seconds = clock.now()
+    # Barrier: waiting for a rank that reads longer is on the clock.
+    trainer.sum(np.zeros(1))
+    with clock.pause("checks"):
+        expect_same_data(trainer, data)
+    return data
+
+
+def _resume(trainer, files, record, clock):
+    """Resumes from a checkpoint, if there is one; all ranks must have the same."""
+    files.resume()
+    record.resumed_after_epochs = files.about.epochs
+    with clock.pause("checks"):
+        expect_same_checkpoint(trainer, files.about)
+
+
 def _record_samples(record, num_samples, num_in_batches):
     """Adds to the record the samples in an epoch, from those of the data and the places in the batches of an epoch."""
     used = min(num_samples, num_in_batches)
@@ -171,19 +199,70 @@ def _record_use(trainer, record, turns, clock):
     records.update(record, gpus.memory_by_rank(trainer))
 
 
-def compare_replicas(trainer, record, when):
-    """Compares a digest of all parameters across ranks. Raises OutOfSync on every rank if they differ.
+def _check(trainer, losses, record, epoch):
+    """Checks the losses and parameters of an epoch. Raises Diverged and OutOfSync on every rank."""
+    try:
+        expect_finite(trainer, losses, record, epoch)
+        compare_replicas(trainer, record, f"after epoch {epoch + 1}")
+    except Diverged:
+        # What predicts by NaN has not reached a target, and its speed is that of no training.
+        record.reached = None if record.target is None else False
+        record.time_to_solution_seconds = record.samples_per_second = None
+        raise
 
-    Integers are equal on all ranks if and only if their sum is `size` times each rank's own value. The digest is summed as eight
-    32-bit integers, which is exact in float64.
-    """
-    digest = weights.digest(trainer.state(with_optimizer_state=False))
-    numbers = np.frombuffer(digest, np.uint32).astype(np.float64)
-    differs = (trainer.sum(numbers) != trainer.ranks.size * numbers).any()
-    record.in_sync = bool(trainer.sum(np.array([differs], dtype=np.float64))[0] == 0)
+
+def compare_replicas(trainer, record, when):
+    """Compares a digest of all parameters across ranks. Raises OutOfSync on every rank if they differ, Diverged if one is not finite."""
+    state = trainer.state(with_optimizer_state=False)
+    digest = weights.digest(state)
+    differs, diverged = agreement.differs(trainer, digest, (not all(map(_is_finite, state.values())),))
+    # NaN has many bit patterns, so that replicas which have diverged may differ.
+    if diverged:
+        raise Diverged(f"the parameters are not finite {when}, though the losses are; {REMEDY}")
+    record.in_sync = not differs
     record.parameter_digests.append(digest.hex())
-    if not record.in_sync:
-        raise OutOfSync(f"the parameters of the ranks differ {when}: the replicas are out of sync")
+    if differs:
+        agreement.expect_same(trainer, digest, f"have different parameters {when}", "the replicas are out of sync")
+
+
+def _is_finite(values: np.ndarray) -> bool:
+    # Minimum and maximum are NaN where a value is, and take no memory.
+    return bool(np.isfinite([values.min(), values.max()]).all())
+
+
+def expect_same_settings(trainer, settings: Settings) -> None:
+    """Raises OutOfSync on every rank if the ranks train with different settings, as those that were started by hand may do."""
+    compared = {name: value for name, value in config.as_json(settings).items() if name not in OF_A_NODE}
+    agreement.expect_same(trainer, _digest(compared), "have different settings", "start all ranks with the same command")
+
+
+def expect_same_data(trainer, data: Dataset) -> None:
+    """Raises OutOfSync on every rank if the ranks have read different data."""
+    agreement.expect_same(trainer, _digest(data.digest), "have read different data", "give every node the same files in --data-dir")
+
+
+def expect_same_checkpoint(trainer, about: checkpoints.About) -> None:
+    """Raises OutOfSync on every rank if the ranks resume after different epochs."""
+    agreement.expect_same(trainer, _digest(about), "resume from different checkpoints", "give a --checkpoint-dir that all nodes share")
+
+
+def _digest(value) -> bytes:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).digest()
+
+
+def expect_finite(trainer, losses: np.ndarray, record: Record, epoch: int) -> None:
+    """Adds the losses of an epoch to the record. Raises Diverged on every rank if one is not finite, or that of the evaluation.
+
+    Sums over the ranks have what is not finite on any of them.
+    """
+    mean, has_trained = _mean_over_ranks(trainer, losses)
+    record.losses += mean.tolist()
+    wrong = np.flatnonzero(~np.isfinite(mean) & has_trained)
+    if len(wrong):
+        step = wrong[0]
+        raise Diverged(f"the loss of step {step + 1} of epoch {epoch + 1} is {mean[step]}, the first that is not finite; {REMEDY}")
+    if record.eval_losses and not math.isfinite(record.eval_losses[-1]):
+        raise Diverged(f"the loss of the evaluation after epoch {epoch + 1} is {record.eval_losses[-1]}; {REMEDY}")
 
 
 def _train_epoch(trainer, batches, clock, report, turns):
@@ -207,11 +286,11 @@ def _train_epoch(trainer, batches, clock, report, turns):
 
 
 def _mean_over_ranks(trainer, losses):
-    """The mean of the losses of each step over the ranks that trained in it. All ranks call this."""
+    """(the mean of the losses of each step over the ranks that trained in it, whether there is one). All ranks call this."""
     trained = losses != NO_LOSS
     total, num_trained = trainer.sum(np.array([np.where(trained, losses, 0.0), trained], dtype=np.float64))
     with np.errstate(invalid="ignore"):
-        return total / num_trained
+        return total / num_trained, num_trained > 0
 
 
 def _record_times(record, begun, ends, trained):
@@ -237,7 +316,8 @@ def _evaluate(trainer, data, settings, record, clock, watchdog, log, place):
     accuracy = totals.num_correct / totals.count
     log.event("eval_accuracy", accuracy, metadata=place)
     log.end("eval_stop", metadata=place)
-    if accuracy >= settings.target and not record.reached:
+    # NaN has predictions too.
+    if accuracy >= settings.target and not record.reached and math.isfinite(totals.loss):
         record.reached = True
         # The epochs before a checkpoint were on another clock.
         if not record.resumed_after_epochs:

@@ -15,7 +15,7 @@ from common import backends, config, workloads
 from common.command_line import parse
 from common.cost import memory_estimate, parallelism
 from common.data import datasets
-from common.errors import UserError
+from common.errors import RunError, UserError
 from common.process import binding, elastic, ending, gpus, node_memory, noise, watchdog
 from common.process.ranks import from_environment
 from common.record import records
@@ -25,7 +25,7 @@ from common.training import event_log, loop, step_breakdown, throughput
 def main(trainer_class, file):
     """Trains with a backend's Trainer and writes the record; `file` is the backend's file.
 
-    Exit status 0: training completed, whether or not the target was reached; 1: failed; 2: invalid arguments, data or launch;
+    Exit status 0: training completed, whether or not the target was reached; 1: failed or diverged; 2: invalid arguments, data or launch;
     130: interrupted.
     """
     import_seconds, entered = process_age_seconds(), time.perf_counter()
@@ -68,11 +68,11 @@ def main(trainer_class, file):
         finish(trainer, record, path)
         status = 0
     except (Exception, KeyboardInterrupt) as problem:
-        all_are_here = isinstance(problem, loop.OutOfSync)
+        all_are_here = isinstance(problem, RunError)
         elastic.restart_after(problem)
         status, error = ending.describe_failure(problem, dog.place if dog else None)
         if record:
-            record.status, record.error = "failed", error
+            record.status, record.error = problem.status if all_are_here else "failed", error
     if status:
         write(path, record)
         if all_are_here:

@@ -67,12 +67,15 @@ def differences(content, matrix):
 
 
 def divided(jobs):
-    """Returns (records of the jobs that are completed, the jobs that are not): these are run, or run again."""
+    """Returns (records of the jobs that have a result, the jobs that have none): these are run, or run again.
+
+    A run that diverged would do so again.
+    """
     run_records, missing = [], []
     for job in jobs:
         path = runner.record_path(job)
         record = records.read(path) if path.exists() else None
-        if record and record.status == "ok":
+        if record and record.status in ("ok", "diverged"):
             run_records.append(record)
         else:
             missing.append(job)

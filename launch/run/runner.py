@@ -110,7 +110,7 @@ def _complete(job, launch, ending, last_lines, last_progress, hangs, num_oom_kil
     if record.status == "ok":
         # The run had trained, compared its replicas and recorded everything.
         record.launcher_error = error
-    else:
+    elif record.status != "diverged":
         record.status = "failed" if status == "ok" else status
         record.error = error or record.error or "ended without a result"
     record.output_tail = last_lines[-TAIL_LINES:]

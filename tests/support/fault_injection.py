@@ -16,6 +16,7 @@ import numpy as np
 
 from common.process import ending, noise
 from common.training import loop, program, step_breakdown, throughput
+from common.training.agreement import OutOfSync
 from frameworks.shared.replaced import replaced
 from tests.support import faults, step_breakdown_run
 from tests.support.contract import ROWS
@@ -80,7 +81,7 @@ def go_on_after_runs(meanwhile):
     def compare_replicas(trainer, *arguments):
         try:
             compare(trainer, *arguments)
-        except loop.OutOfSync as problem:
+        except OutOfSync as problem:
             problem.trainer = trainer
             raise
 
@@ -90,7 +91,7 @@ def go_on_after_runs(meanwhile):
 
     def leave_or_go_on(status):
         problem = problems.pop() if status else None
-        if isinstance(problem, loop.OutOfSync):
+        if isinstance(problem, OutOfSync):
             problem.trainer.close()
         elif status:
             leave(status)

@@ -85,7 +85,7 @@ def not_reached(**changes):
 
 
 def ended(status, **changes):
-    """The record of a run that has not completed (`status`: failed, timeout or started) and has no results."""
+    """The record of a run that has not completed (`status`: diverged, failed, timeout or started) and has no results."""
     unknown = (
         "reached", "time_to_solution_seconds", "accuracy", "samples_per_second", "peak_memory_bytes", "peak_memory_bytes_by_rank",
         "oversubscribed", "in_sync", "workload_digest", "import_seconds", "init_seconds", "load_seconds",

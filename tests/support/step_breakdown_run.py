@@ -11,6 +11,7 @@ from common import workloads
 from common.cost import parallelism
 from common.model import weights
 from common.training import loop, step_breakdown
+from common.training.agreement import OutOfSync
 from tests.support.small_models import random_batch
 
 NUM_STEPS = 4
@@ -57,7 +58,7 @@ def write(settings, trainer, _batches, record, _end_turn):
     loop.compare_replicas(trainer, replicas, "with communication")
     with communication.without_communication():
         measured["without_communication"] = communication.profiled(train)._asdict()
-    with contextlib.suppress(loop.OutOfSync):
+    with contextlib.suppress(OutOfSync):
         loop.compare_replicas(trainer, replicas, "without communication")
     measured["in_sync"] = replicas.in_sync
     Path(settings.results, f"{settings.run_id}-{ranks.rank}.json").write_text(json.dumps(measured))

@@ -17,13 +17,15 @@ COLUMNS = (
 )  # fmt: skip
 # Parts of a step breakdown that no cell can hold.
 BY_COLLECTIVE = ("operations", "exchange_start_seconds", "library")
+# Endings of the names of times, speeds and energies.
+OF_SPEED = ("_seconds", "_second", "_second_per_rank", "_joules", "share_of_peak")
 
 
 def text(answer):
     """One line per run of the answer, by comparison, backend, size and repeat; unknown values are empty."""
     written = io.StringIO()
     lines = csv.writer(written, lineterminator="\n")
-    rows = [_values(record) for record in answer.runs]
+    rows = [_values(record) if record.status != "diverged" else _without_speed(_values(record)) for record in answer.runs]
     # Values that only some records have come last.
     further = sorted({name for row in rows for name in row if name.endswith(("_joules", "_seconds", "_bytes", "_second"))} - {*COLUMNS})
     lines.writerow([*COLUMNS, *further])
@@ -43,6 +45,11 @@ def _values(record):
         "sent_per_step_bytes": volumes.sent_bytes(record),
         "expected_sent_per_step_bytes": volumes.expected_sent_bytes(record),
     }  # fmt: skip
+
+
+def _without_speed(values):
+    """The values of a run that diverged, whose speed is that of no training."""
+    return {name: value for name, value in values.items() if not name.endswith(OF_SPEED)}
 
 
 def _cell(value):

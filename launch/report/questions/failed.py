@@ -4,7 +4,7 @@ from launch.report.tables import BACKEND, RANKS, Column, filled
 
 QUESTION = "What failed, and why?"
 COLUMNS = (Column("run"), Column("status"), Column("reason"), Column("comparison"), BACKEND, RANKS)
-STATUSES = {"failed": "failed", "timeout": "timed out", "started": "unfinished"}
+STATUSES = {"diverged": "diverged", "failed": "failed", "timeout": "timed out", "started": "unfinished"}
 UNFINISHED = "still running, or killed before its record was complete"
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -83,8 +84,10 @@ def new_record():
 def trained(monkeypatch):
     """A function that gives the record of a run with these accuracies after its epochs."""
 
-    def run(*accuracies, trainer_class=Timed, log_path=None, **changes):
+    def run(*accuracies, trainer_class=Timed, log_path=None, records_of_run=None, **changes):
         trainer, record = trainer_class(accuracies), new_record()
+        if records_of_run is not None:
+            records_of_run.append(record)
         monkeypatch.setattr(loop.time, "perf_counter", lambda: trainer.now)
         monkeypatch.setattr(turns, "stop", trainer.stop)
         settings = SimpleNamespace(**vars(SETTINGS) | changes)
@@ -217,6 +220,47 @@ def test_the_loss_of_a_step_is_the_mean_over_the_ranks_that_trained(trained, tra
     assert trained(1.0, trainer_class=trainer_class).losses == [loss] * 3
 
 
+class Diverging(Timed):
+    """Its losses are the `losses`, one after the other, and then infinite; that of its evaluations is NaN, and their predictions right."""
+
+    losses, loss_of_evaluation = (1.0,) * 4, math.nan
+
+    def __init__(self, accuracies):
+        super().__init__(accuracies)
+        self.next_loss = iter(self.losses)
+
+    def train_epoch(self, batches, observe):
+        super().train_epoch(batches, lambda _: observe(next(self.next_loss, math.inf)))
+
+    def evaluate(self, batches):
+        return super().evaluate(batches)._replace(loss=self.loss_of_evaluation)
+
+
+class DivergingInEvaluation(Diverging):
+    losses = (1.0,) * 99
+
+
+class DivergingInTraining(Diverging):
+    loss_of_evaluation = 0.0
+
+
+@pytest.mark.parametrize(
+    ("trainer_class", "accuracies", "num_epochs", "message"),
+    [
+        (Diverging, (1.0,), 1, "the loss of the evaluation after epoch 1 is nan"),
+        (DivergingInEvaluation, (1.0,), 1, "the loss of the evaluation after epoch 1 is nan"),
+        (DivergingInTraining, (0.1, 1.0), 2, "the loss of step 2 of epoch 2 is inf, the first that is not finite"),
+    ],
+)
+def test_a_run_ends_after_the_epoch_in_which_its_loss_is_not_finite(trained, trainer_class, accuracies, num_epochs, message):
+    records_of_run = []
+    with pytest.raises(loop.Diverged, match=message):
+        trained(*accuracies, trainer_class=trainer_class, records_of_run=records_of_run)
+    (record,) = records_of_run
+    assert (len(record.losses), len(record.step_seconds)) == (3 * num_epochs, 3 * num_epochs)
+    assert (record.reached, record.time_to_solution_seconds, record.samples_per_second) == (False, None, None)
+
+
 def test_training_starts_from_the_initial_parameters():
     record, heartbeats = new_record(), []
     loop.prepare(Timed(), SETTINGS, record, lambda: heartbeats.append("a step, or the initial parameters"))
@@ -224,24 +268,6 @@ def test_training_starts_from_the_initial_parameters():
     assert record.parameter_digests == [weights.digest(PARAMETERS).hex()]
     of_a_point = {"parameters": [8], "gradients": [4], "optimizer_state": [2]}
     assert record.tensor_bytes_by_rank == dict.fromkeys(POINTS, of_a_point)
-
-
-class Differing(Timed):
-    """One of two ranks, the other of which has the number after each of its own."""
-
-    def __init__(self):
-        super().__init__()
-        self.ranks = Ranks(0, 2, 0, 2)
-
-    def sum(self, values):
-        return 2 * values + 1
-
-
-def test_replicas_that_differ_end_the_run():
-    record = new_record()
-    with pytest.raises(loop.OutOfSync):
-        loop.compare_replicas(Differing(), record, "after epoch 1")
-    assert record.in_sync is False
 
 
 class Stopped(Timed):

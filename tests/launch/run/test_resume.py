@@ -28,9 +28,10 @@ def leave(job, status):
     path.write_text(json.dumps(made() | {"status": status, "settings": settings}))
 
 
-def test_only_completed_runs_are_skipped(tmp_path):
+@pytest.mark.parametrize("result", ["ok", "diverged"])
+def test_only_runs_with_a_result_are_skipped(result, tmp_path):
     jobs = jobs_in(tmp_path)
-    for job, status in zip(jobs, ("ok", "failed", "started"), strict=False):
+    for job, status in zip(jobs, (result, "failed", "started"), strict=False):
         leave(job, status)
     done, missing = resume.divided(jobs)
     assert [record.settings.run_id for record in done] == [jobs[0].settings.run_id]

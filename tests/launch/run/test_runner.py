@@ -102,6 +102,13 @@ def test_a_run_that_ends_without_a_result_has_failed_or_timed_out(outcome, statu
     assert record == records.read(tmp_path / "here" / "run.json")
 
 
+def test_a_run_that_recorded_that_it_diverged_has_diverged(run, tmp_path):
+    before, path = made_records.ended("diverged", num_ranks=2), tmp_path / "here" / "run.json"
+    records.write(path, *made_records.typed([before]))
+    record = run(Outcome(1, False, ["error: rank 1: the loss is nan"]), num_ranks=2)
+    assert (record.status, record.error) == ("diverged", before["error"])
+
+
 @pytest.mark.parametrize(
     ("outcome", "launcher_error"),
     [
