@@ -5,6 +5,7 @@ Linux numbers hardware threads. Those of one physical core share its arithmetic 
 
 import collections
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from common.errors import UserError
@@ -51,11 +52,17 @@ def cores_for(allowed, local_rank, cores_per_rank, core_of):
     return {ordered[(local_rank * cores_per_rank + i) % len(ordered)][1] for i in range(cores_per_rank)}
 
 
-def oversubscribed(allowed, local_size, cores_per_rank, total, core_of):
-    """Tells whether the ranks of a node need more physical cores than are available to them; the node has `total`."""
+def oversubscribed(
+    allowed: Collection[int], local_size: int, cores_per_rank: int, total: int, core_of: dict[int, int], quota_cores: float | None = None
+) -> bool:
+    """Tells whether the ranks of a node need more physical cores than are available to them; the node has `total`.
+
+    A CPU quota is as good as that many cores.
+    """
     num_allowed = num_cores(allowed, core_of)
     bound_by_launcher = num_allowed <= cores_per_rank and num_allowed < total
-    return local_size * cores_per_rank > (total if bound_by_launcher else num_allowed)
+    num_available = total if bound_by_launcher else num_allowed
+    return local_size * cores_per_rank > (num_available if quota_cores is None else min(num_available, quota_cores))
 
 
 def num_gpus_to_share(num_gpus):

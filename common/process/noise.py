@@ -10,7 +10,7 @@ import numpy as np
 import pynvml
 
 from common.meter import Meter
-from common.process import gpus
+from common.process import control_groups, gpus
 from common.trainer import by_rank
 
 PRODUCT_SIZE = 384
@@ -36,7 +36,7 @@ def begin(trainer, turns):
     turns.meters.append(disturbed)
 
     def end():
-        steal, pressure, switches = (by_rank(trainer, count) for count in disturbed.now())
+        steal, pressure, switches, throttled = (by_rank(trainer, count) for count in disturbed.now())
         products, copies, frequencies, gpu_clocks = np.stack([before, speeds(trainer)], axis=1).tolist()
         return {
             "product_flops_per_second": products,
@@ -47,6 +47,7 @@ def begin(trainer, turns):
             "involuntary_switches_by_rank": switches.astype(int).tolist(),
             "gpu_clock_hz": gpu_clocks,
             "gpu_throttle_reasons": throttle_reasons(trainer),
+            "cpu_throttled_seconds": float(throttled.max()),
         }
 
     return end
@@ -107,10 +108,12 @@ def gpu_clock(trainer):
 def counters():
     """Counts what has disturbed this rank so far.
 
-    An array: seconds that the hypervisor took from its cores, seconds in which a process of the node waited for a core, and involuntary
-    context switches of its process; NaN for what Linux does not tell.
+    An array: seconds that the hypervisor took from its cores, seconds in which a process of the node waited for a core, involuntary
+    context switches of its process, and seconds in which a CPU quota kept its control groups from running; NaN for what Linux does not
+    tell.
     """
-    return np.array([steal_seconds(os.sched_getaffinity(0)), pressure_seconds(), resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw])
+    switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+    return np.array([steal_seconds(os.sched_getaffinity(0)), pressure_seconds(), switches, control_groups.throttled_seconds()])
 
 
 def steal_seconds(cores, path=STAT):

@@ -191,6 +191,9 @@ class MachineNoise(Closed):
     """Lowest clock of the ranks' GPUs before and after training. `null` without a GPU."""
     gpu_throttle_reasons: list[str] | None
     """Reasons after training for which a GPU ran below its highest clock. `null` without a GPU."""
+    cpu_throttled_seconds: float | None = None
+    """Seconds of training in which a CPU quota kept the control groups of a rank from running, added up over cores; those of the rank with
+    most. `null` where Linux does not tell."""
 
 
 @dataclass
@@ -274,6 +277,8 @@ class Environment(Closed):
     """Number of physical cores of the node; hardware threads of one core count once."""
     cores_of_rank_0: list[int] | None
     """Numbers of the hardware threads that rank 0 runs on. `null` until they are chosen."""
+    quota_cores: float | None = None
+    """Cores whose time rank 0 and the ranks beside it may use, by the smallest CPU quota of a control group. `null` without a quota."""
     numa_nodes_of_rank_0: list[int] | None = None
     """Numbers of the NUMA nodes that these belong to. `null` where Linux does not tell."""
     device: Literal["cpu", "cuda"] | None = None

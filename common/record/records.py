@@ -20,7 +20,7 @@ from common import backends, config, durable
 from common.backends import ROOT
 from common.cost import parallelism
 from common.errors import UserError
-from common.process import binding
+from common.process import binding, control_groups
 from common.record.definition import SCHEMA, Environment, Record
 from common.workloads import LATER
 
@@ -234,6 +234,7 @@ def environment():
         instruction_sets=instruction_sets(),
         num_cores=binding.num_cores(range(os.cpu_count()), binding.core_of_threads()),
         cores_of_rank_0=None,
+        quota_cores=control_groups.quota_cores(),
         allocator_keeps=False,
         memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         git_commit=_git("rev-parse", "HEAD"),

@@ -16,7 +16,7 @@ from common.command_line import parse
 from common.cost import memory_estimate, parallelism
 from common.data import datasets
 from common.errors import RunError, UserError
-from common.process import binding, elastic, ending, gpus, node_memory, noise, watchdog
+from common.process import binding, control_groups, elastic, ending, gpus, node_memory, noise, watchdog
 from common.process.ranks import from_environment
 from common.record import records
 from common.training import event_log, loop, step_breakdown, throughput
@@ -127,7 +127,7 @@ def choose_cores(ranks, settings, record):
     recorded_cores = sorted(cores if settings.bind else allowed)
     record.environment |= {"cores_of_rank_0": recorded_cores, "numa_nodes_of_rank_0": binding.numa_nodes(recorded_cores)}
     total = binding.num_cores(range(os.cpu_count()), core_of)
-    record.oversubscribed = binding.oversubscribed(allowed, ranks.local_size, cores_per_rank, total, core_of)
+    record.oversubscribed = binding.oversubscribed(allowed, ranks.local_size, cores_per_rank, total, core_of, control_groups.quota_cores())
     return cores
 
 

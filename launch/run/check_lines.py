@@ -3,6 +3,7 @@
 The text of a problem ends in its remedy.
 """
 
+import functools
 import os
 import re
 import socket
@@ -154,8 +155,12 @@ def gpus(seen):
 
 def cores(seen):
     needed, total, allowed = cores_per_rank(seen.settings), seen.node["num_cores"], seen.node["num_cores_allowed"]
-    yield OK, f"{allowed} of {total} for this process on {seen.node['host']}; {needed} and {seen.settings.threads} threads for each rank"
-    sizes = {job.num_ranks for job in seen.jobs if binding.oversubscribed(range(allowed), job.ranks_per_node, needed, total, {})}
+    quota_cores = seen.node["quota_cores"]
+    limit = f", with the time of {quota_cores:g} by a CPU quota" if quota_cores else ""
+    place = f"{allowed} of {total} for this process on {seen.node['host']}{limit}"
+    yield OK, f"{place}; {needed} and {seen.settings.threads} threads for each rank"
+    crowded = functools.partial(binding.oversubscribed, range(allowed), total=total, core_of={}, quota_cores=quota_cores)
+    sizes = {job.num_ranks for job in seen.jobs if crowded(local_size=job.ranks_per_node, cores_per_rank=needed)}
     if sizes:
         listed = ", ".join(map(str, sorted(sizes)))
         remedy = "use fewer --threads, or more nodes by --ranks-per-node"

@@ -2,13 +2,14 @@
 
 import functools
 import itertools
+import math
 import os
 import shlex
 import sys
 import tempfile
 from pathlib import Path
 
-from common.process import binding
+from common.process import binding, control_groups
 from common.record import records
 from launch.launchers import allocation_end
 from launch.report import live, noise, widths
@@ -57,7 +58,7 @@ def failed_at_start(run_records):
 def needed(matrix, jobs, run_records, display):
     """Groups of (number, job); with --until without those of a workload and size whose intervals are narrow before their repeat."""
     measured, repeat, num_before = {}, 0, 0
-    num_cores = binding.num_cores(os.sched_getaffinity(0), binding.core_of_threads())
+    num_cores = min(binding.num_cores(os.sched_getaffinity(0), binding.core_of_threads()), control_groups.quota_cores() or math.inf)
     for group in groups(jobs, matrix.side_by_side, num_cores):
         first = group[0]
         if matrix.run.until and first.settings.repeat != repeat:

@@ -64,6 +64,8 @@ def test_each_rank_gets_the_next_cores_and_a_physical_one_before_any_gets_a_seco
 )
 def test_ranks_are_oversubscribed_when_they_need_more_cores_than_there_are(allowed, local_size, threads, total, core_of, crowded):
     assert oversubscribed(set(allowed), local_size, threads, total, core_of) is crowded
+    assert oversubscribed(set(allowed), local_size, threads, total, core_of, local_size * threads) is crowded
+    assert oversubscribed(set(allowed), local_size, threads, total, core_of, local_size * threads - 0.5)
 
 
 @pytest.mark.parametrize(

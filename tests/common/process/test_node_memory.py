@@ -3,24 +3,15 @@
 import psutil
 import pynvml
 
-from common.process import node_memory
+from common.process import control_groups, node_memory
+from common.process.control_groups import Memory
 from tests.support import nvml
 
 
-def test_a_limit_of_the_control_group_counts_and_what_linux_keeps_of_files_does_not(tmp_path):
-    assert node_memory.left_in_cgroup(tmp_path) == float("inf")
-    (tmp_path / "memory.stat").write_text("anon 100\ninactive_file 150\nactive_file 50\n")
-    (tmp_path / "memory.current").write_text("300\n")
-    (tmp_path / "memory.max").write_text("max\n")
-    assert node_memory.left_in_cgroup(tmp_path) == float("inf")
-    (tmp_path / "memory.max").write_text("1000\n")
-    assert node_memory.left_in_cgroup(tmp_path) == 900
-
-
-def test_available_is_what_the_node_and_the_control_group_both_have(monkeypatch):
+def test_the_smallest_room_of_the_node_and_its_control_groups_counts(monkeypatch):
     assert 0 < node_memory.available() <= psutil.virtual_memory().total
-    monkeypatch.setattr(node_memory, "left_in_cgroup", lambda: 5)
-    assert node_memory.available() == 5
+    monkeypatch.setattr(control_groups, "memories", lambda: [Memory(1000, 300, 200), Memory(950, 945, 0), Memory(1 << 62, 0, 0)])
+    assert (node_memory.available(), node_memory.total()) == (5, 950)
 
 
 def test_the_gpu_with_most_free_memory_counts_where_nvml_tells_of_one(monkeypatch):

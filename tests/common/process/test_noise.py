@@ -77,7 +77,7 @@ def test_the_speed_is_that_of_the_slowest_rank(monkeypatch):
 def test_the_noise_of_a_run_is_measured_before_and_after_it_and_between_its_turns_only(monkeypatch):
     speeds, counters = (
         iter([[8.0, 9.0, 1.0, 2.0], [4.0, 9.0, 1.0, 2.0]]),
-        iter([[1.0, 5.0, 100], [2.0, 6.0, 150], [7.0, 8.0, 160], [9.0, 9.0, 161]]),
+        iter([[1.0, 5.0, 100, 0.5], [2.0, 6.0, 150, 1.0], [7.0, 8.0, 160, 4.0], [9.0, 9.0, 161, 4.25]]),
     )
     monkeypatch.setattr(noise, "speeds", lambda _: np.array(next(speeds)))
     monkeypatch.setattr(noise, "counters", lambda: np.array(next(counters)))
@@ -89,7 +89,7 @@ def test_the_noise_of_a_run_is_measured_before_and_after_it_and_between_its_turn
     assert (measured["product_flops_per_second"], measured["copy_bytes_per_second"]) == ([8.0, 4.0], [9.0, 9.0])
     # Of 8 s of steal, 5 s were taken while others had their turn.
     assert (measured["steal_seconds"], measured["pressure_seconds"], measured["involuntary_switches_by_rank"]) == (3.0, 2.0, [51])
-    assert measured["gpu_throttle_reasons"] is None
+    assert (measured["cpu_throttled_seconds"], measured["gpu_throttle_reasons"]) == (0.75, None)
 
 
 def test_here_the_kernels_have_a_speed():

@@ -123,7 +123,7 @@ def test_an_older_record_gets_every_key_and_keeps_its_values(path):
 def test_an_older_environment_does_not_tell_the_device_and_a_record_of_today_stays_as_it_is():
     record = made(exact=False, data_parallel_degree=1, num_ranks=2)
     assert records.lifted(record) == record
-    later = ("numa_nodes_of_rank_0", "device", "framework_has_cuda", "gpu")
+    later = ("quota_cores", "numa_nodes_of_rank_0", "device", "framework_has_cuda", "gpu")
     environment = {key: value for key, value in record["environment"].items() if key not in later}
     assert records.lifted(record | {"environment": environment})["environment"] == record["environment"] | dict.fromkeys(later)
 

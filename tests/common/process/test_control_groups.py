@@ -1,0 +1,103 @@
+"""Limits of the control groups of this process and of those above, of both versions, in made trees."""
+
+import math
+
+import pytest
+
+from common.process import control_groups
+from common.process.control_groups import Memory
+
+NOTHING = "0::/\n"
+V2 = "0::/job_1/step_0/user/task_0\n"
+# As where version 1 has the controllers and version 2 the processes of systemd.
+HYBRID = "9:name=systemd:/\n4:memory:/slurm/job_1\n2:cpu,cpuacct:/slurm/job_1\n0::/slurm\n"
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A function that makes the files of {path: text} and returns the arguments of a process with these control groups."""
+
+    def make(files, groups):
+        for name, text in files.items():
+            path = tmp_path / "cgroup" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        (tmp_path / "of_process").write_text(groups)
+        return tmp_path / "cgroup", tmp_path / "of_process"
+
+    return make
+
+
+def memory(folder, limit, used, inactive=0, active=0):
+    stat = f"anon 7\ninactive_file {inactive}\nactive_file {active}\n"
+    return {f"{folder}memory.max": f"{limit}\n", f"{folder}memory.current": f"{used}\n", f"{folder}memory.stat": stat}
+
+
+def memory_v1(folder, limit, used, inactive=0, active=0):
+    stat = f"inactive_file 1\nactive_file 1\ntotal_inactive_file {inactive}\ntotal_active_file {active}\n"
+    return {f"{folder}memory.limit_in_bytes": f"{limit}\n", f"{folder}memory.usage_in_bytes": f"{used}\n", f"{folder}memory.stat": stat}
+
+
+UNLIMITED = 9223372036854771712
+
+
+@pytest.mark.parametrize(
+    ("files", "groups", "memories"),
+    [
+        ({}, V2, []),
+        (memory("job_1/step_0/user/task_0/", 1000, 300, 150, 50), V2, [Memory(1000, 300, 200)]),
+        # Slurm limits the job and the step, and puts tasks into groups below.
+        (
+            memory("job_1/step_0/user/task_0/", "max", 10) | memory("job_1/step_0/user/", 900, 20) | memory("job_1/", 1000, 30),
+            V2, [Memory(900, 20, 0), Memory(1000, 30, 0)],
+        ),
+        # A container shows its own group as the one above all, under the path that it has outside.
+        (memory("", 500, 1), V2, [Memory(500, 1, 0)]),
+        (memory("", 500, 1), "0::/../other\n", [Memory(500, 1, 0)]),
+        (memory("", 500, 1), NOTHING, [Memory(500, 1, 0)]),
+        (memory("job_2/", 1, 1), V2, []),
+        (
+            memory_v1("memory/slurm/job_1/", UNLIMITED, 5) | memory_v1("memory/slurm/", 700, 6, 2, 3),
+            HYBRID, [Memory(UNLIMITED, 5, 0), Memory(700, 6, 5)],
+        ),
+        (memory_v1("memory/", 700, 6) | memory("unified/slurm/", 600, 4), HYBRID, [Memory(700, 6, 0), Memory(600, 4, 0)]),
+    ],
+)  # fmt: skip
+def test_the_memory_of_every_group_with_a_limit_is_read(files, groups, memories, tree):
+    assert control_groups.memories(*tree(files, groups)) == memories
+
+
+@pytest.mark.parametrize(
+    ("files", "groups", "cores"),
+    [
+        ({}, V2, None),
+        ({"job_1/step_0/user/task_0/cpu.max": "max 100000\n"}, V2, None),
+        ({"job_1/step_0/user/task_0/cpu.max": "150000 100000\n"}, V2, 1.5),
+        ({"job_1/step_0/cpu.max": "400000 100000\n", "job_1/cpu.max": "25000 50000\n"}, V2, 0.5),
+        ({"cpu.max": "200000 100000\n"}, NOTHING, 2.0),
+        ({"cpu,cpuacct/slurm/job_1/cpu.cfs_quota_us": "-1\n", "cpu,cpuacct/slurm/job_1/cpu.cfs_period_us": "100000\n"}, HYBRID, None),
+        ({"cpu,cpuacct/slurm/cpu.cfs_quota_us": "50000\n", "cpu,cpuacct/slurm/cpu.cfs_period_us": "100000\n"}, HYBRID, 0.5),
+        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, "1:cpu:/\n", 3.0),
+    ],
+)
+def test_the_smallest_quota_counts(files, groups, cores, tree):
+    assert control_groups.quota_cores(*tree(files, groups)) == cores
+
+
+@pytest.mark.parametrize(
+    ("files", "groups", "seconds"),
+    [
+        ({}, V2, math.nan),
+        ({"job_1/cpu.stat": "usage_usec 5\n"}, V2, math.nan),
+        ({"job_1/cpu.stat": "nr_throttled 3\nthrottled_usec 1500000\n", "cpu.stat": "throttled_usec 1000000\n"}, V2, 2.5),
+        ({"cpu,cpuacct/slurm/cpu.stat": "nr_throttled 3\nthrottled_time 1500000000\n"}, HYBRID, 1.5),
+    ],
+)
+def test_the_time_in_which_a_quota_kept_the_groups_from_running_is_added_up(files, groups, seconds, tree):
+    assert control_groups.throttled_seconds(*tree(files, groups)) == pytest.approx(seconds, nan_ok=True)
+
+
+def test_without_control_groups_there_is_no_limit(tmp_path):
+    nowhere = tmp_path / "nowhere", tmp_path / "nothing"
+    assert (control_groups.memories(*nowhere), control_groups.quota_cores(*nowhere)) == ([], None)
+    assert math.isnan(control_groups.throttled_seconds(*nowhere))
