@@ -5,6 +5,7 @@ What values an option takes stands in its annotation, as in `Annotated[int, Boun
 
 import contextlib
 import dataclasses
+import errno
 import functools
 import io
 import math
@@ -14,11 +15,12 @@ import re
 import signal
 import sys
 import typing
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tyro
 
-from common.errors import UserError
+from common.errors import UserError, printable
 
 
 class Bounds(NamedTuple):
@@ -46,6 +48,8 @@ class Bounds(NamedTuple):
 
 # An option whose value may begin with a dash, which tyro would take for another option.
 OF_ARGUMENTS = "--launcher-args"
+# What ends the writing of the output, which has no path.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 FROM_0 = Bounds(at_least=0)
 FROM_1 = Bounds(at_least=1)
 POSITIVE = Bounds(above=0, below=math.inf)
@@ -63,26 +67,61 @@ class Pattern(NamedTuple):
         return None if re.fullmatch(self.expression, value) else f"use {self.characters}"
 
 
-def main(run, arguments, program, description):
+def main(run: Callable, arguments: type, program: str, description: str) -> typing.NoReturn:
     """Parses the command line into the dataclass `arguments`, calls run() with it and exits with the status it returns.
 
-    Exit status 0: all runs ok; 1: a run failed or timed out; 2: invalid arguments; 130: interrupted.
+    Exit status 0: all runs ok; 1: a run failed or timed out; 2: invalid arguments, or a file that cannot be read or written; 130:
+    interrupted.
     """
     # A shell makes a background process ignore SIGINT, but the runs must end with it.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:
-        sys.exit(run(parse(arguments, program, description)))
+        try:
+            status = run(parse(arguments, program, description))
+        except SystemExit as end:
+            # Of a help, which is still to be written.
+            status = end.code
+        if sys.stdout:
+            sys.stdout.flush()
     except UserError as mistake:
-        print(f"error: {mistake}", file=sys.stderr)
-        sys.exit(2)
+        status = _refused(str(mistake))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        sys.exit(130)
+        status = 130
     except BrokenPipeError:
-        # What reads the output, such as head, has ended. Python would print what is left of it once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        # What reads the output, such as head, has ended.
+        _drop_output()
+        status = 1
+    except OSError as problem:
+        if (message := _of_system(problem)) is None:
+            raise
+        status = _refused(message)
+    sys.exit(status)
+
+
+def _refused(message: str) -> int:
+    """Prints the one line about a mistake and returns the exit status."""
+    print(f"error: {printable(message)}", file=sys.stderr)
+    return 2
+
+
+def _of_system(problem: OSError) -> str | None:
+    """What an OSError says about a path, or about the output; None where it is about neither."""
+    if problem.filename is not None:
+        return f"{problem.filename}: {problem.strerror}"
+    if problem.errno not in NO_ROOM:
+        return None
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
+    return f"the output cannot be written ({problem.strerror})"
+
+
+def _drop_output() -> None:
+    """Python would write what is left of the output once more at its exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def flag(name):

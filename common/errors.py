@@ -1,4 +1,4 @@
-"""The exceptions whose text is the whole message: no traceback is printed."""
+"""The exceptions whose text is the whole message: no traceback is printed; and what a line may hold."""
 
 from typing import ClassVar, Literal
 
@@ -12,3 +12,8 @@ class RunError(Exception):
 
     # That of the record.
     status: ClassVar[Literal["failed", "diverged"]] = "failed"
+
+
+def printable(text: str) -> str:
+    """The text with a space for each non-printable character, such as a terminal's control codes."""
+    return "".join(character if character.isprintable() else " " for character in text)

@@ -106,7 +106,10 @@ def begin(backend, requested, ranks, import_seconds, entered):
         if settings.checkpoint_dir:
             records.make_folder(settings.checkpoint_dir, "checkpoints", "--checkpoint-dir")
         path = folder / f"{records.run_name(name, settings, ranks.size)}.json"
-        records.write(path, record)
+        try:
+            records.write(path, record)
+        except OSError as error:
+            raise UserError(f"cannot write the record {path} ({error.strerror}); give another name with --run-id") from None
     return settings, load, record, path
 
 

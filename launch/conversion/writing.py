@@ -139,8 +139,12 @@ def _begin(folder, plan):
             _expect_same(folder, json.loads(path.read_text()), plan)
         except ValueError:
             raise UserError(f"{path} cannot be read as JSON; give another folder, or remove all in this one") from None
+        # This process alone writes here.
+        for left in folder.glob(f"*.*{durable.PART}"):
+            if left.is_file():
+                left.unlink()
         return False
-    if any(file.name != path.name + durable.PART for file in folder.iterdir()):
+    if any(file.suffix != durable.PART for file in folder.iterdir()):
         raise UserError(f"{folder} has other files; give a new or an empty folder")
     durable.write_text(path, json.dumps(plan, indent=1) + "\n")
     return True

@@ -9,11 +9,6 @@ def ranks_of(number):
     return f"{number} rank" if number == 1 else f"{number} ranks"
 
 
-def printable(text):
-    """The text with a space for each non-printable character, such as a terminal's control codes."""
-    return "".join(character if character.isprintable() else " " for character in text)
-
-
 def listed(names):
     """`a, b and c`."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -1,7 +1,7 @@
 """The answer as Markdown, with GitHub's tables: every sentence, and of the tables those that a reader of a text can take in."""
 
+from common.errors import printable
 from launch.report.tables import BACKEND, RANKS, Table
-from launch.report.words import printable
 
 # The section whose tables take the brief columns of the tables with the same titles in the sections MERGED.
 MAIN = "first"

@@ -4,7 +4,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from launch.report.words import printable
+from common.errors import printable
 
 # Used where the output is not a terminal.
 PLAIN_WIDTH = 240

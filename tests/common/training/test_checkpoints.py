@@ -121,7 +121,7 @@ def test_what_fails_in_the_background_is_raised_by_the_next_checkpoint_or_the_en
     files = Checkpoints(trainer(), Settings(checkpoint_dir=tmp_path / "none", checkpoint_async=True), ABOUT)
     for wait in (lambda: files.keep(4, None, ended=False), files.of_record):
         files.keep(3, None, ended=False)
-        with pytest.raises(checkpoints.SafetensorError, match="No such file"):
+        with pytest.raises(FileNotFoundError, match="No such file"):
             wait()
 
 
