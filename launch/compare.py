@@ -1,5 +1,6 @@
 """Compares the backends of a folder of records: time to solution with intervals, scaling, cost, step breakdown, failures."""
 
+import functools
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,10 +118,10 @@ def run(arguments):
         answer = with_forecasts(answer, forecast)
     if changes is not None:
         answer = answer._replace(sections=[regressions.section(changes), *answer.sections])
-    texts = {path: EXPORTERS[option](answer) for option, path in exports.items()}
-    for path, text in texts.items():
-        files.write(path, text)
+    failures = files.write_all({path: functools.partial(EXPORTERS[option], answer) for option, path in exports.items()})
     terminal.show(answer)
+    if failures:
+        raise UserError(failures)
     return REGRESSED if changes and regressions.worse(changes) else 0
 
 

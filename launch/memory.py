@@ -1,5 +1,6 @@
 """How much memory a training needs on each rank, by backend, before it runs."""
 
+import functools
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,11 +88,14 @@ def run(arguments):
         else:
             rows.append(_row(name, training, num_ranks))
     fits = [fit(row.name, training, row.num_ranks, limit) for row in rows] if limit else []
-    if arguments.picture:
-        files.write(arguments.picture, shown.picture(training, rows))
-    if arguments.json:
-        files.write(arguments.json, shown.as_json(training, rows, left_out, fits))
+    text_of = {
+        arguments.picture: functools.partial(shown.picture, training, rows),
+        arguments.json: functools.partial(shown.as_json, training, rows, left_out, fits),
+    }
+    failures = files.write_all({path: text for path, text in text_of.items() if path})
     terminal.show(shown.answer(training, rows, left_out, fits, limit))
+    if failures:
+        raise UserError(failures)
     return 0
 
 

@@ -1,8 +1,9 @@
 """The report of a matrix that is running or has just ended."""
 
+import functools
 import sys
 
-from common.errors import UserError
+from common.errors import UserError, printable
 from launch.report import summary
 from launch.report.export import files, terminal
 
@@ -28,4 +29,10 @@ def write_page(path, records, reload_seconds=None):
         # `show` has a line for this.
         return
     except (UserError, OSError) as problem:
-        print(f"{path} was not written: {problem}", file=sys.stderr)
+        _print_once(f"{path} was not written: {printable(str(problem))}")
+
+
+@functools.cache
+def _print_once(line):
+    """The page is written again for every group of runs, and fails again for the same reason."""
+    print(line, file=sys.stderr)

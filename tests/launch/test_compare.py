@@ -159,6 +159,12 @@ def test_a_page_that_cannot_be_written_is_reported_and_raises_nothing(tmp_path, 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_page_that_fails_again_for_the_same_reason_is_reported_once(tmp_path, capsys):
+    for _ in range(3):
+        live.write_page(tmp_path / "no folder" / "page.html", typed([made()]))
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 def test_traced_runs_are_left_out_and_counted_and_failed_ones_listed(tmp_path, run):
     settings = ({"timeline": True}, {"trace": "mpi"}, {"share_gpu": True})
     profiled = [made(seconds=5.0, repeat=repeat, settings=setting) for repeat, setting in enumerate(settings, 1)]

@@ -15,6 +15,8 @@ COLUMNS = (
     "samples_padded_per_epoch", "resumed_after_epochs", "energy_joules", "energy_source", "peak_memory_bytes", "peak_memory_bytes_by_rank",
     "train_seconds", "eval_seconds", "accuracies", "eval_losses", "losses", "step_seconds", "learning_rates", "parameter_digests",
 )  # fmt: skip
+# What a formula of a spreadsheet begins with.
+FORMULA = ("=", "+", "-", "@", "\t", "\n")
 # Parts of a step breakdown that no cell can hold.
 BY_COLLECTIVE = ("operations", "exchange_start_seconds", "library")
 # Endings of the names of times, speeds and energies.
@@ -53,6 +55,10 @@ def _without_speed(values):
 
 
 def _cell(value):
-    if isinstance(value, list):
-        return " ".join("-" if item is None else str(item) for item in value)
-    return "" if value is None else value
+    """The content of a cell. A text that a spreadsheet would take for a formula begins with a quote (OWASP, CSV injection)."""
+    values = value if isinstance(value, list) else [value]
+    if not isinstance(next(iter(values), None), str):
+        return " ".join("-" if item is None else str(item) for item in values) if isinstance(value, list) else value
+    # Python does not quote a carriage return, which ends a line for its own reader.
+    text = " ".join(map(str, values)).replace("\r", "\n")
+    return f"'{text}" if text.startswith(FORMULA) else text

@@ -29,11 +29,7 @@ def text(answer, reload_seconds=None):
 
 @cache
 def _library():
-    """Vega, Vega-Lite and Vega-Embed, as bundled with the package: nothing is fetched."""
-    # Slow to import, and used only here.
-    import vl_convert
-
-    return Markup(vl_convert.javascript_bundle(vl_version=vega_lite.VERSION))
+    return Markup(vega_lite.library())
 
 
 def _facts(answer):

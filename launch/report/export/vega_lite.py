@@ -1,5 +1,12 @@
 """What the charts and pictures share: parts of Vega-Lite specifications, and their drawing."""
 
+import json
+import signal
+import subprocess
+import sys
+
+from common.errors import UserError, printable
+
 VERSION = "6.4"
 # Width of a picture in pixels.
 WIDTH = 620
@@ -9,6 +16,22 @@ LEGEND = {"title": None, "orient": "top"}
 DOT = {"filled": True, "opacity": 1}
 # Widest letter of labels in pixels: a viewer's font may be wider than the one that the picture is laid out with.
 WIDEST_LETTER = 6.5
+LONGEST_REASON = 200
+# Reads a call of vl_convert and writes what it returns. A module in the working folder is not imported, and no memory is dumped.
+DRAWING = """
+import sys
+sys.path[:] = filter(None, sys.path)
+import json, resource
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+import vl_convert
+call = json.load(sys.stdin)
+drawn = getattr(vl_convert, call["function"])(**call["arguments"])
+sys.stdout.buffer.write(drawn.encode() if isinstance(drawn, str) else drawn)
+"""
+
+
+class NotDrawn(UserError):
+    """A chart that could not be drawn, and why."""
 
 
 def quantity(field, title, **options):
@@ -75,16 +98,46 @@ def below_each_other(specs):
     return {"vconcat": drawn}
 
 
-def svg(spec):
-    """A specification as SVG text."""
-    # Slow to import, and used only here.
-    import vl_convert
-
-    return vl_convert.vegalite_to_svg({"config": CONFIG} | spec, vl_version=VERSION)
+def svg(spec: dict) -> str:
+    """A specification as SVG text. Raises NotDrawn where that fails."""
+    return _drawn("vegalite_to_svg", vl_spec=_whole(spec)).decode()
 
 
-def png(spec):
-    """A specification as the bytes of a PNG file."""
-    import vl_convert
+def png(spec: dict) -> bytes:
+    """A specification as the bytes of a PNG file. Raises NotDrawn where that fails."""
+    return _drawn("vegalite_to_png", vl_spec=_whole(spec))
 
-    return vl_convert.vegalite_to_png({"config": CONFIG} | spec, vl_version=VERSION)
+
+def library() -> str:
+    """Vega, Vega-Lite and Vega-Embed, as bundled with the package: nothing is fetched. Raises NotDrawn where that fails."""
+    return _drawn("javascript_bundle").decode()
+
+
+def _whole(spec):
+    return {"config": CONFIG} | _printable(spec)
+
+
+def _printable(value):
+    """A part of a specification, whose texts have printable characters only: no picture can hold others."""
+    match value:
+        case str():
+            return printable(value)
+        case dict():
+            return {name: _printable(part) for name, part in value.items()}
+        case list() | tuple():
+            return [_printable(part) for part in value]
+    return value
+
+
+def _drawn(function: str, **arguments) -> bytes:
+    """What a function of vl_convert returns, called in a process of its own: where memory is short, V8 ends the process it is in."""
+    question = json.dumps({"function": function, "arguments": arguments | {"vl_version": VERSION}})
+    done = subprocess.run([sys.executable, "-c", DRAWING], input=question.encode(), capture_output=True, check=False)
+    if done.returncode:
+        lines = [text for line in done.stderr.decode(errors="replace").splitlines() if (text := line.strip("# "))]
+        by_signal = done.returncode < 0
+        ended = f"was ended by {signal.Signals(-done.returncode).name}" if by_signal else "failed"
+        # V8 gives the cause before its stack, Python after it.
+        reason = lines[0 if by_signal else -1][:LONGEST_REASON] if lines else ""
+        raise NotDrawn(printable(f"drawing {ended}" + (f" ({reason})" if reason else "")))
+    return done.stdout

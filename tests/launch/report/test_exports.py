@@ -2,18 +2,21 @@
 
 import csv as csv_reader
 import io
+import platform
 import re
+import xml.etree.ElementTree
 
 import pytest
 from rich.console import Console
 
 from common.errors import UserError
 from launch.report import collect, summary
-from launch.report.export import csv, files, markdown, svg, terminal
+from launch.report.export import csv, files, markdown, svg, terminal, vega_lite
 from launch.report.questions import first
 from tests.support.answers import answered, section
 from tests.support.made_records import ended, made, noisy, repeats, step_breakdown, tensor_bytes
-from tests.support.running import ROOT
+from tests.support.mistakes import refused
+from tests.support.running import BIN, ROOT, completed
 
 RECORDS = [
     *repeats([9.0, 9.5, 10.0]),
@@ -171,3 +174,37 @@ def test_the_picture_has_every_comparison_without_oversubscribed_entries():
     strong = {"scaling": "strong", "workload_digest": "e" * 64}
     text = svg.text(answered([made(), made(num_ranks=8, seconds=77.0, oversubscribed=True), made(seconds=33.0, **strong)]))
     assert [part in text for part in ("cnn, weak scaling", "cnn, strong scaling", "33.00 s", "77.00 s")] == [True, True, True, False]
+
+
+def test_csv_has_no_cell_that_a_spreadsheet_would_calculate():
+    texts = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "1=1"]
+    rows = csv_rows([made(repeat=repeat) | {"error": text, "losses": [-1.0, 2.0]} for repeat, text in enumerate(texts)])
+    assert [row["error"] for row in rows] == ["'=1+1", "'+1", "'-1", "'@SUM(A1)", "'\t=1", "'\n=1", "1=1"]
+    # Numbers stay as they are, also negative ones.
+    assert {row["losses"] for row in rows} == {"-1.0 2.0"}
+
+
+UNPRINTABLE = "cnn\x01\ud800\x1b[1m"
+
+
+def test_the_picture_has_a_space_for_what_no_picture_can_hold():
+    answer = answered([made() | {"workload": UNPRINTABLE}])
+    text = svg.text(answer)
+    assert "cnn   [1m" in text
+    xml.etree.ElementTree.fromstring(text)
+
+
+def test_a_drawing_that_ends_its_process_is_an_error_of_one_line(monkeypatch):
+    for program, reason in (("import os; os.abort()", "was ended by SIGABRT"), ("1 / 0", "failed (ZeroDivisionError: division by zero)")):
+        monkeypatch.setattr(vega_lite, "DRAWING", program)
+        with refused(f"drawing {reason}"):
+            vega_lite.svg({})
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="how much memory V8 reserves is known on x86-64 only")
+def test_where_memory_is_short_the_other_exports_are_written_and_the_reason_is_one_line(tmp_path):
+    program = f"{BIN / 'python'} -m launch.compare results/reference/reading/free --csv {tmp_path}/a.csv --html {tmp_path}/a.html"
+    done = completed("bash", "-c", f"ulimit -v 3000000; exec {program}")
+    reason = "drawing was ended by SIGTRAP (Fatal process out of memory"
+    assert (done.returncode, done.stderr.count("\n"), reason in done.stderr) == (2, 1, True), done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]

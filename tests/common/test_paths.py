@@ -1,0 +1,96 @@
+"""A path that cannot be read or written, and an output that is full, are one line and exit status 2 in every program."""
+
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.forked import run_module
+from tests.support.mistakes import expect_refused
+from tests.support.running import BIN, ROOT, completed
+
+RECORDS = "results/reference/reading/free"
+LONG = "x" * 300
+NOBODY = 65534
+
+
+@pytest.fixture
+def closed_folder():
+    """A folder without permissions in one that all may enter."""
+    with tempfile.TemporaryDirectory() as parent:
+        os.chmod(parent, 0o755)
+        folder = Path(parent, "closed")
+        folder.mkdir(mode=0)
+        yield folder
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        ("launch.compare", LONG),
+        ("launch.compare", RECORDS, "--csv", LONG),
+        ("launch.memory", "--workload", "cnn", "--json", LONG),
+        ("launch.predict", RECORDS, "4", "--json", LONG),
+        ("launch.collectives", "--json", LONG),
+        ("launch.convert_data", "cnn", "npy", LONG),
+        ("launch.trace.timeline", LONG),
+        ("launch.trace.picture", LONG, "x.png"),
+        ("launch.trace.profile", LONG),
+        ("launch.matrix", "1", "--results", LONG),
+        ("launch.matrix", "1", "--machine", LONG),
+        ("frameworks.single", "--results", LONG),
+        ("frameworks.single", "--run-id", LONG, "--results", "{folder}"),
+        ("frameworks.single", "--checkpoint-dir", LONG, "--results", "{folder}"),
+    ],
+)
+def test_a_name_that_is_too_long_is_refused(program, tmp_path):
+    expect_refused("File name too long", *(part.format(folder=tmp_path) for part in program))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        ("launch.compare", "{folder}/records"),
+        ("launch.compare", RECORDS, "--html", "{folder}/page.html"),
+        ("launch.trace.timeline", "{folder}/trace"),
+        ("launch.trace.profile", "{folder}/trace"),
+        ("launch.trace.picture", "{folder}/trace.json.gz", "{folder}/step.png"),
+        ("launch.memory", "--workload", "cnn", "--json", "{folder}/memory.json"),
+        ("launch.convert_data", "cnn", "npy", "{folder}/data"),
+        ("frameworks.single", "--results", "{folder}/results"),
+    ],
+)
+def test_a_folder_that_may_not_be_entered_is_refused(program, closed_folder):
+    command = (BIN / "python", "-m", *(part.format(folder=closed_folder) for part in program))
+    if os.geteuid() == 0:
+        on_the_way = (*closed_folder.parents, ROOT, *ROOT.parents)
+        if not shutil.which("setpriv") or not all(path.stat().st_mode & stat.S_IXOTH for path in on_the_way):
+            pytest.skip("no setpriv, or another user cannot reach these folders")
+        command = ("setpriv", "--reuid", NOBODY, "--clear-groups", *command)
+    done = completed(*command, variables={"HOME": "/", "PYTHONDONTWRITEBYTECODE": "1"})
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert "Permission denied" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [(RECORDS,), ("--help",)])
+def test_a_full_output_is_one_line(arguments):
+    done = completed("bash", "-c", f"exec {BIN / 'python'} -m launch.compare {' '.join(arguments)} > /dev/full")
+    assert (done.returncode, done.stderr) == (2, "error: the output cannot be written (No space left on device)\n")
+
+
+def test_an_export_that_fails_loses_no_other(tmp_path):
+    (tmp_path / "full").symlink_to("/dev/full")
+    exports = ("--csv", tmp_path / "full", "--markdown", tmp_path / "report.md")
+    status, printed, error = run_module("launch.compare", RECORDS, *exports)
+    assert (status, error) == (2, f"error: {tmp_path}/full was not written: No space left on device\n")
+    assert printed
+    assert (tmp_path / "report.md").read_text()
+
+
+def test_an_error_is_one_line_of_printable_characters_whatever_the_path(tmp_path):
+    assert run_module("launch.compare", tmp_path / "a\n\x1b[31mb")[::2] == (
+        2, f"error: {tmp_path}/a  [31mb does not exist; give a record or a folder of records\n",
+    )  # fmt: skip
