@@ -19,14 +19,15 @@ PAGES = [path for path in FILES if path.endswith(".md")]
 SOURCES = [path for path in FILES if path.endswith((".py", ".sh", ".c", ".h", ".yml", ".toml", ".pbs", ".sbatch", "launch/aprun"))]
 FILE_NAME = re.compile(rf"(?<![\w./-])(?:[\w./-]*\w\.(?:py|sh|c|h|md|yml)(?![\w.])|(?:{'|'.join(ROOMS)})/[\w./-]*\w)")
 # Files of the user, of the system, and of a library.
-FOREIGN_FILES = {"hosts.sh", "mpi.h", "common.yaml"}
+FOREIGN_FILES = {"mpi.h", "common.yaml"}
 # Options of the programs that start ranks.
 FOREIGN_OPTIONS = {"--max-restarts"}
 
 
 @cache
 def text_of(path):
-    return (ROOT / path).read_text()
+    """The text of a file, without the list of changes that names what is gone."""
+    return re.sub(r"^Removed\n(?:[- ].*\n)*", "", (ROOT / path).read_text(), flags=re.MULTILINE)
 
 
 @cache

@@ -16,7 +16,7 @@ from common.command_line import parse
 from common.cost import memory_estimate, parallelism
 from common.data import datasets
 from common.errors import RunError, UserError
-from common.process import binding, control_groups, elastic, ending, gpus, node_memory, noise, watchdog
+from common.process import binding, control_groups, ending, gpus, node_memory, noise, watchdog
 from common.process.ranks import from_environment
 from common.record import records
 from common.training import event_log, loop, step_breakdown, throughput
@@ -69,7 +69,6 @@ def main(trainer_class, file):
         status = 0
     except (Exception, KeyboardInterrupt) as problem:
         all_are_here = isinstance(problem, RunError)
-        elastic.restart_after(problem)
         status, error = ending.describe_failure(problem, dog.place if dog else None)
         if record:
             record.status, record.error = problem.status if all_are_here else "failed", error

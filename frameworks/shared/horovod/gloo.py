@@ -6,10 +6,11 @@ With HOROVOD_CPU_OPERATIONS=gloo alone, under its MPI controller, Horovod 0.28 e
 import os
 import socket
 
-from common.process.elastic import SLOT_FIELDS
 from common.process.ranks import HOROVODRUN
 from common.process.rendezvous import LOOPBACK_INTERFACE, gathered, master_address
 
+# The fields of a SlotInfo that Horovod reads from variables, HOROVOD_RANK and so on.
+SLOT_FIELDS = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
 # As PyTorch's. Horovod's default is 30, and a run may stand for longer than that while others have their turns.
 TIMEOUT_SECONDS = 30 * 60
 

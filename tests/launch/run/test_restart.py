@@ -1,4 +1,4 @@
-"""A run whose rank is killed resumes from its checkpoint, with the same result: under torchrun, and on a spare host of horovodrun."""
+"""A run whose rank is killed resumes from its checkpoint, with the same result, under torchrun."""
 
 import contextlib
 import os
@@ -17,28 +17,16 @@ from tests.support.running import BIN, ROOT, environ
 pytestmark = [pytest.mark.matrix, pytest.mark.long]
 
 EPOCHS = 40
+TORCHRUN = (BIN / "torchrun", "--standalone", "--max-restarts=2", "--nproc-per-node=2", "-m", "frameworks.ddp")
 TRAINING = ("--batch-size", 8, "--last-batch", "pad", "--scaling", "strong", "--epochs", EPOCHS, "--no-stop-at-target", "--resume")
 
 
-def torchrun(_):
-    return BIN / "torchrun", "--standalone", "--max-restarts=2", "--nproc-per-node=2", "-m", "frameworks.ddp"
-
-
-def horovodrun(folder):
-    hosts = folder / "hosts"
-    # One machine by three names: two hosts and a spare one.
-    hosts.write_text("#!/bin/sh\necho localhost:1\necho 127.0.0.1:1\necho 127.1:1\n")
-    hosts.chmod(0o755)
-    options = ("--gloo", "--network-interfaces", "lo", "-np", 2, "--min-np", 2, "--max-np", 2, "--host-discovery-script", hosts)
-    return BIN / "horovodrun", *options, BIN / "python", "-m", "frameworks.horovod_torch"
-
-
 @contextlib.contextmanager
-def started(launcher, data, folder):
-    """Gives (the process of a run's launcher, the path of its last checkpoint); the run must complete, and nothing of it is left."""
+def started(data, folder):
+    """Gives (the process of torchrun, the path of its last checkpoint); the run must complete, and nothing of it is left."""
     folder.mkdir()
     kept = folder / "kept"
-    command = (*launcher(folder), *data, *TRAINING, "--results", folder, "--machine", "here", "--run-id", "it", "--checkpoint-dir", kept)
+    command = (*TORCHRUN, *data, *TRAINING, "--results", folder, "--machine", "here", "--run-id", "it", "--checkpoint-dir", kept)
     variables = environ() | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     with (folder / "output").open("w") as output:
         run = subprocess.Popen(map(str, command), cwd=ROOT, env=variables, stdout=output, stderr=output, start_new_session=True)
@@ -52,25 +40,24 @@ def started(launcher, data, folder):
     assert run.returncode == 0, (folder / "output").read_text()[-5000:]
 
 
-def worker(run, variable, rank):
-    """The process of the rank, which it has in a variable."""
+def worker(run, rank):
+    """The process of the rank."""
     for process in psutil.Process(run.pid).children(recursive=True):
-        # Another one, such as horovodrun's search for hosts, may end meanwhile.
+        # Another process may end meanwhile.
         with contextlib.suppress(psutil.NoSuchProcess):
             trains = process.name().startswith("python") and "-m" in process.cmdline()
-            if trains and process.environ().get(variable) == rank:
+            if trains and process.environ().get("RANK") == rank:
                 return process
     return None
 
 
-@pytest.mark.parametrize(("launcher", "variable", "rank"), [(torchrun, "RANK", "1"), (horovodrun, "HOROVOD_RANK", "0")])
-def test_a_killed_rank_loses_only_the_epochs_after_the_last_checkpoint(launcher, variable, rank, tmp_path):
+def test_a_killed_rank_loses_only_the_epochs_after_the_last_checkpoint(tmp_path):
     data = small_data.write(tmp_path / "data", 20)["cnn"]
-    with started(launcher, data, tmp_path / "undisturbed") as (_, undisturbed):
+    with started(data, tmp_path / "undisturbed") as (_, undisturbed):
         pass
-    with started(launcher, data, tmp_path / "disturbed") as (run, disturbed):
+    with started(data, tmp_path / "disturbed") as (run, disturbed):
         kills.wait_until(lambda: disturbed.exists() and checkpoints.read(disturbed)[1].epochs >= 3, 60)
-        os.kill(worker(run, variable, rank).pid, signal.SIGKILL)
+        os.kill(worker(run, "1").pid, signal.SIGKILL)
         assert checkpoints.read(disturbed)[1].epochs < EPOCHS
     assert '"resumed_after_epochs": 0' not in (tmp_path / "disturbed" / "here" / "it.json").read_text()
     (expected, expected_head), (parameters, head) = checkpoints.read(undisturbed), checkpoints.read(disturbed)
