@@ -186,8 +186,6 @@ class Settings:
     trace: Annotated[str | None, Role.NOT_COMPARED] = None
     """Matrix only: repeat each run with MPI tracing. mpi: count all calls; events: also record each call with its times; or the path
     of a site's libmpitrace.so. Output: RESULTS/MACHINE/RUN.trace. The traced run is excluded from comparisons."""
-    mllog: Annotated[bool, Role.MAY_DIFFER] = False
-    """Write an MLPerf event log while the run goes on, RESULTS/MACHINE/RUN.mllog. In a matrix such a run has no others side by side."""
     host_suffix: str = ""
     """Suffix that turns rank 0's short host name into the name of its fast interface, e.g. i (JSC)."""
     checkpoint_dir: Path | None = None

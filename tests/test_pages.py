@@ -19,7 +19,7 @@ PAGES = [path for path in FILES if path.endswith(".md")]
 SOURCES = [path for path in FILES if path.endswith((".py", ".sh", ".c", ".h", ".yml", ".toml", ".pbs", ".sbatch", "launch/aprun"))]
 FILE_NAME = re.compile(rf"(?<![\w./-])(?:[\w./-]*\w\.(?:py|sh|c|h|md|yml)(?![\w.])|(?:{'|'.join(ROOMS)})/[\w./-]*\w)")
 # Files of the user, of the system, and of a library.
-FOREIGN_FILES = {"mpi.h", "common.yaml"}
+FOREIGN_FILES = {"mpi.h"}
 # Options of the programs that start ranks.
 FOREIGN_OPTIONS = {"--max-restarts"}
 

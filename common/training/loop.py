@@ -27,7 +27,7 @@ from common.progress import Progress, format_line, reading
 from common.record import records
 from common.record.definition import Record
 from common.trainer import NO_LOSS, POINTS, Batch, Totals, by_rank
-from common.training import agreement, checkpoints, event_log
+from common.training import agreement, checkpoints
 
 PROGRESS_INTERVAL_SECONDS = 1.0
 # DDP rebuilds its buckets in the second step, and the last one shows how long a step takes.
@@ -85,22 +85,20 @@ def prepare(trainer, settings, record, heartbeat=lambda: None):
     return Turns(trainer, np.diff(ends)[-1], record.pids_by_rank)
 
 
-def train(trainer, settings, load, record, workload_digest, watchdog, turns, log):
+def train(trainer, settings, load, record, workload_digest, watchdog, turns):
     """Trains until the target is reached or all epochs are done; writes every result into the record as soon as it is known.
 
     The clock starts before the data is read. Loading, training and evaluation are on it; it is stopped only for the turns of other
     runs and for the comparison of replicas, which only Tandem makes. The time to solution ends with the evaluation that first
     reaches the target. `load(on_progress)` reads the data; `workload_digest(data)` is its digest; every step is a heartbeat of
-    `watchdog`. `log`: the MLLogger of the run.
+    `watchdog`.
 
     Returns the batches of the last epoch, for measurements after training, or None if no epoch was trained.
     """
     ranks = trainer.ranks
-    clock, joules = _start(trainer, record, turns, log)
+    clock, joules = _start(trainer, record, turns)
     watchdog.heartbeat()
     data = _load(trainer, load, record, clock, watchdog)
-    log.event("train_samples", len(data.train))
-    log.event("eval_samples", len(data.test))
     num_samples, global_batch = len(data.train), workloads.global_batch(settings, record.data_parallel_degree)
     num_steps = workloads.num_steps(settings, num_samples, record.data_parallel_degree)
     learning_rates = schedules.learning_rates(
@@ -121,17 +119,14 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
             num_samples, global_batch, settings.last_batch, settings.seed, epoch, *shard, data.train.num_losses, data.train.streamed
         )
         batches = _Batches(data.train, indices[:num_steps], sample_weights[:num_steps], learning_rates[epoch], settings, watchdog)
-        place = {"epoch_num": epoch + 1}
         use.begin_epoch()
         watchdog.begin(Place(epoch + 1, 1, num_steps))
-        log.start("epoch_start", metadata=place)
         begun = clock.now()
         report = _reporter(ranks, settings, record, epoch, num_steps, clock, watchdog)
         losses, ends = _train_epoch(trainer, batches, clock, report, turns)
         trained = clock.now()
-        log.end("epoch_stop", metadata=place)
         if settings.target is not None:
-            _evaluate(trainer, data, settings, record, clock, watchdog, log, place)
+            _evaluate(trainer, data, settings, record, clock, watchdog)
         report(num_steps, losses[-1], shows=True)
         record.learning_rates += learning_rates[epoch].tolist()
         _record_times(record, begun, ends, trained)
@@ -143,21 +138,18 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns, log
         if ended:
             break
         turns.end()
-    event_log.stop(log, "aborted")
     records.update(record, use.of_record() | files.of_record() | energy.total(trainer, joules.now()))
     _record_use(trainer, record, turns, clock)
     return batches
 
 
-def _start(trainer, record, turns, log):
+def _start(trainer, record, turns):
     """(the clock of a run, the Meter of this rank's energy), which all ranks start together."""
     joules = Meter(energy.begin(trainer.ranks, record.pids_by_rank))
     # Barrier: opening NVML delays the first rank of a node.
     trainer.sum(np.zeros(1))
     gpus.begin_memory(trainer)
     clock = Meter(time.perf_counter)
-    log.end("init_stop")
-    log.start("run_start")
     turns.meters += [clock, joules]
     return clock, joules
 
@@ -300,12 +292,8 @@ def _record_times(record, begun, ends, trained):
     record.samples_per_second = record.samples_per_epoch * len(record.train_seconds) / sum(record.train_seconds)
 
 
-def _evaluate(trainer, data, settings, record, clock, watchdog, log, place):
-    """Evaluates all held-out samples over all ranks; sets the time to solution when the target is first reached.
-
-    `place`: the epoch, as the event log has it, which ends where the target is first reached.
-    """
-    log.start("eval_start", metadata=place)
+def _evaluate(trainer, data, settings, record, clock, watchdog):
+    """Evaluates all held-out samples over all ranks; sets the time to solution when the target is first reached."""
     begun = clock.now()
     shard = parallelism.place(trainer.ranks.rank, trainer.ranks.size, record.data_parallel_degree)
     indices, sample_weights = sharding.evaluation_shard(len(data.test), settings.evaluation_batch_size, *shard)
@@ -314,15 +302,12 @@ def _evaluate(trainer, data, settings, record, clock, watchdog, log, place):
     totals = Totals(*trainer.sum(np.array(trainer.evaluate(batches), dtype=np.float64)).tolist())
     evaluated = clock.now()
     accuracy = totals.num_correct / totals.count
-    log.event("eval_accuracy", accuracy, metadata=place)
-    log.end("eval_stop", metadata=place)
     # NaN has predictions too.
     if accuracy >= settings.target and not record.reached and math.isfinite(totals.loss):
         record.reached = True
         # The epochs before a checkpoint were on another clock.
         if not record.resumed_after_epochs:
             record.time_to_solution_seconds = evaluated
-        event_log.stop(log, "success")
     record.eval_seconds.append(evaluated - begun)
     record.eval_losses.append(totals.loss / totals.count)
     record.accuracies.append(accuracy)

@@ -19,7 +19,7 @@ from common.errors import RunError, UserError
 from common.process import binding, control_groups, ending, gpus, node_memory, noise, watchdog
 from common.process.ranks import from_environment
 from common.record import records
-from common.training import event_log, loop, step_breakdown, throughput
+from common.training import loop, step_breakdown, throughput
 
 
 def main(trainer_class, file):
@@ -36,8 +36,6 @@ def main(trainer_class, file):
         description = f"Train a workload with the backend {backend} and write the record of the run."
         requested = parse(config.Settings, f"python -m frameworks.{backend}", description)
         settings, load, record, path = begin(backend, requested, ranks, import_seconds, entered)
-        log = event_log.begin(event_log.path_for(path, settings))
-        event_log.log_settings(log, record, import_seconds + time.perf_counter() - entered)
         dog = watchdog.Watchdog(settings.watchdog_timeout, ranks.rank, functools.partial(end_hang, record, path))
         prepare_process(ranks, settings, record)
         run_afterwards = afterwards(settings)
@@ -58,7 +56,7 @@ def main(trainer_class, file):
         # The run is ready; its first turn begins when those beside it are ready too.
         turns.end()
         noise_of_machine = noise.begin(trainer, turns)
-        batches = loop.train(trainer, settings, load, record, lambda data: workloads.digest(requested, data.digest), dog, turns, log)
+        batches = loop.train(trainer, settings, load, record, lambda data: workloads.digest(requested, data.digest), dog, turns)
         record.machine_noise = noise_of_machine()
         throughput.add_to_record(trainer, settings, record)
         if run_afterwards and batches:

@@ -83,7 +83,7 @@ def groups(jobs, side_by_side, num_cores):
 
     def group_of(job):
         settings = job.settings
-        alone = not side_by_side or settings.timeline or settings.trace or settings.mllog or job.num_nodes > 1
+        alone = not side_by_side or settings.timeline or settings.trace or job.num_nodes > 1
         shares_cores = job.ranks_per_node * cores_per_rank(settings) > num_cores
         return settings.workload, settings.repeat, job.num_ranks if shares_cores else None, settings.run_id if alone else None
 

@@ -19,7 +19,7 @@ install() {
   "$python" -m pip install --quiet --upgrade --no-deps --only-binary=:all: --target "$@" || die "pip could not install: ${*:2}; see its messages above"
 }
 names='tyro|rich|psutil|safetensors|ijson|nvidia-ml-py'
-mapfile -t needs < <(sed -nE "s/^ *- *(($names)==[^ ]*).*/\1/p; s/^ *TANDEM_MLPERF_LOGGING_VERSION: *\"(.*)\"/mlperf-logging==\1/p" "$root/environment.yml")
+mapfile -t needs < <(sed -nE "s/^ *- *(($names)==[^ ]*).*/\1/p" "$root/environment.yml")
 read -ra further < <(sed -n 's/^ *TANDEM_LIGHT: *"\(.*\)"/\1/p' "$root/environment.yml")
 install "$light" "${needs[@]}" "${further[@]}"
 # numpy is large, compiled for one version of Python, and beside PyTorch almost everywhere.

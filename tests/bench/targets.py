@@ -27,7 +27,7 @@ from common.errors import UserError
 from common.process.ranks import Ranks
 from common.process.watchdog import Watchdog
 from common.record import records
-from common.training import event_log, loop, program
+from common.training import loop, program
 from tests.bench import shared
 
 PROGRAM = "python -m tests.bench.targets"
@@ -146,7 +146,7 @@ def train(settings, size, fault):
         program.prepare_process(Ranks(), of_size, record)
         trainer = Trainer(of_size)
         turns = loop.prepare(trainer, of_size, record)
-        loop.train(trainer, of_size, load, record, lambda _: "", Watchdog(0, None), turns, event_log.begin(None))
+        loop.train(trainer, of_size, load, record, lambda _: "", Watchdog(0, None), turns)
     return tuple(record.accuracies)
 
 

@@ -15,13 +15,10 @@ from common.model import weights
 from common.model.families import Cnn, Decoder, EncoderDecoder, parameters_of
 from common.process import gpus
 from common.process.ranks import Ranks
-from common.record import records
 from common.trainer import Device
-from common.training import event_log
 from common.workloads import WORKLOADS, resolve
 from launch.run import available
 from tests.support import nvml, small_models
-from tests.support.made_records import made
 from tests.support.mistakes import refused
 
 pytestmark = pytest.mark.usefixtures("frameworks")
@@ -170,21 +167,3 @@ def test_a_precision_that_a_device_lacks_is_refused_before_training(precision, d
             gpus.expect_precision(precision, placed)
         answer = {"cpu": None, "cuda": None, "precision": {device: problem}}
         assert (available.problem(answer, device), available.problem(answer, None)) == (problem, None)
-
-
-@pytest.mark.parametrize(
-    ("precision", "reduction", "backend", "logged"),
-    [
-        ("fp32", None, "ddp", ("fp32", "fp32")),
-        ("bf16", None, "ddp", ("bfloat16", "fp32")),
-        ("bf16", "bf16", "ddp@bf16", ("bfloat16", "bfloat16")),
-        ("fp64", "fp16", "ddp@fp16", ("fp64", "fp16")),
-        ("tf32", None, "ddp", ("tf32", "fp32")),
-        ("bf16", None, "pipeline", ("bfloat16", "bfloat16")),
-    ],
-)
-def test_the_event_log_has_the_precision_of_products_and_of_the_exchange(precision, reduction, backend, logged):
-    record = made(backend=backend, num_ranks=2, data_parallel_degree=1 if backend == "pipeline" else 2)
-    record["settings"] |= {"precision": precision, "reduction": reduction}
-    facts = event_log._facts(records.from_json(record))
-    assert tuple(facts[f"lowest_numerical_precision_in_{operation}"] for operation in ("linear", "comm")) == logged

@@ -42,7 +42,7 @@ def test_runs_that_differ_in_more_than_a_matrix_varies_are_refused_with_the_diff
     [
         {"repeat": 3}, {"num_ranks": 4}, {"num_ranks": 4, "num_nodes": 4}, {"backend": "horovod_tf", "num_nodes": 2, "transport": "mpi"},
         {"repeat": 1, "status": "failed", "error": "it broke", "num_nodes": None, "transport": None},
-        {"settings": {"watchdog_timeout": 5.0}}, {"settings": {"learning_rate_factor": 4.0, "data_dir": "/data", "mllog": True}},
+        {"settings": {"watchdog_timeout": 5.0}}, {"settings": {"learning_rate_factor": 4.0, "data_dir": "/data"}},
         {"stamp": "20270101-000000"}, {"backend": "deepspeed_zero@3", "settings": {"zero_stage": 3}},
         {"scaling": "strong", "workload_digest": "e" * 64, "settings": {"batch_size": 64}},
         {"workload": "transformer", "workload_digest": "e" * 64},

@@ -52,8 +52,6 @@ ALONE = ["single@1", "ddp@1", "horovod_torch@1", "ddp@2", "horovod_torch@2", "dd
         (True, {"threads": 2}, ["single@1 ddp@1 horovod_torch@1", "ddp@2 horovod_torch@2", "ddp@4 horovod_torch@4"]),
         (True, {"ranks_per_node": 2}, ["single@1 ddp@1 horovod_torch@1 ddp@2 horovod_torch@2", "ddp@4", "horovod_torch@4"]),
         (False, {}, ALONE),
-        # Their logs have the time of day.
-        (True, {"mllog": True}, ALONE),
     ],
 )
 def test_the_backends_and_the_sizes_with_cores_of_their_own_run_side_by_side_on_one_node(side_by_side, changes, expected):
