@@ -8,7 +8,6 @@ import dataclasses
 import errno
 import functools
 import io
-import math
 import operator
 import os
 import re
@@ -24,7 +23,10 @@ from common.errors import UserError, printable
 
 
 class Bounds(NamedTuple):
-    """The numbers that an option takes; `hint` ends the message about others. NaN is never among them."""
+    """The numbers that an option takes; `hint` ends the message about others. NaN is never among them.
+
+    Each option has a lower and an upper bound: without one, a mistyped number runs for ever or fills the memory.
+    """
 
     at_least: float | None = None
     above: float | None = None
@@ -32,27 +34,32 @@ class Bounds(NamedTuple):
     below: float | None = None
     hint: str = ""
 
-    def problem(self, value):
-        """What the value must be, in words; None if it is. Of a tuple, each number."""
+    def problem(self, value: float) -> str | None:
+        """What the value must be, in words; None if it is."""
         limits = [
             ("at least", self.at_least, operator.ge), ("above", self.above, operator.gt),
             ("at most", self.at_most, operator.le), ("below", self.below, operator.lt),
         ]  # fmt: skip
         limits = [(words, limit, holds) for words, limit, holds in limits if limit is not None]
-        numbers = value if isinstance(value, tuple) else (value,)
-        if all(holds(number, limit) for number in numbers for _, limit, holds in limits):
+        if all(holds(value, limit) for _, limit, holds in limits):
             return None
-        described = " and ".join("finite" if limit == math.inf else f"{words} {limit}" for words, limit, _ in limits)
-        return f"it must be {described}{self.hint}"
+        return f"it must be {' and '.join(f'{words} {limit}' for words, limit, _ in limits)}{self.hint}"
 
 
 # An option whose value may begin with a dash, which tyro would take for another option.
 OF_ARGUMENTS = "--launcher-args"
 # What ends the writing of the output, which has no path.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-FROM_0 = Bounds(at_least=0)
-FROM_1 = Bounds(at_least=1)
-POSITIVE = Bounds(above=0, below=math.inf)
+# More than any count, rate or time of a training.
+MOST = 10**9
+FROM_0 = Bounds(at_least=0, at_most=MOST)
+FROM_1 = Bounds(at_least=1, at_most=MOST)
+POSITIVE = Bounds(above=0, at_most=MOST)
+RANKS = Bounds(at_least=1, at_most=2**24)
+# What is started for each: a run, a thread, a layer.
+REPEATS = Bounds(at_least=1, at_most=1000)
+THREADS = Bounds(at_least=1, at_most=4096)
+LAYERS = Bounds(at_least=1, at_most=256)
 PERCENT = Bounds(above=0, below=100, hint=", such as 5")
 
 
@@ -124,6 +131,11 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def shortened(text: str, length: int = 60) -> str:
+    """The text, or its beginning with an ellipsis where it is longer."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
 def flag(name):
     return "--" + name.replace("_", "-")
 
@@ -140,6 +152,28 @@ def annotations(kind):
     return {field.name: getattr(hints[field.name], "__metadata__", ()) for field in dataclasses.fields(kind)}
 
 
+class Option(NamedTuple):
+    """A field of a dataclass of options: its type, what else its annotation holds, and its default."""
+
+    name: str
+    kind: object
+    declared: tuple
+    default: object
+
+
+def options_of(kind: type) -> list[Option]:
+    """The Options of a dataclass, with those of the dataclasses in it, or of several with subcommands."""
+    if not dataclasses.is_dataclass(kind):
+        return [option for subcommand in typing.get_args(kind) for option in options_of(subcommand)]
+    types, found = typing.get_type_hints(kind), []
+    for field in dataclasses.fields(kind):
+        if dataclasses.is_dataclass(types[field.name]):
+            found += options_of(types[field.name])
+        else:
+            found.append(Option(field.name, types[field.name], annotations(kind)[field.name], field.default))
+    return found
+
+
 def check(options):
     """Raises UserError for the first option of a dataclass, or of one in it, whose value its annotation does not allow."""
     for name, declared in annotations(type(options)).items():
@@ -149,9 +183,13 @@ def check(options):
         if value is None:
             continue
         for allowed in declared:
-            if isinstance(allowed, Bounds | Pattern) and (problem := allowed.problem(value)):
-                text = f"{value:g}" if isinstance(value, float) else repr(value)
-                raise UserError(f"{flag(name)} is {text}; {problem}")
+            if not isinstance(allowed, Bounds | Pattern):
+                continue
+            for part in value if isinstance(value, tuple) else (value,):
+                if problem := allowed.problem(part):
+                    text = f"{part:g}" if isinstance(part, float) else repr(part)
+                    option = name if tyro.conf.Positional in declared else flag(name)
+                    raise UserError(f"{option} {'has' if isinstance(value, tuple) else 'is'} {shortened(text)}; {problem}")
 
 
 def parse(kind, program, description, arguments=None):
@@ -167,6 +205,7 @@ def parse(kind, program, description, arguments=None):
     if OF_ARGUMENTS in arguments[:-1]:
         place = arguments.index(OF_ARGUMENTS)
         arguments = [*arguments[:place], "=".join(arguments[place : place + 2]), *arguments[place + 2 :]]
+    _expect_no_empty_text(kind, arguments)
     output = io.StringIO()
     try:
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
@@ -175,6 +214,15 @@ def parse(kind, program, description, arguments=None):
         raise UserError(f"{one_line(output.getvalue())}; see {program} --help") from None
     check(options)
     return options
+
+
+def _expect_no_empty_text(kind, arguments):
+    """Raises UserError for an option without a text, which a variable that is not set leaves; Path takes it for the current folder."""
+    may_be_empty = {OF_ARGUMENTS, *(flag(option.name) for option in options_of(kind) if option.default == "")}
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        option, equals, text = argument.partition("=") if argument.startswith("--") else (before, "=", argument)
+        if equals and not text and option not in may_be_empty:
+            raise UserError(f"{option if option.startswith('--') else 'an argument'} is empty; give a value, or leave it out")
 
 
 def one_line(message):

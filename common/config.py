@@ -5,7 +5,6 @@ A setting is declared once: type, values that it takes, Roles, default and, as i
 
 import dataclasses
 import enum
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args, get_type_hints
@@ -13,7 +12,7 @@ from typing import Annotated, Literal, get_args, get_type_hints
 import tyro
 
 from common import command_line
-from common.command_line import FROM_0, FROM_1, PERCENT, POSITIVE, Bounds, Pattern, flag
+from common.command_line import FROM_0, FROM_1, PERCENT, POSITIVE, RANKS, THREADS, Bounds, Pattern, flag
 from common.data.formats import FORMATS, OTHER_READERS
 from common.data.sharding import LAST_BATCH
 from common.errors import UserError
@@ -78,7 +77,7 @@ class Settings:
     MPI-IO by all ranks together (h5py with MPI: TANDEM_HDF5=parallel launch/setup.sh); hdf5-mpio-independent: by each rank for itself."""
     data_budget: Annotated[float | None, POSITIVE, Role.FROM_DISK, Role.MAY_DIFFER] = None
     """MiB of memory of each rank for samples that are read from disk. Default: a quarter of the node's memory, divided by its ranks."""
-    num_workers: Annotated[int, FROM_0, Role.FROM_DISK, Role.MAY_DIFFER] = 0
+    num_workers: Annotated[int, Bounds(at_least=0, at_most=THREADS.at_most), Role.FROM_DISK, Role.MAY_DIFFER] = 0
     """Threads of each rank that read samples from disk in the background, on the cores that --cores-per-rank gives beyond --threads, if
     any. 0: the training itself reads."""
     prefetch: Annotated[int, FROM_1, Role.FROM_DISK, Role.MAY_DIFFER] = 2
@@ -113,7 +112,7 @@ class Settings:
     """Learning rate before scaling."""
     learning_rate_factor: Annotated[float | None, POSITIVE, Role.TRAINS, Role.MAY_DIFFER] = None
     """Factor by which warm-up scales the learning rate. Default: the number of ranks (weak), 1 (strong)."""
-    warmup_epochs: Annotated[float, Bounds(at_least=0, below=math.inf), Role.TRAINS] = 1.0
+    warmup_epochs: Annotated[float, FROM_0, Role.TRAINS] = 1.0
     """Epochs of learning rate warm-up; may be a fraction. At 16 ranks the default trainings need 3."""
     schedule: Annotated[Literal[tuple(schedules.SCHEDULES)], Role.TRAINS] = "constant"
     """Learning rate schedule after warm-up."""
@@ -145,7 +144,7 @@ class Settings:
     micro-batch."""
     microbatches: Annotated[int, FROM_1] = 4
     """pipeline and pipeline_ddp: micro-batches in a step."""
-    stages: Annotated[int, FROM_1] = 2
+    stages: Annotated[int, RANKS] = 2
     """pipeline_ddp: ranks that compute one model together, a stage each."""
     transport: Literal["mpi", "gloo"] | None = None
     """Transport of the gradients on CPUs. Default: the backend's own. Others: ddp and gradient_averaging over mpi;
@@ -158,9 +157,9 @@ class Settings:
     share_gpu: Annotated[bool, Role.NOT_COMPARED] = False
     """Single run: let several ranks compute on one GPU, to check a backend where there are fewer GPUs than ranks. Gradients go over Gloo,
     since NCCL refuses it. The run is excluded from comparisons."""
-    threads: Annotated[int, FROM_1] = 1
+    threads: Annotated[int, THREADS] = 1
     """Threads on which each rank computes."""
-    cores_per_rank: Annotated[int | None, FROM_1] = None
+    cores_per_rank: Annotated[int | None, THREADS] = None
     """Cores that each rank is bound to; with more than --threads, its communication threads have a core to themselves. Default:
     --threads."""
     bind: bool = True
@@ -202,7 +201,7 @@ class Settings:
     """Folder for records; a run writes RESULTS/MACHINE/RUN.json."""
     machine: Annotated[MachineName, Role.MAY_DIFFER] = None
     """Name of this machine in the results. Default: the name of the Slurm cluster or PBS server, else the host name."""
-    run_id: Annotated[str | None, Pattern(r"[\w.@-]+", "letters, digits, '.', '_', '@' and '-'"), Role.MAY_DIFFER] = None
+    run_id: Annotated[str | None, Pattern(r"[\w@-][\w.@-]*", "letters, digits, '_', '@', '-' and, not first, '.'"), Role.MAY_DIFFER] = None
     """Name of the record. Default: time, workload, backend and number of ranks."""
     repeat: Annotated[int, FROM_0, Role.MAY_DIFFER] = 0
     """Number of the repeat, from 0; recorded only."""

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import tyro
 
 from common import backends, command_line, config
-from common.command_line import FROM_1, PERCENT
+from common.command_line import PERCENT, RANKS, REPEATS
 from common.config import SEEDS, Role, Settings
 from common.errors import UserError
 from common.model import workload_table
@@ -30,19 +30,22 @@ FOR_A_SINGLE_RUN = {
     "share_gpu": ", python -m frameworks.BACKEND; it is never compared",
 }
 
+# Options with which a matrix prints something and runs nothing.
+INSTEAD_OF_RUNNING = ("dry_run", "check", "print_jobs")
+
 
 @dataclass(frozen=True)
 class Axes:
     """The axes of a matrix."""
 
-    sizes: Annotated[tuple[int, ...], tyro.conf.Positional] = (1, 2)
+    sizes: Annotated[tuple[int, ...], tyro.conf.Positional, RANKS] = (1, 2)
     """Numbers of ranks."""
     backends: str | None = None
     """Backends, separated by commas; a variant is written deepspeed_zero@3 or ddp@mpi. `all`: every backend, without variants.
     Default: single, ddp, deepspeed_zero and Horovod's; `single` runs once, at size 1, and not in a matrix of one other size."""
     workloads: str = ",".join(workload_table.BY_DEFAULT)
     """Workloads, separated by commas."""
-    repeats: Annotated[int, FROM_1] = 1
+    repeats: Annotated[int, REPEATS] = 1
     """Runs of each combination; repeat r has seed + r."""
     quiet_limit: Annotated[float | None, PERCENT] = None
     """Percent: run again, up to 3 times, what met a machine whose speed was further than this from the median of the matrix. Default: mark
@@ -80,6 +83,8 @@ class Matrix(NodeOptions, Axes):
 
 def run(matrix):
     """Runs the matrix and returns the exit status. Raises UserError, before anything has run, for what cannot work."""
+    if len(given := [command_line.flag(name) for name in INSTEAD_OF_RUNNING if getattr(matrix, name)]) > 1:
+        raise UserError(f"{' and '.join(given)} each print something else; give one of them")
     machine = machine_files.read(matrix.machine_file)
     settings = machine_files.applied(machine, settings_of(matrix))
     hosts = str(seen_from_root(matrix.hosts)) if matrix.hosts else None

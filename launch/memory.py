@@ -1,7 +1,6 @@
 """How much memory a training needs on each rank, by backend, before it runs."""
 
 import functools
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,7 +9,7 @@ import tyro
 
 from common import command_line
 from common.backends import chosen, has_one_rank
-from common.command_line import FROM_1, Bounds
+from common.command_line import FROM_1, LAYERS, RANKS, Bounds
 from common.config import Optimizer
 from common.cost import memory_forecast
 from common.errors import UserError
@@ -34,9 +33,9 @@ class Memory:
     """What is forecast: a preset, or a decoder of the described sizes."""
 
     workload: Annotated[str | None, tyro.conf.arg(help=f"Preset: {', '.join(WORKLOADS)}.")] = None
-    params: Annotated[float | None, Bounds(at_least=1, below=math.inf)] = None
+    params: Annotated[float | None, Bounds(at_least=1, at_most=1e18)] = None
     """Number of parameters, such as 1e12, in place of what the sizes give. Needs --layers and --width, from which activations follow."""
-    layers: Annotated[int | None, FROM_1] = None
+    layers: Annotated[int | None, LAYERS] = None
     """Layers of a decoder."""
     width: Annotated[int | None, FROM_1] = None
     """Width of a decoder."""
@@ -48,7 +47,7 @@ class Memory:
     """Tokens that a decoder knows. Default: 50257, GPT-2's."""
     batch_size: Annotated[int | None, FROM_1] = None
     """Samples per step of a rank, or of the ranks that compute one model together. Default: the preset's, or 8."""
-    ranks: Annotated[int, FROM_1] = 8
+    ranks: Annotated[int, RANKS] = 8
     """Number of ranks."""
     precision: Literal["fp32", "tf32", "fp64", "bf16", "bf16_masters", "bf16_pure"] = "fp32"
     """bf16: mixed, as --precision bf16 trains here. bf16_masters: parameters and gradients in 16 bits, with float32 masters. bf16_pure:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import tyro
 
 from common import command_line
-from common.command_line import FROM_1
+from common.command_line import RANKS
 from launch.forecast.network import messages
 from launch.forecast.scaling import answer, forecasts, picture
 from launch.forecast.scaling.forecasts import PRICE, Wish, sizes_of
@@ -26,7 +26,7 @@ class Arguments:
     """Records or folders of records, of two sizes or more without oversubscription, with step breakdowns."""
     ranks: str = "16,64,1024,100000"
     """Numbers of ranks, separated by commas."""
-    ranks_per_node: Annotated[int | None, FROM_1] = None
+    ranks_per_node: Annotated[int | None, RANKS] = None
     """Ranks on each node. Default: as many as the largest measured size has on a node."""
     network: str | None = None
     """The network between nodes: alpha=2e-6,beta=25e9, the latency of a message in seconds and the bandwidth of a node's link in bytes per

@@ -129,12 +129,14 @@ def _parts(training, num_divisions=1):
 
 def _buffers(name, parts, training, offload):
     """The communication_buffers.Held of a backend, of the parts of its model."""
-    blocks = [sum(part.num_parameters for part in parts if part.block == block) for block in _blocks(parts)]
-    outside_blocks = sum(part.num_parameters for part in parts if not part.block)
+    blocks = dict.fromkeys([*_blocks(parts), ""], 0)
+    for part in parts:
+        blocks[part.block or ""] += part.num_parameters
+    outside_blocks = blocks.pop("")
     factor = num_parameters(training) / sum(sizes_of(training.model))
     largest = max(sizes_of(training.model)) * factor
     element, variant = sharing.PRECISIONS[training.precision].parameters, name.partition("@")[2]
-    units = Units(tuple(blocks), outside_blocks, largest, element, variant, offload)
+    units = Units(tuple(blocks.values()), outside_blocks, largest, element, variant, offload)
     return communication_buffers.BUFFERS[declaration_of(name).buffers](units)
 
 

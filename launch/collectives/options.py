@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 import tyro
 
 from common import command_line, config, units
-from common.command_line import FROM_0, FROM_1, Bounds
+from common.command_line import FROM_0, MOST, REPEATS, THREADS, Bounds
 from common.cost.collectives import COLLECTIVES, ELEMENT_BYTES
 from common.errors import UserError
 from common.record import records
@@ -48,9 +48,9 @@ class Collectives(NodeOptions):
     """Smallest size, such as 8, 64K or 1M, in bytes."""
     max_bytes: Annotated[str, tyro.conf.arg(aliases=("-e",))] = "256M"
     """Largest size."""
-    factor: Annotated[int, Bounds(at_least=2), tyro.conf.arg(aliases=("-f",))] = 2
+    factor: Annotated[int, Bounds(at_least=2, at_most=MOST), tyro.conf.arg(aliases=("-f",))] = 2
     """Each size is the one before times this factor."""
-    repeats: Annotated[int, FROM_1] = 7
+    repeats: Annotated[int, REPEATS] = 7
     """Repeats of each measurement, of which the median and the range are shown."""
     json: Path | None = None
     """File for all measurements, and alpha and beta, as JSON."""
@@ -60,7 +60,7 @@ class Collectives(NodeOptions):
     """Folder for a picture of each collective, COLLECTIVE.svg."""
     machine: config.MachineName = None
     """Name of this machine in the results. Default: the Slurm cluster's name, else the host name."""
-    cores_per_rank: Annotated[int, FROM_1] = 1
+    cores_per_rank: Annotated[int, THREADS] = 1
     """Cores that each rank is bound to, with the threads of its libraries, as a rank of a training is."""
     watchdog_timeout: Annotated[float, FROM_0] = 120.0
     """Seconds without progress after which a rank reports a hang and ends all; 0: never."""

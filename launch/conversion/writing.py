@@ -17,7 +17,7 @@ import numpy as np
 import tyro
 
 from common import durable, progress, workloads
-from common.command_line import FROM_1, POSITIVE
+from common.command_line import MOST, Bounds
 from common.config import Dataset as DatasetName
 from common.config import Precision, Settings
 from common.data import datasets, formats, image_folders, manifest, stored
@@ -49,9 +49,9 @@ class Conversion:
     """Transformers on text: a local tokenizer.json. Default: bytes."""
     precision: Precision = "fp32"
     """Precision of the runs that will read it; samples of bytes or tokens are the same for all."""
-    file_size: Annotated[float, POSITIVE] = 64.0
+    file_size: Annotated[float, Bounds(at_least=0.001, at_most=MOST)] = 64.0
     """MiB of samples in a file, or in a folder of files, at most."""
-    copies: Annotated[int, FROM_1] = 1
+    copies: Annotated[int, Bounds(at_least=1, at_most=10**6)] = 1
     """Repeat the training samples so many times, to try data that is larger than memory. Runs on them compare with each other only."""
 
 

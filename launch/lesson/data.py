@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple, get_args, get_type_hints
 
 import numpy as np
 
-from common.command_line import FROM_0, FROM_1, POSITIVE, names_in
+from common.command_line import FROM_1, POSITIVE, RANKS, THREADS, Bounds, names_in
 from common.config import Settings
 from common.data import formats
 from common.errors import UserError
@@ -35,9 +35,9 @@ class Data:
 
     formats: str = "memory,npy,safetensors,hdf5,files,webdataset,tfrecord"
     """Formats, separated by commas. memory is left out where the data is made larger by --copies."""
-    workers: Annotated[tuple[int, ...], FROM_0] = (0, 1)
+    workers: Annotated[tuple[int, ...], Bounds(at_least=0, at_most=THREADS.at_most)] = (0, 1)
     """Numbers of reading threads of each rank; 0: the training itself reads."""
-    ranks: Annotated[tuple[int, ...], FROM_1] = (1, 2)
+    ranks: Annotated[tuple[int, ...], RANKS] = (1, 2)
     """Numbers of ranks."""
     backend: str = "ddp"
     """Backend that trains."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from common import backends
 from common.backends import BASELINE
-from common.command_line import FROM_1
+from common.command_line import FROM_1, RANKS
 from common.config import Seed, Settings
 from common.errors import UserError
 from launch.lesson import running
@@ -39,7 +39,7 @@ class Warmup:
 
     backend: str = "ddp"
     """Backend that trains."""
-    ranks: Annotated[int, FROM_1] = 8
+    ranks: Annotated[int, RANKS] = 8
     """Number of ranks; the rate is scaled with it."""
     epochs: Annotated[int, FROM_1] = 14
     """Epochs that each run trains."""

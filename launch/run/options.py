@@ -6,13 +6,13 @@ from typing import Annotated
 
 import tyro
 
-from common.command_line import FROM_1, Bounds
+from common.command_line import POSITIVE, RANKS, Bounds
 from common.record.records import ROOT
 from launch.launchers import machine_files
 from launch.launchers.commands import LAUNCHERS
 
-SENDING = Bounds(at_least=2, hint=", since one rank sends nothing")
-TimeLimit = Annotated[float, Bounds(above=0)]
+SENDING = Bounds(at_least=2, at_most=RANKS.at_most, hint=", since one rank sends nothing")
+TimeLimit = Annotated[float, POSITIVE]
 
 LAUNCHER_HELP = f"{', '.join(LAUNCHERS)}. Default: detected, in an allocation of Slurm or PBS first."
 MACHINE_FILE_HELP = (
@@ -37,7 +37,7 @@ class LaunchOptions:
 class NodeOptions(LaunchOptions):
     """How ranks are started on one node or several."""
 
-    ranks_per_node: Annotated[int | None, FROM_1] = None
+    ranks_per_node: Annotated[int | None, RANKS] = None
     """Ranks on each node at most. Default: the machine file's, else all on one node."""
     hosts: Path | None = None
     """File with the name of a node on each line, for ranks on several nodes outside an allocation. Default: the launcher's own."""

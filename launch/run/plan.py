@@ -69,8 +69,6 @@ def check(backends, workloads, sizes):
         duplicates = sorted({str(value) for value in values if values.count(value) > 1})
         if duplicates:
             raise UserError(f"{axis} {', '.join(duplicates)} is given more than once")
-    if min(sizes) < 1:
-        raise UserError(f"size {min(sizes)} is not a number of ranks; sizes are integers of at least 1")
     if len(sizes) == 1 != sizes[0] and all(map(has_one_rank, backends)):
         raise UserError(f"{', '.join(backends)} runs in one process, not in {sizes[0]}; give size 1")
 

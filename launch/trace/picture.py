@@ -13,6 +13,7 @@ import tyro
 from PIL import Image
 
 from common import command_line, durable
+from common.command_line import FROM_0, FROM_1
 from common.errors import UserError
 from common.tracing import chrome
 from launch.report.export import vega_lite
@@ -167,9 +168,9 @@ class Arguments:
     """A merged trace."""
     picture: Annotated[Path, tyro.conf.Positional]
     """The file to write, .png or .svg."""
-    first_step: int = 4
+    first_step: Annotated[int, FROM_0] = 4
     """The first step of rank 0 in the picture, counted from 0."""
-    num_steps: int = 1
+    num_steps: Annotated[int, FROM_1] = 1
     """How many steps."""
     leave_out: str = "memory|cycles"
     """Regular expression of the tracks that are not drawn."""

@@ -90,12 +90,15 @@ def test_a_record_has_plain_values_from_which_the_settings_are_read_without_thos
 INVALID = [
     ("seed", -1, "--seed is -1; it must be at least 0 and at most 4294967295"),
     ("seed", 2**32, "--seed is 4294967296; it must be at least 0 and at most 4294967295"),
-    ("batch_size", 0, "--batch-size is 0; it must be at least 1"),
-    ("learning_rate", float("inf"), "--learning-rate is inf; it must be above 0 and finite"),
+    ("batch_size", 0, "--batch-size is 0; it must be at least 1 and at most 1000000000"),
+    ("learning_rate", float("inf"), "--learning-rate is inf; it must be above 0 and at most 1000000000"),
     ("momentum", 1.0, "--momentum is 1; it must be at least 0 and below 1"),
     ("target", 97.0, "--target is 97; it must be above 0 and at most 1, such as 0.97"),
     ("trace", "everything", "--trace is everything; it must be mpi, events, or the path of a libmpitrace.so"),
-    ("run_id", "a/b", "--run-id is 'a/b'; use letters, digits, '.', '_', '@' and '-'"),
+    ("run_id", "a/b", "--run-id is 'a/b'; use letters, digits, '_', '@', '-' and, not first, '.'"),
+    ("run_id", "..", "--run-id is '..'; use letters, digits, '_', '@', '-' and, not first, '.'"),
+    ("threads", 10**30, "--threads is 1000000000000000000000000000000; it must be at least 1 and at most 4096"),
+    ("epochs", 10**400, f"--epochs is 1{'0' * 58}…; it must be at least 1 and at most 1000000000"),
     ("machine", ".hidden", "--machine is '.hidden'; use letters, digits, '.', '_' and '-'"),
 ]
 

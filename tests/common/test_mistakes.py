@@ -13,7 +13,9 @@ from tests.support.running import BIN, ROOT, completed
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["0"], "size 0"),
+        (["0"], "sizes has 0; it must be at least 1 and at most 16777216"),
+        (["1", "--check", "--print-jobs", "slurm"], "--check and --print-jobs each print something else; give one of them"),
+        (["1", "--dry-run", "--check"], "--dry-run and --check each print something else; give one of them"),
         (["1", "--backends", "nope"], "there is no backend 'nope'; choose from: single, data_parallel, ddp, "),
         (["1", "--workloads", "rnn"], "there is no workload 'rnn'; choose from: cnn"),
         (["1", "--launcher", "carrier-pigeon"], "there is no launcher 'carrier-pigeon'"),

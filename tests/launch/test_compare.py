@@ -99,8 +99,8 @@ def test_a_regression_of_plain_runs_is_the_exit_status_and_the_first_section(sec
             for option, value in (("--baseline", "results"), ("--predict", "16"), ("--price", "1"))
         ),
         (["--price", "0.05"], "--price is for a forecast; say with --predict RANKS of which sizes"),
-        (["--html", "a.html", "--predict", "16", "--price", "-1"], "--price is -1; it must be at least 0 and finite"),
-        (["--html", "a.html", "--predict", "16,0"], "--predict has 0; a number of ranks is a whole number of at least 1"),
+        (["--html", "a.html", "--predict", "16", "--price", "-1"], "--price is -1; it must be at least 0 and at most 1000000000"),
+        (["--html", "a.html", "--predict", "16,0"], "--predict has 0; it must be at least 1 and at most 16777216"),
         (["--predict", "many"], "--predict is many; give whole numbers separated by commas, such as 16,64,1024"),
         (["--predict", ""], "--predict is empty; give numbers of ranks, such as 16,64,1024"),
         (

@@ -165,7 +165,7 @@ def test_two_conversions_into_one_folder_are_refused(digits, tmp_path):
         (["rnn", "npy"], "there is no workload 'rnn'"),
         (["cnn", "zip"], "invalid choice 'zip'"),
         (["cnn", "npy", "--copies", "0"], "--copies is 0; it must be at least 1"),
-        (["cnn", "npy", "--file-size", "0"], "--file-size is 0; it must be above 0 and finite"),
+        (["cnn", "npy", "--file-size", "0"], "--file-size is 0; it must be at least 0.001 and at most 1000000000"),
         (["cnn", "npy", "--dataset", "mnist"], "--dataset mnist requires --data-dir"),
     ],
 )

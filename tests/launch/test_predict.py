@@ -38,10 +38,10 @@ def test_forecasts_are_printed_and_written(results, tmp_path):
 
 
 MISTAKES = [
-    (["--ranks", "16,0"], "--ranks has 0; a number of ranks is a whole number of at least 1"),
+    (["--ranks", "16,0"], "--ranks has 0; it must be at least 1 and at most 16777216"),
     (["--network", "/there/is/none.json"], "--network /there/is/none.json cannot be read (No such file or directory)"),
     (["--ranks-per-node", "0"], "--ranks-per-node is 0"),
-    (["--price", "-1"], "--price is -1; it must be at least 0 and finite"),
+    (["--price", "-1"], "--price is -1; it must be at least 0 and at most 1000000000"),
     (["--json", "/there/is/none/f.json"], "--json /there/is/none/f.json cannot be written"),
 ]
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from common import backends
 from common.backends import declaration_of
-from common.command_line import Bounds
+from common.command_line import FROM_0, RANKS, shortened
 from common.config import Settings
 from common.cost import parallelism
 from common.errors import UserError
@@ -23,9 +23,8 @@ from launch.report.entries import Comparison
 # Beyond this many times the largest measured size a forecast is marked as extrapolated.
 FAR = 4
 KNEE = 0.5
-MAX_RANKS = 2**24
 SECONDS_PER_HOUR = 3600
-PRICE = Bounds(at_least=0, below=math.inf)
+PRICE = FROM_0
 
 
 class Wish(NamedTuple):
@@ -44,11 +43,12 @@ def sizes_of(text, option="--ranks"):
     try:
         sizes = tuple(dict.fromkeys(int(number) for number in text.split(",") if number.strip()))
     except ValueError:
-        raise UserError(f"{option} is {text}; give whole numbers separated by commas, such as 16,64,1024") from None
+        raise UserError(f"{option} is {shortened(text)}; give whole numbers separated by commas, such as 16,64,1024") from None
     if not sizes:
         raise UserError(f"{option} is empty; give numbers of ranks, such as 16,64,1024")
-    if too_small := [size for size in sizes if size < 1]:
-        raise UserError(f"{option} has {too_small[0]}; a number of ranks is a whole number of at least 1")
+    for size in sizes:
+        if problem := RANKS.problem(size):
+            raise UserError(f"{option} has {shortened(str(size))}; {problem}")
     return sizes
 
 
@@ -130,7 +130,7 @@ class Subject:
             return self.efficiency(num_ranks, self.model.step_seconds(num_ranks))
 
         low = self.sizes[0].num_ranks
-        while (high := 2 * low) <= MAX_RANKS and not self.problem(high):
+        while (high := 2 * low) <= RANKS.at_most and not self.problem(high):
             if (below := efficiency(high)) < KNEE:
                 above = max(efficiency(low), KNEE)
                 return round(low * 2 ** ((above - KNEE) / (above - below)))

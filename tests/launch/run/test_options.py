@@ -1,30 +1,32 @@
 """What the command lines of all programs have in common: numbers with bounds, which are checked where they are parsed."""
 
-from typing import get_args, get_type_hints
+import math
+from typing import get_args
 
 import pytest
 
-from common.command_line import Bounds, annotations, parse
-from common.config import Settings
+from common.command_line import Bounds, options_of, parse
 from common.errors import UserError
+from launch import compare, predict
 from launch.collectives.options import Collectives
-from launch.conversion.writing import Conversion
 from launch.lesson.data import Data
-from launch.lesson.running import RunOptions
-from launch.lesson.sends import Sends
-from launch.lesson.warmup import Warmup
 from launch.matrix import Matrix
 from launch.memory import Memory
+from tests.support import programs
+from tests.support.mistakes import refusal
 
-# Checked by launch/run/plan.py, since the sizes of a matrix are positional.
-POSITIONAL = {"sizes"}
 
-
-@pytest.mark.parametrize("kind", [Settings, Matrix, Collectives, Warmup, Sends, Data, RunOptions, Memory, Conversion])
-def test_every_number_has_bounds(kind):
-    numbers = {name for name, hint in get_type_hints(kind).items() if {int, float} & {hint, *get_args(hint)}} - POSITIONAL
-    bounded = {name for name, declared in annotations(kind).items() if any(isinstance(allowed, Bounds) for allowed in declared)}
-    assert numbers == bounded
+@pytest.mark.parametrize(("program", "kind"), programs.kinds(), ids=programs.kind_name)
+def test_every_number_has_a_lower_and_an_upper_bound(program, kind):
+    for name, hint, declared, _ in options_of(kind):
+        is_number = {int, float} & {hint, *get_args(hint)}
+        bounds = [bounds for bounds in declared if isinstance(bounds, Bounds)]
+        assert len(bounds) == bool(is_number), name
+        for limits in bounds:
+            assert limits.problem(10**400), name
+            assert limits.problem(-(10**400)), name
+            assert limits.problem(math.inf), name
+            assert limits.problem(math.nan), name
 
 
 @pytest.mark.parametrize(
@@ -34,16 +36,36 @@ def test_every_number_has_bounds(kind):
         (Matrix, ["--quiet-limit", "100"], "--quiet-limit is 100; it must be above 0 and below 100, such as 5"),
         (Matrix, ["--until", "nan"], "--until is nan; it must be above 0 and below 100, such as 5"),
         (Matrix, ["--seed", "-1"], "--seed is -1; it must be at least 0 and at most 4294967295"),
-        (Collectives, ["--time-limit", "0"], "--time-limit is 0; it must be above 0"),
+        (Collectives, ["--time-limit", "0"], "--time-limit is 0; it must be above 0 and at most 1000000000"),
         (Collectives, ["--machine", "../up"], "--machine is '../up'; use letters, digits, '.', '_' and '-'"),
-        (Data, ["--workers", "1", "-1"], "--workers is (1, -1); it must be at least 0"),
-        (Memory, ["--params", "inf"], "--params is inf; it must be at least 1 and finite"),
+        (Data, ["--workers", "1", "-1"], "--workers has -1; it must be at least 0 and at most 4096"),
+        (Memory, ["--params", "inf"], "--params is inf; it must be at least 1 and at most 1e+18"),
     ],
 )
 def test_a_value_out_of_bounds_is_refused_in_one_line(kind, arguments, message):
     with pytest.raises(UserError) as raised:
         parse(kind, "it", "", arguments)
     assert str(raised.value) == message
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "name"),
+    [
+        (compare.Arguments, [""], "an argument"),
+        (compare.Arguments, ["results", "--csv="], "--csv"),
+        (predict.Arguments, ["results", "--network", ""], "--network"),
+        (Matrix, ["2", "--data-dir", "", "--dry-run"], "--data-dir"),
+        (Matrix, ["", "2"], "an argument"),
+        (Data | Memory, ["data", "--folder="], "--folder"),
+    ],
+)
+def test_an_empty_text_is_refused(kind, arguments, name):
+    assert refusal(parse, kind, "it", "", arguments) == f"{name} is empty; give a value, or leave it out"
+
+
+def test_a_text_whose_default_is_empty_may_be_empty():
+    options = parse(Matrix, "it", "", ["--host-suffix", "", "--launcher-args", ""])
+    assert (options.run.host_suffix, options.launcher_args) == ("", "")
 
 
 @pytest.mark.parametrize("arguments", [["--launcher-args", "--exclusive"], ["--launcher-args=--exclusive"]])
