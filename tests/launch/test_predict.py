@@ -30,7 +30,6 @@ def test_forecasts_are_printed_and_written(results, tmp_path):
         "For a proposal: cnn, weak scaling, with ddp on",
         "Held out: cnn, weak scaling",
         "extrapolated",
-        "Extra-P needs 5 sizes, and 2 were",
     ):
         assert text in done.stdout
     assert [forecast["num_ranks"] for forecast in json.loads(numbers.read_text())["forecasts"]] == [1, 2, 16, 1024]

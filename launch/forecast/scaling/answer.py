@@ -19,7 +19,7 @@ CAPTION = (
 COLUMNS = (
     BACKEND, RANKS, Column("nodes"), Column("kind"), Column("step (ms)", ",.2f"), Column("from", ",.2f"), Column("to", ",.2f"),
     Column("compute", ",.2f"), Column("stragglers", ",.2f"), Column("exposed", ",.2f"), Column("unexplained", ",.2f"),
-    RATE, Column("efficiency (%)", ".1f"), Column("Extra-P step", ",.2f"), Column("epochs", ".1f"), Column("run (s)", ",.1f"),
+    RATE, Column("efficiency (%)", ".1f"), Column("epochs", ".1f"), Column("run (s)", ",.1f"),
 )  # fmt: skip
 HELD_OUT_COLUMNS = (
     BACKEND, RANKS, Column("fitted on"), Column("measured step (ms)", ".2f"), Column("predicted (ms)", ".2f"), Column("error (%)", "+.0f"),
@@ -49,7 +49,7 @@ def section(subjects, left_out):
         held_out = [_held_out_row(subject, test) for subject in group for test in subject.held_out]
         tables += filled(f"Held out: {about}", HELD_OUT_COLUMNS, held_out)
         tables += filled(f"What the forecasts rest on: {about}", BASIS_COLUMNS, [_basis_row(subject) for subject in group])
-        sentences += [_error(group), *_impossible(group), *_opinions(group), _proposal(group)]
+        sentences += [_error(group), *_impossible(group), _proposal(group)]
     return Section("forecast", QUESTION, [*sentences, *left_out, *_notes(subjects), *_explained(subjects)], tables)
 
 
@@ -66,10 +66,9 @@ def _hours(subject):
 def _row(subject, forecast):
     parts = [None] * 4 if forecast.parts is None else [1000 * part for part in forecast.parts[1:]]
     scaled = [value if value is None else 1000 * value for value in (forecast.step_seconds, forecast.low_seconds, forecast.high_seconds)]
-    opinion = forecast.second_opinion_seconds
     row = (
         subject.backend, forecast.num_ranks, forecast.num_nodes, forecast.kind, *scaled, *parts, forecast.samples_per_second,
-        100 * forecast.efficiency, opinion and 1000 * opinion, forecast.epochs, forecast.run_seconds, forecast.hours,
+        100 * forecast.efficiency, forecast.epochs, forecast.run_seconds, forecast.hours,
     )  # fmt: skip
     return (*row, forecast.cost) if subject.wish.price is not None else row
 
@@ -99,14 +98,6 @@ def _impossible(group):
     if reasons := {size: reason for subject in group for size, reason in subject.impossible.items()}:
         sizes = listed([f"{size:,}" for size in sorted(reasons)])
         yield f"{group[0].about}: no forecast at {sizes} ranks: {reasons[min(reasons)]}."
-
-
-def _opinions(group):
-    """Extra-P's models of the same steps, or why there are none."""
-    if without := [subject for subject in group if subject.opinion.function is None]:
-        yield f"{group[0].about}, no second opinion on {listed([subject.backend for subject in without])}: {without[0].opinion.formula}."
-    if formulas := [f"{subject.backend} {subject.opinion.formula}" for subject in group if subject.opinion.function]:
-        yield f"{group[0].about}, Extra-P's seconds of a step on p ranks: {'; '.join(formulas)}."
 
 
 def _worst(subject):

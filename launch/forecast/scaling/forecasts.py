@@ -64,7 +64,6 @@ class Forecast(NamedTuple):
     high_seconds: float | None
     samples_per_second: float
     efficiency: float
-    second_opinion_seconds: float | None
     epochs: float | None
     run_seconds: float | None
     hours: float | None
@@ -99,10 +98,6 @@ class Subject:
     @property
     def on_gpu(self):
         return comparable.device_of(self.record) == "cuda"
-
-    @functools.cached_property
-    def opinion(self):
-        return growth.second_opinion(self.sizes)
 
     @functools.cached_property
     def impossible(self):
@@ -241,7 +236,7 @@ def _completed(subject, num_ranks, num_nodes, kind, parts, step_seconds, reach, 
     hours = run_seconds and run_seconds / SECONDS_PER_HOUR * num_ranks * per_rank
     return Forecast(
         num_ranks, num_nodes, kind, parts, step_seconds, *reach, batch / step_seconds, subject.efficiency(num_ranks, step_seconds),
-        subject.opinion.function and subject.opinion.function(num_ranks), num_epochs if has_target else None,
+        num_epochs if has_target else None,
         run_seconds, hours, hours * subject.wish.price if hours and subject.wish.price is not None else None,
     )  # fmt: skip
 

@@ -1,21 +1,8 @@
-"""How what was measured at a few numbers of ranks goes on: lines that are fitted without negative parts, and a second opinion. Pure."""
-
-import warnings
-from typing import NamedTuple
+"""How what was measured at a few numbers of ranks goes on: lines that are fitted without negative parts. Pure."""
 
 import numpy as np
 
 from launch.forecast.network import hockney
-
-# Of sizes for Extra-P's model.
-MIN_SIZES = 5
-
-
-class Opinion(NamedTuple):
-    """A function of the number of ranks, and its formula in words; `function` is None where there is none, and `formula` says why."""
-
-    function: object
-    formula: str
 
 
 def line(xs, ys):
@@ -69,25 +56,3 @@ def epochs_to_target(sizes, scaling):
         mean = float(np.mean([epochs for _, epochs in sizes]))
         return lambda degree: mean
     return line(*zip(*sizes, strict=True))
-
-
-def second_opinion(sizes):
-    """The Opinion of Extra-P on the step seconds of Sizes, which knows nothing of networks (Calotoiu et al. 2013, SC13)."""
-    if len(sizes) < MIN_SIZES:
-        return Opinion(None, f"Extra-P needs {MIN_SIZES} sizes, and {len(sizes)} were measured")
-    # Its libraries warn about each other.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            # Slow to import, and used only here.
-            from extrap.entities.callpath import Callpath
-            from extrap.entities.coordinate import Coordinate
-            from extrap.entities.measurement import Measurement
-            from extrap.entities.metric import Metric
-            from extrap.modelers.single_parameter.basic import SingleParameterModeler
-        except ImportError as problem:
-            return Opinion(None, f"Extra-P is not installed here ({problem})")
-        step, seconds = Callpath("step"), Metric("seconds")
-        points = [Measurement(Coordinate(size.num_ranks), step, seconds, [size.step_seconds]) for size in sizes]
-        function = SingleParameterModeler().create_model(points).hypothesis.function
-    return Opinion(lambda num_ranks: float(function.evaluate(num_ranks)), str(function))

@@ -1,6 +1,6 @@
 """The scaling charts of forecasts: measured sizes, the dotted lines on from there, and their bands. Pure.
 
-Crosses mark the knees, where the line falls below half of the ideal (grey, dotted); dash-dotted lines are Extra-P's.
+Crosses mark the knees, where the line falls below half of the ideal (grey, dotted).
 """
 
 from launch.forecast.scaling.forecasts import KNEE
@@ -8,7 +8,7 @@ from launch.report.export import colours, vega_lite
 from launch.report.export.vega_lite import DOT, NEUTRAL, layer, layered, logarithmic, named, on_page
 
 HEIGHT = 300
-DOTTED, DASHED, DASH_DOTTED = [2, 4], [6, 4], [8, 3, 2, 3]
+DOTTED, DASHED = [2, 4], [6, 4]
 SHAPES = {"forecast": "circle", "extrapolated": "diamond"}
 
 
@@ -27,17 +27,16 @@ def specs(subjects):
 
 
 def rows(subject):
-    """The points of one backend: throughput over that of the smallest size, with its band, and Extra-P's where there is one."""
+    """The points of one backend: throughput over that of the smallest size, with its band."""
     first = subject.sizes[0].samples_per_second
     points = []
     for forecast in subject.forecasts:
         ratio = forecast.samples_per_second / first
         low, high = (forecast.step_seconds / seconds if seconds else 1.0 for seconds in (forecast.high_seconds, forecast.low_seconds))
-        opinion = forecast.second_opinion_seconds
         points.append(
             {
                 "backend": subject.backend, "ranks": forecast.num_ranks, "ratio": ratio, "low": ratio * low, "high": ratio * high,
-                "kind": forecast.kind, "opinion": ratio * forecast.step_seconds / opinion if opinion and opinion > 0 else None,
+                "kind": forecast.kind,
             }
         )  # fmt: skip
     return points
@@ -54,7 +53,6 @@ def spec(subjects):
     # The last measured point begins the dotted line.
     last = [max((row for row in measured if row["backend"] == subject.backend), key=lambda row: row["ranks"]) for subject in subjects]
     onward = [*last, *beyond]
-    opinions = [row for row in points if row["opinion"]]
     x, y = (logarithmic(field, field, format=form, grid=False) for field, form in (("ranks", "~s"), ("ratio", "~g")))
     colour = named("backend", colours.of_backends([subject.backend for subject in subjects]), symbolOpacity=1)
     curve = {"x": x, "y": y, "color": colour}
@@ -69,7 +67,6 @@ def spec(subjects):
             layer("line", curve, onward, strokeDash=DOTTED, strokeWidth=2),
             layer("point", curve, measured, size=60, **DOT),
             layer("point", curve | {"shape": named("kind", SHAPES)}, beyond, size=40, opacity=1),
-            layer("line", curve | {"y": y | {"field": "opinion"}}, opinions, strokeDash=DASH_DOTTED, strokeWidth=1),
             layer("point", curve, knees, shape="cross", size=110, **DOT),
         ),
     )

@@ -1,7 +1,6 @@
 """Forecasts from records that follow a model exactly: what goes in comes out, and what was not measured is refused or said."""
 
 import math
-import sys
 
 import pytest
 
@@ -193,21 +192,3 @@ def test_measured_sizes_are_drawn_with_and_without_a_forecast_beside_them(num_ra
 def test_pooled_all_reduces_leave_out_oversubscribed_runs():
     records = [record(2), record(4, oversubscribed=True)]
     assert set(fitting.plain_all_reduces(entries.comparisons(typed(records)))) == {("ddp", 2)}
-
-
-def test_from_five_sizes_extra_ps_model_is_shown_beside_ours():
-    pytest.importorskip("extrap")
-    subject = of([record(size, unexplained=0.0) for size in RANKS], 64)
-    row = subject.forecasts[-1]
-    # A ring's time is nearly a line in the number of ranks.
-    assert row.step_seconds == pytest.approx(COMPUTE + ring(64))
-    assert row.second_opinion_seconds == pytest.approx(row.step_seconds, rel=0.3)
-    start = "cnn, weak scaling, Extra-P's seconds of a step on p ranks: ddp "
-    assert any(sentence.startswith(start) for sentence in answer.section([subject], []).sentences)
-
-
-def test_where_extra_p_is_not_installed_that_is_said(monkeypatch):
-    monkeypatch.setitem(sys.modules, "extrap.entities.callpath", None)
-    opinion = of([record(size) for size in RANKS]).opinion
-    assert opinion.function is None
-    assert opinion.formula.startswith("Extra-P is not installed here (import of extrap.entities.callpath halted")
