@@ -92,7 +92,7 @@ class Backend(NamedTuple):
 @cache
 def declared(folder=FOLDER):
     """{name: Backend} of every backend, the baseline first. Raises UserError for a file without a readable declaration."""
-    names = sorted((path.stem for path in folder.glob("*.py") if path.stem != "__init__"), key=lambda name: (name != BASELINE, name))
+    names = sorted((path.stem for path in folder.glob("[!._]*.py")), key=lambda name: (name != BASELINE, name))
     return {name: _read(folder / f"{name}.py") for name in names}
 
 

@@ -1,8 +1,14 @@
-"""The folder of --data-dir, and its files."""
+"""The folder of --data-dir, and its files.
+
+Hidden files and folders, whose names begin with a dot, are no data: macOS leaves `._NAME` beside NAME, and editors leave copies.
+"""
 
 import contextlib
 import gzip
+import os
 import zlib
+from collections.abc import Iterator
+from pathlib import Path
 
 from common.errors import UserError
 
@@ -18,6 +24,43 @@ def searching(folder, dataset, content):
         yield
     except OSError as error:
         raise UserError(f"--data-dir {folder} cannot be read ({error.strerror}); give the folder with {content}") from None
+
+
+def is_hidden(path: Path) -> bool:
+    """Whether a name in a relative path begins with a dot."""
+    return any(name.startswith(".") for name in path.parts)
+
+
+def visible(folder: Path) -> list[os.DirEntry]:
+    """Returns the files and folders in a folder by name, without hidden ones. Raises UserError for a link that leads nowhere."""
+    with os.scandir(folder) as entries:
+        shown = sorted((entry for entry in entries if not is_hidden(Path(entry.name))), key=lambda entry: entry.name)
+    for entry in shown:
+        if entry.is_symlink():
+            expect_target(Path(entry.path))
+    return shown
+
+
+def expect_target(path: Path) -> None:
+    """Raises UserError for a link that leads nowhere."""
+    if path.is_symlink() and not path.exists():
+        raise UserError(f"{path} is a link to {os.readlink(path)}, which is not there; fetch what it links to, or take it away")
+
+
+def files_below(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
+    """Yields the visible files in a folder and the folders below. Links are followed, as torchvision's ImageFolder does.
+
+    Raises UserError for a link that leads nowhere, or to one of the folders `above` it.
+    """
+    above = (*above, folder.resolve())
+    for entry in visible(folder):
+        path = Path(entry.path)
+        if entry.is_file():
+            yield path
+        elif entry.is_dir():
+            if entry.is_symlink() and path.resolve() in above:
+                raise UserError(f"{path} is a link to a folder that it is in; take it away")
+            yield from files_below(path, above)
 
 
 def content(path, is_gzipped=False):

@@ -3,10 +3,11 @@
 import hashlib
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 
-from common.data.folders import searching
+from common.data import folders
 from common.data.samples import Dataset, InMemory
 from common.errors import UserError
 from common.process.ranks import from_environment
@@ -14,6 +15,8 @@ from common.progress import no_progress
 
 WHAT = "one folder of images per class"
 ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+# Formats whose images with more than 8 bits Pillow may give as integers of 32, from 0 to 65,535.
+SIXTEEN_BITS = ("PNG", "PPM")
 # ImageNet's training images are below this folder, beside others.
 TRAINING = "train"
 # Cut off at each edge of the largest square, so that of 256 pixels the middle 224 are left.
@@ -61,18 +64,27 @@ class Images:
         """Returns the middle of an image: what torchvision's Resize(256) and CenterCrop(224) keep. Raises UserError for a damaged one."""
         try:
             with self._image.open(path) as image:
-                return np.asarray(self._fit(image.convert("RGB"), self.shape[1:3], self._image.Resampling.BILINEAR, MARGIN))
+                return np.asarray(self._fit(self._coloured(image), self.shape[1:3], self._image.Resampling.BILINEAR, MARGIN))
         # Pillow raises SyntaxError for a damaged PNG.
         except (OSError, SyntaxError, ValueError, EOFError, self._image.DecompressionBombError) as error:
             raise UserError(f"{path} cannot be read as an image ({error}); replace it or take it away") from None
 
+    def _coloured(self, image):
+        """Returns an image in RGB with 8 bits for a colour. Raises ValueError where it is not known which of its values is white."""
+        if image.mode.startswith("I;16") or (image.mode == "I" and image.format in SIXTEEN_BITS):
+            # Pillow's own conversion takes every value above 255 for white.
+            image = self._image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        elif image.mode in ("I", "F"):
+            raise ValueError(f"its pixels are numbers of 32 bits, mode {image.mode}, of which none is said to be white; give 8 or 16 bits")
+        return image.convert("RGB")
+
 
 def find_images(folder, model):
     """Returns (Images, their labels) of a folder, classes and files by name. Raises UserError where there is nothing to read."""
-    with searching(folder, "imagefolder", WHAT):
+    with folders.searching(folder, "imagefolder", WHAT):
         root = folder / TRAINING if (folder / TRAINING).is_dir() else folder
-        classes = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
-        by_class = [sorted(path for path in below.rglob("*") if path.suffix.lower() in ENDINGS and path.is_file()) for below in classes]
+        classes = [Path(entry.path) for entry in folders.visible(root) if entry.is_dir()]
+        by_class = [sorted(path for path in folders.files_below(below) if path.suffix.lower() in ENDINGS) for below in classes]
     if not classes:
         raise UserError(f"--data-dir {folder} has no folders; give the one with {WHAT}")
     if len(classes) > model.num_classes:

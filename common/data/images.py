@@ -84,6 +84,7 @@ MNIST_KEYS = ("x_train", "y_train", "x_test", "y_test")
 def _find_mnist(folder):
     """Returns the paths of the four IDX files in the folder, or that of mnist.npz."""
     with folders.searching(folder, "mnist", "the IDX files or mnist.npz"):
+        folders.expect_target(folder / "mnist.npz")
         if (folder / "mnist.npz").is_file():
             return [folder / "mnist.npz"]
         paths = []
@@ -91,6 +92,8 @@ def _find_mnist(folder):
             variants = [folder / (stem + end) for stem in (name, name.replace("-idx", ".idx")) for end in ("", ".gz")]
             path = next((path for path in variants if path.is_file()), None)
             if path is None:
+                for variant in variants:
+                    folders.expect_target(variant)
                 raise UserError(f"--data-dir {folder} has neither mnist.npz nor {name} (or {name}.gz)")
             paths.append(path)
         return paths

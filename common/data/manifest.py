@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from common import durable
+from common.data import folders
 from common.data.formats import NAMES
 from common.errors import UserError
 from common.progress import no_progress
@@ -120,7 +121,7 @@ def digest(path):
             while part := file.read(2**20):
                 sha.update(part)
         return sha.hexdigest()
-    return digest_of({file_path.name: file_path.read_bytes() for file_path in path.iterdir()})
+    return digest_of({entry.name: Path(entry.path).read_bytes() for entry in folders.visible(path)})
 
 
 def digest_of(content):

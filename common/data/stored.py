@@ -16,7 +16,7 @@ import numpy as np
 from common import progress
 from common.command_line import flag
 from common.config import Settings
-from common.data import formats, manifest
+from common.data import folders, formats, manifest
 from common.data.ahead import cores_of_workers, read_ahead
 from common.data.samples import Dataset
 from common.data.sharding import Streamed, steps_of_buffer
@@ -119,7 +119,7 @@ class Storage(NamedTuple):
         """Yields the files of all samples, one by one also where they lie in folders."""
         for name in self.written.files:
             path = self.folder / name
-            yield from path.iterdir() if path.is_dir() else [path]
+            yield from folders.files_below(path) if path.is_dir() else [path]
 
 
 class StoredSamples:

@@ -67,7 +67,7 @@ def _installed_topics():
 def find(name, folder):
     """Returns (training files, held-out files) of a dataset, by file name."""
     with folders.searching(folder, name, WHAT[name]):
-        files = sorted(path for path in folder.iterdir() if path.is_file() and path.name.endswith(ENDINGS[name]))
+        files = [Path(entry.path) for entry in folders.visible(folder) if entry.is_file() and entry.name.endswith(ENDINGS[name])]
     doubled = [path for path in files if path.with_name(f"{path.name}.gz") in files]
     if doubled:
         raise UserError(f"{doubled[0]} also exists gzipped and would be read twice; move one of the two away")
@@ -98,7 +98,10 @@ def _summaries(paths, context, vocabulary, on_progress):
     The summary is truncated to half of the sequence, and the document to the rest.
     """
     contents = itertools.chain.from_iterable(map(_json_lines, paths))
-    samples = [[_text(content, (key,), where) for key in ("document", "summary")] for where, content in contents]
+    # XSum has articles of which nothing is left.
+    samples = [
+        [_text(content, ("document",), where, may_be_empty=True), _text(content, ("summary",), where)] for where, content in contents
+    ]
     if not samples:
         raise UserError(f"{_named(paths)}: no summary found; give {WHAT['xsum']}")
     separator = vocabulary.separator
@@ -163,10 +166,10 @@ def _json_lines(path):
             yield where, content
 
 
-def _text(content, keys, where):
+def _text(content, keys, where, may_be_empty=False):
     """Returns the text of the first key that is present, as bytes."""
     text = next((content[key] for key in keys if key in content), None) if isinstance(content, dict) else None
-    if not isinstance(text, str) or not text:
+    if not isinstance(text, str) or not (text or may_be_empty):
         raise UserError(f"{where} has no text in {' or '.join(map(repr, keys))}; every line must be an object with one")
     try:
         return text.encode()

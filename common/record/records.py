@@ -19,6 +19,7 @@ from typing import get_args, get_origin, get_type_hints
 from common import backends, config, durable
 from common.backends import ROOT
 from common.cost import parallelism
+from common.data.folders import is_hidden
 from common.errors import UserError
 from common.process import binding, control_groups
 from common.record.definition import SCHEMA, Environment, Record
@@ -203,8 +204,8 @@ def read(path):
 
 
 def files(folder, ends=(".json",)):
-    """The files of a folder and its subfolders with these endings, sorted by path, without those in folders of traces."""
-    paths = sorted(path for path in folder.rglob("*") if path.name.endswith(ends))
+    """The files of a folder and its subfolders with these endings, sorted by path, without hidden ones and those in folders of traces."""
+    paths = sorted(path for path in folder.rglob("*") if path.name.endswith(ends) and not is_hidden(path.relative_to(folder)))
     return [path for path in paths if not any(part.endswith(TRACES_END) for part in path.relative_to(folder).parts[:-1])]
 
 

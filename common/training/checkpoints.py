@@ -8,16 +8,18 @@ import dataclasses
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, get_args, get_type_hints
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from common import durable
+from common import durable, workloads
 from common.errors import UserError
 from common.record import definition
 
+MOVE_AWAY = "move it away, or give another --checkpoint-dir"
 LAST, BEST = "model-last.safetensors", "model-best.safetensors"
 
 
@@ -47,14 +49,47 @@ def write(path, state, about):
         save_file({name: np.array(array, order="C") for name, array in state.items()}, part, {"tandem": json.dumps(about._asdict())})
 
 
-def read(path):
+def read(path: Path) -> tuple[dict[str, np.ndarray], About]:
     """(state, About) of a checkpoint. Raises UserError if the file is not a checkpoint."""
     try:
         with safe_open(path, "numpy") as file:
-            about = About(**json.loads(file.metadata()["tandem"]))
+            about = _about(file.metadata()["tandem"])
             return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as problem:
-        raise UserError(f"{path} is not a Tandem checkpoint ({problem}); move it away") from None
+        reason = " ".join(str(problem).split())
+        raise UserError(f"{path} is not a Tandem checkpoint ({reason}); move it away") from None
+
+
+def _about(text: str) -> About:
+    """The About in the metadata. Raises ValueError where a value has another type, or is none that a run writes."""
+    about = About(**json.loads(text, parse_constant=_reject_constant))
+    for name, hint in get_type_hints(About).items():
+        if type(value := getattr(about, name)) not in (get_args(hint) or (hint,)):
+            raise ValueError(f"{name} is {value!r}")
+    if about.epochs < 1:
+        raise ValueError(f"epochs is {about.epochs}")
+    return about
+
+
+def _reject_constant(name):
+    raise ValueError(f"{name} is no number")
+
+
+def expect_whole(path: Path, state: dict[str, np.ndarray], shapes: dict[str, tuple[int, ...]]) -> None:
+    """Raises UserError where a checkpoint lacks a parameter or some of a kind of optimizer state, or has other shapes or NaN.
+
+    `shapes`: those of the parameters by name. Optimizer state, KIND/NAME, has the shape of its parameter, or one number.
+    """
+    kinds = dict.fromkeys(name.rpartition("/")[0] for name in state)
+    expected = {f"{kind}/{name}" if kind else name for kind in ["", *filter(None, kinds)] for name in shapes}
+    for name in sorted(expected ^ state.keys()):
+        raise UserError(f"{path} {'lacks' if name in expected else 'has'} {name}, and is no checkpoint of this model; {MOVE_AWAY}")
+    for name, values in state.items():
+        shape = shapes[name.rpartition("/")[2]]
+        if values.shape != shape and not ("/" in name and values.shape == ()):
+            raise UserError(f"{path} has {name} of shape {values.shape}, and the model's is {shape}; {MOVE_AWAY}")
+        if values.dtype.kind != "f" or not np.isfinite(values).all():
+            raise UserError(f"{path} has values in {name} that are no finite numbers; {MOVE_AWAY}")
 
 
 class Checkpoints:
@@ -84,6 +119,8 @@ class Checkpoints:
                 raise UserError(f"{path} belongs to a different run{detail}; use the same {setting}, or another --checkpoint-dir")
         if about.epochs >= epochs:
             raise UserError(f"{path} was written after epoch {about.epochs}; --epochs {epochs} leaves nothing to train")
+        parameters = workloads.workload_of(self._settings).parameters
+        expect_whole(path, state, {name: tuple(initial.shape) for name, initial in parameters.items()})
         self._trainer.restore(state)
         self.about = about
 

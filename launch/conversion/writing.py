@@ -20,7 +20,7 @@ from common import durable, progress, workloads
 from common.command_line import MOST, Bounds
 from common.config import Dataset as DatasetName
 from common.config import Precision, Settings
-from common.data import datasets, formats, image_folders, manifest, stored
+from common.data import datasets, folders, formats, image_folders, manifest, stored
 from common.data.formats import FORMATS
 from common.data.samples import Dataset, InMemory, count_losses
 from common.data.storage_use import Use
@@ -144,7 +144,7 @@ def _begin(folder, plan):
             if left.is_file():
                 left.unlink()
         return False
-    if any(file.suffix != durable.PART for file in folder.iterdir()):
+    if any(Path(entry.name).suffix != durable.PART for entry in folders.visible(folder)):
         raise UserError(f"{folder} has other files; give a new or an empty folder")
     durable.write_text(path, json.dumps(plan, indent=1) + "\n")
     return True
@@ -199,5 +199,5 @@ def _write(path, content):
 
 
 def _described(path, sha256):
-    size_bytes = sum(file.stat().st_size for file in path.iterdir()) if path.is_dir() else path.stat().st_size
+    size_bytes = sum(entry.stat().st_size for entry in folders.visible(path)) if path.is_dir() else path.stat().st_size
     return [size_bytes, manifest.state(path).changed_ns, sha256]

@@ -78,6 +78,53 @@ def test_grey_and_transparent_images_have_three_colours(tmp_path):
     assert read(tmp_path).train.inputs[:, 0, 0].tolist() == [[77] * 3, [1, 2, 3]]
 
 
+@pytest.mark.parametrize("end", ["png", "tif", "pgm"])
+def test_an_image_of_16_bits_is_not_white(end, tmp_path):
+    (tmp_path / "a").mkdir()
+    Image.fromarray(np.full((50, 50), 77 * 257, np.uint16)).save(tmp_path / "a" / f"grey.{end}")
+    assert read(tmp_path).train.inputs[0, 0, 0].tolist() == [77] * 3
+
+
+@pytest.mark.parametrize(("kind", "mode"), [(np.int32, "I"), (np.float32, "F")])
+def test_an_image_of_which_no_value_is_said_to_be_white_is_refused(kind, mode, tmp_path):
+    (tmp_path / "a").mkdir()
+    Image.fromarray(np.full((50, 50), 77, kind)).save(tmp_path / "a" / "grey.tif")
+    assert f"a/grey.tif cannot be read as an image (its pixels are numbers of 32 bits, mode {mode}, of which" in refusal(read, tmp_path)
+
+
+def test_hidden_files_are_no_images(folder):
+    plain = read(folder).digest
+    for name in ("cat/._b.png", "cat/.ipynb_checkpoints/b-checkpoint.png", "._cat", ".cat/b.png", "cat/deep/.a.png"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"\0\5\26\7" + bytes(4092))
+    assert read(folder).digest == plain
+
+
+def test_links_are_followed_as_torchvision_does(folder, tmp_path_factory):
+    linked = tmp_path_factory.mktemp("linked")
+    (linked / "ant").symlink_to(folder / "ant")
+    (linked / "cat").mkdir()
+    (linked / "cat" / "b.png").symlink_to(folder / "cat" / "b.png")
+    (linked / "cat" / "deep").symlink_to(folder / "cat" / "deep")
+    assert read(linked).digest == read(folder).digest
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "message"),
+    [
+        ("cat/x.png", "annex/x.png", "cat/x.png is a link to annex/x.png, which is not there"),
+        ("cat/deeper", "annex", "cat/deeper is a link to annex, which is not there"),
+        ("dog", "annex", "dog is a link to annex, which is not there"),
+        ("dog", "dog", "dog is a link to dog, which is not there"),
+        ("cat/up", "..", "cat/up is a link to a folder that it is in; take it away"),
+        ("cat/here", ".", "cat/here is a link to a folder that it is in; take it away"),
+    ],
+)
+def test_links_that_lead_nowhere_or_round_are_named(name, target, message, folder):
+    (folder / name).symlink_to(target)
+    assert message in refusal(read, folder)
+
+
 def test_the_digest_is_that_of_pixels_and_classes_and_each_image_is_progress(folder):
     progress = []
     plain = read(folder, lambda *of_all: progress.append(of_all)).digest

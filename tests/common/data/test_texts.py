@@ -133,6 +133,28 @@ def test_files_are_read_in_order_of_their_names_and_other_files_are_ignored(tmp_
     assert_has_text(*in_order(read("tinystories", tmp_path)), "\0".join(STORIES).encode())
 
 
+HIDDEN = ("._0.txt", "._train.jsonl", ".ipynb_checkpoints/train-checkpoint.txt", ".train.txt.swp.txt", ".valid.txt")
+
+
+def test_hidden_files_are_no_data(tmp_path):
+    (tmp_path / "0.txt").write_bytes(as_text(STORIES))
+    plain = read("tinystories", tmp_path).digest
+    for name in HIDDEN:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"\0\5\26\7" + bytes(4092))
+    assert read("tinystories", tmp_path).digest == plain
+
+
+def test_links_are_followed_and_one_that_leads_nowhere_is_named(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "0.txt").write_bytes(as_text(STORIES))
+    (tmp_path / "data" / "0.txt").symlink_to(tmp_path / "0.txt")
+    assert read("tinystories", tmp_path / "data").digest == read("tinystories", tmp_path).digest
+    (tmp_path / "data" / "1.txt").symlink_to("../annex/1.txt")
+    with refused(f"{tmp_path}/data/1.txt is a link to ../annex/1.txt, which is not there; fetch what it links to, or take it away"):
+        texts.reader("tinystories", tmp_path / "data", CONTEXT)
+
+
 def xsum(folder, *pairs, held_out=None):
     """The data set of these documents and summaries; the same are held out if no others are."""
     for name, samples in (("train", pairs), ("valid", held_out or pairs)):
@@ -150,6 +172,7 @@ SUMMARIES = [
     ("ab", "ABC", b"ab\0ABC" + bytes(10), b"..ABC\0.........."),
     ("ab", "ABCDEFGHIJKL", b"ab\0ABCDEFGH" + bytes(5), b"..ABCDEFGH\0....."),
     ("a", "A", b"a\0A" + bytes(13), b".A\0............."),
+    ("", "ABC", b"\0ABC" + bytes(12), b"ABC\0............"),
     ("\u00e9", "\u00e9", "\u00e9\0\u00e9".encode() + bytes(11), b"..\xc3\xa9\0..........."),
 ]
 
@@ -157,7 +180,7 @@ SUMMARIES = [
 def test_a_summary_follows_its_document_both_cut_and_only_what_is_the_summarys_counts(tmp_path):
     pairs = [(document, summary) for document, summary, *_ in SUMMARIES]
     data = xsum(tmp_path, *pairs, held_out=pairs[:4])
-    assert (len(data.train), len(data.test)) == (8, 4)
+    assert (len(data.train), len(data.test)) == (9, 4)
     for (_, _, inputs, targets), row, target_row in zip(SUMMARIES, data.train.inputs, data.train.targets, strict=True):
         assert bytes(row.astype(np.uint8)) == inputs
         assert target_row.tolist() == [-1 if target == ord(".") else target for target in targets]
@@ -204,6 +227,7 @@ DAMAGED_STORIES = [
 DAMAGED_SUMMARIES = [
     ("a.jsonl", PAIR + lines({"document": "a"}), r"a\.jsonl, line 2 has no text in 'summary'; every line must be an object"),
     *[("a.jsonl", lines(pair), r"line 1 has no text in 'document'") for pair in ({"summary": "a"}, {"document": None, "summary": "a"}, 5)],
+    ("a.jsonl", PAIR + lines({"document": "a", "summary": ""}), r"a\.jsonl, line 2 has no text in 'summary'"),
     ("a.jsonl", b"\n", r"a.jsonl: no summary found; give XSum as JSON lines"),
 ]
 

@@ -1,5 +1,7 @@
 """The tokens of a tokenizer.json: those that the library gives, whatever else the file asks for."""
 
+import json
+
 import numpy as np
 import pytest
 from tokenizers import Tokenizer, models
@@ -50,6 +52,51 @@ def test_a_summary_of_tokens_follows_its_document(path, tmp_path):
     whole = [*document, 1, *summary, 1]
     assert data.train.inputs[0].tolist() == whole[:-1] + [0] * (33 - len(whole))
     assert data.train.targets[0].tolist() == [-1] * len(document) + [*summary, 1] + [-1] * (33 - len(whole))
+
+
+@pytest.mark.parametrize("dropout", [0.5, 0.01, 1.0])
+def test_a_tokenizer_that_draws_its_tokens_is_refused(dropout, tmp_path):
+    file = tmp_path / "tokenizer.json"
+    for value in (None, 0.0, dropout):
+        Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")], dropout=value)).save(str(file))
+        tokens.vocabulary.cache_clear()
+        if not value:
+            assert tokens.vocabulary(file).encode([b"ab"]).tolist() == [2]
+    with refused(f"--tokenizer {file} encodes a text differently each time (dropout {dropout:g}", "; set dropout to null in it"):
+        tokens.vocabulary(file)
+
+
+def test_what_unigram_may_draw_by_does_not_come_with_a_file(tmp_path):
+    # Where it does in a later version of the library, such a file is refused.
+    file, model = tmp_path / "tokenizer.json", models.Unigram([("a", -1.0), ("b", -1.0), ("ab", -1.0)], 0, False)
+    model.alpha, model.nbest_size = 0.1, 64
+    Tokenizer(model).save(str(file))
+    content = json.loads(file.read_text())
+    content["model"] |= {"alpha": 0.1, "nbest_size": -1}
+    file.write_text(json.dumps(content))
+    encode = tokens.vocabulary(file).encode
+    assert len({tuple(encode([b"abababab"]).tolist()) for _ in range(50)}) == 1
+
+
+WORDS = {"a": 0, "b": 1}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        models.WordLevel(WORDS, unk_token="[UNK]"),
+        models.WordPiece(WORDS, unk_token="[UNK]"),
+        models.Unigram([("a", -1.0), ("b", -1.0)]),
+        models.BPE(WORDS, [], unk_token="[UNK]"),
+    ],
+)
+def test_a_text_that_a_tokenizer_has_no_token_for_is_refused_in_one_line(model, tmp_path):
+    file = tmp_path / "tokenizer.json"
+    Tokenizer(model).save(str(file))
+    encode = tokens.vocabulary(file).encode
+    assert encode([b"a"]).tolist() == [0]
+    with refused(f"--tokenizer {file} cannot encode the text (", "; give one that has a token for unknown words"):
+        encode([b"a", b"z"])
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,9 @@ def test_all_records_of_a_folder_are_read_by_name_without_traces_and_parts(tmp_p
     for name in ("b.json", "a.json", "polaris/c.json"):
         records.write(tmp_path / name, new(error=name))
     (tmp_path / "d.json.part").write_text("{")
+    for hidden in ("._a.json", "polaris/._c.json", ".ipynb_checkpoints/a-checkpoint.json"):
+        (tmp_path / hidden).parent.mkdir(exist_ok=True)
+        (tmp_path / hidden).write_bytes(b"\0\5\26\7")
     (traces / "mpi_profile.1.0.json").write_text('{"format": "tandem mpi profile 1"}')
     assert [record.error for record in records.read_all(tmp_path)] == ["a.json", "b.json", "polaris/c.json"]
     assert [record.error for record in records.read_all(tmp_path / "b.json")] == ["b.json"]
