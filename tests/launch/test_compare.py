@@ -102,7 +102,7 @@ def test_a_regression_of_plain_runs_is_the_exit_status_and_the_first_section(sec
         (["--html", "a.html", "--predict", "16", "--price", "-1"], "--price is -1; it must be at least 0 and at most 1000000000"),
         (["--html", "a.html", "--predict", "16,0"], "--predict has 0; it must be at least 1 and at most 16777216"),
         (["--predict", "many"], "--predict is many; give whole numbers separated by commas, such as 16,64,1024"),
-        (["--predict", ""], "--predict is empty; give numbers of ranks, such as 16,64,1024"),
+        (["--predict", ","], "--predict is empty; give numbers of ranks, such as 16,64,1024"),
         (
             ["--html", "a.html", "--predict", "16"],
             "these records have one size of each backend; a forecast takes two or more, to be tested on what it was not fitted to",
