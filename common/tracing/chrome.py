@@ -7,19 +7,39 @@ import contextlib
 import gzip
 import itertools
 import json
+import math
+import reprlib
 import zlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import ijson
 
 from common import durable
-from common.errors import UserError
+from common.errors import UserError, printable
 
 CHUNK_BYTES = 1 << 20
 GZIP_MAGIC = b"\x1f\x8b"
 # Fast, at the cost of about a tenth in size.
 COMPRESSION_LEVEL = 3
 MAX_PROBLEMS = 20
+
+
+def is_number(value: object) -> bool:
+    """Tells whether a value is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+# What the entries of an event must be, where they are there.
+ENTRIES = {
+    "name": ("a text", lambda value: isinstance(value, str)),
+    "cat": ("a text", lambda value: isinstance(value, str)),
+    "pid": ("a number or a text", lambda value: isinstance(value, int | str)),
+    "tid": ("a number or a text", lambda value: isinstance(value, int | str)),
+    "ts": ("a time", is_number),
+    "dur": ("a duration from 0", lambda value: is_number(value) and value >= 0),
+    "args": ("an object", lambda value: isinstance(value, dict)),
+}
 
 
 def events(path, on_cut=None):
@@ -34,14 +54,52 @@ def events(path, on_cut=None):
     if start not in (b"[", b"{"):
         raise UserError(f"{path} is not a trace: it should begin with [ or {{, and {'begins with ' + repr(start) if start else 'is empty'}")
     try:
-        whole = ijson.from_iter(itertools.chain([first], chunks))
+        whole, num_events = ijson.from_iter(itertools.chain([first], chunks)), 0
         for event in ijson.items(whole, "item" if start == b"[" else "traceEvents.item", use_float=True):
             if not isinstance(event, dict):
                 raise UserError(f"{path} is not a trace: an event is not an object but {type(event).__name__}")
             yield event
+            num_events += 1
     except ijson.JSONError as problem:
         if on_cut:
-            on_cut(f"{path} is truncated or damaged and was read up to there: {str(problem).splitlines()[0]}")
+            text = problem.args[0].decode(errors="replace") if isinstance(problem.args[0], bytes) else str(problem)
+            reason = printable(text.splitlines()[0]).rstrip(".")
+            on_cut(f"{path} is truncated or damaged and was read up to there, event {num_events}: {reason}")
+
+
+def problem_of(event: dict, needed: Iterable[str]) -> str | None:
+    """What is wrong with an event whose `needed` entries must be there; None where nothing is."""
+    if missing := [name for name in needed if event.get(name) is None]:
+        return f"has no {', no '.join(missing)}"
+    for name, (words, holds) in ENTRIES.items():
+        if event.get(name) is not None and not holds(event[name]):
+            return f"has the {name} {reprlib.repr(event[name])}, which is not {words}"
+    return None
+
+
+def valid(
+    trace_events: Iterable[dict],
+    problem_of_event: Callable[[dict], str | None],
+    window: tuple[float, float],
+    report: Callable[[str], None] | None = None,
+) -> Iterator[dict]:
+    """Yields the events without a problem that lie in a window of microseconds.
+
+    At the end `report` gets one line about those that were left out for their entries, and one about those left out for their time.
+    """
+    left_out = {}
+    for event in trace_events:
+        kind, problem = "entries", problem_of_event(event)
+        if problem is None and (ts := event.get("ts")) is not None:
+            kind, far = "time", max(window[0] - ts, ts + event.get("dur", 0.0) - window[1])
+            problem = f"lies {far / 1e6:,.0f} s outside the time of the run" if far > 0 else None
+        if problem is None:
+            yield event
+        else:
+            num_before, first = left_out.get(kind, (0, f"{reprlib.repr(event.get('name'))} {problem}"))
+            left_out[kind] = num_before + 1, first
+    for num_events, first in left_out.values() if report else ():
+        report(printable(f"{num_events} event{' is' if num_events == 1 else 's are'} left out; the first, {first}"))
 
 
 def value(path, name, default=None):
@@ -122,4 +180,4 @@ def _problems(trace_events):
 
 
 def _is_time(number):
-    return isinstance(number, int | float) and not isinstance(number, bool) and 0 <= number < float("inf")
+    return is_number(number) and number >= 0

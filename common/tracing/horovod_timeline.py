@@ -10,8 +10,12 @@ import itertools
 import math
 import re
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, field
+from pathlib import Path
 from typing import NamedTuple
+
+from common.tracing import chrome
 
 # The timeline's name in a run's trace folder.
 FILE = "horovod_timeline.json"
@@ -21,6 +25,10 @@ TOGETHER_MICROSECONDS = 1000
 # The number of tensors with the longest waits that are printed.
 NUM_TENSORS = 5
 NEGOTIATE = "NEGOTIATE_"
+RANK = re.compile(r"[0-9]{1,9}")
+SHAPE = re.compile(r"\[[0-9, ]{0,200}\]")
+# A larger tensor has a wrong shape.
+MAX_BYTES = 1 << 50
 # Activities of each single tensor of a buffer; all others are of the buffer.
 WAITS = ("WAIT_FOR_DATA", "WAIT_FOR_OTHER_TENSOR_DATA")
 DTYPE_BYTES = {
@@ -71,6 +79,25 @@ class Cycle(NamedTuple):
     num_tensors: int
 
 
+# What an event of each phase must have.
+NEEDED = {"M": ("pid", "name"), "i": ("ts",), "B": ("pid", "name", "ts"), "X": ("pid", "name", "ts"), "E": ("pid", "ts")}
+# 2200-01-01.
+LATEST_MICROSECONDS = 7_258_118_400 * 10**6
+# No run is longer, so that a later event has a wrong time.
+LONGEST_RUN_MICROSECONDS = 30 * 24 * 3600 * 1e6
+
+
+def events_of(path: Path, report: Callable[[str], None] | None = None, end: float = LONGEST_RUN_MICROSECONDS) -> Iterator[dict]:
+    """Yields the events of a timeline's file that are as Horovod writes them, up to the run's `end` in microseconds since its start.
+
+    `report` gets a line about the others, and about where the file is damaged.
+    """
+    of_file = report and (lambda text: report(f"{path}: {text}"))
+    return chrome.valid(
+        chrome.events(path, report), lambda event: chrome.problem_of(event, NEEDED.get(event.get("ph"), ())), (0, end), of_file
+    )
+
+
 def start_microseconds(events):
     """Returns the epoch time of a timeline's ts 0, in microseconds; None in files of old versions of Horovod.
 
@@ -78,7 +105,7 @@ def start_microseconds(events):
     """
     metadata = itertools.takewhile(lambda event: event.get("ph") == "M", events)
     times = (event.get("args", {}).get("start_time_since_epoch_in_micros") for event in metadata)
-    return next(filter(None, times), None)
+    return next((time for time in times if isinstance(time, int) and 0 < time < LATEST_MICROSECONDS), None)
 
 
 def read(events):
@@ -135,7 +162,7 @@ class _Reader:
 
     def metadata(self, event):
         if event["name"] == "process_name" and "name" in event.get("args", {}):
-            self.names[event["pid"]] = event["args"]["name"]
+            self.names[event["pid"]] = str(event["args"]["name"])
 
     def mark(self, event):
         ended = None if self.cycle_start is None else Cycle(self.cycle_start, event["ts"], self.num_tensors)
@@ -156,7 +183,7 @@ class _Reader:
         tensor.open.append((name, event["ts"]))
 
     def tick(self, event):
-        if event["name"].isdecimal():
+        if RANK.fullmatch(event["name"]):
             self.tensors[event["pid"]].ready[int(event["name"])] = event["ts"]
 
     def end(self, event):
@@ -207,8 +234,9 @@ class _Reader:
 
 def size_of(args):
     """Returns the bytes of a tensor from the `dtype` and `shape` (as in `[128, 9216]`) of its end event; None where unknown."""
-    width = DTYPE_BYTES.get(args.get("dtype"))
-    return None if width is None or "shape" not in args else width * math.prod(map(int, re.findall(r"\d+", args["shape"])))
+    dtype, shape = str(args.get("dtype")), str(args.get("shape"))
+    size = math.prod([DTYPE_BYTES.get(dtype, 0), *map(int, re.findall(r"\d+", shape))]) if SHAPE.fullmatch(shape) else 0
+    return size if dtype in DTYPE_BYTES and SHAPE.fullmatch(shape) and size < MAX_BYTES else None
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,17 @@
 """Sources of a merged trace: step spans, PyTorch's and TensorFlow's profiles, Horovod's timeline, MPI events; and their clocks."""
 
+import itertools
 import math
 import re
-from collections.abc import Iterable
+import reprlib
+import statistics
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 from common.errors import UserError
 from common.tracing import chrome
-from common.tracing.horovod_timeline import Cycle, Negotiation
+from common.tracing.horovod_timeline import LATEST_MICROSECONDS, LONGEST_RUN_MICROSECONDS, MAX_BYTES, Cycle, Negotiation
 from common.tracing.profiling import STEP
 
 # Names of collectives in PyTorch's profiler: in Gloo's threads, in the communication hooks over MPI and of PowerSGD, and on the GPU.
@@ -18,6 +22,11 @@ ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 ELEMENT_BYTES = {"float": 4, "double": 8, "c10::Half": 2, "c10::BFloat16": 2, "int": 4, "long int": 8, "unsigned char": 1, "signed char": 1}
 # Rounding of both clocks to microseconds. A thread that is descheduled between the two readings adds to it.
 HOROVOD_ERROR_MICROSECONDS = 2.0
+STEP_NUMBER = re.compile(rf"{STEP}([0-9]{{1,9}})")
+# A profile begins and ends with the steps of its epoch; what is further from them has a wrong time.
+MARGIN_MICROSECONDS = 600e6
+LONGEST_EPOCH_MICROSECONDS = 24 * 3600 * 1e6
+NUM_FOR_MEDIAN = 10_000
 
 
 class Placed(NamedTuple):
@@ -43,6 +52,16 @@ class Source(NamedTuple):
     error_microseconds: float | None
     note: str
     events: Iterable[Placed]
+
+
+class Steps(NamedTuple):
+    """When a rank's steps began by the host's clock, {number: microseconds since the epoch}: after the end of the one before."""
+
+    before: dict[int, float]
+    after: dict[int, float]
+
+
+NO_STEPS = Steps({}, {})
 
 
 class Offset(NamedTuple):
@@ -75,62 +94,131 @@ def is_collective(name):
     return name.startswith(tuple(LIBRARIES)) or NCCL_KERNEL.search(name) is not None
 
 
-def spans(path, rank, on_cut=None):
-    """Returns (Source of a rank's steps and waits for data, its steps, seconds of each by kind), from the file written by profiling.py.
+def spans(path: Path, rank: int, report: Callable[[str], None] | None = None) -> tuple[Source, Steps, dict[str, list[float]]]:
+    """Returns (Source of a rank's steps and waits for data, its Steps, seconds of each by kind), from the file written by profiling.py.
 
-    The steps are ({step: end of the step before}, {step: its own start}), in microseconds since the epoch. Raises UserError for
-    damaged ones.
+    `report` gets a line about what is left out. Raises UserError where nothing is left.
     """
-    origin = chrome.value(path, "metadata.origin_nanoseconds", 0)
-    events, before, after, seconds = list(chrome.events(path, on_cut)), {}, {}, {"step": [], "data": []}
-    try:
-        for event in events:
-            seconds[event["name"]].append(event["dur"] / 1e6)
-            if event["name"] == "step":
-                number, start = event["args"]["step"], origin / 1000 + event["ts"]
-                after[number], before[number + 1] = start, start + event["dur"]
-    except (KeyError, TypeError) as problem:
-        raise UserError(f"{path} is changed: a step in it has a wrong or missing entry ({problem}); copy it again, or remove it") from None
+    origin = _origin(path, "metadata.origin_nanoseconds")
+    window = _around(chrome.events(path), _problem_of_span)
+    of_file = report and (lambda text: report(f"{path}: {text}"))
+    events = list(chrome.valid(chrome.events(path, report), _problem_of_span, window, of_file))
+    if not events:
+        raise UserError(f"{path} has no steps")
+    before, after, seconds = {}, {}, {"step": [], "data": []}
+    for event in events:
+        seconds[event["name"]].append(event["dur"] / 1e6)
+        if event["name"] == "step":
+            number, start = event["args"]["step"], origin / 1000 + event["ts"]
+            after[number], before[number + 1] = start, start + event["dur"]
     placed = [Placed(rank, "data", "steps", event) for event in events]
-    source = Source(f"steps of rank {rank}", rank, origin, 0.0, 1.0, "the host's clock itself", placed)
-    return source, (before, after), {"step_seconds": seconds["step"], "data_seconds": seconds["data"]}
+    starts_at = min(event["ts"] for event in events)
+    source = Source(f"steps of rank {rank}", rank, origin, starts_at, 1.0, "the host's clock itself", placed)
+    return source, Steps(before, after), {"step_seconds": seconds["step"], "data_seconds": seconds["data"]}
 
 
-NO_STEPS = ({}, {})
+def _problem_of_span(event):
+    """What is wrong with an event of profiling.py; None where nothing is."""
+    if problem := chrome.problem_of(event, ("name", "ts", "dur", "args")):
+        return problem
+    is_step = event["name"] in ("step", "data") and isinstance(event["args"].get("step"), int)
+    return None if is_step else "is neither a step nor a wait for data"
 
 
-def torch(path, rank, steps=NO_STEPS, on_cut=None):
+def meetings(path: Path, report: Callable[[str], None]) -> list[list[int]]:
+    """The (entered, left) of collectives, from which the offset of a rank's clock follows; none where they are damaged."""
+    pairs = chrome.value(path, "metadata.meetings", [])
+    if isinstance(pairs, list) and all(isinstance(pair, list) and [*map(type, pair)] == [int, int] for pair in pairs):
+        return pairs
+    report(f"{path}: its meetings are not pairs of times, so its clock is not compared with rank 0's")
+    return []
+
+
+def _origin(path, name):
+    """The time of a file's ts 0 in nanoseconds since the epoch; 0 where it has none. Raises UserError where that is no time."""
+    origin = chrome.value(path, name, 0)
+    if isinstance(origin, bool) or not isinstance(origin, int) or not 0 <= origin < LATEST_MICROSECONDS * 1000:
+        raise UserError(f"{path} is left out: its {name} is {reprlib.repr(origin)}, which is not a time in nanoseconds")
+    return origin
+
+
+def _around(trace_events, problem_of_event):
+    """The window of time of most of the events, by the median of the first ones, where no clock of the host says it."""
+    usable = (event["ts"] for event in trace_events if problem_of_event(event) is None)
+    times = list(itertools.islice(usable, NUM_FOR_MEDIAN))
+    middle = statistics.median(times) if times else 0.0
+    return middle - LONGEST_EPOCH_MICROSECONDS, middle + LONGEST_EPOCH_MICROSECONDS
+
+
+def torch(path: Path, rank: int, steps: Steps = NO_STEPS, report: Callable[[str], None] | None = None) -> Source:
     """Reads a rank's trace of PyTorch's profiler: operators as compute, the work of MPI, Gloo and NCCL as collectives, memory as a counter.
 
-    `steps` (see spans): for comparing the profiler's clock with the host's.
+    `steps` (see spans): for comparing the profiler's clock with the host's. `report` gets a line about what is left out.
     """
-    base = chrome.value(path, "baseTimeNanoseconds", 0)
-    gloo_threads, *clock = _survey(path, base, steps, on_cut)
-    return Source(f"PyTorch's profiler of rank {rank}", rank, base, *clock, _torch_events(path, rank, gloo_threads))
+    base = _origin(path, "baseTimeNanoseconds")
+    read = _reader(path, base, steps, lambda event: _is_kept(event) or _is_memory(event), _problem_of_torch)
+    gloo_threads, *clock = _survey(path, read(report), base, steps)
+    return Source(f"PyTorch's profiler of rank {rank}", rank, base, *clock, _torch_events(read(), rank, gloo_threads))
 
 
-def tensorflow(path, rank, steps=NO_STEPS, on_cut=None):
-    """Reads a rank's trace of TensorFlow's profiler, converted by profiling.py; `steps` as for torch."""
-    base = chrome.value(path, "metadata.origin_nanoseconds", 0)
-    _, *clock = _survey(path, base, steps, on_cut)
-    events = map(_with_own_track_for_steps, by_thread(chrome.events(path), rank, "compute"))
+def tensorflow(path: Path, rank: int, steps: Steps = NO_STEPS, report: Callable[[str], None] | None = None) -> Source:
+    """Reads a rank's trace of TensorFlow's profiler, converted by profiling.py; `steps` and `report` as for torch."""
+    base = _origin(path, "metadata.origin_nanoseconds")
+    read = _reader(path, base, steps, lambda event: _is_kept(event) or _is_thread(event), _problem_of_tensorflow)
+    _, *clock = _survey(path, read(report), base, steps)
+    events = map(_with_own_track_for_steps, by_thread(read(), rank, "compute"))
     return Source(f"TensorFlow's profiler of rank {rank}", rank, base, *clock, events)
 
 
-def _survey(path, base_nanoseconds, steps, on_cut):
-    """Returns (Gloo's own threads, first time, clock error and its note) from a first pass over a profile."""
+def _reader(path, base_nanoseconds, steps, is_used, problem_of_event):
+    """A function that reads the valid events of a profile, in each call anew, and reports what is left out if it is given `report`."""
+    if steps.after:
+        begin, end = min(steps.after.values()), max(steps.before.values())
+        window = begin - MARGIN_MICROSECONDS - base_nanoseconds / 1000, end + MARGIN_MICROSECONDS - base_nanoseconds / 1000
+    else:
+        spans_only = (event for event in chrome.events(path) if is_used(event) and "ts" in event)
+        window = _around(spans_only, problem_of_event)
+
+    def read(report=None):
+        of_file = report and (lambda text: report(f"{path}: {text}"))
+        return chrome.valid(filter(is_used, chrome.events(path, report)), problem_of_event, window, of_file)
+
+    return read
+
+
+def _problem_of_torch(event):
+    """What is wrong with an event of PyTorch's profiler; None where nothing is."""
+    if event["ph"] == "X":
+        return chrome.problem_of(event, ("name", "ts", "dur", "tid"))
+    problem = chrome.problem_of(event, ("ts", "args"))
+    is_number = not problem and chrome.is_number(event["args"].get("Total Allocated", 0))
+    return problem if problem or is_number else "has no number of allocated bytes"
+
+
+def _problem_of_tensorflow(event):
+    """What is wrong with an event of TensorFlow's profile, as profiling.py converts it; None where nothing is."""
+    return chrome.problem_of(event, ("name", "pid", "tid", *(("ts", "dur") if event["ph"] == "X" else ("args",))))
+
+
+def _survey(path, trace_events, base_nanoseconds, steps):
+    """Returns (Gloo's own threads, first time, clock error and its note) from a first pass over a profile.
+
+    Raises UserError where it has no span, and so no first time.
+    """
     starts_at, gloo_threads, main_threads, seen = math.inf, set(), set(), {}
-    for event in filter(_is_kept, chrome.events(path, on_cut)):
+    for event in filter(_is_kept, trace_events):
         starts_at = min(starts_at, event["ts"])
         if event["name"].startswith(GLOO):
             gloo_threads.add(event["tid"])
-        elif event["name"].startswith(STEP):
-            seen[int(event["name"].removeprefix(STEP))] = base_nanoseconds / 1000 + event["ts"]
+        elif number := STEP_NUMBER.fullmatch(event["name"]):
+            seen[int(number[1])] = base_nanoseconds / 1000 + event["ts"]
             main_threads.add(event["tid"])
+    if starts_at == math.inf:
+        raise UserError(f"{path} has no spans of the run, and is not in the merged trace")
     error = clock_error(seen, *steps)
     note = "not compared with the host's clock" if error is None else "upper bound from the host's clock at each step"
     # The main thread has a pipeline's sends and receives, from their call to the wait for them.
-    return gloo_threads - main_threads, 0.0 if starts_at == math.inf else starts_at, error, note
+    return gloo_threads - main_threads, starts_at, error, note
 
 
 def clock_error(seen, before, after):
@@ -151,14 +239,22 @@ def _is_kept(event):
     return event.get("ph") == "X" and event.get("cat", "cpu_op") in ("cpu_op", "user_annotation", *ON_GPU)
 
 
-def _torch_events(path, rank, gloo_threads):
-    for event in chrome.events(path):
-        if _is_kept(event):
+def _is_memory(event):
+    return event.get("ph") == "i" and event.get("name") == "[memory]"
+
+
+def _is_thread(event):
+    return event.get("ph") == "M" and event.get("name") == "thread_name"
+
+
+def _torch_events(trace_events, rank, gloo_threads):
+    for event in trace_events:
+        if event["ph"] == "X":
             kept = {"ph": "X", "name": event["name"], "ts": event["ts"], "dur": event["dur"]}
             if event["name"].startswith((GLOO, MPI)) and (size := size_bytes(event.get("args", {}))):
                 kept["args"] = {"bytes": size}
             yield Placed(rank, *_torch_track(event, gloo_threads), kept)
-        elif event.get("ph") == "i" and event.get("name") == "[memory]":
+        else:
             args = {"bytes": event["args"].get("Total Allocated", 0)}
             yield Placed(rank, "compute", "memory", {"ph": "C", "name": "allocated bytes", "ts": event["ts"], "args": args})
 
@@ -166,7 +262,7 @@ def _torch_events(path, rank, gloo_threads):
 def _torch_track(event, gloo_threads):
     """Returns (kind, track) of an event of PyTorch's profiler."""
     name, tid = event["name"], event["tid"]
-    if event["cat"] in ON_GPU:
+    if event.get("cat") in ON_GPU:
         return ("collectives", f"NCCL, stream {tid}") if NCCL_KERNEL.search(name) else ("compute", f"GPU stream {tid}")
     of_thread = "Gloo" if tid in gloo_threads else None
     library = next((library for start, library in LIBRARIES.items() if name.startswith(start)), of_thread)
@@ -175,11 +271,13 @@ def _torch_track(event, gloo_threads):
 
 def size_bytes(args):
     """Returns the bytes of a rank's input to a collective, from the shapes and types of the inputs; 0 where unknown."""
+    kinds, shapes = (value if isinstance(value := args.get(name), list) else [] for name in ("Input type", "Input Dims"))
     total = 0
-    for kind, dims in zip(args.get("Input type", []), args.get("Input Dims", []), strict=False):
-        if kind in ELEMENT_BYTES and all(isinstance(length, int) for length in dims):
+    for kind, dims in zip(kinds, shapes, strict=False):
+        is_known = isinstance(kind, str) and kind in ELEMENT_BYTES and isinstance(dims, list)
+        if is_known and all(isinstance(length, int) and length >= 0 for length in dims):
             total += ELEMENT_BYTES[kind] * math.prod(dims)
-    return total
+    return total if total < MAX_BYTES else 0
 
 
 def _with_own_track_for_steps(placed):
@@ -192,9 +290,9 @@ def by_thread(events, rank, kind):
     names = {}
     for event in events:
         if event["ph"] == "X":
-            yield Placed(rank, kind, names[event["pid"], event["tid"]], event)
+            yield Placed(rank, kind, names.get((event["pid"], event["tid"]), f"thread {event['tid']}"), event)
         elif event["name"] == "thread_name":
-            name, tid = event["args"]["name"], event["tid"]
+            name, tid = event["args"].get("name"), event["tid"]
             names[event["pid"], tid] = f"{name}, thread {tid}" if name in names.values() else name
 
 
@@ -237,6 +335,14 @@ def _horovod_events(items):
         yield Placed(0, "collectives", track, _span(item, args | unfinished))
         for activity in item.activities:
             yield Placed(0, "collectives", track, _span(activity, {}))
+
+
+def run_ends_at(origin_microseconds: float, steps: Steps) -> float | None:
+    """The latest time since an origin in a run whose last epoch has these steps; None where the origin is not within the run."""
+    if not steps.after:
+        return LONGEST_RUN_MICROSECONDS
+    end = max(steps.before.values()) + MARGIN_MICROSECONDS - origin_microseconds
+    return end if 0 <= end <= LONGEST_RUN_MICROSECONDS else None
 
 
 def _nth(lane):

@@ -50,7 +50,7 @@ def read(path):
         raise UserError(f"{path}: {problem.strerror}; give files mpi_events.JOB.RANK.bin") from None
     except ValueError:
         raise UserError(f"{path} has a truncated or damaged header; copy it again") from None
-    except (KeyError, TypeError) as problem:
+    except (LookupError, TypeError, ArithmeticError, AttributeError) as problem:
         raise UserError(f"{path} has a wrong or missing header entry ({problem}); copy it again") from None
 
 

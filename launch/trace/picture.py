@@ -192,7 +192,7 @@ def run(arguments):
     try:
         start, end = step_window(chrome.events(arguments.trace), arguments.first_step, arguments.num_steps)
         rows_drawn = rows(chrome.events(arguments.trace), start, end, arguments.leave_out, arguments.only)
-    except (KeyError, TypeError) as problem:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
         message = f"{arguments.trace} is not a merged trace: an event has a wrong or missing entry ({problem})"
         raise UserError(f"{message}; give one of launch.trace.timeline") from None
     try:

@@ -5,6 +5,7 @@ python -m launch.trace.timeline FILE
 """
 
 import collections
+import contextlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,24 +37,36 @@ def gather(folder, mpi_sources=()):
     Returns the Timeline of the record, with a horovod_timeline.Summary. Raises UserError where there is nothing to merge.
     """
     folder, problems = Path(folder), []
-    all_sources, steps, meetings, step_seconds = list(mpi_sources), {}, {}, {}
+    all_sources, steps, meetings, step_seconds = [], {}, {}, {}
     for rank, path in files(folder, "spans").items():
-        source, steps[rank], step_seconds[str(rank)] = sources.spans(path, rank, problems.append)
-        meetings[rank] = chrome.value(path, "metadata.meetings", [])
-        all_sources.append(source)
+        with _listed(problems):
+            source, steps[rank], step_seconds[str(rank)] = sources.spans(path, rank, problems.append)
+            meetings[rank] = sources.meetings(path, problems.append)
+            all_sources.append(source)
     for read in (sources.torch, sources.tensorflow):
         for rank, path in files(folder, read.__name__).items():
-            all_sources.append(read(path, rank, steps.get(rank, sources.NO_STEPS), problems.append))
+            with _listed(problems):
+                all_sources.append(read(path, rank, steps.get(rank, sources.NO_STEPS), problems.append))
     summary, path = horovod_timeline.Summary(), folder / horovod_timeline.FILE
-    if has_timeline := path.exists() and path.stat().st_size > 0:
-        items = summary.counted(horovod_timeline.read(chrome.events(path, problems.append)))
-        if origin := horovod_timeline.start_microseconds(chrome.events(path)):
-            all_sources.append(sources.horovod(items, origin))
+    with _listed(problems):
+        if has_timeline := path.exists() and path.stat().st_size > 0:
+            origin = horovod_timeline.start_microseconds(horovod_timeline.events_of(path))
+            end = sources.run_ends_at(origin or 0, steps.get(0, sources.NO_STEPS)) if origin else None
+            items = summary.counted(horovod_timeline.read(horovod_timeline.events_of(path, problems.append, *([end] if end else []))))
+            if end:
+                all_sources.append(sources.horovod(items, origin))
+            else:
+                has = "a start time that is not that of the run" if origin else "no start time"
+                problems.append(f"{path} has {has}, so it is not in the merged trace")
+                collections.deque(items, maxlen=0)
+    for source in mpi_sources:
+        if sources.run_ends_at(source.origin_nanoseconds / 1000, steps.get(source.rank, sources.NO_STEPS)):
+            all_sources.append(source)
         else:
-            problems.append(f"{path} has no start time, so it is not in the merged trace")
-            collections.deque(items, maxlen=0)
+            problems.append(f"{source.name} are not at the time of the run, so they are not in the merged trace")
     if not all_sources:
-        raise UserError(f"{folder} has no timeline, no profile and no steps; run with --timeline")
+        reason = f": {'; '.join(problems)}" if problems else ""
+        raise UserError(f"{folder} has no timeline, no profile and no steps{reason or '; run with --timeline'}")
     of_rank_0 = meetings.get(0, [])
     offsets = {rank: sources.clock_offset(of_rank, of_rank_0) if rank else sources.Offset(0.0, 0.0) for rank, of_rank in meetings.items()}
     metadata = merge(folder / MERGED, all_sources, offsets)
@@ -69,6 +82,15 @@ def gather(folder, mpi_sources=()):
         steps=step_seconds,
         collectives=sums_by_rank,
     )
+
+
+@contextlib.contextmanager
+def _listed(problems):
+    """Context in which what is wrong with a file becomes a problem, so that the others are merged."""
+    try:
+        yield
+    except UserError as problem:
+        problems.append(str(problem))
 
 
 def merge(path, all_sources, offsets):
@@ -153,11 +175,10 @@ def run(arguments):
 def describe_file(path):
     """Returns the summary of a file of Horovod's timeline, in lines. Raises UserError where it is none."""
     problems = []
-    try:
-        summary = horovod_timeline.summarize(horovod_timeline.read(chrome.events(path, problems.append)))
-    except (KeyError, TypeError) as problem:
-        raise UserError(f"{path} is not a timeline of Horovod: an event has a wrong or missing entry ({problem})") from None
+    summary = horovod_timeline.summarize(horovod_timeline.read(horovod_timeline.events_of(path, problems.append)))
     if not (summary.num_negotiations or summary.num_operations):
+        if problems:
+            raise UserError(f"{'; '.join(problems)}; what could be read has no tensors of Horovod's timeline")
         raise UserError(
             f"{path} is not a timeline of Horovod: it has no tensors; give the file of HOROVOD_TIMELINE, or the folder of a run"
         )

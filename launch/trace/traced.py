@@ -4,7 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
-from common.config import TRACES
+from common.config import TRACES, Settings
 from common.errors import UserError
 from common.record import records
 from common.record.definition import MpiProfile, Timeline
@@ -54,17 +54,26 @@ def clear(settings):
         raise UserError(f"{folder}, left by an earlier attempt of this run, cannot be removed ({problem}); remove it") from None
 
 
-def summary(settings):
-    """Returns {record key: summary} of a finished run's trace files; unreadable files are listed as problems."""
+def summary(settings: Settings) -> dict[str, MpiProfile | Timeline]:
+    """Returns {record key: summary} of a finished run's trace files; what cannot be read, or summed up, is listed as problems."""
     folder, summaries = records.trace_folder(settings), {}
     if settings.trace:
-        summaries["mpi_profile"] = profile_summary(folder)
+        summaries["mpi_profile"] = _summed_up(lambda: profile_summary(folder), lambda problem: MpiProfile({}, [problem]))
     if settings.timeline:
-        try:
-            summaries["timeline"] = timeline.gather(folder, list(mpi_sources(folder)))
-        except UserError as problem:
-            summaries["timeline"] = Timeline(None, 0, [], {}, None, [str(problem)], {}, {})
+        summaries["timeline"] = _summed_up(
+            lambda: timeline.gather(folder, mpi_sources(folder)), lambda problem: Timeline(None, 0, [], {}, None, [problem], {}, {})
+        )
     return summaries
+
+
+def _summed_up(sum_up, of_problem):
+    """Returns what a function returns, or of_problem(its error): the files of others must not end a matrix after a good run."""
+    try:
+        return sum_up()
+    except UserError as problem:
+        return of_problem(str(problem))
+    except Exception as problem:
+        return of_problem(f"the trace files could not be summed up ({type(problem).__name__}: {problem})")
 
 
 def profile_summary(folder):
@@ -93,9 +102,8 @@ def _readable(read, paths, problems):
 
 
 def mpi_sources(folder):
-    """Yields the files of MPI events, if any, as sources of the merged trace."""
-    for path in sorted(folder.glob("mpi_events.*.bin")):
-        rank_events = events.read(path)
+    """Yields the files of MPI events, if any, as sources of the merged trace. Those that cannot be read the profile's summary lists."""
+    for rank_events in _readable(events.read, sorted(folder.glob("mpi_events.*.bin")), []):
         if not len(rank_events.calls):
             continue
         rank, error = rank_events.rank, rank_events.clock_error_nanoseconds

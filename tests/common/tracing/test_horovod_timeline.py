@@ -141,6 +141,10 @@ def test_a_timeline_may_end_anywhere(kept):
         ({"dtype": "float64", "shape": "[]"}, 8),
         ({"dtype": "int64", "shape": "[0, 3]"}, 0),
         ({"dtype": "complex64", "shape": "[2]"}, None),
+        ({"dtype": "float32", "shape": [2]}, 8),
+        ({"dtype": "float32", "shape": 2}, None),
+        ({"dtype": ["float32"], "shape": "[2]"}, None),
+        ({"dtype": "float32", "shape": f"[{10**150}]"}, None),
         ({}, None),
     ],
 )

@@ -12,7 +12,8 @@ from common.record import records
 from common.tracing import chrome, sources
 from common.tracing.sources import Offset, Placed, Source, lane_for
 from launch.trace.timeline import describe_file, files, gather, merge
-from tests.common.tracing.test_horovod_timeline import EPOCH, FUSED, NAMES, NEGOTIATED, cycle
+from tests.common.tracing.test_horovod_timeline import EPOCH, FUSED, NAMES, NEGOTIATED, cycle, named
+from tests.support.mistakes import refused
 from tests.support.running import BIN, completed
 
 EPOCH_NANOSECONDS = 1795283289401788 * 1000
@@ -168,15 +169,92 @@ def test_a_timeline_without_a_start_time_is_summed_up_all_the_same(tmp_path):
         ("torch.2.txt", "", "no timeline, no profile and no steps"),
         ("horovod_timeline.json", "", "no timeline, no profile and no steps"),
         ("spans.0.json.gz", [1, 2], r"spans\.0\.json\.gz is not a trace: an event is"),
-        ("spans.0.json.gz", [{"ph": "X"}], r"spans\.0\.json\.gz is .* a wrong or missing entry .'name'"),
-        ("spans.0.json.gz", [span("step", "0", 1, args={"step": 0})], r"spans\.0\.json\.gz is .* a wrong or missing entry"),
-        ("spans.0.json.gz", [span("nap", 0, 1, args={"step": 0})], r"spans\.0\.json\.gz is .* a wrong or missing entry .'nap'"),
+        ("spans.0.json.gz", [{"ph": "X"}], r"spans\.0\.json\.gz: 1 event is left out; the first, None has no name"),
+        ("spans.0.json.gz", [span("step", "0", 1, args={"step": 0})], r"spans\.0\.json\.gz: .* 'step' has the ts '0', which"),
+        ("spans.0.json.gz", [span("nap", 0, 1, args={"step": 0})], r"spans\.0\.json\.gz: .* 'nap' is neither"),
     ],
 )
 def test_a_folder_without_traces_or_with_damaged_spans_is_an_error(tmp_path, name, content, message):
     (tmp_path / name).write_text(content and json.dumps(content))
     with pytest.raises(UserError, match=message):
         gather(tmp_path)
+
+
+YEARS = 1.9978045970716470e16
+
+
+def changed(number, **entries):
+    """The events of PyTorch's profiler, one of them with other entries; an entry that is None is left out."""
+    event = {name: value for name, value in (TORCH_EVENTS[number] | entries).items() if value is not None}
+    return [*TORCH_EVENTS[:number], event, *TORCH_EVENTS[number + 1 :]]
+
+
+@pytest.mark.parametrize(
+    ("number", "entries", "problem"),
+    [
+        (1, {"ts": 0}, "'aten::conv2d' lies 4,425,663 s outside the time of the run"),
+        (1, {"ts": YEARS}, "outside the time of the run"),
+        (1, {"dur": YEARS}, "outside the time of the run"),
+        (0, {"ts": 0}, "'ProfilerStep#3' lies"),
+        (7, {"ts": 0}, "'[memory]' lies"),
+        (1, {"ts": str(TORCH_START)}, "which is not a time"),
+        (1, {"ts": 10**400}, "which is not a time"),
+        (1, {"dur": -1}, "'aten::conv2d' has the dur -1, which is not a duration from 0"),
+        *((1, {name: None}, f"has no {name}") for name in ("dur", "name", "tid", "ts")),
+        (2, {"tid": [8]}, "has the tid [8]"),
+        (2, {"args": [1]}, "has the args [1]"),
+        (7, {"args": None}, "'[memory]' has no args"),
+        (7, {"args": {"Total Allocated": "much"}}, "'[memory]' has no number of allocated bytes"),
+    ],
+)
+def test_an_event_without_its_entries_or_far_from_the_run_is_left_out_and_listed(number, entries, problem, tmp_path):
+    event = changed(number, **entries)
+    # More digits than a 64-bit number has end the reading.
+    text = json.dumps(torch_trace(*event)).replace("1" + "0" * 400, "null" if entries.get("ts") == 10**400 else "")
+    problem = "has no ts" if entries.get("ts") == 10**400 else problem
+    (tmp_path / "torch.0.json.gz").write_text(text)
+    spans_file(tmp_path, 0, EPOCH_NANOSECONDS - 5_000_000, [])
+    gathered = gather(tmp_path)
+    assert [problem in text for text in gathered.problems] == [True], gathered.problems
+    spans = [event for event in chrome.events(tmp_path / gathered.trace) if event["ph"] == "X"]
+    assert len(spans) == 10 + 7 - (number != 7)
+    assert max(event["ts"] for event in spans) < 60e6
+
+
+def test_a_profile_of_another_time_is_left_out_and_the_median_says_which_where_there_are_no_steps(tmp_path):
+    path = tmp_path / "torch.0.json.gz"
+    path.write_text(json.dumps(torch_trace(*TORCH_EVENTS, base=0)))
+    spans_file(tmp_path, 0, EPOCH_NANOSECONDS, [])
+    gathered = gather(tmp_path)
+    assert "8 events are left out" in gathered.problems[0]
+    assert max(event["ts"] for event in chrome.events(tmp_path / gathered.trace)) < 60e6
+    path.write_text(json.dumps(torch_trace(*changed(1, ts=0))))
+    (tmp_path / "spans.0.json.gz").unlink()
+    assert ["'aten::conv2d' lies" in problem for problem in gather(tmp_path).problems] == [True]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("torch.0.json.gz", {"baseTimeNanoseconds": "now", "traceEvents": TORCH_EVENTS}, "baseTimeNanoseconds is 'now'"),
+        ("torch.0.json.gz", [1], "an event is not an object but int"),
+        ("torch.0.json.gz", "none", "begins with"),
+        ("tensorflow.0.json.gz", [{"ph": "M", "name": "thread_name", "pid": 0, "tid": 0}], "'thread_name' has no args"),
+        ("horovod_timeline.json", [EPOCH, *NAMES, *NEGOTIATED, *FUSED, cycle(10**17)], "'CYCLE_START' lies"),
+        ("horovod_timeline.json", [EPOCH, *NAMES, {"ph": "B", "ts": 1, "pid": 1}, *NEGOTIATED, *FUSED], "None has no name"),
+        ("horovod_timeline.json", [EPOCH | {"args": 5}, *NAMES, *NEGOTIATED], "has the args 5"),
+        ("horovod_timeline.json", [EPOCH | {"args": {"start_time_since_epoch_in_micros": 5}}, *NEGOTIATED], "not that of the run"),
+        ("spans.1.json.gz", {"metadata": {"origin_nanoseconds": EPOCH_NANOSECONDS, "meetings": [3]}, "traceEvents": []}, "has no steps"),
+    ],
+)
+def test_what_is_wrong_with_one_file_is_listed_and_the_others_are_merged(name, content, problem, tmp_path):
+    spans_file(tmp_path, 0, EPOCH_NANOSECONDS, [])
+    (tmp_path / name).write_text(content if isinstance(content, str) else json.dumps(content))
+    gathered = gather(tmp_path)
+    assert any(problem in text for text in gathered.problems), gathered.problems
+    spans = [event["ts"] for event in chrome.events(tmp_path / gathered.trace) if event["ph"] == "X"]
+    assert len(spans) >= 10
+    assert max(spans) < 60e6
 
 
 def test_files_are_found_by_rank(tmp_path):
@@ -266,3 +344,21 @@ def test_a_bad_timeline_is_an_error(content, tmp_path):
     with pytest.raises(UserError, match=str(path)) as raised:
         describe_file(path)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        (b'loss "train"', "up to there, event 1: lexical error"),
+        (rb"C:\path", "up to there, event 1: lexical error: inside a string, '\\' occurs"),
+        (b"Gewicht-\xe4", "up to there, event 1: lexical error: invalid bytes in UTF8 string"),
+        (b'a","ts":99999999999999999999,"b":"', "up to there, event 1: parse error: integer overflow"),
+        (b"a\nb", "up to there, event 1: lexical error: invalid character inside string"),
+    ],
+)
+def test_why_reading_stopped_before_the_first_tensor_is_in_the_error(name, reason, tmp_path):
+    path = tmp_path / "timeline.json"
+    before, after = json.dumps([EPOCH, named(1, "NAME"), *NEGOTIATED]).encode().split(b"NAME")
+    path.write_bytes(before + name + after)
+    with refused(f"{path} is truncated or damaged", reason, "no tensors of Horovod's timeline"):
+        describe_file(path)

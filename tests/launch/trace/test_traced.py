@@ -94,3 +94,21 @@ def test_a_run_without_trace_files_is_listed(tmp_path):
     assert summary["mpi_profile"].ranks == summary["timeline"].ranks == {}
     assert "no MPI profile" in summary["mpi_profile"].problems[0]
     assert "has no timeline" in summary["timeline"].problems[0]
+
+
+def test_no_error_of_the_summary_ends_a_matrix(tmp_path, monkeypatch):
+    def broken(*_):
+        raise KeyError("dur")
+
+    monkeypatch.setattr(timeline, "gather", broken)
+    monkeypatch.setattr(traced, "profile_summary", broken)
+    summary = traced.summary(settings(tmp_path, trace="mpi", timeline=True))
+    assert {part.problems[0] for part in summary.values()} == {"the trace files could not be summed up (KeyError: 'dur')"}
+
+
+def test_a_damaged_file_of_mpi_events_is_left_out_of_the_trace(tmp_path):
+    events_file(tmp_path / "mpi_events.17.0.bin", 0, 0, [5.0, 7.0], 2000)
+    (tmp_path / "mpi_events.17.1.bin").write_text("none")
+    head = {"rank": 2, "epoch_nanoseconds": 10**30, "routines": []}
+    (tmp_path / "mpi_events.17.2.bin").write_bytes(events.MAGIC + json.dumps(head).encode() + b"\n")
+    assert [source.name for source in traced.mpi_sources(tmp_path)] == ["MPI calls of rank 0"]
