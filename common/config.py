@@ -13,7 +13,7 @@ import tyro
 
 from common import command_line
 from common.command_line import FROM_0, FROM_1, PERCENT, POSITIVE, RANKS, THREADS, Bounds, Pattern, flag
-from common.data.formats import FORMATS, OTHER_READERS
+from common.data.formats import FORMATS
 from common.data.sharding import LAST_BATCH
 from common.errors import UserError
 from common.model import pipelining, schedules
@@ -70,11 +70,10 @@ class Settings:
     the folder that launch.convert_data wrote."""
     tokenizer: Annotated[Path | None, Role.MAY_DIFFER] = None
     """Transformers on text: a local tokenizer.json, as the library tokenizers writes it, whose tokens the model has. Default: bytes."""
-    data_format: Annotated[Literal[("memory", *FORMATS, *OTHER_READERS)], Role.MAY_DIFFER] = "memory"
+    data_format: Annotated[Literal[("memory", *FORMATS)], Role.MAY_DIFFER] = "memory"
     """memory: every rank reads all data before training. Others: samples are read from disk as batches need them, from the folder
-    --data-dir, which python -m launch.convert_data has written in this format. files: one file per sample. webdataset and tfrecord can be
-    read in order only, so their samples have another order, and are compared by time alone. hdf5-mpio: the folder of hdf5, read through
-    MPI-IO by all ranks together (h5py with MPI: TANDEM_HDF5=parallel launch/setup.sh); hdf5-mpio-independent: by each rank for itself."""
+    --data-dir, which python -m launch.convert_data has written in this format. tfrecord can be read in order only, so its samples have
+    another order, and are compared by time alone."""
     data_budget: Annotated[float | None, POSITIVE, Role.FROM_DISK, Role.MAY_DIFFER] = None
     """MiB of memory of each rank for samples that are read from disk. Default: a quarter of the node's memory, divided by its ranks."""
     num_workers: Annotated[int, Bounds(at_least=0, at_most=THREADS.at_most), Role.FROM_DISK, Role.MAY_DIFFER] = 0
@@ -226,11 +225,6 @@ def check(settings):
     for name in with_role(Role.FROM_DISK):
         if settings.data_format == "memory" and (value := getattr(settings, name)) != getattr(Settings, name):
             raise UserError(f"{flag(name)} {value} is for data that is read from disk; give its --data-format, or leave it out")
-    if settings.data_format == "hdf5-mpio" and settings.num_workers:
-        raise UserError(
-            f"--num-workers is {settings.num_workers}; all ranks read hdf5-mpio together, which threads would do in another order; "
-            "leave it out, or give hdf5-mpio-independent"
-        )
     if settings.trace is not None and not (settings.trace in TRACES or Path(settings.trace).is_file()):
         raise UserError(f"--trace is {settings.trace}; it must be mpi, events, or the path of a libmpitrace.so")
     with_files = [name for name in ("resume", "checkpoint_async") if getattr(settings, name)]

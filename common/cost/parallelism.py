@@ -50,8 +50,6 @@ def problem(name, settings, num_ranks):
     if settings.recompute and not families.can_recompute(workload.model):
         able = ", ".join(name for name, preset in WORKLOADS.items() if families.can_recompute(preset.model))
         return f"--recompute would save no memory of {settings.workload}, which has few layers; leave it out, or choose from {able}"
-    if settings.data_format == "hdf5-mpio" and backend.num_servers:
-        return f"{name} has a rank that reads no samples, and all ranks read hdf5-mpio together; give hdf5-mpio-independent"
     if reason := problem_of_division(name, settings, workload.model, num_ranks):
         return reason
     sharing = _ranks_of_model(backend, settings, num_ranks)

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from common import durable
-from common.data import folders
 from common.data.formats import NAMES
 from common.errors import UserError
 from common.progress import no_progress
@@ -20,9 +19,9 @@ NUM_LOSSES = "train.num_losses.npy"
 
 
 class FileState(NamedTuple):
-    """Size and time of a file; of a folder only its time, since adding up the sizes of all samples would take long."""
+    """Size and time of a file."""
 
-    size_bytes: int | None
+    size_bytes: int
     changed_ns: int
 
 
@@ -95,7 +94,7 @@ def expect_whole(folder, manifest, on_progress=no_progress):
         on_progress(number, len(manifest.files))
         try:
             states[name] = state(path)
-            if states[name].size_bytes not in (size_bytes, None):
+            if states[name].size_bytes != size_bytes:
                 difference = f"size is {states[name].size_bytes:,} bytes, and was {size_bytes:,}"
             elif states[name].changed_ns != changed_ns and digest(path) != sha256:
                 difference = "SHA-256 is another"
@@ -108,28 +107,15 @@ def expect_whole(folder, manifest, on_progress=no_progress):
 
 
 def state(path):
-    """Returns the FileState of a file or a folder."""
+    """Returns the FileState of a file."""
     status = os.stat(path)
-    return FileState(None if os.path.isdir(path) else status.st_size, status.st_mtime_ns)
+    return FileState(status.st_size, status.st_mtime_ns)
 
 
 def digest(path):
-    """Returns the SHA-256 of a file; of a folder that of the names and contents of its files."""
-    if not path.is_dir():
-        sha = hashlib.sha256()
-        with open(path, "rb") as file:
-            while part := file.read(2**20):
-                sha.update(part)
-        return sha.hexdigest()
-    return digest_of({entry.name: Path(entry.path).read_bytes() for entry in folders.visible(path)})
-
-
-def digest_of(content):
-    """Returns what `digest` does, of bytes, or of {name: bytes} for a folder. Names are hashed with lengths: no two folders are alike."""
-    if isinstance(content, bytes):
-        return hashlib.sha256(content).hexdigest()
+    """Returns the SHA-256 of a file."""
     sha256 = hashlib.sha256()
-    for name in sorted(content):
-        sha256.update(f"{name} {len(content[name])}\n".encode())
-        sha256.update(content[name])
+    with open(path, "rb") as file:
+        while part := file.read(2**20):
+            sha256.update(part)
     return sha256.hexdigest()

@@ -4,7 +4,6 @@ import hashlib
 import mmap
 import struct
 import sys
-import tarfile
 import time
 from functools import lru_cache, partial
 from pathlib import Path
@@ -16,7 +15,7 @@ import numpy as np
 from common import progress
 from common.command_line import flag
 from common.config import Settings
-from common.data import folders, formats, manifest
+from common.data import formats, manifest
 from common.data.ahead import cores_of_workers, read_ahead
 from common.data.samples import Dataset
 from common.data.sharding import Streamed, steps_of_buffer
@@ -32,7 +31,7 @@ BUFFER_SIZE = 1024
 # Of each rank's shards, each of which has a file open or two.
 MAX_OPEN = 32
 # What the libraries raise for a file that is damaged. OSError has the system's reasons.
-DAMAGED = (OSError, EOFError, ValueError, KeyError, IndexError, TypeError, RuntimeError, struct.error, tarfile.TarError)
+DAMAGED = (OSError, EOFError, ValueError, KeyError, IndexError, TypeError, RuntimeError, struct.error)
 
 
 def source_of(settings, dataset):
@@ -46,8 +45,6 @@ def find(settings, dataset):
     if settings.data_dir is None:
         raise UserError(f"--data-format {settings.data_format} requires --data-dir, the folder that launch.convert_data wrote")
     folder, module = Path(settings.data_dir), formats.module_of(settings.data_format)
-    if expect_usable := getattr(module, "expect_usable", None):
-        expect_usable(settings.data_format)
     written = manifest.read(folder)
     _expect_same(written, settings, source_of(settings, dataset), folder)
     show = partial(print, file=sys.stderr) if from_environment().rank == 0 else lambda _: None
@@ -71,7 +68,7 @@ def find(settings, dataset):
 
 def _expect_same(written, settings, source, folder):
     """Raises UserError where a folder has another format, or was made from other data, than the settings say."""
-    if written.data_format != formats.written_as(settings.data_format):
+    if written.data_format != settings.data_format:
         raise UserError(f"--data-dir {folder} has the format {written.data_format}; give --data-format {written.data_format}")
     for name, value in source.items():
         if written.source[name] != value:
@@ -116,10 +113,8 @@ class Storage(NamedTuple):
         return self.written.inputs, self.written.targets
 
     def paths(self):
-        """Yields the files of all samples, one by one also where they lie in folders."""
-        for name in self.written.files:
-            path = self.folder / name
-            yield from folders.files_below(path) if path.is_dir() else [path]
+        """The files of all samples."""
+        return [self.folder / name for name in self.written.files]
 
 
 class StoredSamples:
@@ -204,8 +199,7 @@ class StoredSamples:
         samples_per_file = self.storage.written.samples_per_file
         shard_numbers = sample_numbers // samples_per_file
         rows = empty_rows(self.storage.layout, len(sample_numbers))
-        of_all_ranks = getattr(self.storage.module, "of_all_ranks", np.unique)
-        for number in of_all_ranks(np.unique(shard_numbers)):
+        for number in np.unique(shard_numbers):
             part = slice(*np.searchsorted(shard_numbers, (number, number + 1)))
             try:
                 shard(int(number)).read(sample_numbers[part] - number * samples_per_file, [array[part] for array in rows])

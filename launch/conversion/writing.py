@@ -38,7 +38,7 @@ class Conversion:
     workload: Annotated[str, tyro.conf.Positional]
     """Workload whose data is converted."""
     data_format: Annotated[Literal[tuple(FORMATS)], tyro.conf.Positional]
-    """Format; files: one file per sample."""
+    """Format."""
     folder: Annotated[Path, tyro.conf.Positional]
     """Folder to write into: a new or empty one, or one whose conversion was interrupted, which then goes on."""
     dataset: DatasetName | None = None
@@ -50,7 +50,7 @@ class Conversion:
     precision: Precision = "fp32"
     """Precision of the runs that will read it; samples of bytes or tokens are the same for all."""
     file_size: Annotated[float, Bounds(at_least=0.001, at_most=MOST)] = 64.0
-    """MiB of samples in a file, or in a folder of files, at most."""
+    """MiB of samples in a file at most."""
     copies: Annotated[int, Bounds(at_least=1, at_most=10**6)] = 1
     """Repeat the training samples so many times, to try data that is larger than memory. Runs on them compare with each other only."""
 
@@ -82,7 +82,7 @@ def run(conversion):
         num_samples = {"train": len(data.train.inputs) * conversion.copies, "test": len(data.test.inputs)}
         digest = data.digest or image_folders.end_digest(image_digest, data.train.targets)
         if conversion.copies > 1:
-            digest = manifest.digest_of(f"{conversion.copies} copies of {digest}".encode())
+            digest = hashlib.sha256(f"{conversion.copies} copies of {digest}".encode()).hexdigest()
         written = manifest.Manifest(
             **plan, data_digest=digest, num_samples=num_samples, inputs=layout[0], targets=layout[1], files=files, convert_seconds=seconds
         )
@@ -187,17 +187,12 @@ def _write_all(conversion, module, data, layout, samples_per_file, image_digest)
 
 
 def _write(path, content):
-    """Writes a file, or a folder of files, which is whole when it has its name; its entry in the `files` of the Manifest."""
-    if isinstance(content, bytes):
-        with durable.replacing(path) as part:
-            part.write_bytes(content)
-    else:
-        with durable.replacing(path, is_folder=True) as part:
-            for name, row_bytes in content.items():
-                (part / name).write_bytes(row_bytes)
-    return _described(path, manifest.digest_of(content))
+    """Writes a file, which is whole when it has its name; its entry in the `files` of the Manifest."""
+    with durable.replacing(path) as part:
+        part.write_bytes(content)
+    return _described(path, hashlib.sha256(content).hexdigest())
 
 
 def _described(path, sha256):
-    size_bytes = sum(entry.stat().st_size for entry in folders.visible(path)) if path.is_dir() else path.stat().st_size
-    return [size_bytes, manifest.state(path).changed_ns, sha256]
+    size_bytes, changed_ns = manifest.state(path)
+    return [size_bytes, changed_ns, sha256]

@@ -70,17 +70,6 @@ def test_wherever_it_is_cut_a_reader_finds_the_old_or_the_new_file_whole(exists,
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"file": NEW}
 
 
-def test_an_interruption_right_after_the_folder_of_a_part_was_made_leaves_nothing(tmp_path, monkeypatch):
-    def interrupted(folder, mkdir=Path.mkdir):
-        mkdir(folder)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Path, "mkdir", interrupted)
-    with pytest.raises(KeyboardInterrupt), durable.replacing(tmp_path / "samples", is_folder=True):
-        pytest.fail("the part is not to be written")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_part_is_on_the_disk_before_the_file_is_replaced_and_the_folder_after(tmp_path, monkeypatch):
     calls = []
 

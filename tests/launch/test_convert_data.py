@@ -85,7 +85,7 @@ def test_images_are_read_when_they_are_written_and_have_the_digest_of_those_in_m
     assert manifest.read(resumed).data_digest == manifest.read(folder).data_digest
 
 
-@pytest.mark.parametrize(("name", "number"), [("npy", signal.SIGKILL), ("files", signal.SIGKILL), ("files", signal.SIGINT)])
+@pytest.mark.parametrize(("name", "number"), [("npy", signal.SIGKILL), ("hdf5", signal.SIGKILL), ("hdf5", signal.SIGINT)])
 def test_a_conversion_that_is_killed_leaves_no_data_set_and_goes_on(name, number, digits, tmp_path):
     folder, settings = tmp_path / "data", {"file_size": 0.05, "copies": 4, **digits}
     options = [str(word) for key, value in settings.items() for word in ("--" + key.replace("_", "-"), value)]

@@ -5,7 +5,7 @@ import pytest
 from tests.support.forked import run_module
 from tests.support.mistakes import expect_refused
 
-LESSONS = "{warmup, sends, data, pipeline}"
+LESSONS = "{warmup, sends, pipeline}"
 
 
 @pytest.mark.parametrize(("lesson", "option", "of_others"), [("warmup", "--epochs", "--workload"), ("sends", "--workload", "--epochs")])
@@ -35,8 +35,6 @@ def test_a_lesson_must_be_named_and_the_help_names_every_one():
         (["sends", "--backends", "ddp,ddp"], "ddp is given more than once"),
         (["sends", "--backends", "fsdp@hsdp", "--ranks", "3"], "a multiple of 2 ranks"),
         (["sends", "--workload", "nope"], "there is no workload 'nope'"),
-        (["data", "--formats", "zip"], "there is no format 'zip'; choose from: memory, npy, hdf5"),
-        (["data", "--formats", "memory", "--copies", "2"], "there is nothing to run; give formats on disk"),
     ],
 )
 def test_a_lesson_refuses(arguments, message, tmp_path):

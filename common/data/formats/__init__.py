@@ -1,17 +1,12 @@
 """The formats that --data-format can name: a module for each.
 
-A module has `encode(inputs, targets)`, which gives the files of a shard, as {end of the name: bytes}, or for a folder of files as {end of
-its name: {name: bytes}}; and the class `Shard(stem, layout, use)`, which opens the files whose names begin with the path `stem`, and whose
-`read(indices, rows)` reads a shard's samples by ascending indices into rows, the arrays of their inputs and targets. `layout`: NumPy's
-types of a sample's inputs and targets, with their shapes. `use`: counts opens. A file is closed when its Shard is dropped, and none is
-mapped into memory.
+A module has `encode(inputs, targets)`, which gives the files of a shard, as {end of the name: bytes}; and the class
+`Shard(stem, layout, use)`, which opens the files whose names begin with the path `stem`, and whose `read(indices, rows)` reads a shard's
+samples by ascending indices into rows, the arrays of their inputs and targets. `layout`: NumPy's types of a sample's inputs and targets,
+with their shapes. `use`: counts opens. A file is closed when its Shard is dropped, and none is mapped into memory.
 
-`IN_ORDER`: rows far apart are slow, since all between them are read too. `NUM_FILES`: files, or folders of files, of a shard. `OPEN_BYTES`:
+`IN_ORDER`: rows far apart are slow, since all between them are read too. `NUM_FILES`: of a shard. `OPEN_BYTES`:
 what an open shard takes of memory at most.
-
-A module that reads the files of another format names that in `WRITTEN_AS`. It may have `expect_usable(data_format)`, which raises UserError
-where the library cannot read so, and `of_all_ranks(numbers)`: then all ranks read a step's samples together, from the shards that any of
-them needs.
 
 Shards are opened when their first sample is read, in the process that reads them: an h5py file that is opened before a fork reads damaged
 data.
@@ -21,9 +16,7 @@ import importlib
 
 from common.errors import UserError
 
-# Those that python -m launch.convert_data writes, and those whose modules name one of them in WRITTEN_AS.
-FORMATS = ("npy", "hdf5", "webdataset", "tfrecord", "safetensors", "files")
-OTHER_READERS = ("hdf5-mpio", "hdf5-mpio-independent")
+FORMATS = ("npy", "hdf5", "tfrecord")
 # Of the arrays of a shard, in files that name them.
 NAMES = ("inputs", "targets")
 
@@ -31,12 +24,7 @@ NAMES = ("inputs", "targets")
 def module_of(name):
     """Returns the module of a format. Raises UserError where the library is not installed that it needs."""
     try:
-        return importlib.import_module(f"common.data.formats.{name.replace('-', '_')}")
+        return importlib.import_module(f"common.data.formats.{name}")
     except ImportError as error:
         package = (error.name or str(error)).partition(".")[0].replace("_", "-")
         raise UserError(f"--data-format {name} needs the package {package}, which is not installed; run launch/setup.sh") from None
-
-
-def written_as(name):
-    """Returns the format that a conversion gives the files which a format reads."""
-    return getattr(module_of(name), "WRITTEN_AS", name)

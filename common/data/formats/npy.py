@@ -1,12 +1,15 @@
-"""NumPy's own format: a file with the inputs of a shard and one with its targets."""
+"""NumPy's own format: a file with the inputs of a shard and one with its targets.
+
+Neither is mapped into memory, so what is read stays bounded.
+"""
 
 import io
+import os
 import threading
 
 import numpy as np
 
 from common.data.formats import NAMES
-from common.data.formats.shards import RowsInFile
 
 IN_ORDER = False
 NUM_FILES = 2
@@ -25,9 +28,25 @@ def as_npy(array):
     return stream.getvalue()
 
 
-def from_npy(content):
-    with PARSING:
-        return np.load(io.BytesIO(content), allow_pickle=False)
+class RowsInFile:
+    """An array in a file, from an offset on, whose rows are `of_row`. Several threads may read at once."""
+
+    def __init__(self, path, offset, of_row):
+        self._file, self._offset, self._size = os.open(path, os.O_RDONLY | os.O_CLOEXEC), offset, of_row.itemsize
+
+    def __del__(self):
+        # Reading threads may still have this file while others have dropped it.
+        if hasattr(self, "_file"):
+            os.close(self._file)
+
+    def read(self, indices, rows):
+        """Reads the rows at these ascending indices, neighbours at once. Raises EOFError where the file ends before them."""
+        view = memoryview(rows.reshape(-1).view(np.uint8))
+        begins = np.flatnonzero(np.diff(indices, prepend=-2) != 1)
+        for begin, end in zip(begins, [*begins[1:], len(indices)], strict=True):
+            part = view[begin * self._size : end * self._size]
+            if os.preadv(self._file, [part], self._offset + int(indices[begin]) * self._size) != len(part):
+                raise EOFError("it ends before its last sample")
 
 
 class Shard:

@@ -6,13 +6,13 @@ which a run on PyTorch does without.
 """
 
 import struct
+from itertools import islice
 
 import google_crc32c
 import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
 from common.data.formats import NAMES
-from common.data.formats.shards import InOrder
 
 IN_ORDER = True
 NUM_FILES = 1
@@ -59,12 +59,28 @@ def encode(inputs, targets):
     return {".tfrecord": b"".join(parts)}
 
 
-class Shard(InOrder):
-    def __init__(self, stem, layout, use):
-        super().__init__(use)
-        self._path, self._layout = f"{stem}.tfrecord", layout
+class Shard:
+    """It is read from the front: the rows between those that are asked for are read too. One thread reads at a time."""
 
-    def records(self):
+    def __init__(self, stem, layout, use):
+        self._path, self._layout, self._use = f"{stem}.tfrecord", layout, use
+        self._rest, self._next = None, 0
+
+    def read(self, indices, rows):
+        """Reads the rows at these ascending indices; the file is opened again for a row that has been passed."""
+        if self._rest is None or indices[0] < self._next:
+            self._rest, self._next = self._samples(), 0
+            self._use.opened(1)
+        for place, index in enumerate(indices):
+            sample = next(islice(self._rest, int(index) - self._next, None), None)
+            if sample is None:
+                raise EOFError("it ends before its last sample")
+            self._next = int(index) + 1
+            for array, values in zip(rows, sample, strict=True):
+                array[place] = values
+
+    def _samples(self):
+        """Yields the inputs and targets of each sample, from the front of the file."""
         with open(self._path, "rb") as file:
             while length := file.read(LENGTH.size):
                 _check(length, file.read(CHECKSUM.size))

@@ -39,7 +39,7 @@ print(resident("VmHWM") - before)
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("name", [*(name for name in FORMATS if name not in IN_ORDER), "webdataset"])
+@pytest.mark.parametrize("name", FORMATS)
 def test_the_memory_of_reading_is_bounded(name, tmp_path):
     # A buffer of formats in order has 1,024 samples, of 3 KB each here; elsewhere samples are of 147 KB.
     workload, budget, copies = ("cnn", 10, 24) if name in IN_ORDER else ("resnet50", 12, 3)

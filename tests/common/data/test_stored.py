@@ -78,7 +78,7 @@ def test_ranks_that_read_in_order_open_each_file_about_once(num_ranks, digits, m
     monkeypatch.setattr("common.data.stored.BUFFER_SIZE", 4 * BATCH)
     num_opens = 0
     for rank in range(num_ranks):
-        samples = read(digits, "webdataset").train
+        samples = read(digits, "tfrecord").train
         assert_same_batches(samples, load(**digits.in_memory).train, epoch(samples, rank, num_ranks, "drop"))
         num_opens += samples.use.num_opens
     # Of the seven files, one between two ranks is opened by both.
@@ -103,12 +103,12 @@ def test_page_caches_are_dropped_before_the_epochs(when, num_times, digits, monk
     dropped = []
     monkeypatch.setattr(storage_use.os, "posix_fadvise", lambda *_: dropped.append(1))
     trainer = SimpleNamespace(ranks=Ranks(), sum=lambda values: values)
-    samples = read(digits, "files", drop_caches=when).train
+    samples = read(digits, "npy", drop_caches=when).train
     recorder = storage_use.Recorder(trainer, samples, SimpleNamespace(drop_caches=when), Meter(lambda: 0.0))
     for _ in range(3):
         recorder.begin_epoch()
-    # Every sample is a file of its own; the losses lie in one more.
-    assert len(dropped) == num_times * (323 + 60 + 1)
+    # Seven shards of training and two held out have two files each; the losses lie in one more.
+    assert len(dropped) == num_times * (2 * (7 + 2) + 1)
     record = recorder.of_record()["reading"]
     assert (record["sample_order"], record["num_opens_by_rank"], record["num_steps"]) == ("global", [0], 0)
     assert record["stored_bytes"] == sum(path.stat().st_size for path in samples.storage.paths())
@@ -138,8 +138,8 @@ def test_batches_that_exceed_the_budget_are_refused(digits):
     )
     assert "batches of 200 samples" in refusal(read, digits, "npy", evaluation_batch_size=200, data_budget=1.0)
     # Buffers of 1,024 samples: one, or with a worker the one in use, one ahead, and one that is read.
-    assert "34 batches of 32 samples" in refusal(read, digits, "webdataset", batch_size=32, data_budget=3.0)
-    assert "98 batches of 32 samples" in refusal(read, digits, "webdataset", batch_size=32, data_budget=3.0, num_workers=1)
+    assert "34 batches of 32 samples" in refusal(read, digits, "tfrecord", batch_size=32, data_budget=3.0)
+    assert "98 batches of 32 samples" in refusal(read, digits, "tfrecord", batch_size=32, data_budget=3.0, num_workers=1)
 
 
 def test_a_folder_of_something_else_is_refused(digits, tmp_path):
@@ -164,16 +164,13 @@ def test_another_tokenizer_is_refused_and_the_same_one_elsewhere_is_not(tmp_path
 
 
 def removed(path):
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    path.unlink()
 
 
 def with_another_bit(path):
-    file = path / "0000005.npy" if path.is_dir() else path
-    content = bytearray(file.read_bytes())
+    content = bytearray(path.read_bytes())
     content[-1] ^= 1
-    file.write_bytes(content)
-    # Of a folder of samples the time is its own.
-    os.utime(path)
+    path.write_bytes(content)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +190,7 @@ def test_a_file_that_is_missing_or_another_is_refused(names, damage, message, di
 
 
 def test_copies_with_other_times_are_what_they_were(digits, tmp_path):
-    settings, folder = copied(digits, "safetensors", tmp_path)
+    settings, folder = copied(digits, "hdf5", tmp_path)
     for path in folder.iterdir():
         os.utime(path, (1, 1))
     assert load(**settings).digest == load(**digits.in_memory).digest
@@ -226,8 +223,8 @@ def test_files_that_change_while_they_are_read_end_the_run(name, damage, workers
     samples = load(num_workers=workers, **settings).train
     batches = samples.batches(epoch(samples))
     next(batches)
-    for path in folder.rglob("*"):
-        if path.is_file() and path.name != manifest.NAME:
+    for path in folder.iterdir():
+        if path.name != manifest.NAME:
             damage(path)
     text = refusal(list, batches)
     assert text.startswith(str(folder))

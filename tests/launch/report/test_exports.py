@@ -203,7 +203,7 @@ def test_a_drawing_that_ends_its_process_is_an_error_of_one_line(monkeypatch):
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="how much memory V8 reserves is known on x86-64 only")
 def test_where_memory_is_short_the_other_exports_are_written_and_the_reason_is_one_line(tmp_path):
-    program = f"{BIN / 'python'} -m launch.compare results/reference/reading/free --csv {tmp_path}/a.csv --html {tmp_path}/a.html"
+    program = f"{BIN / 'python'} -m launch.compare results/reference/approximate --csv {tmp_path}/a.csv --html {tmp_path}/a.html"
     done = completed("bash", "-c", f"ulimit -v 3000000; exec {program}")
     reason = "drawing was ended by SIGTRAP (Fatal process out of memory"
     assert (done.returncode, done.stderr.count("\n"), reason in done.stderr) == (2, 1, True), done.stderr

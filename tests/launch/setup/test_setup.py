@@ -55,8 +55,6 @@ def refusal(fresh, **variables):
         ({"TANDEM_DEVICE": "cuda"}, "there is no nvcc", "TANDEM_DEVICE=cpu sets up without GPUs"),
         ({"TANDEM_MPICC": "/there/is/none"}, "TANDEM_MPICC is '/there/is/none'", "path of mpicc"),
         ({"TANDEM_PYTHON": "/bin/false"}, "'/bin/false', which is not Python 3.11", "set it to a Python 3.11"),
-        ({"TANDEM_HDF5": "yes"}, "TANDEM_HDF5 is 'yes'", "it must be parallel, or empty"),
-        ({"TANDEM_HDF5": "parallel", "HDF5_DIR": "/there/is/none"}, "HDF5_DIR is '/there/is/none'", "the folder of an HDF5 built with MPI"),
         ({"XDG_CACHE_HOME": "/etc/hostname/cache"}, "cannot write to the cache /etc/hostname/cache", "set XDG_CACHE_HOME"),
     ],
 )

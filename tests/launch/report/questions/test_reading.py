@@ -45,7 +45,7 @@ LOSSES = "cnn, weak scaling: the losses with"
     ("record", "sentences"),
     [
         (stored("hdf5"), [f"{LOSSES} hdf5, memory, npy are equal to the bit."]),
-        (stored("files", losses=[3.0, 2.0, 1.0, 0.5000001]), [f"{LOSSES} files, memory, npy are not equal."]),
+        (stored("hdf5", losses=[3.0, 2.0, 1.0, 0.5000001]), [f"{LOSSES} hdf5, memory, npy are not equal."]),
         (
             stored("tfrecord", order="files", digest="e" * 64, losses=[3.0, 2.5, 1.0, 0.5]),
             [
