@@ -19,7 +19,8 @@ VARIABLE = "TANDEM_TURNS"
 # And to the path of a file for the part of an epoch that a turn of each run of the group takes.
 SHARE_VARIABLE = "TANDEM_TURN_SHARE"
 # How long a turn takes in the run that begins first. Between every second pair of turns and the rest, ratios of two backends differed
-# by 2 % with turns of 2 s, and by 1 % with these. The first step of a turn is 6 to 15 % slower than the others (tests/bench/turns.py).
+# by 2 % with turns of 2 s, and by 1 % with these. The first step of a turn is 6 to 15 % slower than the others
+# (results/reference/experiments/turns.txt).
 TURN_SECONDS = 0.3
 MARK = "turn ended:"
 LINE = re.compile(MARK + r"((?: \d+)+)")

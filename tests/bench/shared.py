@@ -1,14 +1,12 @@
-"""What the benchmarks share: their command line, matrices, measuring in turns, ratios of what was measured, and tables in Markdown."""
+"""What the benchmarks share: their command line, matrices in randomized blocks, and tables in Markdown."""
 
 import random
 import subprocess
 from pathlib import Path
-from statistics import median, quantiles
 
 from common import command_line
 from common.record.records import read_all
 from launch.report.questions.first import SLOWER
-from launch.report.questions.repeated import FASTER
 from launch.report.words import level
 from tests.support.running import BIN, environ
 
@@ -40,35 +38,9 @@ def in_blocks(measure, conditions, num_repeats):
     return measured
 
 
-def in_turns(measure, subjects, num_rounds):
-    """{name: what measure(subject, round) gave in each round}, for {name: subject}.
-
-    Every second round has the order turned around: A B B A, which cancels a drift of the machine.
-    """
-    values = {name: [] for name in subjects}
-    for number in range(num_rounds):
-        for name in subjects if number % 2 == 0 else reversed(subjects):
-            values[name].append(measure(subjects[name], number))
-    return values
-
-
-def ratios(above, below):
-    """The ratio of each round."""
-    return [numerator / denominator for numerator, denominator in zip(above, below, strict=True)]
-
-
 def verdict(ratio):
     """How the sides of a ratio of epochs compare, in words."""
-    return "none" if ratio.verdict is None else level(ratio) or (SLOWER if ratio.value > 1 else FASTER)
-
-
-def with_range(values):
-    return f"{median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
-
-
-def with_quartiles(values):
-    low, middle, high = quantiles(values, n=4, method="inclusive")
-    return f"{middle:.3f} ({low:.3f} to {high:.3f})"
+    return "none" if ratio.verdict is None else level(ratio) or (SLOWER if ratio.value > 1 else "faster")
 
 
 def head(columns):

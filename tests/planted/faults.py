@@ -21,6 +21,7 @@ SUFFIXES = {".py", ".c", ".h"}
 class Fault(NamedTuple):
     """One fault, as a table of a .toml file has it."""
 
+    area: str
     name: str
     what: str
     old: str
@@ -29,28 +30,21 @@ class Fault(NamedTuple):
     file: str = "*"
 
 
-def load():
-    """All faults, by area."""
-    return [Fault(name, **entry) for path in sorted(HERE.glob("*.toml")) for name, entry in tomllib.loads(path.read_text()).items()]
-
-
-def chosen(names):
-    """The faults of these names; all of them for none. Raises UserError for a name that no fault has."""
-    by_name = {fault.name: fault for fault in load()}
-    for name in names:
-        if name not in by_name:
-            raise UserError(f"there is no planted fault {name!r}; see python -m tests.planted --list")
-    return [by_name[name] for name in names or by_name]
+def load() -> list[Fault]:
+    """Reads the faults of all areas, one .toml file each."""
+    return [
+        Fault(path.stem, name, **entry) for path in sorted(HERE.glob("*.toml")) for name, entry in tomllib.loads(path.read_text()).items()
+    ]
 
 
 @functools.cache
-def product():
+def product() -> dict[Path, str]:
     """{path from the root of the checkout: text} of the product's source files."""
     paths = [path for folder in PRODUCT for path in sorted((ROOT / folder).rglob("*.*")) if path.suffix in SUFFIXES]
     return {path.relative_to(ROOT): path.read_text() for path in paths}
 
 
-def planted(fault, texts):
+def planted(fault: Fault, texts: dict[Path, str]) -> tuple[Path, str]:
     """(path, its text with the fault in it), of {path: text}. Raises UserError where `old` does not stand once, or not one line changes."""
     counts = {path: text.count(fault.old) for path, text in texts.items() if path.match(fault.file) and fault.old in text}
     if list(counts.values()) != [1]:
@@ -62,7 +56,7 @@ def planted(fault, texts):
     return path, texts[path].replace(fault.old, fault.new)
 
 
-def node_ids(fault):
+def node_ids(fault: Fault) -> list[str]:
     """The tests that have to catch the fault, as pytest takes them. Raises UserError where a file is not there exactly once."""
     ids = []
     for test in fault.tests:

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.matrix
 WATCHDOG_TIMEOUT = ("--watchdog-timeout", "15")
 
 
-# One that waits in Gloo and one that waits in MPI; `python -m tests.bench.faults` measures all.
+# One that waits in Gloo and one that waits in MPI.
 @pytest.mark.long
 @pytest.mark.parametrize("backend", ["deepspeed_zero", "horovod_keras"])
 def test_a_rank_that_is_stopped_is_named_by_the_others(backend, checkout, tmp_path):

@@ -1,0 +1,78 @@
+"""A copy of this checkout in which a fault is planted, and the tests that run there."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import psutil
+
+from launch.trace import build
+from tests.planted import faults
+from tests.planted.faults import Fault
+from tests.support.running import ROOT, copied
+
+TIME_LIMIT_SECONDS = 1200
+
+
+def isolated_copy(folder: Path) -> Path:
+    """Copies this checkout into a folder, outside of which the tests of the copy change nothing.
+
+    The copy has this environment, but for the interposer, which tests build anew where its sources have changed. The copy is a
+    repository, since some tests copy their checkout in their turn.
+    """
+    copy = copied(folder)
+    environment = copy / ".venv"
+    environment.unlink()
+    (environment / "lib").mkdir(parents=True)
+    for path in [*(ROOT / ".venv").iterdir(), *(ROOT / ".venv" / "lib").iterdir()]:
+        in_copy = environment / path.relative_to(ROOT / ".venv")
+        if path.name == build.NAME:
+            shutil.copy2(path, in_copy)
+        elif not in_copy.exists():
+            in_copy.symlink_to(path)
+    subprocess.run(["git", "init", "--quiet"], cwd=copy, check=True)
+    subprocess.run(["git", "add", "--all"], cwd=copy, check=True)
+    return copy
+
+
+@contextlib.contextmanager
+def planted(copy: Path, fault: Fault):
+    """Within this context a fault is in the copy, which is afterwards as it was."""
+    path, text = faults.planted(fault, faults.product())
+    (copy / path).write_text(text)
+    try:
+        yield
+    finally:
+        (copy / path).write_text(faults.product()[path])
+
+
+def tested(copy: Path, fault: Fault) -> tuple[int, str]:
+    """Runs the tests of a fault in the copy until one fails, and leaves no process of them behind.
+
+    Returns pytest's exit status, 124 at the time limit, and the end of what it printed.
+    """
+    options = ("--quiet", "--tb=no", "-rfE", "-x", "-p", "no:cacheprovider", "--basetemp", copy.parent / "basetemp", "-m", "")
+    command = ["timeout", TIME_LIMIT_SECONDS, copy / ".venv" / "bin" / "python", "-m", "pytest", *options, *faults.node_ids(fault)]
+    # Python compares the size of a file and its time in seconds with those in its cache, which here may be the same for other content.
+    environ = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    # Those of the pytest that runs this do not concern it.
+    environ = {name: value for name, value in environ.items() if not name.startswith("PYTEST_")}
+    try:
+        with (copy.parent / "printed").open("w+", errors="replace") as printed:
+            done = subprocess.run(
+                [str(part) for part in command], cwd=copy, env=environ, stdout=printed, stderr=subprocess.STDOUT, check=False
+            )
+            printed.seek(0)
+            return done.returncode, printed.read()[-5000:]
+    finally:
+        _end_left(copy.parent)
+
+
+def _end_left(folder: Path) -> None:
+    """Ends the processes that were started somewhere below the folder."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if Path(process.cwd()).is_relative_to(folder):
+                process.kill()
