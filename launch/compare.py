@@ -37,14 +37,12 @@ class Arguments:
     """Write the report as one self-contained page with charts."""
     svg: Path | None = None
     """Write the chart of time to solution as a picture."""
-    baseline: Path | None = None
-    """A record or folder of an earlier matrix; exit status 3 for a regression."""
+    baseline: tuple[Path, ...] = ()
+    """Records or folders of earlier matrices, each of which is compared with the results; exit status 3 for a regression."""
     predict: str | None = None
     """Also forecast these numbers of ranks, such as 16,64,1024; launch.predict has more options."""
     price: Annotated[float | None, PRICE] = None
     """With --predict: price of an hour of a core, or of a GPU where the runs used GPUs."""
-    history: bool = False
-    """Report instead how the seconds per epoch have changed from matrix to matrix of a machine, and what changed between them."""
     watch: bool = False
     """Rewrite the page of --html whenever a record is added, until Ctrl-C."""
 
@@ -68,23 +66,21 @@ def watch(arguments):
     return 0
 
 
-def answered(arguments, records, damaged):
-    """The Answer to the question that is asked: one of its own for a history, and for records of several machines."""
-    if arguments.history:
-        return several.of_dates(records, damaged)
+def answered(records, damaged):
+    """The Answer to the question that is asked: one of its own for records of several machines."""
     return several.of_machines(records, damaged) if len(comparable.machines_of(records)) > 1 else summary.answer(records, damaged)
 
 
 def requested(arguments, *options):
     """{option: value} of those of the options that were given."""
-    return {option: value for option in options if (value := getattr(arguments, option.removeprefix("--"))) is not None}
+    return {option: value for option in options if (value := getattr(arguments, option.removeprefix("--"))) not in (None, ())}
 
 
 def refresh(arguments, reload_seconds):
     """Writes the page of the current records and prints their number; prints the reason where there is none or they are not comparable."""
     files.check(arguments.html, "--html")
     try:
-        answer = answered(arguments, *collect.collect(arguments.results))
+        answer = answered(*collect.collect(arguments.results))
     except UserError as problem:
         print(f"{problem}; waiting", flush=True)
         return
@@ -99,9 +95,7 @@ def run(arguments):
         return watch(arguments)
     exports = requested(arguments, *EXPORTERS)
     files.check_all(exports)
-    forecast = changes = None
-    if arguments.history and (refused := requested(arguments, "--baseline", "--predict", "--price")):
-        raise UserError(f"--history answers one question; leave out {listed([*refused])}")
+    forecast = None
     if arguments.price is not None and arguments.predict is None:
         raise UserError("--price is for a forecast; say with --predict RANKS of which sizes")
     if arguments.predict is not None:
@@ -109,20 +103,21 @@ def run(arguments):
     records, damaged = collect.collect(arguments.results)
     if forecast or arguments.baseline:
         comparable.check_one_machine(records)
-    if arguments.baseline:
-        baseline, damaged_before = collect.collect([arguments.baseline])
+    comparisons = []
+    for path in arguments.baseline:
+        baseline, damaged_before = collect.collect([path])
         damaged += damaged_before
-        changes = regressions.changes(records, baseline)
-    answer = answered(arguments, records, damaged)
+        comparisons.append(regressions.compare(records, baseline))
+    answer = answered(records, damaged)
     if forecast:
         answer = with_forecasts(answer, forecast)
-    if changes is not None:
-        answer = answer._replace(sections=[regressions.section(changes), *answer.sections])
+    if comparisons:
+        answer = answer._replace(sections=[regressions.section(comparisons), *answer.sections])
     failures = files.write_all({path: functools.partial(EXPORTERS[option], answer) for option, path in exports.items()})
     terminal.show(answer)
     if failures:
         raise UserError(failures)
-    return REGRESSED if changes and regressions.worse(changes) else 0
+    return REGRESSED if any(regressions.worse(compared.changes) for compared in comparisons) else 0
 
 
 def main():

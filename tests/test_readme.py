@@ -108,9 +108,6 @@ def test_the_sentences_on_the_results_are_those_of_the_committed_report():
     (_, of_cnn), (ratio, interval) = costs
     assert of_cnn.startswith("no difference shown, ")
     assert f"loses {ratio} times as much by Gloo as DDP on the Transformer ({interval}); on the CNN no difference is shown." in RESULTS
-    shown = re.findall(r"a difference for (\d+) pairs of backends, all for (\d+), opposite ones for (\d+)", REPORT)
-    of_pairs = "of {} pairs for which one matrix shows a difference, both show it for {}, opposite ones for {}."
-    assert of_pairs.format(*(sum(map(int, counts)) for counts in zip(*shown, strict=True))) in RESULTS
     assert re.search(r"The machine's speed was within 5 % of its median beside \d+ of \d+ runs\.", REPORT)[0] in RESULTS
     columns = "state per rank (MiB)", "peak memory per rank (MiB)"
     memory = [row_of(backend, column)[column] for column in columns for backend in ("deepspeed_zero", "ddp")]

@@ -1,16 +1,17 @@
-"""Two sets of records of one matrix, before and after a change: what got slower, less accurate or larger beyond the noise. Pure."""
+"""Two or more sets of records of one matrix, before and after changes: what got slower, less accurate or larger beyond the noise. Pure."""
 
 from operator import attrgetter
 from typing import NamedTuple
 
 from common.errors import UserError
-from launch.report import comparable, entries, statistics
+from common.record.definition import Record
+from launch.report import comparable, entries, environments, statistics
 from launch.report.tables import BACKEND, INTERVAL, MIB, RANKS, Column, Section, apart, filled
 from launch.report.words import interval, ranks_of
 
 QUESTION = "What changed against the baseline?"
 COLUMNS = (
-    Column("comparison"), BACKEND, RANKS, Column("measure"), Column("before", ".4g"), Column("after", ".4g"),
+    Column("baseline begun"), Column("comparison"), BACKEND, RANKS, Column("measure"), Column("before", ".4g"), Column("after", ".4g"),
     Column("after / before", ".3f"), INTERVAL, Column("verdict"),
 )  # fmt: skip
 WORSE, BETTER, LEVEL, UNKNOWN = "worse", "better", "no difference shown", "not judged: too few runs"
@@ -54,8 +55,23 @@ class Change(NamedTuple):
     verdict: str
 
 
-def changes(records, baseline):
-    """The changes of all entries of the baseline, which are records too.
+class Compared(NamedTuple):
+    """A set of records against an earlier one: when that began, the changes of its entries, and what differs in hardware and software."""
+
+    began: str
+    changes: list[Change]
+    differences: str
+
+
+def compare(records: list[Record], baseline: list[Record]) -> Compared:
+    """Compares a set of records with an earlier one. Raises UserError where they trained different things or have no entry in common."""
+    (plain, _), (before, _) = entries.split_traced(records), entries.split_traced(baseline)
+    began = min(record.started_at for record in baseline)
+    return Compared(began, changes(records, baseline), environments.changes(before, plain))
+
+
+def changes(records: list[Record], baseline: list[Record]) -> list[Change]:
+    """The changes of all entries of the baseline.
 
     An entry is worse where the 95 % interval of its ratio excludes 1 and the ratio is beyond the tolerance, and where it no longer has a
     value. With fewer than 3 runs on a side the noise is not known, and the change is not judged.
@@ -117,8 +133,17 @@ def _sentence(change):
     )
 
 
-def section(changes):
-    """The changes as a Section of the report, the regressions as its sentences."""
+def section(comparisons: list[Compared]) -> Section:
+    """The changes against each baseline as a Section of the report, the regressions as its sentences."""
+    sentences = [sentence for compared in comparisons for sentence in _sentences(compared)]
+    tables = []
+    for title, rows in apart("Changes", [_Place(compared.began, change) for compared in comparisons for change in compared.changes]):
+        tables += filled(title, COLUMNS, [_row(row) for row in rows])
+    return Section("baseline", QUESTION, sentences, tables)
+
+
+def _sentences(compared):
+    changes = compared.changes
     sentences = worse(changes)
     num_unknown = sum(change.verdict == UNKNOWN for change in changes)
     if not sentences and num_unknown < len(changes):
@@ -128,15 +153,23 @@ def section(changes):
             f"{num_unknown} of {len(changes)} numbers could not be judged: one side has fewer than "
             f"{statistics.MIN_RUNS_WITH_INTERVAL} runs. Use --repeats {statistics.MIN_RUNS_CONFIDENT}."
         )
-    tables = []
-    for title, chosen in apart("Changes", changes):
-        tables += filled(title, COLUMNS, [_row(change) for change in chosen])
-    return Section("baseline", QUESTION, sentences, tables)
+    return [*sentences, f"Changed since the matrix begun at {compared.began}: {compared.differences or 'no version and no commit'}."]
 
 
-def _row(change):
-    ratio = change.ratio
+class _Place(NamedTuple):
+    """A row of the table: a change, and when its baseline began."""
+
+    began: str
+    change: Change
+
+    @property
+    def oversubscribed(self):
+        return self.change.oversubscribed
+
+
+def _row(row):
+    change, ratio = row.change, row.change.ratio
     return (
-        change.comparison, change.backend, change.num_ranks, change.measure.name, change.before, change.after, ratio and ratio.value,
-        interval(ratio), change.verdict,
+        row.began, change.comparison, change.backend, change.num_ranks, change.measure.name, change.before, change.after,
+        ratio and ratio.value, interval(ratio), change.verdict,
     )  # fmt: skip

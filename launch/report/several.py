@@ -1,7 +1,7 @@
-"""Records of several machines, or of several dates -> an answer to one question of its own. Pure."""
+"""Records of several machines -> an answer to one question of its own. Pure."""
 
 from launch.report import comparable, entries
-from launch.report.questions import failed, history, machines
+from launch.report.questions import failed, machines
 from launch.report.summary import Answer, left_out
 from launch.report.tables import Section
 from launch.report.words import listed
@@ -18,18 +18,7 @@ def of_machines(records, damaged=()):
         comparable.check(records_of_machine)
     comparable.check_training(plain)
     comparisons = [comparison for records_of_machine in of_machine.values() for comparison in entries.comparisons(records_of_machine)]
-    return _of_one_question("machines", machines, listed(list(of_machine)), comparisons, traced, damaged, [ALONE])
-
-
-def of_dates(records, damaged=()):
-    """The Answer of records of one machine from matrices of several dates: one question. Raises UserError as `answer` does."""
-    plain, traced = entries.split_traced(records)
-    comparable.check(plain)
-    return _of_one_question("history", history, plain[0].settings.machine, entries.comparisons(plain), traced, damaged)
-
-
-def _of_one_question(key, question, machine, comparisons, traced, damaged, notes=()):
-    headline, sentences, tables = question.answer(comparisons)
+    headline, sentences, tables = machines.answer(comparisons)
     failures = failed.answer([*comparisons, *entries.comparisons(traced)], damaged)
-    sections = [Section(key, question.QUESTION, sentences, tables), Section("failed", failed.QUESTION, *failures)]
-    return Answer(machine, headline, sections, [*notes, *left_out(traced)], comparisons)
+    sections = [Section("machines", machines.QUESTION, sentences, tables), Section("failed", failed.QUESTION, *failures)]
+    return Answer(listed(list(of_machine)), headline, sections, [ALONE, *left_out(traced)], comparisons)

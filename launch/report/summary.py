@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from launch.report import comparable, entries, environments, statistics, widths
-from launch.report.questions import approximate, checkpointing, cost, failed, first, quiet, reading, repeated, same, scaling, step, where
+from launch.report.questions import approximate, checkpointing, cost, failed, first, quiet, reading, same, scaling, step, where
 from launch.report.tables import Section
 from launch.report.words import listed, ranks_of, runs_against
 
@@ -46,7 +46,6 @@ def answer(records, damaged=()):
 
     answers = {
         "first": (first, of_each(first)),
-        "repeated": (repeated, of_each(repeated)),
         "scaling": (scaling, of_each(scaling)),
         "cost": (cost, cost.answer(comparisons)),
         "step": (step, of_each(step)),

@@ -94,10 +94,6 @@ def test_a_regression_of_plain_runs_is_the_exit_status_and_the_first_section(sec
             (["--html", "a.html", "--watch", option, "1"], f"--watch writes the page of --html and nothing else; leave out {option}")
             for option in ("--baseline", "--csv", "--markdown", "--predict", "--price", "--svg")
         ),
-        *(
-            (["--history", option, value], f"--history answers one question; leave out {option}")
-            for option, value in (("--baseline", "results"), ("--predict", "16"), ("--price", "1"))
-        ),
         (["--price", "0.05"], "--price is for a forecast; say with --predict RANKS of which sizes"),
         (["--html", "a.html", "--predict", "16", "--price", "-1"], "--price is -1; it must be at least 0 and at most 1000000000"),
         (["--html", "a.html", "--predict", "16,0"], "--predict has 0; it must be at least 1 and at most 16777216"),
@@ -179,25 +175,22 @@ def test_traced_runs_are_left_out_and_counted_and_failed_ones_listed(tmp_path, r
     assert "all of these runs were traced" in error
 
 
-def test_several_machines_and_a_history_have_one_question_with_every_export(tmp_path, run):
+def test_several_machines_have_one_question_with_every_export(tmp_path, run):
     runs = [*repeats([9.0, 9.5, 9.2], backend="single"), *repeats([10.0, 10.5, 10.1])]
     on_this_machine = folder(tmp_path / "here", *runs)
     on_the_other = folder(tmp_path / "there", *on("there", [*(record | LATER for record in runs), *repeats([8.0, 8.1], **OLD)]))
     (on_the_other / "old.json").write_text('{"schema": 1}')
     exports = [part for option in compare.EXPORTERS for part in (option, tmp_path / f"a.{option.strip('-')}")]
-    for arguments, question, num_runs in (
-        ([on_this_machine, on_the_other], "Which backend is fastest on which machine?", 14),
-        (["--history", on_the_other], "How have the times changed?", 8),
-    ):
-        status, printed, error = run(*arguments, *exports)
-        assert (status, error, printed.splitlines()[0]) == (0, "", question)
-        assert "old.json" in printed
-        assert "Which backend reaches the target first?" not in printed
-        assert all(question in (tmp_path / f"a.{name}").read_text() for name in ("html", "markdown"))
-        assert len((tmp_path / "a.csv").read_text().splitlines()) == 1 + num_runs
+    question = "Which backend is fastest on which machine?"
+    status, printed, error = run(on_this_machine, on_the_other, *exports)
+    assert (status, error, printed.splitlines()[0]) == (0, "", question)
+    assert "old.json" in printed
+    assert "Which backend reaches the target first?" not in printed
+    assert all(question in (tmp_path / f"a.{name}").read_text() for name in ("html", "markdown"))
+    assert len((tmp_path / "a.csv").read_text().splitlines()) == 1 + 14
 
 
-@pytest.mark.parametrize("option", [("--history",), ("--baseline", "here"), ("--predict", "16")])
+@pytest.mark.parametrize("option", [("--baseline", "here"), ("--predict", "16")])
 def test_what_is_of_one_machine_is_refused_for_several(option, tmp_path, run):
     folder(tmp_path / "here", made())
     folder(tmp_path / "there", *on("there", [made() | LATER]))

@@ -7,7 +7,7 @@ from launch.report.tables import BACKEND, RANKS, Table
 MAIN = "first"
 MERGED = ("scaling", "cost", "step")
 # The sections whose sentences stand here without their tables, which have a row for each run, digest or pair.
-SENTENCES_ONLY = ("repeated", "same", "quiet")
+SENTENCES_ONLY = ("same", "quiet")
 ALL_TABLES = (
     "`python -m launch.compare FOLDER` prints every table and column, `--html FILE` makes a page of them, `--csv FILE` has every run."
 )

@@ -1,21 +1,21 @@
-"""All charts of an answer, and those of machines and dates, which a report of their own question has. Pure."""
+"""All charts of an answer, and those of several machines, which have a report of their own. Pure."""
 
 from launch.report.export import charts, colours
 from launch.report.export.charts import Chart
 from launch.report.export.vega_lite import DOT, NEUTRAL, layer, layered, named, on_page, quantity, tooltip
-from launch.report.questions import history, machines
-from launch.report.tables import OVERSUBSCRIBED, apart
+from launch.report.questions import machines
+from launch.report.tables import OVERSUBSCRIBED
 from launch.report.words import ranks_of
 
-MACHINES, DATES = "Ratio to fastest by machine", "Seconds per epoch by date"
+MACHINES = "Ratio to fastest by machine"
 ROW_HEIGHT = 14
 
 
 def of(answer):
     """{key of a section: its charts} of an answer."""
-    draw_of = {"machines": _by_machine, "history": _by_date}
-    alone = {section.key: draw_of[section.key](answer) for section in answer.sections if section.key in draw_of}
-    return alone or charts.of(answer) | (answer.charts or {})
+    if any(section.key == "machines" for section in answer.sections):
+        return {"machines": _by_machine(answer)}
+    return charts.of(answer) | (answer.charts or {})
 
 
 def _by_machine(answer):
@@ -46,43 +46,6 @@ def _forest(name, rows, backends):
     )
     caption = "The dashed line is the fastest backend of each machine. Bars are 95 % intervals, simultaneous on each machine."
     return _chart(MACHINES, name, caption, rows, ROW_HEIGHT * len({row["backend"] for row in rows}) * len(places), layers)
-
-
-def _by_date(answer):
-    """A line chart for each workload and size that has matrices of several dates."""
-    drawn = []
-    for comparison, states_of in history.states(answer.comparisons):
-        for title, chosen in apart(comparison.name, comparison.entries):
-            for size in sorted({entry.num_ranks for entry in chosen}):
-                of_size = [
-                    state for entry in chosen if entry.num_ranks == size for state in states_of[entry.backend, size] if state.seconds
-                ]
-                if len({state.began for state in of_size}) > 1:
-                    subject = title.replace(comparison.name, f"{comparison.name}, {ranks_of(size)}", 1)
-                    drawn.append(_lines(subject, of_size, answer.backends))
-    return drawn
-
-
-def _lines(subject, states, backends):
-    rows = [
-        {
-            "began": state.began[:16].replace("T", " "), "backend": state.entry.backend, "verdict": state.verdict,
-            "seconds": state.seconds.value, "low": state.seconds.low, "high": state.seconds.high,
-        }
-        for state in states
-    ]  # fmt: skip
-    looks = _looks(rows, backends)
-    y = quantity("seconds", "seconds per epoch", scale={"zero": False})
-    # A place for each matrix, and not its distance in time: the intervals of several backends would cover each other.
-    x = {"field": "began", "type": "ordinal", "title": "start of the matrix", "axis": {"labelAngle": 0, "grid": False}}
-    curve = {"x": x, "xOffset": {"field": "backend", "sort": looks["color"]["scale"]["domain"]}, "color": looks["color"]}
-    shown = tooltip("backend", "began", "verdict", seconds=".4g", low=".4g", high=".4g")
-    layers = layered(
-        layer("line", curve | {"y": y}, strokeWidth=1.5),
-        _bars("y", y, rows, curve),
-        layer("point", curve | {"y": y, "shape": looks["shape"], "tooltip": shown}, size=55, **DOT),
-    )
-    return _chart(DATES, subject, "Vertical bars are 95 % intervals of each matrix.", rows, 230, layers)
 
 
 def _looks(rows, backends):

@@ -3,7 +3,7 @@
 from common.errors import UserError
 from launch.report.export import pictures, vega_lite
 
-KINDS = ("Time to solution", pictures.MACHINES, pictures.DATES)
+KINDS = ("Time to solution", pictures.MACHINES)
 
 
 def text(answer):

@@ -64,7 +64,6 @@ def test_every_other_reader_takes_it():
     records = typed([*OTHERS, diverged(backend="fsdp")])
     assert regressions.changes(records, records)
     assert widths.by_size(records)
-    assert several.of_dates(records)
     there = typed(on("there", [*OTHERS, diverged(backend="fsdp")]))
     assert several.of_machines([*records, *there])
     assert summary.answer(records, [])

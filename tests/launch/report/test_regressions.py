@@ -4,10 +4,10 @@ import pytest
 
 from common.errors import UserError
 from launch.report import regressions
-from tests.support.made_records import ended, made, not_reached, repeats, typed
+from tests.support.made_records import ended, made, not_reached, on, repeats, typed
 
 BEFORE = [10.0, 10.1, 10.2]
-OLD = {"stamp": "20250101-000000"}
+OLD = {"stamp": "20250101-000000", "started_at": "2025-01-01T00:00:00Z"}
 
 
 def changes(new, old):
@@ -86,13 +86,26 @@ def test_an_entry_that_lost_its_time_is_worse_even_with_one_run_and_one_that_nev
     ],
 )
 def test_without_regressions_a_sentence_states_it(new, old, sentence):
-    assert regressions.section(changes(new, old)).sentences == [sentence]
+    compared = regressions.compare(typed(new), typed(old))
+    changed = "Changed since the matrix begun at 2025-01-01T00:00:00Z: no version and no commit."
+    assert regressions.section([compared]).sentences == [sentence, changed]
 
 
 def test_oversubscribed_entries_have_their_own_table():
     shared = [*repeats(BEFORE), *repeats(BEFORE, num_ranks=8, oversubscribed=True)]
-    section = regressions.section(changes(shared, shared))
-    assert [sorted({row[2] for row in table.rows}) for table in section.tables] == [[1], [8]]
+    section = regressions.section([regressions.compare(typed(shared), typed(shared))])
+    assert [sorted({row[3] for row in table.rows}) for table in section.tables] == [[1], [8]]
+
+
+def test_a_set_is_compared_with_each_earlier_one_and_what_changed_between_them_is_named():
+    new = repeats([12.0, 12.1, 12.2])
+    latest = on(new[0]["settings"]["machine"], repeats([12.0, 12.1, 12.2], stamp="20250201-000000", started_at="2025-02-01T00:00:00Z"), packages={"torch": "2.0"})
+    olds = [repeats(BEFORE, **OLD), latest]
+    section = regressions.section([regressions.compare(typed(new), typed(old)) for old in olds])
+    times = [row for table in section.tables for row in table.rows if row[4] == "time to solution (s)"]
+    assert [(row[0][:10], row[-1]) for row in times] == [("2025-01-01", "worse"), ("2025-02-01", "no difference shown")]
+    assert sum("got slower: time to solution" in sentence for sentence in section.sentences) == 1
+    assert "torch 2.0 to" in section.sentences[-1]
 
 
 @pytest.mark.parametrize(
