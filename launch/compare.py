@@ -38,7 +38,8 @@ class Arguments:
     svg: Path | None = None
     """Write the chart of time to solution as a picture."""
     baseline: tuple[Path, ...] = ()
-    """Records or folders of earlier matrices, each of which is compared with the results; exit status 3 for a regression."""
+    """Earlier records, with which the results are compared: each folder by itself, and all files together. Exit status 3 for a
+    regression."""
     predict: str | None = None
     """Also forecast these numbers of ranks, such as 16,64,1024; launch.predict has more options."""
     price: Annotated[float | None, PRICE] = None
@@ -104,8 +105,8 @@ def run(arguments):
     if forecast or arguments.baseline:
         comparable.check_one_machine(records)
     comparisons = []
-    for path in arguments.baseline:
-        baseline, damaged_before = collect.collect([path])
+    for paths in regressions.sets(arguments.baseline):
+        baseline, damaged_before = collect.collect(paths)
         damaged += damaged_before
         comparisons.append(regressions.compare(records, baseline))
     answer = answered(records, damaged)

@@ -1,6 +1,7 @@
 """Two or more sets of records of one matrix, before and after changes: what got slower, less accurate or larger beyond the noise. Pure."""
 
 from operator import attrgetter
+from pathlib import Path
 from typing import NamedTuple
 
 from common.errors import UserError
@@ -53,6 +54,14 @@ class Change(NamedTuple):
     after: float | None
     ratio: statistics.Ratio | None
     verdict: str
+
+
+def sets(paths: tuple[Path, ...]) -> list[list[Path]]:
+    """Divides the paths of earlier records into sets: each folder is one, and all files are one, as a shell lists those of a pattern."""
+    folders, files = [], []
+    for path in paths:
+        (folders if path.is_dir() else files).append(path)
+    return [[folder] for folder in folders] + ([files] if files else [])
 
 
 class Compared(NamedTuple):

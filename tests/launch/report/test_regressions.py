@@ -99,7 +99,8 @@ def test_oversubscribed_entries_have_their_own_table():
 
 def test_a_set_is_compared_with_each_earlier_one_and_what_changed_between_them_is_named():
     new = repeats([12.0, 12.1, 12.2])
-    latest = on(new[0]["settings"]["machine"], repeats([12.0, 12.1, 12.2], stamp="20250201-000000", started_at="2025-02-01T00:00:00Z"), packages={"torch": "2.0"})
+    latest = repeats([12.0, 12.1, 12.2], stamp="20250201-000000", started_at="2025-02-01T00:00:00Z")
+    latest = on(new[0]["settings"]["machine"], latest, packages={"torch": "2.0"})
     olds = [repeats(BEFORE, **OLD), latest]
     section = regressions.section([regressions.compare(typed(new), typed(old)) for old in olds])
     times = [row for table in section.tables for row in table.rows if row[4] == "time to solution (s)"]
@@ -115,3 +116,12 @@ def test_a_set_is_compared_with_each_earlier_one_and_what_changed_between_them_i
 def test_two_sets_of_different_training_or_without_common_entries_are_refused(old, message):
     with pytest.raises(UserError, match=message):
         changes([made()], [made(**old, **OLD)])
+
+
+def test_each_folder_is_a_set_and_all_files_are_one(tmp_path):
+    files = [tmp_path / "a.json", tmp_path / "b.json"]
+    folders = [tmp_path / "old", tmp_path / "older"]
+    for folder in folders:
+        folder.mkdir()
+    assert regressions.sets((files[0], folders[0], files[1], folders[1])) == [[folders[0]], [folders[1]], files]
+    assert regressions.sets(()) == []
