@@ -1,6 +1,6 @@
 """The exceptions whose text is the whole message: no traceback is printed; and what a line may hold."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, final
 
 
 class UserError(Exception):
@@ -17,3 +17,10 @@ class RunError(Exception):
 def printable(text: str) -> str:
     """The text with a space for each non-printable character, such as a terminal's control codes."""
     return "".join(character if character.isprintable() else " " for character in text)
+
+
+@final
+class Diverged(RunError):
+    """A loss, a gradient or a parameter is NaN or infinite."""
+
+    status = "diverged"

@@ -47,6 +47,7 @@ class Trainer(DistributedTrainer):
         return steps.evaluate(self.model, batches, self.device)
 
     def state(self, with_optimizer_state=True):
+        shared_deepspeed.expect_all_applied(self.model)
         return shared_deepspeed.state(self.module, self.optimizer, with_optimizer_state)
 
     def restore(self, state):

@@ -8,7 +8,6 @@ import os
 import resource
 import time
 from dataclasses import dataclass
-from typing import final
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from common.config import Settings
 from common.cost import parallelism
 from common.data import sharding, storage_use
 from common.data.samples import Dataset, Samples, counted
-from common.errors import RunError
+from common.errors import Diverged
 from common.meter import Meter
 from common.model import families, schedules, weights
 from common.process import energy, gpus
@@ -37,13 +36,6 @@ OF_A_TRAINER = ("staleness", "left_out")
 # Settings that ranks may have different values of, such as folders and names.
 OF_A_NODE = {*config.with_role(config.Role.MAY_DIFFER), "checkpoint_dir"} - {*config.TRAINING_SETTINGS}
 REMEDY = "lower --learning-rate, or give more --warmup-epochs"
-
-
-@final
-class Diverged(RunError):
-    """A loss, or a parameter, is NaN or infinite."""
-
-    status = "diverged"
 
 
 def prepare(trainer, settings, record, heartbeat=lambda: None):

@@ -12,7 +12,7 @@ from deepspeed.comm import comm
 from deepspeed.runtime.zero.partition_parameters import ZeroParamStatus
 
 from common import workloads
-from common.errors import UserError
+from common.errors import Diverged, UserError
 from common.process.rendezvous import agree_on_master
 from common.trainer import Communication, ProfiledCommunication
 from frameworks.shared.pytorch import devices, memory, process_group, states
@@ -169,6 +169,15 @@ def memory_at_points(model, optimizer):
         return memory.held_by([*model.parameters(), *shards], inner, [*gradients, *updating], masters)
 
     return memory.at_points(model, inner, held)
+
+
+def expect_all_applied(engine: deepspeed.DeepSpeedEngine) -> None:
+    """Raises Diverged where the engine has skipped steps, which it does without a word where a gradient is not finite.
+
+    The norm by which it decides is that of all ranks.
+    """
+    if engine.skipped_steps:
+        raise Diverged(f"DeepSpeed has skipped {engine.skipped_steps} of {engine.global_steps} steps, whose gradients were not finite")
 
 
 def state(model, optimizer, with_optimizer_state):

@@ -11,6 +11,7 @@ import pytest
 from common import workloads
 from common.config import Settings
 from common.data.samples import Dataset, InMemory
+from common.errors import Diverged
 from common.model import weights
 from common.process import turns
 from common.process.ranks import Ranks
@@ -249,7 +250,7 @@ class DivergingInTraining(Diverging):
 )
 def test_a_run_ends_after_the_epoch_in_which_its_loss_is_not_finite(trained, trainer_class, accuracies, num_epochs, message):
     records_of_run = []
-    with pytest.raises(loop.Diverged, match=message):
+    with pytest.raises(Diverged, match=message):
         trained(*accuracies, trainer_class=trainer_class, records_of_run=records_of_run)
     (record,) = records_of_run
     assert (len(record.losses), len(record.step_seconds)) == (3 * num_epochs, 3 * num_epochs)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from common.config import Settings
-from common.errors import RunError
+from common.errors import Diverged, RunError
 from common.process.ranks import Ranks
 from common.training import agreement, loop
 from tests.common.training.test_checkpoints import ABOUT
@@ -103,7 +103,7 @@ def test_parameters_that_are_not_finite_on_one_rank_have_diverged_on_all(value):
         loop.compare_replicas(trainer, new_record(), "after epoch 1")
 
     errors = on_ranks(compare, compare)
-    assert {type(error) for error in errors} == {loop.Diverged}
+    assert {type(error) for error in errors} == {Diverged}
     assert {error.status for error in errors} == {"diverged"}
 
 
