@@ -11,7 +11,7 @@ import tyro
 from common import command_line
 from common.errors import UserError
 from launch.forecast.scaling.answer import with_forecasts
-from launch.forecast.scaling.forecasts import PRICE, Wish, sizes_of
+from launch.forecast.scaling.forecasts import Wish, sizes_of
 from launch.report import collect, comparable, regressions, several, summary
 from launch.report.export import csv, files, html, markdown, svg, terminal
 from launch.report.live import RELOAD_SECONDS
@@ -41,9 +41,7 @@ class Arguments:
     """Earlier records, with which the results are compared: each folder by itself, and all files together. Exit status 3 for a
     regression."""
     predict: str | None = None
-    """Also forecast these numbers of ranks, such as 16,64,1024; launch.predict has more options."""
-    price: Annotated[float | None, PRICE] = None
-    """With --predict: price of an hour of a core, or of a GPU where the runs used GPUs."""
+    """Also forecast these numbers of ranks, such as 16,64; launch.predict has more options."""
     watch: bool = False
     """Rewrite the page of --html whenever a record is added, until Ctrl-C."""
 
@@ -52,7 +50,7 @@ def watch(arguments):
     """Rewrites the page whenever a record is added or changed, until interrupted."""
     if not arguments.html:
         raise UserError("--watch keeps a page up to date; say with --html FILE which")
-    if refused := [option for option in requested(arguments, *EXPORTERS, "--baseline", "--predict", "--price") if option != "--html"]:
+    if refused := [option for option in requested(arguments, *EXPORTERS, "--baseline", "--predict") if option != "--html"]:
         raise UserError(f"--watch writes the page of --html and nothing else; leave out {listed(refused)}")
     shown = None
     try:
@@ -97,10 +95,8 @@ def run(arguments):
     exports = requested(arguments, *EXPORTERS)
     files.check_all(exports)
     forecast = None
-    if arguments.price is not None and arguments.predict is None:
-        raise UserError("--price is for a forecast; say with --predict RANKS of which sizes")
     if arguments.predict is not None:
-        forecast = Wish(sizes_of(arguments.predict, "--predict"), price=arguments.price)
+        forecast = Wish(sizes_of(arguments.predict, "--predict"))
     records, damaged = collect.collect(arguments.results)
     if forecast or arguments.baseline:
         comparable.check_one_machine(records)

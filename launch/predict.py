@@ -3,15 +3,15 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
 from common import command_line
 from common.command_line import RANKS
 from launch.forecast.network import messages
-from launch.forecast.scaling import answer, forecasts, picture
-from launch.forecast.scaling.forecasts import PRICE, Wish, sizes_of
+from launch.forecast.scaling import answer, forecasts
+from launch.forecast.scaling.forecasts import Wish, sizes_of
 from launch.report import collect, comparable, entries, summary
 from launch.report.export import files, terminal
 
@@ -24,29 +24,22 @@ class Arguments:
 
     records: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Records or folders of records, of two sizes or more without oversubscription, with step breakdowns."""
-    ranks: str = "16,64,1024,100000"
-    """Numbers of ranks, separated by commas."""
+    ranks: str | None = None
+    """Numbers of ranks, separated by commas, up to 16 times the largest measured one. Default: its doublings, up to there."""
     ranks_per_node: Annotated[int | None, RANKS] = None
     """Ranks on each node. Default: as many as the largest measured size has on a node."""
     network: str | None = None
     """The network between nodes: alpha=2e-6,beta=25e9, the latency of a message in seconds and the bandwidth of a node's link in bytes per
     second (25e9: 200 Gbit/s); or a JSON file of launch.collectives. Default: as in the records, where that inside a node stands for it."""
-    algorithm: Literal["ring", "halving", "doubling", "tree", "hierarchical"] | None = None
-    """Algorithm of an all-reduce. Default: ring for Gloo, halving (recursive halving and doubling) for MPI, the fastest of ring, tree and
-    hierarchical for NCCL."""
-    price: Annotated[float | None, PRICE] = None
-    """Price of an hour of a core, or of a GPU where the runs used GPUs."""
     json: Path | None = None
     """Write all numbers as JSON."""
-    picture: Path | None = None
-    """Write the scaling charts, continued as dotted lines with their bands, as SVG."""
 
 
-def run(arguments):
+def run(arguments: Arguments) -> int:
     """Prints the forecasts, writes the files, returns the exit status. Raises UserError before anything is written."""
-    sizes, network = sizes_of(arguments.ranks), arguments.network and messages.read(arguments.network)
-    wish = Wish(sizes, network, arguments.ranks_per_node, arguments.algorithm, arguments.price)
-    files.check_all({"--json": arguments.json, "--picture": arguments.picture})
+    sizes = None if arguments.ranks is None else sizes_of(arguments.ranks)
+    wish = Wish(sizes, arguments.network and messages.read(arguments.network), arguments.ranks_per_node)
+    files.check_all({"--json": arguments.json})
     records, _ = collect.collect(arguments.records)
     plain, _ = entries.split_traced(records)
     comparable.check(plain)
@@ -55,8 +48,6 @@ def run(arguments):
     section = answer.section(subjects, left_out)
     if arguments.json:
         files.write(arguments.json, json.dumps(answer.as_json(subjects, left_out), indent=1, allow_nan=False) + "\n")
-    if arguments.picture:
-        files.write(arguments.picture, picture.text(subjects))
     terminal.show(summary.Answer(plain[0].settings.machine, [], [section], [], compared))
     return 0
 

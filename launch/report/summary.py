@@ -13,15 +13,13 @@ ALWAYS = {"first", "scaling", "cost", "same", "quiet", "failed"}
 
 
 class Answer(NamedTuple):
-    """The report's content. `headline`: the fastest backend, one sentence per comparison; `notes`: caveats. `charts`: {key of a section:
-    its charts}, of sections whose charts are not drawn from the comparisons."""
+    """The report's content. `headline`: the fastest backend, one sentence per comparison; `notes`: caveats."""
 
     machine: str
     headline: list[str]
     sections: list[Section]
     notes: list[str]
     comparisons: list[entries.Comparison]
-    charts: dict | None = None
 
     @property
     def runs(self):

@@ -92,10 +92,8 @@ def test_a_regression_of_plain_runs_is_the_exit_status_and_the_first_section(sec
         (["--watch"], "--watch keeps a page up to date; say with --html FILE which"),
         *(
             (["--html", "a.html", "--watch", option, "1"], f"--watch writes the page of --html and nothing else; leave out {option}")
-            for option in ("--baseline", "--csv", "--markdown", "--predict", "--price", "--svg")
+            for option in ("--baseline", "--csv", "--markdown", "--predict", "--svg")
         ),
-        (["--price", "0.05"], "--price is for a forecast; say with --predict RANKS of which sizes"),
-        (["--html", "a.html", "--predict", "16", "--price", "-1"], "--price is -1; it must be at least 0 and at most 1000000000"),
         (["--html", "a.html", "--predict", "16,0"], "--predict has 0; it must be at least 1 and at most 16777216"),
         (["--predict", "many"], "--predict is many; give whole numbers separated by commas, such as 16,64,1024"),
         (["--predict", ","], "--predict is empty; give numbers of ranks, such as 16,64,1024"),
@@ -201,15 +199,13 @@ def test_what_is_of_one_machine_is_refused_for_several(option, tmp_path, run):
     )
 
 
-def test_forecasts_are_a_section_after_that_on_scaling_with_a_price_if_asked_for(tmp_path, run):
+def test_forecasts_are_a_section_after_that_on_scaling(tmp_path, run):
     folder(tmp_path / "results", test_forecasts.record(1), test_forecasts.record(2))
-    status, printed, error = run("results", "--predict", "16,64", "--price", "0.05", "--markdown", "a.md", "--html", "a.html")
+    status, printed, error = run("results", "--predict", "16,32", "--markdown", "a.md", "--html", "a.html")
     assert (status, error) == (0, "")
     assert "For a proposal: cnn, weak scaling, with ddp on" in printed
-    assert "at 0.05 each" in printed
     questions = ("How does each backend scale?", "What will more ranks do?", "What does each backend cost?")
     for name in ("a.md", "a.html"):
         text = (tmp_path / name).read_text()
         places = [text.index(question) for question in questions]
         assert places == sorted(places)
-    assert "<h3>Throughput at more ranks <small>cnn, weak scaling</small></h3>" in (tmp_path / "a.html").read_text()

@@ -13,7 +13,7 @@ from launch.forecast.network import hockney
 
 
 class Round(NamedTuple):
-    """One round of an algorithm: the receiver of each rank's message, None of a rank that sends none."""
+    """One round of an algorithm: the receiver of each rank's message."""
 
     receivers: list
     message_bytes: float
@@ -24,52 +24,19 @@ def ring(num_ranks, size_bytes):
     return [Round([(rank + 1) % num_ranks for rank in range(num_ranks)], size_bytes / num_ranks)] * (2 * (num_ranks - 1))
 
 
-def _distances(num_ranks):
-    return [2**step for step in range(int(math.log2(num_ranks)))]
-
-
 def halving(num_ranks, size_bytes):
     """The rounds of recursive halving and doubling, at a power of 2."""
-    up = [Round([rank ^ distance for rank in range(num_ranks)], size_bytes * distance / num_ranks) for distance in _distances(num_ranks)]
+    distances = [2**step for step in range(int(math.log2(num_ranks)))]
+    up = [Round([rank ^ distance for rank in range(num_ranks)], size_bytes * distance / num_ranks) for distance in distances]
     return [*reversed(up), *up]
 
 
-def doubling(num_ranks, size_bytes):
-    """The rounds of recursive doubling, at a power of 2."""
-    return [Round([rank ^ distance for rank in range(num_ranks)], size_bytes) for distance in _distances(num_ranks)]
+ALL_REDUCES = {"ring": ring, "halving": halving}
 
 
-def tree(num_ranks, size_bytes):
-    """The rounds of a binomial reduction to rank 0 and of a broadcast from there, at a power of 2."""
-    up, down = [], []
-    for distance in _distances(num_ranks):
-        up.append(Round([rank - distance if rank % (2 * distance) == distance else None for rank in range(num_ranks)], size_bytes))
-        down.append(Round([rank + distance if rank % (2 * distance) == 0 else None for rank in range(num_ranks)], size_bytes))
-    return [*up, *reversed(down)]
-
-
-def hierarchical(num_ranks, size_bytes, ranks_per_node):
-    """A ring's first half in each node, halving between the ranks of the same number on all nodes, the ring's second half."""
-    share = size_bytes / ranks_per_node
-    places = [divmod(rank, ranks_per_node) for rank in range(num_ranks)]
-    half = [Round([node * ranks_per_node + (place + 1) % ranks_per_node for node, place in places], share)] * (ranks_per_node - 1)
-    across = [
-        Round([between.receivers[node] * ranks_per_node + place for node, place in places], between.message_bytes)
-        for between in halving(num_ranks // ranks_per_node, share)
-    ]
-    return [*half, *across, *half]
-
-
-ALL_REDUCES = {"ring": ring, "halving": halving, "doubling": doubling, "tree": tree}
-
-
-def all_reduce(algorithm, num_ranks, size_bytes, ranks_per_node):
+def all_reduce(algorithm, num_ranks, size_bytes):
     """The rounds of an all-reduce by the name of its algorithm; none at one rank."""
-    if num_ranks == 1:
-        return []
-    if algorithm == "hierarchical":
-        return hierarchical(num_ranks, size_bytes, ranks_per_node)
-    return ALL_REDUCES[algorithm](num_ranks, size_bytes)
+    return ALL_REDUCES[algorithm](num_ranks, size_bytes) if num_ranks > 1 else []
 
 
 def step_seconds(compute_seconds, exchanges, algorithm, machine):
@@ -79,7 +46,7 @@ def step_seconds(compute_seconds, exchanges, algorithm, machine):
     """
     rounds, ready_shares = [], []
     for exchange in exchanges:
-        of_exchange = all_reduce(algorithm, len(compute_seconds), exchange.size_bytes, machine.ranks_per_node)
+        of_exchange = all_reduce(algorithm, len(compute_seconds), exchange.size_bytes)
         rounds += of_exchange
         # Only the first round of an exchange waits for gradients.
         ready_shares += [exchange.ready_share, *[0.0] * (len(of_exchange) - 1)][: len(of_exchange)]

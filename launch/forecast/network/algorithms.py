@@ -6,9 +6,6 @@ Formulas for n ranks and S bytes, the whole buffer:
 - ring: all-reduce in 2(n-1) rounds of S/n (Patarasuk and Yuan, JPDC 69, 2009), reduce-scatter and all-gather in half as many
 - halving: recursive halving, then doubling: 2 log2 n rounds of S/2, S/4, … (Rabenseifner's algorithm; Thakur, Rabenseifner and Gropp,
   IJHPCA 19, 2005, sections 4.2 and 4.5)
-- doubling: recursive doubling, log2 n rounds of S (the same, section 4.5, for short messages)
-- tree: a binomial reduction and a binomial broadcast, 2 log2 n rounds of S (the same, section 4.3)
-- hierarchical: reduce-scatter in each node, an all-reduce by halving between nodes of each rank's share, all-gather in each node
 
 `gloo_all_gather` is Gloo's, whatever the all-reduce: a ring in two segments of each share (gloo/allgather.cc). A rank first sends one, then
 says that it can receive one, and none is sent before this word (gloo/transport/tcp/pair.cc). Between two ranks both go over one
@@ -39,15 +36,15 @@ class Rounds(NamedTuple):
     flows: int = 1
 
 
-# What a library takes by default. Gloo of PyTorch and Horovod: a ring (gloo/allreduce.cc). MPI: Rabenseifner's for all but short
-# messages (Thakur et al., section 4.5). NCCL chooses the fastest by a model of its own; these stand for its rings and trees.
-BY_TRANSPORT = {"gloo": ("ring",), "mpi": ("halving",), "nccl": ("ring", "tree", "hierarchical")}
+# The all-reduce of a library for all but short messages. Gloo of PyTorch and Horovod: gloo/allreduce.cc. MPI: Thakur et al., section 4.5.
+# NCCL has trees beside its rings, and chooses by a model of its own.
+BY_TRANSPORT = {"gloo": "ring", "mpi": "halving", "nccl": "ring"}
 
 
-def seconds(collective, algorithms, size_bytes, num_ranks, machine):
-    """The time of a collective of `size_bytes` in all, by the fastest of some algorithms; 0 at one rank."""
-    by_algorithm = (rounds(collective, name, size_bytes, num_ranks, machine.ranks_per_node) for name in algorithms)
-    return min(sum(group.num * _message_seconds(group, machine) for group in groups) for groups in by_algorithm)
+def seconds(collective: str, algorithm: str, size_bytes: float, num_ranks: int, machine: Machine) -> float:
+    """The time of a collective of `size_bytes` in all; 0 at one rank."""
+    groups = rounds(collective, algorithm, size_bytes, num_ranks, machine.ranks_per_node)
+    return sum(group.num * _message_seconds(group, machine) for group in groups)
 
 
 def _message_seconds(group, machine):
@@ -100,30 +97,8 @@ def _levels(size_bytes, num_ranks, ranks_per_node):
     return [Rounds(math.ceil(math.log2(num)), size_bytes, between) for num, between in levels if num > 1]
 
 
-def _doubling(size_bytes, num_ranks, ranks_per_node):
-    power = 2 ** int(math.log2(num_ranks))
-    beyond = [Rounds(2, size_bytes, num_ranks > ranks_per_node)] if power < num_ranks else []
-    return beyond + [_crossing(1, size_bytes, 2**step, ranks_per_node) for step in range(int(math.log2(power)))]
-
-
-def _hierarchical(size_bytes, num_ranks, ranks_per_node):
-    ranks_inside = min(num_ranks, ranks_per_node)
-    num_nodes = math.ceil(num_ranks / ranks_per_node)
-    inside = [Rounds(2 * (ranks_inside - 1), size_bytes / ranks_inside, False)] if ranks_inside > 1 else []
-    if num_nodes == 1:
-        return inside
-    halves = _halving(size_bytes / ranks_inside, num_nodes, 1)
-    return inside + [group._replace(num=2 * group.num, flows=ranks_inside) for group in halves]
-
-
 def _twice(half):
     return lambda *place: [group._replace(num=2 * group.num) for group in half(*place)]
 
 
-ALL_REDUCES = {
-    "ring": _twice(_ring),
-    "halving": _twice(_halving),
-    "doubling": _doubling,
-    "tree": _twice(_levels),
-    "hierarchical": _hierarchical,
-}
+ALL_REDUCES = {"ring": _twice(_ring), "halving": _twice(_halving)}

@@ -13,7 +13,7 @@ SYNTAX = "alpha=SECONDS,beta=BYTES_PER_SECOND"
 
 
 def read(text):
-    """The network of a --network, as a function of a transport and an algorithm that gives the Regimes of a message.
+    """The network of a --network, as a function of a transport that gives the Regimes of a message.
 
     `text`: such as alpha=2e-6,beta=25e9, or a JSON file of launch.collectives. Raises UserError for another, and the function for a
     transport that the file does not have.
@@ -35,12 +35,12 @@ def _of_file(path):
     if num_ranks < 2 or not all_reduces:
         raise UserError(f"--network {path} has no fitted all-reduce of two ranks or more; measure 3 sizes or more at two ranks")
 
-    def messages_over(transport, algorithm):
+    def messages_over(transport: str) -> tuple[Regime, ...]:
         if transport not in all_reduces:
             raise UserError(
                 f"the file of --network has no all-reduce over {transport}, only over {', '.join(all_reduces)}; measure that too"
             )
-        return of_messages(all_reduces[transport], algorithm, num_ranks, num_ranks // num_nodes)
+        return of_messages(all_reduces[transport], algorithms.BY_TRANSPORT[transport], num_ranks, num_ranks // num_nodes)
 
     return messages_over
 
@@ -55,7 +55,7 @@ def _uniform(text):
         raise UserError(f"--network has alpha={parts['alpha']}; a latency is at least 0 seconds, such as alpha=2e-6")
     if not 0 < bandwidth < math.inf:
         raise UserError(f"--network has beta={parts['beta']}; a bandwidth is above 0 bytes per second, such as beta=25e9")
-    return lambda transport, algorithm: (Regime(0, latency, 1 / bandwidth, 0.0),)
+    return lambda transport: (Regime(0, latency, 1 / bandwidth, 0.0),)
 
 
 def _number(name, text):

@@ -2,20 +2,12 @@
 
 import math
 
-from launch.forecast.scaling import forecasts, picture
+from launch.forecast.scaling import forecasts
 from launch.forecast.scaling.forecasts import FAR, KNEE
-from launch.report.export.charts import Chart
 from launch.report.tables import BACKEND, RANKS, RATE, Column, Section, filled
 from launch.report.words import listed, ranks_of
 
-# The algorithms from whose simulation the formula is more than 5 % off (launch/forecast/README.md).
-SHARE_LINKS = {"halving", "tree", "hierarchical"}
 QUESTION = "What will more ranks do?"
-KIND = "Throughput at more ranks"
-CAPTION = (
-    "samples/s over those of the smallest size. Dotted: forecasts, with the band of their held-out error. Crosses: the knees, where "
-    "efficiency falls below 50 % (grey, dotted). Grey, dashed: ideal."
-)
 COLUMNS = (
     BACKEND, RANKS, Column("nodes"), Column("kind"), Column("step (ms)", ",.2f"), Column("from", ",.2f"), Column("to", ",.2f"),
     Column("compute", ",.2f"), Column("stragglers", ",.2f"), Column("exposed", ",.2f"), Column("unexplained", ",.2f"),
@@ -25,7 +17,7 @@ HELD_OUT_COLUMNS = (
     BACKEND, RANKS, Column("fitted on"), Column("measured step (ms)", ".2f"), Column("predicted (ms)", ".2f"), Column("error (%)", "+.0f"),
 )  # fmt: skip
 BASIS_COLUMNS = (
-    BACKEND, Column("all-reduce"), Column("network"), Column("exchanges start"), Column("tail of steps fitted beyond (ranks)", ",d"),
+    BACKEND, Column("all-reduce"), Column("network"), Column("exchanges start"),
     Column("efficiency below 50 % from (ranks)", ",d"),
 )  # fmt: skip
 
@@ -35,8 +27,7 @@ def with_forecasts(report, wish):
     subjects, left_out = forecasts.of(report.comparisons, wish)
     place = 1 + next(number for number, reported in enumerate(report.sections) if reported.key == "scaling")
     sections = [*report.sections[:place], section(subjects, left_out), *report.sections[place:]]
-    drawn = [Chart(KIND, about, CAPTION, spec, None, False) for about, spec in picture.specs(subjects).items()]
-    return report._replace(sections=sections, charts={"forecast": drawn})
+    return report._replace(sections=sections)
 
 
 def section(subjects, left_out):
@@ -44,7 +35,7 @@ def section(subjects, left_out):
     tables, sentences = [], []
     for about in dict.fromkeys(subject.about for subject in subjects):
         group = [subject for subject in subjects if subject.about == about]
-        columns = (*COLUMNS, Column(_hours(group[0]), ",.4g"), *([Column("price", ",.4g")] if group[0].wish.price is not None else []))
+        columns = (*COLUMNS, Column(_hours(group[0]), ",.4g"))
         tables += filled(about, columns, [_row(subject, forecast) for subject in group for forecast in subject.forecasts])
         held_out = [_held_out_row(subject, test) for subject in group for test in subject.held_out]
         tables += filled(f"Held out: {about}", HELD_OUT_COLUMNS, held_out)
@@ -66,11 +57,10 @@ def _hours(subject):
 def _row(subject, forecast):
     parts = [None] * 4 if forecast.parts is None else [1000 * part for part in forecast.parts[1:]]
     scaled = [value if value is None else 1000 * value for value in (forecast.step_seconds, forecast.low_seconds, forecast.high_seconds)]
-    row = (
+    return (
         subject.backend, forecast.num_ranks, forecast.num_nodes, forecast.kind, *scaled, *parts, forecast.samples_per_second,
         100 * forecast.efficiency, forecast.epochs, forecast.run_seconds, forecast.hours,
     )  # fmt: skip
-    return (*row, forecast.cost) if subject.wish.price is not None else row
 
 
 def _held_out_row(subject, test):
@@ -81,8 +71,8 @@ def _held_out_row(subject, test):
 def _basis_row(subject):
     starts = "measured" if subject.sizes[-1].exchanges_are_measured else "evenly over the backward pass"
     return (
-        subject.backend, " or ".join(subject.model.algorithms), subject.model.network, starts if subject.model.exchanges else "none",
-        subject.model.slowest.largest_sampled, subject.knee,
+        subject.backend, subject.model.algorithm, subject.model.network, starts if subject.model.exchanges else "none",
+        subject.knee,
     )  # fmt: skip
 
 
@@ -117,28 +107,23 @@ def _proposal(group):
     )
     low, high = (forecast.samples_per_second * forecast.step_seconds / seconds for seconds in (forecast.high_seconds, forecast.low_seconds))
     sizes = " and ".join(f"{size.num_ranks:,}" for size in (subject.sizes[0], subject.sizes[-1]))
-    knee = f"efficiency falls below 50 % at about {subject.knee:,} ranks" if subject.knee else "efficiency stays above 50 %"
+    knee = (
+        f"efficiency falls below 50 % at about {subject.knee:,} ranks"
+        if subject.knee
+        else f"efficiency stays above 50 % up to {FAR * subject.sizes[-1].num_ranks:,} ranks"
+    )
     run = f"; a run takes {forecast.run_seconds:,.0f} s, {forecast.hours:,.3g} {_hours(subject)}" if forecast.run_seconds else ""
-    price = f" at {subject.wish.price:g} each" if forecast.run_seconds and subject.wish.price is not None else ""
-    far = f", an extrapolation beyond {FAR} times the largest measured size" if forecast.kind == "extrapolated" else ""
     return (
         f"For a proposal: {subject.about}, with {subject.backend} on {forecast.num_ranks:,} ranks, should train "
-        f"{forecast.samples_per_second:,.0f} samples/s ({low:,.0f} to {high:,.0f}){far}, an efficiency of "
+        f"{forecast.samples_per_second:,.0f} samples/s ({low:,.0f} to {high:,.0f}), an efficiency of "
         f"{100 * forecast.efficiency:.0f} %, from runs on {sizes} ranks with a held-out error of up to {_worst(subject):.0f} %; "
-        f"{knee}{run}{price}."
+        f"{knee}{run}."
     )
 
 
 def _explained(subjects):
     """What holds for all forecasts."""
-    yield (
-        "A band is the largest held-out error, once for each doubling beyond the largest measured size. Forecasts beyond "
-        f"{FAR} times that size are extrapolated."
-    )
-    if any(forecast.num_ranks > subject.model.slowest.largest_sampled for subject in subjects for forecast in subject.forecasts):
-        yield "Stragglers at more ranks than the measured steps answer are those of a tail fitted to them, independent on every rank."
-    if any(subject.model.machine.ranks_per_node > 1 and {*subject.model.algorithms} & SHARE_LINKS for subject in subjects):
-        yield "Where the ranks of a node share its link, halving, tree and hierarchical are up to 12 % slower by formula than simulated."
+    yield "A band is the largest held-out error, once for each doubling beyond the largest measured size."
     if any(forecast.epochs for subject in subjects for forecast in subject.forecasts):
         yield (
             "Epochs are pooled over exact backends, with those of oversubscribed runs, which cores do not change. Under weak "

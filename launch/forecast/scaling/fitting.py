@@ -7,6 +7,7 @@ from common.errors import UserError
 from common.model import pipelining
 from launch.forecast.network import algorithms, messages
 from launch.forecast.network.algorithms import Machine
+from launch.forecast.network.hockney import Regime
 from launch.forecast.scaling import growth, measured, model
 
 
@@ -40,12 +41,12 @@ def fit(scaling, backend, settings, transport, sizes, wish, held=None):
 
     Plain all-reduces are measured apart from training. What a step exchanges is a property of the backend, and so known too.
     """
-    names = (wish.algorithm,) if wish.algorithm else algorithms.BY_TRANSPORT[transport or "gloo"]
+    algorithm = algorithms.BY_TRANSPORT[transport or "gloo"]
     all_sizes = sorted([*sizes, *([held] if held else [])], key=lambda size: size.num_ranks)
-    regimes, origins = links(sizes, names)
+    regimes, origins = links(sizes, algorithm)
     if not regimes:
-        regimes, origins = links(all_sizes, names)
-    asked_for = wish.network and wish.network(transport or "gloo", names[0])
+        regimes, origins = links(all_sizes, algorithm)
+    asked_for = wish.network and wish.network(transport or "gloo")
     inside = regimes.get("inside") or regimes.get("between") or asked_for
     if inside is None:
         raise UserError(f"the records of {backend} have no all-reduce of two ranks or more; give --network")
@@ -65,10 +66,10 @@ def fit(scaling, backend, settings, transport, sizes, wish, held=None):
     else:
         compute = growth.computing(points, scaling)
         exchanges = next((size.exchanges for size in reversed(all_sizes) if size.exchanges), ())
-    return model.fit(sizes, compute, exchanges, machine, names)._replace(network="; ".join(origins), notes=tuple(notes))
+    return model.fit(sizes, compute, exchanges, machine, algorithm)._replace(network="; ".join(origins), notes=tuple(notes))
 
 
-def links(sizes, names):
+def links(sizes: list[measured.Size], algorithm: str) -> tuple[dict[str, tuple[Regime, ...]], list[str]]:
     """({'inside' or 'between' nodes: Regimes of a message}, words on how they were found) from the plain all-reduces of Sizes.
 
     Of each the largest size counts, which is closest to what is forecast.
@@ -79,6 +80,6 @@ def links(sizes, names):
         if several:
             largest = max(several, key=lambda size: size.num_ranks)
             regimes, origin = messages.fitted(largest.plain)
-            regimes_of[kind] = messages.of_messages(regimes, names[0], largest.num_ranks, largest.num_ranks // largest.num_nodes)
+            regimes_of[kind] = messages.of_messages(regimes, algorithm, largest.num_ranks, largest.num_ranks // largest.num_nodes)
             origins.append(f"{place}: {origin}")
     return regimes_of, origins

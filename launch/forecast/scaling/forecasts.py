@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from common import backends
 from common.backends import declaration_of
-from common.command_line import FROM_0, RANKS, shortened
+from common.command_line import RANKS, shortened
 from common.config import Settings
 from common.cost import parallelism
 from common.errors import UserError
@@ -20,25 +20,22 @@ from launch.forecast.scaling.model import Model, Parts
 from launch.report import comparable, epochs
 from launch.report.entries import Comparison
 
-# Beyond this many times the largest measured size a forecast is marked as extrapolated.
-FAR = 4
+# Nothing is forecast beyond this many times the largest measured size.
+FAR = 16
 KNEE = 0.5
 SECONDS_PER_HOUR = 3600
-PRICE = FROM_0
 
 
 class Wish(NamedTuple):
-    """What is asked for. `network(transport, algorithm)`: the Regimes of a message between nodes, None for those of the records;
-    `algorithm`: None for the library's own; `price`: of an hour of a core or GPU."""
+    """What is asked for. `ranks`: None for the doublings of the largest measured size; `network(transport)`: the Regimes of a message
+    between nodes, None for those of the records."""
 
-    ranks: tuple[int, ...]
-    network: Callable[[str, str], tuple[Regime, ...]] | None = None
+    ranks: tuple[int, ...] | None = None
+    network: Callable[[str], tuple[Regime, ...]] | None = None
     ranks_per_node: int | None = None
-    algorithm: str | None = None
-    price: float | None = None
 
 
-def sizes_of(text, option="--ranks"):
+def sizes_of(text: str, option: str = "--ranks") -> tuple[int, ...]:
     """Numbers of ranks from text such as 16,64,1024. Raises UserError for what is none, and for an empty text."""
     try:
         sizes = tuple(dict.fromkeys(int(number) for number in text.split(",") if number.strip()))
@@ -53,7 +50,7 @@ def sizes_of(text, option="--ranks"):
 
 
 class Forecast(NamedTuple):
-    """A size: `kind` is measured, forecast or extrapolated. What cannot be known is None. `hours`: of all cores or GPUs in a run."""
+    """A size: `kind` is measured or forecast. What cannot be known is None. `hours`: of all cores or GPUs in a run."""
 
     num_ranks: int
     num_nodes: int
@@ -67,7 +64,6 @@ class Forecast(NamedTuple):
     epochs: float | None
     run_seconds: float | None
     hours: float | None
-    cost: float | None
 
 
 @dataclass(frozen=True)
@@ -99,24 +95,30 @@ class Subject:
     def on_gpu(self):
         return comparable.device_of(self.record) == "cuda"
 
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The numbers of ranks that are asked for, all of them within FAR times the largest that was measured."""
+        largest = self.sizes[-1].num_ranks
+        return self.wish.ranks or tuple(largest * 2**doublings for doublings in range(1, int(math.log2(FAR)) + 1))
+
     @functools.cached_property
     def impossible(self):
         """{number of ranks: why the backend cannot train there} of the sizes that are asked for and were not measured."""
-        unmeasured = set(self.wish.ranks) - {size.num_ranks for size in self.sizes}
+        unmeasured = set(self.ranks) - {size.num_ranks for size in self.sizes}
         return {num_ranks: problem for num_ranks in unmeasured if (problem := self.problem(num_ranks))}
 
     @functools.cached_property
     def forecasts(self):
         """The Forecasts of the sizes that were measured and of those that are asked for, by ascending number of ranks."""
         row_of = {size.num_ranks: _measured_row(self, size) for size in self.sizes}
-        for num_ranks in set(self.wish.ranks) - row_of.keys() - self.impossible.keys():
+        for num_ranks in set(self.ranks) - row_of.keys() - self.impossible.keys():
             row_of[num_ranks] = _row(self, num_ranks)
         return [row_of[num_ranks] for num_ranks in sorted(row_of)]
 
     @functools.cached_property
     def knee(self):
-        """The number of ranks where efficiency falls below KNEE, on a line between two doublings; None where it stays above as far as can
-        be trained.
+        """The number of ranks where efficiency falls below KNEE, on a line between two doublings; None where it stays above as far as is
+        forecast.
 
         Only doublings are looked at: between powers of 2 some algorithms take two rounds more, and efficiency goes up and down.
         """
@@ -125,7 +127,7 @@ class Subject:
             return self.efficiency(num_ranks, self.model.step_seconds(num_ranks))
 
         low = self.sizes[0].num_ranks
-        while (high := 2 * low) <= RANKS.at_most and not self.problem(high):
+        while (high := 2 * low) <= FAR * self.sizes[-1].num_ranks and not self.problem(high):
             if (below := efficiency(high)) < KNEE:
                 above = max(efficiency(low), KNEE)
                 return round(low * 2 ** ((above - KNEE) / (above - below)))
@@ -133,7 +135,9 @@ class Subject:
         return None
 
     def problem(self, num_ranks):
-        """Why the backend cannot train at a number of ranks; None if it can."""
+        """Why there is no forecast at a number of ranks; None if there is one."""
+        if num_ranks > FAR * self.sizes[-1].num_ranks:
+            return f"it is more than {FAR} times the {self.sizes[-1].num_ranks} ranks that were measured"
         return parallelism.problem(self.backend, self.settings, num_ranks)
 
     def degree(self, num_ranks):
@@ -175,7 +179,18 @@ def of(comparisons, wish):
     if not subjects:
         few = "these records have one size of each backend; a forecast takes two or more, to be tested on what it was not fitted to"
         raise problems[0] if problems else UserError(few)
+    _expect_near(subjects, wish)
     return subjects, left_out
+
+
+def _expect_near(subjects: list[Subject], wish: Wish) -> None:
+    """Raises UserError for a number of ranks that is far beyond what any backend has been measured at."""
+    largest = max(subject.sizes[-1].num_ranks for subject in subjects)
+    if far := [size for size in wish.ranks or () if size > FAR * largest]:
+        raise UserError(
+            f"{far[0]:,} ranks are more than {FAR} times the {largest} that were measured; ask for {FAR * largest:,} at most, "
+            "or measure more"
+        )
 
 
 def _expect_something(comparisons):
@@ -219,9 +234,8 @@ def _row(subject, num_ranks):
     parts, largest = subject.model.parts(num_ranks), subject.sizes[-1].num_ranks
     evaluation = growth.inverse([(size.num_ranks, size.evaluation_seconds) for size in subject.sizes])(num_ranks)
     reach = held_out.band(parts.step, num_ranks, largest, subject.held_out)
-    kind = "extrapolated" if num_ranks > FAR * largest else "forecast"
     num_nodes = math.ceil(num_ranks / subject.model.machine.ranks_per_node)
-    return _completed(subject, num_ranks, num_nodes, kind, parts, parts.step, reach, evaluation)
+    return _completed(subject, num_ranks, num_nodes, "forecast", parts, parts.step, reach, evaluation)
 
 
 def _completed(subject, num_ranks, num_nodes, kind, parts, step_seconds, reach, evaluation_seconds):
@@ -236,8 +250,7 @@ def _completed(subject, num_ranks, num_nodes, kind, parts, step_seconds, reach, 
     hours = run_seconds and run_seconds / SECONDS_PER_HOUR * num_ranks * per_rank
     return Forecast(
         num_ranks, num_nodes, kind, parts, step_seconds, *reach, batch / step_seconds, subject.efficiency(num_ranks, step_seconds),
-        num_epochs if has_target else None,
-        run_seconds, hours, hours * subject.wish.price if hours and subject.wish.price is not None else None,
+        num_epochs if has_target else None, run_seconds, hours,
     )  # fmt: skip
 
 

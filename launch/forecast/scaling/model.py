@@ -7,7 +7,7 @@ MG-WFBP (Shi, Chu and Li 2019, arXiv:1912.09268, section 3; wait-free backpropag
 end_k = max(ready_k, end_(k-1)) + T_k, and step = forward + max(backward, end_K) + optimizer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
@@ -34,14 +34,14 @@ def evenly(sizes_bytes, collective):
     return [Exchange(FORWARD_SHARE + (1 - FORWARD_SHARE) * (place + 1) / num, size, collective) for place, size in enumerate(sizes_bytes)]
 
 
-def overlapped_seconds(compute_seconds, exchanges, names, num_ranks, machine):
-    """The time of a step that computes for so long: what the exchanges, by algorithms of these names, exceed it by is exposed.
+def overlapped_seconds(compute_seconds: float, exchanges: Sequence[Exchange], algorithm: str, num_ranks: int, machine: Machine) -> float:
+    """The time of a step that computes for so long: what the exchanges exceed it by is exposed.
 
     The optimizer, which waits for the last exchange, is a part of the computation that is not known by itself; it is taken for short.
     """
     end = 0.0
     for exchange in exchanges:
-        seconds = algorithms.seconds(exchange.collective, names, exchange.size_bytes, num_ranks, machine)
+        seconds = algorithms.seconds(exchange.collective, algorithm, exchange.size_bytes, num_ranks, machine)
         end = max(exchange.ready_share * compute_seconds, end) + seconds
     return max(compute_seconds, end)
 
@@ -67,7 +67,7 @@ class Model(NamedTuple):
     """
 
     machine: Machine
-    algorithms: tuple[str, ...]
+    algorithm: str
     data_wait_seconds: float
     compute: Callable[[int, int], float]
     exchanges: tuple[Exchange, ...]
@@ -80,7 +80,7 @@ class Model(NamedTuple):
         """The Parts of a step. What is unexplained never makes a step shorter than its computation."""
         compute = self.compute(num_ranks, self.machine.ranks_per_node)
         slowest = compute * max(1.0, self.slowest.factor(num_ranks) / self.slowest.factor(1))
-        exposed = overlapped_seconds(slowest, self.exchanges, self.algorithms, num_ranks, self.machine) - slowest
+        exposed = overlapped_seconds(slowest, self.exchanges, self.algorithm, num_ranks, self.machine) - slowest
         unexplained = max(self.unexplained_seconds[num_ranks > 1], -exposed)
         return Parts(self.data_wait_seconds, compute, slowest - compute, exposed, unexplained)
 
@@ -88,10 +88,10 @@ class Model(NamedTuple):
         return self.parts(num_ranks).step
 
 
-def fit(sizes, compute, exchanges, machine, names):
-    """The Model of Sizes, by ascending number of ranks, whose exchanges take algorithms of these names on a Machine."""
+def fit(sizes: Sequence, compute: Callable[[int, int], float], exchanges: tuple[Exchange, ...], machine: Machine, algorithm: str) -> Model:
+    """The Model of Sizes, by ascending number of ranks, whose exchanges take an algorithm on a Machine."""
     data_wait = fmean(size.data_wait_seconds for size in sizes)
-    plain = Model(machine, names, data_wait, compute, exchanges, sizes[0].slowest)
+    plain = Model(machine, algorithm, data_wait, compute, exchanges, sizes[0].slowest)
     alone, together = (
         [size.step_seconds - plain.step_seconds(size.num_ranks) for size in sizes if (size.num_ranks > 1) == several]
         for several in (False, True)

@@ -15,7 +15,7 @@ def of(answer):
     """{key of a section: its charts} of an answer."""
     if any(section.key == "machines" for section in answer.sections):
         return {"machines": _by_machine(answer)}
-    return charts.of(answer) | (answer.charts or {})
+    return charts.of(answer)
 
 
 def _by_machine(answer):

@@ -50,7 +50,7 @@ def page(tmp_path_factory):
 def reference_page(tmp_path_factory):
     path = tmp_path_factory.mktemp("reference") / "report.html"
     records, damaged = collect.collect([ROOT / "results" / "reference" / "two-cores"])
-    path.write_text(html.text(with_forecasts(summary.answer(records, damaged), Wish((16, 1024)))))
+    path.write_text(html.text(with_forecasts(summary.answer(records, damaged), Wish((16, 32)))))
     return path
 
 

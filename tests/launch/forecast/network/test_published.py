@@ -37,7 +37,7 @@ def test_horovods_published_efficiency_lies_between_no_overlap_and_all(model, nu
 
     def efficiency(exchanges):
         """Of weak scaling, on a ring, with NCCL's choice in Horovod at that time."""
-        return compute / overlapped_seconds(compute, exchanges, ("ring",), num_ranks, SERVERS)
+        return compute / overlapped_seconds(compute, exchanges, "ring", num_ranks, SERVERS)
 
     none, everything = (efficiency([Exchange(share, size, "all_reduce") for size in buffers]) for share in (1.0, 0.0))
     forecast = efficiency(evenly(buffers, "all_reduce"))

@@ -27,4 +27,4 @@ LINK = (Regime(0, 0.0, 1.0, 0.0),)
 )
 def test_an_exchange_waits_for_its_gradients_and_for_the_one_before_and_a_step_for_the_last(ready_shares, takes, step):
     exchanges = [Exchange(share, seconds, "broadcast") for share, seconds in zip(ready_shares, takes, strict=True)]
-    assert model.overlapped_seconds(10.0, exchanges, ("ring",), 2, Machine(1, LINK, LINK)) == step
+    assert model.overlapped_seconds(10.0, exchanges, "ring", 2, Machine(1, LINK, LINK)) == step

@@ -29,29 +29,10 @@ def test_where_the_samples_answer_the_slowest_of_exponential_draws_is_that_of_th
     assert Slowest(drawn("exponential")).factor(num_ranks) == pytest.approx(harmonic(num_ranks), rel=0.1)
 
 
-# Of 100,000 draws. For normal ones: Blom's approximation of the largest order statistic.
-@pytest.mark.parametrize(("distribution", "expected"), [("exponential", harmonic(100_000)), ("uniform", 1.0), ("standard_normal", 4.39)])
-def test_beyond_the_samples_the_fitted_tail_answers(distribution, expected):
-    assert Slowest(drawn(distribution)).factor(100_000) == pytest.approx(expected, rel=0.2)
-
-
-def test_the_tail_continues_what_the_samples_say():
-    slowest = Slowest(drawn("exponential"))
-    assert slowest.largest_sampled == 400
-    assert slowest.factor(401) == pytest.approx(slowest.factor(400), rel=0.01)
-
-
-def test_a_heavy_tail_is_heavier():
-    light, heavy = Slowest(drawn("exponential")), Slowest(np.sort(np.random.default_rng(3).pareto(3, size=4000)))
-    assert stragglers.fitted_tail(heavy.draws)[2] == pytest.approx(1 / 3, abs=0.15)
-    assert abs(stragglers.fitted_tail(light.draws)[2]) < 0.15
-
-
 def test_steps_of_two_ranks_are_already_the_slower_of_two():
     alone = drawn("exponential", 20000)
     pairs = np.sort(np.random.default_rng(4).exponential(size=(20000, 2)).max(axis=1))
     assert Slowest(pairs, 2).factor(64) == pytest.approx(Slowest(alone).factor(64), rel=0.05)
-    assert Slowest(pairs, 2).largest_sampled == 2 * Slowest(alone).largest_sampled
 
 
 def test_slow_drift_over_epochs_is_no_straggling():
