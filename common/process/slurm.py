@@ -1,11 +1,16 @@
 """What Slurm tells: how srun lets ranks find each other, and where those of a step can meet without MPI."""
 
+import itertools
 import os
 import re
 import subprocess
+from collections.abc import Iterator, Sequence
 
 # Set by whoever chooses for srun, and by srun for its ranks; not for `none`.
 MPI_TYPE = "SLURM_MPI_TYPE"
+ITEM = re.compile(r"(?:[^,\[]|\[[^]]*\]?)+")
+RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)
+MAX_SHOWN = 40
 LISTED = re.compile(r"^(?:srun: |\s+)(\w+)$", re.MULTILINE)
 # Below those that Linux gives to whoever asks.
 PORTS = range(10_000, 30_000)
@@ -29,9 +34,30 @@ def advice(mpi_type):
     )
 
 
-def first_host(node_list):
+def hosts(node_list: str) -> Iterator[str]:
+    """Yields the hosts of a list such as `n[1-4,7],m1`. Raises ValueError for a range that is none."""
+    for item in ITEM.findall(node_list):
+        # Every second part is what stands in brackets.
+        parts = re.split(r"\[([^]]*)\]", item)
+        choices = (_numbers(part) if number % 2 else [part] for number, part in enumerate(parts))
+        yield from map("".join, itertools.product(*choices))
+
+
+def _numbers(ranges: str) -> Sequence[str]:
+    """The numbers of ranges such as `001-003,007`, with their leading zeros."""
+    numbers: list[str] = []
+    for text in ranges.split(","):
+        first, last = RANGE.fullmatch(text).groups() if RANGE.fullmatch(text) else ("1", "0")
+        width, values = len(first), range(int(first), int(last or first) + 1)
+        if not values:
+            raise ValueError(f"{text[:MAX_SHOWN]!r} is no range of numbers such as 001-128")
+        numbers += [f"{value:0{width}d}" for value in values]
+    return numbers
+
+
+def first_host(node_list: str) -> str:
     """The first host of a list such as `n[1-4,7],m1`."""
-    return re.sub(r"\[(\d+)[^]]*\]", r"\1", node_list).partition(",")[0]
+    return next(hosts(node_list))
 
 
 def meeting_place():
@@ -40,7 +66,7 @@ def meeting_place():
     Steps of a job have different ports. Nobody has looked whether the port is free.
     """
     # Ranks that are laid out by a list of nodes may begin on any.
-    if "SLURM_STEP_NODELIST" not in os.environ or os.environ.get("SLURM_DISTRIBUTION") == "arbitrary":
+    if not os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_DISTRIBUTION") == "arbitrary":
         return None
     number = int(os.environ["SLURM_JOB_ID"]) * 1009 + int(os.environ["SLURM_STEP_ID"])
     return first_host(os.environ["SLURM_STEP_NODELIST"]), PORTS[number % len(PORTS)]

@@ -13,6 +13,7 @@ from common.errors import UserError
 from common.process import ranks, slurm
 from common.record.records import ROOT
 from launch.launchers import ssh
+from launch.launchers.texts import hosts_in
 
 VENV_BIN = Path(".venv/bin")
 # That of the ranks where a machine file names none: without the environment the one that this program runs in.
@@ -73,6 +74,9 @@ def by_options(start):
     argv = [start.launcher.executable, *options]
     if hosts:
         nodes = hosts_in(hosts)
+        if len(nodes) < start.num_nodes:
+            ranks_on_nodes = f"{start.num_ranks} ranks with {start.ranks_per_node} per node need {start.num_nodes}"
+            raise UserError(f"{hosts} lists {len(nodes)} of the nodes, and {ranks_on_nodes}")
         of_ranks = [node for node in nodes for _ in range(start.ranks_per_node)][: start.num_ranks]
         argv += _filled(kind.hosts_option, hosts=hosts, nodes=",".join(nodes), nodes_of_ranks=",".join(of_ranks))
     for name, value in start.variables.items():
@@ -138,24 +142,13 @@ def arguments_in(text, place):
         raise UserError(f"{place} is {text!r}: {str(problem).lower()}; quote as for a shell: --comment 'two words'") from None
 
 
-def hosts_in(path):
-    """The unique node names in a host file: the first word of each line, without a slot count. Raises UserError if there are none."""
-    try:
-        lines = Path(path).read_text().splitlines()
-    except OSError as problem:
-        raise UserError(f"{path}: {problem.strerror}; --hosts takes a file with one node per line") from None
-    names = list(dict.fromkeys(line.split("#")[0].split()[0].split(":")[0] for line in lines if line.split("#")[0].strip()))
-    if not names:
-        raise UserError(f"{path} lists no nodes; write one per line")
-    return names
-
-
 class Kind(NamedTuple):
     """What Tandem knows of a launcher. The defaults are those of an mpiexec that belongs to no batch system."""
 
     # How it places and binds ranks: a template with fields of a Start.
     options: str = ""
-    # How it is given a host file, as `hosts`, by the names of its `nodes` or by the `nodes_of_ranks`.
+    # How it is given the nodes of a host file: by name, as `nodes` or `nodes_of_ranks`, since launchers differ in what they read of a file;
+    # PALS is given `hosts`, the file.
     hosts_option: str = ""
     # How it is given a variable of the ranks; empty: it passes its own environment on to them.
     variable_option: str = ""
@@ -198,17 +191,17 @@ MPICH_UNDER_SLURM = {"MPIR_CVAR_CH4_NETMOD": "ofi"}
 LAUNCHERS = {
     # Hydra. Here and under the next two the ranks bind themselves to cores.
     "mpich": Kind(
-        "-n {num_ranks} -ppn {ranks_per_node} -bind-to none", hosts_option="-f {hosts}", variable_option="-genv {name} {value}",
+        "-n {num_ranks} -ppn {ranks_per_node} -bind-to none", hosts_option="-hosts {nodes}", variable_option="-genv {name} {value}",
         signatures=("HYDRA",), rank_variables=ranks.PMI, node_rank=ranks.PMI.rank, killed=KILLED_BY_HYDRA,
     ),
     # Oversubscription is allowed, and recorded. The host on which it is started comes first.
     "openmpi": Kind(
-        "-n {num_ranks} --map-by ppr:{ranks_per_node}:node:OVERSUBSCRIBE --bind-to none", hosts_option="--hostfile {hosts}",
+        "-n {num_ranks} --map-by ppr:{ranks_per_node}:node:OVERSUBSCRIBE --bind-to none", hosts_option="--host {nodes}",
         variable_option="-x {name}={value}", signatures=("Open MPI", "OpenRTE"), rank_variables=ranks.OPEN_MPI, killed=KILLED_BY_OPEN_MPI,
     ),
     # A Hydra whose binding I_MPI_PIN controls.
     "intel": Kind(
-        "-n {num_ranks} -ppn {ranks_per_node} -genv I_MPI_PIN 0", hosts_option="-f {hosts}", variable_option="-genv {name} {value}",
+        "-n {num_ranks} -ppn {ranks_per_node} -genv I_MPI_PIN 0", hosts_option="-hosts {nodes}", variable_option="-genv {name} {value}",
         signatures=("Intel(R) MPI",), rank_variables=ranks.PMI, node_rank=ranks.PMI.rank, killed=KILLED_BY_HYDRA,
     ),
     # HPE Cray PALS, e.g. at ALCF. It rejects options of Open MPI and of Hydra.
@@ -223,11 +216,11 @@ LAUNCHERS = {
         variable_option="-e {name}={value}", program="aprun", signatures=("ALPS",), allocations=PBS_OR_COBALT, places="cluster",
         node_rank=ranks.ALPS_RANK,
     ),
-    # It sorts the nodes of a host file. Without --kill-on-bad-exit the other ranks would wait for a failed one, and without --overlap a
-    # run would wait for those beside it.
+    # It sorts the nodes of a list. Without --kill-on-bad-exit the other ranks would wait for a failed one, without --overlap a run would
+    # wait for those beside it, and without --export a job that was submitted with --export=NONE would pass on no variable.
     "srun": Kind(
         "--nodes={num_nodes} --ntasks={num_ranks} --ntasks-per-node={ranks_per_node} --cpus-per-task={cores_per_rank} --cpu-bind=cores "
-        "--mpi={mpi} --kill-on-bad-exit=1 --overlap", hosts_option="--nodelist {nodes_of_ranks} --distribution=arbitrary",
+        "--mpi={mpi} --kill-on-bad-exit=1 --overlap --export=ALL", hosts_option="--nodelist {nodes_of_ranks} --distribution=arbitrary",
         program="srun", signatures=("slurm",), allocations=("SLURM_JOB_ID",), places="cluster", mpi_variable=slurm.MPI_TYPE,
         rank_variables=ranks.SLURM, node_rank=ranks.SLURM.rank, killed=KILLED_BY_SLURM, mpich_variables=MPICH_UNDER_SLURM,
     ),

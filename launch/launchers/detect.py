@@ -10,8 +10,9 @@ from shutil import which
 from common.errors import UserError
 from common.process import slurm
 from common.record.records import ROOT
-from launch.launchers.commands import LAUNCHERS, MPIEXEC, PYTHON, VENV_BIN, Launcher, arguments_in, hosts_in
+from launch.launchers.commands import LAUNCHERS, MPIEXEC, PYTHON, VENV_BIN, Launcher, arguments_in
 from launch.launchers.machine_files import Machine, python_of
+from launch.launchers.texts import hosts_in
 
 # What `srun --mpi=` may be, the best first, for an MPI whose version has one of these texts; the first that fits counts.
 INTERFACES = {"CRAY MPICH": ("cray_shasta", "pmi2"), "Open MPI": ("pmix", "pmi2"), "": ("pmi2", "pmix")}
@@ -64,7 +65,7 @@ def candidates(kind):
 
     The site's come first inside an allocation, where only they know the nodes, then the environment's mpiexec, then one in PATH.
     """
-    site_programs = [site_kind.program for site_kind in LAUNCHERS.values() if os.environ.keys() & set(site_kind.allocations)]
+    site_programs = [site_kind.program for site_kind in LAUNCHERS.values() if any(map(os.environ.get, site_kind.allocations))]
     programs = dict.fromkeys([*site_programs, _environment_path(MPIEXEC), MPIEXEC, kind and kind.program])
     return [program for program in programs if program and (kind is None or Path(program).name == kind.program)]
 
@@ -120,7 +121,7 @@ def choose(launcher=None, arguments=None, machine=Machine(), hosts=None, host_su
 def interface_of(launcher):
     """By which interface ranks find each other: the user's choice, else what the launcher offers and the MPI of the ranks speaks."""
     # In the shell of an interactive step `none` is nobody's choice, but the site's default.
-    if (value := os.environ.get(LAUNCHERS[launcher.name].mpi_variable, "none")) != "none":
+    if (value := os.environ.get(LAUNCHERS[launcher.name].mpi_variable) or "none") != "none":
         return value
     version = output_of([*launcher.python, "-c", MPI_VERSION], launcher.variables)
     spoken, offered = spoken_by(version), slurm.mpi_types()

@@ -14,7 +14,7 @@ POLL_SECONDS = 0.2
 # The variable that tells a command its number, from 0.
 RANK = "TANDEM_NODE_RANK"
 # With a terminal of its own, the command ends when the connection does.
-SSH = ("ssh", "-tt", "-oBatchMode=yes")
+SSH = ("ssh", "-tt", "-oBatchMode=yes", "--")
 
 
 def main(number, hosts, *command):

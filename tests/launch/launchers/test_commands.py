@@ -8,7 +8,7 @@ from common.command_line import parse
 from common.config import Settings
 from common.errors import UserError
 from launch.launchers import detect
-from launch.launchers.commands import ALLOCATIONS, LAUNCHERS, Launcher, Start, hosts_in
+from launch.launchers.commands import ALLOCATIONS, LAUNCHERS, Launcher, Start
 from launch.launchers.detect import choose, find, first_node_of
 from launch.launchers.machine_files import Machine
 from launch.run.available import on_a_node
@@ -23,14 +23,14 @@ START = Start(
 )  # fmt: skip
 # On three nodes with a host file; tests/launch/test_launch_docs.py has the commands without one.
 COMMANDS = {
-    "mpich": "the/launcher -n 6 -ppn 2 -bind-to none -f hosts -genv OMP_NUM_THREADS 3 -genv A |with space|",
-    "intel": "the/launcher -n 6 -ppn 2 -genv I_MPI_PIN 0 -f hosts -genv OMP_NUM_THREADS 3 -genv A |with space|",
-    "openmpi": "the/launcher -n 6 --map-by ppr:2:node:OVERSUBSCRIBE --bind-to none --hostfile hosts -x OMP_NUM_THREADS=3 -x |A=with space|",
+    "mpich": "the/launcher -n 6 -ppn 2 -bind-to none -hosts x1,x2,x3 -genv OMP_NUM_THREADS 3 -genv A |with space|",
+    "intel": "the/launcher -n 6 -ppn 2 -genv I_MPI_PIN 0 -hosts x1,x2,x3 -genv OMP_NUM_THREADS 3 -genv A |with space|",
+    "openmpi": "the/launcher -n 6 --map-by ppr:2:node:OVERSUBSCRIBE --bind-to none --host x1,x2,x3 -x OMP_NUM_THREADS=3 -x |A=with space|",
     "pals": "the/launcher -n 6 --ppn 2 --depth 3 --cpu-bind depth --hostfile hosts --env OMP_NUM_THREADS=3 --env |A=with space|",
     "aprun": "the/launcher -n 6 -N 2 --cc depth -d 3 -L x1,x2,x3 -e OMP_NUM_THREADS=3 -e |A=with space|",
     "srun": "the/launcher --nodes=3 --ntasks=6 --ntasks-per-node=2 --cpus-per-task=3 --cpu-bind=cores --mpi=pmi2 --kill-on-bad-exit=1 "
-    "--overlap --nodelist x1,x1,x2,x2,x3,x3 --distribution=arbitrary",
-    "torchrun": "mpiexec -n 3 -ppn 1 -bind-to none -f hosts -genv OMP_NUM_THREADS 3 -genv A |with space| "
+    "--overlap --export=ALL --nodelist x1,x1,x2,x2,x3,x3 --distribution=arbitrary",
+    "torchrun": "mpiexec -n 3 -ppn 1 -bind-to none -hosts x1,x2,x3 -genv OMP_NUM_THREADS 3 -genv A |with space| "
     '--further |of mpich| sh -c |export PET_NODE_RANK=$PMI_RANK; exec "$@"| sh '
     "the/launcher --nproc-per-node=2 --nnodes=3 --master-addr=x1.hsn --master-port=29400",
 }
@@ -145,15 +145,12 @@ def test_nodes_are_as_many_as_the_ranks_need(num_ranks, ranks_per_node, nodes):
     assert job.num_nodes == start_of(job, TORCHRUN).num_nodes == nodes
 
 
-@pytest.mark.parametrize("text", ["x1\nx2\n", "# ours\n\nx1:4  # with slots\nx2 slots=4\nx1\n"])
-def test_hosts_are_the_names_in_a_file_each_once(text, tmp_path):
-    with pytest.raises(UserError, match="No such file"):
-        hosts_in(tmp_path / "hosts")
-    (tmp_path / "hosts").write_text(text)
-    assert hosts_in(tmp_path / "hosts") == ["x1", "x2"]
-    (tmp_path / "hosts").write_text("# none\n")
-    with pytest.raises(UserError, match="lists no nodes"):
-        hosts_in(tmp_path / "hosts")
+def test_a_host_file_with_fewer_nodes_than_the_ranks_need_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hosts").write_text("x1\nx2\n")
+    for name in LAUNCHERS:
+        with refused("hosts lists 2 of the nodes, and ", " with ", " per node need 3"):
+            START._replace(launcher=TORCHRUN._replace(name=name)).argv()
 
 
 def test_the_start_of_a_job_has_all_of_its_settings_and_the_cores_of_a_rank_beside_its_threads():
@@ -227,6 +224,8 @@ def install(tmp_path, monkeypatch):
         (None, {"COBALT_JOBID": "7"}, {OWN: HYDRA, "aprun": ALPS}, ("aprun", "aprun")),
         (None, PBS, {OWN: HYDRA, "aprun": SHIM}, ("mpich", OWN)),
         (None, PBS, {"mpiexec": PALS, "aprun": ALPS}, ("pals", "mpiexec")),
+        # A variable that is set and empty is not set.
+        (None, {"SLURM_JOB_ID": ""}, {OWN: HYDRA, "srun": SRUN}, ("mpich", OWN)),
         # A program named srun that is not Slurm's.
         (None, SLURM, {OWN: HYDRA, "srun": UNKNOWN}, ("mpich", OWN)),
     ],
@@ -337,6 +336,7 @@ DEBIAN = ["pmix", "none", "cray_shasta", "pmi2"]
         (MPICH, ["none", "pmix"], {}, Machine(), "pmix"),
         (OPEN_MPI_5, [], {}, Machine(), "pmix"),
         (MPICH, DEBIAN, {"SLURM_MPI_TYPE": "none"}, Machine(), "pmi2"),
+        (MPICH, DEBIAN, {"SLURM_MPI_TYPE": ""}, Machine(), "pmi2"),
         (MPICH, DEBIAN, {"SLURM_MPI_TYPE": "pspmi"}, Machine(), "pspmi"),
         (MPICH, DEBIAN, {"SLURM_MPI_TYPE": "pspmi"}, Machine(mpi="pmix"), "pmix"),
     ],

@@ -9,7 +9,8 @@ from launch.launchers.ssh import RANK
 from tests.support.running import ROOT, completed
 
 LOCAL = """#!/bin/sh
-while [ "${1#-}" != "$1" ]; do shift; done
+while [ "$1" != -- ]; do shift; done
+shift
 host=$1
 shift
 export HOST=$host
