@@ -1,12 +1,15 @@
 """An aprun for machines without ALPS: accepts the options of old job scripts and starts the detected launcher."""
 
 import argparse
+import functools
 import os
+import re
 import sys
 
+from common.command_line import RANKS, THREADS, Bounds
 from common.errors import UserError
 from common.record import records
-from launch.launchers import detect
+from launch.launchers import detect, texts
 from launch.launchers.commands import Start, shell_command
 
 PROGRAM = "launch/aprun"
@@ -22,9 +25,12 @@ class Parser(argparse.ArgumentParser):
 
 def parser():
     aprun = Parser(prog=PROGRAM, description=__doc__, allow_abbrev=False, usage="%(prog)s [options] program [arguments]")
-    aprun.add_argument("-n", "--pes", type=whole, default=1, metavar="RANKS", help="number of ranks (default: 1)")
-    aprun.add_argument("-N", "--pes-per-node", type=whole, metavar="RANKS", help="ranks per node (default: all on one)")
-    aprun.add_argument("-d", "--cpus-per-pe", type=whole, default=1, metavar="CORES", help="cores per rank (default: 1)")
+    ranks = functools.partial(whole, RANKS)
+    aprun.add_argument("-n", "--pes", type=ranks, default=1, metavar="RANKS", help="number of ranks (default: 1)")
+    aprun.add_argument("-N", "--pes-per-node", type=ranks, metavar="RANKS", help="ranks per node (default: all on one)")
+    aprun.add_argument(
+        "-d", "--cpus-per-pe", type=functools.partial(whole, THREADS), default=1, metavar="CORES", help="cores per rank (default: 1)"
+    )
     aprun.add_argument(
         "-cc", "--cc", "--cpu-binding", choices=BINDINGS, default="cpu", help="accepted; binding is left to the launcher and the program"
     )
@@ -36,10 +42,14 @@ def parser():
     return aprun
 
 
-def whole(text):
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least 1")
-    return int(text)
+def whole(bounds: Bounds, text: str) -> int:
+    """The number in a text. argparse shows the message of the error for another one."""
+    # No bound has as many digits as this.
+    number = int(text) if re.fullmatch(r"\d{1,20}", text, re.ASCII) else None
+    if number is None or bounds.problem(number):
+        shown = text if len(text) <= 40 else f"{text[:40]}…"
+        raise argparse.ArgumentTypeError(f"{shown!r} is not an integer from {bounds.at_least} to {bounds.at_most}")
+    return number
 
 
 def read(argv):
@@ -55,6 +65,7 @@ def read(argv):
     for variable in options.environment_override:
         if "=" not in variable:
             raise UserError(f"-e {variable} has no value; write -e NAME=VALUE")
+        texts.expect_variable(variable.partition("=")[0], "-e")
     return options
 
 

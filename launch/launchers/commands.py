@@ -19,6 +19,8 @@ VENV_BIN = Path(".venv/bin")
 # That of the ranks where a machine file names none: without the environment the one that this program runs in.
 PYTHON = (str(VENV_BIN / "python") if (ROOT / VENV_BIN / "python").exists() else sys.executable,)
 MPIEXEC = "mpiexec"
+# Each rank has its number of threads in it.
+THREADS_VARIABLE = "OMP_NUM_THREADS"
 # The port on which torchrun's agents meet, on the first node.
 RENDEZVOUS_PORT = 29400
 

@@ -1,9 +1,10 @@
 """Machine files: launcher, nodes, GPUs and network of a machine, in launch/launchers/machines/NAME.toml or any .toml file."""
 
 import dataclasses
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 try:
     import tomllib
@@ -11,11 +12,12 @@ except ModuleNotFoundError:
     # Before Python 3.11.
     import tomli as tomllib
 
-from common.command_line import FROM_1
+from common.command_line import RANKS, THREADS, annotations
 from common.config import Settings
 from common.errors import UserError
 from common.record.records import ROOT
-from launch.launchers.commands import LAUNCHERS, PYTHON, arguments_in
+from launch.launchers import texts
+from launch.launchers.commands import LAUNCHERS, PYTHON, THREADS_VARIABLE, arguments_in
 
 FOLDER = ROOT / "launch" / "launchers" / "machines"
 
@@ -30,9 +32,9 @@ class Machine:
     """Its further arguments, quoted as for a shell."""
     mpi: str | None = None
     """How srun lets ranks find each other, its --mpi."""
-    ranks_per_node: int | None = None
+    ranks_per_node: Annotated[int | None, RANKS] = None
     """Maximum ranks per node."""
-    threads: int = Settings.threads
+    threads: Annotated[int, THREADS] = Settings.threads
     """Cores per rank."""
     device: str = Settings.device
     """auto, cpu or cuda; with cuda a node without a GPU is refused, where auto would train on its cores."""
@@ -51,38 +53,78 @@ class Machine:
 # The types of each key's value; no value of TOML is None.
 KINDS = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Machine).items()}
 TYPE_NAMES = {str: "a string", int: "an integer", list: 'a list, as in ["a", "b"]', dict: "a table, as in [variables]"}
+LONG_INTEGER = re.compile(r"\d[\d_]{4000,}")
+MAX_SHOWN = 100
 ALLOWED = {"launcher": tuple(LAUNCHERS)} | {name: get_args(get_type_hints(Settings)[name]) for name in ("device", "gpu_order")}
 
 
-def read(name):
+def read(name: str) -> Machine:
     """The Machine of a name in launch/launchers/machines or of the path of a .toml file. Raises UserError for an invalid one."""
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
-    try:
-        values = tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        raise UserError(f"there is no machine {name!r}; choose from: {', '.join(names())}, or give the path of a .toml file") from None
-    except OSError as problem:
-        raise UserError(f"{path}: {problem.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise UserError(f"{path} is not valid TOML: {problem}") from None
+    if not (_exists(path) if name.endswith(".toml") else name in names()):
+        raise UserError(f"there is no machine {_shown(name)}; choose from: {', '.join(names())}, or give the path of a .toml file")
+    values = _values_in(path)
     for key, value in values.items():
         if key not in KINDS:
-            raise UserError(f"{path}: unknown key {key!r}; the keys of a machine file are: {', '.join(KINDS)}")
+            raise UserError(f"{path}: unknown key {_shown(key)}; the keys of a machine file are: {', '.join(KINDS)}")
         if type(value) not in KINDS[key]:
             kinds = " or ".join(TYPE_NAMES[kind] for kind in KINDS[key] if kind in TYPE_NAMES)
-            raise UserError(f"{path}: {key} is {value!r}; it must be {kinds}")
+            raise UserError(f"{path}: {key} is {_shown(value)}; it must be {kinds}")
         if key in ALLOWED and value not in ALLOWED[key]:
-            raise UserError(f"{path}: {key} is {value!r}; choose from: {', '.join(ALLOWED[key])}")
-        if type(value) is int and (problem := FROM_1.problem(value)):
-            raise UserError(f"{path}: {key} is {value}; {problem}")
+            raise UserError(f"{path}: {key} is {_shown(value)}; choose from: {', '.join(ALLOWED[key])}")
+        for bounds in annotations(Machine)[key]:
+            if problem := bounds.problem(value):
+                raise UserError(f"{path}: {key} is {_shown(value)}; {problem}")
+        if "\0" in "".join(_strings_in(value)):
+            raise UserError(f"{path}: {key} has a NUL character, which no program can be given")
     arguments_in(values.get("launcher_args", ""), f"{path}: launcher_args")
     for variable, value in values.get("variables", {}).items():
+        texts.expect_variable(variable, f"{path}: [variables]")
+        if variable == THREADS_VARIABLE:
+            raise UserError(f"{path}: {variable} contradicts --threads, which sets it; write threads = … above [variables]")
         if type(value) is not str:
-            raise UserError(f'{path}: variable {variable} is {value!r}; write it as a string: {variable} = "{value}"')
+            raise UserError(f'{path}: variable {variable} is {_shown(value)}; write it as a string: {variable} = "…"')
     machine = Machine(**values)
     if not all(python_of(machine)) or {str} != set(map(type, python_of(machine))):
-        raise UserError(f"{path}: python is {machine.python!r}; it must be a path, or the words of a command, as strings")
+        raise UserError(f"{path}: python is {_shown(machine.python)}; it must be a path, or the words of a command, as strings")
     return machine
+
+
+def _values_in(path: Path) -> dict[str, Any]:
+    text = texts.read(path)
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise UserError(f"{path} is not valid TOML: its lists or tables are nested too deeply") from None
+    except ValueError as problem:
+        # Python limits the digits of an integer, and does not say where it stands.
+        digits = LONG_INTEGER.search(text)
+        reason = f"an integer of too many digits (at line {text.count(chr(10), 0, digits.start()) + 1})" if digits else problem
+        raise UserError(f"{path} is not valid TOML: {reason}") from None
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        # Why it cannot be read, its reader says.
+        return True
+
+
+def _strings_in(value: Any) -> list[str]:
+    """The strings in a value of TOML, also the names of variables."""
+    if isinstance(value, dict):
+        return [string for item in value.items() for part in item for string in _strings_in(part)]
+    return [string for item in value for string in _strings_in(item)] if isinstance(value, list) else [value] * (type(value) is str)
+
+
+def _shown(value: Any) -> str:
+    """A value of TOML for a message: short, and printable."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return "an integer of thousands of digits"
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
 def python_of(machine):

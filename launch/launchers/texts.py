@@ -8,6 +8,7 @@ from common.process import slurm
 
 # A name or an IPv4 address. Launchers take what follows a colon for a number of slots, and what begins with a dash for an option.
 HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252})")
+VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 SLOTS = re.compile(r":\d{1,9}$")
 MAX_NODES = 100_000
 # Of a name that is not one, so much is shown.
@@ -33,6 +34,12 @@ def read(path: str | Path) -> str:
 
 def _line_of(data: bytes, place: int) -> str:
     return f"line {data.count(10, 0, place) + 1}"
+
+
+def expect_variable(name: str, place: str) -> None:
+    """Raises UserError where this cannot be the name of a variable, with the place where it stands."""
+    if not VARIABLE.fullmatch(name):
+        raise UserError(f"{place}: {name[:MAX_SHOWN]!r} is no name of a variable; use letters, digits and _, not a digit first")
 
 
 def hosts_in(path: str | Path) -> list[str]:

@@ -10,7 +10,7 @@ from common.process import out_of_memory, turns
 from common.process.ranks import Ranks
 from common.process.watchdog import Hang
 from common.record import records
-from launch.launchers.commands import Start, shell_command
+from launch.launchers.commands import THREADS_VARIABLE, Start, shell_command
 from launch.run import failures, processes
 from launch.trace import traced
 
@@ -21,7 +21,7 @@ def start_of(job, launcher):
     """The Start of a job, to be run in the top folder of the checkout. Raises UserError where the library of a traced one is not built."""
     launcher = traced.launcher_for(job.settings, launcher)
     program = (*launcher.python, "-m", f"frameworks.{file_of(job.backend)}", *as_arguments(job.settings))
-    variables = {"OMP_NUM_THREADS": str(job.settings.threads)} | launcher.variables
+    variables = {THREADS_VARIABLE: str(job.settings.threads)} | launcher.variables
     return Start(launcher, job.num_ranks, job.ranks_per_node, cores_per_rank(job.settings), program, variables)
 
 

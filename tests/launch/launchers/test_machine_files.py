@@ -34,10 +34,25 @@ def test_the_command_line_overrides_the_machine_file():
         ('lancher = "pals"', "unknown key 'lancher'"),
         ('launcher = "qrun"', "launcher is 'qrun'; choose from"),
         ("threads = 0", "threads is 0; it must be at least 1"),
+        (f"threads = {10**30}", "threads is 1000000000000000000000000000000; it must be at least 1 and at most 4096"),
+        (f"threads = 0x{'f' * 5000}", "threads is an integer of thousands of digits; it must be"),
+        (f"a = 1\nranks_per_node = {'1' * 5000}", "mine.toml is not valid TOML: an integer of too many digits (at line 2)"),
+        (f"python = {'[' * 5000}{']' * 5000}", "mine.toml is not valid TOML: its lists or tables are nested too deeply"),
+        (f"launcher = {['x' * 5000]}", "launcher is ['xxxxx"),
+        ('python = "a\\u0000b"', "mine.toml: python has a NUL character"),
+        ('python = ["env", "a\\u0000b"]', "mine.toml: python has a NUL character"),
+        ('prologue = "a\\u0000b"', "mine.toml: prologue has a NUL character"),
+        ('[variables]\nA = "a\\u0000b"', "mine.toml: variables has a NUL character"),
+        ('[variables]\n"A=B" = "c"', "mine.toml: [variables]: 'A=B' is no name of a variable"),
+        ('[variables]\n"" = "c"', "'' is no name of a variable"),
+        ('[variables]\n"X;touch f;Y" = "c"', "'X;touch f;Y' is no name of a variable"),
+        ('[variables]\nOMP_NUM_THREADS = "4"', "OMP_NUM_THREADS contradicts --threads"),
+        ("# B\xfcro\nlauncher".encode("latin-1"), "mine.toml, line 1: byte 0xfc is not UTF-8"),
+        ("threads = 1".encode("utf-16"), "mine.toml, line 1: byte 0xff is not UTF-8"),
         ("threads = true", "threads is True; it must be an integer"),
         ('gpu_order = "random"', "choose from: local, reversed"),
         ('device = "gpu"', "device is 'gpu'; choose from: auto, cpu, cuda"),
-        ("[variables]\nA = 1", 'A = "1"'),
+        ("[variables]\nA = 1", 'A = "…"'),
         ("threads", "is not valid TOML"),
         ('launcher_args = "--comment \\"a"', "mine.toml: launcher_args is '--comment \"a': no closing quotation"),
         ('launcher_args = ["--exclusive"]', "launcher_args is ['--exclusive']; it must be a string"),
@@ -48,12 +63,12 @@ def test_the_command_line_overrides_the_machine_file():
 )
 def test_an_invalid_file_is_refused(text, message, tmp_path):
     path = tmp_path / "mine.toml"
-    path.write_text(text)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with refused(message):
         read(str(path))
 
 
-@pytest.mark.parametrize("name", ["nowhere", "nowhere.toml"])
+@pytest.mark.parametrize("name", ["nowhere", "nowhere.toml", "", "../machines/jsc", "a\0b", "x" * 5000])
 def test_the_error_for_an_unknown_machine_lists_the_known_ones(name):
     with pytest.raises(UserError, match="jsc, local, perlmutter, polaris"):
         read(name)
