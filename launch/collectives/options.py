@@ -9,10 +9,9 @@ from typing import Annotated, NamedTuple
 import tyro
 
 from common import command_line, config, units
-from common.command_line import FROM_0, MOST, REPEATS, THREADS, Bounds
+from common.command_line import FROM_0, REPEATS, THREADS
 from common.cost.collectives import COLLECTIVES, ELEMENT_BYTES
 from common.errors import UserError
-from common.record import records
 from launch.report.export import files
 from launch.run.options import SENDING, NodeOptions, TimeLimit
 
@@ -47,17 +46,11 @@ class Collectives(NodeOptions):
     min_bytes: Annotated[str, tyro.conf.arg(aliases=("-b",))] = "8"
     """Smallest size, such as 8, 64K or 1M, in bytes."""
     max_bytes: Annotated[str, tyro.conf.arg(aliases=("-e",))] = "256M"
-    """Largest size."""
-    factor: Annotated[int, Bounds(at_least=2, at_most=MOST), tyro.conf.arg(aliases=("-f",))] = 2
-    """Each size is the one before times this factor."""
+    """Largest size. Each is twice the one before."""
     repeats: Annotated[int, REPEATS] = 7
     """Repeats of each measurement, of which the median and the range are shown."""
     json: Path | None = None
     """File for all measurements, and alpha and beta, as JSON."""
-    csv: Path | None = None
-    """File for all measurements as CSV, one line for each."""
-    svg: Path | None = None
-    """Folder for a picture of each collective, COLLECTIVE.svg."""
     machine: config.MachineName = None
     """Name of this machine in the results. Default: the Slurm cluster's name, else the host name."""
     cores_per_rank: Annotated[int, THREADS] = 1
@@ -70,7 +63,6 @@ class Collectives(NodeOptions):
 
 # Options of a start, which another launcher has made where it has started the ranks.
 OF_START = ("ranks", "launcher", "launcher_args", "ranks_per_node", "hosts", "time_limit", "share_machine")
-OUTPUTS = ("json", "csv")
 
 
 def chosen(text, choices, kind):
@@ -92,14 +84,14 @@ def collectives(options):
     return chosen(options.collectives, COLLECTIVES, "collective")
 
 
-def sizes(options):
+def sizes(options: Collectives) -> list[int]:
     """The sizes in bytes. Raises UserError for sizes of which there are none."""
     least, most = size_bytes(options.min_bytes, "--min-bytes"), size_bytes(options.max_bytes, "--max-bytes")
     if most < least:
         raise UserError(f"--max-bytes {options.max_bytes} is less than --min-bytes {options.min_bytes}; it must be at least that")
     ascending = [least]
-    while ascending[-1] * options.factor <= most:
-        ascending.append(ascending[-1] * options.factor)
+    while 2 * ascending[-1] <= most:
+        ascending.append(2 * ascending[-1])
     return ascending
 
 
@@ -113,16 +105,13 @@ def size_bytes(text, option):
     return int(num_bytes)
 
 
-def check(options, writes=True):
-    """Raises UserError for what cannot work, before any rank is started. `writes`: also for a file that cannot be written, and makes the
-    folder of the pictures."""
+def check(options: Collectives, writes: bool = True) -> None:
+    """Raises UserError for what cannot work, before any rank is started. `writes`: also for a file that cannot be written."""
     libraries(options)
     collectives(options)
     sizes(options)
     if writes:
-        files.check_all({command_line.flag(name): getattr(options, name) for name in OUTPUTS})
-        if options.svg:
-            records.make_folder(options.svg, "pictures", "--svg")
+        files.check_all({"--json": options.json})
 
 
 def problem(name, has_mpi):
@@ -140,9 +129,9 @@ def expect_runnable(reasons):
         raise UserError(f"no library can run here: {'; '.join(f'{name}: {reason}' for name, reason in reasons.items())}")
 
 
-def of_ranks(options):
+def of_ranks(options: Collectives) -> list[str]:
     """The arguments of the ranks, with paths that hold in any folder."""
-    paths = {name: path.absolute() for name in (*OUTPUTS, "svg") if (path := getattr(options, name))}
+    paths = {"json": options.json.absolute()} if options.json else {}
     if options.machine_file.endswith(".toml"):
         paths["machine_file"] = str(Path(options.machine_file).absolute())
     default_start = {name: getattr(Collectives, name) for name in OF_START}

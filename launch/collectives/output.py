@@ -1,29 +1,22 @@
-"""What rank 0 prints and writes: the table, and the results as JSON, CSV and pictures."""
+"""What rank 0 prints and writes: the table, and the results as JSON."""
 
-import csv
-import io
 import json
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from common import units
 from common.process.ranks import Ranks
 from common.record import records
 from launch.collectives import options as collective_options
-from launch.collectives import picture, table
-from launch.report.export import files, vega_lite
+from launch.collectives import table
+from launch.collectives.measurement import Fit, Measurement
+from launch.report.export import files
 
 SCHEMA_VERSION = 1
-COLUMNS = (
-    "library", "collective", "in_place", "num_ranks", "size_bytes", "num_elements", "median_seconds", "low_seconds", "high_seconds",
-    "algorithm_bytes_per_second", "bus_bytes_per_second", "num_wrong", "num_iterations", "seconds",
-)  # fmt: skip
 
 
 @dataclass
 class Output:
-    """Prints the table as it grows, and writes the files after each library, so that they are there if a later one fails.
+    """Prints the table as it grows, and writes the file after each library, so that it is there if a later one fails.
 
     All ranks call it alike; only rank 0 prints and writes. `reasons`: {library: why it is skipped}. `copies`: {size in bytes: seconds by
     repeat} of a memory copy. `versions`: those of libraries that are not Python packages.
@@ -44,29 +37,19 @@ class Output:
         sizes = collective_options.sizes(self.options)
         self.print(
             f"# {self.ranks.size} ranks on {num_nodes} node{'' if num_nodes == 1 else 's'}, {units.whole_text(sizes[0])} to "
-            f"{units.whole_text(sizes[-1])}, factor {self.options.factor}",
+            f"{units.whole_text(sizes[-1])}",
             f"# time: {table.interval_text(self.options.repeats)}",
             "# copy: of the size in main memory, on all ranks at the same time",
             *(["# the ranks share cores: with cores of their own they would be faster"] if self.oversubscribed else []),
             *(f"# skipping {name}: {reason}" for name, reason in self.reasons.items()),
         )
 
-    def write(self, measurements, fits, is_last):
-        """Writes the files that are asked for, with what has been measured so far; says where they are after the last library."""
-        if self.ranks.rank:
-            return
-        if self.options.json:
+    def write(self, measurements: list[Measurement], fits: list[Fit], is_last: bool) -> None:
+        """Writes the file that is asked for, with what has been measured so far; prints where it is after the last library."""
+        if self.ranks.rank == 0 and self.options.json:
             files.write(self.options.json, as_json(self.document(measurements, fits)))
-        if self.options.csv:
-            files.write(self.options.csv, as_csv(measurements))
-        if self.options.svg:
-            copies = [(size, float(np.median(seconds))) for size, seconds in self.copies.items()]
-            for collective in dict.fromkeys(fit.collective for fit in fits):
-                spec = picture.spec(collective, measurements, fits, copies)
-                files.write(self.options.svg / f"{collective}.svg", vega_lite.svg(spec))
-        for name in ("json", "csv", "svg") if is_last else ():
-            if path := getattr(self.options, name):
-                self.print(f"# {name}: {path}")
+            if is_last:
+                self.print(f"# json: {self.options.json}")
 
     def document(self, measurements, fits):
         """The content of the JSON file."""
@@ -118,13 +101,3 @@ def _lines(value):
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n ]"
     return json.dumps(value)
-
-
-def as_csv(measurements):
-    """One line for each measurement; the seconds of its repeats are in one cell, separated by spaces."""
-    written = io.StringIO()
-    lines = csv.DictWriter(written, COLUMNS, lineterminator="\n")
-    lines.writeheader()
-    for measurement in measurements:
-        lines.writerow(entry(measurement) | {"seconds": " ".join(map(str, measurement.seconds))})
-    return written.getvalue()

@@ -39,11 +39,6 @@ def quantity(field, title, **options):
     return {"field": field, "type": "quantitative", "title": title} | options
 
 
-def logarithmic(field, title, **axis):
-    """The channel of a field of numbers on a logarithmic axis that ends where the numbers end."""
-    return quantity(field, title, scale={"type": "log", "nice": False}, axis=axis)
-
-
 def named(field, look_of, **legend):
     """The channel of a field of names, each with its colour or shape in {name: look}."""
     scale = {"domain": list(look_of), "range": list(look_of.values())}

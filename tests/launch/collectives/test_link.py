@@ -29,7 +29,7 @@ def test_beta_is_that_of_the_link(checkout, tmp_path):
     if why_not := two_hosts.why_not():
         pytest.skip(why_not)
     # Sizes that take longer than Horovod's cycle. At 2 ranks an all-reduce sends as many bytes as it has.
-    options = ("--collectives", "all_reduce", "-b", "128K", "-e", "2M", "-f", 4, "--repeats", 3, "--json", tmp_path / "out.json")
+    options = ("--collectives", "all_reduce", "-b", "128K", "-e", "2M", "--repeats", 3, "--json", tmp_path / "out.json")
     with two_hosts.joined() as folder, two_hosts.narrowed(RATE), first_of_all():
         done = two_hosts.on_both(folder, checkout, "launch.collectives", *options)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,16 +1,13 @@
-"""JSON, CSV and pictures hold what was measured."""
+"""JSON holds what was measured."""
 
-import csv
-import io
 import json
 
 import pytest
 
 from common.process.ranks import Ranks
-from launch.collectives import output, picture
+from launch.collectives import output
 from launch.collectives.measurement import Measurement, fit
 from launch.collectives.options import Collectives
-from launch.report.export import vega_lite
 
 SIZES = [2**power for power in range(3, 24, 2)]
 ALPHA_SECONDS = {"mpi": 2e-6, "gloo": 2e-4}
@@ -47,25 +44,3 @@ def test_the_json_has_measurements_and_fits():
 def test_a_barrier_has_no_bandwidth():
     entry = output.entry(Measurement("mpi", "barrier", False, 2, 0, 0, [1e-6], 10, 0))
     assert (entry["median_seconds"], entry["algorithm_bytes_per_second"], entry["bus_bytes_per_second"]) == (1e-6, None, None)
-
-
-def test_the_csv_has_a_line_for_each_measurement():
-    lines = list(csv.DictReader(io.StringIO(output.as_csv(MEASUREMENTS))))
-    assert len(lines) == len(MEASUREMENTS)
-    assert tuple(lines[0]) == output.COLUMNS
-    assert [float(text) for text in lines[-1]["seconds"].split()] == MEASUREMENTS[-1].seconds
-
-
-def test_a_picture_has_both_axes_logarithmic_every_library_and_the_fitted_lines():
-    spec = picture.spec("all_reduce", MEASUREMENTS, FITS, [(size, seconds[0]) for size, seconds in COPIES.items()])
-    for panel in spec["hconcat"]:
-        for layer in panel["layer"]:
-            assert [layer["encoding"][axis]["scale"]["type"] for axis in "xy"] == ["log", "log"]
-        points = panel["layer"][-1]["data"]["values"]
-        assert {point["library"] for point in points} == {"mpi", "gloo"}
-        lines = panel["layer"][1]["data"]["values"]
-        assert [line["us"] for line in lines] == pytest.approx([point["us"] for point in points], rel=1e-6)
-    drawn = vega_lite.svg(spec)
-    for word in ("mpi", "gloo", "memory copy", "bus bandwidth (GB/s)", "all_reduce, 2 ranks"):
-        assert word in drawn
-    assert drawn.count('aria-roledescription="point"') == 2 * len(MEASUREMENTS)

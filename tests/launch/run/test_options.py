@@ -9,7 +9,6 @@ from common.command_line import Bounds, options_of, parse
 from common.errors import UserError
 from launch import compare, predict
 from launch.collectives.options import Collectives
-from launch.lesson.data import Data
 from launch.matrix import Matrix
 from launch.memory import Memory
 from tests.support import programs
@@ -38,7 +37,6 @@ def test_every_number_has_a_lower_and_an_upper_bound(program, kind):
         (Matrix, ["--seed", "-1"], "--seed is -1; it must be at least 0 and at most 4294967295"),
         (Collectives, ["--time-limit", "0"], "--time-limit is 0; it must be above 0 and at most 1000000000"),
         (Collectives, ["--machine", "../up"], "--machine is '../up'; use letters, digits, '.', '_' and '-'"),
-        (Data, ["--workers", "1", "-1"], "--workers has -1; it must be at least 0 and at most 4096"),
         (Memory, ["--params", "inf"], "--params is inf; it must be at least 1 and at most 1e+18"),
     ],
 )
@@ -56,7 +54,6 @@ def test_a_value_out_of_bounds_is_refused_in_one_line(kind, arguments, message):
         (predict.Arguments, ["results", "--network", ""], "--network"),
         (Matrix, ["2", "--data-dir", "", "--dry-run"], "--data-dir"),
         (Matrix, ["", "2"], "an argument"),
-        (Data | Memory, ["data", "--folder="], "--folder"),
     ],
 )
 def test_an_empty_text_is_refused(kind, arguments, name):
