@@ -176,6 +176,8 @@ class Settings:
     RESULTS/MACHINE/RUN.trace/horovod_autotune.csv. No effect on other backends."""
     watchdog_timeout: Annotated[float, FROM_0, Role.MAY_DIFFER] = 120.0
     """Seconds without progress (step or evaluation) after which a rank reports a hang and ends the run; 0: never."""
+    join_timeout: Annotated[float, FROM_0, Role.MAY_DIFFER] = 60.0
+    """Seconds that a rank waits for the others to join it at the start before it ends the run; 0: for ever."""
     step_breakdown: Annotated[bool, Role.MAY_DIFFER] = True
     """Measure the step breakdown after training: a few seconds of additional steps with and without communication, off the clock."""
     timeline: Annotated[bool, Role.NOT_COMPARED] = False

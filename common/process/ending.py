@@ -2,17 +2,21 @@
 
 import ctypes
 import os
+import signal
+import socket
 import sys
 import time
 import traceback
+from types import TracebackType
 
 from common.errors import RunError, UserError
-from common.process import gpus, out_of_memory
+from common.process import gpus, meeting, out_of_memory, watchdog
+from common.process.meeting import HYDRA_ONLY, Failure
+from common.process.ranks import Ranks, from_environment
+from common.process.watchdog import Watchdog
 
 SECONDS_FOR_RANK_0 = 2.0
 INTERRUPTED = 130
-# A variable that Hydra, the launcher of MPICH and Intel MPI, sets for its ranks, and no other launcher.
-HYDRA_ONLY = "MPI_LOCALRANKID"
 
 
 def describe_failure(problem, place):
@@ -25,8 +29,11 @@ def describe_failure(problem, place):
         return 2, str(problem)
     if isinstance(problem, RunError):
         return 1, str(problem)
+    if isinstance(problem, meeting.AnotherRankFailed):
+        (failure,) = problem.args
+        return failure.status, str(failure)
     if isinstance(problem, KeyboardInterrupt):
-        return INTERRUPTED, "interrupted"
+        return INTERRUPTED, f"interrupted{f' by {problem}' if str(problem) else ''}"
     if shared := gpus.describe_nccl_error(str(problem)):
         return 2, shared
     message = out_of_memory.describe(problem)
@@ -47,6 +54,56 @@ def report_failure(status, error, ranks):
         print(f"error: {where}{error}", file=sys.stderr, flush=True)
 
 
+def leave_with_others(problem: BaseException, status: int, error: str, ranks: Ranks | None, dog: Watchdog | None) -> None:
+    """Ends this process with all others where the ranks meet in MPI and this one has failed before, or has heard there that another has.
+
+    Returns where they do not meet in MPI, or have met.
+    """
+    if isinstance(problem, meeting.AnotherRankFailed):
+        meeting.leave_together(status)
+    if ranks is None or status == INTERRUPTED or not meeting.is_awaited(ranks):
+        return
+    failure = Failure(ranks.rank, socket.gethostname(), status, error)
+
+    def report():
+        print(f"error: {failure if ranks.rank else error}", file=sys.stderr, flush=True)
+
+    def give_up(_):
+        report()
+        os._exit(status)
+
+    dog = dog or watchdog.begin(0, ranks.rank)
+    dog.on_hang = give_up
+    try:
+        failures = meeting.tell_others(ranks, failure)
+    except UserError:
+        # These ranks are not in one MPI.
+        return
+    # Usually all have the same user error.
+    if all(earlier.error != error for earlier in failures if earlier.rank < ranks.rank):
+        report()
+    meeting.leave_together(failures[0].status)
+
+
+def fail_import(kind: type[BaseException], problem: BaseException, frames: TracebackType | None) -> None:
+    """Ends a rank whose program could not be imported; an excepthook of Python."""
+    sys.__excepthook__(kind, problem, frames)
+    ranks, error = from_environment(), f"{kind.__name__}: {problem}"
+    leave_with_others(problem, 1, error, ranks, None)
+    report_failure(1, error, ranks)
+    leave(1)
+
+
+def leave_by_signal(number: signal.Signals, is_rank_0: bool) -> None:
+    """Ends this process for a signal that it got."""
+    if number != signal.SIGTERM:
+        print(f"error: ended by {number.name}", file=sys.stderr, flush=True)
+        if not is_rank_0:
+            # The launcher ends rank 0, which may be about to write that the run failed, when another one exits.
+            time.sleep(SECONDS_FOR_RANK_0)
+    os._exit(128 + number)
+
+
 def leave(status):
     """Ends this process without finalizing the interpreter, which would abort some completed runs: Gloo's threads release their last
     tensors late and need the interpreter for it.
@@ -57,21 +114,23 @@ def leave(status):
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    mpi = initialized_mpi()
+    initialized = initialized_mpi()
     if status == 0:
-        if mpi:
-            mpi.Finalize()
+        if initialized:
+            initialized.Finalize()
         # PyDLL keeps the GIL, which some handlers of PyTorch need.
         ctypes.PyDLL(None).exit(0)
-    if mpi and HYDRA_ONLY in os.environ and status != INTERRUPTED:
-        if mpi.COMM_WORLD.rank:
+    if initialized and HYDRA_ONLY in os.environ and status != INTERRUPTED:
+        if initialized.COMM_WORLD.rank:
             # The abort ends rank 0 too, which may be about to write that the run failed.
             time.sleep(SECONDS_FOR_RANK_0)
-        mpi.COMM_WORLD.Abort(status)
+        initialized.COMM_WORLD.Abort(status)
+    elif not initialized:
+        meeting.abort_unjoined(status)
     os._exit(status)
 
 
 def initialized_mpi():
     """mpi4py's module MPI where it is loaded and MPI is initialized and not finalized; else None."""
-    mpi = sys.modules.get("mpi4py.MPI")
-    return mpi if mpi and mpi.Is_initialized() and not mpi.Is_finalized() else None
+    module = sys.modules.get("mpi4py.MPI")
+    return module if module and module.Is_initialized() and not module.Is_finalized() else None

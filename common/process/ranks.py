@@ -2,11 +2,13 @@
 
 import hashlib
 import os
+import re
 import socket
 from pathlib import Path
 from typing import NamedTuple
 
 from common.errors import UserError
+from common.process import mpi
 
 
 class Ranks(NamedTuple):
@@ -41,6 +43,10 @@ SLURM = Source("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", ("SLURM_LOCALID"
 # Variables of launchers that set the rank but not the world size, which MPI then provides.
 ALPS_RANK = "ALPS_APP_PE"
 RANK_ONLY = (ALPS_RANK, "PMIX_RANK")
+
+# Of a rank and of a number of ranks.
+MAX_DIGITS = 7
+NUMBER = re.compile(rf"-?[0-9]{{1,{MAX_DIGITS}}}")
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -99,12 +105,11 @@ def _first(names, environ, otherwise):
 
 
 def _number(name, environ):
-    try:
-        return int(environ[name])
-    except KeyError:
-        raise UserError(f"{name} is not set although its launcher's other variables are; start all ranks with one launcher") from None
-    except ValueError:
-        raise UserError(f"{name} is {environ[name]!r}; it must be an integer") from None
+    if name not in environ:
+        raise UserError(f"{name} is not set although its launcher's other variables are; start all ranks with one launcher")
+    if not NUMBER.fullmatch(environ[name]):
+        raise UserError(f"{name} is {environ[name]!r}; it must be an integer of up to {MAX_DIGITS} digits")
+    return int(environ[name])
 
 
 def _slurm_local_size(environ):
@@ -121,10 +126,8 @@ def _slurm_local_size(environ):
 
 
 def _from_mpi():
-    from mpi4py import MPI
-
-    world = MPI.COMM_WORLD
-    node = world.Split_type(MPI.COMM_TYPE_SHARED)
+    world = mpi.initialized().COMM_WORLD
+    node = world.Split_type(mpi.loaded().COMM_TYPE_SHARED)
     return Ranks(world.rank, world.size, node.rank, node.size, "mpi4py")
 
 

@@ -1,17 +1,20 @@
 """MASTER_ADDR and MASTER_PORT: the rendezvous of ranks for libraries that do not use MPI."""
 
 import contextlib
+import ipaddress
 import os
 import random
+import re
 import socket
 from pathlib import Path
 
 from common.errors import UserError
-from common.process import slurm
+from common.process import meeting, mpi, slurm
 
 MASTER = ("MASTER_ADDR", "MASTER_PORT")
 LOOPBACK, LOOPBACK_INTERFACE = "127.0.0.1", "lo"
 GIVEN_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+PORT = re.compile("[0-9]{1,5}")
 FIRST_PORT, MAX_TRIES = 10_000, 100
 
 
@@ -53,52 +56,76 @@ def agree_on_master(ranks, suffix=""):
     if on_one_node and "MASTER_ADDR" not in os.environ:
         # By default Gloo resolves the host name, which can fail on a laptop.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK_INTERFACE)
-    set_variables = [name for name in MASTER if name in os.environ]
+    # A batch system may set one to nothing.
+    set_variables = [name for name in MASTER if os.environ.get(name)]
     if len(set_variables) == 1:
         (name,) = set_variables
         raise UserError(f"{name}={os.environ[name]} is set without the other; set both {' and '.join(MASTER)}, or neither")
     if set_variables:
-        return
-    if ranks.size == 1:
+        expect_master()
+    elif ranks.size == 1:
         master = LOOPBACK, free_port()
-    elif (problem := mpi_problem()) and (place := slurm.meeting_place()):
+    elif (problem := mpi.problem()) and (place := slurm.meeting_place()):
         master = master_address(place[0], suffix, on_one_node), place[1]
     elif problem:
         raise UserError(f"{ranks.source} started ranks that meet over MPI, and mpi4py cannot be used ({problem}); start with torchrun")
     else:
         master = gathered((master_address(socket.gethostname(), suffix, on_one_node), free_port()), ranks)[0]
-    os.environ |= dict(zip(MASTER, map(str, master), strict=True))
+    if not set_variables:
+        os.environ |= dict(zip(MASTER, map(str, master), strict=True))
+    if on_one_node and os.environ["MASTER_ADDR"] == LOOPBACK:
+        expect_loopback()
 
 
-def mpi_problem():
-    """Initializes MPI. Why mpi4py cannot, in words; None if it can."""
+def expect_master() -> None:
+    """Raises UserError if MASTER_ADDR is no address of a host, or MASTER_PORT no port."""
+    address, port = (os.environ[name] for name in MASTER)
+    if not (PORT.fullmatch(port) and 0 < int(port) < 2**16):
+        raise UserError(f"MASTER_PORT is {port!r}; it must be a port, from 1 to 65535")
     try:
-        import mpi4py.MPI  # noqa: F401
-    except (ImportError, RuntimeError) as problem:
-        return str(problem)
-    return None
+        socket.getaddrinfo(address, int(port))
+    except (OSError, UnicodeError) as problem:
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise UserError(f"MASTER_ADDR is {address!r}, which is the address of no host here ({reason}); give that of rank 0") from None
 
 
-def expect_size(ranks, size, library):
-    """Raises UserError if a library has a different number of ranks than the launcher started: each would train alone."""
-    if size != ranks.size:
+def expect_loopback() -> None:
+    """Raises UserError if processes of this node cannot connect to each other."""
+    try:
+        with socket.create_server((LOOPBACK, 0)) as listener, socket.create_connection(listener.getsockname()):
+            pass
+    except OSError as problem:
         raise UserError(
-            f"{ranks.source} started {ranks.size} ranks, {library} sees {size}; "
-            "start with the mpiexec of the MPI that Horovod was built with and mpi4py loads"
-            + (f". {slurm.advice(os.environ.get(slurm.MPI_TYPE, 'none'))}" if "SLURM_STEP_ID" in os.environ else "")
-        )
+            f"ranks of one node meet at {LOOPBACK}, and {socket.gethostname()} cannot connect to it ({problem.strerror}); "
+            f"ip link set {LOOPBACK_INTERFACE} up"
+        ) from None
+
+
+def listener(on_one_node: bool) -> socket.socket:
+    """A socket that listens at MASTER_ADDR and MASTER_PORT on rank 0, for this node alone where all ranks are on it.
+
+    Raises UserError where that is not possible.
+    """
+    address, port = (os.environ[name] for name in MASTER)
+    resolved = socket.getaddrinfo(address, int(port), type=socket.SOCK_STREAM)[0]
+    is_local = on_one_node and ipaddress.ip_address(resolved[4][0]).is_loopback
+    try:
+        if is_local:
+            return socket.create_server(resolved[4][:2], family=resolved[0])
+        has_both = socket.has_dualstack_ipv6()
+        return socket.create_server(("", int(port)), family=socket.AF_INET6 if has_both else socket.AF_INET, dualstack_ipv6=has_both)
+    except OSError as problem:
+        raise UserError(f"rank 0 cannot listen at {address}:{port} ({os.strerror(problem.errno)}); give a free MASTER_PORT") from None
 
 
 def gathered(value, ranks):
     """Returns the values of all ranks by rank, over MPI. Raises UserError if MPI has a different number of ranks."""
     if ranks.size == 1:
         return [value]
-    from mpi4py import MPI
-
-    expect_size(ranks, MPI.COMM_WORLD.size, "MPI")
-    values = MPI.COMM_WORLD.allgather(value)
+    world = meeting.joined(ranks).COMM_WORLD
+    values = world.allgather(value)
     # MPI may make progress only inside MPI calls, and rank 0 next waits for the others outside MPI. A rank that has left the second
     # barrier knows that all ranks have left the first, so they have received the values and have no connection pending.
-    MPI.COMM_WORLD.Barrier()
-    MPI.COMM_WORLD.Barrier()
+    world.Barrier()
+    world.Barrier()
     return values

@@ -1,17 +1,20 @@
 """Watchdog: a thread that reports a hang of its rank, with the step and the stack of the main thread, and ends the process."""
 
+import contextlib
 import os
 import re
 import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 TICK_SECONDS = 1.0
 # Before exiting, because the launcher ends all ranks when the first one exits.
 SECONDS_FOR_OTHERS = 3.0
 NUM_FRAMES = 20
+JOIN_SECONDS = 60.0
 
 
 class Place(NamedTuple):
@@ -40,10 +43,21 @@ class Hang(NamedTuple):
         return f"rank {self.rank}: hung for {self.seconds:.0f} s {self.place} (--watchdog-timeout)"
 
 
-def leave(hang):
-    """Reports this rank's hang with the stack of its main thread; ends the process with exit status 1."""
+class Late(NamedTuple):
+    """A rank that has waited for the others: for how many seconds, and where, such as `over MPI`."""
+
+    rank: int
+    where: str
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"rank {self.rank}: not all ranks have joined {self.where} after {self.seconds:.0f} s (--join-timeout)"
+
+
+def leave(problem: Hang | Late) -> None:
+    """Reports this rank's problem, a hang with the stack of its main thread; ends the process with exit status 1."""
     frames = traceback.format_stack(sys._current_frames()[threading.main_thread().ident])[-NUM_FRAMES:]
-    print(f"error: {hang}\n{''.join(frames)}", end="", file=sys.stderr, flush=True)
+    print(f"error: {problem}\n{''.join(frames) if isinstance(problem, Hang) else ''}", end="", file=sys.stderr, flush=True)
     time.sleep(SECONDS_FOR_OTHERS)
     os._exit(1)
 
@@ -51,14 +65,17 @@ def leave(hang):
 class Watchdog:
     """Calls on_hang once with this rank's Hang, from its own thread, after timeout_seconds without a heartbeat; 0: never.
 
-    It counts ticks instead of reading a clock, so that time in which this process was stopped does not count.
+    It counts ticks instead of reading a clock, so that time in which this process was stopped does not count. `on_hang` is called with
+    Late instead where the rank waits for others to join for `join_seconds`; 0: never.
     """
 
-    def __init__(self, timeout_seconds, rank, on_hang=leave):
-        self.rank, self.place = rank, Place()
-        self._idle_seconds = 0.0
+    def __init__(
+        self, timeout_seconds: float, rank: int, on_hang: Callable[[Hang | Late], object] = leave, join_seconds: float = JOIN_SECONDS
+    ) -> None:
+        self.rank, self.place, self.on_hang = rank, Place(), on_hang
+        self._idle_seconds, self._join_seconds = 0.0, join_seconds
         if timeout_seconds:
-            threading.Thread(target=self._run, args=(timeout_seconds, on_hang), daemon=True).start()
+            threading.Thread(target=self._run, args=(timeout_seconds,), daemon=True).start()
 
     def begin(self, place):
         """The rank begins a step, the Place, or something else, in words such as `in all_reduce of 8 bytes over mpi`; also a heartbeat."""
@@ -69,11 +86,49 @@ class Watchdog:
         """The rank has made progress."""
         self._idle_seconds = 0.0
 
-    def _run(self, timeout_seconds, on_hang):
+    @contextlib.contextmanager
+    def joining(self, where: Callable[[], str]) -> Iterator[None]:
+        """Within this context the rank waits for others to join it; the time limit is that of joining. `where` is asked at its end."""
+        is_over = threading.Event()
+        if self._join_seconds:
+            threading.Thread(target=self._limit_joining, args=(where, is_over), daemon=True).start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            self.heartbeat()
+
+    def _limit_joining(self, where, is_over):
+        seconds = 0.0
+        while seconds < self._join_seconds:
+            if is_over.wait(TICK_SECONDS):
+                return
+            seconds += TICK_SECONDS
+            self.heartbeat()
+        self.on_hang(Late(self.rank, where(), seconds))
+
+    def _run(self, timeout_seconds):
         while self._idle_seconds < timeout_seconds:
             time.sleep(TICK_SECONDS)
             self._idle_seconds += TICK_SECONDS
-        on_hang(Hang(self.rank, self.place, self._idle_seconds))
+        self.on_hang(Hang(self.rank, self.place, self._idle_seconds))
+
+
+# That of this process, once it has begun one.
+_of_process: list[Watchdog] = []
+
+
+def begin(
+    timeout_seconds: float, rank: int, on_hang: Callable[[Hang | Late], object] = leave, join_seconds: float = JOIN_SECONDS
+) -> Watchdog:
+    """The Watchdog of this process."""
+    _of_process[:] = [Watchdog(timeout_seconds, rank, on_hang, join_seconds)]
+    return _of_process[0]
+
+
+def joining(where: Callable[[], str]) -> contextlib.AbstractContextManager[None]:
+    """As Watchdog.joining, by the Watchdog of this process, where it has begun one."""
+    return _of_process[0].joining(where) if _of_process else contextlib.nullcontext()
 
 
 PLACE = r"(?:after the (?P<ended>\d+) steps|in step (?P<step>\d+)/(?P<of>\d+)) of epoch (?P<epoch>\d+)|before the first epoch"

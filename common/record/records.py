@@ -9,7 +9,6 @@ import re
 import secrets
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from importlib.metadata import PackageNotFoundError, version
@@ -21,7 +20,7 @@ from common.backends import ROOT
 from common.cost import parallelism
 from common.data.folders import is_hidden
 from common.errors import UserError
-from common.process import binding, control_groups
+from common.process import binding, control_groups, mpi
 from common.record.definition import SCHEMA, Environment, Record
 from common.workloads import LATER
 
@@ -248,13 +247,7 @@ def environment():
 def mpi_library():
     """Name and version of the MPI library of this process, or None."""
     try:
-        import mpi4py
-
-        if "mpi4py.MPI" not in sys.modules:
-            mpi4py.rc.initialize = False
-        from mpi4py import MPI
-
-        return MPI.Get_library_version().split("\n")[0].strip("\0 ")
+        return mpi.loaded().Get_library_version().split("\n")[0].strip("\0 ")
     except (ImportError, RuntimeError):
         return None
 

@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import shlex
+import signal
 import sys
 import time
 from pathlib import Path
@@ -16,10 +17,13 @@ from common.command_line import parse
 from common.cost import memory_estimate, parallelism
 from common.data import datasets
 from common.errors import RunError, UserError
-from common.process import binding, control_groups, ending, gpus, node_memory, noise, watchdog
+from common.process import binding, control_groups, ending, gpus, node_memory, noise, signals, watchdog
 from common.process.ranks import from_environment
 from common.record import records
 from common.training import loop, step_breakdown, throughput
+
+# What TANDEM_LAUNCH may have.
+LAUNCH_TYPES = {"launcher": str, "command": str, "launched_at": float}
 
 
 def main(trainer_class, file):
@@ -36,7 +40,8 @@ def main(trainer_class, file):
         description = f"Train a workload with the backend {backend} and write the record of the run."
         requested = parse(config.Settings, f"python -m frameworks.{backend}", description)
         settings, load, record, path = begin(backend, requested, ranks, import_seconds, entered)
-        dog = watchdog.Watchdog(settings.watchdog_timeout, ranks.rank, functools.partial(end_hang, record, path))
+        signals.on_end(functools.partial(end_by_signal, record, path))
+        dog = watchdog.begin(settings.watchdog_timeout, ranks.rank, functools.partial(end_hang, record, path), settings.join_timeout)
         prepare_process(ranks, settings, record)
         run_afterwards = afterwards(settings)
         on_gpu = settings.device != "cpu" and trainer_class.device_problem("cuda") is None
@@ -70,11 +75,11 @@ def main(trainer_class, file):
         status, error = ending.describe_failure(problem, dog.place if dog else None)
         if record:
             record.status, record.error = problem.status if all_are_here else "failed", error
-    if status:
         write(path, record)
         if all_are_here:
             # Barrier: the first rank to leave may end the others, so rank 0 must have written the record.
             trainer.sum(np.zeros(1))
+        ending.leave_with_others(problem, status, error, ranks, dog)
         ending.report_failure(status, error, ranks)
     ending.leave(status)
 
@@ -138,7 +143,19 @@ def launch_of(backend, ranks):
         "command": shlex.join(["python", "-m", f"frameworks.{backend}", *sys.argv[1:]]),
         "launched_at": None,
     }
-    return launch | json.loads(os.environ.get("TANDEM_LAUNCH", "{}"))
+    return launch | launch_told()
+
+
+def launch_told() -> dict:
+    """What launch/matrix.py tells its runs in TANDEM_LAUNCH; empty without it. Raises UserError where another has set it."""
+    text = os.environ.get("TANDEM_LAUNCH") or "{}"
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        told = None
+    if not isinstance(told, dict) or not all(isinstance(value, LAUNCH_TYPES.get(name, ())) for name, value in told.items()):
+        raise UserError(f"TANDEM_LAUNCH is {text!r}; launch/matrix.sh sets it for its runs; unset it")
+    return told
 
 
 def process_age_seconds():
@@ -168,6 +185,14 @@ def end_hang(record, path, hang):
     record.status, record.error = "failed", str(hang)
     write(path, record)
     watchdog.leave(hang)
+
+
+def end_by_signal(record, path, number):
+    """Records that a signal ends this rank, and ends the process. Called by the thread that hears of signals."""
+    if record.status == "started":
+        record.status, record.error = "failed", f"ended by {number.name} ({signal.strsignal(number)})"
+        write(path, record)
+    ending.leave_by_signal(number, is_rank_0=path is not None)
 
 
 def write(path, record):

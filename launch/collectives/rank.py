@@ -34,10 +34,11 @@ def main(program, description):
         options = command_line.parse(collective_options.Collectives, program, description)
         collective_options.expect_started(options, ranks)
         collective_options.check(options, writes=ranks.rank == 0)
-        dog = watchdog.Watchdog(options.watchdog_timeout, ranks.rank)
+        dog = watchdog.begin(options.watchdog_timeout, ranks.rank)
         status = run(options, ranks, dog)
     except (Exception, KeyboardInterrupt) as problem:
         status, error = ending.describe_failure(problem, dog.place if dog and dog.place != watchdog.Place() else None)
+        ending.leave_with_others(problem, status, error, ranks, dog)
         ending.report_failure(status, error, ranks)
     ending.leave(status)
 

@@ -2,17 +2,14 @@
 
 import numpy as np
 
-from common.process.rendezvous import expect_size
+from common.process.meeting import joined
 from frameworks.shared.collectives.library import Library, Prepared
 
 
 def begin(name, ranks, host_suffix):
     """Initializes MPI. Raises UserError if it has a different number of ranks."""
-    # Not at the top, since the import initializes MPI.
-    from mpi4py import MPI
-
+    MPI = joined(ranks)
     world = MPI.COMM_WORLD
-    expect_size(ranks, world.size, "MPI")
     following, previous = (ranks.rank + 1) % ranks.size, (ranks.rank - 1) % ranks.size
 
     def summed(values):

@@ -64,6 +64,9 @@ def begin(settings, ranks, device):
     agree_on_master(ranks, settings.host_suffix)
     os.environ |= {"RANK": str(ranks.rank), "WORLD_SIZE": str(ranks.size), "LOCAL_RANK": str(ranks.local_rank)}
     backend = "nccl" if device.type == "cuda" else "gloo"
+    # DeepSpeed takes a process group that it finds.
+    if not torch.distributed.is_initialized():
+        process_group.join(backend, ranks)
     deepspeed.init_distributed(backend, auto_mpi_discovery=False, verbose=False)
     return backend
 

@@ -6,8 +6,10 @@ With HOROVOD_CPU_OPERATIONS=gloo alone, under its MPI controller, Horovod 0.28 e
 import os
 import socket
 
+from common.errors import UserError
 from common.process.ranks import HOROVODRUN
-from common.process.rendezvous import LOOPBACK_INTERFACE, gathered, master_address
+from common.process.rendezvous import LOOPBACK, LOOPBACK_INTERFACE, expect_loopback, gathered, master_address
+from frameworks.shared.replaced import replaced
 
 # The fields of a SlotInfo that Horovod reads from variables, HOROVOD_RANK and so on.
 SLOT_FIELDS = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
@@ -20,12 +22,15 @@ def begin(ranks, suffix):
 
     Raises UserError if MPI has a different number of ranks. Under horovodrun there is a server, and nothing to do.
     """
+    expect_host_name()
     if ranks.source == HOROVODRUN.name:
         return
-    slots = slots_of(gathered((socket.gethostname(), ranks.local_rank), ranks))
     on_one_node = ranks.local_size == ranks.size
+    if on_one_node:
+        expect_loopback()
+    slots = slots_of(gathered((socket.gethostname(), ranks.local_rank), ranks))
     address = master_address(socket.gethostname(), suffix, on_one_node)
-    address, port = gathered((address, serve(slots) if ranks.rank == 0 else None), ranks)[0]
+    address, port = gathered((address, serve(slots, LOOPBACK if on_one_node else "") if ranks.rank == 0 else None), ranks)[0]
     interface = LOOPBACK_INTERFACE if on_one_node else os.environ.get("GLOO_SOCKET_IFNAME")
     if interface:
         os.environ.setdefault("HOROVOD_GLOO_IFACE", interface)
@@ -46,13 +51,26 @@ def end(ranks):
         gathered(None, ranks)
 
 
-def serve(slots):
-    """Starts Horovod's rendezvous server in a thread of this process; returns its port."""
-    # Imported here because only rank 0 of a run over Gloo needs it.
-    from horovod.runner.http.http_server import RendezvousServer
+def expect_host_name() -> None:
+    """Raises UserError where Gloo, which looks up the host's own name whatever interface it is given, would crash."""
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except (OSError, UnicodeError):
+        raise UserError(
+            f"Horovod over Gloo looks up the name of its host, and {name} has no address; add it to /etc/hosts, or leave gloo out for MPI"
+        ) from None
 
-    server = RendezvousServer()
-    port = server.start()
+
+def serve(slots, address: str) -> int:
+    """Starts Horovod's rendezvous server in a thread of this process, listening at an address, empty for all; returns its port."""
+    # Imported here because only rank 0 of a run over Gloo needs it.
+    from horovod.runner.http import http_server
+
+    find_port = http_server.find_port
+    server = http_server.RendezvousServer()
+    with replaced((http_server, "find_port", lambda make: find_port(lambda place: make((address, place[1]))))):
+        port = server.start()
     server.init(slots)
     return port
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from common.errors import UserError
+from common.process import meeting, mpi, watchdog
 from common.process.gpus import version_text
-from common.process.rendezvous import expect_size
+from common.process.meeting import expect_size
 from common.record import records
 from common.tracing import horovod_timeline
 from common.trainer import Communication, ProfiledCommunication
@@ -42,7 +43,11 @@ def begin(hvd, settings, ranks, on_gpu):
         if on_gpu:
             raise UserError("Horovod does not average gradients of GPUs over Gloo; use --device cpu, or leave gloo out for NCCL or MPI")
         gloo.begin(ranks, settings.host_suffix)
-    hvd.init()
+    elif ranks.source not in meeting.WITHOUT_MPI and mpi.problem() is None:
+        # Horovod takes MPI as it finds it, and would wait in it without a limit.
+        meeting.joined(ranks)
+    with watchdog.joining(lambda: "in hvd.init()"):
+        hvd.init()
     expect_size(ranks, hvd.size(), "Horovod")
     if on_gpu and hvd.nccl_built():
         return "nccl"

@@ -3,7 +3,7 @@
 from torch._C._profiler import _RecordFunctionFast
 
 from common.errors import UserError
-from common.process.rendezvous import expect_size
+from common.process.meeting import joined
 
 # The profiler's names of Gloo's collectives begin with gloo: in the same way.
 ALL_REDUCE = "mpi:all_reduce"
@@ -13,7 +13,7 @@ def begin(ranks, device):
     """Initializes MPI and returns `all_reduce`. Raises UserError on a GPU, or if MPI has a different number of ranks."""
     if device.type != "cpu":
         raise UserError("gradients of GPUs are not averaged over MPI here; use --device cpu, or leave mpi out for NCCL")
-    expect_size(ranks, world().size, "MPI")
+    joined(ranks)
     return all_reduce
 
 

@@ -16,7 +16,7 @@ import torch
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from common.errors import UserError
-from common.process.rendezvous import expect_size
+from common.process.meeting import joined
 from common.trainer import NO_LOSS, POINTS, Communication, ProfiledCommunication, Totals
 from frameworks.shared.pytorch import memory, mpi, process_group, states, steps
 from frameworks.shared.pytorch.trainer import PyTorchTrainer
@@ -60,7 +60,7 @@ def begin(ranks, device):
     """Initializes MPI and returns whether this rank is the server. Raises UserError on a GPU, or if MPI has a different number of ranks."""
     if reason := device_problem(device.type):
         raise UserError(f"{reason}; use --device cpu")
-    expect_size(ranks, mpi.world().size, "MPI")
+    joined(ranks)
     return ranks.rank == ranks.size - 1
 
 

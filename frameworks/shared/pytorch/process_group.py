@@ -1,14 +1,20 @@
 """Shared by the backends on torch.distributed: the process group, sums over ranks and communication measurements."""
 
 import contextlib
+import os
 import re
+import sys
 import time
 from collections import Counter
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import default_pg_timeout
 from torch.profiler import ProfilerActivity, profile
 
+from common.process import rendezvous, watchdog
+from common.process.ranks import Ranks
 from common.process.rendezvous import agree_on_master
 from common.trainer import Communication, ProfiledCommunication
 from frameworks.shared.replaced import replaced
@@ -16,6 +22,8 @@ from frameworks.shared.replaced import replaced
 # Names of functions, and those that they have in PyTorch 2.11 and 2.12.
 OLDER_NAMES = {"all_gather_single": ("all_gather_into_tensor", "all_gather_tensor"), "reduce_scatter_single": ("reduce_scatter_tensor",)}
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
+POLL_SECONDS, MAX_NAMED = 0.02, 8
+STORE_TIMEOUT = timedelta(days=1)
 # As `counted` takes it.
 ALL_REDUCE = {"all_reduce": "all_reduce"}
 
@@ -29,8 +37,45 @@ def begin(settings, ranks, device):
     """Begins the process group of all ranks and returns its transport."""
     agree_on_master(ranks, settings.host_suffix)
     transport = transport_of(device, settings)
-    dist.init_process_group(transport, rank=ranks.rank, world_size=ranks.size)
+    join(transport, ranks)
     return transport
+
+
+def join(transport: str, ranks: Ranks) -> None:
+    """Begins the process group when all ranks have come to its store, at MASTER_ADDR and MASTER_PORT."""
+    if dist.get_debug_level() == dist.DebugLevel.DETAIL:
+        dist.set_debug_level(dist.DebugLevel.INFO)
+        if ranks.rank == 0:
+            print("TORCH_DISTRIBUTED_DEBUG=DETAIL is taken as INFO: with it PyTorch's DistributedDataParallel crashes", file=sys.stderr)
+    # Until the store answers.
+    missing = [0]
+
+    def where():
+        names = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {', '.join(map(str, missing[:MAX_NAMED]))}"
+        return f"at {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}, where {names} did not come,"
+
+    with watchdog.joining(where):
+        store = store_of(ranks)
+        # torchrun's store is that of all its attempts.
+        joined = dist.PrefixStore(f"joining/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+        joined.set(str(ranks.rank), "")
+        missing[:] = range(ranks.size)
+        while missing:
+            missing[:] = [rank for rank in missing if not joined.check([str(rank)])]
+            time.sleep(POLL_SECONDS if missing else 0.0)
+    store.set_timeout(default_pg_timeout)
+    dist.init_process_group(transport, store=store, rank=ranks.rank, world_size=ranks.size)
+
+
+def store_of(ranks: Ranks) -> dist.TCPStore:
+    """The store at MASTER_ADDR and MASTER_PORT, of torchrun's agent or of rank 0."""
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    # The watchdog ends the rank earlier.
+    common = {"world_size": ranks.size, "timeout": STORE_TIMEOUT, "wait_for_workers": False}
+    if ranks.rank or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True):
+        return dist.TCPStore(address, port, is_master=False, **common)
+    listener = rendezvous.listener(ranks.local_size == ranks.size)
+    return dist.TCPStore(address, port, is_master=True, master_listen_fd=listener.detach(), **common)
 
 
 def summed(values, device):

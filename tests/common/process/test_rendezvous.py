@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from common.process import rendezvous, slurm
+from common.process import meeting, mpi, rendezvous, slurm
 from common.process.ranks import Ranks
 from tests.support.mistakes import refused
 
@@ -48,13 +48,39 @@ def test_a_port_in_use_is_not_taken_and_without_another_it_is_one_that_linux_giv
 
 @pytest.mark.parametrize("ranks", [Ranks(), Ranks(1, 4, 1, 4), Ranks(3, 4, 1, 2)])
 def test_the_launchers_address_is_kept(ranks, monkeypatch):
-    monkeypatch.setenv("MASTER_ADDR", "n1")
-    with refused("MASTER_ADDR=n1 is set without the other; set both"):
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    with refused("MASTER_ADDR=localhost is set without the other; set both"):
         rendezvous.agree_on_master(ranks)
     monkeypatch.setenv("MASTER_PORT", "29500")
     rendezvous.agree_on_master(ranks)
-    assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == ("n1", "29500")
+    assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == ("localhost", "29500")
     assert "GLOO_SOCKET_IFNAME" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("address", "port", "message"),
+    [
+        *(("localhost", port, f"MASTER_PORT is {port!r}; it must be a port") for port in ("http", "99999", "0", "-1", "1" * 5000, "2 9")),
+        *((address, "29500", f"MASTER_ADDR is {address!r}, which is") for address in ("no-such-host.invalid", "a" * 300, "a b")),
+        ("localhost", "", "MASTER_ADDR=localhost is set without the other"),
+    ],
+)
+def test_what_is_no_address_or_no_port_is_refused_before_a_rank_waits_for_it(address, port, message, monkeypatch):
+    monkeypatch.setenv("MASTER_ADDR", address)
+    monkeypatch.setenv("MASTER_PORT", port)
+    with refused(message):
+        rendezvous.agree_on_master(Ranks(1, 2, 1, 2))
+
+
+@pytest.mark.parametrize(("on_one_node", "listens_at"), [(True, "127.0.0.1"), (False, "::")])
+def test_rank_0_listens_for_its_own_node_alone_where_all_ranks_are_on_it_and_says_which_port_is_taken(on_one_node, listens_at, monkeypatch):
+    port = str(rendezvous.free_port())
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", port)
+    with rendezvous.listener(on_one_node) as listener:
+        assert listener.getsockname()[0] == listens_at
+        with refused(f"rank 0 cannot listen at 127.0.0.1:{port} (Address already in use); give a free MASTER_PORT"):
+            rendezvous.listener(on_one_node)
 
 
 def test_gloo_s_interface_is_left_as_the_user_chose_it(monkeypatch):
@@ -76,7 +102,7 @@ def test_rank_0_proposes_the_address_that_the_others_can_reach(local_size, hostn
     monkeypatch.setattr(socket, "gethostname", lambda: hostname)
     # Replaces MPI's all-gather on rank 0.
     monkeypatch.setattr(rendezvous, "gathered", lambda master, ranks: [master] * ranks.size)
-    monkeypatch.setattr(rendezvous, "mpi_problem", lambda: None)
+    monkeypatch.setattr(mpi, "problem", lambda: None)
     rendezvous.agree_on_master(Ranks(0, 4, 0, local_size), suffix)
     assert os.environ["MASTER_ADDR"] == address
     assert 0 < int(os.environ["MASTER_PORT"]) < 2**16
@@ -110,7 +136,7 @@ def test_under_srun_without_mpi4py_ranks_meet_on_the_first_node_of_their_step_ea
 
 def test_ranks_that_srun_did_not_join_are_told_what_was_tried_and_what_else_there_is(monkeypatch):
     with refused("Slurm started 2 ranks, MPI sees 1; start with the mpiexec of the MPI"):
-        rendezvous.expect_size(Ranks(0, 2, source="Slurm"), 1, "MPI")
+        meeting.expect_size(Ranks(0, 2, source="Slurm"), 1, "MPI")
     monkeypatch.setenv("SLURM_STEP_ID", "0")
     monkeypatch.setattr(slurm, "mpi_types", lambda: ["pmix", "none", "pmi2"])
     for variables, message in (
@@ -120,7 +146,7 @@ def test_ranks_that_srun_did_not_join_are_told_what_was_tried_and_what_else_ther
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         with refused(message, "choose what their MPI speaks", "SLURM_MPI_TYPE"):
-            rendezvous.expect_size(Ranks(0, 2, source="Slurm"), 1, "MPI")
+            meeting.expect_size(Ranks(0, 2, source="Slurm"), 1, "MPI")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,141 @@
+"""How ranks meet: each learns of one that failed before, none waits for ever, and none listens to other machines without need."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+
+import psutil
+import pytest
+
+from tests.support.running import BIN, completed, environ
+from tests.support.small_data import write_digits
+
+ONE_EPOCH = ("--epochs", "1", "--steps-per-epoch", "1", "--no-step-breakdown", "--machine", "here", "--run-id", "run")
+
+
+def two_ranks(how, variables=None):
+    """(exit status, lines printed, seconds) of two ranks of tests.support.meeting_run."""
+    begun = time.perf_counter()
+    done = completed(BIN / "mpiexec", "-n", 2, BIN / "python", "-m", "tests.support.meeting_run", how, variables=variables, seconds=50)
+    return done.returncode, (done.stdout + done.stderr).splitlines(), time.perf_counter() - begun
+
+
+@pytest.mark.matrix
+def test_a_rank_that_fails_before_it_meets_the_others_tells_them_why():
+    status, lines, _ = two_ranks("fails")
+    failure = f"rank 1 on {socket.gethostname()}: no data"
+    # In any order, and without a word of the launcher.
+    assert (status, sorted(lines)) == (2, sorted(["rank 1 records no data", f"error: {failure}", f"rank 0 records {failure}"]))
+
+
+@pytest.mark.matrix
+def test_a_rank_ends_others_that_do_not_wait_for_it_in_mpi():
+    status, lines, seconds = two_ranks("alone", {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"})
+    assert (status, lines) == (2, ["rank 1 records no data", "error: rank 1: no data"])
+    assert seconds < 30
+
+
+@pytest.mark.matrix
+def test_a_rank_does_not_wait_longer_for_the_others_than_it_is_told():
+    status, lines, seconds = two_ranks("late")
+    assert status
+    assert "error: rank 0: not all ranks have joined over MPI after 1 s (--join-timeout)" in lines
+    assert seconds < 30
+
+
+@pytest.mark.matrix
+def test_the_record_of_ranks_of_which_one_lacks_its_data_has_the_line_of_that_one(tmp_path):
+    write_digits(tmp_path / "data", 50)
+    program = (BIN / "python", "-m", "frameworks.ddp", *ONE_EPOCH, "--results", tmp_path, "--dataset", "mnist", "--batch-size", 1)
+    started = [("-n", 1, *program, "--data-dir", tmp_path / folder) for folder in ("data", "absent")]
+    done = completed(BIN / "mpiexec", *started[0], ":", *started[1])
+    record = json.loads((tmp_path / "here" / "run.json").read_text())
+    assert (done.returncode, record["status"]) == (2, "failed")
+    assert record["error"].startswith(f"rank 1 on {socket.gethostname()}: --data-dir {tmp_path}/absent is not a folder")
+
+
+@pytest.mark.matrix
+def test_the_others_learn_of_a_rank_whose_library_cannot_be_imported(tmp_path):
+    (tmp_path / "torch.py").write_text('raise ImportError("libcuda.so: cannot open shared object file")\n')
+    program = (BIN / "python", "-m", "frameworks.ddp", *ONE_EPOCH, "--results", tmp_path)
+    done = completed(BIN / "mpiexec", "-n", 1, *program, ":", "-n", 1, "-env", "PYTHONPATH", tmp_path, *program)
+    record = json.loads((tmp_path / "here" / "run.json").read_text())
+    assert (done.returncode, record["status"]) == (1, "failed")
+    assert record["error"] == f"rank 1 on {socket.gethostname()}: ImportError: libcuda.so: cannot open shared object file"
+
+
+ALONE_IN_A_GROUP = """
+import torch
+import psutil
+from common.config import Settings
+from common.process.ranks import Ranks
+from frameworks.shared.pytorch import process_group
+
+process_group.begin(Settings(), Ranks(), torch.device("cpu"))
+print(torch.distributed.get_debug_level().name)
+print(*{connection.laddr.ip for connection in psutil.Process().net_connections() if connection.status == "LISTEN"})
+"""
+
+
+def test_on_one_node_pytorch_listens_at_the_loopback_alone_and_not_at_the_level_at_which_ddp_crashes():
+    done = completed(BIN / "python", "-c", ALONE_IN_A_GROUP, variables={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
+    assert done.stdout.splitlines() == ["INFO", "127.0.0.1"], done.stderr
+    assert done.stderr.startswith("TORCH_DISTRIBUTED_DEBUG=DETAIL is taken as INFO")
+
+
+@pytest.mark.parametrize(("rank", "missing"), [(0, 1), (1, 0)])
+@pytest.mark.matrix
+def test_a_rank_of_pytorch_names_the_one_that_did_not_come_and_where(rank, missing, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    variables = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    program = (BIN / "python", "-m", "frameworks.ddp", *ONE_EPOCH, "--results", tmp_path, "--join-timeout", 2)
+    done = completed(*program, variables=variables)
+    error = f"rank {rank}: not all ranks have joined at 127.0.0.1:{port}, where rank {missing} did not come, after 2 s (--join-timeout)"
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, f"error: {error}")
+    if rank == 0:
+        assert json.loads((tmp_path / "here" / "run.json").read_text())["error"] == error
+
+
+WAITING = """
+import os
+import time
+from common.process import signals
+
+signals.on_end(lambda number: (print(number.name, flush=True), os._exit(3)))
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU])
+def test_a_signal_that_ends_a_process_is_heard_while_its_main_thread_waits(number):
+    # Whoever runs the tests may ignore some.
+    command = ["env", f"--default-signal={number.name.removeprefix('SIG')}", BIN / "python", "-c", WAITING]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ() | {"PYTHONPATH": os.getcwd()}) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        assert process.stdout.readline() == f"{number.name}\n"
+    assert process.returncode == 3
+
+
+@pytest.mark.matrix
+def test_a_run_that_a_batch_system_ends_by_a_signal_has_failed(tmp_path):
+    command = [BIN / "python", "-m", "frameworks.single", "--results", tmp_path, "--machine", "here", "--run-id", "run", "--epochs", "100"]
+    path = tmp_path / "here" / "run.json"
+    with subprocess.Popen([str(word) for word in command], env=environ(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        while not path.exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        # The record is there a moment before the thread that hears of signals.
+        while len(psutil.Process(process.pid).threads()) < 2:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGUSR1)
+        printed = process.stderr.read().decode()
+    record = json.loads(path.read_text())
+    assert (process.returncode, record["status"]) == (128 + signal.SIGUSR1, "failed")
+    assert record["error"] == "ended by SIGUSR1 (User defined signal 1)"
+    assert printed.splitlines()[-1] == "error: ended by SIGUSR1"

@@ -1,0 +1,36 @@
+"""Two ranks that meet in MPI, and are then done: python -m tests.support.meeting_run [fails|late|alone].
+
+fails: rank 1 fails before it has come; late: it does not come in a second; alone: it fails where the ranks meet elsewhere.
+"""
+
+import sys
+import time
+
+from common.errors import UserError
+from common.process import ending, meeting, watchdog
+from common.process.ranks import from_environment
+
+
+def main(how):
+    ranks = from_environment()
+    dog = watchdog.begin(0, ranks.rank, join_seconds=1.0)
+    try:
+        if ranks.rank == 1 and how == "late":
+            time.sleep(60)
+        if ranks.rank == 1 and how in ("fails", "alone"):
+            raise UserError("no data")
+        if how == "alone":
+            time.sleep(60)
+        meeting.joined(ranks)
+    except (Exception, KeyboardInterrupt) as problem:
+        status, error = ending.describe_failure(problem, None)
+        print(f"rank {ranks.rank} records {error}", flush=True)
+        ending.leave_with_others(problem, status, error, ranks, dog)
+        ending.report_failure(status, error, ranks)
+        ending.leave(status)
+    print("joined", flush=True)
+    ending.leave(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
