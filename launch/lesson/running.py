@@ -1,60 +1,26 @@
-"""How the runs of a lesson are done: one after the other, with their progress shown and their records kept."""
+"""The matrix of a lesson, and the records that it leaves."""
 
-import os
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
+import subprocess
+import sys
 
-import tyro
-
-from common.config import MachineName
 from common.record import records
-from launch.launchers import detect
-from launch.run import available, lock
-from launch.run.display import Display
-from launch.run.options import LaunchOptions, TimeLimit, seen_from_root
-from launch.run.session import run_group
+from common.record.definition import Record
+
+RESULTS = records.ROOT / "results" / "lessons"
 
 
-@dataclass(frozen=True)
-class RunOptions(LaunchOptions):
-    """How the runs of a lesson are done, whichever it is."""
+def matrix(name: str, ranks: str, *arguments: str) -> list[Record]:
+    """Returns the completed records of a matrix at a number of ranks, in a folder of its own below results/lessons.
 
-    time_limit: TimeLimit = 900.0
-    """Seconds after which a run is ended and recorded as timed out."""
-    results: Path = Path("results/lessons")
-    """Folder for the records; a run writes RESULTS/MACHINE/RUN.json. Apart from those of matrices, with which they cannot be compared."""
-    machine: MachineName = None
-    """Name of this machine in the results. Default: the name of the Slurm cluster or PBS server, else the host name."""
-
-
-# A field of a lesson that has runs, and its default. On the command line its options are those of the lesson.
-Options = Annotated[RunOptions, tyro.conf.arg(name="")]
-DEFAULT = RunOptions()
-
-
-def run(options, jobs_of, settled, show):
-    """Runs a lesson and returns the exit status. Raises UserError, before anything has run, for what cannot work.
-
-    `jobs_of(results, machine, stamp)`: its jobs, whose run names begin with `stamp`. `settled(jobs, launcher)`: those that can run here.
-    `show(records)` prints what came out.
+    What follows the name of the lesson on the command line goes to the matrix too: first another number of ranks, if any, then options,
+    which take precedence over the arguments. Ends the process if no run completed.
     """
-    results, machine = seen_from_root(options.results), records.machine_name(options)
-    os.chdir(records.ROOT)
-    stamp = f"{records.new_stamp()}-lesson"
-    jobs = jobs_of(results, machine, stamp)
-    launcher = detect.choose(options.launcher, options.launcher_args)
-    available.check(jobs, launcher)
-    folder = records.folder(jobs[0].settings)
-    records.make_folder(folder)
-    with lock.held(folder, jobs, options.share_machine):
-        jobs, runs = settled(jobs, launcher), []
-        try:
-            with Display(len(jobs)) as display:
-                for numbered in enumerate(jobs, 1):
-                    run_group([numbered], launcher, options.time_limit, display, runs)
-            show(runs)
-        finally:
-            if runs:
-                print(f"records: {folder}/{stamp}-*.json")
-    return 0 if all(record.status == "ok" for record in runs) else 1
+    ranks, given = (sys.argv[1], sys.argv[2:]) if sys.argv[1:2] and sys.argv[1].isdigit() else (ranks, sys.argv[1:])
+    folder = RESULTS / f"{records.new_stamp()}-{name}"
+    status = subprocess.run(
+        [sys.executable, "-m", "launch.matrix", ranks, *arguments, *given, "--results", str(folder)], cwd=records.ROOT, check=False
+    ).returncode
+    completed = [record for record in records.read_all(folder) if record.status == "ok"] if folder.exists() else []
+    if not completed:
+        sys.exit(status)
+    return completed

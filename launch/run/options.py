@@ -30,7 +30,7 @@ class LaunchOptions:
     """Further arguments of the launcher, in one argument and quoted as for a shell, such as "--account x --comment 'a b'".
     Default: the machine file's."""
     share_machine: bool = False
-    """Run beside another matrix, lesson or measurement on this machine: each measures the other's load. Default: the second one stops."""
+    """Run beside another matrix or measurement on this machine: each measures the other's load. Default: the second one stops."""
 
 
 @dataclass(frozen=True)

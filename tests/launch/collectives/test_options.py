@@ -24,7 +24,7 @@ MISTAKES = [
     (["-b", "8.5"], "--min-bytes is '8.5'; it must be a size in bytes"),
     (["-e", "much"], "--max-bytes is 'much'; it must be a size in bytes, such as 8, 64K or 256M"),
     (["-b", "1M", "-e", "1K"], "--max-bytes 1K is less than --min-bytes 1M"),
-    (["--ranks", "1"], "--ranks is 1; it must be at least 2, since one rank sends nothing"),
+    (["--ranks", "1"], "--ranks is 1; it must be at least 2 and at most 16777216, since one rank sends nothing"),
     (["--libraries", "smoke"], "there is no library 'smoke'; choose from: mpi, gloo, nccl, horovod_torch"),
     (["--libraries", ","], "no library is named"),
     (["--collectives", "gather"], "there is no collective 'gather'; choose from: all_reduce, all_gather"),

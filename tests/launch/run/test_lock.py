@@ -142,13 +142,12 @@ def test_a_lock_that_cannot_be_opened_is_a_mistake_in_one_line(path, tmp_path):
     ("program", "status", "is_stopped"),
     [
         (("launch.matrix", *MATRIX), 2, True),
-        (("launch.lessons", "warmup", "--ranks", "1"), 2, True),
         # It goes on, and then no backend can run.
         (("launch.matrix", *MATRIX, "--share-machine"), 2, False),
         (("launch.matrix", *MATRIX, "--dry-run"), 0, False),
     ],
 )
-def test_the_matrix_and_the_lessons_take_the_lock_and_a_dry_run_does_not(program, status, is_stopped, path, tmp_path, monkeypatch):
+def test_the_matrix_takes_the_lock_and_a_dry_run_does_not(program, status, is_stopped, path, tmp_path, monkeypatch):
     monkeypatch.setattr(available, "settled", lambda jobs, launcher, dry_run: (jobs if dry_run else [], {}))
     with holder("/their/results") as process:
         ended, _, error = run_module(*program, "--results", tmp_path, "--machine", "here", **{lock.VARIABLE: str(path)})

@@ -1,0 +1,74 @@
+"""The lessons: what they run, and what they print of it."""
+
+import pytest
+
+from launch.lesson import sends, warmup
+from launch.report import entries
+from launch.report.questions import choice
+from tests.support.made_records import made, step_breakdown, typed
+from tests.support.running import BIN, completed, left_over
+
+# Of the CNN in float32.
+P = 4_799_528
+
+
+def counted(backend, **num_bytes):
+    """A record whose step breakdown has counted these bytes of collectives."""
+    operations = {name: {"num_calls": 1.0, "num_bytes": float(size)} for name, size in num_bytes.items()}
+    return made(backend=backend, num_ranks=2, step_breakdown=step_breakdown(num_ranks=2) | {"operations": operations})
+
+
+def test_the_bytes_stand_beside_the_formula_the_fewest_first():
+    records = [counted("fsdp", all_gather=P, reduce_scatter=P), counted("ddp", all_reduce=P), counted("own", send=100)]
+    (comparison,) = entries.comparisons(typed(records))
+    (table,) = choice.tables(comparison)
+    assert sends.table_of(table).texts == [
+        ["own", "2", "0.00", "-", "-"],
+        ["ddp", "2", "4.80", "4.80", "all-reduce 4.80"],
+        ["fsdp", "2", "7.20", "7.20", "all-gather 4.80, reduce-scatter 2.40"],
+    ]
+
+
+def test_both_runs_stand_beside_each_other_by_epoch():
+    (table,) = warmup.table_of([0.1], [0.5, 0.75])
+    assert table.texts == [["1", "0.1000", "0.5000"], ["2", "-", "0.7500"]]
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize(
+    ("lesson", "arguments", "text"),
+    [
+        ("sends", ("--backends", "ddp,fsdp"), "fsdp: 3(n-1)/n P"),
+        ("warmup", ("--epochs", 1), "with it; of ten digits chance is 0.10"),
+    ],
+)
+def test_a_lesson_runs(lesson, arguments, text, checkout):
+    done = completed(BIN / "python", "-m", f"launch.lesson.{lesson}", 2, *arguments, "--machine", "here", cwd=checkout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert text in done.stdout
+    assert left_over(checkout) == []
+
+
+def exchange(*arguments):
+    return completed(BIN / "mpiexec", "-n", 2, BIN / "python", "-m", "launch.lesson.pipeline", *arguments)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize(
+    ("order", "size", "hangs"),
+    [("sends_first", 2**10, False), ("sends_first", 2**24, True), ("in_turn", 2**24, False), ("together", 2**24, False)],
+)
+def test_blocking_sends_of_large_messages_hang_and_the_cures_do_not(order, size, hangs):
+    done = exchange(order, size)
+    assert (done.returncode != 0) == hangs, done.stdout + done.stderr
+    assert ("hung for 5 s in step 1/4 of epoch 1" in done.stderr) == hangs
+    assert done.stdout.count("has exchanged 4 times") == (0 if hangs else 2)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("arguments", [(), ("backwards", 8), ("in_turn", "much")])
+def test_what_is_no_exchange_is_refused(arguments):
+    done = exchange(*arguments)
+    assert done.returncode != 0
+    assert "error: start two ranks: mpiexec -n 2 python -m launch.lesson.pipeline sends_first|in_turn|together BYTES" in done.stderr
+    assert "Traceback" not in done.stderr
