@@ -83,6 +83,9 @@ def main(run: Callable, arguments: type, program: str, description: str) -> typi
     # A shell makes a background process ignore SIGINT, but the runs must end with it.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
+    # Under nohup it is ignored, and the program goes on.
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _hang_up)
     try:
         try:
             status = run(parse(arguments, program, description))
@@ -134,6 +137,18 @@ def _drop_output() -> None:
 def shortened(text: str, length: int = 60) -> str:
     """The text, or its beginning with an ellipsis where it is longer."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def _hang_up(*_):
+    """Interrupts the program since its terminal was closed. What it still prints there goes nowhere, instead of failing."""
+    # The shell and the kernel both send the signal, and the second one would interrupt what the first one ends.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            os.write(stream.fileno(), b"")
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    raise KeyboardInterrupt
 
 
 def flag(name):

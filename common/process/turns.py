@@ -4,6 +4,7 @@ While it is stopped, it takes no time from the run whose turn it is: the threads
 """
 
 import contextlib
+import ctypes
 import os
 import re
 import signal
@@ -23,6 +24,9 @@ SHARE_VARIABLE = "TANDEM_TURN_SHARE"
 # (results/reference/experiments/turns.txt).
 TURN_SECONDS = 0.3
 MARK = "turn ended:"
+# linux/prctl.h.
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.PyDLL(None)
 LINE = re.compile(MARK + r"((?: \d+)+)")
 
 
@@ -73,8 +77,15 @@ def _shared(share):
 
 
 def stop():
-    """Stops all threads of this process, until another process continues it."""
+    """Stops all threads of this process, until another process continues it. It ends with the process that started it."""
+    end_with_parent(signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGSTOP)
+    end_with_parent(0)
+
+
+def end_with_parent(number: int) -> None:
+    """Lets the kernel send this process a signal, which also a stopped one receives, when its parent ends; 0: no more."""
+    LIBC.prctl(PR_SET_PDEATHSIG, number)
 
 
 def node():

@@ -4,7 +4,9 @@ import contextlib
 import errno
 import fcntl
 import os
+import pwd
 import socket
+import stat
 import sys
 import time
 from pathlib import Path
@@ -15,6 +17,8 @@ from launch.launchers.commands import allocation
 # For all users of this machine, and so in no folder that is one user's own. Tests have another one.
 PATH = "/tmp/tandem-matrix.lock"
 VARIABLE = "TANDEM_LOCK"
+TEXT_BYTES, MAX_PATH_SHOWN = 1024, 200
+ROOT_USER = 0
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
@@ -31,8 +35,8 @@ def path_of(folder, jobs):
 def expect_free(folder, jobs, share_machine):
     """Raises UserError where another matrix has the lock. Makes and changes no file."""
     path = path_of(folder, jobs)
-    if path.exists() and not share_machine:
-        descriptor = _open(path)
+    descriptor = None if share_machine else _open(path, os.O_RDWR)
+    if descriptor is not None:
         try:
             if not is_locked_here(descriptor, path):
                 raise _refusal(descriptor)
@@ -47,14 +51,16 @@ def held(folder, jobs, share_machine):
     The kernel releases it with this process, however that ends; the file stays. Raises UserError where another matrix has the lock.
     """
     path = path_of(folder, jobs)
-    descriptor = _open(path)
+    descriptor = _opened(path)
     try:
         if is_locked_here(descriptor, path):
             # For those who come later.
             since = time.strftime("%Y-%m-%d %H:%M:%S")
             text = f"pid {os.getpid()} on {socket.gethostname()}, since {since}, results in {Path(folder).absolute()}\n"
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, text.encode(), 0)
+            # The file system may be full.
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, text.encode(errors="replace"), 0)
         elif not share_machine:
             raise _refusal(descriptor)
         yield
@@ -63,28 +69,57 @@ def held(folder, jobs, share_machine):
 
 
 def _refusal(descriptor):
-    """The UserError about the matrix that holds the lock."""
-    holder = os.pread(descriptor, 4096, 0).decode(errors="replace").strip()
+    """The UserError about the matrix that holds the lock, with one line of what its file says, in characters that a terminal prints."""
+    line = os.pread(descriptor, TEXT_BYTES, 0).decode(errors="replace").partition("\n")[0]
+    holder = "".join(character if character.isprintable() else "?" for character in line).strip()
+    if (owner := os.fstat(descriptor).st_uid) not in (os.geteuid(), ROOT_USER):
+        holder += f"; so says the file of {_name_of(owner)}"
     return UserError(
         f"another matrix is running here ({holder or 'it has just begun'}); wait for it, or give --share-machine: "
         "each of the two would then measure the other's load"
     )
 
 
-def _open(path):
-    """A descriptor of the file, which all users may write. Raises UserError where it cannot be opened."""
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+def _name_of(user):
     try:
-        # Linux may refuse O_CREAT for a file of another user in /tmp (fs.protected_regular).
-        with contextlib.suppress(FileNotFoundError):
-            return os.open(path, flags)
-        descriptor = os.open(path, flags | os.O_CREAT, 0o666)
+        return f"user {pwd.getpwuid(user).pw_name}"
+    except KeyError:
+        return f"user number {user}"
+
+
+def _opened(path):
+    """A descriptor of the file, which is made where there is none. All users may write it. Raises UserError as _open does."""
+    # Linux may refuse O_CREAT for a file of another user in /tmp (fs.protected_regular).
+    descriptor = _open(path, os.O_RDWR)
+    if descriptor is None:
+        descriptor = _open(path, os.O_RDWR | os.O_CREAT)
         # Past the umask; where another user has just made the file, it is done already.
         with contextlib.suppress(PermissionError):
             os.fchmod(descriptor, 0o666)
-        return descriptor
+    return descriptor
+
+
+def _open(path, flags):
+    """A descriptor of a file; None where there is none. Raises UserError where it cannot be opened, or is no file of this name alone.
+
+    What else may lie there, such as a link, would be written into, or block.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     except OSError as problem:
-        raise UserError(f"the lock {path} cannot be opened ({problem.strerror}); remove it, or name another file in {VARIABLE}") from None
+        if problem.errno == errno.ENOENT and not flags & os.O_CREAT:
+            return None
+        raise _unusable(path, f"cannot be opened ({problem.strerror})") from None
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+        return descriptor
+    os.close(descriptor)
+    raise _unusable(path, "is not a regular file" if not stat.S_ISREG(status.st_mode) else "is a file with another name too")
+
+
+def _unusable(path, reason):
+    name = str(path) if len(str(path)) <= MAX_PATH_SHOWN else f"{str(path)[:MAX_PATH_SHOWN]}…"
+    return UserError(f"the lock {name!r} {reason}; remove it, or name another file in {VARIABLE}")
 
 
 def is_locked_here(descriptor, path):

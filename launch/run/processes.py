@@ -4,11 +4,12 @@ import contextlib
 import os
 import queue
 import re
+import signal
 import subprocess
 import threading
 import time
 from collections import deque
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from common import progress
 from common.process import turns, watchdog
@@ -26,14 +27,19 @@ GRACE_SECONDS = 5.0
 POLL_SECONDS = 0.2
 # Ranks stop within a millisecond of each other.
 STOPPING_SECONDS = 0.001
+# How often a run is looked at that sends no message.
+LOOK_SECONDS = 1.0
+# How long all ranks may be stopped within a turn before the run has failed: nothing in a stopped process can report that it hangs.
+STOPPED_SECONDS = 10.0
 
 
 class Outcome(NamedTuple):
-    """How a run's processes ended, and the end of what they printed."""
+    """How a run's processes ended, the end of what they printed, and a cause that none of them can have reported."""
 
     returncode: int
     timed_out: bool
     last_lines: list[str]
+    problem: str | None = None
 
 
 def run(argv, variables, mark, cwd, time_limit_seconds, on_message, on_line=lambda line: None):
@@ -43,7 +49,8 @@ def run(argv, variables, mark, cwd, time_limit_seconds, on_message, on_line=lamb
     is resumed, and returns the Outcome. Closing it ends the run, and so does an exception, such as KeyboardInterrupt, before it is passed
     on. All processes of the run carry `mark`, which no other run has. A run whose ranks report a hang is ended when its launcher has had
     its time to do so: torchrun takes half a minute. `on_message` is called with each Progress and each Hang that the run prints, `on_line`
-    with all other lines and with those of a Hang. The time limit leaves out the time between turns.
+    with all other lines and with those of a Hang. The time limit leaves out the time between turns. A run whose ranks are all stopped
+    within a turn has failed.
     """
     # Runs side by side would all meet at the port that a job script has exported.
     inherited = {name: value for name, value in os.environ.items() if name not in MASTER}
@@ -53,57 +60,135 @@ def run(argv, variables, mark, cwd, time_limit_seconds, on_message, on_line=lamb
     output = open(read_end, "rb")  # noqa: SIM115
     reader = threading.Thread(target=_read, args=(output, last_lines, on_message, on_line, signals), daemon=True)
     # The supervisor is there before the run is, so that there is no moment at which the run could be left alone.
-    with supervisor.supervised(mark, GRACE_SECONDS, output):
+    with supervisor.supervised(mark, GRACE_SECONDS, output) as note:
+        seen = _Seen(mark, note)
+        note(filter(None, [variables.get(turns.SHARE_VARIABLE)]))
         with open(write_end, "wb") as pipe:
             process = subprocess.Popen(
-                argv, cwd=cwd, env=environ, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT, start_new_session=True
-            )
+                argv, cwd=cwd, env=environ, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT, start_new_session=True,
+                preexec_fn=_end_with_this_process,  # noqa: PLW1509
+            )  # fmt: skip
         reader.start()
         try:
             deadline = time.monotonic() + time_limit_seconds
-            while pids := _turn(process, deadline, signals):
+            while pids := _turn(process, deadline, signals, seen):
                 stopped_at = time.monotonic()
                 yield pids
                 deadline += time.monotonic() - stopped_at
                 supervisor.proceed(pids)
-            timed_out = pids is None
+            timed_out, problem = pids is None, seen.problem or _describe_killed(process)
         finally:
-            supervisor.end(mark, GRACE_SECONDS)
+            supervisor.end(mark, GRACE_SECONDS, seen.files)
             # For a launcher whose environment cannot be read, and so not its mark.
             process.kill()
             process.wait()
     reader.join(timeout=GRACE_SECONDS)
-    return Outcome(process.returncode, timed_out, list(last_lines))
+    return Outcome(process.returncode, timed_out, list(last_lines), problem)
 
 
-def _turn(process, deadline, signals):
-    """Waits for the end of a turn. Returns the process IDs of the ranks when they have stopped; [] where the run ended.
+@final
+class _Seen:
+    """What is seen of a run's processes from outside: their `files`, which `note` passes on, and as `problem`, in words, that they hang.
 
-    None: the deadline has passed. `signals` has a list of process IDs for a turn that ends, and a Hang.
+    A run is looked for among the processes of this node until it begins to train, and its ranks alone afterwards: that takes no time.
     """
+
+    def __init__(self, mark, note):
+        self.files, self.problem = set(), None
+        self._note, self._mark, self._names, self._ranks, self._is_training = note, mark, {}, [], False
+
+    def begin_training(self, ranks=()):
+        """Looks for the processes of the run for the last time. `ranks`: their process IDs, where the run has sent them."""
+        if not self._is_training:
+            self._find()
+            self._ranks, self._is_training = list(ranks) or self._ranks, True
+
+    def has_hung(self):
+        """Whether no rank runs, and the launcher cannot find out: all are stopped, or have ended with a process that started them."""
+        if not self._is_training:
+            self._find()
+        states = [supervisor.state_of(pid) for pid in self._ranks]
+        return bool(states) and set(states) <= {"T", "Z", ""} and ("T" in states or bool(self._ended()))
+
+    def describe_hang(self):
+        """How the ranks hang and why, as far as that is known, in words."""
+        ended = " and ".join(self._ended())
+        cause = f"{ended}, which passed their output on, has ended" if ended else "a process outside the run stopped them"
+        how = "were stopped" if any(map(supervisor.state_of, self._ranks)) else "had ended"
+        return f"all ranks {how} for {STOPPED_SECONDS:.0f} s without a message that their turn had ended: {cause}"
+
+    def _ended(self):
+        return [f"{name} (pid {pid})" for pid, name in self._names.items() if not supervisor.state_of(pid)]
+
+    def _find(self):
+        pids = supervisor.processes_of(self._mark)
+        if files := supervisor.files_of(pids) - self.files:
+            self.files |= files
+            self._note(files)
+        self._ranks = supervisor.ranks_among(pids)
+        self._names = {pid: name for pid in pids if pid not in self._ranks and (name := supervisor.name_of(pid))}
+
+
+def _end_with_this_process():
+    """Lets the kernel end a new launcher when this process ends, also where the supervisor was killed."""
+    # A system call alone, which needs no lock that another thread of this process may have held when it was copied.
+    turns.end_with_parent(signal.SIGTERM)
+
+
+def _describe_killed(process):
+    """That a launcher was ended by a signal, in words; None where it was not, or has not ended."""
+    if (status := process.poll()) is None or status >= 0:
+        return None
+    return f"the launcher {os.path.basename(process.args[0])} (pid {process.pid}) was killed by {signal.Signals(-status).name}"
+
+
+def _turn(process, deadline, signals, seen):
+    """Waits for the end of a turn. Returns the process IDs of the ranks when they have stopped; [] where the run ended or has a problem.
+
+    None: the deadline has passed. `signals` has a list of process IDs for a turn that ends, the first Progress, and a Hang.
+    """
+    looked_at = moved_at = time.monotonic()
     while process.poll() is None:
         if time.monotonic() > deadline:
             return None
-        with contextlib.suppress(queue.Empty):
-            signal = signals.get(timeout=POLL_SECONDS)
-            if isinstance(signal, Hang):
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(timeout=GRACE_SECONDS)
+        try:
+            message = signals.get(timeout=POLL_SECONDS)
+        except queue.Empty:
+            if (now := time.monotonic()) - looked_at < LOOK_SECONDS:
+                continue
+            looked_at = now
+            if not seen.has_hung():
+                moved_at = now
+            elif now - moved_at >= STOPPED_SECONDS:
+                seen.problem = seen.describe_hang()
                 return []
-            while any(supervisor.is_running(pid) for pid in signal):
-                if time.monotonic() > deadline:
-                    return None
-                time.sleep(STOPPING_SECONDS)
-            return signal
+            continue
+        if isinstance(message, progress.Progress):
+            seen.begin_training()
+            continue
+        if isinstance(message, Hang):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=GRACE_SECONDS)
+            return []
+        while any(supervisor.is_running(pid) for pid in message):
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(STOPPING_SECONDS)
+        seen.begin_training(message)
+        return message
     return []
 
 
 def _read(output, last_lines, on_message, on_line, signals):
+    has_progress = False
     with output:
         for raw_line in output:
             line = raw_line.decode(errors="replace").rstrip()
             if message := progress.read_line(line):
                 on_message(message)
+                if not has_progress:
+                    has_progress = True
+                    signals.put(message)
                 continue
             if pids := turns.read_line(line):
                 signals.put(pids)

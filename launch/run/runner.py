@@ -36,7 +36,7 @@ def run_job(job, launcher, time_limit_seconds, on_progress, turn_share=None):
     launch = {"launcher": launcher.name, "command": shell_command(start), "launched_at": time.time()}
     of_turns = {turns.VARIABLE: turns.node(), turns.SHARE_VARIABLE: str(turn_share)} if turn_share else {}
     variables = start.variables | {"TANDEM_LAUNCH": json.dumps(launch)} | of_turns
-    ending, last_lines, last_progress, hangs = ("failed", "interrupted"), [], None, []
+    ending, last_lines, last_progress, hangs, problem = ("failed", "interrupted"), [], None, [], None
     num_kills_before = out_of_memory.num_kills()
     traced.clear(job.settings)
 
@@ -50,12 +50,12 @@ def run_job(job, launcher, time_limit_seconds, on_progress, turn_share=None):
 
     try:
         outcome = yield from processes.run(start.argv(), variables, mark_of(job), records.ROOT, time_limit_seconds, on_message)
-        ending, last_lines = ending_of(outcome, time_limit_seconds, launcher), outcome.last_lines
+        ending, last_lines, problem = ending_of(outcome, time_limit_seconds, launcher), outcome.last_lines, outcome.problem
     except OSError as problem:
         ending = "failed", f"{launcher.executable} could not be started: {problem.strerror}"
     finally:
         num_kills = None if num_kills_before is None else out_of_memory.num_kills() - num_kills_before
-        record = _complete(job, launch, ending, last_lines, last_progress, hangs, num_kills)
+        record = _complete(job, launch, ending, problem, last_lines, last_progress, hangs, num_kills)
     if (job.settings.timeline or job.settings.trace) and record.status == "ok":
         records.update(record, traced.summary(job.settings))
         records.write(record_path(job), record)
@@ -79,6 +79,8 @@ def ending_of(outcome, time_limit_seconds, launcher):
     """
     if outcome.timed_out:
         return "timeout", f"ended after the time limit of {time_limit_seconds:g} s"
+    if outcome.problem:
+        return "failed", outcome.problem
     if outcome.returncode == 0:
         return "ok", None
     error = reported(outcome.last_lines) or f"ended with exit status {outcome.returncode}"
@@ -90,8 +92,11 @@ def reported(lines):
     return next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), None)
 
 
-def _complete(job, launch, ending, last_lines, last_progress, hangs, num_oom_kills):
-    """The record of a job that has ended, rewritten here unless the run has recorded that it completed."""
+def _complete(job, launch, ending, problem, last_lines, last_progress, hangs, num_oom_kills):
+    """The record of a job that has ended, rewritten here unless the run has recorded that it completed.
+
+    `problem`: the cause, where it is known; the ranks' reports follow from it.
+    """
     path = record_path(job)
     if path.exists():
         record = records.read(path)
@@ -101,9 +106,9 @@ def _complete(job, launch, ending, last_lines, last_progress, hangs, num_oom_kil
     status, error = ending
     if (status, record.status) == ("ok", "ok"):
         return record
-    if status == "failed" and hangs:
+    if status == "failed" and hangs and not problem:
         error = failures.describe_hang(hangs, job.num_ranks)
-    elif status == "failed" and (killed := failures.killed_rank(last_lines, record.pids_by_rank or [])):
+    elif status == "failed" and not problem and (killed := failures.killed_rank(last_lines, record.pids_by_rank or [])):
         description = failures.describe_killed(killed, last_progress, num_oom_kills)
         # Where a rank is killed, the others fail of it and report that; where it is not known which, a report may be the cause.
         error = description if killed.rank is not None or not reported(last_lines) else f"{error}; then {description}"

@@ -4,6 +4,7 @@ import functools
 import itertools
 import math
 import os
+import secrets
 import shlex
 import sys
 import tempfile
@@ -105,8 +106,10 @@ def set_aside(group, run_records):
 def run_group(group, launcher, time_limit_seconds, display, run_records):
     """Runs (number, job)s side by side and adds their records to those that are done, also where it is interrupted."""
     ended = set()
+    # A name that nobody can guess: the folder is open to all users. The first run makes the file.
+    turn_share = Path(tempfile.gettempdir()) / f"tandem-turn-share-{secrets.token_hex(16)}"
 
-    def start(turn_share, number, job):
+    def start(number, job):
         display.begin(number, job)
         on_progress = functools.partial(display.progress, number, job)
         return runner.run_job(job, launcher, time_limit_seconds, on_progress, turn_share if len(group) > 1 else None)
@@ -117,10 +120,11 @@ def run_group(group, launcher, time_limit_seconds, display, run_records):
         display.finish(*group[index], record)
 
     try:
-        with tempfile.TemporaryDirectory(prefix="tandem-") as folder:
-            starts = [functools.partial(start, Path(folder) / "turn-share", *numbered) for numbered in group]
-            turns.side_by_side(starts, room.has_room, on_end)
+        starts = [functools.partial(start, *numbered) for numbered in group]
+        turns.side_by_side(starts, room.has_room, on_end)
     except KeyboardInterrupt:
         paths = [runner.record_path(job) for index, (_, job) in enumerate(group) if index not in ended]
         run_records += [records.read(path) for path in paths if path.exists()]
         raise
+    finally:
+        turn_share.unlink(missing_ok=True)

@@ -1,11 +1,13 @@
-"""The processes of a run on this node: found by their mark, and ended, also when the matrix that started them was killed.
+"""The processes of a run on this node: found by their mark, and ended with their files, also when the matrix that started them was killed.
 
 Beside each run runs `python -IS launch/run/supervisor.py RUN GRACE_SECONDS`. Its standard input is a pipe from the matrix, which the
-kernel closes with the matrix, however that ends. It imports little, so that it takes no time from the run that starts beside it.
+kernel closes with the matrix, however that ends; through it come the paths of the files to remove. It imports little, so that it takes no
+time from the run that starts beside it.
 """
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,12 +18,18 @@ MARK = "TANDEM_RUN"
 POLL_SECONDS = 0.05
 # The states of a process that was stopped by a signal, or has ended and is not waited for (proc(5)).
 STOPPED = "TtZX"
+# Memory that the processes of a run share. A library that is killed does not remove it, and a container has 64 MB of it. The names are
+# those of MPICH, Intel MPI, Open MPI, UCX, NCCL and PyTorch: users may keep their data in this folder too.
+SHARED_MEMORY = re.compile(rb"/dev/shm/(?:mpich_shm_|Intel_MPI_|(?:vader|sm)_segment\.|ucx_shm_posix_|nccl-|torch_)[^/\s]*$")
+# The topology of the node, which a proxy of Hydra writes for its ranks. It keeps the name in its memory alone.
+PROXY, TOPOLOGY = "hydra_", re.compile(rb"/tmp/hydra_hwloc_xmlfile_\w{6}")
 
 
 @contextlib.contextmanager
 def supervised(run, grace_seconds, output):
     """Within this context a run is ended when this process is gone. `run` is the value of the mark.
 
+    Gives a function that takes the paths of files to remove then.
     `output` is the file the run prints into. The supervisor holds it open too: a rank that printed into a pipe without a reader would
     fail of that before it is ended, and record it.
     """
@@ -31,8 +39,14 @@ def supervised(run, grace_seconds, output):
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         pass_fds=[output.fileno()],
     )  # fmt: skip
+
+    def note(files):
+        # It may have been killed.
+        with contextlib.suppress(BrokenPipeError):
+            os.write(process.stdin.fileno(), b"".join(os.fsencode(path) + b"\0" for path in files))
+
     try:
-        yield
+        yield note
     finally:
         process.stdin.close()
         process.wait()
@@ -55,9 +69,33 @@ def processes_of(run):
     return [pid for pid, run_of_pid in marked().items() if run_of_pid == run]
 
 
-def end(run, grace_seconds):
-    """Ends a run: its launcher is asked first, so that it can end ranks on other nodes; then what is left here is killed."""
+def ranks_among(pids):
+    """Those of a run's processes, the oldest first, that are its ranks: neither the launcher nor the parent of another one."""
+    parents = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            parents.add(int(_stat_of(pid)[1]))
+    return [pid for pid in pids[1:] if pid not in parents]
+
+
+def files_of(pids):
+    """The paths of the files which libraries of these processes share and do not remove when they are killed."""
+    files = set()
+    for pid in pids:
+        # What a process keeps in its memory only some may read, such as those that started it.
+        with contextlib.suppress(OSError):
+            files |= {os.fsdecode(path) for path in _files_of(pid)}
+    return files
+
+
+def end(run, grace_seconds, files=()):
+    """Ends a run and removes its files: `files`, and those of its processes.
+
+    Its launcher is asked first, so that it can end ranks on other nodes; then what is left here is killed.
+    """
+    files = set(files)
     if pids := processes_of(run):
+        files |= files_of(pids)
         # All others are descendants of the launcher.
         _terminate(pids[0], pids)
         _wait_for(lambda: pids[0] not in processes_of(run), grace_seconds)
@@ -65,6 +103,9 @@ def end(run, grace_seconds):
     # While a process becomes another program (execve) it has no environment for a moment, and is not found.
     time.sleep(POLL_SECONDS)
     _wait_for(lambda: _kill(run), grace_seconds)
+    for path in files:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
 
 
 def _terminate(launcher, pids):
@@ -96,9 +137,21 @@ def proceed(pids):
 
 def is_running(pid):
     """Whether a process is there and has not stopped."""
+    return state_of(pid) not in STOPPED
+
+
+def state_of(pid):
+    """The letter of a process's state (proc(5)); empty where there is none of this number."""
     with contextlib.suppress(OSError):
-        return _stat_of(pid)[0] not in STOPPED
-    return False
+        return _stat_of(pid)[0]
+    return ""
+
+
+def name_of(pid):
+    """The name of a process (proc(5): comm); empty where there is none of this number."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", errors="replace") as file:
+        return file.read().strip()
+    return ""
 
 
 def _wait_for(condition, limit_seconds):
@@ -115,6 +168,19 @@ def _run_of(pid):
     return next((os.fsdecode(entry.removeprefix(prefix)) for entry in environ if entry.startswith(prefix)), None)
 
 
+def _files_of(pid):
+    is_proxy = name_of(pid).startswith(PROXY)
+    with open(f"/proc/{pid}/maps", "rb") as file:
+        for line in file:
+            if path := SHARED_MEMORY.search(line):
+                yield path[0]
+            elif is_proxy and line.endswith(b"[heap]\n"):
+                first, last = (int(address, 16) for address in line.split()[0].split(b"-"))
+                with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+                    memory.seek(first)
+                    yield from TOPOLOGY.findall(memory.read(last - first))
+
+
 def _stat_of(pid):
     """The fields of /proc/PID/stat from the state of the process on (proc(5))."""
     # A program may have any bytes for a name.
@@ -123,10 +189,11 @@ def _stat_of(pid):
 
 
 def main(run, grace_seconds):
-    """Waits until the other end of standard input is closed, and ends the run."""
-    while os.read(0, 1):
-        pass
-    end(run, float(grace_seconds))
+    """Waits until the other end of standard input is closed, ends the run and removes the files whose paths came in."""
+    paths = b""
+    while part := os.read(0, 1 << 16):
+        paths += part
+    end(run, float(grace_seconds), filter(None, os.fsdecode(paths).split("\0")))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,15 @@
 """A matrix from end to end: all its runs recorded whatever becomes of them, the exit status, and no process left."""
 
 import json
+import os
+import re
 import signal
 
 import jsonschema
+import psutil
 import pytest
 
+from launch.run import supervisor
 from tests.support import kills, made_backends
 from tests.support.running import ROOT, completed, left_over, matrix, records_in, with_backends
 
@@ -61,30 +65,69 @@ def test_every_backend_completes_both_workloads_on_more_ranks_than_cores(checkou
 
 # test_slurm.py kills one under srun.
 @pytest.mark.parametrize(
-    ("number", "launcher", "backends"), [(signal.SIGINT, "mpich", "ddp,horovod_torch"), (signal.SIGKILL, "torchrun", "ddp,fsdp")]
+    ("number", "supervisors_too", "launcher", "backends"),
+    [
+        (signal.SIGINT, False, "mpich", "ddp,horovod_torch"),
+        (signal.SIGKILL, False, "mpich", "ddp,horovod_torch"),
+        (signal.SIGKILL, True, "torchrun", "ddp,fsdp"),
+    ],
 )
-def test_a_signal_ends_the_runs_side_by_side_and_leaves_none_stopped(number, launcher, backends, checkout, tmp_path):
-    process = kills.start(checkout, tmp_path, "--epochs", "500", "--launcher", launcher, backends=backends)
+def test_a_signal_ends_the_runs_side_by_side_and_leaves_no_process_and_no_file(
+    number, supervisors_too, launcher, backends, checkout, tmp_path
+):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    arguments = ("--epochs", "500", "--launcher", launcher)
+    process = kills.start(checkout, tmp_path, *arguments, backends=backends, variables={"TMPDIR": str(temporary)})
     kills.wait_until_training(tmp_path, num_runs=2)
     assert len(left_over(checkout)) > 4
+    files = supervisor.files_of(kills.ranks_of(tmp_path))
+    assert [bool(re.search(name, " ".join(files))) for name in ("/mpich_shm_", "/hydra_hwloc_xmlfile_")] == [launcher == "mpich"] * 2
+    for child in psutil.Process(process.pid).children() if supervisors_too else []:
+        if "supervisor.py" in " ".join(child.cmdline()):
+            child.kill()
     process.send_signal(number)
     try:
         output, _ = process.communicate(timeout=60)
     finally:
         process.terminate()
+    # Nobody is left to complete the records where the matrix was killed, but what supervises the runs ends them, or else the kernel.
+    kills.wait_until(lambda: not left_over(checkout), 60 if number == signal.SIGKILL else 0)
+    assert not any(map(os.path.exists, files))
+    assert supervisors_too or list(temporary.glob("tandem-*")) == []
     if number == signal.SIGKILL:
-        # Nobody is left to complete the records, but what supervises the runs ends them.
-        kills.wait_until(lambda: not left_over(checkout), 60)
         assert [record["status"] for record in records_in(tmp_path)] == ["started"] * 2
         return
     assert process.returncode == 130, output
-    assert left_over(checkout) == []
     for record in records_in(tmp_path):
         assert (record["status"], record["error"]) == ("failed", "interrupted")
         jsonschema.validate(record, SCHEMA)
     (page,) = tmp_path.glob("here/*.html")
     assert "interrupted" in output
     assert "interrupted" in page.read_text()
+
+
+def test_a_run_whose_proxy_is_killed_fails_and_those_beside_it_go_on(checkout, tmp_path):
+    arguments = ("--epochs", "3", "--launcher", "mpich")
+    process = kills.start(checkout, tmp_path, *arguments, backends="ddp,horovod_torch")
+    try:
+        kills.wait_until_training(tmp_path, num_runs=2)
+        files = supervisor.files_of(kills.ranks_of(tmp_path))
+        launchers = [child for child in psutil.Process(process.pid).children() if child.name() == "mpiexec"]
+        (launcher,) = (child for child in launchers if "frameworks.ddp" in child.cmdline())
+        (proxy,) = launcher.children()
+        proxy.kill()
+        output, _ = process.communicate(timeout=120)
+    finally:
+        process.terminate()
+    assert process.returncode == 1, output
+    error_of = {record["backend"]: record["error"] for record in records_in(tmp_path)}
+    assert error_of["horovod_torch"] is None
+    assert (
+        f"all ranks were stopped for 10 s without a message that their turn had ended: hydra_pmi_proxy (pid {proxy.pid})" in error_of["ddp"]
+    )
+    assert left_over(checkout) == []
+    assert not any(map(os.path.exists, files))
 
 
 def test_what_a_dry_run_prints_can_be_pasted(checkout, tmp_path):

@@ -4,6 +4,7 @@ import contextlib
 import multiprocessing
 import os
 import re
+import socket
 import tempfile
 from pathlib import Path
 
@@ -132,10 +133,59 @@ def status_of_another_user():
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def test_a_lock_that_cannot_be_opened_is_a_mistake_in_one_line(path, tmp_path):
-    path.mkdir()
-    with pytest.raises(UserError, match="cannot be opened"), lock.held(tmp_path, ON_ONE_NODE, False):
-        pass
+def other_things(folder):
+    """{what a lock cannot be: its path}; they are made in a folder."""
+    things = {name: folder / name for name in ("folder", "fifo", "link", "hard link", "socket")}
+    things["folder"].mkdir()
+    os.mkfifo(things["fifo"])
+    (folder / "file").write_text("kept")
+    things["link"].symlink_to(folder / "file")
+    things["hard link"].hardlink_to(folder / "file")
+    socket.socket(socket.AF_UNIX).bind(str(things["socket"]))
+    return things | {"device": Path("/dev/null"), "long": folder / ("x" * 5000), "nowhere": folder / "there" / "is none", "empty": Path()}
+
+
+def test_what_is_no_file_of_its_own_is_no_lock_which_is_said_in_a_line_and_changes_nothing(tmp_path, monkeypatch):
+    for what, path in other_things(tmp_path).items():
+        monkeypatch.setenv(lock.VARIABLE, str(path))
+        for enter in (lambda: lock.held(tmp_path, ON_ONE_NODE, False).__enter__(), lambda: lock.expect_free(tmp_path, ON_ONE_NODE, False)):
+            if what == "nowhere" and "expect_free" in enter.__code__.co_names:
+                continue
+            with pytest.raises(UserError, match=r"cannot be opened|is not a regular file|with another name too") as stopped:
+                enter()
+            assert len(str(stopped.value)) < 500, what
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+# For each, the whole of what is shown of it.
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("pid 7 on host\n\x1b[2Jsecond line", "(pid 7 on host)"),
+        ("\x1b]0;title\x07 \x9b31m\u202epid 7\r\x00", "(?]0;title? ?31m?pid 7??)"),
+        ("x" * 100_000, f"({'x' * lock.TEXT_BYTES})"),
+        ("", "(it has just begun)"),
+    ],
+)
+def test_of_another_ones_text_a_printable_line_is_shown(text, shown, path, tmp_path):
+    with holder("/their/results"):
+        path.write_text(text)
+        with pytest.raises(UserError) as stopped:
+            lock.expect_free(tmp_path, ON_ONE_NODE, False)
+    assert f"another matrix is running here {shown}; wait" in str(stopped.value)
+    assert str(stopped.value).isprintable()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes two users, and so root")
+@pytest.mark.parametrize(
+    ("owner", "named"), [(65534, "; so says the file of user nobody)"), (54321, "; so says the file of user number 54321)")]
+)
+def test_the_owner_of_another_ones_file_is_named(owner, named, path, tmp_path):
+    with holder("/their/results"):
+        os.chown(path, owner, owner)
+        with pytest.raises(UserError) as stopped:
+            lock.expect_free(tmp_path, ON_ONE_NODE, False)
+    assert named in str(stopped.value)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """A run's processes: when it is over, and that nothing of it is left, also where its matrix is killed."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -138,6 +139,46 @@ def test_a_run_ends_with_the_process_that_started_it(number, tmp_path):
     kills.wait_until(lambda: not supervisor.processes_of(mark))
     # A rank that cannot print any more would fail of that, and record it.
     assert not (tmp_path / "broken").exists()
+
+
+# A launcher that waits for ranks which stop, and prints no line about a turn.
+ALL_STOP = "for rank in 1 2; do sh -c 'kill -STOP $$' & done; wait"
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        (ALL_STOP, "all ranks were stopped for 0 s without a message that their turn had ended: a process outside the run stopped them"),
+        ("kill -9 $$", r"the launcher sh \(pid \d+\) was killed by SIGKILL"),
+        ("kill -SEGV $$", r"the launcher sh \(pid \d+\) was killed by SIGSEGV"),
+        # One rank that goes on has a watchdog.
+        (f"sh -c 'sleep 1; exit' & {ALL_STOP} & wait $!; exit 3", None),
+        ("exit 137", None),
+    ],
+)
+def test_what_no_process_of_a_run_can_report_is_its_problem(script, problem, tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "STOPPED_SECONDS", 0.3)
+    monkeypatch.setattr(processes, "LOOK_SECONDS", 0.1)
+    outcome, _ = run(script, tmp_path, 20 if problem else 3)
+    assert re.fullmatch(problem or "None", str(outcome.problem))
+    assert supervisor.processes_of(str(tmp_path)) == []
+
+
+def test_only_what_libraries_share_is_a_file_of_a_run_and_it_goes_with_the_run(tmp_path):
+    names = [f"mpich_shm_{tmp_path.name}_0", f"mine_{tmp_path.name}", f"mpich_shm_{tmp_path.name}_of_another_0"]
+    paths = [Path("/dev/shm", name) for name in names]
+    try:
+        for path in paths:
+            path.write_bytes(b"x")
+        map_files = "import mmap, os, sys, time; maps = [mmap.mmap(os.open(path, os.O_RDWR), 1) for path in sys.argv[1:]]; time.sleep(60)"
+        with kills.marked(str(tmp_path), sys.executable, "-c", map_files, *map(str, paths[:2])) as process:
+            kills.wait_until(lambda: paths[1].name in Path(f"/proc/{process.pid}/maps").read_text())
+            assert supervisor.files_of([process.pid]) == {str(paths[0])}
+            supervisor.end(str(tmp_path), 0.5)
+        assert [path.exists() for path in paths] == [False, True, True]
+    finally:
+        for path in paths:
+            path.unlink(missing_ok=True)
 
 
 def test_a_run_of_another_matrix_is_left_alone(tmp_path):

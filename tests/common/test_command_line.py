@@ -1,0 +1,53 @@
+"""What ends a program from outside."""
+
+import os
+import pty
+import signal
+import sys
+import time
+
+import pytest
+
+from tests.support import kills
+from tests.support.running import ROOT
+
+PROGRAM = """
+import dataclasses, signal, sys, time
+from pathlib import Path
+from common import command_line
+
+def run(_):
+    try:
+        Path(sys.argv[0]).write_text("runs")
+        time.sleep(60)
+    finally:
+        print("what ends", flush=True)
+        Path(sys.argv[0]).write_text("ended")
+
+sys.argv[:] = sys.argv[1:2]
+command_line.main(run, dataclasses.make_dataclass("Options", []), "program", "Sleeps.")
+"""
+
+
+@pytest.mark.parametrize("around", [[], ["nohup"]])
+def test_a_program_ends_with_its_terminal_unless_it_is_to_survive_it(around, tmp_path):
+    path = tmp_path / "state"
+    pid, terminal = pty.fork()
+    if not pid:
+        os.chdir(ROOT)
+        command = [*around, sys.executable, "-c", PROGRAM, str(path)]
+        os.execvp(command[0], command)
+    try:
+        kills.wait_until(lambda: path.exists() and path.read_text() == "runs")
+        os.close(terminal)
+        if around:
+            time.sleep(0.3)
+            assert os.waitpid(pid, os.WNOHANG) == (0, 0)
+            assert path.read_text() == "runs"
+        else:
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
+            assert path.read_text() == "ended"
+    finally:
+        if around:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
