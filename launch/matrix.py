@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -16,10 +17,11 @@ from common.config import SEEDS, Role, Settings
 from common.errors import UserError
 from common.model import workload_table
 from common.record import records
+from common.record.definition import Record
 from launch.launchers import commands, detect, machine_files
 from launch.run import available, check, job_scripts, lock, resume, room, runner, seeds, until
 from launch.run.options import NodeOptions, seen_from_root
-from launch.run.plan import plan, stamped
+from launch.run.plan import Job, plan, stamped
 from launch.run.session import run_all
 
 PROGRAM = "launch/matrix.sh"
@@ -81,49 +83,88 @@ class Matrix(NodeOptions, Axes):
     run: Annotated[RunSettings, tyro.conf.arg(name="")] = field(default_factory=RunSettings)
 
 
-def run(matrix):
+@dataclass(frozen=True)
+class Prepared:
+    """A matrix as its commands take it: what it runs, on which machine, and where its records are."""
+
+    matrix: Matrix
+    machine: machine_files.Machine
+    settings: Settings
+    jobs: list[Job]
+    left_out: list[str]
+    """Backends that run at none of its sizes."""
+    identity: Callable[[Settings], dict]
+    """What it runs, with the settings as they are on its device."""
+    choose: Callable[..., commands.Launcher]
+    folder: Path
+
+
+def run(matrix: Matrix) -> int:
     """Runs the matrix and returns the exit status. Raises UserError, before anything has run, for what cannot work."""
+    typed_in, prepared = Path.cwd(), prepare(matrix)
+    # Runs start here, and paths of the settings begin here.
+    os.chdir(records.ROOT)
+    if matrix.check:
+        return check.run(matrix, prepared.machine, prepared.settings, prepared.jobs, prepared.choose)
+    if matrix.print_jobs:
+        return print_jobs(prepared, typed_in)
+    return dry_run(prepared) if matrix.dry_run else start(prepared)
+
+
+def prepare(matrix: Matrix) -> Prepared:
+    """Reads the machine file and plans the jobs. Raises UserError for what contradicts itself."""
     if len(given := [command_line.flag(name) for name in INSTEAD_OF_RUNNING if getattr(matrix, name)]) > 1:
         raise UserError(f"{' and '.join(given)} each print something else; give one of them")
     machine = machine_files.read(matrix.machine_file)
     settings = machine_files.applied(machine, settings_of(matrix))
     hosts = str(seen_from_root(matrix.hosts)) if matrix.hosts else None
-    typed_in = Path.cwd()
-    os.chdir(records.ROOT)
-    names = backends.chosen(matrix.backends)
+    names, workloads = backends.chosen(matrix.backends), command_line.names_in(matrix.workloads)
     ranks_per_node = machine.ranks_per_node if matrix.ranks_per_node is None else matrix.ranks_per_node
-    workloads = command_line.names_in(matrix.workloads)
     jobs = plan(names, workloads, matrix.sizes, matrix.repeats, ranks_per_node, settings)
     left_out = [name for name in names if name not in {job.backend for job in jobs}]
     jobs = available.trainable(jobs) if matrix.backends == backends.ALL else jobs
     until.check(settings.until, matrix.repeats)
+    identity = functools.partial(resume.identity, names, workloads, matrix.sizes, ranks_per_node)
     choose = functools.partial(detect.choose, matrix.launcher, matrix.launcher_args, machine, hosts, settings.host_suffix)
-    if matrix.check:
-        return check.run(matrix, machine, settings, jobs, choose)
-    folder = records.folder(settings)
-    present = records.read_all(folder) if folder.exists() else []
-    if matrix.print_jobs:
-        print(job_scripts.text(matrix.print_jobs, matrix, jobs, machine.prologue, present, typed_in))
-        return 0
-    launcher = choose(pretend=matrix.dry_run)
-    available.check(jobs, launcher)
-    if not matrix.dry_run:
-        records.expect_writable(folder)
-        lock.expect_free(folder, jobs, matrix.share_machine)
-    if left_out:
-        print(f"skipping {', '.join(left_out)}: size 1 is not among the sizes", file=sys.stderr)
-    jobs = available.runnable(jobs, launcher, matrix.dry_run)
-    if not available.runs_elsewhere(jobs, launcher):
-        room.expect_room(jobs)
-    on_device = dataclasses.replace(settings, device=jobs[0].settings.device)
-    candidates = folder, resume.identity(names, workloads, matrix.sizes, ranks_per_node, on_device), jobs, matrix.run.resume
-    if matrix.dry_run:
-        for job in resume.divided(named_and_seeded(matrix, jobs, present, next(resume.stamps(*candidates))))[1]:
-            print(commands.shell_command(runner.start_of(job, launcher)))
-        return 0
+    return Prepared(matrix, machine, settings, jobs, left_out, identity, choose, records.folder(settings))
+
+
+def print_jobs(prepared: Prepared, typed_in: Path) -> int:
+    """Prints the script that submits the matrix; it runs in the folder in which it was asked for."""
+    matrix, present = prepared.matrix, records_in(prepared.folder)
+    print(job_scripts.text(matrix.print_jobs, matrix, prepared.jobs, prepared.machine.prologue, present, typed_in))
+    return 0
+
+
+def dry_run(prepared: Prepared) -> int:
+    """Prints the commands of the runs that are to be done."""
+    launcher = prepared.choose(pretend=True)
+    jobs, identity = runnable(prepared, launcher)
+    stamp, *others = stamps(prepared, identity, jobs)
+    begun, present = resume.begun(prepared.folder), records_in(prepared.folder)
+    first = first_seed(prepared, jobs, stamp, present, begun)
+    print_lines(notes_on_stamp(prepared, identity, stamp, [stamp, *others]) + notes_on_runs(prepared, jobs, stamp, present, first))
+    for job in resume.divided(stamped(seeds.continued(jobs, first), stamp))[1]:
+        print(commands.shell_command(runner.start_of(job, launcher)))
+    return 0
+
+
+def start(prepared: Prepared) -> int:
+    """Runs what is to be done of the matrix, or of the one that it resumes."""
+    matrix, folder, launcher = prepared.matrix, prepared.folder, prepared.choose(pretend=False)
+    records.expect_writable(folder)
+    lock.expect_free(folder, prepared.jobs, matrix.share_machine)
+    jobs, identity = runnable(prepared, launcher)
     records.make_folder(folder)
-    with lock.held(folder, jobs, matrix.share_machine), resume.held(*candidates) as stamp:
-        jobs = named_and_seeded(matrix, jobs, present, stamp)
+    candidates = stamps(prepared, identity, jobs)
+    with lock.held(folder, jobs, matrix.share_machine), resume.held(folder, candidates) as (stamp, file):
+        print_lines(notes_on_stamp(prepared, identity, stamp, candidates))
+        with seeds.drawing(folder):
+            begun, present = resume.begun(folder), records_in(folder)
+            first = first_seed(prepared, jobs, stamp, present, begun)
+            resume.write(file, identity | seeds.noted(jobs, first, matrix.repeats))
+        print_lines(notes_on_runs(prepared, jobs, stamp, present, first))
+        jobs = stamped(seeds.continued(jobs, first), stamp)
         resume.wait_until_ended(jobs)
         run_records, jobs = resume.divided(jobs)
         if not jobs:
@@ -131,12 +172,52 @@ def run(matrix):
         return run_all(matrix, run_records, jobs, launcher, folder / f"{stamp}.html")
 
 
-def named_and_seeded(matrix, jobs, present, stamp):
-    """The jobs as they run under a stamp, with their seeds; `present`: the records in the folder. Prints what is said of them before."""
-    earlier = seeds.earlier(present, stamp)
-    for line in until.hindrances(jobs, matrix.run.until, matrix.repeats, earlier):
+def runnable(prepared: Prepared, launcher: commands.Launcher) -> tuple[list[Job], dict]:
+    """The jobs that can run, on their device, and the identity of their matrix. Prints why others cannot. Raises UserError if none can."""
+    available.check(prepared.jobs, launcher)
+    if prepared.left_out:
+        print(f"skipping {', '.join(prepared.left_out)}: size 1 is not among the sizes", file=sys.stderr)
+    jobs = available.runnable(prepared.jobs, launcher, prepared.matrix.dry_run)
+    if not available.runs_elsewhere(jobs, launcher):
+        room.expect_room(jobs)
+    return jobs, prepared.identity(dataclasses.replace(prepared.settings, device=jobs[0].settings.device))
+
+
+def stamps(prepared: Prepared, identity: dict, jobs: list[Job]) -> list[str]:
+    """The stamps under which jobs can run, the best first: those of matrices that can be resumed, then a new one."""
+    resumable = resume.resumable(prepared.folder, identity, jobs) if prepared.matrix.run.resume else []
+    return [*resumable, records.new_stamp()]
+
+
+def first_seed(prepared: Prepared, jobs: list[Job], stamp: str, present: list[Record], begun: dict[str, dict]) -> int:
+    """The seed of the first repeat: that of --seed, else drawn; as seeds.first takes them, `present` and `begun`."""
+    if prepared.matrix.run.seed is not None:
+        return prepared.matrix.run.seed
+    return seeds.first(jobs, stamp, present, begun)
+
+
+def notes_on_stamp(prepared: Prepared, identity: dict, stamp: str, candidates: list[str]) -> list[str]:
+    """Lines on why the stamp is a new one though a matrix was to be resumed. `candidates`: as `stamps` gives them."""
+    is_new = stamp == candidates[-1]
+    return [resume.describe_none(prepared.folder, identity)] if prepared.matrix.run.resume and is_new else []
+
+
+def notes_on_runs(prepared: Prepared, jobs: list[Job], stamp: str, present: list[Record], first: int) -> list[str]:
+    """Lines on what keeps --until from ending the repeats, and on seeds that were drawn."""
+    matrix = prepared.matrix
+    hindrances = until.hindrances(jobs, matrix.run.until, matrix.repeats, seeds.earlier(present, stamp))
+    return hindrances + (seeds.describe(first) if matrix.run.seed is None else [])
+
+
+def print_lines(lines: list[str]) -> None:
+    """Prints lines beside the output, which a shell may run."""
+    for line in lines:
         print(line, file=sys.stderr)
-    return stamped(seeds.continued(jobs, earlier) if matrix.run.seed is None else jobs, stamp)
+
+
+def records_in(folder: Path) -> list[Record]:
+    """The records in a folder, none where there is no such folder."""
+    return records.read_all(folder) if folder.exists() else []
 
 
 def settings_of(matrix):

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import get_args, get_origin, get_type_hints
@@ -179,10 +180,17 @@ def expect_writable(path):
 
 def make_folder(path, content="records", option="--results"):
     """Creates a folder and checks that it is writable. Raises UserError if it is not; `option` is the flag for another folder."""
-    try:
+    with writing(path, content, option):
         path.mkdir(parents=True, exist_ok=True)
         # Under a name of its own, also where another node has a process of this number.
         tempfile.TemporaryFile(dir=path).close()
+
+
+@contextlib.contextmanager
+def writing(path: Path, content: str = "records", option: str = "--results") -> Iterator[None]:
+    """Within this context what the system refuses in a folder is a UserError."""
+    try:
+        yield
     except OSError as error:
         raise UserError(f"cannot write {content} to {path} ({error.strerror}); give another folder with {option}") from None
 

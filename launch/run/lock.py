@@ -9,6 +9,7 @@ import socket
 import stat
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from common.errors import UserError
@@ -63,6 +64,18 @@ def held(folder, jobs, share_machine):
                 os.pwrite(descriptor, text.encode(errors="replace"), 0)
         elif not share_machine:
             raise _refusal(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def waited_for(path: Path) -> Iterator[None]:
+    """Holds the lock of a file as soon as nobody else does; where the file system has no locks, at once."""
+    descriptor = _opened(path)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)

@@ -6,8 +6,10 @@ Beside its records a matrix has a file STAMP.matrix, which says what it runs. It
 import contextlib
 import json
 import os
-import sys
 import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
 from common.command_line import flag
 from common.config import Settings, as_json
@@ -15,7 +17,7 @@ from common.errors import UserError
 from common.record import records
 from launch.launchers.commands import allocation
 from launch.run import lock, processes, runner, supervisor
-from launch.run.plan import stamped
+from launch.run.plan import Job, stamped
 
 # The runs of a matrix that was killed are ended within twice this time.
 LIMIT_SECONDS = 3 * processes.GRACE_SECONDS
@@ -28,36 +30,56 @@ def identity(backends, workloads, sizes, ranks_per_node, settings):
     return axes | as_json(settings)
 
 
+class Held(NamedTuple):
+    """The stamp of a matrix and its open file, which is locked."""
+
+    stamp: str
+    file: BinaryIO
+
+
 @contextlib.contextmanager
-def held(folder, matrix, jobs, resumes):
-    """Gives the first stamp of `stamps` whose matrix no process runs; until the context ends no other process resumes it."""
-    stamp, file = next((stamp, file) for stamp in stamps(folder, matrix, jobs, resumes) if (file := _locked(folder / f"{stamp}{ENDING}")))
-    with file:
-        file.truncate(0)
-        file.write(json.dumps(matrix | {"allocation": allocation()}) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-        yield stamp
+def held(folder: Path, stamps: Iterable[str]) -> Iterator[Held]:
+    """Gives the first of the stamps whose matrix no process runs; until the context ends no other process resumes it.
 
-
-def stamps(folder, matrix, jobs, resumes):
-    """The stamps under which jobs can be run, the best first: with `resumes` those of their matrices in the folder, then a new one.
-
-    `matrix`: its identity. The best is a matrix of this allocation, which its batch system may have requeued, then one with runs to be
-    done, then the latest. Prints how the latest of the folder differs where there is nothing to resume.
+    Raises UserError where the folder cannot be written.
     """
-    begun = dict(sorted(_begun(folder))) if resumes else {}
-    resumable = [stamp for stamp, content in begun.items() if not differences(content, matrix)]
+    with records.writing(folder):
+        stamp, file = next((stamp, file) for stamp in stamps if (file := _locked(folder / f"{stamp}{ENDING}")))
+    with file:
+        yield Held(stamp, file)
+
+
+def write(file: BinaryIO, content: dict) -> None:
+    """Writes what a matrix runs into its file. Raises UserError where the folder cannot be written."""
+    with records.writing(Path(file.name).parent):
+        file.truncate(0)
+        file.write(json.dumps(content | {"allocation": allocation()}).encode() + b"\n")
+        os.fsync(file.fileno())
+
+
+def resumable(folder: Path, matrix: dict, jobs: list[Job]) -> list[str]:
+    """The stamps of the matrices in a folder that a start with an identity, `matrix`, can resume, the best first.
+
+    The best is a matrix of this allocation, which its batch system may have requeued, then one with runs to be done, then the latest.
+    """
+    matrices = begun(folder)
 
     def rank(stamp):
-        return allocation() and begun[stamp].get("allocation") == allocation(), bool(divided(stamped(jobs, stamp))[1]), stamp
+        is_of_allocation = allocation() and matrices[stamp].get("allocation") == allocation()
+        return is_of_allocation, bool(divided(stamped(jobs, stamp))[1]), stamp
 
-    yield from sorted(resumable, key=rank, reverse=True)
-    if resumes:
-        latest = next(reversed(begun), None)
-        reason = "is running" if resumable else latest and f"has other {', '.join(differences(begun[latest], matrix))}"
-        print(f"there is no matrix to resume in {folder}{f' ({latest} {reason})' if latest else ''}; a new one begins", file=sys.stderr)
-    yield records.new_stamp()
+    return sorted((stamp for stamp, content in matrices.items() if not differences(content, matrix)), key=rank, reverse=True)
+
+
+def describe_none(folder: Path, matrix: dict) -> str:
+    """Why a new matrix begins though one was to be resumed: how the latest one in the folder differs, in words."""
+    matrices = begun(folder)
+    latest = next(reversed(matrices), None)
+    if any(not differences(content, matrix) for content in matrices.values()):
+        reason = "is running"
+    else:
+        reason = latest and f"has other {', '.join(differences(matrices[latest], matrix))}"
+    return f"there is no matrix to resume in {folder}{f' ({latest} {reason})' if latest else ''}; a new one begins"
 
 
 def differences(content, matrix):
@@ -98,18 +120,20 @@ def wait_until_ended(jobs, limit_seconds=LIMIT_SECONDS):
         time.sleep(supervisor.POLL_SECONDS)
 
 
-def _begun(folder):
-    """(stamp, what it runs) of the matrices in a folder."""
-    for path in folder.glob(f"*{ENDING}"):
+def begun(folder: Path) -> dict[str, dict]:
+    """{stamp: what it runs} of the matrices in a folder, the oldest first."""
+    matrices = {}
+    for path in sorted(folder.glob(f"*{ENDING}")):
         # That of another user may not be readable, and one that begins now has no content.
         with contextlib.suppress(OSError, ValueError, TypeError):
-            yield path.stem, dict(json.loads(path.read_text()))
+            matrices[path.stem] = dict(json.loads(path.read_text()))
+    return matrices
 
 
 def _locked(path):
     """The open file of a matrix, locked; None where a process runs the matrix, or where it is another user's."""
     try:
-        file = path.open("a+")
+        file = path.open("ab", buffering=0)
     except PermissionError:
         return None
     if lock.is_locked_here(file.fileno(), path):

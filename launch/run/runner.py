@@ -1,17 +1,21 @@
 """Runs one job from its command to its record, however it ends."""
 
+import contextlib
 import json
 import time
 
 from common import workloads
 from common.backends import file_of
 from common.config import as_arguments, cores_per_rank
+from common.errors import UserError
 from common.process import out_of_memory, turns
 from common.process.ranks import Ranks
 from common.process.watchdog import Hang
 from common.record import records
+from common.record.definition import Record
 from launch.launchers.commands import THREADS_VARIABLE, Start, shell_command
 from launch.run import failures, processes
+from launch.run.plan import Job
 from launch.trace import traced
 
 TAIL_LINES = 50
@@ -58,7 +62,7 @@ def run_job(job, launcher, time_limit_seconds, on_progress, turn_share=None):
         record = _complete(job, launch, ending, problem, last_lines, last_progress, hangs, num_kills)
     if (job.settings.timeline or job.settings.trace) and record.status == "ok":
         records.update(record, traced.summary(job.settings))
-        records.write(record_path(job), record)
+        return _written(job, record)
     return record
 
 
@@ -97,10 +101,7 @@ def _complete(job, launch, ending, problem, last_lines, last_progress, hangs, nu
 
     `problem`: the cause, where it is known; the ranks' reports follow from it.
     """
-    path = record_path(job)
-    if path.exists():
-        record = records.read(path)
-    else:
+    if (record := recorded(job)) is None:
         settings = workloads.resolve(job.settings, job.degree)
         record = records.new(job.backend, settings, Ranks(size=job.num_ranks), launch, records.environment())
     status, error = ending
@@ -119,5 +120,23 @@ def _complete(job, launch, ending, problem, last_lines, last_progress, hangs, nu
         record.status = "failed" if status == "ok" else status
         record.error = error or record.error or "ended without a result"
     record.output_tail = last_lines[-TAIL_LINES:]
-    records.write(path, record)
-    return records.read(path)
+    return _written(job, record)
+
+
+def recorded(job: Job) -> Record | None:
+    """The record of a job on disk; None where there is none, or none that can be read."""
+    with contextlib.suppress(OSError, UserError):
+        return records.read(record_path(job))
+    return None
+
+
+def _written(job, record):
+    """The record as it is on disk when it has been written. Where it cannot be, the run has failed and the record is nowhere else."""
+    try:
+        records.write(record_path(job), record)
+        return records.read(record_path(job))
+    except (OSError, UserError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else problem
+        unwritten = f"its record could not be written ({reason})"
+        record.status, record.error = "failed", f"{record.error}; {unwritten}" if record.error else unwritten
+        return records.from_json(records.as_json(record))

@@ -1,24 +1,70 @@
-"""The seeds of a matrix: those after the seeds that earlier matrices have given the same runs."""
+"""The seeds of a matrix: those after the seeds that other matrices give the same runs, also where these run at the same moment."""
 
+import contextlib
 import dataclasses
-import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 from common.config import Settings
+from common.record.definition import Record
 from launch.report import entries
+from launch.run import lock
+from launch.run.plan import Job
+
+# In the folder of the records: matrices draw one after the other.
+LOCK = ".seeds.lock"
+# Keys of the file of a matrix: its first seed, how many follow, and [backend, workload, number of ranks] of its runs.
+FIRST, NUM_SEEDS, RUNS = "first_seed", "num_seeds", "runs"
 
 
-def earlier(records, stamp):
+@contextlib.contextmanager
+def drawing(folder: Path) -> Iterator[None]:
+    """Within this context no other matrix draws seeds for runs with their records in the folder."""
+    with lock.waited_for(folder / LOCK):
+        yield
+
+
+def first(jobs: list[Job], stamp: str, present: list[Record], begun: dict[str, dict]) -> int:
+    """The first seed of the matrix with this stamp: the one after the last seed that another one gives any of its runs.
+
+    `present`: the records in its folder. `begun`: what the matrices there run, also those that run now. One that is resumed has the seed
+    that it has drawn.
+    """
+    if FIRST in begun.get(stamp, {}):
+        return begun[stamp][FIRST]
+    runs = {(job.backend, job.settings.workload, job.num_ranks) for job in jobs}
+    others = {other: content for other, content in begun.items() if other != stamp}
+    if stamp in begun:
+        # It has not noted its seed, and those that came later have drawn after it.
+        present = earlier(present, stamp)
+        others = {other: content for other, content in others.items() if other < stamp}
+    drawn = [record.seed for record in present if (record.backend, record.workload, record.num_ranks) in runs]
+    for content in others.values():
+        # A file that has another origin.
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            if runs & {tuple(run) for run in content[RUNS]}:
+                drawn.append(int(content[FIRST]) + int(content[NUM_SEEDS]) - 1)
+    return max(drawn, default=Settings.seed - 1) + 1
+
+
+def noted(jobs: list[Job], first_seed: int, num_repeats: int) -> dict:
+    """What the file of a matrix says of its seeds."""
+    runs = sorted({(job.backend, job.settings.workload, job.num_ranks) for job in jobs})
+    return {FIRST: first_seed, NUM_SEEDS: num_repeats, RUNS: runs}
+
+
+def earlier(records: list[Record], stamp: str) -> list[Record]:
     """The records that were there before the matrix with this stamp began, which is how those of matrices are named."""
     return [record for record in records if entries.key_of(record)[0] < stamp]
 
 
-def continued(jobs, earlier_records):
-    """The jobs with the seeds after the last one with which any of them (backend, workload, number of ranks) has a record.
+def continued(jobs: list[Job], first_seed: int) -> list[Job]:
+    """The jobs with the seeds from the first one on: the verdicts of two matrices are from different trainings."""
+    return [job._replace(settings=dataclasses.replace(job.settings, seed=first_seed + job.settings.repeat)) for job in jobs]
 
-    So the verdicts of two matrices are from different trainings. Says so where these are not the first seeds.
-    """
-    cells = {(job.backend, job.settings.workload, job.num_ranks) for job in jobs}
-    last = max((record.seed for record in earlier_records if (record.backend, record.workload, record.num_ranks) in cells), default=0)
-    if last:
-        print(f"first seed: {Settings.seed + last}, after those of earlier matrices; --seed {Settings.seed} repeats these", file=sys.stderr)
-    return [job._replace(settings=dataclasses.replace(job.settings, seed=job.settings.seed + last)) for job in jobs]
+
+def describe(first_seed: int) -> list[str]:
+    """Lines about a first seed that was drawn, if it is not that of every first matrix."""
+    if first_seed == Settings.seed:
+        return []
+    return [f"first seed: {first_seed}, after those of earlier matrices; --seed {Settings.seed} repeats these"]

@@ -11,12 +11,11 @@ import tempfile
 from pathlib import Path
 
 from common.process import binding, control_groups
-from common.record import records
 from launch.launchers import allocation_end
 from launch.report import live, noise, widths
 from launch.run import room, runner, turns
 from launch.run.display import Display
-from launch.run.plan import groups
+from launch.run.plan import Job, groups
 from launch.run.remaining import Remaining, describe
 
 MAX_AGAIN = 3
@@ -24,10 +23,9 @@ MAX_AGAIN = 3
 
 def run_all(matrix, run_records, jobs, launcher, page):
     """Runs the jobs, those of a group side by side, shows them with those that are done, and returns the exit status."""
-    remaining, left = Remaining(allocation_end.end()), []
+    remaining, left, groups_run = Remaining(allocation_end.end()), [], []
     try:
         with Display(len(jobs)) as display:
-            groups_run = []
             for group in needed(matrix, jobs, run_records, display):
                 if run_records:
                     live.write_page(page, run_records, live.RELOAD_SECONDS)
@@ -44,11 +42,20 @@ def run_all(matrix, run_records, jobs, launcher, page):
             live.write_page(page, run_records)
             live.show(run_records)
             print(f"records: {page.with_suffix('')}-*.json" + (f"\npage: {page}" if page.exists() else ""))
+        if unrecorded := without_final_record([job for group in groups_run for _, job in group]):
+            print(f"without a final record: {', '.join(unrecorded)}")
         if left:
             print(describe(left))
         if failed_at_start(run_records):
             print(f"failed before the first step; what this machine lacks: {shlex.join(['launch/matrix.sh', *sys.argv[1:], '--check'])}")
-    return 0 if not left and all(record.status == "ok" and not record.launcher_error for record in run_records) else 1
+    all_ok = all(record.status == "ok" and not record.launcher_error for record in run_records)
+    return 0 if all_ok and not left and not unrecorded else 1
+
+
+def without_final_record(jobs: list[Job]) -> list[str]:
+    """The names of the runs of jobs that have no record on disk of how they ended, such as where the disk is full."""
+    run_records = {job.settings.run_id: runner.recorded(job) for job in jobs}
+    return [run_id for run_id, record in run_records.items() if record is None or record.status == "started"]
 
 
 def failed_at_start(run_records):
@@ -123,8 +130,8 @@ def run_group(group, launcher, time_limit_seconds, display, run_records):
         starts = [functools.partial(start, *numbered) for numbered in group]
         turns.side_by_side(starts, room.has_room, on_end)
     except KeyboardInterrupt:
-        paths = [runner.record_path(job) for index, (_, job) in enumerate(group) if index not in ended]
-        run_records += [records.read(path) for path in paths if path.exists()]
+        interrupted = [runner.recorded(job) for index, (_, job) in enumerate(group) if index not in ended]
+        run_records += filter(None, interrupted)
         raise
     finally:
         turn_share.unlink(missing_ok=True)

@@ -130,6 +130,28 @@ def test_a_run_whose_proxy_is_killed_fails_and_those_beside_it_go_on(checkout, t
     assert not any(map(os.path.exists, files))
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk, and so takes root")
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("import shutil; shutil.rmtree({folder!r})", "No such file or directory"),
+        ("import subprocess; subprocess.run(['dd', 'if=/dev/zero', 'of={folder}/full', 'bs=1k'], check=False)", "No space left on device"),
+    ],
+)
+def test_a_matrix_whose_results_are_deleted_or_full_names_the_runs_without_a_final_record(statement, reason, checkout, tmp_path):
+    (tmp_path / "here").mkdir()
+    text = made_backends.text("single", f"if step == 2: {statement.format(folder=str(tmp_path / 'here'))}", "Backend(one_rank=True)")
+    # The mount is there for the matrix alone.
+    around = ("unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size=300k tmpfs {tmp_path} && exec "$@"', "sh")
+    with with_backends(checkout, {"breaking": text}):
+        settings = ("--workloads", "cnn", "--epochs", "1", "--no-stop-at-target", "--no-step-breakdown")
+        done = matrix(checkout, tmp_path, "1", "--backends", "breaking", *settings, around=around)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert re.search(r"without a final record: \S+-cnn-breaking-n1-r0$", done.stdout, re.MULTILINE)
+    assert f"its record could not be written ({reason})" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
 def test_what_a_dry_run_prints_can_be_pasted(checkout, tmp_path):
     folder = tmp_path / "it's here"
     arguments = ("1", "--workloads", "cnn", "--backends", "ddp", "--epochs", "1", "--no-step-breakdown", "--dry-run")

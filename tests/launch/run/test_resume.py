@@ -52,8 +52,8 @@ def identity_in(folder, sizes=(1, 2), ranks_per_node=None, **changes):
     return resume.identity(backends, ["cnn"], sizes, ranks_per_node, Settings(results=folder, machine="here", **changes))
 
 
-def stamps(folder, resumes=True, **changes):
-    return list(resume.stamps(folder / "here", identity_in(folder, **changes), jobs_in(folder), resumes))
+def resumable(folder, **changes):
+    return resume.resumable(folder / "here", identity_in(folder, **changes), jobs_in(folder))
 
 
 COMPLETED, INTERRUPTED = ["ok"] * 4, ["ok", "started"]
@@ -76,18 +76,16 @@ def test_what_is_resumed_is_of_this_allocation_then_what_is_not_complete_then_th
     monkeypatch.setenv("SLURM_JOB_ID", "8")
     for stamp, (statuses, changes) in matrices.items():
         begin(tmp_path, stamp, *statuses, **changes)
-    assert stamps(tmp_path)[:-1] == expected
-    assert len(stamps(tmp_path, resumes=False)) == 1
+    assert resumable(tmp_path) == expected
 
 
-def test_the_reason_for_which_a_new_matrix_begins_is_said(tmp_path, capsys):
+def test_the_reason_for_which_a_new_matrix_begins_is_said(tmp_path):
     for stamp, changes, message in (
         ("a", {"sizes": (2,), "watchdog_timeout": 5.0}, "(a has other sizes, --watchdog-timeout); a new one begins"),
         ("b", {}, "(b is running); a new one begins"),
     ):
         begin(tmp_path, stamp, **changes)
-        stamps(tmp_path)
-        assert message in capsys.readouterr().err
+        assert resume.describe_none(tmp_path / "here", identity_in(tmp_path)).endswith(message)
 
 
 def test_a_matrix_of_before_a_setting_was_there_and_files_that_are_none_do_no_harm(tmp_path):
@@ -96,12 +94,14 @@ def test_a_matrix_of_before_a_setting_was_there_and_files_that_are_none_do_no_ha
     del content["watchdog_timeout"]
     for stamp, text in {"b": json.dumps(content), "c": "", "d": "[1]", "e": "{}"}.items():
         (tmp_path / "here" / f"{stamp}.matrix").write_text(text)
-    assert stamps(tmp_path)[:-1] == ["b", "a"]
-    assert stamps(tmp_path, watchdog_timeout=5.0)[:-1] == []
+    assert resumable(tmp_path) == ["b", "a"]
+    assert resumable(tmp_path, watchdog_timeout=5.0) == []
 
 
 def hold(folder, resumes, begun, may_end):
-    with resume.held(folder / "here", identity_in(folder), jobs_in(folder), resumes) as stamp:
+    stamps = [*(resumable(folder) if resumes else []), records.new_stamp()]
+    with resume.held(folder / "here", stamps) as (stamp, file):
+        resume.write(file, identity_in(folder))
         begun.put(stamp)
         may_end.wait()
 
@@ -120,7 +120,7 @@ def test_of_matrices_that_begin_at_once_each_has_a_stamp_of_its_own_also_where_t
     may_end.set()
     for process in processes:
         process.join()
-    assert sorted(stamps(tmp_path)[:-1]) == sorted(held)
+    assert sorted(resumable(tmp_path)) == sorted(held)
 
 
 @pytest.fixture
