@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from common.record import records
 from tests.support.forked import run_module
+from tests.support.made_records import made, typed
 from tests.support.mistakes import expect_refused
 from tests.support.running import BIN, ROOT, completed
 
-RECORDS = "results/reference/reading/free"
+# Read only after what is to be written has been checked.
+RECORDS = "results/reference"
 LONG = "x" * 300
 NOBODY = 65534
 
@@ -75,16 +78,24 @@ def test_a_folder_that_may_not_be_entered_is_refused(program, closed_folder):
     assert "Permission denied" in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [(RECORDS,), ("--help",)])
-def test_a_full_output_is_one_line(arguments):
-    done = completed("bash", "-c", f"exec {BIN / 'python'} -m launch.compare {' '.join(arguments)} > /dev/full")
+@pytest.fixture
+def recorded(tmp_path):
+    """The file of a record."""
+    (record,) = typed([made()])
+    records.write(tmp_path / "run.json", record)
+    return tmp_path / "run.json"
+
+
+@pytest.mark.parametrize("option", ["", "--help"])
+def test_a_full_output_is_one_line(option, recorded):
+    done = completed("bash", "-c", f"exec {BIN / 'python'} -m launch.compare {recorded} {option} > /dev/full")
     assert (done.returncode, done.stderr) == (2, "error: the output cannot be written (No space left on device)\n")
 
 
-def test_an_export_that_fails_loses_no_other(tmp_path):
+def test_an_export_that_fails_loses_no_other(recorded, tmp_path):
     (tmp_path / "full").symlink_to("/dev/full")
     exports = ("--csv", tmp_path / "full", "--markdown", tmp_path / "report.md")
-    status, printed, error = run_module("launch.compare", RECORDS, *exports)
+    status, printed, error = run_module("launch.compare", recorded, *exports)
     assert (status, error) == (2, f"error: {tmp_path}/full was not written: No space left on device\n")
     assert printed
     assert (tmp_path / "report.md").read_text()
