@@ -16,9 +16,6 @@ from common.model.schedules import CONSTANT
 from common.model.weights import DTYPES
 from common.model.workload_table import WORKLOADS
 
-# The defaults of settings, and of fields of a model, that are newer than records whose digests stay as they are.
-LATER = (("accumulate", 1), ("steps_per_epoch", None), ("tied", False))
-
 
 def workload_of(settings):
     """The Workload of the settings; with --tokenizer its model has the vocabulary of that file."""
@@ -83,7 +80,6 @@ def digest(settings, data_digest):
     factor = settings.learning_rate_factor
     resolved = dataclasses.replace(resolve(settings, 1), learning_rate_factor=factor)
     counted = TRAINING_SETTINGS if resolved.schedule == CONSTANT else (*TRAINING_SETTINGS, "epochs")
-    spec = {name: value for name, value in as_json(resolved).items() if name in counted and (name, value) not in LATER}
-    model = {name: value for name, value in workload.model._asdict().items() if (name, value) not in LATER}
-    spec |= {"model": model, "parameters": workload.parameters, "conventions": CONVENTIONS, "data": data_digest}
+    spec = {name: value for name, value in as_json(resolved).items() if name in counted}
+    spec |= {"model": workload.model._asdict(), "parameters": workload.parameters, "conventions": CONVENTIONS, "data": data_digest}
     return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()

@@ -23,7 +23,6 @@ from common.data.folders import is_hidden
 from common.errors import UserError
 from common.process import binding, control_groups, mpi
 from common.record.definition import SCHEMA, Environment, Record
-from common.workloads import LATER
 
 # The folder of a run's traces has the name of its record with this ending.
 TRACES_END = ".trace"
@@ -69,8 +68,7 @@ def lifted(record):
     """
     complete = _with_defaults(Record, {"exact": True, "data_parallel_degree": record.get("num_ranks")} | record)
     if isinstance(settings := complete.get("settings"), dict):
-        # A later setting of the workload's had the value that its digest leaves out.
-        complete["settings"] = {name: dict(LATER).get(name, value) for name, value in config.as_json(config.Settings()).items()} | settings
+        complete["settings"] = config.as_json(config.Settings()) | settings
     return complete
 
 

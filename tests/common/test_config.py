@@ -10,10 +10,13 @@ import pytest
 from common import workloads
 from common.command_line import flag, parse
 from common.config import MAX_SEED, TRAINING_SETTINGS, Role, Settings, as_arguments, as_json, check, from_json, with_role
+from common.data import datasets
 from common.model import conventions, families, workload_table
 from common.model.weights import constant, normal
+from launch.report import collect
 from tests.support import tokenizer
 from tests.support.mistakes import refusal
+from tests.support.running import ROOT
 
 PROGRAM = "python -m frameworks.some"
 FIELDS = [field.name for field in dataclasses.fields(Settings)]
@@ -218,21 +221,13 @@ def test_the_digest_differs_for_training_settings_only(name, monkeypatch):
     assert (digest() == workloads.digest(changed(name), "data")) == (name not in TRAINING_SETTINGS)
 
 
-# Records are compared by it: whatever a setting or a model is declared to be, those that exist keep their digest.
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ({}, "51b384e2a164a16c98627f912cf49dbe13ee8fe2216b95f411a96ae8da6eb6e3"),
-        (
-            {"schedule": "cosine", "epochs": 7, "accumulate": 2, "steps_per_epoch": 9},
-            "a1863c12f6c973f3f7a62b218d81239c5abfbef2b254b0a7d84de6741e800989",
-        ),
-        ({"workload": "transformer"}, "c3317a8bf9de4c966dce316517395a581d3f8850c58775d7ad7b0feae308947e"),
-        ({"workload": "transformer-alcf"}, "24dce82fa79552613489db493cc67cf15a385c5721d047a11db4785d2231fdfd"),
-    ],
-)
-def test_the_digest_is_that_of_existing_records(values, expected):
-    assert digest(**values) == expected
+def test_the_digest_is_that_of_the_committed_records():
+    records, _ = collect.collect([ROOT / "results" / "reference"])
+    committed = {(record.workload, record.scaling, record.workload_digest): record.settings for record in records}
+    assert len(committed) == 4
+    for (*_, expected), settings in committed.items():
+        given = dataclasses.replace(settings, learning_rate_factor=None)
+        assert workloads.digest(given, datasets.loader(given)().digest) == expected
 
 
 def test_the_digest_differs_for_other_data_and_another_start_of_a_parameter(monkeypatch):

@@ -1,17 +1,15 @@
-"""The record of a run on disk: of one schema version, without secrets; older ones have every key once they are lifted."""
+"""The record of a run on disk: of one schema version, without secrets; it has every key once it is read."""
 
 import dataclasses
 import json
 import math
-from pathlib import Path
 
 import pytest
 
 from common.config import Settings
 from common.process.ranks import Ranks
-from common.record import definition, records
+from common.record import records
 from common.workloads import resolve
-from launch.report.collect import collect
 from tests.support.made_records import VALIDATOR, made
 from tests.support.mistakes import refused
 
@@ -106,23 +104,6 @@ def is_kept(before, after):
     return before == after
 
 
-# One record of each kind, as its run wrote it.
-@pytest.mark.parametrize("path", sorted((Path(__file__).parent / "older_records").iterdir()), ids=lambda path: path.stem)
-def test_an_older_record_gets_every_key_and_keeps_its_values(path):
-    older = json.loads(path.read_text())
-    record = records.lifted(older)
-    assert not VALIDATOR.is_valid(older)
-    VALIDATOR.validate(record)
-    assert is_kept(older, record)
-    for kind, part in ((definition.Record, record), (Settings, record["settings"]), (definition.Environment, record["environment"])):
-        assert list(part) == keys_of(kind)
-    if record["step_breakdown"]:
-        assert list(record["step_breakdown"]) == keys_of(definition.StepBreakdown)
-    assert records.as_json(records.read(path)) == record
-    assert [records.as_json(collected) for collected in collect([path])[0]] == [record]
-    assert records.lifted(record) == record
-
-
 def test_an_older_environment_does_not_tell_the_device_and_a_record_of_today_stays_as_it_is():
     record = made(exact=False, data_parallel_degree=1, num_ranks=2)
     assert records.lifted(record) == record
@@ -135,13 +116,6 @@ def test_an_older_environment_does_not_tell_the_device_and_a_record_of_today_sta
 def test_what_is_no_record_stays_invalid(broken):
     assert is_kept(broken, records.lifted(broken))
     assert not VALIDATOR.is_valid(records.lifted(broken))
-
-
-def test_a_later_setting_of_the_workload_has_the_value_that_digests_leave_out(monkeypatch):
-    monkeypatch.setattr(records, "LATER", (("batch_size", 7),))
-    record = made()
-    older = {name: value for name, value in record["settings"].items() if name != "batch_size"}
-    assert records.lifted(record | {"settings": older})["settings"]["batch_size"] == 7
 
 
 RECORDED = (
