@@ -26,7 +26,6 @@ from common.record.definition import SCHEMA, Environment, Record
 
 # The folder of a run's traces has the name of its record with this ending.
 TRACES_END = ".trace"
-LINE_LENGTH = 140
 PACKAGES = ("torch", "tensorflow-cpu", "tensorflow", "tf-keras", "horovod", "deepspeed", "mpi4py", "mpich", "numpy", "h5py")
 # Variables that affect a run. Names of people, projects and keys are not recorded.
 ENVIRONMENT = re.compile(
@@ -154,18 +153,9 @@ def write(path, record):
     durable.write_text(path, as_text(finite) + "\n")
 
 
-def as_text(value, depth=0):
-    """A value as readable JSON: each list is on one line, and the entries of an object fill lines of LINE_LENGTH."""
-    if not isinstance(value, dict) or not value:
-        return json.dumps(value, allow_nan=False)
-    pad, lines = " " * (depth + 1), []
-    for key, item in value.items():
-        entry = f"{json.dumps(key)}: {json.dumps(item, allow_nan=False)}"
-        if isinstance(item, dict) and len(pad + entry) > LINE_LENGTH:
-            entry = f"{json.dumps(key)}: {as_text(item, depth + 1)}"
-        fits = lines and "\n" not in lines[-1] + entry and len(f"{pad}{lines[-1]}, {entry}") <= LINE_LENGTH
-        lines = [*lines[:-1], f"{lines[-1]}, {entry}"] if fits else [*lines, entry]
-    return "{\n" + ",\n".join(pad + line for line in lines) + f"\n{' ' * depth}}}"
+def as_text(values: dict) -> str:
+    """JSON with a line for each key of an object."""
+    return "{\n" + ",\n".join(f" {json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in values.items()) + "\n}"
 
 
 def expect_writable(path):

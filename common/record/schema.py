@@ -1,5 +1,7 @@
 """Writes results/schema.json and the table of keys in results/README.md from the definition: python -m common.record.schema."""
 
+import json
+
 from pydantic import TypeAdapter
 
 from common import durable
@@ -21,7 +23,7 @@ def main():
 
 
 def schema_text():
-    return records.as_text(schema()) + "\n"
+    return json.dumps(schema(), indent=1) + "\n"
 
 
 def schema():
