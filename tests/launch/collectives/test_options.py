@@ -31,7 +31,7 @@ MISTAKES = [
     (["--libraries", "mpi", "--launcher", "torchrun"], "no library can run here: mpi: it needs an MPI launcher"),
     (["--launcher", "pigeon"], "there is no launcher 'pigeon'"),
     (["--machine-file", "nowhere"], "there is no machine 'nowhere'"),
-    (["--hosts", "/there/is/none"], "--hosts takes a file with one node per line"),
+    (["--hosts", "/there/is/none"], "'/there/is/none': No such file or directory"),
     (["--json", "/there/is/none.json"], "--json /there/is/none.json cannot be written"),
     (["--json", "/tmp"], "--json /tmp is a folder"),
 ]
