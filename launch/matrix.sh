@@ -6,7 +6,11 @@ light=$root/.light/python
 starts_nothing=no only_check=no
 case " $* " in *" --check "*) only_check=yes ;; esac
 case " $* " in *" --check "* | *" --dry-run "* | *" --print-jobs"* | *" --help "* | *" -h "*) starts_nothing=yes ;; esac
-is_ready() { "$python" -c 'import common, importlib.util, sys; sys.exit(not all(map(importlib.util.find_spec, ("numpy", "tyro"))))' 2>/dev/null; }
+is_ready() {
+  # The first place of modules is the current folder.
+  "$python" -c 'import sys; sys.path[:] = filter(None, sys.path); import common, importlib.util
+sys.exit(not all(map(importlib.util.find_spec, ("numpy", "tyro"))))' 2>/dev/null
+}
 if [ -e "$root/.venv" ] || { [ ! -f "$light" ] && [ $starts_nothing = no ]; }; then
   # What is printed may be a script.
   [ $only_check = yes ] || "$root/launch/setup.sh" >&2
@@ -15,7 +19,9 @@ if [ -e "$root/.venv" ] || { [ ! -f "$light" ] && [ $starts_nothing = no ]; }; t
   export PYTHONPATH=$root
 else
   python=${TANDEM_PYTHON:-$(cat "$light" 2>/dev/null || echo python3)}
-  export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
+  # An empty part, as of PYTHONPATH=$PYTHONPATH:/x, would be the current folder.
+  site=$(tr -s : <<<":${PYTHONPATH-}")
+  export PYTHONPATH=$root${site%:}
   is_ready || [ $only_check = yes ] || [ -f "$light" ] || "$root/launch/setup/light.sh"
   is_ready || [ $only_check = yes ] || {
     echo "error: $python does not start, is older than Python 3.10 or lacks numpy; run TANDEM_PYTHON=$python launch/setup.sh --light" >&2
@@ -26,4 +32,4 @@ fi
   echo "problem environment  there is none that starts; run launch/setup.sh, or TANDEM_PYTHON=$python launch/setup.sh --light, on a login node"
   exit 1
 }
-exec "$python" -m launch.matrix "$@"
+exec "$python" "$root/launch/run_module.py" launch.matrix "$@"

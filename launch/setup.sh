@@ -19,7 +19,7 @@ Environment variables, stored for the next set-up of this checkout (NAME= resets
   TANDEM_PYTHON   the Python 3.11 to use      (default: the active conda environment's, python3.11, python3)
   TANDEM_MPICC    mpicc of a site's MPI       (default: the active conda environment's, else mpich of environment.yml)
   TANDEM_DEVICE   cpu or cuda                 (default: cuda if nvidia-smi finds a GPU)
-  HOROVOD_WITH…, HOROVOD_GPU…, HOROVOD_NCCL…, HOROVOD_CUDA…, HOROVOD_CPU…: passed to Horovod's build
+  HOROVOD_WITH…, HOROVOD_GPU…, HOROVOD_NCCL…, HOROVOD_CUDA…: passed to Horovod's build
 With TANDEM_DEVICE=cuda, CUDA_HOME names the CUDA toolkit that Horovod is built with (default: that of nvcc). No GPU is needed.
 A conda environment is used if it is active and named tandem.
 TXT
@@ -34,9 +34,14 @@ say() { printf 'setup: [%4ds] %s\n' "$SECONDS" "$*"; }
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=$root/.venv
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/tandem
+# Without both there is none, which counts only where something is set up.
+cache=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
+cache=${cache:+$cache/tandem}
 
 only_check=no folder="" pip=(install) verb=installing tools=(g++ make flock)
+num_arguments=$#
+case "${1-}" in --download) num_arguments=$(($# - 1)) ;; esac
+[ "$num_arguments" -le 1 ] || die "unexpected argument '${!#}'; see launch/setup.sh --help"
 case "${1-}" in
   "") ;;
   --check) only_check=yes ;;
@@ -79,7 +84,7 @@ fi
 
 chosen=$(
   printf '%s\n' "TANDEM_DEVICE=$device" "TANDEM_MPICC=$mpicc" "TANDEM_PYTHON=${TANDEM_PYTHON:-}" "TANDEM_CONDA=$conda"
-  env | grep -E '^HOROVOD_(WITH|GPU|NCCL|CUDA|CPU)[A-Z_]*=' | sort || true
+  env | grep -E '^HOROVOD_(WITH|GPU|NCCL|CUDA)[A-Z_]*=' | sort || true
 )
 fingerprint=$({
   cat "$root/environment.yml" "$root/launch/setup.sh" "$root"/launch/setup/*.py "$root"/launch/trace/{build,generate,loads,prototypes}.py
@@ -98,6 +103,9 @@ up_to_date && exit 0
 [ -z "${SLURM_JOB_ID-}${PBS_JOBID-}${COBALT_JOBID-}" ] ||
   die ".venv is missing or stale, and nothing is set up inside an allocation; run launch/setup.sh, or with --light, on a login node"
 
+case "$root" in
+  *[[:space:]:]*) [ -n "$folder" ] || die "the checkout's path '$root' has a space or a colon, which mpicc and LD_PRELOAD cannot take; move it" ;;
+esac
 for tool in "${tools[@]}"; do
   command -v "$tool" >/dev/null || die "no $tool found; install it (Debian: apt install g++ make util-linux) or load a compiler module"
 done
@@ -109,13 +117,14 @@ done
 [ -n "$python" ] || die "no Python 3.11 found; install it or set TANDEM_PYTHON"
 "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null ||
   die "TANDEM_PYTHON is '$python', which is not Python 3.11; set it to a Python 3.11"
-"$python" -c 'import venv, ensurepip' 2>/dev/null || die "$python has no venv module; install it (Debian: apt install python3.11-venv)"
+"$python" -P -c 'import venv, ensurepip' 2>/dev/null || die "$python has no venv module; install it (Debian: apt install python3.11-venv)"
 pinned() { sed -n 's/^ *'"$1"': *"\(.*\)"/\1/p' "$root/environment.yml"; }
 cuda_home="" needed_gib=6 needed_files=75000
 if [ "$device" = cuda ] && [ -z "$folder" ]; then
   cuda_home=$("$python" "$root/launch/setup/cuda_toolkit.py" "$(pinned TANDEM_CUDA_VERSION)") || exit 2
   [ -d "$venv/lib/python3.11/site-packages/nvidia" ] || { needed_gib=17 needed_files=80000; }
 fi
+[ -n "$cache" ] || die "neither HOME nor XDG_CACHE_HOME is set, and the cache needs a folder; set one of them"
 { mkdir -p "$cache" && [ -w "$cache" ]; } 2>/dev/null || die "cannot write to the cache $cache; set XDG_CACHE_HOME to a writable folder"
 [ -w "$root" ] || die "cannot write to the checkout $root; clone it to a writable folder"
 free_gib=$(df -Pk "${folder:-$root}" | awk 'NR == 2 {print int($4 / 1048576)}')
@@ -136,11 +145,11 @@ unset PYTHONPATH PYTHONHOME
 [ -z "$cuda_home" ] ||
   say "for GPUs, with CUDA from $cuda_home: 6 GB are downloaded, .venv has 10 GB, the cache up to 6 GB; 15 to 30 minutes (TANDEM_DEVICE=cpu: 2.5 GB)"
 rm -f "$stamp"
-if ! "$venv/bin/python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then
+if ! "$venv/bin/python" -P -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then
   say "creating ${folder:+for a while }${venv##*/} with $("$python" --version) ($python)"
   rm -rf "$venv"
   # A conda environment created from environment.yml already has the pinned packages; only Horovod is added.
-  "$python" -m venv ${conda:+--system-site-packages} "$venv"
+  "$python" -P -m venv ${conda:+--system-site-packages} "$venv"
 fi
 
 pins=$venv/pins.txt
@@ -151,18 +160,18 @@ sed -n 's/^ *- *\([A-Za-z0-9_.-]*==[^ #]*\).*/\1/p' "$root/environment.yml" >"$p
 mv "$pins.new" "$pins"
 # Uninstall packages of earlier choices: an environment must not have two MPI libraries or two TensorFlows.
 for name in mpich tensorflow tensorflow-cpu; do
-  grep -q "^$name==" "$pins" || "$venv/bin/python" -m pip uninstall --quiet --yes "$name" 2>/dev/null
+  grep -q "^$name==" "$pins" || "$venv/bin/python" -P -m pip uninstall --quiet --yes "$name" 2>/dev/null
 done
 export PIP_CONSTRAINT=$pins
 
 # Under --download it collects wheels instead.
 install() {
   local messages missing
-  messages=$("$venv/bin/python" -m pip "${pip[@]}" --quiet "$@" 2>&1) && return
+  messages=$("$venv/bin/python" -P -m pip "${pip[@]}" --quiet "$@" 2>&1) && return
   if [ -n "${PIP_NO_INDEX-}" ]; then
     # Where a constraint names what is missing, pip calls that a conflict.
     missing=$(
-      { echo "$messages" && PIP_CONSTRAINT="" "$venv/bin/python" -m pip install --quiet --dry-run --no-deps "$@" 2>&1; } |
+      { echo "$messages" && PIP_CONSTRAINT="" "$venv/bin/python" -P -m pip install --quiet --dry-run --no-deps "$@" 2>&1; } |
         sed -n '/^ERROR: No matching distribution found for /{s///p;q}'
     ) || true
     [ -z "$missing" ] || die "pip finds no $missing in PIP_FIND_LINKS; without internet see launch/setup/README.md"
@@ -170,9 +179,9 @@ install() {
   echo "$messages" >&2
   die "pip could not install: $*; see its messages above (no network? see launch/setup/README.md)"
 }
-cuda_of_torch() { "$venv/bin/python" -c 'from torch.version import cuda; print(cuda)' 2>/dev/null || echo none; }
+cuda_of_torch() { "$venv/bin/python" -P -c 'from torch.version import cuda; print(cuda)' 2>/dev/null || echo none; }
 # A build for CPUs satisfies the same pin.
-[ "$device" = cpu ] || [ "$(cuda_of_torch)" != None ] || "$venv/bin/python" -m pip uninstall --quiet --yes torch
+[ "$device" = cpu ] || [ "$(cuda_of_torch)" != None ] || "$venv/bin/python" -P -m pip uninstall --quiet --yes torch
 say "$verb PyTorch (1 to 3 minutes; for GPUs 3 to 12)"
 # PyTorch is installed first, so that no later resolution replaces it with another build.
 install "$(grep '^torch==' "$pins")"

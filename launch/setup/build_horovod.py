@@ -105,7 +105,8 @@ GpuStreamHandle AsGpuStreamValue(Stream* stream) { return static_cast<GpuStreamH
     ),
 )
 
-BUILD_FLAG = re.compile(r"HOROVOD_(WITH|GPU|NCCL|CUDA|CPU)[A-Z_]*")
+# Not HOROVOD_CPU…, which Horovod reads when it runs.
+BUILD_FLAG = re.compile(r"HOROVOD_(WITH|GPU|NCCL|CUDA)[A-Z_]*")
 FLAGS = {
     "HOROVOD_WITH_PYTORCH": "1",
     "HOROVOD_WITH_TENSORFLOW": "1",
@@ -193,7 +194,7 @@ def say(text):
 
 def unpack_source(horovod_version, folder):
     """Downloads and unpacks Horovod's source distribution; returns its top folder."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-build-isolation", "--no-binary", ":all:"]
+    command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-deps", "--no-build-isolation", "--no-binary", ":all:"]
     result = subprocess.run([*command, "--dest", str(folder), f"horovod=={horovod_version}"], capture_output=True, text=True, check=False)
     if result.returncode:
         missing = re.search("No matching distribution found for .*", result.stderr)
@@ -212,7 +213,19 @@ def compile_wheel(source, flags, programs, log):
     bins = [str(Path(program).parent) for program in programs]
     environ = os.environ | flags | {"PATH": os.pathsep.join([*bins, os.environ["PATH"]])}
     environ.setdefault("MAKEFLAGS", f"-j{len(os.sched_getaffinity(0))}")
-    command = [sys.executable, "-m", "pip", "wheel", "--verbose", "--no-build-isolation", "--no-deps", "--wheel-dir", source.parent, source]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "pip",
+        "wheel",
+        "--verbose",
+        "--no-build-isolation",
+        "--no-deps",
+        "--wheel-dir",
+        source.parent,
+        source,
+    ]
     shown_percent = 0
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as build, log.open("w") as out:
         for line in build.stdout:

@@ -10,17 +10,20 @@ die() {
   exit 2
 }
 
+# Without the modules of the current folder.
+pip() { "$python" "$root/launch/run_module.py" pip "$@"; }
+
 tag=$("$python" -c 'import sys; assert sys.version_info >= (3, 10); print(sys.implementation.cache_tag)' 2>/dev/null) ||
   die "'$python' is not Python 3.10 or newer; set TANDEM_PYTHON to one, or load a module"
-"$python" -m pip --version >/dev/null 2>&1 || die "$python has no pip; set TANDEM_PYTHON to a Python that has it"
+pip --version >/dev/null 2>&1 || die "$python has no pip; set TANDEM_PYTHON to a Python that has it"
 
 export PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1
 install() {
-  "$python" -m pip install --quiet --upgrade --no-deps --only-binary=:all: --target "$@" || die "pip could not install: ${*:2}; see its messages above"
+  pip install --quiet --upgrade --no-deps --only-binary=:all: --target "$@" || die "pip could not install: ${*:2}; see its messages above"
 }
 names='tyro|rich|psutil|safetensors|ijson|nvidia-ml-py'
 mapfile -t needs < <(sed -nE "s/^ *- *(($names)==[^ ]*).*/\1/p" "$root/environment.yml")
 read -ra further < <(sed -n 's/^ *TANDEM_LIGHT: *"\(.*\)"/\1/p' "$root/environment.yml")
 install "$light" "${needs[@]}" "${further[@]}"
 # numpy is large, compiled for one version of Python, and beside PyTorch almost everywhere.
-"$python" -c 'import numpy' 2>/dev/null || install "$light/$tag" numpy
+"$python" -c 'import sys; sys.path[:] = filter(None, sys.path); import numpy' 2>/dev/null || install "$light/$tag" numpy

@@ -1,6 +1,7 @@
 """Traced runs of a matrix: the variables of their ranks, and the summary of their trace files for the record."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -11,23 +12,33 @@ from common.record.definition import MpiProfile, Timeline
 from common.tracing import sources
 from launch.trace import events, mpi_profile, timeline
 
+# What separates libraries in LD_PRELOAD (ld.so(8)), which has no escapes.
+CUTS_PRELOAD = re.compile(r"[\s:]")
 NUM_EVENTS = 100_000
 
 
 def launcher_for(settings, launcher, preloaded=""):
     """Returns the Launcher, with the variables of a traced run. `preloaded`: the present value of LD_PRELOAD.
 
-    Raises UserError where the interposer is not built.
+    Raises UserError where the interposer is not built, or cannot be preloaded.
     """
     if settings.trace is None:
         return launcher
     # Beside a site's Python there is no pycparser.
     from launch.trace import build
 
-    library = build.installed() if settings.trace in TRACES else Path(settings.trace).absolute()
+    library = preloadable(build.installed() if settings.trace in TRACES else Path(settings.trace).absolute())
     num_events = NUM_EVENTS if settings.trace == "events" else None
     of_trace = variables(library, records.trace_folder(settings), num_events, preloaded)
     return launcher._replace(variables=launcher.variables | of_trace)
+
+
+def preloadable(library: Path) -> Path:
+    """The library by a path that LD_PRELOAD takes for one. Raises UserError where there is none."""
+    for path in (library, library.resolve()):
+        if not CUTS_PRELOAD.search(str(path)):
+            return path
+    raise UserError(f"--trace: LD_PRELOAD cuts the path {str(library)!r} at its space or colon; use a checkout, or a library, without one")
 
 
 def variables(library, folder, num_events=None, preloaded=""):

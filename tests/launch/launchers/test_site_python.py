@@ -1,5 +1,6 @@
 """The matrix beside a site's Python, which is here the environment's by another way."""
 
+import os
 import shlex
 
 import pytest
@@ -29,9 +30,12 @@ def test_what_a_module_sets_counts_in_a_sites_python_and_not_in_the_environment(
     (checkout / "launch/setup.sh").write_text("#!/bin/sh\n")
     (tmp_path / "sitecustomize.py").write_text("import sys\n\nprint('of a module', file=sys.stderr)\n")
 
+    # This machine may have no mpiexec beside the environment's.
+    variables = {"PYTHONPATH": str(tmp_path), "PATH": f"{os.environ['PATH']}{os.pathsep}{BIN}"}
+
     def dry_run():
         command = ("launch/matrix.sh", "1", "--backends", "single", "--workloads", "cnn", "--dry-run", "--results", tmp_path / "results")
-        dry = completed(*command, cwd=checkout, variables={"PYTHONPATH": str(tmp_path)})
+        dry = completed(*command, cwd=checkout, variables=variables)
         assert dry.returncode == 0, dry.stderr
         return f"{BIN / 'python'} -m frameworks.single " in dry.stdout, "of a module" in dry.stderr
 

@@ -49,7 +49,9 @@ def test_gpu_code_is_changed_only_where_it_is_built(flags, expected):
     [
         ({"PATH": "/bin", "CFLAGS": "-O0", "MY_HOROVOD_FLAG": "1"}, None, {}),
         (GPU, None, GPU),
-        ({"HOROVOD_CPU_OPERATIONS": "GLOO"}, None, {"HOROVOD_CPU_OPERATIONS": "GLOO"}),
+        # Horovod reads it when it runs.
+        ({"HOROVOD_CPU_OPERATIONS": "GLOO"}, None, {}),
+        ({"HOROVOD_WITHOUT_GLOO": "1"}, None, {"HOROVOD_WITHOUT_GLOO": "1"}),
         ({}, "/cuda", GPU),
         ({"HOROVOD_GPU_OPERATIONS": "MPI"}, "/cuda", {"HOROVOD_GPU_OPERATIONS": "MPI"}),
     ],

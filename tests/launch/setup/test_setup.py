@@ -30,9 +30,14 @@ def fresh(tmp_path):
     return tmp_path
 
 
+def environ_of_setup(fresh):
+    """The variables of a set-up that has only the required tools."""
+    return {"PATH": str(fresh / "bin"), "HOME": str(fresh), "TANDEM_DEVICE": "cpu"}
+
+
 def setup(fresh, *arguments, **variables):
     """(exit status, standard output, standard error) of the set-up, which leaves the checkout as it is."""
-    environ = {"PATH": str(fresh / "bin"), "HOME": str(fresh), "TANDEM_DEVICE": "cpu"} | variables
+    environ = environ_of_setup(fresh) | variables
     before = sorted(fresh.rglob("*"))
     done = subprocess.run(
         [fresh / "tandem/launch/setup.sh", *arguments], env=environ, capture_output=True, text=True, timeout=60, check=False
@@ -62,6 +67,35 @@ def test_a_wrong_choice_is_named(fresh, variables, message, remedy):
     error = refusal(fresh, **variables)
     assert message in error
     assert remedy in error
+
+
+@pytest.mark.parametrize("name", ["my tandem", "my:tandem"])
+def test_a_checkout_whose_path_compilers_cut_is_refused_before_anything_is_made(name, fresh):
+    (fresh / "tandem").rename(fresh / name)
+    (fresh / "tandem").symlink_to(name)
+    done = subprocess.run([fresh / name / "launch/setup.sh"], env=environ_of_setup(fresh), capture_output=True, text=True, check=False)
+    message = f"setup: the checkout's path '{fresh / name}' has a space or a colon, which mpicc and LD_PRELOAD cannot take; move it\n"
+    assert (done.returncode, done.stderr) == (2, message)
+    assert not (fresh / name / ".venv").exists()
+
+
+@pytest.mark.parametrize("arguments", [("--check", "extra"), ("--light", "extra"), ("--help", "extra"), ("--download", "folder", "extra")])
+def test_a_further_argument_is_refused(arguments, fresh):
+    assert setup(fresh, *arguments) == (2, "", "setup: unexpected argument 'extra'; see launch/setup.sh --help\n")
+
+
+def test_a_home_is_needed_only_where_something_is_set_up(fresh):
+    environ = environ_of_setup(fresh)
+    del environ["HOME"]
+
+    def without_home(*arguments, **variables):
+        command = [fresh / "tandem/launch/setup.sh", *arguments]
+        done = subprocess.run(command, env=environ | variables, capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    assert without_home("--check") == (1, "setup: .venv is missing or stale; run launch/setup.sh\n")
+    message = "setup: neither HOME nor XDG_CACHE_HOME is set, and the cache needs a folder; set one of them\n"
+    assert without_home() == without_home(HOME="") == (2, message)
 
 
 @pytest.mark.parametrize("folder", ["", "/etc/hostname/folder"])
@@ -195,6 +229,7 @@ def test_the_folder_beside_a_sites_python_needs_a_python(fresh):
     ("variables", "status"),
     [
         ({"HOROVOD_CYCLE_TIME": "5", "HOROVOD_NCCL_HOME": "/a/module", "PYTHONPATH": "/its"}, 0),
+        ({"HOROVOD_CPU_OPERATIONS": "gloo", "HOROVOD_FUSION_THRESHOLD": "1", "HOROVOD_CONTROLLER": "mpi"}, 0),
         ({"HOROVOD_GPU_OPERATIONS": "NCCL"}, 1),
     ],
 )

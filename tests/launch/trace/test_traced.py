@@ -11,6 +11,7 @@ from launch.launchers.commands import Launcher
 from launch.trace import build, events, timeline, traced
 from tests.launch.trace.test_merge import tracks_of
 from tests.launch.trace.test_mpi_profile import OLDER
+from tests.support.mistakes import refused
 
 LAUNCHER = Launcher("mpich", "mpiexec", {"A": "b"})
 
@@ -35,6 +36,19 @@ def test_a_sites_own_library_is_preloaded_instead(tmp_path):
     (tmp_path / "libmpitrace.so").touch()
     launcher = traced.launcher_for(settings(tmp_path, trace=str(tmp_path / "libmpitrace.so")), LAUNCHER)
     assert launcher.variables["LD_PRELOAD"] == str(tmp_path / "libmpitrace.so")
+
+
+@pytest.mark.parametrize("name", ["my tandem", "my:tandem", "my\ttandem"])
+def test_a_library_whose_path_is_cut_is_preloaded_by_another_or_refused(name, tmp_path):
+    library = tmp_path / name / "libmpitrace.so"
+    library.parent.mkdir()
+    (tmp_path / "libmpitrace.so").touch()
+    library.symlink_to(tmp_path / "libmpitrace.so")
+    launcher = traced.launcher_for(settings(tmp_path, trace=str(library)), LAUNCHER)
+    assert launcher.variables["LD_PRELOAD"] == str((tmp_path / "libmpitrace.so").resolve())
+    library.unlink()
+    with refused("--trace: LD_PRELOAD cuts the path ", "at its space or colon"):
+        traced.launcher_for(settings(tmp_path, trace=str(library)), LAUNCHER)
 
 
 def test_a_sites_profiles_are_in_the_record_and_damaged_ones_are_listed(tmp_path):

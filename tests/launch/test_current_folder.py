@@ -1,0 +1,52 @@
+"""What lies in the folder of a user is not run, whatever its name."""
+
+import pytest
+
+from tests.support.running import BIN, ROOT, completed, copied
+
+# Modules of ours, of packages that we import, of Python, and of what Python imports on its own.
+ONE_RUN = ("1", "--backends", "single", "--workloads", "cnn")
+NAMES = ("launch", "common", "tyro", "numpy", "random", "runpy", "pip", "venv", "sitecustomize")
+
+
+@pytest.fixture
+def trap(tmp_path):
+    """A folder whose modules leave a file if they are imported."""
+    for name in NAMES:
+        (tmp_path / f"{name}.py").write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'run')!r}).touch()\nraise SystemExit(9)\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        (ROOT / "launch/matrix.sh", *ONE_RUN, "--print-jobs", "slurm"),
+        (ROOT / "launch/matrix.sh", *ONE_RUN, "--dry-run"),
+        (ROOT / "launch/aprun", "-n", "2", "--dry-run", "true"),
+        (ROOT / "launch/aprun", "-n", "1", "true"),
+        (ROOT / "launch/setup.sh", "--check"),
+        (BIN / "python", ROOT / "launch/run_module.py", "pip", "--version"),
+    ],
+    ids=lambda command: f"{command[0].name} {command[-1]}",
+)
+def test_modules_in_the_current_folder_are_not_run(command, trap):
+    done = completed(*command, cwd=trap)
+    assert (done.returncode, (trap / "run").exists()) == (0, False), done.stderr
+
+
+def test_an_empty_part_of_a_sites_path_is_not_the_current_folder(trap, tmp_path_factory):
+    """`export PYTHONPATH=$PYTHONPATH:/x`, where it was empty, names the current folder too."""
+    checkout = copied(tmp_path_factory.mktemp("site"))
+    (checkout / ".venv").unlink()
+    (checkout / ".light").mkdir()
+    (checkout / ".light/python").write_text(f"{BIN / 'python'}\n")
+    for value in (":/x", "/x:", ":"):
+        done = completed(checkout / "launch/matrix.sh", *ONE_RUN, "--print-jobs", "slurm", cwd=trap, variables={"PYTHONPATH": value})
+        assert (done.returncode, (trap / "run").exists()) == (0, False), done.stderr
+
+
+def test_aprun_leaves_the_variables_of_python_to_the_users_program(tmp_path):
+    done = completed(
+        ROOT / "launch/aprun", "-n", "1", "sh", "-c", 'echo "$PYTHONPATH,$PYTHONSAFEPATH"', cwd=tmp_path, variables={"PYTHONPATH": "/mine"}
+    )
+    assert done.stdout == "/mine,\n"
