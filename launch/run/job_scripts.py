@@ -26,10 +26,14 @@ class BatchSystem(NamedTuple):
     directives: str
     # What asks for the GPUs of a node, in the place of {gpus}.
     gpus: str
-    # The command that reads a script from standard input and prints the number of the job.
+    # The command that reads a script from standard input and prints the number of the job, among lines of others.
     submit: str
-    # Its option by which a job waits for the end of the one before, however that ends.
+    # A line that is the number of a job, as a regular expression of sed -E.
+    number: str
+    # The option by which a job waits for the end of the one before, however that ends.
     after: str
+    # The command that cancels the job $1.
+    cancel: str
 
 
 BATCH_SYSTEMS = {
@@ -43,7 +47,10 @@ BATCH_SYSTEMS = {
 #SBATCH --output=tandem-{num_ranks}-%j.out
 #SBATCH --requeue
 #SBATCH --open-mode=append""",
-        gpus="\n#SBATCH --gres=gpu:{ranks_per_node}", submit="sbatch --parsable", after='--dependency="afterany:${previous%%;*}"',
+        gpus="\n#SBATCH --gres=gpu:{ranks_per_node}", submit="sbatch --parsable",
+        number="[0-9]+(;[^ ]+)?", after='"--dependency=afterany:${previous%%;*}"',
+        # Behind a semicolon stands the cluster, where that was chosen.
+        cancel='case $1 in *";"*) scancel --clusters="${1#*;}" "${1%%;*}" ;; *) scancel "$1" ;; esac',
     ),
     "pbs": BatchSystem(
         """#PBS -N tandem-{num_ranks}
@@ -53,25 +60,62 @@ BATCH_SYSTEMS = {
 #PBS -l walltime={time}
 #PBS -j oe
 #PBS -r y""",
-        gpus=":ngpus={ranks_per_node}", submit="qsub", after='-W depend="afterany:$previous"',
+        gpus=":ngpus={ranks_per_node}", submit="qsub", number="[0-9]+(\\[\\])?(\\.[A-Za-z0-9_.-]+)?",
+        after='-W "depend=afterany:$previous"', cancel='qdel "$1"',
     ),
 }  # fmt: skip
 HEAD = """#!/usr/bin/env bash
-# Submits a job for each size, each after the one before, however that ended. Arguments are for {submit}, such as --account or -A.
-set -euo pipefail"""
+# Submits a job for each size, each after the one before, however that ended: all jobs or none. Arguments are for {program}, such as
+# --account or -A.
+set -euo pipefail
+
+# Submits the script on standard input; `previous` is then the number of its job, the last line that looks like one.
+submit() {{
+  local output status=0
+  output=$({submit} "$@") || status=$?
+  previous=$(sed -nE 's/^[[:space:]]*(Submitted batch job )?({number})[[:space:]]*$/\\2/p' <<<"$output" | tail -n 1)
+  # The last comes first: it would begin if the one that it waits for were cancelled before it.
+  [ -z "$previous" ] || submitted=("$previous" ${{submitted[@]+"${{submitted[@]}}"}})
+  [ -z "$interrupted" ] || give_up "interrupted"
+  [ $status = 0 ] && [ -n "$previous" ] && return
+  printf '%s\\n' "$output" >&2
+  [ $status = 0 ] || give_up "{program} ended with exit status $status"
+  give_up "{program} printed no number of a job, so that one may be queued that is not cancelled here"
+}}
+
+cancel() {{ {cancel}; }}
+
+give_up() {{
+  trap "" INT TERM HUP
+  echo "error: $1" >&2
+  for job in ${{submitted[@]+"${{submitted[@]}}"}}; do
+    if cancel "$job"; then echo "cancelled: $job" >&2; else echo "not cancelled: $job" >&2; fi
+  done
+  exit 1
+}}
+
+# Called at the end: what is read in part submits nothing.
+submit_all() {{
+submitted=() interrupted=""
+# The number of a job that is being submitted is read first.
+trap 'interrupted=yes' INT TERM HUP
+"""
 # Only a login shell knows `module` everywhere.
-JOB = """
-previous=$({submit}{after} "$@" <<'END_OF_JOB'
-#!/bin/bash -l
+JOB = """submit{after} "$@" <<'{end}'
+{script}
+{end}
+echo "{ranks}: $previous"
+"""
+SCRIPT = """#!/bin/bash -l
 {directives}
 # The time limit is {reason}.
 {modules}
 set -euo pipefail
 cd {folder}
-exec {command}
-END_OF_JOB
-)
-echo "{ranks}: $previous\""""
+exec {command}"""
+TAIL = """}
+
+submit_all "$@\""""
 
 
 def text(system, matrix, jobs, prologue, earlier, folder):
@@ -83,16 +127,25 @@ def text(system, matrix, jobs, prologue, earlier, folder):
     for job in jobs:
         by_size.setdefault(job.num_ranks, []).append(job)
     modules, place = prologue.strip() or "# module load …", shlex.quote(str(folder))
-    parts = [HEAD.format(submit=kind.submit.split()[0])]
+    parts = [HEAD.format(**kind._asdict(), program=kind.submit.split()[0])]
     for number, num_ranks in enumerate(sorted(by_size)):
         of_size = by_size[num_ranks]
         minutes, reason = limit_minutes(of_size, earlier)
-        part = JOB.format(
-            submit=kind.submit, after=f" {kind.after}" if number else "", directives=directives(kind, of_size[0], minutes), reason=reason,
-            modules=modules, folder=place, command=shlex.join(command(matrix, of_size)), ranks=ranks_of(num_ranks),
+        script = SCRIPT.format(
+            directives=directives(kind, of_size[0], minutes), reason=reason, modules=modules, folder=place,
+            command=shlex.join(command(matrix, of_size)),
         )  # fmt: skip
-        parts.append(part)
-    return "\n".join(parts)
+        after = f" {kind.after}" if number else ""
+        parts.append(JOB.format(after=after, end=end_of(script), script=script, ranks=ranks_of(num_ranks)))
+    return "".join([*parts, TAIL])
+
+
+def end_of(script: str) -> str:
+    """A word that ends a here-document and stands nowhere in a script: what followed it would run on the login node."""
+    word = "END_OF_JOB"
+    while word in script:
+        word += "_"
+    return word
 
 
 def directives(kind, job, minutes):

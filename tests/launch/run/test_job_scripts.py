@@ -22,7 +22,7 @@ def printed(tmp_path, system, sizes=(1, 2, 8), prologue="", earlier=(), device="
     settings = Settings(device=device, cores_per_rank=cores_per_rank)
     jobs = plan(NAMES, ["cnn"], sizes, matrix.repeats, matrix.ranks_per_node, settings)
     text = job_scripts.text(system, matrix, jobs, prologue, earlier, FOLDER)
-    scripts = re.findall(r"<<'END_OF_JOB'\n(.*?)\nEND_OF_JOB\n", text, re.DOTALL)
+    scripts = [script for _, script in re.findall(r"<<'(\w+)'\n(.*?)\n\1\n", text, re.DOTALL)]
     for number, script in enumerate([text, *scripts]):
         path = tmp_path / f"{number}.sh"
         path.write_text(script + "\n")
@@ -52,7 +52,7 @@ def test_a_job_asks_for_the_nodes_ranks_and_gpus_of_the_plan_and_is_requeued(sys
 
 
 @pytest.mark.parametrize(
-    ("system", "after"), [("slurm", '--dependency="afterany:${previous%%;*}"'), ("pbs", '-W depend="afterany:$previous"')]
+    ("system", "after"), [("slurm", '"--dependency=afterany:${previous%%;*}"'), ("pbs", '-W "depend=afterany:$previous"')]
 )
 def test_each_job_is_of_one_size_and_waits_for_the_end_of_the_one_before(system, after, tmp_path):
     text, scripts = printed(tmp_path, system, sizes=(8, 2), launcher_args="--comment 'two words'", workloads="cnn", repeats=2)
@@ -63,12 +63,92 @@ def test_each_job_is_of_one_size_and_waits_for_the_end_of_the_one_before(system,
     program = str(ROOT / "launch" / "matrix.sh")
     assert commands == [[program, num_ranks, "--backends", names, *further] for num_ranks, names in sizes_and_backends]
     assert [shlex.split(re.search(r"^cd (.*)$", script, re.MULTILINE)[1]) for script in scripts] == [[FOLDER]] * 3
-    assert [after in line for line in re.findall(r"^previous=.*$", text, re.MULTILINE)] == [False, True, True]
+    assert [after in line for line in re.findall(r"^submit .*$", text, re.MULTILINE)] == [False, True, True]
 
 
 def test_the_prologue_of_the_machine_stands_in_each_job_else_a_line_to_fill_in(tmp_path):
     assert all("\nmodule load torch\nset -euo" in script for script in printed(tmp_path, "slurm", prologue="module load torch\n")[1])
     assert all("\n# module load …\nset -euo" in script for script in printed(tmp_path, "slurm")[1])
+
+
+def test_what_ends_a_job_script_is_no_line_of_it(tmp_path):
+    prologue = "module load torch\nEND_OF_JOB\ntouch on_the_login_node\nEND_OF_JOB_"
+    _, scripts = printed(tmp_path, "slurm", prologue=prologue)
+    assert all(f"\n{prologue}\nset -euo" in script for script in scripts)
+
+
+# They print for the job `number` what `output` says, with exit status `status`; what is cancelled is written down.
+SUBMIT = """#!/bin/bash
+cat >/dev/null
+number=$(($(cat {folder}/number 2>/dev/null || echo 100) + 1))
+echo "$@" >>{folder}/arguments
+{output}
+echo $number >{folder}/number
+"""
+CANCEL = """#!/bin/bash
+echo "$*" >>{folder}/cancelled
+"""
+GREETING = "printf '%s\\n' 'Welcome to Example 3' 2026 '--> valid job name... OK'; "
+
+
+def submitted(tmp_path, system, output):
+    """(the finished script of three jobs, arguments of each submission, what was cancelled), with a batch system that prints this."""
+    text, _ = printed(tmp_path, system)
+    programs = {"slurm": ("sbatch", "scancel"), "pbs": ("qsub", "qdel")}[system]
+    for name, script in zip(programs, (SUBMIT, CANCEL), strict=True):
+        (tmp_path / name).write_text(script.format(folder=tmp_path, output=output))
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "submit.sh").write_text(text)
+    done = completed("bash", tmp_path / "submit.sh", "-A", "x y", variables={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    listed = [path.read_text().splitlines() if path.exists() else [] for path in (tmp_path / "arguments", tmp_path / "cancelled")]
+    return done, *listed
+
+
+@pytest.mark.parametrize(
+    ("system", "output", "after"),
+    [
+        ("slurm", "echo $number", "--dependency=afterany:{}"),
+        ("slurm", GREETING + "echo $number", "--dependency=afterany:{}"),
+        ("slurm", GREETING + 'echo "$number;cluster"; echo bye', "--dependency=afterany:{}"),
+        ("slurm", "echo Submitted batch job $number", "--dependency=afterany:{}"),
+        ("slurm", "printf ' %s \\r\\n' $number", "--dependency=afterany:{}"),
+        ("pbs", GREETING + "echo $number.server-1.site", "-W depend=afterany:{}.server-1.site"),
+        ("pbs", 'echo "$number[].server"', "-W depend=afterany:{}[].server"),
+    ],
+)
+def test_the_number_of_a_job_is_the_last_line_that_looks_like_one(system, output, after, tmp_path):
+    done, arguments, cancelled = submitted(tmp_path, system, output)
+    expected = [" ".join([*([after.format(number)] if number > 100 else []), "-A x y"]) for number in (100, 101, 102)]
+    expected = [line.removeprefix("--parsable ") for line in expected]
+    assert (done.returncode, [line.removeprefix("--parsable ") for line in arguments], cancelled) == (0, expected, []), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("system", "output", "message", "expected"),
+    [
+        ("slurm", "[ $number = 103 ] && { echo no more >&2; exit 3; }; echo $number", "sbatch ended with exit status 3", ["102", "101"]),
+        ("slurm", '[ $number = 102 ] && number=; echo "$number;c"', "sbatch printed no number of a job", ["--clusters=c 101"]),
+        ("slurm", "exit 1", "sbatch ended with exit status 1", []),
+        # It fails although it has queued the job.
+        ("slurm", "echo $number; [ $number != 102 ] || exit 1", "sbatch ended with exit status 1", ["102", "101"]),
+        ("slurm", "[ $number = 102 ] && kill -TERM $PPID; echo $number", "interrupted", ["102", "101"]),
+        ("pbs", "[ $number = 103 ] && exit 2; echo $number.server", "qsub ended with exit status 2", ["102.server", "101.server"]),
+    ],
+)
+def test_all_jobs_are_submitted_or_none(system, output, message, expected, tmp_path):
+    done, _, cancelled = submitted(tmp_path, system, output)
+    assert (done.returncode, cancelled) == (1, expected), done.stderr
+    assert f"error: {message}" in done.stderr
+    assert done.stderr.count("\ncancelled: ") == len(expected)
+
+
+def test_a_script_that_is_read_in_part_submits_nothing(tmp_path):
+    text, _ = printed(tmp_path, "slurm")
+    (tmp_path / "sbatch").write_text(SUBMIT.format(folder=tmp_path, output="echo $number"))
+    (tmp_path / "sbatch").chmod(0o755)
+    (tmp_path / "submit.sh").write_text(text[: text.rindex("submit_all")])
+    completed("bash", tmp_path / "submit.sh", variables={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    assert not (tmp_path / "number").exists()
 
 
 # 500 s, of two repeats, with the 2.75 s of their starts and set-ups that the clock leaves out.
