@@ -42,7 +42,7 @@ print(resident("VmHWM") - before)
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_memory_of_reading_is_bounded(name, tmp_path):
     # A buffer of formats in order has 1,024 samples, of 3 KB each here; elsewhere samples are of 147 KB.
-    workload, budget, copies = ("cnn", 10, 24) if name in IN_ORDER else ("resnet50", 12, 3)
+    workload, budget, copies = ("cnn", 10, 36) if name in IN_ORDER else ("resnet50", 12, 3)
     folder = converted.convert(tmp_path / "data", name, workload, copies=copies, file_size=4)
     assert manifest.read(folder).size_bytes > 8 * budget * MIB
     settings = {"workload": workload, "data_format": name, "data_dir": str(folder), "data_budget": budget, "batch_size": 8}
