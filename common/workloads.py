@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 
-from common.config import TRAINING_SETTINGS, as_json, check
+from common.batch_plan import BatchPlan, plan_batch
+from common.config import TRAINING_SETTINGS, Settings, as_json, check
 from common.data import sharding, tokens
-from common.data.sharding import local_batch_of
 from common.errors import UserError
 from common.model.conventions import CONVENTIONS
 from common.model.schedules import CONSTANT
@@ -48,26 +48,18 @@ def resolve(settings, degree):
         raise UserError(f"--target is not for {settings.workload}, which is for throughput only")
     defaults = workload.defaults(settings.optimizer) | {"learning_rate_factor": float(degree) if settings.scaling == "weak" else 1.0}
     resolved = dataclasses.replace(settings, **{name: value for name, value in defaults.items() if getattr(settings, name) is None})
-    local_batch(resolved, degree)
+    batch_plan(resolved, degree)
     return resolved
 
 
-def global_batch(settings, degree):
-    """Samples per step, of all micro-batches."""
-    return settings.batch_size * settings.accumulate * (degree if settings.scaling == "weak" else 1)
+def batch_plan(settings: Settings, degree: int) -> BatchPlan:
+    """Plans the batch of a step under the settings, resolved or not. Raises UserError where it cannot be divided."""
+    return plan_batch(settings.batch_size or workload_of(settings).batch_size, settings.accumulate, settings.scaling, degree)
 
 
-def local_batch(settings, degree):
-    """Samples per shard and step, a multiple of the number of micro-batches.
-
-    Raises UserError if the samples of a micro-batch are not divisible by the data-parallel degree.
-    """
-    return settings.accumulate * local_batch_of(global_batch(settings, degree) // settings.accumulate, degree)
-
-
-def num_steps(settings, num_samples, degree):
-    """Steps of an epoch at a data-parallel degree. Raises UserError if there is none."""
-    whole = sharding.num_steps(num_samples, global_batch(settings, degree), settings.last_batch)
+def num_steps(settings: Settings, num_samples: int, global_batch: int) -> int:
+    """Returns the number of steps of an epoch. Raises UserError if there is none."""
+    whole = sharding.num_steps(num_samples, global_batch, settings.last_batch)
     return min(whole, settings.steps_per_epoch or whole)
 
 

@@ -79,8 +79,8 @@ def _activations(name, settings, num_ranks, device):
     """The end of a refusal about activations, which it does not count; empty for a file outside frameworks/ and without a forecast."""
     if file_of(name) not in declared():
         return ""
-    samples_per_shard = workloads.local_batch(settings, parallelism.degree(name, settings, num_ranks)) // settings.accumulate
-    training = _training(settings, samples_per_shard, device)
+    plan = workloads.batch_plan(settings, parallelism.degree(name, settings, num_ranks))
+    training = _training(settings, plan.micro_batch, device)
     if memory_forecast.problem(name, training, num_ranks):
         return ""
     return f" (activations would be {_text(memory_forecast.of(name, training, num_ranks).activations)} more)"

@@ -5,10 +5,9 @@ from typing import NamedTuple
 from common.backends import declaration_of
 from common.command_line import flag
 from common.config import check
-from common.data.sharding import local_batch_of
 from common.errors import UserError
 from common.model import families, pipelining
-from common.workloads import WORKLOADS, workload_of
+from common.workloads import WORKLOADS, batch_plan, workload_of
 
 
 class DataParallel(NamedTuple):
@@ -72,12 +71,13 @@ def problem_of_division(name, settings, model, num_ranks):
 
 def _problem_of_batch(name, backend, settings, num_ranks_of_model, num_shards):
     """Why a backend with this declaration cannot divide its batch over shards and micro-batches; None if it can."""
-    workload = workload_of(settings)
     try:
-        local_batch = local_batch_of(settings.batch_size or workload.batch_size, num_shards if settings.scaling == "strong" else 1)
+        plan = batch_plan(settings, num_shards)
     except UserError as reason:
         return f"{name}: {reason}"
-    return pipelining.problem(name, settings, workload.model, num_ranks_of_model, local_batch) if backend.pipelined else None
+    if not backend.pipelined:
+        return None
+    return pipelining.problem(name, settings, workload_of(settings).model, num_ranks_of_model, plan.micro_batch)
 
 
 def _problem_of_size(name, backend, num_ranks):

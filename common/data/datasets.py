@@ -1,10 +1,13 @@
 """Datasets by name. Nothing is downloaded: the defaults are embedded, the others are local files."""
 
 import hashlib
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
+from common.batch_plan import BatchPlan
+from common.config import Settings
 from common.data import image_folders, images, stored, texts, tokens
 from common.data.samples import Dataset, InMemory
 from common.model.weights import DTYPES
@@ -12,16 +15,16 @@ from common.progress import no_progress
 from common.workloads import workload_of
 
 
-def loader(settings):
+def loader(settings: Settings, plan: BatchPlan | None = None) -> Callable[..., Dataset]:
     """Returns a function that reads the Dataset of the settings. Modules are imported and files located now, before the clock starts.
 
-    Where reading may take long, the function calls its argument, on_progress(how much is read, how much there is). Raises UserError for
-    missing files; the function raises it for damaged ones.
+    Where reading may take long, the function calls its argument, on_progress(how much is read, how much there is). With a plan, batches
+    of samples on disk must fit into --data-budget. Raises UserError for missing files; the function raises it for damaged ones.
     """
     workload = workload_of(settings)
     name = settings.dataset or workload.datasets[0]
     if settings.data_format != "memory":
-        dataset = stored.find(settings, name)
+        dataset = stored.find(settings, name, plan)
         return lambda _=None: dataset
     if name in ("digits", "mnist"):
         read = images.reader(name, settings.data_dir, settings.precision)

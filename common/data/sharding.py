@@ -16,16 +16,6 @@ class Streamed(NamedTuple):
     buffer_size: int
 
 
-def local_batch_of(global_batch, num_shards):
-    """Returns the samples per shard. Raises UserError if the global batch is not divisible by the number of shards."""
-    if global_batch % num_shards:
-        raise UserError(
-            f"a global batch of {global_batch} is not divisible into {num_shards} equal shards; "
-            f"make --batch-size a multiple of {num_shards}"
-        )
-    return global_batch // num_shards
-
-
 def num_steps(num_samples, global_batch, last_batch):
     """Returns the steps per epoch. Raises UserError if --last-batch drop leaves none."""
     steps = num_samples // global_batch if last_batch == "drop" else -(-num_samples // global_batch)
@@ -45,7 +35,7 @@ def training_shard(num_samples, global_batch, last_batch, seed, epoch, shard, nu
     Weights are scaled so that the sum of weight * loss of a shard, averaged over shards, is the mean loss of the global batch.
     `counts` is the number of losses per sample; the mean is over losses. `streamed`: another order, see `_streamed_order`.
     """
-    local_batch = local_batch_of(global_batch, num_shards)
+    local_batch = global_batch // num_shards
     steps = num_steps(num_samples, global_batch, last_batch)
     stream = np.random.default_rng([seed, epoch])
     if streamed is None:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from common import progress
+from common.batch_plan import BatchPlan
 from common.command_line import flag
 from common.config import Settings
 from common.data import formats, manifest
@@ -40,8 +41,8 @@ def source_of(settings, dataset):
     return {"workload": settings.workload, "dataset": dataset, "tokenizer": tokenizer}
 
 
-def find(settings, dataset):
-    """Returns the Dataset in --data-dir. Raises UserError where it is not there whole, or not that of the settings."""
+def find(settings: Settings, dataset: str, plan: BatchPlan | None) -> Dataset:
+    """Returns the Dataset in --data-dir. Raises UserError where it is not whole, not that of the settings, or too large."""
     if settings.data_dir is None:
         raise UserError(f"--data-format {settings.data_format} requires --data-dir, the folder that launch.convert_data wrote")
     folder, module = Path(settings.data_dir), formats.module_of(settings.data_format)
@@ -54,9 +55,9 @@ def find(settings, dataset):
     storage = Storage(folder, written, states, module, settings, _budget_bytes(settings))
     train = StoredSamples(storage, "train", np.load(folder / manifest.NUM_LOSSES, allow_pickle=False))
     test = StoredSamples(storage, "test")
-    # Under strong scaling the batches of the most ranks that are possible.
-    train.plan(max(1, settings.batch_size * settings.accumulate // (1 if settings.scaling == "weak" else from_environment().size)))
-    if len(test):
+    if plan:
+        train.plan(plan.local_batch)
+    if plan and len(test):
         test.plan(settings.evaluation_batch_size)
     digest, streamed = written.data_digest, storage.streamed
     if streamed is not None:

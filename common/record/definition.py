@@ -330,6 +330,12 @@ class Record(Closed):
     """Number of shards of a global batch: the number of ranks, without servers, over that of the ranks that compute one model together."""
     exact: bool
     """Whether the backend trains as plain PyTorch does, up to rounding."""
+    global_batch: FromOne | None = None
+    """Samples of a step, of all shards. `null` in records of earlier versions."""
+    local_batch: FromOne | None = None
+    """Samples of a step of one shard. `null` in records of earlier versions."""
+    micro_batch: FromOne | None = None
+    """Samples of one micro-batch of a shard. `null` in records of earlier versions."""
     transport: Literal["mpi", "gloo", "nccl"] | None = None
     """What the gradients went over. `null` for a backend that does not exchange any, and until the backend has started."""
     num_nodes: FromOne | None = None

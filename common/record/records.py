@@ -18,10 +18,11 @@ from typing import get_args, get_origin, get_type_hints
 
 from common import backends, config, durable
 from common.backends import ROOT
-from common.cost import parallelism
+from common.batch_plan import BatchPlan
 from common.data.folders import is_hidden
 from common.errors import UserError
 from common.process import binding, control_groups, mpi
+from common.process.ranks import Ranks
 from common.record.definition import SCHEMA, Environment, Record
 
 # The folder of a run's traces has the name of its record with this ending.
@@ -35,7 +36,7 @@ ENVIRONMENT = re.compile(
 VECTOR_FLAGS = re.compile(r"sse4_[12]|f16c|fma|avx\w*|amx_\w+|asimd\w*|sve\w*|sme\w*|bf16|i8mm|altivec|vsx")
 
 
-def new(backend, settings, ranks, launch, surroundings):
+def new(backend: str, settings: config.Settings, ranks: Ranks, plan: BatchPlan, launch: dict, surroundings: dict) -> Record:
     """The Record of a run at its start.
 
     `launch`: `launcher`, `command` and `launched_at` (seconds since 1970) of the launch. `surroundings`: the `environment`, which is
@@ -46,7 +47,10 @@ def new(backend, settings, ranks, launch, surroundings):
         backend=backend,
         workload=settings.workload,
         num_ranks=ranks.size,
-        data_parallel_degree=parallelism.degree(backend, settings, ranks.size),
+        data_parallel_degree=plan.degree,
+        global_batch=plan.global_batch,
+        local_batch=plan.local_batch,
+        micro_batch=plan.micro_batch,
         exact=backends.is_exact(backend),
         repeat=settings.repeat,
         seed=settings.seed,

@@ -49,7 +49,7 @@ def prepare(trainer, settings, record, heartbeat=lambda: None):
     gpus.expect_precision(settings.precision, trainer.describe_device())
     workload = workloads.workload_of(settings)
     # Steps and evaluation on zeros: compilation, first allocations and buckets belong to initialization, not to training.
-    zeros = _zeros(workload.model, workloads.local_batch(settings, record.data_parallel_degree), settings.precision)
+    zeros = _zeros(workload.model, record.local_batch, settings.precision)
     ends = []
 
     def observe(loss):
@@ -91,8 +91,8 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns):
     clock, joules = _start(trainer, record, turns)
     watchdog.heartbeat()
     data = _load(trainer, load, record, clock, watchdog)
-    num_samples, global_batch = len(data.train), workloads.global_batch(settings, record.data_parallel_degree)
-    num_steps = workloads.num_steps(settings, num_samples, record.data_parallel_degree)
+    num_samples, global_batch = len(data.train), record.global_batch
+    num_steps = workloads.num_steps(settings, num_samples, global_batch)
     learning_rates = schedules.learning_rates(
         settings.learning_rate, settings.learning_rate_factor, settings.warmup_epochs, settings.schedule, settings.epochs, num_steps
     )

@@ -93,11 +93,13 @@ def begin(backend, requested, ranks, import_seconds, entered):
     if requested.trace and "LD_PRELOAD" not in os.environ:
         raise UserError("--trace is for a matrix; trace a single run with LD_PRELOAD, see launch/trace/README.md")
     name = backends.name_of(backend, requested)
-    settings = workloads.resolve(requested, parallelism.degree(name, requested, ranks.size))
+    degree = parallelism.degree(name, requested, ranks.size)
+    settings = workloads.resolve(requested, degree)
+    plan = workloads.batch_plan(settings, degree)
     settings = dataclasses.replace(settings, machine=records.machine_name(settings))
-    load = datasets.loader(settings)
+    load = datasets.loader(settings, plan)
     launch = launch_of(backend, ranks)
-    record = records.new(name, settings, ranks, launch, records.environment() if ranks.rank == 0 else {})
+    record = records.new(name, settings, ranks, plan, launch, records.environment() if ranks.rank == 0 else {})
     record.import_seconds = import_seconds
     if launch["launched_at"]:
         # Process start times have a resolution of 10 ms, and some launchers take less.

@@ -54,7 +54,7 @@ def check(jobs, launcher):
         if settings.workload not in num_samples:
             on_progress = progress.reading(functools.partial(print, file=sys.stderr))
             num_samples[settings.workload] = len(datasets.loader(settings)(on_progress).train)
-        workloads.num_steps(settings, num_samples[settings.workload], job.degree)
+        workloads.num_steps(settings, num_samples[settings.workload], workloads.batch_plan(settings, job.degree).global_batch)
 
 
 def trainable(jobs):

@@ -103,7 +103,8 @@ def _complete(job, launch, ending, problem, last_lines, last_progress, hangs, nu
     """
     if (record := recorded(job)) is None:
         settings = workloads.resolve(job.settings, job.degree)
-        record = records.new(job.backend, settings, Ranks(size=job.num_ranks), launch, records.environment())
+        plan = workloads.batch_plan(settings, job.degree)
+        record = records.new(job.backend, settings, Ranks(size=job.num_ranks), plan, launch, records.environment())
     status, error = ending
     if (status, record.status) == ("ok", "ok"):
         return record

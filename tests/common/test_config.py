@@ -183,14 +183,6 @@ def test_defaults_come_from_the_workload_and_the_ranks(requested, num_ranks, exp
     assert dataclasses.replace(resolved, **{name: getattr(requested, name) for name in names}) == requested
 
 
-@pytest.mark.parametrize(
-    ("scaling", "accumulate", "expected"), [("weak", 1, (64, 16)), ("strong", 1, (16, 4)), ("weak", 3, (192, 48)), ("strong", 3, (48, 12))]
-)
-def test_batches_by_scaling(scaling, accumulate, expected):
-    resolved = workloads.resolve(Settings(scaling=scaling, accumulate=accumulate), 4)
-    assert (workloads.global_batch(resolved, 4), workloads.local_batch(resolved, 4)) == expected
-
-
 def test_every_setting_is_explained_in_the_help_with_its_default(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     with pytest.raises(SystemExit) as ended:

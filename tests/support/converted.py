@@ -20,7 +20,13 @@ def convert(folder, data_format, workload="cnn", **settings):
 
 def load(**settings):
     """The data that runs with these settings train."""
-    return datasets.loader(workloads.resolve(Settings(**settings), 1))()
+    resolved = workloads.resolve(Settings(**settings), 1)
+    return load_planned(resolved, workloads.batch_plan(resolved, 1))
+
+
+def load_planned(settings, plan):
+    """The data that a run with these settings and this BatchPlan trains."""
+    return datasets.loader(settings, plan)()
 
 
 def small_digits(folder):

@@ -2,6 +2,7 @@
 
 from common import workloads
 from common.config import Settings
+from common.cost import parallelism
 from common.process.ranks import Ranks
 from common.record import records
 from launch.report import collect
@@ -24,7 +25,9 @@ def made(
     run_id = f"{stamp}-{workload}-{backend}-n{num_ranks}-r{repeat}"
     chosen = Settings(workload=workload, scaling=scaling, seed=1 + repeat, repeat=repeat, run_id=run_id, machine="here", **(settings or {}))
     launch = {"launcher": "mpich", "command": f"mpiexec -n {num_ranks} python", "launched_at": None}
-    record = records.as_json(records.new(backend, workloads.resolve(chosen, num_ranks), Ranks(size=num_ranks), launch, ENVIRONMENT))
+    resolved = workloads.resolve(chosen, num_ranks)
+    plan = workloads.batch_plan(resolved, parallelism.degree(backend, resolved, num_ranks))
+    record = records.as_json(records.new(backend, resolved, Ranks(size=num_ranks), plan, launch, ENVIRONMENT))
     reached = {
         "reached": True, "time_to_solution_seconds": seconds, "accuracy": accuracy,
         "accuracies": [accuracy / 2, accuracy], "eval_losses": [1.0, 0.5], "eval_seconds": [0.5, 0.5],

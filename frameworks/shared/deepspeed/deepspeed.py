@@ -28,9 +28,10 @@ COLLECTIVES = {
 
 def configuration(settings, ranks):
     """DeepSpeed's configuration for the settings, with all other features off. `train_batch_size` is the global batch."""
+    plan = workloads.batch_plan(settings, ranks.size)
     return {
-        "train_batch_size": workloads.global_batch(settings, ranks.size),
-        "train_micro_batch_size_per_gpu": workloads.local_batch(settings, ranks.size) // settings.accumulate,
+        "train_batch_size": plan.global_batch,
+        "train_micro_batch_size_per_gpu": plan.micro_batch,
         "gradient_accumulation_steps": settings.accumulate,
         "gradient_clipping": 0.0,
         "zero_allow_untested_optimizer": True,

@@ -9,7 +9,7 @@ import pytest
 from common.config import Settings
 from common.process.ranks import Ranks
 from common.record import definition, records
-from common.workloads import resolve
+from common.workloads import batch_plan, resolve
 from tests.support.made_records import VALIDATOR, made
 from tests.support.mistakes import refused
 
@@ -17,7 +17,8 @@ LAUNCH = {"launcher": "mpich", "command": "mpiexec -n 2 python", "launched_at": 
 
 
 def new(**changes):
-    record = records.new("ddp", resolve(Settings(seed=7, repeat=2), 2), Ranks(size=2), LAUNCH, records.environment())
+    settings = resolve(Settings(seed=7, repeat=2), 2)
+    record = records.new("ddp", settings, Ranks(size=2), batch_plan(settings, 2), LAUNCH, records.environment())
     records.update(record, changes)
     return record
 

@@ -26,7 +26,8 @@ GPU = {"model": "a GPU", "pci_bus_id": "0000:07:00.0", "driver": "580.65", "cuda
 
 def new_record():
     launch = {"launcher": "alone", "command": "python -m frameworks.single", "launched_at": None}
-    return records.as_json(records.new("single", workloads.resolve(Settings(machine="here"), 1), Ranks(), launch, records.environment()))
+    settings = workloads.resolve(Settings(machine="here"), 1)
+    return records.as_json(records.new("single", settings, Ranks(), workloads.batch_plan(settings, 1), launch, records.environment()))
 
 
 def test_the_committed_schema_and_table_are_the_generated_ones():

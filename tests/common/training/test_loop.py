@@ -75,7 +75,7 @@ class Timed:
 
 def new_record():
     launch = {"launcher": "alone", "command": "python", "launched_at": None}
-    record = records.new("single", SETTINGS, Ranks(), launch, {})
+    record = records.new("single", SETTINGS, Ranks(), workloads.batch_plan(SETTINGS, 1), launch, {})
     record.pids_by_rank, record.oversubscribed = [], False
     return record
 
