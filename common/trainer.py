@@ -99,7 +99,7 @@ class Device(NamedTuple):
 
     `index`: CUDA's number of the GPU, among those that the process sees. Versions are None where the framework has none, and so is
     `memory` on a CPU. `product(precision, size)`: a function that multiplies two square matrices there, as a model in that precision does,
-    and waits for the end; None where the rank has several devices.
+    and waits for the end; None where the rank has several devices. `num_threads`: those that the framework computes with on cores.
     """
 
     type: Literal["cpu", "cuda"]
@@ -110,6 +110,7 @@ class Device(NamedTuple):
     nccl: str | None
     product: Callable[[str, int], Callable[[], object]] | None = None
     memory: GpuMemory | None = None
+    num_threads: int | None = None
 
 
 class Trainer(ABC):

@@ -2,8 +2,9 @@
 import sys
 
 import common  # noqa: F401
-from common.process import ending
+from common.process import ending, inherited
 
+inherited.remove()
 if any(argument.startswith(f"{__name__}.") for argument in sys.orig_argv):
     # Of a rank whose libraries cannot be imported: the others would wait for it.
     sys.excepthook = ending.fail_import

@@ -16,6 +16,7 @@ from common.command_line import PERCENT, RANKS, REPEATS
 from common.config import SEEDS, Role, Settings
 from common.errors import UserError
 from common.model import workload_table
+from common.process import inherited
 from common.record import records
 from common.record.definition import Record
 from launch.launchers import commands, detect, machine_files
@@ -174,6 +175,8 @@ def start(prepared: Prepared) -> int:
 
 def runnable(prepared: Prepared, launcher: commands.Launcher) -> tuple[list[Job], dict]:
     """The jobs that can run, on their device, and the identity of their matrix. Prints why others cannot. Raises UserError if none can."""
+    if ignored := inherited.owned(os.environ | launcher.variables):
+        print(inherited.describe(ignored), file=sys.stderr)
     available.check(prepared.jobs, launcher)
     if prepared.left_out:
         print(f"skipping {', '.join(prepared.left_out)}: size 1 is not among the sizes", file=sys.stderr)

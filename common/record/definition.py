@@ -275,8 +275,9 @@ class Environment(Closed):
     """Vector and matrix instruction sets of the processor, by their names in the Linux kernel. `null` where they are not known."""
     num_cores: FromOne
     """Number of physical cores of the node; hardware threads of one core count once."""
-    cores_of_rank_0: list[int] | None
-    """Numbers of the hardware threads that rank 0 runs on. `null` until they are chosen."""
+    cores_by_rank: list[list[int] | None] | None = None
+    """Numbers of the hardware threads that each rank runs on, by rank, read from its threads after the warm-up. `null` until then; older
+    records know those of rank 0."""
     quota_cores: float | None = None
     """Cores whose time rank 0 and the ranks beside it may use, by the smallest CPU quota of a control group. `null` without a quota."""
     numa_nodes_of_rank_0: list[int] | None = None
@@ -297,6 +298,8 @@ class Environment(Closed):
     """Whether tracked files of the checkout differ from its commit."""
     variables: dict[str, str]
     """Environment variables that affect a run, from a fixed list. No others are recorded."""
+    ignored_variables: dict[str, str] | None = None
+    """Environment variables that would have bound threads or set their number, and that were removed. `null` where that is not known."""
 
 
 # While a run makes its record, its parts are still dicts.
@@ -384,7 +387,8 @@ class Record(Closed):
     parameters (ZeRO stage 3) there is one copy, and it means that all ranks gathered the same from each other. `null` until the first
     comparison."""
     oversubscribed: bool | None = None
-    """Whether ranks share cores. Such a run does not measure scaling. `null` until the cores are chosen."""
+    """Whether ranks need more cores than they run on, or than a CPU quota gives. Such a run does not measure scaling. `null` until the end
+    of the warm-up."""
     launch_seconds: float | None = None
     """Seconds from the start of the launcher to the start of rank 0's process, with a resolution of 10 ms. `null` for a run outside a
     matrix."""

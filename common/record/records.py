@@ -30,7 +30,7 @@ TRACES_END = ".trace"
 PACKAGES = ("torch", "tensorflow-cpu", "tensorflow", "tf-keras", "horovod", "deepspeed", "mpi4py", "mpich", "numpy", "h5py")
 # Variables that affect a run. Names of people, projects and keys are not recorded.
 ENVIRONMENT = re.compile(
-    r"(OMP|KMP|MKL|ONEDNN|ATEN|OPENBLAS|HOROVOD|NCCL|GLOO|MPICH|MPIR_CVAR|I_MPI|FI|UCX|MALLOC|TORCH|TORCHINDUCTOR|CUDA|DS|HDF5"
+    r"(OMP|GOMP|KMP|MKL|ONEDNN|ATEN|OPENBLAS|HOROVOD|NCCL|GLOO|MPICH|MPIR_CVAR|I_MPI|FI|UCX|MALLOC|TORCH|TORCHINDUCTOR|CUDA|DS|HDF5"
     r"|TF_(CPP|DETERMINISTIC|ENABLE|FORCE|GPU|NUM|USE|XLA))_[A-Z0-9_]+|LD_PRELOAD"
 )
 VECTOR_FLAGS = re.compile(r"sse4_[12]|f16c|fma|avx\w*|amx_\w+|asimd\w*|sve\w*|sme\w*|bf16|i8mm|altivec|vsx")
@@ -66,9 +66,14 @@ def new(backend: str, settings: config.Settings, ranks: Ranks, plan: BatchPlan, 
 def lifted(record):
     """A record as a dict, with every key of common.record.definition in its order.
 
-    Only keys were added since older records were written. One that is missing has its default; an older backend was exact and had a
-    model in every rank. A key without a default stays missing, and a value of the wrong type stays as it is: the schema refuses both.
+    Keys were added since older records were written, and `cores_by_rank` was that of rank 0. One that is missing has its default; an older
+    backend was exact and had a model in every rank. A key without a default stays missing, and a value of the wrong type stays as it is:
+    the schema refuses both.
     """
+    if isinstance(environment := record.get("environment"), dict) and "cores_of_rank_0" in environment:
+        others = {name: value for name, value in environment.items() if name != "cores_of_rank_0"}
+        cores_by_rank = [environment["cores_of_rank_0"]] + [None] * (record.get("num_ranks", 1) - 1)
+        record = record | {"environment": others | {"cores_by_rank": cores_by_rank}}
     complete = _with_defaults(Record, {"exact": True, "data_parallel_degree": record.get("num_ranks")} | record)
     if isinstance(settings := complete.get("settings"), dict):
         complete["settings"] = config.as_json(config.Settings()) | settings
@@ -233,7 +238,6 @@ def environment():
         cpu=_cpuinfo("model name") or platform.processor() or platform.machine(),
         instruction_sets=instruction_sets(),
         num_cores=binding.num_cores(range(os.cpu_count()), binding.core_of_threads()),
-        cores_of_rank_0=None,
         quota_cores=control_groups.quota_cores(),
         allocator_keeps=False,
         memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),

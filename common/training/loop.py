@@ -71,8 +71,7 @@ def prepare(trainer, settings, record, heartbeat=lambda: None):
     trainer.restore(weights.draw(workload.parameters, settings.seed, settings.precision))
     heartbeat()
     compare_replicas(trainer, record, "before training")
-    crowded, nodes = trainer.sum(np.array([record.oversubscribed, trainer.ranks.local_rank == 0], dtype=np.float64))
-    record.oversubscribed, record.num_nodes = bool(crowded), int(nodes)
+    record.num_nodes = int(by_rank(trainer, trainer.ranks.local_rank == 0).sum())
     record.pids_by_rank = by_rank(trainer, os.getpid()).astype(int).tolist()
     return Turns(trainer, np.diff(ends)[-1], record.pids_by_rank)
 

@@ -17,13 +17,13 @@ from common.command_line import parse
 from common.cost import memory_estimate, parallelism
 from common.data import datasets
 from common.errors import RunError, UserError
-from common.process import binding, control_groups, ending, gpus, node_memory, noise, signals, watchdog
+from common.process import binding, ending, gpus, inherited, node_memory, noise, signals, watchdog
 from common.process.ranks import from_environment
 from common.record import records
-from common.training import loop, step_breakdown, throughput
+from common.training import loop, placement, step_breakdown, throughput
 
 # What TANDEM_LAUNCH may have.
-LAUNCH_TYPES = {"launcher": str, "command": str, "launched_at": float}
+LAUNCH_TYPES = {"launcher": str, "command": str, "launched_at": float, "ignored_variables": dict}
 
 
 def main(trainer_class, file):
@@ -42,7 +42,7 @@ def main(trainer_class, file):
         settings, load, record, path = begin(backend, requested, ranks, import_seconds, entered)
         signals.on_end(functools.partial(end_by_signal, record, path))
         dog = watchdog.begin(settings.watchdog_timeout, ranks.rank, functools.partial(end_hang, record, path), settings.join_timeout)
-        prepare_process(ranks, settings, record)
+        cores = prepare_process(ranks, settings, record)
         run_afterwards = afterwards(settings)
         on_gpu = settings.device != "cpu" and trainer_class.device_problem("cuda") is None
         memory_estimate.expect_room(record.backend, settings, ranks.size, ranks.local_size, "cuda" if on_gpu else "cpu")
@@ -55,6 +55,7 @@ def main(trainer_class, file):
         # Read before training: Horovod's shutdown on any rank ends MPI on all ranks.
         record.environment["mpi"] = records.mpi_library()
         turns = loop.prepare(trainer, settings, record, dog.heartbeat)
+        placement.add_to_record(trainer, settings, record, cores)
         record.init_seconds = time.perf_counter() - entered
         # The record now has the process IDs by which the matrix identifies a killed rank.
         write(path, record)
@@ -109,6 +110,9 @@ def begin(backend, requested, ranks, import_seconds, entered):
         records.make_folder(folder)
         if settings.checkpoint_dir:
             records.make_folder(settings.checkpoint_dir, "checkpoints", "--checkpoint-dir")
+        record.environment["ignored_variables"] = launch["ignored_variables"] | inherited.removed
+        if inherited.removed:
+            print(inherited.describe(inherited.removed), file=sys.stderr, flush=True)
         path = folder / f"{records.run_name(name, settings, ranks.size)}.json"
         try:
             records.write(path, record)
@@ -118,23 +122,22 @@ def begin(backend, requested, ranks, import_seconds, entered):
 
 
 def prepare_process(ranks, settings, record):
-    """Binds this process to its cores and configures its allocator."""
+    """Binds this process to its cores and configures its allocator. Returns the cores."""
+    inherited.expect_unbound()
     cores = choose_cores(ranks, settings, record)
     if settings.bind:
         binding.bind(cores)
     if settings.allocator == "keep":
         record.environment["allocator_keeps"] = node_memory.keep_large_buffers()
+    return cores
 
 
 def choose_cores(ranks, settings, record):
-    """The cores of this rank. Records them, and whether the node is oversubscribed."""
-    allowed, core_of = os.sched_getaffinity(0), binding.core_of_threads()
-    cores_per_rank = config.cores_per_rank(settings)
-    cores = binding.cores_for(allowed, ranks.local_rank, cores_per_rank, core_of)
-    recorded_cores = sorted(cores if settings.bind else allowed)
-    record.environment |= {"cores_of_rank_0": recorded_cores, "numa_nodes_of_rank_0": binding.numa_nodes(recorded_cores)}
-    total = binding.num_cores(range(os.cpu_count()), core_of)
-    record.oversubscribed = binding.oversubscribed(allowed, ranks.local_size, cores_per_rank, total, core_of, control_groups.quota_cores())
+    """Returns the cores of this rank, among those that it was started on; all of these where it is not bound. Records their NUMA nodes."""
+    cores = inherited.CORES
+    if settings.bind:
+        cores = binding.cores_for(cores, ranks.local_rank, config.cores_per_rank(settings), binding.core_of_threads())
+    record.environment["numa_nodes_of_rank_0"] = binding.numa_nodes(cores)
     return cores
 
 
@@ -144,6 +147,7 @@ def launch_of(backend, ranks):
         "launcher": ranks.source,
         "command": shlex.join(["python", "-m", f"frameworks.{backend}", *sys.argv[1:]]),
         "launched_at": None,
+        "ignored_variables": {},
     }
     return launch | launch_told()
 

@@ -9,7 +9,7 @@ import numpy as np
 from common import command_line, units
 from common.cost.collectives import ELEMENT_BYTES, num_elements
 from common.errors import UserError
-from common.process import binding, control_groups, ending, node_memory, watchdog
+from common.process import binding, control_groups, ending, inherited, node_memory, watchdog
 from common.process.ranks import from_environment
 from common.trainer import by_rank
 from launch.collectives import data, output, table
@@ -48,7 +48,7 @@ def run(options, ranks, dog):
     reasons = {name: problem(name, ranks) for name in collective_options.libraries(options)}
     collective_options.expect_runnable(reasons)
     expect_room(collective_options.sizes(options)[-1], ranks.local_size)
-    allowed, core_of = os.sched_getaffinity(0), binding.core_of_threads()
+    allowed, core_of = inherited.CORES, binding.core_of_threads()
     binding.bind(binding.cores_for(allowed, ranks.local_rank, options.cores_per_rank, core_of))
     total = binding.num_cores(range(os.cpu_count()), core_of)
     shared = binding.oversubscribed(allowed, ranks.local_size, options.cores_per_rank, total, core_of, control_groups.quota_cores())

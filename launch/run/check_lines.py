@@ -15,7 +15,7 @@ from common import workloads
 from common.backends import ALL, declaration_of
 from common.config import cores_per_rank
 from common.cost import memory_estimate
-from common.process import binding, slurm
+from common.process import binding, inherited, slurm
 from common.record import records
 from common.record.records import ROOT
 from launch.launchers import allocation_end, commands, detect
@@ -159,6 +159,8 @@ def cores(seen):
     limit = f", with the time of {quota_cores:g} by a CPU quota" if quota_cores else ""
     place = f"{allowed} of {total} for this process on {seen.node['host']}{limit}"
     yield OK, f"{place}; {needed} and {seen.settings.threads} threads for each rank"
+    if ignored := inherited.owned(seen.node["ignored_variables"] | (seen.launcher.variables if seen.launcher else {})):
+        yield NOTE, inherited.describe(ignored)
     crowded = functools.partial(binding.oversubscribed, range(allowed), total=total, core_of={}, quota_cores=quota_cores)
     sizes = {job.num_ranks for job in seen.jobs if crowded(local_size=job.ranks_per_node, cores_per_rank=needed)}
     if sizes:

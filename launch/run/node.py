@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pynvml
 
-from common.process import binding, control_groups, gpus, node_memory
+from common.process import binding, control_groups, gpus, inherited, node_memory
 from common.record import records
 from launch.run import available
 
@@ -36,6 +36,7 @@ def facts():
     environment = records.environment()
     return {name: environment[name] for name in ("host", "packages", "num_cores")} | {
         "num_cores_allowed": binding.num_cores(os.sched_getaffinity(0), binding.core_of_threads()),
+        "ignored_variables": inherited.owned(os.environ),
         "quota_cores": control_groups.quota_cores(),
         "available_bytes": node_memory.available(),
         "interfaces": sorted(psutil.net_if_addrs()),

@@ -12,7 +12,7 @@ from collections import deque
 from typing import NamedTuple, final
 
 from common import progress
-from common.process import turns, watchdog
+from common.process import inherited, turns, watchdog
 from common.process.rendezvous import MASTER
 from common.process.watchdog import Hang
 from launch.run import supervisor
@@ -53,8 +53,8 @@ def run(argv, variables, mark, cwd, time_limit_seconds, on_message, on_line=lamb
     within a turn has failed.
     """
     # Runs side by side would all meet at the port that a job script has exported.
-    inherited = {name: value for name, value in os.environ.items() if name not in MASTER}
-    environ = inherited | variables | {supervisor.MARK: mark}
+    passed_on = {name: value for name, value in inherited.without_owned(os.environ).items() if name not in MASTER}
+    environ = passed_on | variables | {supervisor.MARK: mark}
     last_lines, signals = deque(maxlen=KEPT_LINES), queue.SimpleQueue()
     read_end, write_end = os.pipe()
     output = open(read_end, "rb")  # noqa: SIM115

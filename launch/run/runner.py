@@ -2,13 +2,14 @@
 
 import contextlib
 import json
+import os
 import time
 
 from common import workloads
 from common.backends import file_of
 from common.config import as_arguments, cores_per_rank
 from common.errors import UserError
-from common.process import out_of_memory, turns
+from common.process import inherited, out_of_memory, turns
 from common.process.ranks import Ranks
 from common.process.watchdog import Hang
 from common.record import records
@@ -25,7 +26,7 @@ def start_of(job, launcher):
     """The Start of a job, to be run in the top folder of the checkout. Raises UserError where the library of a traced one is not built."""
     launcher = traced.launcher_for(job.settings, launcher)
     program = (*launcher.python, "-m", f"frameworks.{file_of(job.backend)}", *as_arguments(job.settings))
-    variables = {THREADS_VARIABLE: str(job.settings.threads)} | launcher.variables
+    variables = {THREADS_VARIABLE: str(job.settings.threads)} | inherited.without_owned(launcher.variables)
     return Start(launcher, job.num_ranks, job.ranks_per_node, cores_per_rank(job.settings), program, variables)
 
 
@@ -38,6 +39,7 @@ def run_job(job, launcher, time_limit_seconds, on_progress, turn_share=None):
     """
     start = start_of(job, launcher)
     launch = {"launcher": launcher.name, "command": shell_command(start), "launched_at": time.time()}
+    launch["ignored_variables"] = inherited.owned(os.environ | launcher.variables)
     of_turns = {turns.VARIABLE: turns.node(), turns.SHARE_VARIABLE: str(turn_share)} if turn_share else {}
     variables = start.variables | {"TANDEM_LAUNCH": json.dumps(launch)} | of_turns
     ending, last_lines, last_progress, hangs, problem = ("failed", "interrupted"), [], None, [], None

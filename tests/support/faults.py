@@ -8,6 +8,7 @@ import functools
 import itertools
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ import numpy as np
 from common import workloads
 from common.data import datasets, sharding
 from common.model import weights
-from common.process import gpus
+from common.process import gpus, inherited
 from common.process.ranks import from_environment
 from common.trainer import Device
 from common.training import loop, step_breakdown
@@ -268,6 +269,22 @@ def worker_fails_in_step_20(backend):
 def killed_in_its_step_breakdown(_):
     """The process is killed when it has trained and measures its step breakdown."""
     replace(step_breakdown, "measure", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def a_thread_on_all_cores(_):
+    """A thread of rank 1 leaves the cores of its rank in the warm-up."""
+
+    def leave_cores():
+        os.sched_setaffinity(0, inherited.CORES)
+        time.sleep(60)
+
+    def warmed_up(turns):
+        if from_environment().rank == 1:
+            threading.Thread(target=leave_cores, daemon=True).start()
+            time.sleep(0.5)
+        return turns
+
+    change_result(loop, "prepare", warmed_up)
 
 
 def on_one_gpu(backend):

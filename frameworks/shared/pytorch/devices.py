@@ -30,7 +30,7 @@ def describe_device(device: torch.device) -> Device:
     cudnn = version_text(torch.backends.cudnn.version()) if device.type == "cuda" else None
     memory = gpu_memory(device) if device.type == "cuda" else None
     built_with = torch.backends.cuda.is_built(), torch.version.cuda, cudnn, nccl
-    return Device(device.type, device.index, *built_with, functools.partial(product, device), memory)
+    return Device(device.type, device.index, *built_with, functools.partial(product, device), memory, torch.get_num_threads())
 
 
 def product(device: torch.device, precision: str, size: int) -> Callable[[], None]:

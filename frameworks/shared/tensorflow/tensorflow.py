@@ -208,7 +208,8 @@ def describe_device(gpu, nccl):
     build = tf.sysconfig.get_build_info()
     versions = build.get("cuda_version"), build.get("cudnn_version")
     memory = None if gpu is None else gpu_memory()
-    return Device("cpu" if gpu is None else "cuda", gpu, tf.test.is_built_with_cuda(), *versions, nccl, product, memory)
+    num_threads = tf.config.threading.get_intra_op_parallelism_threads()
+    return Device("cpu" if gpu is None else "cuda", gpu, tf.test.is_built_with_cuda(), *versions, nccl, product, memory, num_threads)
 
 
 def product(precision, size):

@@ -103,10 +103,18 @@ def is_kept(before, after):
     return before == after
 
 
+@pytest.mark.parametrize(("num_ranks", "cores_by_rank"), [(1, [[3]]), (3, [[3], None, None])])
+def test_an_older_record_knows_the_cores_of_rank_0(num_ranks, cores_by_rank):
+    record = made(num_ranks=num_ranks)
+    environment = {key: value for key, value in record["environment"].items() if key != "cores_by_rank"}
+    environment = records.lifted(record | {"environment": environment | {"cores_of_rank_0": [3]}})["environment"]
+    assert environment == record["environment"] | {"cores_by_rank": cores_by_rank}
+
+
 def test_an_older_environment_does_not_tell_the_device_and_a_record_of_today_stays_as_it_is():
     record = made(exact=False, data_parallel_degree=1, num_ranks=2)
     assert records.lifted(record) == record
-    later = ("quota_cores", "numa_nodes_of_rank_0", "device", "framework_has_cuda", "gpu")
+    later = ("cores_by_rank", "quota_cores", "numa_nodes_of_rank_0", "device", "framework_has_cuda", "gpu", "ignored_variables")
     environment = {key: value for key, value in record["environment"].items() if key not in later}
     assert records.lifted(record | {"environment": environment})["environment"] == record["environment"] | dict.fromkeys(later)
 

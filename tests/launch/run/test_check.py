@@ -21,8 +21,8 @@ from tests.support.running import BIN, ROOT, completed
 MPICH = {"version": "MPICH Version: 5.0.2", "path": "/its/libmpi.so.12"}
 OPEN_MPI = {"version": "Open MPI v4.1.4", "path": "/usr/libmpi.so.40"}
 NODE = {
-    "host": "n1", "packages": {"torch": "2.13.0+cpu", "horovod": "0.28.1"}, "num_cores": 8, "num_cores_allowed": 8, "quota_cores": None,
-    "available_bytes": 64e9,
+    "host": "n1", "packages": {"torch": "2.13.0+cpu", "horovod": "0.28.1"}, "num_cores": 8, "num_cores_allowed": 8,
+    "quota_cores": None, "ignored_variables": {}, "available_bytes": 64e9,
     "interfaces": ["eth0", "lo"], "mpi": MPICH, "horovod": MPICH["path"], "gpu": [], "num_gpus": 0, "nccl": [], "visible": {},
 }  # fmt: skip
 LOCAL, SRUN = Launcher("mpich", "true", python=(".venv/bin/python",)), Launcher("srun", "true", mpi="pmi2", python=(".venv/bin/python",))
@@ -105,6 +105,8 @@ def test_a_fault_has_one_line_with_its_remedy(changes, subject, what, remedy, ro
         ({"blind": ("PyTorch finds no GPU",), "of_ranks": False}, "GPUs", "n1 shows none"),
         ({"node": {"num_cores": 1, "num_cores_allowed": 1}}, "cores", "oversubscribed at 2 ranks"),
         ({"node": {"quota_cores": 1.5}}, "cores", "oversubscribed at 2 ranks"),
+        ({"node": {"ignored_variables": {"OMP_PLACES": "cores"}}}, "cores", "sets their threads: OMP_PLACES=cores"),
+        ({"launcher": LOCAL._replace(variables={"MKL_NUM_THREADS": "2"})}, "cores", "sets their threads: MKL_NUM_THREADS=2"),
         ({"node": {"num_gpus": 4, "gpu": ["H100", "driver 580"]}}, "GPUs", "4 visible on n1 (H100, driver 580)"),
         ({"reasons": {"horovod_tf": NO_MPI}, "launcher": TORCHRUN}, "backends", "skipped: horovod_tf: it needs MPI"),
         ({"reasons": {"parameter_server": "it has no GPU"}, "requested": "all"}, "backends", "parameter_server: it has no GPU"),
