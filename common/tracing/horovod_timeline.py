@@ -1,4 +1,4 @@
-"""Horovod's timeline: rank 0's view of each tensor, from its negotiation to the end of its collective. Pure, over streams of events.
+"""Horovod's timeline: rank 0's view of each tensor, from its negotiation to the end of its collective.
 
 Layout of the files of Horovod 0.28.1: each tensor is a `pid` from 1, named by an M event; pid 0's M event holds the epoch
 time of ts 0. `B NEGOTIATE_<OP>`; an X of duration 0, named by the rank, when rank 0 receives that this rank is ready; `E`. Then
@@ -10,12 +10,13 @@ import itertools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from common.tracing import chrome
+from common.tracing.chrome import Event
 
 # The timeline's name in a run's trace folder.
 FILE = "horovod_timeline.json"
@@ -40,7 +41,7 @@ DTYPE_BYTES = {
 class Negotiation(NamedTuple):
     """The negotiation of one tensor, from the first ready rank to the last; microseconds since the timeline's start.
 
-    `ready`: when rank 0 received each rank's readiness. Horovod has that only for tensors that are not in its cache.
+    `ready` is when rank 0 received each rank's readiness. Horovod has that only for tensors that are not in its cache.
     """
 
     tensor: str
@@ -79,6 +80,10 @@ class Cycle(NamedTuple):
     num_tensors: int
 
 
+Item = Negotiation | Operation | Cycle
+# The tensor of an event, as a number or a text.
+Pid = int | str
+
 # What an event of each phase must have.
 NEEDED = {"M": ("pid", "name"), "i": ("ts",), "B": ("pid", "name", "ts"), "X": ("pid", "name", "ts"), "E": ("pid", "ts")}
 # 2200-01-01.
@@ -87,19 +92,21 @@ LATEST_MICROSECONDS = 7_258_118_400 * 10**6
 LONGEST_RUN_MICROSECONDS = 30 * 24 * 3600 * 1e6
 
 
-def events_of(path: Path, report: Callable[[str], None] | None = None, end: float = LONGEST_RUN_MICROSECONDS) -> Iterator[dict]:
+def events_of(path: Path, report: chrome.Report | None = None, end: float = LONGEST_RUN_MICROSECONDS) -> Iterator[Event]:
     """Yields the events of a timeline's file that are as Horovod writes them, up to the run's `end` in microseconds since its start.
 
     `report` gets a line about the others, and about where the file is damaged.
     """
-    of_file = report and (lambda text: report(f"{path}: {text}"))
     return chrome.valid(
-        chrome.events(path, report), lambda event: chrome.problem_of(event, NEEDED.get(event.get("ph"), ())), (0, end), of_file
+        chrome.events(path, report),
+        lambda event: chrome.problem_of(event, NEEDED.get(event.get("ph", ""), ())),
+        (0, end),
+        chrome.naming(path, report),
     )
 
 
-def start_microseconds(events):
-    """Returns the epoch time of a timeline's ts 0, in microseconds; None in files of old versions of Horovod.
+def start_microseconds(events: Iterable[Event]) -> int | None:
+    """Reads the epoch time of a timeline's ts 0, in microseconds; None in files of old versions of Horovod.
 
     Reads only the metadata at the beginning.
     """
@@ -108,8 +115,8 @@ def start_microseconds(events):
     return next((time for time in times if isinstance(time, int) and 0 < time < LATEST_MICROSECONDS), None)
 
 
-def read(events):
-    """Yields the Negotiations, Operations and Cycles of a timeline's events, each at its end.
+def read(events: Iterable[Event]) -> Iterator[Item]:
+    """Yields what a timeline's events describe, each item at its end.
 
     Memory is bounded by the number of tensors. Spans left open end with the file's last event and are not `finished`; an
     end without a beginning is dropped.
@@ -117,7 +124,7 @@ def read(events):
     reader = _Reader()
     handlers = {"M": reader.metadata, "i": reader.mark, "B": reader.begin, "X": reader.tick, "E": reader.end}
     for event in events:
-        handle = handlers.get(event.get("ph"))
+        handle = handlers.get(event.get("ph", ""))
         if handle and (item := handle(event)):
             yield item
     yield from reader.left_open()
@@ -126,50 +133,56 @@ def read(events):
 class _Buffer:
     """The tensors of a collective, by `pid`, and the spans of its activities; `is_closed` once no tensor can join."""
 
-    def __init__(self, first_activity=None):
+    def __init__(self, first_activity: str | None = None) -> None:
         self.first_activity, self.is_closed = first_activity, False
-        self.pids, self.open_pids = [], set()
-        self.spans, self.size_bytes = {}, 0
+        self.pids: list[Pid] = []
+        self.open_pids: set[Pid] = set()
+        self.spans: dict[str, tuple[int, int]] = {}
+        self.size_bytes: int | None = 0
 
-    def add(self, pid, tensor):
+    def add(self, pid: Pid, tensor: "_Tensor") -> None:
         self.pids.append(pid)
         self.open_pids.add(pid)
         tensor.buffer = self
         for wait in tensor.waits:
             self.cover(*wait)
 
-    def cover(self, name, start, end):
+    def cover(self, name: str, start: int, end: int) -> None:
         """Extends the span of an activity; the name is empty for the collective as a whole."""
         span = self.spans.get(name, (start, end))
         self.spans[name] = min(span[0], start), max(span[1], end)
 
 
 class _Tensor:
-    """The state of a tensor: open spans as (name, ts), ready ranks, its waits, and its buffer once it is in one."""
+    """The state of a tensor: its open spans, each with its start, the ready ranks, its waits, and its buffer once it is in one."""
 
-    def __init__(self):
-        self.open, self.ready, self.waits, self.buffer = [], {}, [], None
+    def __init__(self) -> None:
+        self.open: list[tuple[str, int]] = []
+        self.ready: dict[int, int] = {}
+        self.waits: list[tuple[str, int, int]] = []
+        self.buffer: _Buffer | None = None
 
 
 class _Reader:
     """The state of reading a timeline; each method takes an event and returns the item that ends with it, or None."""
 
-    def __init__(self):
-        self.names = {}
-        self.tensors = defaultdict(_Tensor)
+    def __init__(self) -> None:
+        self.names: dict[Pid, str] = {}
+        self.tensors: defaultdict[Pid, _Tensor] = defaultdict(_Tensor)
         self.forming = _Buffer()
-        self.cycle_start, self.num_tensors, self.last, self.is_over = None, 0, 0, False
+        self.cycle_start: int | None = None
+        self.num_tensors, self.last, self.is_over = 0, 0, False
 
-    def metadata(self, event):
+    def metadata(self, event: Event) -> None:
         if event["name"] == "process_name" and "name" in event.get("args", {}):
             self.names[event["pid"]] = str(event["args"]["name"])
 
-    def mark(self, event):
+    def mark(self, event: Event) -> Cycle | None:
         ended = None if self.cycle_start is None else Cycle(self.cycle_start, event["ts"], self.num_tensors)
         self.cycle_start, self.num_tensors, self.last = event["ts"], 0, max(self.last, event["ts"])
         return ended
 
-    def begin(self, event):
+    def begin(self, event: Event) -> None:
         pid, name = event["pid"], event["name"]
         tensor = self.tensors[pid]
         self.last = max(self.last, event["ts"])
@@ -182,11 +195,11 @@ class _Reader:
             self.forming.add(pid, tensor)
         tensor.open.append((name, event["ts"]))
 
-    def tick(self, event):
+    def tick(self, event: Event) -> None:
         if RANK.fullmatch(event["name"]):
             self.tensors[event["pid"]].ready[int(event["name"])] = event["ts"]
 
-    def end(self, event):
+    def end(self, event: Event) -> Negotiation | Operation | None:
         pid, ts = event["pid"], event["ts"]
         tensor = self.tensors[pid]
         if not tensor.open:
@@ -203,16 +216,16 @@ class _Reader:
             tensor.buffer.cover(name, start, ts)
         return None
 
-    def _ended(self, pid, tensor, name, start, end, size_bytes):
+    def _ended(self, pid: Pid, tensor: _Tensor, name: str, start: int, end: int, size_bytes: int | None) -> Negotiation | Operation | None:
         """Returns the Negotiation of a tensor, or the Operation if this was the last tensor of its buffer to end."""
         if name.startswith(NEGOTIATE):
             return Negotiation(self._name(pid), name, start, end, tensor.ready, not self.is_over)
-        if tensor.buffer is None:
-            _Buffer().add(pid, tensor)
-        buffer = tensor.buffer
+        if (buffer := tensor.buffer) is None:
+            buffer = _Buffer()
+            buffer.add(pid, tensor)
         buffer.is_closed = True
         buffer.cover("", start, end)
-        buffer.size_bytes = None if None in (size_bytes, buffer.size_bytes) else buffer.size_bytes + size_bytes
+        buffer.size_bytes = None if size_bytes is None or buffer.size_bytes is None else buffer.size_bytes + size_bytes
         buffer.open_pids.discard(pid)
         if buffer.open_pids:
             return None
@@ -220,7 +233,7 @@ class _Reader:
         activities = sorted((Activity(activity, *span) for activity, span in buffer.spans.items()), key=lambda activity: activity.start)
         return Operation(name, start, end, tuple(map(self._name, buffer.pids)), buffer.size_bytes, tuple(activities), not self.is_over)
 
-    def left_open(self):
+    def left_open(self) -> Iterator[Item]:
         """Yields the spans that are open at the end of the file, ended there."""
         self.is_over = True
         for pid, tensor in list(self.tensors.items()):
@@ -228,12 +241,12 @@ class _Reader:
                 if item := self.end({"pid": pid, "ts": self.last}):
                     yield item
 
-    def _name(self, pid):
+    def _name(self, pid: Pid) -> str:
         return self.names.get(pid, str(pid))
 
 
-def size_of(args):
-    """Returns the bytes of a tensor from the `dtype` and `shape` (as in `[128, 9216]`) of its end event; None where unknown."""
+def size_of(args: dict[str, Any]) -> int | None:
+    """Computes the bytes of a tensor from the `dtype` and `shape` (as in `[128, 9216]`) of its end event; None where unknown."""
     dtype, shape = str(args.get("dtype")), str(args.get("shape"))
     size = math.prod([DTYPE_BYTES.get(dtype, 0), *map(int, re.findall(r"\d+", shape))]) if SHAPE.fullmatch(shape) else 0
     return size if dtype in DTYPE_BYTES and SHAPE.fullmatch(shape) and size < MAX_BYTES else None
@@ -257,8 +270,12 @@ class Lateness:
     max_seconds: float = 0.0
 
 
-def _with(sums, seconds):
-    """Returns a Wait or Lateness with one more."""
+Sums = TypeVar("Sums", Wait, Lateness)
+Number = TypeVar("Number", int, float)
+
+
+def _with(sums: Sums, seconds: float) -> Sums:
+    """Adds one more wait to the sums."""
     number, total, longest = astuple(sums)
     return type(sums)(number + 1, total + seconds, max(longest, seconds))
 
@@ -267,9 +284,9 @@ def _with(sums, seconds):
 class Summary:
     """The totals of a timeline's items.
 
-    Keys are texts, as in a record. `waits` by tensor. `lateness` by rank, over the `num_compared` of `num_negotiations` in which the
-    readiness of at least two ranks is known. `tensors_per_buffer`: the number of buffers by number of tensors. `operation_seconds` and
-    `activity_seconds` count each buffer once. Cycles are None where they were not marked.
+    Keys are texts, as in a record. `waits` are by tensor. `lateness` is by rank, over the `num_compared` of `num_negotiations` in which
+    the readiness of at least two ranks is known. `tensors_per_buffer` has the number of buffers by number of tensors.
+    `operation_seconds` and `activity_seconds` count each buffer once. Cycles are None where they were not marked.
     """
 
     seconds: float = 0.0
@@ -288,23 +305,25 @@ class Summary:
     mean_cycle_seconds: float | None = None
     num_unfinished: int = 0
 
-    def counted(self, items):
+    def __post_init__(self) -> None:
+        self.first_cycle_start = 0
+
+    def counted(self, items: Iterable[Item]) -> Iterator[Item]:
         """Yields the items of `read` as they are, and counts them."""
         for item in items:
             self._add(item)
             yield item
 
-    def _add(self, item):
+    def _add(self, item: Item) -> None:
         self.seconds = max(self.seconds, item.end / 1e6)
         match item:
             case Cycle():
                 if self.num_cycles is None:
-                    self.num_cycles = self.num_used_cycles = 0
-                    self.first_cycle = item
-                self.num_cycles += 1
-                self.num_used_cycles += item.num_tensors > 0
+                    self.first_cycle_start = item.start
+                self.num_cycles = (self.num_cycles or 0) + 1
+                self.num_used_cycles = (self.num_used_cycles or 0) + (item.num_tensors > 0)
                 # Each cycle begins where the one before ends.
-                self.mean_cycle_seconds = (item.end - self.first_cycle.start) / self.num_cycles / 1e6
+                self.mean_cycle_seconds = (item.end - self.first_cycle_start) / self.num_cycles / 1e6
             case Operation():
                 self.num_unfinished += not item.finished
                 _add(self.num_operations, item.name, 1)
@@ -320,30 +339,30 @@ class Summary:
                 self.waits[item.tensor] = _with(self.waits.get(item.tensor, Wait()), (item.end - item.start) / 1e6)
                 self._add_readiness(item.ready)
 
-    def _add_readiness(self, ready):
+    def _add_readiness(self, ready: dict[int, int]) -> None:
         if len(ready) < 2:
             return
         self.num_compared += 1
-        last_rank = str(max(ready, key=ready.get))
+        last_rank = str(max(ready, key=lambda rank: ready[rank]))
         spread = max(ready.values()) - min(ready.values())
         if spread > TOGETHER_MICROSECONDS:
             self.lateness[last_rank] = _with(self.lateness.get(last_rank, Lateness()), spread / 1e6)
 
 
-def _add(sums, key, amount):
+def _add(sums: dict[str, Number], key: str, amount: Number) -> None:
     sums[key] = sums.get(key, 0) + amount
 
 
-def summarize(items):
-    """Returns the Summary of the items of `read`."""
+def summarize(items: Iterable[Item]) -> Summary:
+    """Sums up the items of `read`."""
     summary = Summary()
     for _ in summary.counted(items):
         pass
     return summary
 
 
-def describe(summary):
-    """Returns a Summary as lines of text, with the tensors of the longest waits."""
+def describe(summary: Summary) -> list[str]:
+    """Describes a Summary in lines of text, with the tensors of the longest waits."""
     lines = [f"Horovod's timeline of rank 0: {summary.seconds:.2f} s"]
     if num_buffers := sum(summary.tensors_per_buffer.values()):
         num_tensors = sum(int(size) * count for size, count in summary.tensors_per_buffer.items())
@@ -363,7 +382,7 @@ def describe(summary):
     for rank, late in sorted(summary.lateness.items(), key=lambda item: -item[1].num_last):
         mean_ms, max_ms = 1e3 * late.total_seconds / late.num_last, 1e3 * late.max_seconds
         lines.append(f"  rank {rank} was last {late.num_last} times, by {mean_ms:.2f} ms on average, {max_ms:.2f} ms at most")
-    if summary.num_cycles:
+    if summary.num_cycles and summary.num_used_cycles is not None and summary.mean_cycle_seconds is not None:
         used = summary.num_used_cycles / summary.num_cycles
         lines.append(f"{summary.num_cycles} cycles of {1e3 * summary.mean_cycle_seconds:.2f} ms on average, {used:.0%} not idle")
     if summary.num_unfinished:

@@ -9,20 +9,28 @@ import socket
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsFloat
 
 import numpy as np
 
 from common.tracing import chrome
+from common.trainer import Batch, Batches, Trainer
+
+if TYPE_CHECKING:
+    from torch.profiler import ProfilerAction, profile
+
+# A protocol buffer, whose class exists at run time alone.
+XSpace = Any
 
 WAIT, WARMUP, ACTIVE = 1, 2, 5
 NUM_CLOCK_SAMPLES = 10
 NUM_ROWS = 60
 # The name of a step in PyTorch's profiler, followed by its number, and here in TensorFlow's too.
 STEP = "ProfilerStep#"
-# Gloo's thread tells PyTorch's profiler of a collective's end after it has told DDP. A profiler that has stopped by then has freed memory
-# that the thread writes to, and some runs in thousands crash. PyTorch does not tell when the thread is done; it takes milliseconds at most.
+# Gloo's thread reports a collective's end to DDP first and then to PyTorch's profiler. A profiler that has stopped by then has freed memory
+# that the thread writes to, and some runs in thousands crash. PyTorch does not show when the thread is done; it takes milliseconds at most.
 LATE_SECONDS = 0.2
 
 
@@ -34,15 +42,15 @@ class Schedule(NamedTuple):
     active: int
 
 
-def schedule_for(num_steps):
-    """Returns the Schedule of an epoch: the default, or a shorter one for few steps; at least one step is kept."""
+def schedule_for(num_steps: int) -> Schedule:
+    """Returns the schedule of an epoch: the default, or a shorter one for few steps; at least one step is kept."""
     active = max(1, min(ACTIVE, num_steps - 2))
     wait = min(WAIT, num_steps - active)
     return Schedule(wait, min(WARMUP, num_steps - active - wait), active)
 
 
-def profile_epoch(folder, trainer, batches):
-    """Trains one epoch of a trainer under its framework's profiler; called by every rank. Writes into the folder after the epoch:
+def profile_epoch(folder: Path, trainer: Trainer, batches: Batches) -> None:
+    """Trains one epoch under the framework's profiler; called by every rank. Writes into the folder after the epoch:
 
     spans.RANK.json.gz, the spans of steps and of waits for data; torch.RANK.json.gz or tensorflow.RANK.json.gz, the framework's trace;
     torch.RANK.txt, time and memory of each operator.
@@ -54,7 +62,7 @@ def profile_epoch(folder, trainer, batches):
     with PROFILERS[framework](folder, rank, schedule) as step_profiler:
         spans.begin_step()
 
-        def observe(loss):
+        def observe(loss: SupportsFloat) -> None:
             # Waits for computation that is still queued, which belongs to this step.
             float(loss)
             spans.end_step()
@@ -66,8 +74,8 @@ def profile_epoch(folder, trainer, batches):
     chrome.write(folder / f"spans.{rank}.json.gz", spans.events, metadata={"origin_nanoseconds": spans.origin} | about)
 
 
-def _meeting(trainer):
-    """Returns (entered, left) of a collective in nanoseconds since the epoch, from which clock offsets follow; see sources.py."""
+def _meeting(trainer: Trainer) -> tuple[int, int]:
+    """Returns when this rank entered and left a collective, in nanoseconds since the epoch; clock offsets follow from it (sources.py)."""
     entered = time.time_ns()
     trainer.sum(np.zeros(1))
     return entered, time.time_ns()
@@ -79,14 +87,14 @@ class _Spans:
     Times are in microseconds since `origin`, which is in nanoseconds since the epoch.
     """
 
-    def __init__(self, batches):
+    def __init__(self, batches: Batches) -> None:
         self.batches, self.events, self.num_steps = batches, [], 0
         self.origin = self.begun = time.time_ns()
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.batches)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Batch]:
         batches = iter(self.batches)
         while True:
             start = time.time_ns()
@@ -96,26 +104,26 @@ class _Spans:
             self._add("data", start)
             yield batch
 
-    def begin_step(self):
+    def begin_step(self) -> None:
         """Begins the next step. The profiler's own work between two steps belongs to neither."""
         self.begun = time.time_ns()
 
-    def end_step(self):
+    def end_step(self) -> None:
         self._add("step", self.begun)
         self.num_steps += 1
 
-    def _add(self, name, start):
+    def _add(self, name: str, start: int) -> None:
         times = {"ts": (start - self.origin) / 1e3, "dur": (time.time_ns() - start) / 1e3}
         self.events.append({"ph": "X", "name": name, "pid": 0, "tid": 0, **times, "args": {"step": self.num_steps}})
 
 
 @contextlib.contextmanager
-def _torch(folder, rank, schedule):
+def _torch(folder: Path, rank: int, schedule: Schedule) -> Iterator[Callable[[], None]]:
     """Runs PyTorch's profiler, which writes operators with shapes and memory, as a table and as a Chrome trace."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
-    def keep(profiler):
+    def keep(profiler: "profile") -> None:
         profiler.export_chrome_trace(str(folder / f"torch.{rank}.json.gz"))
         by = "self_device_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
         (folder / f"torch.{rank}.txt").write_text(profiler.key_averages().table(sort_by=by, row_limit=NUM_ROWS) + "\n")
@@ -123,8 +131,8 @@ def _torch(folder, rank, schedule):
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
     action_of = torch.profiler.schedule(**schedule._asdict(), repeat=1)
 
-    def action(step):
-        # Asked between the end of a step in the trace and what follows from the answer.
+    def action(step: int) -> "ProfilerAction":
+        # The profiler calls this after the end of a step in the trace, and stops by what it returns.
         if step == sum(schedule):
             time.sleep(LATE_SECONDS)
         return action_of(step)
@@ -134,7 +142,7 @@ def _torch(folder, rank, schedule):
 
 
 @contextlib.contextmanager
-def _tensorflow(folder, rank, schedule):
+def _tensorflow(folder: Path, rank: int, schedule: Schedule) -> Iterator[Callable[[], None]]:
     """Runs TensorFlow's profiler for the kept steps, and converts its trace to Chrome's format.
 
     The trace is an XSpace, a protocol buffer that the tensorflow package can read.
@@ -142,7 +150,7 @@ def _tensorflow(folder, rank, schedule):
     import tensorflow as tf
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-    def profiled_steps():
+    def profiled_steps() -> Generator[None]:
         first, end = schedule.wait + schedule.warmup, sum(schedule)
         yield from itertools.repeat(None, first)
         tf.profiler.experimental.start(raw)
@@ -159,13 +167,13 @@ def _tensorflow(folder, rank, schedule):
             next(steps)
             yield lambda: next(steps)
         for path in Path(raw).rglob("*.xplane.pb"):
-            space = xplane_pb2.XSpace()
+            space: XSpace = xplane_pb2.XSpace()  # pyright: ignore[reportAttributeAccessIssue]: the class exists at run time alone
             space.ParseFromString(path.read_bytes())
             metadata = {"origin_nanoseconds": _start_nanoseconds(space), "host": next(iter(space.hostnames), None)}
             chrome.write(folder / f"tensorflow.{rank}.json.gz", _events(space), metadata=metadata)
 
 
-def _start_nanoseconds(space):
+def _start_nanoseconds(space: XSpace) -> int:
     """Returns the epoch time of an XSpace's time 0: the stat `profile_start_time`; 0 where its times are epoch times."""
     for plane in space.planes:
         for stat in plane.stats:
@@ -174,8 +182,8 @@ def _start_nanoseconds(space):
     return 0
 
 
-def _events(space):
-    """Yields the spans of an XSpace as X events, in microseconds since its start. Devices become processes, lines threads."""
+def _events(space: XSpace) -> Iterator[chrome.Event]:
+    """Yields the spans of an XSpace as X events, in microseconds since its start. Its devices become processes, its lines threads."""
     for pid, plane in enumerate(space.planes):
         for tid, line in enumerate(plane.lines):
             track = {"pid": pid, "tid": tid}

@@ -5,13 +5,23 @@ import math
 import re
 import reprlib
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from common.errors import UserError
 from common.tracing import chrome
-from common.tracing.horovod_timeline import LATEST_MICROSECONDS, LONGEST_RUN_MICROSECONDS, MAX_BYTES, Cycle, Negotiation
+from common.tracing.chrome import Event, Report
+from common.tracing.horovod_timeline import (
+    LATEST_MICROSECONDS,
+    LONGEST_RUN_MICROSECONDS,
+    MAX_BYTES,
+    Activity,
+    Cycle,
+    Item,
+    Negotiation,
+    Operation,
+)
 from common.tracing.profiling import STEP
 
 # Names of collectives in PyTorch's profiler: in Gloo's threads, in the communication hooks over MPI and of PowerSGD, and on the GPU.
@@ -27,21 +37,23 @@ STEP_NUMBER = re.compile(rf"{STEP}([0-9]{{1,9}})")
 MARGIN_MICROSECONDS = 600e6
 LONGEST_EPOCH_MICROSECONDS = 24 * 3600 * 1e6
 NUM_FOR_MEDIAN = 10_000
+# When a rank entered and left a collective, on its own clock, in nanoseconds since the epoch.
+Meeting = Sequence[int]
 
 
 class Placed(NamedTuple):
-    """An event with its rank, kind of track and track name. The event needs no pid and no tid."""
+    """An event with its rank, kind of track and name of the track. The event needs no pid and no tid."""
 
     rank: int
     kind: str
     track: str
-    event: dict
+    event: Event
 
 
 class Source(NamedTuple):
     """The events of one file, spans as X, and its clock: `ts` 0 is at origin_nanoseconds since the epoch.
 
-    `rank`: the rank on whose node the clock runs. `starts_at`: the smallest ts. `error_microseconds`: the error bound against that
+    The clock is that of the node of `rank`. `starts_at` is the smallest ts. `error_microseconds` is the error bound against that
     clock, None where unknown; `note` explains it.
     """
 
@@ -55,10 +67,29 @@ class Source(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """When a rank's steps began by the host's clock, {number: microseconds since the epoch}: after the end of the one before."""
+    """When a rank's steps began by the host's clock: each between the end of the previous step and its own first span.
+
+    Microseconds since the epoch, by the number of the step.
+    """
 
     before: dict[int, float]
     after: dict[int, float]
+
+
+class StepTimes(NamedTuple):
+    """The seconds of a rank's profiled steps, and of its waits for data."""
+
+    step_seconds: list[float]
+    data_seconds: list[float]
+
+
+class _Survey(NamedTuple):
+    """What a first pass over a profile shows: the threads of Gloo alone, the first time, and the clock's error with its note."""
+
+    gloo_threads: set[int]
+    starts_at: float
+    error_microseconds: float | None
+    note: str
 
 
 NO_STEPS = Steps({}, {})
@@ -71,8 +102,8 @@ class Offset(NamedTuple):
     error: float | None
 
 
-def clock_offset(collectives, collectives_of_rank_0):
-    """Returns the Offset of a rank's clock, from (entered, left) of each collective on its own clock and on rank 0's, in nanoseconds.
+def clock_offset(collectives: Sequence[Meeting], collectives_of_rank_0: Sequence[Meeting]) -> Offset:
+    """Computes the offset of a rank's clock from the same collectives on its clock and on rank 0's.
 
     No rank leaves a collective before every rank has entered it. Each collective therefore bounds the difference of two clocks
     from both sides, as messages do in Cristian's algorithm (Distributed Computing 3, 1989). The offset is 0 where the bounds allow
@@ -89,20 +120,19 @@ def clock_offset(collectives, collectives_of_rank_0):
     return Offset(ahead, max(ahead - lowest, highest - ahead))
 
 
-def is_collective(name):
+def is_collective(name: str) -> bool:
     """Tells whether an event name of PyTorch's profiler is that of a collective itself, not of a call that starts one."""
     return name.startswith(tuple(LIBRARIES)) or NCCL_KERNEL.search(name) is not None
 
 
-def spans(path: Path, rank: int, report: Callable[[str], None] | None = None) -> tuple[Source, Steps, dict[str, list[float]]]:
-    """Returns (Source of a rank's steps and waits for data, its Steps, seconds of each by kind), from the file written by profiling.py.
+def spans(path: Path, rank: int, report: Report | None = None) -> tuple[Source, Steps, StepTimes]:
+    """Reads a rank's steps and waits for data from the file that profiling.py has written.
 
     `report` gets a line about what is left out. Raises UserError where nothing is left.
     """
     origin = _origin(path, "metadata.origin_nanoseconds")
     window = _around(chrome.events(path), _problem_of_span)
-    of_file = report and (lambda text: report(f"{path}: {text}"))
-    events = list(chrome.valid(chrome.events(path, report), _problem_of_span, window, of_file))
+    events = list(chrome.valid(chrome.events(path, report), _problem_of_span, window, chrome.naming(path, report)))
     if not events:
         raise UserError(f"{path} has no steps")
     before, after, seconds = {}, {}, {"step": [], "data": []}
@@ -114,19 +144,19 @@ def spans(path: Path, rank: int, report: Callable[[str], None] | None = None) ->
     placed = [Placed(rank, "data", "steps", event) for event in events]
     starts_at = min(event["ts"] for event in events)
     source = Source(f"steps of rank {rank}", rank, origin, starts_at, 1.0, "the host's clock itself", placed)
-    return source, Steps(before, after), {"step_seconds": seconds["step"], "data_seconds": seconds["data"]}
+    return source, Steps(before, after), StepTimes(seconds["step"], seconds["data"])
 
 
-def _problem_of_span(event):
-    """What is wrong with an event of profiling.py; None where nothing is."""
+def _problem_of_span(event: Event) -> str | None:
+    """Describes what is wrong with an event of profiling.py; None where nothing is."""
     if problem := chrome.problem_of(event, ("name", "ts", "dur", "args")):
         return problem
     is_step = event["name"] in ("step", "data") and isinstance(event["args"].get("step"), int)
     return None if is_step else "is neither a step nor a wait for data"
 
 
-def meetings(path: Path, report: Callable[[str], None]) -> list[list[int]]:
-    """The (entered, left) of collectives, from which the offset of a rank's clock follows; none where they are damaged."""
+def meetings(path: Path, report: Report) -> list[Meeting]:
+    """Reads the collectives from which the offset of a rank's clock follows; none where they are damaged."""
     pairs = chrome.value(path, "metadata.meetings", [])
     if isinstance(pairs, list) and all(isinstance(pair, list) and [*map(type, pair)] == [int, int] for pair in pairs):
         return pairs
@@ -134,44 +164,47 @@ def meetings(path: Path, report: Callable[[str], None]) -> list[list[int]]:
     return []
 
 
-def _origin(path, name):
-    """The time of a file's ts 0 in nanoseconds since the epoch; 0 where it has none. Raises UserError where that is no time."""
+def _origin(path: Path, name: str) -> int:
+    """Reads the time of a file's ts 0 in nanoseconds since the epoch; 0 where it has none. Raises UserError where that is no time."""
     origin = chrome.value(path, name, 0)
     if isinstance(origin, bool) or not isinstance(origin, int) or not 0 <= origin < LATEST_MICROSECONDS * 1000:
         raise UserError(f"{path} is left out: its {name} is {reprlib.repr(origin)}, which is not a time in nanoseconds")
     return origin
 
 
-def _around(trace_events, problem_of_event):
-    """The window of time of most of the events, by the median of the first ones, where no clock of the host says it."""
+def _around(trace_events: Iterable[Event], problem_of_event: Callable[[Event], str | None]) -> tuple[float, float]:
+    """Returns the window of time around the median of the first events, for a file whose steps have no time by the host's clock."""
     usable = (event["ts"] for event in trace_events if problem_of_event(event) is None)
     times = list(itertools.islice(usable, NUM_FOR_MEDIAN))
-    middle = statistics.median(times) if times else 0.0
-    return middle - LONGEST_EPOCH_MICROSECONDS, middle + LONGEST_EPOCH_MICROSECONDS
+    median = statistics.median(times) if times else 0.0
+    return median - LONGEST_EPOCH_MICROSECONDS, median + LONGEST_EPOCH_MICROSECONDS
 
 
 def torch(path: Path, rank: int, steps: Steps = NO_STEPS, report: Callable[[str], None] | None = None) -> Source:
     """Reads a rank's trace of PyTorch's profiler: operators as compute, the work of MPI, Gloo and NCCL as collectives, memory as a counter.
 
-    `steps` (see spans): for comparing the profiler's clock with the host's. `report` gets a line about what is left out.
+    The profiler's clock is compared with the host's by `steps`. `report` gets a line about what is left out.
     """
     base = _origin(path, "baseTimeNanoseconds")
     read = _reader(path, base, steps, lambda event: _is_kept(event) or _is_memory(event), _problem_of_torch)
-    gloo_threads, *clock = _survey(path, read(report), base, steps)
-    return Source(f"PyTorch's profiler of rank {rank}", rank, base, *clock, _torch_events(read(), rank, gloo_threads))
+    survey = _survey(path, read(report), base, steps)
+    events = _torch_events(read(None), rank, survey.gloo_threads)
+    return Source(f"PyTorch's profiler of rank {rank}", rank, base, survey.starts_at, survey.error_microseconds, survey.note, events)
 
 
 def tensorflow(path: Path, rank: int, steps: Steps = NO_STEPS, report: Callable[[str], None] | None = None) -> Source:
     """Reads a rank's trace of TensorFlow's profiler, converted by profiling.py; `steps` and `report` as for torch."""
     base = _origin(path, "metadata.origin_nanoseconds")
     read = _reader(path, base, steps, lambda event: _is_kept(event) or _is_thread(event), _problem_of_tensorflow)
-    _, *clock = _survey(path, read(report), base, steps)
-    events = map(_with_own_track_for_steps, by_thread(read(), rank, "compute"))
-    return Source(f"TensorFlow's profiler of rank {rank}", rank, base, *clock, events)
+    survey = _survey(path, read(report), base, steps)
+    events = map(_with_own_track_for_steps, by_thread(read(None), rank, "compute"))
+    return Source(f"TensorFlow's profiler of rank {rank}", rank, base, survey.starts_at, survey.error_microseconds, survey.note, events)
 
 
-def _reader(path, base_nanoseconds, steps, is_used, problem_of_event):
-    """A function that reads the valid events of a profile, in each call anew, and reports what is left out if it is given `report`."""
+def _reader(
+    path: Path, base_nanoseconds: int, steps: Steps, is_used: Callable[[Event], bool], problem_of_event: Callable[[Event], str | None]
+) -> Callable[[Report | None], Iterator[Event]]:
+    """Returns a function that reads the valid events of a profile, in each call anew, and reports what it leaves out."""
     if steps.after:
         begin, end = min(steps.after.values()), max(steps.before.values())
         window = begin - MARGIN_MICROSECONDS - base_nanoseconds / 1000, end + MARGIN_MICROSECONDS - base_nanoseconds / 1000
@@ -179,15 +212,14 @@ def _reader(path, base_nanoseconds, steps, is_used, problem_of_event):
         spans_only = (event for event in chrome.events(path) if is_used(event) and "ts" in event)
         window = _around(spans_only, problem_of_event)
 
-    def read(report=None):
-        of_file = report and (lambda text: report(f"{path}: {text}"))
-        return chrome.valid(filter(is_used, chrome.events(path, report)), problem_of_event, window, of_file)
+    def read(report: Report | None) -> Iterator[Event]:
+        return chrome.valid(filter(is_used, chrome.events(path, report)), problem_of_event, window, chrome.naming(path, report))
 
     return read
 
 
-def _problem_of_torch(event):
-    """What is wrong with an event of PyTorch's profiler; None where nothing is."""
+def _problem_of_torch(event: Event) -> str | None:
+    """Describes what is wrong with an event of PyTorch's profiler; None where nothing is."""
     if event["ph"] == "X":
         return chrome.problem_of(event, ("name", "ts", "dur", "tid"))
     problem = chrome.problem_of(event, ("ts", "args"))
@@ -195,59 +227,56 @@ def _problem_of_torch(event):
     return problem if problem or is_number else "has no number of allocated bytes"
 
 
-def _problem_of_tensorflow(event):
-    """What is wrong with an event of TensorFlow's profile, as profiling.py converts it; None where nothing is."""
+def _problem_of_tensorflow(event: Event) -> str | None:
+    """Describes what is wrong with an event of TensorFlow's profile, as profiling.py converts it; None where nothing is."""
     return chrome.problem_of(event, ("name", "pid", "tid", *(("ts", "dur") if event["ph"] == "X" else ("args",))))
 
 
-def _survey(path, trace_events, base_nanoseconds, steps):
-    """Returns (Gloo's own threads, first time, clock error and its note) from a first pass over a profile.
-
-    Raises UserError where it has no span, and so no first time.
-    """
-    starts_at, gloo_threads, main_threads, seen = math.inf, set(), set(), {}
+def _survey(path: Path, trace_events: Iterable[Event], base_nanoseconds: int, steps: Steps) -> _Survey:
+    """Goes through a profile a first time. Raises UserError where it has no span, and so no first time."""
+    starts_at, gloo_threads, main_threads, profiled = math.inf, set(), set(), {}
     for event in filter(_is_kept, trace_events):
         starts_at = min(starts_at, event["ts"])
         if event["name"].startswith(GLOO):
             gloo_threads.add(event["tid"])
         elif number := STEP_NUMBER.fullmatch(event["name"]):
-            seen[int(number[1])] = base_nanoseconds / 1000 + event["ts"]
+            profiled[int(number[1])] = base_nanoseconds / 1000 + event["ts"]
             main_threads.add(event["tid"])
     if starts_at == math.inf:
         raise UserError(f"{path} has no spans of the run, and is not in the merged trace")
-    error = clock_error(seen, *steps)
+    error = clock_error(profiled, *steps)
     note = "not compared with the host's clock" if error is None else "upper bound from the host's clock at each step"
     # The main thread has a pipeline's sends and receives, from their call to the wait for them.
-    return gloo_threads - main_threads, starts_at, error, note
+    return _Survey(gloo_threads - main_threads, starts_at, error, note)
 
 
-def clock_error(seen, before, after):
-    """Returns the error bound of a profiler's clock: its steps begin at `seen`, which is between `before` and `after` on the host's clock.
+def clock_error(profiled: Mapping[int, float], before: Mapping[int, float], after: Mapping[int, float]) -> float | None:
+    """Bounds the error of a profiler's clock: each `profiled` start of a step lies between `before` and `after` on the host's clock.
 
-    All are dicts by the step's number, in microseconds; None where they have no step in common.
+    All are times in microseconds by the step's number; None where they have no step in common.
     """
-    common = seen.keys() & before.keys() & after.keys()
-    if not common:
+    numbers = profiled.keys() & before.keys() & after.keys()
+    if not numbers:
         return None
-    highest = min(seen[number] - before[number] for number in common)
-    lowest = max(seen[number] - after[number] for number in common)
+    highest = min(profiled[number] - before[number] for number in numbers)
+    lowest = max(profiled[number] - after[number] for number in numbers)
     return max(abs(highest), abs(lowest))
 
 
-def _is_kept(event):
+def _is_kept(event: Event) -> bool:
     """Tells whether an event is a span of the merged trace. Those of TensorFlow have no category."""
     return event.get("ph") == "X" and event.get("cat", "cpu_op") in ("cpu_op", "user_annotation", *ON_GPU)
 
 
-def _is_memory(event):
+def _is_memory(event: Event) -> bool:
     return event.get("ph") == "i" and event.get("name") == "[memory]"
 
 
-def _is_thread(event):
+def _is_thread(event: Event) -> bool:
     return event.get("ph") == "M" and event.get("name") == "thread_name"
 
 
-def _torch_events(trace_events, rank, gloo_threads):
+def _torch_events(trace_events: Iterable[Event], rank: int, gloo_threads: Collection[int]) -> Iterator[Placed]:
     for event in trace_events:
         if event["ph"] == "X":
             kept = {"ph": "X", "name": event["name"], "ts": event["ts"], "dur": event["dur"]}
@@ -259,8 +288,8 @@ def _torch_events(trace_events, rank, gloo_threads):
             yield Placed(rank, "compute", "memory", {"ph": "C", "name": "allocated bytes", "ts": event["ts"], "args": args})
 
 
-def _torch_track(event, gloo_threads):
-    """Returns (kind, track) of an event of PyTorch's profiler."""
+def _torch_track(event: Event, gloo_threads: Collection[int]) -> tuple[str, str]:
+    """Returns the kind and the name of the track for an event of PyTorch's profiler."""
     name, tid = event["name"], event["tid"]
     if event.get("cat") in ON_GPU:
         return ("collectives", f"NCCL, stream {tid}") if NCCL_KERNEL.search(name) else ("compute", f"GPU stream {tid}")
@@ -269,8 +298,8 @@ def _torch_track(event, gloo_threads):
     return ("collectives", f"{library}, thread {tid}") if library else ("compute", f"PyTorch, thread {tid}")
 
 
-def size_bytes(args):
-    """Returns the bytes of a rank's input to a collective, from the shapes and types of the inputs; 0 where unknown."""
+def size_bytes(args: dict[str, Any]) -> int:
+    """Computes the bytes of a rank's input to a collective, from the shapes and types of the inputs; 0 where unknown."""
     kinds, shapes = (value if isinstance(value := args.get(name), list) else [] for name in ("Input type", "Input Dims"))
     total = 0
     for kind, dims in zip(kinds, shapes, strict=False):
@@ -280,12 +309,12 @@ def size_bytes(args):
     return total if total < MAX_BYTES else 0
 
 
-def _with_own_track_for_steps(placed):
+def _with_own_track_for_steps(placed: Placed) -> Placed:
     """Puts steps on a track of their own: they begin and end inside different spans of Keras."""
     return placed._replace(kind="data", track="TensorFlow's steps") if placed.event["name"].startswith(STEP) else placed
 
 
-def by_thread(events, rank, kind):
+def by_thread(events: Iterable[Event], rank: int, kind: str) -> Iterator[Placed]:
     """Yields spans on a track for each thread, with the thread's name, and its number where two threads have the same name."""
     names = {}
     for event in events:
@@ -296,26 +325,26 @@ def by_thread(events, rank, kind):
             names[event["pid"], tid] = f"{name}, thread {tid}" if name in names.values() else name
 
 
-def lane_for(ends, start, end):
+def lane_for(ends: list[float], start: float, end: float) -> int:
     """Returns the number, from 0, of a lane that is free at a span's start, so that spans in one lane do not overlap.
 
-    `ends`: the end of the last span in each lane, which is updated. Spans come in the order of their ends.
+    `ends` has the end of the last span in each lane, and is updated. Spans come in the order of their ends.
     """
     lane = next((lane for lane, busy_until in enumerate(ends) if busy_until <= start), len(ends))
     ends[lane : lane + 1] = [end]
     return lane
 
 
-def horovod(items, origin_microseconds):
+def horovod(items: Iterable[Item], origin_microseconds: int) -> Source:
     """Places the items of horovod_timeline.read: collectives and negotiations on rank 0, a rank's readiness for rank 0 on that rank.
 
-    `origin_microseconds`: the epoch time of the timeline's ts 0.
+    `origin_microseconds` is the epoch time of the timeline's ts 0.
     """
     note = "Horovod's steady clock, paired with the host's at its start; resolution 1 us"
     return Source("Horovod's timeline", 0, origin_microseconds * 1000, 0.0, HOROVOD_ERROR_MICROSECONDS, note, _horovod_events(items))
 
 
-def _horovod_events(items):
+def _horovod_events(items: Iterable[Item]) -> Iterator[Placed]:
     operations, negotiations = [], []
     for item in items:
         if isinstance(item, Cycle):
@@ -338,16 +367,16 @@ def _horovod_events(items):
 
 
 def run_ends_at(origin_microseconds: float, steps: Steps) -> float | None:
-    """The latest time since an origin in a run whose last epoch has these steps; None where the origin is not within the run."""
+    """Returns the latest time since an origin in a run whose last epoch has these steps; None where the origin is not within the run."""
     if not steps.after:
         return LONGEST_RUN_MICROSECONDS
     end = max(steps.before.values()) + MARGIN_MICROSECONDS - origin_microseconds
     return end if 0 <= end <= LONGEST_RUN_MICROSECONDS else None
 
 
-def _nth(lane):
+def _nth(lane: int) -> str:
     return f" {lane + 1}" if lane else ""
 
 
-def _span(item, args):
+def _span(item: Negotiation | Operation | Activity, args: dict[str, Any]) -> Event:
     return {"ph": "X", "name": item.name, "ts": item.start, "dur": item.end - item.start} | ({"args": args} if args else {})

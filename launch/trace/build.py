@@ -42,37 +42,37 @@ int main(void)
 """
 
 
-def default_library():
-    """The path of the environment's interposer."""
+def default_library() -> Path:
+    """Returns the path of the environment's interposer."""
     return Path(sys.prefix) / "lib" / NAME
 
 
-def installed():
-    """The environment's interposer. Raises UserError where it is missing: compute nodes may lack the compiler to build it."""
+def installed() -> Path:
+    """Returns the path of the environment's interposer. Raises UserError where it is missing: compute nodes may lack a compiler."""
     library = default_library()
     if not library.exists():
         raise UserError(f"{library} is not built; run python -m launch.trace.build on a node with a compiler")
     return library
 
 
-def mpicc_of_environment(choices=None):
-    """The mpicc that was chosen for launch/setup.sh, or the environment's own."""
+def mpicc_of_environment(choices: str | None = None) -> str:
+    """Returns the mpicc that was chosen for launch/setup.sh, or the environment's own."""
     path = Path(sys.prefix) / "tandem-choices"
     text = path.read_text() if choices is None and path.exists() else choices or ""
     mpicc = dict(line.split("=", 1) for line in text.splitlines() if "=" in line).get("TANDEM_MPICC")
     return mpicc or str(Path(sys.prefix) / "bin" / "mpicc")
 
 
-def fingerprint(*inputs):
-    """A hash of all inputs of the build (the given texts, the flags, our sources), which the library contains."""
+def fingerprint(*inputs: str) -> str:
+    """Hashes all inputs of the build (the given texts, the flags, our sources). The library contains the hash."""
     digest = hashlib.sha256("\0".join([*inputs, *FLAGS]).encode())
     for path in (*(HERE / name for name in GENERATORS), *sorted(SOURCES.iterdir())):
         digest.update(path.read_bytes())
     return f"tandem-trace-{digest.hexdigest()[:16]}"
 
 
-def mpi_library(mpicc):
-    """The path of the MPI library; empty where an MPI program cannot run here."""
+def mpi_library(mpicc: str) -> str:
+    """Returns the path of the MPI library; empty where an MPI program cannot run on this node."""
     with tempfile.TemporaryDirectory() as folder:
         source, program = Path(folder, "which_mpi.c"), Path(folder, "which_mpi")
         source.write_text(WHICH_MPI)
@@ -83,12 +83,12 @@ def mpi_library(mpicc):
             return ""
 
 
-def is_up_to_date(library, build_id):
+def is_up_to_date(library: Path, build_id: str) -> bool:
     return library.exists() and build_id.encode() in library.read_bytes()
 
 
-def build(library=None, mpicc=None):
-    """Path of the interposer for an MPI, built where missing or stale. Raises UserError where it cannot be compiled."""
+def build(library: str | Path | None = None, mpicc: str | None = None) -> Path:
+    """Builds the interposer for an MPI, unless it is up to date, and returns its path. Raises UserError where it cannot be compiled."""
     library = Path(library or default_library())
     mpicc = mpicc or mpicc_of_environment()
     mpi_h = prototypes.preprocessed(mpicc)
@@ -127,11 +127,11 @@ class Arguments:
     """Path of the library. Default: the environment's lib/libtandemtrace.so."""
 
 
-def run(arguments):
+def run(arguments: Arguments) -> int:
     """Builds the library, prints its path and returns the exit status."""
     print(build(arguments.library, arguments.mpicc))
     return 0
 
 
 if __name__ == "__main__":
-    command_line.main(run, Arguments, "python -m launch.trace.build", __doc__.splitlines()[0])
+    command_line.main(run, Arguments, "python -m launch.trace.build", "Builds the MPI interposer, unless it is up to date.")

@@ -5,9 +5,10 @@ python -m launch.trace.events mpi_events.*.bin -o trace.json.gz
 
 import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import tyro
@@ -26,7 +27,7 @@ KINDS = ("other", "payload", "control", "completion", "io")
 class Events(NamedTuple):
     """One rank's calls (CALL) in the order of their start, in nanoseconds since the epoch on rank 0's clock, within the error.
 
-    The error is None where the ranks' clocks were not compared; then the times are those of the machine's own clock.
+    The error is None where the ranks' clocks were not compared; the times are those of the machine's own clock in that case.
     """
 
     rank: int
@@ -38,8 +39,8 @@ class Events(NamedTuple):
     calls: np.recarray
 
 
-def read(path):
-    """Returns the Events in a file. Raises UserError where it is not an event file or is truncated."""
+def read(path: str | Path) -> Events:
+    """Reads a file of events. Raises UserError where it is not an event file or is truncated."""
     path = Path(path)
     try:
         with path.open("rb") as file:
@@ -54,8 +55,8 @@ def read(path):
         raise UserError(f"{path} has a wrong or missing header entry ({problem}); copy it again") from None
 
 
-def _events(header, content, path):
-    """Returns the Events of a file's header and of the bytes after it."""
+def _events(header: dict[str, Any], content: bytes, path: Path) -> Events:
+    """Makes the Events out of a file's header and the bytes after it."""
     if len(content) != header["num_events"] * CALL.itemsize:
         raise UserError(f"{path} is truncated after {len(content) // CALL.itemsize} of {header['num_events']} events; copy it again")
     calls = np.frombuffer(content, CALL)
@@ -70,7 +71,7 @@ def _events(header, content, path):
     return Events(header["rank"], header["host"], header["num_dropped"], error, names, calls)
 
 
-def calls_of(events, zero_nanoseconds):
+def calls_of(events: Events, zero_nanoseconds: int) -> Iterator[chrome.Event]:
     """Yields one rank's calls as dicts of Chrome's trace event format: a process for the rank, a track for each thread that calls MPI.
 
     `ts` and `dur` are in microseconds (Trace Event Format, Google, 2016), `ts` since a moment that is given in nanoseconds since
@@ -86,15 +87,15 @@ def calls_of(events, zero_nanoseconds):
         }  # fmt: skip
 
 
-def summary(events):
-    """Returns one line about a rank's file: number of calls, number of dropped calls, clock error."""
+def summary(events: Events) -> str:
+    """Describes a rank's file in one line: number of calls, number of dropped calls, clock error."""
     dropped = f", {events.num_dropped} dropped" if events.num_dropped else ""
     error = events.clock_error_nanoseconds
     clock = "clock not compared with rank 0's" if error is None else f"clock within {error / 1000:.1f} us of rank 0's"
     return f"rank {events.rank}: {len(events.calls)} calls{dropped}, {clock}"
 
 
-def problems_of(events):
+def problems_of(events: Events) -> Iterator[str]:
     """Yields a message if calls were dropped from one rank's file."""
     if events.num_dropped:
         calls = events.calls
@@ -114,7 +115,7 @@ class Arguments:
     """The trace, .json or .json.gz."""
 
 
-def run(arguments):
+def run(arguments: Arguments) -> int:
     """Converts the files into one trace, whose `otherData` says when `ts` 0 is; prints a line for each rank; returns the exit status."""
     if not arguments.files:
         raise UserError("no file is given; give mpi_events.JOB.RANK.bin of one run")
@@ -131,4 +132,4 @@ def run(arguments):
 
 
 if __name__ == "__main__":
-    command_line.main(run, Arguments, "python -m launch.trace.events", __doc__.splitlines()[0])
+    command_line.main(run, Arguments, "python -m launch.trace.events", "Converts the interposer's event files to a trace.")

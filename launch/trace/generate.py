@@ -1,6 +1,7 @@
 """Generates the interposer's wrappers in C: one for each function of an mpi.h, except the hand-written ones of lifetime.c."""
 
 from launch.trace import loads
+from launch.trace.prototypes import Header, Prototype
 
 # They begin, end or switch recording.
 HAND_WRITTEN = ("MPI_Init", "MPI_Init_thread", "MPI_Finalize", "MPI_Abort", "MPI_Pcontrol")
@@ -22,8 +23,8 @@ TRACE_EXPORT {declaration}
 """
 
 
-def wrapper(number, prototype):
-    """The C text of one function's wrapper; `number` is its index in the table of routines."""
+def wrapper(number: int, prototype: Prototype) -> str:
+    """Writes one function's wrapper in C; `number` is its index in the table of routines."""
     load = loads.load_of(prototype.name, prototype.parameters)
     after = AFTER.get(prototype.name, "")
     # Programs expect errors of MPI-IO, such as MPI_File_delete of a missing file, and continue.
@@ -41,13 +42,13 @@ def wrapper(number, prototype):
     )
 
 
-def intercepted(header):
-    """The prototypes with a generated wrapper, in the alphabetical order of the table of routines."""
+def intercepted(header: Header) -> list[Prototype]:
+    """Returns the prototypes with a generated wrapper, in the alphabetical order of the table of routines."""
     return sorted(prototype for prototype in header.prototypes if prototype.name not in HAND_WRITTEN)
 
 
-def wrappers_c(header):
-    """The file with all wrappers and the table of routines."""
+def wrappers_c(header: Header) -> str:
+    """Writes the file with all wrappers and the table of routines."""
     prototypes = intercepted(header)
     entries = [f'    {{"{prototype.name}", {loads.load_of(prototype.name, prototype.parameters).kind}}},\n' for prototype in prototypes]
     return "".join(
@@ -60,12 +61,12 @@ def wrappers_c(header):
     )
 
 
-def routines_h(header):
+def routines_h(header: Header) -> str:
     return f"#define NUM_MPI_ROUTINES {len(intercepted(header))}\n"
 
 
-def handles_h(header):
-    """Definitions that look up handles at their first use, for an MPI whose handles are addresses in its library (Open MPI).
+def handles_h(header: Header) -> str:
+    """Writes definitions that look up handles at their first use, for an MPI whose handles are addresses in its library (Open MPI).
 
     Otherwise the interposer could be loaded only together with that library.
     """

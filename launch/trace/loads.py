@@ -6,6 +6,7 @@ defines as significant are read (MPI 4.1, chapters 3, 6 and 12). Persistent init
 """
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 NOTHING = "TRACE_NOTHING"
@@ -19,11 +20,11 @@ COMPLETION = re.compile(
 )
 
 SENT = "sendbuf == MPI_IN_PLACE"
-# (count, type, factor) of the collectives without plain `count` and `datatype`.
+# Count, type and factor of the collectives without plain `count` and `datatype`.
 SENT_OR_RECEIVED = (f"({SENT} ? (int64_t)recvcount : (int64_t)sendcount)", f"({SENT} ? recvtype : sendtype)")
 SENT_OR_OWN = (f"({SENT} ? (int64_t)recvcounts[trace_ask(PMPI(Comm_rank), comm)] : (int64_t)sendcount)", f"({SENT} ? recvtype : sendtype)")
 SCATTERED = "recvbuf == MPI_IN_PLACE"
-ELEMENTS = {
+ELEMENTS: dict[str, tuple[str, ...]] = {
     "Gather": SENT_OR_RECEIVED,
     "Allgather": SENT_OR_RECEIVED,
     "Gatherv": SENT_OR_OWN,
@@ -55,16 +56,25 @@ class Load(NamedTuple):
     is_blocking_collective: bool = False
 
 
-def operation_of(name):
-    """(operation, whether it is nonblocking) of a function: MPI_Iallreduce_c is ("Allreduce", True)."""
+class Operation(NamedTuple):
+    """The operation of a function, in the name of its blocking form, and whether it is nonblocking."""
+
+    name: str
+    is_nonblocking: bool
+
+
+def operation_of(name: str) -> Operation:
+    """Finds the operation of a function: MPI_Iallreduce_c is the nonblocking Allreduce."""
     operation = re.sub("^MPIX?_", "", name).removesuffix("_c")
     nonblocking = re.fullmatch(r"I([a-z]\w+)", operation)
-    return (nonblocking[1].capitalize(), True) if nonblocking and nonblocking[1] not in {"probe", "mprobe"} else (operation, False)
+    if nonblocking and nonblocking[1] not in {"probe", "mprobe"}:
+        return Operation(nonblocking[1].capitalize(), True)
+    return Operation(operation, False)
 
 
-def load_of(name, parameters):
-    """The Load of a function, from its name and the names of its parameters."""
-    operation, nonblocking = operation_of(name)
+def load_of(name: str, parameters: Sequence[str]) -> Load:
+    """Determines what a function moves, from its name and the names of its parameters."""
+    operation, is_nonblocking = operation_of(name)
     if operation.endswith("_init"):
         return Load(NOTHING, "TRACE_OTHER")
     if COMPLETION.fullmatch(operation):
@@ -72,14 +82,14 @@ def load_of(name, parameters):
     if operation == "Barrier":
         return Load("trace_moves(0, TRACE_CONTROL)", "TRACE_CONTROL")
     if operation in COLLECTIVES or operation.startswith("Neighbor_"):
-        return Load(_collective(operation, parameters), "TRACE_PAYLOAD", not nonblocking)
+        return Load(_collective(operation, parameters), "TRACE_PAYLOAD", not is_nonblocking)
     bytes_moved = _bytes_moved(operation, parameters)
     if operation.startswith("File_"):
         return Load(f"trace_moves({bytes_moved or 0}, TRACE_IO)", "TRACE_IO")
     return Load(NOTHING, "TRACE_OTHER") if bytes_moved is None else Load(f"trace_moves({bytes_moved}, TRACE_PAYLOAD)", "TRACE_PAYLOAD")
 
 
-def _collective(operation, parameters):
+def _collective(operation: str, parameters: Sequence[str]) -> str:
     if operation == "Alltoallw":
         return f"trace_moves({ALLTOALLW}, TRACE_PAYLOAD)"
     if operation.startswith("Neighbor_"):
@@ -91,18 +101,18 @@ def _collective(operation, parameters):
     return f"(root < 0 ? trace_moves(0, TRACE_PAYLOAD) : {load})" if "root" in parameters else load
 
 
-def _datatype(parameters):
-    """The parameter's name in the standard; Open MPI's headers have `type` in places."""
+def _datatype(parameters: Sequence[str]) -> str:
+    """Returns the parameter's name in the standard, or `type`, as Open MPI's headers have it in places."""
     return "datatype" if "datatype" in parameters else "type"
 
 
-def _bytes_moved(operation, parameters):
-    """An expression for the bytes of a call other than a collective; None for one that moves no data."""
-    has = set(parameters).issuperset
+def _bytes_moved(operation: str, parameters: Sequence[str]) -> str | None:
+    """Returns an expression for the bytes of a call other than a collective; None for a call that moves no data."""
+    has_all = set(parameters).issuperset
     datatype = _datatype(parameters)
     if operation in {"Fetch_and_op", "Compare_and_swap"}:
         return f"trace_bytes(1, {datatype})"
     for count, counted_type in (("origin_count", "origin_datatype"), ("sendcount", "sendtype"), ("count", datatype)):
-        if has({count, counted_type}) and any(has({handle}) for handle in ("comm", "message", "win", "fh")):
+        if has_all({count, counted_type}) and any(handle in parameters for handle in ("comm", "message", "win", "fh")):
             return f"trace_bytes({count}, {counted_type})"
     return None

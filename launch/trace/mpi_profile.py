@@ -7,16 +7,21 @@ The layout is IBM's (github.com/IBM/mpitrace). The older one differs in the rule
 import itertools
 import json
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from common.errors import UserError
 
 MEBIBYTE = 1 << 20
+# A number, or the text of one.
+Digits = str | float
+# A JSON object of the interposer.
+Fields = dict[str, Any]
 
 
 class Sums(NamedTuple):
-    """Number of calls, their bytes and seconds; `waited_seconds` of the barrier before them are not included in `seconds`."""
+    """Number of calls, their bytes and seconds, without the `waited_seconds` of the barrier before them."""
 
     num_calls: int
     size_bytes: float
@@ -25,7 +30,7 @@ class Sums(NamedTuple):
 
 
 class Routine(NamedTuple):
-    """The counters of one function; `sizes`: calls by message size; `control`: its control messages (JSON only)."""
+    """The counters of one function. `sizes` are its calls by message size, `control` its control messages (JSON only)."""
 
     name: str
     sums: Sums
@@ -48,9 +53,9 @@ class Task(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """One rank's profile. `ended`: the end of the measured time, "MPI_Finalize()" or how the program ended without it.
+    """One rank's profile. `ended` names the end of the measured time: "MPI_Finalize()", or how the program ended without it.
 
-    `tasks` is only in rank 0's profile, `num_threads` (threads that called MPI) only in JSON. `kinds`: the sums of payload, control,
+    `tasks` is only in rank 0's profile, `num_threads` (threads that called MPI) only in JSON. `kinds` are the sums of payload, control,
     completion, io and other; None in IBM's files.
     """
 
@@ -71,12 +76,12 @@ class Profile(NamedTuple):
     num_threads: int | None = None
     waited_seconds: float | None = None
 
-    def payload_bytes_per_second(self):
-        """Returns the bytes of payload per second of payload and completion calls; None without such calls."""
+    def payload_bytes_per_second(self) -> float | None:
+        """Computes the bytes of payload per second of payload and completion calls; None without such calls."""
         if self.kinds is None:
             return None
-        moving = self.kinds["payload"].seconds + self.kinds["completion"].seconds
-        return self.kinds["payload"].size_bytes / moving if moving > 0 else None
+        seconds = self.kinds["payload"].seconds + self.kinds["completion"].seconds
+        return self.kinds["payload"].size_bytes / seconds if seconds > 0 else None
 
 
 HEAD = re.compile(r"^Data for MPI rank (\d+) of (\d+):(?: \(all communicators\))?$", re.MULTILINE)
@@ -92,14 +97,14 @@ TOTALS = ("total communication time", "total elapsed time", "user cpu time", "sy
 NO_SUMMARY = re.compile(r"^There is no summary for all tasks: (.*)\.$", re.MULTILINE)
 
 
-def find(folder):
-    """Returns the profiles in a folder, of two forms of one profile the JSON, which has all digits."""
+def find(folder: Path) -> list[Path]:
+    """Finds the profiles in a folder. A profile in both forms counts once, as the JSON, which has all digits."""
     paths = {path for path in folder.glob("mpi_profile.*") if path.suffix == ".json" or path.suffix[1:].isdecimal()}
     return sorted(path for path in paths if path.with_name(f"{path.name}.json") not in paths)
 
 
-def read(path):
-    """Returns the Profile in a file. Raises UserError where it is not a profile or is truncated."""
+def read(path: str | Path) -> Profile:
+    """Reads a profile. Raises UserError where the file is not a profile or is truncated."""
     path = Path(path)
     try:
         text = path.read_text(errors="replace")
@@ -114,8 +119,8 @@ def read(path):
         raise UserError(f"{path} is damaged ({problem}); copy it again") from None
 
 
-def _of_text(text, path):
-    """Returns the Profile of a text in IBM's layout."""
+def _of_text(text: str, path: Path) -> Profile:
+    """Reads a text in IBM's layout."""
     head, times = HEAD.search(text), TIMES.search(text)
     if not head or not times:
         raise UserError(f"{path} is not an MPI profile (no 'Data for MPI rank'); give a file mpi_profile.JOB.RANK")
@@ -144,16 +149,16 @@ def _of_text(text, path):
     )  # fmt: skip
 
 
-def _sums(num_calls, size_bytes, seconds, waited_seconds=0.0):
+def _sums(num_calls: Digits, size_bytes: Digits, seconds: Digits, waited_seconds: Digits = 0.0) -> Sums:
     return Sums(int(num_calls), int(size_bytes), float(seconds), float(waited_seconds))
 
 
-def _sums_of_average(num_calls, average_bytes, seconds):
+def _sums_of_average(num_calls: str, average_bytes: str, seconds: str) -> Sums:
     return Sums(int(num_calls), int(num_calls) * float(average_bytes), float(seconds))
 
 
-def _tables(lines, heading, row):
-    """Returns {name in a heading: the rows below it, up to the first line that is neither row nor rule}, rows as tuples of texts."""
+def _tables(lines: Iterable[str], heading: re.Pattern[str], row: re.Pattern[str]) -> dict[str, list[tuple[str, ...]]]:
+    """Finds the rows below each heading, by the name in the heading, up to the first line that is neither row nor rule."""
     tables, current = {}, None
     for line in lines:
         if match := heading.match(line):
@@ -165,8 +170,8 @@ def _tables(lines, heading, row):
     return tables
 
 
-def _tasks(lines):
-    """Returns the Tasks of the table of all ranks; None where the file has no such table."""
+def _tasks(lines: Sequence[str]) -> list[Task] | None:
+    """Reads the table of all ranks; None where the file has no such table."""
     start = next((number for number, line in enumerate(lines) if line.split()[:1] == ["taskid"]), None)
     if start is None:
         return None
@@ -175,15 +180,15 @@ def _tasks(lines):
     return [_task_of_row(dict(zip(columns, row, strict=True))) for row in rows]
 
 
-def _task_of_row(row):
+def _task_of_row(row: dict[str, str]) -> Task:
     return Task(
         int(row["taskid"]), row["host"], int(row["cpu"]) if "cpu" in row else None, float(row["comm"]), float(row["elapsed"]),
         float(row["user"]), float(row["system"]), float(row["size"]) * MEBIBYTE, int(row["switches"]),
     )  # fmt: skip
 
 
-def _of_json(text, path):
-    """Returns the Profile of the interposer's JSON."""
+def _of_json(text: str, path: Path) -> Profile:
+    """Reads the interposer's JSON."""
     content = json.loads(text)
     if content.get("format") != "tandem mpi profile 1":
         raise UserError(f"{path} is not an MPI profile (its format is not 'tandem mpi profile 1'); give a file mpi_profile.JOB.RANK.json")
@@ -197,15 +202,15 @@ def _of_json(text, path):
     )  # fmt: skip
 
 
-def _task(fields):
-    return Task(*(fields[name] for name in Task._fields[:-1]), fields["switches"])
+def _task(fields: Fields) -> Task:
+    return Task(**{name: fields[name] for name in Task._fields[:-1]}, num_switches=fields["switches"])
 
 
-def _sums_of_json(fields):
+def _sums_of_json(fields: Fields) -> Sums:
     return _sums(fields["calls"], fields["bytes"], fields["seconds"], fields["waited_seconds"])
 
 
-def _routines(rows):
+def _routines(rows: Iterable[Fields]) -> dict[str, Routine]:
     return {
         row["name"]: Routine(row["name"], _sums_of_json(row), tuple(map(_sums_of_json, row["histogram"])), _sums_of_json(row["control"]))
         for row in rows

@@ -5,9 +5,10 @@ python -m launch.trace.picture TRACE PICTURE.png --first-step 4 --num-steps 2
 
 import io
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import tyro
 from PIL import Image
@@ -16,6 +17,7 @@ from common import command_line, durable
 from common.command_line import FROM_0, FROM_1
 from common.errors import UserError
 from common.tracing import chrome
+from common.tracing.chrome import Event
 from launch.report.export import vega_lite
 from launch.report.export.vega_lite import layer, layered, named, quantity
 
@@ -38,8 +40,10 @@ COLOURS = (
     (r"[Bb]ackward|Backprop|autograd|Grad", "backward", "#4f9d69"),
     (r"", "forward and other work", "#4c7fb8"),
 )
-# Of a pipeline: what a stage computes for a micro-batch, which is labelled STAGE.MICROBATCH.
+# What a pipeline's stage computes for a micro-batch is labelled STAGE.MICROBATCH.
 STAGE = re.compile(r"^stage (\d+) \D+ (\d+)$")
+# A specification of Vega-Lite.
+Spec = dict[str, Any]
 
 
 class Bar(NamedTuple):
@@ -60,23 +64,23 @@ class Row(NamedTuple):
     instants: list[float]
 
 
-def step_window(events, first_step, num_steps):
-    """Returns (start, end) in microseconds of steps of rank 0. Raises UserError where the trace does not have them."""
+def step_window(events: Iterable[Event], first_step: int, num_steps: int) -> tuple[float, float]:
+    """Finds the start and the end of steps of rank 0, in microseconds. Raises UserError where the trace does not have them."""
     steps = {}
     for event in events:
         if event.get("name") == "step" and event["pid"] == 0:
             steps[event["args"]["step"]] = event["ts"], event["ts"] + event["dur"]
     last_step = first_step + num_steps - 1
     if num_steps < 1 or not steps.keys() >= {first_step, last_step}:
-        steps_there = f"steps {min(steps)} to {max(steps)}" if steps else "no steps"
-        raise UserError(f"the trace has {steps_there} of rank 0; choose --first-step and --num-steps from them")
+        steps_in_trace = f"steps {min(steps)} to {max(steps)}" if steps else "no steps"
+        raise UserError(f"the trace has {steps_in_trace} of rank 0; choose --first-step and --num-steps from them")
     return steps[first_step][0], steps[last_step][1]
 
 
-def rows(events, start, end, leave_out=None, only=""):
-    """Returns the Rows of a window in microseconds, in the trace's order, without tracks whose names match `leave_out`.
+def rows(events: Iterable[Event], start: float, end: float, leave_out: str | None = None, only: str = "") -> list[Row]:
+    """Collects the tracks of a window in microseconds, in the trace's order, without those whose names match `leave_out`.
 
-    `only`: what the names of the spans match.
+    The names of the spans match `only`.
     """
     names, spans, instants = {}, {}, {}
     for event in events:
@@ -95,8 +99,8 @@ def rows(events, start, end, leave_out=None, only=""):
     ]
 
 
-def _bars(spans, start, end):
-    """Returns the spans of one track as Bars, cut to the window."""
+def _bars(spans: Iterable[Event], start: float, end: float) -> list[Bar]:
+    """Makes bars of the spans of one track, cut to the window."""
     bars, open_until = [], []
     for event in sorted(spans, key=lambda span: (span["ts"], -span["dur"])):
         until = event["ts"] + event["dur"]
@@ -108,13 +112,13 @@ def _bars(spans, start, end):
     return bars
 
 
-def kind_of(name):
+def kind_of(name: str) -> str:
     """Returns the label of a span by its name."""
     return next(label for pattern, label, _ in COLOURS if re.search(pattern, name))
 
 
-def draw(rows_drawn, path, title):
-    """Draws Rows into a PNG or SVG file, by its name's ending. Raises UserError where there is nothing to draw."""
+def draw(rows_drawn: Sequence[Row], path: Path, title: str) -> None:
+    """Draws tracks into a PNG or SVG file, by its name's ending. Raises UserError where there is nothing to draw."""
     if not rows_drawn:
         raise UserError("the trace has nothing in this window")
     drawn = spec(rows_drawn, title)
@@ -126,8 +130,8 @@ def draw(rows_drawn, path, title):
             Image.open(io.BytesIO(vega_lite.png(drawn))).save(part, "png", optimize=True)
 
 
-def spec(rows_drawn, title):
-    """Returns the Vega-Lite specification of Rows, one below the other."""
+def spec(rows_drawn: Sequence[Row], title: str) -> Spec:
+    """Returns the Vega-Lite specification of tracks, one below the other."""
     end = max([bar.end for row in rows_drawn for bar in row.bars] + [instant for row in rows_drawn for instant in row.instants])
     bars, instants, names, top = [], [], [], 0.0
     for row in rows_drawn:
@@ -152,8 +156,8 @@ def spec(rows_drawn, title):
     return {"title": title, "width": WIDTH, "height": LINE_HEIGHT * top, **layers}
 
 
-def _drawn(bar, y, pixel):
-    """Returns the data of a Bar. `pixel`: its width in milliseconds."""
+def _drawn(bar: Bar, y: float, pixel: float) -> dict[str, str | float]:
+    """Returns the data of a bar; `pixel` is the width of one in milliseconds."""
     text = STAGE.sub(r"\1.\2", bar.name)
     fits = bar.end - bar.start > pixel * LETTER * len(text)
     end = max(bar.end, bar.start + pixel * THINNEST_BAR)
@@ -180,7 +184,7 @@ class Arguments:
     """Title of the picture."""
 
 
-def run(arguments):
+def run(arguments: Arguments) -> int:
     """Draws a picture; returns the exit status."""
     if arguments.picture.suffix not in (".png", ".svg"):
         raise UserError(f"{arguments.picture} should end with .png or .svg")

@@ -27,8 +27,8 @@ class Arguments:
     """Profiles of ranks, mpi_profile.JOB.RANK or mpi_profile.JOB.RANK.json, or folders with them; Tandem's, or those of IBM's mpitrace."""
 
 
-def run(arguments):
-    """Prints a table for each profile and returns the exit status. Raises UserError, before it prints, for a file that is none."""
+def run(arguments: Arguments) -> int:
+    """Prints a table for each profile and returns the exit status. Raises UserError, before it prints, for a file that is not a profile."""
     paths = [path for path_or_folder in arguments.files for path in paths_of(path_or_folder)]
     if not paths:
         raise UserError("no file is given; give files mpi_profile.JOB.RANK, or a folder with them")
@@ -46,7 +46,7 @@ def run(arguments):
     return 0
 
 
-def paths_of(path):
+def paths_of(path: Path) -> list[Path]:
     """Returns the profiles that a path is or contains. Raises UserError for a folder without any."""
     paths = mpi_profile.find(path) if path.is_dir() else [path]
     if not paths:
@@ -54,8 +54,8 @@ def paths_of(path):
     return paths
 
 
-def table(profile):
-    """Returns the table of a profile: its routines, those that took longest first, then NCCL's, then the sums by kind."""
+def table(profile: mpi_profile.Profile) -> Table:
+    """Makes the table of a profile: its routines, those that took longest first, then NCCL's, then the sums by kind."""
     kinds = {kind: mpi_profile.Routine(kind, sums) for kind, sums in (profile.kinds or {}).items() if sums.num_calls}
     sections = [
         sorted(routines.values(), key=lambda routine: -routine.sums.seconds) for routines in (profile.routines, profile.nccl, kinds)
@@ -75,7 +75,7 @@ def table(profile):
     return drawn
 
 
-def _cells(sums):
+def _cells(sums: mpi_profile.Sums) -> list[str]:
     return [str(sums.num_calls), f"{sums.size_bytes:.0f}", f"{sums.seconds:.3f}"]
 
 

@@ -1,4 +1,4 @@
-"""The parts of a run's timeline in its trace folder: found, merged into one trace, checked and summed up.
+"""Finds the parts of a run's timeline in its trace folder, merges them into one trace, and checks and summarizes it.
 
 python -m launch.trace.timeline FOLDER
 python -m launch.trace.timeline FILE
@@ -7,9 +7,10 @@ python -m launch.trace.timeline FILE
 import collections
 import contextlib
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -23,37 +24,46 @@ MERGED = "trace.json.gz"
 # The order of a rank's tracks.
 KINDS = ("data", "compute", "collectives", "MPI")
 TRACKS_OF_A_KIND = 1000
+# Of each rank's clock.
+Offsets = Mapping[int, sources.Offset]
+# The sums of collectives, by rank and name.
+SumsByRank = dict[str, dict[str, dict[str, float]]]
 
 
-def files(folder, kind):
-    """Returns {rank: path} of the parts of a kind in a folder: spans, torch or tensorflow."""
+def files(folder: Path, kind: str) -> dict[int, Path]:
+    """Finds the parts of a kind (spans, torch or tensorflow) in a folder, by rank."""
     matches = {path: re.fullmatch(rf"{kind}\.(\d+)\.json\.gz", path.name) for path in folder.glob("*.json.gz")}
     return dict(sorted((int(match[1]), path) for path, match in matches.items() if match))
 
 
-def gather(folder, mpi_sources=()):
-    """Merges the parts in a run's folder into trace.json.gz there and checks it.
+def gather(folder: Path, mpi_sources: Iterable[sources.Source] = ()) -> Timeline:
+    """Merges the parts in a run's folder into trace.json.gz there and checks it. Raises UserError where there is nothing to merge."""
+    return _gathered(folder, mpi_sources)[0]
 
-    Returns the Timeline of the record, with a horovod_timeline.Summary. Raises UserError where there is nothing to merge.
-    """
-    folder, problems = Path(folder), []
-    all_sources, steps, meetings, step_seconds = [], {}, {}, {}
+
+def _gathered(folder: Path, mpi_sources: Iterable[sources.Source]) -> tuple[Timeline, horovod_timeline.Summary | None]:
+    """Merges the parts in a folder; the summary is that of Horovod's timeline, if there is one."""
+    problems: list[str] = []
+    all_sources: list[sources.Source] = []
+    steps, meetings, step_times = {}, {}, {}
     for rank, path in files(folder, "spans").items():
         with _listed(problems):
-            source, steps[rank], step_seconds[str(rank)] = sources.spans(path, rank, problems.append)
+            source, steps[rank], times = sources.spans(path, rank, problems.append)
+            step_times[str(rank)] = times._asdict()
             meetings[rank] = sources.meetings(path, problems.append)
             all_sources.append(source)
     for read in (sources.torch, sources.tensorflow):
         for rank, path in files(folder, read.__name__).items():
             with _listed(problems):
                 all_sources.append(read(path, rank, steps.get(rank, sources.NO_STEPS), problems.append))
-    summary, path = horovod_timeline.Summary(), folder / horovod_timeline.FILE
+    summary, path = None, folder / horovod_timeline.FILE
     with _listed(problems):
-        if has_timeline := path.exists() and path.stat().st_size > 0:
+        if path.exists() and path.stat().st_size > 0:
+            summary = horovod_timeline.Summary()
             origin = horovod_timeline.start_microseconds(horovod_timeline.events_of(path))
             end = sources.run_ends_at(origin or 0, steps.get(0, sources.NO_STEPS)) if origin else None
             items = summary.counted(horovod_timeline.read(horovod_timeline.events_of(path, problems.append, *([end] if end else []))))
-            if end:
+            if origin and end:
                 all_sources.append(sources.horovod(items, origin))
             else:
                 has = "a start time that is not that of the run" if origin else "no start time"
@@ -70,22 +80,23 @@ def gather(folder, mpi_sources=()):
     of_rank_0 = meetings.get(0, [])
     offsets = {rank: sources.clock_offset(of_rank, of_rank_0) if rank else sources.Offset(0.0, 0.0) for rank, of_rank in meetings.items()}
     metadata = merge(folder / MERGED, all_sources, offsets)
-    sums_by_rank = {}
+    sums_by_rank: SumsByRank = {}
     problems += chrome.check(counted(chrome.events(folder / MERGED, problems.append), sums_by_rank))
-    return Timeline(
+    timeline = Timeline(
         trace=MERGED,
         num_events=metadata["num_events"],
         clocks=metadata["clocks"],
         ranks=metadata["ranks"],
-        horovod=summary if has_timeline else None,
+        horovod=None if summary is None else asdict(summary),
         problems=problems,
-        steps=step_seconds,
+        steps=step_times,
         collectives=sums_by_rank,
     )
+    return timeline, summary
 
 
 @contextlib.contextmanager
-def _listed(problems):
+def _listed(problems: list[str]) -> Iterator[None]:
     """Context in which what is wrong with a file becomes a problem, so that the others are merged."""
     try:
         yield
@@ -93,11 +104,11 @@ def _listed(problems):
         problems.append(str(problem))
 
 
-def merge(path, all_sources, offsets):
+def merge(path: Path, all_sources: Sequence[sources.Source], offsets: Offsets) -> dict[str, Any]:
     """Writes the merged trace, gzipped, as a stream, and returns its metadata: a process per rank, tracks ordered by kind, one clock.
 
     ts 0 is the start of the first source; the metadata has it as origin_nanoseconds since the epoch. Each source is corrected by the
-    clock offset of its rank (sources.Offset by rank), which is in the metadata as well.
+    clock offset of its rank, which is in the metadata as well.
     """
     origin = min(_epoch(source, offsets) + int(source.starts_at * 1000) for source in all_sources)
     metadata = {
@@ -113,7 +124,7 @@ def merge(path, all_sources, offsets):
     return metadata | {"num_events": chrome.write(path, _merged(all_sources, origin, offsets), metadata=metadata)}
 
 
-def _merged(all_sources, origin_nanoseconds, offsets):
+def _merged(all_sources: Iterable[sources.Source], origin_nanoseconds: int, offsets: Offsets) -> Iterator[chrome.Event]:
     """Yields the events of all sources with a pid per rank and a tid per track, and the metadata events with their names."""
     tracks = {}
     for source in all_sources:
@@ -128,23 +139,23 @@ def _merged(all_sources, origin_nanoseconds, offsets):
             yield event | {"pid": rank, "tid": tid, "ts": round(event["ts"] + start, 3)}
 
 
-def _epoch(source, offsets):
+def _epoch(source: sources.Source, offsets: Offsets) -> int:
     """Returns a source's ts 0 on rank 0's clock, in nanoseconds since the epoch."""
     ahead = offsets[source.rank].ahead if source.rank in offsets else 0
     return source.origin_nanoseconds - int(ahead * 1000)
 
 
-def _named(subject, rank, tid, name, index):
-    common = {"ph": "M", "ts": 0, "pid": rank, "tid": tid}
-    yield common | {"name": f"{subject}_name", "args": {"name": name}}
-    yield common | {"name": f"{subject}_sort_index", "args": {"sort_index": index}}
+def _named(subject: str, rank: int, tid: int, name: str, index: int) -> Iterator[chrome.Event]:
+    metadata = {"ph": "M", "ts": 0, "pid": rank, "tid": tid}
+    yield metadata | {"name": f"{subject}_name", "args": {"name": name}}
+    yield metadata | {"name": f"{subject}_sort_index", "args": {"sort_index": index}}
 
 
-def counted(events, sums_by_rank):
-    """Yields the events of a merged trace as they are, and adds collectives, the spans with bytes, to {rank: {name: sums}}.
+def counted(events: Iterable[chrome.Event], sums_by_rank: SumsByRank) -> Iterator[chrome.Event]:
+    """Yields the events of a merged trace as they are, and sums up the collectives among them, which have bytes, by rank and name.
 
     These are Gloo's and those of DDP over MPI, of the steps that the profiler kept, and on rank 0 all of Horovod's. Their sums: the number
-    of collectives, seconds from begin to end, and the bytes that the rank gave into them.
+    of collectives, seconds from begin to end, and the bytes that the rank contributed.
     """
     for event in events:
         if event["ph"] == "X" and "bytes" in event.get("args", {}):
@@ -158,22 +169,22 @@ def counted(events, sums_by_rank):
 
 @dataclass(frozen=True)
 class Arguments:
-    """What to merge or to sum up."""
+    """What to merge or to summarize."""
 
     path: Annotated[Path, tyro.conf.Positional]
     """Folder of a run with its spans, profiles and timeline, into which trace.json.gz is written; or a file of Horovod's timeline, of
     which only the summary is printed."""
 
 
-def run(arguments):
-    """Prints what a folder's merged parts, or a file of Horovod's timeline, come to, and returns the exit status."""
+def run(arguments: Arguments) -> int:
+    """Prints a summary of a folder's merged parts, or of a file of Horovod's timeline, and returns the exit status."""
     for line in describe_folder(arguments.path) if arguments.path.is_dir() else describe_file(arguments.path):
         print(line)
     return 0
 
 
-def describe_file(path):
-    """Returns the summary of a file of Horovod's timeline, in lines. Raises UserError where it is none."""
+def describe_file(path: Path) -> list[str]:
+    """Summarizes a file of Horovod's timeline in lines. Raises UserError where it is not one."""
     problems = []
     summary = horovod_timeline.summarize(horovod_timeline.read(horovod_timeline.events_of(path, problems.append)))
     if not (summary.num_negotiations or summary.num_operations):
@@ -185,10 +196,10 @@ def describe_file(path):
     return [*horovod_timeline.describe(summary), *(f"problem: {problem}" for problem in problems)]
 
 
-def describe_folder(folder):
-    """Merges a folder's parts and returns what they come to, in lines."""
-    gathered = gather(folder)
-    lines = horovod_timeline.describe(gathered.horovod) if gathered.horovod else []
+def describe_folder(folder: Path) -> list[str]:
+    """Merges a folder's parts and summarizes them in lines."""
+    gathered, summary = _gathered(folder, ())
+    lines = horovod_timeline.describe(summary) if summary else []
     for clock in gathered.clocks:
         error = "not known" if clock["error_microseconds"] is None else f"{clock['error_microseconds']:.1f} us"
         lines.append(f"clock of {clock['source']}: error {error} ({clock['note']})")

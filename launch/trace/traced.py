@@ -3,24 +3,28 @@
 import os
 import re
 import shutil
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from common.config import TRACES, Settings
 from common.errors import UserError
 from common.record import records
 from common.record.definition import MpiProfile, Timeline
 from common.tracing import sources
+from launch.launchers.commands import Launcher
 from launch.trace import events, mpi_profile, timeline
 
 # What separates libraries in LD_PRELOAD (ld.so(8)), which has no escapes.
 CUTS_PRELOAD = re.compile(r"[\s:]")
 NUM_EVENTS = 100_000
+T = TypeVar("T")
 
 
-def launcher_for(settings, launcher, preloaded=""):
-    """Returns the Launcher, with the variables of a traced run. `preloaded`: the present value of LD_PRELOAD.
+def launcher_for(settings: Settings, launcher: Launcher, preloaded: str = "") -> Launcher:
+    """Returns the launcher with the variables of a traced run. `preloaded` is the present value of LD_PRELOAD.
 
-    Raises UserError where the interposer is not built, or cannot be preloaded.
+    Raises UserError where the interposer is not built.
     """
     if settings.trace is None:
         return launcher
@@ -41,17 +45,17 @@ def preloadable(library: Path) -> Path:
     raise UserError(f"--trace: LD_PRELOAD cuts the path {str(library)!r} at its space or colon; use a checkout, or a library, without one")
 
 
-def variables(library, folder, num_events=None, preloaded=""):
-    """Returns the environment variables of every rank, {name: value}, for a profile of each rank in `folder`.
+def variables(library: str | Path, folder: Path, num_events: int | None = None, preloaded: str = "") -> dict[str, str]:
+    """Returns the environment variables of every rank for a profile of each rank in `folder`.
 
-    `num_events`: the number of calls per rank whose start and duration are kept; with the interposer only, not with a site's library.
+    `num_events` is the number of calls per rank whose start and duration are kept; with the interposer only, not with a site's library.
     """
     libraries = os.pathsep.join(str(path) for path in (library, preloaded) if path)
     environment = {"LD_PRELOAD": libraries, "TRACE_DIR": str(folder), "SAVE_ALL_TASKS": "yes"}
     return environment if num_events is None else environment | {"TANDEM_TRACE_EVENTS": str(num_events)}
 
 
-def clear(settings):
+def clear(settings: Settings) -> None:
     """Removes the trace files of an earlier attempt of a run, which would be mistaken for new ones.
 
     Raises UserError where they cannot be removed.
@@ -66,7 +70,7 @@ def clear(settings):
 
 
 def summary(settings: Settings) -> dict[str, MpiProfile | Timeline]:
-    """Returns {record key: summary} of a finished run's trace files; what cannot be read, or summed up, is listed as problems."""
+    """Summarizes a finished run's trace files, by key of the record; what cannot be read, or summed up, is listed as problems."""
     folder, summaries = records.trace_folder(settings), {}
     if settings.trace:
         summaries["mpi_profile"] = _summed_up(lambda: profile_summary(folder), lambda problem: MpiProfile({}, [problem]))
@@ -77,8 +81,8 @@ def summary(settings: Settings) -> dict[str, MpiProfile | Timeline]:
     return summaries
 
 
-def _summed_up(sum_up, of_problem):
-    """Returns what a function returns, or of_problem(its error): the files of others must not end a matrix after a good run."""
+def _summed_up(sum_up: Callable[[], T], of_problem: Callable[[str], T]) -> T:
+    """Returns what a function returns, or makes a value of its error: damaged trace files must not end a matrix after a good run."""
     try:
         return sum_up()
     except UserError as problem:
@@ -87,8 +91,8 @@ def _summed_up(sum_up, of_problem):
         return of_problem(f"the trace files could not be summed up ({type(problem).__name__}: {problem})")
 
 
-def profile_summary(folder):
-    """Returns the MpiProfile of a record; kinds and bandwidth only where the library separates payload and control."""
+def profile_summary(folder: Path) -> MpiProfile:
+    """Summarizes the MPI profiles for the record; kinds and bandwidth only where the library separates payload and control."""
     ranks, problems, paths = {}, [], mpi_profile.find(folder)
     for profile in _readable(mpi_profile.read, paths, problems):
         ranks[str(profile.rank)] = {
@@ -103,8 +107,8 @@ def profile_summary(folder):
     return MpiProfile(ranks, problems)
 
 
-def _readable(read, paths, problems):
-    """Yields read(path) of each of the paths, and appends to the problems why one cannot be read."""
+def _readable(read: Callable[[Path], T], paths: Iterable[Path], problems: list[str]) -> Iterator[T]:
+    """Reads each of the paths, and appends to the problems why one cannot be read."""
     for path in paths:
         try:
             yield read(path)
@@ -112,8 +116,8 @@ def _readable(read, paths, problems):
             problems.append(str(problem))
 
 
-def mpi_sources(folder):
-    """Yields the files of MPI events, if any, as sources of the merged trace. Those that cannot be read the profile's summary lists."""
+def mpi_sources(folder: Path) -> Iterator[sources.Source]:
+    """Yields the files of MPI events, if any, as sources of the merged trace. The profile's summary lists those that cannot be read."""
     for rank_events in _readable(events.read, sorted(folder.glob("mpi_events.*.bin")), []):
         if not len(rank_events.calls):
             continue

@@ -110,7 +110,7 @@ def test_a_run_writes_one_valid_trace(tmp_path, backend, arguments, parts, compu
         assert "tensor_fusion_threshold" in names
         assert tried
     if backend == "horovod_tf":
-        _every_rank_and_step_is_recorded(gathered.horovod)
+        _every_rank_and_step_is_recorded(horovod_timeline.Summary(**gathered.horovod))
         of_file = timeline.describe_file(folder / horovod_timeline.FILE)
         assert timeline.describe_folder(folder)[: len(of_file)] == of_file
     if backend == "horovod_keras":
