@@ -138,8 +138,9 @@ def other_things(folder):
     things = {name: folder / name for name in ("folder", "fifo", "link", "hard link", "socket")}
     things["folder"].mkdir()
     os.mkfifo(things["fifo"])
-    (folder / "file").write_text("kept")
-    things["link"].symlink_to(folder / "file")
+    for name in ("file", "linked"):
+        (folder / name).write_text("kept")
+    things["link"].symlink_to(folder / "linked")
     things["hard link"].hardlink_to(folder / "file")
     socket.socket(socket.AF_UNIX).bind(str(things["socket"]))
     return things | {"device": Path("/dev/null"), "long": folder / ("x" * 5000), "nowhere": folder / "there" / "is none", "empty": Path()}
@@ -154,7 +155,7 @@ def test_what_is_no_file_of_its_own_is_no_lock_which_is_said_in_a_line_and_chang
             with pytest.raises(UserError, match=r"cannot be opened|is not a regular file|with another name too") as stopped:
                 enter()
             assert len(str(stopped.value)) < 500, what
-    assert (tmp_path / "file").read_text() == "kept"
+    assert [(tmp_path / name).read_text() for name in ("file", "linked")] == ["kept"] * 2
 
 
 # For each, the whole of what is shown of it.
