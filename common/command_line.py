@@ -45,6 +45,15 @@ class Bounds(NamedTuple):
             return None
         return f"it must be {' and '.join(f'{words} {limit}' for words, limit, _ in limits)}{self.hint}"
 
+    def __get_pydantic_core_schema__(self, kind, handler):
+        limits = {"ge": self.at_least, "gt": self.above, "le": self.at_most, "lt": self.below}
+        return _narrowed(handler(kind), {keyword: limit for keyword, limit in limits.items() if limit is not None})
+
+
+def _narrowed(schema, keywords):
+    """pydantic's schema of a value, or of one that may be None, with further keywords: records are checked as command lines are."""
+    return schema | {"schema": schema["schema"] | keywords} if schema["type"] == "nullable" else schema | keywords
+
 
 # An option whose value may begin with a dash, which tyro would take for another option.
 OF_ARGUMENTS = "--launcher-args"
@@ -72,6 +81,9 @@ class Pattern(NamedTuple):
     def problem(self, value):
         """What the text may hold, in words; None if it is such a text."""
         return None if re.fullmatch(self.expression, value) else f"use {self.characters}"
+
+    def __get_pydantic_core_schema__(self, kind, handler):
+        return _narrowed(handler(kind), {"pattern": f"^({self.expression})$"})
 
 
 def main(run: Callable, arguments: type, program: str, description: str) -> typing.NoReturn:

@@ -7,7 +7,7 @@ import dataclasses
 import enum
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, get_args, get_type_hints
+from typing import Annotated, ClassVar, Literal
 
 import tyro
 
@@ -57,6 +57,9 @@ def names_of_workloads():
 @dataclass(frozen=True)
 class Settings:
     """The settings of a run. None: the workload's default."""
+
+    # For pydantic, which reads them from records. What a record has of settings that exist no longer is left out.
+    __pydantic_config__: ClassVar = {"strict": True, "allow_inf_nan": False, "json_schema_serialization_defaults_required": True}
 
     workload: Annotated[str, Role.TRAINS, tyro.conf.arg(help=f"Workload: {names_of_workloads()}.")] = "cnn"
     dataset: Annotated[Dataset | None, Role.TRAINS, of_workload("dataset")] = None
@@ -261,10 +264,3 @@ def as_arguments(settings, leave_out=()):
 def as_json(settings):
     """{name: value} of all settings as a record stores them."""
     return {name: str(value) if isinstance(value, Path) else value for name, value in dataclasses.asdict(settings).items()}
-
-
-def from_json(values):
-    """The Settings of what `as_json` made of them, and of settings that exist no longer, which are left out."""
-    types = {name: (hint, *get_args(hint)) for name, hint in get_type_hints(Settings).items()}
-    settings = {name: value for name, value in values.items() if name in types}
-    return Settings(**{name: Path(value) if value and Path in types[name] else value for name, value in settings.items()})

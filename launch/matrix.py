@@ -17,7 +17,7 @@ from common.config import SEEDS, Role, Settings
 from common.errors import UserError
 from common.model import workload_table
 from common.process import inherited
-from common.record import records
+from common.record import reading, records
 from common.record.definition import Record
 from launch.launchers import commands, detect, machine_files
 from launch.run import available, check, job_scripts, lock, resume, room, runner, seeds, until
@@ -219,8 +219,10 @@ def print_lines(lines: list[str]) -> None:
 
 
 def records_in(folder: Path) -> list[Record]:
-    """The records in a folder, none where there is no such folder."""
-    return records.read_all(folder) if folder.exists() else []
+    """The records in a folder, none where there is no such folder; names what is none."""
+    present, damaged = reading.collect([folder]) if folder.exists() else ([], [])
+    reading.report_damaged(damaged)
+    return present
 
 
 def settings_of(matrix):

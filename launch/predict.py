@@ -9,6 +9,7 @@ import tyro
 
 from common import command_line
 from common.command_line import RANKS
+from common.record import reading
 from launch.forecast.network import messages
 from launch.forecast.scaling import answer, forecasts
 from launch.forecast.scaling.forecasts import Wish, sizes_of
@@ -40,7 +41,8 @@ def run(arguments: Arguments) -> int:
     sizes = None if arguments.ranks is None else sizes_of(arguments.ranks)
     wish = Wish(sizes, arguments.network and messages.read(arguments.network), arguments.ranks_per_node)
     files.check_all({"--json": arguments.json})
-    records, _ = collect.collect(arguments.records)
+    records, damaged = collect.collect(arguments.records)
+    reading.report_damaged(damaged)
     plain, _ = entries.split_traced(records)
     comparable.check(plain)
     compared = entries.comparisons(plain)

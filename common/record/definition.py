@@ -1,85 +1,87 @@
 """The record of a run: its keys in the order of the file, with types and descriptions.
 
 results/schema.json and the table in results/README.md are generated from here: python -m common.record.schema. A new key has a default:
-its value in the records of before, which do not have it (common/record/records.py).
+its value in the records of before, which do not have it (common/record/reading.py).
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
+
+from common.command_line import Bounds, Pattern
+from common.config import Settings
 
 # The version of the layout. A record of another version is refused.
 SCHEMA = 3
-# For pydantic, which generates the schema; a training process does not import it.
-DOCUMENTED = {"use_attribute_docstrings": True, "json_schema_serialization_defaults_required": True}
+# A list with this has one value for each rank.
+BY_RANK = "by rank"
 
-
-class Limits:
-    """Keywords of JSON Schema that narrow a type."""
-
-    def __init__(self, **keywords):
-        self.keywords = keywords
-
-    def __get_pydantic_json_schema__(self, core_schema, handler):
-        return handler(core_schema) | self.keywords
-
-
-FromZero = Annotated[int, Limits(minimum=0)]
-FromOne = Annotated[int, Limits(minimum=1)]
-Positive = Annotated[float, Limits(exclusiveMinimum=0)]
+FromZero = Annotated[int, Bounds(at_least=0, at_most=10**18)]
+FromOne = Annotated[int, Bounds(at_least=1, at_most=10**18)]
+Seconds = Annotated[float, Bounds(at_least=0, at_most=1e12)]
+Share = Annotated[float, Bounds(at_least=0, at_most=1)]
+Amount = Annotated[float, Bounds(at_least=0, at_most=1e30)]
+Positive = Annotated[float, Bounds(above=0, at_most=1e30)]
 Moment = Annotated[
-    str, Limits(pattern="^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z$")
-]  # fmt: skip
-Sha256 = Annotated[str, Limits(pattern="^[0-9a-f]{64}$")]
+    str,
+    Pattern("[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z", "the form 2026-01-31T23:59:59Z"),
+]
+Sha256 = Annotated[str, Pattern("[0-9a-f]{64}", "64 of the digits 0 to 9 and a to f")]
 # A number that is not finite is written as null.
-Numbers = list[float | None]
-ByRank = Annotated[list[float], Limits(minItems=1)]
-SecondsBySize = list[Annotated[list[float], Limits(minItems=2, maxItems=2)]]
+Numbers = list[Annotated[float, Bounds(at_least=-1e40, at_most=1e40)] | None]
+Rates = list[Positive | None]
+SecondsByRank = Annotated[list[Seconds], BY_RANK]
+CountsByRank = Annotated[list[FromZero], BY_RANK]
 
 
 class Closed:
     """What has no key but those of its class."""
 
     __slots__ = ()
-    __pydantic_config__ = DOCUMENTED | {"extra": "forbid"}
+    # For pydantic, which reads records and generates the schema; a training process does not import it.
+    __pydantic_config__: ClassVar = {
+        "extra": "forbid", "strict": True, "allow_inf_nan": False,
+        "use_attribute_docstrings": True, "json_schema_serialization_defaults_required": True,
+    }  # fmt: skip
 
 
 @dataclass
 class Operation(Closed):
     """Calls and bytes of a collective."""
 
-    num_calls: float
-    num_bytes: float
+    num_calls: Amount
+    num_bytes: Amount
 
 
 @dataclass(kw_only=True)
 class StepBreakdown(Closed):
     num_steps: FromOne
     """Number of steps in a measured block."""
-    step_seconds: ByRank
+    step_seconds: SecondsByRank
     """Seconds of a step with communication, by rank."""
-    data_wait_seconds: ByRank
+    data_wait_seconds: SecondsByRank
     """Seconds of a step in which the rank waits for data, by rank."""
-    compute_seconds: ByRank
+    compute_seconds: SecondsByRank
     """Seconds of a step without communication, less its wait for data, by rank."""
-    communication_exposed_seconds: ByRank
-    """Seconds of exposed (non-overlapped) communication in a step, by rank, with packing and waiting. This, `data_wait_seconds` and
+    communication_exposed_seconds: Annotated[list[Annotated[float, Bounds(at_least=-1e12, at_most=1e12)]], BY_RANK]
+    """Seconds of exposed (non-overlapped) communication in a step, by rank, with packing and waiting: a difference of two
+    measurements, which noise can make negative. This, `data_wait_seconds` and
     `compute_seconds` add up to `step_seconds`."""
-    communication_seconds: Numbers
+    communication_seconds: Annotated[list[Seconds | None], BY_RANK]
     """Seconds of a step in which a collective runs, overlapped or not, by rank. PyTorch's profiler measures MPI, Gloo and NCCL; Horovod's
     timeline measures rank 0. `null` on a rank that is not measured."""
     operations: dict[str, Operation]
     """Calls of each collective in a step, and the bytes that one rank contributes to them. The keys are names such as `all_reduce`."""
-    bus_bytes_per_second: float | None
+    bus_bytes_per_second: Amount | None
     """Bus bandwidth of the collectives in bytes per second, by the convention of nccl-tests, from the mean time of the ranks. `null`
     without communication, or where its time is not measured."""
-    plain_bus_bytes_per_second: float | None
+    plain_bus_bytes_per_second: Amount | None
     """Bus bandwidth of a plain all-reduce of the gradients' size through the same library, in bytes per second. `null` without
     communication."""
-    all_reduce_seconds_by_size: SecondsBySize | None = None
+    all_reduce_seconds_by_size: list[tuple[Positive, Seconds]] | None = None
     """[size in bytes, seconds] of plain all-reduces through the same library, by ascending size: 1 KiB, 32 KiB, 1 MiB and the gradients'
     size; the mean over ranks of the median of each. Alpha and beta can be fitted to them (`launch/forecast/network/hockney.py`). `null`
     at one rank."""
-    exchange_start_seconds: dict[str, list[float]] | None = None
+    exchange_start_seconds: dict[str, list[Seconds]] | None = None
     """Seconds from the beginning of a step to the start of each collective in it, by name, on rank 0, in the steps of the profile, which
     slows them down. `null` where it does not tell."""
     library: dict
@@ -92,11 +94,11 @@ class HeldByRank(Closed):
     """What each rank holds at a point of a step, in bytes by rank. It counts the memory of tensors: no activations, and nothing that a
     library keeps to itself, such as DDP's buckets and Horovod's fusion buffer."""
 
-    parameters: list[FromZero]
+    parameters: CountsByRank
     """Parameters, whole and sharded."""
-    gradients: list[FromZero]
+    gradients: CountsByRank
     """Gradients, whole and sharded."""
-    optimizer_state: list[FromZero]
+    optimizer_state: CountsByRank
     """Optimizer state, with the master parameters that DeepSpeed updates."""
 
 
@@ -112,12 +114,12 @@ class TensorBytesByRank(Closed):
 
 @dataclass
 class GpuMemoryByRank(Closed):
-    peak_allocated_bytes: list[FromZero | None]
+    peak_allocated_bytes: Annotated[list[FromZero | None], BY_RANK]
     """Most bytes that the framework's tensors had at once, from the start of the clock to the end of the last epoch. `null` where the
     framework does not tell."""
-    peak_reserved_bytes: list[FromZero | None]
+    peak_reserved_bytes: Annotated[list[FromZero | None], BY_RANK]
     """Most bytes that the framework's allocator had of the GPU at once, in the same time. `null` where it does not tell (TensorFlow)."""
-    used_bytes: list[FromZero | None]
+    used_bytes: Annotated[list[FromZero | None], BY_RANK]
     """Bytes in use on the whole GPU after the last epoch, of all processes, with those of the driver and of NCCL, from NVML. `null` where
     it does not tell."""
 
@@ -131,22 +133,22 @@ class Reading(Closed):
     within a buffer, since the format can be read in order only."""
     num_steps: FromZero
     """Number of training steps for which samples were read."""
-    wait_seconds_by_rank: ByRank
+    wait_seconds_by_rank: SecondsByRank
     """Seconds in these steps in which training waited for samples: without `--num-workers` all of the reading."""
-    sample_bytes_by_rank: list[FromZero]
+    sample_bytes_by_rank: CountsByRank
     """Bytes of the samples that were read."""
-    num_opens_by_rank: list[FromZero]
+    num_opens_by_rank: CountsByRank
     """Number of files that were opened."""
-    read_bytes_by_rank: list[int | None]
+    read_bytes_by_rank: Annotated[list[FromZero | None], BY_RANK]
     """Bytes that the process has read from files of any kind while it trained and evaluated, from the disk or from the page cache (`rchar`
     of `/proc/self/io`). `null` where Linux does not tell."""
-    disk_bytes_by_rank: list[int | None]
+    disk_bytes_by_rank: Annotated[list[FromZero | None], BY_RANK]
     """Those of them that came from a disk (`read_bytes`), with what Linux read ahead. `null` where Linux does not tell."""
     budget_bytes: FromZero
     """Bytes that the samples in the memory of a rank were limited to."""
     stored_bytes: FromZero
     """Bytes of all files of the converted data set."""
-    convert_seconds: float | None
+    convert_seconds: Seconds | None
     """Seconds that its conversion took. `null` where that was interrupted and went on later."""
 
 
@@ -162,36 +164,36 @@ class CheckpointIo(Closed):
     """1 where the run resumed from a checkpoint."""
     read_bytes: FromZero = 0
     """Bytes of that."""
-    gather_seconds: float = 0.0
+    gather_seconds: Seconds = 0.0
     """Seconds in which the state was gathered from all ranks and the device. Training stands meanwhile."""
-    write_seconds: float = 0.0
+    write_seconds: Seconds = 0.0
     """Seconds of writing, to the disk (fsync). Training stands meanwhile, or goes on with `--checkpoint-async`."""
-    read_seconds: float = 0.0
+    read_seconds: Seconds = 0.0
     """Seconds of reading."""
-    wait_seconds: float = 0.0
+    wait_seconds: Seconds = 0.0
     """Seconds in which training waited for the end of a writing with `--checkpoint-async`: before the next one, and after the last."""
 
 
 @dataclass
 class MachineNoise(Closed):
-    product_flops_per_second: Numbers
+    product_flops_per_second: Rates
     """Floating point operations a second in products of matrices, just before and just after training. All ranks measure at the same time,
     each on its own cores, off the clock; the number is that of the slowest."""
-    copy_bytes_per_second: Numbers
+    copy_bytes_per_second: Rates
     """Bytes a second, read and written, in a copy, measured in the same way."""
-    frequency_hz: Numbers
+    frequency_hz: Rates
     """Lowest frequency of the ranks' cores before and after training. `null` where Linux does not tell."""
-    steal_seconds: float | None
+    steal_seconds: Seconds | None
     """Seconds that the hypervisor took from the ranks' cores during training. `null` where Linux does not tell."""
-    pressure_seconds: float | None
+    pressure_seconds: Seconds | None
     """Seconds of training in which a process of the node waited for a core. `null` where Linux does not tell."""
-    involuntary_switches_by_rank: list[int]
+    involuntary_switches_by_rank: CountsByRank
     """Number of times during training that a thread of the rank had to leave its core to another, by rank."""
-    gpu_clock_hz: Numbers
+    gpu_clock_hz: Rates
     """Lowest clock of the ranks' GPUs before and after training. `null` without a GPU."""
     gpu_throttle_reasons: list[str] | None
     """Reasons after training for which a GPU ran below its highest clock. `null` without a GPU."""
-    cpu_throttled_seconds: float | None = None
+    cpu_throttled_seconds: Seconds | None = None
     """Seconds of training in which a CPU quota kept the control groups of a rank from running, added up over cores; those of the rank with
     most. `null` where Linux does not tell."""
 
@@ -225,23 +227,6 @@ class MpiProfile(Closed):
 
 
 @dataclass
-class ResolvedSettings:
-    """The settings that the report reads. A record has all settings."""
-
-    __pydantic_config__ = DOCUMENTED
-
-    machine: str
-    run_id: str | None
-    batch_size: FromOne
-    learning_rate: float
-    learning_rate_factor: float
-    warmup_epochs: float
-    optimizer: str
-    precision: str
-    threads: FromOne
-
-
-@dataclass
 class Gpu(Closed):
     model: str | None
     """Model of the GPU, from NVML."""
@@ -259,6 +244,9 @@ class Gpu(Closed):
 
 @dataclass(kw_only=True)
 class Environment(Closed):
+    # What is known of a machine differs between versions: what is not described here is left out.
+    __pydantic_config__: ClassVar = Closed.__pydantic_config__ | {"extra": "ignore"}
+
     python: str
     """Version of Python."""
     packages: dict[str, str]
@@ -275,12 +263,11 @@ class Environment(Closed):
     """Vector and matrix instruction sets of the processor, by their names in the Linux kernel. `null` where they are not known."""
     num_cores: FromOne
     """Number of physical cores of the node; hardware threads of one core count once."""
-    cores_by_rank: list[list[int] | None] | None = None
-    """Numbers of the hardware threads that each rank runs on, by rank, read from its threads after the warm-up. `null` until then; older
-    records know those of rank 0."""
-    quota_cores: float | None = None
+    cores_by_rank: Annotated[list[list[FromZero] | None], BY_RANK] | None = None
+    """Numbers of the hardware threads that each rank runs on, by rank, read from its threads after the warm-up. `null` until then."""
+    quota_cores: Positive | None = None
     """Cores whose time rank 0 and the ranks beside it may use, by the smallest CPU quota of a control group. `null` without a quota."""
-    numa_nodes_of_rank_0: list[int] | None = None
+    numa_nodes_of_rank_0: list[FromZero] | None = None
     """Numbers of the NUMA nodes that these belong to. `null` where Linux does not tell."""
     device: Literal["cpu", "cuda"] | None = None
     """Device that was used; `settings.device` is what was asked for."""
@@ -290,7 +277,7 @@ class Environment(Closed):
     """GPU of rank 0 and its software. `null` on a CPU."""
     allocator_keeps: bool
     """Whether the C library keeps the memory of large buffers between steps."""
-    memory_bytes: int
+    memory_bytes: FromZero
     """Main memory of the node in bytes."""
     git_commit: str | None
     """Commit of the checkout. `null` outside a git repository."""
@@ -307,7 +294,7 @@ class Environment(Closed):
 class Record(Closed):
     """Settings, environment and measurements of one run. `null` means that a value is not known or does not apply."""
 
-    __pydantic_config__ = Closed.__pydantic_config__ | {"title": "Record of one run"}
+    __pydantic_config__: ClassVar = Closed.__pydantic_config__ | {"title": "Record of one run"}
 
     schema: Literal[SCHEMA] = SCHEMA
     """Version of this layout. Records of another version are not read."""
@@ -343,7 +330,7 @@ class Record(Closed):
     """What the gradients went over. `null` for a backend that does not exchange any, and until the backend has started."""
     num_nodes: FromOne | None = None
     """Number of nodes."""
-    pids_by_rank: list[int] | None = None
+    pids_by_rank: Annotated[list[FromOne], BY_RANK] | None = None
     """Process id of each rank on its node."""
     repeat: FromZero
     """Number of the repeat, from 0."""
@@ -355,14 +342,14 @@ class Record(Closed):
     """Launcher that started the run."""
     command: str
     """Shell command of the run, for the root of the checkout."""
-    target: float | None
+    target: Share | None
     """Accuracy to reach, from 0 to 1. `null` for a workload that measures throughput alone."""
     reached: bool | None = None
     """Whether an evaluation met the target. `null` without a target."""
-    time_to_solution_seconds: float | None = None
+    time_to_solution_seconds: Seconds | None = None
     """Seconds from before the first access to the data to the end of the first evaluation that met the target. `null` where none did, and
     for a run that resumed after one epoch or more."""
-    accuracy: float | None = None
+    accuracy: Share | None = None
     """Accuracy of the last evaluation, from 0 to 1: the share of held-out labels, or next tokens, that are predicted correctly. `null`
     without an evaluation."""
     samples_per_second: Positive | None = None
@@ -389,23 +376,23 @@ class Record(Closed):
     oversubscribed: bool | None = None
     """Whether ranks need more cores than they run on, or than a CPU quota gives. Such a run does not measure scaling. `null` until the end
     of the warm-up."""
-    launch_seconds: float | None = None
+    launch_seconds: Seconds | None = None
     """Seconds from the start of the launcher to the start of rank 0's process, with a resolution of 10 ms. `null` for a run outside a
     matrix."""
-    import_seconds: float | None = None
+    import_seconds: Seconds | None = None
     """Seconds from the start of rank 0's process to the end of its imports."""
-    init_seconds: float | None = None
+    init_seconds: Seconds | None = None
     """Seconds from the end of the imports to the start of training: process group, model, compilation and warm-up on synthetic samples."""
-    load_seconds: float | None = None
+    load_seconds: Seconds | None = None
     """Seconds to read and prepare the data. They are part of the time to solution."""
     steps_per_turn: FromZero | None = None
     """Number of steps of a turn, which also ends with the epoch; 0 for a run that ran alone."""
     num_turns: FromZero | None = None
     """Number of turns in which the run trained, side by side in time with the runs of other backends. 0 for a run that ran alone."""
-    turns_of_others_seconds: float | None = None
+    turns_of_others_seconds: Seconds | None = None
     """Seconds from the start to the end of training in which the run was stopped while other runs had their turns. They are in no other
     time of the record."""
-    check_seconds: float | None = None
+    check_seconds: Seconds | None = None
     """Seconds of what only Tandem does: gathering and comparing the parameters of all ranks, and adding up the losses, and with
     `--drop-caches` emptying the page cache. They are in no other time of the record."""
     samples_per_epoch: FromZero | None = None
@@ -418,24 +405,24 @@ class Record(Closed):
     """Loss of each step: the mean over the global batch, in nats per label or per token."""
     learning_rates: Numbers = field(default_factory=list)
     """Learning rate of each step."""
-    step_seconds: Numbers = field(default_factory=list)
+    step_seconds: list[Seconds | None] = field(default_factory=list)
     """Seconds of each step, from the end of the step before. On CUDA, where steps are queued, only the sum over an epoch is exact."""
-    train_seconds: Numbers = field(default_factory=list)
+    train_seconds: list[Seconds | None] = field(default_factory=list)
     """Seconds of training in each epoch."""
-    eval_seconds: Numbers = field(default_factory=list)
+    eval_seconds: list[Seconds | None] = field(default_factory=list)
     """Seconds of each evaluation."""
-    accuracies: Numbers = field(default_factory=list)
+    accuracies: list[Share | None] = field(default_factory=list)
     """Accuracy on all held-out samples after each epoch."""
     eval_losses: Numbers = field(default_factory=list)
     """Loss on all held-out samples after each epoch."""
-    staleness: list[dict[str, int]] | None = None
+    staleness: list[dict[str, FromZero]] | None = None
     """Of each epoch, the number of updates by their staleness: how many others were applied since the worker fetched the parameters of its
     gradients. `null` where no server applies updates (`parameter_server`)."""
     left_out: list[str] | None = None
     """A line for each worker whose training failed, and without which the run went on. `null` where none can be left out."""
     peak_memory_bytes: FromOne | None = None
     """Peak resident memory of the rank that used most, in bytes. GPU memory is not included."""
-    peak_memory_bytes_by_rank: list[int] | None = None
+    peak_memory_bytes_by_rank: CountsByRank | None = None
     """Peak resident memory of each rank's process in bytes."""
     tensor_bytes_by_rank: TensorBytesByRank | None = None
     """What each rank holds at three points of a warm-up step: parameters, gradients and optimizer state. `null` until the step is done."""
@@ -465,7 +452,7 @@ class Record(Closed):
     """Summary of the traces of a run of a matrix with `--timeline`. `null` for other runs."""
     mpi_profile: MpiProfile | None = None
     """Summary of the MPI profiles of a run of a matrix with `--trace`. `null` for other runs."""
-    settings: ResolvedSettings
+    settings: Settings
     """Every setting of the run, by its name in `common/config.py`, with defaults resolved."""
     library_configuration: dict | None = None
     """Configuration that the backend gave to its library (DeepSpeed). `null` for other backends."""

@@ -14,16 +14,14 @@ import time
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import get_args, get_origin, get_type_hints
 
 from common import backends, config, durable
 from common.backends import ROOT
 from common.batch_plan import BatchPlan
-from common.data.folders import is_hidden
 from common.errors import UserError
 from common.process import binding, control_groups, mpi
 from common.process.ranks import Ranks
-from common.record.definition import SCHEMA, Environment, Record
+from common.record.definition import Environment, Record
 
 # The folder of a run's traces has the name of its record with this ending.
 TRACES_END = ".trace"
@@ -61,56 +59,6 @@ def new(backend: str, settings: config.Settings, ranks: Ranks, plan: BatchPlan, 
         settings=settings,
         environment=surroundings,
     )
-
-
-def lifted(record):
-    """A record as a dict, with every key of common.record.definition in its order.
-
-    Keys were added since older records were written, and `cores_by_rank` was that of rank 0. One that is missing has its default; an older
-    backend was exact and had a model in every rank. A key without a default stays missing, and a value of the wrong type stays as it is:
-    the schema refuses both.
-    """
-    if isinstance(environment := record.get("environment"), dict) and "cores_of_rank_0" in environment:
-        others = {name: value for name, value in environment.items() if name != "cores_of_rank_0"}
-        cores_by_rank = [environment["cores_of_rank_0"]] + [None] * (record.get("num_ranks", 1) - 1)
-        record = record | {"environment": others | {"cores_by_rank": cores_by_rank}}
-    complete = _with_defaults(Record, {"exact": True, "data_parallel_degree": record.get("num_ranks")} | record)
-    if isinstance(settings := complete.get("settings"), dict):
-        complete["settings"] = config.as_json(config.Settings()) | settings
-    return complete
-
-
-def _with_defaults(kind, values):
-    """The values of a dataclass of the definition, and of those in it, by name, with the defaults of those that are missing."""
-    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
-    ordered = {name: values.get(name, default) for name, default in defaults.items()} | values
-    for name, hint in get_type_hints(kind).items():
-        if isinstance(ordered[name], dict) and get_origin(hint) is not dict and (part := _dataclass_in(hint)):
-            ordered[name] = _with_defaults(part, ordered[name])
-    return {name: value for name, value in ordered.items() if value is not dataclasses.MISSING}
-
-
-def _dataclass_in(hint):
-    """The dataclass that a type of the definition is, may be or holds; None where there is none."""
-    return next(filter(dataclasses.is_dataclass, (hint, *get_args(hint))), None)
-
-
-def from_json(values):
-    """The Record of a JSON object that follows the schema, with its sub-objects, and the Settings as `settings`."""
-    record = _instance(Record, values)
-    record.settings = config.from_json(values["settings"])
-    return record
-
-
-def _instance(kind, value):
-    """A JSON value of a type of the definition: what a dataclass describes becomes one."""
-    described = _dataclass_in(kind)
-    if described is None or not isinstance(value, dict):
-        return value
-    if get_origin(kind) is dict:
-        return {name: _instance(described, part) for name, part in value.items()}
-    kinds = get_type_hints(described)
-    return described(**{name: _instance(kinds[name], part) for name, part in value.items() if name in kinds})
 
 
 def as_json(record):
@@ -156,15 +104,21 @@ def update(record, values):
         setattr(record, key, value)
 
 
-def write(path, record):
-    """Writes a Record durably and atomically. Numbers that are not finite become null."""
+def write(path: Path, record: Record) -> None:
+    """Writes a Record durably and atomically."""
+    durable.write_text(path, text_of(record))
+
+
+def text_of(record: Record) -> str:
+    """A Record as JSON with a line for each key. Numbers that are not finite become null."""
     finite = json.loads(json.dumps(as_json(record)), parse_constant=lambda _: None)
-    durable.write_text(path, as_text(finite) + "\n")
+    return "{\n" + ",\n".join(f" {json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in finite.items()) + "\n}\n"
 
 
-def as_text(values: dict) -> str:
-    """JSON with a line for each key of an object."""
-    return "{\n" + ",\n".join(f" {json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in values.items()) + "\n}"
+def required() -> list[str]:
+    """The keys that a record has from its beginning, since they have no default."""
+    missing = dataclasses.MISSING
+    return [field.name for field in dataclasses.fields(Record) if field.default is field.default_factory is missing]
 
 
 def expect_writable(path):
@@ -190,35 +144,6 @@ def writing(path: Path, content: str = "records", option: str = "--results") -> 
         yield
     except OSError as error:
         raise UserError(f"cannot write {content} to {path} ({error.strerror}); give another folder with {option}") from None
-
-
-def read(path):
-    """The Record in a file, lifted to today's definition. Raises UserError if the file is damaged or has another schema version."""
-    try:
-        values = json.loads(path.read_text())
-        schema = values.get("schema") if isinstance(values, dict) else None
-        record = from_json(lifted(values)) if schema == SCHEMA else None
-    except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError) as error:
-        raise UserError(f"{path} cannot be read as a record ({error}); move it away") from None
-    if record is None:
-        raise UserError(
-            f"{path} has schema {schema}, this version of Tandem reads {SCHEMA}; give another folder with --results or move it away"
-        )
-    return record
-
-
-def files(folder, ends=(".json",)):
-    """The files of a folder and its subfolders with these endings, sorted by path, without hidden ones and those in folders of traces."""
-    paths = sorted(path for path in folder.rglob("*") if path.name.endswith(ends) and not is_hidden(path.relative_to(folder)))
-    return [path for path in paths if not any(part.endswith(TRACES_END) for part in path.relative_to(folder).parts[:-1])]
-
-
-def read_all(path):
-    """The records of a file, or of all .json files in a folder and its subfolders except folders of traces, sorted by path."""
-    if not path.exists():
-        raise UserError(f"{path} does not exist; give a record or a folder of records")
-    paths = files(path) if path.is_dir() else [path]
-    return [read(record_path) for record_path in paths if record_path != ROOT / "results" / "schema.json"]
 
 
 def instruction_sets():

@@ -1,43 +1,51 @@
-"""What a record's keys must be together, which a type of one key cannot express: parts of the schema (common/record/definition.py)."""
+"""What a record's keys must be together, which the type of one key cannot express (common/record/definition.py)."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import get_args, get_type_hints
+
+from common.model.workload_table import WORKLOADS
+from common.record.definition import BY_RANK, Record
+
+OF_COMPLETED = ("workload_digest", "num_nodes", "import_seconds", "init_seconds", "peak_memory_bytes", "in_sync")
+# Settings of which a run has a value, whatever was given; of a target it may have none.
+RESOLVED = (*(name for name in WORKLOADS["cnn"].defaults() if name != "target"), "learning_rate_factor", "machine")
 
 
-def _rule(description, conditions, consequence, otherwise=None):
-    """A rule of the schema: records whose keys meet the conditions meet `consequence`, all others `otherwise`."""
-    rule = {"description": description, "if": {"properties": conditions}, "then": {"properties": consequence}}
-    return rule | ({"else": {"properties": otherwise}} if otherwise else {})
+def problems(record: Record) -> Iterator[str]:
+    """A line, `key: problem`, for each rule that a record breaks."""
+    from_the_start = not record.resumed_after_epochs
+    is_ok, has_target, reached = record.status == "ok", record.target is not None, record.reached is True
+    required = (
+        ("a completed run", is_ok, OF_COMPLETED),
+        ("a completed run that did not resume", is_ok and from_the_start, ("samples_per_second", "losses")),
+        ("a completed run with a target", is_ok and has_target, ("reached",)),
+        ("a completed run with a target that did not resume", is_ok and has_target and from_the_start, ("accuracy",)),
+        ("a run that diverged, failed or timed out", record.status in ("diverged", "failed", "timeout"), ("error",)),
+        ("a run that reached the target and did not resume", reached and from_the_start, ("time_to_solution_seconds",)),
+    )
+    for description, applies, names in required:
+        yield from (f"{name}: {description} has it" for name in names if applies and getattr(record, name) in (None, []))
+    excluded = (
+        ("a run without a target", not has_target, ("reached", "accuracy")),
+        ("a run that resumed or did not reach the target", not (reached and from_the_start), ("time_to_solution_seconds",)),
+    )
+    for description, applies, names in excluded:
+        yield from (f"{name}: {description} has none" for name in names if applies and getattr(record, name) is not None)
+    if is_ok and record.in_sync is False:
+        yield "in_sync: the ranks of a completed run have equal parameters"
+    if record.time_to_solution_seconds == 0:
+        yield "time_to_solution_seconds: it is above 0"
+    yield from (f"settings/{name}: every run has it" for name in RESOLVED if getattr(record.settings, name) is None)
+    yield from _problems_by_rank(record, record.num_ranks)
 
 
-_NULL, _NOT_NULL, _NUMBER = {"type": "null"}, {"not": {"type": "null"}}, {"type": "number"}
-_OK = {"status": {"const": "ok"}}
-_FROM_THE_START = {"resumed_after_epochs": {"enum": [None, 0]}}
-RULES = {
-    "completed": _rule(
-        "A completed run was measured, and its ranks had equal parameters.",
-        _OK,
-        dict.fromkeys(("workload_digest", "num_nodes", "import_seconds", "init_seconds", "peak_memory_bytes"), _NOT_NULL)
-        | {"in_sync": {"const": True}},
-    ),
-    "trained": _rule(
-        "A completed run that did not resume has steps.",
-        _OK | _FROM_THE_START,
-        {"samples_per_second": _NOT_NULL, "losses": {"minItems": 1}},
-    ),
-    "evaluated": _rule(
-        "With a target, a completed run that did not resume has an accuracy.",
-        _OK | _FROM_THE_START | {"target": _NUMBER},
-        {"accuracy": _NOT_NULL},
-    ),
-    "target": _rule("With a target, a completed run reached it or not.", _OK | {"target": _NUMBER}, {"reached": _NOT_NULL}),
-    "no_target": _rule("Without a target there is no evaluation.", {"target": _NULL}, {"reached": _NULL, "accuracy": _NULL}),
-    "failed": _rule(
-        "A run that diverged, failed or timed out has an error.",
-        {"status": {"enum": ["diverged", "failed", "timeout"]}},
-        {"error": {"type": "string"}},
-    ),
-    "time_to_solution": _rule(
-        "Exactly the runs that reached the target, and did not resume, have a time to solution.",
-        {"reached": {"const": True}} | _FROM_THE_START,
-        {"time_to_solution_seconds": {"type": "number", "exclusiveMinimum": 0}},
-        {"time_to_solution_seconds": _NULL},
-    ),
-}
+def _problems_by_rank(part, num_ranks, place=""):
+    """Lists by rank of another length, of a record or of a part of it."""
+    hints = get_type_hints(type(part), include_extras=True)
+    for name, value in ((field.name, getattr(part, field.name)) for field in dataclasses.fields(part)):
+        if dataclasses.is_dataclass(value):
+            yield from _problems_by_rank(value, num_ranks, f"{place}{name}/")
+        is_by_rank = any(BY_RANK in getattr(kind, "__metadata__", ()) for kind in (hints[name], *get_args(hints[name])))
+        if is_by_rank and value is not None and len(value) != num_ranks:
+            yield f"{place}{name}: it has {len(value)} values for {num_ranks} ranks"

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from common.record import records
+from common.record import reading, records
 from common.record.definition import Record
 
 RESULTS = records.ROOT / "results" / "lessons"
@@ -20,7 +20,7 @@ def matrix(name: str, ranks: str, *arguments: str) -> list[Record]:
     status = subprocess.run(
         [sys.executable, "-m", "launch.matrix", ranks, *arguments, *given, "--results", str(folder)], cwd=records.ROOT, check=False
     ).returncode
-    completed = [record for record in records.read_all(folder) if record.status == "ok"] if folder.exists() else []
+    completed = [record for record in reading.collect([folder])[0] if record.status == "ok"] if folder.exists() else []
     if not completed:
         sys.exit(status)
     return completed

@@ -14,7 +14,7 @@ from typing import BinaryIO, NamedTuple
 from common.command_line import flag
 from common.config import Settings, as_json
 from common.errors import UserError
-from common.record import records
+from common.record import reading, records
 from launch.launchers.commands import allocation
 from launch.run import lock, processes, runner, supervisor
 from launch.run.plan import Job, stamped
@@ -96,7 +96,7 @@ def divided(jobs):
     run_records, missing = [], []
     for job in jobs:
         path = runner.record_path(job)
-        record = records.read(path) if path.exists() else None
+        record = reading.read(path) if path.exists() else None
         if record and record.status in ("ok", "diverged"):
             run_records.append(record)
         else:

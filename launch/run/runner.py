@@ -12,7 +12,7 @@ from common.errors import UserError
 from common.process import inherited, out_of_memory, turns
 from common.process.ranks import Ranks
 from common.process.watchdog import Hang
-from common.record import records
+from common.record import reading, records
 from common.record.definition import Record
 from launch.launchers.commands import THREADS_VARIABLE, Start, shell_command
 from launch.run import failures, processes
@@ -129,7 +129,7 @@ def _complete(job, launch, ending, problem, last_lines, last_progress, hangs, nu
 def recorded(job: Job) -> Record | None:
     """The record of a job on disk; None where there is none, or none that can be read."""
     with contextlib.suppress(OSError, UserError):
-        return records.read(record_path(job))
+        return reading.read(record_path(job))
     return None
 
 
@@ -137,9 +137,10 @@ def _written(job, record):
     """The record as it is on disk when it has been written. Where it cannot be, the run has failed and the record is nowhere else."""
     try:
         records.write(record_path(job), record)
-        return records.read(record_path(job))
+        return reading.read(record_path(job))
     except (OSError, UserError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else problem
         unwritten = f"its record could not be written ({reason})"
-        record.status, record.error = "failed", f"{record.error}; {unwritten}" if record.error else unwritten
-        return records.from_json(records.as_json(record))
+        required = {name: getattr(record, name) for name in records.required()}
+        error = f"{record.error}; {unwritten}" if record.error else unwritten
+        return reading.parsed(records.text_of(Record(**required, status="failed", error=error)))

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 from common import command_line
-from common.record.records import read_all
+from common.record import reading
 from launch.report.questions.first import SLOWER
 from launch.report.words import level
 from tests.support.running import BIN, environ
@@ -22,7 +22,7 @@ def matrix(checkout, folder, *arguments):
     """The records of a folder after a matrix in a copied checkout, which prints to standard error; a failed run leaves the others."""
     program = [BIN / "python", "-m", "launch.matrix", NUM_RANKS, "--no-step-breakdown", "--machine", "here", "--results", folder]
     subprocess.run(list(map(str, [*program, *arguments])), cwd=checkout, env=environ(), stdout=subprocess.DEVNULL, check=False)
-    return read_all(folder)
+    return reading.collect([folder])[0]
 
 
 def in_blocks(measure, conditions, num_repeats):

@@ -6,6 +6,8 @@ import pytest
 
 from common.process import node_memory
 from launch.run import available
+from tests.support.forked import run_module
+from tests.support.made_records import made
 from tests.support.mistakes import expect_refused
 from tests.support.running import BIN, ROOT, completed
 
@@ -72,13 +74,17 @@ def test_a_run_refuses_a_model_that_is_too_large_for_the_memory_before_it_is_bui
     assert "need 24.2 GB on a node for its rank" in record["error"]
 
 
-def test_the_matrix_refuses_results_of_an_older_schema_and_leaves_them_alone(tmp_path):
-    old = tmp_path / "here" / "old.json"
-    old.parent.mkdir()
-    old.write_text(json.dumps({"schema": 0, "status": "ok"}))
-    expect_refused("old.json has schema 0", "launch.matrix", "1", "--backends", "single", "--results", tmp_path, "--machine", "here")
-    assert json.loads(old.read_text()) == {"schema": 0, "status": "ok"}
-    assert list(old.parent.iterdir()) == [old]
+def test_the_matrix_names_what_is_no_record_in_one_line_leaves_it_alone_and_goes_on(tmp_path):
+    folder = tmp_path / "here"
+    folder.mkdir()
+    contents = {"a.json": json.dumps({"schema": 0, "status": "ok"}), "b.json": json.dumps(made() | {"seed": "one"})}
+    for name, content in contents.items():
+        (folder / name).write_text(content)
+    options = ("--backends", "single", "--results", tmp_path, "--machine", "here", "--print-jobs", "slurm")
+    status, output, error = run_module("launch.matrix", "1", *options)
+    left_out = f"left out {folder}/a.json: has schema 0; this version of Tandem reads 3 (and 1 more, which launch.compare lists)\n"
+    assert (status, "sbatch" in output, error) == (0, True, left_out)
+    assert {path.name: path.read_text() for path in folder.iterdir()} == contents
 
 
 @pytest.mark.parametrize(

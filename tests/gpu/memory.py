@@ -1,7 +1,5 @@
 """Memory of the GPU: the counters in a record, and what a run says that has none left."""
 
-from dataclasses import asdict
-
 import pytest
 
 from tests.gpu.running import train
@@ -17,11 +15,11 @@ SHORT = ("--steps-per-epoch", 40, "--epochs", 1, "--no-step-breakdown")
 
 def test_peaks_in_the_record(session, measured):
     record = train(session, "single", "memory-peaks", "--workload", "transformer", *SHORT)
-    counted = {name: sizes[0] for name, sizes in asdict(record.gpu_memory_by_rank).items()}
+    counted = {name: sizes[0] for name, sizes in vars(record.gpu_memory_by_rank).items()}
     allocated, reserved, used = counted.values()
     assert 0 < allocated <= reserved, f"{counted}"
     assert used is None or used >= reserved, f"{counted}"
-    held = sum(sizes[0] for sizes in asdict(record.tensor_bytes_by_rank.after_backward).values())
+    held = sum(sizes[0] for sizes in vars(record.tensor_bytes_by_rank.after_backward).values())
     assert held <= allocated, f"the tensors have {held} bytes, and at most {allocated} were allocated"
     measured |= {f"{name} (MiB)": size / MIB for name, size in counted.items() if size is not None}
 

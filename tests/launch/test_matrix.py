@@ -5,19 +5,18 @@ import os
 import re
 import signal
 
-import jsonschema
 import psutil
 import pytest
 
+from common.record import reading
 from launch.run import supervisor
 from tests.support import kills, made_backends
-from tests.support.running import ROOT, completed, left_over, matrix, records_in, with_backends
+from tests.support.running import completed, left_over, matrix, records_in, with_backends
 
 pytestmark = pytest.mark.matrix
 
 # As job scripts set it, for programs of one library.
 BOUND = {"OMP_PLACES": "threads", "OMP_PROC_BIND": "spread"}
-SCHEMA = json.loads((ROOT / "results" / "schema.json").read_text())
 
 
 def test_a_crash_and_a_killed_rank_leave_the_others_their_records_and_no_process(checkout, tmp_path):
@@ -30,7 +29,7 @@ def test_a_crash_and_a_killed_rank_leave_the_others_their_records_and_no_process
     assert left_over(checkout) == []
     record_of_backend = {record["backend"]: record for record in records_in(tmp_path)}
     for record in record_of_backend.values():
-        jsonschema.validate(record, SCHEMA)
+        reading.adapter().validate_json(json.dumps(record))
     statuses = {backend: record["status"] for backend, record in record_of_backend.items()}
     assert statuses == {"raised": "failed", "killed": "failed", "ddp": "ok"}
     assert record_of_backend["raised"]["error"] == "rank 1: in step 6/12 of epoch 1: RuntimeError: rank 1 has had enough"
@@ -105,7 +104,7 @@ def test_a_signal_ends_the_runs_side_by_side_and_leaves_no_process_and_no_file(
     assert process.returncode == 130, output
     for record in records_in(tmp_path):
         assert (record["status"], record["error"]) == ("failed", "interrupted")
-        jsonschema.validate(record, SCHEMA)
+        reading.adapter().validate_json(json.dumps(record))
     (page,) = tmp_path.glob("here/*.html")
     assert "interrupted" in output
     assert "interrupted" in page.read_text()

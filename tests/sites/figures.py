@@ -15,7 +15,7 @@ import tyro
 
 from common import command_line
 from common.errors import UserError
-from common.record import records
+from common.record import reading
 from launch.report import comparable, entries, epochs
 
 # {figure of a backend: (unit, value for its entry)}. A value is typical of the repeats.
@@ -41,8 +41,8 @@ class Arguments:
 
 
 def run(arguments):
-    measured = records.read_all(arguments.results)
-    earlier = records.read_all(arguments.reference) if arguments.reference else []
+    measured = reading.collect([arguments.results])[0]
+    earlier = reading.collect([arguments.reference])[0] if arguments.reference else []
     lines = problems(measured, command_line.names_in(arguments.backends))
     print(json.dumps({"problems": lines, "figures": {} if lines else figures(measured, earlier, arguments.relative_to)}))
 

@@ -6,22 +6,28 @@ import re
 import subprocess
 import sys
 
-import jsonschema
 import pytest
 
 from common import workloads
+from common.command_line import Bounds, annotations
 from common.config import Settings
 from common.process.ranks import Ranks
-from common.record import records, schema
+from common.record import reading, records, schema
 from common.record.definition import Record
-from tests.support.made_records import VALIDATOR, made, step_breakdown
+from tests.support.made_records import made, step_breakdown, valid
 from tests.support.running import ROOT
 
 RESULTS = ROOT / "results"
 SCHEMA = json.loads((RESULTS / "schema.json").read_text())
-PLAIN_VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 REGENERATE = "run python -m common.record.schema"
 GPU = {"model": "a GPU", "pci_bus_id": "0000:07:00.0", "driver": "580.65", "cuda": "13.0", "cudnn": None, "nccl": "2.27.3"}
+
+
+def is_record(values):
+    try:
+        return bool(reading.parsed(json.dumps(values)))
+    except ValueError:
+        return False
 
 
 def new_record():
@@ -34,27 +40,32 @@ def test_the_committed_schema_and_table_are_the_generated_ones():
     readme = (RESULTS / "README.md").read_text()
     assert (RESULTS / "schema.json").read_text() == schema.schema_text(), REGENERATE
     assert readme == schema.with_table(readme), REGENERATE
-    PLAIN_VALIDATOR.check_schema(SCHEMA)
 
 
 def test_definition_record_schema_and_documentation_have_the_same_keys_in_the_same_order():
     documented = re.findall(r"^\| `(\w+)` \|", (RESULTS / "README.md").read_text(), re.MULTILINE)
     defined = [field.name for field in dataclasses.fields(Record)]
     assert defined == list(new_record()) == list(SCHEMA["properties"]) == SCHEMA["required"] == documented
-    VALIDATOR.validate(new_record())
+    valid(new_record())
 
 
-def test_every_key_has_a_description_and_may_not_be_missing_and_settings_exist():
-    parts = ("step_breakdown", "timeline", "mpi_profile", "environment")
-    for kind in (SCHEMA, *(SCHEMA["properties"][part] for part in parts)):
+def test_every_key_has_a_description_and_may_not_be_missing():
+    parts = [SCHEMA["$defs"][part] for part in ("StepBreakdown", "Timeline", "MpiProfile", "Environment")]
+    for kind in (SCHEMA, *parts):
         assert kind["required"] == list(kind["properties"])
         assert [key for key, value in kind["properties"].items() if len(value.get("description", "")) < len("Host name.")] == []
-    assert set(SCHEMA["properties"]["settings"]["required"]) <= {field.name for field in dataclasses.fields(Settings)}
 
 
-def test_a_value_of_two_types_is_refused():
-    with pytest.raises(TypeError, match="give it one type"):
-        schema._simplified({"anyOf": [{"type": "integer"}, {"type": "string"}]}, {})
+def test_the_schema_of_the_settings_has_the_bounds_of_the_command_line():
+    settings = SCHEMA["$defs"]["Settings"]
+    assert settings["required"] == list(settings["properties"]) == [field.name for field in dataclasses.fields(Settings)]
+    for name, declared in annotations(Settings).items():
+        kinds = [settings["properties"][name], *settings["properties"][name].get("anyOf", ())]
+        for bounds in declared:
+            if isinstance(bounds, Bounds):
+                lowest, highest = bounds.above if bounds.at_least is None else bounds.at_least, bounds.at_most or bounds.below
+                assert any(kind.get("minimum", kind.get("exclusiveMinimum")) == lowest for kind in kinds), name
+                assert any(kind.get("maximum", kind.get("exclusiveMaximum")) == highest for kind in kinds), name
 
 
 def test_a_training_process_does_not_import_pydantic():
@@ -90,50 +101,43 @@ def test_a_training_process_does_not_import_pydantic():
     ],
 )
 def test_the_schema_refuses(change):
-    assert not VALIDATOR.is_valid(new_record() | change)
-    assert not PLAIN_VALIDATOR.is_valid(new_record() | change)
+    assert not is_record(new_record() | change)
 
 
 def test_a_gpu_may_be_described():
     environment = made()["environment"] | {"device": "cuda", "framework_has_cuda": True, "gpu": GPU, "numa_nodes_of_rank_0": [0, 1]}
-    VALIDATOR.validate(made() | {"environment": environment})
+    valid(made() | {"environment": environment})
 
 
 @pytest.mark.parametrize(
     "key", ["workload_digest", "num_nodes", "import_seconds", "init_seconds", "peak_memory_bytes", "in_sync", "reached", "accuracy"]
 )
 def test_a_completed_run_knows(key):
-    assert VALIDATOR.is_valid(made())
-    assert not VALIDATOR.is_valid(made() | {key: None})
-
-
-@pytest.mark.parametrize("numbers", [[], [1, 2.5, None], [1.0, False], [1.0, "2"], [[1.0]], [{}], {}, "12", None, 3])
-def test_lists_of_numbers_are_checked_as_jsonschema_does(numbers):
-    record = made() | {"step_seconds": numbers}
-    assert VALIDATOR.is_valid(record) == PLAIN_VALIDATOR.is_valid(record)
-    assert [error.message for error in VALIDATOR.iter_errors(record)] == [error.message for error in PLAIN_VALIDATOR.iter_errors(record)]
+    assert is_record(made())
+    assert not is_record(made() | {key: None})
 
 
 @pytest.mark.parametrize("lacking", [{"time_to_solution_seconds": None}, {"accuracy": None}, {"samples_per_second": None}, {"losses": []}])
 @pytest.mark.parametrize(("resumed", "is_valid"), [({}, False), ({"resumed_after_epochs": 0}, False), ({"resumed_after_epochs": 2}, True)])
 def test_only_a_resumed_run_may_lack_the_results_of_earlier_epochs(lacking, resumed, is_valid):
     record = made() | resumed | ({"time_to_solution_seconds": None} if is_valid else {})
-    assert VALIDATOR.is_valid(record | lacking) == is_valid
-    assert not VALIDATOR.is_valid(made() | {"resumed_after_epochs": 2}), "it has a time to solution"
+    assert is_record(record | lacking) == is_valid
+    assert not is_record(made() | {"resumed_after_epochs": 2}), "it has a time to solution"
 
 
 def test_without_a_target_nothing_is_reached():
     throughput = made() | {"target": None, "reached": None, "accuracy": None, "time_to_solution_seconds": None}
-    assert VALIDATOR.is_valid(throughput)
-    assert not VALIDATOR.is_valid(throughput | {"reached": False})
-    assert not VALIDATOR.is_valid(throughput | {"accuracy": 0.5})
+    assert is_record(throughput)
+    assert not is_record(throughput | {"reached": False})
+    assert not is_record(throughput | {"accuracy": 0.5})
 
 
 def test_the_committed_records_follow_the_schema_and_trained_the_same_thing():
-    committed = [(path.parent, records.lifted(json.loads(path.read_text()))) for path in records.files(RESULTS / "reference")]
+    damaged = []
+    committed = [(path.parent, records.as_json(reading.read(path))) for path in reading.files(RESULTS / "reference", damaged)]
     assert committed
+    assert damaged == []
     for _, record in committed:
-        VALIDATOR.validate(record)
         assert record["status"] == "ok"
         assert record["reached"]
         assert record["oversubscribed"] is (record["num_ranks"] > record["environment"]["num_cores"])

@@ -1,13 +1,11 @@
 """Under torchrun the loss of each step is bitwise the same as under MPICH."""
 
-import json
-
-import jsonschema
 import pytest
 
 from common.backends import needs_mpi
 from tests.support.backends import LAUNCHED
-from tests.support.running import ROOT, matrix, records_in
+from tests.support.made_records import valid
+from tests.support.running import matrix, records_in
 
 pytestmark = [pytest.mark.matrix, pytest.mark.long]
 
@@ -23,6 +21,6 @@ def test_under_torchrun_a_backend_trains_the_same_or_is_skipped(checkout, short_
         assert f"skipping {backend}: it needs MPI" in done.stderr
     for backend, record in record_of_backend.items():
         assert (record["launcher"], record["status"], record["in_sync"]) == ("torchrun", "ok", True)
-        jsonschema.validate(record, json.loads((ROOT / "results" / "schema.json").read_text()))
+        valid(record)
         assert backend not in without_mpi or record["losses"] == on_one_node[backend]["losses"]
     assert record_of_backend["deepspeed_zero@3"]["settings"]["zero_stage"] == 3

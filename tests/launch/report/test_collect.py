@@ -1,12 +1,15 @@
 """Every file is either read as a record or listed with the reason; none is silently left out."""
 
+import errno
 import json
 import math
+import os
 
 import pytest
 
 from common.errors import UserError
 from common.record import records
+from common.record.definition import SCHEMA
 from launch.report.collect import collect, state
 from tests.support.made_records import made, step_breakdown
 
@@ -34,19 +37,28 @@ def with_settings(**changes):
     [
         ("", "not JSON"),
         (json.dumps(made())[:500], "not JSON"),
-        (json.dumps(made() | {"accuracy": math.nan}), "not JSON: NaN is not a JSON number"),
-        pytest.param(made() | {"samples_per_second": 10**400}, "000… is too large a number", id="whole"),
-        (json.dumps(made()).replace('"accuracy": 0.98', '"accuracy": -1e999'), "not JSON: -1e999 is too large a number"),
+        (json.dumps(made() | {"accuracy": math.nan}), "not JSON: Out of range float values"),
+        pytest.param(made() | {"samples_per_second": 10**400}, "not a record: samples_per_second: it should be", id="whole"),
+        (json.dumps(made()).replace('"accuracy": 0.98', '"accuracy": -1e999'), "not JSON: Out of range float values"),
         pytest.param("[" * 100_000, "not JSON", id="deep"),
         ("[1]", "not a record: it has no schema"),
         (made() | {"schema": 1}, "has schema 1; this version of Tandem reads 3"),
-        (made() | {"schema": ["x"] * 20}, "has schema ['x', 'x', 'x', 'x',; this version of Tandem reads 3"),
-        ({"schema": records.SCHEMA}, "violates results/schema.json: record"),
-        (made() | {"num_ranks": "two"}, "violates results/schema.json: num_ranks"),
-        (made() | {"in_sync": None}, "violates results/schema.json: in_sync"),
-        (with_settings(machine=None), "violates results/schema.json: settings/machine"),
-        (made() | {"step_breakdown": step_breakdown() | {"step_seconds": []}}, ": step_breakdown/step_seconds"),
-        (made() | {"step_breakdown": step_breakdown() | {"compute_seconds": [None]}}, ": step_breakdown/compute_seconds"),
+        (made() | {"schema": ["x"] * 20}, "has schema ['x', 'x', 'x', 'x'…; this version of Tandem reads 3"),
+        ({"schema": SCHEMA}, "not a record: started_at: it is missing"),
+        (made() | {"num_ranks": "two"}, 'not a record: num_ranks: it should be a valid integer, not "two"'),
+        (made() | {"in_sync": None}, "not a record: in_sync: a completed run has it"),
+        (with_settings(machine=None), "not a record: settings/machine: every run has it"),
+        (made() | {"step_breakdown": step_breakdown() | {"step_seconds": []}}, "step_breakdown/step_seconds: it has 0 values for 1 ranks"),
+        (json.dumps(made()).replace('"repeat": 0', '"repeat": 0, "repeat": 0'), "not JSON: the key 'repeat' stands there twice"),
+        (with_settings(data_format="parquet"), "not a record: settings/data_format: it should be 'memory'"),
+        (with_settings(seed="one"), "not a record: settings/seed: it should be a valid integer"),
+        (with_settings(run_id=5), "not a record: settings/run_id: it should be a valid string, not 5"),
+        (with_settings(threads=10**30), "not a record: settings/threads: it should be less than or equal to 4096"),
+        (made() | {"init_seconds": -1.0}, "not a record: init_seconds: it should be greater than or equal to 0, not -1.0"),
+        (
+            made() | {"step_breakdown": step_breakdown() | {"compute_seconds": [None]}},
+            "step_breakdown/compute_seconds/0: it should be a valid number, not null",
+        ),
     ],
 )
 def test_invalid_records_are_listed_with_the_reason(content, reason, tmp_path):
@@ -65,6 +77,32 @@ def test_incomplete_and_binary_files_and_links_to_themselves_are_listed(tmp_path
     assert (len(collected), [file.path.name for file in damaged]) == (1, ["b.json", "c.json.part", "d.json"])
     assert damaged[1].reason.startswith("incomplete")
     assert list(state([tmp_path])) == [path, incomplete, tmp_path / "d.json"]
+
+
+def test_what_is_no_regular_file_or_cannot_be_entered_is_listed_and_not_waited_for(tmp_path, monkeypatch):
+    write(tmp_path / "here" / "a.json", made())
+    write(tmp_path / ".b.json", "{")
+    os.mkfifo(tmp_path / "here" / "b.json")
+    (tmp_path / "linked").symlink_to(tmp_path / "here")
+    (tmp_path / "closed").mkdir()
+    scandir = os.scandir
+
+    # Permissions do not keep root out.
+    def refusing(path):
+        if str(path).endswith("closed"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    collected, damaged = collect([tmp_path])
+    assert len(collected) == 1
+    assert sorted(damaged) == [
+        (tmp_path / "closed", "Permission denied"),
+        (tmp_path / "here" / "b.json", "not a regular file"),
+        (tmp_path / "linked", "a link to a folder, which is not followed; name that too"),
+    ]
+    with pytest.raises(UserError, match="not a regular file"):
+        collect([tmp_path / "here" / "b.json"])
 
 
 def test_trace_files_are_not_damaged_records(tmp_path):

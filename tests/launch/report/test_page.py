@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from common.record import reading
 from launch.forecast.scaling.answer import with_forecasts
 from launch.forecast.scaling.forecasts import Wish
 from launch.report import collect, summary
@@ -27,7 +28,7 @@ def page_records():
         *repeats([10.0, 10.4, 9.9]),
         *repeats([6.0, 6.3, None], num_ranks=2, step_breakdown=step_breakdown()),
         *(
-            run | {"machine_noise": noisy([10.0, speed])["machine_noise"]}
+            run | {"machine_noise": noisy([10.0, speed], num_ranks=2)["machine_noise"]}
             for run, speed in zip(repeats([5.0, 5.2, 5.1], backend="horovod_tf", num_ranks=2), (10.0, 10.1, 8.0), strict=True)
         ),
         *repeats([12.0, 12.0, 12.0], num_ranks=8, oversubscribed=True),
@@ -41,7 +42,7 @@ def page_records():
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "report.html"
-    damaged = [collect.Damaged(path.with_name("half.json"), "not JSON: it ends early")]
+    damaged = [reading.Damaged(path.with_name("half.json"), "not JSON: it ends early")]
     path.write_text(html.text(answered(page_records(), damaged)))
     return path
 

@@ -7,11 +7,10 @@ from rich.console import Console
 
 from common.config import Settings
 from common.progress import Progress
-from common.record import records
 from launch.run import display
 from launch.run.display import Display, describe, outcome
 from launch.run.plan import Job
-from tests.support.made_records import made
+from tests.support.made_records import made, typed
 
 JOB = Job("ddp", 2, 2, Settings())
 HALF = Progress(3, 4, 11, 22, 0.25, 0.875, 50.0)
@@ -53,9 +52,10 @@ def test_on_a_terminal_the_line_is_live():
         ({"status": "timeout", "error": "too long"}, "timeout: too long"),
         ({"status": "ok", "launcher_error": None, "reached": True, "target": 0.97, "time_to_solution_seconds": 3.456, "accuracy": 0.975},
          "reached 0.97 in 3.46 s (accuracy 0.9750)"),
-        ({"status": "ok", "launcher_error": "exit status 9", "reached": False, "target": 0.97, "accuracy": 0.5, "accuracies": [0.4, 0.5]},
+        ({"status": "ok", "launcher_error": "exit status 9", "reached": False, "target": 0.97, "accuracy": 0.5, "accuracies": [0.4, 0.5],
+          "time_to_solution_seconds": None},
          "not reached 0.97 (accuracy 0.5000 after 2 epochs); then its launcher failed: exit status 9"),
     ],
 )  # fmt: skip
 def test_how_a_run_ended(record, line):
-    assert outcome(records.from_json(made() | record)) == line
+    assert outcome(typed([made() | record])[0]) == line

@@ -25,7 +25,7 @@ def leave(job, status):
     settings = as_json(workloads.resolve(job.settings, job.num_ranks))
     path = records.folder(job.settings) / f"{job.settings.run_id}.json"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(made() | {"status": status, "settings": settings}))
+    path.write_text(json.dumps(made() | {"status": status, "settings": settings, "error": "a line"}))
 
 
 @pytest.mark.parametrize("result", ["ok", "diverged"])

@@ -1,9 +1,7 @@
 """Real runs of two ranks: their timelines and profiles are merged into one valid trace with all tracks and aligned clocks."""
 
-import json
 import time
 
-import jsonschema
 import pytest
 
 from common.tracing import chrome, horovod_timeline
@@ -13,7 +11,8 @@ from frameworks.shared.horovod import horovod
 from launch.trace import picture, timeline, traced
 from launch.trace.mpi_profile import MEBIBYTE
 from tests.launch.trace.test_merge import tracks_of
-from tests.support.running import BIN, ROOT, completed, matrix, records_in
+from tests.support.made_records import valid
+from tests.support.running import BIN, completed, matrix, records_in
 from tests.support.tracing import Traced, library
 
 pytestmark = [pytest.mark.matrix, pytest.mark.long]
@@ -170,7 +169,7 @@ def test_a_matrix_makes_each_run_untraced_and_then_traced(checkout, tmp_path):
     assert (plain["timeline"], plain["settings"]["timeline"], profiled["settings"]["timeline"]) == (None, False, True)
     assert (plain["step_breakdown"]["num_steps"] > 0, profiled["step_breakdown"]) == (True, None)
     for record in records:
-        jsonschema.validate(record, json.loads((ROOT / "results" / "schema.json").read_text()))
+        valid(record)
     # The profiled epoch is one more, and changes nothing that was measured before.
     assert profiled["losses"] == plain["losses"]
     gathered, mpi_profile = profiled["timeline"], profiled["mpi_profile"]

@@ -166,7 +166,7 @@ def test_the_headline_by_time_to_solution_is_one_sentence(records, sentence):
 
 
 def test_with_start_up_another_backend_may_be_first():
-    records = [*six(9.0, import_seconds=5.0), *six(10.0, backend="horovod_torch"), *six(1.0, backend="horovod_tf", launch_seconds=None)]
+    records = [*six(9.0, import_seconds=5.0), *six(10.0, backend="horovod_torch"), *six(11.0, backend="horovod_tf", launch_seconds=None)]
     assert answered(records).headline[0].endswith(" With start-up the lowest time is 13.25 s, horovod_torch.")
     assert [row["with start-up (s)"] for row in lines(records, "first")] == [16.25, 13.25, None]
     assert "start-up" not in answered(six(9.0, launch_seconds=None)).headline[0]

@@ -10,7 +10,7 @@ def test_runs_on_a_slower_machine_are_marked():
     assert [(row["run"], round(row["farthest from the median (%)"])) for row in lines(records, "quiet")] == [
         ("20260101-000000-cnn-ddp-n1-r2", -30), ("20260101-000000-cnn-ddp-n1-r3", 6),
     ]  # fmt: skip
-    assert lines(records, "quiet")[0]["involuntary switches"] == 30
+    assert lines(records, "quiet")[0]["involuntary switches"] == 10
 
 
 def test_older_records_are_said_to_have_no_noise():

@@ -61,7 +61,7 @@ def test_exposed_communication_is_given_without_oversubscription():
         {"num_ranks": 2, "step_breakdown": step_breakdown()},
         {"backend": "horovod_tf", "step_breakdown": step_breakdown(exposed=0.0, num_ranks=1)},
         {"backend": "horovod_tf", "num_ranks": 2, "step_breakdown": step_breakdown(compute=8.0, exposed=1.0)},
-        {"num_ranks": 8, "oversubscribed": True, "step_breakdown": step_breakdown(exposed=90.0)},
+        {"num_ranks": 8, "oversubscribed": True, "step_breakdown": step_breakdown(exposed=90.0, num_ranks=8)},
     ]
     # Two runs have no interval, which a share needs.
     assert section([made(**keys, repeat=repeat) for keys in by_backend for repeat in range(2)], "step").sentences == []

@@ -1,0 +1,154 @@
+"""Records are read here, by every program alike: a file that is no record is named with file and place, and left out."""
+
+import dataclasses
+import functools
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
+
+from common.command_line import shortened
+from common.data.folders import is_hidden
+from common.errors import UserError, printable
+from common.record import records
+from common.record.definition import SCHEMA, Record
+from common.record.rules import problems
+
+SCHEMA_FILE = records.ROOT / "results" / "schema.json"
+# Temporary files of records.write; one remains where the program was killed before it renamed it.
+INCOMPLETE = ".json.part"
+
+
+class Damaged(NamedTuple):
+    """A file that is no record, or a folder that is not read, and the reason."""
+
+    path: Path
+    reason: str
+
+
+@functools.cache
+def adapter() -> TypeAdapter:
+    """pydantic's reader of records, which takes a tenth of a second to build."""
+    return TypeAdapter(Record)
+
+
+def parsed(text: str | bytes) -> Record:
+    """The Record in a JSON text. Raises ValueError, with the place and in one line, where there is none."""
+    try:
+        values = json.loads(text, object_pairs_hook=_of_unique_keys)
+        json.dumps(values, allow_nan=False)
+    except RecursionError:
+        raise ValueError("not JSON: nested too deeply") from None
+    except ValueError as problem:
+        raise ValueError(f"not JSON: {problem}") from None
+    schema = values.get("schema") if isinstance(values, dict) else None
+    if schema != SCHEMA or isinstance(schema, bool | float):
+        has = f"has schema {shortened(str(schema), 20)}; this version of Tandem reads {SCHEMA}"
+        raise ValueError("not a record: it has no schema" if schema is None else has)
+    try:
+        # pydantic gives a key that is missing its default.
+        record = adapter().validate_json(text)
+    except ValidationError as invalid:
+        raise ValueError(f"not a record: {_first(invalid)}") from None
+    if problem := next(problems(record), None):
+        raise ValueError(f"not a record: {problem}")
+    return record
+
+
+def read(path: Path) -> Record:
+    """The Record in a file. Raises UserError where it is none."""
+    record = _read(path)
+    if isinstance(record, Damaged):
+        raise UserError(f"{path}: {record.reason}; move it away, or give another folder with --results")
+    return record
+
+
+def collect(paths: Sequence[Path]) -> tuple[list[Record], list[Damaged]]:
+    """The records of files and of folders, recursively, by name, and what is none. A file given twice is read once; a copy is damaged.
+
+    Raises UserError where a path is missing.
+    """
+    found, damaged, paths_by_run = [], [], {}
+    # Path.resolve raises for a link to itself, which should be listed as damaged.
+    for path in dict.fromkeys(Path(os.path.realpath(file)) for source in paths for file in files(source, damaged)):
+        if path == SCHEMA_FILE:
+            continue
+        record = _read(path)
+        if isinstance(record, Damaged):
+            damaged.append(record)
+        # A copy counted as a repeat would narrow the interval.
+        elif (first_path := paths_by_run.setdefault(_identity(record), path)) != path:
+            damaged.append(Damaged(path, f"the same run as {first_path}"))
+        else:
+            # A run without a run_id is identified by its file name.
+            record.settings = dataclasses.replace(record.settings, run_id=record.settings.run_id or path.stem)
+            found.append(record)
+    return found, damaged
+
+
+def report_damaged(damaged: Sequence[Damaged]) -> None:
+    """Prints the first of what is left out, and how many others there are, in one line."""
+    if damaged:
+        others = f" (and {len(damaged) - 1} more, which launch.compare lists)" if len(damaged) > 1 else ""
+        print(printable(f"left out {damaged[0].path}: {damaged[0].reason}{others}"), file=sys.stderr)
+
+
+def files(source: Path, damaged: list[Damaged]) -> list[Path]:
+    """A file, or the files of a folder and its subfolders that may be records, by path; without hidden ones and folders of traces.
+
+    Folders that are not read are added to `damaged`. Raises UserError where there is nothing.
+    """
+    if not source.exists():
+        raise UserError(f"{source} does not exist; give a record or a folder of records")
+    if not source.is_dir():
+        return [source]
+    found = []
+    unreadable = lambda problem: damaged.append(Damaged(Path(problem.filename), problem.strerror))  # noqa: E731
+    for folder, subfolders, names in os.walk(source, onerror=unreadable):
+        subfolders[:] = sorted(name for name in subfolders if not (is_hidden(Path(name)) or name.endswith(records.TRACES_END)))
+        linked = [Path(folder, name) for name in subfolders if Path(folder, name).is_symlink()]
+        damaged += [Damaged(path, "a link to a folder, which is not followed; name that too") for path in linked]
+        found += [Path(folder, name) for name in names if name.endswith((".json", INCOMPLETE)) and not is_hidden(Path(name))]
+    return sorted(found)
+
+
+def _read(path):
+    """The Record in a file, or a Damaged."""
+    try:
+        # A pipe would be waited for.
+        if path.exists() and not path.is_file():
+            return Damaged(path, "not a regular file")
+        if path.name.endswith(INCOMPLETE):
+            return Damaged(path, "incomplete: its program was killed, or is still writing")
+        return parsed(path.read_bytes())
+    except OSError as problem:
+        return Damaged(path, problem.strerror)
+    except ValueError as problem:
+        return Damaged(path, printable(shortened(str(problem), 300)))
+
+
+def _identity(record):
+    """What identifies a run, whatever its file name: run_id and start, or the whole record where there is no run_id."""
+    run_id = record.settings.run_id
+    return (run_id, record.started_at) if run_id else json.dumps(records.as_json(record), sort_keys=True)
+
+
+def _of_unique_keys(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} stands there twice")
+    return values
+
+
+def _first(invalid):
+    """The first mistake that pydantic has found, with its place and the value that stands there."""
+    mistake = invalid.errors(include_url=False)[0]
+    place = "/".join(map(str, mistake["loc"])) or "record"
+    if mistake["type"] == "missing":
+        return f"{place}: it is missing"
+    return f"{place}: {mistake['msg'].replace('Input', 'it', 1)}, not {shortened(json.dumps(mistake['input'], default=str))}"
