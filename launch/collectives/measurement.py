@@ -1,10 +1,11 @@
-"""A measurement of a collective, and what follows from it; and how its call is timed.
+"""A measurement of a collective, what follows from it, and how its call is timed.
 
-As nccl-tests time it: a loop of calls that all ranks make together, its time by call, the mean over ranks.
+A call is timed as nccl-tests do: all ranks make a loop of calls together, and the time of a call is the mean over ranks.
 """
 
 import math
 import time
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,11 +13,12 @@ import numpy as np
 from common.cost.collectives import COLLECTIVES
 from common.errors import UserError
 from common.trainer import by_rank
+from frameworks.shared.collectives.library import Library
 from launch.forecast.network import hockney
 
 # In place where trainings use them so, and every library can: one alpha and beta for each collective, of the same kind in each library.
 FITTED_IN_PLACE = ("all_reduce", "broadcast")
-# nccl-tests' -w. Of calls that take longer than SLOW_SECONDS the first one is enough.
+# nccl-tests' -w. One call is enough where it takes longer than SLOW_SECONDS.
 NUM_WARMUPS = 5
 SLOW_SECONDS = 0.1
 REPEAT_SECONDS = 0.02
@@ -37,22 +39,22 @@ class Measurement(NamedTuple):
     num_wrong: int
 
     @property
-    def median_seconds(self):
+    def median_seconds(self) -> float:
         return float(np.median(self.seconds))
 
     @property
-    def algorithm_bytes_per_second(self):
-        """Size over time."""
+    def algorithm_bytes_per_second(self) -> float:
+        """The size over the time."""
         return self.size_bytes / self.median_seconds
 
     @property
-    def bus_bytes(self):
-        """Size times bus factor: what a rank sends at least."""
+    def bus_bytes(self) -> float:
+        """The size times the bus factor: the least that a rank sends."""
         return COLLECTIVES[self.collective].bus_factor(self.num_ranks) * self.size_bytes
 
     @property
-    def bus_bytes_per_second(self):
-        """Comparable with the bandwidth of the hardware, at any number of ranks."""
+    def bus_bytes_per_second(self) -> float:
+        """The bandwidth that is comparable with that of the hardware, at any number of ranks."""
         return self.bus_bytes / self.median_seconds
 
 
@@ -66,8 +68,8 @@ class Fit(NamedTuple):
     regimes: tuple[hockney.Regime, ...]
 
 
-def fit(measurements):
-    """The Fit of the measurements of one collective through one library; None for a barrier, which has one size."""
+def fit(measurements: Sequence[Measurement]) -> Fit | None:
+    """Fits the measurements of one collective through one library; None for a barrier, which has one size."""
     first = measurements[0]
     if first.collective == "barrier":
         return None
@@ -82,8 +84,8 @@ def fit(measurements):
     return Fit(first.library, first.collective, in_place, first.num_ranks, regimes)
 
 
-def time_call(library, call, num_repeats, heartbeat):
-    """(seconds of a call in each repeat, number of calls that a repeat is the mean of) of a call that all ranks make.
+def time_call(library: Library, call: Callable[[], object], num_repeats: int, heartbeat: Callable[[], object]) -> tuple[list[float], int]:
+    """Times a call that all ranks make, in each repeat, and returns the number of calls whose mean a repeat is, too.
 
     That number follows the first calls, and is the same on every rank. `heartbeat()` is called after each loop of calls.
     """
@@ -94,13 +96,13 @@ def time_call(library, call, num_repeats, heartbeat):
     return [_loop(library, call, num_iterations, heartbeat) for _ in range(num_repeats)], num_iterations
 
 
-def iterations(seconds):
-    """The number of calls of this length in a repeat."""
+def iterations(seconds: float) -> int:
+    """Returns the number of calls of this length in a repeat."""
     return min(max(math.ceil(REPEAT_SECONDS / seconds), 1), MAX_ITERATIONS) if seconds > 0 else MAX_ITERATIONS
 
 
-def _loop(library, call, num_calls, heartbeat):
-    """Seconds of a call, from a loop that all ranks begin together: the mean over ranks, and so the same on every rank."""
+def _loop(library: Library, call: Callable[[], object], num_calls: int, heartbeat: Callable[[], object]) -> float:
+    """Times a call in a loop that all ranks begin together: the mean over ranks, which is the same on every rank."""
     library.sum(np.zeros(1))
     begun = time.perf_counter()
     for _ in range(num_calls):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -12,6 +13,7 @@ from common import command_line, config, units
 from common.command_line import FROM_0, REPEATS, THREADS
 from common.cost.collectives import COLLECTIVES, ELEMENT_BYTES
 from common.errors import UserError
+from common.process.ranks import Ranks
 from launch.report.export import files
 from launch.run.options import SENDING, NodeOptions, TimeLimit
 
@@ -61,12 +63,12 @@ class Collectives(NodeOptions):
     """Seconds after which the ranks are ended."""
 
 
-# Options of a start, which another launcher has made where it has started the ranks.
+# Options of a start, for which it is too late where another launcher has started the ranks.
 OF_START = ("ranks", "launcher", "launcher_args", "ranks_per_node", "hosts", "time_limit", "share_machine")
 
 
-def chosen(text, choices, kind):
-    """The names in a comma-separated list, each once, all choices for None. Raises UserError for an unknown one and for none."""
+def chosen(text: str | None, choices: Collection[str], kind: str) -> list[str]:
+    """Returns the names in a comma-separated list, each once; all choices for None. Raises UserError for an unknown name and for none."""
     names = list(choices) if text is None else list(dict.fromkeys(command_line.names_in(text)))
     if unknown := [name for name in names if name not in choices]:
         raise UserError(f"there is no {kind} {unknown[0]!r}; choose from: {', '.join(choices)}")
@@ -75,17 +77,17 @@ def chosen(text, choices, kind):
     return names
 
 
-def libraries(options):
-    """The names of the libraries, in the order of LIBRARIES."""
+def libraries(options: Collectives) -> list[str]:
+    """Returns the names of the libraries, in the order of LIBRARIES."""
     return sorted(chosen(options.libraries, LIBRARIES, "library"), key=list(LIBRARIES).index)
 
 
-def collectives(options):
+def collectives(options: Collectives) -> list[str]:
     return chosen(options.collectives, COLLECTIVES, "collective")
 
 
 def sizes(options: Collectives) -> list[int]:
-    """The sizes in bytes. Raises UserError for sizes of which there are none."""
+    """Returns the sizes in bytes. Raises UserError where the range contains none."""
     least, most = size_bytes(options.min_bytes, "--min-bytes"), size_bytes(options.max_bytes, "--max-bytes")
     if most < least:
         raise UserError(f"--max-bytes {options.max_bytes} is less than --min-bytes {options.min_bytes}; it must be at least that")
@@ -95,8 +97,8 @@ def sizes(options: Collectives) -> list[int]:
     return ascending
 
 
-def size_bytes(text, option):
-    """The bytes of a size such as 8, 64K, 1M or 2GiB. Raises UserError for any other text, and for less than one element."""
+def size_bytes(text: str, option: str) -> int:
+    """Returns the bytes of a size such as 8, 64K, 1M or 2GiB. Raises UserError for any other text, and for less than one element."""
     num_bytes = units.size_bytes(text, kilo=1024)
     if num_bytes is None or num_bytes % 1:
         raise UserError(f"{option} is {text!r}; it must be a size in bytes, such as 8, 64K or 256M")
@@ -106,7 +108,7 @@ def size_bytes(text, option):
 
 
 def check(options: Collectives, writes: bool = True) -> None:
-    """Raises UserError for what cannot work, before any rank is started. `writes`: also for a file that cannot be written."""
+    """Raises UserError for what cannot work, before any rank is started; if it `writes`, also for a file that cannot be written."""
     libraries(options)
     collectives(options)
     sizes(options)
@@ -114,8 +116,8 @@ def check(options: Collectives, writes: bool = True) -> None:
         files.check_all({"--json": options.json})
 
 
-def problem(name, has_mpi):
-    """Why a library cannot run, as far as that shows without loading it; None if nothing is known."""
+def problem(name: str, has_mpi: bool) -> str | None:
+    """Describes why a library cannot run, as far as that shows without loading it; None if nothing is known."""
     if importlib.util.find_spec(LIBRARIES[name].package) is None:
         return f"{LIBRARIES[name].package} is not installed"
     if LIBRARIES[name].needs_mpi and not has_mpi:
@@ -123,23 +125,23 @@ def problem(name, has_mpi):
     return None
 
 
-def expect_runnable(reasons):
-    """Raises UserError where there is a reason, in {name: reason}, against each library."""
+def expect_runnable(reasons: Mapping[str, str | None]) -> None:
+    """Raises UserError where there is a reason against each library."""
     if all(reasons.values()):
         raise UserError(f"no library can run here: {'; '.join(f'{name}: {reason}' for name, reason in reasons.items())}")
 
 
 def of_ranks(options: Collectives) -> list[str]:
-    """The arguments of the ranks, with paths that hold in any folder."""
-    paths = {"json": options.json.absolute()} if options.json else {}
+    """Returns the arguments of the ranks, with paths that hold in any folder."""
+    paths: dict[str, Path | str] = {"json": options.json.absolute()} if options.json else {}
     if options.machine_file.endswith(".toml"):
         paths["machine_file"] = str(Path(options.machine_file).absolute())
     default_start = {name: getattr(Collectives, name) for name in OF_START}
     return config.as_arguments(dataclasses.replace(options, **default_start, **paths))
 
 
-def expect_started(options, ranks):
-    """Raises UserError for an option of a start where `ranks` have been started by another launcher."""
+def expect_started(options: Collectives, ranks: Ranks) -> None:
+    """Raises UserError for an option of a start where another launcher has started the ranks."""
     for name in OF_START:
         if getattr(options, name) != getattr(Collectives, name):
             raise UserError(f"{ranks.source} has started {ranks.size} ranks; leave {command_line.flag(name)} out")

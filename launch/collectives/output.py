@@ -1,7 +1,9 @@
 """What rank 0 prints and writes: the table, and the results as JSON."""
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from common import units
 from common.process.ranks import Ranks
@@ -16,22 +18,22 @@ SCHEMA_VERSION = 1
 
 @dataclass
 class Output:
-    """Prints the table as it grows, and writes the file after each library, so that it is there if a later one fails.
+    """Prints the table as it grows, and writes the file after each library, so that it exists even if a later library fails.
 
-    All ranks call it alike; only rank 0 prints and writes. `reasons`: {library: why it is skipped}. `copies`: {size in bytes: seconds by
-    repeat} of a memory copy. `versions`: those of libraries that are not Python packages.
+    All ranks call it alike; only rank 0 prints and writes. `reasons` has why a library is skipped. `copies` has the seconds of a memory
+    copy, in each repeat, by size in bytes. `versions` has those of libraries that are not Python packages.
     """
 
     options: collective_options.Collectives
     ranks: Ranks
-    reasons: dict
+    reasons: dict[str, str]
     num_nodes: int = 0
     oversubscribed: bool = False
-    copies: dict = field(default_factory=dict)
-    versions: dict = field(default_factory=dict)
+    copies: dict[int, list[float]] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
     num_shown: int = 0
 
-    def begin(self, num_nodes, oversubscribed, copies):
+    def begin(self, num_nodes: int, oversubscribed: bool, copies: dict[int, list[float]]) -> None:
         """Prints what all measurements share."""
         self.num_nodes, self.oversubscribed, self.copies = num_nodes, oversubscribed, copies
         sizes = collective_options.sizes(self.options)
@@ -45,14 +47,14 @@ class Output:
         )
 
     def write(self, measurements: list[Measurement], fits: list[Fit], is_last: bool) -> None:
-        """Writes the file that is asked for, with what has been measured so far; prints where it is after the last library."""
+        """Writes the requested file, with what has been measured so far; prints where it is after the last library."""
         if self.ranks.rank == 0 and self.options.json:
             files.write(self.options.json, as_json(self.document(measurements, fits)))
             if is_last:
                 self.print(f"# json: {self.options.json}")
 
-    def document(self, measurements, fits):
-        """The content of the JSON file."""
+    def document(self, measurements: Iterable[Measurement], fits: Iterable[Fit]) -> dict[str, Any]:
+        """Returns the content of the JSON file."""
         environment = records.environment()
         return {
             "schema_version": SCHEMA_VERSION,
@@ -68,19 +70,19 @@ class Output:
             "fits": [fit._asdict() | {"regimes": [regime._asdict() for regime in fit.regimes]} for fit in fits],
         }
 
-    def next_place(self):
-        """Which collective of all libraries comes, as in 3/21."""
+    def next_place(self) -> str:
+        """Counts the collectives of all libraries: returns the place of the next one, as in 3/21."""
         self.num_shown += 1
         num_libraries = len(collective_options.libraries(self.options)) - len(self.reasons)
         return f"{self.num_shown}/{num_libraries * len(collective_options.collectives(self.options))}"
 
-    def print(self, *lines):
+    def print(self, *lines: str) -> None:
         if self.ranks.rank == 0:
             print("\n".join(lines), flush=True)
 
 
-def entry(measurement):
-    """A measurement with what follows from it."""
+def entry(measurement: Measurement) -> dict[str, Any]:
+    """Returns a measurement with what follows from it."""
     barrier = measurement.collective == "barrier"
     return measurement._asdict() | {
         "median_seconds": measurement.median_seconds,
@@ -91,13 +93,13 @@ def entry(measurement):
     }
 
 
-def as_json(content):
-    """The document as text, with a line for each measurement and fit."""
+def as_json(content: Mapping[str, object]) -> str:
+    """Writes the document as text, with a line for each measurement and fit."""
     parts = [f'"{key}": {_lines(value)}' for key, value in content.items()]
     return "{\n " + ",\n ".join(parts) + "\n}\n"
 
 
-def _lines(value):
+def _lines(value: object) -> str:
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n ]"
     return json.dumps(value)

@@ -2,26 +2,29 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from common.errors import UserError
 from common.process.ranks import SLURM, Ranks, from_environment
 from common.record import records
 from launch.collectives import options as collective_options
+from launch.collectives.options import Collectives
 from launch.launchers import commands, detect, machine_files
-from launch.launchers.commands import Start
+from launch.launchers.commands import Launcher, Start
+from launch.launchers.machine_files import Machine
 from launch.run import lock, processes, turns
 
 
-def is_rank():
-    """Whether a launcher has started this process as one of several ranks."""
+def is_rank() -> bool:
+    """Tells whether a launcher has started this process as one of several ranks."""
     try:
         return from_environment().size > 1
     except UserError:
         return False
 
 
-def run(options):
+def run(options: Collectives) -> int:
     """Starts the ranks and returns the exit status. Raises UserError, before anything runs, for what cannot work."""
     source = from_environment().source
     # The shell of an interactive job may itself be a step of one task.
@@ -52,12 +55,12 @@ def run(options):
     return outcome.returncode if outcome.returncode in (0, 2) else 1
 
 
-def start_of(options, machine, launcher, arguments):
+def start_of(options: Collectives, machine: Machine, launcher: Launcher, arguments: Sequence[str]) -> Start:
     ranks_per_node = options.ranks_per_node or machine.ranks_per_node or options.ranks
     program = (*launcher.python, "-m", "launch.collectives", *arguments)
     variables = {"OMP_NUM_THREADS": str(options.cores_per_rank)} | launcher.variables
     return Start(launcher, options.ranks, min(ranks_per_node, options.ranks), options.cores_per_rank, program, variables)
 
 
-def show(line):
+def show(line: str) -> None:
     print(line, file=sys.stderr if line.startswith("error: ") else sys.stdout, flush=True)
