@@ -17,7 +17,7 @@ from common.command_line import parse
 from common.cost import memory_estimate, parallelism
 from common.data import datasets
 from common.errors import RunError, UserError
-from common.process import binding, ending, gpus, inherited, node_memory, noise, signals, watchdog
+from common.process import arrival, binding, ending, gpus, inherited, node_memory, noise, signals, watchdog
 from common.process.ranks import from_environment
 from common.record import records
 from common.training import loop, placement, step_breakdown, throughput
@@ -37,6 +37,7 @@ def main(trainer_class, file):
     ranks = record = path = dog = None
     try:
         ranks = from_environment()
+        arrival.check(sys.argv)
         description = f"Train a workload with the backend {backend} and write the record of the run."
         requested = parse(config.Settings, f"python -m frameworks.{backend}", description)
         settings, load, record, path = begin(backend, requested, ranks, import_seconds, entered)

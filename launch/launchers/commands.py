@@ -64,6 +64,11 @@ class Start(NamedTuple):
     def num_nodes(self):
         return -(-self.num_ranks // self.ranks_per_node)
 
+    def with_passed(self, variables: dict[str, str]) -> "Start":
+        """The start with further variables in its options, where what starts processes on other nodes passes on no others."""
+        passes_environment = KINDS[agent_launcher_of(self.launcher).name].passes_environment
+        return self if passes_environment else self._replace(variables=self.variables | variables)
+
     def argv(self):
         """The launcher's command. Raises UserError where the launcher cannot start the ranks so."""
         return KINDS[self.launcher.name].argv(self)
@@ -154,6 +159,8 @@ class Kind(NamedTuple):
     hosts_option: str = ""
     # How it is given a variable of the ranks; empty: it passes its own environment on to them.
     variable_option: str = ""
+    # Whether it passes its own environment on to other nodes too.
+    passes_environment: bool = True
     # From a Start to an argv, where options are not enough.
     argv: Callable[[Start], list[str]] = by_options
     # Name of its executable.
@@ -199,7 +206,8 @@ LAUNCHERS = {
     # Oversubscription is allowed, and recorded. The host on which it is started comes first.
     "openmpi": Kind(
         "-n {num_ranks} --map-by ppr:{ranks_per_node}:node:OVERSUBSCRIBE --bind-to none", hosts_option="--host {nodes}",
-        variable_option="-x {name}={value}", signatures=("Open MPI", "OpenRTE"), rank_variables=ranks.OPEN_MPI, killed=KILLED_BY_OPEN_MPI,
+        variable_option="-x {name}={value}", passes_environment=False, signatures=("Open MPI", "OpenRTE"),
+        rank_variables=ranks.OPEN_MPI, killed=KILLED_BY_OPEN_MPI,
     ),
     # A Hydra whose binding I_MPI_PIN controls.
     "intel": Kind(
@@ -231,7 +239,13 @@ LAUNCHERS = {
     ),
 }  # fmt: skip
 # With ssh, which starts torchrun's agents alone.
-OF_SSH = Kind("-m launch.launchers.ssh {num_ranks}", hosts_option="{nodes}", variable_option="{name}={value}", node_rank=ssh.RANK)
+OF_SSH = Kind(
+    "-m launch.launchers.ssh {num_ranks}",
+    hosts_option="{nodes}",
+    variable_option="{name}={value}",
+    passes_environment=False,
+    node_rank=ssh.RANK,
+)
 KINDS = LAUNCHERS | {"ssh": OF_SSH}
 ALLOCATIONS = tuple(dict.fromkeys(name for kind in LAUNCHERS.values() for name in kind.allocations))
 

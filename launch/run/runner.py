@@ -9,7 +9,7 @@ from common import workloads
 from common.backends import file_of
 from common.config import as_arguments, cores_per_rank
 from common.errors import UserError
-from common.process import inherited, out_of_memory, turns
+from common.process import arrival, inherited, out_of_memory, turns
 from common.process.ranks import Ranks
 from common.process.watchdog import Hang
 from common.record import reading, records
@@ -42,6 +42,7 @@ def run_job(job, launcher, time_limit_seconds, on_progress, turn_share=None):
     launch["ignored_variables"] = inherited.owned(os.environ | launcher.variables)
     of_turns = {turns.VARIABLE: turns.node(), turns.SHARE_VARIABLE: str(turn_share)} if turn_share else {}
     variables = start.variables | {"TANDEM_LAUNCH": json.dumps(launch)} | of_turns
+    argv = start.with_passed(variables)._replace(program=(*start.program, arrival.argument(variables))).argv()
     ending, last_lines, last_progress, hangs, problem = ("failed", "interrupted"), [], None, [], None
     num_kills_before = out_of_memory.num_kills()
     traced.clear(job.settings)
@@ -55,7 +56,7 @@ def run_job(job, launcher, time_limit_seconds, on_progress, turn_share=None):
             on_progress(message)
 
     try:
-        outcome = yield from processes.run(start.argv(), variables, mark_of(job), records.ROOT, time_limit_seconds, on_message)
+        outcome = yield from processes.run(argv, variables, mark_of(job), records.ROOT, time_limit_seconds, on_message)
         ending, last_lines, problem = ending_of(outcome, time_limit_seconds, launcher), outcome.last_lines, outcome.problem
     except OSError as problem:
         ending = "failed", f"{launcher.executable} could not be started: {problem.strerror}"

@@ -50,6 +50,21 @@ def test_the_command_of_a_launcher(name, tmp_path, monkeypatch):
     assert START._replace(launcher=launcher).argv() == [*words(COMMANDS[name]), "--further", f"of {name}", *program]
 
 
+@pytest.mark.parametrize(
+    ("name", "agent_launcher", "passed"),
+    [
+        ("mpich", None, False),
+        ("srun", None, False),
+        ("openmpi", None, True),
+        ("torchrun", ("openmpi", "mpiexec"), True),
+        ("torchrun", ("ssh", "p"), True),
+    ],
+)
+def test_a_launcher_that_passes_on_no_environment_is_given_each_variable(name, agent_launcher, passed):
+    start = START._replace(launcher=Launcher(name, "mpiexec", agent_launcher=agent_launcher, first_node="x1"))
+    assert start.with_passed({"B": "c"}).variables == START.variables | ({"B": "c"} if passed else {})
+
+
 def test_on_one_node_torchrun_starts_the_ranks_itself():
     expected = "the/launcher --nproc-per-node=6 --standalone --max-restarts=1 -m frameworks.ddp --epochs 2"
     launcher = Launcher("torchrun", "the/launcher", arguments={"torchrun": ("--max-restarts=1",), "srun": ("--exclusive",)})

@@ -35,6 +35,23 @@ def test_the_matrix_trains_the_same_on_two_nodes_through_srun_as_on_one(slurm, c
         assert record["losses"] == on_one_node[backend]["losses"], backend
 
 
+@pytest.mark.parametrize(("arguments", "status"), [((), "ok"), (("--launcher-args=--export=NONE",), "failed")])
+def test_variables_reach_the_ranks_of_a_job_that_was_submitted_without_its_own(arguments, status, slurm, checkout, short_run, tmp_path):
+    (tmp_path / "site.toml").write_text('[variables]\nHOROVOD_CYCLE_TIME = "7"\n')
+    settings = ("--backends", "ddp", "--workloads", "cnn", *short_run, "--machine-file", tmp_path / "site.toml", *arguments)
+    # As `sbatch --export=NONE` sets it for the srun of its job.
+    variables = slurm | {"SLURM_EXPORT_ENV": "NONE"}
+    matrix(checkout, tmp_path, "2", *settings, around=("salloc", "--quiet", "-N1", "-n2"), variables=variables)
+    (record,) = records_in(tmp_path)
+    assert (record["status"], record["launcher"]) == (status, "srun"), record["error"]
+    if status == "ok":
+        assert record["environment"]["variables"]["HOROVOD_CYCLE_TIME"] == "7"
+    else:
+        assert (
+            "MPIR_CVAR_CH4_NETMOD, HOROVOD_CYCLE_TIME, TANDEM_LAUNCH, which the matrix has set, did not reach this rank" in record["error"]
+        )
+
+
 OPEN_MPI = """launcher_args = "--comment 'with mpi4py over Open MPI'"
 [variables]
 MPI4PY_MPIABI = "openmpi"
