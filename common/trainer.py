@@ -4,7 +4,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import ClassVar, Literal, NamedTuple, Protocol, final
+from typing import ClassVar, Literal, NamedTuple, Protocol, SupportsFloat, final
 
 import numpy as np
 
@@ -24,6 +24,8 @@ class Batch(NamedTuple):
     learning_rate: float = 0.0
 
 
+# Takes the weighted loss of this rank after each step, or NO_LOSS.
+Observe = Callable[[SupportsFloat], None]
 # The loss of a rank in a step in which it trains nothing.
 NO_LOSS = float("-inf")
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from common.backends import Backend
 from common.training.program import main
 from frameworks.shared.horovod import horovod
-from frameworks.shared.tensorflow import keras, tensorflow
+from frameworks.shared.tensorflow import autograph, devices, keras, steps
 from frameworks.shared.tensorflow.trainer import TensorFlowTrainer
 
 BACKEND = Backend(
@@ -22,7 +22,7 @@ BACKEND = Backend(
 
 
 class Trainer(TensorFlowTrainer):
-    device_problems = (tensorflow.device_problem, lambda device: horovod.device_problem(hvd, device))
+    device_problems = (devices.device_problem, lambda device: horovod.device_problem(hvd, device))
     nccl = horovod.nccl_version(hvd)
 
     def __init__(self, settings):
@@ -30,8 +30,8 @@ class Trainer(TensorFlowTrainer):
         self.transport = horovod.begin(hvd, settings, self.ranks, on_gpu=self.gpu is not None)
         self.model = keras.build(settings, self.ranks)
         self.module = self.model.module
-        self.rule = tensorflow.Optimizer(settings, self.module.parameters)
-        optimizer = keras.Optimizer(self.rule, self.module.parameters)
+        self.optimizer = steps.optimizer_for(settings, self.module)
+        optimizer = keras.Optimizer(self.optimizer, self.module.parameters)
         distributed = hvd.DistributedOptimizer(optimizer, op=hvd.Average, sparse_as_dense=True)
         self.model.compile(distributed, loss=keras.Loss(reduction="sum"))
         self.callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
@@ -49,7 +49,7 @@ class Trainer(TensorFlowTrainer):
         return horovod.communication_of_tensorflow(hvd, self, keras.without_communication(self))
 
     def close(self):
-        tensorflow.remove_generated_files()
+        autograph.remove_generated_files()
         horovod.end(hvd, self.ranks)
 
 

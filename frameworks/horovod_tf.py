@@ -12,7 +12,7 @@ from common.backends import Backend
 from common.training.program import main
 from frameworks.shared.horovod import horovod
 from frameworks.shared.replaced import replaced
-from frameworks.shared.tensorflow import tensorflow
+from frameworks.shared.tensorflow import autograph, devices, models, steps
 from frameworks.shared.tensorflow.trainer import TensorFlowTrainer
 
 BACKEND = Backend(
@@ -23,7 +23,7 @@ BACKEND = Backend(
 
 
 class Trainer(TensorFlowTrainer):
-    device_problems = (tensorflow.device_problem, lambda device: horovod.device_problem(hvd, device))
+    device_problems = (devices.device_problem, lambda device: horovod.device_problem(hvd, device))
     nccl = horovod.nccl_version(hvd)
 
     def __init__(self, settings):
@@ -31,28 +31,28 @@ class Trainer(TensorFlowTrainer):
         self.transport = horovod.begin(hvd, settings, self.ranks, on_gpu=self.gpu is not None)
         self.communicates = True
         self.accumulate, self.dropout = settings.accumulate, settings.dropout
-        self.module = tensorflow.build(settings, self.ranks)
-        self.rule = tensorflow.Optimizer(settings, self.module.parameters)
+        self.module = models.build(settings, self.ranks)
+        self.optimizer = steps.optimizer_for(settings, self.module)
         # The optimizer state is needed only when rank 0 alone reads a checkpoint; here every rank reads it.
-        hvd.broadcast_variables([*self.module.parameters.values(), *self.rule.state.values()], root_rank=0)
+        hvd.broadcast_variables([*self.module.parameters.values(), *self.optimizer.state.values()], root_rank=0)
 
     def train_epoch(self, batches, observe):
-        for inputs, targets, weights, learning_rate in tensorflow.tensors(batches, self.module):
+        for inputs, targets, weights, learning_rate in steps.tensors(batches, self.module):
             observe(self.train_step(inputs, targets, weights, learning_rate, self.communicates))
 
     @tf.function(reduce_retracing=True)
     def train_step(self, inputs, targets, weights, learning_rate, communicates):
         parameters = self.module.parameters
         with tf.GradientTape() as tape:
-            loss = tensorflow.summed(self.loss, (inputs, targets, weights), list(parameters.values()), self.accumulate)
+            loss = steps.summed(self.loss, (inputs, targets, weights), list(parameters.values()), self.accumulate)
         if communicates:
             tape = hvd.DistributedGradientTape(tape, op=hvd.Average, sparse_as_dense=True)
         gradients = tape.gradient(loss, list(parameters.values()))
-        self.rule.step(parameters, gradients, learning_rate)
+        self.optimizer.step(parameters, gradients, learning_rate)
         return loss
 
     def loss(self, inputs, targets, weights):
-        return tensorflow.weighted_loss(self.module.forward(self.module.parameters, inputs, self.dropout), targets, weights)
+        return steps.weighted_loss(self.module.forward(self.module.parameters, inputs, self.dropout), targets, weights)
 
     def sum(self, values):
         return hvd.allreduce(tf.constant(values, tf.float64), op=hvd.Sum, name="sum").numpy()
@@ -61,7 +61,7 @@ class Trainer(TensorFlowTrainer):
         return horovod.communication_of_tensorflow(hvd, self, lambda: replaced((self, "communicates", False)))
 
     def close(self):
-        tensorflow.remove_generated_files()
+        autograph.remove_generated_files()
         horovod.end(hvd, self.ranks)
 
 

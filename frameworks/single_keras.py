@@ -7,7 +7,7 @@ os.environ["TF_USE_LEGACY_KERAS"] = "1"
 
 from common.backends import Backend
 from common.training.program import main
-from frameworks.shared.tensorflow import keras, tensorflow
+from frameworks.shared.tensorflow import autograph, keras, steps
 from frameworks.shared.tensorflow.trainer import TensorFlowTrainer
 
 BACKEND = Backend(framework="Keras", library="none", by_default=False, one_rank=True, sharing="replicated", change="nothing")
@@ -18,8 +18,8 @@ class Trainer(TensorFlowTrainer):
         super().__init__(settings)
         self.model = keras.build(settings, self.ranks)
         self.module = self.model.module
-        self.rule = tensorflow.Optimizer(settings, self.module.parameters)
-        self.model.compile(keras.Optimizer(self.rule, self.module.parameters), loss=keras.Loss(reduction="sum"))
+        self.optimizer = steps.optimizer_for(settings, self.module)
+        self.model.compile(keras.Optimizer(self.optimizer, self.module.parameters), loss=keras.Loss(reduction="sum"))
         self.pipeline = keras.Pipeline()
 
     def train_epoch(self, batches, observe):
@@ -34,7 +34,7 @@ class Trainer(TensorFlowTrainer):
         return None
 
     def close(self):
-        tensorflow.remove_generated_files()
+        autograph.remove_generated_files()
 
 
 if __name__ == "__main__":

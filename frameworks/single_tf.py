@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from common.backends import Backend
 from common.training.program import main
-from frameworks.shared.tensorflow import tensorflow
+from frameworks.shared.tensorflow import autograph, models, steps
 from frameworks.shared.tensorflow.trainer import TensorFlowTrainer
 
 BACKEND = Backend(framework="TensorFlow", library="none", by_default=False, one_rank=True, sharing="replicated", change="nothing")
@@ -14,23 +14,23 @@ class Trainer(TensorFlowTrainer):
     def __init__(self, settings):
         super().__init__(settings)
         self.accumulate, self.dropout = settings.accumulate, settings.dropout
-        self.module = tensorflow.build(settings, self.ranks)
-        self.rule = tensorflow.Optimizer(settings, self.module.parameters)
+        self.module = models.build(settings, self.ranks)
+        self.optimizer = steps.optimizer_for(settings, self.module)
 
     def train_epoch(self, batches, observe):
-        for inputs, targets, weights, learning_rate in tensorflow.tensors(batches, self.module):
+        for inputs, targets, weights, learning_rate in steps.tensors(batches, self.module):
             observe(self.train_step(inputs, targets, weights, learning_rate))
 
     @tf.function(reduce_retracing=True)
     def train_step(self, inputs, targets, weights, learning_rate):
         parameters = self.module.parameters
         with tf.GradientTape() as tape:
-            loss = tensorflow.summed(self.loss, (inputs, targets, weights), list(parameters.values()), self.accumulate)
-        self.rule.step(parameters, tape.gradient(loss, list(parameters.values())), learning_rate)
+            loss = steps.summed(self.loss, (inputs, targets, weights), list(parameters.values()), self.accumulate)
+        self.optimizer.step(parameters, tape.gradient(loss, list(parameters.values())), learning_rate)
         return loss
 
     def loss(self, inputs, targets, weights):
-        return tensorflow.weighted_loss(self.module.forward(self.module.parameters, inputs, self.dropout), targets, weights)
+        return steps.weighted_loss(self.module.forward(self.module.parameters, inputs, self.dropout), targets, weights)
 
     def sum(self, values):
         return values
@@ -39,7 +39,7 @@ class Trainer(TensorFlowTrainer):
         return None
 
     def close(self):
-        tensorflow.remove_generated_files()
+        autograph.remove_generated_files()
 
 
 if __name__ == "__main__":

@@ -15,9 +15,14 @@ from tests.support.running import train_in_turn
 
 @pytest.fixture(scope="module")
 def frameworks(request):
-    """Imports both frameworks into the test's module when its first test runs: other processes only collect these tests."""
-    for name in ("tensorflow.tensorflow", "pytorch.devices", "pytorch.models", "pytorch.states", "pytorch.steps"):
-        setattr(request.module, name.partition(".")[2], importlib.import_module(f"frameworks.shared.{name}"))
+    """Imports both frameworks into the test's module when its first test runs: other processes only collect these tests.
+
+    PyTorch's modules have their own names there, and TensorFlow's those of `tensorflow`.
+    """
+    for name in ("devices", "models", "states", "steps"):
+        setattr(request.module, name, importlib.import_module(f"frameworks.shared.pytorch.{name}"))
+        importlib.import_module(f"frameworks.shared.tensorflow.{name}")
+    request.module.tensorflow = importlib.import_module("frameworks.shared.tensorflow")
 
 
 @pytest.fixture(scope="session")

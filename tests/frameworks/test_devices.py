@@ -30,14 +30,18 @@ def find(monkeypatch):
             (torch.cuda, "device_count", num_gpus or 0),
             (torch.cuda.nccl, "version", (2, 27, 3)),
             (torch.backends.cudnn, "version", 91002),
-            (tensorflow.tf.test, "is_built_with_cuda", num_gpus is not None),
-            (tensorflow.tf.sysconfig, "get_build_info", {"cuda_version": "12.5.1", "cudnn_version": "9"} if num_gpus is not None else {}),
+            (tensorflow.steps.tf.test, "is_built_with_cuda", num_gpus is not None),
+            (
+                tensorflow.steps.tf.sysconfig,
+                "get_build_info",
+                {"cuda_version": "12.5.1", "cudnn_version": "9"} if num_gpus is not None else {},
+            ),
         ):
             monkeypatch.setattr(owner, name, lambda value=value: value)
-        monkeypatch.setattr(tensorflow.tf.config, "list_physical_devices", lambda _: ["a GPU"] * (num_gpus or 0))
+        monkeypatch.setattr(tensorflow.steps.tf.config, "list_physical_devices", lambda _: ["a GPU"] * (num_gpus or 0))
         # They cannot be set once TensorFlow has computed, in another test of this process.
         for name in ("set_intra_op_parallelism_threads", "set_inter_op_parallelism_threads"):
-            monkeypatch.setattr(tensorflow.tf.config.threading, name, lambda _: None)
+            monkeypatch.setattr(tensorflow.steps.tf.config.threading, name, lambda _: None)
 
     return present
 
@@ -52,7 +56,7 @@ def find(monkeypatch):
 )
 def test_a_device_that_a_framework_lacks_is_a_problem_in_words_with_which_a_run_is_refused(num_gpus, of_pytorch, of_tensorflow, find):
     find(num_gpus)
-    for framework, problem in ((devices, of_pytorch), (tensorflow, of_tensorflow)):
+    for framework, problem in ((devices, of_pytorch), (tensorflow.devices, of_tensorflow)):
         assert (framework.device_problem("cpu"), framework.device_problem("cuda")) == (None, problem)
         if problem:
             with refused(f"--device cuda, but {problem}; use --device cpu, or set up with"):
@@ -88,7 +92,7 @@ def test_deepspeed_computes_on_the_device_that_it_has_chosen(find):
 
 def test_a_gpu_is_described_with_the_versions_of_its_libraries(find):
     find(2)
-    of_pytorch, of_tensorflow = devices.describe_device(torch.device("cuda", 1)), tensorflow.describe_device(0, "2.18.5")
+    of_pytorch, of_tensorflow = devices.describe_device(torch.device("cuda", 1)), tensorflow.devices.describe_device(0, "2.18.5")
     left_out = dict.fromkeys(("product", "memory", "num_threads"))
     assert of_pytorch._replace(cuda="13.0", **left_out) == Device("cuda", 1, True, "13.0", "9.10.2", "2.27.3")
     assert of_tensorflow._replace(**left_out) == Device("cuda", 0, True, "12.5.1", "9", "2.18.5")
@@ -104,8 +108,8 @@ def test_the_frameworks_count_the_memory_of_a_gpu(find, monkeypatch):
     ):
         monkeypatch.setattr(torch.cuda, name, of)
     for name, of in (("reset_memory_stats", reset.append), ("get_memory_info", {"GPU:0": {"peak": 7}}.get)):
-        monkeypatch.setattr(tensorflow.tf.config.experimental, name, of)
-    of_pytorch, of_tensorflow = devices.describe_device(GPU_1).memory, tensorflow.describe_device(1, None).memory
+        monkeypatch.setattr(tensorflow.steps.tf.config.experimental, name, of)
+    of_pytorch, of_tensorflow = devices.describe_device(GPU_1).memory, tensorflow.devices.describe_device(1, None).memory
     of_pytorch.reset()
     of_tensorflow.reset()
     assert (reset, of_pytorch.peak(), of_tensorflow.peak()) == ([GPU_1, "GPU:0"], (5, 8), (7, None))
@@ -123,17 +127,17 @@ def test_batches_are_copied_to_a_gpu_from_pinned_memory_while_others_compute(dev
 
 def test_a_cpu_has_no_number(find):
     find(None)
-    assert devices.describe_device(torch.device("cpu")).memory is tensorflow.describe_device(None, None).memory is None
-    assert devices.describe_device(torch.device("cpu"))[:3] == tensorflow.describe_device(None, None)[:3] == ("cpu", None, False)
+    assert devices.describe_device(torch.device("cpu")).memory is tensorflow.devices.describe_device(None, None).memory is None
+    assert devices.describe_device(torch.device("cpu"))[:3] == tensorflow.devices.describe_device(None, None)[:3] == ("cpu", None, False)
 
 
 @pytest.mark.parametrize(("precision", "allowed"), [("tf32", True), ("fp32", False), ("bf16", False)])
 def test_only_tf32_computes_in_it(precision, allowed, find, monkeypatch):
     find(None)
-    backends, config = torch.backends, tensorflow.tf.config
+    backends, config = torch.backends, tensorflow.steps.tf.config
     monkeypatch.setattr(config, "set_visible_devices", lambda *_: None)
     for run_precision, expected in ((precision, allowed), ("fp32", False)):
-        for framework in (devices, tensorflow):
+        for framework in (devices, tensorflow.devices):
             framework.pick_device(SimpleNamespace(**vars(SETTINGS) | {"device": "cpu", "precision": run_precision}), Ranks())
         of_pytorch = backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32
         assert (*of_pytorch, config.experimental.tensor_float_32_execution_enabled()) == (expected,) * 3

@@ -5,6 +5,7 @@ A fair comparison must catch each fault. tests/support/contract.py has those of 
 
 import contextlib
 import functools
+import importlib
 import itertools
 import os
 import signal
@@ -361,14 +362,15 @@ def small_resnet(_):
 def frozen_statistics(backend):
     """As `small_resnet`, and batch norm has a mean of 0 and a variance of 1: images do not depend on one another."""
     small_resnet(backend)
-    on_pytorch = hasattr(backend, "models")
+    on_pytorch = backend.BACKEND.framework == "PyTorch"
+    model = importlib.import_module(f"frameworks.shared.{'pytorch' if on_pytorch else 'tensorflow'}.models.resnet")
 
     def batch_norm(x, weight, bias, epsilon):
         if on_pytorch:
             weight, bias = weight[:, None, None], bias[:, None, None]
         return x / (1 + epsilon) ** 0.5 * weight + bias
 
-    replace(backend.models.resnet if on_pytorch else backend.tensorflow.resnet, "batch_norm", batch_norm)
+    replace(model, "batch_norm", batch_norm)
 
 
 def compressed_at_any_rank(backend):
@@ -468,7 +470,7 @@ def compiled_on_the_clock(backend):
 
 def traced_on_the_clock(backend):
     """It fails if TensorFlow traces anything for an evaluation on the clock."""
-    count = backend.tensorflow._totals.experimental_get_tracing_count
+    count = backend.steps.totals_of.experimental_get_tracing_count
 
     def prepared(turns):
         num_traces = count()
@@ -477,7 +479,7 @@ def traced_on_the_clock(backend):
             assert count() == num_traces, f"{count() - num_traces} traces were made on the clock"
             return totals
 
-        change_result(backend.tensorflow, "evaluate", evaluated)
+        change_result(backend.steps, "evaluate", evaluated)
         return turns
 
     change_result(loop, "prepare", prepared)

@@ -5,71 +5,88 @@ Keras is tf-keras, the last release of Keras 2. Set TF_USE_LEGACY_KERAS=1 before
 
 import itertools
 from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
+from common.config import Settings
+from common.process.ranks import Ranks
+from common.trainer import Batch, Batches, Observe
 from frameworks.shared.replaced import replaced
-from frameworks.shared.tensorflow import tensorflow
+from frameworks.shared.tensorflow import models, optimizer, steps
 
 BATCHES_AT_ONCE = 16
 
 
-def expect_keras_2():
+class KerasTrainer(Protocol):
+    """A backend that trains with compile and fit, for `without_communication`."""
+
+    module: models.Model
+    model: "Model"
+    optimizer: optimizer.Optimizer
+
+
+def expect_keras_2() -> None:
     """Raises RuntimeError if TensorFlow was imported before TF_USE_LEGACY_KERAS was set, and thus uses Keras 3."""
     if keras.Model.__module__.partition(".")[0] != "tf_keras":
         raise RuntimeError("Horovod never all-reduces under Keras 3; set TF_USE_LEGACY_KERAS=1 before TensorFlow is imported")
 
 
-def build(settings, ranks):
-    """The Model of the settings."""
+def build(settings: Settings, ranks: Ranks) -> "Model":
+    """Builds the Model of the settings."""
     expect_keras_2()
-    keras.backend.set_floatx(tensorflow.DTYPES[settings.precision].name)
-    return Model(tensorflow.build(settings, ranks), settings)
+    keras.backend.set_floatx(models.DTYPES[settings.precision].name)
+    return Model(models.build(settings, ranks), settings)
 
 
-def without_communication(trainer):
-    """A function that gives a context in which `trainer` trains a model without Horovod, on the same parameters."""
+def without_communication(trainer: KerasTrainer) -> Callable[[], AbstractContextManager[None]]:
+    """Returns a function that gives a context in which `trainer` trains a model without Horovod, on the same parameters."""
     plain = Model(trainer.module, trainer.model.settings)
-    plain.compile(Optimizer(trainer.rule, trainer.module.parameters), loss=Loss(reduction="sum"))
+    plain.compile(Optimizer(trainer.optimizer, trainer.module.parameters), loss=Loss(reduction="sum"))
     return lambda: replaced((trainer, "model", plain), (trainer, "callbacks", []))
 
 
 class Model(keras.Model):
-    """A model of frameworks/shared/tensorflow/tensorflow.py as a Keras model."""
+    """A model of frameworks/shared/tensorflow/models/ as a Keras model."""
 
-    def __init__(self, module, settings):
+    def __init__(self, module: models.Model, settings: Settings) -> None:
         super().__init__()
         self.module, self.settings = module, settings
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         return self.module.forward(self.module.parameters, inputs, self.settings.dropout and training)
 
-    def train_step(self, data):
-        """Keras's own step, but of several micro-batches, and it returns the loss of this step instead of the epoch's running mean."""
+    def train_step(self, data: tuple[tf.Tensor, tf.Tensor, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Keras's own step, but of several micro-batches. It returns the loss of this step instead of the epoch's running mean."""
         with tf.GradientTape() as tape:
-            loss = tensorflow.summed(self.loss_of, data, self.trainable_variables, self.settings.accumulate)
+            loss = steps.summed(self.loss_of, data, self.trainable_variables, self.settings.accumulate)
         self.optimizer.minimize(loss, self.trainable_variables, tape)
         return {"loss": loss}
 
-    def loss_of(self, inputs, targets, weights):
+    def loss_of(self, inputs: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         return self.compute_loss(inputs, targets, self(inputs, training=True), weights)
 
 
 class Loss(keras.losses.Loss):
-    """The losses of frameworks/shared/tensorflow/tensorflow.py; Keras computes their weighted sum."""
+    """The losses of frameworks/shared/tensorflow/steps.py; Keras computes their weighted sum."""
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         # fit adds a last axis to labels of shape (samples,).
         labels = tf.squeeze(y_true, -1) if y_true.dtype.is_integer and y_true.shape.rank == y_pred.shape.rank else y_true
-        return tensorflow.losses(y_pred, labels)
+        return steps.losses(y_pred, labels)
 
 
 class Optimizer(keras.optimizers.Optimizer):
-    """tensorflow.Optimizer (`rule`) as a Keras optimizer. Keras's own SGD and Adam differ; see common/model/conventions.py."""
+    """An Optimizer of frameworks/shared/tensorflow/optimizer.py, `rule`, as a Keras optimizer.
 
-    def __init__(self, rule, parameters):
+    Keras's own SGD and Adam differ; see common/model/conventions.py.
+    """
+
+    def __init__(self, rule: optimizer.Optimizer, parameters: optimizer.Parameters) -> None:
         super().__init__(name="Optimizer", jit_compile=False)
         self._learning_rate = self._build_learning_rate(0.0)
         self.rule, self.parameters = rule, parameters
@@ -77,11 +94,11 @@ class Optimizer(keras.optimizers.Optimizer):
         self._variables.extend(rule.state.values())
         self.name_of = {parameter.ref(): name for name, parameter in parameters.items()}
 
-    def update_step(self, gradient, variable):
+    def update_step(self, gradient: optimizer.Gradient, variable: tf.Variable) -> None:
         self.rule.update(self.name_of[variable.ref()], variable, gradient, tf.cast(self.learning_rate, gradient.dtype))
 
-    def get_config(self):
-        """The arguments with which Horovod creates its subclass of this optimizer."""
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments with which Horovod creates its subclass of this optimizer."""
         return {"rule": self.rule, "parameters": self.parameters}
 
 
@@ -92,29 +109,30 @@ class Pipeline:
     used because it resets the C library's allocator for the whole process.
     """
 
-    def __init__(self):
-        self.learning_rates, self.dataset = deque(), None
+    def __init__(self) -> None:
+        self.learning_rates: deque[float] = deque()
+        self.dataset: tf.data.Dataset | None = None
 
-    def begin(self, batches):
-        """The dataset, starting a new epoch; read exactly len(batches) elements."""
-        self.batches = iter(batches)
+    def begin(self, batches: Batches) -> tf.data.Dataset:
+        """Starts a new epoch. Exactly len(batches) elements of the dataset must be read."""
+        self.batches: Iterator[Batch] = iter(batches)
         self.ahead = self._next_group()
         if self.dataset is None:
             self.dataset = self._make_dataset(self.ahead)
         return self.dataset
 
-    def _next_group(self):
-        """The inputs, targets and weights of the next batches, stacked."""
+    def _next_group(self) -> list[np.ndarray]:
+        """Returns the inputs, targets and weights of the next batches, stacked."""
         batches = list(itertools.islice(self.batches, BATCHES_AT_ONCE))
         self.learning_rates.extend(batch.learning_rate for batch in batches)
         return [np.stack(arrays) for arrays in list(zip(*batches, strict=True))[:3]]
 
-    def _read(self):
+    def _read(self) -> list[np.ndarray]:
         arrays, self.ahead = self.ahead, self._next_group()
         return arrays
 
-    def _make_dataset(self, example):
-        def read(_):
+    def _make_dataset(self, example: list[np.ndarray]) -> tf.data.Dataset:
+        def read(_: tf.Tensor) -> tuple[tf.Tensor, ...]:
             arrays = tf.numpy_function(self._read, [], [array.dtype for array in example])
             shapes = [(None, None, *array.shape[2:]) for array in example]
             return tuple(tf.ensure_shape(array, shape) for array, shape in zip(arrays, shapes, strict=True))
@@ -133,15 +151,16 @@ class Step(keras.callbacks.Callback):
     `learning_rates` is a deque with those of the coming steps.
     """
 
-    def __init__(self, learning_rates, observe):
+    def __init__(self, learning_rates: deque[float], observe: Observe) -> None:
         super().__init__()
-        self.learning_rates, self.learning_rate, self.observe = learning_rates, None, observe
+        self.learning_rates, self.observe = learning_rates, observe
+        self.learning_rate: float | None = None
 
-    def on_train_batch_begin(self, batch, logs=None):
+    def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         learning_rate = self.learning_rates.popleft()
         if learning_rate != self.learning_rate:
             self.model.optimizer.learning_rate.assign(learning_rate)
             self.learning_rate = learning_rate
 
-    def on_train_batch_end(self, batch, logs=None):
-        self.observe(logs["loss"])
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        self.observe((logs or {})["loss"])

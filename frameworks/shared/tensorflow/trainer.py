@@ -1,45 +1,50 @@
 """What no library changes in a backend on TensorFlow: its device, and what is done with a model and its optimizer."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import final
 
+import numpy as np
+
+from common.config import Settings
 from common.process.ranks import from_environment
-from common.trainer import Trainer
-from frameworks.shared.tensorflow import tensorflow
+from common.trainer import Batches, Device, Held, Totals, Trainer
+from frameworks.shared.tensorflow import devices, memory, states, steps
+from frameworks.shared.tensorflow.models import Model
+from frameworks.shared.tensorflow.optimizer import Optimizer
 
 
 class TensorFlowTrainer(Trainer):
-    """A backend on TensorFlow.
+    """A backend on TensorFlow. Its __init__ calls this one and makes `module`, which has the parameters, and `optimizer`."""
 
-    Its __init__ calls this one and makes `module`, a tensorflow.Model with the parameters, and `rule`, the tensorflow.Optimizer that
-    updates them.
-    """
-
-    device_problems = (tensorflow.device_problem,)
+    device_problems = (devices.device_problem,)
     # The version of the NCCL that the library communicates with, if it does.
-    nccl = None
+    nccl: str | None = None
+    module: Model
+    optimizer: Optimizer
 
     @abstractmethod
-    def __init__(self, settings):
+    def __init__(self, settings: Settings) -> None:
         self.ranks = from_environment()
-        self.gpu = tensorflow.pick_device(settings, self.ranks)
+        self.gpu = devices.pick_device(settings, self.ranks)
 
     @final
-    def describe_device(self):
-        return tensorflow.describe_device(self.gpu, self.nccl)
+    def describe_device(self) -> Device:
+        return devices.describe_device(self.gpu, self.nccl)
 
     @final
-    def evaluate(self, batches):
-        return tensorflow.evaluate(self.module, batches)
+    def evaluate(self, batches: Batches) -> Totals:
+        return steps.evaluate(self.module, batches)
 
     @final
-    def state(self, with_optimizer_state=True):
-        return tensorflow.state(self.module, self.rule if with_optimizer_state else None)
+    def state(self, with_optimizer_state: bool = True) -> dict[str, np.ndarray]:
+        return states.gather(self.module, self.optimizer if with_optimizer_state else None)
 
     @final
-    def restore(self, state):
-        tensorflow.restore(self.module, self.rule, state)
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        states.restore(self.module, self.optimizer, state)
 
     @final
-    def memory(self):
-        return tensorflow.memory(self.module, self.rule)
+    def memory(self) -> AbstractContextManager[Mapping[str, Held]]:
+        return memory.at_points(self.module, self.optimizer)

@@ -5,21 +5,23 @@ import functools
 import tensorflow as tf
 
 from common.model import resnet
+from common.model.resnet import ResNet50
+from frameworks.shared.tensorflow.models.layers import Low, Weights, Wrap
 
 # Before and after height and width; stride 2 under TensorFlow's SAME would pad one side only.
 ONE_PIXEL = [[0, 0], [1, 1], [1, 1], [0, 0]]
 
 
-def resnet50(model, wrap, low, parameters, pixels, _):
+def resnet50(model: ResNet50, wrap: Wrap, low: Low, parameters: Weights, pixels: tf.Tensor, _: bool) -> tf.Tensor:
     """The ResNet-50 of common/model/resnet.py: pixels (samples, height, width, 3) -> logits (samples, classes)."""
 
-    def convolved(weights, convolution, x):
+    def convolved(weights: Weights, convolution: resnet.Convolution, x: tf.Tensor) -> tf.Tensor:
         weight = weights[f"{convolution.name}.weight"]
         padding = [[number * (convolution.size // 2) for number in sides] for sides in ONE_PIXEL]
         x = tf.nn.conv2d(low(x), low(weight), convolution.stride, padding)
         return batch_norm(x, weights[f"{convolution.norm}.weight"], weights[f"{convolution.norm}.bias"], model.norm_epsilon)
 
-    def computed(block, weights, x):
+    def computed(block: resnet.Bottleneck, weights: Weights, x: tf.Tensor) -> tf.Tensor:
         first, second, third = block.convolutions
         out = tf.nn.relu(convolved(weights, first, x))
         out = tf.nn.relu(convolved(weights, second, out))
@@ -33,13 +35,13 @@ def resnet50(model, wrap, low, parameters, pixels, _):
     x = tf.nn.max_pool2d(tf.pad(x, ONE_PIXEL), resnet.POOLING_SIZE, resnet.POOLING_STRIDE, "VALID")
     for stage in resnet.stages(model):
         for block in stage:
-            # As in_layers of tensorflow.py does it.
+            # As in_layers does it.
             weights = {name: value for name, value in parameters.items() if name.startswith(f"{block.name}.")}
             x = wrap(functools.partial(computed, block))(weights, x)
     return tf.nn.bias_add(low(tf.reduce_mean(x, (1, 2))) @ low(parameters["fc.weight"]), low(parameters["fc.bias"]))
 
 
-def batch_norm(x, scale, offset, epsilon):
+def batch_norm(x: tf.Tensor, scale: tf.Tensor | tf.Variable, offset: tf.Tensor | tf.Variable, epsilon: float) -> tf.Tensor:
     """Batch norm with the mean and the biased variance of the batch."""
     if x.dtype == tf.float64:
         # TensorFlow's fused operation has no float64.

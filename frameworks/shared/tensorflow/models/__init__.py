@@ -1,0 +1,54 @@
+"""The models in TensorFlow, and how a run builds its model."""
+
+import functools
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from common.config import Settings
+from common.errors import UserError
+from common.model import families
+from common.process.ranks import Ranks
+from common.workloads import workload_of
+from frameworks.shared.tensorflow.models.cnn import cnn
+from frameworks.shared.tensorflow.models.decoder import decoder
+from frameworks.shared.tensorflow.models.encoder_decoder import encoder_decoder
+from frameworks.shared.tensorflow.models.layers import in_bfloat16, unchanged
+from frameworks.shared.tensorflow.models.resnet import resnet50
+from frameworks.shared.tensorflow.states import as_tensor
+
+MODELS = {families.Cnn: cnn, families.Decoder: decoder, families.EncoderDecoder: encoder_decoder, families.ResNet50: resnet50}
+# The types of parameters, their gradients and the loss.
+DTYPES = {"fp32": tf.float32, "fp64": tf.float64, "bf16": tf.float32, "tf32": tf.float32}
+
+
+class Model(tf.Module):
+    """A model whose `parameters` are variables with the names of weights.py.
+
+    With `recompute`, layers keep their inputs alone for the backward pass, which computes their activations again.
+    """
+
+    def __init__(self, model: families.Model, precision: str, recompute: bool) -> None:
+        super().__init__()
+        self.parameters: dict[str, tf.Variable] = {
+            name: tf.Variable(as_tensor(name, np.zeros(initial.shape), DTYPES[precision]), name=name.replace(".", "_"))
+            for name, initial in families.parameters_of(model).items()
+        }
+        wrap, low = tf.recompute_grad if recompute else unchanged, in_bfloat16 if precision == "bf16" else unchanged
+        self.compute = functools.partial(families.implementation_of(model, MODELS, "TensorFlow"), model, wrap, low)
+
+    def forward(self, parameters: Mapping[str, tf.Variable], inputs: tf.Tensor, dropout: bool) -> tf.Tensor:
+        """Computes the logits, in the type of the parameters."""
+        return tf.cast(self.compute(parameters, inputs, dropout), next(iter(parameters.values())).dtype)
+
+
+def build(settings: Settings, ranks: Ranks) -> Model:
+    """Builds the model of the settings. Parameters are set before training; the random seed is for dropout.
+
+    Raises UserError for dropout that would be drawn again, and not be the same.
+    """
+    if settings.recompute and settings.dropout:
+        raise UserError("--recompute with --dropout: TensorFlow would draw other numbers in the backward pass; leave one of them out")
+    tf.random.set_seed(settings.seed * 100_003 + ranks.rank)
+    return Model(workload_of(settings).model, settings.precision, settings.recompute)

@@ -1,0 +1,46 @@
+"""The decoder-only Transformer of common/model/decoder.py in TensorFlow."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from common.model import conventions
+from common.model.decoder import Decoder, rotary_tables
+from frameworks.shared.tensorflow.models.layers import Low, Weights, Wrap, attention, heads, in_layers, merged
+
+
+def decoder(model: Decoder, wrap: Wrap, low: Low, parameters: Weights, tokens: tf.Tensor, _: bool) -> tf.Tensor:
+    """The decoder-only Transformer of common/model/decoder.py: tokens (samples, context) -> logits (samples, context, tokens)."""
+
+    def product(x: tf.Tensor, weight: tf.Tensor | tf.Variable) -> tf.Tensor:
+        return low(x) @ low(weight)
+
+    x = tf.gather(parameters["embedding.weight"], tokens)
+    rotary = [tf.constant(table, x.dtype) for table in rotary_tables(model)]
+
+    def block(layer: Weights, x: tf.Tensor) -> tf.Tensor:
+        normed = rms_norm(x, layer["attention_norm.weight"])
+        projected = (tf.cast(product(normed, layer[f"{name}.weight"]), x.dtype) for name in ("query", "key", "value"))
+        query, key, value = (heads(tensor, model.num_heads) for tensor in projected)
+        mixed = merged(attention(low, rotated(query, rotary), rotated(key, rotary), value, causal=True))
+        x += tf.cast(product(mixed, layer["attended.weight"]), x.dtype)
+        normed = rms_norm(x, layer["feed_norm.weight"])
+        # Computed in the type of x, and then rounded.
+        gate = low(tf.nn.silu(tf.cast(product(normed, layer["gate.weight"]), x.dtype)))
+        return x + tf.cast(product(gate * product(normed, layer["up.weight"]), layer["down.weight"]), x.dtype)
+
+    normed = rms_norm(in_layers("blocks.", block, wrap, parameters, x), parameters["norm.weight"])
+    if model.tied:
+        return tf.matmul(low(normed), low(parameters["embedding.weight"]), transpose_b=True)
+    return product(normed, parameters["head.weight"])
+
+
+def rms_norm(x: tf.Tensor, weight: tf.Tensor | tf.Variable) -> tf.Tensor:
+    return x * tf.math.rsqrt(tf.reduce_mean(x * x, -1, keepdims=True) + conventions.RMS_NORM_EPSILON) * weight
+
+
+def rotated(x: tf.Tensor, rotary: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Applies rotary embeddings (common/model/decoder.py) to (samples, heads, context, head width)."""
+    cosine, sine = rotary
+    real, imaginary = tf.split(x, 2, axis=-1)
+    return tf.concat((real * cosine - imaginary * sine, real * sine + imaginary * cosine), axis=-1)

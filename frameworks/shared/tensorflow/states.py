@@ -1,0 +1,54 @@
+"""Parameters and optimizer state of a TensorFlow model, as arrays and restored from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tensorflow as tf
+
+from common.model import families
+
+if TYPE_CHECKING:
+    from frameworks.shared.tensorflow.models import Model
+    from frameworks.shared.tensorflow.optimizer import Optimizer
+
+# Permutation of axes from weights.py (OIHW; out, in) to TensorFlow (HWIO; in, out), by number of axes.
+AXES = {1: (0,), 2: (1, 0), 4: (2, 3, 1, 0)}
+# Lookup tables have the same layout everywhere.
+TABLES = {"embedding.weight"}
+
+
+def gather(model: Model, optimizer: Optimizer | None) -> dict[str, np.ndarray]:
+    """Returns parameters and, unless `optimizer` is None, optimizer state, in the names and layouts of weights.py."""
+    variables = model.parameters | (optimizer.state if optimizer else {})
+    return {name: as_array(name.rpartition("/")[2], variable.numpy()) for name, variable in variables.items()}
+
+
+def restore(model: Model, optimizer: Optimizer, state: Mapping[str, np.ndarray]) -> None:
+    """Loads a state into the model and its optimizer; optimizer state that it lacks is set to 0."""
+    for name, variable in (model.parameters | optimizer.state).items():
+        if name in state:
+            variable.assign(as_tensor(name.rpartition("/")[2], state[name], variable.dtype))
+        else:
+            variable.assign(tf.zeros_like(variable))
+
+
+def as_array(name: str, array: np.ndarray) -> np.ndarray:
+    """Returns the parameter of that name, or its optimizer state, in the layout of weights.py, from TensorFlow's."""
+    if name in TABLES or not array.ndim:
+        return array
+    array = array.transpose(np.argsort(AXES[array.ndim]))
+    if name in families.FLATTENED:
+        array = families.flattened_channels_first(name, array)
+    return np.ascontiguousarray(array)
+
+
+def as_tensor(name: str, array: np.ndarray, dtype: tf.DType | None = None) -> tf.Tensor:
+    """The inverse of `as_array`; by default of the array's type."""
+    if name not in TABLES and array.ndim:
+        if name in families.FLATTENED:
+            array = families.flattened_channels_last(name, array)
+        array = np.ascontiguousarray(array.transpose(AXES[array.ndim]))
+    return tf.convert_to_tensor(array, dtype)

@@ -1,0 +1,77 @@
+"""What the steps of every TensorFlow backend are made of: batches as tensors, the loss, the optimizer and the evaluation."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from common.config import Settings
+from common.trainer import Batch, Totals
+from frameworks.shared.tensorflow.models import Model
+from frameworks.shared.tensorflow.optimizer import Optimizer
+
+
+def losses(logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+    """Computes cross entropies (…): logits (…, classes), targets (…) or probabilities (…, classes)."""
+    if targets.dtype.is_integer:
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
+    # softmax_cross_entropy_with_logits has a wrong gradient for probabilities that do not add up to 1, such as random ones.
+    return -tf.reduce_sum(targets * tf.nn.log_softmax(logits), -1)
+
+
+def weighted_loss(logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """Weighted sum of `losses`."""
+    return tf.reduce_sum(losses(logits, targets) * weights)
+
+
+def summed(loss: Callable[..., tf.Tensor], samples: Sequence[tf.Tensor], parameters: Sequence[tf.Variable], num_parts: int) -> tf.Tensor:
+    """Adds up loss(*micro-batch) over the micro-batches into which samples, tensors with samples along the first axis, are cut.
+
+    To a tape the sum is one operation. Its gradients by the parameters are computed one micro-batch after the other, so that the
+    activations of only one are held.
+    """
+    if num_parts == 1:
+        return loss(*samples)
+
+    def add(sums: Sequence[tf.Tensor], part: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            value = loss(*part)
+        return [total + added for total, added in zip(sums, (value, *tape.gradient(value, parameters)), strict=True)]
+
+    @tf.custom_gradient
+    def computed() -> tuple[tf.Tensor, Callable]:
+        parts = [tf.reshape(array, (num_parts, -1, *array.shape[1:])) for array in samples]
+        zeros = [tf.zeros((), parameters[0].dtype), *map(tf.zeros_like, parameters)]
+        total, *gradients = tf.foldl(add, parts, zeros, parallel_iterations=1)
+        by_parameter = {parameter.ref(): gradient for parameter, gradient in zip(parameters, gradients, strict=True)}
+        return total, lambda scale, variables: ([], [scale * by_parameter[variable.ref()] for variable in variables])
+
+    return computed()
+
+
+def optimizer_for(settings: Settings, model: Model) -> Optimizer:
+    """Returns the optimizer of the settings."""
+    return Optimizer(settings, model.parameters)
+
+
+def tensors(batches: Iterable[Batch], model: Model) -> Iterator[tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]]:
+    """Yields the inputs, targets, weights and learning rate of each batch; the learning rate in the model's precision."""
+    dtype = next(iter(model.parameters.values())).dtype
+    for batch in batches:
+        yield *(tf.convert_to_tensor(array) for array in batch[:3]), tf.constant(batch.learning_rate, dtype)
+
+
+def evaluate(model: Model, batches: Iterable[Batch]) -> Totals:
+    """Returns the Totals of the batches, for every TensorFlow backend."""
+    totals = np.zeros(3)
+    for inputs, targets, weights, _ in tensors(batches, model):
+        totals += totals_of(model, inputs, targets, weights).numpy()
+    return Totals(*totals.tolist())
+
+
+@tf.function(reduce_retracing=True)
+def totals_of(model: Model, inputs: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """Returns the Totals of one batch as a tensor."""
+    logits = model.forward(model.parameters, inputs, False)
+    correct = tf.cast(tf.argmax(logits, -1) == targets, weights.dtype) * weights
+    return tf.cast(tf.stack([weighted_loss(logits, targets, weights), tf.reduce_sum(correct), tf.reduce_sum(weights)]), tf.float64)
