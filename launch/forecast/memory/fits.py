@@ -1,4 +1,4 @@
-"""What fits into the memory of a rank: which backends, how large a model, and from how many ranks on. Pure."""
+"""What fits into the memory of a rank: which backends, how large a model, and from how many ranks on."""
 
 import bisect
 from typing import NamedTuple
@@ -6,18 +6,19 @@ from typing import NamedTuple
 from common import units
 from common.backends import declaration_of, has_one_rank
 from common.cost import memory_forecast
+from common.cost.memory_forecast import Training
 from common.errors import UserError
 from common.model.families import Decoder, EncoderDecoder
 
 MOST_RANKS = 2**17
-# A model with as many heads is not looked for.
+# Models with fewer heads than this are tried.
 MOST_HEADS = 2**15
 
 
 class Fit(NamedTuple):
     """Whether a training fits under a backend; the widest model of its depth that does, and its parameters; the fewest ranks, a power of 2.
 
-    None: nothing does, or the model has no width to change.
+    None stands for no such model or number of ranks, also where the model has no width to change.
     """
 
     name: str
@@ -28,26 +29,27 @@ class Fit(NamedTuple):
     fewest_ranks: int | None
 
 
-def size_of(text):
-    """The bytes in a text such as 80GB. Raises UserError for another text."""
+def size_of(text: str) -> float:
+    """Returns the bytes in a text such as 80GB. Raises UserError for any other text."""
     size_bytes = units.size_bytes(text) if text.endswith("B") else None
     if not size_bytes:
         raise UserError(f"--fits is {text!r}; give the memory of a rank, such as 80GB or 64GiB")
     return size_bytes
 
 
-def fit(name, training, num_ranks, limit):
-    """The Fit of a backend into `limit` bytes."""
+def fit(name: str, training: Training, num_ranks: int, limit: float) -> Fit:
+    """Determines what of a training fits under a backend into `limit` bytes."""
     peak = memory_forecast.of(name, training, num_ranks).peak
     largest = widest(name, training, num_ranks, limit)
-    return Fit(
-        name, peak <= limit, peak, largest and largest.model.width, largest and memory_forecast.num_parameters(largest),
-        fewest_ranks(name, training, limit),
-    )  # fmt: skip
+    width, num_parameters = None, None
+    if largest:
+        num_parameters = memory_forecast.num_parameters(largest)
+        width = largest.model.width if isinstance(largest.model, Decoder | EncoderDecoder) else None
+    return Fit(name, peak <= limit, peak, width, num_parameters, fewest_ranks(name, training, limit))
 
 
-def fewest_ranks(name, training, limit):
-    """The smallest power of 2 as the number of ranks with which a training fits; None if none does."""
+def fewest_ranks(name: str, training: Training, limit: float) -> int | None:
+    """Returns the smallest power of 2 as the number of ranks with which a training fits; None if none does."""
     most = 1 if has_one_rank(name.partition("+")[0]) else MOST_RANKS
     for num_ranks in (2**power for power in range(most.bit_length())):
         # A pipeline of that many ranks needs as many micro-batches.
@@ -57,8 +59,8 @@ def fewest_ranks(name, training, limit):
     return None
 
 
-def widest(name, training, num_ranks, limit):
-    """The Training of the widest model of the same depth and the same heads, but more of them, that fits; None if none does."""
+def widest(name: str, training: Training, num_ranks: int, limit: float) -> Training | None:
+    """Returns the widest model that fits, of the same depth and with more heads of the same width; None if none does."""
     if not isinstance(training.model, Decoder | EncoderDecoder):
         return None
     # Each rank of a backend that divides heads has as many of them.
@@ -68,9 +70,10 @@ def widest(name, training, num_ranks, limit):
     return widened(training, numbers_of_heads[num_fitting - 1]) if num_fitting else None
 
 
-def widened(training, num_heads):
-    """The Training of a model with that many heads as wide as its own. What it has more parameters than its sizes say, it keeps in part."""
+def widened(training: Training, num_heads: int) -> Training:
+    """Returns the training of a model with that many heads of the same width; --params grows in proportion to the sizes."""
     model = training.model
+    assert isinstance(model, Decoder | EncoderDecoder), "other models have no heads"
     width = model.width // model.num_heads * num_heads
     wider = model._replace(num_heads=num_heads, width=width)
     if isinstance(model, EncoderDecoder):
@@ -82,5 +85,5 @@ def widened(training, num_heads):
     return changed._replace(num_parameters=training.num_parameters * memory_forecast.num_parameters(changed) / by_sizes)
 
 
-def _fits(name, training, num_ranks, limit):
+def _fits(name: str, training: Training, num_ranks: int, limit: float) -> bool:
     return not memory_forecast.problem(name, training, num_ranks) and memory_forecast.of(name, training, num_ranks).peak <= limit

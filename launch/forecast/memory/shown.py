@@ -1,11 +1,13 @@
-"""A memory forecast as tables, picture and JSON. Pure."""
+"""A memory forecast as tables, picture and JSON."""
 
 import json
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import NamedTuple
 
-from common.cost.memory_forecast import Forecast
+from common.cost.memory_forecast import Forecast, Training
 from launch.forecast.memory import described
+from launch.forecast.memory.fits import Fit
 from launch.report.export import colours, vega_lite
 from launch.report.export.vega_lite import layer, layered, quantity
 from launch.report.summary import Answer
@@ -30,9 +32,9 @@ LINES = (
 
 
 class Row(NamedTuple):
-    """The Forecast of a backend on the rank that needs most; `recomputed`: its activations with --recompute, None where that is no choice.
+    """The forecast of a backend on the rank that needs most.
 
-    `by_rank`: of a pipeline, the Forecasts of all ranks.
+    `recomputed` has its activations with --recompute, None where that is no choice. `by_rank` has the forecasts of all ranks of a pipeline.
     """
 
     name: str
@@ -42,31 +44,33 @@ class Row(NamedTuple):
     by_rank: list[Forecast]
 
 
-def answer(training, rows, left_out, fits, limit):
-    """The Answer of a forecast. `fits`: the Fits into `limit` bytes, if they were asked for. `left_out`: reasons."""
+def answer(training: Training, rows: list[Row], left_out: Iterable[str], fits: list[Fit], limit: float | None) -> Answer:
+    """Returns the answer of a forecast, with what fits into `limit` bytes, and the reasons for what is left out."""
     tables = [_table(rows), *_stages(rows)]
     sections = [Section("memory", f"Memory per rank: {described.description(training)}", list(LINES), tables)]
-    if fits:
+    headlines = []
+    if limit is not None and fits:
+        headlines.append(_headline(fits, limit))
         sections.append(Section("fits", f"What fits into {_text(limit)} per rank", [], [_table_of_fits(fits)]))
     notes = [f"left out: {reason}" for reason in left_out]
-    return Answer("", [_headline(fits, limit)] if fits else [], sections, notes, [])
+    return Answer("", headlines, sections, notes, [])
 
 
-def _unit(size_bytes):
-    """(name, bytes) of the largest unit that is not larger than a size."""
+def _unit(size_bytes: float) -> tuple[str, float]:
+    """Returns the largest unit that is not larger than a size, with its bytes."""
     return next((unit for unit in UNITS if size_bytes >= unit[1]), UNITS[-1])
 
 
-def _unit_of_all(rows):
+def _unit_of_all(rows: Iterable[Row]) -> tuple[str, float]:
     return _unit(max(max(row.forecast.total, row.forecast.peak) for row in rows))
 
 
-def _text(size_bytes):
+def _text(size_bytes: float) -> str:
     name, size = _unit(size_bytes)
     return f"{size_bytes / size:.4g} {name}"
 
 
-def _table(rows):
+def _table(rows: list[Row]) -> Table:
     unit, size = _unit_of_all(rows)
     value_of = {part.replace("_", " "): attrgetter(f"forecast.{part}") for part in PARTS if part != "buffers"}
     if any(row.recomputed is not None for row in rows):
@@ -79,12 +83,12 @@ def _table(rows):
     return Table(f"Memory per rank ({unit})", columns, values)
 
 
-def _scaled(size_bytes, unit_bytes):
+def _scaled(size_bytes: float | None, unit_bytes: float) -> float | None:
     return None if size_bytes is None else size_bytes / unit_bytes
 
 
-def _stages(rows):
-    """A table of the peaks of the ranks of each pipeline."""
+def _stages(rows: list[Row]) -> list[Table]:
+    """Returns a table of the peaks of the ranks of each pipeline."""
     unit, size = _unit_of_all(rows)
     pipelines = [row for row in rows if 1 < len(row.by_rank) <= MOST_COLUMNS]
     num_ranks = max((len(row.by_rank) for row in pipelines), default=0)
@@ -94,7 +98,7 @@ def _stages(rows):
     return filled(f"Peak on each rank of a pipeline ({unit})", columns, values)
 
 
-def _table_of_fits(fits):
+def _table_of_fits(fits: Iterable[Fit]) -> Table:
     columns = (BACKEND, Column("fits"), Column("peak (GB)", ".3f"), Column("largest model: width"), Column("parameters"),
                Column("fewest ranks"))  # fmt: skip
     values = [
@@ -105,13 +109,13 @@ def _table_of_fits(fits):
     return Table("What fits", columns, values)
 
 
-def _headline(fits, limit):
+def _headline(fits: list[Fit], limit: float) -> str:
     able = [fit.name for fit in fits if fit.fits]
     return f"{len(able)} of {len(fits)} fit into {_text(limit)} per rank: {', '.join(able)}".removesuffix(": ")
 
 
-def picture(training, rows):
-    """Stacked bars of the parts by backend, with a mark at the peak, as SVG."""
+def picture(training: Training, rows: list[Row]) -> str:
+    """Draws stacked bars of the parts by backend, with a mark at the peak, as SVG."""
     unit, size = _unit_of_all(rows)
     parts = [
         {"backend": row.name, "part": part.replace("_", " "), "size": getattr(row.forecast, part) / size} for row in rows for part in PARTS
@@ -131,8 +135,8 @@ def picture(training, rows):
     )
 
 
-def as_json(training, rows, left_out, fits):
-    """The forecast as JSON; sizes in bytes."""
+def as_json(training: Training, rows: Iterable[Row], left_out: list[str], fits: Iterable[Fit]) -> str:
+    """Returns the forecast as JSON; sizes in bytes."""
     content = {
         "training": training._asdict() | {"model": {"type": type(training.model).__name__} | training.model._asdict()},
         "backends": [

@@ -1,4 +1,4 @@
-"""The time of a collective by its algorithm: rounds of messages, each of which takes alpha + beta n (Hockney 1994). Pure.
+"""The time of a collective by its algorithm: rounds of messages, each of which takes alpha + beta n (Hockney 1994).
 
 A rank sends and receives one message in a round, at the same time. The arithmetic of a reduction is in the beta that was measured.
 Formulas for n ranks and S bytes, the whole buffer:
@@ -7,12 +7,13 @@ Formulas for n ranks and S bytes, the whole buffer:
 - halving: recursive halving, then doubling: 2 log2 n rounds of S/2, S/4, … (Rabenseifner's algorithm; Thakur, Rabenseifner and Gropp,
   IJHPCA 19, 2005, sections 4.2 and 4.5)
 
-`gloo_all_gather` is Gloo's, whatever the all-reduce: a ring in two segments of each share (gloo/allgather.cc). A rank first sends one, then
-says that it can receive one, and none is sent before this word (gloo/transport/tcp/pair.cc). Between two ranks both go over one
-connection: the word of the rank that comes second stands behind its first segment, of S/4, and only then does the other one send its two.
+`gloo_all_gather` is Gloo's, whatever the all-reduce: a ring in two segments of each share (gloo/allgather.cc). A rank first sends a segment
+and then the notice that it can receive one, and no segment is sent before this notice (gloo/transport/tcp/pair.cc). Between two ranks both
+use one connection: the notice of the later rank is queued behind its first segment, of S/4, and only then the earlier rank sends its two.
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 from launch.forecast.network import hockney
@@ -28,7 +29,7 @@ class Machine(NamedTuple):
 
 
 class Rounds(NamedTuple):
-    """Equal rounds of messages. `between`: messages cross nodes; `flows`: ranks of a node that send over its link at the same time."""
+    """Equal rounds of messages, `between` nodes or inside; `flows` ranks of a node send over its link at the same time."""
 
     num: int
     message_bytes: float
@@ -36,25 +37,27 @@ class Rounds(NamedTuple):
     flows: int = 1
 
 
+# The rounds of a collective, from its bytes, the number of ranks, and the ranks per node.
+Algorithm = Callable[[float, int, int], list[Rounds]]
 # The all-reduce of a library for all but short messages. Gloo of PyTorch and Horovod: gloo/allreduce.cc. MPI: Thakur et al., section 4.5.
 # NCCL has trees beside its rings, and chooses by a model of its own.
 BY_TRANSPORT = {"gloo": "ring", "mpi": "halving", "nccl": "ring"}
 
 
 def seconds(collective: str, algorithm: str, size_bytes: float, num_ranks: int, machine: Machine) -> float:
-    """The time of a collective of `size_bytes` in all; 0 at one rank."""
+    """Returns the time of a collective of `size_bytes` in all; 0 at one rank."""
     groups = rounds(collective, algorithm, size_bytes, num_ranks, machine.ranks_per_node)
     return sum(group.num * _message_seconds(group, machine) for group in groups)
 
 
-def _message_seconds(group, machine):
-    """The time of a round. Flows over one link share its bandwidth."""
+def _message_seconds(group: Rounds, machine: Machine) -> float:
+    """Returns the time of a round. Flows over one link share its bandwidth."""
     inside = hockney.seconds_of(machine.inside, group.message_bytes)
     return max(inside, hockney.seconds_of(machine.between, group.flows * group.message_bytes)) if group.between else inside
 
 
-def rounds(collective, algorithm, size_bytes, num_ranks, ranks_per_node):
-    """The Rounds of a collective. One without a formula of its own, such as a gather, counts as a broadcast."""
+def rounds(collective: str, algorithm: str, size_bytes: float, num_ranks: int, ranks_per_node: int) -> list[Rounds]:
+    """Returns the rounds of a collective. One without a formula of its own, such as a gather, counts as a broadcast."""
     if num_ranks == 1:
         return []
     place = (size_bytes, num_ranks, ranks_per_node)
@@ -70,34 +73,37 @@ def rounds(collective, algorithm, size_bytes, num_ranks, ranks_per_node):
     return _levels(*place)
 
 
-def _ring(size_bytes, num_ranks, ranks_per_node):
-    """Half an all-reduce. Of a node's ranks one sends to the next node."""
+def _ring(size_bytes: float, num_ranks: int, ranks_per_node: int) -> list[Rounds]:
+    """Returns half an all-reduce. One rank of each node sends to the next node."""
     return [Rounds(num_ranks - 1, size_bytes / num_ranks, num_ranks > ranks_per_node)]
 
 
-def _halving(size_bytes, num_ranks, ranks_per_node):
-    """Half an all-reduce. The ranks beyond a power of 2 first give their data to others, and last get the result: a round of S in each half
-    (MPICH's allreduce_intra_reduce_scatter_allgather)."""
+def _halving(size_bytes: float, num_ranks: int, ranks_per_node: int) -> list[Rounds]:
+    """Returns half an all-reduce.
+
+    The ranks beyond a power of 2 give their data to another rank first, and get the result last: a round of S in each half
+    (MPICH's allreduce_intra_reduce_scatter_allgather).
+    """
     power = 2 ** int(math.log2(num_ranks))
     beyond = [Rounds(1, size_bytes, num_ranks > ranks_per_node)] if power < num_ranks else []
     distances = [power // 2**step for step in range(1, int(math.log2(power)) + 1)]
     return beyond + [_crossing(1, size_bytes * distance / power, distance, ranks_per_node) for distance in distances]
 
 
-def _crossing(num, message_bytes, distance, ranks_per_node):
-    """Rounds in which all ranks exchange with the one at a distance: in another node where both do not fit into one."""
+def _crossing(num: int, message_bytes: float, distance: int, ranks_per_node: int) -> Rounds:
+    """Returns rounds in which all ranks exchange with the rank at a distance: in another node where both do not fit into one."""
     between = 2 * distance > ranks_per_node
     return Rounds(num, message_bytes, between, ranks_per_node if between else 1)
 
 
-def _levels(size_bytes, num_ranks, ranks_per_node):
-    """The rounds of a binomial broadcast: first to one rank of each node, and then inside."""
+def _levels(size_bytes: float, num_ranks: int, ranks_per_node: int) -> list[Rounds]:
+    """Returns the rounds of a binomial broadcast: first to one rank of each node, and then inside."""
     num_nodes = math.ceil(num_ranks / ranks_per_node)
     levels = [(num_nodes, True), (min(num_ranks, ranks_per_node), False)]
     return [Rounds(math.ceil(math.log2(num)), size_bytes, between) for num, between in levels if num > 1]
 
 
-def _twice(half):
+def _twice(half: Algorithm) -> Algorithm:
     return lambda *place: [group._replace(num=2 * group.num) for group in half(*place)]
 
 

@@ -1,10 +1,11 @@
 """Hockney's model of a message, seconds = alpha + beta n, fitted by regimes: libraries switch their algorithm between sizes.
 
-Hockney, The communication challenge for MPP: Intel Paragon and Meiko CS-2 (Parallel Computing 20, 1994). Pure.
+Hockney, The communication challenge for MPP: Intel Paragon and Meiko CS-2 (Parallel Computing 20, 1994).
 """
 
 import functools
 import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from common.errors import UserError
 MAX_REGIMES = 3
 # A line through two points has no residual.
 MIN_SIZES = 3
-# The least ratio of the largest to the smallest size of a regime, where there are several: closer sizes do not tell alpha from beta.
+# The least ratio of the largest to the smallest size of a regime, where there are several: closer sizes do not separate alpha from beta.
 MIN_SPAN = 8
 # Residuals below this, or below what repeats show of noise, are no reason for one more regime.
 RESIDUAL_FLOOR = 0.01
@@ -28,8 +29,8 @@ EVIDENCE = 10.0
 class Regime(NamedTuple):
     """A range of sizes with one alpha and one beta, from `from_bytes`, the smallest size measured in it, up to the next regime.
 
-    `alpha_seconds` is the latency, 1 / `beta_seconds_per_byte` the bandwidth. `relative_residual`: root mean square of the differences
-    between fit and measurement, as a share of the measurement.
+    `alpha_seconds` is the latency, 1 / `beta_seconds_per_byte` the bandwidth. `relative_residual` is the root mean square of the
+    differences between fit and measurement, as a share of the measurement.
     """
 
     from_bytes: int
@@ -38,22 +39,30 @@ class Regime(NamedTuple):
     relative_residual: float
 
 
-def fit(sizes_bytes, seconds):
-    """The Regimes of measured times, with ascending sizes; of several times at one size the median counts.
+class Line(NamedTuple):
+    """A fitted line, and the sum of its squared relative errors."""
 
-    The fewest regimes, at most MAX_REGIMES, that the Bayesian information criterion justifies (Schwarz, Annals of Statistics 6, 1978),
-    with the switch points that leave the least; repeats at the sizes show how much of it is noise. Least squares on relative errors, so
-    that small messages count as much as large ones; alpha and beta are not negative. Raises UserError for fewer than MIN_SIZES sizes, and
-    for sizes or times that are not positive.
+    alpha: float
+    beta: float
+    squares: float
+
+
+def fit(sizes_bytes: Sequence[float], seconds: Sequence[float]) -> tuple[Regime, ...]:
+    """Fits regimes, with ascending sizes, to measured times; where a size has several times their median counts.
+
+    Returns the fewest regimes, at most MAX_REGIMES, that the Bayesian information criterion justifies (Schwarz, Annals of Statistics 6,
+    1978), with the switch points that leave the least residual; repeats at the sizes show how much of it is noise. Least squares are on
+    relative errors, so that small messages count as much as large ones; alpha and beta are not negative. Raises UserError for fewer than
+    MIN_SIZES sizes, and for sizes or times that are not positive.
     """
     sizes, times, noise = _medians(sizes_bytes, seconds)
     num_sizes = len(sizes)
 
     @functools.cache
-    def line_between(begin, end):
+    def line_between(begin: int, end: int) -> Line:
         return line(sizes[begin:end], times[begin:end])
 
-    def is_regime(begin, end):
+    def is_regime(begin: int, end: int) -> bool:
         return end - begin >= MIN_SIZES and sizes[end - 1] >= MIN_SPAN * sizes[begin]
 
     candidates = []
@@ -61,7 +70,7 @@ def fit(sizes_bytes, seconds):
         for switches in itertools.combinations(range(1, num_sizes), num_regimes - 1):
             ranges = list(itertools.pairwise((0, *switches, num_sizes)))
             if num_regimes == 1 or all(is_regime(begin, end) for begin, end in ranges):
-                squares = sum(line_between(begin, end)[2] for begin, end in ranges)
+                squares = sum(line_between(begin, end).squares for begin, end in ranges)
                 candidates.append((_criterion(squares, num_sizes, num_regimes, noise), squares, ranges))
     _, _, ranges = min(candidates)
     return tuple(
@@ -71,18 +80,18 @@ def fit(sizes_bytes, seconds):
     )
 
 
-def seconds_of(regimes, size_bytes):
-    """The time of a message in seconds; below the first regime and beyond the last one by their lines."""
+def seconds_of(regimes: Sequence[Regime], size_bytes: float) -> float:
+    """Returns the time of a message in seconds. Lines go on below the first regime and beyond the last one."""
     regime = regime_of(regimes, size_bytes)
     return regime.alpha_seconds + regime.beta_seconds_per_byte * size_bytes
 
 
-def regime_of(regimes, size_bytes):
+def regime_of(regimes: Sequence[Regime], size_bytes: float) -> Regime:
     return next((regime for regime in reversed(regimes) if regime.from_bytes <= size_bytes), regimes[0])
 
 
-def _medians(sizes_bytes, seconds):
-    """(ascending sizes, the median time of each) as arrays, and the relative standard error of such a median, that of a typical size."""
+def _medians(sizes_bytes: Sequence[float], seconds: Sequence[float]) -> tuple[np.ndarray, np.ndarray, float]:
+    """Returns ascending sizes, the median time of each, and the relative standard error of such a median, that of a typical size."""
     sizes, times = np.asarray(sizes_bytes, float), np.asarray(seconds, float)
     if not (np.isfinite(sizes).all() and (sizes >= 1).all()):
         raise UserError("a fit of alpha and beta needs sizes of at least 1 byte")
@@ -98,18 +107,18 @@ def _medians(sizes_bytes, seconds):
     return distinct, medians, float(np.median(errors)) if errors else 0.0
 
 
-def line(sizes, times):
-    """(alpha, beta, sum of squared relative errors) of the best line without a negative alpha or beta."""
+def line(sizes: np.ndarray, times: np.ndarray) -> Line:
+    """Fits the best line without a negative alpha or beta."""
     # Slow to import, and used only here.
     from scipy.optimize import nnls
 
     # Scaled, since alpha and beta differ by ten orders of magnitude.
     scale = sizes.max()
     (alpha, beta), distance = nnls(np.column_stack([1 / times, sizes / scale / times]), np.ones(len(times)))
-    return float(alpha), float(beta / scale), float(distance**2)
+    return Line(float(alpha), float(beta / scale), float(distance**2))
 
 
-def _criterion(squares, num_sizes, num_regimes, noise):
-    """The Bayesian information criterion: alpha and beta of each regime, and each switch point, are parameters."""
+def _criterion(squares: float, num_sizes: int, num_regimes: int, noise: float) -> float:
+    """Computes the Bayesian information criterion: alpha and beta of each regime, and each switch point, are parameters."""
     variance = max(squares / num_sizes, RESIDUAL_FLOOR**2, noise**2)
     return num_sizes * np.log(variance) + (3 * num_regimes - 1) * np.log(num_sizes) + EVIDENCE * num_regimes

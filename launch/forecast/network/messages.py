@@ -3,26 +3,28 @@
 import json
 import math
 import statistics
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from common.errors import UserError
 from launch.forecast.network import algorithms, hockney
 from launch.forecast.network.hockney import Regime
 
+# The regimes of a message between nodes, by transport. It raises UserError for a transport that it does not have.
+Network = Callable[[str], tuple[Regime, ...]]
 SYNTAX = "alpha=SECONDS,beta=BYTES_PER_SECOND"
 
 
-def read(text):
-    """The network of a --network, as a function of a transport that gives the Regimes of a message.
+def read(text: str) -> Network:
+    """Reads the network of a --network: alpha=2e-6,beta=25e9, or a JSON file of launch.collectives.
 
-    `text`: such as alpha=2e-6,beta=25e9, or a JSON file of launch.collectives. Raises UserError for another, and the function for a
-    transport that the file does not have.
+    Raises UserError for any other text; the network raises it for a transport that the file does not have.
     """
     return _of_file(Path(text)) if text.endswith(".json") else _uniform(text)
 
 
-def _of_file(path):
-    """The network as launch.collectives has measured it: from the all-reduces of each library at a number of ranks."""
+def _of_file(path: Path) -> Network:
+    """Reads the network that launch.collectives has measured, from the all-reduces of each library at a number of ranks."""
     try:
         content = json.loads(path.read_text())
         fits = [fit for fit in content["fits"] if fit["collective"] == "all_reduce" and fit["regimes"]]
@@ -31,7 +33,7 @@ def _of_file(path):
     except OSError as problem:
         raise UserError(f"--network {path} cannot be read ({problem.strerror}); name a JSON file of launch.collectives") from None
     except (ValueError, KeyError, TypeError):
-        raise UserError(f"--network {path} is no JSON file of launch.collectives; write one with its --json") from None
+        raise UserError(f"--network {path} is not a JSON file of launch.collectives; write one with its --json") from None
     if num_ranks < 2 or not all_reduces:
         raise UserError(f"--network {path} has no fitted all-reduce of two ranks or more; measure 3 sizes or more at two ranks")
 
@@ -45,8 +47,8 @@ def _of_file(path):
     return messages_over
 
 
-def _uniform(text):
-    """The network of a latency in seconds and a bandwidth in bytes per second, the same for every library."""
+def _uniform(text: str) -> Network:
+    """Returns the network of a latency in seconds and a bandwidth in bytes per second, the same for every library."""
     parts = dict(part.split("=", 1) for part in text.replace(" ", "").split(",") if "=" in part)
     if set(parts) != {"alpha", "beta"} or text.count("=") != 2:
         raise UserError(f"--network is {text}; write {SYNTAX}, such as alpha=2e-6,beta=25e9, or name a JSON file of launch.collectives")
@@ -58,17 +60,17 @@ def _uniform(text):
     return lambda transport: (Regime(0, latency, 1 / bandwidth, 0.0),)
 
 
-def _number(name, text):
+def _number(name: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
         raise UserError(f"--network has {name}={text}, which is not a number; write {SYNTAX}") from None
 
 
-def fitted(points):
-    """The Regimes of whole all-reduces from [(size in bytes, seconds), …], and how they were found, in words.
+def fitted(points: Iterable[tuple[float, float]]) -> tuple[tuple[Regime, ...], str]:
+    """Fits regimes to sizes in bytes and seconds of whole all-reduces, and describes how.
 
-    Records from before all_reduce_seconds_by_size have one size for each workload: two sizes give a line, one gives a bandwidth alone.
+    Records without all_reduce_seconds_by_size have one size for each workload: two sizes give a line, one gives a bandwidth alone.
     """
     by_size = {}
     for size, seconds in points:
@@ -86,10 +88,10 @@ def fitted(points):
     return (Regime(0, alpha, beta or medians[1] / sizes[1], 0.0),), "alpha and beta of all-reduces of two sizes, without a residual"
 
 
-def of_messages(regimes, algorithm, num_ranks, ranks_per_node):
-    """The Regimes of single messages, from those of all-reduces by an algorithm at a number of ranks.
+def of_messages(regimes: Iterable[Regime], algorithm: str, num_ranks: int, ranks_per_node: int) -> tuple[Regime, ...]:
+    """Derives the regimes of single messages from those of all-reduces by an algorithm at a number of ranks.
 
-    The rounds of a unit buffer say how many alphas an all-reduce has, and how many betas.
+    The rounds of a unit buffer show how many alphas an all-reduce has, and how many betas.
     """
     rounds = algorithms.rounds("all_reduce", algorithm, 1.0, num_ranks, ranks_per_node)
     num_messages = sum(messages.num for messages in rounds)

@@ -1,9 +1,13 @@
-"""Forecasts as sentences, tables and plain data, and as a section of a report. Pure."""
+"""Forecasts as sentences, tables and plain data, and as a section of a report."""
 
 import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from launch.forecast.scaling import forecasts
-from launch.forecast.scaling.forecasts import FAR, KNEE
+from launch.forecast.scaling.forecasts import FAR, KNEE, Forecast, Subject, Wish
+from launch.forecast.scaling.held_out import HeldOut
+from launch.report.summary import Answer
 from launch.report.tables import BACKEND, RANKS, RATE, Column, Section, filled
 from launch.report.words import listed, ranks_of
 
@@ -22,16 +26,16 @@ BASIS_COLUMNS = (
 )  # fmt: skip
 
 
-def with_forecasts(report, wish):
-    """The Answer of a report with a section of forecasts after that on scaling. Raises UserError where nothing can be forecast."""
+def with_forecasts(report: Answer, wish: Wish) -> Answer:
+    """Returns a report with a section of forecasts after that on scaling. Raises UserError where nothing can be forecast."""
     subjects, left_out = forecasts.of(report.comparisons, wish)
     place = 1 + next(number for number, reported in enumerate(report.sections) if reported.key == "scaling")
     sections = [*report.sections[:place], section(subjects, left_out), *report.sections[place:]]
     return report._replace(sections=sections)
 
 
-def section(subjects, left_out):
-    """The Section of Subjects and of sentences on what was left out."""
+def section(subjects: Sequence[Subject], left_out: Iterable[str]) -> Section:
+    """Returns the section on subjects, with the sentences on what was left out."""
     tables, sentences = [], []
     for about in dict.fromkeys(subject.about for subject in subjects):
         group = [subject for subject in subjects if subject.about == about]
@@ -44,17 +48,17 @@ def section(subjects, left_out):
     return Section("forecast", QUESTION, [*sentences, *left_out, *_notes(subjects), *_explained(subjects)], tables)
 
 
-def _notes(subjects):
-    """What was assumed, each once."""
-    return dict.fromkeys(note for subject in subjects for note in subject.model.notes)
+def _notes(subjects: Iterable[Subject]) -> list[str]:
+    """Returns what was assumed, each assumption once."""
+    return list(dict.fromkeys(note for subject in subjects for note in subject.model.notes))
 
 
-def _hours(subject):
+def _hours(subject: Subject) -> str:
     unit = "GPU-hours" if subject.on_gpu else "core-hours"
     return unit if subject.has_target else f"{unit} per epoch"
 
 
-def _row(subject, forecast):
+def _row(subject: Subject, forecast: Forecast) -> tuple:
     parts = [None] * 4 if forecast.parts is None else [1000 * part for part in forecast.parts[1:]]
     scaled = [value if value is None else 1000 * value for value in (forecast.step_seconds, forecast.low_seconds, forecast.high_seconds)]
     return (
@@ -63,12 +67,12 @@ def _row(subject, forecast):
     )  # fmt: skip
 
 
-def _held_out_row(subject, test):
+def _held_out_row(subject: Subject, test: HeldOut) -> tuple:
     seconds = 1000 * test.measured_seconds, 1000 * test.predicted_seconds
     return subject.backend, test.num_ranks, test.fitted_on, *seconds, 100 * test.error
 
 
-def _basis_row(subject):
+def _basis_row(subject: Subject) -> tuple:
     starts = "measured" if subject.sizes[-1].exchanges_are_measured else "evenly over the backward pass"
     return (
         subject.backend, subject.model.algorithm, subject.model.network, starts if subject.model.exchanges else "none",
@@ -76,26 +80,26 @@ def _basis_row(subject):
     )  # fmt: skip
 
 
-def _error(group):
+def _error(group: Sequence[Subject]) -> str:
     worst = max((test for subject in group for test in subject.held_out), key=lambda test: abs(test.error))
     errors = ", ".join(f"{subject.backend} {_worst(subject):.0f} %" for subject in group)
     largest = f"the largest is at {ranks_of(worst.num_ranks)}, fitted on {worst.fitted_on}"
     return f"{group[0].about}: held-out errors of {errors}; {largest}."
 
 
-def _impossible(group):
-    """Why some sizes have no forecast: the first reason."""
+def _impossible(group: Sequence[Subject]) -> Iterator[str]:
+    """Explains why some sizes have no forecast, by the first reason."""
     if reasons := {size: reason for subject in group for size, reason in subject.impossible.items()}:
         sizes = listed([f"{size:,}" for size in sorted(reasons)])
         yield f"{group[0].about}: no forecast at {sizes} ranks: {reasons[min(reasons)]}."
 
 
-def _worst(subject):
+def _worst(subject: Subject) -> float:
     return 100 * max(abs(test.error) for test in subject.held_out)
 
 
-def _proposal(group):
-    """The sentence for a proposal: of the fastest backend, at the largest size asked for that is still efficient, or at the smallest."""
+def _proposal(group: Sequence[Subject]) -> str:
+    """Writes the sentence for a proposal: the fastest backend at the largest requested size that is still efficient, or the smallest."""
     candidates = [(subject, forecast) for subject in group for forecast in subject.forecasts if forecast.kind != "measured"]
     if not candidates:
         return f"{group[0].about}: nothing to propose, since none of the sizes is both possible and not measured."
@@ -105,7 +109,8 @@ def _proposal(group):
         ((subject, forecast) for subject, forecast in efficient or candidates if forecast.num_ranks == chosen),
         key=lambda candidate: candidate[1].samples_per_second,
     )
-    low, high = (forecast.samples_per_second * forecast.step_seconds / seconds for seconds in (forecast.high_seconds, forecast.low_seconds))
+    samples_per_step = forecast.samples_per_second * forecast.step_seconds
+    low, high = (samples_per_step / (seconds or math.inf) for seconds in (forecast.high_seconds, forecast.low_seconds))
     sizes = " and ".join(f"{size.num_ranks:,}" for size in (subject.sizes[0], subject.sizes[-1]))
     knee = (
         f"efficiency falls below 50 % at about {subject.knee:,} ranks"
@@ -121,8 +126,8 @@ def _proposal(group):
     )
 
 
-def _explained(subjects):
-    """What holds for all forecasts."""
+def _explained(subjects: Sequence[Subject]) -> Iterator[str]:
+    """Explains what holds for all forecasts."""
     yield "A band is the largest held-out error, once for each doubling beyond the largest measured size."
     if any(forecast.epochs for subject in subjects for forecast in subject.forecasts):
         yield (
@@ -133,8 +138,8 @@ def _explained(subjects):
         yield "Without the seconds of a run: its global batch is larger than the data set, or no measured run reached the target."
 
 
-def as_json(subjects, left_out):
-    """Everything as plain data for a JSON file; numbers that are not finite are None."""
+def as_json(subjects: Sequence[Subject], left_out: Iterable[str]) -> dict[str, list]:
+    """Returns everything as plain data for a JSON file; numbers that are not finite are None."""
     return {
         "forecasts": [_of(subject) | _plain(forecast) for subject in subjects for forecast in subject.forecasts],
         "held_out": [_of(subject) | test._asdict() | {"error": test.error} for subject in subjects for test in subject.held_out],
@@ -143,10 +148,10 @@ def as_json(subjects, left_out):
     }
 
 
-def _of(subject):
+def _of(subject: Subject) -> dict[str, str]:
     return {"about": subject.about, "backend": subject.backend}
 
 
-def _plain(forecast):
+def _plain(forecast: Forecast) -> dict[str, Any]:
     values = {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in forecast._asdict().items()}
     return values | {"parts": forecast.parts and forecast.parts._asdict()}

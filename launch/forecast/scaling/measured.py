@@ -1,10 +1,13 @@
-"""What a forecast takes from the records of one backend at one number of ranks. Pure."""
+"""What a forecast takes from the records of one backend at one number of ranks."""
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
 
 from common.cost.collectives import bus_bytes
+from common.record.definition import Operation, Record, StepBreakdown
 from launch.forecast.scaling import stragglers
 from launch.forecast.scaling.model import Exchange, evenly
 from launch.report import epochs, statistics
@@ -15,18 +18,20 @@ OF_GRADIENTS = ("all_reduce", "reduce_scatter")
 OVER_GLOO = {"reduce_scatter": "all_reduce", "all_gather": "gloo_all_gather"}
 # Smaller ones are flags, such as DeepSpeed's check for overflow.
 MIN_BYTES = 64
+# The sizes in bytes and the seconds of plain all-reduces, by backend and number of ranks.
+PlainAllReduces = Mapping[tuple[str, int], Sequence[tuple[float, float]]]
 
 
 class Size(NamedTuple):
-    """Typical values of the runs at one number of ranks. Seconds are those of a step, but for `evaluation_seconds`.
+    """Typical values of the runs at one number of ranks. Seconds are those of a step, except for evaluation and load.
 
-    `step_seconds`: of the timed training. `compute_seconds`, `data_wait_seconds`: from the step breakdown. `plain`: the sizes in bytes and
-    seconds of plain all-reduces. `num_samples`: of the data set; `batch_size`: the global batch.
+    `timed_step_seconds` are of the timed training, `compute_seconds` and `data_wait_seconds` of the step breakdown. `plain` has the sizes
+    in bytes and the seconds of plain all-reduces. `num_samples` is of the data set, `batch_size` global.
     """
 
     num_ranks: int
     num_nodes: int
-    step_seconds: float
+    timed_step_seconds: float
     compute_seconds: float
     data_wait_seconds: float
     evaluation_seconds: float
@@ -39,32 +44,30 @@ class Size(NamedTuple):
     slowest: stragglers.Slowest
 
     @property
-    def samples_per_second(self):
-        return self.batch_size / self.step_seconds
+    def samples_per_second(self) -> float:
+        return self.batch_size / self.timed_step_seconds
 
 
-def of(completed, plain):
-    """The Size of completed runs that have a step breakdown; None where there are none.
-
-    `plain`: {(backend, number of ranks): (size in bytes, seconds) of plain all-reduces}.
-    """
-    records = [record for record in completed if record.status == "ok" and record.step_breakdown and record.step_seconds]
+def of(completed: Iterable[Record], plain: PlainAllReduces) -> Size | None:
+    """Sums up the completed runs that have a step breakdown; None where there are none."""
+    ok = [record for record in completed if record.status == "ok" and record.samples_per_epoch]
+    records = [record for record in ok if record.step_breakdown and record.step_seconds]
     if not records:
         return None
     first = records[0]
     exchanges, are_measured = exchanges_of(first)
     relative = [stragglers.relative(statistics.present(record.step_seconds), len(record.train_seconds)) for record in records]
-    steps_per_epoch = len(first.step_seconds) // len(first.train_seconds)
+    num_samples, steps_per_epoch = first.samples_per_epoch or 0, len(first.step_seconds) // len(first.train_seconds)
     return Size(
         num_ranks=first.num_ranks,
-        num_nodes=first.num_nodes,
-        step_seconds=_typical(records, epochs.step_seconds),
-        compute_seconds=_typical(records, lambda record: _mean(record, "compute_seconds")),
-        data_wait_seconds=_typical(records, lambda record: _mean(record, "data_wait_seconds")),
-        evaluation_seconds=_typical(records, lambda record: np.mean(statistics.present(record.eval_seconds) or [0.0])),
+        num_nodes=first.num_nodes or 1,
+        timed_step_seconds=_typical(records, epochs.step_seconds),
+        compute_seconds=_typical(records, lambda record: fmean(_breakdown_of(record).compute_seconds)),
+        data_wait_seconds=_typical(records, lambda record: fmean(_breakdown_of(record).data_wait_seconds)),
+        evaluation_seconds=_typical(records, lambda record: fmean(statistics.present(record.eval_seconds) or [0.0])),
         load_seconds=_typical(records, lambda record: record.load_seconds or 0.0),
-        num_samples=first.samples_per_epoch + first.samples_dropped_per_epoch,
-        batch_size=(first.samples_per_epoch + first.samples_padded_per_epoch) // steps_per_epoch,
+        num_samples=num_samples + (first.samples_dropped_per_epoch or 0),
+        batch_size=(num_samples + (first.samples_padded_per_epoch or 0)) // steps_per_epoch,
         plain=tuple(plain.get((first.backend, first.num_ranks), ())),
         exchanges=tuple(exchanges),
         exchanges_are_measured=are_measured,
@@ -72,31 +75,32 @@ def of(completed, plain):
     )
 
 
-def _typical(records, value):
+def _typical(records: list[Record], value: Callable[[Record], float | None]) -> float:
     return float(statistics.typical([value(record) for record in records]))
 
 
-def _mean(record, key):
-    return float(np.mean(getattr(record.step_breakdown, key)))
+def _breakdown_of(record: Record) -> StepBreakdown:
+    assert record.step_breakdown, "forecasts take only runs with a step breakdown"
+    return record.step_breakdown
 
 
-def plain_of(record):
-    """[(size in bytes, seconds)] of a run's plain all-reduces, or that of the gradients' size alone, from the bus bandwidth."""
-    breakdown, num_ranks = record.step_breakdown, record.num_ranks
+def plain_of(record: Record) -> list[tuple[float, float]]:
+    """Returns the sizes and seconds of a run's plain all-reduces, or that of the gradients' size alone, from the bus bandwidth."""
+    breakdown, num_ranks = _breakdown_of(record), record.num_ranks
     if breakdown.all_reduce_seconds_by_size:
-        return [tuple(point) for point in breakdown.all_reduce_seconds_by_size]
+        return [(size, seconds) for size, seconds in breakdown.all_reduce_seconds_by_size]
     bandwidth, operations = breakdown.plain_bus_bytes_per_second, breakdown.operations
     size = max((operations[name].num_bytes for name in OF_GRADIENTS if name in operations), default=0)
     return [(size, bus_bytes("all_reduce", size, num_ranks) / bandwidth)] if bandwidth and size else []
 
 
-def exchanges_of(record):
-    """(the Exchanges of a step, whether the starts of those of gradients were measured) of a run.
+def exchanges_of(record: Record) -> tuple[list[Exchange], bool]:
+    """Returns the exchanges of a run's step, and whether the starts of those of gradients were measured.
 
     Without a measured start, gradients are exchanged evenly over the backward pass, and computation waits for all else, such as parameters.
     """
-    breakdown, num_ranks = record.step_breakdown, record.num_ranks
-    compute = _mean(record, "compute_seconds")
+    breakdown, num_ranks = _breakdown_of(record), record.num_ranks
+    compute = fmean(breakdown.compute_seconds)
     exchanges, are_measured = [], False
     for name, operation in breakdown.operations.items():
         sizes = _sizes(name, operation, breakdown.library, num_ranks)
@@ -112,16 +116,19 @@ def exchanges_of(record):
     return sorted(exchanges), are_measured
 
 
-def _starts(name, collective, breakdown):
-    """Seconds from the beginning of a step to the starts of a collective, which is another one in the profile; None if not measured."""
+def _starts(name: str, collective: str, breakdown: StepBreakdown) -> list[float] | None:
+    """Returns the seconds from the beginning of a step to the starts of a collective; None if not measured.
+
+    The profile may have the starts under another name, that of the collective which the library does for it.
+    """
     measured = breakdown.exchange_start_seconds or {}
     # Those of two operations would be one list.
     mixed = collective != name and collective in breakdown.operations
     return measured.get(name) or (None if mixed else measured.get(collective))
 
 
-def _sizes(name, operation, library, num_ranks):
-    """The whole buffers of a collective in a step: DDP's buckets, else equal parts."""
+def _sizes(name: str, operation: Operation, library: Mapping[str, str], num_ranks: int) -> list[float]:
+    """Returns the whole buffers of a collective in a step: DDP's buckets, or equal parts."""
     if name == "all_reduce" and (buckets := library.get("rebuilt_bucket_sizes")):
         return [float(size) for size in buckets.split(",")]
     num = max(1, round(operation.num_calls))

@@ -9,8 +9,8 @@ from common.command_line import Bounds, options_of, parse
 from common.errors import UserError
 from launch import compare, predict
 from launch.collectives.options import Collectives
+from launch.forecast.memory.described import Memory
 from launch.matrix import Matrix
-from launch.memory import Memory
 from tests.support import programs
 from tests.support.mistakes import refusal
 

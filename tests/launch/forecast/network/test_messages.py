@@ -52,7 +52,10 @@ def test_a_network_is_that_of_a_file_of_collectives(tmp_path):
         network("gloo")
 
 
-NO_ALL_REDUCE, NO_FILE = "has no fitted all-reduce of two ranks or more", "is no JSON file of launch.collectives; write one with its --json"
+NO_ALL_REDUCE, NO_FILE = (
+    "has no fitted all-reduce of two ranks or more",
+    "is not a JSON file of launch.collectives; write one with its --json",
+)
 
 
 @pytest.mark.parametrize(

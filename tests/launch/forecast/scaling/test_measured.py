@@ -59,4 +59,8 @@ def test_without_plain_all_reduces_by_size_there_is_one_as_bus_bandwidth():
 
 def test_the_step_of_training_is_that_of_its_median_epoch():
     changes = {"train_seconds": [1.0, 2.0, 9.0], "step_seconds": [0.5] * 6, "losses": [1.0] * 6, "learning_rates": [0.1] * 6}
-    assert measured.of(typed([made(**changes, step_breakdown=step_breakdown(num_ranks=1))]), {}).step_seconds == pytest.approx(1.0)
+    assert measured.of(typed([made(**changes, step_breakdown=step_breakdown(num_ranks=1))]), {}).timed_step_seconds == pytest.approx(1.0)
+
+
+def test_a_run_whose_record_has_no_number_of_samples_is_no_size():
+    assert measured.of(typed([made(samples_per_epoch=None, step_breakdown=step_breakdown(num_ranks=1))]), {}) is None
