@@ -1,4 +1,4 @@
-"""Forecasts of step time, throughput, efficiency and cost at more ranks than were measured, each with its held-out error."""
+"""Forecasts of step time, throughput, efficiency and cost at more ranks than were measured."""
 
 import json
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from launch.report import collect, comparable, entries, summary
 from launch.report.export import files, terminal
 
 PROGRAM = "python -m launch.predict"
+DESCRIPTION = "Forecasts of step time, throughput, efficiency and cost at more ranks than were measured, each with its held-out error."
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ class Arguments:
 def run(arguments: Arguments) -> int:
     """Prints the forecasts, writes the files, returns the exit status. Raises UserError before anything is written."""
     sizes = None if arguments.ranks is None else sizes_of(arguments.ranks)
-    wish = Wish(sizes, arguments.network and messages.read(arguments.network), arguments.ranks_per_node)
+    network = messages.read(arguments.network) if arguments.network is not None else None
+    wish = Wish(sizes, network, arguments.ranks_per_node)
     files.check_all({"--json": arguments.json})
     records, damaged = collect.collect(arguments.records)
     reading.report_damaged(damaged)
@@ -55,4 +57,4 @@ def run(arguments: Arguments) -> int:
 
 
 if __name__ == "__main__":
-    command_line.main(run, Arguments, PROGRAM, __doc__)
+    command_line.main(run, Arguments, PROGRAM, DESCRIPTION)

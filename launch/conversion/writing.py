@@ -9,9 +9,11 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from types import ModuleType
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import tyro
@@ -26,9 +28,17 @@ from common.data.samples import Dataset, InMemory, count_losses
 from common.data.storage_use import Use
 from common.errors import UserError
 
-# What a folder has until its manifest is written: what is being converted into it.
+# Describes what is being converted into a folder, until its manifest is written.
 PLAN = "converting.json"
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# The entries of the manifest that are known before anything is converted.
+Plan = dict[str, Any]
+# NumPy's types of the inputs and targets of a sample, with their shapes.
+Layout = tuple[np.dtype, np.dtype]
+# Size, time and SHA-256 of a file.
+FileEntry = list[int | str]
+# Gets the number of samples read, and that of all.
+OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -37,17 +47,18 @@ class Conversion:
 
     workload: Annotated[str, tyro.conf.Positional]
     """Workload whose data is converted."""
-    data_format: Annotated[Literal[tuple(FORMATS)], tyro.conf.Positional]
+    # The choices are those of the code, which a checker of types does not run.
+    data_format: Annotated[Literal[tuple(FORMATS)], tyro.conf.Positional]  # pyright: ignore[reportInvalidTypeForm]
     """Format."""
     folder: Annotated[Path, tyro.conf.Positional]
     """Folder to write into: a new or empty one, or one whose conversion was interrupted, which then goes on."""
-    dataset: DatasetName | None = None
+    dataset: DatasetName | None = None  # pyright: ignore[reportInvalidTypeForm]
     """Dataset. Default: the workload's own."""
     data_dir: Path | None = None
     """Folder with the dataset's files, for one that is not installed."""
     tokenizer: Path | None = None
     """Transformers on text: a local tokenizer.json. Default: bytes."""
-    precision: Precision = "fp32"
+    precision: Precision = "fp32"  # pyright: ignore[reportInvalidTypeForm]
     """Precision of the runs that will read it; samples of bytes or tokens are the same for all."""
     file_size: Annotated[float, Bounds(at_least=0.001, at_most=MOST)] = 64.0
     """MiB of samples in a file at most."""
@@ -55,7 +66,22 @@ class Conversion:
     """Repeat the training samples so many times, to try data that is larger than memory. Runs on them compare with each other only."""
 
 
-def run(conversion):
+class Part(NamedTuple):
+    """The samples of a part. Images are read when they are written."""
+
+    inputs: np.ndarray | image_folders.Images
+    targets: np.ndarray
+
+
+class Data(NamedTuple):
+    """The samples to convert. The digest is empty for images, whose values are not read before they are written."""
+
+    train: Part
+    test: Part
+    digest: str
+
+
+def run(conversion: Conversion) -> int:
     """Converts and returns the exit status. Raises UserError for what cannot be converted, or not into this folder."""
     module = formats.module_of(conversion.data_format)
     shared = ("workload", "dataset", "data_dir", "tokenizer", "precision")
@@ -65,12 +91,12 @@ def run(conversion):
         begun = time.monotonic()
         data = load(progress.reading(functools.partial(print, file=sys.stderr)))
         image_digest = None if data.digest else image_folders.begin_digest(data.train.inputs.shape)
-        layout = tuple(np.dtype((array.dtype, array.shape[1:])) for array in (data.train.inputs, data.train.targets))
+        layout = _row_type(data.train.inputs), _row_type(data.train.targets)
         plan = {
             "version": manifest.VERSION,
             "data_format": conversion.data_format,
             "source": stored.source_of(settings, settings.dataset) | {"copies": conversion.copies, "identity": identity or data.digest},
-            "samples_per_file": max(1, int(conversion.file_size * stored.MIB) // sum(of_row.itemsize for of_row in layout)),
+            "samples_per_file": max(1, int(conversion.file_size * stored.MIB) // sum(row_type.itemsize for row_type in layout)),
         }
         is_new = _begin(conversion.folder, plan)
         if is_new is None:
@@ -92,22 +118,34 @@ def run(conversion):
     return 0
 
 
-def _loader(settings):
-    """(a function of on_progress that gives the Dataset of resolved settings, what tells it from other data if it has no digest).
+def _loader(settings: Settings) -> tuple[Callable[[OnProgress], Data], str | None]:
+    """Returns a function that loads the data of resolved settings, and the identity of data that has no digest.
 
-    Images are read when they are written, so their Dataset has none. Files are located now; raises UserError for missing ones.
+    Files are located now; raises UserError for missing ones.
     """
-    if settings.dataset != "imagefolder":
-        return datasets.loader(settings), None
+    if settings.dataset != "imagefolder" or settings.data_dir is None:
+        load = datasets.loader(settings)
+        return lambda on_progress: _in_memory(load(on_progress)), None
     images, labels = image_folders.find_images(settings.data_dir, workloads.workload_of(settings).model)
     described = [(str(path.relative_to(settings.data_dir)), path.stat().st_size, path.stat().st_mtime_ns) for path in images.files]
     identity = hashlib.sha256(json.dumps(described).encode()).hexdigest()
-    return lambda _: Dataset(InMemory(images, labels), InMemory(images[[]], labels[:0]), None), identity
+    return lambda _: Data(Part(images, labels), Part(images[[]], labels[:0]), ""), identity
+
+
+def _in_memory(dataset: Dataset) -> Data:
+    train, test = dataset.train, dataset.test
+    assert isinstance(train, InMemory), "data is converted from memory"
+    assert isinstance(test, InMemory), "data is converted from memory"
+    return Data(Part(train.inputs, train.targets), Part(test.inputs, test.targets), dataset.digest)
+
+
+def _row_type(array: np.ndarray | image_folders.Images) -> np.dtype:
+    return np.dtype((array.dtype, array.shape[1:]))
 
 
 @contextlib.contextmanager
-def _writing(folder):
-    """Context in which this process alone converts into a folder, which is made; errors of the file system become UserErrors."""
+def _writing(folder: Path) -> Iterator[None]:
+    """Context in which this process alone converts into a folder, which it makes; errors of the file system become UserErrors."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY)
@@ -124,13 +162,13 @@ def _writing(folder):
         raise UserError(f"cannot write to {folder} ({error.strerror or error}); give another folder") from None
 
 
-def _begin(folder, plan):
-    """Whether a conversion begins, rather than goes on; None if it is complete. Raises UserError for a folder with anything else."""
+def _begin(folder: Path, plan: Plan) -> bool | None:
+    """Tells whether a conversion begins, rather than goes on; None if it is complete. Raises UserError for a folder with anything else."""
     if (folder / manifest.NAME).exists():
         written = manifest.read(folder)
         _expect_same(folder, written._asdict() | {"version": manifest.VERSION}, plan)
         manifest.expect_whole(folder, written)
-        # Where the last conversion was killed at its end.
+        # The plan stays where the last conversion was killed at its end.
         (folder / PLAN).unlink(missing_ok=True)
         return None
     path = folder / PLAN
@@ -140,9 +178,9 @@ def _begin(folder, plan):
         except ValueError:
             raise UserError(f"{path} cannot be read as JSON; give another folder, or remove all in this one") from None
         # This process alone writes here.
-        for left in folder.glob(f"*.*{durable.PART}"):
-            if left.is_file():
-                left.unlink()
+        for part in folder.glob(f"*.*{durable.PART}"):
+            if part.is_file():
+                part.unlink()
         return False
     if any(Path(entry.name).suffix != durable.PART for entry in folders.visible(folder)):
         raise UserError(f"{folder} has other files; give a new or an empty folder")
@@ -150,15 +188,17 @@ def _begin(folder, plan):
     return True
 
 
-def _expect_same(folder, written, plan):
+def _expect_same(folder: Path, written: Plan, plan: Plan) -> None:
     different = [name for name in plan if written.get(name) != plan[name]]
     if different:
         values = ", ".join(f"{name} {written.get(name)} there and {plan[name]} here" for name in different)
         raise UserError(f"{folder} has another conversion ({values}); give another folder")
 
 
-def _write_all(conversion, module, data, layout, samples_per_file, image_digest):
-    """Writes the files that are not there yet, and updates the digest of images if there is one; the `files` of the Manifest."""
+def _write_all(
+    conversion: Conversion, module: ModuleType, data: Data, layout: Layout, samples_per_file: int, image_digest: "hashlib._Hash | None"
+) -> dict[str, FileEntry]:
+    """Writes the missing files, and updates the digest of images if there is one; returns the `files` of the Manifest."""
     num_losses = np.tile(count_losses(data.train.targets).astype(np.int32), conversion.copies)
     files = {manifest.NUM_LOSSES: _write(conversion.folder / manifest.NUM_LOSSES, formats.module_of("npy").as_npy(num_losses))}
     parts = {"train": (data.train.inputs, data.train.targets, conversion.copies), "test": (data.test.inputs, data.test.targets, 1)}
@@ -186,13 +226,13 @@ def _write_all(conversion, module, data, layout, samples_per_file, image_digest)
     return files
 
 
-def _write(path, content):
-    """Writes a file, which is whole when it has its name; its entry in the `files` of the Manifest."""
+def _write(path: Path, content: bytes) -> FileEntry:
+    """Writes a file, which is complete when it has its name; returns its entry in the `files` of the Manifest."""
     with durable.replacing(path) as part:
         part.write_bytes(content)
     return _described(path, hashlib.sha256(content).hexdigest())
 
 
-def _described(path, sha256):
+def _described(path: Path, sha256: str) -> FileEntry:
     size_bytes, changed_ns = manifest.state(path)
     return [size_bytes, changed_ns, sha256]

@@ -4,31 +4,35 @@ mpiexec -n 2 python -m launch.lesson.pipeline ORDER BYTES
 """
 
 import sys
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from common.process import watchdog
 from common.process.ranks import from_environment
 
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
 NUM_MICROBATCHES = 4
 WATCHDOG_SECONDS = 5.0
 
 
-def sends_first(pipeline, sent: np.ndarray, received: np.ndarray, peer: int) -> None:
+def sends_first(pipeline: "MPI.Comm", sent: np.ndarray, received: np.ndarray, peer: int) -> None:
     """Both stages send, then both receive: the activations of the next micro-batch, and the gradient of the last one."""
     pipeline.Send(sent, peer)
     pipeline.Recv(received, peer)
 
 
-def in_turn(pipeline, sent: np.ndarray, received: np.ndarray, peer: int) -> None:
-    """One stage sends while the other one receives."""
+def in_turn(pipeline: "MPI.Comm", sent: np.ndarray, received: np.ndarray, peer: int) -> None:
+    """One stage sends while the other receives."""
     calls = [lambda: pipeline.Send(sent, peer), lambda: pipeline.Recv(received, peer)]
     for call in calls if pipeline.rank == 0 else reversed(calls):
         call()
 
 
-def together(pipeline, sent: np.ndarray, received: np.ndarray, peer: int) -> None:
-    """Both calls are begun before either is waited for, as torch.distributed.batch_isend_irecv does."""
+def together(pipeline: "MPI.Comm", sent: np.ndarray, received: np.ndarray, peer: int) -> None:
+    """Both calls start before either is waited for, as in torch.distributed.batch_isend_irecv."""
     requests = pipeline.Irecv(received, peer), pipeline.Isend(sent, peer)
     type(requests[0]).Waitall(requests)
 
@@ -37,7 +41,7 @@ ORDERS = {function.__name__: function for function in (sends_first, in_turn, tog
 
 
 def main(order: str, size: str) -> None:
-    """Exchanges some micro-batches with the other rank, and prints that it has."""
+    """Exchanges some micro-batches with the other rank, and prints the number and size of the exchanges."""
     from mpi4py import MPI
 
     ranks = from_environment()

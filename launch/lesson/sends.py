@@ -15,7 +15,7 @@ COLUMNS = ("backend", "ranks", "sent per step (MB)", "by formula (MB)", "by coll
 
 
 def table_of(table: Table) -> Table:
-    """The columns of the report's table that tell what is sent, and the ways in the order of the bytes."""
+    """Selects the columns of the report's table on what is sent, and sorts the backends by bytes."""
     places = [[column.name for column in table.columns].index(name) for name in COLUMNS]
     rows = [tuple(row[place] for place in places) for row in table.rows]
     rows.sort(key=lambda row: row[2] if isinstance(row[2], float) else 0.0)

@@ -3,6 +3,7 @@
 python -m launch.lesson.warmup [RANKS] [OPTIONS OF launch/matrix.sh], such as 4 --epochs 6 --seed 2
 """
 
+from collections.abc import Sequence
 from itertools import zip_longest
 
 from launch.lesson import running
@@ -16,8 +17,8 @@ TRAINING = (
 CASES = {"without": "0", "with": "3"}
 
 
-def table_of(without: list[float], warmed: list[float]) -> list[Table]:
-    """The accuracies of both runs, epoch by epoch."""
+def table_of(without: Sequence[float | None], warmed: Sequence[float | None]) -> list[Table]:
+    """Makes a table of the accuracies of both runs, epoch by epoch."""
     columns = (Column("epoch"), *(Column(f"accuracy {case} warm-up", ".4f") for case in CASES))
     return filled("", columns, [(number, *accuracies) for number, accuracies in enumerate(zip_longest(without, warmed), 1)])
 
