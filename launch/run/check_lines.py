@@ -15,7 +15,7 @@ from common import workloads
 from common.backends import ALL, declaration_of
 from common.config import cores_per_rank
 from common.cost import memory_estimate
-from common.process import binding, inherited, slurm
+from common.process import binding, inherited, shared_memory, slurm
 from common.record import records
 from common.record.records import ROOT
 from launch.launchers import allocation_end, commands, detect
@@ -65,6 +65,9 @@ def mpi(seen):
         yield level, f"mpi4py cannot be used ({error}); build it with the site's mpicc, run launch/setup.sh, or give --launcher torchrun"
         return
     version, path = of_mpi4py["version"], of_mpi4py["path"]
+    if problem := of_mpi4py.get("problem"):
+        remedy = "" if ";" in problem else "; see what the site's MPI needs, or give --launcher torchrun"
+        yield PROBLEM, f"{version} ({path}) does not start: {problem}{remedy}"
     is_open_mpi = OPEN_MPI in version
     if not kind.mpi_variable and is_open_mpi != (OPEN_MPI in kind.signatures):
         fitting = "openmpi" if is_open_mpi else "mpich"
@@ -186,6 +189,17 @@ def memory(seen):
         yield seen.problem, f"{text}; use more nodes by --ranks-per-node, or a smaller workload"
 
 
+def shared(seen):
+    if seen.launcher is None or not LAUNCHERS[seen.launcher.name].provides_mpi or seen.node["shared_memory"] is None:
+        return
+    room, num_ranks = shared_memory.Room(*seen.node["shared_memory"]), max(job.ranks_per_node for job in seen.jobs)
+    text = shared_memory.describe(room, num_ranks)
+    if shared_memory.needed(num_ranks) <= room.free:
+        yield OK, text
+    else:
+        yield seen.problem, f"{text}; {shared_memory.REMEDY}"
+
+
 def results(seen):
     folder = records.folder(seen.settings)
     records.expect_writable(folder)
@@ -259,5 +273,5 @@ def environment(seen):
 
 LINES = {
     "launcher": launcher, "MPI": mpi, "PMI": pmi, "network": network, "backends": backends, "GPUs": gpus, "cores": cores, "memory": memory,
-    "results": results, "disk": disk, "packages": packages, "environment": environment,
+    "/dev/shm": shared, "results": results, "disk": disk, "packages": packages, "environment": environment,
 }  # fmt: skip

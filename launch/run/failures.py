@@ -1,10 +1,11 @@
-"""Why a run failed: the killed rank, from the launcher's message, or the hung rank, from the watchdogs of the ranks."""
+"""Why a run failed: from what its ranks and their libraries print, from the launcher's message about a killed rank, or from watchdogs."""
 
 import re
 import signal
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from common.process import out_of_memory, slurm
+from common.process import out_of_memory, shared_memory, slurm
 from launch.launchers.commands import LAUNCHERS, SIGNAL_NUMBERS
 
 # Those that name the rank come first: Hydra's, which names a process, may be about an agent of another launcher.
@@ -15,6 +16,14 @@ PASSED_ON = {signal.SIGTERM}
 MAX_RANKS_NAMED = 8
 # What an MPI prints that cannot start, and srun about a --mpi that it cannot offer.
 NOT_JOINED = re.compile("MPI_Init|Invalid MPI type")
+
+# What a rank prints of its failure, and UCX, a library of MPI, which then aborts without a word of it.
+REPORTED = re.compile("^error: (.*)")
+NO_TRANSPORT = re.compile(r"UCX +ERROR +(no usable transports.*)")
+# Hydra's, which say of no run why it failed.
+BANNER = re.compile("=|YOUR APPLICATION TERMINATED|This typically refers|Please see the FAQ|\\s*$")
+# That a process gets where it uses memory that /dev/shm has promised and does not have, and where it finds out by itself.
+OF_SHARED_MEMORY = {signal.SIGBUS, signal.SIGSEGV}
 
 # With more ranks Hydra itself kills the others when one has left, and its message may be about any of them.
 MAX_RANKS_OF_HYDRA = 3
@@ -53,7 +62,26 @@ def _rank_of(groups, pids):
     return pids.index(pid) if pid in pids and len(pids) <= MAX_RANKS_OF_HYDRA else None
 
 
-def describe_killed(killed, progress, num_oom_kills):
+def is_cause(line: str) -> bool:
+    """Whether a line says why a run failed, wherever it stands in the output."""
+    return bool(REPORTED.search(line) or NO_TRANSPORT.search(line))
+
+
+def reported(lines: Iterable[str]) -> str | None:
+    """The first error that a rank printed, else that of its library, with a remedy; None where there is none."""
+    if match := next(filter(None, map(REPORTED.search, lines)), None):
+        return match[1]
+    if match := next(filter(None, map(NO_TRANSPORT.search, lines)), None):
+        return f"MPI cannot start: UCX has {match[1]}; unset UCX_TLS, or name in it what this node has, such as tcp,sm,self"
+    return None
+
+
+def last_line(lines: Sequence[str]) -> str | None:
+    """The last line that is not the launcher's own; None where there is none."""
+    return next((line for line in reversed(lines) if not BANNER.match(line)), None)
+
+
+def describe_killed(killed, progress, num_oom_kills, num_local_ranks: int = 1) -> str:
     """One line about a Killed; `progress` is the last Progress of the run, or None.
 
     `num_oom_kills`: how many processes the kernel's OOM killer ended meanwhile on the launching node; None if not known.
@@ -61,6 +89,9 @@ def describe_killed(killed, progress, num_oom_kills):
     rank = "a rank" if killed.rank is None else f"rank {killed.rank}"
     moment = f" after step {progress.step} of epoch {progress.epoch}" if progress else ""
     description = f"{rank} was killed by {signal.Signals(killed.signal).name}{moment}"
+    room = shared_memory.room() if killed.signal in OF_SHARED_MEMORY else None
+    if room and (killed.signal == signal.SIGBUS or (not progress and room.total < shared_memory.needed(num_local_ranks))):
+        return f"{description}, as where shared memory is full; {shared_memory.describe(room, num_local_ranks)}; {shared_memory.REMEDY}"
     if killed.signal != signal.SIGKILL:
         return description
     if num_oom_kills:

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,9 +16,9 @@ from pathlib import Path
 import psutil
 import pynvml
 
-from common.process import binding, control_groups, gpus, inherited, node_memory
+from common.process import binding, control_groups, gpus, inherited, node_memory, shared_memory
 from common.record import records
-from launch.run import available
+from launch.run import available, failures
 
 MPI = """
 import json, mpi4py
@@ -25,8 +26,12 @@ mpi4py.rc.initialize = False
 from mpi4py import MPI
 loaded = sorted({line.split()[-1] for line in open("/proc/self/maps") if "/libmpi" in line})
 version = MPI.Get_library_version().strip("\\0 \\n").partition("\\n")[0]
-print(json.dumps({"version": " ".join(version.split()), "path": (loaded or ["?"])[0]}))
+print(json.dumps({"version": " ".join(version.split()), "path": (loaded or ["?"])[0]}), flush=True)
+MPI.Init()
 """
+INIT_SECONDS = 60
+# By which a launcher lets its ranks find each other: MPI is tried alone.
+OF_LAUNCHER = ("PMI_", "PMIX_", "OMPI_", "PALS_", "SLURM_")
 # Not the library of MPI's C++ bindings, which some link too.
 RESOLVED = re.compile(r"^\s*libmpi(?!\w*cxx)\w*\.so\S* => (not found|\S+)", re.MULTILINE)
 
@@ -41,6 +46,7 @@ def facts():
         "available_bytes": node_memory.available(),
         "interfaces": sorted(psutil.net_if_addrs()),
         "mpi": of_mpi4py(),
+        "shared_memory": shared_memory.room(),
         "horovod": of_horovod(),
         "gpu": gpus.read_nvml(of_gpus, []) if (num_gpus := gpus.count()) else [],
         "num_gpus": num_gpus or 0,
@@ -50,11 +56,26 @@ def facts():
 
 
 def of_mpi4py():
-    """`version` and `path` of the MPI that mpi4py loads, or the `error`."""
-    process = subprocess.run([sys.executable, "-c", MPI], capture_output=True, text=True, check=False)
-    if process.returncode:
-        return {"error": (process.stderr.strip().splitlines() or [f"its import ended with exit status {process.returncode}"])[-1]}
-    return json.loads(process.stdout.splitlines()[-1])
+    """`version` and `path` of the MPI that mpi4py loads, and the `problem` with which it does not start; or the `error` of loading it."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(OF_LAUNCHER)}
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-c", MPI], env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
+        try:
+            status = process.wait(timeout=INIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            status = process.wait()
+            output.write(f"\nMPI_Init did not return within {INIT_SECONDS} s")
+        output.seek(0)
+        lines = output.read().splitlines()
+    # Libraries of MPI print before it and after it.
+    loaded = next((json.loads(line) for line in lines if line.startswith('{"version"')), {})
+    if status == 0:
+        return loaded
+    reason = failures.reported(lines) or failures.last_line(lines) or f"it ended with exit status {status}"
+    return loaded | {"problem" if loaded else "error": reason}
 
 
 def of_horovod():

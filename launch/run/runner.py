@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import time
+from collections.abc import Sequence
 
 from common import workloads
 from common.backends import file_of
@@ -19,7 +20,7 @@ from launch.run import failures, processes
 from launch.run.plan import Job
 from launch.trace import traced
 
-TAIL_LINES = 50
+TAIL_LINES, MAX_CAUSES = 50, 20
 
 
 def start_of(job, launcher):
@@ -44,6 +45,7 @@ def run_job(job, launcher, time_limit_seconds, on_progress, turn_share=None):
     variables = start.variables | {"TANDEM_LAUNCH": json.dumps(launch)} | of_turns
     argv = start.with_passed(variables)._replace(program=(*start.program, arrival.argument(variables))).argv()
     ending, last_lines, last_progress, hangs, problem = ("failed", "interrupted"), [], None, [], None
+    causes = []
     num_kills_before = out_of_memory.num_kills()
     traced.clear(job.settings)
 
@@ -55,14 +57,18 @@ def run_job(job, launcher, time_limit_seconds, on_progress, turn_share=None):
             last_progress = message
             on_progress(message)
 
+    def on_line(line):
+        if len(causes) < MAX_CAUSES and failures.is_cause(line):
+            causes.append(line)
+
     try:
-        outcome = yield from processes.run(argv, variables, mark_of(job), records.ROOT, time_limit_seconds, on_message)
-        ending, last_lines, problem = ending_of(outcome, time_limit_seconds, launcher), outcome.last_lines, outcome.problem
-    except OSError as problem:
-        ending = "failed", f"{launcher.executable} could not be started: {problem.strerror}"
+        outcome = yield from processes.run(argv, variables, mark_of(job), records.ROOT, time_limit_seconds, on_message, on_line)
+        ending, last_lines, problem = ending_of(outcome, time_limit_seconds, launcher, causes), outcome.last_lines, outcome.problem
+    except OSError as error:
+        ending = "failed", f"{launcher.executable} could not be started: {error.strerror}"
     finally:
         num_kills = None if num_kills_before is None else out_of_memory.num_kills() - num_kills_before
-        record = _complete(job, launch, ending, problem, last_lines, last_progress, hangs, num_kills)
+        record = _complete(job, launch, ending, problem, last_lines, last_progress, hangs, num_kills, causes)
     if (job.settings.timeline or job.settings.trace) and record.status == "ok":
         records.update(record, traced.summary(job.settings))
         return _written(job, record)
@@ -79,10 +85,11 @@ def mark_of(job):
     return str(record_path(job).absolute())
 
 
-def ending_of(outcome, time_limit_seconds, launcher):
+def ending_of(outcome, time_limit_seconds, launcher, causes: Sequence[str] = ()) -> tuple[str, str | None]:
     """Returns (status, error) of a run whose processes have ended; the error is None for a run that completed.
 
-    Where one rank fails, the others fail of it: the first error is the cause.
+    `causes`: lines that say why it failed, which may stand before the last ones that are kept. Where one rank fails, the others fail of it:
+    the first error is the cause.
     """
     if outcome.timed_out:
         return "timeout", f"ended after the time limit of {time_limit_seconds:g} s"
@@ -90,16 +97,14 @@ def ending_of(outcome, time_limit_seconds, launcher):
         return "failed", outcome.problem
     if outcome.returncode == 0:
         return "ok", None
-    error = reported(outcome.last_lines) or f"ended with exit status {outcome.returncode}"
-    return "failed", error + failures.advice(outcome.last_lines, launcher)
+    lines = [*causes, *outcome.last_lines]
+    if (error := failures.reported(lines)) is None:
+        last_line = failures.last_line(outcome.last_lines)
+        error = f"ended with exit status {outcome.returncode}{f'; the last line: {last_line}' if last_line else ''}"
+    return "failed", error + failures.advice(lines, launcher)
 
 
-def reported(lines):
-    """The first error that a rank printed, None where none did."""
-    return next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), None)
-
-
-def _complete(job, launch, ending, problem, last_lines, last_progress, hangs, num_oom_kills):
+def _complete(job, launch, ending, problem, last_lines, last_progress, hangs, num_oom_kills, causes):
     """The record of a job that has ended, rewritten here unless the run has recorded that it completed.
 
     `problem`: the cause, where it is known; the ranks' reports follow from it.
@@ -114,9 +119,10 @@ def _complete(job, launch, ending, problem, last_lines, last_progress, hangs, nu
     if status == "failed" and hangs and not problem:
         error = failures.describe_hang(hangs, job.num_ranks)
     elif status == "failed" and not problem and (killed := failures.killed_rank(last_lines, record.pids_by_rank or [])):
-        description = failures.describe_killed(killed, last_progress, num_oom_kills)
+        description = failures.describe_killed(killed, last_progress, num_oom_kills, job.ranks_per_node)
+        is_reported = failures.reported([*causes, *last_lines]) is not None
         # Where a rank is killed, the others fail of it and report that; where it is not known which, a report may be the cause.
-        error = description if killed.rank is not None or not reported(last_lines) else f"{error}; then {description}"
+        error = description if killed.rank is not None or not is_reported else f"{error}; then {description}"
     if record.status == "ok":
         # The run had trained, compared its replicas and recorded everything.
         record.launcher_error = error

@@ -22,7 +22,7 @@ MPICH = {"version": "MPICH Version: 5.0.2", "path": "/its/libmpi.so.12"}
 OPEN_MPI = {"version": "Open MPI v4.1.4", "path": "/usr/libmpi.so.40"}
 NODE = {
     "host": "n1", "packages": {"torch": "2.13.0+cpu", "horovod": "0.28.1"}, "num_cores": 8, "num_cores_allowed": 8,
-    "quota_cores": None, "ignored_variables": {}, "available_bytes": 64e9,
+    "quota_cores": None, "ignored_variables": {}, "available_bytes": 64e9, "shared_memory": (10**9, 10**9),
     "interfaces": ["eth0", "lo"], "mpi": MPICH, "horovod": MPICH["path"], "gpu": [], "num_gpus": 0, "nccl": [], "visible": {},
 }  # fmt: skip
 LOCAL, SRUN = Launcher("mpich", "true", python=(".venv/bin/python",)), Launcher("srun", "true", mpi="pmi2", python=(".venv/bin/python",))
@@ -79,6 +79,8 @@ def test_a_machine_on_which_all_is_well_has_no_other_line_than_ok_and_no_file_is
         ({"launcher": LOCAL._replace(name="openmpi")}, "MPI", "not the MPI of openmpi", "--launcher mpich, or run TANDEM_MPICC="),
         ({"node": {"horovod": "not found"}}, "MPI", "Horovod's MPI library is not found", "; load the module"),
         ({"node": {"mpi": {"error": "no libmpi"}}}, "MPI", "mpi4py cannot be used (no libmpi)", "give --launcher torchrun"),
+        ({"node": {"mpi": MPICH | {"problem": "UCX has none"}}}, "MPI", "(/its/libmpi.so.12) does not start: UCX has none", "; see what"),
+        ({"node": {"shared_memory": (10**6, 64 * 10**6)}}, "/dev/shm", "and with MPICH 2 ranks take 11", "; make it larger"),
         ({"launcher": SRUN._replace(mpi="pmix")}, "PMI", "srun --mpi=pmix was to join", '; choose what their MPI speaks: mpi = "…"'),
         ({"launcher": SRUN._replace(mpi="none")}, "PMI", "MPICH Version: 5.0.2 speaks pmi2 and pmix", "or SLURM_MPI_TYPE"),
         ({"launcher": ON_HSN}, "network", "GLOO_SOCKET_IFNAME is hsn0, and n1 has eth0, lo", "; name one of them in [variables]"),
@@ -117,6 +119,15 @@ def test_what_is_usual_or_not_certain_is_a_note(changes, subject, what, root, tm
     (text,) = [text for level, its_subject, text in not_ok(seen(tmp_path, **changes)) if (level, its_subject) == ("note", subject)]
     assert what in text
     assert all(level == "note" for level, *_ in not_ok(seen(tmp_path, **changes)))
+
+
+def test_mpi_is_really_started_and_what_its_library_prints_is_the_problem(monkeypatch):
+    assert node.of_mpi4py().keys() == {"version", "path"}
+    monkeypatch.setenv("UCX_TLS", "rc")
+    assert node.of_mpi4py()["problem"].startswith("MPI cannot start: UCX has no usable transports/devices (asked rc")
+    monkeypatch.setattr(node, "MPI", f"{node.MPI.replace('MPI.Init()', '')}import time\ntime.sleep(60)")
+    monkeypatch.setattr(node, "INIT_SECONDS", 2)
+    assert node.of_mpi4py()["problem"] == "MPI_Init did not return within 2 s"
 
 
 def test_the_mpi_of_horovod_is_not_that_of_its_cxx_bindings():

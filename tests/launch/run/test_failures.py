@@ -2,6 +2,7 @@
 
 import pytest
 
+from common.process import shared_memory
 from common.process.out_of_memory import HELP
 from common.progress import Progress
 from launch.run.failures import Killed, describe_killed, killed_rank
@@ -87,3 +88,14 @@ PRINTED = "and the launcher printed: it was killed"
 )  # fmt: skip
 def test_a_killed_rank_is_described_in_one_line(killed, progress, num_oom_kills, line):
     assert describe_killed(killed, progress, num_oom_kills) == line
+
+
+@pytest.mark.parametrize(
+    ("number", "progress", "total", "says_room"),
+    [(7, PROGRESS, 10**9, True), (7, None, 64e6, True), (11, None, 64e6, True), (11, None, 10**9, False), (11, PROGRESS, 64e6, False)],
+)
+def test_a_crash_for_want_of_shared_memory_says_what_there_is(number, progress, total, says_room, monkeypatch):
+    monkeypatch.setattr(shared_memory, "room", lambda: shared_memory.Room(10**6, total))
+    line = describe_killed(Killed(None, number, "it crashed"), progress, 0, 16)
+    room = f"as where shared memory is full; /dev/shm has 1 of {total / 1e6:.0f} MB free, and with MPICH 16 ranks take 86; make it larger"
+    assert (room in line) == says_room, line

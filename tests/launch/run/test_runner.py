@@ -13,6 +13,11 @@ from launch.run.processes import Outcome
 from launch.run.runner import ending_of
 from tests.support import made_records
 
+NO_TRANSPORT = "[1795663032.37] [n1:30705:0]     ucp_context.c:1643 UCX  ERROR no usable transports/devices (asked rc on all devices)"
+WITHOUT_TRANSPORT = (
+    "MPI cannot start: UCX has no usable transports/devices (asked rc on all devices); "
+    "unset UCX_TLS, or name in it what this node has, such as tcp,sm,self"
+)
 SRUN = Launcher("srun", "srun", mpi="pmix")
 CHOOSE = "srun --mpi=pmix was to join the ranks, and offers none, pmi2; choose what their MPI speaks: mpi = "
 
@@ -23,11 +28,29 @@ CHOOSE = "srun --mpi=pmix was to join the ranks, and offers none, pmi2; choose w
         (Outcome(0, False, ["record: there"]), ("ok", None)),
         (Outcome(-15, True, ["error: rank 0: it was ended"]), ("timeout", "ended after the time limit of 30 s")),
         (Outcome(9, False, ["error: rank 1: the cause", "error: rank 0: what came of it"]), ("failed", "rank 1: the cause")),
-        (Outcome(9, False, ["Killed"]), ("failed", "ended with exit status 9")),
+        (
+            Outcome(9, False, ["Killed", "=   BAD TERMINATION", ""]),
+            ("failed", "ended with exit status 9; the last line: Killed"),
+        ),
+        (Outcome(143, False, [NO_TRANSPORT, "Abort(1): Fatal error"]), ("failed", WITHOUT_TRANSPORT)),
+        (Outcome(9, False, [NO_TRANSPORT, "error: rank 1: the cause"]), ("failed", "rank 1: the cause")),
+        (Outcome(9, False, ["=   BAD TERMINATION"]), ("failed", "ended with exit status 9")),
     ],
 )
 def test_the_first_error_is_the_cause(outcome, ending):
     assert ending_of(outcome, 30.0, Launcher("mpich", "mpiexec")) == ending
+
+
+def test_a_cause_is_found_before_the_lines_that_are_kept(run, monkeypatch):
+    def start(*arguments):
+        yield from ()
+        on_line = arguments[-1]
+        for line in ("error: rank 1 on n2: no data", *["noise"] * 300):
+            on_line(line)
+        return Outcome(2, False, ["noise"] * 200)
+
+    record = run(None, start=start)
+    assert (record.status, record.error) == ("failed", "rank 1 on n2: no data")
 
 
 @pytest.mark.parametrize(
@@ -41,9 +64,9 @@ def test_the_first_error_is_the_cause(outcome, ending):
 def test_where_mpi_does_not_start_under_srun_its_error_says_what_was_tried_and_what_else_there_is(line, monkeypatch):
     monkeypatch.setattr(slurm, "mpi_types", lambda: ["pmix", "none", "pmi2"])
     _, error = ending_of(Outcome(1, False, [line]), 30.0, SRUN)
-    assert error.startswith(f"ended with exit status 1; {CHOOSE}")
-    assert ending_of(Outcome(1, False, [line]), 30.0, Launcher("mpich", "mpiexec"))[1] == "ended with exit status 1"
-    assert ending_of(Outcome(1, False, ["Killed"]), 30.0, SRUN)[1] == "ended with exit status 1"
+    assert error.startswith(f"ended with exit status 1; the last line: {line}; {CHOOSE}")
+    assert ending_of(Outcome(1, False, [line]), 30.0, Launcher("mpich", "mpiexec"))[1] == f"ended with exit status 1; the last line: {line}"
+    assert ending_of(Outcome(1, False, ["Killed"]), 30.0, SRUN)[1] == "ended with exit status 1; the last line: Killed"
 
 
 @pytest.fixture
@@ -53,13 +76,13 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setattr(runner.out_of_memory, "num_kills", lambda: 3)
     (tmp_path / "here").mkdir()
 
-    def run(outcome, during=lambda: None, num_ranks=1, **changes):
-        def start(*_):
+    def run(outcome, during=lambda: None, num_ranks=1, start=None, **changes):
+        def ended(*_):
             yield from ()
             during()
             return outcome
 
-        monkeypatch.setattr(processes, "run", start)
+        monkeypatch.setattr(processes, "run", start or ended)
         job = Job("ddp", num_ranks, num_ranks, Settings(results=tmp_path, machine="here", run_id="run", **changes))
         return turns.alone(runner.run_job(job, Launcher("mpich", "mpiexec"), 30.0, None))
 
@@ -113,7 +136,7 @@ def test_a_run_that_recorded_that_it_diverged_has_diverged(run, tmp_path):
     ("outcome", "launcher_error"),
     [
         (Outcome(0, False, []), None),
-        (Outcome(9, False, ["Killed"]), "ended with exit status 9"),
+        (Outcome(9, False, ["Killed"]), "ended with exit status 9; the last line: Killed"),
         (Outcome(-15, True, []), "ended after the time limit of 30 s"),
         (
             Outcome(137, False, ["srun: error: n2: task 1: Killed"]),
