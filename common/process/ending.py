@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 from types import TracebackType
@@ -68,19 +69,23 @@ def leave_with_others(problem: BaseException, status: int, error: str, ranks: Ra
     def report():
         print(f"error: {failure if ranks.rank else error}", file=sys.stderr, flush=True)
 
-    def give_up(_):
-        report()
-        os._exit(status)
-
+    # Usually all have the same user error, which one reports; where they do not come soon, this rank does not wait for them.
+    timer = threading.Timer(SECONDS_FOR_RANK_0, report)
+    timer.start()
     dog = dog or watchdog.begin(0, ranks.rank)
-    dog.on_hang = give_up
+    dog.on_hang = lambda _: os._exit(status)
     try:
         failures = meeting.tell_others(ranks, failure)
     except UserError:
         # These ranks are not in one MPI.
+        failures = None
+    is_reported = not timer.is_alive()
+    timer.cancel()
+    if failures is None and is_reported:
+        leave(status)
+    if failures is None:
         return
-    # Usually all have the same user error.
-    if all(earlier.error != error for earlier in failures if earlier.rank < ranks.rank):
+    if not is_reported and all(earlier.error != error for earlier in failures if earlier.rank < ranks.rank):
         report()
     meeting.leave_together(failures[0].status)
 

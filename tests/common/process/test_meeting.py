@@ -32,6 +32,13 @@ def test_a_rank_that_fails_before_it_meets_the_others_tells_them_why():
 
 
 @pytest.mark.matrix
+def test_a_rank_that_fails_says_so_before_others_come_that_are_slow():
+    status, lines, _ = two_ranks("slow")
+    failure = f"rank 1 on {socket.gethostname()}: no data"
+    assert (status, lines) == (2, ["rank 1 records no data", f"error: {failure}", f"rank 0 records {failure}"])
+
+
+@pytest.mark.matrix
 def test_a_rank_ends_others_that_do_not_wait_for_it_in_mpi():
     status, lines, seconds = two_ranks("alone", {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"})
     assert (status, lines) == (2, ["rank 1 records no data", "error: rank 1: no data"])
