@@ -35,7 +35,7 @@ def header(library: str, collective: str, num_ranks: int, place: str) -> list[st
 
 
 def row(out_of_place: Measurement | None, in_place: Measurement | None, copy_seconds: Sequence[float] | None) -> str:
-    """Returns the line of one size. It has two halves, of which one may be missing; a barrier has no copy."""
+    """Returns the line of one size. It has two halves; one may be missing. A barrier has no copy."""
     measurement = out_of_place or in_place
     assert measurement, "a library has each of its collectives in place or out of place"
     kind = COLLECTIVES[measurement.collective]

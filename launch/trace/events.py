@@ -116,7 +116,7 @@ class Arguments:
 
 
 def run(arguments: Arguments) -> int:
-    """Converts the files into one trace, whose `otherData` says when `ts` 0 is; prints a line for each rank; returns the exit status."""
+    """Converts the files into one trace, with the time of `ts` 0 in `otherData`; prints a line for each rank; returns the exit status."""
     if not arguments.files:
         raise UserError("no file is given; give mpi_events.JOB.RANK.bin of one run")
     ranks = sorted((read(path) for path in arguments.files), key=lambda events: events.rank)

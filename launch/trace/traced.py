@@ -38,7 +38,7 @@ def launcher_for(settings: Settings, launcher: Launcher, preloaded: str = "") ->
 
 
 def preloadable(library: Path) -> Path:
-    """The library by a path that LD_PRELOAD takes for one. Raises UserError where there is none."""
+    """Returns the library by a path that LD_PRELOAD reads as one path. Raises UserError where there is none."""
     for path in (library, library.resolve()):
         if not CUTS_PRELOAD.search(str(path)):
             return path

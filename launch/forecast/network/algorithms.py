@@ -1,4 +1,4 @@
-"""The time of a collective by its algorithm: rounds of messages, each of which takes alpha + beta n (Hockney 1994).
+"""The time of a collective by its algorithm: rounds of messages that take alpha + beta n each (Hockney 1994).
 
 A rank sends and receives one message in a round, at the same time. The arithmetic of a reduction is in the beta that was measured.
 Formulas for n ranks and S bytes, the whole buffer:
