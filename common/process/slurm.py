@@ -47,8 +47,9 @@ def _numbers(ranges: str) -> Sequence[str]:
     """The numbers of ranges such as `001-003,007`, with their leading zeros."""
     numbers: list[str] = []
     for text in ranges.split(","):
-        first, last = RANGE.fullmatch(text).groups() if RANGE.fullmatch(text) else ("1", "0")
-        width, values = len(first), range(int(first), int(last or first) + 1)
+        match = RANGE.fullmatch(text)
+        first, last = (match[1], match[2] or match[1]) if match else ("1", "0")
+        width, values = len(first), range(int(first), int(last) + 1)
         if not values:
             raise ValueError(f"{text[:MAX_SHOWN]!r} is no range of numbers such as 001-128")
         numbers += [f"{value:0{width}d}" for value in values]
