@@ -31,14 +31,17 @@ def replacing(path: Path) -> Iterator[Path]:
     part = None
     try:
         if is_stream(path):
-            part = _created(Path(tempfile.gettempdir(), "tandem"))
+            part = _part_of(Path(tempfile.gettempdir(), "tandem"))
+            _create(part, 0o600)
             yield part
             _copy(part, path)
             part.unlink()
         else:
             target = Path(os.path.realpath(path))
             _remove_left(target)
-            part = _created(target)
+            part = _part_of(target)
+            # Others may not be allowed to read what is replaced.
+            _create(part, 0o600 if target.exists() else 0o666)
             yield part
             _sync(part)
             _keep_owner_and_permissions(target, part)
@@ -63,7 +66,9 @@ def expect_writable(path: Path) -> None:
     if os.path.exists(path) and not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     if not is_stream(path):
-        _created(Path(os.path.realpath(path))).unlink()
+        part = _part_of(Path(os.path.realpath(path)))
+        _create(part, 0o600)
+        part.unlink()
 
 
 def is_stream(path: Path) -> bool:
@@ -96,13 +101,13 @@ def _around_token(target: Path) -> tuple[str, str]:
     return os.fsdecode(os.fsencode(target.name.removesuffix(target.suffix))[:200]) + ".", target.suffix + PART
 
 
-def _created(target: Path) -> Path:
-    """A new empty part beside a target, of a name that no other writer has."""
-    part = target.with_name(secrets.token_hex(TOKEN_LENGTH // 2).join(_around_token(target)))
-    # Others may not be allowed to read what is replaced.
-    mode = 0o600 if target.exists() else 0o666
+def _part_of(target: Path) -> Path:
+    """The path of a part beside a target, of a name that no other writer has. An interruption must find it before the part is there."""
+    return target.with_name(secrets.token_hex(TOKEN_LENGTH // 2).join(_around_token(target)))
+
+
+def _create(part: Path, mode: int) -> None:
     os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
-    return part
 
 
 def _remove_left(target: Path) -> None:

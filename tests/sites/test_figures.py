@@ -19,10 +19,10 @@ def matrix(**seconds):
 
 def test_a_run_is_wrong_that_failed_or_whose_replicas_differ_or_were_not_compared_and_so_is_a_missing_backend():
     made = made_records.made
-    # No run leaves such a record; the schema forbids it.
-    unequal, unknown = (made(FASTER, repeat=repeat) | {"in_sync": value} for repeat, value in ((1, False), (2, None)))
     failed = made(SLOWER, status="failed", error="rank 1 was killed")
-    runs = made_records.typed([made(FASTER), unequal, unknown, failed, made(SLOWER, repeat=1, status="started")])
+    runs = made_records.typed([*(made(FASTER, repeat=repeat) for repeat in range(3)), failed, made(SLOWER, repeat=1, status="started")])
+    # No run leaves such a record, and none is read.
+    runs[1].in_sync, runs[2].in_sync = False, None
     assert figures.problems(runs, [FASTER, SLOWER, "fsdp"]) == [
         f"{FASTER}, repeat 1: ok, in_sync False",
         f"{FASTER}, repeat 2: ok, in_sync None",
@@ -86,7 +86,7 @@ def test_the_program_prints_what_is_wrong_or_the_figures(tmp_path):
     done = completed(*program, "--reference", tmp_path)
     assert json.loads(done.stdout)["problems"] == [], done.stderr
     assert json.loads(done.stdout)["figures"]["ddp_seconds_per_epoch"] == {"value": 4.5, "unit": "s", "reference": 4.5}
-    (tmp_path / "ddp.json").write_text(json.dumps(made_records.made(num_ranks=2) | {"in_sync": False}))
-    assert json.loads(completed(*program).stdout) == {"problems": ["ddp, repeat 0: ok, in_sync False"], "figures": {}}
+    (tmp_path / "ddp.json").write_text(json.dumps(made_records.made(num_ranks=2, status="failed", error="it broke")))
+    assert json.loads(completed(*program).stdout) == {"problems": ["ddp, repeat 0: it broke, in_sync True"], "figures": {}}
     done = completed(*program, "--relative-to", "ddp", "--reference", tmp_path / "nowhere")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)

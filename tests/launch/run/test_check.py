@@ -232,7 +232,7 @@ def test_where_no_launcher_is_or_answers_the_rest_is_told_of_this_node(root, tmp
 
 
 def test_the_frameworks_say_it_so_where_they_find_no_gpu():
-    for path in ("pytorch/devices.py", "tensorflow/tensorflow.py"):
+    for path in ("pytorch/devices.py", "tensorflow/devices.py"):
         assert f'{check.FINDS_NONE}" if device == "cuda"' in (ROOT / "frameworks" / "shared" / path).read_text()
 
 
