@@ -2,19 +2,23 @@
 
 import functools
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from common import command_line
 from common.errors import UserError
+from common.record.definition import Record
+from common.record.reading import Damaged
 from launch.forecast.scaling.answer import with_forecasts
 from launch.forecast.scaling.forecasts import Wish, sizes_of
 from launch.report import collect, comparable, regressions, several, summary
 from launch.report.export import csv, files, html, markdown, svg, terminal
 from launch.report.live import RELOAD_SECONDS
+from launch.report.summary import Answer
 from launch.report.words import listed
 
 EXPORTERS = {"--markdown": markdown.text, "--csv": csv.text, "--html": html.text, "--svg": svg.text}
@@ -46,7 +50,7 @@ class Arguments:
     """Rewrite the page of --html whenever a record is added, until Ctrl-C."""
 
 
-def watch(arguments):
+def watch(arguments: Arguments) -> int:
     """Rewrites the page whenever a record is added or changed, until interrupted."""
     if not arguments.html:
         raise UserError("--watch keeps a page up to date; say with --html FILE which")
@@ -58,38 +62,38 @@ def watch(arguments):
             state = collect.state(arguments.results)
             if state != shown:
                 shown = state
-                refresh(arguments, RELOAD_SECONDS)
+                refresh(arguments.results, arguments.html, RELOAD_SECONDS)
             time.sleep(POLL_SECONDS)
     except KeyboardInterrupt:
-        refresh(arguments, None)
+        refresh(arguments.results, arguments.html, None)
     return 0
 
 
-def answered(records, damaged):
-    """The Answer to the question that is asked: one of its own for records of several machines."""
+def answered(records: Sequence[Record], damaged: Sequence[Damaged]) -> Answer:
+    """Answers for records of one machine, or of several, which have a question of their own."""
     return several.of_machines(records, damaged) if len(comparable.machines_of(records)) > 1 else summary.answer(records, damaged)
 
 
-def requested(arguments, *options):
-    """{option: value} of those of the options that were given."""
+def requested(arguments: Arguments, *options: str) -> dict[str, Any]:
+    """Returns the values of those of the options that were given."""
     return {option: value for option in options if (value := getattr(arguments, option.removeprefix("--"))) not in (None, ())}
 
 
-def refresh(arguments, reload_seconds):
+def refresh(results: Sequence[Path], page: Path, reload_seconds: int | None) -> None:
     """Writes the page of the current records and prints their number; prints the reason where there is none or they are not comparable."""
-    files.check(arguments.html, "--html")
+    files.check(page, "--html")
     try:
-        answer = answered(*collect.collect(arguments.results))
+        answer = answered(*collect.collect(results))
     except UserError as problem:
         print(f"{problem}; waiting", flush=True)
         return
-    files.write(arguments.html, html.text(answer, reload_seconds))
+    files.write(page, html.text(answer, reload_seconds))
     num_runs = len(answer.runs)
-    print(f"{arguments.html}: {num_runs} run{'' if num_runs == 1 else 's'}", flush=True)
+    print(f"{page}: {num_runs} run{'' if num_runs == 1 else 's'}", flush=True)
 
 
-def run(arguments):
-    """Writes the outputs, prints the report, returns the exit status. Raises UserError for a usage error, before anything is written."""
+def run(arguments: Arguments) -> int:
+    """Writes the outputs, prints the report and returns the exit status. Raises UserError for a usage error, before anything is written."""
     if arguments.watch:
         return watch(arguments)
     exports = requested(arguments, *EXPORTERS)
@@ -117,8 +121,9 @@ def run(arguments):
     return REGRESSED if any(regressions.worse(compared.changes) for compared in comparisons) else 0
 
 
-def main():
-    command_line.main(run, Arguments, PROGRAM, __doc__)
+def main() -> None:
+    """Runs the program."""
+    command_line.main(run, Arguments, PROGRAM, __doc__ or "")
 
 
 if __name__ == "__main__":

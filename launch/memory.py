@@ -38,7 +38,7 @@ def run(arguments: Memory) -> int:
             left_out.append(reason)
         else:
             rows.append(_row(name, training, num_ranks))
-    fits = [fit(row.name, training, row.num_ranks, limit) for row in rows] if limit else []
+    fits = [fit(row.backend, training, row.num_ranks, limit) for row in rows] if limit else []
     text_of = {
         arguments.picture: functools.partial(shown.picture, training, rows),
         arguments.json: functools.partial(shown.as_json, training, rows, left_out, fits),

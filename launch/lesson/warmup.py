@@ -5,6 +5,7 @@ python -m launch.lesson.warmup [RANKS] [OPTIONS OF launch/matrix.sh], such as 4 
 
 from collections.abc import Sequence
 from itertools import zip_longest
+from operator import itemgetter
 
 from launch.lesson import running
 from launch.report.export import terminal
@@ -19,8 +20,10 @@ CASES = {"without": "0", "with": "3"}
 
 def table_of(without: Sequence[float | None], warmed: Sequence[float | None]) -> list[Table]:
     """Makes a table of the accuracies of both runs, epoch by epoch."""
-    columns = (Column("epoch"), *(Column(f"accuracy {case} warm-up", ".4f") for case in CASES))
-    return filled("", columns, [(number, *accuracies) for number, accuracies in enumerate(zip_longest(without, warmed), 1)])
+    places = range(1, 1 + len(CASES))
+    accuracies = [Column(f"accuracy {case} warm-up", itemgetter(place), ".4f") for place, case in zip(places, CASES, strict=True)]
+    rows = [(number, *pair) for number, pair in enumerate(zip_longest(without, warmed), 1)]
+    return filled("", (Column("epoch", itemgetter(0)), *accuracies), rows)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Files -> the records that a report is of, and what is none."""
+"""Reads the records of a report, and names the files that are not records."""
 
 import contextlib
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from common.record.reading import Damaged
 
 
 def collect(paths: Sequence[Path]) -> tuple[list[Record], list[Damaged]]:
-    """(records, list of Damaged) of files and of folders, recursively, by name.
+    """Returns the records of files and of folders, recursively and by name, and the files that are not records.
 
     Raises UserError where a path is missing, and where no record is found.
     """
@@ -25,7 +25,7 @@ def collect(paths: Sequence[Path]) -> tuple[list[Record], list[Damaged]]:
 
 
 def state(paths: Sequence[Path]) -> dict[Path, int]:
-    """{file: modification time} of the records, to detect new and changed ones. Raises UserError where a path is missing."""
+    """Returns the modification time of each file, to detect new and changed records. Raises UserError where a path is missing."""
     times = {}
     for path in (file for source in paths for file in reading.files(source, [])):
         with contextlib.suppress(OSError):

@@ -1,12 +1,14 @@
 """Whether records are comparable: one machine, one training, and equal settings wherever the run time depends on them."""
 
 import dataclasses
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from operator import attrgetter
 
 from common import backends
 from common.command_line import flag
 from common.config import TRAINING_SETTINGS, Role, Settings, with_role
 from common.errors import UserError
+from common.record.definition import Record
 from launch.report import entries
 
 # How data is read from disk, like workload and scaling, makes groups; of the device the one that was used is compared.
@@ -14,11 +16,12 @@ MAY_DIFFER = {*with_role(Role.MAY_DIFFER), *backends.variant_settings()}
 COMPARED = [field for field in dataclasses.fields(Settings) if field.name not in MAY_DIFFER]
 
 
-def check(records):
-    """Raises UserError for records of several machines, of different training or devices under one workload, scaling and way of reading
-    the data, or of different numbers of nodes or different transports for one backend and size.
+def check(records: Sequence[Record]) -> None:
+    """Raises UserError for records that are not comparable.
 
-    A run that failed before its workload digest was known has no measurements and is accepted.
+    These are records of several machines, of different training or devices under one workload, scaling and way of reading the data, or of
+    different numbers of nodes or different transports for one backend and size. A run that failed before its workload digest was known has
+    no measurements and is accepted.
     """
     check_one_machine(records)
     trained_records = [record for record in records if record.workload_digest]
@@ -32,18 +35,23 @@ def check(records):
     _check_equal(records, repeated, attrgetter("transport"), "over different transports")
 
 
-def check_one_machine(records):
+def check_one_machine(records: Iterable[Record]) -> None:
     """Raises UserError for records of several machines."""
     if len(machines := machines_of(records)) > 1:
         raise UserError(f"the records are of several machines ({', '.join(machines)}); compare one machine at a time")
 
 
-def machines_of(records):
-    """The names of the machines, each once."""
-    return sorted({record.settings.machine for record in records})
+def machines_of(records: Iterable[Record]) -> list[str]:
+    """Returns the names of the machines, each once."""
+    return sorted({machine_of(record) for record in records})
 
 
-def check_training(records):
+def machine_of(record: Record) -> str:
+    """Returns the name of the machine of a record."""
+    return record.settings.machine or "unknown"
+
+
+def check_training(records: Iterable[Record]) -> None:
     """Raises UserError for records of different training under one workload, scaling and way of reading the data, on any machines."""
     for names, differences, is_same_training in _pairs([record for record in records if record.workload_digest]):
         if not is_same_training:
@@ -53,24 +61,26 @@ def check_training(records):
             )
 
 
-def _pairs(records):
-    """Yields (names, differing settings, whether the workload digests are equal) of each record and the first of its group."""
-    first_of_group = {}
+def _pairs(records: Iterable[Record]) -> Iterator[tuple[str, list[tuple[str, str]], bool]]:
+    """Compares each record with the first of its group: yields their names, the settings that differ, and whether the digests are equal."""
+    first_of_group: dict[tuple[str, str, str], Record] = {}
     for record in records:
         first = first_of_group.setdefault(entries.group_of(record), record)
         names = f"{record.settings.run_id} and {first.settings.run_id}"
         yield names, setting_differences(record.settings, first.settings), first.workload_digest == record.workload_digest
 
 
-def device_of(record):
-    """The device that a run used, `cpu` or `cuda`; None where it is not known, as of a run that failed before it was chosen."""
-    asked_for = record.settings.device
-    return record.environment.device or (None if asked_for == "auto" else asked_for)
+def device_of(record: Record) -> str | None:
+    """Returns the device that a run used, `cpu` or `cuda`; None where it is not known, as where a run failed before it was chosen."""
+    requested = record.settings.device
+    return record.environment.device or (None if requested == "auto" else requested)
 
 
-def _check_equal(records, group_of, value_of, difference):
+def _check_equal(
+    records: Iterable[Record], group_of: Callable[[Record], Hashable], value_of: Callable[[Record], object], difference: str
+) -> None:
     """Raises UserError where records of one group have different values; None is not known, and differs from nothing."""
-    first_of_group = {}
+    first_of_group: dict[Hashable, Record] = {}
     for record in (record for record in records if value_of(record) is not None):
         first = first_of_group.setdefault(group_of(record), record)
         if value_of(record) != value_of(first):
@@ -78,7 +88,7 @@ def _check_equal(records, group_of, value_of, difference):
             raise UserError(f"{names} ran {difference} ({value_of(record)} and {value_of(first)}); compare them separately")
 
 
-def setting_differences(settings, first_settings):
-    """[(name, text)] of the compared settings that differ."""
+def setting_differences(settings: Settings, first_settings: Settings) -> list[tuple[str, str]]:
+    """Returns the compared settings that differ, each with a text."""
     values = [(field.name, getattr(settings, field.name), getattr(first_settings, field.name)) for field in COMPARED]
     return [(name, f"{flag(name)} {value} and {first_value}") for name, value, first_value in values if value != first_value]

@@ -1,6 +1,7 @@
-"""Records -> entries: all runs of one backend at one number of ranks. Pure."""
+"""Groups records into entries: all runs of one backend at one number of ranks."""
 
 import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -8,49 +9,63 @@ import numpy as np
 
 from common.backends import BASELINE
 from common.command_line import flag
-from common.config import Role, with_role
+from common.config import Role, Settings, with_role
 from common.errors import UserError
 from common.record.definition import Record
 from launch.report import epochs, statistics
+from launch.report.statistics import Noise, Ratio
 
 NOT_COMPARED = with_role(Role.NOT_COMPARED)
 SLOWED_DOWN = f"traced or shared a GPU ({', '.join(map(flag, NOT_COMPARED))})"
 
 
+class Key(NamedTuple):
+    """A matrix and a repeat in it. Runs of different backends with the same key ran close together in time and form a pair."""
+
+    matrix: str
+    repeat: int
+
+
 class Entry(NamedTuple):
-    """The repeats of one backend at one number of ranks: records in the order of their keys (matrix, repeat)."""
+    """The repeats of one backend at one number of ranks: records in the order of their keys."""
 
     backend: str
     num_ranks: int
     records: tuple[Record, ...]
 
     @property
-    def ok(self):
+    def ok(self) -> list[Record]:
+        """The completed runs."""
         return [record for record in self.records if record.status == "ok"]
 
     @property
-    def from_start(self):
+    def from_start(self) -> list[Record]:
         """The completed runs whose records hold all of the training: those not resumed from a checkpoint."""
         return [record for record in self.ok if not record.resumed_after_epochs]
 
     @property
-    def exact(self):
+    def exact(self) -> bool:
         """Whether the backend trains what plain PyTorch does, up to rounding."""
         return all(record.exact for record in self.records)
 
     @property
-    def batch_ratio(self):
-        """The global batch over --batch-size: under weak scaling the data-parallel degree, else 1. Equal ones train the same."""
+    def batch_ratio(self) -> int:
+        """The global batch over --batch-size: under weak scaling the data-parallel degree, else 1."""
         return self.records[0].data_parallel_degree if self.records[0].scaling == "weak" else 1
 
     @property
-    def transport(self):
-        """What the gradients went over, the same in all runs; None where no record has it."""
+    def transport(self) -> str | None:
+        """The transport of the gradients, which is the same in all runs; None where no record has it."""
         return next((transport for record in self.records if (transport := record.transport)), None)
 
     @property
-    def oversubscribed(self):
+    def oversubscribed(self) -> bool:
+        """Whether any of its runs had more ranks than cores."""
         return any(record.oversubscribed for record in self.records)
+
+    def typical(self, value_of: Callable[[Record], float | None]) -> float | None:
+        """Returns the typical value over the completed runs; None where no run has one."""
+        return statistics.typical(map(value_of, self.ok))
 
 
 class Comparison(NamedTuple):
@@ -62,44 +77,47 @@ class Comparison(NamedTuple):
     entries: tuple[Entry, ...]
 
     @property
-    def target(self):
+    def target(self) -> float | None:
         """The accuracy to reach; None for a workload without one."""
         return next((record.target for entry in self.entries for record in entry.records if record.target is not None), None)
 
     @property
-    def precision(self):
+    def precision(self) -> str:
         """The precision, which is the same in all runs."""
         return self.entries[0].records[0].settings.precision
 
     @property
-    def training(self):
+    def training(self) -> str:
         """The workload, precision and scaling, however the data was read."""
         precision = "" if self.precision == "fp32" else f" in {self.precision}"
         return f"{self.workload}{precision}, {self.scaling} scaling"
 
     @property
-    def name(self):
+    def name(self) -> str:
+        """The training, and the way in which the data was read."""
         return f"{self.training}, {self.reading}" if self.reading else self.training
 
     @property
-    def sizes(self):
+    def sizes(self) -> list[int]:
+        """The numbers of ranks, in ascending order."""
         return sorted({entry.num_ranks for entry in self.entries})
 
-    def of_size(self, num_ranks, oversubscribed=None):
-        """The entries of a size; those that are oversubscribed or not, if given."""
+    def of_size(self, num_ranks: int, oversubscribed: bool | None = None) -> list[Entry]:
+        """Returns the entries of a size, with `oversubscribed` only those that are, or are not, oversubscribed."""
         return [entry for entry in self.entries if entry.num_ranks == num_ranks and oversubscribed in (None, entry.oversubscribed)]
 
-    def entry(self, backend, num_ranks):
-        """The entry, or None."""
+    def entry(self, backend: str, num_ranks: int) -> Entry | None:
+        """Returns the entry of a backend at a size; None where there is none."""
         return next((entry for entry in self.entries if (entry.backend, entry.num_ranks) == (backend, num_ranks)), None)
 
 
-def split_traced(records):
-    """(plain, slowed_down): records of runs that may be compared, and of runs slowed down by tracing, a timeline or a shared GPU.
+def split_traced(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
+    """Divides records into those that may be compared and those of runs slowed down by tracing, a timeline or a shared GPU.
 
-    Raises UserError where there are only traced ones.
+    Raises UserError where all runs were slowed down.
     """
-    plain, slowed_down = [], []
+    plain: list[Record] = []
+    slowed_down: list[Record] = []
     for record in records:
         (slowed_down if any(getattr(record.settings, name) for name in NOT_COMPARED) else plain).append(record)
     if slowed_down and not plain:
@@ -107,8 +125,8 @@ def split_traced(records):
     return plain, slowed_down
 
 
-def comparisons(records):
-    """The Comparisons of records, by name; entries are ordered by baseline first, then backend and size."""
+def comparisons(records: Iterable[Record]) -> list[Comparison]:
+    """Returns the comparisons of records, by name. Their entries are ordered by backend and size, after those of the baseline."""
     cell_of = attrgetter("backend", "num_ranks")
     ordered = sorted(records, key=lambda record: (group_of(record), record.backend != BASELINE, cell_of(record), key_of(record)))
     compared = []
@@ -118,13 +136,13 @@ def comparisons(records):
     return compared
 
 
-def group_of(record):
-    """The workload, scaling and way of reading the data of a record. Those that are equal in them are compared."""
+def group_of(record: Record) -> tuple[str, str, str]:
+    """Returns the workload, scaling and way of reading the data of a record. Records that are equal in them are compared."""
     return record.workload, record.scaling, reading_of(record.settings)
 
 
-def reading_of(settings):
-    """How a run's data was read from disk, in words; empty for data in memory. Runs that differ in it are compared apart."""
+def reading_of(settings: Settings) -> str:
+    """Describes how a run's data was read from disk; empty for data in memory. Runs that differ in it are compared apart."""
     if settings.data_format == "memory":
         return ""
     workers = "1 worker" if settings.num_workers == 1 else f"{settings.num_workers} workers"
@@ -133,32 +151,32 @@ def reading_of(settings):
     return f"{settings.data_format}{ahead}{dropped}"
 
 
-def key_of(record):
-    """(matrix, repeat): runs of different backends with the same key ran close together in time and form a pair."""
+def key_of(record: Record) -> Key:
+    """Returns the matrix and the repeat of a run."""
     run_id = record.settings.run_id or ""
-    return run_id.partition(f"-{record.workload}-{record.backend}-n")[0], record.repeat
+    return Key(run_id.partition(f"-{record.workload}-{record.backend}-n")[0], record.repeat)
 
 
-def matrices(records):
-    """{matrix: its records}, matrices and records in the order in which they began."""
-    by_matrix = {}
+def matrices(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """Returns the records of each matrix, matrices and records in the order in which they began."""
+    by_matrix: dict[str, list[Record]] = {}
     for record in sorted(records, key=lambda record: record.started_at):
-        by_matrix.setdefault(key_of(record)[0], []).append(record)
+        by_matrix.setdefault(key_of(record).matrix, []).append(record)
     return by_matrix
 
 
-def times(entry):
-    """The time to solution of each run, in seconds; None where it missed the target, failed, or was resumed from a checkpoint."""
+def times(entry: Entry) -> list[float | None]:
+    """Returns the time to solution of each run in seconds; None where it missed the target, failed, or was resumed from a checkpoint."""
     return [record.time_to_solution_seconds if record.status == "ok" else None for record in entry.records]
 
 
-def scored_times(entry):
-    """The times of an entry as statistics.scored gives them; None for a missing or invalid entry."""
-    return entry and statistics.scored(times(entry))
+def scored_times(entry: Entry | None) -> list[float] | None:
+    """Returns the times of an entry as statistics.scored gives them; None for a missing or invalid entry."""
+    return statistics.scored(times(entry)) if entry else None
 
 
-def misses(entry):
-    """The status of each run without a time to solution; empty for workloads without a target."""
+def misses(entry: Entry) -> list[str]:
+    """Returns the status of each run without a time to solution; nothing for workloads without a target."""
     return [
         record.status if record.status != "ok" else "resumed" if record.reached else "not reached"
         for record, time in zip(entry.records, times(entry), strict=True)
@@ -166,88 +184,91 @@ def misses(entry):
     ]
 
 
-def typical(entry, key):
-    """The typical value of a record key over the completed runs, or None."""
-    return statistics.typical_or_none(getattr(record, key) for record in entry.ok)
+def time_of(entry: Entry | None) -> float | None:
+    """Returns the entry's time to solution in seconds; None for a missing or invalid entry."""
+    return statistics.typical(scored_times(entry) or ())
 
 
-def time_of(entry):
-    """The entry's time to solution in seconds; None for a missing or invalid entry."""
-    scored = scored_times(entry)
-    return float(statistics.typical(scored)) if scored else None
+def time_with_startup(entry: Entry) -> float | None:
+    """Returns the seconds from the start of the launcher to the target; None where they are not known, as outside a matrix.
 
-
-def time_with_startup(entry):
-    """The seconds from the start of the launcher to the target, typical as in `time_of`; None where not known, as outside a matrix."""
-    startup = [(record.launch_seconds, record.import_seconds, record.init_seconds) for record in entry.records]
-    scored = statistics.scored(
-        [None if None in (time, *stages) else time + sum(stages) for time, stages in zip(times(entry), startup, strict=True)]
-    )
-    return float(statistics.typical(scored)) if scored else None
-
-
-def time_ratio(above, below):
-    """The Ratio of the times to solution of two entries; None where either has no time."""
-    scored = scored_times(above), scored_times(below)
-    return statistics.ratio(*scored, paired=_are_pairs(above.records, below.records)) if all(scored) else None
-
-
-def epoch_seconds(entry):
-    """The geometric mean of the seconds per epoch of an entry's runs, or None."""
-    by_record = [seconds for record in entry.from_start if (seconds := epochs.seconds(record))]
-    return statistics.geometric_mean(by_record) if by_record else None
-
-
-def epoch_interval(entry):
-    """The geometric mean of the seconds per epoch of an entry's runs, as a Ratio to 1 second with its interval; None without any."""
-    by_record = [seconds for record in entry.from_start if (seconds := epochs.seconds(record))]
-    return statistics.simultaneous_ratio(by_record, [1.0] * len(by_record), paired=True, num_compared=2) if by_record else None
-
-
-def epoch_ratio(above, below, compared):
-    """The Ratio of the seconds per epoch of two entries, one of all pairs of the entries `compared`; None where either has none.
-
-    Runs with the same key are pairs, and where there are pairs only they count. Of a pair the epochs count that both have trained: of
-    runs side by side these had their turns one after the other.
+    Repeats are scored as in `time_of`.
     """
-    sides = [{key_of(record): record for record in entry.from_start if epochs.seconds(record)} for entry in (above, below)]
-    shared = [key for key in sides[0] if key in sides[1]]
-    if len(shared) > 1:
-        pairs = [[side[key] for side in sides] for key in shared]
-        num_epochs = [min(len(record.train_seconds) for record in pair) for pair in pairs]
-        chosen = [[epochs.seconds(pair[side], num) for pair, num in zip(pairs, num_epochs, strict=True)] for side in (0, 1)]
-    else:
-        chosen = [[epochs.seconds(record) for record in side.values()] for side in sides]
-    if not all(chosen):
+    startup = (statistics.complete((record.launch_seconds, record.import_seconds, record.init_seconds)) for record in entry.records)
+    seconds = [None if time is None or not stages else time + sum(stages) for time, stages in zip(times(entry), startup, strict=True)]
+    return statistics.typical(statistics.scored(seconds) or ())
+
+
+def time_ratio(above: Entry | None, below: Entry | None) -> Ratio | None:
+    """Returns the ratio of the times to solution of two entries; None where either has no time."""
+    times_above, times_below = scored_times(above), scored_times(below)
+    if not above or not below or not times_above or not times_below:
         return None
-    paired = len(shared) > 1 or (len(shared) == 1 and len(chosen[0]) == len(chosen[1]) == 1)
-    noise = _session_noise(sorted({matrix for matrix, _ in shared}), compared)
-    until_narrow = any(record.settings.until for entry in compared for record in entry.records)
-    return statistics.simultaneous_ratio(*chosen, paired, len(compared), noise, until_narrow)
+    return statistics.ratio(times_above, times_below, paired=_are_pairs(above.records, below.records))
 
 
-def ratio_of_products(pairs, power, compared):
-    """The Ratio of products of seconds per epoch, each to the power: of the first of the pairs of entries to that of the second.
+def epoch_seconds(entry: Entry) -> float | None:
+    """Returns the geometric mean of the seconds per epoch of an entry's runs; None without any."""
+    by_run = statistics.present(map(epochs.seconds, entry.from_start))
+    return statistics.geometric_mean(by_run) if by_run else None
 
-    Over the keys that all have; None without any. The entries are among those `compared`, which show the noise from matrix to matrix.
+
+def epoch_ratio(above: Entry, below: Entry, compared: Sequence[Entry]) -> Ratio | None:
+    """Returns the ratio of the seconds per epoch of two of the entries `compared`; None where either has none.
+
+    Its interval is simultaneous for all pairs of these entries. Runs with the same key are pairs, and where there are several pairs only
+    they count. Of a pair the epochs count that both have trained: of runs side by side these had their turns one after the other.
     """
-    sides = [[_epoch_seconds_of(entry) for entry in side] for side in zip(*pairs, strict=True)]
+    records_above, records_below = (
+        {key_of(record): record for record in entry.from_start if epochs.seconds(record)} for entry in (above, below)
+    )
+    shared = [key for key in records_above if key in records_below]
+    if len(shared) > 1:
+        pairs = [(records_above[key], records_below[key]) for key in shared]
+        num_epochs = [min(len(record.train_seconds) for record in pair) for pair in pairs]
+        seconds_above, seconds_below = (
+            statistics.present(epochs.seconds(pair[side], num) for pair, num in zip(pairs, num_epochs, strict=True)) for side in (0, 1)
+        )
+    else:
+        seconds_above, seconds_below = (
+            statistics.present(map(epochs.seconds, records.values())) for records in (records_above, records_below)
+        )
+    if not seconds_above or not seconds_below:
+        return None
+    paired = len(shared) > 1 or (len(shared) == 1 and len(seconds_above) == len(seconds_below) == 1)
+    noise = _session_noise(sorted({key.matrix for key in shared}), compared)
+    until_narrow = any(record.settings.until for entry in compared for record in entry.records)
+    return statistics.simultaneous_ratio(seconds_above, seconds_below, paired, len(compared), noise, until_narrow)
+
+
+def ratio_of_products(pairs: Sequence[tuple[Entry, Entry]], power: float, compared: Sequence[Entry]) -> Ratio | None:
+    """Returns the ratio of two products of seconds per epoch, each to the power: of the first entries of the pairs to that of the second.
+
+    Only keys that all entries have count; without any the ratio is None. The entries are among those `compared`, which show the noise
+    from matrix to matrix.
+    """
+    sides = [[_epoch_seconds_by_key(entry) for entry in side] for side in zip(*pairs, strict=True)]
     shared = [key for key in sides[0][0] if all(key in seconds for side in sides for seconds in side)]
     if not shared:
         return None
-    above, below = (np.prod([[seconds[key] for key in shared] for seconds in side], axis=0) ** power for side in sides)
-    noise = _session_noise(sorted({matrix for matrix, _ in shared}), compared)
+    above, below = (_product(side, shared) ** power for side in sides)
+    noise = _session_noise(sorted({key.matrix for key in shared}), compared)
     noise = noise and noise._replace(variance=len(pairs) * power**2 * noise.variance)
-    return statistics.simultaneous_ratio(above, below, paired=True, num_compared=2, session_noise=noise)
+    return statistics.simultaneous_ratio(above.tolist(), below.tolist(), paired=True, num_compared=2, session_noise=noise)
 
 
-def _epoch_seconds_of(entry):
-    """{key: seconds per epoch} of an entry's runs."""
+def _product(factors: Iterable[Mapping[Key, float]], keys: Sequence[Key]) -> np.ndarray:
+    """Returns the product of the factors at each of the keys."""
+    return np.prod([[seconds[key] for key in keys] for seconds in factors], axis=0)
+
+
+def _epoch_seconds_by_key(entry: Entry) -> dict[Key, float]:
+    """Returns the seconds per epoch of an entry's runs."""
     return {key_of(record): seconds for record in entry.from_start if (seconds := epochs.seconds(record))}
 
 
-def ratio_of_one_run(above, below):
-    """The statistics.ratio_of_one_run of two entries with one run each, which took turns side by side; None for any others."""
+def ratio_of_one_run(above: Entry, below: Entry) -> Ratio | None:
+    """Returns the ratio of two entries with one run each, which took turns side by side; None for any others."""
     if not len(above.records) == len(below.records) == 1 or key_of(above.records[0]) != key_of(below.records[0]):
         return None
     sides = [epochs.seconds_by_turn(entry.records[0]) for entry in (above, below)]
@@ -255,31 +276,38 @@ def ratio_of_one_run(above, below):
     return statistics.ratio_of_one_run(*(side[:num_rounds] for side in sides))
 
 
-def _session_noise(matrices, compared):
-    """The Noise of a difference between entries from matrix to matrix, as all entries show it that have runs in each of the matrices."""
+def _session_noise(matrices: Sequence[str], compared: Iterable[Entry]) -> Noise | None:
+    """Returns the noise of a difference between entries from matrix to matrix, by the entries that have runs in each of the matrices."""
     logarithms = []
     for entry in compared:
-        by_matrix = {}
+        by_matrix: dict[str, list[float]] = {}
         for record in entry.from_start:
             if seconds := epochs.seconds(record):
-                by_matrix.setdefault(key_of(record)[0], []).append(np.log(seconds))
+                by_matrix.setdefault(key_of(record).matrix, []).append(np.log(seconds))
         if by_matrix.keys() >= set(matrices):
             logarithms.append([np.mean(by_matrix[matrix]) for matrix in matrices])
     return statistics.session_noise(np.transpose(logarithms)) if len(logarithms) > 1 else None
 
 
-def value_ratio(above, below, value_of):
-    """The Ratio of a value of the completed runs of two entries; None where either has no value."""
+def value_ratio(above: Entry | None, below: Entry | None, value_of: Callable[[Record], float | None]) -> Ratio | None:
+    """Returns the ratio of a value of the completed runs of two entries; None where either has no value."""
     values = run_values(above, below, value_of)
     return values and statistics.ratio(*values)
 
 
-def run_values(above, below, value_of):
-    """Returns (values, values, whether they are pairs) of the completed runs of two entries; None where either has no value."""
-    sides = [[record for record in entry.ok if value_of(record) is not None] if entry else [] for entry in (above, below)]
-    return (*(list(map(value_of, side)) for side in sides), _are_pairs(*sides)) if all(sides) else None
+def run_values(
+    above: Entry | None, below: Entry | None, value_of: Callable[[Record], float | None]
+) -> tuple[list[float], list[float], bool] | None:
+    """Returns the values of the completed runs of two entries and whether they are pairs; None where either has no value."""
+    records_above, records_below = (
+        [record for record in entry.ok if value_of(record) is not None] if entry else [] for entry in (above, below)
+    )
+    if not records_above or not records_below:
+        return None
+    values_above, values_below = (statistics.present(map(value_of, records)) for records in (records_above, records_below))
+    return values_above, values_below, _are_pairs(records_above, records_below)
 
 
-def _are_pairs(above, below):
+def _are_pairs(above: Iterable[Record], below: Iterable[Record]) -> bool:
     keys = [key_of(record) for record in above]
     return len(set(keys)) == len(keys) and keys == [key_of(record) for record in below]

@@ -1,9 +1,13 @@
-"""The hardware and software of records, by name. Pure."""
+"""The hardware and software of records, by name."""
+
+from collections.abc import Iterable
+
+from common.record.definition import Record
 
 
-def values_of(records):
-    """{name: sorted values} of what should be the same for all records of a comparison: hardware, software, and how they ran."""
-    by_name = {}
+def values_of(records: Iterable[Record]) -> dict[str, list[str]]:
+    """Returns the sorted values, by name, of what should be the same for all records: hardware, software, and how they ran."""
+    by_name: dict[str, set[str]] = {}
     for record in records:
         environment, gpu = record.environment, record.environment.gpu
         values = {
@@ -23,8 +27,8 @@ def values_of(records):
     return {name: sorted(values) for name, values in by_name.items()}
 
 
-def changes(before, after):
-    """What differs between two sets of records, in words: `torch 2.12.0 to 2.13.0`."""
+def changes(before: Iterable[Record], after: Iterable[Record]) -> str:
+    """Returns what differs between two sets of records, such as `torch 2.12.0 to 2.13.0`."""
     old, new = values_of(before), values_of(after)
     sides = {name: [", ".join(values.get(name, ())) or "none" for values in (old, new)] for name in old | new}
     return ", ".join(f"{name} {' to '.join(texts)}" for name, texts in sides.items() if texts[0] != texts[1])

@@ -1,18 +1,28 @@
-"""Time to solution taken apart: epochs to the target times seconds per epoch. Pure."""
+"""Time to solution as a product, epochs to the target times seconds per epoch, and the seconds of a step in training."""
+
+from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from common.record.definition import Record
 from launch.report import statistics
+
+if TYPE_CHECKING:
+    from launch.report.entries import Entry
+
+# For each seed the epochs to the target, by the backends whose trainings are bitwise the same.
+Block = Mapping[tuple[str, ...], int]
 
 # How likely it is to find any backend to need more epochs where all need the same.
 ERROR_RATE = 0.05
 
 
 class MoreEpochs(NamedTuple):
-    """A backend that needs more epochs than the others: its mean, that of the others in the same blocks, and the p-value."""
+    """A backend that needs more epochs than the others: its mean, the mean of the others in the same blocks, and the p-value."""
 
     backend: str
     mean: float
@@ -20,47 +30,52 @@ class MoreEpochs(NamedTuple):
     p_value: float
 
 
-def to_target(record):
-    """The number of epochs after which a run first met its target; None if it did not, or was resumed from a checkpoint."""
+def to_target(record: Record) -> int | None:
+    """Returns the number of epochs after which a run first met its target; None if it did not, or was resumed from a checkpoint."""
     if record.status != "ok" or record.target is None or record.resumed_after_epochs:
         return None
-    reached = (accuracy is not None and accuracy >= record.target for accuracy in record.accuracies)
+    target = record.target
+    reached = (accuracy is not None and accuracy >= target for accuracy in record.accuracies)
     return next((number for number, is_reached in enumerate(reached, 1) if is_reached), None)
 
 
-def seconds(record, num_epochs=None):
-    """The mean seconds of an epoch, training and evaluation, of a completed run, or of its first ones; None where they are not known."""
-    trained, evaluated = record.train_seconds[:num_epochs], record.eval_seconds[:num_epochs]
-    if record.status != "ok" or not trained or None in (*trained, *evaluated):
+def seconds(record: Record, num_epochs: int | None = None) -> float | None:
+    """Returns the mean seconds of an epoch, training and evaluation, of a completed run; None where they are not known.
+
+    With `num_epochs` only the first epochs count.
+    """
+    trained, evaluated = (statistics.complete(values[:num_epochs]) for values in (record.train_seconds, record.eval_seconds))
+    if record.status != "ok" or not trained or evaluated is None:
         return None
     return (sum(trained) + sum(evaluated)) / len(trained)
 
 
-def seconds_by_turn(record):
-    """The seconds of each turn of a run that took turns side by side, evaluations included; empty for any other."""
-    if record.status != "ok" or not record.steps_per_turn or None in (*record.step_seconds, *record.eval_seconds):
+def seconds_by_turn(record: Record) -> list[float]:
+    """Returns the seconds of each turn of a run that took turns side by side, evaluations included; nothing for any other run."""
+    steps, evaluations = statistics.complete(record.step_seconds), statistics.complete(record.eval_seconds)
+    if record.status != "ok" or not record.steps_per_turn or steps is None or evaluations is None:
         return []
     turns = []
-    for steps, evaluation in zip(np.split(np.asarray(record.step_seconds), len(record.train_seconds)), record.eval_seconds, strict=False):
-        of_epoch = np.add.reduceat(steps, range(0, len(steps), record.steps_per_turn)).tolist()
-        turns += [*of_epoch[:-1], of_epoch[-1] + evaluation]
+    for steps_of_epoch, evaluation in zip(np.split(np.asarray(steps), len(record.train_seconds)), evaluations, strict=False):
+        turns_of_epoch = np.add.reduceat(steps_of_epoch, range(0, len(steps_of_epoch), record.steps_per_turn)).tolist()
+        turns += [*turns_of_epoch[:-1], turns_of_epoch[-1] + evaluation]
     return turns
 
 
-def step_seconds(record):
-    """The mean step of the timed training, in its median epoch; None where it is not known."""
+def timed_step_seconds(record: Record) -> float | None:
+    """Returns the mean seconds of a step of the timed training, in its median epoch; None where they are not known."""
     trained = statistics.present(record.train_seconds)
     if not trained or not record.step_seconds:
         return None
     return float(np.median(trained)) * len(record.train_seconds) / len(record.step_seconds)
 
 
-def needing_more(blocks):
-    """The MoreEpochs of backends. `blocks`: for each seed {backends whose trainings are bitwise the same: epochs}.
+def needing_more(blocks: Sequence[Block]) -> list[MoreEpochs]:
+    """Returns the backends that need more epochs than the others.
 
     If all backends train the same thing, each of a block's numbers is as likely as any other for a backend. The test is exact and
-    one-sided: the probability that a backend's sum over the blocks is at least as large as it is, all ways to permute the numbers within
-    the blocks being equally likely. Corrected for the number of backends (Bonferroni).
+    one-sided: it gives the probability that a backend's sum over the blocks is at least as large as it is, where all ways to permute the
+    numbers within the blocks are equally likely. The level is corrected for the number of backends (Bonferroni).
     """
     backends = sorted({backend for block in blocks for alike in block for backend in alike})
     needing = []
@@ -69,26 +84,27 @@ def needing_more(blocks):
         numbers = [number for block in shared for alike, number in block.items() if backend in alike]
         p_value = at_least(sum(numbers), [list(block.values()) for block in shared])
         if shared and p_value * len(backends) <= ERROR_RATE:
-            of_others = [number for block in shared for alike, number in block.items() if backend not in alike]
-            needing.append(MoreEpochs(backend, sum(numbers) / len(shared), sum(of_others) / len(of_others), p_value))
+            numbers_of_others = [number for block in shared for alike, number in block.items() if backend not in alike]
+            mean_of_others = sum(numbers_of_others) / len(numbers_of_others)
+            needing.append(MoreEpochs(backend, sum(numbers) / len(shared), mean_of_others, p_value))
     return needing
 
 
-def at_least(total, choices):
-    """The probability that numbers drawn uniformly, one from each list of choices, add up to at least the total."""
+def at_least(total: int, choices: Iterable[Sequence[int]]) -> float:
+    """Returns the probability that numbers drawn uniformly, one from each list of choices, add up to at least the total."""
     ways = Counter({0: 1})
     for numbers in choices:
-        ways = sum((Counter({so_far + number: count for so_far, count in ways.items()}) for number in numbers), Counter())
+        ways = sum((Counter({subtotal + number: count for subtotal, count in ways.items()}) for number in numbers), Counter())
     return sum(count for reached, count in ways.items() if reached >= total) / sum(ways.values())
 
 
-def blocks_of(entries_at_size):
-    """The blocks of the entries of one size: for each seed {backends: epochs to the target}.
+def blocks_of(entries_at_size: Iterable[Entry]) -> list[Block]:
+    """Returns the blocks of the entries of one size.
 
-    Runs of one seed are the same training, also in several matrices, and count once; and so do backends with bitwise the same parameters.
-    A run that did not reach the target in all its epochs needs one more at least.
+    Runs of one seed are the same training, also in several matrices, and count once, and so do backends with bitwise the same parameters.
+    A run that did not reach the target in all its epochs counts as if it had reached it one epoch later.
     """
-    trainings_of = {}
+    trainings_of: dict[int, dict[str, tuple[int, str]]] = {}
     for entry in entries_at_size:
         for record in entry.from_start:
             number = to_target(record) or len(record.train_seconds) + 1
@@ -96,7 +112,7 @@ def blocks_of(entries_at_size):
             trainings_of.setdefault(record.seed, {})[entry.backend] = number, digest
     blocks = []
     for trainings in trainings_of.values():
-        backends_of = {}
+        backends_of: dict[tuple[int, str], list[str]] = {}
         for backend, training in trainings.items():
             backends_of.setdefault(training, []).append(backend)
         blocks.append({tuple(alike): number for (number, _), alike in backends_of.items()})

@@ -1,31 +1,35 @@
-"""A difference of seconds per epoch taken apart into framework, library and transport. Pure."""
+"""A difference of seconds per epoch taken apart into framework, library and transport."""
 
 import itertools
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from common.backends import declaration_of, file_of
 from launch.report import entries, statistics
-from launch.report.statistics import MIN_RUNS_CONFIDENT
+from launch.report.entries import Entry
+from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
 from launch.report.words import interval, level, runs_against
 
-# The library of a backend that needs none; others without a transport have records from before it was recorded.
+# The library of a backend that needs none. Any other entry without a transport has records from before it was recorded.
 ALONE = "none"
 FACTORS = ("framework", "library", "transport")
+# The framework, library and transport of an entry.
+Cell = tuple[str, str, str | None]
 REMARK = "ddp over MPI blocks the backward pass, and MPI within a node is shared memory"
 
 
-def factors_of(entry):
-    """The framework, library and transport of an entry. A variant, such as a ZeRO stage, is a library of its own."""
+def factors_of(entry: Entry) -> Cell:
+    """Returns the factors of an entry. A variant, such as a ZeRO stage, is a library of its own."""
     name = entry.backend.removesuffix(f"@{entry.transport}")
     declaration = declaration_of(name)
     library = declaration.library or file_of(name)
     return declaration.framework, library + name.removeprefix(file_of(name)), entry.transport
 
 
-def sentences(at, candidates):
-    """Sentences on entries of one size, the fastest first, each comparable with each: those that differ in one factor alone.
+def sentences(at: str, candidates: Sequence[Entry]) -> list[str]:
+    """Returns sentences on comparable entries of one size, the fastest first: how those compare that differ in one factor alone.
 
-    Each is compared with the fastest that has its other factors. The last sentence names the libraries that did not run over each of the
-    transports. At 1 rank nothing goes over a transport.
+    Each entry is compared with the fastest that has the same remaining factors. The last sentence names the libraries that did not run
+    over each of the transports. At 1 rank nothing goes over a transport.
     """
     has_exchange = bool(candidates) and candidates[0].num_ranks > 1
     cells = {factors_of(entry): entry for entry in candidates if entry.transport or declaration_of(entry.backend).library == ALONE}
@@ -45,12 +49,12 @@ def sentences(at, candidates):
     return [sentence for sentence in texts if sentence]
 
 
-def _averages(groups, number, candidates):
-    """{text around a ratio: Ratio} of two levels of a factor, the slower to the faster, that differ in several groups.
+def _averages(groups: Sequence[Sequence[Entry]], number: int, candidates: Sequence[Entry]) -> dict[str, Ratio]:
+    """Returns the ratios of two levels of a factor, the slower to the faster, that differ in several groups, by the text around the ratio.
 
     The estimate by least squares on logarithms is the mean over the groups.
     """
-    pairs_of = {}
+    pairs_of: dict[tuple[str | None, ...], list[tuple[Entry, Entry]]] = {}
     for pair in (pair for group in groups for pair in itertools.permutations(group, 2)):
         pairs_of.setdefault(tuple(factors_of(entry)[number] for entry in pair), []).append(pair)
     ratios = {
@@ -61,24 +65,24 @@ def _averages(groups, number, candidates):
     return {text: ratio for text, ratio in ratios.items() if ratio and ratio.value > 1}
 
 
-def _not_run(at, cells):
-    """The sentence on which libraries of which frameworks lack a transport that others have; None where none does."""
+def _not_run(at: str, cells: Mapping[Cell, Entry]) -> str | None:
+    """Returns the sentence on the libraries that lack a transport that others have; None where none does."""
     transports = sorted({transport for *_, transport in cells if transport})
     name_of = {cell[:2]: entry.backend.removesuffix(f"@{entry.transport}") for cell, entry in cells.items() if entry.transport}
     lacking = [f"{name_of[cell]} over {transport}" for cell in name_of for transport in transports if (*cell, transport) not in cells]
     return f"{at}: not run: {', '.join(sorted(lacking))}." if lacking else None
 
 
-def _groups(cells, key):
-    """The entries in lists, those whose factors have the same key together, if there are two or more."""
-    groups = {}
+def _groups(cells: Mapping[Cell, Entry], key: Callable[[Cell], Hashable]) -> list[list[Entry]]:
+    """Returns the entries in lists, those whose factors have the same key together, if there are two or more."""
+    groups: dict[Hashable, list[Entry]] = {}
     for cell, entry in cells.items():
         groups.setdefault(key(cell), []).append(entry)
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _interactions(cells, candidates):
-    """{text around a ratio: Ratio} of two libraries that both ran over the same two transports."""
+def _interactions(cells: Mapping[Cell, Entry], candidates: Sequence[Entry]) -> dict[str, Ratio | None]:
+    """Returns the ratios of two libraries that both ran over the same two transports, by the text around the ratio."""
     ratios = {}
     for (faster, slower, *_), second in itertools.combinations(_groups(cells, lambda cell: cell[:2]), 2):
         over = {entry.transport: entry for entry in second}
@@ -90,9 +94,9 @@ def _interactions(cells, candidates):
     return ratios
 
 
-def _sentence(at, subject, ratios, remark=""):
-    """A sentence on {text around a ratio: Ratio or None}; None without any."""
-    ratios = {text: ratio for text, ratio in ratios.items() if ratio}
+def _sentence(at: str, subject: str, ratio_of: Mapping[str, Ratio | None], remark: str = "") -> str | None:
+    """Returns a sentence on ratios by the text around them; None without any."""
+    ratios = {text: ratio for text, ratio in ratio_of.items() if ratio}
     if not ratios:
         return None
     runs = " or ".join(dict.fromkeys(runs_against(ratio.num_above, ratio.num_below, ratio.paired) for ratio in ratios.values()))
@@ -101,7 +105,7 @@ def _sentence(at, subject, ratios, remark=""):
     return f"{at}, seconds per epoch ({runs}), {subject}: {parts}{remark}{few}."
 
 
-def _in_brackets(ratio):
+def _in_brackets(ratio: Ratio) -> str:
     verdict = level(ratio) if ratio.verdict is False else None
     parts = statistics.present([verdict, interval(ratio)])
     return f" ({', '.join(parts)})" if parts else ""

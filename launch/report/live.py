@@ -2,15 +2,18 @@
 
 import functools
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 from common.errors import UserError, printable
+from common.record.definition import Record
 from launch.report import summary
 from launch.report.export import files, terminal
 
 RELOAD_SECONDS = 5
 
 
-def show(records):
+def show(records: Sequence[Record]) -> None:
     """Prints the short report of a matrix: every sentence, and the tables of time to solution."""
     try:
         terminal.show(summary.answer(records), tables=("first",))
@@ -18,7 +21,7 @@ def show(records):
         print(f"no report: {problem}; launch.compare reports these records in the environment of launch/setup.sh", file=sys.stderr)
 
 
-def write_page(path, records, reload_seconds=None):
+def write_page(path: Path, records: Sequence[Record], reload_seconds: int | None = None) -> None:
     """Writes the page of a matrix. Where that fails, prints a message and returns, so that the matrix continues."""
     try:
         # Beside a site's Python there may be no jinja2.
@@ -33,6 +36,6 @@ def write_page(path, records, reload_seconds=None):
 
 
 @functools.cache
-def _print_once(line):
-    """The page is written again for every group of runs, and fails again for the same reason."""
+def _print_once(line: str) -> None:
+    """Prints a line once, since the page is written again for every group of runs, and fails again for the same reason."""
     print(line, file=sys.stderr)

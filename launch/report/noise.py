@@ -1,5 +1,6 @@
-"""The machine's speed beside the runs of a matrix, as shares of its median. Pure."""
+"""The machine's speed beside the runs of a matrix, as shares of its median."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -8,7 +9,7 @@ from common.record.definition import Record
 from launch.report import entries
 
 QUIET_PERCENT = 5.0
-# What is measured -> its key in `machine_noise` of a record.
+# The key of each kernel in `machine_noise` of a record.
 KERNELS = {"product": "product_flops_per_second", "copy": "copy_bytes_per_second"}
 TIMES = ("before", "after")
 
@@ -22,14 +23,21 @@ class Sample(NamedTuple):
     percent: float
 
 
-def samples(records):
-    """The Samples of records, against the median of their matrix at their number of ranks; a record without `machine_noise` has none."""
-    measured = {}
+class Farthest(NamedTuple):
+    """How far the machine's speed beside a run was from the median at most, in percent above or below it."""
+
+    record: Record
+    percent: float
+
+
+def samples(records: Iterable[Record]) -> list[Sample]:
+    """Returns the samples of records, against the median of their matrix at their number of ranks; none of one without `machine_noise`."""
+    measured: dict[tuple[str, int, str], list[tuple[Record, str, float]]] = {}
     for record in records:
         for kernel, key in KERNELS.items() if record.machine_noise else ():
             for when, speed in zip(TIMES, getattr(record.machine_noise, key), strict=False):
                 if speed:
-                    measured.setdefault((entries.key_of(record)[0], record.num_ranks, kernel), []).append((record, when, speed))
+                    measured.setdefault((entries.key_of(record).matrix, record.num_ranks, kernel), []).append((record, when, speed))
     return [
         Sample(record, kernel, when, 100 * (speed / median - 1))
         for (_, _, kernel), speeds in measured.items()
@@ -38,10 +46,10 @@ def samples(records):
     ]
 
 
-def farthest(records):
-    """[(record, percent)] of the records with a measurement: how far the machine's speed beside the run was from the median, at most."""
-    most = {}
+def farthest(records: Iterable[Record]) -> list[Farthest]:
+    """Returns for each record with a measurement how far the machine's speed was from the median at most."""
+    most: dict[int, Farthest] = {}
     for sample in samples(records):
         record, percent = most.get(id(sample.record), (sample.record, 0.0))
-        most[id(sample.record)] = record, max(percent, sample.percent, key=abs)
+        most[id(sample.record)] = Farthest(record, max(percent, sample.percent, key=abs))
     return list(most.values())

@@ -1,5 +1,6 @@
-"""Two or more sets of records of one matrix, before and after changes: what got slower, less accurate or larger beyond the noise. Pure."""
+"""Two or more sets of records of one matrix, before and after changes: what got slower, less accurate or larger beyond the noise."""
 
+from collections.abc import Iterable
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -7,14 +8,12 @@ from typing import NamedTuple
 from common.errors import UserError
 from common.record.definition import Record
 from launch.report import comparable, entries, environments, statistics
-from launch.report.tables import BACKEND, INTERVAL, MIB, RANKS, Column, Section, apart, filled
+from launch.report.entries import Entry
+from launch.report.statistics import Ratio
+from launch.report.tables import BACKEND, MIB, RANKS, Column, Section, apart, filled, in_unit, interval_column, through
 from launch.report.words import interval, ranks_of
 
 QUESTION = "What changed against the baseline?"
-COLUMNS = (
-    Column("baseline begun"), Column("comparison"), BACKEND, RANKS, Column("measure"), Column("before", ".4g"), Column("after", ".4g"),
-    Column("after / before", ".3f"), INTERVAL, Column("verdict"),
-)  # fmt: skip
 WORSE, BETTER, LEVEL, UNKNOWN = "worse", "better", "no difference shown", "not judged: too few runs"
 
 
@@ -43,7 +42,7 @@ MEASURES = (
 
 
 class Change(NamedTuple):
-    """One measure of one entry in both sets. `ratio` is a statistics.Ratio, after / before; None where a side has no value."""
+    """One measure of one entry in both sets. The ratio is that of after to before, None where a side has no value."""
 
     comparison: str
     backend: str
@@ -52,7 +51,7 @@ class Change(NamedTuple):
     measure: Measure
     before: float | None
     after: float | None
-    ratio: statistics.Ratio | None
+    ratio: Ratio | None
     verdict: str
 
 
@@ -98,7 +97,7 @@ def changes(records: list[Record], baseline: list[Record]) -> list[Change]:
     return [change for name, base, entry in pairs for measure in MEASURES if (change := _change(name, base, entry, measure))]
 
 
-def _change(name, base, entry, measure):
+def _change(name: str, base: Entry, entry: Entry | None, measure: Measure) -> Change | None:
     before, after = _number(base, measure), _number(entry, measure)
     # Relative to 0, as of an accuracy, there is no ratio, and nothing is worse.
     if not before or (after is None and not measure.is_vital):
@@ -112,26 +111,27 @@ def _change(name, base, entry, measure):
     return Change(name, base.backend, base.num_ranks, oversubscribed, measure, before, after, ratio, verdict)
 
 
-def _number(entry, measure):
-    value = entry and (entries.time_of(entry) if measure.key is None else entries.typical(entry, measure.key))
-    return value / measure.unit if value is not None else None
+def _number(entry: Entry | None, measure: Measure) -> float | None:
+    if entry is None:
+        return None
+    return in_unit(entries.time_of(entry) if measure.key is None else entry.typical(attrgetter(measure.key)), measure.unit)
 
 
-def verdict_of(ratio, measure):
-    """How a measure has changed by a ratio of after to before, in words."""
-    if ratio.is_difference is None:
+def verdict_of(ratio: Ratio | None, measure: Measure) -> str:
+    """Returns how a measure has changed by a ratio of after to before, in words."""
+    if ratio is None or ratio.is_difference is None:
         return UNKNOWN
     if not ratio.is_difference or abs(ratio.value - 1) <= measure.tolerance:
         return LEVEL
     return WORSE if (ratio.value > 1) == measure.more_is_worse else BETTER
 
 
-def worse(changes):
-    """One sentence for each regression."""
+def worse(changes: Iterable[Change]) -> list[str]:
+    """Returns a sentence for each regression."""
     return [_sentence(change) for change in changes if change.verdict == WORSE]
 
 
-def _sentence(change):
+def _sentence(change: Change) -> str:
     where = f"{change.comparison}, {ranks_of(change.num_ranks)}: {change.backend}"
     name = change.measure.name
     if change.ratio is None:
@@ -143,15 +143,15 @@ def _sentence(change):
 
 
 def section(comparisons: list[Compared]) -> Section:
-    """The changes against each baseline as a Section of the report, the regressions as its sentences."""
+    """Returns the changes against each baseline as a section of the report, with the regressions as its sentences."""
     sentences = [sentence for compared in comparisons for sentence in _sentences(compared)]
     tables = []
-    for title, rows in apart("Changes", [_Place(compared.began, change) for compared in comparisons for change in compared.changes]):
-        tables += filled(title, COLUMNS, [_row(row) for row in rows])
+    for title, rows in apart("Changes", [Row(compared.began, change) for compared in comparisons for change in compared.changes]):
+        tables += filled(title, COLUMNS, rows)
     return Section("baseline", QUESTION, sentences, tables)
 
 
-def _sentences(compared):
+def _sentences(compared: Compared) -> list[str]:
     changes = compared.changes
     sentences = worse(changes)
     num_unknown = sum(change.verdict == UNKNOWN for change in changes)
@@ -165,20 +165,26 @@ def _sentences(compared):
     return [*sentences, f"Changed since the matrix begun at {compared.began}: {compared.differences or 'no version and no commit'}."]
 
 
-class _Place(NamedTuple):
-    """A row of the table: a change, and when its baseline began."""
+class Row(NamedTuple):
+    """A change, and when its baseline began."""
 
     began: str
     change: Change
 
     @property
-    def oversubscribed(self):
+    def oversubscribed(self) -> bool:
+        """Whether the entry had more ranks than cores on either side."""
         return self.change.oversubscribed
 
 
-def _row(row):
-    change, ratio = row.change, row.change.ratio
-    return (
-        row.began, change.comparison, change.backend, change.num_ranks, change.measure.name, change.before, change.after,
-        ratio and ratio.value, interval(ratio), change.verdict,
-    )  # fmt: skip
+COLUMNS: tuple[Column[Row], ...] = (
+    Column("baseline begun", attrgetter("began")),
+    Column("comparison", attrgetter("change.comparison")),
+    *through("change", BACKEND, RANKS),
+    Column("measure", attrgetter("change.measure.name")),
+    Column("before", attrgetter("change.before"), ".4g"),
+    Column("after", attrgetter("change.after"), ".4g"),
+    Column("after / before", lambda row: row.change.ratio and row.change.ratio.value, ".3f"),
+    interval_column(lambda row: interval(row.change.ratio)),
+    Column("verdict", attrgetter("change.verdict")),
+)

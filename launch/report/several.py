@@ -1,5 +1,9 @@
-"""Records of several machines -> an answer to one question of its own. Pure."""
+"""Answers for records of several machines, with one question of its own."""
 
+from collections.abc import Sequence
+
+from common.record.definition import Record
+from common.record.reading import Damaged
 from launch.report import comparable, entries
 from launch.report.questions import failed, machines
 from launch.report.summary import Answer, left_out
@@ -9,16 +13,20 @@ from launch.report.words import listed
 ALONE = "For everything else about a machine, compare its records alone."
 
 
-def of_machines(records, damaged=()):
-    """The Answer of records of several machines: one question. Raises UserError for records of a machine that are not comparable, or of
-    different training."""
+def of_machines(records: Sequence[Record], damaged: Sequence[Damaged] = ()) -> Answer:
+    """Answers for records of several machines.
+
+    Raises UserError for records of a machine that are not comparable, or of different training.
+    """
     plain, traced = entries.split_traced(records)
-    of_machine = {machine: [record for record in plain if record.settings.machine == machine] for machine in comparable.machines_of(plain)}
-    for records_of_machine in of_machine.values():
+    records_on = {
+        machine: [record for record in plain if comparable.machine_of(record) == machine] for machine in comparable.machines_of(plain)
+    }
+    for records_of_machine in records_on.values():
         comparable.check(records_of_machine)
     comparable.check_training(plain)
-    comparisons = [comparison for records_of_machine in of_machine.values() for comparison in entries.comparisons(records_of_machine)]
-    headline, sentences, tables = machines.answer(comparisons)
+    comparisons = [comparison for records_of_machine in records_on.values() for comparison in entries.comparisons(records_of_machine)]
+    headline, findings = machines.answer(comparisons)
     failures = failed.answer([*comparisons, *entries.comparisons(traced)], damaged)
-    sections = [Section("machines", machines.QUESTION, sentences, tables), Section("failed", failed.QUESTION, *failures)]
-    return Answer(listed(list(of_machine)), headline, sections, [ALONE, *left_out(traced)], comparisons)
+    sections = [Section("machines", machines.QUESTION, *findings), Section("failed", failed.QUESTION, *failures)]
+    return Answer(listed(list(records_on)), headline, sections, [ALONE, *left_out(traced)], comparisons)

@@ -1,10 +1,13 @@
-"""Typical values of repeated runs, and ratios of two sets of runs with bootstrap intervals. Pure."""
+"""Typical values of repeated runs, and ratios of two sets of runs with their intervals."""
 
 import functools
 import math
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+
+Present = TypeVar("Present")
 
 # MLPerf Training scores 5 runs or more of a benchmark and drops the fastest and the slowest
 # (MLPerf Training Rules, "Benchmark Results", github.com/mlcommons/training_policies).
@@ -15,7 +18,7 @@ MAX_MISSES = 1
 MIN_RUNS_WITH_A_MISS = 3
 
 CONFIDENCE = 0.95
-# Of a run: rounds of turns that are one block, and the fewest blocks for an interval.
+# The rounds of turns of one run that make a block, and the fewest blocks that give an interval.
 ROUNDS_OF_BLOCK, MIN_BLOCKS = 2, 4
 # Times that differ by less are equal for a choice between backends.
 MARGIN = 0.05
@@ -23,7 +26,7 @@ MARGIN = 0.05
 MIN_RUNS_WITH_INTERVAL = 3
 # The smallest number of runs from which an interval can reach CONFIDENCE; see `coverage`.
 MIN_RUNS_CONFIDENT = 6
-# Replaces a denominator of 0, as of a resample of accuracies that are all 0.
+# Replaces a denominator of 0, such as that of a resample of accuracies that are all 0.
 MIN_DENOMINATOR = 1e-9
 NUM_RESAMPLES = 9999
 SEED = 1
@@ -43,17 +46,17 @@ class Ratio(NamedTuple):
     paired: bool
 
     @property
-    def is_difference(self):
+    def is_difference(self) -> bool | None:
         """Whether the interval excludes 1; None where there is no interval."""
-        return None if self.low is None else not self.low <= 1 <= self.high
+        return None if self.low is None or self.high is None else not self.low <= 1 <= self.high
 
     @property
-    def is_equal(self):
+    def is_equal(self) -> bool:
         """Whether the whole interval is within MARGIN of 1: two one-sided tests (Schuirmann 1987), at the level of the interval."""
-        return self.low is not None and self.low >= 1 / (1 + MARGIN) and self.high <= 1 + MARGIN
+        return self.low is not None and self.high is not None and self.low >= 1 / (1 + MARGIN) and self.high <= 1 + MARGIN
 
     @property
-    def verdict(self):
+    def verdict(self) -> bool | None:
         """Whether the interval excludes 1; None where there are too few runs for it to reach its confidence."""
         return self.is_difference if min(self.num_above, self.num_below) >= MIN_RUNS_CONFIDENT else None
 
@@ -65,27 +68,41 @@ class Noise(NamedTuple):
     freedom: float
 
 
-def typical(values, axis=-1):
-    """The typical value of several runs: the median; for 5 runs and more the mean without the smallest and the largest."""
-    values = np.asarray(values, float)
+def present(values: Iterable[Present | None]) -> list[Present]:
+    """Returns the values that are not None."""
+    return [value for value in values if value is not None]
+
+
+def complete(values: Sequence[Present | None]) -> list[Present] | None:
+    """Returns the values as a list; None where one of them is None."""
+    known = present(values)
+    return known if len(known) == len(values) else None
+
+
+def typical(values: Iterable[float | None]) -> float | None:
+    """Returns the typical value of several runs: the median; for 5 runs and more the mean without the smallest and the largest.
+
+    Values that are None do not count. The typical value is None where all are.
+    """
+    known = present(values)
+    return float(_typical_along(np.asarray(known, float))) if known else None
+
+
+def _typical_along(values: np.ndarray, axis: int = -1) -> np.ndarray:
+    """Returns the typical values along an axis."""
     if values.shape[axis] < MIN_RUNS_TRIMMED:
         return np.median(values, axis=axis)
     return (values.sum(axis) - values.min(axis) - values.max(axis)) / (values.shape[axis] - 2)
 
 
-def present(values):
-    """The values that are not None."""
-    return [value for value in values if value is not None]
+def mean(values: Iterable[float | None]) -> float | None:
+    """Returns the mean of the values that are not None; None where all are."""
+    known = present(values)
+    return float(np.mean(known)) if known else None
 
 
-def typical_or_none(values):
-    """The typical value of those that are not None; None where there are none."""
-    values = present(values)
-    return float(typical(values)) if values else None
-
-
-def scored(times):
-    """The times to solution of all repeats as MLPerf scores them, or None where the entry is invalid. A miss is None in `times`.
+def scored(times: Sequence[float | None]) -> list[float] | None:
+    """Returns the times to solution of all repeats as MLPerf scores them, None where the entry is invalid. A miss is None in `times`.
 
     One miss counts as the slowest run: it gets the time of the slowest other run, which gives the same median or trimmed mean as any
     longer time. Two misses make the entry invalid, and so does one miss with fewer than 3 runs.
@@ -97,47 +114,49 @@ def scored(times):
     return [max(reached) if time is None else time for time in times]
 
 
-def ratio(above, below, paired):
-    """The Ratio of the typical values of two sets of non-negative numbers, with a bootstrap percentile interval.
+def ratio(above: Sequence[float], below: Sequence[float], paired: bool) -> Ratio:
+    """Returns the ratio of the typical values of two sets of non-negative numbers, with a bootstrap percentile interval.
 
-    Pairs, such as interleaved repeats, are resampled together, so that noise common to both sides cancels. The seed is fixed: a report is
-    reproducible. The interval is the expanded percentile interval of Hesterberg, What Teachers Should Know About the Bootstrap (The
-    American Statistician 69, 2015), since the plain one is too narrow for few runs: its percentiles give the width of Student's t interval
-    for a mean of normal values. The typical value of `below` must not be 0.
+    Pairs, such as interleaved repeats, are resampled together, so that noise common to both sides cancels. The seed is fixed, so that a
+    report is reproducible. The interval is the expanded percentile interval of Hesterberg, What Teachers Should Know About the Bootstrap
+    (The American Statistician 69, 2015), since the plain one is too narrow for few runs: its percentiles give the width of Student's t
+    interval for a mean of normal values. The typical value of `below` must not be 0.
     """
-    value = float(typical(above) / typical(below))
+    values_above, values_below = np.asarray(above, float), np.asarray(below, float)
+    value = float(_typical_along(values_above) / _typical_along(values_below))
     num_above, num_below = len(above), len(below)
     num_runs = min(num_above, num_below)
     if num_runs < MIN_RUNS_WITH_INTERVAL:
         return Ratio(value, None, None, num_above, num_below, paired)
-    # Slow to import, and used only here.
+    # scipy.stats is slow to import, and most programs do not need it.
     from scipy.stats import bootstrap, norm, t
 
     quantile = t.ppf((1 + CONFIDENCE) / 2, num_runs - 1) * (num_runs / (num_runs - 1)) ** 0.5
     interval = bootstrap(
-        (np.asarray(above, float), np.asarray(below, float)),
-        lambda upper, lower, axis: typical(upper, axis) / np.maximum(typical(lower, axis), MIN_DENOMINATOR),
+        (values_above, values_below),
+        lambda upper, lower, axis: _typical_along(upper, axis) / np.maximum(_typical_along(lower, axis), MIN_DENOMINATOR),
         paired=paired, vectorized=True, method="percentile",
-        confidence_level=1 - 2 * norm.cdf(-quantile), n_resamples=NUM_RESAMPLES, rng=np.random.default_rng(SEED),
+        confidence_level=1 - 2 * float(norm.cdf(-quantile)), n_resamples=NUM_RESAMPLES, rng=np.random.default_rng(SEED),
     ).confidence_interval  # fmt: skip
     return Ratio(value, float(interval.low), float(interval.high), num_above, num_below, paired)
 
 
-def difference_reach(above, below, paired):
-    """How far the 95 % interval of the difference of two sets of numbers reaches to either side: Student's t, or Welch's without pairs.
+def difference_reach(above: Sequence[float], below: Sequence[float], paired: bool) -> float | None:
+    """Returns how far the 95 % interval of the difference of two sets of numbers reaches to either side; None with fewer than 3 on a side.
 
-    None with fewer than 3 numbers on a side.
+    The interval is Student's for pairs, else Welch's.
     """
     if min(len(above), len(below)) < MIN_RUNS_WITH_INTERVAL:
         return None
     return _reach(_noise(np.asarray(above, float), np.asarray(below, float), paired))
 
 
-def ratio_of_one_run(above, below):
-    """The Ratio of the sums of two runs' seconds in the same rounds of turns, with the interval of these two runs; None with few rounds.
+def ratio_of_one_run(above: Sequence[float], below: Sequence[float]) -> Ratio | None:
+    """Returns the ratio of the sums of two runs' seconds in the same rounds of turns, with its interval; None with few rounds.
 
-    It tells how noise within the runs may have changed the ratio, not what another run would give. The linearized error of a ratio
-    (Cochran, Sampling Techniques, 6.4) over blocks of rounds, since the machine's state lasts longer than a round, with Student's t.
+    The interval shows how noise within the two runs may have changed the ratio, not what another run would give. It is the linearized
+    error of a ratio (Cochran, Sampling Techniques, 6.4) with Student's t, over blocks of rounds, since the machine's state lasts longer
+    than a round.
     """
     num_blocks = min(len(above), len(below)) // ROUNDS_OF_BLOCK
     if num_blocks < MIN_BLOCKS:
@@ -147,21 +166,33 @@ def ratio_of_one_run(above, below):
     residuals = blocks[0] - value * blocks[1]
     variance = num_blocks / (num_blocks - 1) * float((residuals**2).sum()) / float(blocks[0].sum()) ** 2
     reach = _reach(Noise(variance, num_blocks - 1))
-    return Ratio(*(value * float(np.exp(part)) for part in (0, -reach, reach)), 1, 1, True)
+    return Ratio(value, value * float(np.exp(-reach)), value * float(np.exp(reach)), 1, 1, True)
 
 
-def geometric_mean(values):
+def geometric_mean(values: Sequence[float]) -> float:
+    """Returns the geometric mean of positive numbers."""
     return float(np.exp(np.log(np.asarray(values, float)).mean()))
 
 
-def simultaneous_ratio(above, below, paired, num_compared, session_noise=None, until_narrow=False):
-    """The Ratio of the geometric means of two sets of positive numbers, one of all pairs among `num_compared` sets.
+def simultaneous_ratio(
+    above: Sequence[float],
+    below: Sequence[float],
+    paired: bool,
+    num_compared: int,
+    session_noise: Noise | None = None,
+    until_narrow: bool = False,
+) -> Ratio:
+    """Returns the ratio of the geometric means of two sets of positive numbers, one of all pairs among `num_compared` sets.
 
     The intervals of all these pairs together have the confidence, so that they hold for the pair of the fastest and another although the
-    fastest was chosen by the same numbers. On logarithms: Student's t of the differences of pairs, or Welch's of independent sets, at
-    Bonferroni's level, since the variances of sets may differ. `session_noise`: a Noise where the runs are of several sessions. The
-    interval is then at least as wide as Tukey's with it, and holds for sessions in general. `until_narrow`: where runs were repeated until
-    these intervals were narrow, which is when they happen to be; the level is then that of one pair more.
+    fastest was chosen by the same numbers. They are computed on logarithms: Student's t of the differences of pairs, or Welch's of
+    independent sets, at Bonferroni's level, since the variances of sets may differ.
+
+    Arguments:
+        session_noise: the noise from session to session where the runs are of several sessions. The interval is then at least as wide as
+            Tukey's with it, and holds for sessions in general.
+        until_narrow: whether runs were repeated until these intervals were narrow, which is when they happen to be. The level is then
+            that of one pair more.
     """
     upper, lower = np.log(np.asarray(above, float)), np.log(np.asarray(below, float))
     num_above, num_below = len(upper), len(lower)
@@ -171,15 +202,16 @@ def simultaneous_ratio(above, below, paired, num_compared, session_noise=None, u
     reach = _reach(_noise(upper, lower, paired), math.comb(num_compared, 2) + until_narrow)
     if session_noise:
         reach = max(reach, _tukey(num_compared, session_noise.freedom) * session_noise.variance**0.5)
-    return Ratio(*(float(np.exp(difference + part)) for part in (0, -reach, reach)), num_above, num_below, paired)
+    value, low, high = (float(np.exp(difference + part)) for part in (0.0, -reach, reach))
+    return Ratio(value, low, high, num_above, num_below, paired)
 
 
-def session_noise(means):
-    """The Noise of a difference of two sets' means over sessions, from an array (sessions, sets) of the means of logarithms.
+def session_noise(means: np.ndarray) -> Noise | None:
+    """Returns the noise of a difference of two sets' means over sessions, from the means of logarithms by session (rows) and set (columns).
 
     The session is a random effect: in each, every set is faster or slower by an amount of its own, which repeats within the session do
-    not show. What sessions have in common for all sets cancels. This is the interaction of a two-way analysis of variance. None where
-    there are fewer than two sessions or sets.
+    not show. What sessions have in common for all sets cancels. This is the interaction of a two-way analysis of variance. The noise is
+    None where there are fewer than two sessions or sets.
     """
     num_sessions, num_sets = means.shape
     if min(num_sessions, num_sets) < 2:
@@ -189,40 +221,39 @@ def session_noise(means):
     return Noise(2 * float((interaction**2).sum()) / freedom / num_sessions, freedom)
 
 
-def _noise(above, below, paired):
-    """The Noise of the difference of the means of two arrays, as their pairs show it, or each by itself (Welch and Satterthwaite)."""
-    sizes = np.array([len(above), len(below)])
+def _noise(above: np.ndarray, below: np.ndarray, paired: bool) -> Noise:
+    """Returns the noise of the difference of two means, from the pairs or from each set by itself (Welch and Satterthwaite)."""
     if paired:
-        return Noise((above - below).var(ddof=1) / sizes[0], sizes[0] - 1)
+        return Noise(float((above - below).var(ddof=1)) / len(above), len(above) - 1)
+    sizes = np.array([len(above), len(below)])
     parts = np.array([above.var(ddof=1), below.var(ddof=1)]) / sizes
     # Without any variance the degrees of freedom do not matter.
-    return Noise(parts.sum(), parts.sum() ** 2 / (parts**2 / (sizes - 1)).sum() if parts.any() else 1)
+    return Noise(float(parts.sum()), float(parts.sum() ** 2 / (parts**2 / (sizes - 1)).sum()) if parts.any() else 1)
 
 
-def _reach(noise, num_pairs=1):
-    """How far the interval of a difference reaches to either side, one of so many."""
-    return _bonferroni(num_pairs, round(float(noise.freedom), 1)) * float(noise.variance) ** 0.5
+def _reach(noise: Noise, num_pairs: int = 1) -> float:
+    """Returns how far the interval of a difference, one of `num_pairs`, reaches to either side."""
+    return _bonferroni(num_pairs, round(noise.freedom, 1)) * noise.variance**0.5
 
 
 @functools.cache
-def _bonferroni(num_pairs, freedom):
-    """How many standard errors a difference may have, one of so many, each with a variance of its own."""
-    # Slow to import, and used only here.
+def _bonferroni(num_pairs: int, freedom: float) -> float:
+    """Returns the number of standard errors to either side of one of `num_pairs` differences, each with a variance of its own."""
     from scipy.stats import t
 
     return float(t.ppf(1 - (1 - CONFIDENCE) / 2 / num_pairs, freedom))
 
 
 @functools.cache
-def _tukey(num_compared, freedom):
-    """The same for all pairs of `num_compared` means, which share one variance."""
+def _tukey(num_compared: int, freedom: float) -> float:
+    """Returns the number of standard errors to either side of a difference of two of `num_compared` means, which share one variance."""
     from scipy.stats import studentized_range
 
     return float(studentized_range.ppf(CONFIDENCE, num_compared, freedom)) / 2**0.5
 
 
-def coverage(num_runs):
-    """The largest possible coverage of an interval from `num_runs` runs, which cannot be wider than their range.
+def coverage(num_runs: int) -> float:
+    """Returns the largest possible coverage of an interval from `num_runs` runs, which cannot be wider than their range.
 
     The range of n runs misses the true median where all n fall on one side of it: probability 2^(1-n).
     """

@@ -1,10 +1,14 @@
-"""Records -> the answer: questions in order, each with sentences and tables. Pure."""
+"""Makes the answer from records: questions in order, each with sentences and tables."""
 
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from common.record.definition import Record
+from common.record.reading import Damaged
 from launch.report import comparable, entries, environments, statistics, widths
+from launch.report.entries import Comparison
 from launch.report.questions import approximate, checkpointing, cost, failed, first, quiet, reading, same, scaling, step, where
-from launch.report.tables import Section
+from launch.report.tables import Findings, Section
 from launch.report.words import listed, ranks_of, runs_against
 
 OTHER_SEEDS = "backends have different seeds, which need different numbers of epochs: compare seconds per epoch, not times to solution."
@@ -13,59 +17,60 @@ ALWAYS = {"first", "scaling", "cost", "same", "quiet", "failed"}
 
 
 class Answer(NamedTuple):
-    """The report's content. `headline`: the fastest backend, one sentence per comparison; `notes`: caveats."""
+    """The report's content: its headline has a sentence per comparison on the fastest backend, and its notes are caveats."""
 
     machine: str
     headline: list[str]
     sections: list[Section]
     notes: list[str]
-    comparisons: list[entries.Comparison]
+    comparisons: list[Comparison]
 
     @property
-    def runs(self):
+    def runs(self) -> list[Record]:
         """The records, by comparison, backend, size and repeat."""
         return [record for comparison in self.comparisons for entry in comparison.entries for record in entry.records]
 
     @property
-    def backends(self):
+    def backends(self) -> list[str]:
         """The names of the backends, each once."""
         return list(dict.fromkeys(entry.backend for comparison in self.comparisons for entry in comparison.entries))
 
 
-def answer(records, damaged=()):
-    """The Answer of records and of files that are not records (collect.Damaged). Raises UserError for records that are not comparable."""
+def answer(records: Sequence[Record], damaged: Sequence[Damaged] = ()) -> Answer:
+    """Answers for records and for files that are not records. Raises UserError for records that are not comparable."""
     plain, traced = entries.split_traced(records)
     comparable.check(plain)
     comparisons = entries.comparisons(plain)
 
-    def of_each(question):
-        answers = [question.answer(comparison) for comparison in comparisons]
-        return [[part for answer in answers for part in answer[kind]] for kind in (0, 1)]
+    def each(answer_to: Callable[[Comparison], Findings]) -> Findings:
+        findings = [answer_to(comparison) for comparison in comparisons]
+        sentences = [sentence for found in findings for sentence in found.sentences]
+        return Findings(sentences, [table for found in findings for table in found.tables])
 
-    answers = {
-        "first": (first, of_each(first)),
-        "scaling": (scaling, of_each(scaling)),
-        "cost": (cost, cost.answer(comparisons)),
-        "step": (step, of_each(step)),
-        "reading": (reading, reading.answer(comparisons)),
-        "checkpoints": (checkpointing, of_each(checkpointing)),
-        "where": (where, where.answer(traced)),
-        "approximate": (approximate, of_each(approximate)),
-        "same": (same, of_each(same)),
-        "quiet": (quiet, quiet.answer(plain)),
-        "failed": (failed, failed.answer([*comparisons, *entries.comparisons(traced)], damaged)),
-    }
-    sections = [Section(key, question.QUESTION, *content) for key, (question, content) in answers.items() if key in ALWAYS or any(content)]
+    every_section = [
+        Section("first", first.QUESTION, *each(first.answer)),
+        Section("scaling", scaling.QUESTION, *each(scaling.answer)),
+        Section("cost", cost.QUESTION, *cost.answer(comparisons)),
+        Section("step", step.QUESTION, *each(step.answer)),
+        Section("reading", reading.QUESTION, *reading.answer(comparisons)),
+        Section("checkpoints", checkpointing.QUESTION, *each(checkpointing.answer)),
+        Section("where", where.QUESTION, *where.answer(traced)),
+        Section("approximate", approximate.QUESTION, *each(approximate.answer)),
+        Section("same", same.QUESTION, *each(same.answer)),
+        Section("quiet", quiet.QUESTION, *quiet.answer(plain)),
+        Section("failed", failed.QUESTION, *failed.answer([*comparisons, *entries.comparisons(traced)], damaged)),
+    ]
+    sections = [section for section in every_section if section.key in ALWAYS or section.sentences or section.tables]
     headline = [first.winner(comparison) for comparison in comparisons]
-    return Answer(plain[0].settings.machine, headline, sections, _notes(comparisons, traced), comparisons)
+    return Answer(comparable.machine_of(plain[0]), headline, sections, _notes(comparisons, traced), comparisons)
 
 
-def left_out(traced):
-    """The note on traced records; empty without any."""
+def left_out(traced: Sequence[Record]) -> list[str]:
+    """Returns the note on traced records, if there are any."""
     return [f"{len(traced)} of the runs were {entries.SLOWED_DOWN}, and are left out."] if traced else []
 
 
-def _notes(comparisons, traced):
+def _notes(comparisons: Sequence[Comparison], traced: Sequence[Record]) -> list[str]:
     all_entries = [entry for comparison in comparisons for entry in comparison.entries]
     notes = [*left_out(traced), *_protocols([record for entry in all_entries for record in entry.records])]
     sizes = {len(entry.records) for entry in all_entries}
@@ -90,13 +95,13 @@ def _notes(comparisons, traced):
     return notes
 
 
-def _protocols(records):
-    """A sentence on each of several matrices: what it ran, and at which commit."""
+def _protocols(records: Iterable[Record]) -> list[str]:
+    """Returns a sentence on each of several matrices: what it ran, and at which commit."""
     matrices = entries.matrices(records).values()
     return [_protocol(matrix) for matrix in matrices] if len(matrices) > 1 else []
 
 
-def _protocol(records):
+def _protocol(records: Sequence[Record]) -> str:
     values = environments.values_of(records)
     sizes, seeds = ({getattr(record, name) for record in records} for name in ("num_ranks", "seed"))
     num_repeats = max(record.repeat for record in records) + 1
@@ -110,6 +115,6 @@ def _protocol(records):
     return f"Matrix begun at {records[0].started_at}: {', '.join(parts)}."
 
 
-def _have_other_seeds(comparison, size):
+def _have_other_seeds(comparison: Comparison, size: int) -> bool:
     """Whether the backends of a size trained from different seeds."""
     return len({frozenset(record.seed for record in entry.records) for entry in comparison.of_size(size)}) > 1

@@ -1,50 +1,53 @@
-"""Bytes of state that a rank holds and that it sends in a step: as counted in a run, and as theory expects them. Pure.
+"""Bytes of state that a rank holds and bytes that it sends in a step: as counted in a run, and as theory expects them.
 
-All functions take a record and return None for what the run has not counted, and where the backend declares no way of sharing.
+All functions return None for what the run has not counted, and where the backend declares no way of sharing.
 """
 
 from common.config import Settings
 from common.cost import collectives, sharing
+from common.record.definition import Record
 from common.workloads import WORKLOADS
 
 
-def state_bytes(record):
-    """Bytes of parameters, gradients and optimizer state together, at the point of a step and on the rank where they are most."""
+def state_bytes(record: Record) -> int | None:
+    """Returns the bytes of parameters, gradients and optimizer state together where a step and the ranks have most."""
     if record.tensor_bytes_by_rank is None:
         return None
     points = vars(record.tensor_bytes_by_rank).values()
     return max(sum(bytes_of_rank) for point in points for bytes_of_rank in zip(*vars(point).values(), strict=True))
 
 
-def sent_by_collective(record):
-    """{collective: bytes that a rank sends in a step}: the bytes that it contributes, times nccl-tests' bus factor."""
+def sent_by_collective(record: Record) -> dict[str, float] | None:
+    """Returns the bytes that a rank sends in a step by each collective: what it contributes, times nccl-tests' bus factor."""
     breakdown = record.step_breakdown
-    return breakdown and {
+    if breakdown is None:
+        return None
+    return {
         name: collectives.bus_bytes(name, operation.num_bytes, sharing.group_size(record.backend, name, record.num_ranks))
         for name, operation in breakdown.operations.items()
     }
 
 
-def sent_bytes(record):
-    """Bytes that a rank sends in a step."""
+def sent_bytes(record: Record) -> float | None:
+    """Returns the bytes that a rank sends in a step."""
     sent = sent_by_collective(record)
     return sum(sent.values()) if sent is not None else None
 
 
-def expected_state_bytes(record):
-    """The state_bytes that the theory of the backend's way of sharing expects."""
+def expected_state_bytes(record: Record) -> float | None:
+    """Returns the state_bytes that the theory of the backend's way of sharing expects."""
     settings = _settings(record)
     return settings and sharing.state_bytes(record.backend, record.num_ranks, settings)
 
 
-def expected_sent_bytes(record):
-    """The sent_bytes that the formula of the backend's way of sharing expects."""
+def expected_sent_bytes(record: Record) -> float | None:
+    """Returns the sent_bytes that the formula of the backend's way of sharing expects."""
     settings = _settings(record)
     return settings and sharing.sent_bytes(record.backend, record.num_ranks, settings)
 
 
-def _settings(record):
-    """The settings of a run that theory needs; None for a workload that is not known here, or that has the tokens of a file."""
+def _settings(record: Record) -> Settings | None:
+    """Returns the settings of a run that theory needs; None for a workload that is not known here, or that has the tokens of a file."""
     settings = record.settings
     if record.workload not in WORKLOADS or settings.tokenizer:
         return None

@@ -1,32 +1,37 @@
-"""Numbers, ratios and lists as text, for the report and for the live display. Pure."""
+"""Numbers, ratios and lists as text, for the report and for the live display."""
 
-from launch.report.statistics import MARGIN
+from collections.abc import Mapping, Sequence
+
+from launch.report.statistics import MARGIN, Ratio
 
 NO_DIFFERENCE, EQUAL = "no difference shown", f"no difference beyond {100 * MARGIN:g} %"
 
 
-def ranks_of(number):
+def ranks_of(number: int) -> str:
+    """Returns `1 rank` or `2 ranks`."""
     return f"{number} rank" if number == 1 else f"{number} ranks"
 
 
-def listed(names):
-    """`a, b and c`."""
+def listed(names: Sequence[str]) -> str:
+    """Returns `a, b and c`."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def interval(ratio):
-    """The interval of a statistics.Ratio for a table; None where it has none."""
-    return f"{_bound(ratio.low)} to {_bound(ratio.high)}" if ratio and ratio.low is not None else None
+def interval(ratio: Ratio | None) -> str | None:
+    """Returns the interval of a ratio for a table; None where it has none."""
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return None
+    return f"{_bound(ratio.low)} to {_bound(ratio.high)}"
 
 
-def _bound(bound):
-    """The bound with as many decimals as tell on which side of 1 it is, two to four."""
+def _bound(bound: float) -> str:
+    """Returns the bound with as many decimals as show on which side of 1 it is, two to four."""
     texts = [f"{bound:.{num_decimals}f}" for num_decimals in (2, 3, 4)]
     return next((text for text in texts if float(text) != 1), texts[0])
 
 
-def runs_against(num_runs, num_against, paired):
-    """Numbers of runs on the two sides of a ratio, as text."""
+def runs_against(num_runs: int, num_against: int, paired: bool) -> str:
+    """Returns the numbers of runs on the two sides of a ratio as text."""
     if num_runs != num_against:
         return f"{num_runs} {'run' if num_runs == 1 else 'runs'} against {num_against}"
     if num_runs == 1:
@@ -34,29 +39,29 @@ def runs_against(num_runs, num_against, paired):
     return f"{num_runs} {'pairs' if paired else 'runs each'}"
 
 
-def uncertainty(ratio):
-    """The interval of a statistics.Ratio and its numbers of runs, as text; those below come first, since they are the subject."""
+def uncertainty(ratio: Ratio) -> str:
+    """Returns the interval of a ratio and its numbers of runs as text; those below come first, since they are the subject."""
     runs = runs_against(ratio.num_below, ratio.num_above, ratio.paired)
     return runs if ratio.low is None else f"95 % interval {interval(ratio)}, {runs}"
 
 
-def level(ratio):
-    """How the sides of a statistics.Ratio compare whose interval has 1, as text; None for any other."""
+def level(ratio: Ratio) -> str | None:
+    """Returns how the sides of a ratio compare whose interval has 1, as text; None for any other ratio."""
     if ratio.is_difference is not False:
         return None
     return EQUAL if ratio.is_equal else NO_DIFFERENCE
 
 
-def times_as_fast(ratio, backend):
-    """A statistics.Ratio of a backend's time to that of the subject, with its uncertainty, as text."""
+def times_as_fast(ratio: Ratio, backend: str) -> str:
+    """Returns the ratio of a backend's time to that of the subject, with its uncertainty, as text."""
     if ratio.is_difference is False:
         return f"{level(ratio)} from {backend} ({ratio.value:.2f} times as fast, {uncertainty(ratio)})"
     return f"{ratio.value:.2f} times as fast as {backend} ({uncertainty(ratio)})"
 
 
-def span(values, form):
-    """The smallest and the largest of {name: number}, as text."""
-    least, most = min(values, key=values.get), max(values, key=values.get)
+def span(values: Mapping[str, float], form: str) -> str:
+    """Returns the smallest and the largest of numbers by name, as text."""
+    least, most = min(values, key=lambda name: values[name]), max(values, key=lambda name: values[name])
     if least == most:
         return f"{form.format(values[least])} ({least})"
     return f"{form.format(values[least])} ({least}) to {form.format(values[most])} ({most})"

@@ -7,6 +7,7 @@ It prints JSON, for tests whose Python need not have the packages that Tandem ne
 
 import json
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import Annotated
@@ -22,7 +23,7 @@ from launch.report import comparable, entries, epochs
 FIGURES = {
     "seconds_per_epoch": ("s", entries.epoch_seconds),
     "time_to_solution": ("s", entries.time_of),
-    "samples_per_second": ("samples/s", lambda entry: entries.typical(entry, "samples_per_second")),
+    "samples_per_second": ("samples/s", lambda entry: entry.typical(attrgetter("samples_per_second"))),
 }
 
 

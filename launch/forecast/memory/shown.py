@@ -1,7 +1,8 @@
 """A memory forecast as tables, picture and JSON."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from launch.forecast.memory.fits import Fit
 from launch.report.export import colours, vega_lite
 from launch.report.export.vega_lite import layer, layered, quantity
 from launch.report.summary import Answer
-from launch.report.tables import BACKEND, RANKS, Column, Section, Table, filled
+from launch.report.tables import BACKEND, RANKS, Column, Section, Table, filled, in_unit
 
 PARTS = {
     "parameters": colours.BLUE,
@@ -37,7 +38,7 @@ class Row(NamedTuple):
     `recomputed` has its activations with --recompute, None where that is no choice. `by_rank` has the forecasts of all ranks of a pipeline.
     """
 
-    name: str
+    backend: str
     num_ranks: int
     forecast: Forecast
     recomputed: float | None
@@ -46,12 +47,12 @@ class Row(NamedTuple):
 
 def answer(training: Training, rows: list[Row], left_out: Iterable[str], fits: list[Fit], limit: float | None) -> Answer:
     """Returns the answer of a forecast, with what fits into `limit` bytes, and the reasons for what is left out."""
-    tables = [_table(rows), *_stages(rows)]
+    tables = [*_table(rows), *_stages(rows)]
     sections = [Section("memory", f"Memory per rank: {described.description(training)}", list(LINES), tables)]
     headlines = []
     if limit is not None and fits:
         headlines.append(_headline(fits, limit))
-        sections.append(Section("fits", f"What fits into {_text(limit)} per rank", [], [_table_of_fits(fits)]))
+        sections.append(Section("fits", f"What fits into {_text(limit)} per rank", [], filled("What fits", COLUMNS_OF_FITS, fits)))
     notes = [f"left out: {reason}" for reason in left_out]
     return Answer("", headlines, sections, notes, [])
 
@@ -70,21 +71,21 @@ def _text(size_bytes: float) -> str:
     return f"{size_bytes / size:.4g} {name}"
 
 
-def _table(rows: list[Row]) -> Table:
+def _table(rows: list[Row]) -> list[Table]:
+    """Returns a table of the parts of each forecast."""
     unit, size = _unit_of_all(rows)
-    value_of = {part.replace("_", " "): attrgetter(f"forecast.{part}") for part in PARTS if part != "buffers"}
+    bytes_of = {part.replace("_", " "): attrgetter(f"forecast.{part}") for part in PARTS if part != "buffers"}
     if any(row.recomputed is not None for row in rows):
-        value_of["with --recompute"] = attrgetter("recomputed")
-    value_of |= {"buffers": attrgetter("forecast.buffers"), "all": attrgetter("forecast.total"), "peak": attrgetter("forecast.peak")}
+        bytes_of["with --recompute"] = attrgetter("recomputed")
+    bytes_of |= {"buffers": attrgetter("forecast.buffers"), "all": attrgetter("forecast.total"), "peak": attrgetter("forecast.peak")}
     if any(row.forecast.main_memory for row in rows):
-        value_of["main memory"] = attrgetter("forecast.main_memory")
-    columns = (BACKEND, RANKS, *(Column(name, ".3f") for name in value_of))
-    values = [(row.name, row.num_ranks, *(_scaled(value(row), size) for value in value_of.values())) for row in rows]
-    return Table(f"Memory per rank ({unit})", columns, values)
+        bytes_of["main memory"] = attrgetter("forecast.main_memory")
+    columns = (BACKEND, RANKS, *(Column(name, partial(_in_unit, value_of, size), ".3f") for name, value_of in bytes_of.items()))
+    return filled(f"Memory per rank ({unit})", columns, rows)
 
 
-def _scaled(size_bytes: float | None, unit_bytes: float) -> float | None:
-    return None if size_bytes is None else size_bytes / unit_bytes
+def _in_unit(bytes_of: Callable[[Row], float | None], unit_bytes: float, row: Row) -> float | None:
+    return in_unit(bytes_of(row), unit_bytes)
 
 
 def _stages(rows: list[Row]) -> list[Table]:
@@ -92,21 +93,23 @@ def _stages(rows: list[Row]) -> list[Table]:
     unit, size = _unit_of_all(rows)
     pipelines = [row for row in rows if 1 < len(row.by_rank) <= MOST_COLUMNS]
     num_ranks = max((len(row.by_rank) for row in pipelines), default=0)
-    columns = (BACKEND, *(Column(f"rank {rank}", ".3f") for rank in range(num_ranks)))
-    peaks = {row.name: [forecast.peak / size for forecast in row.by_rank] for row in pipelines}
-    values = [(name, *of_ranks, *[None] * (num_ranks - len(of_ranks))) for name, of_ranks in peaks.items()]
-    return filled(f"Peak on each rank of a pipeline ({unit})", columns, values)
+    columns = (BACKEND, *(Column(f"rank {rank}", partial(_peak, rank, size), ".3f") for rank in range(num_ranks)))
+    return filled(f"Peak on each rank of a pipeline ({unit})", columns, pipelines)
 
 
-def _table_of_fits(fits: Iterable[Fit]) -> Table:
-    columns = (BACKEND, Column("fits"), Column("peak (GB)", ".3f"), Column("largest model: width"), Column("parameters"),
-               Column("fewest ranks"))  # fmt: skip
-    values = [
-        (fit.name, "yes" if fit.fits else "no", fit.peak / 1e9, fit.width, fit.num_parameters and f"{fit.num_parameters:.3g}",
-         fit.fewest_ranks)
-        for fit in fits
-    ]  # fmt: skip
-    return Table("What fits", columns, values)
+def _peak(rank: int, unit_bytes: float, row: Row) -> float | None:
+    """Returns the peak of a rank of a pipeline; None where it has fewer ranks."""
+    return row.by_rank[rank].peak / unit_bytes if rank < len(row.by_rank) else None
+
+
+COLUMNS_OF_FITS: tuple[Column[Fit], ...] = (
+    Column(BACKEND.name, attrgetter("name")),
+    Column("fits", lambda fit: "yes" if fit.fits else "no"),
+    Column("peak (GB)", lambda fit: fit.peak / 1e9, ".3f"),
+    Column("largest model: width", attrgetter("width")),
+    Column("parameters", lambda fit: fit.num_parameters and f"{fit.num_parameters:.3g}"),
+    Column("fewest ranks", attrgetter("fewest_ranks")),
+)
 
 
 def _headline(fits: list[Fit], limit: float) -> str:
@@ -118,12 +121,14 @@ def picture(training: Training, rows: list[Row]) -> str:
     """Draws stacked bars of the parts by backend, with a mark at the peak, as SVG."""
     unit, size = _unit_of_all(rows)
     parts = [
-        {"backend": row.name, "part": part.replace("_", " "), "size": getattr(row.forecast, part) / size} for row in rows for part in PARTS
+        {"backend": row.backend, "part": part.replace("_", " "), "size": getattr(row.forecast, part) / size}
+        for row in rows
+        for part in PARTS
     ]
     colour_of = {part.replace("_", " "): colour for part, colour in PARTS.items()}
-    x, labels = quantity("size", f"memory per rank ({unit}); line: peak"), vega_lite.labels([row.name for row in rows])
+    x, labels = quantity("size", f"memory per rank ({unit}); line: peak"), vega_lite.labels([row.backend for row in rows])
     bars = vega_lite.stacked_bars(parts, x, "backend", "part", colour_of, **labels)
-    peaks = [{"backend": row.name, "peak": row.forecast.peak / size} for row in rows]
+    peaks = [{"backend": row.backend, "peak": row.forecast.peak / size} for row in rows]
     at_peak = {"x": {"field": "peak", "type": "quantitative"}, "y": bars["encoding"]["y"]}
     return vega_lite.svg(
         {
@@ -140,7 +145,7 @@ def as_json(training: Training, rows: Iterable[Row], left_out: list[str], fits: 
     content = {
         "training": training._asdict() | {"model": {"type": type(training.model).__name__} | training.model._asdict()},
         "backends": [
-            {"name": row.name, "num_ranks": row.num_ranks, **row.forecast._asdict(), "recomputed_activations": row.recomputed,
+            {"name": row.backend, "num_ranks": row.num_ranks, **row.forecast._asdict(), "recomputed_activations": row.recomputed,
              "by_rank": [forecast._asdict() for forecast in row.by_rank]}
             for row in rows
         ],

@@ -1,29 +1,83 @@
 """Forecasts as sentences, tables and plain data, and as a section of a report."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from launch.forecast.scaling import forecasts
 from launch.forecast.scaling.forecasts import FAR, KNEE, Forecast, Subject, Wish
 from launch.forecast.scaling.held_out import HeldOut
 from launch.report.summary import Answer
-from launch.report.tables import BACKEND, RANKS, RATE, Column, Section, filled
+from launch.report.tables import BACKEND, RANKS, Column, Section, filled, milliseconds, rate_column, through
 from launch.report.words import listed, ranks_of
 
 QUESTION = "What will more ranks do?"
-COLUMNS = (
-    BACKEND, RANKS, Column("nodes"), Column("kind"), Column("step (ms)", ",.2f"), Column("from", ",.2f"), Column("to", ",.2f"),
-    Column("compute", ",.2f"), Column("stragglers", ",.2f"), Column("exposed", ",.2f"), Column("unexplained", ",.2f"),
-    RATE, Column("efficiency (%)", ".1f"), Column("epochs", ".1f"), Column("run (s)", ",.1f"),
-)  # fmt: skip
-HELD_OUT_COLUMNS = (
-    BACKEND, RANKS, Column("fitted on"), Column("measured step (ms)", ".2f"), Column("predicted (ms)", ".2f"), Column("error (%)", "+.0f"),
-)  # fmt: skip
-BASIS_COLUMNS = (
-    BACKEND, Column("all-reduce"), Column("network"), Column("exchanges start"),
-    Column("efficiency below 50 % from (ranks)", ",d"),
-)  # fmt: skip
+
+
+class Row(NamedTuple):
+    """A forecast and its subject."""
+
+    subject: Subject
+    forecast: Forecast
+
+
+class HeldOutRow(NamedTuple):
+    """A subject and a test of its forecasts at a size that was left out of the fit."""
+
+    subject: Subject
+    test: HeldOut
+
+
+def _milliseconds(seconds_of: Callable[[Row], float | None]) -> Callable[[Row], float | None]:
+    return lambda row: milliseconds(seconds_of(row))
+
+
+def _part(key: str) -> Callable[[Row], float | None]:
+    """Returns a function that gives the milliseconds of a part of a forecast step, None where the step is not divided."""
+    seconds_of = attrgetter(key)
+    return lambda row: None if row.forecast.parts is None else 1000 * seconds_of(row.forecast.parts)
+
+
+def _starts(subject: Subject) -> str:
+    """Returns whether the starts of a subject's exchanges in a step are measured or assumed."""
+    if not subject.model.exchanges:
+        return "none"
+    return "measured" if subject.sizes[-1].exchanges_are_measured else "evenly over the backward pass"
+
+
+COLUMNS: tuple[Column[Row], ...] = (
+    *through("subject", BACKEND),
+    *through("forecast", RANKS),
+    Column("nodes", attrgetter("forecast.num_nodes")),
+    Column("kind", attrgetter("forecast.kind")),
+    Column("step (ms)", _milliseconds(attrgetter("forecast.step_seconds")), ",.2f"),
+    Column("from", _milliseconds(attrgetter("forecast.low_seconds")), ",.2f"),
+    Column("to", _milliseconds(attrgetter("forecast.high_seconds")), ",.2f"),
+    Column("compute", _part("compute"), ",.2f"),
+    Column("stragglers", _part("stragglers"), ",.2f"),
+    Column("exposed", _part("exposed"), ",.2f"),
+    Column("unexplained", _part("unexplained"), ",.2f"),
+    rate_column(attrgetter("forecast.samples_per_second")),
+    Column("efficiency (%)", lambda row: 100 * row.forecast.efficiency, ".1f"),
+    Column("epochs", attrgetter("forecast.epochs"), ".1f"),
+    Column("run (s)", attrgetter("forecast.run_seconds"), ",.1f"),
+)
+HELD_OUT_COLUMNS: tuple[Column[HeldOutRow], ...] = (
+    *through("subject", BACKEND),
+    *through("test", RANKS),
+    Column("fitted on", attrgetter("test.fitted_on")),
+    Column("measured step (ms)", lambda row: 1000 * row.test.measured_seconds, ".2f"),
+    Column("predicted (ms)", lambda row: 1000 * row.test.predicted_seconds, ".2f"),
+    Column("error (%)", lambda row: 100 * row.test.error, "+.0f"),
+)
+BASIS_COLUMNS: tuple[Column[Subject], ...] = (
+    BACKEND,
+    Column("all-reduce", attrgetter("model.algorithm")),
+    Column("network", attrgetter("model.network")),
+    Column("exchanges start", _starts),
+    Column("efficiency below 50 % from (ranks)", attrgetter("knee"), ",d"),
+)
 
 
 def with_forecasts(report: Answer, wish: Wish) -> Answer:
@@ -39,11 +93,11 @@ def section(subjects: Sequence[Subject], left_out: Iterable[str]) -> Section:
     tables, sentences = [], []
     for about in dict.fromkeys(subject.about for subject in subjects):
         group = [subject for subject in subjects if subject.about == about]
-        columns = (*COLUMNS, Column(_hours(group[0]), ",.4g"))
-        tables += filled(about, columns, [_row(subject, forecast) for subject in group for forecast in subject.forecasts])
-        held_out = [_held_out_row(subject, test) for subject in group for test in subject.held_out]
+        columns = (*COLUMNS, Column(_hours(group[0]), attrgetter("forecast.hours"), ",.4g"))
+        tables += filled(about, columns, [Row(subject, forecast) for subject in group for forecast in subject.forecasts])
+        held_out = [HeldOutRow(subject, test) for subject in group for test in subject.held_out]
         tables += filled(f"Held out: {about}", HELD_OUT_COLUMNS, held_out)
-        tables += filled(f"What the forecasts rest on: {about}", BASIS_COLUMNS, [_basis_row(subject) for subject in group])
+        tables += filled(f"What the forecasts rest on: {about}", BASIS_COLUMNS, group)
         sentences += [_error(group), *_impossible(group), _proposal(group)]
     return Section("forecast", QUESTION, [*sentences, *left_out, *_notes(subjects), *_explained(subjects)], tables)
 
@@ -56,28 +110,6 @@ def _notes(subjects: Iterable[Subject]) -> list[str]:
 def _hours(subject: Subject) -> str:
     unit = "GPU-hours" if subject.on_gpu else "core-hours"
     return unit if subject.has_target else f"{unit} per epoch"
-
-
-def _row(subject: Subject, forecast: Forecast) -> tuple:
-    parts = [None] * 4 if forecast.parts is None else [1000 * part for part in forecast.parts[1:]]
-    scaled = [value if value is None else 1000 * value for value in (forecast.step_seconds, forecast.low_seconds, forecast.high_seconds)]
-    return (
-        subject.backend, forecast.num_ranks, forecast.num_nodes, forecast.kind, *scaled, *parts, forecast.samples_per_second,
-        100 * forecast.efficiency, forecast.epochs, forecast.run_seconds, forecast.hours,
-    )  # fmt: skip
-
-
-def _held_out_row(subject: Subject, test: HeldOut) -> tuple:
-    seconds = 1000 * test.measured_seconds, 1000 * test.predicted_seconds
-    return subject.backend, test.num_ranks, test.fitted_on, *seconds, 100 * test.error
-
-
-def _basis_row(subject: Subject) -> tuple:
-    starts = "measured" if subject.sizes[-1].exchanges_are_measured else "evenly over the backward pass"
-    return (
-        subject.backend, subject.model.algorithm, subject.model.network, starts if subject.model.exchanges else "none",
-        subject.knee,
-    )  # fmt: skip
 
 
 def _error(group: Sequence[Subject]) -> str:

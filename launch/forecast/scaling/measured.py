@@ -1,5 +1,6 @@
 """What a forecast takes from the records of one backend at one number of ranks."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
@@ -61,7 +62,7 @@ def of(completed: Iterable[Record], plain: PlainAllReduces) -> Size | None:
     return Size(
         num_ranks=first.num_ranks,
         num_nodes=first.num_nodes or 1,
-        timed_step_seconds=_typical(records, epochs.step_seconds),
+        timed_step_seconds=_typical(records, epochs.timed_step_seconds),
         compute_seconds=_typical(records, lambda record: fmean(_breakdown_of(record).compute_seconds)),
         data_wait_seconds=_typical(records, lambda record: fmean(_breakdown_of(record).data_wait_seconds)),
         evaluation_seconds=_typical(records, lambda record: fmean(statistics.present(record.eval_seconds) or [0.0])),
@@ -76,7 +77,8 @@ def of(completed: Iterable[Record], plain: PlainAllReduces) -> Size | None:
 
 
 def _typical(records: list[Record], value: Callable[[Record], float | None]) -> float:
-    return float(statistics.typical([value(record) for record in records]))
+    typical = statistics.typical(map(value, records))
+    return math.nan if typical is None else typical
 
 
 def _breakdown_of(record: Record) -> StepBreakdown:

@@ -1,18 +1,27 @@
-"""The charts of the page, as Vega-Lite specifications, each with the table of its numbers. Pure."""
+"""The charts of the page, as Vega-Lite specifications, each with the table of its numbers."""
 
 import itertools
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from common.backends import BASELINE
+from common.record.definition import Record
 from launch.report import entries, noise, statistics
+from launch.report.entries import Comparison, Entry
 from launch.report.export import colours
-from launch.report.export.vega_lite import DOT, NEUTRAL, layer, layered, named, on_page, quantity, stacked_bars, tooltip
+from launch.report.export.vega_lite import DOT, NEUTRAL, Spec, layer, layered, named, on_page, quantity, stacked_bars, tooltip
 from launch.report.questions import cost, scaling, step
-from launch.report.tables import ACCURACY, BACKEND, RANKS, Column, Table, apart
+from launch.report.statistics import Ratio
+from launch.report.summary import Answer
+from launch.report.tables import BACKEND, RANKS, Column, Table, accuracy_column, apart, filled
 from launch.report.words import ranks_of
 
+# The rows of a chart: its data, and the subjects of its table.
+ChartRow = dict[str, Any]
 BAR_HEIGHT = 15
 NUM_LOSS_POINTS = 120
 SHOWN_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
@@ -34,15 +43,15 @@ class Chart(NamedTuple):
     kind: str
     subject: str
     caption: str
-    spec: dict
+    spec: Spec
     table: Table | None
     oversubscribed: bool
 
 
-def of(answer):
-    """{key of a section: its charts} of an answer; empty charts are left out."""
+def of(answer: Answer) -> dict[str, list[Chart]]:
+    """Returns the charts of an answer by the key of their section; empty charts are left out."""
     look = _Look(colours.of_backends(answer.backends), colours.shapes_of(answer.backends))
-    drawn = _machine_speeds(answer.runs, look)
+    drawn: list[Chart | None] = [*_machine_speeds(answer.runs, look)]
     for comparison in answer.comparisons:
         drawn += _scaling(comparison, look)
         for name, chosen in apart(comparison.name, comparison.entries):
@@ -58,8 +67,8 @@ def of(answer):
                     charts.append(_accuracy(of_size, at, comparison.target, look))
                 charts += [_stages(of_size, at), _parts(comparison, of_size, at), _losses(of_size, at, look)]
             drawn += [chart._replace(oversubscribed=chosen[0].oversubscribed) for chart in charts if chart]
-    drawn = sorted(filter(None, drawn), key=lambda chart: chart.oversubscribed)
-    return {key: [chart for kind in kinds for chart in drawn if chart.kind == kind] for key, kinds in KINDS.items()}
+    ordered = sorted(statistics.present(drawn), key=lambda chart: chart.oversubscribed)
+    return {key: [chart for kind in kinds for chart in ordered if chart.kind == kind] for key, kinds in KINDS.items()}
 
 
 class _Look(NamedTuple):
@@ -68,38 +77,56 @@ class _Look(NamedTuple):
     colours: dict[str, str]
     shapes: dict[str, str]
 
-    def order(self, rows):
-        """The backends of a chart's rows."""
+    def order(self, rows: Iterable[ChartRow]) -> list[str]:
+        """Returns the backends of a chart's rows."""
         used = {row["backend"] for row in rows}
         return [backend for backend in self.colours if backend in used]
 
-    def colour(self, rows):
-        """The colour channel; the legend has only the backends of the rows."""
+    def colour(self, rows: Iterable[ChartRow]) -> Spec:
+        """Returns the colour channel; its legend has only the backends of the rows."""
         return named("backend", {backend: self.colours[backend] for backend in self.order(rows)})
 
-    def shape(self, rows):
+    def shape(self, rows: Iterable[ChartRow]) -> Spec:
+        """Returns the channel of the shape of points."""
         return named("backend", {backend: self.shapes[backend] for backend in self.order(rows)})
 
 
-def _chart(kind, subject, caption, rows, height, parts, columns=None):
-    """A chart of rows, and their table with {field: column}, where there are columns; None without rows."""
+def _chart(
+    kind: str,
+    subject: str,
+    caption: str,
+    rows: Sequence[ChartRow],
+    height: float,
+    parts: Spec,
+    columns: Sequence[Column[ChartRow]] = (),
+) -> Chart | None:
+    """Returns a chart of rows, and their table where there are columns; None without rows."""
     if not rows:
         return None
     spec = on_page(height, **({"data": {"values": rows}} | parts))
-    table = columns and Table(f"{kind}: {subject}", tuple(columns.values()), [tuple(row[field] for field in columns) for row in rows])
+    table = next(iter(filled(f"{kind}: {subject}", columns, rows)), None) if columns else None
     return Chart(kind, subject, caption, spec, table, False)
 
 
-def _by_size(rows, look):
-    """Height and channels of grouped bars: one group per size, one bar per backend."""
+def _column(field: str, name: str, form: str = "") -> Column[ChartRow]:
+    """Returns the column of a field of a chart's rows."""
+    return Column(name, itemgetter(field), form)
+
+
+BACKENDS = _column("backend", BACKEND.name)
+
+
+def _by_size(rows: Sequence[ChartRow], look: _Look) -> tuple[float, Spec]:
+    """Returns the height and the channels of grouped bars: one group per size, one bar per backend."""
     group = {"field": "ranks", "type": "ordinal", "title": "ranks", "axis": {"grid": False}, "scale": {"paddingInner": 0.25}}
     backends = look.order(rows)
     channels = {"y": group, "yOffset": {"field": "backend", "sort": backends}, "color": look.colour(rows)}
     return BAR_HEIGHT * len(backends) * len({row["ranks"] for row in rows}) * 1.25, channels
 
 
-def _times(compared, name, look):
-    rows, dots = [], []
+def _times(compared: Iterable[Entry], name: str, look: _Look) -> Chart | None:
+    rows: list[ChartRow] = []
+    dots: list[ChartRow] = []
     for entry in compared:
         seconds = entries.time_of(entry)
         cell = {"backend": entry.backend, "ranks": entry.num_ranks}
@@ -122,8 +149,8 @@ def _times(compared, name, look):
     return _chart("Time to solution", name, caption, rows, height, layers)
 
 
-def _accuracy(ran, at, target, look):
-    rows = []
+def _accuracy(ran: Iterable[Entry], at: str, target: float, look: _Look) -> Chart | None:
+    rows: list[ChartRow] = []
     for entry in ran:
         for number, record in enumerate(entry.ok):
             begun = (record.load_seconds or 0.0) if not record.resumed_after_epochs else 0.0
@@ -144,14 +171,18 @@ def _accuracy(ran, at, target, look):
         layer("line", curve, strokeWidth=1.5),
         layer("point", curve | {"shape": look.shape(rows), "tooltip": shown}, size=40, **DOT),
     )
-    columns = {
-        "backend": BACKEND, "repeat": Column("repeat"), "epoch": Column("epoch"), "seconds": Column("seconds", ".2f"), "accuracy": ACCURACY,
-    }  # fmt: skip
+    columns = (
+        BACKENDS,
+        _column("repeat", "repeat"),
+        _column("epoch", "epoch"),
+        _column("seconds", "seconds", ".2f"),
+        accuracy_column(itemgetter("accuracy")),
+    )
     return _chart("Accuracy over time", at, f"The dashed line is the target, {target:g}.", rows, 230, layers, columns)
 
 
-def _scaling(comparison, look):
-    """Two charts for a comparison with several sizes; oversubscribed sizes are left out."""
+def _scaling(comparison: Comparison, look: _Look) -> list[Chart | None]:
+    """Returns two charts for a comparison with several sizes; oversubscribed sizes are left out."""
     fair = [entry for entry in comparison.entries if not entry.oversubscribed]
     if max((entry.num_ranks for entry in fair), default=1) == 1:
         return []
@@ -162,7 +193,7 @@ def _scaling(comparison, look):
     return [_curves(kind, comparison.name, ratios, name, look) for kind, ratios, name in of_kind]
 
 
-def _curves(kind, subject, ratios, name, look):
+def _curves(kind: str, subject: str, ratios: Iterable[tuple[Entry, Ratio | None]], name: str, look: _Look) -> Chart | None:
     rows = [
         {"backend": entry.backend, "ranks": entry.num_ranks, "ratio": ratio.value, "low": ratio.low, "high": ratio.high}
         for entry, ratio in ratios if ratio and entry.backend != BASELINE
@@ -185,16 +216,20 @@ def _curves(kind, subject, ratios, name, look):
     return _chart(kind, subject, caption, rows, 260, layers)
 
 
-def _memory(ran, name, look):
-    rows = [{"backend": entry.backend, "ranks": entry.num_ranks, "mib": round(cost.peak_mib(entry), 1)} for entry in ran]
+def _memory(ran: Iterable[Entry], name: str, look: _Look) -> Chart | None:
+    rows = [
+        {"backend": entry.backend, "ranks": entry.num_ranks, "mib": round(mib, 1)}
+        for entry in ran
+        if (mib := cost.peak_mib(entry)) is not None
+    ]
     height, channels = _by_size(rows, look)
     shown = [*tooltip("backend", "ranks"), {"field": "mib", "title": "MiB", "format": ".0f"}]
     bars = layer("bar", {"x": quantity("mib", "peak memory per rank (MiB)"), **channels, "tooltip": shown})
     return _chart("Peak memory", name, "Peak resident memory of a rank's process.", rows, height, bars)
 
 
-def _steps(ran, name, look):
-    rows = []
+def _steps(ran: Iterable[Entry], name: str, look: _Look) -> Chart | None:
+    rows: list[ChartRow] = []
     for entry in ran:
         if steps := [1000 * step for record in entry.ok for step in statistics.present(record.step_seconds)]:
             quantiles = dict(zip(QUANTILES, np.quantile(steps, list(QUANTILES.values())).round(3).tolist(), strict=True))
@@ -212,24 +247,32 @@ def _steps(ran, name, look):
         layer("point", median, shape="stroke", angle=90, color="#fff", size=90, strokeWidth=2, opacity=1),
     )
     names = dict(zip((*QUANTILES, "max"), ("5 %", "25 %", "median", "75 %", "95 %", "max"), strict=True))
-    columns = {"backend": BACKEND, "ranks": RANKS, **{field: Column(f"{name} (ms)", ".2f") for field, name in names.items()}}
+    columns = (BACKENDS, _column("ranks", RANKS.name), *(_column(field, f"{name} (ms)", ".2f") for field, name in names.items()))
     return _chart("Step times", name, "Box: 25 to 75 % of all steps; line: 5 to 95 %; white mark: median.", rows, height, layers, columns)
 
 
-def _stages(ran, at):
+def _stages(ran: Iterable[Entry], at: str) -> Chart | None:
     caption = "Time to solution includes load, train and evaluate, and excludes launch, import and init."
     seconds_of = {entry.backend: cost.stages(entry) for entry in ran}
     return _stacked("Where a run's time goes", at, caption, seconds_of, "stage", "seconds", colours.STAGES)
 
 
-def _parts(comparison, ran, at):
+def _parts(comparison: Comparison, ran: Iterable[Entry], at: str) -> Chart | None:
     caption = "Mean over the ranks. Exposed communication: the step minus one without communication, less the same difference at 1 rank."
     milliseconds_of = {entry.backend: step.parts(comparison, entry) for entry in ran}
     return _stacked("Parts of a step", at, caption, milliseconds_of, "part", "ms", colours.PARTS)
 
 
-def _stacked(kind, at, caption, sizes_of, part, size, colour_of):
-    """A stacked bar for each backend of {backend: {part: size, or None}}."""
+def _stacked(
+    kind: str,
+    at: str,
+    caption: str,
+    sizes_of: Mapping[str, Mapping[str, float | None]],
+    part: str,
+    size: str,
+    colour_of: Mapping[str, str],
+) -> Chart | None:
+    """Returns a stacked bar for each backend, of the sizes of its parts."""
     rows = [
         {"backend": backend, part: name, size: round(max(0.0, value), 3)}
         for backend, sizes in sizes_of.items() for name, value in sizes.items() if value is not None
@@ -240,8 +283,8 @@ def _stacked(kind, at, caption, sizes_of, part, size, colour_of):
     return _chart(kind, at, caption, rows, 1.6 * BAR_HEIGHT * len({row["backend"] for row in rows}), bars)
 
 
-def _losses(ran, at, look):
-    ran = [entry for entry in ran if entry.from_start]
+def _losses(completed: Iterable[Entry], at: str, look: _Look) -> Chart | None:
+    ran = [entry for entry in completed if entry.from_start]
     by_backend = {entry.backend: _same_seed_losses(entry, ran[0].from_start[0].seed) for entry in ran}
     longest = max((len(losses) for losses in by_backend.values()), default=0)
     steps = sorted({*range(1, min(longest, 20) + 1), *np.linspace(1, longest, NUM_LOSS_POINTS).astype(int).tolist()})
@@ -265,26 +308,30 @@ def _losses(ran, at, look):
     )
     caption = "One run per backend, of the same seed where available; equal curves overlap."
     chart = _chart("Loss", at, caption, rows, 230, layers)
-    # Unlike the rows of other charts, those of the table have all backends.
+    # The subjects of the table are steps, since each of its rows has all backends.
     shown = dict.fromkeys(step for step in (*SHOWN_STEPS, longest) if step <= longest)
-    values = [(step, *(losses[step - 1] if step <= len(losses) else None for losses in by_backend.values())) for step in shown]
-    columns = (Column("step"), *(Column(backend, ".6f") for backend in by_backend))
-    return chart and chart._replace(table=Table(f"Loss: {at}", columns, values))
+    columns: list[Column[int]] = [Column("step", lambda step: step)]
+    columns += [Column(backend, partial(_loss_of, losses), ".6f") for backend, losses in by_backend.items()]
+    return chart and chart._replace(table=next(iter(filled(f"Loss: {at}", columns, shown)), None))
 
 
-def _same_seed_losses(entry, seed):
+def _loss_of(losses: Sequence[float | None], step: int) -> float | None:
+    return losses[step - 1] if step <= len(losses) else None
+
+
+def _same_seed_losses(entry: Entry, seed: int) -> Sequence[float | None]:
     return next((record for record in entry.from_start if record.seed == seed), entry.from_start[0]).losses
 
 
-def _machine_speeds(records, look):
-    """One chart for each matrix and size: the machine's speed beside its runs, in the order in which they started."""
-    samples_of = {}
+def _machine_speeds(records: Iterable[Record], look: _Look) -> list[Chart | None]:
+    """Returns one chart for each matrix and size: the machine's speed beside its runs, in the order in which they started."""
+    samples_of: dict[tuple[str, int], list[noise.Sample]] = {}
     for sample in noise.samples(records):
-        samples_of.setdefault((entries.key_of(sample.record)[0], sample.record.num_ranks), []).append(sample)
+        samples_of.setdefault((entries.key_of(sample.record).matrix, sample.record.num_ranks), []).append(sample)
     return [_machine_speed(f"{matrix}, {ranks_of(size)}".removeprefix(", "), samples_of[matrix, size], look) for matrix, size in samples_of]
 
 
-def _machine_speed(subject, samples, look):
+def _machine_speed(subject: str, samples: Iterable[noise.Sample], look: _Look) -> Chart | None:
     rows = [
         {"backend": sample.record.backend, "run": sample.record.settings.run_id, "started": sample.record.started_at,
          "kernel": f"{sample.kernel}, {sample.when}", "percent": round(sample.percent, 2)}
@@ -303,6 +350,6 @@ def _machine_speed(subject, samples, look):
         layer("rule", {"y": y}, limits, strokeDash=[4, 4], color=NEUTRAL),
         layer("point", encoding, filled=True, size=50, opacity=0.8),
     )
-    columns = {"run": Column("run"), "kernel": Column("kernel"), "percent": Column("from the median (%)", "+.1f")}
+    columns = (_column("run", "run"), _column("kernel", "kernel"), _column("percent", "from the median (%)", "+.1f"))
     caption = "A fixed product of matrices and a copy on every core of a run, just before and after it, against their medians."
     return _chart("Speed of the machine", subject, caption, rows, 200, layers, columns)

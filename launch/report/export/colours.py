@@ -1,6 +1,7 @@
-"""One colour and one shape for each backend, the same in every chart and table of a report. Pure."""
+"""One colour and one shape for each backend, the same in every chart and table of a report."""
 
 import itertools
+from collections.abc import Iterable
 
 from common.backends import BASELINE
 from launch.report.questions import step
@@ -16,15 +17,15 @@ FREE = (SKY, YELLOW, "#999933", "#882255", "#cc6677", "#ddcc77")
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 # Stages of a run and parts of a step are greys of one hue and different lightness, so that none looks like a backend.
 STAGES = {"launch": "#2b3440", "import": "#4d5a6b", "init": "#738296", "load": "#9aa7b8", "train": "#c3ccd8", "evaluate": "#e6eaf0"}
-PARTS = dict(zip(step.PARTS, map(STAGES.get, ("load", "train", "import", "launch")), strict=True))
+PARTS = {part: STAGES[stage] for part, stage in zip(step.PARTS, ("load", "train", "import", "launch"), strict=True)}
 
 
-def of_backends(backends):
-    """{backend: colour} in the given order; backends that are not in FIXED take the FREE colours, then those of FIXED."""
+def of_backends(backends: Iterable[str]) -> dict[str, str]:
+    """Returns the colour of each backend; backends that are not in FIXED take the FREE colours, then those of FIXED."""
     spare = itertools.cycle((*FREE, *FIXED.values()))
     return {backend: FIXED.get(backend) or next(spare) for backend in backends}
 
 
-def shapes_of(backends):
-    """{backend: shape of its points} in the given order."""
+def shapes_of(backends: Iterable[str]) -> dict[str, str]:
+    """Returns the shape of the points of each backend."""
     return dict(zip(backends, itertools.cycle(SHAPES), strict=False))

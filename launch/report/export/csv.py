@@ -2,9 +2,13 @@
 
 import csv
 import io
+from collections.abc import Mapping
 from dataclasses import fields
+from typing import Any
 
+from common.record.definition import Record
 from launch.report import volumes
+from launch.report.summary import Answer
 
 # Values per step, epoch or rank are in one cell, separated by spaces.
 COLUMNS = (
@@ -15,7 +19,7 @@ COLUMNS = (
     "samples_padded_per_epoch", "resumed_after_epochs", "energy_joules", "energy_source", "peak_memory_bytes", "peak_memory_bytes_by_rank",
     "train_seconds", "eval_seconds", "accuracies", "eval_losses", "losses", "step_seconds", "learning_rates", "parameter_digests",
 )  # fmt: skip
-# What a formula of a spreadsheet begins with.
+# A formula of a spreadsheet begins with one of these.
 FORMULA = ("=", "+", "-", "@", "\t", "\n")
 # Parts of a step breakdown that no cell can hold.
 BY_COLLECTIVE = ("operations", "exchange_start_seconds", "library")
@@ -23,8 +27,8 @@ BY_COLLECTIVE = ("operations", "exchange_start_seconds", "library")
 OF_SPEED = ("_seconds", "_second", "_second_per_rank", "_joules", "share_of_peak")
 
 
-def text(answer):
-    """One line per run of the answer, by comparison, backend, size and repeat; unknown values are empty."""
+def text(answer: Answer) -> str:
+    """Returns one line per run of the answer, by comparison, backend, size and repeat; unknown values are empty."""
     written = io.StringIO()
     lines = csv.writer(written, lineterminator="\n")
     rows = [_values(record) if record.status != "diverged" else _without_speed(_values(record)) for record in answer.runs]
@@ -35,11 +39,11 @@ def text(answer):
     return written.getvalue()
 
 
-def _values(record):
-    """{column: value} of a record, of its step breakdown, and of what a rank holds and sends in a step, as counted and by theory."""
+def _values(record: Record) -> dict[str, Any]:
+    """Returns the values, by column, of a record and its step breakdown, with what a rank holds and sends in a step."""
     breakdown = vars(record.step_breakdown) if record.step_breakdown else {}
-    of_step = {f"step_breakdown_{key}": value for key, value in breakdown.items() if key not in BY_COLLECTIVE}
-    return {field.name: getattr(record, field.name) for field in fields(record)} | of_step | {
+    step_values = {f"step_breakdown_{key}": value for key, value in breakdown.items() if key not in BY_COLLECTIVE}
+    return {field.name: getattr(record, field.name) for field in fields(record)} | step_values | {
         "run_id": record.settings.run_id,
         "machine": record.settings.machine,
         "state_bytes": volumes.state_bytes(record),
@@ -49,13 +53,13 @@ def _values(record):
     }  # fmt: skip
 
 
-def _without_speed(values):
-    """The values of a run that diverged, whose speed is that of no training."""
+def _without_speed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of a run that diverged, whose speed is that of no training."""
     return {name: value for name, value in values.items() if not name.endswith(OF_SPEED)}
 
 
-def _cell(value):
-    """The content of a cell. A text that a spreadsheet would take for a formula begins with a quote (OWASP, CSV injection)."""
+def _cell(value: Any) -> Any:
+    """Returns the content of a cell. A text that a spreadsheet would take for a formula begins with a quote (OWASP, CSV injection)."""
     values = value if isinstance(value, list) else [value]
     if not isinstance(next(iter(values), None), str):
         return " ".join("-" if item is None else str(item) for item in values) if isinstance(value, list) else value

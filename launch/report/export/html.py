@@ -1,39 +1,46 @@
 """The answer as one self-contained page: text, tables, charts and the library that draws them."""
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
 from launch.report import comparable, environments
 from launch.report.export import colours, pictures, vega_lite
-from launch.report.tables import BACKEND, OVERSUBSCRIBED
+from launch.report.summary import Answer
+from launch.report.tables import BACKEND, OVERSUBSCRIBED, Column
 
 FOLDER = Path(__file__).parent
 # Longer texts may wrap.
 LONG = 60
 
 
-def text(answer, reload_seconds=None):
-    """The whole page; with `reload_seconds` a browser reloads it that often."""
+def text(answer: Answer, reload_seconds: int | None = None) -> str:
+    """Returns the whole page; with `reload_seconds` a browser reloads it that often."""
     template = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, undefined=jinja2.StrictUndefined)
     return template.get_template("page.html.jinja").render(
         answer=answer, charts=pictures.of(answer), facts=_facts(answer), oversubscribed=OVERSUBSCRIBED, json=_json,
-        colour=colours.of_backends(answer.backends).get, is_backend=BACKEND.__eq__, long=LONG,
+        colour=colours.of_backends(answer.backends).get, is_backend=_is_backend, long=LONG,
         style=Markup((FOLDER / "page.css").read_text()), script=Markup((FOLDER / "page.js").read_text()),
         library=_library(), reload_seconds=reload_seconds,
     )  # fmt: skip
 
 
+def _is_backend(column: Column) -> bool:
+    return column.name == BACKEND.name
+
+
 @cache
-def _library():
+def _library() -> Markup:
     return Markup(vega_lite.library())
 
 
-def _facts(answer):
-    """{name: values} of the environment of the runs."""
+def _facts(answer: Answer) -> dict[str, str]:
+    """Returns the values, by name, of the environment of the runs."""
     records = answer.runs
     values_of = environments.values_of(records)
     dates = sorted({record.started_at[:10] for record in records})
@@ -53,6 +60,6 @@ def _facts(answer):
     return {name: ", ".join(sorted(set(values))) for name, values in facts.items() if values}
 
 
-def _json(spec):
-    """A specification as JSON that is safe inside a script element."""
+def _json(spec: Mapping[str, Any]) -> Markup:
+    """Returns a specification as JSON that is safe inside a script element."""
     return Markup(json.dumps(spec, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))

@@ -1,7 +1,10 @@
 """The answer as Markdown, with GitHub's tables: every sentence, and of the tables those that a reader of a text can take in."""
 
+from collections.abc import Iterable, Sequence
+
 from common.errors import printable
-from launch.report.tables import BACKEND, RANKS, Table
+from launch.report.summary import Answer
+from launch.report.tables import BACKEND, RANKS, Cell, Column, Section, Table
 
 # The section whose tables take the brief columns of the tables with the same titles in the sections MERGED.
 MAIN = "first"
@@ -13,8 +16,8 @@ ALL_TABLES = (
 )
 
 
-def text(answer):
-    """The whole answer. Of the tables of MAIN and MERGED columns that are not brief are left out."""
+def text(answer: Answer) -> str:
+    """Returns the whole answer. The tables of MAIN and MERGED have their brief columns only."""
     lines = [f"# Tandem on {escaped(answer.machine)}", "", ALL_TABLES, "", *_list(answer.headline)]
     for section in answer.sections:
         lines += ["", f"## {section.question}", "", *_list(section.sentences)]
@@ -25,8 +28,8 @@ def text(answer):
     return "\n".join(lines) + "\n"
 
 
-def tables(answer, section):
-    """The tables that this document has of a section. Oversubscribed entries have one table, that of MAIN with its own columns."""
+def tables(answer: Answer, section: Section) -> list[Table]:
+    """Returns the tables of a section that this document has. Oversubscribed entries have one table, that of MAIN with its own columns."""
     if section.key in SENTENCES_ONLY:
         return []
     if section.key in MERGED:
@@ -38,38 +41,41 @@ def tables(answer, section):
     return [_merged(table, [detail for detail in details if detail.title == table.title]) for table in section.tables]
 
 
-def _merged(table, details):
-    """The brief columns of a table and of the tables `details`, matched by backend and ranks."""
-    brief = {}
+def _merged(table: Table, details: Sequence[Table]) -> Table:
+    """Returns the brief columns of a table and of the tables `details`, each name once, with rows matched by backend and ranks."""
+    columns: dict[str, Column] = {}
+    cells: dict[str, dict[tuple[Cell, Cell], Cell]] = {}
     for detail in (table, *details):
         for column, values in zip(detail.columns, zip(*detail.rows, strict=True), strict=True):
-            if column.brief:
-                brief.setdefault(column, dict(zip(_keys(detail), values, strict=True)))
-    return Table(table.title, tuple(brief), [tuple(values.get(key) for values in brief.values()) for key in _keys(table)])
+            if column.brief and column.name not in columns:
+                columns[column.name] = column
+                cells[column.name] = dict(zip(_keys(detail), values, strict=True))
+    return Table(table.title, tuple(columns.values()), [tuple(cells[name].get(key) for name in columns) for key in _keys(table)])
 
 
-def _keys(table):
-    """(backend, ranks) of each row."""
-    backend, ranks = table.columns.index(BACKEND), table.columns.index(RANKS)
+def _keys(table: Table) -> list[tuple[Cell, Cell]]:
+    """Returns the backend and ranks of each row."""
+    names = [column.name for column in table.columns]
+    backend, ranks = names.index(BACKEND.name), names.index(RANKS.name)
     return [(row[backend], row[ranks]) for row in table.rows]
 
 
-def _list(sentences):
+def _list(sentences: Iterable[str]) -> list[str]:
     return [f"- {escaped(sentence)}" for sentence in sentences]
 
 
-def _table(table):
+def _table(table: Table) -> list[str]:
     numeric = table.numeric_columns
     rule = "".join("|---:" if index in numeric else "|---" for index in range(len(table.columns)))
     return [_line([column.name for column in table.columns]), f"{rule}|", *map(_line, table.texts)]
 
 
-def _line(cells):
+def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(map(escaped, cells))} |"
 
 
-def escaped(cell):
-    """A text escaped for one line of Markdown."""
+def escaped(cell: str) -> str:
+    """Returns a text escaped for one line of Markdown."""
     for mark in "\\|<>*_`[]!&~":
         cell = cell.replace(mark, f"\\{mark}")
     return " ".join(printable(cell).split())

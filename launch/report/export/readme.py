@@ -5,10 +5,9 @@ from pathlib import Path
 
 from common import durable
 from common.record import records
-from launch.report import collect, entries, summary
-from launch.report.questions import first
-from launch.report.statistics import Ratio
-from launch.report.tables import MIB
+from launch.report import collect, summary
+from launch.report.questions import cost, first
+from launch.report.statistics import Ratio, present
 from launch.report.words import interval
 
 README = records.ROOT / "README.md"
@@ -19,12 +18,13 @@ END = "<!-- End of the generated table. -->"
 
 
 def main() -> None:
+    """Writes the table."""
     durable.write_text(README, with_table(README.read_text(), table(summary.answer(*collect.collect(reference_records())))))
 
 
 def reference_records() -> list[Path]:
     """The records of the committed report, by the pattern with which results/README.md makes it."""
-    day, times = re.search(r"two-cores/(\d+-){([\d,]+)}-\*", (records.ROOT / "results" / "README.md").read_text()).groups()
+    ((day, times),) = re.findall(r"two-cores/(\d+-){([\d,]+)}-\*", (records.ROOT / "results" / "README.md").read_text())
     return [path for begun in times.split(",") for path in sorted(REFERENCE.glob(f"{day}{begun}-*"))]
 
 
@@ -56,10 +56,11 @@ def cells(place: first.Place | None) -> list[str]:
     """The time to solution of a backend and its ratio to the fastest."""
     if place is None:
         return ["-", "-"]
-    return [f"{entries.time_of(place.entry):.2f}", ratio_text(place.against)]
+    return [f"{place.time_to_solution_seconds:.2f}", ratio_text(place.against)]
 
 
 def ratio_text(ratio: Ratio | None) -> str:
+    """Returns a ratio to the fastest with its interval; 1 for the fastest."""
     if ratio is None:
         return "1"
     return f"{ratio.value:.2f} ({interval(ratio)})" if interval(ratio) else f"{ratio.value:.2f}"
@@ -68,7 +69,7 @@ def ratio_text(ratio: Ratio | None) -> str:
 def memory(backend: str, places_of: dict[str, dict[str, first.Place]]) -> str:
     """The largest peak memory of a rank over the workloads."""
     placed = [places[backend].entry for places in places_of.values() if backend in places]
-    return f"{max(entries.typical(entry, 'peak_memory_bytes') for entry in placed) / MIB:.0f}"
+    return f"{max(present(map(cost.peak_mib, placed))):.0f}"
 
 
 if __name__ == "__main__":

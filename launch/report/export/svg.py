@@ -1,14 +1,15 @@
-"""The main charts of an answer as an SVG picture for documents: times to solution, ratios by machine, or seconds per epoch by date."""
+"""The main charts of an answer as an SVG picture for documents: times to solution, or ratios by machine."""
 
 from common.errors import UserError
 from launch.report.export import pictures, vega_lite
+from launch.report.summary import Answer
 
 KINDS = ("Time to solution", pictures.MACHINES)
 
 
-def text(answer):
-    """One chart per comparison; oversubscribed entries are left out. Raises UserError where there is no chart."""
-    drawn = [chart for of_section in pictures.of(answer).values() for chart in of_section if chart.kind in KINDS]
+def text(answer: Answer) -> str:
+    """Returns one chart per comparison; oversubscribed entries are left out. Raises UserError where there is no chart."""
+    drawn = [chart for charts in pictures.of(answer).values() for chart in charts if chart.kind in KINDS]
     specs = {chart.subject: chart.spec for chart in drawn if not chart.oversubscribed}
     if not specs:
         raise UserError("--svg draws times to solution, ratios or changes, and without oversubscription there are none; leave --svg out")

@@ -1,10 +1,14 @@
 """The answer on a terminal."""
 
+from collections.abc import Collection, Iterable, Sequence
+
 from rich.console import Console, Group
-from rich.table import Table
+from rich.table import Table as DrawnTable
 from rich.text import Text
 
 from common.errors import printable
+from launch.report.summary import Answer
+from launch.report.tables import Table
 
 # Used where the output is not a terminal.
 PLAIN_WIDTH = 240
@@ -14,16 +18,16 @@ COLUMN_OVERHEAD, TABLE_OVERHEAD = 3, 1
 LONG = 24
 
 
-def open_console():
-    """The console of standard output, which cuts nothing where it is not a terminal."""
+def open_console() -> Console:
+    """Returns the console of standard output, which cuts nothing where it is not a terminal."""
     console = Console()
     return console if console.is_terminal else Console(width=PLAIN_WIDTH)
 
 
-def show(answer, console=None, tables=None):
+def show(answer: Answer, console: Console | None = None, tables: Collection[str] | None = None) -> None:
     """Prints the answer: questions with sentences and tables, and the headline last, beside the prompt.
 
-    `tables`: keys of the sections whose tables are shown; None for all.
+    With `tables` only the tables of the sections with these keys are shown.
     """
     console = console or open_console()
     for section in answer.sections:
@@ -39,7 +43,7 @@ def show(answer, console=None, tables=None):
         _print(console, sentence, style="bold")
 
 
-def show_result(tables, lines):
+def show_result(tables: Iterable[Table], lines: Iterable[str]) -> None:
     """Prints tables, and lines of text below them."""
     console = open_console()
     for table in tables:
@@ -48,19 +52,19 @@ def show_result(tables, lines):
         _print(console, line)
 
 
-def _print(console, text, style=""):
+def _print(console: Console, text: str, style: str = "") -> None:
     console.print(Text(printable(text), style=style), soft_wrap=True)
 
 
-def _drawn(table, width):
-    """The table with as many columns as fit without truncation; the others are named below it."""
+def _drawn(table: Table, width: int) -> DrawnTable | Group:
+    """Returns the table with as many columns as fit without truncation; the rest are named below it."""
     names = [column.name for column in table.columns]
     rows = [[printable(text) for text in texts] for texts in table.texts]
     numeric = table.numeric_columns
     widths = _widths([(name, *texts) for name, *texts in zip(names, *rows, strict=True)], width)
     left_out = ", ".join(names[len(widths) :])
     caption = Text(f"terminal too narrow for: {left_out}") if left_out else None
-    drawn = Table(title=Text(printable(table.title)), title_justify="left")
+    drawn = DrawnTable(title=Text(printable(table.title)), title_justify="left")
     for index, column_width in enumerate(widths):
         drawn.add_column(names[index], justify="right" if index in numeric else "left", width=column_width)
     for texts in rows:
@@ -68,8 +72,8 @@ def _drawn(table, width):
     return Group(drawn, caption) if caption else drawn
 
 
-def _widths(columns, width):
-    """The widths of as many columns (heading, texts) as fit; spare width goes to the columns that need more."""
+def _widths(columns: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Returns the widths of as many columns (each its heading and texts) as fit; spare width goes to the columns that need more."""
     least = [_needed_width(*column) for column in columns]
     fitting = [sum(least[:number]) + number * COLUMN_OVERHEAD + TABLE_OVERHEAD <= width for number in range(1, len(columns) + 1)]
     widths = least[: max(sum(fitting), 1)]
@@ -81,6 +85,6 @@ def _widths(columns, width):
     return widths
 
 
-def _needed_width(name, *texts):
+def _needed_width(name: str, *texts: str) -> int:
     unbroken = [part for text in texts for part in ([text] if len(text) <= LONG else text.split())]
     return max(map(len, (*unbroken, *name.split())))

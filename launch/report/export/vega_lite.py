@@ -4,9 +4,13 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from common.errors import UserError, printable
 
+# A part of a specification in Vega-Lite's JSON.
+Spec = dict[str, Any]
 VERSION = "6.4"
 # Width of a picture in pixels.
 WIDTH = 620
@@ -34,40 +38,40 @@ class NotDrawn(UserError):
     """A chart that could not be drawn, and why."""
 
 
-def quantity(field, title, **options):
-    """The channel of a field of numbers."""
+def quantity(field: str, title: str, **options: Any) -> Spec:
+    """Returns the channel of a field of numbers."""
     return {"field": field, "type": "quantitative", "title": title} | options
 
 
-def named(field, look_of, **legend):
-    """The channel of a field of names, each with its colour or shape in {name: look}."""
+def named(field: str, look_of: Mapping[str, str], **legend: Any) -> Spec:
+    """Returns the channel of a field of names, each with its colour or shape."""
     scale = {"domain": list(look_of), "range": list(look_of.values())}
     return {"field": field, "type": "nominal", "scale": scale, "legend": LEGEND | legend}
 
 
-def tooltip(*fields, **formats):
-    """The channel of a text that shows fields, and {field: format} of numbers."""
+def tooltip(*fields: str, **formats: str) -> list[Spec]:
+    """Returns the channel of a text that shows fields, and fields of numbers with their formats."""
     return [*({"field": field} for field in fields), *({"field": field, "format": form} for field, form in formats.items())]
 
 
-def layer(mark, encoding, rows=None, **look):
-    """A layer of marks. `rows`: its own data, None for that of the whole chart."""
+def layer(mark: str, encoding: Spec, rows: Sequence[Spec] | None = None, **look: Any) -> Spec:
+    """Returns a layer of marks, with data of its own or that of the whole chart."""
     data = {} if rows is None else {"data": {"values": rows}}
     return data | {"mark": {"type": mark} | look, "encoding": encoding}
 
 
-def layered(*layers):
-    """The layers as a part of a specification. Those without rows are left out: Vega-Lite cannot infer a scale for them."""
+def layered(*layers: Spec) -> Spec:
+    """Returns the layers as a part of a specification. Those without rows are left out: Vega-Lite cannot infer a scale for them."""
     return {"layer": [layer for layer in layers if "data" not in layer or layer["data"]["values"]]}
 
 
-def on_page(height, **parts):
-    """A specification that is as wide as its place on a page."""
+def on_page(height: float, **parts: Any) -> Spec:
+    """Returns a specification that is as wide as its place on a page."""
     return {"width": "container", "height": height, "autosize": {"type": "fit-x", "contains": "padding"}, **parts}
 
 
-def stacked_bars(rows, size, name, part, colour_of, **label):
-    """A bar for each `name`, of parts in the order of {part: colour}. `size`: the channel of the parts' sizes."""
+def stacked_bars(rows: Iterable[Spec], size: Spec, name: str, part: str, colour_of: Mapping[str, str], **label: Any) -> Spec:
+    """Returns a bar for each `name`, of parts in the order of their colours. `size` is the channel of the parts' sizes."""
     parts = list(colour_of)
     encoding = {
         "x": size | {"stack": "zero"},
@@ -78,14 +82,14 @@ def stacked_bars(rows, size, name, part, colour_of, **label):
     return {"data": {"values": [row | {"place": parts.index(row[part])} for row in rows]}} | layer("bar", encoding)
 
 
-def labels(names):
-    """The labels of bars in the order of their names, none of which is cut."""
+def labels(names: Sequence[str]) -> Spec:
+    """Returns the labels of bars in the order of their names, none of which is cut."""
     extent = WIDEST_LETTER * max(map(len, names))
     return {"sort": names, "axis": {"labelLimit": 2 * extent, "minExtent": extent}}
 
 
-def below_each_other(specs):
-    """{title: specification for a page} as one specification."""
+def below_each_other(specs: Mapping[str, Spec]) -> Spec:
+    """Returns specifications for a page, by title, as one specification."""
     drawn = [
         {name: part for name, part in spec.items() if name != "autosize"} | {"width": WIDTH, "title": title}
         for title, spec in specs.items()
@@ -93,27 +97,27 @@ def below_each_other(specs):
     return {"vconcat": drawn}
 
 
-def svg(spec: dict) -> str:
-    """A specification as SVG text. Raises NotDrawn where that fails."""
+def svg(spec: Spec) -> str:
+    """Returns a specification as SVG text. Raises NotDrawn where that fails."""
     return _drawn("vegalite_to_svg", vl_spec=_whole(spec)).decode()
 
 
-def png(spec: dict) -> bytes:
-    """A specification as the bytes of a PNG file. Raises NotDrawn where that fails."""
+def png(spec: Spec) -> bytes:
+    """Returns a specification as the bytes of a PNG file. Raises NotDrawn where that fails."""
     return _drawn("vegalite_to_png", vl_spec=_whole(spec))
 
 
 def library() -> str:
-    """Vega, Vega-Lite and Vega-Embed, as bundled with the package: nothing is fetched. Raises NotDrawn where that fails."""
+    """Returns Vega, Vega-Lite and Vega-Embed, as bundled with the package: nothing is fetched. Raises NotDrawn where that fails."""
     return _drawn("javascript_bundle").decode()
 
 
-def _whole(spec):
-    return {"config": CONFIG} | _printable(spec)
+def _whole(spec: Spec) -> Spec:
+    return {"config": CONFIG, **_printable(spec)}
 
 
-def _printable(value):
-    """A part of a specification, whose texts have printable characters only: no picture can hold others."""
+def _printable(value: Any) -> Any:
+    """Returns a part of a specification, whose texts have printable characters only: no picture can hold others."""
     match value:
         case str():
             return printable(value)
@@ -124,8 +128,8 @@ def _printable(value):
     return value
 
 
-def _drawn(function: str, **arguments) -> bytes:
-    """What a function of vl_convert returns, called in a process of its own: where memory is short, V8 ends the process it is in."""
+def _drawn(function: str, **arguments: Any) -> bytes:
+    """Calls a function of vl_convert in a process of its own: where memory is short, V8 ends the process it is in."""
     question = json.dumps({"function": function, "arguments": arguments | {"vl_version": VERSION}})
     done = subprocess.run([sys.executable, "-c", DRAWING], input=question.encode(), capture_output=True, check=False)
     if done.returncode:

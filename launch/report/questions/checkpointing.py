@@ -1,39 +1,52 @@
-"""What writing and reading checkpoints costs. Pure."""
+"""What writing and reading checkpoints costs."""
 
+from collections.abc import Callable
+from operator import attrgetter
+from typing import NamedTuple
+
+from common.record.definition import CheckpointIo
 from launch.report import statistics
-from launch.report.tables import BACKEND, MB, RANKS, Column, filled
+from launch.report.entries import Comparison, Entry
+from launch.report.tables import BACKEND, MB, RANKS, Column, Findings, filled, through
 
 QUESTION = "What do checkpoints cost?"
-COLUMNS = (
-    BACKEND, RANKS, Column("in the background"), Column("checkpoints"), Column("size (MB)", ".1f"), Column("gathering each (s)", ".3f"),
-    Column("writing each (s)", ".3f"), Column("writing (MB/s)", ".0f"), Column("reading (MB/s)", ".0f"),
-    Column("training stood for (s)", ".3f"),
-)  # fmt: skip
 
 
-def answer(comparison):
-    """(sentences, tables) of a comparison with runs that wrote or read checkpoints."""
-    records_of = [(entry, [record for record in entry.ok if record.checkpoint_io]) for entry in comparison.entries]
-    return [], filled(comparison.name, COLUMNS, [_row(entry, records) for entry, records in records_of if records])
+class Row(NamedTuple):
+    """An entry, and what checkpoints cost in those of its runs that wrote or read any."""
+
+    entry: Entry
+    costs: list[CheckpointIo]
+
+    @property
+    def is_async(self) -> bool:
+        """Whether training goes on while a checkpoint is written."""
+        return self.entry.records[0].settings.checkpoint_async
+
+    def typical(self, above: Callable[[CheckpointIo], float], below: Callable[[CheckpointIo], float]) -> float | None:
+        """Returns the typical ratio of two values over the runs; None where `below` is 0 in all of them."""
+        return statistics.typical(above(cost) / below(cost) for cost in self.costs if below(cost))
+
+    def stood_seconds(self, cost: CheckpointIo) -> float:
+        """Returns the seconds of a run in which training waited for its checkpoints."""
+        return cost.gather_seconds + cost.read_seconds + cost.wait_seconds + (0 if self.is_async else cost.write_seconds)
 
 
-def _row(entry, records):
-    is_async = records[0].settings.checkpoint_async
-    costs = [record.checkpoint_io for record in records]
+NUM_WRITES, WRITE_SECONDS = attrgetter("num_writes"), attrgetter("write_seconds")
+COLUMNS: tuple[Column[Row], ...] = (
+    *through("entry", BACKEND, RANKS),
+    Column("in the background", lambda row: "yes" if row.is_async else "no"),
+    Column("checkpoints", lambda row: max(map(NUM_WRITES, row.costs))),
+    Column("size (MB)", lambda row: row.typical(lambda cost: cost.written_bytes / MB, NUM_WRITES), ".1f"),
+    Column("gathering each (s)", lambda row: row.typical(attrgetter("gather_seconds"), NUM_WRITES), ".3f"),
+    Column("writing each (s)", lambda row: row.typical(WRITE_SECONDS, NUM_WRITES), ".3f"),
+    Column("writing (MB/s)", lambda row: row.typical(lambda cost: cost.written_bytes / MB, WRITE_SECONDS), ".0f"),
+    Column("reading (MB/s)", lambda row: row.typical(lambda cost: cost.read_bytes / MB, attrgetter("read_seconds")), ".0f"),
+    Column("training stood for (s)", lambda row: statistics.typical(map(row.stood_seconds, row.costs)), ".3f"),
+)
 
-    def typical(above, below):
-        return statistics.typical_or_none(above(cost) / below(cost) for cost in costs if below(cost))
 
-    def stood(cost):
-        return cost.gather_seconds + cost.read_seconds + cost.wait_seconds + (0 if is_async else cost.write_seconds)
-
-    def writes(cost):
-        return cost.num_writes
-
-    return (
-        entry.backend, entry.num_ranks, "yes" if is_async else "no", max(map(writes, costs)),
-        typical(lambda cost: cost.written_bytes / MB, writes), typical(lambda cost: cost.gather_seconds, writes),
-        typical(lambda cost: cost.write_seconds, writes),
-        typical(lambda cost: cost.written_bytes / MB, lambda cost: cost.write_seconds),
-        typical(lambda cost: cost.read_bytes / MB, lambda cost: cost.read_seconds), typical(stood, lambda cost: 1),
-    )  # fmt: skip
+def answer(comparison: Comparison) -> Findings:
+    """Answers for the runs of a comparison that wrote or read checkpoints."""
+    rows = [Row(entry, statistics.present(record.checkpoint_io for record in entry.ok)) for entry in comparison.entries]
+    return Findings([], filled(comparison.name, COLUMNS, [row for row in rows if row.costs]))

@@ -1,30 +1,59 @@
-"""Failed and unfinished runs, runs that missed the target or whose launcher failed, and files that are not records, with reasons. Pure."""
+"""Failed and unfinished runs, runs that missed the target or whose launcher failed, and files that are not records, with reasons."""
 
-from launch.report.tables import BACKEND, RANKS, Column, filled
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+from common.record.definition import Record
+from common.record.reading import Damaged
+from launch.report.entries import Comparison
+from launch.report.tables import BACKEND, RANKS, Column, Findings, filled
 
 QUESTION = "What failed, and why?"
-COLUMNS = (Column("run"), Column("status"), Column("reason"), Column("comparison"), BACKEND, RANKS)
 STATUSES = {"diverged": "diverged", "failed": "failed", "timeout": "timed out", "started": "unfinished"}
 UNFINISHED = "still running, or killed before its record was complete"
 
 
-def answer(comparisons, damaged):
-    """(sentences, tables) of the comparisons and of files that are not records (collect.Damaged)."""
+class Failure(NamedTuple):
+    """A run that failed, or a file that is not a record, which has no comparison, backend and number of ranks."""
+
+    name: str | None
+    status: str
+    reason: str
+    comparison: str | None
+    backend: str | None
+    num_ranks: int | None
+
+
+COLUMNS: tuple[Column[Failure], ...] = (
+    Column("run", attrgetter("name")),
+    Column("status", attrgetter("status")),
+    Column("reason", attrgetter("reason")),
+    Column("comparison", attrgetter("comparison")),
+    BACKEND,
+    RANKS,
+)
+
+
+def answer(comparisons: Sequence[Comparison], damaged: Sequence[Damaged]) -> Findings:
+    """Answers for the runs of the comparisons and for files that are not records."""
     runs = [(comparison, entry, record) for comparison in comparisons for entry in comparison.entries for record in entry.records]
-    rows = [
-        (record.settings.run_id, *reason, comparison.name, entry.backend, entry.num_ranks)
-        for comparison, entry, record in runs if (reason := failure(record))
-    ]  # fmt: skip
-    rows += [(file.path.name, "not a record", file.reason, None, None, None) for file in damaged]
-    if not rows:
-        return [f"Nothing: all {len(runs)} runs completed."], []
-    statuses = [row[1] for row in rows]
+    failures = [
+        Failure(record.settings.run_id, *reason, comparison.name, entry.backend, entry.num_ranks)
+        for comparison, entry, record in runs
+        if (reason := failure(record))
+    ]
+    failures += [Failure(file.path.name, "not a record", file.reason, None, None, None) for file in damaged]
+    if not failures:
+        return Findings([f"Nothing: all {len(runs)} runs completed."], [])
+    statuses = [failed.status for failed in failures]
     counts = [f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses)]
-    return [f"Of {len(runs) + len(damaged)} files: {', '.join(counts)}."], filled("Unsuccessful runs", COLUMNS, rows)
+    sentence = f"Of {len(runs) + len(damaged)} files: {', '.join(counts)}."
+    return Findings([sentence], filled("Unsuccessful runs", COLUMNS, failures))
 
 
-def failure(record):
-    """(status, reason) of a run that failed, is unfinished, has no time to solution or whose launcher failed; None for any other."""
+def failure(record: Record) -> tuple[str, str] | None:
+    """Returns the status of a run and the reason where it failed, is unfinished, has no time to solution, or its launcher failed."""
     resumed = f"resumed from a checkpoint after {record.resumed_after_epochs} epochs"
     if record.status != "ok":
         return STATUSES[record.status], record.error or UNFINISHED

@@ -1,24 +1,45 @@
-"""Which backend is fastest on which machine, by ratios within each; times of different machines are never put together. Pure."""
+"""Which backend is fastest on which machine, by ratios within each; times of different machines are never put together."""
 
 import itertools
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
+from typing import Any, NamedTuple
 
 from common.command_line import flag
+from common.record.definition import Record
 from launch.report import comparable, environments
+from launch.report.entries import Comparison
 from launch.report.questions import first
+from launch.report.questions.first import Place
 from launch.report.statistics import MIN_RUNS_CONFIDENT
-from launch.report.tables import BACKEND, RANKS, Column, Table, filled
+from launch.report.tables import BACKEND, RANKS, Column, Findings, Table, filled
 from launch.report.words import interval, listed, ranks_of
 
 QUESTION = "Which backend is fastest on which machine?"
 IS_SAME = {True: "yes", False: "no", None: "open"}
-# What is shown of each machine, also where it does not differ.
+# These are shown of each machine, also where they do not differ.
 ALWAYS = ("device", "processor", "cores", "GPU")
 
 
-def answer(comparisons):
-    """(headline, sentences, tables) of the Comparisons of several machines: ratios to the fastest of each, and how they differ."""
+class Row(NamedTuple):
+    """A backend at a size, with its place on each machine that has one."""
+
+    num_ranks: int
+    backend: str
+    place_on: dict[str, Place]
+
+
+class Difference(NamedTuple):
+    """A property of machines, with its value on each."""
+
+    name: str
+    values: dict[str, str | None]
+
+
+def answer(comparisons: Sequence[Comparison]) -> tuple[list[str], Findings]:
+    """Returns the headline and the findings on the comparisons of several machines: ratios to the fastest of each, and how they differ."""
     standings, machines = standings_of(comparisons), _machines(comparisons)
     judgements = [_sentence(f"{name}, {ranks_of(size)}", placed_on) for (name, size), placed_on in standings.items()]
     counts = Counter(is_same for is_same, _ in judgements)
@@ -27,45 +48,46 @@ def answer(comparisons):
         headline = "No workload and size has two backends with a time on each of two machines, on cores of their own."
     tables = []
     for name, group in itertools.groupby(standings.items(), lambda standing: standing[0][0]):
-        rows = [row for (_, size), placed_on in group for row in _rows(size, placed_on, machines)]
-        tables += filled(f"{name}: ratio to fastest", (RANKS, BACKEND, *map(Column, machines)), rows)
-    return [headline], [sentence for _, sentence in judgements], [*tables, _differences(machines)]
+        rows = [row for (_, size), placed_on in group for row in _rows(size, placed_on)]
+        columns = (RANKS, BACKEND, *(Column(machine, partial(_cell, machine)) for machine in machines))
+        tables += filled(f"{name}: ratio to fastest", columns, rows)
+    return [headline], Findings([sentence for _, sentence in judgements], [*tables, *_differences(machines)])
 
 
-def _counted(counts):
+def _counted(counts: Mapping[bool | None, int]) -> str:
     return ", ".join(f"{IS_SAME[is_same]} at {counts[is_same]}" for is_same in IS_SAME if counts[is_same])
 
 
-def standings_of(comparisons):
-    """{(comparison, size): {machine: its first.Places}} where two machines or more have two backends or more to compare."""
-    standings = {}
-    for machine, of_machine in _machines(comparisons).items():
-        for comparison, size in [(compared, size) for compared in of_machine for size in compared.sizes]:
+def standings_of(comparisons: Iterable[Comparison]) -> dict[tuple[str, int], dict[str, list[Place]]]:
+    """Returns, by comparison and size, the places on each machine, where two machines or more have two backends or more to compare."""
+    standings: dict[tuple[str, int], dict[str, list[Place]]] = {}
+    for machine, compared_on in _machines(comparisons).items():
+        for comparison, size in [(compared, size) for compared in compared_on for size in compared.sizes]:
             placed = first.places(comparison.of_size(size, oversubscribed=False))
             if len(_comparable(placed)) > 1:
                 standings.setdefault((comparison.name, size), {})[machine] = placed
     return {at: placed_on for at, placed_on in sorted(standings.items()) if len(placed_on) > 1}
 
 
-def _machines(comparisons):
-    """{machine: its Comparisons}."""
-    by_machine = {}
+def _machines(comparisons: Iterable[Comparison]) -> dict[str, list[Comparison]]:
+    """Returns the comparisons of each machine."""
+    by_machine: dict[str, list[Comparison]] = {}
     for comparison in comparisons:
-        by_machine.setdefault(comparison.entries[0].records[0].settings.machine, []).append(comparison)
+        by_machine.setdefault(comparable.machine_of(comparison.entries[0].records[0]), []).append(comparison)
     return by_machine
 
 
-def _comparable(placed):
+def _comparable(placed: Iterable[Place]) -> list[Place]:
     return [place for place in placed if not place.is_apart]
 
 
-def _sentence(at, placed_on):
-    """(whether one backend is fastest on all machines, None where the intervals of each leave it open; a sentence on it)."""
+def _sentence(at: str, placed_on: Mapping[str, Sequence[Place]]) -> tuple[bool | None, str]:
+    """Returns whether one backend is fastest on all machines, None where the intervals leave it open, and a sentence on it."""
     compared_on = {machine: _comparable(placed) for machine, placed in placed_on.items()}
-    if any(place.against.verdict is None for _, *later in compared_on.values() for place in later):
+    if any(place.against and place.against.verdict is None for placed in compared_on.values() for place in placed[1:]):
         lowest = [f"{placed[0].entry.backend} on {machine}" for machine, placed in compared_on.items()]
         return None, f"{at}: the lowest time so far has {listed(lowest)}; a verdict takes {MIN_RUNS_CONFIDENT} repeats on each."
-    # Those that the intervals do not show to be slower than the fastest.
+    # These are the backends that the intervals do not show to be slower than the fastest.
     first_on = {
         machine: [place.entry.backend for place in placed if place.against is None or not place.against.verdict]
         for machine, placed in compared_on.items()
@@ -86,14 +108,19 @@ def _sentence(at, placed_on):
     )
 
 
-def _rows(size, placed_on, machines):
-    """A row for each backend of a size, with its ratio on each machine."""
+def _rows(size: int, placed_on: Mapping[str, Sequence[Place]]) -> list[Row]:
+    """Returns a row for each backend of a size."""
     places = {machine: {place.entry.backend: place for place in placed} for machine, placed in placed_on.items()}
     backends = dict.fromkeys(itertools.chain(*places.values()))
-    return [(size, backend, *(_cell(places.get(machine, {}).get(backend)) for machine in machines)) for backend in backends]
+    return [
+        Row(size, backend, {machine: place_of[backend] for machine, place_of in places.items() if backend in place_of})
+        for backend in backends
+    ]
 
 
-def _cell(place):
+def _cell(machine: str, row: Row) -> str | None:
+    """Returns the ratio to the fastest on a machine, its interval and the verdict; None where the backend has no place there."""
+    place = row.place_on.get(machine)
     if place is None:
         return None
     ratio = f"{place.against.value:.2f}" if place.against else "1"
@@ -101,8 +128,8 @@ def _cell(place):
     return f"{ratio}{uncertain}, {place.verdict}" if place.verdict else f"{ratio}{uncertain}"
 
 
-def _differences(machines):
-    """The table of ALWAYS, and of the versions and settings that differ between machines."""
+def _differences(machines: Mapping[str, Sequence[Comparison]]) -> list[Table]:
+    """Returns the table of ALWAYS, and of the versions and settings that differ between machines."""
     texts_of = {}
     for machine, comparisons in machines.items():
         records = [record for comparison in comparisons for entry in comparison.entries for record in entry.records]
@@ -110,10 +137,19 @@ def _differences(machines):
         values_of |= {flag(field.name): _texts(records, attrgetter(f"settings.{field.name}")) for field in comparable.COMPARED}
         texts_of[machine] = {name: ", ".join(values) or None for name, values in values_of.items()}
     names = dict.fromkeys(itertools.chain(*texts_of.values()))
-    rows = [(name, *(texts.get(name) for texts in texts_of.values())) for name in names]
-    shown = [row for row in rows if any(row[1:]) and (row[0] in ALWAYS or len(set(row[1:])) > 1)]
-    return Table("The machines", (Column("what"), *map(Column, machines)), shown)
+    differences = [Difference(name, {machine: texts.get(name) for machine, texts in texts_of.items()}) for name in names]
+    shown = [
+        difference
+        for difference in differences
+        if any(difference.values.values()) and (difference.name in ALWAYS or len(set(difference.values.values())) > 1)
+    ]
+    columns = (Column("what", attrgetter("name")), *(Column(machine, partial(_value, machine)) for machine in machines))
+    return filled("The machines", columns, shown)
 
 
-def _texts(records, value_of):
+def _value(machine: str, difference: Difference) -> str | None:
+    return difference.values[machine]
+
+
+def _texts(records: Iterable[Record], value_of: Callable[[Record], Any]) -> list[str]:
     return sorted({str(value) for record in records if (value := value_of(record)) is not None})

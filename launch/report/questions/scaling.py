@@ -1,88 +1,127 @@
-"""How each backend scales, weak and strong scaling separately; oversubscribed sizes are left out. Pure."""
+"""How each backend scales, weak and strong scaling separately; oversubscribed sizes are left out."""
 
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
+from typing import NamedTuple
 
 from common.backends import BASELINE
+from common.record.definition import Record
 from launch.report import comparable, entries
+from launch.report.entries import Comparison, Entry
 from launch.report.questions import step
-from launch.report.tables import BACKEND, INTERVAL, RANKS, RATE, TIME, Column, filled
+from launch.report.statistics import Ratio
+from launch.report.tables import BACKEND, RANKS, Column, Findings, filled, interval_column, rate_column, through, time_column
 from launch.report.words import interval, listed, ranks_of, span
 
 QUESTION = "How does each backend scale?"
-COLUMNS = (
-    BACKEND, RANKS, RATE, Column("samples/s over own 1 rank", ".2f"), INTERVAL, Column("ceiling without communication"),
-    Column("efficiency (%)", ".0f", brief=True), TIME, Column("speed-up over own 1 rank", ".2f"),
-    Column(f"speed-up over {BASELINE}", brief=True), Column("remark"),
-)  # fmt: skip
 # Equal runs may differ in the last bit.
 TOLERANCE = 1e-9
+SPEED_UP_OVER_BASELINE = f"speed-up over {BASELINE}"
 
 
-def answer(comparison):
-    """(sentences, tables) of a comparison. Speed-up: ratio of times to solution. Efficiency: ratio of samples/s per rank."""
+class Row(NamedTuple):
+    """An entry, and its ratios to the backend's own 1 rank and to the baseline.
+
+    A speed-up is a ratio of times to solution, efficiency a ratio of samples/s per rank.
+    """
+
+    entry: Entry
+    rate: Ratio | None
+    ceiling: Ratio | None
+    speed_up: Ratio | None
+    speed_up_over_baseline: Ratio | None
+
+    @property
+    def efficiency_percent(self) -> float | None:
+        """The samples/s per rank relative to those at 1 rank."""
+        return 100 * (self.rate.value / self.entry.num_ranks) if self.rate else None
+
+    @property
+    def remark(self) -> str | None:
+        """The ratios that are superlinear; None at 1 rank and where there are none."""
+        return _remark(self.entry, {"samples/s": self.rate, "speed-up": self.speed_up, SPEED_UP_OVER_BASELINE: self.speed_up_over_baseline})
+
+
+COLUMNS: tuple[Column[Row], ...] = (
+    *through("entry", BACKEND, RANKS),
+    rate_column(lambda row: row.entry.typical(attrgetter("samples_per_second"))),
+    Column("samples/s over own 1 rank", lambda row: row.rate and row.rate.value, ".2f"),
+    interval_column(lambda row: interval(row.rate) if row.entry.num_ranks > 1 else None),
+    Column("ceiling without communication", lambda row: _ceiling_text(row.ceiling, row.entry.num_ranks)),
+    Column("efficiency (%)", attrgetter("efficiency_percent"), ".0f", brief=True),
+    time_column(lambda row: entries.time_of(row.entry)),
+    Column("speed-up over own 1 rank", lambda row: row.speed_up and row.speed_up.value, ".2f"),
+    Column(
+        SPEED_UP_OVER_BASELINE,
+        lambda row: _with_interval(row.speed_up_over_baseline) if row.entry.backend != BASELINE else None,
+        brief=True,
+    ),
+    Column("remark", attrgetter("remark")),
+)
+
+
+def answer(comparison: Comparison) -> Findings:
+    """Answers for a comparison."""
     fair = [entry for entry in comparison.entries if not entry.oversubscribed]
     shared = sorted({entry.num_ranks for entry in comparison.entries if entry.oversubscribed})
     left_out = f" Oversubscribed, left out: {listed(list(map(str, shared)))} ranks." if shared else ""
     sentence = f"{comparison.name}: {_sentence(comparison, fair)}.{left_out}"
-    return [sentence], filled(comparison.name, COLUMNS, [_row(comparison, entry) for entry in fair])
+    return Findings([sentence], filled(comparison.name, COLUMNS, [_row(comparison, entry) for entry in fair]))
 
 
-def _sentence(comparison, fair):
+def _sentence(comparison: Comparison, fair: Iterable[Entry]) -> str:
     ratios = [(entry, ratio) for entry in fair if entry.num_ranks > 1 and (ratio := ratio_of_rates(comparison, entry))]
     largest = max((entry.num_ranks for entry, _ in ratios), default=1)
     kept = {entry.backend: 100 * (ratio.value / largest) for entry, ratio in ratios if entry.num_ranks == largest}
     if not kept:
         return "not measured, since no backend ran both at 1 rank and at a larger size without oversubscription"
     ceilings = {entry.backend: ceiling(comparison, entry) for entry, _ in ratios if entry.num_ranks == largest}
-    reachable = {backend: 100 * (ratio.value / largest) for backend, ratio in ceilings.items() if ratio and ratio.high < largest}
+    reachable = {backend: 100 * (ratio.value / largest) for backend, ratio in ceilings.items() if ratio and _is_below(ratio, largest)}
     without = f"; without communication {span(reachable, '{:.0f} %')}" if reachable else ""
     return f"efficiency at {ranks_of(largest)}: {span(kept, '{:.0f} %')}{without}"
 
 
-def ratio_of_rates(comparison, entry):
-    """The Ratio of an entry's samples/s to those of its backend's own 1 rank, or None."""
+def ratio_of_rates(comparison: Comparison, entry: Entry) -> Ratio | None:
+    """Returns the ratio of an entry's samples/s to those of its backend's own 1 rank; None where either is not known."""
     return entries.value_ratio(entry, comparison.entry(entry.backend, 1), attrgetter("samples_per_second"))
 
 
-def ceiling(comparison, entry):
-    """Returns the Ratio of samples/s to the backend's own 1 rank if nothing were exchanged; None at 1 rank, and where a size has one run.
+def ceiling(comparison: Comparison, entry: Entry) -> Ratio | None:
+    """Returns the ratio of samples/s to the backend's own 1 rank if nothing were exchanged; None at 1 rank, and without an interval.
 
     It is the ratio of samples per second of compute. Under weak scaling the samples of a step grow with the number of ranks; under
     strong scaling they stay, and each rank's share of them shrinks.
     """
-    ratio = entries.value_ratio(comparison.entry(entry.backend, 1), entry, step.seconds_of("compute_seconds"))
-    if entry.num_ranks == 1 or ratio is None or ratio.low is None:
+    ratio = entries.value_ratio(comparison.entry(entry.backend, 1), entry, step.compute_seconds)
+    if entry.num_ranks == 1 or ratio is None or ratio.low is None or ratio.high is None:
         return None
-    return ratio._replace(**{name: entry.batch_ratio * getattr(ratio, name) for name in ("value", "low", "high")})
+    factor = entry.batch_ratio
+    return ratio._replace(value=factor * ratio.value, low=factor * ratio.low, high=factor * ratio.high)
 
 
-def _row(comparison, entry):
-    rate = ratio_of_rates(comparison, entry)
-    reachable = ceiling(comparison, entry)
-    speed_up = entries.time_ratio(comparison.entry(entry.backend, 1), entry)
-    speed_up_over_single = entries.time_ratio(comparison.entry(BASELINE, 1), entry)
-    return (
-        entry.backend,
-        entry.num_ranks,
-        entries.typical(entry, "samples_per_second"),
-        rate and rate.value,
-        interval(rate) if entry.num_ranks > 1 else None,
-        interval(reachable) if reachable and reachable.high >= entry.num_ranks else _with_interval(reachable),
-        100 * (rate.value / entry.num_ranks) if rate else None,
-        entries.time_of(entry),
-        speed_up and speed_up.value,
-        _with_interval(speed_up_over_single) if entry.backend != BASELINE else None,
-        _remark(entry, {"samples/s": rate, "speed-up": speed_up, f"speed-up over {BASELINE}": speed_up_over_single}),
-    )
+def _is_below(ratio: Ratio, limit: float) -> bool:
+    """Whether the whole interval of a ratio is below the limit."""
+    return ratio.high is not None and ratio.high < limit
 
 
-def _with_interval(ratio):
-    """A Ratio and its interval, as text; the number alone where there are too few runs for an interval."""
+def _ceiling_text(ratio: Ratio | None, num_ranks: int) -> str | None:
+    """Returns the ceiling with its interval; the interval alone where it is not below the number of ranks."""
+    return _with_interval(ratio) if ratio is None or _is_below(ratio, num_ranks) else interval(ratio)
+
+
+def _row(comparison: Comparison, entry: Entry) -> Row:
+    single_rank = comparison.entry(entry.backend, 1)
+    speed_up, speed_up_over_baseline = (entries.time_ratio(base, entry) for base in (single_rank, comparison.entry(BASELINE, 1)))
+    return Row(entry, ratio_of_rates(comparison, entry), ceiling(comparison, entry), speed_up, speed_up_over_baseline)
+
+
+def _with_interval(ratio: Ratio | None) -> str | None:
+    """Returns a ratio and its interval as text; the number alone where there are too few runs for an interval."""
     return ratio and (f"{ratio.value:.2f}" if ratio.low is None else f"{ratio.value:.2f} ({interval(ratio)})")
 
 
-def _remark(entry, ratios):
-    """Names the superlinear ones of {name: Ratio or None}; None at 1 rank and where there are none."""
+def _remark(entry: Entry, ratios: Mapping[str, Ratio | None]) -> str | None:
+    """Names the superlinear ones of ratios by name; None at 1 rank and where there are none."""
     if not entry.ok or entry.num_ranks == 1:
         return None
     allowed = min(map(_allowed, entry.ok))
@@ -91,9 +130,9 @@ def _remark(entry, ratios):
     return f"superlinear: {listed(above)} above {allowed}" if above else None
 
 
-def _allowed(record):
-    """The largest speed-up over one rank without superlinear effects: the number of ranks with cores, or a GPU, of their own."""
+def _allowed(record: Record) -> int:
+    """Returns the largest speed-up over one rank without superlinear effects: the number of ranks with cores, or a GPU, of their own."""
     if comparable.device_of(record) == "cuda":
         return record.num_ranks
     cores_per_rank = record.settings.cores_per_rank or record.settings.threads
-    return min(record.num_ranks, max(record.environment.num_cores * record.num_nodes // cores_per_rank, 1))
+    return min(record.num_ranks, max(record.environment.num_cores * (record.num_nodes or 1) // cores_per_rank, 1))

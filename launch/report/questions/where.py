@@ -1,25 +1,58 @@
-"""Where the time in MPI went in traced runs: control messages, such as Horovod's negotiation, and payload. Pure."""
+"""Where the time in MPI went in traced runs: control messages, such as Horovod's negotiation, and payload."""
 
+from collections.abc import Callable, Iterable
+from functools import partial
 from operator import attrgetter
+from typing import Any, NamedTuple
 
-from launch.report.tables import BACKEND, MB, RANKS, Column, filled
+from common.record.definition import Record
+from launch.report.tables import BACKEND, MB, RANKS, Column, Findings, filled, in_unit, through
 from launch.report.words import ranks_of
 
 QUESTION = "Where did the time in MPI go?"
-COLUMNS = (
-    Column("workload"), BACKEND, RANKS, Column("in MPI (s)", ".3f"), Column("control calls"), Column("control (s)", ".3f"),
-    Column("payload calls"), Column("payload (MB)", ".1f"), Column("payload (s)", ".3f"), Column("payload bandwidth (MB/s)", ".0f"),
-)  # fmt: skip
 
 
-def answer(records):
-    """(sentences, tables) on rank 0 of the traced runs with an MPI profile."""
+class Profile(NamedTuple):
+    """A traced run, and what its rank 0 did in MPI. Without the kinds control and payload are not separated."""
+
+    record: Record
+    rank_0: dict[str, Any]
+
+
+def _of_kind(kind: str, key: str, profile: Profile) -> float | None:
+    kinds = profile.rank_0["kinds"]
+    return kinds[kind][key] if kinds else None
+
+
+def _kind(kind: str, key: str) -> Callable[[Profile], float | None]:
+    return partial(_of_kind, kind, key)
+
+
+COLUMNS: tuple[Column[Profile], ...] = (
+    Column("workload", attrgetter("record.workload")),
+    *through("record", BACKEND, RANKS),
+    Column("in MPI (s)", lambda profile: profile.rank_0["communication_seconds"], ".3f"),
+    Column("control calls", _kind("control", "num_calls")),
+    Column("control (s)", _kind("control", "seconds"), ".3f"),
+    Column("payload calls", _kind("payload", "num_calls")),
+    Column("payload (MB)", lambda profile: in_unit(_of_kind("payload", "size_bytes", profile), MB), ".1f"),
+    Column("payload (s)", _kind("payload", "seconds"), ".3f"),
+    Column(
+        "payload bandwidth (MB/s)",
+        lambda profile: in_unit(profile.rank_0["payload_bytes_per_second"], MB) if profile.rank_0["kinds"] else None,
+        ".0f",
+    ),
+)
+
+
+def answer(records: Iterable[Record]) -> Findings:
+    """Answers for rank 0 of the traced runs with an MPI profile."""
     ordered = sorted(records, key=attrgetter("workload", "num_ranks", "backend", "repeat"))
-    profiles = [(record, rank_0) for record in ordered if record.mpi_profile and (rank_0 := record.mpi_profile.ranks.get("0"))]
-    return [_sentence(*profile) for profile in profiles], filled("Rank 0 in MPI", COLUMNS, [_row(*profile) for profile in profiles])
+    profiles = [Profile(record, rank_0) for record in ordered if record.mpi_profile and (rank_0 := record.mpi_profile.ranks.get("0"))]
+    return Findings([_sentence(*profile) for profile in profiles], filled("Rank 0 in MPI", COLUMNS, profiles))
 
 
-def _sentence(record, rank_0):
+def _sentence(record: Record, rank_0: dict[str, Any]) -> str:
     subject = f"{record.workload}, {record.backend} at {ranks_of(record.num_ranks)}"
     total = f"{subject}: rank 0 spent {rank_0['communication_seconds']:.2f} s in MPI"
     if not rank_0["kinds"]:
@@ -32,15 +65,3 @@ def _sentence(record, rank_0):
     bandwidth = rank_0["payload_bytes_per_second"]
     speed = f" at {bandwidth / MB:.0f} MB/s" if bandwidth else ""
     return f"{total}: {in_control}, {payload['seconds']:.2f} s in payload ({payload['size_bytes'] / MB:.0f} MB{speed})."
-
-
-def _row(record, rank_0):
-    beginning = record.workload, record.backend, record.num_ranks, rank_0["communication_seconds"]
-    if not rank_0["kinds"]:
-        return *beginning, None, None, None, None, None, None
-    control, payload = rank_0["kinds"]["control"], rank_0["kinds"]["payload"]
-    bandwidth = rank_0["payload_bytes_per_second"]
-    return (
-        *beginning, control["num_calls"], control["seconds"], payload["num_calls"], payload["size_bytes"] / MB, payload["seconds"],
-        None if bandwidth is None else bandwidth / MB,
-    )  # fmt: skip

@@ -38,6 +38,19 @@ def test_a_table_has_a_row_for_each_format_and_one_for_memory():
     assert (row["read over samples"], row["from the page cache (%)"]) == (None, None)
 
 
+@pytest.mark.parametrize(
+    ("changes", "percent", "megabytes"),
+    [
+        ({"train_seconds": [None, 4.0]}, pytest.approx(10), pytest.approx(5)),
+        # A resumed run with no epoch left to train.
+        ({"train_seconds": [], "step_seconds": [], "resumed_after_epochs": 2, "time_to_solution_seconds": None}, None, None),
+    ],
+)
+def test_runs_with_unknown_seconds_have_a_row(changes, percent, megabytes):
+    (row,) = lines([stored("hdf5", **changes)], "reading")
+    assert (row["share of the step (%)"], row["samples per rank (MB/s)"]) == (percent, megabytes)
+
+
 LOSSES = "cnn, weak scaling: the losses with"
 
 
