@@ -11,7 +11,7 @@ import traceback
 from types import TracebackType
 
 from common.errors import RunError, UserError
-from common.process import gpus, meeting, out_of_memory, watchdog
+from common.process import agent_errors, gpus, meeting, out_of_memory, watchdog
 from common.process.meeting import HYDRA_ONLY, Failure
 from common.process.ranks import Ranks, from_environment
 from common.process.watchdog import Watchdog
@@ -47,6 +47,8 @@ def describe_failure(problem, place):
 def report_failure(status, error, ranks):
     """Prints the error message of this rank; only rank 0 reports an interruption. `ranks` may be None."""
     first = ranks is None or ranks.rank == 0
+    if ranks and status != INTERRUPTED:
+        agent_errors.write(str(Failure(ranks.rank, socket.gethostname(), status, error)))
     if status == 2 and not first:
         # All ranks usually have the same user error, and rank 0 reports it, unless the launcher ends it because another rank exited.
         time.sleep(SECONDS_FOR_RANK_0)
@@ -69,11 +71,16 @@ def leave_with_others(problem: BaseException, status: int, error: str, ranks: Ra
     def report():
         print(f"error: {failure if ranks.rank else error}", file=sys.stderr, flush=True)
 
+    def give_up(_):
+        if timer.is_alive():
+            report()
+        os._exit(status)
+
     # Usually all have the same user error, which one reports; where they do not come soon, this rank does not wait for them.
     timer = threading.Timer(SECONDS_FOR_RANK_0, report)
     timer.start()
     dog = dog or watchdog.begin(0, ranks.rank)
-    dog.on_hang = lambda _: os._exit(status)
+    dog.on_hang = give_up
     try:
         failures = meeting.tell_others(ranks, failure)
     except UserError:

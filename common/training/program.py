@@ -17,7 +17,7 @@ from common.command_line import parse
 from common.cost import memory_estimate, parallelism
 from common.data import datasets
 from common.errors import RunError, UserError
-from common.process import arrival, binding, ending, gpus, inherited, node_memory, noise, signals, watchdog
+from common.process import agent_errors, arrival, binding, ending, gpus, inherited, node_memory, noise, signals, watchdog
 from common.process.ranks import from_environment
 from common.record import records
 from common.training import loop, placement, step_breakdown, throughput
@@ -197,7 +197,7 @@ def end_hang(record, path, hang):
 def end_by_signal(record, path, number):
     """Records that a signal ends this rank, and ends the process. Called by the thread that hears of signals."""
     if record.status == "started":
-        record.status, record.error = "failed", f"ended by {number.name} ({signal.strsignal(number)})"
+        record.status, record.error = "failed", agent_errors.read() or f"ended by {number.name} ({signal.strsignal(number)})"
         write(path, record)
     ending.leave_by_signal(number, is_rank_0=path is not None)
 

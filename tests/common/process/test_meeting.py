@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -61,6 +62,17 @@ def test_the_record_of_ranks_of_which_one_lacks_its_data_has_the_line_of_that_on
     done = completed(BIN / "mpiexec", *started[0], ":", *started[1])
     record = json.loads((tmp_path / "here" / "run.json").read_text())
     assert (done.returncode, record["status"]) == (2, "failed")
+    assert record["error"].startswith(f"rank 1 on {socket.gethostname()}: --data-dir {tmp_path}/absent is not a folder")
+
+
+@pytest.mark.matrix
+def test_the_record_under_torchrun_has_the_line_of_the_worker_that_failed(tmp_path):
+    write_digits(tmp_path / "data", 50)
+    program = (BIN / "python", "-m", "frameworks.ddp", *ONE_EPOCH, "--results", tmp_path, "--dataset", "mnist", "--batch-size", "1")
+    of_rank = f'{shlex.join(map(str, program))} --data-dir {tmp_path}/$([ "$RANK" = 0 ] && echo data || echo absent)'
+    done = completed(BIN / "torchrun", "--standalone", "--nproc-per-node=2", "--no-python", "sh", "-c", f"exec {of_rank}")
+    record = json.loads((tmp_path / "here" / "run.json").read_text())
+    assert (done.returncode, record["status"]) == (1, "failed")
     assert record["error"].startswith(f"rank 1 on {socket.gethostname()}: --data-dir {tmp_path}/absent is not a folder")
 
 
