@@ -161,7 +161,7 @@ def launch_told() -> dict:
     except (ValueError, RecursionError):
         told = None
     if not isinstance(told, dict) or not all(isinstance(value, LAUNCH_TYPES.get(name, ())) for name, value in told.items()):
-        raise UserError(f"TANDEM_LAUNCH is {text!r}; launch/matrix.sh sets it for its runs; unset it")
+        raise UserError(f"TANDEM_LAUNCH is {text[:60]!r}; launch/matrix.sh sets it for its runs; unset it")
     return told
 
 

@@ -11,6 +11,10 @@ import time
 import psutil
 import pytest
 
+from common.process.ranks import Ranks
+from common.training import program
+from frameworks.shared.horovod import gloo
+from tests.support.mistakes import refused
 from tests.support.running import BIN, completed, environ
 from tests.support.small_data import write_digits
 
@@ -158,3 +162,22 @@ def test_a_run_that_a_batch_system_ends_by_a_signal_has_failed(tmp_path):
     assert (process.returncode, record["status"]) == (128 + signal.SIGUSR1, "failed")
     assert record["error"] == "ended by SIGUSR1 (User defined signal 1)"
     assert printed.splitlines()[-1] == "error: ended by SIGUSR1"
+
+
+def test_horovod_over_gloo_is_refused_where_its_host_has_no_address_and_its_server_listens_at_one(monkeypatch):
+    port = gloo.serve([], "127.0.0.1")
+    listening = {connection.laddr for connection in psutil.Process().net_connections() if connection.status == "LISTEN"}
+    assert ("127.0.0.1", port) in listening
+    for name in ("no-such-host.invalid", "a" * 300):
+        monkeypatch.setattr(socket, "gethostname", lambda name=name: name)
+        with refused(f"looks up the name of its host, and {name} has no address; add it to /etc/hosts"):
+            gloo.begin(Ranks(0, 2, 0, 2, "MPICH/Intel PMI"), "")
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "null", '{"launched_at": "now"}', '{"other": 1}', "[" * 100_000])
+def test_a_launch_that_no_matrix_told_is_refused(text, monkeypatch):
+    monkeypatch.setenv("TANDEM_LAUNCH", text)
+    with refused("TANDEM_LAUNCH is ", "unset it"):
+        program.launch_told()
+    monkeypatch.setenv("TANDEM_LAUNCH", "")
+    assert program.launch_told() == {}
