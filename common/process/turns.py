@@ -24,6 +24,8 @@ SHARE_VARIABLE = "TANDEM_TURN_SHARE"
 # (results/reference/experiments/turns.txt).
 TURN_SECONDS = 0.3
 MARK = "turn ended:"
+# The process that has started this one.
+PARENT = os.getppid()
 # linux/prctl.h.
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.PyDLL(None)
@@ -79,7 +81,8 @@ def _shared(share):
 def stop():
     """Stops all threads of this process, until another process continues it. It ends with the process that started it."""
     end_with_parent(signal.SIGKILL)
-    os.kill(os.getpid(), signal.SIGSTOP)
+    # One that has ended before sends nothing any more.
+    os.kill(os.getpid(), signal.SIGSTOP if os.getppid() == PARENT else signal.SIGKILL)
     end_with_parent(0)
 
 

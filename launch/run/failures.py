@@ -24,6 +24,8 @@ NO_TRANSPORT = re.compile(r"UCX +ERROR +(no usable transports.*)")
 BANNER = re.compile("=|YOUR APPLICATION TERMINATED|This typically refers|Please see the FAQ|\\s*$")
 # That a process gets where it uses memory that /dev/shm has promised and does not have, and where it finds out by itself.
 OF_SHARED_MEMORY = {signal.SIGBUS, signal.SIGSEGV}
+# What Hydra's mpiexec prints where the connection to a proxy, which starts the ranks of a node and passes their output on, is closed.
+PROXY_LOST = re.compile(r"control_cb .*assert \(!closed\) failed")
 
 # With more ranks Hydra itself kills the others when one has left, and its message may be about any of them.
 MAX_RANKS_OF_HYDRA = 3
@@ -98,6 +100,15 @@ def describe_killed(killed, progress, num_oom_kills, num_local_ranks: int = 1) -
         return f"{description}, out of memory: the kernel's OOM killer ended a process of this node meanwhile; {out_of_memory.HELP}"
     memory = "whether memory ran out is not known" if num_oom_kills is None else "the kernel killed no process of this node for memory"
     return f"{description}; {memory}, and the launcher printed: {killed.message}"
+
+
+def describe_exit(status: int, lines: Sequence[str]) -> str:
+    """One line about a launcher that ended with this status and printed these lines, where no rank reported why."""
+    if any(map(PROXY_LOST.search, lines)):
+        cause = ", since its hydra_pmi_proxy on a node, which starts the ranks there, was killed or could not be reached"
+    else:
+        cause = f"; the last line: {line}" if (line := last_line(lines)) else ""
+    return f"ended with exit status {status}{cause}"
 
 
 def advice(lines, launcher):

@@ -1,6 +1,7 @@
 """Starts a run and ends it with all its ranks, wherever on this node the launcher has put them."""
 
 import contextlib
+import functools
 import os
 import queue
 import re
@@ -42,7 +43,7 @@ class Outcome(NamedTuple):
     problem: str | None = None
 
 
-def run(argv, variables, mark, cwd, time_limit_seconds, on_message, on_line=lambda line: None):
+def run(argv, variables, mark, cwd, time_limit_seconds, on_message, on_line=lambda line: None, death_signal=signal.SIGTERM):
     """Runs a command to its end or to the time limit, with no process of it left behind in any case, also where this process is killed.
 
     A generator: it yields the process IDs of the ranks when they have stopped themselves at the end of their turn, continues them when it
@@ -50,7 +51,8 @@ def run(argv, variables, mark, cwd, time_limit_seconds, on_message, on_line=lamb
     on. All processes of the run carry `mark`, which no other run has. A run whose ranks report a hang is ended when its launcher has had
     its time to do so: torchrun takes half a minute. `on_message` is called with each Progress and each Hang that the run prints, `on_line`
     with all other lines and with those of a Hang. The time limit leaves out the time between turns. A run whose ranks are all stopped
-    within a turn has failed.
+    within a turn has failed. `death_signal`: what the kernel sends to the launcher when this process ends, also where the supervisor was
+    killed.
     """
     # Runs side by side would all meet at the port that a job script has exported.
     passed_on = {name: value for name, value in inherited.without_owned(os.environ).items() if name not in MASTER}
@@ -66,7 +68,8 @@ def run(argv, variables, mark, cwd, time_limit_seconds, on_message, on_line=lamb
         with open(write_end, "wb") as pipe:
             process = subprocess.Popen(
                 argv, cwd=cwd, env=environ, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT, start_new_session=True,
-                preexec_fn=_end_with_this_process,  # noqa: PLW1509
+                # A system call alone, which needs no lock that another thread of this process may have held when it was copied.
+                preexec_fn=functools.partial(turns.end_with_parent, death_signal),  # noqa: PLW1509
             )  # fmt: skip
         reader.start()
         try:
@@ -127,12 +130,6 @@ class _Seen:
             self._note(files)
         self._ranks = supervisor.ranks_among(pids)
         self._names = {pid: name for pid in pids if pid not in self._ranks and (name := supervisor.name_of(pid))}
-
-
-def _end_with_this_process():
-    """Lets the kernel end a new launcher when this process ends, also where the supervisor was killed."""
-    # A system call alone, which needs no lock that another thread of this process may have held when it was copied.
-    turns.end_with_parent(signal.SIGTERM)
 
 
 def _describe_killed(process):

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import time
 from collections.abc import Sequence
 
@@ -15,7 +16,7 @@ from common.process.ranks import Ranks
 from common.process.watchdog import Hang
 from common.record import reading, records
 from common.record.definition import Record
-from launch.launchers.commands import THREADS_VARIABLE, Start, shell_command
+from launch.launchers.commands import LAUNCHERS, THREADS_VARIABLE, Start, shell_command
 from launch.run import failures, processes
 from launch.run.plan import Job
 from launch.trace import traced
@@ -61,8 +62,12 @@ def run_job(job, launcher, time_limit_seconds, on_progress, turn_share=None):
         if len(causes) < MAX_CAUSES and failures.is_cause(line):
             causes.append(line)
 
+    # Stopped ranks receive no SIGTERM, which is all that an mpiexec sends them. Those of a cluster's launcher its daemons kill.
+    death_signal = signal.SIGTERM if not turn_share or LAUNCHERS[launcher.name].places == "cluster" else signal.SIGKILL
     try:
-        outcome = yield from processes.run(argv, variables, mark_of(job), records.ROOT, time_limit_seconds, on_message, on_line)
+        outcome = yield from processes.run(
+            argv, variables, mark_of(job), records.ROOT, time_limit_seconds, on_message, on_line, death_signal=death_signal
+        )
         ending, last_lines, problem = ending_of(outcome, time_limit_seconds, launcher, causes), outcome.last_lines, outcome.problem
     except OSError as error:
         ending = "failed", f"{launcher.executable} could not be started: {error.strerror}"
@@ -98,9 +103,7 @@ def ending_of(outcome, time_limit_seconds, launcher, causes: Sequence[str] = ())
     if outcome.returncode == 0:
         return "ok", None
     lines = [*causes, *outcome.last_lines]
-    if (error := failures.reported(lines)) is None:
-        last_line = failures.last_line(outcome.last_lines)
-        error = f"ended with exit status {outcome.returncode}{f'; the last line: {last_line}' if last_line else ''}"
+    error = failures.reported(lines) or failures.describe_exit(outcome.returncode, outcome.last_lines)
     return "failed", error + failures.advice(lines, launcher)
 
 

@@ -5,7 +5,7 @@ import pytest
 from common.process import shared_memory
 from common.process.out_of_memory import HELP
 from common.progress import Progress
-from launch.run.failures import Killed, describe_killed, killed_rank
+from launch.run.failures import Killed, describe_exit, describe_killed, killed_rank
 
 HYDRA = """===================================================================================
 =   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES
@@ -99,3 +99,19 @@ def test_a_crash_for_want_of_shared_memory_says_what_there_is(number, progress, 
     line = describe_killed(Killed(None, number, "it crashed"), progress, 0, 16)
     room = f"as where shared memory is full; /dev/shm has 1 of {total / 1e6:.0f} MB free, and with MPICH 16 ranks take 86; make it larger"
     assert (room in line) == says_room, line
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (
+            ["[mpiexec@n1] control_cb (pmiserv_cb.c:280): assert (!closed) failed", "more"],
+            "ended with exit status 255, since its hydra",
+        ),
+        (["[mpiexec@n1] assert (!closed) failed"], "ended with exit status 255"),
+    ],
+)
+def test_a_lost_proxy_of_hydra_is_named(lines, expected):
+    description = describe_exit(255, lines)
+    assert description.startswith(expected)
+    assert ("since" in description) == ("since" in expected)

@@ -77,7 +77,7 @@ def run(tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
 
     def run(outcome, during=lambda: None, num_ranks=1, start=None, **changes):
-        def ended(*_):
+        def ended(*_, **__):
             yield from ()
             during()
             return outcome
