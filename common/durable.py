@@ -38,7 +38,7 @@ def replacing(path: Path) -> Iterator[Path]:
             part.unlink()
         else:
             target = Path(os.path.realpath(path))
-            _remove_left(target)
+            remove_left(target, LEFT_SECONDS)
             part = _part_of(target)
             # Others may not be allowed to read what is replaced.
             _create(part, 0o600 if target.exists() else 0o666)
@@ -110,14 +110,14 @@ def _create(part: Path, mode: int) -> None:
     os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
 
 
-def _remove_left(target: Path) -> None:
-    """Removes the parts of a target that killed writers have left."""
+def remove_left(target: Path, at_least_seconds: float) -> None:
+    """Removes the parts of a file, not of a link, that are of this age: killed writers have left them."""
     start, end = _around_token(target)
     # A folder may be written to by who cannot read it, and others may remove the same part.
     with contextlib.suppress(PermissionError, FileNotFoundError), os.scandir(target.parent) as entries:
         for entry in entries:
             is_part = entry.name.startswith(start) and entry.name.endswith(end) and len(entry.name) == len(start + end) + TOKEN_LENGTH
-            if is_part and time.time() - entry.stat().st_mtime > LEFT_SECONDS:
+            if is_part and time.time() - entry.stat().st_mtime >= at_least_seconds:
                 os.unlink(entry)
 
 

@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Sequence
 
-from common import workloads
+from common import durable, workloads
 from common.backends import file_of
 from common.config import as_arguments, cores_per_rank
 from common.errors import UserError
@@ -112,6 +112,8 @@ def _complete(job, launch, ending, problem, last_lines, last_progress, hangs, nu
 
     `problem`: the cause, where it is known; the ranks' reports follow from it.
     """
+    # No process of it is left that could write one.
+    durable.remove_left(record_path(job), at_least_seconds=0)
     if (record := recorded(job)) is None:
         settings = workloads.resolve(job.settings, job.degree)
         plan = workloads.batch_plan(settings, job.degree)

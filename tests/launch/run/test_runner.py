@@ -42,7 +42,7 @@ def test_the_first_error_is_the_cause(outcome, ending):
 
 
 def test_a_cause_is_found_before_the_lines_that_are_kept(run, monkeypatch):
-    def start(*arguments):
+    def start(*arguments, **_):
         yield from ()
         on_line = arguments[-1]
         for line in ("error: rank 1 on n2: no data", *["noise"] * 300):
