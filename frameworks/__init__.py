@@ -1,10 +1,13 @@
 # Before any module here imports a package that only the folder of launch/setup.sh --light may have.
+import os
 import sys
 
 import common  # noqa: F401
 from common.process import ending, inherited
 
 inherited.remove()
+# Keras would read settings from the home folder or write them there; where there is none, into a folder ~ of the current one.
+os.environ["KERAS_HOME"] = os.devnull
 if any(argument.startswith(f"{__name__}.") for argument in sys.orig_argv):
     # Of a rank whose libraries cannot be imported: the others would wait for it.
     sys.excepthook = ending.fail_import

@@ -10,24 +10,22 @@ from common.config import Settings
 from common.errors import RunError
 from common.process import binding, control_groups
 from common.process.ranks import node_number
-from common.record.definition import Record
 from common.trainer import Trainer, by_rank
 
 # So many cores make a number that float64 holds.
 CORES_PER_NUMBER = 48
 
 
-def add_to_record(trainer: Trainer, settings: Settings, record: Record, cores: Set[int]) -> None:
-    """Records the cores of all ranks, and whether ranks share some. All ranks call this, each with its own cores.
+def of_ranks(trainer: Trainer, settings: Settings, cores: Set[int]) -> tuple[list[list[int]], bool]:
+    """Returns the cores of each rank, and whether ranks are oversubscribed. All ranks call this, each with its own cores.
 
     Raises RunError, on every rank, where a rank's threads are not on its cores, or compute in another number than --threads.
     """
     cores_of_ranks = expect_on_cores(trainer, cores, settings.bind)
     expect_num_threads(trainer, settings.threads)
-    record.environment["cores_by_rank"] = cores_of_ranks
     of_node = on_this_node(trainer, cores_of_ranks)
     crowded = oversubscribed(of_node, config.cores_per_rank(settings), binding.core_of_threads(), control_groups.quota_cores())
-    record.oversubscribed = bool(by_rank(trainer, crowded).any())
+    return cores_of_ranks, bool(by_rank(trainer, crowded).any())
 
 
 def expect_on_cores(trainer: Trainer, cores: Set[int], is_bound: bool) -> list[list[int]]:
@@ -83,10 +81,10 @@ def gathered(trainer: Trainer, cores: Collection[int]) -> list[list[int]]:
     ]
 
 
-def on_this_node(trainer: Trainer, of_ranks: list[list[int]]) -> list[list[int]]:
+def on_this_node(trainer: Trainer, values: list[list[int]]) -> list[list[int]]:
     """Returns the values of the ranks of this node. All ranks call this."""
     places = by_rank(trainer, node_number())
-    return [value for value, place in zip(of_ranks, places, strict=True) if place == places[trainer.ranks.rank]]
+    return [value for value, place in zip(values, places, strict=True) if place == places[trainer.ranks.rank]]
 
 
 def oversubscribed(

@@ -56,7 +56,7 @@ def main(trainer_class, file):
         # Read before training: Horovod's shutdown on any rank ends MPI on all ranks.
         record.environment["mpi"] = records.mpi_library()
         turns = loop.prepare(trainer, settings, record, dog.heartbeat)
-        placement.add_to_record(trainer, settings, record, cores)
+        record.environment["cores_by_rank"], record.oversubscribed = placement.of_ranks(trainer, settings, cores)
         record.init_seconds = time.perf_counter() - entered
         # The record now has the process IDs by which the matrix identifies a killed rank.
         write(path, record)

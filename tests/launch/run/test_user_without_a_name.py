@@ -1,0 +1,47 @@
+"""Runs of a user who has no name and no HOME, as in a container that is started with --user 12345."""
+
+import json
+import subprocess
+
+import pytest
+
+from tests.support.running import BIN, completed, matrix, records_in
+
+# In a namespace of its own, so that the files of whoever runs the tests are this user's.
+IN_NAMESPACE = ("unshare", "--user", "--map-user=12345", "--map-group=12345")
+NAMELESS = (*IN_NAMESPACE, "env", "-u", "HOME", "-u", "USER", "-u", "LOGNAME")
+SHORT = ("--epochs", "1", "--steps-per-epoch", "2", "--no-step-breakdown", "--device", "cpu")
+
+
+def has_namespaces():
+    try:
+        return subprocess.run([*IN_NAMESPACE, "true"], capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+pytestmark = [
+    pytest.mark.matrix,
+    pytest.mark.skipif(not has_namespaces(), reason="this kernel makes no namespace of users with the unshare that is here"),
+]
+
+
+def test_a_matrix_runs(checkout, tmp_path):
+    # PyTorch, TensorFlow, Horovod over MPI and DeepSpeed.
+    backends = ("ddp", "horovod_tf", "deepspeed_zero")
+    done = matrix(
+        checkout, tmp_path, "2", "--backends", ",".join(backends), "--workloads", "cnn", *SHORT,
+        around=NAMELESS, variables={"TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    # What a library takes for the home folder.
+    assert not (checkout / "~").exists()
+    assert {record["backend"]: record["status"] for record in records_in(tmp_path)} == dict.fromkeys(backends, "ok")
+
+
+def test_a_model_is_compiled(tmp_path):
+    place = ("--results", tmp_path, "--machine", "here", "--run-id", "run")
+    command = (*NAMELESS, BIN / "python", "-m", "frameworks.single", "--compile", *SHORT, *place)
+    done = completed(*command, variables={"TMPDIR": str(tmp_path)})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads((tmp_path / "here" / "run.json").read_text())["status"] == "ok"
