@@ -44,8 +44,8 @@ def answer(records: Sequence[Record], damaged: Sequence[Damaged] = ()) -> Answer
 
     def each(answer_to: Callable[[Comparison], Findings]) -> Findings:
         findings = [answer_to(comparison) for comparison in comparisons]
-        sentences = [sentence for found in findings for sentence in found.sentences]
-        return Findings(sentences, [table for found in findings for table in found.tables])
+        sentences = [sentence for finding in findings for sentence in finding.sentences]
+        return Findings(sentences, [table for finding in findings for table in finding.tables])
 
     every_section = [
         Section("first", first.QUESTION, *each(first.answer)),

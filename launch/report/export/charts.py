@@ -61,11 +61,11 @@ def of(answer: Answer) -> dict[str, list[Chart]]:
             completed = [entry for entry in chosen if entry.ok]
             charts += [_memory(completed, name, look), _steps(completed, name, look)]
             for size in sorted({entry.num_ranks for entry in completed}):
-                of_size = [entry for entry in completed if entry.num_ranks == size]
+                same_size = [entry for entry in completed if entry.num_ranks == size]
                 at = f"{comparison.name}, {ranks_of(size)}"
                 if comparison.target is not None:
-                    charts.append(_accuracy(of_size, at, comparison.target, look))
-                charts += [_stages(of_size, at), _parts(comparison, of_size, at), _losses(of_size, at, look)]
+                    charts.append(_accuracy(same_size, at, comparison.target, look))
+                charts += [_stages(same_size, at), _parts(comparison, same_size, at), _losses(same_size, at, look)]
             drawn += [chart._replace(oversubscribed=chosen[0].oversubscribed) for chart in charts if chart]
     ordered = sorted(statistics.present(drawn), key=lambda chart: chart.oversubscribed)
     return {key: [chart for kind in kinds for chart in ordered if chart.kind == kind] for key, kinds in KINDS.items()}
@@ -189,8 +189,8 @@ def _scaling(comparison: Comparison, look: _Look) -> list[Chart | None]:
     single = comparison.entry(BASELINE, 1)
     throughputs = [(entry, scaling.ratio_of_rates(comparison, entry)) for entry in fair]
     speed_ups = [(entry, entries.time_ratio(single, entry)) for entry in fair]
-    of_kind = zip(KINDS["scaling"], (throughputs, speed_ups), ("ratio to 1 rank", "speed-up"), strict=True)
-    return [_curves(kind, comparison.name, ratios, name, look) for kind, ratios, name in of_kind]
+    curves = zip(KINDS["scaling"], (throughputs, speed_ups), ("ratio to 1 rank", "speed-up"), strict=True)
+    return [_curves(kind, comparison.name, ratios, name, look) for kind, ratios, name in curves]
 
 
 def _curves(kind: str, subject: str, ratios: Iterable[tuple[Entry, Ratio | None]], name: str, look: _Look) -> Chart | None:

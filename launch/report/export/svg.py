@@ -12,5 +12,5 @@ def text(answer: Answer) -> str:
     drawn = [chart for charts in pictures.of(answer).values() for chart in charts if chart.kind in KINDS]
     specs = {chart.subject: chart.spec for chart in drawn if not chart.oversubscribed}
     if not specs:
-        raise UserError("--svg draws times to solution, ratios or changes, and without oversubscription there are none; leave --svg out")
+        raise UserError("--svg draws times to solution or ratios by machine, and without oversubscription there are none; leave --svg out")
     return vega_lite.svg(vega_lite.below_each_other(specs))
