@@ -25,7 +25,7 @@ ALL = "all"
 class Backend(NamedTuple):
     """The declaration in a backend's file, `BACKEND = Backend(…)` with literal values.
 
-    A variant is named by its value; "" is the default variant.
+    A variant is named by its value as a text; "" is the default variant.
     """
 
     # What it is
@@ -38,22 +38,22 @@ class Backend(NamedTuple):
     """The library that it shares with backends on other frameworks, such as Horovod, or `none`; None: one of its own."""
     by_default: bool = True
     """Whether the default matrix has it."""
-    variants: Mapping = MappingProxyType({})
+    variants: Mapping[str, tuple[str | int, ...]] = MappingProxyType({})
     """{setting of common/config.py: its values that select a variant}."""
     transport: str | None = None
     """What the gradients go over on CPUs, where variants go over another."""
 
     # What trains
 
-    approximate: bool | tuple = False
+    approximate: bool | tuple[str, ...] = False
     """Whether it does not train as plain PyTorch does up to rounding; or the variants that do not."""
     float32_masters: bool = False
     """Whether master parameters are float32, also in a float64 run."""
-    can_compile: bool | tuple = False
+    can_compile: bool | tuple[str, ...] = False
     """Whether it supports --compile; or the variants that do."""
     can_share_gpu: bool = False
     """Whether it supports --share-gpu."""
-    models: tuple = ()
+    models: tuple[str, ...] = ()
     """The models of common/model/families.py that it trains; empty: all."""
     untied: bool = False
     """Whether it trains no model whose embedding is its head's weight too."""
@@ -66,9 +66,9 @@ class Backend(NamedTuple):
     """Whether one process trains; a matrix then runs it at size 1 whatever its sizes."""
     num_servers: int = 0
     """How many of the ranks, the last ones, train no shard."""
-    multiple_of: Mapping = MappingProxyType({})
+    multiple_of: Mapping[str, int] = MappingProxyType({})
     """{variant: what its number of ranks must be a multiple of}."""
-    power_of_two: tuple = ()
+    power_of_two: tuple[str, ...] = ()
     """The variants whose number of ranks must be a power of 2."""
     model_parallel: str = ""
     """How many ranks compute one model together: `all`, or the setting that has their number; empty: each has its own."""
@@ -79,41 +79,42 @@ class Backend(NamedTuple):
 
     # What it holds and sends
 
-    sharing: str | Mapping | None = None
+    sharing: str | Mapping[str, str | None] | None = None
     """Its way of sharing the training, a name in WAYS of common/cost/sharing.py, or {variant: name}; None: there is no formula for it."""
     deals: bool = False
     """Whether a rank's share of what is sharded is whole tensors."""
     buffers: str | None = None
     """What it holds to exchange, a name in BUFFERS of common/cost/communication_buffers.py; None: nothing but what is trained."""
-    offloads: Mapping = MappingProxyType({})
+    offloads: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     """{name in OFFLOADS of common/cost/memory_forecast.py: the variants whose library can have this in main memory}."""
 
 
 @cache
-def declared(folder=FOLDER):
-    """{name: Backend} of every backend, the baseline first. Raises UserError for a file without a readable declaration."""
+def declared(folder: Path = FOLDER) -> dict[str, Backend]:
+    """Returns the declaration of every backend by name, the baseline first. Raises UserError for a file without a readable declaration."""
     names = sorted((path.stem for path in folder.glob("[!._]*.py")), key=lambda name: (name != BASELINE, name))
     return {name: _read(folder / f"{name}.py") for name in names}
 
 
-def _read(path):
-    """The Backend that a file declares. Raises UserError if there is none or its values are not literals."""
+def _read(path: Path) -> Backend:
+    """Returns the Backend that a file declares. Raises UserError if there is none or its values are not literals."""
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["BACKEND"]:
             try:
-                return Backend(**{keyword.arg: ast.literal_eval(keyword.value) for keyword in node.value.keywords})
-            except (TypeError, ValueError, AttributeError) as problem:
+                keywords = node.value.keywords if isinstance(node.value, ast.Call) else [ast.keyword(None, node.value)]
+                return Backend(**{str(keyword.arg): ast.literal_eval(keyword.value) for keyword in keywords})
+            except (TypeError, ValueError) as problem:
                 raise UserError(f"{path}, line {node.lineno}: BACKEND cannot be read ({problem}); write Backend(NAME=LITERAL, …)") from None
     raise UserError(f"{path} declares no BACKEND; see common/backends.py")
 
 
-def declaration_of(name):
-    """The declaration of a backend, or of a variant's. A file outside frameworks/ may run as a backend; it declares nothing."""
+def declaration_of(name: str) -> Backend:
+    """Returns the declaration of a backend, or of a variant's. A file outside frameworks/ may run as a backend; it declares nothing."""
     return declared().get(file_of(name), Backend())
 
 
-def chosen(text):
-    """The backends in a comma-separated list, every one for "all", those of the default matrix for None.
+def chosen(text: str | None) -> list[str]:
+    """Returns the backends in a comma-separated list, every one for "all", those of the default matrix for None.
 
     Raises UserError for an unknown one.
     """
@@ -126,38 +127,38 @@ def chosen(text):
     return [name_of(file_of(name), settings_of(name, Settings())) for name in names]
 
 
-def variant_settings():
-    """The settings whose values select variants."""
+def variant_settings() -> set[str]:
+    """Returns the settings whose values select variants."""
     return {setting for declaration in declared().values() for setting in declaration.variants}
 
 
-def with_variant(setting, value):
-    """The names of the variants that have this value of a setting."""
+def with_variant(setting: str, value: str | int) -> list[str]:
+    """Returns the names of the variants that have this value of a setting."""
     return [f"{name}@{value}" for name, declaration in declared().items() if value in declaration.variants.get(setting, ())]
 
 
-def file_of(name):
-    """The name of the backend's file: the name without the variant."""
+def file_of(name: str) -> str:
+    """Returns the name of the backend's file: the name without the variant."""
     return name.partition("@")[0]
 
 
-def needs_mpi(name):
+def needs_mpi(name: str) -> bool:
     """Whether a backend, or a variant of one, needs an MPI launcher."""
     return declaration_of(name).needs_mpi or settings_of(name, Settings()).transport == "mpi"
 
 
-def has_one_rank(name):
+def has_one_rank(name: str) -> bool:
     """Whether a backend trains in one process."""
     return declaration_of(name).one_rank
 
 
-def is_exact(name):
+def is_exact(name: str) -> bool:
     """Whether a backend, or a variant of one, trains as plain PyTorch does up to rounding."""
-    return not _applies(declaration_of(name), "approximate", settings_of(name, Settings()))
+    return not _applies(declaration_of(name).approximate, name)
 
 
-def name_of(backend, settings):
-    """A backend's name, including its variant, under these settings. Raises UserError for a setting or value of another backend."""
+def name_of(backend: str, settings: Settings) -> str:
+    """Returns a backend's name, including its variant, under these settings. Raises UserError for a setting or value of another backend."""
     # A file outside frameworks/ may compile.
     declaration = declared().get(backend, Backend(can_compile=True))
     changed = {name: value for name in sorted(variant_settings()) if (value := getattr(settings, name)) != getattr(Settings(), name)}
@@ -169,9 +170,10 @@ def name_of(backend, settings):
     if len(changed) > 1:
         raise UserError(f"{backend} takes one of {' and '.join(map(flag, changed))}; leave the others out")
     name = "@".join((backend, *map(str, changed.values())))
-    if settings.compile and not _applies(declaration, "can_compile", settings):
-        if declaration.can_compile:
-            raise UserError(f"--compile is not for {name}; use {', '.join(f'{backend}@{variant}' for variant in declaration.can_compile)}")
+    if settings.compile and not _applies(declaration.can_compile, name):
+        if isinstance(declaration.can_compile, tuple):
+            able = ", ".join(f"{backend}@{variant}".rstrip("@") for variant in declaration.can_compile)
+            raise UserError(f"--compile is not for {name}; use {able}")
         able = ",".join(_that_have("can_compile"))
         raise UserError(f"--compile is not for {name}; leave it out, or in a matrix choose --backends {able}")
     if settings.share_gpu and not declaration.can_share_gpu:
@@ -179,14 +181,14 @@ def name_of(backend, settings):
     return name
 
 
-def _that_have(field, item=None):
-    """The backends whose declaration has something in a field, or this item in it."""
+def _that_have(field: str, item: str | None = None) -> list[str]:
+    """Returns the backends whose declaration has something in a field, or this item in it."""
     values = {name: getattr(declaration, field) for name, declaration in declared().items()}
     return [name for name, value in values.items() if (value if item is None else item in value)]
 
 
-def settings_of(name, settings):
-    """The settings with the variant of a backend's name applied. Raises UserError for an unknown variant."""
+def settings_of(name: str, settings: Settings) -> Settings:
+    """Returns the settings with the variant of a backend's name applied. Raises UserError for an unknown variant."""
     backend, at, variant = name.partition("@")
     if not at:
         return settings
@@ -196,18 +198,18 @@ def settings_of(name, settings):
     return dataclasses.replace(settings, **{setting: value})
 
 
-def variants_of(backend):
-    """The names of a backend's variants."""
+def variants_of(backend: str) -> list[str]:
+    """Returns the names of a backend's variants."""
     return [f"{backend}@{variant}" for variant in _variants(backend)]
 
 
-def _variants(backend):
-    """{variant: (its setting, the value)} of a backend."""
+def _variants(backend: str) -> dict[str, tuple[str, str | int]]:
+    """Returns the setting and the value by which each variant of a backend is selected."""
     return {str(value): (setting, value) for setting, values in declaration_of(backend).variants.items() for value in values}
 
 
-def _no_variant(backend, variant):
-    """The message that a backend has no such variant, and what it has."""
+def _no_variant(backend: str, variant: str | int) -> str:
+    """Returns the message that a backend has no such variant, and what it has."""
     declaration = declaration_of(backend)
     if variant == declaration.transport:
         return f"{backend}@{variant} is {backend} itself; leave {variant} out"
@@ -216,7 +218,6 @@ def _no_variant(backend, variant):
     return f"there is no {backend}@{variant}; choose from: {', '.join(variants_of(backend))}, or {backend} alone"
 
 
-def _applies(declaration, field, settings):
-    """Whether a field that is a bool, or lists values of the variants' settings, applies under these settings."""
-    value = getattr(declaration, field)
-    return value if isinstance(value, bool) else any(getattr(settings, setting) in value for setting in declaration.variants)
+def _applies(variants: bool | tuple[str, ...], name: str) -> bool:
+    """Whether a field that is a bool, or lists variants, applies to a backend, or a variant of one."""
+    return variants if isinstance(variants, bool) else name.partition("@")[2] in variants

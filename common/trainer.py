@@ -2,9 +2,9 @@
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import ClassVar, Literal, NamedTuple, Protocol, SupportsFloat, final
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, final
 
 import numpy as np
 
@@ -24,8 +24,8 @@ class Batch(NamedTuple):
     learning_rate: float = 0.0
 
 
-# Takes the weighted loss of this rank after each step, or NO_LOSS.
-Observe = Callable[[SupportsFloat], None]
+# Takes the weighted loss of this rank after each step, a scalar of any framework, or NO_LOSS.
+Observe = Callable[[Any], None]
 # The loss of a rank in a step in which it trains nothing.
 NO_LOSS = float("-inf")
 
@@ -43,7 +43,7 @@ class Totals(NamedTuple):
 
     loss: float
     num_correct: float
-    count: float
+    num_losses: float
 
 
 class ProfiledCommunication(NamedTuple):
@@ -56,7 +56,7 @@ class ProfiledCommunication(NamedTuple):
 
     seconds: float
     operations: dict[str, tuple[int, int]]
-    details: dict
+    details: dict[str, Any]
     starts: dict[str, list[float]] | None = None
 
 
@@ -69,7 +69,7 @@ class Communication(NamedTuple):
     all-reduces a buffer of that size and waits for completion.
     """
 
-    without_communication: Callable[[], AbstractContextManager]
+    without_communication: Callable[[], AbstractContextManager[None]]
     profiled: Callable[[Callable[[], None]], ProfiledCommunication]
     all_reduce: Callable[[int], Callable[[], object]]
 
@@ -82,14 +82,14 @@ class Held(NamedTuple):
     optimizer_state: int
 
 
-# Of a step, at which the bytes of its tensors are counted.
+# The points of a step at which the bytes of its tensors are counted.
 POINTS = tuple(field.name for field in dataclasses.fields(TensorBytesByRank))
 
 
 class GpuMemory(NamedTuple):
     """A framework's counters of the memory of a process on its GPU.
 
-    `reset()` begins the peaks anew. `peak()`: most bytes since then of (tensors, the framework's allocator); None for one that is not told.
+    `reset()` begins the peaks anew. `peak()`: most bytes since then of the tensors, and of the framework's allocator where they are known.
     """
 
     reset: Callable[[], object]
@@ -99,13 +99,13 @@ class GpuMemory(NamedTuple):
 class Device(NamedTuple):
     """The device that a rank computes on, and what its framework was built with.
 
-    `index`: CUDA's number of the GPU, among those that the process sees. Versions are None where the framework has none, and so is
+    `gpu`: CUDA's number of the GPU, among those that the process sees. Versions are None where the framework has none, and so is
     `memory` on a CPU. `product(precision, size)`: a function that multiplies two square matrices there, as a model in that precision does,
     and waits for the end; None where the rank has several devices. `num_threads`: those that the framework computes with on cores.
     """
 
     type: Literal["cpu", "cuda"]
-    index: int | None
+    gpu: int | None
     framework_has_cuda: bool
     cuda: str | None
     cudnn: str | None
@@ -130,16 +130,16 @@ class Trainer(ABC):
     @final
     @classmethod
     def device_problem(cls, device: str) -> str | None:
-        """Why the backend cannot train on `cpu` or `cuda` on this node, in words; None if it can."""
+        """Says why the backend cannot train on `cpu` or `cuda` on this node; None if it can."""
         return next(filter(None, (problem(device) for problem in cls.device_problems)), None)
 
     @abstractmethod
     def describe_device(self) -> Device:
-        """The Device of this rank."""
+        """Describes the device of this rank."""
 
     @abstractmethod
-    def train_epoch(self, batches: Batches, observe: Callable) -> None:
-        """Trains one epoch; calls observe(loss) after each step with the weighted loss of this rank, or NO_LOSS.
+    def train_epoch(self, batches: Batches, observe: Observe) -> None:
+        """Trains one epoch; calls observe(loss) after each step.
 
         With --accumulate each batch is cut into that many micro-batches of equal size, one after the other. Their losses and gradients
         add up, since the weights are those of the global batch; gradients are exchanged after the last.
@@ -147,35 +147,35 @@ class Trainer(ABC):
 
     @abstractmethod
     def evaluate(self, batches: Batches) -> Totals:
-        """This rank's totals over the batches."""
+        """Returns this rank's totals over the batches."""
 
     @abstractmethod
     def sum(self, values: np.ndarray) -> np.ndarray:
-        """Sum-all-reduce of float64 values with the backend's own collective."""
+        """Sum-all-reduces float64 values with the backend's own collective."""
 
     @abstractmethod
     def state(self, with_optimizer_state: bool = True) -> dict[str, np.ndarray]:
-        """Unsharded parameters and, optionally, optimizer state, in the names and layouts of weights.py."""
+        """Returns unsharded parameters and, optionally, optimizer state, in the names and layouts of weights.py."""
 
     @abstractmethod
-    def restore(self, state: dict[str, np.ndarray]) -> None:
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """Loads a state; optimizer state that it lacks is set to 0."""
 
     @abstractmethod
-    def memory(self) -> AbstractContextManager[dict[str, Held]]:
-        """Context in which train_epoch notes what this rank holds at each of the POINTS of its last step and micro-batch."""
+    def memory(self) -> AbstractContextManager[Mapping[str, Held]]:
+        """Returns a context in which train_epoch notes what this rank holds at each of the POINTS of its last step and micro-batch."""
 
     @abstractmethod
     def communication(self) -> Communication | None:
-        """How to measure this backend's communication; None if it has none."""
+        """Returns how to measure this backend's communication; None if it has none."""
 
     @abstractmethod
     def close(self) -> None:
         """Leaves the process group; the last call."""
 
 
-def by_rank(trainer, value):
-    """All-gather: an array with the value of each rank. All ranks call this."""
+def by_rank(trainer: Trainer, value: float) -> np.ndarray:
+    """All-gathers the value of each rank into an array. All ranks call this."""
     values = np.zeros(trainer.ranks.size)
     values[trainer.ranks.rank] = value
     return trainer.sum(values)

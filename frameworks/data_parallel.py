@@ -3,6 +3,8 @@
 from torch.nn import DataParallel
 
 from common.backends import Backend
+from common.config import Settings
+from common.trainer import Batches, Observe
 from common.training.program import main
 from frameworks.shared.pytorch import data_parallel, devices, models, steps
 from frameworks.shared.pytorch.trainer import ModuleTrainer, OneProcessTrainer
@@ -14,7 +16,7 @@ BACKEND = Backend(one_rank=True, by_default=False, change="wrap in DataParallel"
 class Trainer(ModuleTrainer, OneProcessTrainer):
     device_problems = (devices.device_problem, data_parallel.problem)
 
-    def __init__(self, settings):
+    def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
         self.optimizer = steps.optimizer_for(settings, self.module)
@@ -22,7 +24,7 @@ class Trainer(ModuleTrainer, OneProcessTrainer):
         # It computes on all GPUs.
         self.device_fields["product"] = None
 
-    def train_epoch(self, batches, observe):
+    def train_epoch(self, batches: Batches, observe: Observe) -> None:
         self.model.train()
         for micro_batches, learning_rate in steps.in_micro_batches(batches, self.accumulate, self.device):
             steps.set_learning_rate(self.optimizer, learning_rate)

@@ -4,6 +4,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from common.backends import Backend
+from common.config import Settings
+from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.pytorch import data_parallel, models, mpi, steps
 from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
@@ -16,15 +18,17 @@ BACKEND = Backend(
 
 
 class Trainer(ModuleTrainer, DistributedTrainer):
-    def __init__(self, settings):
+    def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
         self.optimizer = steps.optimizer_for(settings, self.module)
         # The Transformer's buffers are constant tables, which DDP would broadcast at every step.
         self.model = DistributedDataParallel(self.module, forward_sync_buffers=False)
-        self.restarts = (data_parallel.register_hook(self.model, settings, self.ranks, self.device),)
+        if self.transport == "mpi":
+            mpi.begin(self.ranks, self.device)
+        self.restarts = (data_parallel.register_hook(self.model, settings),)
 
-    def train_epoch(self, batches, observe):
+    def train_epoch(self, batches: Batches, observe: Observe) -> None:
         self.model.train()
         for micro_batches, learning_rate in steps.in_micro_batches(batches, self.accumulate, self.device):
             steps.set_learning_rate(self.optimizer, learning_rate)
@@ -38,7 +42,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
             self.optimizer.step()
             observe(sum(losses))
 
-    def communication(self):
+    def communication(self) -> Communication:
         return data_parallel.communication_of_ddp(self.model, self.device, owner=mpi if self.transport == "mpi" else dist)
 
 

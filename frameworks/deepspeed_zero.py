@@ -1,8 +1,14 @@
 """DeepSpeed's ZeRO, which shards optimizer state, gradients and parameters, over Gloo on CPUs and NCCL on GPUs."""
 
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+
 import deepspeed
+import numpy as np
 
 from common.backends import Backend
+from common.config import Settings
+from common.trainer import Batches, Communication, Held, Observe, Totals
 from common.training.program import main
 from frameworks.shared.deepspeed import deepspeed as shared_deepspeed
 from frameworks.shared.pytorch import models, steps
@@ -10,7 +16,7 @@ from frameworks.shared.pytorch.trainer import DistributedTrainer
 
 # Stage 3 gathers parameters between layers in Python hooks, which break the graph.
 BACKEND = Backend(
-    variants={"zero_stage": (0, 1, 2, 3)}, can_compile=(0, 1, 2), float32_masters=True,
+    variants={"zero_stage": (0, 1, 2, 3)}, can_compile=("", "0", "2"), float32_masters=True,
     sharing={"": "zero1", "0": "replicated", "2": "zero2", "3": "zero3"}, buffers="zero",
     offloads={"offload": ("", "2", "3"), "offload_parameters": ("3",)}, change="wrap in DeepSpeed's engine",
 )  # fmt: skip
@@ -20,7 +26,7 @@ class Trainer(DistributedTrainer):
     device_problems = (shared_deepspeed.device_problem,)
     begin = staticmethod(shared_deepspeed.begin)
 
-    def __init__(self, settings):
+    def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
         self.optimizer = steps.optimizer_for(settings, self.module)
@@ -29,7 +35,7 @@ class Trainer(DistributedTrainer):
         shared_deepspeed.partition(self.module, self.configuration)
         self.model, self.optimizer, *_ = deepspeed.initialize(None, self.module, self.optimizer, config=self.configuration)
 
-    def train_epoch(self, batches, observe):
+    def train_epoch(self, batches: Batches, observe: Observe) -> None:
         self.model.train()
         for micro_batches, learning_rate in steps.in_micro_batches(batches, self.accumulate, self.device):
             steps.set_learning_rate(self.optimizer, learning_rate)
@@ -43,20 +49,20 @@ class Trainer(DistributedTrainer):
             self.model.step()  # backend
             observe(sum(losses))
 
-    def evaluate(self, batches):
+    def evaluate(self, batches: Batches) -> Totals:
         return steps.evaluate(self.model, batches, self.device)
 
-    def state(self, with_optimizer_state=True):
+    def state(self, with_optimizer_state: bool = True) -> dict[str, np.ndarray]:
         shared_deepspeed.expect_all_applied(self.model)
         return shared_deepspeed.state(self.module, self.optimizer, with_optimizer_state)
 
-    def restore(self, state):
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
         shared_deepspeed.restore(self.module, self.optimizer, state)
 
-    def memory(self):
+    def memory(self) -> AbstractContextManager[Mapping[str, Held]]:
         return shared_deepspeed.memory_at_points(self.module, self.optimizer)
 
-    def communication(self):
+    def communication(self) -> Communication:
         return shared_deepspeed.communication(self.model, self.device)
 
 

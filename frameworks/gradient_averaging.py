@@ -4,6 +4,8 @@ import torch.distributed as dist
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from common.backends import Backend
+from common.config import Settings
+from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.pytorch import models, mpi, process_group, steps
 from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
@@ -15,13 +17,13 @@ BACKEND = Backend(
 
 
 class Trainer(ModuleTrainer, DistributedTrainer):
-    def __init__(self, settings):
+    def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
         self.optimizer = steps.optimizer_for(settings, self.module)
         self.all_reduce = mpi.begin(self.ranks, self.device) if self.transport == "mpi" else dist.all_reduce
 
-    def train_epoch(self, batches, observe):
+    def train_epoch(self, batches: Batches, observe: Observe) -> None:
         self.model.train()
         for micro_batches, learning_rate in steps.in_micro_batches(batches, self.accumulate, self.device):
             steps.set_learning_rate(self.optimizer, learning_rate)
@@ -35,13 +37,13 @@ class Trainer(ModuleTrainer, DistributedTrainer):
             self.optimizer.step()
             observe(sum(losses))
 
-    def average_gradients(self):
-        gradients = [parameter.grad for parameter in self.module.parameters()]
+    def average_gradients(self) -> None:
+        gradients = [parameter.grad for parameter in self.module.parameters() if parameter.grad is not None]
         total = parameters_to_vector(gradients)
         self.all_reduce(total)
         vector_to_parameters(total / self.ranks.size, gradients)
 
-    def communication(self):
+    def communication(self) -> Communication:
         return process_group.communication_by_hand(self, "average_gradients", owner=self)
 
 

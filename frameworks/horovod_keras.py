@@ -6,9 +6,12 @@ import os
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 
 import horovod.tensorflow.keras as hvd
+import numpy as np
 import tensorflow as tf
 
 from common.backends import Backend
+from common.config import Settings
+from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.horovod import horovod
 from frameworks.shared.tensorflow import autograph, devices, keras, steps
@@ -25,7 +28,7 @@ class Trainer(TensorFlowTrainer):
     device_problems = (devices.device_problem, lambda device: horovod.device_problem(hvd, device))
     nccl = horovod.nccl_version(hvd)
 
-    def __init__(self, settings):
+    def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.transport = horovod.begin(hvd, settings, self.ranks, on_gpu=self.gpu is not None)
         self.model = keras.build(settings, self.ranks)
@@ -37,18 +40,18 @@ class Trainer(TensorFlowTrainer):
         self.callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
         self.pipeline = keras.Pipeline()
 
-    def train_epoch(self, batches, observe):
+    def train_epoch(self, batches: Batches, observe: Observe) -> None:
         dataset = self.pipeline.begin(batches)
         callbacks = [*self.callbacks, keras.Step(self.pipeline.learning_rates, observe)]
         self.model.fit(dataset, steps_per_epoch=len(batches), verbose=0, callbacks=callbacks)
 
-    def sum(self, values):
-        return hvd.allreduce(tf.constant(values, tf.float64), op=hvd.Sum, name="sum").numpy()
+    def sum(self, values: np.ndarray) -> np.ndarray:
+        return np.array(hvd.allreduce(tf.constant(values, tf.float64), op=hvd.Sum, name="sum"))
 
-    def communication(self):
+    def communication(self) -> Communication:
         return horovod.communication_of_tensorflow(hvd, self, keras.without_communication(self))
 
-    def close(self):
+    def close(self) -> None:
         autograph.remove_generated_files()
         horovod.end(hvd, self.ranks)
 

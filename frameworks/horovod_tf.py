@@ -6,9 +6,12 @@ import os
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 
 import horovod.tensorflow as hvd
+import numpy as np
 import tensorflow as tf
 
 from common.backends import Backend
+from common.config import Settings
+from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.horovod import horovod
 from frameworks.shared.replaced import replaced
@@ -26,7 +29,7 @@ class Trainer(TensorFlowTrainer):
     device_problems = (devices.device_problem, lambda device: horovod.device_problem(hvd, device))
     nccl = horovod.nccl_version(hvd)
 
-    def __init__(self, settings):
+    def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.transport = horovod.begin(hvd, settings, self.ranks, on_gpu=self.gpu is not None)
         self.communicates = True
@@ -36,12 +39,14 @@ class Trainer(TensorFlowTrainer):
         # The optimizer state is needed only when rank 0 alone reads a checkpoint; here every rank reads it.
         hvd.broadcast_variables([*self.module.parameters.values(), *self.optimizer.state.values()], root_rank=0)
 
-    def train_epoch(self, batches, observe):
+    def train_epoch(self, batches: Batches, observe: Observe) -> None:
         for inputs, targets, weights, learning_rate in steps.tensors(batches, self.module):
             observe(self.train_step(inputs, targets, weights, learning_rate, self.communicates))
 
     @tf.function(reduce_retracing=True)
-    def train_step(self, inputs, targets, weights, learning_rate, communicates):
+    def train_step(
+        self, inputs: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, learning_rate: tf.Tensor, communicates: bool
+    ) -> tf.Tensor:
         parameters = self.module.parameters
         with tf.GradientTape() as tape:
             loss = steps.summed(self.loss, (inputs, targets, weights), list(parameters.values()), self.accumulate)
@@ -51,16 +56,16 @@ class Trainer(TensorFlowTrainer):
         self.optimizer.step(parameters, gradients, learning_rate)
         return loss
 
-    def loss(self, inputs, targets, weights):
+    def loss(self, inputs: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         return steps.weighted_loss(self.module.forward(self.module.parameters, inputs, self.dropout), targets, weights)
 
-    def sum(self, values):
-        return hvd.allreduce(tf.constant(values, tf.float64), op=hvd.Sum, name="sum").numpy()
+    def sum(self, values: np.ndarray) -> np.ndarray:
+        return np.array(hvd.allreduce(tf.constant(values, tf.float64), op=hvd.Sum, name="sum"))
 
-    def communication(self):
+    def communication(self) -> Communication:
         return horovod.communication_of_tensorflow(hvd, self, lambda: replaced((self, "communicates", False)))
 
-    def close(self):
+    def close(self) -> None:
         autograph.remove_generated_files()
         horovod.end(hvd, self.ranks)
 

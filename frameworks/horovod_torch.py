@@ -1,9 +1,12 @@
 """Horovod's DistributedOptimizer around a PyTorch optimizer, over MPI or Gloo on CPUs and NCCL or MPI on GPUs."""
 
 import horovod.torch as hvd
+import numpy as np
 import torch
 
 from common.backends import Backend
+from common.config import Settings
+from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.horovod import horovod
 from frameworks.shared.pytorch import devices, models, steps
@@ -20,7 +23,7 @@ BACKEND = Backend(
 class Trainer(ModuleTrainer):
     device_problems = (devices.device_problem, lambda device: horovod.device_problem(hvd, device))
 
-    def __init__(self, settings):
+    def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.transport = horovod.begin(hvd, settings, self.ranks, on_gpu=self.device.type == "cuda")
         self.device_fields["nccl"] = horovod.nccl_version(hvd)
@@ -32,7 +35,7 @@ class Trainer(ModuleTrainer):
         # Needed only when rank 0 alone reads a checkpoint; here every rank reads it.
         hvd.broadcast_optimizer_state(self.optimizer, root_rank=0)
 
-    def train_epoch(self, batches, observe):
+    def train_epoch(self, batches: Batches, observe: Observe) -> None:
         self.model.train()
         for micro_batches, learning_rate in steps.in_micro_batches(batches, self.accumulate, self.device):
             steps.set_learning_rate(self.optimizer, learning_rate)
@@ -45,14 +48,14 @@ class Trainer(ModuleTrainer):
             self.optimizer.step()
             observe(sum(losses))
 
-    def sum(self, values):
+    def sum(self, values: np.ndarray) -> np.ndarray:
         total = torch.tensor(values, dtype=torch.float64, device=self.device)
         return hvd.allreduce(total, op=hvd.Sum, name="sum").cpu().numpy()
 
-    def communication(self):
+    def communication(self) -> Communication:
         return horovod.communication_of_torch(hvd, self)
 
-    def close(self):
+    def close(self) -> None:
         horovod.end(hvd, self.ranks)
 
 

@@ -1,6 +1,8 @@
 """Asynchronous SGD over MPI: the last rank is a parameter server, which applies the gradients of the others as they arrive."""
 
 from common.backends import Backend
+from common.config import Settings
+from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.pytorch import devices, models, parameter_server, steps
 
@@ -13,7 +15,7 @@ BACKEND = Backend(
 class Trainer(parameter_server.ServerTrainer):
     device_problems = (devices.device_problem, parameter_server.device_problem)
 
-    def __init__(self, settings):
+    def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
         self.optimizer = steps.optimizer_for(settings, self.module)
@@ -21,7 +23,7 @@ class Trainer(parameter_server.ServerTrainer):
             self.optimizer = parameter_server.Remote(self.module, self.ranks.size - 1)
 
     @parameter_server.asynchronous
-    def train_epoch(self, batches, observe):
+    def train_epoch(self, batches: Batches, observe: Observe) -> None:
         self.model.train()
         for micro_batches, learning_rate in steps.in_micro_batches(batches, self.accumulate, self.device):
             steps.set_learning_rate(self.optimizer, learning_rate)
@@ -34,7 +36,7 @@ class Trainer(parameter_server.ServerTrainer):
             self.optimizer.step()
             observe(sum(losses))
 
-    def communication(self):
+    def communication(self) -> Communication:
         return parameter_server.communication(self)
 
 

@@ -1,6 +1,8 @@
 """A model in stages, one or more per rank, by PyTorch's pipelining, over Gloo on CPUs and NCCL on GPUs."""
 
 from common.backends import Backend
+from common.config import Settings
+from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.pytorch import models, pipeline, steps
 
@@ -11,13 +13,13 @@ BACKEND = Backend(
 
 
 class Trainer(pipeline.PipelineTrainer):
-    def __init__(self, settings):
+    def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
         self.pipeline = pipeline.Pipeline(settings, self.module, self.device)
         self.optimizer = steps.optimizer_for(settings, self.module)
 
-    def train_epoch(self, batches, observe):
+    def train_epoch(self, batches: Batches, observe: Observe) -> None:
         self.model.train()
         for micro_batches, learning_rate in steps.in_micro_batches(batches, self.accumulate, self.device):
             steps.set_learning_rate(self.optimizer, learning_rate)
@@ -29,7 +31,7 @@ class Trainer(pipeline.PipelineTrainer):
             self.optimizer.step()
             observe(sum(losses))
 
-    def communication(self):
+    def communication(self) -> Communication:
         return pipeline.communication(self)
 
 

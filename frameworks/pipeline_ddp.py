@@ -4,6 +4,8 @@ import torch.distributed as dist
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from common.backends import Backend
+from common.config import Settings
+from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.pytorch import models, pipeline, steps
 
@@ -14,14 +16,14 @@ BACKEND = Backend(
 
 
 class Trainer(pipeline.PipelineTrainer):
-    def __init__(self, settings):
+    def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
         ranks_of_pipeline, self.replicas = pipeline.groups(self.ranks, settings.stages)
         self.pipeline = pipeline.Pipeline(settings, self.module, self.device, ranks_of_pipeline)
         self.optimizer = steps.optimizer_for(settings, self.module)
 
-    def train_epoch(self, batches, observe):
+    def train_epoch(self, batches: Batches, observe: Observe) -> None:
         self.model.train()
         for micro_batches, learning_rate in steps.in_micro_batches(batches, self.accumulate, self.device):
             steps.set_learning_rate(self.optimizer, learning_rate)
@@ -34,13 +36,13 @@ class Trainer(pipeline.PipelineTrainer):
             self.optimizer.step()
             observe(sum(losses))
 
-    def average_gradients(self):
-        gradients = [parameter.grad for parameter in self.module.parameters()]
+    def average_gradients(self) -> None:
+        gradients = [parameter.grad for parameter in self.module.parameters() if parameter.grad is not None]
         total = parameters_to_vector(gradients)
         dist.all_reduce(total, group=self.replicas)
         vector_to_parameters(total / self.replicas.size(), gradients)
 
-    def communication(self):
+    def communication(self) -> Communication:
         return pipeline.communication(self, "average_gradients")
 
 

@@ -8,6 +8,8 @@ from torch.distributed.optim import PostLocalSGDOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 from common.backends import Backend
+from common.config import Settings
+from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.pytorch import data_parallel, models, steps
 from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
@@ -19,7 +21,7 @@ BACKEND = Backend(
 
 
 class Trainer(ModuleTrainer, DistributedTrainer):
-    def __init__(self, settings):
+    def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
         averager = PeriodicModelAverager(settings.averaging_period, settings.local_after)
@@ -30,7 +32,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         self.model.register_comm_hook(self.gradients, post_localSGD_hook)
         self.restarts = (functools.partial(data_parallel.restart, self.optimizer, self.gradients),)
 
-    def train_epoch(self, batches, observe):
+    def train_epoch(self, batches: Batches, observe: Observe) -> None:
         self.model.train()
         for micro_batches, learning_rate in steps.in_micro_batches(batches, self.accumulate, self.device):
             steps.set_learning_rate(self.optimizer, learning_rate)
@@ -45,7 +47,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
             observe(sum(losses))
         data_parallel.average(self.optimizer)  # backend
 
-    def communication(self):
+    def communication(self) -> Communication:
         return data_parallel.communication_of_post_local_sgd(self.model, self.optimizer, self.device)
 
 

@@ -1,6 +1,8 @@
 """Plain PyTorch in one process: the baseline of every speed-up."""
 
 from common.backends import Backend
+from common.config import Settings
+from common.trainer import Batches, Observe
 from common.training.program import main
 from frameworks.shared.pytorch import models, steps
 from frameworks.shared.pytorch.trainer import ModuleTrainer, OneProcessTrainer
@@ -9,12 +11,12 @@ BACKEND = Backend(library="none", can_compile=True, can_share_gpu=True, one_rank
 
 
 class Trainer(ModuleTrainer, OneProcessTrainer):
-    def __init__(self, settings):
+    def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
         self.optimizer = steps.optimizer_for(settings, self.module)
 
-    def train_epoch(self, batches, observe):
+    def train_epoch(self, batches: Batches, observe: Observe) -> None:
         self.model.train()
         for micro_batches, learning_rate in steps.in_micro_batches(batches, self.accumulate, self.device):
             steps.set_learning_rate(self.optimizer, learning_rate)

@@ -5,7 +5,11 @@ import os
 # Selects tf-keras (Keras 2), as for `horovod_keras`.
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 
+import numpy as np
+
 from common.backends import Backend
+from common.config import Settings
+from common.trainer import Batches, Observe
 from common.training.program import main
 from frameworks.shared.tensorflow import autograph, keras, steps
 from frameworks.shared.tensorflow.trainer import TensorFlowTrainer
@@ -14,7 +18,7 @@ BACKEND = Backend(framework="Keras", library="none", by_default=False, one_rank=
 
 
 class Trainer(TensorFlowTrainer):
-    def __init__(self, settings):
+    def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.model = keras.build(settings, self.ranks)
         self.module = self.model.module
@@ -22,18 +26,18 @@ class Trainer(TensorFlowTrainer):
         self.model.compile(keras.Optimizer(self.optimizer, self.module.parameters), loss=keras.Loss(reduction="sum"))
         self.pipeline = keras.Pipeline()
 
-    def train_epoch(self, batches, observe):
+    def train_epoch(self, batches: Batches, observe: Observe) -> None:
         dataset = self.pipeline.begin(batches)
         step = keras.Step(self.pipeline.learning_rates, observe)
         self.model.fit(dataset, steps_per_epoch=len(batches), verbose=0, callbacks=[step])
 
-    def sum(self, values):
+    def sum(self, values: np.ndarray) -> np.ndarray:
         return values
 
-    def communication(self):
+    def communication(self) -> None:
         return None
 
-    def close(self):
+    def close(self) -> None:
         autograph.remove_generated_files()
 
 

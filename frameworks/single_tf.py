@@ -1,8 +1,11 @@
 """Plain TensorFlow in one process: what the framework alone changes against `single`."""
 
+import numpy as np
 import tensorflow as tf
 
 from common.backends import Backend
+from common.config import Settings
+from common.trainer import Batches, Observe
 from common.training.program import main
 from frameworks.shared.tensorflow import autograph, models, steps
 from frameworks.shared.tensorflow.trainer import TensorFlowTrainer
@@ -11,34 +14,34 @@ BACKEND = Backend(framework="TensorFlow", library="none", by_default=False, one_
 
 
 class Trainer(TensorFlowTrainer):
-    def __init__(self, settings):
+    def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.accumulate, self.dropout = settings.accumulate, settings.dropout
         self.module = models.build(settings, self.ranks)
         self.optimizer = steps.optimizer_for(settings, self.module)
 
-    def train_epoch(self, batches, observe):
+    def train_epoch(self, batches: Batches, observe: Observe) -> None:
         for inputs, targets, weights, learning_rate in steps.tensors(batches, self.module):
             observe(self.train_step(inputs, targets, weights, learning_rate))
 
     @tf.function(reduce_retracing=True)
-    def train_step(self, inputs, targets, weights, learning_rate):
+    def train_step(self, inputs: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, learning_rate: tf.Tensor) -> tf.Tensor:
         parameters = self.module.parameters
         with tf.GradientTape() as tape:
             loss = steps.summed(self.loss, (inputs, targets, weights), list(parameters.values()), self.accumulate)
         self.optimizer.step(parameters, tape.gradient(loss, list(parameters.values())), learning_rate)
         return loss
 
-    def loss(self, inputs, targets, weights):
+    def loss(self, inputs: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         return steps.weighted_loss(self.module.forward(self.module.parameters, inputs, self.dropout), targets, weights)
 
-    def sum(self, values):
+    def sum(self, values: np.ndarray) -> np.ndarray:
         return values
 
-    def communication(self):
+    def communication(self) -> None:
         return None
 
-    def close(self):
+    def close(self) -> None:
         autograph.remove_generated_files()
 
 

@@ -1,6 +1,8 @@
 """PyTorch's tensor parallelism, which divides the matrices of each layer over the ranks, over Gloo on CPUs and NCCL on GPUs."""
 
 from common.backends import Backend
+from common.config import Settings
+from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.pytorch import models, steps, tensor_parallel
 from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
@@ -13,13 +15,13 @@ BACKEND = Backend(
 
 
 class Trainer(ModuleTrainer, DistributedTrainer):
-    def __init__(self, settings):
+    def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
         tensor_parallel.divide(self.module, self.ranks, self.device)
         self.optimizer = steps.unfused(steps.optimizer_for(settings, self.module))
 
-    def train_epoch(self, batches, observe):
+    def train_epoch(self, batches: Batches, observe: Observe) -> None:
         self.model.train()
         for micro_batches, learning_rate in steps.in_micro_batches(batches, self.accumulate, self.device):
             steps.set_learning_rate(self.optimizer, learning_rate)
@@ -32,7 +34,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
             self.optimizer.step()
             observe(sum(losses))
 
-    def communication(self):
+    def communication(self) -> Communication:
         return tensor_parallel.communication(self.ranks, self.device)
 
 

@@ -7,6 +7,8 @@ import torch.distributed as dist
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from common.backends import Backend
+from common.config import Settings
+from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.pytorch import models, process_group, steps
 from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
@@ -18,13 +20,13 @@ BACKEND = Backend(
 
 
 class Trainer(ModuleTrainer, DistributedTrainer):
-    def __init__(self, settings):
+    def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
         self.optimizer = steps.optimizer_for(settings, self.module)
         self.period = settings.averaging_period
 
-    def train_epoch(self, batches, observe):
+    def train_epoch(self, batches: Batches, observe: Observe) -> None:
         self.model.train()
         step = itertools.count(1)  # backend
         for micro_batches, learning_rate in steps.in_micro_batches(batches, self.accumulate, self.device):
@@ -42,12 +44,12 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         self.average_weights()  # backend
 
     @torch.no_grad()
-    def average_weights(self):
+    def average_weights(self) -> None:
         weights = parameters_to_vector(self.module.parameters())
         dist.all_reduce(weights)
         vector_to_parameters(weights / self.ranks.size, self.module.parameters())
 
-    def communication(self):
+    def communication(self) -> Communication:
         return process_group.communication_by_hand(self, "average_weights")
 
 

@@ -4,6 +4,8 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 from common.backends import Backend
+from common.config import Settings
+from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.pytorch import data_parallel, models, steps
 from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
@@ -15,7 +17,7 @@ BACKEND = Backend(
 
 
 class Trainer(ModuleTrainer, DistributedTrainer):
-    def __init__(self, settings):
+    def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
         plain = steps.optimizer_for(settings, self.module)
@@ -24,7 +26,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         # The Transformer's buffers are constant tables, which DDP would broadcast at every step.
         self.model = DistributedDataParallel(self.module, forward_sync_buffers=False)
 
-    def train_epoch(self, batches, observe):
+    def train_epoch(self, batches: Batches, observe: Observe) -> None:
         self.model.train()
         for micro_batches, learning_rate in steps.in_micro_batches(batches, self.accumulate, self.device):
             steps.set_learning_rate(self.optimizer, learning_rate)
@@ -38,7 +40,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
             self.optimizer.step()
             observe(sum(losses))
 
-    def communication(self):
+    def communication(self) -> Communication:
         alone = [(self.optimizer, "_sync_params", lambda: None)]
         return data_parallel.communication_of_ddp(self.model, self.device, {"broadcast": "broadcast"}, replacements=alone)
 

@@ -23,11 +23,11 @@ DUPLICATE_GPU = re.compile(r"Duplicate GPU detected : rank (\d+) and rank (\d+) 
 def describe(device):
     """Returns `device`, `framework_has_cuda` and `gpu` of the record's environment, for a Device of common/trainer.py."""
     gpu = None
-    if device.index is not None:
+    if device.gpu is not None:
         gpu = {
-            "pci_bus_id": pci_bus_id(device.index),
-            "model": read_of_gpu(device.index, pynvml.nvmlDeviceGetName),
-            "driver": read_of_gpu(device.index, lambda _: pynvml.nvmlSystemGetDriverVersion()),
+            "pci_bus_id": pci_bus_id(device.gpu),
+            "model": read_of_gpu(device.gpu, pynvml.nvmlDeviceGetName),
+            "driver": read_of_gpu(device.gpu, lambda _: pynvml.nvmlSystemGetDriverVersion()),
             "cuda": device.cuda,
             "cudnn": device.cudnn,
             "nccl": device.nccl,
@@ -86,13 +86,13 @@ def begin_memory(trainer):
 def memory_by_rank(trainer):
     """Returns `gpu_memory_by_rank` of the record, since begin_memory; None on CPUs. All ranks call this."""
     device = trainer.describe_device()
-    used = read_of_gpu(device.index, lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).used)
+    used = read_of_gpu(device.gpu, lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).used)
     peaks = device.memory.peak() if device.memory else (None, None)
     sizes_by_name = {}
     for name, value in zip(("peak_allocated_bytes", "peak_reserved_bytes", "used_bytes"), (*peaks, used), strict=True):
         sizes = by_rank(trainer, math.nan if value is None else value).tolist()
         sizes_by_name[name] = [None if math.isnan(size) else int(size) for size in sizes]
-    return {"gpu_memory_by_rank": None if device.index is None else sizes_by_name}
+    return {"gpu_memory_by_rank": None if device.gpu is None else sizes_by_name}
 
 
 def precision_problem(precision, device, index=0):
@@ -109,7 +109,7 @@ def precision_problem(precision, device, index=0):
 
 def expect_precision(precision, device):
     """Raises UserError where a Device of common/trainer.py does not compute in a precision."""
-    if reason := precision_problem(precision, device.type, device.index):
+    if reason := precision_problem(precision, device.type, device.gpu):
         raise UserError(f"--precision {precision}: {reason}")
 
 
@@ -130,7 +130,7 @@ def of_processes(pids):
 
 def expect_own(trainer):
     """Raises UserError, on every rank, if ranks of a node share a GPU. All ranks call this."""
-    bus_id = pci_bus_id(trainer.describe_device().index)
+    bus_id = pci_bus_id(trainer.describe_device().gpu)
     places = by_rank(trainer, node_number())
     numbers = by_rank(trainer, NO_GPU if bus_id is None else pci_number(bus_id))
     if shared := sharing(places, numbers):

@@ -101,7 +101,7 @@ def frequency(cores):
 
 def gpu_clock(trainer):
     """Returns the clock of this rank's GPU in Hz; NaN where it is not known."""
-    megahertz = gpus.read_of_gpu(trainer.describe_device().index, lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM))
+    megahertz = gpus.read_of_gpu(trainer.describe_device().gpu, lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM))
     return float("nan") if megahertz is None else 1e6 * megahertz
 
 
@@ -135,7 +135,7 @@ def pressure_seconds(path=PRESSURE):
 
 def throttle_reasons(trainer):
     """Says why GPUs of this run are below their highest clock just now; None where no rank knows it. All ranks call this."""
-    mask = gpus.read_of_gpu(trainer.describe_device().index, pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
+    mask = gpus.read_of_gpu(trainer.describe_device().gpu, pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
     masks = by_rank(trainer, mask or 0).astype(int)
     reasons = [name for name, constant in GPU_REASONS.items() if (masks & getattr(pynvml, constant)).any()]
     return reasons if by_rank(trainer, mask is not None).any() else None

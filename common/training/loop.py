@@ -292,7 +292,7 @@ def _evaluate(trainer, data, settings, record, clock, watchdog):
     # Ranks that share a model evaluate the same samples, so each counts as often; or one of them has the totals, and the others zeros.
     totals = Totals(*trainer.sum(np.array(trainer.evaluate(batches), dtype=np.float64)).tolist())
     evaluated = clock.now()
-    accuracy = totals.num_correct / totals.count
+    accuracy = totals.num_correct / totals.num_losses
     # NaN has predictions too.
     if accuracy >= settings.target and not record.reached and math.isfinite(totals.loss):
         record.reached = True
@@ -300,7 +300,7 @@ def _evaluate(trainer, data, settings, record, clock, watchdog):
         if not record.resumed_after_epochs:
             record.time_to_solution_seconds = evaluated
     record.eval_seconds.append(evaluated - begun)
-    record.eval_losses.append(totals.loss / totals.count)
+    record.eval_losses.append(totals.loss / totals.num_losses)
     record.accuracies.append(accuracy)
     record.accuracy = accuracy
 

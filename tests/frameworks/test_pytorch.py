@@ -192,7 +192,7 @@ def test_totals_add_up_over_batches_without_dropout_and_what_has_weight_0_is_in_
     counts = stream.integers(0, 2, targets.shape).astype(np.float64)
     batches = [Batch(inputs[part].numpy(), targets[part], counts[part]) for part in (slice(0, 4), slice(4, 6))]
     totals = steps.evaluate(model.train(), batches, "cpu")
-    assert totals.count == counts.sum()
+    assert totals.num_losses == counts.sum()
     assert totals.num_correct == ((predicted == targets) * counts).sum() > 0
     losses = -logits.log_softmax(-1).gather(-1, torch.from_numpy(targets)[..., None])[..., 0].numpy()
     assert totals.loss == pytest.approx((losses * counts).sum(), rel=1e-9)

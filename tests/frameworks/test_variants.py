@@ -78,7 +78,11 @@ def test_a_variant_may_need_mpi_where_its_backend_does_not(name, needs_mpi):
         ("ddp", {"zero_stage": 3}, "--zero-stage is for deepspeed_zero, not for ddp; leave it out"),
         ("fsdp", {"share_gpu": True}, f"not for fsdp; leave it out, or choose from: {', '.join(names_with('can_share_gpu'))}"),
         ("horovod_tf", {"compile": True}, "--compile is not for horovod_tf; leave it out"),
-        ("deepspeed_zero", {"compile": True, "zero_stage": 3}, "use deepspeed_zero@0, deepspeed_zero@1, deepspeed_zero@2"),
+        (
+            "deepspeed_zero",
+            {"compile": True, "zero_stage": 3},
+            "@3; use deepspeed_zero, deepspeed_zero@0, deepspeed_zero@2",
+        ),
         ("ddp", {"transport": "gloo"}, "ddp@gloo is ddp itself; leave gloo out"),
         ("single", {"transport": "mpi"}, f"--transport is for {OVER_ANOTHER}, not for single; leave it out"),
         ("deepspeed_zero", {"transport": "gloo"}, f"--transport is for {OVER_ANOTHER}, not for deepspeed_zero"),

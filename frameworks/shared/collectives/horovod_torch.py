@@ -1,23 +1,28 @@
 """Horovod's collectives on PyTorch's tensors in main memory: its negotiation and cycles, and MPI below them."""
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 import torch
 
 from common.config import Settings
-from frameworks.shared.collectives.library import Library, Prepared
+from common.process.ranks import Ranks
+from frameworks.shared.collectives.library import Library, Prepare, Prepared
 from frameworks.shared.horovod import horovod
 
 
-def begin(name, ranks, host_suffix):
+def begin(name: str, ranks: Ranks, host_suffix: str) -> Library:
     """Initializes Horovod over MPI. Raises UserError if it has a different number of ranks."""
     import horovod.torch as hvd
 
     horovod.begin(hvd, Settings(host_suffix=host_suffix), ranks, on_gpu=False)
 
-    def on_tensors(collective, is_in_place, function, **settings):
+    def on_tensors(collective: str, is_in_place: bool, function: Callable, **settings: Any) -> Prepare:
         # A name for each, by which Horovod finds the ranks' tensors that belong together.
         settings |= {"name": f"{collective}-{is_in_place}"}
 
-        def prepare(sent, _):
+        def prepare(sent: np.ndarray, _: np.ndarray) -> Prepared:
             tensor = torch.from_numpy(sent)
             return Prepared(lambda: function(tensor, **settings))
 

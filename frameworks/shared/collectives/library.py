@@ -1,7 +1,7 @@
 """What launch/collectives measures: a library that has begun, with its collectives as functions."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,20 +18,24 @@ class Prepared(NamedTuple):
     received: object = None
 
 
+# Takes two float32 arrays, what this rank contributes and room for what it receives.
+Prepare = Callable[[np.ndarray, np.ndarray], Prepared]
+
+
 class Library(NamedTuple):
     """A library in which all ranks have begun.
 
-    `sum(values)`: sum-all-reduce of float64 values. `collectives`: {(collective, in place): function of two float32 arrays, what this rank
-    contributes and room for what it receives, to a Prepared}. `end()`: leaves it. `synchronize()`: waits for what has only been queued.
+    `sum(values)`: sum-all-reduce of float64 values. `collectives`: functions by name of the collective and whether it is
+    in place. `end()`: leaves it. `synchronize()`: waits for what has only been queued.
     `as_array(received)`: a result in main memory. `missing`: {collective: why the library does not have it}. `versions`: {name: version}
     beyond those of Python packages.
     """
 
     ranks: Ranks
     sum: Callable[[np.ndarray], np.ndarray]
-    collectives: dict[tuple[str, bool], Callable[[np.ndarray, np.ndarray], Prepared]]
+    collectives: dict[tuple[str, bool], Prepare]
     end: Callable[[], object]
     synchronize: Callable[[], object] = lambda: None
-    as_array: Callable[[object], np.ndarray] = np.asarray
+    as_array: Callable[[Any], np.ndarray] = np.asarray
     missing: dict[str, str] = {}  # noqa: RUF012
     versions: dict[str, str] = {}  # noqa: RUF012

@@ -3,21 +3,31 @@
 import functools
 import logging
 import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from types import SimpleNamespace
+from typing import Any, cast
 
 import deepspeed
+import numpy as np
 import torch
 from deepspeed import utils
 from deepspeed.comm import comm
 from deepspeed.runtime.zero.partition_parameters import ZeroParamStatus
+from torch import nn
 
 from common import workloads
+from common.config import Settings
 from common.errors import Diverged, UserError
+from common.process.ranks import Ranks
 from common.process.rendezvous import agree_on_master
-from common.trainer import Communication, ProfiledCommunication
+from common.trainer import Communication, Held, ProfiledCommunication
 from frameworks.shared.pytorch import devices, memory, process_group, states
-from frameworks.shared.replaced import replaced
+from frameworks.shared.replaced import Replacement, replaced
 
+# DeepSpeed does not state the types of its engine's attributes, nor of its optimizers': a plain one in stage 0, else a ZeRO optimizer.
+Engine = Any
+ZeroOptimizer = Any
 # DeepSpeed's names -> those of common/training/step_breakdown.py; and all collectives that occur in a step.
 OPERATIONS = {"all_gather_into_tensor": "all_gather", "reduce_scatter_tensor": "reduce_scatter"}
 COLLECTIVES = {
@@ -26,8 +36,8 @@ COLLECTIVES = {
 }  # fmt: skip
 
 
-def configuration(settings, ranks):
-    """DeepSpeed's configuration for the settings, with all other features off. `train_batch_size` is the global batch."""
+def configuration(settings: Settings, ranks: Ranks) -> dict[str, Any]:
+    """Returns DeepSpeed's configuration for the settings, with all other features off. `train_batch_size` is the global batch."""
     plan = workloads.batch_plan(settings, ranks.size)
     return {
         "train_batch_size": plan.global_batch,
@@ -45,14 +55,15 @@ def configuration(settings, ranks):
     }
 
 
-def device_problem(device):
-    """Why DeepSpeed cannot train on `cpu` or `cuda` here; None if it can."""
-    accelerator = deepspeed.get_accelerator().device_name().partition(":")[0]
+def device_problem(device: str) -> str | None:
+    """Says why DeepSpeed cannot train on `cpu` or `cuda` here; None if it can."""
+    chosen: Any = deepspeed.get_accelerator()
+    accelerator = chosen.device_name().partition(":")[0]
     mismatch = f"DeepSpeed has chosen {accelerator}; set DS_ACCELERATOR={device}" if accelerator != device else None
     return devices.device_problem(device) or mismatch
 
 
-def begin(settings, ranks, device):
+def begin(settings: Settings, ranks: Ranks, device: torch.device) -> str:
     """Initializes the process group and returns its transport, nccl or gloo. Raises UserError for unsupported settings."""
     if settings.zero_stage == 0 and settings.precision == "fp64":
         raise UserError("ZeRO stage 0 does not all-reduce float64 gradients; use --precision fp32, or --zero-stage 1, 2 or 3")
@@ -72,7 +83,7 @@ def begin(settings, ranks, device):
     return backend
 
 
-def partition(module, configuration):
+def partition(module: nn.Module, configuration: Mapping[str, Any]) -> None:
     """Shards a module's parameters for stage 3; no effect for the other stages.
 
     deepspeed.initialize would pass the module's dtype to zero.Init (DeepSpeed 0.19.8, partition_parameters.py, _set_dtype). With it,
@@ -83,22 +94,22 @@ def partition(module, configuration):
         deepspeed.zero.Init(module=module, config_dict_or_path=configuration)
 
 
-def communication(engine, device):
-    """How to measure DeepSpeed's communication."""
+def communication(engine: Engine, device: torch.device) -> Communication:
+    """Returns how to measure DeepSpeed's communication."""
     plain = functools.partial(process_group.plain_all_reduce, device=device)
     return Communication(lambda: without_communication(engine), profiled, plain)
 
 
-def without_communication(engine):
-    """Context in which DeepSpeed's collectives do nothing and it neither packs nor unpacks gradients and, for stage 3, parameters.
+def without_communication(engine: Engine) -> AbstractContextManager[None]:
+    """Returns a context in which DeepSpeed's collectives do nothing, and gradients and, for stage 3, parameters are not packed.
 
     Its own no_sync supports neither optimizer steps nor stages 2 and 3.
     """
     return replaced(*without_packing(engine), (comm, "cdb", Silent(comm.cdb)))
 
 
-def without_packing(engine):
-    """(object, attribute, value): what replaces the packing of an engine (DeepSpeed 0.19.8). All ranks call this."""
+def without_packing(engine: Engine) -> list[Replacement]:
+    """Returns what replaces the packing of an engine (DeepSpeed 0.19.8). All ranks call this."""
     optimizer, parameters = engine.optimizer, list(engine.module.parameters())
     if not sharded(optimizer):
         return [(engine, "enable_backward_allreduce", False)]
@@ -113,8 +124,8 @@ def without_packing(engine):
     ]
 
 
-def keep_own_gradient(optimizer, parameter):
-    """What stage 3 does with a gradient after its reduce-scatter: keeps this rank's shard and frees the rest."""
+def keep_own_gradient(optimizer: ZeroOptimizer, parameter: Any) -> None:
+    """Does what stage 3 does with a gradient after its reduce-scatter: keeps this rank's shard and frees the rest."""
     size = parameter.partition_numel()
     shard = parameter.grad.flatten()[size * torch.distributed.get_rank() :][:size]
     optimizer.partition_grads([parameter], [shard])
@@ -123,13 +134,13 @@ def keep_own_gradient(optimizer, parameter):
 class Kept:
     """The handle of an all-gather of parameters that have been gathered before: `whole` is {parameter: its unsharded value}."""
 
-    def __init__(self, parameters, whole):
+    def __init__(self, parameters: Iterable[Any], whole: Mapping[Any, torch.Tensor]) -> None:
         self.parameters = list(parameters)
         for parameter in parameters:
             parameter.data = whole[parameter]
             parameter.ds_status = ZeroParamStatus.INFLIGHT
 
-    def wait(self, **_):
+    def wait(self, **_: object) -> None:
         # DeepSpeed waits once for each parameter, and may have released another by then.
         while self.parameters:
             self.parameters.pop().ds_status = ZeroParamStatus.AVAILABLE
@@ -138,39 +149,40 @@ class Kept:
 class Silent:
     """A communication backend of DeepSpeed whose collectives do not change their tensors."""
 
-    def __init__(self, inner):
+    def __init__(self, inner: object) -> None:
         self.inner = inner
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         done = SimpleNamespace(wait=lambda: True)
         return (lambda *_, **__: done) if name in COLLECTIVES else getattr(self.inner, name)
 
 
-def profiled(train):
-    """Calls and bytes from DeepSpeed's communication log. Its times are not used: on CPUs they accumulate from call to call."""
+def profiled(train: Callable[[], None]) -> ProfiledCommunication:
+    """Counts calls and bytes from DeepSpeed's communication log. Its times are not used: on CPUs they accumulate from call to call."""
     comm.comms_logger.reset_data()
     deepspeed.comm.configure(enabled=True, prof_all=True)
     seconds, _, starts = process_group.collectives(train)
     deepspeed.comm.configure(enabled=False, prof_all=False)
-    calls = {name: {size: calls[0] for size, calls in by_size.items()} for name, by_size in comm.comms_logger.comms_dict.items()}
+    calls = {str(name): {size: calls[0] for size, calls in by_size.items()} for name, by_size in comm.comms_logger.comms_dict.items()}
     operations = {OPERATIONS.get(name, name): (sum(of.values()), sum(size * num for size, num in of.items())) for name, of in calls.items()}
     return ProfiledCommunication(seconds, operations, {"calls_by_bytes": calls}, starts)
 
 
-def memory_at_points(model, optimizer):
+def memory_at_points(model: nn.Module, optimizer: ZeroOptimizer) -> AbstractContextManager[dict[str, Held]]:
     """As memory.at_points. The master parameters, and the gradients that update them, are flat tensors of this rank's shard."""
     if not sharded(optimizer):
         return memory.at_points(model, optimizer)
     inner = optimizer.optimizer
 
-    def held():
-        shards = [parameter.ds_tensor for parameter in model.parameters() if hasattr(parameter, "ds_tensor")]
+    def held() -> Held:
+        parameters: list[Any] = list(model.parameters())
+        shards = [parameter.ds_tensor for parameter in parameters if hasattr(parameter, "ds_tensor")]
         masters = [master for group in inner.param_groups for master in group["params"]]
         gradients = [gradient for group in optimizer.averaged_gradients.values() for gradient in group or ()]
         # Stage 3's alone (DeepSpeed 0.19.8).
         buffer = getattr(optimizer, "grad_partitions_flat_buffer", None)
         updating = [gradient for gradient in (buffer, *(master.grad for master in masters)) if gradient is not None]
-        return memory.held_by([*model.parameters(), *shards], inner, [*gradients, *updating], masters)
+        return memory.held_by([*parameters, *shards], inner, [*gradients, *updating], masters)
 
     return memory.at_points(model, inner, held)
 
@@ -184,7 +196,7 @@ def expect_all_applied(engine: deepspeed.DeepSpeedEngine) -> None:
         raise Diverged(f"DeepSpeed has skipped {engine.skipped_steps} of {engine.global_steps} steps, whose gradients were not finite")
 
 
-def state(model, optimizer, with_optimizer_state):
+def state(model: nn.Module, optimizer: ZeroOptimizer, with_optimizer_state: bool) -> dict[str, np.ndarray]:
     """As states.gather, gathered from the shards of all ranks. All ranks call this."""
     if not sharded(optimizer):
         return states.gather(model, optimizer if with_optimizer_state else None)
@@ -195,13 +207,15 @@ def state(model, optimizer, with_optimizer_state):
             whole = parameter.detach().clone()
         arrays[name] = states.as_array(name, whole)
         for key, value in optimizer_state.items():
-            of_parameter = value if key == "step" else utils.safe_get_full_optimizer_state(parameter, key).view_as(whole).to(whole)
-            arrays[f"{states.OPTIMIZER_STATE[key]}/{name}"] = states.as_array(name, of_parameter)
+            # It is there, as the shard has it.
+            full = value if key == "step" else cast("torch.Tensor", utils.safe_get_full_optimizer_state(parameter, key))
+            whole_state = full if key == "step" else full.view_as(whole).to(whole)
+            arrays[f"{states.OPTIMIZER_STATE[key]}/{name}"] = states.as_array(name, whole_state)
     return arrays
 
 
 @torch.no_grad()
-def restore(model, optimizer, state):
+def restore(model: nn.Module, optimizer: ZeroOptimizer, state: Mapping[str, np.ndarray]) -> None:
     """As states.restore, into the shards of all ranks. All ranks call this, after a first step."""
     if not sharded(optimizer):
         states.restore(model, optimizer, state)
@@ -223,7 +237,7 @@ def restore(model, optimizer, state):
             shard["step"].fill_(num_steps)
 
 
-def put(parameter, value, key=None):
+def put(parameter: Any, value: torch.Tensor, key: str | None = None) -> None:
     """Writes an unsharded float32 master parameter, or its optimizer state `key`, into its shards."""
     value = value.float()
     if hasattr(parameter, "ds_tensor"):
@@ -241,11 +255,11 @@ def put(parameter, value, key=None):
         utils.safe_set_full_fp32_param(parameter, value)
 
 
-def sharded(optimizer):
+def sharded(optimizer: ZeroOptimizer) -> bool:
     """Whether an optimizer is a ZeRO optimizer that wraps a plain one."""
     return hasattr(optimizer, "optimizer")
 
 
-def shard_state(optimizer):
-    """{PyTorch's key: value} of the optimizer state of this rank's first shard."""
+def shard_state(optimizer: ZeroOptimizer) -> dict[str, Any]:
+    """Returns, by PyTorch's keys, the optimizer state of this rank's first shard."""
     return next(({key: value for key, value in shard.items() if value is not None} for shard in optimizer.optimizer.state.values()), {})

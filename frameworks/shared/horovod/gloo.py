@@ -5,11 +5,16 @@ With HOROVOD_CPU_OPERATIONS=gloo alone, under its MPI controller, Horovod 0.28 e
 
 import os
 import socket
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from common.errors import UserError
-from common.process.ranks import HOROVODRUN
+from common.process.ranks import HOROVODRUN, Ranks
 from common.process.rendezvous import LOOPBACK, LOOPBACK_INTERFACE, expect_loopback, gathered, master_address
 from frameworks.shared.replaced import replaced
+
+if TYPE_CHECKING:
+    from horovod.runner.common.util.hosts import SlotInfo
 
 # The fields of a SlotInfo that Horovod reads from variables, HOROVOD_RANK and so on.
 SLOT_FIELDS = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
@@ -17,7 +22,7 @@ SLOT_FIELDS = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_
 TIMEOUT_SECONDS = 30 * 60
 
 
-def begin(ranks, suffix):
+def begin(ranks: Ranks, suffix: str) -> None:
     """Starts the server on rank 0 and sets the variables that make Horovod use Gloo; `suffix` as in master_address.
 
     Raises UserError if MPI has a different number of ranks. Under horovodrun there is a server, and nothing to do.
@@ -45,7 +50,7 @@ def begin(ranks, suffix):
     }
 
 
-def end(ranks):
+def end(ranks: Ranks) -> None:
     """Waits until all ranks have left Horovod: they do so with a message to the server, which ends with rank 0's process."""
     if ranks.source != HOROVODRUN.name:
         gathered(None, ranks)
@@ -62,7 +67,7 @@ def expect_host_name() -> None:
         ) from None
 
 
-def serve(slots, address: str) -> int:
+def serve(slots: Sequence["SlotInfo"], address: str) -> int:
     """Starts Horovod's rendezvous server in a thread of this process, listening at an address, empty for all; returns its port."""
     # Imported here because only rank 0 of a run over Gloo needs it.
     from horovod.runner.http import http_server
@@ -75,8 +80,8 @@ def serve(slots, address: str) -> int:
     return port
 
 
-def slots_of(places):
-    """Horovod's SlotInfo of each rank, from the (host, local rank) of each. The cross ranks number the ranks with one local rank."""
+def slots_of(places: Sequence[tuple[str, int]]) -> list["SlotInfo"]:
+    """Returns Horovod's SlotInfo of each rank, from the host and local rank of each. Cross ranks number the ranks with one local rank."""
     from horovod.runner.common.util.hosts import SlotInfo
 
     slots = []

@@ -5,19 +5,28 @@ import math
 import os
 import tempfile
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from common.config import Settings
 from common.errors import UserError
 from common.process import meeting, mpi, watchdog
 from common.process.gpus import version_text
 from common.process.meeting import expect_size
+from common.process.ranks import Ranks
 from common.record import records
 from common.tracing import horovod_timeline
-from common.trainer import Communication, ProfiledCommunication
+from common.trainer import Communication, ProfiledCommunication, Trainer
 from frameworks.shared.horovod import gloo
 from frameworks.shared.replaced import replaced
+
+if TYPE_CHECKING:
+    from frameworks.shared.pytorch.trainer import PyTorchTrainer
 
 AUTOTUNE = "horovod_autotune.csv"
 TIMELINE_TIMEOUT_SECONDS = 5.0
@@ -31,7 +40,7 @@ OPERATIONS = {
 }  # fmt: skip
 
 
-def begin(hvd, settings, ranks, on_gpu):
+def begin(hvd: ModuleType, settings: Settings, ranks: Ranks, on_gpu: bool) -> str:
     """Initializes Horovod and returns the transport of its gradients: mpi, gloo or nccl.
 
     Raises UserError if Horovod has a different number of ranks, for Gloo on GPUs, or if --autotune has no folder for its log.
@@ -54,7 +63,7 @@ def begin(hvd, settings, ranks, on_gpu):
     return "mpi" if hvd.mpi_enabled() else "gloo"
 
 
-def end(hvd, ranks):
+def end(hvd: ModuleType, ranks: Ranks) -> None:
     """Leaves Horovod."""
     over_mpi = hvd.mpi_enabled()
     hvd.shutdown()
@@ -62,18 +71,18 @@ def end(hvd, ranks):
         gloo.end(ranks)
 
 
-def device_problem(hvd, device):
-    """Why Horovod cannot all-reduce on `cpu` or `cuda`; None if it can."""
+def device_problem(hvd: ModuleType, device: str) -> str | None:
+    """Says why Horovod cannot all-reduce on `cpu` or `cuda`; None if it can."""
     return "this Horovod has no CUDA" if device == "cuda" and not hvd.cuda_built() else None
 
 
-def nccl_version(hvd):
-    """The version of the NCCL that Horovod was built with; None without."""
+def nccl_version(hvd: ModuleType) -> str | None:
+    """Returns the version of the NCCL that Horovod was built with; None without."""
     return version_text(hvd.nccl_built())
 
 
-def variables(settings):
-    """Environment variables for the timeline and autotuning; creates the trace folder of the run if one of them is on."""
+def variables(settings: Settings) -> dict[str, str]:
+    """Returns environment variables for the timeline and autotuning; creates the trace folder of the run if one of them is on."""
     if not (settings.timeline or settings.autotune):
         return {}
     folder, of_run = Path(records.make_trace_folder(settings, "--timeline" if settings.timeline else "--autotune")), {}
@@ -84,8 +93,8 @@ def variables(settings):
     return of_run
 
 
-def reduction(hvd, settings):
-    """The arguments of Horovod's optimizer: how gradients are reduced. Raises UserError for Adasum without MPI."""
+def reduction(hvd: ModuleType, settings: Settings) -> dict[str, Any]:
+    """Returns the arguments of Horovod's optimizer: how gradients are reduced. Raises UserError for Adasum without MPI."""
     name = settings.reduction
     if name == "adasum" and not hvd.mpi_enabled():
         raise UserError("Adasum needs Horovod over MPI; start it over MPI, or leave adasum out")
@@ -94,33 +103,35 @@ def reduction(hvd, settings):
     return {"op": op, "compression": compression, "backward_passes_per_step": settings.accumulate}
 
 
-def communication_of_torch(hvd, trainer):
-    """How to measure the communication of a PyTorch trainer."""
+def communication_of_torch(hvd: ModuleType, trainer: "PyTorchTrainer") -> Communication:
+    """Returns how to measure the communication of a PyTorch trainer."""
     from frameworks.shared.pytorch import process_group
 
-    def without_communication():
-        # Of each tensor that Horovod's optimizer would all-reduce, it gets the tensor itself.
+    def without_communication() -> AbstractContextManager[None]:
+        # Horovod's optimizer gets each tensor itself, instead of its sum.
         return replaced(
             (hvd.optimizer, "allreduce_async_", lambda tensor, **_: lambda: tensor),
             (hvd.optimizer, "synchronize", lambda handle: handle()),
             (trainer.optimizer, "_compression", hvd.Compression.none),
         )
 
-    def plain(num_bytes):
+    def plain(num_bytes: int) -> Callable[[], None]:
         all_reduce = functools.partial(hvd.allreduce_, op=hvd.Sum, name="plain")
         return process_group.plain_all_reduce(num_bytes, trainer.device, all_reduce)
 
     return Communication(without_communication, lambda train: _profiled(hvd, trainer, train), plain)
 
 
-def communication_of_tensorflow(hvd, trainer, without_communication):
-    """How to measure the communication of a TensorFlow trainer; `without_communication` as in Communication."""
+def communication_of_tensorflow(
+    hvd: ModuleType, trainer: Trainer, without_communication: Callable[[], AbstractContextManager[None]]
+) -> Communication:
+    """Returns how to measure the communication of a TensorFlow trainer; `without_communication` as in Communication."""
     import tensorflow as tf
 
-    def plain(num_bytes):
+    def plain(num_bytes: int) -> Callable[[], None]:
         buffer = tf.zeros(num_bytes // 4)
 
-        def all_reduce():
+        def all_reduce() -> None:
             # Reading one value waits for completion.
             hvd.allreduce(buffer, op=hvd.Sum, name="plain")[0].numpy()
 
@@ -129,8 +140,8 @@ def communication_of_tensorflow(hvd, trainer, without_communication):
     return Communication(without_communication, lambda train: _profiled(hvd, trainer, train), plain)
 
 
-def _profiled(hvd, trainer, train):
-    """The ProfiledCommunication from Horovod's timeline; NaN on ranks other than 0, and if the timeline is not written in time."""
+def _profiled(hvd: ModuleType, trainer: Trainer, train: Callable[[], None]) -> ProfiledCommunication:
+    """Returns the ProfiledCommunication from Horovod's timeline; NaN on ranks other than 0, and if the timeline is not written in time."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "timeline.json"
         hvd.start_timeline(str(path))
@@ -142,7 +153,7 @@ def _profiled(hvd, trainer, train):
         return profile_of(path) if is_written else ProfiledCommunication(math.nan, {}, {})
 
 
-def _wait_for_timeline(path):
+def _wait_for_timeline(path: Path) -> bool:
     """Waits until Horovod's writer thread has completed a timeline; False after TIMELINE_TIMEOUT_SECONDS."""
     deadline = time.monotonic() + TIMELINE_TIMEOUT_SECONDS
     while time.monotonic() < deadline:
@@ -152,12 +163,14 @@ def _wait_for_timeline(path):
     return False
 
 
-def profile_of(path):
-    """The ProfiledCommunication of a timeline, without the barriers, which are smaller than any tensor of a step."""
+def profile_of(path: Path) -> ProfiledCommunication:
+    """Returns the ProfiledCommunication of a timeline, without the barriers, which are smaller than any tensor of a step."""
     # Imported here because ijson would lengthen the start of every run.
     from common.tracing import chrome
 
-    operations, starts, seconds = {}, {}, 0.0
+    operations: dict[str, tuple[int, int]] = {}
+    starts: dict[str, list[float]] = {}
+    seconds = 0.0
     begun = horovod_timeline.start_microseconds(chrome.events(path))
     for event in horovod_timeline.read(chrome.events(path)):
         if isinstance(event, horovod_timeline.Operation) and event.size_bytes != BARRIER.nbytes:

@@ -1,17 +1,31 @@
 """PyTorch's wrappers of a module for data parallelism: their GPUs and hooks, and the communication of what is built around them."""
 
+from __future__ import annotations
+
 import functools
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.distributed as dist
 from torch._C._profiler import _RecordFunctionFast
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.algorithms.model_averaging import utils
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
 
+from common.config import Settings
 from common.errors import UserError
 from common.trainer import Communication, ProfiledCommunication
 from frameworks.shared.pytorch import mpi, process_group
-from frameworks.shared.replaced import replaced
+from frameworks.shared.replaced import Replacement, replaced
+
+if TYPE_CHECKING:
+    from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import PostLocalSGDState
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+    from torch.distributed.optim import PostLocalSGDOptimizer
 
 # PyTorch's minimum: DDP rebuilds its buckets after the first step.
 NUM_PLAIN_STEPS = 2
@@ -21,30 +35,36 @@ EPSILON = 1e-8
 POWER_SGD = "powersgd:bucket"
 
 
-def problem(device):
-    """Why DataParallel is of no use on `cpu` or `cuda` here; None if it is."""
+def problem(device: str) -> str | None:
+    """Says why DataParallel is of no use on `cpu` or `cuda` here; None if it is."""
     num_gpus = torch.cuda.device_count() if device == "cuda" else 0
     return None if num_gpus > 1 else f"with {num_gpus} GPUs DataParallel would only call the module"
 
 
-def gpus(device):
-    """The numbers of all GPUs, the one with the parameters first. Raises UserError where there are not several."""
+def gpus(device: torch.device) -> list[int]:
+    """Returns the numbers of all GPUs, the one with the parameters first. Raises UserError where there are not several."""
     if reason := problem(device.type):
         raise UserError(f"{reason}; use single, or a node with several GPUs")
     return [device.index, *(index for index in range(torch.cuda.device_count()) if index != device.index)]
 
 
-def communication_of_ddp(model, device, names=process_group.ALL_REDUCE, owner=dist, replacements=()):
-    """How to measure the communication of a DistributedDataParallel model, and of what goes through functions of `owner`.
+def communication_of_ddp(
+    model: DistributedDataParallel,
+    device: torch.device,
+    names: Mapping[str, str] = process_group.ALL_REDUCE,
+    owner: ModuleType = dist,
+    replacements: Sequence[Replacement] = (),
+) -> Communication:
+    """Returns how to measure the communication of a DistributedDataParallel model, and of what goes through functions of `owner`.
 
     `names` as in process_group.counted. `replacements`, as `replaced` takes them, leave out what a backend communicates beside the model.
     """
 
-    def without_communication():
+    def without_communication() -> AbstractContextManager[None]:
         # Not in its no_sync, whose attribute the training loop sets at each micro-batch.
         return replaced((model, "forward", model.module.__call__), *replacements)
 
-    def profiled(train):
+    def profiled(train: Callable[[], None]) -> ProfiledCommunication:
         # By default DDP logs one step in 100.
         model._set_ddp_runtime_logging_sample_rate(1)
         with process_group.counted(names, owner) as counted:
@@ -59,7 +79,7 @@ def communication_of_ddp(model, device, names=process_group.ALL_REDUCE, owner=di
     return Communication(without_communication, profiled, lambda num_bytes: plain(num_bytes, device, owner.all_reduce))
 
 
-def over_mpi(_, bucket):
+def over_mpi(_: object, bucket: dist.GradBucket) -> Future:
     """Averages in the type of the gradients over MPI.
 
     It blocks the backward pass. MPI makes progress only inside its calls, so that a hook that did not block would need a thread, and a
@@ -67,22 +87,24 @@ def over_mpi(_, bucket):
     """
     gradients = bucket.buffer()
     mpi.all_reduce(gradients.div_(dist.get_world_size()))
-    done = torch.futures.Future()
+    done = Future()
     done.set_result(gradients)
     return done
 
 
-def fp16(_, bucket):
+def fp16(_: object, bucket: dist.GradBucket) -> Future:
     """Averages in float16."""
-    return default_hooks.fp16_compress_hook(None, bucket)
+    # PyTorch takes None for all ranks.
+    return default_hooks.fp16_compress_hook(None, bucket)  # pyright: ignore[reportArgumentType]
 
 
-def bf16(_, bucket):
+def bf16(_: object, bucket: dist.GradBucket) -> Future:
     """Averages in bfloat16; PyTorch's hook as it is called by its own name needs NCCL."""
-    return default_hooks.bf16_compress_hook(None, bucket)
+    # PyTorch takes None for all ranks.
+    return default_hooks.bf16_compress_hook(None, bucket)  # pyright: ignore[reportArgumentType]
 
 
-def powersgd(state, bucket):
+def powersgd(state: Callable[[], powerSGD_hook.PowerSGDState], bucket: dist.GradBucket) -> Future:
     """Averages the factors P and Q of each matrix of gradients; all others as they are, together.
 
     It blocks the backward pass. PyTorch's hook starts the all-reduces of P and Q in Gloo's threads: those of one bucket and of the
@@ -99,36 +121,40 @@ def powersgd(state, bucket):
 HOOKS = {"mpi": over_mpi, "fp16": fp16, "bf16": bf16, "powersgd": powersgd}
 
 
-def register_hook(model, settings, ranks, device):
-    """Gives a DistributedDataParallel model the hook of the settings, if there is one; returns what makes it forget its state."""
-    if settings.transport == "mpi":
-        mpi.begin(ranks, device)
+def register_hook(model: DistributedDataParallel, settings: Settings) -> Callable[[], None]:
+    """Gives a model the hook of the settings, if there is one; returns what makes it forget its state."""
 
     @functools.cache
-    def state():
-        """What PowerSGD keeps from step to step. Its random numbers are the same on all ranks and in all runs."""
+    def state() -> powerSGD_hook.PowerSGDState:
+        """Returns what PowerSGD keeps from step to step. Its random numbers are the same on all ranks and in all runs."""
         rank = settings.powersgd_rank
-        return powerSGD_hook.PowerSGDState(None, rank, start_powerSGD_iter=NUM_PLAIN_STEPS, orthogonalization_epsilon=EPSILON)
+        # PyTorch's epsilon is an int by its default of 0 only.
+        epsilon: Any = EPSILON
+        return powerSGD_hook.PowerSGDState(None, rank, start_powerSGD_iter=NUM_PLAIN_STEPS, orthogonalization_epsilon=epsilon)
 
-    if hook := HOOKS.get(settings.transport or settings.reduction):
+    if hook := HOOKS.get(settings.transport or settings.reduction or ""):
         model.register_comm_hook(state, hook)
     # Factors of zeros, on which a run warms up, would stay 0.
     return state.cache_clear
 
 
-def average(optimizer):
+def average(optimizer: PostLocalSGDOptimizer) -> None:
     """Averages the parameters of a PostLocalSGDOptimizer once its ranks train locally; until then they are the same on all ranks."""
-    if optimizer.averager.step > optimizer.averager.warmup_steps:
-        utils.average_parameters_or_parameter_groups(optimizer.param_groups, optimizer.averager.process_group)
+    # As frameworks/post_local_sgd.py makes it.
+    averager = cast("PeriodicModelAverager", optimizer.averager)
+    if averager.step > averager.warmup_steps:
+        utils.average_parameters_or_parameter_groups(optimizer.param_groups, averager.process_group)
 
 
-def restart(optimizer, gradients):
+def restart(optimizer: PostLocalSGDOptimizer, gradients: PostLocalSGDState) -> None:
     """Counts the steps until the ranks train locally anew; `gradients` is the state of the hook."""
     gradients.iter = optimizer.averager.step = 0
 
 
-def communication_of_post_local_sgd(model, optimizer, device):
-    """How to measure post-local SGD's communication: DistributedDataParallel's at first, averages of the parameters later."""
+def communication_of_post_local_sgd(
+    model: DistributedDataParallel, optimizer: PostLocalSGDOptimizer, device: torch.device
+) -> Communication:
+    """Returns how to measure post-local SGD's communication: DistributedDataParallel's at first, averages of the parameters later."""
     # No step of local training has been taken, so that no average is due at the end of an epoch either.
     local = (optimizer.averager, "step", 0), (optimizer.averager, "average_parameters", lambda params: None)
     of_ddp = communication_of_ddp(model, device, replacements=local)

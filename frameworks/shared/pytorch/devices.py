@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 
 import torch
+from torch.cuda import nccl
 
 from common.config import Settings
 from common.errors import UserError
@@ -18,7 +19,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "6")
 
 
 def device_problem(device: str) -> str | None:
-    """Why PyTorch cannot compute on `cpu` or `cuda` here; None if it can."""
+    """Says why PyTorch cannot compute on `cpu` or `cuda` here; None if it can."""
     if device == "cuda" and not torch.backends.cuda.is_built():
         return "this PyTorch has no CUDA"
     return "PyTorch finds no GPU" if device == "cuda" and not torch.cuda.device_count() else None
@@ -26,11 +27,12 @@ def device_problem(device: str) -> str | None:
 
 def describe_device(device: torch.device) -> Device:
     """Describes a device for the record."""
-    nccl = ".".join(map(str, torch.cuda.nccl.version())) if device.type == "cuda" else None
+    nccl_version = ".".join(map(str, nccl.version())) if device.type == "cuda" else None
     cudnn = version_text(torch.backends.cudnn.version()) if device.type == "cuda" else None
     memory = gpu_memory(device) if device.type == "cuda" else None
-    built_with = torch.backends.cuda.is_built(), torch.version.cuda, cudnn, nccl
-    return Device(device.type, device.index, *built_with, functools.partial(product, device), memory, torch.get_num_threads())
+    built_with = torch.backends.cuda.is_built(), torch.version.cuda, cudnn, nccl_version
+    kind = "cuda" if device.type == "cuda" else "cpu"
+    return Device(kind, device.index, *built_with, functools.partial(product, device), memory, torch.get_num_threads())
 
 
 def product(device: torch.device, precision: str, size: int) -> Callable[[], None]:
@@ -40,7 +42,7 @@ def product(device: torch.device, precision: str, size: int) -> Callable[[], Non
     matrix = torch.randn(size, size, device=device, dtype=dtype)
     out = torch.empty_like(matrix)
 
-    def multiply():
+    def multiply() -> None:
         torch.mm(matrix, matrix, out=out)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
@@ -57,7 +59,7 @@ def gpu_memory(device: torch.device) -> GpuMemory:
 
 
 def pick_device(settings: Settings, ranks: Ranks) -> torch.device:
-    """The device of this rank; also sets PyTorch's number of threads and precision.
+    """Returns the device of this rank; also sets PyTorch's number of threads and precision.
 
     Raises UserError if CUDA is requested but not available, or if a node has more ranks than GPUs.
     """

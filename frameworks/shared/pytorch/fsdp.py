@@ -1,13 +1,25 @@
 """PyTorch's FSDP2: how a model is sharded, its whole parameters and optimizer state, and its communication."""
 
 import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.optim import Optimizer
 
+from common.process.ranks import Ranks
+from common.trainer import Communication
 from frameworks.shared.pytorch import process_group, states
 from frameworks.shared.replaced import replaced
+
+if TYPE_CHECKING:
+
+    class ShardedModule(FSDPModule, nn.Module):
+        """What fully_shard makes of a module."""
+
 
 # Of the parameters, with `hsdp`.
 NUM_REPLICAS = 2
@@ -15,8 +27,8 @@ NUM_REPLICAS = 2
 COLLECTIVES = {"all_gather_single": "all_gather", "reduce_scatter_single": "reduce_scatter", "all_reduce": "all_reduce"}
 
 
-def shard(module, sharding, reduction, ranks, device):
-    """A module whose parameters are sharded: those of each block by themselves, and the rest. `sharding`: None, `keep` or `hsdp`.
+def shard(module: nn.Module, sharding: str | None, reduction: str | None, ranks: Ranks, device: torch.device) -> nn.Module:
+    """Shards the parameters of a module: those of each block by themselves, and the rest. `sharding`: None, `keep` or `hsdp`.
 
     With `keep` the parameters stay whole from the forward pass to the backward pass; with `hsdp` each half of the ranks has all of them.
     `reduction`: None, or `bf16`, in which gradients are then averaged.
@@ -29,18 +41,18 @@ def shard(module, sharding, reduction, ranks, device):
     return module
 
 
-def parts(module):
-    """The modules of a model that are sharded by themselves."""
+def parts(module: nn.Module) -> list[FSDPModule]:
+    """Returns the modules of a model that are sharded by themselves."""
     return [part for part in module.modules() if isinstance(part, FSDPModule)]
 
 
-def communication(model, optimizer, device, sharding):
-    """How to measure its communication: gathers of parameters, and the reduce-scatter of gradients."""
+def communication(model: "ShardedModule", optimizer: Optimizer, device: torch.device, sharding: str | None) -> Communication:
+    """Returns how to measure its communication: gathers of parameters, and the reduce-scatter of gradients."""
     states.reshard(model)
     shards = list(model.parameters())
     zeros = [torch.zeros_like(shard) for shard in shards]
 
-    def update_shards(*_):
+    def update_shards(*_: object) -> None:
         # Without an exchange the whole parameters have the gradients. The optimizer updates the shards, as it does with one.
         for whole in model.parameters():
             whole.grad = None
@@ -48,7 +60,7 @@ def communication(model, optimizer, device, sharding):
             shard.grad = gradient
 
     @contextlib.contextmanager
-    def without_communication():
+    def without_communication() -> Iterator[None]:
         for part in parts(model):
             part.unshard()
         exchange(model, False, False)
@@ -66,7 +78,7 @@ def communication(model, optimizer, device, sharding):
     return process_group.communication_of_functions(COLLECTIVES, without_communication, device)
 
 
-def exchange(model, does, reshards_after_forward):
+def exchange(model: FSDPModule, does: bool, reshards_after_forward: bool) -> None:
     """Sets whether gradients are exchanged and whole parameters freed after each pass."""
     model.set_requires_gradient_sync(does)
     model.set_reshard_after_backward(does)

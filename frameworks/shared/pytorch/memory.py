@@ -20,7 +20,7 @@ def at_points(module: nn.Module, optimizer: Optimizer, held: Callable[[], Held] 
     shards = list(module.parameters())
     held = held or (lambda: held_by([*shards, *module.parameters()], optimizer))
 
-    def note(point):
+    def note(point: str) -> None:
         held_at[point] = held()
 
     hooks = (module.register_forward_hook, optimizer.register_step_pre_hook, optimizer.register_step_post_hook)
@@ -31,13 +31,13 @@ def at_points(module: nn.Module, optimizer: Optimizer, held: Callable[[], Held] 
 
 
 def held_by(parameters: list[Tensor], optimizer: Optimizer, gradients: Iterable[Tensor] = (), masters: Iterable[Tensor] = ()) -> Held:
-    """The Held of parameters, their gradients and others, and of an optimizer with its master parameters."""
+    """Returns the Held of parameters, of their gradients and others, and of an optimizer with its master parameters."""
     gradients = [*gradients, *(parameter.grad for parameter in parameters if parameter.grad is not None)]
     state = [value for of_parameter in optimizer.state.values() for value in of_parameter.values() if torch.is_tensor(value)]
     return Held(storage_bytes(parameters), storage_bytes(gradients), storage_bytes([*state, *masters]))
 
 
 def storage_bytes(tensors: Iterable[Tensor]) -> int:
-    """Bytes of the memory of tensors, of which several may be views; of a sharded one, this rank's part."""
-    local = [tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors]
-    return sum({(storage := tensor.untyped_storage()).data_ptr(): storage.nbytes() for tensor in local}.values())
+    """Returns the bytes of the memory of tensors, of which several may be views; of a sharded one, this rank's part."""
+    parts: list[Tensor] = [getattr(tensor, "to_local", tensor.detach)() for tensor in tensors]
+    return sum({(storage := tensor.untyped_storage()).data_ptr(): storage.nbytes() for tensor in parts}.values())

@@ -9,36 +9,43 @@ import time
 import traceback
 from abc import abstractmethod
 from collections import Counter
-from typing import final
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar, cast, final
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from common.config import Settings
 from common.errors import UserError
 from common.process.meeting import joined
-from common.trainer import NO_LOSS, POINTS, Communication, ProfiledCommunication, Totals
+from common.process.ranks import Ranks
+from common.trainer import NO_LOSS, POINTS, Batches, Communication, Held, Observe, ProfiledCommunication, Totals
 from frameworks.shared.pytorch import memory, mpi, process_group, states, steps
 from frameworks.shared.pytorch.trainer import PyTorchTrainer
 from frameworks.shared.replaced import replaced
 
 # Tags of the messages of a worker for each of its steps: a learning rate, which gradients follow, or that it is left out.
 GRADIENTS, LEFT_OUT = 1, 2
+# A train_epoch of a ServerTrainer.
+TrainEpoch = TypeVar("TrainEpoch", bound=Callable[..., None])
 POLL_SECONDS = 1e-4
 
 
 class Remote(torch.optim.Optimizer):
-    """A worker's optimizer: a step sends the gradients to the server and fetches the newest parameters.
+    """A worker's optimizer: a step, which takes no closure, sends the gradients to the server and fetches the newest parameters.
 
     `seconds`: time in exchanges, with the wait for the server; `num_steps`: their number.
     """
 
-    def __init__(self, module, server):
+    def __init__(self, module: nn.Module, server: int) -> None:
         super().__init__(module.parameters(), {"lr": 0.0})
         self.server, self.seconds, self.num_steps = server, 0.0, 0
 
     @torch.no_grad()
-    def step(self):
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         begun = time.perf_counter()
         (group,) = self.param_groups
         communicator = mpi.world()
@@ -51,12 +58,12 @@ class Remote(torch.optim.Optimizer):
         self.num_steps += 1
 
 
-def device_problem(device):
-    """Why a parameter server cannot use `cpu` or `cuda`; None if it can."""
+def device_problem(device: str) -> str | None:
+    """Says why a parameter server cannot use `cpu` or `cuda`; None if it can."""
     return "the messages of a parameter server are in main memory" if device == "cuda" else None
 
 
-def begin(ranks, device):
+def begin(ranks: Ranks, device: torch.device) -> bool:
     """Initializes MPI and returns whether this rank is the server. Raises UserError on a GPU, or if MPI has a different number of ranks."""
     if reason := device_problem(device.type):
         raise UserError(f"{reason}; use --device cpu")
@@ -64,27 +71,28 @@ def begin(ranks, device):
     return ranks.rank == ranks.size - 1
 
 
-def asynchronous(train_epoch):
+def asynchronous(train_epoch: TrainEpoch) -> TrainEpoch:
     """Makes the train_epoch of one process that of a worker. The server serves; all have its parameters at the end of the epoch."""
 
     @functools.wraps(train_epoch)
-    def epoch(trainer, batches, observe):
+    def epoch(trainer: Any, batches: Batches, observe: Observe) -> None:
         if not trainer.exchanges:
-            return train_epoch(trainer, batches, observe) if not trainer.serves else rest(0, batches, observe)
+            return train_epoch(trainer, batches, observe) if not trainer.serves else observe_rest(0, batches, observe)
         staleness = serve(trainer, len(batches), observe) if trainer.serves else work(trainer, train_epoch, batches, observe)
         return synchronize(trainer, staleness)
 
-    return epoch
+    # functools.wraps keeps the signature.
+    return cast("TrainEpoch", epoch)
 
 
-def rest(num_done, batches, observe, before_step=lambda: None):
+def observe_rest(num_done: int, batches: Batches, observe: Observe, before_step: Callable[[], object] = lambda: None) -> None:
     """Observes the remaining steps of an epoch, in which this rank trains nothing; calls `before_step()` before each of them."""
     for _ in range(num_done, len(batches)):
         before_step()
         observe(NO_LOSS)
 
 
-def work(trainer, train_epoch, batches, observe):
+def work(trainer: "ServerTrainer", train_epoch: Callable[..., None], batches: Batches, observe: Observe) -> None:
     """Trains an epoch as a worker. One whose training fails is left out from there on, and takes part in evaluations only.
 
     A failure before the first epoch, or of MPI, is that of the run.
@@ -93,7 +101,7 @@ def work(trainer, train_epoch, batches, observe):
 
     num_done = 0
 
-    def counting(loss):
+    def counting(loss: Any) -> None:
         nonlocal num_done
         num_done += 1
         observe(loss)
@@ -108,11 +116,11 @@ def work(trainer, train_epoch, batches, observe):
             place = f"epoch {len(trainer.staleness) + 1}, step {num_done + 1}"
             trainer.failure = f"rank {trainer.ranks.rank}, {place}: {type(problem).__name__}: {problem}"
     # For the server each step is a message, so that all ranks are at the same step where a turn ends.
-    rest(num_done, batches, observe, lambda: mpi.world().Send(np.zeros(1), trainer.ranks.size - 1, LEFT_OUT))
+    observe_rest(num_done, batches, observe, lambda: mpi.world().Send(np.zeros(1), trainer.ranks.size - 1, LEFT_OUT))
 
 
-def serve(trainer, num_steps, observe):
-    """Applies an epoch of updates; {staleness: number of updates}. Staleness: updates since the worker fetched its parameters."""
+def serve(trainer: "ServerTrainer", num_steps: int, observe: Observe) -> dict[int, int]:
+    """Applies an epoch of updates; returns their number by staleness, the updates since the worker fetched its parameters."""
     from mpi4py import MPI
 
     communicator, status = mpi.world(), MPI.Status()
@@ -140,7 +148,7 @@ def serve(trainer, num_steps, observe):
     return dict(sorted(staleness.items()))
 
 
-def update(optimizer, gradients, learning_rate, num_workers):
+def update(optimizer: torch.optim.Optimizer, gradients: torch.Tensor, learning_rate: float, num_workers: int) -> None:
     """Applies the gradients of one worker. Those of all add up to the average, as in synchronous training."""
     steps.set_learning_rate(optimizer, learning_rate)
     gradients /= num_workers
@@ -148,87 +156,88 @@ def update(optimizer, gradients, learning_rate, num_workers):
 
 
 @torch.no_grad()
-def synchronize(trainer, staleness):
+def synchronize(trainer: "ServerTrainer", staleness: dict[int, int] | None) -> None:
     """Gives all ranks the parameters, and what there is to record of the epoch. Raises RuntimeError if no worker trains any more."""
     communicator, server = mpi.world(), trainer.ranks.size - 1
     values = parameters_to_vector(trainer.module.parameters())
     communicator.Bcast(values.numpy(), server)
     vector_to_parameters(values, trainer.module.parameters())
-    staleness = communicator.bcast(staleness, server)
+    staleness_of_epoch: dict[int, int] = communicator.bcast(staleness, server)
     trainer.left_out = [failure for failure in communicator.allgather(trainer.failure) if failure]
     if len(trainer.left_out) == server:
         raise RuntimeError(f"the training of every worker has failed; the first: {trainer.left_out[0]}")
     if trainer.staleness is not None:
-        trainer.staleness.append({str(value): number for value, number in staleness.items()})
+        trainer.staleness.append({str(value): number for value, number in staleness_of_epoch.items()})
 
 
 class ServerTrainer(PyTorchTrainer):
     """A backend whose last rank, which `serves`, has the optimizer. The `failure` of a worker is why it no longer trains."""
 
     @abstractmethod
-    def __init__(self, settings):
+    def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.serves, self.exchanges, self.transport = begin(self.ranks, self.device), True, "mpi"
-        self.staleness, self.left_out, self.failure = None, None, None
+        self.staleness: list[dict[str, int]] | None = None
+        self.left_out: list[str] | None = None
+        self.failure: str | None = None
 
     @final
-    def sum(self, values):
+    def sum(self, values: np.ndarray) -> np.ndarray:
         total = np.array(values, np.float64)
         mpi.all_reduce(torch.from_numpy(total))
         return total
 
     @final
-    def close(self):
+    def close(self) -> None:
         pass
 
     @final
-    def evaluate(self, batches):
+    def evaluate(self, batches: Batches) -> Totals:
         # The server has no shard.
         return Totals(0.0, 0.0, 0.0) if self.serves else steps.evaluate(self.model, batches, self.device)
 
     @final
-    def state(self, with_optimizer_state=True):
+    def state(self, with_optimizer_state: bool = True) -> dict[str, np.ndarray]:
         if not with_optimizer_state:
             return states.gather(self.module, None)
         state = states.gather(self.module, self.optimizer) if self.serves else None
         return mpi.world().bcast(state, self.ranks.size - 1)
 
     @final
-    def restore(self, state):
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """As states.restore; the optimizer state is the server's. Training begins anew, with all workers."""
         parameters = {name: array for name, array in state.items() if "/" not in name}
         states.restore(self.module, self.optimizer, state if self.serves else parameters)
         self.staleness, self.left_out, self.failure = [], [], None
 
     @final
-    def memory(self):
+    def memory(self) -> AbstractContextManager[Mapping[str, Held]]:
         return _memory_of_server(self) if self.serves else memory.at_points(self.module, self.optimizer)
 
 
 @contextlib.contextmanager
-def _memory_of_server(trainer):
+def _memory_of_server(trainer: ServerTrainer) -> Iterator[dict[str, Held]]:
     """The server has no passes, and holds the same at each of the points."""
-    held_at = {}
+    held_at: dict[str, Held] = {}
     yield held_at
     held_at |= dict.fromkeys(POINTS, memory.held_by(list(trainer.module.parameters()), trainer.optimizer))
 
 
-def communication(trainer):
-    """How to measure its communication: a worker's messages to the server and back. The server itself has no profile."""
+def communication(trainer: ServerTrainer) -> Communication:
+    """Returns how to measure its communication: a worker's messages to the server and back. The server itself has no profile."""
 
-    def without_communication():
+    def without_communication() -> AbstractContextManager[None]:
         return replaced((trainer, "exchanges", False), (Remote, "step", lambda _: None))
 
-    def profiled(train):
+    def profiled(train: Callable[[], None]) -> ProfiledCommunication:
         if trainer.serves:
             train()
             return ProfiledCommunication(float("nan"), {}, {})
         remote = trainer.optimizer
         remote.seconds, remote.num_steps = 0.0, 0
         train()
-        size_bytes = remote.num_steps * process_group.size_of(trainer.module.parameters())
-        operations = dict.fromkeys(("send", "receive"), (remote.num_steps, size_bytes))
-        return ProfiledCommunication(remote.seconds, operations, {})
+        num_steps, num_bytes = remote.num_steps, remote.num_steps * process_group.size_of(trainer.module.parameters())
+        return ProfiledCommunication(remote.seconds, {"send": (num_steps, num_bytes), "receive": (num_steps, num_bytes)}, {})
 
     return Communication(
         without_communication, profiled, lambda num_bytes: process_group.plain_all_reduce(num_bytes, trainer.device, mpi.all_reduce)

@@ -1,17 +1,22 @@
 """The stages of a model on the ranks of a pipeline, by torch.distributed.pipelining, and their communication."""
 
 import time
-from typing import final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar, cast, final
 
+import numpy as np
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, schedules
 from torch.profiler import record_function
 
+from common.config import Settings
 from common.model import pipelining
-from common.model.families import parts_of
-from common.trainer import Communication, ProfiledCommunication, Totals
+from common.model.families import Model, parts_of
+from common.process.ranks import Ranks
+from common.trainer import Batches, Communication, Held, ProfiledCommunication, Totals
 from common.workloads import workload_of
 from frameworks.shared.pytorch import memory, process_group, states, steps
 from frameworks.shared.pytorch.models import recomputed_function
@@ -19,6 +24,7 @@ from frameworks.shared.pytorch.models.layers import autocast
 from frameworks.shared.pytorch.trainer import DistributedTrainer
 from frameworks.shared.replaced import replaced
 
+T = TypeVar("T")
 SCHEDULES = {
     "1f1b": schedules.Schedule1F1B,
     "gpipe": schedules.ScheduleGPipe,
@@ -31,16 +37,16 @@ COMPUTE = {"forward_one_chunk": "forward", "backward_one_chunk": "backward", "ba
 
 
 class Stage(nn.Module):
-    """Consecutive parts of a model; what it is given and returns is contiguous, as what is sent must be."""
+    """Consecutive parts of a model. Its input and output are contiguous, as what is sent must be."""
 
-    def __init__(self, parts, layers, mixed):
+    def __init__(self, parts: Sequence[Callable[[Tensor], Tensor]], layers: Iterable[nn.Module], mixed: bool) -> None:
         super().__init__()
         self.parts, self.layers, self.mixed = parts, nn.ModuleList(layers), mixed
 
     @autocast
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         if x.requires_grad:
-            # Of a view, since the buffers of what is received, and their hooks, last for all steps.
+            # A view has the hook, since the buffers of what is received, and their hooks, last for all steps.
             x = x.view_as(x)
             x.register_hook(torch.Tensor.contiguous)
         for part in self.parts:
@@ -55,7 +61,7 @@ class Pipeline:
     The module keeps only the parameters of the rank's own stages.
     """
 
-    def __init__(self, settings, module, device, group=None):
+    def __init__(self, settings: Settings, module: nn.Module, device: torch.device, group: dist.ProcessGroup | None = None) -> None:
         self.model, self.device, self.group, self.name = workload_of(settings).model, device, group, settings.pipeline_schedule
         self.rank, self.num_ranks = dist.get_rank(group), dist.get_world_size(group)
         self.num_microbatches = pipelining.num_microbatches(settings)
@@ -77,20 +83,20 @@ class Pipeline:
         if dist.get_rank() == 0:
             print("\n".join(described(self.model, self.plan)), flush=True)
 
-    def step(self, inputs, targets, weights):
+    def step(self, inputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
         """Adds the gradients of a batch to those of this rank's parameters; returns the loss, on every rank."""
-        losses = []
+        losses: list[Tensor] = []
         self.schedule.step(*([inputs] if 0 in self.modules else []), target=packed(targets, weights), losses=losses, return_outputs=False)
         return self.shared(torch.stack(losses).sum().detach() if losses else weights.new_zeros(()))
 
-    def shared(self, loss):
-        """The loss of the rank with the last stage, on every rank."""
+    def shared(self, loss: Tensor) -> Tensor:
+        """Returns the loss of the rank with the last stage, on every rank."""
         dist.broadcast(loss, group=self.group, group_src=self.plan[-1].rank)
         return loss
 
     @torch.no_grad()
-    def forward(self, inputs):
-        """The logits of a batch, on the rank with the last stage; None on the others."""
+    def forward(self, inputs: Tensor) -> Tensor | None:
+        """Returns the logits of a batch, on the rank with the last stage; None on the others."""
         x, parts = inputs, parts_of(self.model)
         for number, submodule in self.modules.items():
             before, after = self.plan[max(number - 1, 0)], self.plan[min(number + 1, len(self.plan) - 1)]
@@ -105,8 +111,8 @@ class Pipeline:
         return x if self.plan[-1].rank == self.rank else None
 
 
-def stage(module, model, bounds, recompute):
-    """The Stage of a module with the parts of a Stage of common/model/pipelining.py.
+def stage(module: Any, model: Model, bounds: pipelining.Stage, recompute: bool) -> Stage:
+    """Returns the Stage of a module, of frameworks/shared/pytorch/models/, with the parts of a Stage of common/model/pipelining.py.
 
     With `recompute`, halves of blocks keep their inputs.
     """
@@ -120,7 +126,7 @@ def stage(module, model, bounds, recompute):
     return Stage(computed, layers, module.mixed)
 
 
-def keep(module, stages):
+def keep(module: nn.Module, stages: Iterable[Stage]) -> None:
     """Takes from a module the parameters that are in none of the stages."""
     kept = {parameter for part in stages for parameter in part.parameters()}
     for layer in module.modules():
@@ -129,8 +135,8 @@ def keep(module, stages):
                 setattr(layer, name, None)
 
 
-def described(model, plan):
-    """A line for each stage: its rank, its parts, and its shares."""
+def described(model: Model, plan: Sequence[pipelining.Stage]) -> Iterator[str]:
+    """Yields a line for each stage: its rank, its parts, and its shares."""
     parts = parts_of(model)
     total = sum(part.flops for part in parts)
     for number, bounds in enumerate(plan):
@@ -144,8 +150,10 @@ def described(model, plan):
 class PipelineTrainer(DistributedTrainer):
     """A backend whose ranks have stages of a model: `pipeline` is this rank's Pipeline, and `module` has its parameters alone."""
 
+    pipeline: Pipeline
+
     @final
-    def evaluate(self, batches):
+    def evaluate(self, batches: Batches) -> Totals:
         """As steps.evaluate, on the rank with the last stage; zeros on the others."""
         self.module.eval()
         totals = torch.zeros(3, dtype=torch.float64, device=self.device)
@@ -156,61 +164,62 @@ class PipelineTrainer(DistributedTrainer):
         return Totals(*totals.tolist())
 
     @final
-    def state(self, with_optimizer_state=True):
+    def state(self, with_optimizer_state: bool = True) -> dict[str, np.ndarray]:
         state_of_stages = states.gather(self.module, self.optimizer if with_optimizer_state else None)
         return process_group.united(state_of_stages, self.pipeline.group)
 
     @final
-    def restore(self, state):
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
         states.restore(self.module, self.optimizer, state)
 
     @final
-    def memory(self):
+    def memory(self) -> AbstractContextManager[Mapping[str, Held]]:
         # The forward pass ends where this rank's last stage has passed on the last micro-batch.
         last = self.pipeline.stages[-1].submod
         return memory.at_points(last, self.optimizer, lambda: memory.held_by(list(self.module.parameters()), self.optimizer))
 
 
-def packed(targets, weights):
-    """Targets and weights in one tensor, which a schedule cuts into micro-batches; exact for targets below 2^24."""
+def packed(targets: Tensor, weights: Tensor) -> Tensor:
+    """Packs targets and weights into one tensor, which a schedule cuts into micro-batches; exact for targets below 2^24."""
     return torch.stack((targets.to(weights.dtype), weights), dim=-1)
 
 
-def packed_loss(logits, target):
+def packed_loss(logits: Tensor, target: Tensor) -> Tensor:
     targets, weights = target.unbind(-1)
     return steps.weighted_loss(logits, targets.long(), weights)
 
 
-def marked(compute, name):
-    """A method of a stage whose calls, one for each micro-batch, are spans in a trace of PyTorch's profiler."""
+def marked(compute: Callable[..., T], name: str) -> Callable[..., T]:
+    """Returns a method of a stage whose calls, one for each micro-batch, are spans in a trace of PyTorch's profiler."""
 
-    def call(microbatch, *arguments, **settings):
+    def call(microbatch: int, *arguments: Any, **settings: Any) -> T:
         with record_function(f"{name} {microbatch}"):
             return compute(microbatch, *arguments, **settings)
 
     return call
 
 
-def groups(ranks, num_stages):
-    """(process group of this rank's pipeline, of the ranks with the same stages as it); consecutive ranks are a pipeline."""
+def groups(ranks: Ranks, num_stages: int) -> tuple[dist.ProcessGroup, dist.ProcessGroup]:
+    """Returns the process group of this rank's pipeline, which is of consecutive ranks, and that of the ranks with the same stages."""
     pipelines = [list(range(first, first + num_stages)) for first in range(0, ranks.size, num_stages)]
     pipeline, _ = dist.new_subgroups_by_enumeration(pipelines)
     replicas, _ = dist.new_subgroups_by_enumeration([list(stage) for stage in zip(*pipelines, strict=True)])
-    return pipeline, replicas
+    # PyTorch returns None, or a number, to a rank in none of the groups only.
+    return cast("dist.ProcessGroup", pipeline), cast("dist.ProcessGroup", replicas)
 
 
-def communication(trainer, exchange=None):
-    """How to measure the communication of a trainer with a pipeline, and with its method of the name `exchange`, if any, after a step.
+def communication(trainer: PipelineTrainer, exchange: str | None = None) -> Communication:
+    """Returns how to measure the communication of a pipeline, and of the trainer's method of the name `exchange`, if any, after a step.
 
     Without communication each stage computes on what it received last, and the losses are of no batch.
     """
     pipeline = trainer.pipeline
 
-    def without_communication():
+    def without_communication() -> AbstractContextManager[None]:
         alone = (schedules, "_batch_p2p", lambda ops, desc=None: []), (pipeline, "shared", lambda loss: loss)
         return replaced(*alone, *([(trainer, exchange, lambda: None)] if exchange else []))
 
-    def profiled(train):
+    def profiled(train: Callable[[], None]) -> ProfiledCommunication:
         names = {name: name for name in ("broadcast", "all_reduce")}
         with process_group.counted({"_batch_p2p": "send"}, schedules) as sent, process_group.counted(names) as collectives:
             seconds, _, starts = process_group.collectives(train)
@@ -219,12 +228,13 @@ def communication(trainer, exchange=None):
     return Communication(without_communication, profiled, lambda num_bytes: process_group.plain_all_reduce(num_bytes, trainer.device))
 
 
-def bubble(pipeline, train):
-    """The `library` details of a step breakdown: which part of the steps of train() the ranks wait in, and should in theory.
+def bubble(pipeline: Pipeline, train: Callable[[], None]) -> dict[str, Any]:
+    """Returns the `library` details of a step breakdown: which part of the steps of train() the ranks wait, and should wait in theory.
 
     A step lasts from a barrier to the end of the last rank's passes. All ranks call this.
     """
-    busy, steps = [], []
+    busy: list[float] = []
+    steps: list[float] = []
     with replaced(
         *((stage, name, timed(getattr(stage, name), busy, pipeline.device)) for stage in pipeline.stages for name in COMPUTE),
         (pipeline.schedule, "_loss_fn", timed(packed_loss, busy, pipeline.device)),
@@ -242,10 +252,12 @@ def bubble(pipeline, train):
     }
 
 
-def timed(compute, seconds, device, begin=None):
-    """The function, whose calls append their seconds to a list; `begin()` is called before the time is taken."""
+def timed(
+    compute: Callable[..., T], seconds: list[float], device: torch.device, begin: Callable[[], object] | None = None
+) -> Callable[..., T]:
+    """Returns the function, whose calls append their seconds to a list; `begin()` is called before the time is taken."""
 
-    def call(*arguments, **settings):
+    def call(*arguments: Any, **settings: Any) -> T:
         if begin:
             begin()
         begun = now(device)
@@ -257,8 +269,8 @@ def timed(compute, seconds, device, begin=None):
     return call
 
 
-def now(device):
-    """The time in seconds when the device has done what it was given."""
+def now(device: torch.device) -> float:
+    """Returns the time in seconds when the device has done what it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()

@@ -6,19 +6,28 @@ import re
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import default_pg_timeout
 from torch.profiler import ProfilerActivity, profile
 
+from common.config import Settings
 from common.process import rendezvous, watchdog
 from common.process.ranks import Ranks
 from common.process.rendezvous import agree_on_master
 from common.trainer import Communication, ProfiledCommunication
 from frameworks.shared.replaced import replaced
 
+if TYPE_CHECKING:
+    from frameworks.shared.pytorch.trainer import PyTorchTrainer
+
+T = TypeVar("T")
 # Names of functions, and those that they have in PyTorch 2.11 and 2.12.
 OLDER_NAMES = {"all_gather_single": ("all_gather_into_tensor", "all_gather_tensor"), "reduce_scatter_single": ("reduce_scatter_tensor",)}
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
@@ -28,12 +37,12 @@ STORE_TIMEOUT = timedelta(days=1)
 ALL_REDUCE = {"all_reduce": "all_reduce"}
 
 
-def transport_of(device, settings):
-    """What the gradients of a device go over. NCCL refuses ranks that share a GPU."""
+def transport_of(device: torch.device, settings: Settings) -> str:
+    """Returns what the gradients of a device go over. NCCL refuses ranks that share a GPU."""
     return "nccl" if device.type == "cuda" and not settings.share_gpu else "gloo"
 
 
-def begin(settings, ranks, device):
+def begin(settings: Settings, ranks: Ranks, device: torch.device) -> str:
     """Begins the process group of all ranks and returns its transport."""
     agree_on_master(ranks, settings.host_suffix)
     transport = transport_of(device, settings)
@@ -50,7 +59,7 @@ def join(transport: str, ranks: Ranks) -> None:
     # Until the store answers.
     missing = [0]
 
-    def where():
+    def where() -> str:
         names = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {', '.join(map(str, missing[:MAX_NAMED]))}"
         return f"at {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}, where {names} did not come,"
 
@@ -78,33 +87,39 @@ def store_of(ranks: Ranks) -> dist.TCPStore:
     return dist.TCPStore(address, port, is_master=True, master_listen_fd=listener.detach(), **common)
 
 
-def summed(values, device):
-    """Sum-all-reduce of a float64 NumPy array."""
+def summed(values: np.ndarray | Sequence[float], device: torch.device) -> np.ndarray:
+    """Sum-all-reduces float64 values."""
     total = torch.tensor(values, dtype=torch.float64, device=device)
     dist.all_reduce(total)
     return total.cpu().numpy()
 
 
-def united(part, group=None):
-    """The union of the dicts that the ranks of a group have, on each of them."""
-    parts = [None] * dist.get_world_size(group)
+def united(part: dict[str, T], group: dist.ProcessGroup | None = None) -> dict[str, T]:
+    """Returns the union of the dicts that the ranks of a group have, on each of them."""
+    parts: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(parts, part, group=group)
     return {key: value for part in parts for key, value in part.items()}
 
 
-def communication_by_hand(trainer, exchange, owner=dist):
-    """How to measure the communication of a trainer that calls `owner.all_reduce` itself, in its method of the name `exchange` alone."""
+def communication_by_hand(trainer: "PyTorchTrainer", exchange: str, owner: Any = dist) -> Communication:
+    """Returns how to measure the communication of a trainer that calls `owner.all_reduce` in its method of the name `exchange` alone."""
 
-    def without_communication():
+    def without_communication() -> AbstractContextManager[None]:
         return replaced((trainer, exchange, lambda: None))
 
     return communication_of_functions(ALL_REDUCE, without_communication, trainer.device, owner, owner.all_reduce)
 
 
-def communication_of_functions(names, without_communication, device, owner=dist, all_reduce=dist.all_reduce):
-    """How to measure the communication that goes through functions of `owner`; `names` as in `counted`."""
+def communication_of_functions(
+    names: Mapping[str, str],
+    without_communication: Callable[[], AbstractContextManager[None]],
+    device: torch.device,
+    owner: object = dist,
+    all_reduce: Callable[[torch.Tensor], object] = dist.all_reduce,
+) -> Communication:
+    """Returns how to measure the communication that goes through functions of `owner`; `names` as in `counted`."""
 
-    def profiled(train):
+    def profiled(train: Callable[[], None]) -> ProfiledCommunication:
         with counted(names, owner) as operations:
             seconds, _, starts = collectives(train)
         return ProfiledCommunication(seconds, operations, {}, starts)
@@ -112,14 +127,16 @@ def communication_of_functions(names, without_communication, device, owner=dist,
     return Communication(without_communication, profiled, lambda num_bytes: plain_all_reduce(num_bytes, device, all_reduce))
 
 
-def size_of(tensors):
-    """Bytes of tensors."""
+def size_of(tensors: Iterable[torch.Tensor]) -> int:
+    """Returns the bytes of tensors."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def collectives(train):
-    """(seconds in which a collective ran, Counter of the collectives, {collective: when each began, in seconds since the epoch}) during
-    train(), from PyTorch's profiler."""
+def collectives(train: Callable[[], None]) -> tuple[float, Counter[str], dict[str, list[float]]]:
+    """Profiles train() with PyTorch's profiler.
+
+    Returns the seconds in which a collective ran, how often each did, and when each began, in seconds since the epoch.
+    """
     # Imported here to keep the start of every run short.
     from common.tracing import profiling, sources
 
@@ -127,25 +144,27 @@ def collectives(train):
     with profile(activities=activities) as profiler:
         train()
         time.sleep(profiling.LATE_SECONDS)
-    events = [event for event in profiler.events() if sources.is_collective(event.name)]
+    events = [event for event in profiler.events() or () if sources.is_collective(event.name)]
     spans = [(event.time_range.start, event.time_range.end) for event in events]
-    begun = profiler.profiler.kineto_results.trace_start_ns() / 1e9
-    starts = {}
+    # It is there once the profiler has ended.
+    finished: Any = profiler.profiler
+    begun = finished.kineto_results.trace_start_ns() / 1e9
+    starts: dict[str, list[float]] = {}
     for event in events:
         starts.setdefault(operation(event.name), []).append(begun + event.time_range.start / 1e6)
     return covered(spans) / 1e6, Counter(operation(event.name) for event in events), starts
 
 
 @contextlib.contextmanager
-def counted(names, owner=dist):
-    """{collective: (calls, bytes that this rank contributed)} of the context, filled as the functions are called.
+def counted(names: Mapping[str, str], owner: object = dist) -> Iterator[dict[str, tuple[int, int]]]:
+    """Counts the calls of each collective, and the bytes that this rank contributed, while functions are called in a context.
 
     `names`: {function of `owner`, a module or object, through which it is called: its collective}.
     """
-    operations = {}
+    operations: dict[str, tuple[int, int]] = {}
 
-    def counting(function, collective):
-        def call(*arguments, **settings):
+    def counting(function: Callable[..., T], collective: str) -> Callable[..., T]:
+        def call(*arguments: Any, **settings: Any) -> T:
             if tensors := contributed(arguments, settings):
                 num_calls, size_bytes = operations.get(collective, (0, 0))
                 operations[collective] = num_calls + len(tensors), size_bytes + size_of(tensors)
@@ -158,10 +177,10 @@ def counted(names, owner=dist):
         yield operations
 
 
-def contributed(arguments, settings):
-    """The tensors that a rank contributes to a call: of a list of sends and receives those that it sends.
+def contributed(arguments: Sequence[Any], settings: Mapping[str, Any]) -> list[torch.Tensor]:
+    """Returns the tensors that a rank contributes to a call: of a list of sends and receives those that it sends.
 
-    Of a collective it is `input` or `tensor`, or the last one. One that receives comes before it.
+    A collective contributes `input` or `tensor`, or the last tensor. A tensor that receives comes before it.
     """
     if arguments and isinstance(arguments[0], list):
         return [operation.tensor for operation in arguments[0] if operation.op is dist.isend]
@@ -169,23 +188,23 @@ def contributed(arguments, settings):
     return by_name or [value for value in arguments if torch.is_tensor(value)][-1:]
 
 
-def named_in(owner, functions):
-    """{name of a function: value} under the names that the functions have in a module of this PyTorch."""
+def named_in(owner: object, functions: Mapping[str, T]) -> dict[str, T]:
+    """Returns values by function, under the names that the functions have in a module of this PyTorch."""
 
-    def present(name):
+    def present(name: str) -> str:
         return next((spelling for spelling in (name, *OLDER_NAMES.get(name, ())) if hasattr(owner, spelling)), name)
 
     return {present(name): value for name, value in functions.items()}
 
 
-def operation(name):
-    """The collective in a name of PyTorch's profiler, such as gloo:all_reduce or ncclDevKernel_AllReduce_Sum_f32_RING_LL."""
+def operation(name: str) -> str:
+    """Returns the collective in a name of PyTorch's profiler, such as gloo:all_reduce or ncclDevKernel_AllReduce_Sum_f32_RING_LL."""
     letters = re.sub("[^a-z]", "", name.lower())
     return next((collective for collective in OPERATIONS if collective.replace("_", "") in letters), name)
 
 
-def covered(spans):
-    """The length of the union of (start, end) intervals."""
+def covered(spans: Iterable[tuple[float, float]]) -> float:
+    """Returns the length of the union of (start, end) intervals."""
     total, reached = 0.0, float("-inf")
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, reached))
@@ -193,11 +212,13 @@ def covered(spans):
     return total
 
 
-def plain_all_reduce(num_bytes, device, all_reduce=dist.all_reduce):
-    """A function that all-reduces a buffer of `num_bytes` and waits for completion."""
+def plain_all_reduce(
+    num_bytes: int, device: torch.device, all_reduce: Callable[[torch.Tensor], object] = dist.all_reduce
+) -> Callable[[], None]:
+    """Returns a function that all-reduces a buffer of `num_bytes` and waits for completion."""
     buffer = torch.zeros(num_bytes // 4, device=device)
 
-    def reduce():
+    def reduce() -> None:
         all_reduce(buffer)
         if device.type == "cuda":
             torch.cuda.synchronize(device)

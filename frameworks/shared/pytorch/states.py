@@ -1,6 +1,7 @@
 """Parameters and optimizer state of a PyTorch model, gathered into arrays and restored from them."""
 
 from collections.abc import Mapping
+from typing import cast
 
 import numpy as np
 import torch
@@ -60,13 +61,12 @@ def local(optimizer: Optimizer) -> Optimizer:
 def reshard(model: nn.Module) -> None:
     """Frees whole parameters that FSDP has gathered, such as for an evaluation, so that the model's parameters are the shards."""
     for part in model.modules():
-        if hasattr(part, "reshard"):
-            part.reshard()
+        getattr(part, "reshard", lambda: None)()
 
 
 def whole(tensor: Tensor) -> Tensor:
     """A tensor gathered from its shards, where it has any."""
-    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return getattr(tensor, "full_tensor", lambda: tensor)()
 
 
 def placed(tensor: Tensor, parameter: Tensor) -> Tensor:
@@ -75,10 +75,11 @@ def placed(tensor: Tensor, parameter: Tensor) -> Tensor:
     if not hasattr(parameter, "placements"):
         return tensor
     # Imported here to keep the start of every run short.
-    from torch.distributed.tensor import distribute_tensor
+    from torch.distributed.tensor import DTensor, distribute_tensor
 
+    shard = cast("DTensor", parameter)
     # Each rank has the whole tensor and takes its shard of it.
-    return distribute_tensor(tensor, parameter.device_mesh, parameter.placements, src_data_rank=None)
+    return distribute_tensor(tensor, shard.device_mesh, shard.placements, src_data_rank=None)
 
 
 def as_array(name: str, tensor: Tensor) -> np.ndarray:

@@ -26,15 +26,14 @@ def weighted_loss(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
 
 def optimizer_for(settings: Settings, model: nn.Module) -> Optimizer:
     """The optimizer of the settings, with all relevant defaults explicit; fused, as TensorFlow's update operations are."""
+    learning_rate = settings.learning_rate or 0.0
     if settings.optimizer == "adam":
         return torch.optim.Adam(
-            model.parameters(), lr=settings.learning_rate, betas=conventions.ADAM_BETAS, eps=conventions.ADAM_EPSILON, weight_decay=0,
-            fused=True,
-        )  # fmt: skip
+            model.parameters(), lr=learning_rate, betas=conventions.ADAM_BETAS, eps=conventions.ADAM_EPSILON, weight_decay=0, fused=True
+        )
     return torch.optim.SGD(
-        model.parameters(), lr=settings.learning_rate, momentum=settings.momentum, dampening=0, nesterov=False, weight_decay=0,
-        fused=True,
-    )  # fmt: skip
+        model.parameters(), lr=learning_rate, momentum=settings.momentum, dampening=0, nesterov=False, weight_decay=0, fused=True
+    )
 
 
 def unfused(optimizer: Optimizer) -> Optimizer:
@@ -52,7 +51,8 @@ def set_learning_rate(optimizer: Optimizer, learning_rate: float) -> None:
 def tensors(batches: Iterable[Batch], device: torch.device | str) -> Iterator[tuple[Tensor, Tensor, Tensor, float]]:
     """Yields the inputs, targets, weights and learning rate of each batch, with tensors on the device."""
     for batch in batches:
-        yield *(on_device(torch.from_numpy(array), device) for array in batch[:3]), batch.learning_rate
+        inputs, targets, weights = (on_device(torch.from_numpy(array), device) for array in batch[:3])
+        yield inputs, targets, weights, batch.learning_rate
 
 
 def on_device(tensor: Tensor, device: torch.device | str) -> Tensor:

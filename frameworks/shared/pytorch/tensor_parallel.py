@@ -1,13 +1,20 @@
 """PyTorch's tensor parallelism of the decoder: how its layers are divided over the ranks, and their communication."""
 
+from contextlib import AbstractContextManager
+from typing import cast
+
 import torch
 import torch.distributed._functional_collectives as functional
+from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleOutput, RowwiseParallel, SequenceParallel, parallelize_module
 
 from common.model.families import layers_of
+from common.process.ranks import Ranks
+from common.trainer import Communication
 from frameworks.shared.pytorch import process_group
+from frameworks.shared.pytorch.models.decoder import Decoder
 from frameworks.shared.replaced import replaced
 
 # The dimension of (samples, context, width) that is divided between the matrix products.
@@ -16,13 +23,15 @@ CONTEXT = Shard(1)
 COLLECTIVES = {"all_reduce": "all_reduce", "all_gather_single": "all_gather", "reduce_scatter_single": "reduce_scatter"}
 
 
-def divide(decoder, ranks, device):
+def divide(module: nn.Module, ranks: Ranks, device: torch.device) -> None:
     """Divides the matrices of a decoder over the ranks, and between them the context.
 
     Queries, keys and values are divided by heads, SwiGLU by its width, embedding and head by tokens, as the layers of the model state:
     Shoeybi et al. 2019, arXiv:1909.08053, section 3. Norms and residual connections work on a part of the context: Korthikanti et al. 2022,
     arXiv:2205.05198, section 4.2.2.
     """
+    # As the backend's declaration has it.
+    decoder = cast("Decoder", module)
     mesh = init_device_mesh(device.type, (ranks.size,))
     # Gathered once for all products that follow.
     gathered = PrepareModuleOutput(output_layouts=CONTEXT, desired_output_layouts=Replicate(), use_local_output=False)
@@ -38,24 +47,25 @@ def divide(decoder, ranks, device):
         elif layer.parameters:
             parallelize_module(decoder, mesh, {layer.name: SequenceParallel()})
             parallelize_module(decoder, mesh, {layer.name: gathered})
-            decoder.get_submodule(layer.name).weight.register_post_accumulate_grad_hook(reduce)
+            decoder.get_parameter(f"{layer.name}.weight").register_post_accumulate_grad_hook(reduce)
 
 
-def reduce(parameter):
+def reduce(parameter: torch.Tensor) -> None:
     """Sums a gradient, of which each rank has the part of its tokens. The optimizer would do so in each of its operations."""
-    parameter.grad = parameter.grad.redistribute(placements=parameter.placements)
+    gradient, shards = cast("DTensor", parameter.grad), cast("DTensor", parameter)
+    parameter.grad = gradient.redistribute(placements=shards.placements)
 
 
-def communication(ranks, device):
-    """How to measure its communication: the collectives of activations and of their gradients."""
+def communication(ranks: Ranks, device: torch.device) -> Communication:
+    """Returns how to measure its communication: the collectives of activations and of their gradients."""
 
-    def all_gather(tensor, gather_dim, **_):
+    def all_gather(tensor: torch.Tensor, gather_dim: int, **_: object) -> torch.Tensor:
         return torch.cat([tensor] * ranks.size, gather_dim)
 
-    def reduce_scatter(tensor, _, scatter_dim, **__):
+    def reduce_scatter(tensor: torch.Tensor, _: object, scatter_dim: int, **__: object) -> torch.Tensor:
         return tensor.chunk(ranks.size, scatter_dim)[ranks.rank].contiguous()
 
-    def without_communication():
+    def without_communication() -> AbstractContextManager[None]:
         alone = {"all_reduce": lambda tensor, *_, **__: tensor, "all_gather_single": all_gather, "reduce_scatter_single": reduce_scatter}
         return replaced(*((functional, name, value) for name, value in process_group.named_in(functional, alone).items()))
 

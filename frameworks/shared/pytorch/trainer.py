@@ -1,12 +1,17 @@
 """What no library changes in a backend on PyTorch: its device, its process group, and what is done with a module and an optimizer."""
 
 from abc import abstractmethod
-from typing import final
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, final
 
+import numpy as np
 import torch.distributed as dist
+from torch import nn
 
+from common.config import Settings
 from common.process.ranks import from_environment
-from common.trainer import Trainer
+from common.trainer import Batches, Device, Held, Totals, Trainer
 from frameworks.shared.pytorch import devices, memory, process_group, states, steps
 
 
@@ -18,17 +23,21 @@ class PyTorchTrainer(Trainer):
     """
 
     device_problems = (devices.device_problem,)
+    module: nn.Module
+    # Of any class, since libraries wrap the module and the optimizer in classes of their own.
+    model: Any
+    optimizer: Any
 
     @abstractmethod
-    def __init__(self, settings):
+    def __init__(self, settings: Settings) -> None:
         self.ranks = from_environment()
         self.device = devices.pick_device(settings, self.ranks)
         self.accumulate = settings.accumulate
-        # {field of the Device: what the library changes it to}
-        self.device_fields = {}
+        # The fields of the Device that the library changes.
+        self.device_fields: dict[str, Any] = {}
 
     @final
-    def describe_device(self):
+    def describe_device(self) -> Device:
         return devices.describe_device(self.device)._replace(**self.device_fields)
 
 
@@ -36,15 +45,15 @@ class OneProcessTrainer(PyTorchTrainer):
     """A backend of one process, which has no one to communicate with."""
 
     @final
-    def sum(self, values):
+    def sum(self, values: np.ndarray) -> np.ndarray:
         return values
 
     @final
-    def communication(self):
+    def communication(self) -> None:
         return None
 
     @final
-    def close(self):
+    def close(self) -> None:
         pass
 
 
@@ -55,18 +64,18 @@ class DistributedTrainer(PyTorchTrainer):
     begin = staticmethod(process_group.begin)
 
     @abstractmethod
-    def __init__(self, settings):
+    def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         transport = self.begin(settings, self.ranks, self.device)
         # Gradients may go over another one.
         self.transport = settings.transport or transport
 
     @final
-    def sum(self, values):
+    def sum(self, values: np.ndarray) -> np.ndarray:
         return process_group.summed(values, self.device)
 
     @final
-    def close(self):
+    def close(self) -> None:
         dist.destroy_process_group()
 
 
@@ -74,22 +83,22 @@ class ModuleTrainer(PyTorchTrainer):
     """A backend whose module and optimizer have all parameters and optimizer state, as whole tensors or as PyTorch's sharded ones."""
 
     # Functions that make the library forget what it keeps from step to step. They are called where a state is restored.
-    restarts = ()
+    restarts: tuple[Callable[[], object], ...] = ()
 
     @final
-    def evaluate(self, batches):
+    def evaluate(self, batches: Batches) -> Totals:
         return steps.evaluate(self.model, batches, self.device)
 
     @final
-    def state(self, with_optimizer_state=True):
+    def state(self, with_optimizer_state: bool = True) -> dict[str, np.ndarray]:
         return states.gather(self.module, self.optimizer if with_optimizer_state else None)
 
     @final
-    def restore(self, state):
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
         states.restore(self.module, self.optimizer, state)
         for restart in self.restarts:
             restart()
 
     @final
-    def memory(self):
+    def memory(self) -> AbstractContextManager[Mapping[str, Held]]:
         return memory.at_points(self.module, self.optimizer)

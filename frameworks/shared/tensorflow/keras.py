@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
-from tensorflow import keras
+from tensorflow import keras  # pyright: ignore[reportMissingModuleSource]
 
 from common.config import Settings
 from common.process.ranks import Ranks
@@ -40,7 +40,8 @@ def build(settings: Settings, ranks: Ranks) -> "Model":
     """Builds the Model of the settings."""
     expect_keras_2()
     keras.backend.set_floatx(models.DTYPES[settings.precision].name)
-    return Model(models.build(settings, ranks), settings)
+    # Its stub has the type of Keras's own models.
+    return Model(models.build(settings, ranks), settings)  # pyright: ignore[reportReturnType]
 
 
 def without_communication(trainer: KerasTrainer) -> Callable[[], AbstractContextManager[None]]:
@@ -51,23 +52,24 @@ def without_communication(trainer: KerasTrainer) -> Callable[[], AbstractContext
 
 
 class Model(keras.Model):
-    """A model of frameworks/shared/tensorflow/models/ as a Keras model."""
+    """A model of frameworks/shared/tensorflow/models/ as a Keras model, which calls it without masks."""
 
     def __init__(self, module: models.Model, settings: Settings) -> None:
         super().__init__()
         self.module, self.settings = module, settings
 
-    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.module.forward(self.module.parameters, inputs, self.settings.dropout and training)
 
-    def train_step(self, data: tuple[tf.Tensor, tf.Tensor, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def train_step(self, data: Any) -> dict[str, tf.Tensor]:
         """Keras's own step, but of several micro-batches. It returns the loss of this step instead of the epoch's running mean."""
         with tf.GradientTape() as tape:
             loss = steps.summed(self.loss_of, data, self.trainable_variables, self.settings.accumulate)
-        self.optimizer.minimize(loss, self.trainable_variables, tape)
+        keras_optimizer: Any = self.optimizer
+        keras_optimizer.minimize(loss, self.trainable_variables, tape)
         return {"loss": loss}
 
-    def loss_of(self, inputs: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    def loss_of(self, inputs: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> Any:
         return self.compute_loss(inputs, targets, self(inputs, training=True), weights)
 
 
@@ -159,7 +161,8 @@ class Step(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         learning_rate = self.learning_rates.popleft()
         if learning_rate != self.learning_rate:
-            self.model.optimizer.learning_rate.assign(learning_rate)
+            keras_optimizer: Any = self.model.optimizer
+            keras_optimizer.learning_rate.assign(learning_rate)
             self.learning_rate = learning_rate
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:

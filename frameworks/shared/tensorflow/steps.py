@@ -1,6 +1,7 @@
 """What the steps of every TensorFlow backend are made of: batches as tensors, the loss, the optimizer and the evaluation."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -36,7 +37,8 @@ def summed(loss: Callable[..., tf.Tensor], samples: Sequence[tf.Tensor], paramet
     def add(sums: Sequence[tf.Tensor], part: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         with tf.GradientTape() as tape:
             value = loss(*part)
-        return [total + added for total, added in zip(sums, (value, *tape.gradient(value, parameters)), strict=True)]
+        gradients: Any = tape.gradient(value, parameters)
+        return [total + added for total, added in zip(sums, (value, *gradients), strict=True)]
 
     @tf.custom_gradient
     def computed() -> tuple[tf.Tensor, Callable]:
@@ -46,7 +48,8 @@ def summed(loss: Callable[..., tf.Tensor], samples: Sequence[tf.Tensor], paramet
         by_parameter = {parameter.ref(): gradient for parameter, gradient in zip(parameters, gradients, strict=True)}
         return total, lambda scale, variables: ([], [scale * by_parameter[variable.ref()] for variable in variables])
 
-    return computed()
+    # tf.custom_gradient takes the function of the gradients off.
+    return computed()  # pyright: ignore[reportReturnType]
 
 
 def optimizer_for(settings: Settings, model: Model) -> Optimizer:
@@ -58,7 +61,8 @@ def tensors(batches: Iterable[Batch], model: Model) -> Iterator[tuple[tf.Tensor,
     """Yields the inputs, targets, weights and learning rate of each batch; the learning rate in the model's precision."""
     dtype = next(iter(model.parameters.values())).dtype
     for batch in batches:
-        yield *(tf.convert_to_tensor(array) for array in batch[:3]), tf.constant(batch.learning_rate, dtype)
+        inputs, targets, weights = (tf.convert_to_tensor(array) for array in batch[:3])
+        yield inputs, targets, weights, tf.constant(batch.learning_rate, dtype)
 
 
 def evaluate(model: Model, batches: Iterable[Batch]) -> Totals:

@@ -4,6 +4,7 @@ import functools
 import os
 import shutil
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -25,7 +26,7 @@ DTYPES = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.float32, "
 
 
 def build(settings: Settings, device: torch.device | str, ranks: Ranks) -> nn.Module:
-    """The model on its device. Parameters are set before training; the random seed is for dropout."""
+    """Builds the model on its device. Parameters are set before training; the random seed is for dropout."""
     torch.manual_seed(settings.seed * 100_003 + ranks.rank)
     model = workload_of(settings).model
     module = families.implementation_of(model, MODELS, "PyTorch")(model, settings.dropout)
@@ -45,14 +46,14 @@ def build(settings: Settings, device: torch.device | str, ranks: Ranks) -> nn.Mo
 
 @functools.cache
 def recomputed(layer_class: type[nn.Module]) -> type[nn.Module]:
-    """A class of layers whose forward pass is a `recomputed_function`."""
+    """Returns a class of layers whose forward pass is a `recomputed_function`."""
     return type(layer_class.__name__, (layer_class,), {"forward": recomputed_function(layer_class.forward)})
 
 
 def recomputed_function(function: Callable) -> Callable:
-    """A function that keeps its arguments alone for the backward pass, which computes the rest again."""
+    """Returns a function that keeps its arguments alone for the backward pass, which computes the rest again."""
 
-    def computed(*arguments, **settings):
+    def computed(*arguments: Any, **settings: Any) -> Any:
         return checkpoint(function, *arguments, use_reentrant=False, **settings)
 
     return computed
@@ -70,7 +71,7 @@ def compile_forward(module: nn.Module) -> None:
     # No graph breaks: they are slower and may be compiled later, on the clock.
     compiled = torch.compile(plain, fullgraph=True, dynamic=False)
 
-    def forward(inputs):
+    def forward(inputs: torch.Tensor) -> torch.Tensor:
         # The size of evaluation batches is known only when the data has been read, on the clock, too late to compile for it.
         return compiled(inputs) if module.training else plain(inputs)
 

@@ -1,20 +1,25 @@
 """The decoder-only Transformer of common/model/decoder.py in PyTorch."""
 
 import functools
+from collections.abc import Callable, Iterable
+from typing import cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import linear, scaled_dot_product_attention, silu
 
-from common.model import conventions
+from common.model import conventions, decoder
 from common.model.decoder import rotary_tables
 from frameworks.shared.pytorch.models.layers import autocast
+
+# Cosines and sines.
+Rotary = tuple[Tensor, Tensor]
 
 
 class Block(nn.Module):
     """A decoder layer: attention and SwiGLU with residual connections; (samples, context, width) in and out."""
 
-    def __init__(self, model):
+    def __init__(self, model: decoder.Decoder) -> None:
         super().__init__()
         width, hidden = model.width, model.hidden
         self.head_width = model.head_width
@@ -28,10 +33,10 @@ class Block(nn.Module):
         self.up = nn.Linear(width, hidden, bias=False)
         self.down = nn.Linear(hidden, width, bias=False)
 
-    def forward(self, x, rotary):
+    def forward(self, x: Tensor, rotary: Rotary) -> Tensor:
         return self.feed(self.attend(x, rotary))
 
-    def attend(self, x, rotary):
+    def attend(self, x: Tensor, rotary: Rotary) -> Tensor:
         normed = self.attention_norm(x)
         # Under tensor parallelism each rank has some of the heads.
         heads = (projection(normed).unflatten(-1, (-1, self.head_width)) for projection in (self.query, self.key, self.value))
@@ -39,13 +44,13 @@ class Block(nn.Module):
         mixed = scaled_dot_product_attention(rotated(query, rotary), rotated(key, rotary), value, is_causal=True)
         return x + self.attended(mixed.transpose(1, 2).flatten(2))
 
-    def feed(self, x):
+    def feed(self, x: Tensor) -> Tensor:
         normed = self.feed_norm(x)
         return x + self.down(silu(self.gate(normed)) * self.up(normed))
 
 
-def rotated(x, rotary):
-    """Rotary embeddings (common/model/decoder.py) applied to (samples, heads, context, head width)."""
+def rotated(x: Tensor, rotary: Rotary) -> Tensor:
+    """Applies rotary embeddings (common/model/decoder.py) to (samples, heads, context, head width)."""
     cosine, sine = rotary
     real, imaginary = x.chunk(2, dim=-1)
     return torch.cat((real * cosine - imaginary * sine, real * sine + imaginary * cosine), dim=-1)
@@ -55,8 +60,10 @@ class Decoder(nn.Module):
     """The decoder-only Transformer of common/model/decoder.py: tokens (samples, context) -> logits (samples, context, tokens)."""
 
     mixed = False
+    cosine: Tensor
+    sine: Tensor
 
-    def __init__(self, model, _):
+    def __init__(self, model: decoder.Decoder, _: bool) -> None:
         super().__init__()
         self.description = model
         self.embedding = nn.Embedding(model.num_tokens, model.width)
@@ -68,22 +75,24 @@ class Decoder(nn.Module):
         self.register_buffer("sine", sine, persistent=False)
 
     @autocast
-    def forward(self, tokens):
+    def forward(self, tokens: Tensor) -> Tensor:
         x = self.embedding(tokens)
         for block in self.blocks:
             x = block(x, (self.cosine, self.sine))
         return self.logits(x)
 
-    def logits(self, x):
+    def logits(self, x: Tensor) -> Tensor:
         normed = self.norm(x)
         return self.head(normed) if self.head else linear(normed, self.embedding.weight)
 
-    def layers(self):
-        """The layers that keep no activations with --recompute."""
+    def layers(self) -> nn.ModuleList:
+        """Returns the layers that keep no activations with --recompute."""
         return self.blocks
 
-    def parts(self):
-        """The functions that compute the parts of the model."""
+    def parts(self) -> tuple[Callable[[Tensor], Tensor], ...]:
+        """Returns the functions that compute the parts of the model."""
         rotary = self.cosine, self.sine
-        halves = (half for block in self.blocks for half in (functools.partial(block.attend, rotary=rotary), block.feed))
+        # nn.ModuleList does not state the type of its modules.
+        blocks = cast("Iterable[Block]", self.blocks)
+        halves = (half for block in blocks for half in (functools.partial(block.attend, rotary=rotary), block.feed))
         return self.embedding, *halves, self.logits

@@ -1,8 +1,8 @@
 """The encoder-decoder Transformer of common/model/encoder_decoder.py: PyTorch's own nn.Transformer."""
 
-from torch import nn
+from torch import Tensor, nn
 
-from common.model import conventions
+from common.model import conventions, encoder_decoder
 from frameworks.shared.pytorch.models.layers import autocast
 
 
@@ -11,7 +11,7 @@ class EncoderDecoder(nn.Module):
 
     mixed = False
 
-    def __init__(self, model, dropout):
+    def __init__(self, model: encoder_decoder.EncoderDecoder, dropout: bool) -> None:
         super().__init__()
         transformer = nn.Transformer(
             model.width, model.num_heads, model.num_layers, model.num_layers, model.hidden, batch_first=True,
@@ -20,9 +20,9 @@ class EncoderDecoder(nn.Module):
         self.encoder, self.decoder, self.source_length = transformer.encoder, transformer.decoder, model.source_length
 
     @autocast
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         return self.decoder(x[:, self.source_length :], self.encoder(x[:, : self.source_length])).transpose(1, 2)
 
-    def layers(self):
-        """The layers that keep no activations with --recompute."""
+    def layers(self) -> tuple[nn.Module, ...]:
+        """Returns the layers that keep no activations with --recompute."""
         return *self.encoder.layers, *self.decoder.layers

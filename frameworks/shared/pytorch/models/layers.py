@@ -1,19 +1,21 @@
 """What the models in PyTorch are made of: mixed precision, and convolutions."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
-def autocast(forward):
-    """A module's forward, whose matrix products, convolutions and attention are in bfloat16 where the module's `mixed` is true.
+def autocast(forward: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Tensor]:
+    """Makes the matrix products, convolutions and attention of a module's forward bfloat16 where the module's `mixed` is true.
 
     Autocast begins inside of the module: DataParallel's threads and DeepSpeed's engine do not take it over from outside.
     """
 
     @functools.wraps(forward)
-    def computed(module, x):
+    def computed(module: Any, x: Tensor) -> Tensor:
         if not module.mixed:
             return forward(module, x)
         with torch.autocast(x.device.type, torch.bfloat16):
@@ -28,11 +30,11 @@ class Convolution(nn.Module):
     Permuted to OIHW it is channels-last, for which convolutions are faster; as stored it is contiguous, as Horovod requires.
     """
 
-    def __init__(self, num_inputs, num_outputs, size, stride=1, padding=0, bias=True):
+    def __init__(self, num_inputs: int, num_outputs: int, size: int, stride: int = 1, padding: int = 0, bias: bool = True) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(num_outputs, size, size, num_inputs))
         self.bias = nn.Parameter(torch.empty(num_outputs)) if bias else None
         self.stride, self.padding = stride, padding
 
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         return nn.functional.conv2d(x, self.weight.permute(0, 3, 1, 2), self.bias, self.stride, self.padding)

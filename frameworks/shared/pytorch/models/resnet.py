@@ -1,7 +1,7 @@
 """ResNet-50 in PyTorch, with torchvision's names of the parameters."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from common.model import resnet
 from frameworks.shared.pytorch.models.layers import Convolution, autocast
@@ -10,22 +10,22 @@ from frameworks.shared.pytorch.models.layers import Convolution, autocast
 class BatchNorm(nn.Module):
     """Batch norm with the mean and the biased variance of the batch that it is given. Running statistics, for evaluation, are not kept."""
 
-    def __init__(self, num_channels, epsilon):
+    def __init__(self, num_channels: int, epsilon: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(num_channels))
         self.bias = nn.Parameter(torch.empty(num_channels))
         self.epsilon = epsilon
 
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         return batch_norm(x, self.weight, self.bias, self.epsilon)
 
 
-def batch_norm(x, weight, bias, epsilon):
+def batch_norm(x: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
     return nn.functional.batch_norm(x, None, None, weight, bias, training=True, eps=epsilon)
 
 
-def layers(convolution, epsilon):
-    """The Convolution and the BatchNorm after it."""
+def layers(convolution: resnet.Convolution, epsilon: float) -> tuple[Convolution, BatchNorm]:
+    """Returns the Convolution and the BatchNorm after it."""
     _, _, num_inputs, num_outputs, size, stride, _ = convolution
     return Convolution(num_inputs, num_outputs, size, stride, size // 2, bias=False), BatchNorm(num_outputs, epsilon)
 
@@ -33,7 +33,7 @@ def layers(convolution, epsilon):
 class Bottleneck(nn.Module):
     """A block of common/model/resnet.py."""
 
-    def __init__(self, block, epsilon):
+    def __init__(self, block: resnet.Bottleneck, epsilon: float) -> None:
         super().__init__()
         first, second, third = block.convolutions
         self.conv1, self.bn1 = layers(first, epsilon)
@@ -41,7 +41,7 @@ class Bottleneck(nn.Module):
         self.conv3, self.bn3 = layers(third, epsilon)
         self.downsample = nn.Sequential(*layers(block.shortcut, epsilon)) if block.shortcut else nn.Identity()
 
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         out = self.bn1(self.conv1(x)).relu_()
         out = self.bn2(self.conv2(out)).relu_()
         return (self.bn3(self.conv3(out)) + self.downsample(x)).relu_()
@@ -51,8 +51,10 @@ class ResNet50(nn.Module):
     """The ResNet-50 of common/model/resnet.py: pixels (samples, height, width, 3) -> logits (samples, classes)."""
 
     mixed = False
+    means: Tensor
+    deviations: Tensor
 
-    def __init__(self, model, _):
+    def __init__(self, model: resnet.ResNet50, _: bool) -> None:
         super().__init__()
         self.conv1, self.bn1 = layers(resnet.first_convolution(model), model.norm_epsilon)
         self.layer1, self.layer2, self.layer3, self.layer4 = (
@@ -63,16 +65,16 @@ class ResNet50(nn.Module):
         self.register_buffer("deviations", 255 * torch.tensor(model.pixel_deviations, dtype=torch.float64), persistent=False)
 
     @property
-    def blocks(self):
-        """The blocks, each of which FSDP shards by itself."""
+    def blocks(self) -> list[nn.Module]:
+        """Returns the blocks, each of which FSDP shards by itself."""
         return [block for stage in (self.layer1, self.layer2, self.layer3, self.layer4) for block in stage]
 
-    def layers(self):
-        """The layers that keep no activations with --recompute."""
+    def layers(self) -> list[nn.Module]:
+        """Returns the layers that keep no activations with --recompute."""
         return self.blocks
 
     @autocast
-    def forward(self, pixels):
+    def forward(self, pixels: Tensor) -> Tensor:
         x = ((pixels - self.means) / self.deviations).permute(0, 3, 1, 2)
         x = self.bn1(self.conv1(x)).relu_()
         x = nn.functional.max_pool2d(x, resnet.POOLING_SIZE, resnet.POOLING_STRIDE, resnet.POOLING_SIZE // 2)

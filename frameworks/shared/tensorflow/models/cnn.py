@@ -16,7 +16,7 @@ def cnn(model: Cnn, _: Wrap, low: Low, parameters: Weights, x: tf.Tensor, dropou
     def layer(name: str, product: tf.Tensor) -> tf.Tensor:
         return tf.nn.bias_add(product, parameters[f"{name}.bias"])
 
-    x = low(x[..., tf.newaxis])
+    x = low(tf.expand_dims(x, -1))
     x = tf.nn.relu(layer("conv1", tf.nn.conv2d(x, parameters["conv1.weight"], 1, "VALID")))
     x = tf.nn.relu(layer("conv2", tf.nn.conv2d(x, parameters["conv2.weight"], 1, "VALID")))
     x = tf.nn.max_pool2d(x, model.pooling, model.pooling, "VALID")

@@ -41,19 +41,27 @@ def in_layers(prefix: str, layer: Layer, wrap: Wrap, parameters: Weights, x: tf.
 
 def heads(x: tf.Tensor, num_heads: int) -> tf.Tensor:
     """(samples, positions, width) -> (samples, heads, positions, head width)."""
-    return tf.transpose(tf.reshape(x, (-1, x.shape[1], num_heads, x.shape[2] // num_heads)), (0, 2, 1, 3))
+    _, positions, width = sizes(x)
+    return tf.transpose(tf.reshape(x, (-1, positions, num_heads, width // num_heads)), (0, 2, 1, 3))
 
 
 def merged(x: tf.Tensor) -> tf.Tensor:
     """The inverse of `heads`."""
-    return tf.reshape(tf.transpose(x, (0, 2, 1, 3)), (-1, x.shape[2], x.shape[1] * x.shape[3]))
+    _, num_heads, positions, head_width = sizes(x)
+    return tf.reshape(tf.transpose(x, (0, 2, 1, 3)), (-1, positions, num_heads * head_width))
+
+
+def sizes(x: tf.Tensor) -> list[int]:
+    """Returns the sizes of a tensor's axes, -1 for the number of samples where it is unknown."""
+    return [-1 if size is None else size for size in x.shape.as_list()]
 
 
 def attention(
     low: Low, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, causal: bool, dropped: Callable[[tf.Tensor], tf.Tensor] = unchanged
 ) -> tf.Tensor:
-    scores = tf.cast(tf.matmul(low(query), low(key), transpose_b=True), query.dtype) / tf.sqrt(tf.cast(query.shape[-1], query.dtype))
+    _, _, positions, head_width = sizes(query)
+    scores = tf.cast(tf.matmul(low(query), low(key), transpose_b=True), query.dtype) / tf.sqrt(tf.cast(head_width, query.dtype))
     if causal:
-        past = np.tri(query.shape[2], dtype=bool)
+        past = np.tri(positions, dtype=bool)
         scores = tf.where(past, scores, scores.dtype.min)
     return low(dropped(tf.nn.softmax(scores))) @ low(value)

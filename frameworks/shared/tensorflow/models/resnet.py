@@ -18,7 +18,8 @@ def resnet50(model: ResNet50, wrap: Wrap, low: Low, parameters: Weights, pixels:
     def convolved(weights: Weights, convolution: resnet.Convolution, x: tf.Tensor) -> tf.Tensor:
         weight = weights[f"{convolution.name}.weight"]
         padding = [[number * (convolution.size // 2) for number in sides] for sides in ONE_PIXEL]
-        x = tf.nn.conv2d(low(x), low(weight), convolution.stride, padding)
+        # Its stub lacks paddings by axis.
+        x = tf.nn.conv2d(low(x), low(weight), convolution.stride, padding)  # pyright: ignore[reportArgumentType]
         return batch_norm(x, weights[f"{convolution.norm}.weight"], weights[f"{convolution.norm}.bias"], model.norm_epsilon)
 
     def computed(block: resnet.Bottleneck, weights: Weights, x: tf.Tensor) -> tf.Tensor:
