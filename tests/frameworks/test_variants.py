@@ -145,6 +145,8 @@ def test_only_backends_on_pytorch_compile_and_their_names_stay():
     able = names_with("can_compile")
     assert set(able) < set(ON_PYTORCH)
     assert [backends.name_of(backend, Settings(compile=True)) for backend in able] == able
+    stages = [backends.name_of("deepspeed_zero", Settings(compile=True, zero_stage=stage)) for stage in (0, 1, 2)]
+    assert stages == ["deepspeed_zero@0", "deepspeed_zero", "deepspeed_zero@2"]
 
 
 def test_a_job_of_a_variant_starts_its_file_with_its_setting():

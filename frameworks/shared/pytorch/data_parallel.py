@@ -1,7 +1,5 @@
 """PyTorch's wrappers of a module for data parallelism: their GPUs and hooks, and the communication of what is built around them."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -79,7 +77,8 @@ def communication_of_ddp(
     return Communication(without_communication, profiled, lambda num_bytes: plain(num_bytes, device, owner.all_reduce))
 
 
-def over_mpi(_: object, bucket: dist.GradBucket) -> Future:
+# PyTorch reads the annotations of a hook, and refuses others than these.
+def over_mpi(_: object, bucket: dist.GradBucket) -> Future[torch.Tensor]:
     """Averages in the type of the gradients over MPI.
 
     It blocks the backward pass. MPI makes progress only inside its calls, so that a hook that did not block would need a thread, and a
@@ -87,24 +86,24 @@ def over_mpi(_: object, bucket: dist.GradBucket) -> Future:
     """
     gradients = bucket.buffer()
     mpi.all_reduce(gradients.div_(dist.get_world_size()))
-    done = Future()
+    done: Future[torch.Tensor] = Future()
     done.set_result(gradients)
     return done
 
 
-def fp16(_: object, bucket: dist.GradBucket) -> Future:
+def fp16(_: object, bucket: dist.GradBucket) -> Future[torch.Tensor]:
     """Averages in float16."""
     # PyTorch takes None for all ranks.
     return default_hooks.fp16_compress_hook(None, bucket)  # pyright: ignore[reportArgumentType]
 
 
-def bf16(_: object, bucket: dist.GradBucket) -> Future:
+def bf16(_: object, bucket: dist.GradBucket) -> Future[torch.Tensor]:
     """Averages in bfloat16; PyTorch's hook as it is called by its own name needs NCCL."""
     # PyTorch takes None for all ranks.
     return default_hooks.bf16_compress_hook(None, bucket)  # pyright: ignore[reportArgumentType]
 
 
-def powersgd(state: Callable[[], powerSGD_hook.PowerSGDState], bucket: dist.GradBucket) -> Future:
+def powersgd(state: Callable[[], powerSGD_hook.PowerSGDState], bucket: dist.GradBucket) -> Future[torch.Tensor]:
     """Averages the factors P and Q of each matrix of gradients; all others as they are, together.
 
     It blocks the backward pass. PyTorch's hook starts the all-reduces of P and Q in Gloo's threads: those of one bucket and of the
@@ -138,7 +137,7 @@ def register_hook(model: DistributedDataParallel, settings: Settings) -> Callabl
     return state.cache_clear
 
 
-def average(optimizer: PostLocalSGDOptimizer) -> None:
+def average(optimizer: "PostLocalSGDOptimizer") -> None:
     """Averages the parameters of a PostLocalSGDOptimizer once its ranks train locally; until then they are the same on all ranks."""
     # As frameworks/post_local_sgd.py makes it.
     averager = cast("PeriodicModelAverager", optimizer.averager)
@@ -146,13 +145,13 @@ def average(optimizer: PostLocalSGDOptimizer) -> None:
         utils.average_parameters_or_parameter_groups(optimizer.param_groups, averager.process_group)
 
 
-def restart(optimizer: PostLocalSGDOptimizer, gradients: PostLocalSGDState) -> None:
+def restart(optimizer: "PostLocalSGDOptimizer", gradients: "PostLocalSGDState") -> None:
     """Counts the steps until the ranks train locally anew; `gradients` is the state of the hook."""
     gradients.iter = optimizer.averager.step = 0
 
 
 def communication_of_post_local_sgd(
-    model: DistributedDataParallel, optimizer: PostLocalSGDOptimizer, device: torch.device
+    model: DistributedDataParallel, optimizer: "PostLocalSGDOptimizer", device: torch.device
 ) -> Communication:
     """Returns how to measure post-local SGD's communication: DistributedDataParallel's at first, averages of the parameters later."""
     # No step of local training has been taken, so that no average is due at the end of an epoch either.
