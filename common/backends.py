@@ -35,11 +35,11 @@ class Backend(NamedTuple):
     framework: str = "PyTorch"
     """The framework that computes."""
     library: str | None = None
-    """The library that it shares with backends on other frameworks, such as Horovod, or `none`; None: one of its own."""
+    """The library that it shares with backends on other frameworks, such as Horovod, or `none`; None: it shares none."""
     by_default: bool = True
     """Whether the default matrix has it."""
     variants: Mapping[str, tuple[str | int, ...]] = MappingProxyType({})
-    """{setting of common/config.py: its values that select a variant}."""
+    """The settings of common/config.py that select variants, and their values that do."""
     transport: str | None = None
     """What the gradients go over on CPUs, where variants go over another."""
 
@@ -67,13 +67,13 @@ class Backend(NamedTuple):
     num_servers: int = 0
     """How many of the ranks, the last ones, train no shard."""
     multiple_of: Mapping[str, int] = MappingProxyType({})
-    """{variant: what its number of ranks must be a multiple of}."""
+    """What the number of ranks must be a multiple of, by variant."""
     power_of_two: tuple[str, ...] = ()
     """The variants whose number of ranks must be a power of 2."""
     model_parallel: str = ""
     """How many ranks compute one model together: `all`, or the setting that has their number; empty: each has its own."""
     divides: str = ""
-    """What of a model these ranks divide among them, such as `num_heads`."""
+    """The size of a model that these ranks divide among them, such as `num_heads`."""
     pipelined: bool = False
     """Whether these ranks compute stages of the model."""
 
@@ -86,7 +86,7 @@ class Backend(NamedTuple):
     buffers: str | None = None
     """What it holds to exchange, a name in BUFFERS of common/cost/communication_buffers.py; None: nothing but what is trained."""
     offloads: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    """{name in OFFLOADS of common/cost/memory_forecast.py: the variants whose library can have this in main memory}."""
+    """The variants whose library can have in main memory what a name in OFFLOADS of common/cost/memory_forecast.py stands for."""
 
 
 @cache

@@ -50,8 +50,8 @@ class ProfiledCommunication(NamedTuple):
     """Communication of some training steps as profiled by the library.
 
     `seconds`: time in which a collective ran, overlapped with computation or not; NaN on a rank without a profile.
-    `operations`: {collective: (calls, bytes contributed by a rank; of a broadcast, its bytes)}. `details`: library-specific. `starts`:
-    {collective: when each began, in seconds since the epoch}.
+    `operations`: the calls of each collective, and the bytes that a rank contributes, or a broadcast sends. `details`: library-specific.
+    `starts`: when each began, in seconds since the epoch.
     """
 
     seconds: float
@@ -75,7 +75,7 @@ class Communication(NamedTuple):
 
 
 class Held(NamedTuple):
-    """Bytes of the tensors that a rank holds; without activations and without what a library keeps to itself, such as its buckets."""
+    """Bytes of the tensors that a rank holds, without activations and what a library keeps to itself, such as its buckets."""
 
     parameters: int
     gradients: int
@@ -116,7 +116,7 @@ class Device(NamedTuple):
 
 
 class Trainer(ABC):
-    """A backend, driven by common/training/loop.py. What is here or in a framework's Trainer is abstract or final.
+    """A backend, driven by common/training/loop.py. Its methods, and those of a framework's Trainer, are abstract or final.
 
     For the record, a backend stores in `transport` what its gradients go over, mpi, gloo or nccl, if they go anywhere, and in
     `configuration` the configuration of its library, if it has one. One whose ranks train asynchronously stores in `staleness` the counts

@@ -9,5 +9,5 @@ inherited.remove()
 # Keras would read settings from the home folder or write them there; where there is none, into a folder ~ of the current one.
 os.environ["KERAS_HOME"] = os.devnull
 if any(argument.startswith(f"{__name__}.") for argument in sys.orig_argv):
-    # Of a rank whose libraries cannot be imported: the others would wait for it.
+    # The others would wait for a rank whose libraries cannot be imported.
     sys.excepthook = ending.fail_import

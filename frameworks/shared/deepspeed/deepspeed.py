@@ -132,7 +132,7 @@ def keep_own_gradient(optimizer: ZeroOptimizer, parameter: Any) -> None:
 
 
 class Kept:
-    """The handle of an all-gather of parameters that have been gathered before: `whole` is {parameter: its unsharded value}."""
+    """The handle of an all-gather of parameters that have been gathered before: `whole` has their unsharded values."""
 
     def __init__(self, parameters: Iterable[Any], whole: Mapping[Any, torch.Tensor]) -> None:
         self.parameters = list(parameters)
@@ -169,7 +169,7 @@ def profiled(train: Callable[[], None]) -> ProfiledCommunication:
 
 
 def memory_at_points(model: nn.Module, optimizer: ZeroOptimizer) -> AbstractContextManager[dict[str, Held]]:
-    """As memory.at_points. The master parameters, and the gradients that update them, are flat tensors of this rank's shard."""
+    """Does as memory.at_points. The master parameters, and the gradients that update them, are flat tensors of this rank's shard."""
     if not sharded(optimizer):
         return memory.at_points(model, optimizer)
     inner = optimizer.optimizer
@@ -197,7 +197,7 @@ def expect_all_applied(engine: deepspeed.DeepSpeedEngine) -> None:
 
 
 def state(model: nn.Module, optimizer: ZeroOptimizer, with_optimizer_state: bool) -> dict[str, np.ndarray]:
-    """As states.gather, gathered from the shards of all ranks. All ranks call this."""
+    """Does as states.gather, from the shards of all ranks. All ranks call this."""
     if not sharded(optimizer):
         return states.gather(model, optimizer if with_optimizer_state else None)
     arrays = {}
@@ -216,7 +216,7 @@ def state(model: nn.Module, optimizer: ZeroOptimizer, with_optimizer_state: bool
 
 @torch.no_grad()
 def restore(model: nn.Module, optimizer: ZeroOptimizer, state: Mapping[str, np.ndarray]) -> None:
-    """As states.restore, into the shards of all ranks. All ranks call this, after a first step."""
+    """Does as states.restore, into the shards of all ranks. All ranks call this, after a first step."""
     if not sharded(optimizer):
         states.restore(model, optimizer, state)
         return

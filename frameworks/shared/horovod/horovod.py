@@ -85,12 +85,12 @@ def variables(settings: Settings) -> dict[str, str]:
     """Returns environment variables for the timeline and autotuning; creates the trace folder of the run if one of them is on."""
     if not (settings.timeline or settings.autotune):
         return {}
-    folder, of_run = Path(records.make_trace_folder(settings, "--timeline" if settings.timeline else "--autotune")), {}
+    folder, by_name = Path(records.make_trace_folder(settings, "--timeline" if settings.timeline else "--autotune")), {}
     if settings.timeline:
-        of_run |= {"HOROVOD_TIMELINE": str(folder / horovod_timeline.FILE), "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
+        by_name |= {"HOROVOD_TIMELINE": str(folder / horovod_timeline.FILE), "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
     if settings.autotune:
-        of_run |= {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(folder / AUTOTUNE)}
-    return of_run
+        by_name |= {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(folder / AUTOTUNE)}
+    return by_name
 
 
 def reduction(hvd: ModuleType, settings: Settings) -> dict[str, Any]:

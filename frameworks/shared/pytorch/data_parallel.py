@@ -98,13 +98,13 @@ def fp16(_: object, bucket: dist.GradBucket) -> Future[torch.Tensor]:
 
 
 def bf16(_: object, bucket: dist.GradBucket) -> Future[torch.Tensor]:
-    """Averages in bfloat16; PyTorch's hook as it is called by its own name needs NCCL."""
+    """Averages in bfloat16. Registered by itself, PyTorch's hook would need NCCL."""
     # PyTorch takes None for all ranks.
     return default_hooks.bf16_compress_hook(None, bucket)  # pyright: ignore[reportArgumentType]
 
 
 def powersgd(state: Callable[[], powerSGD_hook.PowerSGDState], bucket: dist.GradBucket) -> Future[torch.Tensor]:
-    """Averages the factors P and Q of each matrix of gradients; all others as they are, together.
+    """Averages the factors P and Q of each matrix of gradients, and all other gradients as they are, together.
 
     It blocks the backward pass. PyTorch's hook starts the all-reduces of P and Q in Gloo's threads: those of one bucket and of the
     next would start in another order on each rank, and the ranks would hang.
@@ -116,7 +116,7 @@ def powersgd(state: Callable[[], powerSGD_hook.PowerSGDState], bucket: dist.Grad
     return averaged
 
 
-# By --transport or --reduction.
+# The hooks by --transport or --reduction.
 HOOKS = {"mpi": over_mpi, "fp16": fp16, "bf16": bf16, "powersgd": powersgd}
 
 

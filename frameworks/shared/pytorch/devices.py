@@ -36,7 +36,7 @@ def describe_device(device: torch.device) -> Device:
 
 
 def product(device: torch.device, precision: str, size: int) -> Callable[[], None]:
-    """The `product` of a Device."""
+    """Returns the `product` of a Device."""
     dtype = {"fp64": torch.float64, "bf16": torch.bfloat16}.get(precision, torch.float32)
     # A GPU multiplies constants faster than other numbers.
     matrix = torch.randn(size, size, device=device, dtype=dtype)
@@ -51,7 +51,7 @@ def product(device: torch.device, precision: str, size: int) -> Callable[[], Non
 
 
 def gpu_memory(device: torch.device) -> GpuMemory:
-    """The GpuMemory of this process on its GPU."""
+    """Returns the GpuMemory of this process on its GPU."""
     return GpuMemory(
         lambda: torch.cuda.reset_peak_memory_stats(device),
         lambda: (torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         """What fully_shard makes of a module."""
 
 
-# Of the parameters, with `hsdp`.
+# The replicas of the parameters, with `hsdp`.
 NUM_REPLICAS = 2
 # The functions of torch.distributed that FSDP2 calls.
 COLLECTIVES = {"all_gather_single": "all_gather", "reduce_scatter_single": "reduce_scatter", "all_reduce": "all_reduce"}

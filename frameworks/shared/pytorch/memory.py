@@ -13,7 +13,7 @@ from frameworks.shared.pytorch.states import local, reshard
 
 @contextlib.contextmanager
 def at_points(module: nn.Module, optimizer: Optimizer, held: Callable[[], Held] | None = None) -> Iterator[dict[str, Held]]:
-    """The context of Trainer.memory. `held()`: what the rank holds; default: the module's parameters and the optimizer's state."""
+    """Returns the context of Trainer.memory. `held()`: what the rank holds; default: parameters and optimizer state."""
     reshard(module)
     optimizer, held_at = local(optimizer), {}
     # FSDP holds whole parameters, which then are the module's, beside the shards.
@@ -33,11 +33,11 @@ def at_points(module: nn.Module, optimizer: Optimizer, held: Callable[[], Held] 
 def held_by(parameters: list[Tensor], optimizer: Optimizer, gradients: Iterable[Tensor] = (), masters: Iterable[Tensor] = ()) -> Held:
     """Returns the Held of parameters, of their gradients and others, and of an optimizer with its master parameters."""
     gradients = [*gradients, *(parameter.grad for parameter in parameters if parameter.grad is not None)]
-    state = [value for of_parameter in optimizer.state.values() for value in of_parameter.values() if torch.is_tensor(value)]
+    state = [value for parameter_state in optimizer.state.values() for value in parameter_state.values() if torch.is_tensor(value)]
     return Held(storage_bytes(parameters), storage_bytes(gradients), storage_bytes([*state, *masters]))
 
 
 def storage_bytes(tensors: Iterable[Tensor]) -> int:
-    """Returns the bytes of the memory of tensors, of which several may be views; of a sharded one, this rank's part."""
+    """Returns the bytes of the memory of tensors, several of which may be views. Of a sharded tensor this rank's part counts."""
     parts: list[Tensor] = [getattr(tensor, "to_local", tensor.detach)() for tensor in tensors]
     return sum({(storage := tensor.untyped_storage()).data_ptr(): storage.nbytes() for tensor in parts}.values())

@@ -149,7 +149,7 @@ def serve(trainer: "ServerTrainer", num_steps: int, observe: Observe) -> dict[in
 
 
 def update(optimizer: torch.optim.Optimizer, gradients: torch.Tensor, learning_rate: float, num_workers: int) -> None:
-    """Applies the gradients of one worker. Those of all add up to the average, as in synchronous training."""
+    """Applies the gradients of one worker, divided so that those of all workers add up to the average, as in synchronous training."""
     steps.set_learning_rate(optimizer, learning_rate)
     gradients /= num_workers
     optimizer.step()
@@ -205,7 +205,7 @@ class ServerTrainer(PyTorchTrainer):
 
     @final
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """As states.restore; the optimizer state is the server's. Training begins anew, with all workers."""
+        """Does as states.restore, with the optimizer state on the server. Training begins anew, with all workers."""
         parameters = {name: array for name, array in state.items() if "/" not in name}
         states.restore(self.module, self.optimizer, state if self.serves else parameters)
         self.staleness, self.left_out, self.failure = [], [], None
@@ -217,7 +217,7 @@ class ServerTrainer(PyTorchTrainer):
 
 @contextlib.contextmanager
 def _memory_of_server(trainer: ServerTrainer) -> Iterator[dict[str, Held]]:
-    """The server has no passes, and holds the same at each of the points."""
+    """Returns the context of Trainer.memory of the server, which has no passes and holds the same at each of the points."""
     held_at: dict[str, Held] = {}
     yield held_at
     held_at |= dict.fromkeys(POINTS, memory.held_by(list(trainer.module.parameters()), trainer.optimizer))

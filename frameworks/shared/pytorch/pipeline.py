@@ -154,7 +154,7 @@ class PipelineTrainer(DistributedTrainer):
 
     @final
     def evaluate(self, batches: Batches) -> Totals:
-        """As steps.evaluate, on the rank with the last stage; zeros on the others."""
+        """Does as steps.evaluate on the rank with the last stage, and returns zeros on the others."""
         self.module.eval()
         totals = torch.zeros(3, dtype=torch.float64, device=self.device)
         for inputs, targets, weights, _ in steps.tensors(batches, self.device):

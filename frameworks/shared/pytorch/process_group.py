@@ -77,7 +77,7 @@ def join(transport: str, ranks: Ranks) -> None:
 
 
 def store_of(ranks: Ranks) -> dist.TCPStore:
-    """The store at MASTER_ADDR and MASTER_PORT, of torchrun's agent or of rank 0."""
+    """Returns the store at MASTER_ADDR and MASTER_PORT, of torchrun's agent or of rank 0."""
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     # The watchdog ends the rank earlier.
     common = {"world_size": ranks.size, "timeout": STORE_TIMEOUT, "wait_for_workers": False}

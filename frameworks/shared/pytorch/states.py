@@ -21,10 +21,10 @@ def gather(model: nn.Module, optimizer: Optimizer | None) -> dict[str, np.ndarra
     They are gathered from the shards of all ranks, if there are any. Then all ranks call this.
     """
     reshard(model)
-    parameters, optimizer_state, of_parameters = {}, {}, local(optimizer).state if optimizer else {}
+    parameters, optimizer_state, states = {}, {}, local(optimizer).state if optimizer else {}
     for name, parameter in model.named_parameters():
         parameters[name] = as_array(name, whole(parameter))
-        for key, value in of_parameters.get(parameter, {}).items():
+        for key, value in states.get(parameter, {}).items():
             if value is not None:
                 optimizer_state[f"{OPTIMIZER_STATE[key]}/{name}"] = as_array(name, whole(torch.as_tensor(value)))
     # A ZeroRedundancyOptimizer holds on each rank the state of some parameters.
@@ -54,7 +54,7 @@ def restore(model: nn.Module, optimizer: Optimizer, state: Mapping[str, np.ndarr
 
 
 def local(optimizer: Optimizer) -> Optimizer:
-    """The optimizer that updates this rank's parameters: what the wrappers of torch.distributed.optim have in `optim`, or itself."""
+    """Returns the optimizer that updates this rank's parameters: that in `optim` of a wrapper of torch.distributed.optim, or itself."""
     return getattr(optimizer, "optim", optimizer)
 
 
@@ -65,12 +65,12 @@ def reshard(model: nn.Module) -> None:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """A tensor gathered from its shards, where it has any."""
+    """Gathers a tensor from its shards, where it has any."""
     return getattr(tensor, "full_tensor", lambda: tensor)()
 
 
 def placed(tensor: Tensor, parameter: Tensor) -> Tensor:
-    """A whole tensor with a parameter's type, device and, where it has any, shards."""
+    """Gives a whole tensor a parameter's type, device and, where it has any, shards."""
     tensor = tensor.to(parameter.device, parameter.dtype)
     if not hasattr(parameter, "placements"):
         return tensor
@@ -83,7 +83,7 @@ def placed(tensor: Tensor, parameter: Tensor) -> Tensor:
 
 
 def as_array(name: str, tensor: Tensor) -> np.ndarray:
-    """The parameter of that name, or its optimizer state, in the layout of weights.py: channels before height and width."""
+    """Returns the parameter of that name, or its optimizer state, in the layout of weights.py: channels before height and width."""
     array = tensor.detach().cpu().numpy()
     if array.ndim == 4:
         array = array.transpose(0, 3, 1, 2)

@@ -25,7 +25,7 @@ def weighted_loss(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
 
 
 def optimizer_for(settings: Settings, model: nn.Module) -> Optimizer:
-    """The optimizer of the settings, with all relevant defaults explicit; fused, as TensorFlow's update operations are."""
+    """Returns the optimizer of the settings, with all relevant defaults explicit; fused, as TensorFlow's update operations are."""
     learning_rate = settings.learning_rate or 0.0
     if settings.optimizer == "adam":
         return torch.optim.Adam(
@@ -37,7 +37,7 @@ def optimizer_for(settings: Settings, model: nn.Module) -> Optimizer:
 
 
 def unfused(optimizer: Optimizer) -> Optimizer:
-    """The optimizer with PyTorch's own choice of kernels: its fused SGD does not take tensors that are sharded (DTensor)."""
+    """Leaves the kernels of an optimizer to PyTorch, whose fused SGD takes no sharded tensors (DTensor)."""
     for group in optimizer.param_groups:
         group["fused"] = None
     return optimizer
@@ -56,7 +56,7 @@ def tensors(batches: Iterable[Batch], device: torch.device | str) -> Iterator[tu
 
 
 def on_device(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """A tensor of a batch on the device. The copy to a GPU takes place while others compute, which only pinned memory allows."""
+    """Copies a tensor of a batch to the device. The copy to a GPU takes place while others compute, which only pinned memory allows."""
     return tensor.pin_memory().to(device, non_blocking=True) if torch.device(device).type == "cuda" else tensor.to(device)
 
 
@@ -69,7 +69,7 @@ def in_micro_batches(batches: Iterable[Batch], accumulate: int, device: torch.de
 
 @torch.no_grad()
 def evaluate(model: nn.Module, batches: Iterable[Batch], device: torch.device) -> Totals:
-    """Totals of the batches, for every PyTorch backend."""
+    """Returns the Totals of the batches, for every PyTorch backend."""
     model.eval()
     totals = torch.zeros(3, dtype=torch.float64, device=device)
     for inputs, targets, weights, _ in tensors(batches, device):
@@ -78,6 +78,6 @@ def evaluate(model: nn.Module, batches: Iterable[Batch], device: torch.device) -
 
 
 def totals_of(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-    """The Totals of one batch as a tensor."""
+    """Returns the Totals of one batch as a tensor."""
     correct = (logits.argmax(-1) == targets) * weights
     return torch.stack([weighted_loss(logits, targets, weights), correct.sum(), weights.sum()])

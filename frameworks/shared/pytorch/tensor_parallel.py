@@ -51,7 +51,7 @@ def divide(module: nn.Module, ranks: Ranks, device: torch.device) -> None:
 
 
 def reduce(parameter: torch.Tensor) -> None:
-    """Sums a gradient, of which each rank has the part of its tokens. The optimizer would do so in each of its operations."""
+    """Sums a gradient over the ranks, each of which has the part of its tokens. The optimizer would do so in each of its operations."""
     gradient, shards = cast("DTensor", parameter.grad), cast("DTensor", parameter)
     parameter.grad = gradient.redistribute(placements=shards.placements)
 

@@ -42,7 +42,7 @@ class PyTorchTrainer(Trainer):
 
 
 class OneProcessTrainer(PyTorchTrainer):
-    """A backend of one process, which has no one to communicate with."""
+    """A backend of one process, which does not communicate."""
 
     @final
     def sum(self, values: np.ndarray) -> np.ndarray:
@@ -60,7 +60,7 @@ class OneProcessTrainer(PyTorchTrainer):
 class DistributedTrainer(PyTorchTrainer):
     """A backend on torch.distributed. The process group has begun when its __init__ has called this one."""
 
-    # What begins the process group and returns its transport.
+    # It begins the process group and returns its transport.
     begin = staticmethod(process_group.begin)
 
     @abstractmethod

@@ -28,7 +28,7 @@ def describe_device(gpu: int | None, nccl: str | None) -> Device:
 
 
 def product(precision: str, size: int) -> Callable[[], None]:
-    """The `product` of a Device."""
+    """Returns the `product` of a Device."""
     dtype = {"fp64": tf.float64, "bf16": tf.bfloat16}.get(precision, tf.float32)
     # A GPU multiplies constants faster than other numbers.
     matrix = tf.random.normal((size, size), dtype=dtype)
@@ -40,7 +40,7 @@ def product(precision: str, size: int) -> Callable[[], None]:
 
 
 def gpu_memory() -> GpuMemory:
-    """The GpuMemory of this process. It sees one GPU, which TensorFlow numbers 0, and no count of what the allocator reserves."""
+    """Returns the GpuMemory of this process, which sees one GPU, 0 for TensorFlow, and does not count what the allocator reserves."""
     return GpuMemory(
         lambda: tf.config.experimental.reset_memory_stats("GPU:0"),
         lambda: (tf.config.experimental.get_memory_info("GPU:0")["peak"], None),

@@ -39,7 +39,7 @@ class Optimizer(tf.Module):
         """Updates one parameter with a fused operation; `learning_rate` is a tensor of the parameter's type."""
         gradient = tf.convert_to_tensor(gradient)
         shared = {"var": parameter.handle, "grad": gradient, "lr": learning_rate}
-        # Of a parameter's shape, since a traced gradient may have an unknown one.
+        # By the parameter's shape, since a traced gradient may have an unknown one.
         self.gradient_bytes[name] = parameter.shape.num_elements() * gradient.dtype.size
         if self.prefixes == ("momentum",):
             velocity = self.state[f"momentum/{name}"]
