@@ -71,7 +71,7 @@ def test_an_injected_fault_changes_the_losses(trained, name, fault):
     record, _ = trained(name_of_run, ranks_of_faults(name), run)
     if fault == "no_all_reduce" and not ROWS[file_of(name)].in_sync_under_faults:
         assert (record["status"], record["in_sync"]) == ("failed", False)
-        assert "differ after epoch 1" in record["error"]
+        assert "have different parameters after epoch 1" in record["error"]
         record = record | {"status": "ok"}
     assert not disagreement(record, reference) < 1e-4
 
