@@ -127,7 +127,7 @@ def test_a_worker_whose_training_fails_is_left_out_and_the_others_go_on(trained)
 @pytest.mark.parametrize(
     ("backend", "fault", "in_sync", "error"),
     [
-        ("ddp", "unlike_start", False, "differ before training"),
+        ("ddp", "unlike_start", False, "have different parameters before training"),
         ("parameter_server", "worker_fails_in_step_20", True, "every worker has failed; the first: rank 0, epoch 1, step 20: Arithmetic"),
     ],
 )
