@@ -7,6 +7,8 @@ its value in the records of before, which do not have it (common/record/reading.
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
+from typing_extensions import TypedDict
+
 from common.command_line import Bounds, Pattern
 from common.config import Settings
 
@@ -19,7 +21,7 @@ FromZero = Annotated[int, Bounds(at_least=0, at_most=10**18)]
 FromOne = Annotated[int, Bounds(at_least=1, at_most=10**18)]
 Seconds = Annotated[float, Bounds(at_least=0, at_most=1e12)]
 Share = Annotated[float, Bounds(at_least=0, at_most=1)]
-Amount = Annotated[float, Bounds(at_least=0, at_most=1e30)]
+Amount = Annotated[float, Bounds(at_least=0, at_most=1e18)]
 Positive = Annotated[float, Bounds(above=0, at_most=1e30)]
 Moment = Annotated[
     str,
@@ -50,6 +52,20 @@ class Operation(Closed):
 
     num_calls: Amount
     num_bytes: Amount
+
+
+class Library(TypedDict, total=False):
+    """What the report reads of a library's own words; there may be more."""
+
+    rebuilt_bucket_sizes: Annotated[str, Pattern("([0-9]{1,15}(, ?[0-9]{1,15})*)?", "sizes with commas between them")]
+    num_stages: FromOne
+    num_microbatches: FromOne
+    bubble_fraction: Annotated[float, Bounds(at_least=-1e6, at_most=1)]
+    bubble_fraction_in_theory: Share
+
+
+# The body of a TypedDict has no room for it.
+Library.__pydantic_config__ = Closed.__pydantic_config__ | {"extra": "allow"}
 
 
 @dataclass(kw_only=True)
@@ -84,7 +100,7 @@ class StepBreakdown(Closed):
     exchange_start_seconds: dict[str, list[Seconds]] | None = None
     """Seconds from the beginning of a step to the start of each collective in it, by name, on rank 0, in the steps of the profile, which
     slows them down. `null` where it does not tell."""
-    library: dict
+    library: Library
     """DDP's logging data, the calls of DeepSpeed by message size, or the bubble of a pipeline: the part of its steps in which its ranks
     wait, measured and in theory. Empty for other backends."""
 
@@ -219,8 +235,36 @@ class Timeline(Closed):
 
 
 @dataclass
+class MpiCalls(Closed):
+    num_calls: FromZero
+    size_bytes: Amount
+    seconds: Seconds
+    waited_seconds: Seconds = 0.0
+
+
+@dataclass
+class MpiKinds(Closed):
+    """Calls by what they are for."""
+
+    control: MpiCalls
+    payload: MpiCalls
+    completion: MpiCalls | None = None
+    io: MpiCalls | None = None
+    other: MpiCalls | None = None
+
+
+@dataclass
+class MpiOfRank(Closed):
+    communication_seconds: Seconds
+    kinds: MpiKinds | None
+    payload_bytes_per_second: Amount | None
+    elapsed_seconds: Seconds | None = None
+    ended: str | None = None
+
+
+@dataclass
 class MpiProfile(Closed):
-    ranks: dict[str, dict]
+    ranks: dict[str, MpiOfRank]
     """Seconds in MPI; calls, bytes and seconds of payload and of control messages; bandwidth of the payload; by rank."""
     problems: list[str]
     """Profiles that could not be read, and the number of dropped events, one line each."""
@@ -395,7 +439,7 @@ class Record(Closed):
     check_seconds: Seconds | None = None
     """Seconds of what only Tandem does: gathering and comparing the parameters of all ranks, and adding up the losses, and with
     `--drop-caches` emptying the page cache. They are in no other time of the record."""
-    samples_per_epoch: FromZero | None = None
+    samples_per_epoch: FromOne | None = None
     """Number of samples trained in an epoch."""
     samples_dropped_per_epoch: FromZero | None = None
     """Number of samples left out of an epoch because they do not fill a global batch (`--last-batch drop`)."""
@@ -415,7 +459,7 @@ class Record(Closed):
     """Accuracy on all held-out samples after each epoch."""
     eval_losses: Numbers = field(default_factory=list)
     """Loss on all held-out samples after each epoch."""
-    staleness: list[dict[str, FromZero]] | None = None
+    staleness: list[dict[Annotated[str, Pattern("[0-9]{1,9}", "digits")], FromZero]] | None = None
     """Of each epoch, the number of updates by their staleness: how many others were applied since the worker fetched the parameters of its
     gradients. `null` where no server applies updates (`parameter_server`)."""
     left_out: list[str] | None = None

@@ -8,6 +8,7 @@ from common.model.workload_table import WORKLOADS
 from common.record.definition import BY_RANK, Record
 
 OF_COMPLETED = ("workload_digest", "num_nodes", "import_seconds", "init_seconds", "peak_memory_bytes", "in_sync")
+OF_TRAINED = ("samples_per_second", "losses", "samples_per_epoch", "samples_dropped_per_epoch", "samples_padded_per_epoch", "train_seconds")
 # Settings of which a run has a value, whatever was given; of a target it may have none.
 RESOLVED = (*(name for name in WORKLOADS["cnn"].defaults() if name != "target"), "learning_rate_factor", "machine")
 
@@ -18,7 +19,7 @@ def problems(record: Record) -> Iterator[str]:
     is_ok, has_target, reached = record.status == "ok", record.target is not None, record.reached is True
     required = (
         ("a completed run", is_ok, OF_COMPLETED),
-        ("a completed run that did not resume", is_ok and from_the_start, ("samples_per_second", "losses")),
+        ("a completed run that did not resume", is_ok and from_the_start, OF_TRAINED),
         ("a completed run with a target", is_ok and has_target, ("reached",)),
         ("a completed run with a target that did not resume", is_ok and has_target and from_the_start, ("accuracy",)),
         ("a run that diverged, failed or timed out", record.status in ("diverged", "failed", "timeout"), ("error",)),
@@ -32,6 +33,12 @@ def problems(record: Record) -> Iterator[str]:
     )
     for description, applies, names in excluded:
         yield from (f"{name}: {description} has none" for name in names if applies and getattr(record, name) is not None)
+    steps, epochs = len(record.step_seconds), len(record.train_seconds)
+    samples = (record.samples_per_epoch or 0) + (record.samples_padded_per_epoch or 0)
+    if is_ok and epochs and record.samples_per_epoch is not None and not 1 <= steps // epochs <= samples:
+        yield f"step_seconds: {steps} steps in {epochs} epochs of {samples} samples"
+    if record.num_nodes is not None and record.num_nodes > record.num_ranks:
+        yield f"num_nodes: {record.num_nodes} nodes have {record.num_ranks} ranks"
     if is_ok and record.in_sync is False:
         yield "in_sync: the ranks of a completed run have equal parameters"
     if record.time_to_solution_seconds == 0:

@@ -3,6 +3,7 @@
 import importlib
 import os
 import runpy
+import signal
 import sys
 import tempfile
 import traceback
@@ -11,17 +12,21 @@ from pathlib import Path
 from tests.support.running import ROOT, environ
 
 
-def run_module(module, *arguments, **variables):
-    """(exit status, standard output, standard error) of `python -m module` with these arguments and variables.
+def run_module(module, *arguments, folder=ROOT, seconds=0, **variables):
+    """(exit status, standard output, standard error) of `python -m module` with these arguments and variables, started in a folder.
+
+    After so many seconds, unless they are 0, SIGALRM ends it.
 
     For programs that end before they start a thread or a library's runtime: a fork has neither. One start of each program is to be
     tested for real as well, since what the tests have imported is imported here.
     """
     importlib.import_module(module)
-    with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(folder, name) for name in ("out", "err")]
+    with tempfile.TemporaryDirectory() as outputs:
+        paths = [Path(outputs, name) for name in ("out", "err")]
         pid = os.fork()
         if not pid:
+            signal.alarm(seconds)
+            os.chdir(folder)
             _run(module, [str(argument) for argument in arguments], variables, paths)
         _, status = os.waitpid(pid, 0)
         return os.waitstatus_to_exitcode(status), *(path.read_text() for path in paths)
@@ -34,7 +39,6 @@ def _run(module, arguments, variables, paths):
         for descriptor, path in enumerate(paths, 1):
             os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), descriptor)
         sys.stdout, sys.stderr = (os.fdopen(os.dup(descriptor), "w", buffering=1) for descriptor in (1, 2))
-        os.chdir(ROOT)
         cleared = environ() | variables
         os.environ.clear()
         os.environ.update(cleared)

@@ -105,7 +105,9 @@ def _sentence(name: str, row: Row) -> str:
 
 def _on_staleness(name: str, entry: Entry) -> str:
     counts = [item for record in entry.ok for counts_of_epoch in record.staleness or () for item in counts_of_epoch.items()]
-    mean = sum(int(value) * number for value, number in counts) / sum(number for _, number in counts)
-    sentence = f"{name}, {ranks_of(entry.num_ranks)}: {entry.backend} is asynchronous; an update has a mean staleness of {mean:.2f} updates"
+    sentence = f"{name}, {ranks_of(entry.num_ranks)}: {entry.backend} is asynchronous"
+    if num_updates := sum(number for _, number in counts):
+        mean = sum(int(value) * number for value, number in counts) / num_updates
+        sentence = f"{sentence}; an update has a mean staleness of {mean:.2f} updates"
     num_left_out = sum(bool(record.left_out) for record in entry.ok)
     return f"{sentence}; in {num_left_out} of its {len(entry.ok)} runs a worker was left out." if num_left_out else f"{sentence}."

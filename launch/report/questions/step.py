@@ -3,14 +3,15 @@
 from collections.abc import Callable, Iterable
 from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from common.record.definition import Record
+from common.record.definition import Library, Record
 from launch.report import entries, epochs, statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.tables import BACKEND, MB, RANKS, Column, Findings, apart, filled, in_unit, milliseconds, through
 from launch.report.words import ranks_of, span
 
+BUBBLE = {"num_stages", "num_microbatches", "bubble_fraction", "bubble_fraction_in_theory"}
 QUESTION = "Where does the time of a step go?"
 OVERHEAD, EXPOSED = "overhead at 1 rank", "exposed communication"
 PARTS = ("data wait", "compute", OVERHEAD, EXPOSED)
@@ -52,7 +53,7 @@ class Bubble(NamedTuple):
     """An entry that is a pipeline, and the bubbles of its runs, as frameworks/shared/pytorch/pipeline.py measured them."""
 
     entry: Entry
-    of_runs: list[dict[str, Any]]
+    of_runs: list[Library]
 
 
 def _milliseconds(value_of: Callable[[Record], float | None]) -> Callable[[Row], float | None]:
@@ -161,10 +162,10 @@ def exposed_percent(comparison: Comparison, entry: Entry) -> float | None:
     return 100 * exposed / sum(statistics.present(milliseconds_of.values()))
 
 
-def _bubbles(entry: Entry) -> list[dict[str, Any]]:
+def _bubbles(entry: Entry) -> list[Library]:
     """Returns the bubbles of an entry's runs; nothing unless it is a pipeline."""
     breakdowns = statistics.present(record.step_breakdown for record in entry.ok)
-    return [breakdown.library for breakdown in breakdowns if "bubble_fraction" in breakdown.library]
+    return [breakdown.library for breakdown in breakdowns if breakdown.library.keys() >= BUBBLE]
 
 
 def _sentences(comparison: Comparison, fair: Iterable[Entry]) -> list[str]:

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable
 from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from common.record.definition import Record
+from common.record.definition import MpiOfRank, Record
 from launch.report.tables import BACKEND, MB, RANKS, Column, Findings, filled, in_unit, through
 from launch.report.words import ranks_of
 
@@ -16,12 +16,11 @@ class Profile(NamedTuple):
     """A traced run, and what its rank 0 did in MPI. Without the kinds control and payload are not separated."""
 
     record: Record
-    rank_0: dict[str, Any]
+    rank_0: MpiOfRank
 
 
 def _of_kind(kind: str, key: str, profile: Profile) -> float | None:
-    kinds = profile.rank_0["kinds"]
-    return kinds[kind][key] if kinds else None
+    return getattr(getattr(profile.rank_0.kinds, kind), key) if profile.rank_0.kinds else None
 
 
 def _kind(kind: str, key: str) -> Callable[[Profile], float | None]:
@@ -31,7 +30,7 @@ def _kind(kind: str, key: str) -> Callable[[Profile], float | None]:
 COLUMNS: tuple[Column[Profile], ...] = (
     Column("workload", attrgetter("record.workload")),
     *through("record", BACKEND, RANKS),
-    Column("in MPI (s)", lambda profile: profile.rank_0["communication_seconds"], ".3f"),
+    Column("in MPI (s)", lambda profile: profile.rank_0.communication_seconds, ".3f"),
     Column("control calls", _kind("control", "num_calls")),
     Column("control (s)", _kind("control", "seconds"), ".3f"),
     Column("payload calls", _kind("payload", "num_calls")),
@@ -39,7 +38,7 @@ COLUMNS: tuple[Column[Profile], ...] = (
     Column("payload (s)", _kind("payload", "seconds"), ".3f"),
     Column(
         "payload bandwidth (MB/s)",
-        lambda profile: in_unit(profile.rank_0["payload_bytes_per_second"], MB) if profile.rank_0["kinds"] else None,
+        lambda profile: in_unit(profile.rank_0.payload_bytes_per_second, MB) if profile.rank_0.kinds else None,
         ".0f",
     ),
 )
@@ -52,16 +51,16 @@ def answer(records: Iterable[Record]) -> Findings:
     return Findings([_sentence(*profile) for profile in profiles], filled("Rank 0 in MPI", COLUMNS, profiles))
 
 
-def _sentence(record: Record, rank_0: dict[str, Any]) -> str:
+def _sentence(record: Record, rank_0: MpiOfRank) -> str:
     subject = f"{record.workload}, {record.backend} at {ranks_of(record.num_ranks)}"
-    total = f"{subject}: rank 0 spent {rank_0['communication_seconds']:.2f} s in MPI"
-    if not rank_0["kinds"]:
+    total = f"{subject}: rank 0 spent {rank_0.communication_seconds:.2f} s in MPI"
+    if not rank_0.kinds:
         return f"{total}; the preloaded library does not separate control from payload."
-    control, payload = rank_0["kinds"]["control"], rank_0["kinds"]["payload"]
-    mean_bytes = control["size_bytes"] / max(control["num_calls"], 1)
-    in_control = f"{control['seconds']:.2f} s in control ({control['num_calls']} calls of {mean_bytes:.0f} bytes on average)"
-    if not payload["num_calls"]:
+    control, payload = rank_0.kinds.control, rank_0.kinds.payload
+    mean_bytes = control.size_bytes / max(control.num_calls, 1)
+    in_control = f"{control.seconds:.2f} s in control ({control.num_calls} calls of {mean_bytes:.0f} bytes on average)"
+    if not payload.num_calls:
         return f"{total}: {in_control}, no payload."
-    bandwidth = rank_0["payload_bytes_per_second"]
+    bandwidth = rank_0.payload_bytes_per_second
     speed = f" at {bandwidth / MB:.0f} MB/s" if bandwidth else ""
-    return f"{total}: {in_control}, {payload['seconds']:.2f} s in payload ({payload['size_bytes'] / MB:.0f} MB{speed})."
+    return f"{total}: {in_control}, {payload.seconds:.2f} s in payload ({payload.size_bytes / MB:.0f} MB{speed})."

@@ -27,12 +27,12 @@ def check(records):
         ({"settings": {"autotune": True}}, "different settings .*--autotune True and False"),
         ({"settings": {"evaluation_batch_size": 7}}, "different settings .*--evaluation-batch-size 7 and"),
         ({"workload": "transformer", "settings": {"recompute": True}}, "different settings .*--recompute True and False"),
-        ({"num_nodes": 4}, r"ddp-n1-r1 and .*ddp-n1-r0 ran on different numbers of nodes \(4 and 1\)"),
+        ({"num_ranks": 4, "num_nodes": 4}, r"ddp-n4-r1 and .*ddp-n4-r0 ran on different numbers of nodes \(4 and 1\)"),
         ({"transport": "gloo"}, r"ran over different transports \(gloo and nccl\); compare them separately"),
     ],
 )
 def test_runs_that_differ_in_more_than_a_matrix_varies_are_refused_with_the_difference(changes, message):
-    first = made(transport="nccl", workload=changes.get("workload", "cnn"))
+    first = made(transport="nccl", workload=changes.get("workload", "cnn"), num_ranks=changes.get("num_ranks", 1))
     with pytest.raises(UserError, match=message):
         check([first, made(**{"transport": "nccl", "repeat": 1} | changes)])
 
@@ -40,7 +40,8 @@ def test_runs_that_differ_in_more_than_a_matrix_varies_are_refused_with_the_diff
 @pytest.mark.parametrize(
     "changes",
     [
-        {"repeat": 3}, {"num_ranks": 4}, {"num_ranks": 4, "num_nodes": 4}, {"backend": "horovod_tf", "num_nodes": 2, "transport": "mpi"},
+        {"repeat": 3}, {"num_ranks": 4}, {"num_ranks": 4, "num_nodes": 4},
+        {"backend": "horovod_tf", "num_ranks": 2, "num_nodes": 2, "transport": "mpi"},
         {"repeat": 1, "status": "failed", "error": "it broke", "num_nodes": None, "transport": None},
         {"settings": {"watchdog_timeout": 5.0}}, {"settings": {"learning_rate_factor": 4.0, "data_dir": "/data"}},
         {"stamp": "20270101-000000"}, {"backend": "deepspeed_zero@3", "settings": {"zero_stage": 3}},

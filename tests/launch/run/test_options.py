@@ -15,9 +15,9 @@ from tests.support import programs
 from tests.support.mistakes import refusal
 
 
-@pytest.mark.parametrize(("program", "kind"), programs.kinds(), ids=programs.kind_name)
-def test_every_number_has_a_lower_and_an_upper_bound(program, kind):
-    for name, hint, declared, _ in options_of(kind):
+@pytest.mark.parametrize("program", programs.programs(), ids=programs.name_of)
+def test_every_number_has_a_lower_and_an_upper_bound(program):
+    for name, hint, declared, _ in options_of(program.kind):
         is_number = {int, float} & {hint, *get_args(hint)}
         bounds = [bounds for bounds in declared if isinstance(bounds, Bounds)]
         assert len(bounds) == bool(is_number), name

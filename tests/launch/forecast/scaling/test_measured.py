@@ -63,4 +63,19 @@ def test_the_step_of_training_is_that_of_its_median_epoch():
 
 
 def test_a_run_whose_record_has_no_number_of_samples_is_no_size():
-    assert measured.of(typed([made(samples_per_epoch=None, step_breakdown=step_breakdown(num_ranks=1))]), {}) is None
+    assert (
+        measured.of(
+            typed(
+                [
+                    made(
+                        samples_per_epoch=None,
+                        resumed_after_epochs=2,
+                        time_to_solution_seconds=None,
+                        step_breakdown=step_breakdown(num_ranks=1),
+                    )
+                ]
+            ),
+            {},
+        )
+        is None
+    )

@@ -1,0 +1,104 @@
+"""Whatever stands at one place of a record, it is no record, or the report is written: it never ends in a traceback."""
+
+import contextlib
+import copy
+import json
+import random
+
+import pytest
+
+from common.errors import UserError
+from common.record import reading
+from launch.forecast.scaling import answer as scaling_answer
+from launch.forecast.scaling import forecasts
+from launch.report import entries, summary
+from launch.report.export import csv, html, markdown, terminal
+from tests.support.made_records import made, step_breakdown, tensor_bytes, typed
+
+VALUES = (
+    None, True, 0, -1, 1, 2.5, -2.5, 1e-300, 1e29, 10**17, 10**30, "", "text", "\x1b[1m<b>|", "1", [], [1], {},
+    {"a": 1}, [[1]], ["x"], [None],
+)  # fmt: skip
+# How many of the changed records are read, and how many of those that are records have a report.
+NUM_READ, NUM_REPORTED = 1500, 60
+
+
+def rich():
+    """A record of which every part is there."""
+    by_rank = [1, 2]
+    reading_of_data = {
+        "sample_order": "global", "num_steps": 10, "wait_seconds_by_rank": [0.1, 0.2], "sample_bytes_by_rank": by_rank,
+        "num_opens_by_rank": by_rank, "read_bytes_by_rank": by_rank, "disk_bytes_by_rank": by_rank, "budget_bytes": 1000,
+        "stored_bytes": 1000, "convert_seconds": 1.0,
+    }  # fmt: skip
+    timeline = {
+        "trace": "trace.json.gz", "num_events": 3, "clocks": [{"source": "x", "error_microseconds": 1.0, "note": "n"}],
+        "ranks": {"0": {"clock_ahead_microseconds": 0.0, "error_microseconds": 0.0}}, "horovod": {"num_events": 1}, "problems": ["a line"],
+        "steps": {"0": {"step": [0.1]}}, "collectives": {"0": {"all_reduce": {"num": 1, "seconds": 0.1, "size_bytes": 4}}},
+    }  # fmt: skip
+    noise = {
+        "product_flops_per_second": [1e9, 1e9], "copy_bytes_per_second": [1e9, 1e9], "frequency_hz": [1e9, None], "steal_seconds": 0.1,
+        "pressure_seconds": 0.1, "involuntary_switches_by_rank": by_rank, "gpu_clock_hz": [None, None], "gpu_throttle_reasons": ["heat"],
+        "cpu_throttled_seconds": 0.1,
+    }  # fmt: skip
+    calls = {"num_calls": 3, "size_bytes": 8.0, "seconds": 0.1}
+    mpi = {"communication_seconds": 0.2, "kinds": {"control": calls, "payload": calls}, "payload_bytes_per_second": 80.0}
+    library = {
+        "rebuilt_bucket_sizes": "400, 200", "num_stages": 2, "num_microbatches": 4,
+        "bubble_fraction": 0.5, "bubble_fraction_in_theory": 0.4,
+    }  # fmt: skip
+    breakdown = {"exchange_start_seconds": {"all_reduce": [0.001]}, "library": library}
+    return made(
+        num_ranks=2, transport="gloo", step_breakdown=step_breakdown() | breakdown,
+        tensor_bytes_by_rank=tensor_bytes((8, 8, 16), (8, 8, 16)), reading=reading_of_data, timeline=timeline, machine_noise=noise,
+        gpu_memory_by_rank=dict.fromkeys(("peak_allocated_bytes", "peak_reserved_bytes", "used_bytes"), by_rank),
+        mpi_profile={"ranks": {"0": mpi}, "problems": []}, checkpoint_io={"num_writes": 1, "written_bytes": 5},
+        staleness=[{"0": 3}], left_out=["a worker"], energy_joules=5.0, energy_source="RAPL", steps_per_turn=2, num_turns=2,
+        flops_per_second_per_rank=1e9, peak_flops_per_second=2e9, share_of_peak=0.5, training_flops_per_sample=1000,
+    )  # fmt: skip
+
+
+def places(value, place=()):
+    """The places of all values in a JSON value; of a list the first and the list itself."""
+    if place:
+        yield place
+    for key in value if isinstance(value, dict) else range(min(1, len(value))) if isinstance(value, list) else ():
+        yield from places(value[key], (*place, key))
+
+
+def with_value(record, place, value):
+    changed = part = copy.deepcopy(record)
+    for key in place[:-1]:
+        part = part[key]
+    part[place[-1]] = value
+    return changed
+
+
+def report(records):
+    """Writes the report of records in all forms."""
+    with contextlib.suppress(UserError):
+        answer = summary.answer(records, [])
+        terminal.show(answer)
+        for export in (markdown, csv, html):
+            assert export.text(answer)
+    with contextlib.suppress(UserError):
+        plain, _ = entries.split_traced(records)
+        scaling_answer.section(*forecasts.of(entries.comparisons(plain), forecasts.Wish((4,))))
+
+
+@pytest.mark.parametrize(
+    "record", [rich(), made(backend="parameter_server", num_ranks=2, exact=False, staleness=[{"0": 3}])], ids=["rich", "asynchronous"]
+)
+def test_one_other_value_makes_it_no_record_or_one_with_a_report(record):
+    choice, others = random.Random(1), typed([made(backend="single"), made(step_breakdown=step_breakdown(num_ranks=1))])
+    changes = [(place, value) for place in places(record) for value in VALUES]
+    found = []
+    for place, value in choice.sample(changes, min(NUM_READ, len(changes))):
+        with contextlib.suppress(ValueError):
+            found.append((place, value, reading.parsed(json.dumps(with_value(record, place, value)))))
+    assert len(found) > NUM_REPORTED
+    for place, value, changed in choice.sample(found, NUM_REPORTED):
+        try:
+            report([changed, *others])
+        except Exception as problem:
+            raise AssertionError(f"{'/'.join(map(str, place))} = {value!r}") from problem

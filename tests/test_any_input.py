@@ -1,0 +1,116 @@
+"""Whatever an option of a program is given, the program does it or says in a line or two why not: no traceback, and it ends."""
+
+import dataclasses
+import os
+import shutil
+
+import hypothesis
+import pytest
+import tyro
+from hypothesis import strategies
+
+from common.command_line import flag, options_of
+from common.errors import UserError
+from common.training import program as training
+from launch.conversion import writing
+from launch.run import available, processes
+from launch.trace import prototypes
+from tests.support import programs
+from tests.support.forked import run_module
+from tests.support.running import ROOT
+
+SECONDS = 20
+RECORDS = [next((ROOT / "results" / "reference" / "two-cores").glob(f"*-cnn-ddp-n{size}-*")) for size in (1, 2)]
+# Options without which a program would take longer, or write elsewhere, than a test may; one of several. PATH is a folder of the test.
+ALWAYS = {
+    "frameworks.single": [("--results", "PATH/results")],
+    "launch.collectives.__main__": [("--machine", "here")],
+    "launch.matrix": [("--backends", "single", "--results", "PATH/results", "--dry-run")],
+    "launch.memory": [("--workload", "cnn", "--backends", "ddp,fsdp"), ("--layers", "2", "--width", "256", "--fits", "80GB")],
+    "launch.trace.build": [("--library", "PATH/library.so")],
+}
+# What is given for a positional argument without a default, where another one is tried.
+POSITIONAL = {"workload": "cnn", "data_format": "npy", "folder": "PATH/new", "picture": "PATH/new.svg"}
+NUMBERS = (
+    "0", "-1", "1", "1.5", "1e-300", "1e308", "nan", "-inf", "1_000", "0x10", "1e9", "1" + "0" * 18, "1" + "0" * 30, "9" * 400,
+    "9" * 5000,
+)  # fmt: skip
+TEXTS = (
+    "", " ", "-", "--", "a,b,,", ",", "\n", "\x1b[31m", "\u00e9\u2028", "\udcff", "a" * 300, "a" * 5000,
+    "{", "[", "(?<", "%s{0}", "$(x)", "'",
+    "a=b", "alpha=1,beta=", "alpha=nan,beta=1e308", "alpha=1e308,beta=1e-308", "1,2", "80GB", "9" * 24 + "GB", "0B",
+    "ddp@x", "ddp+offload", "@",
+)  # fmt: skip
+PATHS = (
+    "PATH", "PATH/there", "PATH/none/of/it", "PATH/file", "PATH/file/below", "PATH/binary", "PATH/loop", "PATH/records",
+    "PATH/broken.json",
+    "PATH/broken.toml", "PATH/folder.json", "PATH/picture.svg", "/dev/null", "/dev/full", "..", "PATH/" + "a" * 300, "PATH/a\nb",
+)  # fmt: skip
+VALUES = (
+    strategies.sampled_from((*NUMBERS, *TEXTS, *PATHS))
+    | strategies.integers().map(str)
+    | strategies.floats().map(repr)
+    | strategies.text(strategies.characters(exclude_categories=["Cs"], exclude_characters="\0/"), max_size=40)
+)
+
+
+class Started(UserError):
+    """What a program would do next is not what is tested here."""
+
+
+@pytest.fixture
+def place(tmp_path):
+    folder = tmp_path / "a" / "b"
+    (folder / "there").mkdir(parents=True)
+    (folder / "folder.json").mkdir()
+    (folder / "loop").symlink_to("loop")
+    for name, content in (
+        ("file", b"text\n"),
+        ("binary", bytes(range(256))),
+        ("broken.json", b'{"fits": 5}'),
+        ("broken.toml", b"a = \xff"),
+    ):
+        (folder / name).write_bytes(content)
+    (folder / "records").mkdir()
+    for record in RECORDS:
+        shutil.copy(record, folder / "records")
+    return folder
+
+
+def arguments_of(kind, option, value):
+    """The arguments with which an option has the value, and each positional argument one."""
+    positional, named = [], []
+    for other in options_of(kind):
+        if tyro.conf.Positional in other.declared:
+            if other.name == option.name:
+                positional.append(value)
+            elif other.default is dataclasses.MISSING:
+                positional.append(POSITIONAL.get(other.name, "PATH/records"))
+        elif other.name == option.name:
+            named.append(flag(option.name) if option.kind is bool else f"{flag(option.name)}={value}")
+    return [*positional, *named]
+
+
+@pytest.mark.parametrize("program", programs.programs(), ids=programs.name_of)
+def test_whatever_is_given_is_done_or_refused_in_a_line(program, place, monkeypatch):
+    def started(*_, **__):
+        raise Started("it has started")
+
+    # Asking backends takes seconds.
+    monkeypatch.setattr(available, "settled", lambda jobs, *_: (jobs, {}))
+    for module, name in ((training, "prepare_process"), (processes, "run"), (writing, "_write_all"), (prototypes, "read")):
+        monkeypatch.setattr(module, name, started)
+    options = options_of(program.kind)
+
+    @hypothesis.settings(max_examples=int(os.environ.get("EXAMPLES", "1")) * len(options) + 10, derandomize=True, database=None)
+    @hypothesis.given(strategies.sampled_from(ALWAYS.get(program.module, [()])), strategies.sampled_from(options), VALUES)
+    def check(always, option, value):
+        given = [*always, *arguments_of(program.kind, option, value)]
+        arguments = [argument.replace("PATH", str(place)) for argument in given]
+        status, _, error = run_module(program.module, *arguments, folder=place, seconds=SECONDS)
+        hypothesis.note(f"{arguments} {status} {error}")
+        assert status in (0, 2)
+        assert error.count("\n") <= 2
+        assert "Traceback" not in error
+
+    check()
