@@ -205,7 +205,7 @@ def check(options):
     """Raises UserError for the first option of a dataclass, or of one in it, whose value its annotation does not allow."""
     for name, declared in annotations(type(options)).items():
         value = getattr(options, name)
-        if dataclasses.is_dataclass(value):
+        if dataclasses.is_dataclass(type(value)):
             check(value)
         if value is None:
             continue

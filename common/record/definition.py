@@ -65,7 +65,7 @@ class Library(TypedDict, total=False):
 
 
 # The body of a TypedDict has no room for it.
-Library.__pydantic_config__ = Closed.__pydantic_config__ | {"extra": "allow"}
+Library.__pydantic_config__ = Closed.__pydantic_config__ | {"extra": "allow"}  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @dataclass(kw_only=True)

@@ -126,7 +126,7 @@ def _read(path):
             return Damaged(path, "incomplete: its program was killed, or is still writing")
         return parsed(path.read_bytes())
     except OSError as problem:
-        return Damaged(path, problem.strerror)
+        return Damaged(path, problem.strerror or str(problem))
     except ValueError as problem:
         return Damaged(path, printable(shortened(str(problem), 300)))
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
-from typing import get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from common.model.workload_table import WORKLOADS
 from common.record.definition import BY_RANK, Record
@@ -47,11 +47,11 @@ def problems(record: Record) -> Iterator[str]:
     yield from _problems_by_rank(record, record.num_ranks)
 
 
-def _problems_by_rank(part, num_ranks, place=""):
+def _problems_by_rank(part: Any, num_ranks: int, place: str = "") -> Iterator[str]:
     """Lists by rank of another length, of a record or of a part of it."""
     hints = get_type_hints(type(part), include_extras=True)
     for name, value in ((field.name, getattr(part, field.name)) for field in dataclasses.fields(part)):
-        if dataclasses.is_dataclass(value):
+        if dataclasses.is_dataclass(type(value)):
             yield from _problems_by_rank(value, num_ranks, f"{place}{name}/")
         is_by_rank = any(BY_RANK in getattr(kind, "__metadata__", ()) for kind in (hints[name], *get_args(hints[name])))
         if is_by_rank and value is not None and len(value) != num_ranks:
