@@ -214,12 +214,7 @@ def test_another_backend_resumes_the_same_run(data, workload, backends, bound, t
     whole = dict(zip(OPTIMIZERS, train_in_turn(1, tmp_path / "whole", whole_runs), strict=True))
     chain, runs, results = [*itertools.product(range(len(backends)), OPTIMIZERS)], [], []
     for num_before, optimizer in chain:
-        folder = tmp_path / f"{optimizer}-{num_before}"
-        folder.mkdir()
-        if num_before:
-            # In whose place the run writes its own.
-            (folder / LAST).symlink_to(tmp_path / f"{optimizer}-{num_before - 1}" / LAST)
-        options = ("--checkpoint-dir", folder, "--epochs", num_before + 1, *(["--resume"] if num_before else []))
+        options = ("--checkpoint-dir", tmp_path / optimizer, "--epochs", num_before + 1, *(["--resume"] if num_before else []))
         runs.append((backends[num_before], "none", *arguments_for(data, workload, optimizer, *options)))
     for backends_in_turn, in_turn in itertools.groupby(runs, lambda run: started_with(run[0])):
         results += train_in_turn(2, tmp_path / f"{len(results)}-{backends_in_turn[0]}", list(in_turn))
@@ -231,7 +226,10 @@ def test_another_backend_resumes_the_same_run(data, workload, backends, bound, t
         expected = {name: whole[optimizer][0][name][steps] for name in ("losses", "learning_rates")}
         assert record["learning_rates"] == expected["learning_rates"]
         assert disagreement(record, expected) < bound, (backends[num_before], optimizer)
-        state, about = checkpoints.read(tmp_path / f"{optimizer}-{num_before}" / LAST)
+        if num_before + 1 < len(backends):
+            # The next run has replaced its checkpoint.
+            continue
+        state, about = checkpoints.read(tmp_path / optimizer / LAST)
         assert about.epochs == num_before + 1
         for name, values in parameters.items():
             np.testing.assert_array_equal(state[name], values)
