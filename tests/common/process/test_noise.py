@@ -100,7 +100,7 @@ def test_here_the_kernels_have_a_speed():
 def test_the_gpu_of_a_rank_has_a_clock_and_reasons_for_it(monkeypatch):
     nvml.install(monkeypatch, nvml.Driver())
     monkeypatch.setattr(gpus, "pci_bus_id", {1: "0000:07:00.0"}.get)
-    on_gpu = Rank0(device=ON_CPU._replace(index=1))
+    on_gpu = Rank0(device=ON_CPU._replace(gpu=1))
     assert (noise.gpu_clock(on_gpu), noise.throttle_reasons(on_gpu)) == (1.41e9, ["temperature"])
     for function in ("nvmlDeviceGetClockInfo", "nvmlDeviceGetCurrentClocksThrottleReasons"):
         monkeypatch.setattr(noise.pynvml, function, nvml.refuse)
