@@ -12,7 +12,7 @@ restarted. Writes only to the checkout and to ${XDG_CACHE_HOME:-~/.cache}/tandem
   --check    check whether the environment is up to date (exit status 1 if not)
   --download FOLDER  no environment: put what the set-up downloads into FOLDER, for a machine without internet, where
              PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER launch/setup.sh then sets up
-  --light    no environment: put the few MB of pure Python that a site's Python with PyTorch lacks into .light, from
+  --light    no environment: put the 20 MB of packages that a site's Python with PyTorch lacks into .light, from
              environment.yml; launch/matrix.sh then runs with TANDEM_PYTHON (3.10 or newer; default: python3)
 
 Environment variables, stored for the next set-up of this checkout (NAME= resets):

@@ -19,11 +19,13 @@ pip --version >/dev/null 2>&1 || die "$python has no pip; set TANDEM_PYTHON to a
 
 export PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1
 install() {
-  pip install --quiet --upgrade --no-deps --only-binary=:all: --target "$@" || die "pip could not install: ${*:2}; see its messages above"
+  pip install --quiet --upgrade --only-binary=:all: --target "$@" || die "pip could not install: ${*:2}; see its messages above"
 }
-names='tyro|rich|psutil|safetensors|ijson|nvidia-ml-py'
-mapfile -t needs < <(sed -nE "s/^ *- *(($names)==[^ ]*).*/\1/p" "$root/environment.yml")
+pinned() { sed -nE "s/^ *- *(($1)==[^ ]*).*/\1/p" "$root/environment.yml"; }
+mapfile -t needs < <(pinned 'tyro|rich|psutil|safetensors|ijson|nvidia-ml-py')
 read -ra further < <(sed -n 's/^ *TANDEM_LIGHT: *"\(.*\)"/\1/p' "$root/environment.yml")
-install "$light" "${needs[@]}" "${further[@]}"
-# numpy is large, compiled for one version of Python, and beside PyTorch almost everywhere.
+install "$light" --no-deps "${needs[@]}" "${further[@]}"
+# Compiled for one version of Python.
+install "$light/$tag" "$(pinned pydantic)"
+# numpy is that too, large, and beside PyTorch almost everywhere.
 "$python" -c 'import sys; sys.path[:] = filter(None, sys.path); import numpy' 2>/dev/null || install "$light/$tag" numpy

@@ -5,13 +5,14 @@ import re
 import shutil
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
 
 from launch.launchers.commands import ALLOCATIONS
 from launch.setup import cuda_toolkit
-from tests.support.running import ROOT
+from tests.support.running import ROOT, completed, copied
 
 TOOLS = ("bash", "awk", "cat", "cut", "df", "dirname", "env", "flock", "g++", "grep", "make", "mkdir", "sed", "sha256sum", "sort", "uname")
 
@@ -222,6 +223,21 @@ def test_the_folder_beside_a_sites_python_needs_a_python(fresh):
     shutil.copy2(ROOT / "launch/setup/light.sh", fresh / "tandem/launch/setup")
     status, _, error = setup(fresh, "--light", TANDEM_PYTHON="/bin/false")
     assert (status, error) == (2, "setup: '/bin/false' is not Python 3.10 or newer; set TANDEM_PYTHON to one, or load a module\n")
+
+
+@pytest.mark.matrix
+def test_what_is_put_beside_a_sites_python_is_enough_for_a_matrix(tmp_path):
+    checkout, python = copied(tmp_path), tmp_path / "site/bin/python"
+    (checkout / ".venv").unlink()
+    venv.create(tmp_path / "site", with_pip=True)
+    if completed(python, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", tmp_path, "tomli").returncode:
+        pytest.skip("no package index")
+    done = completed("launch/setup.sh", "--light", cwd=checkout, variables={"TANDEM_PYTHON": str(python)})
+    assert done.returncode == 0, done.stderr
+    command = ("launch/matrix.sh", "1", "--backends", "single", "--workloads", "cnn", "--dry-run", "--results", tmp_path / "results")
+    done = completed(*command, cwd=checkout, variables={"TANDEM_PYTHON": str(python)})
+    assert done.returncode == 0, done.stderr
+    assert f"{python} -m torch.distributed.run" in done.stdout
 
 
 # What Horovod reads when it runs, or a module sets, does not make the environment stale.
