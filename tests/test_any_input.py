@@ -9,7 +9,8 @@ import pytest
 import tyro
 from hypothesis import strategies
 
-from common.command_line import flag, options_of
+from common.command_line import Bounds, flag, options_of
+from common.config import Settings
 from common.errors import UserError
 from common.training import program as training
 from launch.conversion import writing
@@ -100,17 +101,22 @@ def test_whatever_is_given_is_done_or_refused_in_a_line(program, place, monkeypa
     monkeypatch.setattr(available, "settled", lambda jobs, *_: (jobs, {}))
     for module, name in ((training, "prepare_process"), (processes, "run"), (writing, "_write_all"), (prototypes, "read")):
         monkeypatch.setattr(module, name, started)
-    options = options_of(program.kind)
+    bases, options = ALWAYS.get(program.module, [()]), options_of(program.kind)
 
-    @hypothesis.settings(max_examples=int(os.environ.get("EXAMPLES", "1")) * len(options) + 10, derandomize=True, database=None)
-    @hypothesis.given(strategies.sampled_from(ALWAYS.get(program.module, [()])), strategies.sampled_from(options), VALUES)
-    def check(always, option, value):
-        given = [*always, *arguments_of(program.kind, option, value)]
+    def check(base, option, value):
+        given = [*base, *arguments_of(program.kind, option, value)]
         arguments = [argument.replace("PATH", str(place)) for argument in given]
         status, _, error = run_module(program.module, *arguments, folder=place, seconds=SECONDS)
-        hypothesis.note(f"{arguments} {status} {error}")
-        assert status in (0, 2)
-        assert error.count("\n") <= 2
-        assert "Traceback" not in error
+        shown = f"{' '.join(arguments)!r}: {status}, {error}"
+        assert status in (0, 2), shown
+        assert error.count("\n") <= 2, shown
+        assert "Traceback" not in error, shown
 
-    check()
+    # The largest number that an option takes must end in time too. A matrix has those of a run.
+    for option in set(options) - (set() if program.kind is Settings else set(options_of(Settings))):
+        for bounds in filter(lambda declared: isinstance(declared, Bounds), option.declared):
+            for base in bases:
+                check(base, option, str(bounds.at_most or bounds.below))
+    num = len(options) // 2 * int(os.environ.get("EXAMPLES", "1"))
+    settings = hypothesis.settings(max_examples=num + 10, derandomize=True, database=None)
+    settings(hypothesis.given(strategies.sampled_from(bases), strategies.sampled_from(options), VALUES)(check))()
