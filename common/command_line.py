@@ -192,13 +192,13 @@ def options_of(kind: type) -> list[Option]:
     """The Options of a dataclass, with those of the dataclasses in it, or of several with subcommands."""
     if not dataclasses.is_dataclass(kind):
         return [option for subcommand in typing.get_args(kind) for option in options_of(subcommand)]
-    types, found = typing.get_type_hints(kind), []
+    types, options = typing.get_type_hints(kind), []
     for field in dataclasses.fields(kind):
         if dataclasses.is_dataclass(types[field.name]):
-            found += options_of(types[field.name])
+            options += options_of(types[field.name])
         else:
-            found.append(Option(field.name, types[field.name], annotations(kind)[field.name], field.default))
-    return found
+            options.append(Option(field.name, types[field.name], annotations(kind)[field.name], field.default))
+    return options
 
 
 def check(options):

@@ -72,7 +72,7 @@ def collect(paths: Sequence[Path]) -> tuple[list[Record], list[Damaged]]:
 
     Raises UserError where a path is missing.
     """
-    found, damaged, paths_by_run = [], [], {}
+    records_read, damaged, paths_by_run = [], [], {}
     # Path.resolve raises for a link to itself, which should be listed as damaged.
     for path in dict.fromkeys(Path(os.path.realpath(file)) for source in paths for file in files(source, damaged)):
         if path == SCHEMA_FILE:
@@ -86,8 +86,8 @@ def collect(paths: Sequence[Path]) -> tuple[list[Record], list[Damaged]]:
         else:
             # A run without a run_id is identified by its file name.
             record.settings = dataclasses.replace(record.settings, run_id=record.settings.run_id or path.stem)
-            found.append(record)
-    return found, damaged
+            records_read.append(record)
+    return records_read, damaged
 
 
 def report_damaged(damaged: Sequence[Damaged]) -> None:
@@ -106,14 +106,14 @@ def files(source: Path, damaged: list[Damaged]) -> list[Path]:
         raise UserError(f"{source} does not exist; give a record or a folder of records")
     if not source.is_dir():
         return [source]
-    found = []
+    paths = []
     unreadable = lambda problem: damaged.append(Damaged(Path(problem.filename), problem.strerror))  # noqa: E731
     for folder, subfolders, names in os.walk(source, onerror=unreadable):
         subfolders[:] = sorted(name for name in subfolders if not (is_hidden(Path(name)) or name.endswith(records.TRACES_END)))
         linked = [Path(folder, name) for name in subfolders if Path(folder, name).is_symlink()]
         damaged += [Damaged(path, "a link to a folder, which is not followed; name that too") for path in linked]
-        found += [Path(folder, name) for name in names if name.endswith((".json", INCOMPLETE)) and not is_hidden(Path(name))]
-    return sorted(found)
+        paths += [Path(folder, name) for name in names if name.endswith((".json", INCOMPLETE)) and not is_hidden(Path(name))]
+    return sorted(paths)
 
 
 def _read(path):

@@ -10,12 +10,15 @@ import subprocess
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple, final
 
 from common import progress
 from common.process import inherited, turns, watchdog
 from common.process.rendezvous import MASTER
 from common.process.watchdog import Hang
+from common.progress import Progress
 from launch.run import supervisor
 
 KEPT_LINES = 200
@@ -43,7 +46,16 @@ class Outcome(NamedTuple):
     problem: str | None = None
 
 
-def run(argv, variables, mark, cwd, time_limit_seconds, on_message, on_line=lambda line: None, death_signal=signal.SIGTERM):
+def run(
+    argv: Sequence[str],
+    variables: dict[str, str],
+    mark: str,
+    cwd: Path | None,
+    time_limit_seconds: float,
+    on_message: Callable[[Progress | Hang], object],
+    on_line: Callable[[str], object] = lambda line: None,
+    death_signal: int = signal.SIGTERM,
+) -> Generator[list[int], None, Outcome]:
     """Runs a command to its end or to the time limit, with no process of it left behind in any case, also where this process is killed.
 
     A generator: it yields the process IDs of the ranks when they have stopped themselves at the end of their turn, continues them when it
@@ -96,34 +108,37 @@ class _Seen:
     A run is looked for among the processes of this node until it begins to train, and its ranks alone afterwards: that takes no time.
     """
 
-    def __init__(self, mark, note):
-        self.files, self.problem = set(), None
-        self._note, self._mark, self._names, self._ranks, self._is_training = note, mark, {}, [], False
+    def __init__(self, mark: str, note: Callable[[Iterable[str]], None]) -> None:
+        self.files: set[str] = set()
+        self.problem: str | None = None
+        self._note, self._mark, self._is_training = note, mark, False
+        self._names: dict[int, str] = {}
+        self._ranks: list[int] = []
 
-    def begin_training(self, ranks=()):
+    def begin_training(self, ranks: Iterable[int] = ()) -> None:
         """Looks for the processes of the run for the last time. `ranks`: their process IDs, where the run has sent them."""
         if not self._is_training:
             self._find()
             self._ranks, self._is_training = list(ranks) or self._ranks, True
 
-    def has_hung(self):
-        """Whether no rank runs, and the launcher cannot find out: all are stopped, or have ended with a process that started them."""
+    def has_hung(self) -> bool:
+        """Tells whether no rank runs, and the launcher cannot find out: all are stopped, or have ended with a process that started them."""
         if not self._is_training:
             self._find()
         states = [supervisor.state_of(pid) for pid in self._ranks]
         return bool(states) and set(states) <= {"T", "Z", ""} and ("T" in states or bool(self._ended()))
 
-    def describe_hang(self):
-        """How the ranks hang and why, as far as that is known, in words."""
+    def describe_hang(self) -> str:
+        """Says how the ranks hang and why, as far as that is known."""
         ended = " and ".join(self._ended())
         cause = f"{ended}, which passed their output on, has ended" if ended else "a process outside the run stopped them"
         how = "were stopped" if any(map(supervisor.state_of, self._ranks)) else "had ended"
         return f"all ranks {how} for {STOPPED_SECONDS:.0f} s without a message that their turn had ended: {cause}"
 
-    def _ended(self):
+    def _ended(self) -> list[str]:
         return [f"{name} (pid {pid})" for pid, name in self._names.items() if not supervisor.state_of(pid)]
 
-    def _find(self):
+    def _find(self) -> None:
         pids = supervisor.processes_of(self._mark)
         if files := supervisor.files_of(pids) - self.files:
             self.files |= files

@@ -33,13 +33,13 @@ def first(jobs: list[Job], stamp: str, present: list[Record], begun: dict[str, d
     if FIRST in begun.get(stamp, {}):
         return begun[stamp][FIRST]
     runs = {(job.backend, job.settings.workload, job.num_ranks) for job in jobs}
-    others = {other: content for other, content in begun.items() if other != stamp}
+    contents = {begun_stamp: content for begun_stamp, content in begun.items() if begun_stamp != stamp}
     if stamp in begun:
         # It has not noted its seed, and those that came later have drawn after it.
         present = earlier(present, stamp)
-        others = {other: content for other, content in others.items() if other < stamp}
+        contents = {begun_stamp: content for begun_stamp, content in contents.items() if begun_stamp < stamp}
     drawn = [record.seed for record in present if (record.backend, record.workload, record.num_ranks) in runs]
-    for content in others.values():
+    for content in contents.values():
         # A file that has another origin.
         with contextlib.suppress(KeyError, TypeError, ValueError):
             if runs & {tuple(run) for run in content[RUNS]}:

@@ -6,12 +6,14 @@ time from the run that starts beside it.
 """
 
 import contextlib
+import io
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable, Iterator
 
 # Every process of a run carries this variable, by which it is found again even when it has left its process group.
 MARK = "TANDEM_RUN"
@@ -26,7 +28,7 @@ PROXY, TOPOLOGY = "hydra_", re.compile(rb"/tmp/hydra_hwloc_xmlfile_\w{6}")
 
 
 @contextlib.contextmanager
-def supervised(run, grace_seconds, output):
+def supervised(run: str, grace_seconds: float, output: io.BufferedReader) -> Iterator[Callable[[Iterable[str]], None]]:
     """Within this context a run is ended when this process is gone. `run` is the value of the mark.
 
     Gives a function that takes the paths of files to remove then.
@@ -40,7 +42,7 @@ def supervised(run, grace_seconds, output):
         pass_fds=[output.fileno()],
     )  # fmt: skip
 
-    def note(files):
+    def note(files: Iterable[str]) -> None:
         # It may have been killed.
         with contextlib.suppress(BrokenPipeError):
             os.write(process.stdin.fileno(), b"".join(os.fsencode(path) + b"\0" for path in files))
@@ -52,8 +54,8 @@ def supervised(run, grace_seconds, output):
         process.wait()
 
 
-def marked():
-    """{process number: the run it belongs to} of all processes on this node that belong to one, the oldest first."""
+def marked() -> dict[int, str]:
+    """Finds the processes on this node that belong to a run, the oldest first, each with its run."""
     processes = []
     for name in os.listdir("/proc"):
         # Processes end while they are looked at, and those of other users cannot be read.
@@ -64,13 +66,13 @@ def marked():
     return {pid: run for _, pid, run in sorted(processes)}
 
 
-def processes_of(run):
-    """The numbers of the processes on this node that belong to a run, the oldest first."""
+def processes_of(run: str) -> list[int]:
+    """Returns the numbers of the processes on this node that belong to a run, the oldest first."""
     return [pid for pid, run_of_pid in marked().items() if run_of_pid == run]
 
 
-def ranks_among(pids):
-    """Those of a run's processes, the oldest first, that are its ranks: neither the launcher nor the parent of another one."""
+def ranks_among(pids: list[int]) -> list[int]:
+    """Returns those of a run's processes, the oldest first, that are its ranks: neither the launcher nor the parent of another one."""
     parents = set()
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -78,8 +80,8 @@ def ranks_among(pids):
     return [pid for pid in pids[1:] if pid not in parents]
 
 
-def files_of(pids):
-    """The paths of the files which libraries of these processes share and do not remove when they are killed."""
+def files_of(pids: Iterable[int]) -> set[str]:
+    """Returns the paths of the files which libraries of these processes share and do not remove when they are killed."""
     files = set()
     for pid in pids:
         # What a process keeps in its memory only some may read, such as those that started it.
@@ -88,7 +90,7 @@ def files_of(pids):
     return files
 
 
-def end(run, grace_seconds, files=()):
+def end(run: str, grace_seconds: float, files: Iterable[str] = ()) -> None:
     """Ends a run and removes its files: `files`, and those of its processes.
 
     Its launcher is asked first, so that it can end ranks on other nodes; then what is left here is killed.
@@ -108,7 +110,7 @@ def end(run, grace_seconds, files=()):
             os.unlink(path)
 
 
-def _terminate(launcher, pids):
+def _terminate(launcher: int, pids: list[int]) -> None:
     """Sends SIGTERM to the launcher and to what runs in its process group."""
     with contextlib.suppress(OSError):
         group = os.getpgid(launcher)
@@ -119,7 +121,7 @@ def _terminate(launcher, pids):
     proceed(pids)
 
 
-def _kill(run):
+def _kill(run: str) -> bool:
     """Kills what is left of a run. Returns whether nothing was."""
     pids = processes_of(run)
     for pid in pids:
@@ -128,39 +130,39 @@ def _kill(run):
     return not pids
 
 
-def proceed(pids):
+def proceed(pids: Iterable[int]) -> None:
     """Continues processes that have stopped."""
     for pid in pids:
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGCONT)
 
 
-def is_running(pid):
-    """Whether a process is there and has not stopped."""
+def is_running(pid: int) -> bool:
+    """Tells whether a process is there and has not stopped."""
     return state_of(pid) not in STOPPED
 
 
-def state_of(pid):
-    """The letter of a process's state (proc(5)); empty where there is none of this number."""
+def state_of(pid: int) -> str:
+    """Returns the letter of a process's state (proc(5)); empty where there is none of this number."""
     with contextlib.suppress(OSError):
         return _stat_of(pid)[0]
     return ""
 
 
-def name_of(pid):
-    """The name of a process (proc(5): comm); empty where there is none of this number."""
+def name_of(pid: int) -> str:
+    """Returns the name of a process (proc(5): comm); empty where there is none of this number."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", errors="replace") as file:
         return file.read().strip()
     return ""
 
 
-def _wait_for(condition, limit_seconds):
+def _wait_for(condition: Callable[[], bool], limit_seconds: float) -> None:
     deadline = time.monotonic() + limit_seconds
     while not condition() and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
 
 
-def _run_of(pid):
+def _run_of(pid: int | str) -> str | None:
     """The value of the mark in a process's environment; None where it has none."""
     with open(f"/proc/{pid}/environ", "rb") as file:
         environ = file.read().split(b"\0")
@@ -168,7 +170,7 @@ def _run_of(pid):
     return next((os.fsdecode(entry.removeprefix(prefix)) for entry in environ if entry.startswith(prefix)), None)
 
 
-def _files_of(pid):
+def _files_of(pid: int) -> Iterator[bytes]:
     is_proxy = name_of(pid).startswith(PROXY)
     with open(f"/proc/{pid}/maps", "rb") as file:
         for line in file:
@@ -181,14 +183,14 @@ def _files_of(pid):
                     yield from TOPOLOGY.findall(memory.read(last - first))
 
 
-def _stat_of(pid):
+def _stat_of(pid: int | str) -> list[str]:
     """The fields of /proc/PID/stat from the state of the process on (proc(5))."""
     # A program may have any bytes for a name.
     with open(f"/proc/{pid}/stat", errors="replace") as file:
         return file.read().rpartition(")")[2].split()
 
 
-def main(run, grace_seconds):
+def main(run: str, grace_seconds: str) -> None:
     """Waits until the other end of standard input is closed, ends the run and removes the files whose paths came in."""
     paths = b""
     while part := os.read(0, 1 << 16):
