@@ -6,7 +6,8 @@ from common.errors import printable
 from launch.report.summary import Answer
 from launch.report.tables import BACKEND, RANKS, Cell, Column, Section, Table
 
-# The section whose tables take the brief columns of the tables with the same titles in the sections MERGED.
+# The section whose tables take the brief columns of the tables with the same titles in the sections MERGED. Other tables of MERGED
+# stand here only if they have brief columns of their own.
 MAIN = "first"
 MERGED = ("scaling", "cost", "step")
 # The sections whose sentences stand here without their tables, which have a row for each run, digest or pair.
@@ -34,7 +35,8 @@ def tables(answer: Answer, section: Section) -> list[Table]:
         return []
     if section.key in MERGED:
         main_titles = [table.title for main in answer.sections if main.key == MAIN for table in main.tables]
-        return [_merged(table, []) for table in section.tables if table.title not in main_titles and not table.oversubscribed]
+        further_tables = [table for table in section.tables if table.title not in main_titles and not table.oversubscribed]
+        return [_merged(table, []) for table in further_tables if _brief_names(table) - {RANKS.name, BACKEND.name}]
     if section.key != MAIN:
         return section.tables
     details = [table for merged in answer.sections if merged.key in MERGED for table in merged.tables if not table.oversubscribed]
@@ -51,6 +53,10 @@ def _merged(table: Table, details: Sequence[Table]) -> Table:
                 columns[column.name] = column
                 cells[column.name] = dict(zip(_keys(detail), values, strict=True))
     return Table(table.title, tuple(columns.values()), [tuple(cells[name].get(key) for name in columns) for key in _keys(table)])
+
+
+def _brief_names(table: Table) -> set[str]:
+    return {column.name for column in table.columns if column.brief}
 
 
 def _keys(table: Table) -> list[tuple[Cell, Cell]]:

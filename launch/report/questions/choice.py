@@ -54,19 +54,19 @@ FIRST: tuple[Column[Row], ...] = (
 )
 # These stand after FIRST where a run has them: images have no tokens.
 THROUGHPUT: tuple[Column[Row], ...] = (
-    Column("tokens/s", lambda row: row.entry.typical(attrgetter("tokens_per_second")), ".0f", brief=True),
+    Column("tokens/s", lambda row: row.entry.typical(attrgetter("tokens_per_second")), ".0f"),
     Column("TFLOP/s per rank", lambda row: in_unit(row.entry.typical(FLOPS_PER_SECOND), TERA), ".4g"),
-    Column("share of peak (%)", attrgetter("percent_of_peak"), ".1f", brief=True),
+    Column("share of peak (%)", attrgetter("percent_of_peak"), ".1f"),
 )
 COLUMNS: tuple[Column[Row], ...] = (
-    Column("state per rank (MiB)", lambda row: _or_not_measured(row.volume(volumes.state_bytes, MIB)), ".2f", brief=True),
-    Column("expected (MiB)", lambda row: row.volume(volumes.expected_state_bytes, MIB), ".2f", brief=True),
-    Column("sent per step (MB)", lambda row: _or_not_measured(row.volume(volumes.sent_bytes, MB)), ".2f", brief=True),
-    Column("by formula (MB)", lambda row: row.volume(volumes.expected_sent_bytes, MB), ".2f", brief=True),
+    Column("state per rank (MiB)", lambda row: _or_not_measured(row.volume(volumes.state_bytes, MIB)), ".2f"),
+    Column("expected (MiB)", lambda row: row.volume(volumes.expected_state_bytes, MIB), ".2f"),
+    Column("sent per step (MB)", lambda row: _or_not_measured(row.volume(volumes.sent_bytes, MB)), ".2f"),
+    Column("by formula (MB)", lambda row: row.volume(volumes.expected_sent_bytes, MB), ".2f"),
     Column("by collective (MB)", lambda row: _collectives(row.entry)),
-    Column("exposed share of a step (%)", attrgetter("exposed_percent"), ".0f", brief=True),
+    Column("exposed share of a step (%)", attrgetter("exposed_percent"), ".0f"),
     Column("training", lambda row: "exact" if row.entry.exact else "approximate"),
-    Column("change to the program", attrgetter("change"), brief=True),
+    Column("change to the program", attrgetter("change")),
 )
 
 

@@ -85,7 +85,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     *through("entry", BACKEND, RANKS),
     Column("step in training (ms)", lambda row: milliseconds(row.timed_step_seconds), ".2f"),
     Column("step in breakdown (ms)", _milliseconds(breakdown_step_seconds), ".2f"),
-    *(Column(f"{part} (ms)", partial(_part, part), ".2f", brief=part != PARTS[0]) for part in PARTS),
+    *(Column(f"{part} (ms)", partial(_part, part), ".2f", brief=part == PARTS[-1]) for part in PARTS),
     Column("overhead, 95 % interval (ms)", lambda row: _interval_text(overhead_interval(*row))),
     Column("exposed, 95 % interval (ms)", lambda row: _interval_text(exposed_interval(*row)), brief=True),
     Column("communication (ms)", _milliseconds(communication_seconds), ".2f"),
