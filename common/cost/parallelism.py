@@ -1,20 +1,12 @@
 """How the ranks of a run share the work: the data-parallel degree of a backend, and what it cannot train."""
 
-from typing import NamedTuple
-
 from common.backends import declaration_of
 from common.command_line import flag
 from common.config import check
+from common.data.sharding import DataParallel
 from common.errors import UserError
 from common.model import families, pipelining
 from common.workloads import WORKLOADS, batch_plan, workload_of
-
-
-class DataParallel(NamedTuple):
-    """The place of a rank in data parallelism: `index` of its shard of a global batch, of `degree` shards."""
-
-    index: int
-    degree: int
 
 
 def place(rank, num_ranks, degree):

@@ -16,8 +16,26 @@ class Streamed(NamedTuple):
     buffer_size: int
 
 
-def num_steps(num_samples, global_batch, last_batch):
-    """Returns the steps per epoch. Raises UserError if --last-batch drop leaves none."""
+class Epoch(NamedTuple):
+    """An epoch of training, which decides the samples of every step. `streamed` is None where samples can be read in any order."""
+
+    num_samples: int
+    global_batch: int
+    last_batch: str
+    seed: int
+    number: int
+    streamed: Streamed | None = None
+
+
+class DataParallel(NamedTuple):
+    """The place of a rank in data parallelism: the `index` of its shard, of the `degree` shards of a global batch."""
+
+    index: int
+    degree: int
+
+
+def num_steps(num_samples: int, global_batch: int, last_batch: str) -> int:
+    """Returns the number of steps of an epoch. Raises UserError if --last-batch drop leaves none."""
     steps = num_samples // global_batch if last_batch == "drop" else -(-num_samples // global_batch)
     if steps == 0:
         raise UserError(
@@ -27,39 +45,44 @@ def num_steps(num_samples, global_batch, last_batch):
     return steps
 
 
-def training_shard(num_samples, global_batch, last_batch, seed, epoch, shard, num_shards, counts=1, streamed=None):
-    """Returns (indices, weights) of one shard in one epoch, each of shape (steps, global_batch / num_shards).
+def training_shard(epoch: Epoch, place: DataParallel, num_losses: int | np.ndarray = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the indices and the weights of the samples of one shard in an epoch, each of shape (steps, samples of a shard).
 
-    One permutation per (seed, epoch) is split into global batches, and each of these into contiguous shards, without model
+    One permutation per seed and epoch is split into global batches, and each of these into contiguous shards, without model
     parallelism one per rank: N ranks with batch b process at each step the samples of one rank with batch N*b. Padding has weight 0.
     Weights are scaled so that the sum of weight * loss of a shard, averaged over shards, is the mean loss of the global batch.
-    `counts` is the number of losses per sample; the mean is over losses. `streamed`: another order, see `_streamed_order`.
+    `num_losses` is the number of losses of each sample, over which the mean is taken. Samples that can be read in order only have the
+    order of `_streamed_order`.
     """
-    local_batch = global_batch // num_shards
-    steps = num_steps(num_samples, global_batch, last_batch)
-    stream = np.random.default_rng([seed, epoch])
-    if streamed is None:
+    num_samples, global_batch = epoch.num_samples, epoch.global_batch
+    local_batch = global_batch // place.degree
+    steps = num_steps(num_samples, global_batch, epoch.last_batch)
+    stream = np.random.default_rng([epoch.seed, epoch.number])
+    if epoch.streamed is None:
         order, positions = stream.permutation(num_samples), np.arange(steps * global_batch)
     else:
-        order, positions = _streamed_order(stream, num_samples, (num_shards, steps, local_batch), streamed)
+        order, positions = _streamed_order(stream, num_samples, (place.degree, steps, local_batch), epoch.streamed)
     positions = positions.reshape(steps, global_batch)
     valid = positions < num_samples
     indices = order[positions % num_samples]
-    num_losses = valid * np.broadcast_to(counts, num_samples)[indices]
-    weights = valid * (num_shards / num_losses.sum(axis=1, keepdims=True))
-    of_shard = slice(shard * local_batch, (shard + 1) * local_batch)
+    num_counted = valid * np.broadcast_to(num_losses, num_samples)[indices]
+    weights = valid * (place.degree / num_counted.sum(axis=1, keepdims=True))
+    of_shard = slice(place.index * local_batch, (place.index + 1) * local_batch)
     return indices[:, of_shard], weights[:, of_shard]
 
 
-def steps_of_buffer(streamed, local_batch):
+def steps_of_buffer(streamed: Streamed, local_batch: int) -> int:
     """Returns the number of steps whose samples are in the buffer at once."""
     return max(1, streamed.buffer_size // local_batch)
 
 
-def _streamed_order(stream, num_samples, shape, streamed):
-    """Returns (order of the samples, the positions in it that each step has): files in random order, cut into one range per shard.
+def _streamed_order(
+    stream: np.random.Generator, num_samples: int, shape: tuple[int, int, int], streamed: Streamed
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns an order of the samples, and the positions in it that each step has: files in random order, cut into one range per shard.
 
-    Every shard reads its range from the front, a buffer at a time, whose samples it shuffles. Samples do not mix over ranges or buffers.
+    `shape` is that of the positions before they are ordered by steps: (shards, steps, samples of a shard). Every shard reads its range from
+    the front, a buffer at a time, whose samples it shuffles. Samples do not mix over ranges or buffers.
     """
     num_shards, steps, local_batch = shape
     firsts = stream.permutation(np.arange(0, num_samples, streamed.file_size))
@@ -72,13 +95,14 @@ def _streamed_order(stream, num_samples, shape, streamed):
     return order, positions.reshape(shape).transpose(1, 0, 2)
 
 
-def evaluation_shard(num_samples, max_batch, shard, num_shards):
-    """Returns (indices, weights) of one shard, each of shape (batches, batch). Over all shards every sample occurs once, with weight 1.
+def evaluation_shard(num_samples: int, max_batch: int, place: DataParallel) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the indices and the weights of the samples of one shard, each of shape (batches, batch).
 
-    All shards have the same number of batches of the same size, at most `max_batch`. Padding has weight 0.
+    Over all shards every sample occurs once with weight 1, and padding has weight 0. All shards have the same number of batches of the same
+    size, at most `max_batch`.
     """
-    share = -(-num_samples // num_shards)
+    share = -(-num_samples // place.degree)
     num_batches = -(-share // max_batch)
     batch = -(-share // num_batches)
-    positions = np.arange(num_batches * batch * num_shards).reshape(num_shards, num_batches, batch)[shard]
+    positions = np.arange(num_batches * batch * place.degree).reshape(place.degree, num_batches, batch)[place.index]
     return positions % num_samples, (positions < num_samples).astype(np.float64)

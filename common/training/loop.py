@@ -104,11 +104,10 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns):
     files = checkpoints.Checkpoints(trainer, settings, about)
     if settings.resume:
         _resume(trainer, files, record, clock)
-    batches, shard = None, parallelism.place(ranks.rank, ranks.size, record.data_parallel_degree)
+    batches, place = None, parallelism.place(ranks.rank, ranks.size, record.data_parallel_degree)
     for epoch in range(files.about.epochs, settings.epochs):
-        indices, sample_weights = sharding.training_shard(
-            num_samples, global_batch, settings.last_batch, settings.seed, epoch, *shard, data.train.num_losses, data.train.streamed
-        )
+        order = sharding.Epoch(num_samples, global_batch, settings.last_batch, settings.seed, epoch, data.train.streamed)
+        indices, sample_weights = sharding.training_shard(order, place, data.train.num_losses)
         batches = _Batches(data.train, indices[:num_steps], sample_weights[:num_steps], learning_rates[epoch], settings, watchdog)
         use.begin_epoch()
         watchdog.begin(Place(epoch + 1, 1, num_steps))
@@ -286,8 +285,8 @@ def _record_times(record, begun, ends, trained):
 def _evaluate(trainer, data, settings, record, clock, watchdog):
     """Evaluates all held-out samples over all ranks; sets the time to solution when the target is first reached."""
     begun = clock.now()
-    shard = parallelism.place(trainer.ranks.rank, trainer.ranks.size, record.data_parallel_degree)
-    indices, sample_weights = sharding.evaluation_shard(len(data.test), settings.evaluation_batch_size, *shard)
+    place = parallelism.place(trainer.ranks.rank, trainer.ranks.size, record.data_parallel_degree)
+    indices, sample_weights = sharding.evaluation_shard(len(data.test), settings.evaluation_batch_size, place)
     batches = _Batches(data.test, indices, sample_weights, np.zeros(len(indices)), settings, watchdog)
     # Ranks that share a model evaluate the same samples, so each counts as often; or one of them has the totals, and the others zeros.
     totals = Totals(*trainer.sum(np.array(trainer.evaluate(batches), dtype=np.float64)).tolist())

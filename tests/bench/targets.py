@@ -81,7 +81,7 @@ class Choice(NamedTuple):
 def one_shard(size):
     """A training_shard that gives the shard of the first of `size` ranks."""
     training_shard = sharding.training_shard
-    return lambda *arguments: training_shard(*arguments[:5], 0, size, *arguments[7:])
+    return lambda epoch, _, num_losses: training_shard(epoch, sharding.DataParallel(0, size), num_losses)
 
 
 def summed(size):

@@ -239,8 +239,8 @@ def none(_):
 
 def same_shard(_):
     """Every rank reads the shard of rank 0."""
-    shard = sharding.training_shard
-    replace(sharding, "training_shard", lambda *arguments: shard(*arguments[:5], 0, *arguments[6:]))
+    training_shard = sharding.training_shard
+    replace(sharding, "training_shard", lambda epoch, place, num_losses: training_shard(epoch, place._replace(index=0), num_losses))
 
 
 def unlike_start(_):

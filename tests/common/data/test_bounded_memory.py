@@ -26,7 +26,8 @@ def resident(name):
 settings = workloads.resolve(Settings(**json.loads(sys.argv[1])), 1)
 samples = datasets.loader(settings)().train
 for epoch in (None, 0, 1):
-    indices, _ = sharding.training_shard(len(samples), settings.batch_size, "drop", 1, epoch or 0, 0, 1, streamed=samples.streamed)
+    order = sharding.Epoch(len(samples), settings.batch_size, "drop", 1, epoch or 0, samples.streamed)
+    indices, _ = sharding.training_shard(order, sharding.DataParallel(0, 1))
     for number, batch in enumerate(samples.batches(indices[:1] if epoch is None else indices)):
         # Training is at times slower than reading, which is then as far ahead as it may be.
         time.sleep(0.0005 if epoch and number % 1000 < 500 else 0)

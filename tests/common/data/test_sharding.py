@@ -1,33 +1,29 @@
 """Sharding: N ranks process the samples of one rank, none twice, none lost; checked for random sizes, ranks and batches."""
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from common.data.sharding import LAST_BATCH, Streamed, evaluation_shard, num_steps, training_shard
+from common.data.sharding import LAST_BATCH, DataParallel, Epoch, Streamed, evaluation_shard, num_steps, training_shard
 from tests.support.mistakes import refusal
 
 examples = settings(max_examples=100)
 
 
-class Epoch(NamedTuple):
-    num_samples: int
-    global_batch: int
-    last_batch: str
-    seed: int
-    epoch: int
+ALONE = DataParallel(0, 1)
 
-    def shards(self, num_ranks, *counts):
-        return [training_shard(*self, rank, num_ranks, *counts) for rank in range(num_ranks)]
 
-    def num_real(self):
-        """Samples of each step that are no padding, counted without the code under test."""
-        steps = num_steps(*self[:3])
-        return [min(self.global_batch, self.num_samples - step * self.global_batch) for step in range(steps)]
+def shards_of(epoch, num_ranks, *num_losses):
+    return [training_shard(epoch, DataParallel(rank, num_ranks), *num_losses) for rank in range(num_ranks)]
+
+
+def num_real(epoch):
+    """The number of samples of each step that are no padding, counted without the code under test."""
+    steps = num_steps(*epoch[:3])
+    return [min(epoch.global_batch, epoch.num_samples - step * epoch.global_batch) for step in range(steps)]
 
 
 @st.composite
@@ -44,8 +40,8 @@ def epochs(draw):
 @given(epochs())
 def test_ranks_together_see_what_one_rank_sees_in_the_same_order(drawn):
     epoch, num_ranks = drawn
-    ((whole, whole_weights),) = epoch.shards(1)
-    shards = epoch.shards(num_ranks)
+    ((whole, whole_weights),) = shards_of(epoch, 1)
+    shards = shards_of(epoch, num_ranks)
     assert {(indices.shape, weights.shape) for indices, weights in shards} == {
         ((num_steps(*epoch[:3]), epoch.global_batch // num_ranks),) * 2
     }
@@ -57,11 +53,11 @@ def test_ranks_together_see_what_one_rank_sees_in_the_same_order(drawn):
 @given(epochs())
 def test_an_epoch_holds_every_sample_once_but_those_dropped_and_each_step_as_many_as_it_can(drawn):
     epoch, num_ranks = drawn
-    indices, weights = (np.concatenate(arrays, axis=1) for arrays in zip(*epoch.shards(num_ranks), strict=True))
+    indices, weights = (np.concatenate(arrays, axis=1) for arrays in zip(*shards_of(epoch, num_ranks), strict=True))
     assert indices.min() >= 0
     assert indices.max() < epoch.num_samples
     assert (weights >= 0).all()
-    assert (weights > 0).sum(axis=1).tolist() == epoch.num_real()
+    assert (weights > 0).sum(axis=1).tolist() == num_real(epoch)
     real = indices[weights > 0].tolist()
     dropped = epoch.num_samples % epoch.global_batch if epoch.last_batch == "drop" else 0
     assert len(set(real)) == len(real) == epoch.num_samples - dropped
@@ -82,26 +78,26 @@ def test_averaging_weighted_losses_over_ranks_gives_the_mean_over_losses_however
     stream = np.random.default_rng(epoch.seed)
     losses = [stream.uniform(0.1, 10, count) for count in np.broadcast_to(counts, epoch.num_samples)]
     sums = np.array([sample.sum() for sample in losses])
-    shards = epoch.shards(num_ranks, counts)
+    shards = shards_of(epoch, num_ranks, counts)
     averaged = sum((weights * sums[indices]).sum(axis=1) for indices, weights in shards) / num_ranks
-    ((whole, _),) = epoch.shards(1)
-    means = [np.concatenate([losses[sample] for sample in whole[step, :real]]).mean() for step, real in enumerate(epoch.num_real())]
+    ((whole, _),) = shards_of(epoch, 1)
+    means = [np.concatenate([losses[sample] for sample in whole[step, :real]]).mean() for step, real in enumerate(num_real(epoch))]
     np.testing.assert_allclose(averaged, means, rtol=1e-12)
     # Counts change neither the order nor the padding.
-    for (indices, weights), (plain_indices, plain_weights) in zip(shards, epoch.shards(num_ranks), strict=True):
+    for (indices, weights), (plain_indices, plain_weights) in zip(shards, shards_of(epoch, num_ranks), strict=True):
         np.testing.assert_array_equal(indices, plain_indices)
         np.testing.assert_array_equal(weights > 0, plain_weights > 0)
 
 
 def test_a_sample_without_losses_takes_no_share_of_the_mean():
     counts = np.arange(8) % 2 * 3
-    _, weights = training_shard(8, 8, "drop", 1, 0, 0, 1, counts)
+    _, weights = training_shard(Epoch(8, 8, "drop", 1, 0), ALONE, counts)
     np.testing.assert_allclose(weights, 1 / 12, rtol=1e-12)
 
 
 def test_epochs_and_seeds_have_orders_of_their_own():
     def order(seed, epoch):
-        return training_shard(200, 20, "drop", seed, epoch, 0, 1)[0].tobytes()
+        return training_shard(Epoch(200, 20, "drop", seed, epoch), ALONE)[0].tobytes()
 
     pairs = [(1, 0), (1, 1), (2, 0), (2, 1), (0, 1), (1, 2)]
     assert len({order(*pair) for pair in pairs}) == len(pairs)
@@ -116,7 +112,7 @@ def test_steps_of_an_epoch(last_batch, steps):
 @examples
 @given(st.integers(1, 300), st.integers(1, 100), st.integers(1, 9))
 def test_evaluation_covers_each_sample_once_in_equal_batches(num_samples, max_batch, num_ranks):
-    shards = [evaluation_shard(num_samples, max_batch, rank, num_ranks) for rank in range(num_ranks)]
+    shards = [evaluation_shard(num_samples, max_batch, DataParallel(rank, num_ranks)) for rank in range(num_ranks)]
     ((num_batches, batch),) = {indices.shape for indices, _ in shards}
     assert batch <= max_batch
     assert num_batches == math.ceil(math.ceil(num_samples / num_ranks) / max_batch)
@@ -129,7 +125,7 @@ def test_evaluation_covers_each_sample_once_in_equal_batches(num_samples, max_ba
 
 
 def test_a_batch_that_no_step_fills_is_refused():
-    text = refusal(training_shard, 31, 32, "drop", 1, 0, 0, 1)
+    text = refusal(training_shard, Epoch(31, 32, "drop", 1, 0), ALONE)
     assert text.startswith("a global batch of 32 exceeds the 31 samples, so --last-batch drop leaves no step")
     assert text.endswith("or --last-batch pad")
 
@@ -146,11 +142,9 @@ def test_a_batch_that_no_step_fills_is_refused():
 def test_samples_in_order_are_seen_once_and_each_buffer_is_a_range_of_few_files(
     num_samples, num_shards, local_batch, file_size, buffer_size, last_batch
 ):
-    global_batch, streamed = num_shards * local_batch, Streamed(file_size, buffer_size)
+    global_batch = num_shards * local_batch
     assume(last_batch == "pad" or num_samples >= global_batch)
-    shards = [
-        training_shard(num_samples, global_batch, last_batch, 3, 1, shard, num_shards, streamed=streamed) for shard in range(num_shards)
-    ]
+    shards = shards_of(Epoch(num_samples, global_batch, last_batch, 3, 1, Streamed(file_size, buffer_size)), num_shards)
     seen = np.concatenate([indices[weights > 0] for indices, weights in shards])
     assert len(np.unique(seen)) == len(seen) == (num_samples if last_batch == "pad" else num_samples // global_batch * global_batch)
     np.testing.assert_allclose(sum(weights.sum(axis=1) for _, weights in shards), num_shards)
@@ -164,7 +158,7 @@ def test_samples_in_order_are_seen_once_and_each_buffer_is_a_range_of_few_files(
 
 def test_samples_in_order_are_shuffled_by_files_and_within_a_buffer():
     def order(epoch, buffer_size):
-        return training_shard(100, 1, "drop", 1, epoch, 0, 1, streamed=Streamed(10, buffer_size))[0].ravel()
+        return training_shard(Epoch(100, 1, "drop", 1, epoch, Streamed(10, buffer_size)), ALONE)[0].ravel()
 
     by_files = order(0, 1)
     assert (by_files.reshape(10, 10) % 10 == np.arange(10)).all()

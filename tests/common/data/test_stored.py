@@ -32,9 +32,8 @@ def copied(digits, name, folder):
 
 def epoch(samples, rank=0, num_ranks=1, last_batch="pad"):
     """The indices of a rank in an epoch."""
-    return sharding.training_shard(
-        len(samples), BATCH * num_ranks, last_batch, 1, 0, rank, num_ranks, samples.num_losses, samples.streamed
-    )[0]
+    order = sharding.Epoch(len(samples), BATCH * num_ranks, last_batch, 1, 0, samples.streamed)
+    return sharding.training_shard(order, sharding.DataParallel(rank, num_ranks), samples.num_losses)[0]
 
 
 def assert_same_batches(samples, expected, indices):
