@@ -2,11 +2,13 @@
 
 import re
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from common.process import out_of_memory, shared_memory, slurm
-from launch.launchers.commands import LAUNCHERS, SIGNAL_NUMBERS
+from common.process.watchdog import Hang, Place
+from common.progress import Progress
+from launch.launchers.commands import LAUNCHERS, SIGNAL_NUMBERS, Launcher
 
 # Those that name the rank come first: Hydra's, which names a process, may be about an agent of another launcher.
 MESSAGES = dict.fromkeys(kind.killed for kind in LAUNCHERS.values() if kind.killed)
@@ -17,12 +19,12 @@ MAX_RANKS_NAMED = 8
 # What an MPI prints that cannot start, and srun about a --mpi that it cannot offer.
 NOT_JOINED = re.compile("MPI_Init|Invalid MPI type")
 
-# What a rank prints of its failure, and UCX, a library of MPI, which then aborts without a word of it.
+# What a rank prints about its failure, and what UCX, a library of MPI, prints before it aborts.
 REPORTED = re.compile("^error: (.*)")
 NO_TRANSPORT = re.compile(r"UCX +ERROR +(no usable transports.*)")
-# Hydra's, which say of no run why it failed.
+# Hydra's lines, which give no run's reason.
 BANNER = re.compile("=|YOUR APPLICATION TERMINATED|This typically refers|Please see the FAQ|\\s*$")
-# That a process gets where it uses memory that /dev/shm has promised and does not have, and where it finds out by itself.
+# The signals of a process that uses memory which /dev/shm has promised and does not have, and of a process that finds out by itself.
 OF_SHARED_MEMORY = {signal.SIGBUS, signal.SIGSEGV}
 # What Hydra's mpiexec prints where the connection to a proxy, which starts the ranks of a node and passes their output on, is closed.
 PROXY_LOST = re.compile(r"control_cb .*assert \(!closed\) failed")
@@ -32,15 +34,15 @@ MAX_RANKS_OF_HYDRA = 3
 
 
 class Killed(NamedTuple):
-    """A rank that was ended by a signal, None if unknown, the signal number, and the line in which the launcher said so."""
+    """A rank that was ended by a signal, None if unknown, the signal's number, and the launcher's message."""
 
     rank: int | None
     signal: int
     message: str
 
 
-def killed_rank(lines, pids):
-    """The killed rank according to the launcher's messages in the output `lines` of a run; None if there is none.
+def killed_rank(lines: Iterable[str], pids: Sequence[int]) -> Killed | None:
+    """Returns the killed rank according to the launcher's messages in the output of a run; None if there is none.
 
     `pids`: the process IDs by rank, if known.
     """
@@ -56,8 +58,8 @@ def killed_rank(lines, pids):
     return None
 
 
-def _rank_of(groups, pids):
-    """The rank that a launcher's message is about, None where that is not certain."""
+def _rank_of(groups: Mapping[str, str], pids: Sequence[int]) -> int | None:
+    """Returns the rank that a launcher's message is about; None where that is not certain."""
     if "rank" in groups:
         return int(groups["rank"])
     pid = int(groups["pid"])
@@ -65,12 +67,12 @@ def _rank_of(groups, pids):
 
 
 def is_cause(line: str) -> bool:
-    """Whether a line says why a run failed, wherever it stands in the output."""
+    """Tells whether a line gives the reason why a run failed, wherever it stands in the output."""
     return bool(REPORTED.search(line) or NO_TRANSPORT.search(line))
 
 
 def reported(lines: Iterable[str]) -> str | None:
-    """The first error that a rank printed, else that of its library, with a remedy; None where there is none."""
+    """Returns the first error that a rank printed, else that of its library, with a remedy; None where there is none."""
     if match := next(filter(None, map(REPORTED.search, lines)), None):
         return match[1]
     if match := next(filter(None, map(NO_TRANSPORT.search, lines)), None):
@@ -79,12 +81,12 @@ def reported(lines: Iterable[str]) -> str | None:
 
 
 def last_line(lines: Sequence[str]) -> str | None:
-    """The last line that is not the launcher's own; None where there is none."""
+    """Returns the last line that is not one of the launcher's banner; None where there is none."""
     return next((line for line in reversed(lines) if not BANNER.match(line)), None)
 
 
-def describe_killed(killed, progress, num_oom_kills, num_local_ranks: int = 1) -> str:
-    """One line about a Killed; `progress` is the last Progress of the run, or None.
+def describe_killed(killed: Killed, progress: Progress | None, num_oom_kills: int | None, num_local_ranks: int = 1) -> str:
+    """Describes a killed rank in one line. `progress`: the last one of the run.
 
     `num_oom_kills`: how many processes the kernel's OOM killer ended meanwhile on the launching node; None if not known.
     """
@@ -103,7 +105,7 @@ def describe_killed(killed, progress, num_oom_kills, num_local_ranks: int = 1) -
 
 
 def describe_exit(status: int, lines: Sequence[str]) -> str:
-    """One line about a launcher that ended with this status and printed these lines, where no rank reported why."""
+    """Describes in one line a launcher that ended with this status and printed these lines, where no rank reported an error."""
     if any(map(PROXY_LOST.search, lines)):
         cause = ", since its hydra_pmi_proxy on a node, which starts the ranks there, was killed or could not be reached"
     else:
@@ -111,22 +113,22 @@ def describe_exit(status: int, lines: Sequence[str]) -> str:
     return f"ended with exit status {status}{cause}"
 
 
-def advice(lines, launcher):
-    """How to go on where the output of a run says that the ranks could not find each other; empty elsewhere."""
+def advice(lines: Iterable[str], launcher: Launcher) -> str:
+    """Returns the remedy where the ranks could not find each other, according to the output of a run; empty elsewhere."""
     has_choice = LAUNCHERS[launcher.name].mpi_variable and any(map(NOT_JOINED.search, lines))
     return f"; {slurm.advice(launcher.mpi)}" if has_choice else ""
 
 
-def describe_hang(hangs, num_ranks):
-    """One line about the reported Hangs of a run, with the ranks that the others waited for.
+def describe_hang(hangs: Sequence[Hang], num_ranks: int) -> str:
+    """Describes in one line the reported hangs of a run, with the ranks that the others waited for.
 
-    Ranks without a report are named first: they were stopped, or hang while holding the GIL. If all ranks have reported, those
-    behind the others are named; if all are at the same place, only the place.
+    Ranks without a report come first: they were stopped, or hang while holding the GIL. If all ranks have reported, the line names the
+    ranks behind the others; if all are at the same place, only the place.
     """
     by_rank = {hang.rank: hang for hang in hangs}
-    first_place, last_place = min(hang.place for hang in hangs), max(hang.place for hang in hangs)
+    first_place, last_place = (extreme((hang.place for hang in hangs), key=_step_of) for extreme in (min, max))
     missing = sorted(set(range(num_ranks)) - set(by_rank))
-    behind = sorted(rank for rank, hang in by_rank.items() if hang.place < last_place)
+    behind = sorted(rank for rank, hang in by_rank.items() if _step_of(hang.place) < _step_of(last_place))
     limit = f"{hangs[0].seconds:.0f} s (--watchdog-timeout)"
     if missing:
         return f"{name_ranks(missing)} hung without a report, as a stopped process does; the others waited {first_place} for {limit}"
@@ -136,8 +138,13 @@ def describe_hang(hangs, num_ranks):
     return f"{hung_ranks} hung {first_place} for {limit}"
 
 
-def name_ranks(ranks):
-    """`rank 3` or `ranks 1, 2`, listing at most MAX_RANKS_NAMED."""
+def _step_of(place: Place | str) -> Place:
+    """Returns the place in a training; where a hang has words instead, the place before the first epoch."""
+    return place if isinstance(place, Place) else Place()
+
+
+def name_ranks(ranks: Sequence[int]) -> str:
+    """Returns `rank 3` or `ranks 1, 2`, with at most MAX_RANKS_NAMED numbers."""
     numbers = ", ".join(str(rank) for rank in ranks[:MAX_RANKS_NAMED])
     if len(ranks) > MAX_RANKS_NAMED:
         numbers += f" and {len(ranks) - MAX_RANKS_NAMED} more"

@@ -46,7 +46,7 @@ class NodeOptions(LaunchOptions):
     """Seconds after which a run is ended and recorded as timed out."""
 
 
-def seen_from_root(path):
-    """The path relative to the checkout, where runs start, inside it; absolute elsewhere."""
+def seen_from_root(path: Path) -> Path:
+    """Returns the path relative to the checkout, where runs start, if it lies inside; an absolute path elsewhere."""
     path = path.absolute()
     return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from common.backends import has_one_rank, settings_of
@@ -12,7 +13,7 @@ from common.errors import UserError
 
 
 class Job(NamedTuple):
-    """One run: a backend, its number of ranks, ranks per node and settings."""
+    """A run of a matrix: its backend, its number of ranks, ranks per node and settings."""
 
     backend: str
     num_ranks: int
@@ -20,17 +21,23 @@ class Job(NamedTuple):
     settings: Settings
 
     @property
-    def num_nodes(self):
+    def num_nodes(self) -> int:
         return -(-self.num_ranks // self.ranks_per_node)
 
     @property
-    def degree(self):
+    def degree(self) -> int:
         """The data-parallel degree. Raises UserError for what the backend cannot train."""
         return parallelism.degree(self.backend, self.settings, self.num_ranks)
 
 
-def plan(backends, workloads, sizes, repeats, ranks_per_node, settings):
-    """The jobs of a matrix in the order they run. Repeats are the outermost loop, so that drift affects all jobs equally.
+# A job, with its number among those of its matrix.
+NumberedJob = tuple[int, Job]
+
+
+def plan(
+    backends: Sequence[str], workloads: Sequence[str], sizes: Sequence[int], repeats: int, ranks_per_node: int | None, settings: Settings
+) -> list[Job]:
+    """Returns the jobs of a matrix in the order in which they run. Repeats are the outermost loop, so that drift affects all jobs equally.
 
     Repeat r has seed + r, and begins with another backend, every second one with the largest size: of three copies of one backend that took
     turns, the one that was always started first needed 2 % more time. `ranks_per_node` None: all ranks on one node. With --timeline or
@@ -38,11 +45,11 @@ def plan(backends, workloads, sizes, repeats, ranks_per_node, settings):
     """
     check(backends, workloads, sizes)
     # A matrix of one size may be one of several jobs, and that of size 1 has what runs in one process.
-    alone = {1} if len(sizes) > 1 and any(map(has_one_rank, backends)) else ()
+    in_one_process = {1} if len(sizes) > 1 and any(map(has_one_rank, backends)) else ()
     jobs = []
     for repeat in range(repeats):
         for workload in workloads:
-            for num_ranks in sorted({*sizes, *alone}, reverse=repeat % 2 == 1):
+            for num_ranks in sorted({*sizes, *in_one_process}, reverse=repeat % 2 == 1):
                 repeated = dataclasses.replace(settings, workload=workload, seed=settings.seed + repeat, repeat=repeat)
                 kinds = [("", dataclasses.replace(repeated, timeline=False, trace=None))]
                 if settings.timeline or settings.trace:
@@ -56,12 +63,12 @@ def plan(backends, workloads, sizes, repeats, ranks_per_node, settings):
     return jobs
 
 
-def stamped(jobs, stamp):
-    """The jobs with run names that begin with a stamp."""
+def stamped(jobs: Iterable[Job], stamp: str) -> list[Job]:
+    """Returns the jobs with run names that begin with a stamp."""
     return [job._replace(settings=dataclasses.replace(job.settings, run_id=f"{stamp}-{job.settings.run_id}")) for job in jobs]
 
 
-def check(backends, workloads, sizes):
+def check(backends: Sequence[str], workloads: Sequence[str], sizes: Sequence[int]) -> None:
     """Raises UserError for invalid or empty axes of a matrix."""
     for axis, values in (("backend", backends), ("workload", workloads), ("size", sizes)):
         if not values:
@@ -73,16 +80,16 @@ def check(backends, workloads, sizes):
         raise UserError(f"{', '.join(backends)} runs in one process, not in {sizes[0]}; give size 1")
 
 
-def groups(jobs, side_by_side, num_cores):
-    """The jobs in groups of those that run side by side: the untraced ones of a workload and repeat on one node of `num_cores` cores.
+def groups(jobs: Iterable[Job], side_by_side: bool, num_cores: float) -> list[list[Job]]:
+    """Groups the jobs that run side by side: the untraced ones of a workload and repeat on one node of `num_cores` cores.
 
-    A size whose ranks share cores has groups of its own: no speed-up is told of it, and it takes much memory.
+    A size whose ranks share cores has groups of its own: it has no speed-up in the report, and it takes much memory.
     """
 
-    def group_of(job):
+    def group_of(job: Job) -> tuple[str, int, int | None, str | None]:
         settings = job.settings
-        alone = not side_by_side or settings.timeline or settings.trace or job.num_nodes > 1
+        runs_alone = not side_by_side or settings.timeline or settings.trace or job.num_nodes > 1
         shares_cores = job.ranks_per_node * cores_per_rank(settings) > num_cores
-        return settings.workload, settings.repeat, job.num_ranks if shares_cores else None, settings.run_id if alone else None
+        return settings.workload, settings.repeat, job.num_ranks if shares_cores else None, settings.run_id if runs_alone else None
 
     return [list(group) for _, group in itertools.groupby(jobs, group_of)]

@@ -5,23 +5,32 @@ A run is a generator as runner.run_job is: it yields the process IDs of its rank
 
 import random
 from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from typing import TypeVar
+
+Result = TypeVar("Result")
+# A run, which yields the process IDs of its ranks.
+Run = Generator[list[int], None, Result]
 
 
-def side_by_side(starts, has_room, on_end):
-    """Runs that take turns until all have ended; calls on_end(number, record) for each, in the order in which they end.
+def side_by_side(
+    starts: Iterable[Callable[[], Run[Result]]], has_room: Callable[[list[list[int]]], bool], on_end: Callable[[int, Result], object]
+) -> None:
+    """Lets runs take turns until all have ended; calls on_end(number, record) for each, in the order in which they end.
 
     `starts`: functions that start a run. A run is made ready, up to its first turn, before the next one is started. Where
-    `has_room(process IDs of the runs so far)` is false, the rest follows when those before have ended. Every round of turns
-    has an order drawn at random, so that no run always follows the same other one. An exception ends all runs before it is passed on.
+    `has_room(process IDs of the runs so far)` is false, the remaining runs follow when those before have ended. Every round of turns has an
+    order drawn at random, so that no run always follows the same one. An exception ends all runs before it is passed on.
     """
     waiting = deque(enumerate(starts))
     while waiting:
-        active, pids = {}, []
+        active: dict[int, Run[Result]] = {}
+        pids_by_run: list[list[int]] = []
         try:
-            while waiting and (not active or has_room(pids)):
+            while waiting and (not active or has_room(pids_by_run)):
                 number, start = waiting.popleft()
                 active[number] = start()
-                pids.append(_take_turn(number, active, on_end))
+                pids_by_run.append(_take_turn(number, active, on_end))
             while active:
                 for number in random.sample(list(active), len(active)):
                     _take_turn(number, active, on_end)
@@ -30,15 +39,15 @@ def side_by_side(starts, has_room, on_end):
                 run.close()
 
 
-def alone(run):
-    """The record of a run that has the machine for itself."""
-    records = []
+def alone(run: Run[Result]) -> Result:
+    """Returns the record of a run that has the machine for itself."""
+    records: list[Result] = []
     side_by_side([lambda: run], lambda _: False, lambda _, record: records.append(record))
     return records[0]
 
 
-def _take_turn(number, active, on_end):
-    """One turn of a run. Returns the process IDs of its ranks; one that has ended is not active any more, and has none."""
+def _take_turn(number: int, active: dict[int, Run[Result]], on_end: Callable[[int, Result], object]) -> list[int]:
+    """Lets a run take a turn and returns the process IDs of its ranks; a run that has ended is not active any more, and has none."""
     try:
         return next(active[number])
     except StopIteration as end:

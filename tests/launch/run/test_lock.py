@@ -67,11 +67,11 @@ def test_the_lock_is_the_machines_or_in_the_results_of_an_allocation(jobs, varia
     monkeypatch.delenv(lock.VARIABLE)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert lock.path_of("/results/here", jobs) == Path(expected)
+    assert lock.path_of(Path("/results/here"), jobs) == Path(expected)
 
 
 def test_the_second_one_names_the_one_that_runs(path, tmp_path):
-    with holder("/their/results") as process, pytest.raises(UserError) as stopped, lock.held(tmp_path, ON_ONE_NODE, False):
+    with holder(Path("/their/results")) as process, pytest.raises(UserError) as stopped, lock.held(tmp_path, ON_ONE_NODE, False):
         pass
     message = str(stopped.value)
     assert re.search(rf"pid {process.pid} on \S+, since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d, results in /their/results\)", message)
@@ -80,7 +80,7 @@ def test_the_second_one_names_the_one_that_runs(path, tmp_path):
 
 
 def test_the_lock_of_one_that_was_killed_is_free(path, tmp_path):
-    with holder("/their/results") as process:
+    with holder(Path("/their/results")) as process:
         process.kill()
         process.join()
         with lock.held(tmp_path, ON_ONE_NODE, False):
@@ -94,7 +94,7 @@ def test_looking_for_another_one_makes_no_file(path, tmp_path):
 
 
 def test_who_shares_the_machine_goes_on_and_leaves_the_lock_to_the_first(path, tmp_path):
-    with holder("/their/results"):
+    with holder(Path("/their/results")):
         before = path.read_text()
         with lock.held(tmp_path, ON_ONE_NODE, True):
             assert path.read_text() == before
@@ -110,7 +110,7 @@ def test_two_users_share_the_lock(is_free, path, monkeypatch):
         # As /tmp is: writable for all, and sticky.
         os.chmod(folder, 0o1777)
         monkeypatch.setenv(lock.VARIABLE, f"{folder}/lock")
-        with holder("/their/results") as process:
+        with holder(Path("/their/results")) as process:
             if is_free:
                 process.kill()
                 process.join()
@@ -124,7 +124,7 @@ def status_of_another_user():
         status = 1
         try:
             os.setuid(65534)
-            with lock.held("/my/results", ON_ONE_NODE, False):
+            with lock.held(Path("/my/results"), ON_ONE_NODE, False):
                 status = 0
         except UserError as problem:
             status = 2 if "/their/results" in str(problem) else 1
@@ -169,7 +169,7 @@ def test_what_is_no_file_of_its_own_is_no_lock_which_is_said_in_a_line_and_chang
     ],
 )
 def test_of_another_ones_text_a_printable_line_is_shown(text, shown, path, tmp_path):
-    with holder("/their/results"):
+    with holder(Path("/their/results")):
         path.write_text(text)
         with pytest.raises(UserError) as stopped:
             lock.expect_free(tmp_path, ON_ONE_NODE, False)
@@ -182,7 +182,7 @@ def test_of_another_ones_text_a_printable_line_is_shown(text, shown, path, tmp_p
     ("owner", "named"), [(65534, "; so says the file of user nobody)"), (54321, "; so says the file of user number 54321)")]
 )
 def test_the_owner_of_another_ones_file_is_named(owner, named, path, tmp_path):
-    with holder("/their/results"):
+    with holder(Path("/their/results")):
         os.chown(path, owner, owner)
         with pytest.raises(UserError) as stopped:
             lock.expect_free(tmp_path, ON_ONE_NODE, False)
@@ -200,7 +200,7 @@ def test_the_owner_of_another_ones_file_is_named(owner, named, path, tmp_path):
 )
 def test_the_matrix_takes_the_lock_and_a_dry_run_does_not(program, status, is_stopped, path, tmp_path, monkeypatch):
     monkeypatch.setattr(available, "settled", lambda jobs, launcher, dry_run: (jobs if dry_run else [], {}))
-    with holder("/their/results") as process:
+    with holder(Path("/their/results")) as process:
         ended, _, error = run_module(*program, "--results", tmp_path, "--machine", "here", **{lock.VARIABLE: str(path)})
     assert ended == status, error
     assert (f"pid {process.pid}" in error, "none of these backends" in error) == (is_stopped, status == 2 and not is_stopped)
