@@ -1,17 +1,18 @@
-"""One line with the progress of a run: printed by rank 0, read again by the launcher's live display."""
+"""The progress of a run as one line, which rank 0 prints and the live display of a matrix reads."""
 
 import math
 import re
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 MARK = "progress:"
-# Of texts that are encoded in less time nothing is shown.
+# Data that is read in less time shows no progress.
 SILENT_SECONDS, INTERVAL_SECONDS = 3.0, 1.0
 
 
 class Progress(NamedTuple):
-    """How far a run is. `loss` is rank 0's own; `accuracy` is the last evaluation's; None before there is one."""
+    """How far a run is. `loss` is that of rank 0, `accuracy` that of the last evaluation; None before there is one."""
 
     epoch: int
     num_epochs: int
@@ -21,18 +22,18 @@ class Progress(NamedTuple):
     accuracy: float | None
     elapsed_seconds: float
 
-    def seconds_left(self):
-        """Until all epochs are done, at the pace so far, rounded up to whole seconds; meeting the target ends the run before that.
+    def seconds_left(self) -> int | None:
+        """Estimates the time until all epochs are done, at the pace so far, rounded up; meeting the target ends the run before that.
 
-        None until an epoch is done with its evaluation, which gives the pace, and after the last step: only evaluation is left then.
+        None until an epoch is done with its evaluation, which gives the pace, and after the last step, when only the evaluation is left.
         """
         has_pace = self.epoch > 1 or (self.step == self.num_steps and self.accuracy is not None)
         num_done, num_all = (self.epoch - 1) * self.num_steps + self.step, self.num_epochs * self.num_steps
         return math.ceil(self.elapsed_seconds / num_done * (num_all - num_done)) if has_pace and num_done < num_all else None
 
 
-def format_line(progress):
-    def number(value, form):
+def format_line(progress: Progress) -> str:
+    def number(value: float | None, form: str) -> str:
         return "-" if value is None else format(value, form)
 
     return (
@@ -42,15 +43,17 @@ def format_line(progress):
     )
 
 
-def no_progress(num_done, num_all):
-    """An on_progress of common/data/datasets.py that does nothing."""
+def no_progress(num_done: int, num_all: int) -> None:
+    """Is an on_progress of common/data/datasets.py that does nothing."""
 
 
-def reading(show, now=time.monotonic, label="reading the data"):
-    """The on_progress of common/data/datasets.py that calls show(line) once per second, but not in the first seconds."""
+def reading(
+    show: Callable[[str], object], now: Callable[[], float] = time.monotonic, label: str = "reading the data"
+) -> Callable[[int, int], None]:
+    """Returns an on_progress of common/data/datasets.py that calls show(line) once per second, but not in the first seconds."""
     last = now() + SILENT_SECONDS - INTERVAL_SECONDS
 
-    def on_progress(num_done, num_all):
+    def on_progress(num_done: int, num_all: int) -> None:
         nonlocal last
         if (moment := now()) - last >= INTERVAL_SECONDS:
             last = moment
@@ -63,10 +66,11 @@ NUMBER = r"(-|nan|-?inf|-?[\d.]+)"
 LINE = re.compile(MARK + rf" epoch (\d+)/(\d+) step (\d+)/(\d+) loss {NUMBER} accuracy {NUMBER} elapsed ([\d.]+) s left \S+ s")
 
 
-def read_line(line):
-    """The Progress of a line that `format_line` made, or None for any other line."""
+def read_line(line: str) -> Progress | None:
+    """Reads the Progress of a line that `format_line` made; None for any other line."""
     match = LINE.search(line)
     if not match:
         return None
     loss, accuracy = (None if text == "-" else float(text) for text in match.group(5, 6))
-    return Progress(*map(int, match.group(1, 2, 3, 4)), loss, accuracy, float(match[7]))
+    epoch, num_epochs, step, num_steps = map(int, match.group(1, 2, 3, 4))
+    return Progress(epoch, num_epochs, step, num_steps, loss, accuracy, float(match[7]))

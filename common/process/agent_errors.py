@@ -1,4 +1,4 @@
-"""What torchrun's workers of a node tell each other of their failure: by the files from which their agent reports it."""
+"""Errors that the workers of a node under torchrun leave for each other, in the files from which their agent reports them."""
 
 import contextlib
 import json
@@ -11,7 +11,7 @@ VARIABLE = "TORCHELASTIC_ERROR_FILE"
 
 
 def write(error: str) -> None:
-    """Leaves the error of this worker for its agent and the other workers; no effect where there is no agent."""
+    """Writes the error of this worker for its agent and the other workers; no effect without an agent."""
     if path := os.environ.get(VARIABLE):
         with contextlib.suppress(OSError):
             message = {"message": error, "extraInfo": {"timestamp": str(int(time.time()))}}
@@ -19,7 +19,7 @@ def write(error: str) -> None:
 
 
 def read() -> str | None:
-    """The first error that a worker of this node has left; None where there is none."""
+    """Reads the first error that a worker of this node has written; None where there is none."""
     if not (path := os.environ.get(VARIABLE)):
         return None
     paths = sorted(Path(path).parents[1].glob("*/error.json"), key=lambda path: path.stat().st_mtime)

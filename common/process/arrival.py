@@ -1,16 +1,16 @@
-"""Whether the variables that a matrix gave to a launcher have reached a rank: a job script or a container may keep them from it."""
+"""The check that the variables that a matrix gave to a launcher have reached a rank, since a job script or a container may drop them."""
 
 import os
 from collections.abc import Iterable
 
 from common.errors import UserError
 
-# The arguments reach a rank always. A user who types the command that a dry run prints has set no variable, so that one lacks this.
+# The arguments always reach a rank. The command that a dry run prints lacks this one, since its user has set no variable.
 OPTION = "--expect-variables="
 
 
 def argument(names: Iterable[str]) -> str:
-    """The argument of a rank that expects these variables."""
+    """Formats the argument of a rank that expects these variables."""
     return OPTION + ",".join(names)
 
 

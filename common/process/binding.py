@@ -5,18 +5,20 @@ Linux numbers hardware threads. Those of one physical core share its arithmetic 
 
 import collections
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Literal
 
 from common.errors import UserError
+from common.process.ranks import Ranks
 
 TOPOLOGY = Path("/sys/devices/system/cpu")
 # By which a launcher selects them, for CUDA and ROCm.
 VISIBLE_GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
-def core_of_threads(folder=TOPOLOGY):
-    """Returns {hardware thread: its physical core} of this node; a core is named by its first thread. Empty where Linux does not tell."""
+def core_of_threads(folder: Path = TOPOLOGY) -> dict[int, int]:
+    """Maps each hardware thread of this node to its physical core, named by its first thread. Empty where Linux does not show it."""
     core_of = {}
     for path in folder.glob("cpu[0-9]*/topology/thread_siblings_list"):
         # Lists such as 0,64 and 0-1 both begin with the first thread.
@@ -25,25 +27,25 @@ def core_of_threads(folder=TOPOLOGY):
     return core_of
 
 
-def num_cores(threads, core_of):
-    """Returns the number of physical cores of these hardware threads."""
+def num_cores(threads: Iterable[int], core_of: Mapping[int, int]) -> int:
+    """Counts the physical cores of these hardware threads."""
     return len({core_of.get(thread, thread) for thread in threads})
 
 
-def numa_nodes(threads, folder=TOPOLOGY):
-    """Returns the NUMA nodes of these hardware threads, sorted; None where Linux does not tell."""
+def numa_nodes(threads: Iterable[int], folder: Path = TOPOLOGY) -> list[int] | None:
+    """Lists the NUMA nodes of these hardware threads, sorted; None where Linux does not show them."""
     nodes = {int(path.name.removeprefix("node")) for thread in threads for path in folder.glob(f"cpu{thread}/node[0-9]*")}
     return sorted(nodes) or None
 
 
-def cores_for(allowed, local_rank, cores_per_rank, core_of):
-    """Returns the hardware threads of a rank: the next `cores_per_rank` of the `allowed` ones for each local rank, wrapping around.
+def cores_for(allowed: Iterable[int], local_rank: int, cores_per_rank: int, core_of: Mapping[int, int]) -> set[int]:
+    """Chooses the hardware threads of a rank: each local rank gets the next `cores_per_rank` of the `allowed` ones, wrapping around.
 
     One of each physical core comes before the second of any. If the launcher has bound the rank to at most `cores_per_rank` cores,
     these are its cores.
     """
-    seen = collections.Counter()
-    ordered = []
+    seen = collections.Counter[int]()
+    ordered: list[tuple[int, int]] = []
     for thread in sorted(allowed):
         core = core_of.get(thread, thread)
         ordered.append((seen[core], thread))
@@ -53,11 +55,11 @@ def cores_for(allowed, local_rank, cores_per_rank, core_of):
 
 
 def oversubscribed(
-    allowed: Collection[int], local_size: int, cores_per_rank: int, total: int, core_of: dict[int, int], quota_cores: float | None = None
+    allowed: Collection[int], local_size: int, cores_per_rank: int, total: int, core_of: Mapping[int, int], quota_cores: float | None = None
 ) -> bool:
-    """Tells whether the ranks of a node need more physical cores than are available to them; the node has `total`.
+    """Decides whether the ranks of a node need more physical cores than are available to them; the node has `total`.
 
-    A CPU quota is as good as that many cores.
+    A CPU quota counts as that many cores.
     """
     num_allowed = num_cores(allowed, core_of)
     bound_by_launcher = num_allowed <= cores_per_rank and num_allowed < total
@@ -65,12 +67,12 @@ def oversubscribed(
     return local_size * cores_per_rank > (num_available if quota_cores is None else min(num_available, quota_cores))
 
 
-def num_gpus_to_share(num_gpus):
-    """Returns the number of GPUs for all ranks of a node, of which one sees `num_gpus`; None if a launcher has selected the only one."""
+def num_gpus_to_share(num_gpus: int | None) -> int | None:
+    """Counts the GPUs for all ranks of a node, where a rank sees `num_gpus`; None if a launcher has selected the only one for it."""
     return None if num_gpus == 1 and any(name in os.environ for name in VISIBLE_GPUS) else num_gpus
 
 
-def gpus_problem(num_gpus, local_size):
+def gpus_problem(num_gpus: int | None, local_size: int) -> str | None:
     """Describes in one line that a node has fewer GPUs than ranks; None where it has enough, or `num_gpus` is None."""
     if num_gpus is None or num_gpus >= local_size:
         return None
@@ -78,10 +80,10 @@ def gpus_problem(num_gpus, local_size):
     return f"{local_size} ranks on a node with {gpus}; start at most one for each GPU, or use --device cpu"
 
 
-def gpu_for(num_gpus, ranks, order="local", may_share=False):
-    """Returns the index of a rank's GPU among the visible ones. Raises UserError if ranks would share a GPU, unless they may.
+def gpu_for(num_gpus: int, ranks: Ranks, order: Literal["local", "reversed"] = "local", may_share: bool = False) -> int:
+    """Gives the index of a rank's GPU among the visible ones. Raises UserError if ranks would share a GPU, unless they may.
 
-    `order`: local or reversed. A single visible GPU is the rank's own if the launcher has selected it.
+    A single visible GPU belongs to this rank alone if the launcher has selected it.
     """
     problem = gpus_problem(num_gpus_to_share(num_gpus), ranks.local_size)
     if problem and not may_share:
@@ -90,7 +92,7 @@ def gpu_for(num_gpus, ranks, order="local", may_share=False):
     return num_gpus - 1 - index if order == "reversed" else index
 
 
-def bind(cores):
+def bind(cores: Collection[int]) -> None:
     """Binds all threads of this process to the cores; new threads inherit the binding."""
     for thread in os.listdir("/proc/self/task"):
         os.sched_setaffinity(int(thread), cores)

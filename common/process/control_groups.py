@@ -13,7 +13,7 @@ MICROSECONDS, NANOSECONDS = 1e-6, 1e-9
 
 
 class Memory(NamedTuple):
-    """The limit of a group, what its processes have, and the part of it that Linux keeps of files and frees where it is needed."""
+    """The limit of a group, the memory of its processes, and the part of that memory with cached files, which Linux frees on demand."""
 
     limit_bytes: int
     used_bytes: int
@@ -25,7 +25,7 @@ class Memory(NamedTuple):
 
 
 def folders(controller: str, root: Path = ROOT, of_process: Path = OF_PROCESS) -> Iterator[Path]:
-    """Gives the folders of the groups that limit this process by a controller, the innermost first, without those that a container hides.
+    """Yields the folders of the groups that limit this process by a controller, the innermost first, without those that a container hides.
 
     A group of version 2 has all controllers in one folder.
     """
@@ -45,7 +45,7 @@ def folders(controller: str, root: Path = ROOT, of_process: Path = OF_PROCESS) -
 
 
 def memories(root: Path = ROOT, of_process: Path = OF_PROCESS) -> list[Memory]:
-    """Returns the Memory of every group of this process that has a limit."""
+    """Lists the Memory of every group of this process that has a limit."""
     return [memory for folder in folders("memory", root, of_process) if (memory := _memory(folder))]
 
 
@@ -63,7 +63,7 @@ def _memory(folder: Path) -> Memory | None:
 
 
 def quota_cores(root: Path = ROOT, of_process: Path = OF_PROCESS) -> float | None:
-    """Returns the cores whose time this process and those beside it may use, by the smallest CPU quota; None without a quota."""
+    """Computes the cores whose time this process and those beside it may use, by the smallest CPU quota; None without a quota."""
     return min(filter(None, (_quota(folder) for folder in folders("cpu", root, of_process))), default=None)
 
 
@@ -80,7 +80,7 @@ def _quota(folder: Path) -> float | None:
 
 
 def throttled_seconds(root: Path = ROOT, of_process: Path = OF_PROCESS) -> float:
-    """Returns the seconds in which a quota has kept the groups of this process from running, added up over cores; NaN without a group."""
+    """Reads the seconds in which a quota has kept the groups of this process from running, added up over cores; NaN without a group."""
     statistics = [_numbers(folder / "cpu.stat") for folder in folders("cpu", root, of_process)]
     units = {"throttled_usec": MICROSECONDS, "throttled_time": NANOSECONDS}
     seconds = [float(numbers[name]) * unit for numbers in statistics for name, unit in units.items() if name in numbers]
@@ -88,7 +88,7 @@ def throttled_seconds(root: Path = ROOT, of_process: Path = OF_PROCESS) -> float
 
 
 def _numbers(path: Path) -> dict[str, str]:
-    """The {name: number} of a file with one of both a line; empty where it cannot be read."""
+    """Reads a file with a name and a number on each line; empty where it cannot be read."""
     try:
         return dict(line.split() for line in path.read_text().splitlines())
     except (OSError, ValueError):

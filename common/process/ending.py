@@ -8,23 +8,24 @@ import sys
 import threading
 import time
 import traceback
-from types import TracebackType
+from types import ModuleType, TracebackType
+from typing import NoReturn
 
 from common.errors import RunError, UserError
 from common.process import agent_errors, gpus, meeting, out_of_memory, watchdog
 from common.process.meeting import HYDRA_ONLY, Failure
 from common.process.ranks import Ranks, from_environment
-from common.process.watchdog import Watchdog
+from common.process.watchdog import Hang, Late, Place, Watchdog
 
 SECONDS_FOR_RANK_0 = 2.0
 INTERRUPTED = 130
 
 
-def describe_failure(problem, place):
-    """(exit status, one-line message) for an exception and the place of the rank, if known. Prints the traceback of a failure
-    that is neither a RunError nor out of memory.
+def describe_failure(problem: BaseException, place: Place | str | None) -> tuple[int, str]:
+    """Gives the exit status and a message of one line for an exception, and for the place of the rank where it is known.
 
-    Exit status 1: failed; 2: invalid arguments, data or launch; 130: interrupted.
+    It prints the traceback of a failure that is neither a RunError nor out of memory. Exit status 1: failed; 2: invalid arguments, data or
+    launch; 130: interrupted.
     """
     if isinstance(problem, UserError):
         return 2, str(problem)
@@ -44,8 +45,8 @@ def describe_failure(problem, place):
     return 1, f"{place}: {message}" if place else message
 
 
-def report_failure(status, error, ranks):
-    """Prints the error message of this rank; only rank 0 reports an interruption. `ranks` may be None."""
+def report_failure(status: int, error: str, ranks: Ranks | None) -> None:
+    """Prints the error message of this rank; only rank 0 reports an interruption. `ranks` is None where they are not known."""
     first = ranks is None or ranks.rank == 0
     if ranks and status != INTERRUPTED:
         agent_errors.write(str(Failure(ranks.rank, socket.gethostname(), status, error)))
@@ -58,9 +59,9 @@ def report_failure(status, error, ranks):
 
 
 def leave_with_others(problem: BaseException, status: int, error: str, ranks: Ranks | None, dog: Watchdog | None) -> None:
-    """Ends this process with all others where the ranks meet in MPI and this one has failed before, or has heard there that another has.
+    """Ends this process together with all other ranks, where they meet in MPI and one of them has failed before.
 
-    Returns where they do not meet in MPI, or have met.
+    It returns where the ranks do not meet in MPI, or have met already.
     """
     if isinstance(problem, meeting.AnotherRankFailed):
         meeting.leave_together(status)
@@ -68,10 +69,10 @@ def leave_with_others(problem: BaseException, status: int, error: str, ranks: Ra
         return
     failure = Failure(ranks.rank, socket.gethostname(), status, error)
 
-    def report():
+    def report() -> None:
         print(f"error: {failure if ranks.rank else error}", file=sys.stderr, flush=True)
 
-    def give_up(_):
+    def give_up(_: Hang | Late) -> None:
         if timer.is_alive():
             report()
         os._exit(status)
@@ -82,7 +83,7 @@ def leave_with_others(problem: BaseException, status: int, error: str, ranks: Ra
     dog = dog or watchdog.begin(0, ranks.rank)
     dog.on_hang = give_up
     try:
-        failures = meeting.tell_others(ranks, failure)
+        failures = meeting.send_failure(ranks, failure)
     except UserError:
         # These ranks are not in one MPI.
         failures = None
@@ -116,13 +117,15 @@ def leave_by_signal(number: signal.Signals, is_rank_0: bool) -> None:
     os._exit(128 + number)
 
 
-def leave(status):
-    """Ends this process without finalizing the interpreter, which would abort some completed runs: Gloo's threads release their last
-    tensors late and need the interpreter for it.
+def leave(status: int) -> NoReturn:
+    """Ends this process without finalizing the interpreter, which would abort some completed runs.
 
-    After a success MPI is finalized and the exit handlers of the C library run: by one of them MPICH 5 tells its launcher that the rank
-    is done. A launcher that is not told kills the ranks that have not left yet. After a failure MPI is not finalized, which would wait for
-    ranks that wait for this one. Hydra is told to abort the run: after a mere exit it reports the ranks that it ends as killed.
+    Gloo's threads release their last tensors late and need the interpreter for it.
+
+    After a success MPI is finalized and the exit handlers of the C library run: with one of them MPICH 5 notifies its launcher that the
+    rank is done. A launcher without this notice kills the ranks that have not left yet. After a failure MPI is not finalized, since that
+    would wait for ranks that wait for this one. Hydra gets a request to abort the run: after a mere exit it reports the ranks that it ends
+    as killed.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -142,7 +145,7 @@ def leave(status):
     os._exit(status)
 
 
-def initialized_mpi():
+def initialized_mpi() -> ModuleType | None:
     """mpi4py's module MPI where it is loaded and MPI is initialized and not finalized; else None."""
     module = sys.modules.get("mpi4py.MPI")
     return module if module and module.Is_initialized() and not module.Is_finalized() else None

@@ -7,12 +7,15 @@ which Keras would then import in every run.
 import math
 import threading
 import weakref
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pynvml
 
 from common.process import gpus
+from common.process.ranks import Ranks
+from common.trainer import Trainer
 
 POWERCAP = Path("/sys/class/powercap")
 # AMD's counters wrap around after 65 kJ, which a package of 1 kW uses in 65 s. Two wraps between readings would be missed.
@@ -20,11 +23,11 @@ INTERVAL_SECONDS = 20.0
 SOURCES = ("RAPL", "NVML")
 
 
-def begin(ranks, pids):
-    """Returns a function for the joules used since now on this rank's node, an array by SOURCES; NaN for one that cannot be read.
+def begin(ranks: Ranks, pids: Collection[int]) -> Callable[[], np.ndarray]:
+    """Returns a function for the joules used since now on this rank's node, by SOURCES; NaN for a source that cannot be read.
 
-    The first rank of a node reads for the node and the others return 0, so that packages and GPUs shared by ranks count once.
-    `pids`: the process IDs of all ranks; the GPUs on which they compute are counted.
+    The first rank of a node reads for the node and the function of its other ranks gives 0, so that packages and GPUs shared by ranks
+    count once. `pids`: the process IDs of all ranks; the GPUs on which they compute are counted.
     """
     if ranks.local_rank:
         return lambda: np.zeros(len(SOURCES))
@@ -34,10 +37,10 @@ def begin(ranks, pids):
     return lambda: np.array([packages(), on_gpus()])
 
 
-def total(trainer, joules):
+def total(trainer: Trainer, joules: np.ndarray) -> dict[str, object]:
     """Returns `energy_joules` and `energy_source` of the record, from this rank's joules by SOURCES. All ranks call this.
 
-    A source that one node cannot read is NaN in the sum and thus left out, and so is a sum of 0: counters of virtual machines may
+    A source that a node cannot read is NaN in the sum and thus left out, and so is a sum of 0: counters of virtual machines may
     not advance.
     """
     joules_by_source = {source: used for source, used in zip(SOURCES, trainer.sum(joules).tolist(), strict=True) if used > 0}
@@ -45,28 +48,28 @@ def total(trainer, joules):
     return {"energy_joules": energy_joules, "energy_source": " and ".join(joules_by_source) or None}
 
 
-def count_packages(root=POWERCAP, interval=INTERVAL_SECONDS):
+def count_packages(root: Path = POWERCAP, interval_seconds: float = INTERVAL_SECONDS) -> Callable[[], float]:
     """Returns a function for the joules used since now by this machine's packages and memory; NaN if they cannot be read."""
     counters = domains(root)
     readings, over = [_read(counters)], threading.Event()
 
-    def follow():
-        while not over.wait(interval):
+    def follow() -> None:
+        while not over.wait(interval_seconds):
             readings.append(_read(counters))
 
-    def joules():
+    def joules() -> float:
         readings.append(_read(counters))
         return joules_of(readings, list(counters.values()))
 
     if counters and np.isfinite(readings).all():
         threading.Thread(target=follow, daemon=True).start()
-    # The thread ends when nobody can ask any more.
+    # The thread ends when nothing refers to the function any more.
     weakref.finalize(joules, over.set)
     return joules
 
 
-def domains(root):
-    """Returns {counter: microjoules at which it wraps around} of the packages and their memory; empty if there are none.
+def domains(root: Path) -> dict[Path, int]:
+    """Finds the counters of the packages and their memory, each with the microjoules at which it wraps around.
 
     Core and uncore are parts of a package, and packages are parts of psys, the platform (kernel: include/linux/intel_rapl.h).
     """
@@ -78,15 +81,18 @@ def domains(root):
         return {}
 
 
-def joules_of(readings, limits):
-    """Returns the joules from the first to the last reading, (times, counters) in microjoules; counters wrap around. NaN without any."""
+def joules_of(readings: Sequence[Sequence[float]], limits: Sequence[int]) -> float:
+    """Computes the joules from the first to the last of the readings, of shape (times, counters) and in microjoules; NaN without counters.
+
+    `limits`: the microjoules at which the counters wrap around.
+    """
     steps = np.diff(readings, axis=0)
     return float(np.where(steps < 0, steps + limits, steps).sum() / 1e6) if limits else math.nan
 
 
-def _read(counters):
-    """Returns the counters in microjoules; NaN for one that cannot be read (often only root can)."""
-    values = []
+def _read(counters: Iterable[Path]) -> list[float]:
+    """Reads the counters in microjoules; NaN for a counter that cannot be read (often only root can)."""
+    values: list[float] = []
     for path in counters:
         try:
             values.append(float(path.read_text()))
@@ -95,13 +101,13 @@ def _read(counters):
     return values
 
 
-def count_gpus(pids):
+def count_gpus(pids: Collection[int]) -> Callable[[], float]:
     """Returns a function for the joules used since now by the GPUs on which processes `pids` compute; NaN if there are none."""
     handles = gpus.of_processes(pids)
     begun = _millijoules(handles)
     return lambda: (_millijoules(handles) - begun) / 1000
 
 
-def _millijoules(handles):
-    """Returns the energy of the GPUs since the driver was loaded; NaN without GPUs, or if one does not support it (before Volta)."""
+def _millijoules(handles: Sequence[gpus.Handle]) -> float:
+    """Reads the energy of the GPUs since the driver was loaded; NaN without GPUs, or if a GPU does not support it (before Volta)."""
     return gpus.read_nvml(lambda: sum(map(pynvml.nvmlDeviceGetTotalEnergyConsumption, handles)), math.nan) if handles else math.nan

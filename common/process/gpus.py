@@ -7,21 +7,27 @@ GPU by different numbers. The PCI bus id names the GPU itself. All MIG instances
 import ctypes
 import math
 import re
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import pynvml
 
 from common.errors import UserError
 from common.process.ranks import node_number
-from common.trainer import by_rank
+from common.trainer import Device, Trainer, by_rank
 
+# NVML's handle of a GPU: a pointer that is only given back to NVML.
+Handle = object
+Value = TypeVar("Value")
+Unknown = TypeVar("Unknown")
 NO_GPU = -1
 # Of the GPUs with bfloat16 and TF32 (CUDA C++ Programming Guide, "Feature Support per Compute Capability").
 AMPERE = (8, 0)
 DUPLICATE_GPU = re.compile(r"Duplicate GPU detected : rank (\d+) and rank (\d+) both on CUDA device ([0-9a-f]+)")
 
 
-def describe(device):
-    """Returns `device`, `framework_has_cuda` and `gpu` of the record's environment, for a Device of common/trainer.py."""
+def describe(device: Device) -> dict[str, object]:
+    """Returns `device`, `framework_has_cuda` and `gpu` of the record's environment."""
     gpu = None
     if device.gpu is not None:
         gpu = {
@@ -35,10 +41,10 @@ def describe(device):
     return {"device": device.type, "framework_has_cuda": device.framework_has_cuda, "gpu": gpu}
 
 
-def pci_bus_id(index):
-    """Returns the PCI bus id of the GPU that CUDA numbers so, such as 0000:07:00.0; None for None, and where the driver does not tell.
+def pci_bus_id(index: int | None) -> str | None:
+    """Finds the PCI bus id of the GPU with this number of CUDA, such as 0000:07:00.0; None for None, and where the driver does not know.
 
-    From the CUDA driver, which both frameworks load: TensorFlow does not tell it. No context is created.
+    It comes from the CUDA driver, which both frameworks load, since TensorFlow does not give it. No context is created.
     """
     gpu, text = ctypes.c_int(), ctypes.create_string_buffer(32)
     cuda = None if index is None else driver()
@@ -46,15 +52,15 @@ def pci_bus_id(index):
     return None if failed else text.value.decode()
 
 
-def count():
-    """Returns the number of GPUs that CUDA shows this process; None where the driver does not tell."""
+def count() -> int | None:
+    """Counts the GPUs that CUDA shows this process; None where there is no driver, or it fails."""
     num_gpus = ctypes.c_int()
     cuda = driver()
     return None if cuda is None or cuda.cuDeviceGetCount(ctypes.byref(num_gpus)) else num_gpus.value
 
 
-def driver():
-    """Returns the CUDA driver, initialized; None where there is none."""
+def driver() -> ctypes.CDLL | None:
+    """Loads and initializes the CUDA driver; None where there is none."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -62,8 +68,8 @@ def driver():
     return None if cuda.cuInit(0) else cuda
 
 
-def read_nvml(read, unknown=None):
-    """Returns what `read()` reads from NVML; `unknown` where NVML does not tell."""
+def read_nvml(read: Callable[[], Value], unknown: Unknown) -> Value | Unknown:
+    """Calls `read`, which reads a value from NVML; gives `unknown` where NVML fails."""
     try:
         pynvml.nvmlInit()
         return read()
@@ -71,32 +77,32 @@ def read_nvml(read, unknown=None):
         return unknown
 
 
-def read_of_gpu(index, read):
-    """Returns what `read` reads of NVML's handle of the GPU that CUDA numbers so; None for None, and where NVML does not tell."""
+def read_of_gpu(index: int | None, read: Callable[[Handle], Value]) -> Value | None:
+    """Calls `read` with NVML's handle of the GPU with this number of CUDA; gives None for None, and where NVML fails."""
     bus_id = pci_bus_id(index)
-    return None if bus_id is None else read_nvml(lambda: read(pynvml.nvmlDeviceGetHandleByPciBusId(bus_id)))
+    return None if bus_id is None else read_nvml(lambda: read(pynvml.nvmlDeviceGetHandleByPciBusId(bus_id)), None)
 
 
-def begin_memory(trainer):
+def begin_memory(trainer: Trainer) -> None:
     """Begins the peaks of a rank's GPU memory anew."""
     if memory := trainer.describe_device().memory:
         memory.reset()
 
 
-def memory_by_rank(trainer):
+def memory_by_rank(trainer: Trainer) -> dict[str, object]:
     """Returns `gpu_memory_by_rank` of the record, since begin_memory; None on CPUs. All ranks call this."""
     device = trainer.describe_device()
-    used = read_of_gpu(device.gpu, lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).used)
+    used = read_of_gpu(device.gpu, lambda gpu: int(pynvml.nvmlDeviceGetMemoryInfo(gpu).used))
     peaks = device.memory.peak() if device.memory else (None, None)
-    sizes_by_name = {}
+    sizes_by_name: dict[str, list[int | None]] = {}
     for name, value in zip(("peak_allocated_bytes", "peak_reserved_bytes", "used_bytes"), (*peaks, used), strict=True):
         sizes = by_rank(trainer, math.nan if value is None else value).tolist()
         sizes_by_name[name] = [None if math.isnan(size) else int(size) for size in sizes]
     return {"gpu_memory_by_rank": None if device.gpu is None else sizes_by_name}
 
 
-def precision_problem(precision, device, index=0):
-    """Says why `cpu`, or the GPU that CUDA numbers so, does not compute in a precision; None if it does, or is not known."""
+def precision_problem(precision: str, device: str, index: int | None = 0) -> str | None:
+    """Says why `cpu`, or the GPU with this number of CUDA, does not compute in a precision; None if it does, or is not known."""
     if device == "cpu":
         return "TF32 is of GPUs, not of CPUs; use --precision fp32" if precision == "tf32" else None
     if precision not in ("bf16", "tf32"):
@@ -107,28 +113,30 @@ def precision_problem(precision, device, index=0):
     return f"{precision} needs a GPU with compute capability 8.0, and this one has {'.'.join(map(str, capability))}; use --precision fp32"
 
 
-def expect_precision(precision, device):
-    """Raises UserError where a Device of common/trainer.py does not compute in a precision."""
+def expect_precision(precision: str, device: Device) -> None:
+    """Raises UserError where a device does not compute in a precision."""
     if reason := precision_problem(precision, device.type, device.gpu):
         raise UserError(f"--precision {precision}: {reason}")
 
 
-def processes():
-    """Returns [(NVML's handle of a GPU, {process ID: bytes that it has on the GPU})] of this node; empty without GPUs."""
+def processes() -> list[tuple[Handle, dict[int, int]]]:
+    """Lists the GPUs of this node, each with the bytes that processes have on it, by process ID."""
 
-    def read():
-        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-        return [(gpu, pynvml.nvmlDeviceGetComputeRunningProcesses(gpu)) for gpu in handles]
+    def sizes_bytes(gpu: Handle) -> dict[int, int]:
+        return {process.pid: process.usedGpuMemory or 0 for process in pynvml.nvmlDeviceGetComputeRunningProcesses(gpu)}
 
-    return [(gpu, {process.pid: process.usedGpuMemory or 0 for process in on_gpu}) for gpu, on_gpu in read_nvml(read, [])]
+    def read() -> list[tuple[Handle, dict[int, int]]]:
+        return [(gpu, sizes_bytes(gpu)) for gpu in map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))]
+
+    return read_nvml(read, [])
 
 
-def of_processes(pids):
-    """NVML's handles of the GPUs on which one of these processes computes."""
+def of_processes(pids: Iterable[int]) -> list[Handle]:
+    """Lists the GPUs on which one of these processes computes."""
     return [gpu for gpu, bytes_by_pid in processes() if not bytes_by_pid.keys().isdisjoint(pids)]
 
 
-def expect_own(trainer):
+def expect_own(trainer: Trainer) -> None:
     """Raises UserError, on every rank, if ranks of a node share a GPU. All ranks call this."""
     bus_id = pci_bus_id(trainer.describe_device().gpu)
     places = by_rank(trainer, node_number())
@@ -137,15 +145,18 @@ def expect_own(trainer):
         raise UserError(describe_shared(*shared[0]))
 
 
-def sharing(nodes, numbers):
-    """Returns [(ranks, number)] of the GPUs that several ranks have; the node and the GPU's number, or NO_GPU, are given by rank."""
-    ranks = {}
+def sharing(nodes: Iterable[float], numbers: Iterable[float]) -> list[tuple[list[int], int]]:
+    """Finds the GPUs that several ranks have: these ranks and the number of the GPU.
+
+    `nodes` and `numbers` have the node and the GPU of each rank; a rank without a GPU has NO_GPU.
+    """
+    ranks: dict[tuple[float, float], list[int]] = {}
     for rank, place in enumerate(zip(nodes, numbers, strict=True)):
         ranks.setdefault(place, []).append(rank)
     return [(on_gpu, int(number)) for (_, number), on_gpu in ranks.items() if number != NO_GPU and len(on_gpu) > 1]
 
 
-def describe_shared(ranks, number):
+def describe_shared(ranks: Iterable[int], number: int) -> str:
     """Describes in one line the ranks that share a GPU."""
     return (
         f"ranks {' and '.join(map(str, ranks))} share the GPU {pci_text(number)}; "
@@ -153,27 +164,27 @@ def describe_shared(ranks, number):
     )
 
 
-def describe_nccl_error(text):
+def describe_nccl_error(text: str) -> str | None:
     """Describes in one line NCCL's error of ranks that share a GPU, from its first collective; None for other errors."""
     match = DUPLICATE_GPU.search(text)
     return match and describe_shared(sorted(int(rank) for rank in match.group(1, 2)), int(match[3], 16))
 
 
-def pci_number(text):
-    """Returns a PCI bus id as a number that float64 holds: its hexadecimal digits, as NCCL numbers GPUs."""
+def pci_number(text: str) -> int:
+    """Converts a PCI bus id to a number that float64 holds: its hexadecimal digits, as NCCL numbers GPUs."""
     return int(text.replace(":", "").replace(".", ""), 16)
 
 
-def pci_text(number):
-    """Returns the PCI bus id, domain:bus:device.function, whose number `pci_number` gave."""
+def pci_text(number: int) -> str:
+    """Converts a number of `pci_number` back to the PCI bus id, domain:bus:device.function."""
     digits = f"{number:09x}"
     return f"{digits[:-5]}:{digits[-5:-3]}:{digits[-3:-1]}.{digits[-1]}"
 
 
-def version_text(code):
-    """Returns the version in a number of NCCL or cuDNN, such as 22703 or 8902; None for 0 and None.
+def version_text(code: int | None) -> str | None:
+    """Formats the version number of NCCL or cuDNN, such as 22703 or 8902; None for 0 and None.
 
-    1000 * major + 100 * minor + patch before NCCL 2.9 and cuDNN 9, since then 10000 * major + 100 * minor + patch.
+    It is 1000 * major + 100 * minor + patch before NCCL 2.9 and cuDNN 9, and 10000 * major + 100 * minor + patch since.
     """
     if not code:
         return None

@@ -1,4 +1,4 @@
-"""How the ranks of a run meet in MPI: each learns there whether another has failed before."""
+"""The ranks of a run meet in MPI, where each learns whether another one has failed before."""
 
 import contextlib
 import ctypes
@@ -13,7 +13,7 @@ from common.process import slurm, watchdog
 from common.process.mpi import initialized, loaded, problem
 from common.process.ranks import Ranks
 
-# Of ranks that do not meet in MPI.
+# The sources of ranks that do not meet in MPI.
 WITHOUT_MPI = (sources.TORCHRUN.name, sources.HOROVODRUN.name, Ranks().source)
 # A variable that Hydra, the launcher of MPICH and Intel MPI, sets for its ranks, and no other launcher; and that of its pipe to a rank.
 HYDRA_ONLY, HYDRA_PIPE = "MPI_LOCALRANKID", "PMI_FD"
@@ -33,13 +33,13 @@ class Failure(NamedTuple):
 
 
 class AnotherRankFailed(Exception):
-    """Raised on the ranks that are well; its argument is the Failure of the first rank that is not."""
+    """Raised on the ranks that have not failed; its argument is the Failure of the first rank that has."""
 
 
 def joined(ranks: Ranks) -> ModuleType:
-    """mpi4py's MPI, in which all ranks of the run have met; all call this.
+    """Gives mpi4py's MPI after all ranks of the run have met in it; all call this.
 
-    Raises UserError if MPI has another number of ranks, and AnotherRankFailed where one has come with its Failure.
+    Raises UserError if MPI has a different number of ranks, and AnotherRankFailed where a rank has come with its Failure.
     """
     if (mpi := loaded()).Is_initialized():
         expect_size(ranks, mpi.COMM_WORLD.size, "MPI")
@@ -49,7 +49,7 @@ def joined(ranks: Ranks) -> ModuleType:
 
 
 def _meet(ranks: Ranks, failure: Failure | None) -> list[Failure]:
-    """The Failures with which ranks have come, by rank."""
+    """Gathers the Failures with which ranks have come, by rank."""
     with watchdog.joining(lambda: "over MPI"):
         world = initialized().COMM_WORLD
         expect_size(ranks, world.size, "MPI")
@@ -67,15 +67,15 @@ def expect_size(ranks: Ranks, size: int, library: str) -> None:
 
 
 def is_awaited(ranks: Ranks) -> bool:
-    """Whether the ranks of the run meet in MPI, and this one has not come yet."""
+    """Decides whether the ranks of the run meet in MPI, and this one has not come yet."""
     meets_elsewhere = ranks.size == 1 or ranks.source in WITHOUT_MPI or "MASTER_ADDR" in os.environ
     return not meets_elsewhere and problem() is None and not loaded().Is_initialized()
 
 
-def tell_others(ranks: Ranks, failure: Failure) -> list[Failure]:
-    """Tells the ranks that this one, for which they wait in MPI, has failed. Returns the Failures of all ranks, by rank.
+def send_failure(ranks: Ranks, failure: Failure) -> list[Failure]:
+    """Sends the failure of this rank to the ranks that wait for it in MPI. Returns the Failures of all ranks, by rank.
 
-    Raises UserError if MPI has another number of ranks.
+    Raises UserError if MPI has a different number of ranks.
     """
     return _meet(ranks, failure)
 
@@ -83,16 +83,16 @@ def tell_others(ranks: Ranks, failure: Failure) -> list[Failure]:
 def leave_together(status: int) -> None:
     """Ends this process, as all ranks do at the same time, with the same status."""
     mpi = loaded()
-    # By then each has printed and written what it had to.
+    # By then each rank has printed and written all that it has to.
     mpi.COMM_WORLD.Barrier()
     mpi.Finalize()
     ctypes.PyDLL(None).exit(status)
 
 
 def abort_unjoined(status: int) -> None:
-    """Has Hydra end the ranks of a run that this one has not joined; no effect under other launchers.
+    """Lets Hydra end the ranks of a run that this one has not joined; no effect under other launchers.
 
-    Hydra takes the end of a process that has not spoken to it for no failure, and the others would wait for it.
+    Hydra does not take the end of a process that has never contacted it for a failure, and the other ranks would wait for it.
     """
     if HYDRA_ONLY in os.environ and HYDRA_PIPE in os.environ:
         pipe = int(os.environ[HYDRA_PIPE])

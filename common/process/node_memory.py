@@ -14,23 +14,23 @@ KEEP = {M_MMAP_THRESHOLD: 1 << 30, M_TRIM_THRESHOLD: (1 << 31) - 1, M_TOP_PAD: 6
 
 
 def available() -> float:
-    """Returns the bytes that processes of this node can still have, by its memory and the limits of all control groups of this process."""
+    """Computes the bytes that processes of this node can still have, by its memory and the limits of all control groups of this process."""
     return min([psutil.virtual_memory().available, *(memory.room_bytes for memory in control_groups.memories())])
 
 
 def total() -> int:
-    """Returns the bytes of this node, or the smallest limit of this process's control groups where that is less."""
+    """Computes the bytes of this node, or the smallest limit of this process's control groups where that is less."""
     return min([psutil.virtual_memory().total, *(memory.limit_bytes for memory in control_groups.memories())])
 
 
-def available_on_gpu():
-    """Returns the bytes that are free on the GPU of this node that has most; infinite where NVML tells none."""
-    sizes_bytes = gpus.read_nvml(lambda: [pynvml.nvmlDeviceGetMemoryInfo(gpu).free for gpu, _ in gpus.processes()], [])
+def available_on_gpu() -> float:
+    """Reads the bytes that are free on the GPU of this node with most free memory; infinite where NVML shows no GPU."""
+    sizes_bytes = gpus.read_nvml(lambda: [int(pynvml.nvmlDeviceGetMemoryInfo(gpu).free) for gpu, _ in gpus.processes()], [])
     return max(sizes_bytes, default=float("inf"))
 
 
-def keep_large_buffers():
-    """Makes glibc serve buffers up to 1 GiB from memory that it keeps. Returns whether it does; other C libraries are not configured.
+def keep_large_buffers() -> bool:
+    """Makes glibc serve buffers up to 1 GiB from memory that it keeps. Returns whether it does so; other C libraries are not configured.
 
     By default glibc maps each activation of some MiB with mmap at every step, and the kernel clears its pages.
     """

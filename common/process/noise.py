@@ -4,6 +4,7 @@ import os
 import re
 import resource
 import time
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ import pynvml
 
 from common.meter import Meter
 from common.process import control_groups, gpus
-from common.trainer import by_rank
+from common.process.turns import Turns
+from common.trainer import Trainer, by_rank
 
 PRODUCT_SIZE = 384
 # Larger copies are decided by where their pages happen to lie: on a quiet machine they varied by a factor of three.
@@ -27,15 +29,15 @@ GPU_REASONS = {
 }  # fmt: skip
 
 
-def begin(trainer, turns):
-    """Measures the machine's speed now. Returns a function that measures it again and gives the value of `machine_noise` in a record.
+def begin(trainer: Trainer, turns: Turns) -> Callable[[], dict[str, object]]:
+    """Measures the machine's speed now. Returns a function that measures it a second time and gives `machine_noise` of the record.
 
     All ranks call both. What happens between the `turns` of the run is left out.
     """
     before, disturbed = speeds(trainer), Meter(counters)
     turns.meters.append(disturbed)
 
-    def end():
+    def end() -> dict[str, object]:
         steal, pressure, switches, throttled = (by_rank(trainer, count) for count in disturbed.now())
         products, copies, frequencies, gpu_clocks = np.stack([before, speeds(trainer)], axis=1).tolist()
         return {
@@ -53,71 +55,72 @@ def begin(trainer, turns):
     return end
 
 
-def speeds(trainer):
+def speeds(trainer: Trainer) -> np.ndarray:
     """Measures how fast the slowest rank is just now; all ranks measure at the same time, each on its own cores.
 
-    An array: floating point operations a second in a product of matrices, bytes a second in a copy, the lowest frequency of the cores in
-    Hz, and the clock of the GPU in Hz; NaN where unknown.
+    The values are floating point operations a second in a product of matrices, bytes a second in a copy, the lowest frequency of the cores
+    in Hz, and the clock of the GPU in Hz; NaN where unknown.
     """
     trainer.sum(np.zeros(1))
     speeds_of_rank = (product_speed(), copy_speed(), frequency(os.sched_getaffinity(0)), gpu_clock(trainer))
     return np.array([by_rank(trainer, speed).min() for speed in speeds_of_rank])
 
 
-def product_speed(seconds=KERNEL_SECONDS):
+def product_speed(seconds: float = KERNEL_SECONDS) -> float:
     """Measures the floating point operations a second in products of matrices."""
     left, out = np.ones((PRODUCT_SIZE, PRODUCT_SIZE), np.float32), np.empty((PRODUCT_SIZE, PRODUCT_SIZE), np.float32)
     return 2 * PRODUCT_SIZE**3 * repeated(lambda: np.matmul(left, left, out), seconds)
 
 
-def copy_speed(seconds=KERNEL_SECONDS):
+def copy_speed(seconds: float = KERNEL_SECONDS) -> float:
     """Measures the bytes a second, read and written, in a copy."""
     source, target = np.ones(COPY_BYTES, np.uint8), np.ones(COPY_BYTES, np.uint8)
     return 2 * COPY_BYTES * repeated(lambda: np.copyto(target, source), seconds)
 
 
-def repeated(action, seconds):
+def repeated(action: Callable[[], object], seconds: float) -> float:
     """Measures how many times a second `action` runs: the median of slices of about SLICE_SECONDS, over about `seconds`."""
-    # Not measured: the first ones touch memory and start threads.
+    # The first calls, which touch memory and start threads, are not measured.
     for _ in range(NUM_WARMUPS):
         action()
-    begun, rates = time.perf_counter(), []
+    begun = time.perf_counter()
+    rates: list[float] = []
     while time.perf_counter() - begun < seconds:
-        num, slice_begun = 0, time.perf_counter()
+        num_calls, slice_begun = 0, time.perf_counter()
         while (elapsed := time.perf_counter() - slice_begun) < SLICE_SECONDS:
             action()
-            num += 1
-        rates.append(num / elapsed)
+            num_calls += 1
+        rates.append(num_calls / elapsed)
     return float(np.median(rates))
 
 
-def frequency(cores):
-    """Returns the lowest frequency of the cores in Hz, as Linux has it; NaN where it does not tell."""
+def frequency(cores: Collection[int]) -> float:
+    """Reads the lowest frequency of the cores in Hz from Linux; NaN where Linux does not show it."""
     try:
         return 1000 * min(float(Path(FREQUENCY.format(core)).read_text()) for core in cores)
     except (OSError, ValueError):
         return float("nan")
 
 
-def gpu_clock(trainer):
-    """Returns the clock of this rank's GPU in Hz; NaN where it is not known."""
+def gpu_clock(trainer: Trainer) -> float:
+    """Reads the clock of this rank's GPU in Hz; NaN where it is not known."""
     megahertz = gpus.read_of_gpu(trainer.describe_device().gpu, lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM))
     return float("nan") if megahertz is None else 1e6 * megahertz
 
 
-def counters():
+def counters() -> np.ndarray:
     """Counts what has disturbed this rank so far.
 
-    An array: seconds that the hypervisor took from its cores, seconds in which a process of the node waited for a core, involuntary
+    The values are seconds that the hypervisor took from its cores, seconds in which a process of the node waited for a core, involuntary
     context switches of its process, and seconds in which a CPU quota kept its control groups from running; NaN for what Linux does not
-    tell.
+    show.
     """
     switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
     return np.array([steal_seconds(os.sched_getaffinity(0)), pressure_seconds(), switches, control_groups.throttled_seconds()])
 
 
-def steal_seconds(cores, path=STAT):
-    """Returns the seconds since boot that the hypervisor has taken from these cores (proc(5): steal)."""
+def steal_seconds(cores: Collection[int], path: Path = STAT) -> float:
+    """Reads the seconds since boot that the hypervisor has taken from these cores (proc(5): steal)."""
     try:
         ticks = [int(line.split()[8]) for line in path.read_text().splitlines() if line.split()[0] in {f"cpu{core}" for core in cores}]
         return sum(ticks) / os.sysconf("SC_CLK_TCK") if ticks else float("nan")
@@ -125,16 +128,17 @@ def steal_seconds(cores, path=STAT):
         return float("nan")
 
 
-def pressure_seconds(path=PRESSURE):
-    """Returns the seconds since boot in which a process of the node waited for a core (Linux: Documentation/accounting/psi.rst)."""
+def pressure_seconds(path: Path = PRESSURE) -> float:
+    """Reads the seconds since boot in which a process of the node waited for a core (Linux: Documentation/accounting/psi.rst)."""
     try:
-        return int(re.search(r"some .*total=(\d+)", path.read_text())[1]) / 1e6
-    except (OSError, TypeError):
+        match = re.search(r"some .*total=(\d+)", path.read_text())
+    except OSError:
         return float("nan")
+    return int(match[1]) / 1e6 if match else float("nan")
 
 
-def throttle_reasons(trainer):
-    """Says why GPUs of this run are below their highest clock just now; None where no rank knows it. All ranks call this."""
+def throttle_reasons(trainer: Trainer) -> list[str] | None:
+    """Lists why GPUs of this run are below their highest clock just now; None where no rank knows it. All ranks call this."""
     mask = gpus.read_of_gpu(trainer.describe_device().gpu, pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
     masks = by_rank(trainer, mask or 0).astype(int)
     reasons = [name for name, constant in GPU_REASONS.items() if (masks & getattr(pynvml, constant)).any()]

@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 import socket
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,8 +52,8 @@ NUMBER = re.compile(rf"-?[0-9]{{1,{MAX_DIGITS}}}")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-def from_environment(environ=None):
-    """Returns the Ranks of this process, from `environ` (default: os.environ).
+def from_environment(environ: Mapping[str, str] | None = None) -> Ranks:
+    """Reads the Ranks of this process from `environ` (default: os.environ).
 
     Launchers may be nested: torchrun's workers inherit the variables of the srun or mpiexec around it, and Hydra and Open MPI
     start one daemon per node through srun. The inner launcher then takes precedence. Raises UserError, with the
@@ -78,18 +79,18 @@ def from_environment(environ=None):
     return _read([*with_local_size, first][0], environ)
 
 
-def _rank_and_size(source, environ):
+def _rank_and_size(source: Source, environ: Mapping[str, str]) -> tuple[int, int]:
     rank, size = _number(source.rank, environ), _number(source.size, environ)
     if not 0 <= rank < size:
         raise UserError(f"{_format(source, environ)} is invalid: ranks must be from 0 to size - 1")
     return rank, size
 
 
-def _format(source, environ):
+def _format(source: Source, environ: Mapping[str, str]) -> str:
     return f"{source.rank}={environ.get(source.rank, '')} {source.size}={environ.get(source.size, '')} ({source.name})"
 
 
-def _read(source, environ):
+def _read(source: Source, environ: Mapping[str, str]) -> Ranks:
     rank, size = _rank_and_size(source, environ)
     local_size = _slurm_local_size(environ) if source is SLURM else _first(source.local_size, environ, size)
     local_rank = _first(source.local_rank, environ, rank % local_size if local_size > 0 else 0)
@@ -100,11 +101,11 @@ def _read(source, environ):
     return Ranks(rank, size, local_rank, local_size, source.name)
 
 
-def _first(names, environ, otherwise):
-    return next((_number(name, environ) for name in names if name in environ), otherwise)
+def _first(names: Iterable[str], environ: Mapping[str, str], default: int) -> int:
+    return next((_number(name, environ) for name in names if name in environ), default)
 
 
-def _number(name, environ):
+def _number(name: str, environ: Mapping[str, str]) -> int:
     if name not in environ:
         raise UserError(f"{name} is not set although its launcher's other variables are; start all ranks with one launcher")
     if not NUMBER.fullmatch(environ[name]):
@@ -112,10 +113,10 @@ def _number(name, environ):
     return int(environ[name])
 
 
-def _slurm_local_size(environ):
-    """Tasks on this node, from SLURM_STEP_TASKS_PER_NODE (format: `4(x2),3`)."""
+def _slurm_local_size(environ: Mapping[str, str]) -> int:
+    """Counts the tasks on this node, from SLURM_STEP_TASKS_PER_NODE (format: `4(x2),3`)."""
     name = "SLURM_STEP_TASKS_PER_NODE"
-    tasks = []
+    tasks: list[int] = []
     try:
         for part in environ.get(name, environ["SLURM_STEP_NUM_TASKS"]).split(","):
             count, _, times = part.rstrip(")").partition("(x")
@@ -125,20 +126,20 @@ def _slurm_local_size(environ):
         raise UserError(f"{name}={environ.get(name)} contradicts SLURM_NODEID={environ.get('SLURM_NODEID')}") from None
 
 
-def _from_mpi():
+def _from_mpi() -> Ranks:
     world = mpi.initialized().COMM_WORLD
     node = world.Split_type(mpi.loaded().COMM_TYPE_SHARED)
     return Ranks(world.rank, world.size, node.rank, node.size, "mpi4py")
 
 
-def node_name():
-    """Returns the name of this boot of the node's kernel, the same in all its containers; the host name where Linux does not tell."""
+def node_name() -> str:
+    """Reads the name of this boot of the node's kernel, the same in all its containers; the host name where Linux does not show it."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:
         return socket.gethostname()
 
 
-def node_number():
-    """Returns the name of the node as a number that float64 holds."""
+def node_number() -> int:
+    """Converts the name of the node to a number that float64 holds."""
     return int.from_bytes(hashlib.sha256(node_name().encode()).digest()[:6], "big")

@@ -7,9 +7,13 @@ import random
 import re
 import socket
 from pathlib import Path
+from typing import TypeVar
 
 from common.errors import UserError
 from common.process import meeting, mpi, slurm
+from common.process.ranks import Ranks
+
+Value = TypeVar("Value")
 
 MASTER = ("MASTER_ADDR", "MASTER_PORT")
 LOOPBACK, LOOPBACK_INTERFACE = "127.0.0.1", "lo"
@@ -18,16 +22,16 @@ PORT = re.compile("[0-9]{1,5}")
 FIRST_PORT, MAX_TRIES = 10_000, 100
 
 
-def master_address(hostname, suffix, on_one_node):
-    """Address of rank 0: the loopback on one node, else its short host name and the machine's suffix.
+def master_address(hostname: str, suffix: str, on_one_node: bool) -> str:
+    """Gives the address of rank 0: the loopback on one node, else its short host name and the machine's suffix.
 
     The suffix selects the fast interface: `x3001c0s1b0n0` + `.hsn.cm.polaris.alcf.anl.gov` at ALCF, `jwb0001` + `i` at JSC.
     """
-    return LOOPBACK if on_one_node else hostname.split(".")[0] + suffix
+    return LOOPBACK if on_one_node else hostname.partition(".")[0] + suffix
 
 
-def free_port():
-    """Returns a port that is free, if possible below those that Linux gives to whoever asks, who might get it before the master listens."""
+def free_port() -> int:
+    """Finds a free port, if possible below those that Linux assigns to any process: that could get it before the master listens."""
     try:
         first_given = int(GIVEN_PORTS.read_text().split()[0])
     except OSError:
@@ -39,18 +43,18 @@ def free_port():
     return _bound(0)
 
 
-def _bound(port):
-    """Returns the port that a socket gets which asks for this one, or for any (0). Raises OSError where it is in use."""
+def _bound(port: int) -> int:
+    """Binds a socket to a port, or to any free port for 0, and returns the port. Raises OSError where it is in use."""
     with socket.socket() as listener:
         listener.bind(("", port))
         return listener.getsockname()[1]
 
 
-def agree_on_master(ranks, suffix=""):
-    """Sets MASTER_ADDR and MASTER_PORT on every rank, unless they are set; rank 0 tells the others over MPI, under srun without mpi4py
-    they follow from its step.
+def agree_on_master(ranks: Ranks, suffix: str = "") -> None:
+    """Sets MASTER_ADDR and MASTER_PORT on every rank, unless they are set.
 
-    Raises UserError if only one of the two is set, or if MPI has a different number of ranks.
+    Rank 0 sends them to the other ranks over MPI; under srun without mpi4py they follow from its step. Raises UserError if only one of the
+    two is set, or if MPI has a different number of ranks.
     """
     on_one_node = ranks.local_size == ranks.size
     if on_one_node and "MASTER_ADDR" not in os.environ:
@@ -66,7 +70,7 @@ def agree_on_master(ranks, suffix=""):
     elif ranks.size == 1:
         master = LOOPBACK, free_port()
     elif (problem := mpi.problem()) and (place := slurm.meeting_place()):
-        master = master_address(place[0], suffix, on_one_node), place[1]
+        master = master_address(place.host, suffix, on_one_node), place.port
     elif problem:
         raise UserError(f"{ranks.source} started ranks that meet over MPI, and mpi4py cannot be used ({problem}); start with torchrun")
     else:
@@ -115,11 +119,12 @@ def listener(on_one_node: bool) -> socket.socket:
         has_both = socket.has_dualstack_ipv6()
         return socket.create_server(("", int(port)), family=socket.AF_INET6 if has_both else socket.AF_INET, dualstack_ipv6=has_both)
     except OSError as problem:
-        raise UserError(f"rank 0 cannot listen at {address}:{port} ({os.strerror(problem.errno)}); give a free MASTER_PORT") from None
+        reason = os.strerror(problem.errno) if problem.errno else str(problem)
+        raise UserError(f"rank 0 cannot listen at {address}:{port} ({reason}); give a free MASTER_PORT") from None
 
 
-def gathered(value, ranks):
-    """Returns the values of all ranks by rank, over MPI. Raises UserError if MPI has a different number of ranks."""
+def gathered(value: Value, ranks: Ranks) -> list[Value]:
+    """Gathers the values of all ranks over MPI, by rank. Raises UserError if MPI has a different number of ranks."""
     if ranks.size == 1:
         return [value]
     world = meeting.joined(ranks).COMM_WORLD

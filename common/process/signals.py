@@ -1,4 +1,4 @@
-"""Signals by which a batch system or a terminal ends a process: a thread hears of them, also while the main thread waits in a library."""
+"""Signals with which a batch system or a terminal ends a process. A thread gets them, also while the main thread waits in a library."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ ENDING = (signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.
 
 
 def on_end(end: Callable[[signal.Signals], object]) -> None:
-    """Has `end` called, in a thread of its own, with the first of the ENDING signals that this process gets and does not ignore."""
+    """Calls `end`, in a separate thread, with the first of the ENDING signals that this process gets and does not ignore."""
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
@@ -20,7 +20,7 @@ def on_end(end: Callable[[signal.Signals], object]) -> None:
     threading.Thread(target=_wait, args=(read_end, end), daemon=True).start()
 
 
-def _wait(read_end, end):
+def _wait(read_end: int, end: Callable[[signal.Signals], object]) -> None:
     while (number := os.read(read_end, 1)[0]) not in ENDING:
         pass
     end(signal.Signals(number))

@@ -1,23 +1,24 @@
-"""What Slurm tells: how srun lets ranks find each other, and where those of a step can meet without MPI."""
+"""Slurm: how srun lets ranks find each other, and where the ranks of a step can meet without MPI."""
 
 import itertools
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import NamedTuple
 
-# Set by whoever chooses for srun, and by srun for its ranks; not for `none`.
+# Set by users and sites to choose for srun, and by srun for its ranks; srun does not set it for `none`.
 MPI_TYPE = "SLURM_MPI_TYPE"
 ITEM = re.compile(r"(?:[^,\[]|\[[^]]*\]?)+")
 RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)
 MAX_SHOWN = 40
 LISTED = re.compile(r"^(?:srun: |\s+)(\w+)$", re.MULTILINE)
-# Below those that Linux gives to whoever asks.
+# Below those that Linux assigns to any process.
 PORTS = range(10_000, 30_000)
 
 
-def mpi_types():
-    """What srun's --mpi may be here; none where srun does not tell."""
+def mpi_types() -> list[str]:
+    """Lists the values of srun's --mpi on this machine; empty without srun, or where it lists none."""
     try:
         listed = subprocess.run(["srun", "--mpi=list"], capture_output=True, text=True, check=False, timeout=30)
     except FileNotFoundError:
@@ -25,8 +26,8 @@ def mpi_types():
     return LISTED.findall(listed.stdout + listed.stderr)
 
 
-def advice(mpi_type):
-    """What to do where ranks did not find each other by this value of srun's --mpi."""
+def advice(mpi_type: str) -> str:
+    """Says what to do where ranks did not find each other with this value of srun's --mpi."""
     offered = [name for name in mpi_types() if name != mpi_type]
     return (
         f"srun --mpi={mpi_type} was to join the ranks, and offers {', '.join(offered) or 'nothing else'}; choose what their MPI speaks: "
@@ -35,16 +36,16 @@ def advice(mpi_type):
 
 
 def hosts(node_list: str) -> Iterator[str]:
-    """Yields the hosts of a list such as `n[1-4,7],m1`. Raises ValueError for a range that is none."""
+    """Yields the hosts of a list such as `n[1-4,7],m1`. Raises ValueError for an invalid range."""
     for item in ITEM.findall(node_list):
-        # Every second part is what stands in brackets.
+        # Every second part was in brackets.
         parts = re.split(r"\[([^]]*)\]", item)
         choices = (_numbers(part) if number % 2 else [part] for number, part in enumerate(parts))
         yield from map("".join, itertools.product(*choices))
 
 
-def _numbers(ranges: str) -> Sequence[str]:
-    """The numbers of ranges such as `001-003,007`, with their leading zeros."""
+def _numbers(ranges: str) -> list[str]:
+    """Expands ranges such as `001-003,007` to their numbers, with leading zeros."""
     numbers: list[str] = []
     for text in ranges.split(","):
         match = RANGE.fullmatch(text)
@@ -57,17 +58,24 @@ def _numbers(ranges: str) -> Sequence[str]:
 
 
 def first_host(node_list: str) -> str:
-    """The first host of a list such as `n[1-4,7],m1`."""
+    """Gives the first host of a list such as `n[1-4,7],m1`."""
     return next(hosts(node_list))
 
 
-def meeting_place():
-    """Returns (host of rank 0, port) of the step of this process, the same on every rank; None where Slurm does not tell.
+class MeetingPlace(NamedTuple):
+    """The host of rank 0 and a port, which may be in use."""
 
-    Steps of a job have different ports. Nobody has looked whether the port is free.
+    host: str
+    port: int
+
+
+def meeting_place() -> MeetingPlace | None:
+    """Derives the place of the step of this process, the same on every rank, from Slurm's variables; None where they do not give it.
+
+    Steps of a job have different ports.
     """
     # Ranks that are laid out by a list of nodes may begin on any.
     if not os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_DISTRIBUTION") == "arbitrary":
         return None
     number = int(os.environ["SLURM_JOB_ID"]) * 1009 + int(os.environ["SLURM_STEP_ID"])
-    return first_host(os.environ["SLURM_STEP_NODELIST"]), PORTS[number % len(PORTS)]
+    return MeetingPlace(first_host(os.environ["SLURM_STEP_NODELIST"]), PORTS[number % len(PORTS)])

@@ -8,12 +8,14 @@ import ctypes
 import os
 import re
 import signal
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from common.meter import Meter
 from common.process.ranks import node_name
-from common.trainer import by_rank
+from common.trainer import Trainer, by_rank
 
 # Set by the matrix to the `node` on which it can continue the processes of the run.
 VARIABLE = "TANDEM_TURNS"
@@ -42,19 +44,20 @@ class Turns:
     run was made ready.
     """
 
-    def __init__(self, trainer, step_seconds, pids_by_rank):
+    def __init__(self, trainer: Trainer, step_seconds: float, pids_by_rank: Sequence[int]) -> None:
         self._trainer, self._pids, self._step_seconds = trainer, pids_by_rank, by_rank(trainer, step_seconds).max()
         self._is_reachable = by_rank(trainer, VARIABLE in os.environ and os.environ[VARIABLE] == node()).all()
-        self.num_steps, self.num_ended, self.meters = 0, 0, []
+        self.num_steps, self.num_ended = 0, 0
+        self.meters: list[Meter] = []
 
-    def begin(self, num_steps):
+    def begin(self, num_steps: int) -> None:
         """Sets the steps of a turn for epochs of `num_steps`."""
         if self._is_reachable:
             num_in_turn = min(max(1, round(TURN_SECONDS / self._step_seconds)), num_steps)
             share = _shared(num_in_turn / num_steps) if self._trainer.ranks.rank == 0 else 0.0
             self.num_steps = max(1, round(by_rank(self._trainer, share)[0] * num_steps))
 
-    def end(self):
+    def end(self) -> None:
         """Ends the turn, if the run takes turns, and returns on all ranks together when the next one begins."""
         if not self._is_reachable:
             return
@@ -70,37 +73,37 @@ class Turns:
             self._trainer.sum(np.zeros(1))
 
 
-def _shared(share):
-    """The share of the run of the group that asked first; the others are stopped meanwhile."""
+def _shared(share: float) -> float:
+    """Gives the share of the first run of the group; the runs after it wait for their turn and read it from its file."""
     path = Path(os.environ[SHARE_VARIABLE])
     if not path.exists():
         path.write_text(repr(share))
     return float(path.read_text())
 
 
-def stop():
+def stop() -> None:
     """Stops all threads of this process, until another process continues it. It ends with the process that started it."""
     end_with_parent(signal.SIGKILL)
-    # One that has ended before sends nothing any more.
+    # A parent that ended before sends no signal any more.
     os.kill(os.getpid(), signal.SIGSTOP if os.getppid() == PARENT else signal.SIGKILL)
     end_with_parent(0)
 
 
 def end_with_parent(number: int) -> None:
-    """Lets the kernel send this process a signal, which also a stopped one receives, when its parent ends; 0: no more."""
+    """Lets the kernel send this process a signal when its parent ends, also while the process is stopped; 0: no signal any more."""
     LIBC.prctl(PR_SET_PDEATHSIG, number)
 
 
-def node():
-    """Names what processes that can see and continue each other share: the boot of their node and their namespace of processes."""
+def node() -> str:
+    """Names the boot of the node and the namespace of processes, which processes that can see and continue each other share."""
     return f"{node_name()} {os.readlink('/proc/self/ns/pid')}"
 
 
-def format_line(pids):
+def format_line(pids: Iterable[int]) -> str:
     return " ".join([MARK, *map(str, pids)])
 
 
-def read_line(line):
-    """Returns the process IDs of a run whose turn has ended, from a line that `format_line` made; None for any other line."""
+def read_line(line: str) -> list[int] | None:
+    """Reads the process IDs of a run whose turn has ended, from a line that `format_line` made; None for any other line."""
     match = LINE.search(line)
     return [int(pid) for pid in match[1].split()] if match else None

@@ -24,7 +24,7 @@ class Place(NamedTuple):
     step: int = 0
     num_steps: int = 0
 
-    def __str__(self):
+    def __str__(self) -> str:
         if not self.epoch:
             return "before the first epoch"
         if self.step > self.num_steps:
@@ -33,18 +33,18 @@ class Place(NamedTuple):
 
 
 class Hang(NamedTuple):
-    """A rank without a heartbeat: its rank, where it is (in a training its Place, elsewhere words), and for how many seconds."""
+    """A rank that had no heartbeat for some seconds. Its place is a Place in a training, and words elsewhere."""
 
     rank: int
     place: Place | str
     seconds: float
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"rank {self.rank}: hung for {self.seconds:.0f} s {self.place} (--watchdog-timeout)"
 
 
 class Late(NamedTuple):
-    """A rank that has waited for the others: for how many seconds, and where, such as `over MPI`."""
+    """A rank that has waited some seconds for the other ranks; `where` is such as `over MPI`."""
 
     rank: int
     where: str
@@ -56,39 +56,45 @@ class Late(NamedTuple):
 
 def leave(problem: Hang | Late) -> None:
     """Reports this rank's problem, a hang with the stack of its main thread; ends the process with exit status 1."""
-    frames = traceback.format_stack(sys._current_frames()[threading.main_thread().ident])[-NUM_FRAMES:]
-    print(f"error: {problem}\n{''.join(frames) if isinstance(problem, Hang) else ''}", end="", file=sys.stderr, flush=True)
+    print(f"error: {problem}\n{_stack() if isinstance(problem, Hang) else ''}", end="", file=sys.stderr, flush=True)
     time.sleep(SECONDS_FOR_OTHERS)
     os._exit(1)
 
 
+def _stack() -> str:
+    """Formats the last frames of the main thread."""
+    identifier = threading.main_thread().ident
+    return "" if identifier is None else "".join(traceback.format_stack(sys._current_frames()[identifier])[-NUM_FRAMES:])
+
+
 class Watchdog:
-    """Calls on_hang once with this rank's Hang, from its own thread, after timeout_seconds without a heartbeat; 0: never.
+    """Calls on_hang once with this rank's Hang, from a separate thread, after timeout_seconds without a heartbeat; 0: never.
 
     It counts ticks instead of reading a clock, so that time in which this process was stopped does not count. `on_hang` is called with
-    Late instead where the rank waits for others to join for `join_seconds`; 0: never.
+    Late instead where the rank has waited `join_seconds` for other ranks to join; 0: never.
     """
 
     def __init__(
         self, timeout_seconds: float, rank: int, on_hang: Callable[[Hang | Late], object] = leave, join_seconds: float = JOIN_SECONDS
     ) -> None:
-        self.rank, self.place, self.on_hang = rank, Place(), on_hang
+        self.rank, self.on_hang = rank, on_hang
+        self.place: Place | str = Place()
         self._idle_seconds, self._join_seconds = 0.0, join_seconds
         if timeout_seconds:
             threading.Thread(target=self._run, args=(timeout_seconds,), daemon=True).start()
 
-    def begin(self, place):
-        """The rank begins a step, the Place, or something else, in words such as `in all_reduce of 8 bytes over mpi`; also a heartbeat."""
+    def begin(self, place: Place | str) -> None:
+        """The rank begins a step at a Place, or an activity in words, such as `in all_reduce of 8 bytes over mpi`; also a heartbeat."""
         self.place = place
         self.heartbeat()
 
-    def heartbeat(self):
+    def heartbeat(self) -> None:
         """The rank has made progress."""
         self._idle_seconds = 0.0
 
     @contextlib.contextmanager
     def joining(self, where: Callable[[], str]) -> Iterator[None]:
-        """Within this context the rank waits for others to join it; the time limit is that of joining. `where` is asked at its end."""
+        """Within this context the rank waits for others to join it, up to the time limit. `where` is called when that has passed."""
         is_over = threading.Event()
         if self._join_seconds:
             threading.Thread(target=self._limit_joining, args=(where, is_over), daemon=True).start()
@@ -98,7 +104,7 @@ class Watchdog:
             is_over.set()
             self.heartbeat()
 
-    def _limit_joining(self, where, is_over):
+    def _limit_joining(self, where: Callable[[], str], is_over: threading.Event) -> None:
         seconds = 0.0
         while seconds < self._join_seconds:
             if is_over.wait(TICK_SECONDS):
@@ -107,27 +113,27 @@ class Watchdog:
             self.heartbeat()
         self.on_hang(Late(self.rank, where(), seconds))
 
-    def _run(self, timeout_seconds):
+    def _run(self, timeout_seconds: float) -> None:
         while self._idle_seconds < timeout_seconds:
             time.sleep(TICK_SECONDS)
             self._idle_seconds += TICK_SECONDS
         self.on_hang(Hang(self.rank, self.place, self._idle_seconds))
 
 
-# That of this process, once it has begun one.
+# The watchdog of this process, once it has begun one.
 _of_process: list[Watchdog] = []
 
 
 def begin(
     timeout_seconds: float, rank: int, on_hang: Callable[[Hang | Late], object] = leave, join_seconds: float = JOIN_SECONDS
 ) -> Watchdog:
-    """The Watchdog of this process."""
+    """Begins the Watchdog of this process."""
     _of_process[:] = [Watchdog(timeout_seconds, rank, on_hang, join_seconds)]
     return _of_process[0]
 
 
 def joining(where: Callable[[], str]) -> contextlib.AbstractContextManager[None]:
-    """As Watchdog.joining, by the Watchdog of this process, where it has begun one."""
+    """Is Watchdog.joining of the Watchdog of this process, where it has begun one."""
     return _of_process[0].joining(where) if _of_process else contextlib.nullcontext()
 
 
@@ -135,12 +141,12 @@ PLACE = r"(?:after the (?P<ended>\d+) steps|in step (?P<step>\d+)/(?P<of>\d+)) o
 LINE = re.compile(rf"error: rank (?P<rank>\d+): hung for (?P<seconds>\d+) s (?:{PLACE}|(?P<words>in [\w ]+))")
 
 
-def read_line(text):
-    """The Hang that a rank reported in this line, or None for any other line."""
+def read_line(text: str) -> Hang | None:
+    """Reads the Hang that a rank reported in this line; None for any other line."""
     match = LINE.search(text)
     if not match:
         return None
-    place = match["words"].rstrip() if match["words"] else Place()
+    place: Place | str = match["words"].rstrip() if match["words"] else Place()
     if match["epoch"]:
         num_steps = int(match["ended"] or match["of"])
         place = Place(int(match["epoch"]), int(match["step"] or num_steps + 1), num_steps)

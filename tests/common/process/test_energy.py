@@ -66,7 +66,7 @@ def test_packages_are_read_from_the_start_to_the_end_also_where_they_wrap_around
 
 def test_counters_that_wrap_around_several_times_are_counted(tmp_path):
     counter = powercap(tmp_path, {"intel-rapl:0": ("package-0", 900)}) / "intel-rapl:0/energy_uj"
-    joules = energy.count_packages(tmp_path, interval=0.01)
+    joules = energy.count_packages(tmp_path, interval_seconds=0.01)
     for microjoules in (100, 600, 950):
         # Replaced in one step: a reader would find a file that is being written empty.
         counter.with_name("new").write_text(f"{microjoules}\n")
@@ -77,7 +77,7 @@ def test_counters_that_wrap_around_several_times_are_counted(tmp_path):
 
 def test_nothing_follows_the_counters_when_nobody_can_ask(tmp_path):
     before = set(threading.enumerate())
-    joules = energy.count_packages(powercap(tmp_path, ZONES), interval=0.01)
+    joules = energy.count_packages(powercap(tmp_path, ZONES), interval_seconds=0.01)
     (follower,) = set(threading.enumerate()) - before
     del joules
     follower.join(timeout=10)
