@@ -31,7 +31,7 @@ class Backend(NamedTuple):
     # What it is
 
     change: str | None = None
-    """What it needs to change in a program for one process, in a few words."""
+    """The change that it needs in a program for one process, in a few words."""
     framework: str = "PyTorch"
     """The framework that computes."""
     library: str | None = None
@@ -46,7 +46,7 @@ class Backend(NamedTuple):
     # What trains
 
     approximate: bool | tuple[str, ...] = False
-    """Whether it does not train as plain PyTorch does up to rounding; or the variants that do not."""
+    """Whether it trains otherwise than plain PyTorch does, by more than rounding; or the variants that do."""
     float32_masters: bool = False
     """Whether master parameters are float32, also in a float64 run."""
     can_compile: bool | tuple[str, ...] = False
@@ -67,7 +67,7 @@ class Backend(NamedTuple):
     num_servers: int = 0
     """How many of the ranks, the last ones, train no shard."""
     multiple_of: Mapping[str, int] = MappingProxyType({})
-    """What the number of ranks must be a multiple of, by variant."""
+    """The number whose multiple the number of ranks must be, by variant."""
     power_of_two: tuple[str, ...] = ()
     """The variants whose number of ranks must be a power of 2."""
     model_parallel: str = ""
@@ -77,16 +77,16 @@ class Backend(NamedTuple):
     pipelined: bool = False
     """Whether these ranks compute stages of the model."""
 
-    # What it holds and sends
+    # Its memory and communication
 
     sharing: str | Mapping[str, str | None] | None = None
     """Its way of sharing the training, a name in WAYS of common/cost/sharing.py, or {variant: name}; None: there is no formula for it."""
     deals: bool = False
     """Whether a rank's share of what is sharded is whole tensors."""
     buffers: str | None = None
-    """What it holds to exchange, a name in BUFFERS of common/cost/communication_buffers.py; None: nothing but what is trained."""
+    """Its buffers for the exchange, a name in BUFFERS of common/cost/communication_buffers.py; None: it has none."""
     offloads: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    """The variants whose library can have in main memory what a name in OFFLOADS of common/cost/memory_forecast.py stands for."""
+    """By each name in OFFLOADS of common/cost/memory_forecast.py the variants whose library can keep that in main memory."""
 
 
 @cache
@@ -164,7 +164,7 @@ def name_of(backend: str, settings: Settings) -> str:
     changed = {name: value for name in sorted(variant_settings()) if (value := getattr(settings, name)) != getattr(Settings(), name)}
     for setting, value in changed.items():
         if setting not in declaration.variants:
-            raise UserError(f"{flag(setting)} is for {', '.join(_that_have('variants', setting))}, not for {backend}; leave it out")
+            raise UserError(f"{flag(setting)} is for {', '.join(_backends_with('variants', setting))}, not for {backend}; leave it out")
         if value not in declaration.variants[setting]:
             raise UserError(_no_variant(backend, value))
     if len(changed) > 1:
@@ -174,15 +174,15 @@ def name_of(backend: str, settings: Settings) -> str:
         if isinstance(declaration.can_compile, tuple):
             able = ", ".join(f"{backend}@{variant}".rstrip("@") for variant in declaration.can_compile)
             raise UserError(f"--compile is not for {name}; use {able}")
-        able = ",".join(_that_have("can_compile"))
+        able = ",".join(_backends_with("can_compile"))
         raise UserError(f"--compile is not for {name}; leave it out, or in a matrix choose --backends {able}")
     if settings.share_gpu and not declaration.can_share_gpu:
-        raise UserError(f"--share-gpu is not for {name}; leave it out, or choose from: {', '.join(_that_have('can_share_gpu'))}")
+        raise UserError(f"--share-gpu is not for {name}; leave it out, or choose from: {', '.join(_backends_with('can_share_gpu'))}")
     return name
 
 
-def _that_have(field: str, item: str | None = None) -> list[str]:
-    """Returns the backends whose declaration has something in a field, or this item in it."""
+def _backends_with(field: str, item: str | None = None) -> list[str]:
+    """Returns the backends whose declaration has a value in the field, or has the item among its values."""
     values = {name: getattr(declaration, field) for name, declaration in declared().items()}
     return [name for name, value in values.items() if (value if item is None else item in value)]
 

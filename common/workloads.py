@@ -14,11 +14,14 @@ from common.errors import UserError
 from common.model.conventions import CONVENTIONS
 from common.model.schedules import CONSTANT
 from common.model.weights import DTYPES
-from common.model.workload_table import WORKLOADS
+from common.model.workload_table import WORKLOADS, Workload
 
 
-def workload_of(settings):
-    """The Workload of the settings; with --tokenizer its model has the vocabulary of that file."""
+def workload_of(settings: Settings) -> Workload:
+    """Returns the workload of the settings. With --tokenizer its model has the vocabulary of that file.
+
+    Raises UserError for an unknown workload, and for --tokenizer with one that has no tokens.
+    """
     if settings.workload not in WORKLOADS:
         raise UserError(f"there is no workload {settings.workload!r}; choose from: {', '.join(WORKLOADS)}")
     workload = WORKLOADS[settings.workload]
@@ -29,14 +32,14 @@ def workload_of(settings):
     return workload._replace(model=workload.model._replace(num_tokens=tokens.vocabulary(settings.tokenizer).num_tokens))
 
 
-def gradient_bytes(settings):
-    """Bytes of the gradients of all parameters, which data parallelism all-reduces once per step."""
+def gradient_bytes(settings: Settings) -> int:
+    """Returns the bytes of the gradients of all parameters, which data parallelism all-reduces once a step."""
     parameters = workload_of(settings).parameters.values()
     return sum(math.prod(parameter.shape) for parameter in parameters) * np.dtype(DTYPES[settings.precision]).itemsize
 
 
-def resolve(settings, degree):
-    """The settings with every None replaced by the workload's default, at a data-parallel degree (common/cost/parallelism.py).
+def resolve(settings: Settings, degree: int) -> Settings:
+    """Replaces every None by the workload's default, at a data-parallel degree (common/cost/parallelism.py).
 
     Raises UserError for invalid settings.
     """
@@ -59,14 +62,14 @@ def batch_plan(settings: Settings, degree: int) -> BatchPlan:
 
 def num_steps(settings: Settings, num_samples: int, global_batch: int) -> int:
     """Returns the number of steps of an epoch. Raises UserError if there is none."""
-    whole = sharding.num_steps(num_samples, global_batch, settings.last_batch)
-    return min(whole, settings.steps_per_epoch or whole)
+    num_possible = sharding.num_steps(num_samples, global_batch, settings.last_batch)
+    return min(num_possible, settings.steps_per_epoch or num_possible)
 
 
-def digest(settings, data_digest):
-    """SHA-256 of model, data, target, optimizer, batch size and precision: the same for all ranks, world sizes and backends.
+def digest(settings: Settings, data_digest: str) -> str:
+    """Returns the SHA-256 of model, data, target, optimizer, batch size and precision: the same for all ranks, world sizes and backends.
 
-    `settings`: as given, before `resolve`, which may set the learning rate factor to the number of ranks.
+    The settings are those that were given, since `resolve` may set the learning rate factor to the number of ranks.
     """
     workload = workload_of(settings)
     factor = settings.learning_rate_factor

@@ -1,28 +1,29 @@
-"""What PyTorch keeps of a forward pass for the backward pass, by formula. Pure.
+"""The tensors that PyTorch keeps of a forward pass for the backward pass, by formula.
 
-Counted is each tensor that autograd keeps, once, but neither parameters nor the batch itself, after Korthikanti et al. 2022,
+Each tensor that autograd keeps counts once, but neither parameters nor the batch itself. The formulas follow Korthikanti et al. 2022,
 arXiv:2205.05198, section 4.1, whose layer has LayerNorm, GELU and a matrix of scores. The decoder here has RMSNorm, SwiGLU and rotary
 embeddings, and scaled_dot_product_attention, which keeps one number per head and position in place of that matrix. Mixed precision keeps
-copies in 16 bits of what matrix products multiply, weights too.
+16-bit copies of the factors of matrix products, weights too.
 """
 
 import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from common.cost.sharing import PRECISIONS
-from common.model.families import parts_of
+from common.model.families import Model, parts_of
 from common.model.parts import Sizes
 
 
 class Activations(NamedTuple):
-    """What a Part of a model keeps, in bytes.
+    """The bytes that a Part of a model keeps.
 
-    `kept`, `working` and `inputs`, for each sample of a batch, and `block` as in common/model/parts.py. `copies`: of weights in 16 bits.
-    `recomputed`: those that the backward pass computes again.
+    `kept`, `working` and `inputs` are of each sample of a batch; these and `block` are those of common/model/parts.py. `copies` are of
+    weights in 16 bits. `recomputed` are the bytes of each sample that the backward pass computes again.
     """
 
     name: str
-    num_parameters: int
+    num_parameters: float
     kept: float
     working: float
     copies: float
@@ -31,34 +32,33 @@ class Activations(NamedTuple):
     recomputed: float = 0
 
 
-def sizes_of(precision, device):
-    """The Sizes in a precision of common/cost/sharing.py on `cpu` or `cuda`."""
+def sizes_of(precision: str, device: str) -> Sizes:
+    """Returns the sizes of numbers in a precision of common/cost/sharing.py on `cpu` or `cuda`."""
     numbers = PRECISIONS[precision]
     return Sizes(numbers.parameters, numbers.products, max(4, numbers.parameters), device == "cuda")
 
 
-def by_part(model, sizes, num_divisions=1):
-    """The Activations of the parts of a model in the order of the forward pass."""
-    return [
-        Activations(
-            part.name, part.num_parameters, part.kept, part.working, sizes.factor * part.num_multiplied if sizes.mixed else 0,
-            part.inputs, part.block,
-        )
-        for part in parts_of(model, sizes, num_divisions)
-    ]  # fmt: skip
+def by_part(model: Model, sizes: Sizes, num_divisions: int = 1) -> list[Activations]:
+    """Returns the activations of the parts of a model in the order of the forward pass. The model must state them."""
+    activations = []
+    for part in parts_of(model, sizes, num_divisions):
+        assert part.kept is not None, "only models that state their activations have a forecast"
+        copies = sizes.factor * part.num_multiplied if sizes.mixed else 0
+        activations.append(Activations(part.name, part.num_parameters, part.kept, part.working, copies, part.inputs, part.block))
+    return activations
 
 
-def recomputed(parts, whole_blocks=True):
-    """The Activations with --recompute: a block keeps its input, and its backward pass computes the rest again.
+def recomputed(parts: Sequence[Activations], whole_blocks: bool = True) -> list[Activations]:
+    """Returns the activations with --recompute: a block keeps its input, and its backward pass computes its other tensors again.
 
     Without `whole_blocks` each half of a block does so by itself, as in a pipeline.
     """
-    groups = itertools.groupby(parts, lambda part: (part.inputs is not None and whole_blocks and part.block) or part.name)
-    return [_recomputed_block(name, list(of_block)) for name, of_block in groups]
+    blocks = itertools.groupby(parts, lambda part: (part.inputs is not None and whole_blocks and part.block) or part.name)
+    return [_recomputed_block(name, list(parts_of_block)) for name, parts_of_block in blocks]
 
 
-def _recomputed_block(name, parts):
-    """The Activations of the parts of a block, which are computed again; those of a part that cannot be, as they are."""
+def _recomputed_block(name: str, parts: list[Activations]) -> Activations:
+    """Returns the activations of the parts of a block, which are computed again; those of a part that cannot be stay as they are."""
     first, last = parts[0], parts[-1]
     if first.inputs is None:
         return first

@@ -1,33 +1,37 @@
-"""How much memory each rank of a training needs, by backend, before anything runs. Pure.
+"""How much memory each rank of a training needs, by backend, before anything runs.
 
-Parameters, gradients and optimizer state are divided as in common/cost/sharing.py, but for what the libraries do otherwise; activations are
-those of common/cost/activations.py, and what a library keeps to exchange is in common/cost/communication_buffers.py. A pipeline divides
-them with the model (common/model/pipelining.py).
+Parameters, gradients and optimizer state are divided as in common/cost/sharing.py, except where the libraries divide them otherwise.
+common/cost/activations.py has the activations, and common/cost/communication_buffers.py the buffers of the exchange. A pipeline divides all
+of them with the model (common/model/pipelining.py).
 """
 
 import heapq
 import itertools
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from common.backends import declaration_of, declared, settings_of
+from common.backends import Backend, declaration_of, declared, settings_of
 from common.config import Settings
 from common.cost import activations, communication_buffers, parallelism, sharing
-from common.cost.communication_buffers import Units
+from common.cost.activations import Activations
+from common.cost.communication_buffers import BufferBytes, Units
+from common.cost.sharing import StateBytes
 from common.errors import UserError
 from common.model import pipelining
 from common.model.families import Model, parameters_of, parts_of
 
-# After a backend's name: what is in main memory in place of the GPU's. Ren et al. 2021, arXiv:2101.06840; Rajbhandari et al. 2021,
-# arXiv:2104.07857.
+# The parts of the state that are in main memory in place of the GPU's, by the ending of a backend's name. Ren et al. 2021,
+# arXiv:2101.06840; Rajbhandari et al. 2021, arXiv:2104.07857.
 OFFLOADS = {"offload": ("gradients", "optimizer_state"), "offload_parameters": sharing.PARTS}
 
 
 class Training(NamedTuple):
-    """What is trained.
+    """A training, as far as its memory depends on it.
 
-    `batch_size`: samples of a step on each rank, or on all ranks that compute one model together. `precision`: of common/cost/sharing.py.
-    `num_parameters`: in place of the model's own number, so that each part has as many times more. `device`: cpu or cuda.
+    The batch size is in samples of a step on each rank, or on all ranks that compute one model together. The precision is one of
+    common/cost/sharing.py, the device cpu or cuda. `num_parameters` stands in place of the model's own number: each part then has as many
+    times more.
     """
 
     model: Model
@@ -44,8 +48,8 @@ class Training(NamedTuple):
 class Forecast(NamedTuple):
     """Bytes of tensors of a rank.
 
-    `activations`: after the forward pass, and of the block that is computed again. `buffers`: the most that a library keeps to exchange.
-    `peak`: the most of all at once, since activations go as gradients come. `main_memory`: of what is offloaded.
+    `activations` are those after the forward pass, with those of the block that is computed again. `buffers` are the most that a library
+    has for its exchange. `peak` is the most of all at once, since activations go as gradients come. `main_memory` has what is offloaded.
     """
 
     parameters: float
@@ -57,17 +61,20 @@ class Forecast(NamedTuple):
     main_memory: float = 0
 
     @property
-    def total(self):
+    def total(self) -> float:
         return self.parameters + self.gradients + self.optimizer_state + self.activations + self.buffers
 
 
-def of(name, training, num_ranks):
-    """The Forecast of the rank that needs most under a backend, a variant, or one of either with +offload or +offload_parameters."""
+def of(name: str, training: Training, num_ranks: int) -> Forecast:
+    """Returns the forecast of the rank that needs most.
+
+    The name is a backend or a variant, or one of either with +offload or +offload_parameters.
+    """
     return max(by_rank(name, training, num_ranks), key=lambda forecast: forecast.peak)
 
 
-def by_rank(name, training, num_ranks):
-    """The Forecasts of ranks that differ, where there is no `problem`: those of a pipeline in order, of all other backends one."""
+def by_rank(name: str, training: Training, num_ranks: int) -> list[Forecast]:
+    """Returns the forecasts of ranks that differ, where there is no `problem`: those of a pipeline in order, and one for other backends."""
     backend, _, offload = name.partition("+")
     declaration = declaration_of(backend)
     if declaration.pipelined:
@@ -82,10 +89,10 @@ def by_rank(name, training, num_ranks):
     return [_step(parts, training.batch_size, held, _buffers(backend, parts, training, offload), offload)]
 
 
-def problem(name, training, num_ranks):
-    """Why there is no forecast of a backend, a variant, or one with an offload, for this training and number of ranks; None if there is.
+def problem(name: str, training: Training, num_ranks: int) -> str | None:
+    """Says why there is no forecast of this training at this number of ranks under a name as in `of`; None if there is.
 
-    Raises UserError for a name that stands for nothing.
+    Raises UserError for an unknown offload.
     """
     backend, _, offload = name.partition("+")
     if offload and name not in (able := with_offload()):
@@ -105,8 +112,8 @@ def problem(name, training, num_ranks):
     return pipelining.problem(name, settings, training.model, _num_stages(declaration, num_ranks), training.batch_size)
 
 
-def with_offload():
-    """The names of the backends and variants whose library can have something in main memory, with what."""
+def with_offload() -> list[str]:
+    """Returns the names of the backends and variants whose library can keep state in main memory, each with a name in OFFLOADS."""
     return [
         f"{backend}@{variant}+{kind}" if variant else f"{backend}+{kind}"
         for kind in OFFLOADS
@@ -115,21 +122,20 @@ def with_offload():
     ]
 
 
-def _num_stages(declaration, num_ranks):
+def _num_stages(declaration: Backend, num_ranks: int) -> int:
     return Settings().stages if declaration.model_parallel == "stages" else num_ranks
 
 
-def _parts(training, num_divisions=1):
-    """The Activations of the parts of a model, with the number of parameters of the training."""
+def _parts(training: Training, num_divisions: int = 1) -> list[Activations]:
+    """Returns the activations of the parts of a model, with the number of parameters of the training."""
     sizes = activations.sizes_of(training.precision, training.device)
     parts = activations.by_part(training.model, sizes, num_divisions)
     factor = num_parameters(training) / sum(sizes_of(training.model))
     return [part._replace(num_parameters=part.num_parameters * factor, copies=part.copies * factor / num_divisions) for part in parts]
 
 
-def _buffers(name, parts, training, offload):
-    """The communication_buffers.Held of a backend, of the parts of its model."""
-    blocks = dict.fromkeys([*_blocks(parts), ""], 0)
+def _buffers(name: str, parts: Sequence[Activations], training: Training, offload: str) -> BufferBytes:
+    blocks = dict.fromkeys([*_blocks(parts), ""], 0.0)
     for part in parts:
         blocks[part.block or ""] += part.num_parameters
     outside_blocks = blocks.pop("")
@@ -140,12 +146,12 @@ def _buffers(name, parts, training, offload):
     return communication_buffers.BUFFERS[declaration_of(name).buffers](units)
 
 
-def _blocks(parts):
+def _blocks(parts: Sequence[Activations]) -> list[str]:
     return list(dict.fromkeys(part.block for part in parts if part.block))
 
 
-def _step(parts, num_samples, held, buffers, offload=""):
-    """The Forecast of a step: forward, then backward through the parts, from the last to the first, then the optimizer."""
+def _step(parts: Sequence[Activations], num_samples: float, held: StateBytes, buffers: BufferBytes, offload: str = "") -> Forecast:
+    """Forecasts a step: forward, then backward through the parts, from the last to the first, then the optimizer."""
     offloaded = OFFLOADS.get(offload, ())
     on_device = {part: 0 if part in offloaded else num_bytes for part, num_bytes in held.items()}
     always = on_device["parameters"] + on_device["optimizer_state"] + buffers.always
@@ -172,8 +178,8 @@ def _step(parts, num_samples, held, buffers, offload=""):
     )
 
 
-def _of_stages(name, training, num_ranks, rank):
-    """The Forecast of a rank of a pipeline: of all its stages, with several micro-batches under way."""
+def _of_stages(name: str, training: Training, num_ranks: int, rank: int) -> Forecast:
+    """Forecasts a step of a rank of a pipeline: all its stages, with several micro-batches under way."""
     settings = settings_of(name, Settings(microbatches=training.microbatches))
     schedule, num = settings.pipeline_schedule, pipelining.num_microbatches(settings)
     parts = _parts(training)
@@ -186,11 +192,11 @@ def _of_stages(name, training, num_ranks, rank):
     parts_of_stages = [(stage, parts[stage.start : stage.end]) for stage in stages if stage.rank == rank]
     computed = [part for _, of_stage in parts_of_stages for part in of_stage]
     held = sharing.whole_bytes(name, sum(part.num_parameters for part in computed), training)
-    # Of a stage also what it has passed on stays.
-    of_stage = max(sum(part.kept for part in of_stage) * num_samples + passed[stage.end - 1] for stage, of_stage in parts_of_stages)
-    kept = of_stage * pipelining.num_under_way(schedule, rank, num_ranks, num) + sum(part.copies for part in computed)
+    # A stage also keeps the outputs that it has sent on.
+    of_pass = max(sum(part.kept for part in of_stage) * num_samples + passed[stage.end - 1] for stage, of_stage in parts_of_stages)
+    kept = of_pass * pipelining.num_under_way(schedule, rank, num_ranks, num) + sum(part.copies for part in computed)
     recomputed = max(part.recomputed for part in computed) * num_samples
-    # Of each micro-batch: activations from the stage before, and gradients from the one after.
+    # A rank receives for each micro-batch activations from the stage before, and gradients from the one after.
     ends = [end for stage, _ in parts_of_stages for end, last in ((stage.start, 0), (stage.end, len(parts))) if end != last]
     received = sum(passed[end - 1] for end in ends) * num
     return Forecast(
@@ -201,15 +207,15 @@ def _of_stages(name, training, num_ranks, rank):
     )
 
 
-def num_parameters(training):
+def num_parameters(training: Training) -> float:
     return training.num_parameters or sum(sizes_of(training.model))
 
 
-def held_bytes(name, training, whole, num_ranks):
-    """{part of the state: bytes of the rank that holds most} of {part: bytes of a whole model}, as the libraries do it.
+def held_bytes(name: str, training: Training, whole: StateBytes, num_ranks: int) -> StateBytes:
+    """Returns the bytes that the rank with most holds of a model that has `whole` in all, as the libraries do it.
 
-    They differ from common/cost/sharing.py where DeepSpeed (0.19.8) has the gradients of a shard beside those that update the float32
-    masters, and stage 1 has no others after the backward pass; and where whole parameters are dealt to ranks.
+    They differ from common/cost/sharing.py where whole parameters are dealt to ranks, and under DeepSpeed (0.19.8): it has the gradients of
+    a shard beside those that update the float32 masters, and stage 1 has no other gradients after the backward pass.
     """
     declaration = declaration_of(name)
     if declaration.divides:
@@ -230,10 +236,10 @@ def held_bytes(name, training, whole, num_ranks):
     return held
 
 
-def largest_hand(sizes, num_ranks):
-    """The largest part of the whole that a rank has where the largest goes to the rank with least, one after the other.
+def largest_hand(sizes: Sequence[int], num_ranks: int) -> float:
+    """Returns the largest share of all elements that a rank has, where the largest parameter goes to the rank with least, and so on.
 
-    As PyTorch's ZeroRedundancyOptimizer deals parameters.
+    PyTorch's ZeroRedundancyOptimizer deals parameters like this.
     """
     hands = [0] * num_ranks
     for size in sorted(sizes, reverse=True):
@@ -241,10 +247,10 @@ def largest_hand(sizes, num_ranks):
     return max(hands) / sum(sizes)
 
 
-def shapes_of(model):
+def shapes_of(model: Model) -> list[tuple[int, ...]]:
     return [initial.shape for initial in parameters_of(model).values()]
 
 
-def sizes_of(model):
-    """The numbers of elements of all parameters of a model."""
+def sizes_of(model: Model) -> list[int]:
+    """Returns the number of elements of each parameter of a model."""
     return list(map(math.prod, shapes_of(model)))

@@ -1,33 +1,34 @@
-"""How the ranks of a run share the work: the data-parallel degree of a backend, and what it cannot train."""
+"""How the ranks of a run share the work: the data-parallel degree of a backend, and why it cannot train a workload."""
 
-from common.backends import declaration_of
+from common.backends import Backend, declaration_of
 from common.command_line import flag
-from common.config import check
+from common.config import Settings, check
 from common.data.sharding import DataParallel
 from common.errors import UserError
 from common.model import families, pipelining
+from common.model.families import Model
 from common.workloads import WORKLOADS, batch_plan, workload_of
 
 
-def place(rank, num_ranks, degree):
-    """The DataParallel of a rank. Consecutive ranks share a model, and so a shard. A server, which uses none, has that of the last."""
+def place(rank: int, num_ranks: int, degree: int) -> DataParallel:
+    """Returns the place of a rank. Consecutive ranks share a model, and so a shard. A server, which uses none, has the last one."""
     return DataParallel(min(rank // (num_ranks // degree), degree - 1), degree)
 
 
-def degree(name, settings, num_ranks):
-    """The data-parallel degree of a backend, or a variant: the number of shards into which a global batch is cut.
+def degree(name: str, settings: Settings, num_ranks: int) -> int:
+    """Returns the data-parallel degree of a backend, or a variant: the number of shards into which a global batch is cut.
 
-    It is the number of ranks, without servers, over the number of those that share one model. Raises UserError for what the backend cannot
-    train.
+    It is the number of ranks, without servers, over the number of those that share one model. Raises UserError where the backend cannot
+    train the workload.
     """
     if reason := problem(name, settings, num_ranks):
         raise UserError(reason)
     backend = declaration_of(name)
-    return (num_ranks - backend.num_servers) // _ranks_of_model(backend, settings, num_ranks)
+    return (num_ranks - backend.num_servers) // _num_ranks_of_model(backend, settings, num_ranks)
 
 
-def problem(name, settings, num_ranks):
-    """Why a backend, or a variant, cannot train the workload of the settings at this number of ranks; None if it can.
+def problem(name: str, settings: Settings, num_ranks: int) -> str | None:
+    """Says why a backend, or a variant, cannot train the workload of the settings at this number of ranks; None if it can.
 
     Raises UserError for invalid settings.
     """
@@ -43,26 +44,27 @@ def problem(name, settings, num_ranks):
         return f"--recompute would save no memory of {settings.workload}, which has few layers; leave it out, or choose from {able}"
     if reason := problem_of_division(name, settings, workload.model, num_ranks):
         return reason
-    sharing = _ranks_of_model(backend, settings, num_ranks)
-    return _problem_of_batch(name, backend, settings, sharing, (num_ranks - backend.num_servers) // sharing)
+    num_ranks_of_model = _num_ranks_of_model(backend, settings, num_ranks)
+    num_shards = (num_ranks - backend.num_servers) // num_ranks_of_model
+    return _problem_of_batch(name, backend, settings, num_ranks_of_model, num_shards)
 
 
-def problem_of_division(name, settings, model, num_ranks):
-    """Why this number of ranks cannot divide a model under a backend, or a variant; None if it can."""
+def problem_of_division(name: str, settings: Settings, model: Model, num_ranks: int) -> str | None:
+    """Says why this number of ranks cannot divide a model under a backend, or a variant; None if it can."""
     backend = declaration_of(name)
     if reason := _problem_of_size(name, backend, num_ranks):
         return reason
-    sharing = _ranks_of_model(backend, settings, num_ranks)
-    if num_ranks % sharing:
-        return f"{name} takes a multiple of {sharing} ranks ({flag(backend.model_parallel)}), and {num_ranks} is none; choose other sizes"
-    if backend.divides and (size := getattr(model, backend.divides)) % sharing:
+    multiple = _num_ranks_of_model(backend, settings, num_ranks)
+    if num_ranks % multiple:
+        return f"{name} takes a multiple of {multiple} ranks ({flag(backend.model_parallel)}), and {num_ranks} is none; choose other sizes"
+    if backend.divides and (size := getattr(model, backend.divides)) % multiple:
         divided = backend.divides.removeprefix("num_")
-        return f"{name} divides the {size} {divided} of {settings.workload} over its ranks, and {sharing} ranks do not divide them"
+        return f"{name} divides the {size} {divided} of {settings.workload} over its ranks, and {multiple} ranks do not divide them"
     return None
 
 
-def _problem_of_batch(name, backend, settings, num_ranks_of_model, num_shards):
-    """Why a backend with this declaration cannot divide its batch over shards and micro-batches; None if it can."""
+def _problem_of_batch(name: str, backend: Backend, settings: Settings, num_ranks_of_model: int, num_shards: int) -> str | None:
+    """Says why a backend with this declaration cannot divide its batch over shards and micro-batches; None if it can."""
     try:
         plan = batch_plan(settings, num_shards)
     except UserError as reason:
@@ -72,8 +74,8 @@ def _problem_of_batch(name, backend, settings, num_ranks_of_model, num_shards):
     return pipelining.problem(name, settings, workload_of(settings).model, num_ranks_of_model, plan.micro_batch)
 
 
-def _problem_of_size(name, backend, num_ranks):
-    """Why a backend with this declaration cannot train at this number of ranks; None if it can."""
+def _problem_of_size(name: str, backend: Backend, num_ranks: int) -> str | None:
+    """Says why a backend with this declaration cannot train at this number of ranks; None if it can."""
     if backend.one_rank and num_ranks > 1:
         return f"{name} runs with one rank; {num_ranks} ranks were started"
     if num_ranks <= backend.num_servers:
@@ -86,14 +88,14 @@ def _problem_of_size(name, backend, num_ranks):
     return None
 
 
-def trains(name, model):
+def trains(name: str, model: Model) -> bool:
     """Whether a backend, or a variant, trains a model, whatever the number of ranks."""
     backend = declaration_of(name)
     return (not backend.models or type(model).__name__ in backend.models) and not (backend.untied and getattr(model, "tied", False))
 
 
-def _ranks_of_model(backend, settings, num_ranks):
-    """The number of ranks that share one model."""
+def _num_ranks_of_model(backend: Backend, settings: Settings, num_ranks: int) -> int:
+    """Returns the number of ranks that share one model."""
     if backend.model_parallel == "all":
         return num_ranks
     return getattr(settings, backend.model_parallel) if backend.model_parallel else 1

@@ -1,24 +1,32 @@
-"""What theory expects of each way of sharing a training: the bytes of state that a rank holds, and those that it sends in a step. Pure.
+"""Each way of sharing a training, in theory: the bytes of state that a rank holds, and those that it sends in a step.
 
 A backend's declaration names its way (`sharing` in common/backends.py). The formulas, for n ranks and P bytes of parameters, are those of
 Rajbhandari et al. 2020 (ZeRO, arXiv:1910.02054, sections 5 and 7); that of the ring all-reduce is from Patarasuk and Yuan 2009.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from common import backends
 from common.backends import declaration_of, declared
+from common.config import Settings
 from common.trainer import Held
 from common.workloads import gradient_bytes
 
-# Of the state of a training.
+if TYPE_CHECKING:
+    from common.cost.memory_forecast import Training
+
+# The parts of the state of a training.
 PARTS = Held._fields
+# The bytes of each of the PARTS.
+StateBytes = dict[str, float]
 
 
 class Precision(NamedTuple):
-    """Bytes of a number: of the `parameters` and their gradients, of what an optimizer keeps of a training (`states`), of its own copy of
-    the parameters (`masters`; 0: it has none), and of the factors of matrix products."""
+    """Bytes of a number: of the `parameters` and their gradients, of the tensors that an optimizer keeps from step to step (`states`), of
+    its own copy of the parameters (`masters`; 0: it has none), and of the factors of matrix products (`products`)."""
 
     parameters: int
     states: int
@@ -26,8 +34,9 @@ class Precision(NamedTuple):
     products: int
 
 
-# The last two are of no run here. In bf16_masters parameters and gradients have 16 bits and the optimizer has a float32 copy: Micikevicius
-# et al. 2018, arXiv:1710.03740, section 3.1; with Adam the 16 bytes per parameter of ZeRO, section 3.1. In bf16_pure nothing has more.
+# No run here has the last two. In bf16_masters parameters and gradients have 16 bits and the optimizer has a float32 copy: Micikevicius
+# et al. 2018, arXiv:1710.03740, section 3.1; with Adam the 16 bytes per parameter of ZeRO, section 3.1. In bf16_pure
+# all numbers have 16 bits.
 PRECISIONS = {
     "fp32": Precision(4, 4, 0, 4),
     "tf32": Precision(4, 4, 0, 4),
@@ -36,36 +45,34 @@ PRECISIONS = {
     "bf16_masters": Precision(2, 4, 4, 2),
     "bf16_pure": Precision(2, 2, 0, 2),
 }
-# Tensors of the parameters' shapes that an optimizer keeps: SGD with momentum, Adam's two moments.
-NUM_STATES = {"sgd": 1, "adam": 2}
 TWO_BYTES, FLOAT32_BYTES = 2, 4
 
 
 class Sharing(NamedTuple):
     """One way of sharing.
 
-    `formula`: the bytes that a rank sends in a step. `sent`: the same in units of P, as a function of n and the settings. `sharded`: the
-    PARTS of which a rank holds a shard only. `num_replicas`: the number of models, each in the shards of n / num_replicas ranks.
+    `formula` gives the bytes that a rank sends in a step, and `sent` the same in units of P, from n and the settings. A rank holds only a
+    shard of the PARTS in `sharded`. There are `num_replicas` models, each in the shards of n / num_replicas ranks.
     """
 
     formula: str
-    sent: Callable
+    sent: Callable[[int, Settings], float]
     sharded: tuple[str, ...] = ()
     num_replicas: int = 1
 
 
-def _all_reduce(n, settings):
+def _all_reduce(n: int, settings: Settings) -> float:
     return 2 * (n - 1) / n
 
 
-def _element_size(settings):
+def _element_bytes(settings: Settings) -> int:
     return PRECISIONS[settings.precision].parameters
 
 
 WAYS = {
     "replicated": Sharing("2(n-1)/n P", _all_reduce),
     # In float16 or bfloat16.
-    "two_bytes": Sharing("4(n-1)/n N", lambda n, settings: _all_reduce(n, settings) * TWO_BYTES / _element_size(settings)),
+    "two_bytes": Sharing("4(n-1)/n N", lambda n, settings: _all_reduce(n, settings) * TWO_BYTES / _element_bytes(settings)),
     # Of stages 1 and 2: the reduce-scatter of the gradients, and the gather of the updated parameters.
     "zero1": Sharing("2(n-1)/n P", _all_reduce, ("optimizer_state",)),
     "zero2": Sharing("2(n-1)/n P", _all_reduce, ("gradients", "optimizer_state")),
@@ -73,7 +80,7 @@ WAYS = {
     "zero3": Sharing("3(n-1)/n P", lambda n, settings: 3 * (n - 1) / n, PARTS),
     # The same, with gradients in bfloat16.
     "zero3_two_bytes": Sharing(
-        "2(n-1)/n P + 2(n-1)/n N", lambda n, settings: (n - 1) / n * (2 + TWO_BYTES / _element_size(settings)), PARTS
+        "2(n-1)/n P + 2(n-1)/n N", lambda n, settings: (n - 1) / n * (2 + TWO_BYTES / _element_bytes(settings)), PARTS
     ),
     # As zero3 over half of the ranks; then an all-reduce of the 2P/n bytes of a shard between two ranks.
     "hybrid": Sharing("3(n-2)/n P + 2P/n", lambda n, settings: 3 * (n - 2) / n + 2 / n, PARTS, 2),
@@ -81,62 +88,70 @@ WAYS = {
 }
 
 
-def of(name):
-    """The Sharing of a backend, or a variant; None where none is declared."""
+def of(name: str) -> Sharing | None:
+    """Returns the way of a backend, or a variant; None where none is declared."""
     by_variant = _by_variant(name)
-    return WAYS.get(by_variant.get(name.partition("@")[2], by_variant.get("")))
+    way = by_variant.get(name.partition("@")[2], by_variant.get(""))
+    return WAYS[way] if way else None
 
 
-def every_way():
-    """Every backend, and the variants that share in another way than it."""
+def every_way() -> list[str]:
+    """Returns the names of all backends, and of their variants that share in another way."""
     ways = []
     for backend in declared():
         ways += [backend, *(f"{backend}@{variant}" for variant in _by_variant(backend) if variant)]
     return ways
 
 
-def _by_variant(name):
-    """{variant: name of its way}; the way of all other variants is that of the empty name."""
+def _by_variant(name: str) -> Mapping[str, str | None]:
+    """Returns the name of each variant's way. The way of all other variants is that of the empty name."""
     ways = declaration_of(name).sharing
     return {"": ways} if isinstance(ways, str | None) else ways
 
 
-def sent_bytes(name, num_ranks, settings):
-    """Bytes that each rank sends in a step by the formula; None without one."""
+def sent_bytes(name: str, num_ranks: int, settings: Settings) -> float | None:
+    """Returns the bytes that each rank sends in a step by the formula; None without one."""
     sharing = of(name)
-    return sharing and sharing.sent(num_ranks, backends.settings_of(name, settings)) * gradient_bytes(settings)
+    return sharing.sent(num_ranks, backends.settings_of(name, settings)) * gradient_bytes(settings) if sharing else None
 
 
-def state_bytes(name, num_ranks, settings):
-    """Bytes of parameters, gradients and optimizer state that each rank holds; None without a declared way."""
+def state_bytes(name: str, num_ranks: int, settings: Settings) -> float | None:
+    """Returns the bytes of parameters, gradients and optimizer state that each rank holds; None without a declared way."""
     sharing = of(name)
     if sharing is None:
         return None
-    num_parameters = gradient_bytes(settings) // _element_size(settings)
+    num_parameters = gradient_bytes(settings) // _element_bytes(settings)
     return sum(held_bytes(sharing, num_ranks, whole_bytes(name, num_parameters, settings)).values())
 
 
-def held_bytes(sharing, num_ranks, whole):
-    """{part: bytes} that each rank holds of {part: bytes of a whole model}."""
+def held_bytes(sharing: Sharing, num_ranks: int, whole: StateBytes) -> StateBytes:
+    """Returns the bytes that each rank holds of a model that has `whole` in all."""
     num_shards = num_ranks // sharing.num_replicas
     return {part: num_bytes / (num_shards if part in sharing.sharded else 1) for part, num_bytes in whole.items()}
 
 
-def whole_bytes(name, num_parameters, settings):
-    """{part: bytes} of a whole model under a backend, or a variant. `settings`: anything with precision, optimizer and momentum.
+def whole_bytes(name: str, num_parameters: float, settings: Settings | Training) -> StateBytes:
+    """Returns the bytes of a whole model under a backend, or a variant.
 
     The optimizer state has float32 master parameters where the precision has them, or the backend does and shards them.
     """
     precision, sharing = PRECISIONS[settings.precision], of(name)
     if sharing and sharing.sharded and declaration_of(name).float32_masters:
         precision = precision._replace(states=FLOAT32_BYTES, masters=FLOAT32_BYTES)
-    num_states = 0 if settings.optimizer == "sgd" and not settings.momentum else NUM_STATES[settings.optimizer]
     parameters = num_parameters * precision.parameters
-    return dict(zip(PARTS, (parameters, parameters, num_parameters * (num_states * precision.states + precision.masters)), strict=True))
+    optimizer_state = num_parameters * (_num_states(settings) * precision.states + precision.masters)
+    return dict(zip(PARTS, (parameters, parameters, optimizer_state), strict=True))
 
 
-def group_size(name, collective, num_ranks):
-    """The number of ranks in a collective: with replicas those of one replica, and for an all-reduce one of each replica."""
+def _num_states(settings: Settings | Training) -> int:
+    """Returns the number of tensors of the parameters' shapes that an optimizer keeps: Adam's two moments, or the velocity of SGD."""
+    if settings.optimizer == "adam":
+        return 2
+    return 1 if settings.momentum else 0
+
+
+def group_size(name: str, collective: str, num_ranks: int) -> int:
+    """Returns the number of ranks in a collective: with replicas those of one replica, and for an all-reduce one of each replica."""
     sharing = of(name)
     if sharing is None or sharing.num_replicas == 1:
         return num_ranks
