@@ -181,14 +181,14 @@ def _step(parts: Sequence[Activations], num_samples: float, held: StateBytes, bu
 def _of_stages(name: str, training: Training, num_ranks: int, rank: int) -> Forecast:
     """Forecasts a step of a rank of a pipeline: all its stages, with several micro-batches under way."""
     settings = settings_of(name, Settings(microbatches=training.microbatches))
-    schedule, num = settings.pipeline_schedule, pipelining.num_microbatches(settings)
+    schedule, num = settings.pipeline_schedule, pipelining.microbatches_of(settings)
     parts = _parts(training)
     # A backward pass in two parts keeps what the first has computed again until the second.
     if training.recompute and not pipelining.SCHEDULES[schedule].v_shaped:
         parts = activations.recomputed(parts, whole_blocks=False)
     stages = pipelining.stages_of(training.model, schedule, num_ranks)
     element, num_samples = sharing.PRECISIONS[training.precision].parameters, training.batch_size / num
-    passed = [element * num_samples * math.prod(part.output_shape) for part in parts_of(training.model)]
+    passed = [element * num_samples * math.prod(part.passed_shape) for part in parts_of(training.model)]
     parts_of_stages = [(stage, parts[stage.start : stage.end]) for stage in stages if stage.rank == rank]
     computed = [part for _, of_stage in parts_of_stages for part in of_stage]
     held = sharing.whole_bytes(name, sum(part.num_parameters for part in computed), training)

@@ -3,7 +3,7 @@
 from math import prod
 from typing import NamedTuple
 
-from common.model.parts import FLOAT32, INDEX_BYTES, Part, product
+from common.model.parts import FLOAT32, INDEX_BYTES, Part, Sizes, product
 from common.model.weights import he_uniform
 
 
@@ -22,20 +22,20 @@ class Cnn(NamedTuple):
     hidden, num_classes = 128, 10
 
     @property
-    def convolved_shapes(self):
-        """The shapes (height, width, channels) of what the convolutions return."""
+    def convolved_shapes(self) -> list[tuple[int, int, int]]:
+        """The shapes (height, width, channels) of the results of the convolutions."""
         height, width = self.input_shape
         lost = self.window - 1
         return [(height - lost * number, width - lost * number, channels) for number, channels in enumerate(self.channels, 1)]
 
     @property
-    def pooled_shape(self):
-        """The shape (height, width, channels) of what the pooling returns and the first dense layer is given."""
+    def pooled_shape(self) -> tuple[int, int, int]:
+        """The shape (height, width, channels) of the result of the pooling, which is the input of the first dense layer."""
         height, width, channels = self.convolved_shapes[-1]
         return height // self.pooling, width // self.pooling, channels
 
-    def parts(self, sizes=FLOAT32, _=1):
-        """The layers. Each keeps its result after its activation function, and the pooling what it returns and the places of it."""
+    def parts(self, sizes: Sizes = FLOAT32, _: int = 1) -> list[Part]:
+        """Returns the layers. Each keeps its result after the activation function, and the pooling its result and the places of maxima."""
         first, second = self.convolved_shapes
         pooled, window, factor = prod(self.pooled_shape), (self.window, self.window), sizes.factor
         conv1 = product("conv1", he_uniform((first[-1], 1, *window)), prod(first[:-1]), bias=True)

@@ -6,10 +6,10 @@ from typing import NamedTuple
 import numpy as np
 
 from common.model.conventions import ROTARY_BASE
-from common.model.parts import FLOAT32, Layer, Part, attention_flops, norm, product
+from common.model.parts import FLOAT32, Layer, Part, Sizes, attention_flops, norm, product
 from common.model.weights import normal
 
-# Of an embedding that is the head's weight too: Radford et al. 2019, in GPT-2's published code.
+# The standard deviation of an embedding that is the head's weight too: Radford et al. 2019, in GPT-2's published code.
 TIED_DEVIATION = 0.02
 
 
@@ -33,42 +33,42 @@ class Decoder(NamedTuple):
     pixels = False
 
     @property
-    def head_width(self):
+    def head_width(self) -> int:
         return self.width // self.num_heads
 
     @property
-    def hidden(self):
+    def hidden(self) -> int:
         return -(-(8 * self.width // 3) // 32) * 32
 
     @property
-    def input_shape(self):
+    def input_shape(self) -> tuple[int, ...]:
         return (self.context,)
 
     @property
-    def target_shape(self):
+    def target_shape(self) -> tuple[int, ...]:
         return (self.context,)
 
     @property
-    def tokens_per_sample(self):
+    def tokens_per_sample(self) -> int:
         return self.context
 
-    def parts(self, sizes=FLOAT32, num_divisions=1):
-        """The embedding, the halves of each block, and the head. By halves, a model of few blocks has stages enough.
+    def parts(self, sizes: Sizes = FLOAT32, num_divisions: int = 1) -> list[Part]:
+        """Returns the embedding, the halves of each block, and the head. Halves give a model of few blocks enough stages for a pipeline.
 
-        Tensor parallelism divides heads, SwiGLU and, between the products, the context, so that each rank gathers the inputs of products
-        whole (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2).
+        Tensor parallelism divides heads, SwiGLU and, between the products, the context, so that each rank gathers the whole inputs of
+        products (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2).
         """
         element, factor, statistic, fused = sizes
         gathered, logits = self.context * self.width, self.context * self.num_tokens
         stream, hidden = gathered / num_divisions, self.context * self.hidden / num_divisions
         scores = statistic * self.num_heads * self.context / num_divisions
 
-        def normed(num_products):
-            # On CPUs also the input over its root mean square. Mixed precision casts the result for each product.
+        def normed(num_products: int) -> float:
+            # CPUs also keep the input over its root mean square. Mixed precision casts the result for each product.
             statistics = statistic * self.context / num_divisions
             return element * stream * (1 if fused else 2) + statistics + (num_products * factor if sizes.mixed else element) * gathered
 
-        # Rotated queries and keys, values, and what they make, on CPUs twice.
+        # An attention keeps rotated queries and keys, values, and its result, which CPUs keep twice.
         attention = normed(3) + factor * stream * (4 if fused else 5) + scores
         feed = normed(2) + 4 * factor * hidden
         shape = (self.context, self.width)
@@ -81,11 +81,11 @@ class Decoder(NamedTuple):
         head = normed(1) + statistic * logits, (statistic + (factor if sizes.mixed else 0)) * logits
         return [*parts, Part("head", self._head(), (self.context, self.num_tokens), *head)]
 
-    def _embedding(self):
+    def _embedding(self) -> tuple[Layer, ...]:
         table = normal((self.num_tokens, self.width), TIED_DEVIATION if self.tied else 1.0)
         return (Layer("embedding", {"weight": table}, flops=0, divided="embedding"),)
 
-    def _attention(self, block):
+    def _attention(self, block: str) -> tuple[Layer, ...]:
         square, deviation = (self.width, self.width), 1 / math.sqrt(self.width)
         return (
             norm(f"{block}.attention_norm", self.width),
@@ -94,7 +94,7 @@ class Decoder(NamedTuple):
             self._product(f"{block}.attended", square, deviation * self._residual, "rows"),
         )
 
-    def _feed(self, block):
+    def _feed(self, block: str) -> tuple[Layer, ...]:
         width, hidden = self.width, self.hidden
         return (
             norm(f"{block}.feed_norm", width),
@@ -102,21 +102,21 @@ class Decoder(NamedTuple):
             self._product(f"{block}.down", (width, hidden), self._residual / math.sqrt(hidden), "rows"),
         )
 
-    def _head(self):
+    def _head(self) -> tuple[Layer, ...]:
         head = self._product("head", (self.num_tokens, self.width), 1 / math.sqrt(self.width), "head")
         return norm("norm", self.width), head._replace(parameters={}) if self.tied else head
 
-    def _product(self, name, shape, deviation, divided):
+    def _product(self, name: str, shape: tuple[int, int], deviation: float, divided: str) -> Layer:
         return product(name, normal(shape, deviation), self.context, divided=divided)
 
     @property
-    def _residual(self):
+    def _residual(self) -> float:
         """The factor of the deviation of weights that write to the residual stream, as in GPT-2: Radford et al. 2019, section 2.3."""
         return 1 / math.sqrt(2 * self.num_layers)
 
 
-def rotary_tables(model):
-    """(cosines, sines) of the rotary embeddings, float64, each of shape (context, head width / 2).
+def rotary_tables(model: Decoder) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the cosines and the sines of the rotary embeddings in float64, each of shape (context, head width / 2).
 
     Su et al. 2021, arXiv:2104.09864, eq. 34, with the first half of a head's vector as the real parts.
     """

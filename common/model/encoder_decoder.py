@@ -2,15 +2,15 @@
 
 from typing import NamedTuple
 
-from common.model.parts import FLOAT32, Layer, Part, attention_flops, norm, product
+from common.model.parts import FLOAT32, Layer, Part, Sizes, attention_flops, norm, product
 from common.model.weights import constant, xavier_uniform
 
 
 class EncoderDecoder(NamedTuple):
     """The encoder-decoder with the default sizes of PyTorch's nn.Transformer (Vaswani et al. 2017, arXiv:1706.03762).
 
-    A sample is the vectors of the source followed by those of the target. Names and Xavier-uniform matrices as in nn.Transformer; all
-    biases start at 0.
+    A sample is the vectors of the source followed by those of the target. Names and Xavier-uniform matrices are those of nn.Transformer.
+    All biases start at 0.
     """
 
     width: int = 512
@@ -25,35 +25,36 @@ class EncoderDecoder(NamedTuple):
     pixels = False
 
     @property
-    def input_shape(self):
+    def input_shape(self) -> tuple[int, ...]:
         return (self.source_length + self.target_length, self.width)
 
     @property
-    def target_shape(self):
+    def target_shape(self) -> tuple[int, ...]:
         return (self.width, self.target_length)
 
     @property
-    def tokens_per_sample(self):
+    def tokens_per_sample(self) -> int:
         return self.target_length
 
-    def parts(self, sizes=FLOAT32, _=1):
-        """The layers of the encoder and its norm, and those of the decoder and its norm.
+    def parts(self, sizes: Sizes = FLOAT32, _: int = 1) -> list[Part]:
+        """Returns the layers of the encoder and its norm, and those of the decoder and its norm.
 
-        Attention to oneself keeps a copy of its input, queries, keys, values, and their result; each norm its input and two numbers.
+        Self-attention keeps a copy of its input, queries, keys, values, and their result. Each norm keeps its input and two numbers for
+        each position.
         """
         element, factor, statistic, _ = sizes
         source, target = self.source_length * self.width, self.target_length * self.width
 
-        def attention(num_positions):
-            # Its input is transposed, which copies it unless there is one position.
+        def attention(num_positions: int) -> int:
+            # The input is transposed, which copies it unless there is one position.
             vectors = num_positions * self.width
             inputs = factor * vectors if num_positions > 1 or sizes.mixed else 0
             return inputs + 4 * factor * vectors + statistic * self.num_heads * num_positions + normed(num_positions)
 
-        def feed(num_positions):
+        def feed(num_positions: int) -> int:
             return factor * num_positions * (self.width + self.hidden) + normed(num_positions)
 
-        def normed(num_positions):
+        def normed(num_positions: int) -> int:
             return element * num_positions * self.width + 2 * statistic * num_positions
 
         encoder = attention(self.source_length) + feed(self.source_length)
@@ -62,7 +63,7 @@ class EncoderDecoder(NamedTuple):
         # The loss is of the last norm's output.
         loss = statistic * target
         parts = []
-        # The first layer of the encoder is given the batch, and that of the decoder the encoder's result.
+        # The input of the encoder's first layer is the batch, and that of the decoder's first layer is the encoder's result.
         for side, num_positions, kept, first_inputs, of_loss in (
             ("encoder", self.source_length, encoder, 0, 0), ("decoder", self.target_length, decoder, source, loss),
         ):  # fmt: skip
@@ -70,11 +71,11 @@ class EncoderDecoder(NamedTuple):
             for layer in range(self.num_layers):
                 name, inputs = f"{side}.layers.{layer}", num_positions * self.width if layer else first_inputs
                 parts.append(Part(name, self._layer(name, num_positions, side == "decoder"), None, kept, working, element * inputs))
-            last = norm(f"{side}.norm", self.width, bias=True)
-            parts.append(Part(last.name, (last,), None, normed(num_positions) + of_loss, 2 * of_loss))
+            final_norm = norm(f"{side}.norm", self.width, bias=True)
+            parts.append(Part(final_norm.name, (final_norm,), None, normed(num_positions) + of_loss, 2 * of_loss))
         return parts
 
-    def _layer(self, name, num_positions, attends_to_source):
+    def _layer(self, name: str, num_positions: int, attends_to_source: bool) -> tuple[Layer, ...]:
         width, hidden = self.width, self.hidden
         to_source = [self._attention(f"{name}.multihead_attn", num_positions, self.source_length)] if attends_to_source else []
         return (
@@ -85,8 +86,8 @@ class EncoderDecoder(NamedTuple):
             *(norm(f"{name}.norm{number}", width, bias=True) for number in range(1, 3 + attends_to_source)),
         )
 
-    def _attention(self, name, num_queries, num_keys):
-        """Queries and results are projections of the one, keys and values of the other."""
+    def _attention(self, name: str, num_queries: int, num_keys: int) -> Layer:
+        """Returns an attention from `num_queries` positions, with queries and results, to `num_keys` positions, with keys and values."""
         width = self.width
         parameters = {
             "in_proj_weight": xavier_uniform((3 * width, width)),

@@ -1,4 +1,4 @@
-"""What describes a model: its parts, and their layers. Parameters, FLOPs, activations and stages follow from it.
+"""The description of a model: its parts, and their layers. Parameters, FLOPs, activations and stages follow from it.
 
 A model family is a NamedTuple of its sizes, which are part of the digest of a workload, with
 
@@ -6,8 +6,8 @@ A model family is a NamedTuple of its sizes, which are part of the digest of a w
 - `whole_inputs` and `whole_targets`: whether they are integers rather than numbers in the precision of a run;
 - `pixels`: whether the inputs are integers from 0 to 255, which are moved to the device as bytes;
 - `tokens_per_sample`: the number of tokens that are predicted, None for a model of images;
-- `parts(sizes, num_divisions)`: its Parts in the order of the forward pass. Their activations are in bytes of these Sizes, and those of a
-  rank where tensor parallelism divides them over `num_divisions` ranks.
+- `parts(sizes, num_divisions)`: its Parts in the order of the forward pass. Their activations are in bytes of these Sizes, and are those of
+  one rank where tensor parallelism divides them over `num_divisions` ranks.
 """
 
 import math
@@ -20,9 +20,11 @@ INDEX_BYTES = 8
 
 
 class Sizes(NamedTuple):
-    """Bytes of a number: of a parameter, and of what is added up over layers; of a factor of a matrix product; of a statistic or a loss.
+    """The bytes of a number, by its use.
 
-    `fused`: RMSNorm is one operation and attention returns its result as the next product takes it, as on GPUs.
+    `element` is the size of a parameter, and of the sum to which the layers add their results; `factor` that of an operand of a matrix
+    product; `statistic` that of a statistic or a loss. `fused` says that RMSNorm is one operation, and that attention returns its result in
+    the layout that the next product takes, as on GPUs.
     """
 
     element: int
@@ -31,7 +33,7 @@ class Sizes(NamedTuple):
     fused: bool
 
     @property
-    def mixed(self):
+    def mixed(self) -> bool:
         return self.factor != self.element
 
 
@@ -41,9 +43,10 @@ FLOAT32 = Sizes(4, 4, 4, fused=False)
 class Layer(NamedTuple):
     """A layer, or an operation without parameters.
 
-    `parameters`: {name within the layer: Initial}. `flops`: floating-point operations of the forward pass for one sample; None: not stated.
-    `num_multiplied`: elements of the matrices that products take, of which mixed precision makes copies in 16 bits. `divided`: how tensor
-    parallelism divides the matrix over ranks, as `columns`, `rows`, or by tokens as an `embedding` or a `head`; None: it does not.
+    `parameters` have names within the layer. `flops` are the floating-point operations of the forward pass for one sample, None if they are
+    not stated. `num_multiplied` is the number of elements of the matrices in products, of which mixed precision makes copies in 16 bits.
+    `divided` says how tensor parallelism divides the matrix over ranks: by `columns`, by `rows`, or by tokens as `embedding` or `head`.
+    If it is None, every rank has the whole matrix.
     """
 
     name: str
@@ -54,13 +57,12 @@ class Layer(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of a model, whose activations the backward pass frees before it comes to the part before it.
+    """A part of a model. The backward pass frees its activations before it comes to the previous part.
 
-    `output_shape`: the shape of its result for one sample where that is all that the next part needs, so that a pipeline may be cut there;
-    None where it is not.
-    Bytes for each sample of a batch: `kept`, of the tensors that autograd keeps, None where they are not stated; `working`, of what the
-    backward pass has beside; `inputs`, of those of `kept` that stay where the part is recomputed, None where it cannot be. `block` names
-    the parts that are recomputed, or gathered by FSDP, at once; "" for the rest.
+    `output_shape` is the shape of the result for one sample if the next part needs nothing else, so that a pipeline may be cut there, and
+    None otherwise. The next three are bytes for each sample of a batch: `kept`, of the tensors that autograd keeps, None if it is not
+    stated; `working`, of what the backward pass allocates besides; `inputs`, of the tensors that stay when the part is recomputed, None if
+    it cannot be. Parts with the same `block` are recomputed, or gathered by FSDP, together; a part with the block "" is not.
     """
 
     name: str
@@ -72,21 +74,31 @@ class Part(NamedTuple):
     block: str = ""
 
     @property
-    def flops(self):
-        """Floating-point operations of the forward pass for one sample."""
-        return sum(layer.flops for layer in self.layers)
+    def flops(self) -> int:
+        """The floating-point operations of the forward pass for one sample, which all layers must state."""
+        total = 0
+        for layer in self.layers:
+            assert layer.flops is not None, f"{layer.name} does not state its FLOPs"
+            total += layer.flops
+        return total
 
     @property
-    def num_parameters(self):
+    def passed_shape(self) -> tuple[int, ...]:
+        """The shape of the result for one sample of a part after which a pipeline may be cut."""
+        assert self.output_shape is not None, f"no pipeline is cut after {self.name}"
+        return self.output_shape
+
+    @property
+    def num_parameters(self) -> int:
         return sum(math.prod(initial.shape) for layer in self.layers for initial in layer.parameters.values())
 
     @property
-    def num_multiplied(self):
+    def num_multiplied(self) -> int:
         return sum(layer.num_multiplied for layer in self.layers)
 
 
-def product(name, weight, num_positions, bias=False, divided=None):
-    """The Layer of a matrix that multiplies the vectors at so many positions of a sample, or of a convolution with so many windows.
+def product(name: str, weight: Initial, num_positions: int, bias: bool = False, divided: str | None = None) -> Layer:
+    """Returns a matrix that multiplies the vectors at so many positions of a sample, or a convolution with so many windows.
 
     A multiplication with its addition counts as two operations.
     """
@@ -95,15 +107,15 @@ def product(name, weight, num_positions, bias=False, divided=None):
     return Layer(name, parameters, 2 * num_positions * num_multiplied, num_multiplied, divided)
 
 
-def norm(name, width, bias=False, scale=1.0):
-    """The Layer of a norm, of which no operations are counted."""
+def norm(name: str, width: int, bias: bool = False, scale: float = 1.0) -> Layer:
+    """Returns a norm, whose operations are not counted."""
     return Layer(name, {"weight": constant((width,), scale)} | ({"bias": constant((width,))} if bias else {}), flops=0)
 
 
-def attention_flops(num_queries, num_keys, width):
-    """Operations of the scores, and of the sum of the values, over all heads.
+def attention_flops(num_queries: int, num_keys: int, width: int) -> int:
+    """Returns the operations of the scores, and of the sum of the values, over all heads.
 
-    They count whole, although a causal mask needs half of them, as in Chowdhery et al. 2022, arXiv:2204.02311, appendix B, and in PyTorch's
+    All are counted, although a causal mask needs half of them, as in Chowdhery et al. 2022, arXiv:2204.02311, appendix B, and in PyTorch's
     FlopCounterMode.
     """
     return 2 * 2 * num_queries * num_keys * width

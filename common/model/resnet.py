@@ -1,9 +1,9 @@
-"""ResNet-50, of which the convolutions say all."""
+"""ResNet-50, which its convolutions describe."""
 
 import math
 from typing import NamedTuple
 
-from common.model.parts import FLOAT32, INDEX_BYTES, Part, norm, product
+from common.model.parts import FLOAT32, INDEX_BYTES, Layer, Part, Sizes, norm, product
 from common.model.weights import normal
 
 # A bottleneck has this many times as many outputs as its 3x3 convolution: He et al. 2015, arXiv:1512.03385, table 1.
@@ -15,9 +15,10 @@ POOLING_SIZE, POOLING_STRIDE = 3, 2
 class ResNet50(NamedTuple):
     """ResNet-50 v1.5: 25,557,032 parameters, with torchvision's names.
 
-    He et al. 2015, arXiv:1512.03385, table 1; v1.5: stage by stage the 3x3 convolution has the stride, not the 1x1 convolution before it.
-    `blocks`: bottlenecks of the four stages; `width`: outputs of the first convolution. Inputs are pixels of 0 to 255, channels last;
-    `pixel_means` and `pixel_deviations` are ImageNet's, of colours from 0 to 1. `norm_epsilon`: of batch norm.
+    He et al. 2015, arXiv:1512.03385, table 1; in v1.5 the 3x3 convolution has the stride of its stage, and not the 1x1 convolution before
+    it. `blocks` are the numbers of bottlenecks of the four stages, and `width` is the number of outputs of the first convolution. Inputs
+    are pixels of 0 to 255, channels last. `pixel_means` and `pixel_deviations` are ImageNet's, of colours from 0 to 1. `norm_epsilon` is
+    that of batch norm.
     """
 
     blocks: tuple[int, ...] = (3, 4, 6, 3)
@@ -34,38 +35,39 @@ class ResNet50(NamedTuple):
     tokens_per_sample = None
 
     @property
-    def input_shape(self):
+    def input_shape(self) -> tuple[int, int, int]:
         return (self.image_size, self.image_size, 3)
 
     @property
-    def target_shape(self):
+    def target_shape(self) -> tuple[int, ...]:
         return ()
 
-    def parts(self, sizes=FLOAT32, _=1):
-        """The first convolution with its pooling, the blocks, and the last layer.
+    def parts(self, sizes: Sizes = FLOAT32, _: int = 1) -> list[Part]:
+        """Returns the first convolution with its pooling, the blocks, and the last layer.
 
-        Kept is what batch norm and convolutions are given. What the first block is given is among what the pooling keeps.
+        Batch norms and convolutions keep their inputs. The input of the first block is among the tensors that the pooling keeps.
         """
         factor, first = sizes.factor, first_convolution(self)
         pooled = halved(first.output_size) ** 2 * first.num_outputs
         stem = factor * (3 * self.image_size**2 + 2 * first.num_results + pooled) + INDEX_BYTES * pooled
-        parts, inputs = [Part("stem", first.layers(), None, stem, 2 * factor * first.num_results)], 0
+        parts = [Part("stem", first.layers(), None, stem, 2 * factor * first.num_results)]
+        inputs = 0
         for block in (block for stage in stages(self) for block in stage):
             results = [convolution.num_results for convolution in block.computed]
-            # Of every convolution what its batch norm is given, and of all but the shortcut what follows that.
+            # The input of every batch norm is kept, and the result of each but the shortcut's.
             kept = sum(results) + sum(convolution.num_results for convolution in block.convolutions)
             layers = tuple(layer for convolution in block.computed for layer in convolution.layers())
             parts.append(Part(block.name, layers, None, factor * kept, 2 * factor * max(results), inputs, block.name))
             inputs = factor * block.convolutions[-1].num_results
-        last = product("fc", normal((self.num_classes, num_features(self)), 0.01), 1, bias=True)
+        dense = product("fc", normal((self.num_classes, num_features(self)), 0.01), 1, bias=True)
         logits = sizes.statistic * self.num_classes
-        return [*parts, Part("fc", (last,), None, factor * num_features(self) + logits, 2 * logits)]
+        return [*parts, Part("fc", (dense,), None, factor * num_features(self) + logits, 2 * logits)]
 
 
 class Convolution(NamedTuple):
     """A convolution without bias, padded by half its size, and the batch norm after it.
 
-    `name` and `norm` as in torchvision. `size`: height and width of its window. `output_size`: height and width of its output.
+    `name` and `norm` are torchvision's names. `size` is the height and width of the window, `output_size` that of the output.
     """
 
     name: str
@@ -77,15 +79,15 @@ class Convolution(NamedTuple):
     output_size: int
 
     @property
-    def num_results(self):
-        """The numbers that it returns for one image."""
+    def num_results(self) -> int:
+        """The number of elements of the output for one image."""
         return self.output_size**2 * self.num_outputs
 
-    def layers(self):
-        """The Layers of the convolution and its batch norm.
+    def layers(self) -> tuple[Layer, Layer]:
+        """Returns the convolution and its batch norm.
 
-        Convolutions are normal with variance 2 / fan-out (He et al. 2015, arXiv:1502.01852, section 2.2). A block's last batch norm has
-        weight 0, so that at first the block is its shortcut (Goyal et al. 2017, arXiv:1706.02677, section 5.1).
+        The weights of convolutions are normal with variance 2 / fan-out (He et al. 2015, arXiv:1502.01852, section 2.2). A block's last
+        batch norm has weight 0, so that at first the block is its shortcut (Goyal et al. 2017, arXiv:1706.02677, section 5.1).
         """
         weight = normal((self.num_outputs, self.num_inputs, self.size, self.size), math.sqrt(2 / (self.num_outputs * self.size**2)))
         scale = 0.0 if self.norm.endswith("bn3") else 1.0
@@ -93,30 +95,34 @@ class Convolution(NamedTuple):
 
 
 class Bottleneck(NamedTuple):
-    """A block: three `convolutions`, and the `shortcut` around them, a convolution or, if None, nothing. `name` begins those of both."""
+    """A block: three convolutions, and the shortcut around them, which is a convolution or, if None, the identity.
+
+    The names of all its convolutions begin with `name`.
+    """
 
     name: str
     convolutions: tuple[Convolution, ...]
     shortcut: Convolution | None
 
     @property
-    def computed(self):
-        """Its three or four convolutions."""
+    def computed(self) -> tuple[Convolution, ...]:
+        """The three or four convolutions of the block."""
         return (*self.convolutions, self.shortcut) if self.shortcut else self.convolutions
 
 
-def halved(size):
-    """Height and width of the output of a convolution or pooling with stride 2, padded by half its odd size."""
+def halved(size: int) -> int:
+    """Returns the height and width of the output of a convolution or pooling with stride 2, padded by half its odd size."""
     return (size + 1) // 2
 
 
-def first_convolution(model):
+def first_convolution(model: ResNet50) -> Convolution:
     return Convolution("conv1", "bn1", 3, model.width, 7, 2, halved(model.image_size))
 
 
-def stages(model):
-    """The Bottlenecks of each of the four stages."""
-    size, num_inputs, bottlenecks = halved(first_convolution(model).output_size), model.width, []
+def stages(model: ResNet50) -> list[list[Bottleneck]]:
+    """Returns the blocks of each of the four stages."""
+    bottlenecks: list[list[Bottleneck]] = []
+    size, num_inputs = halved(first_convolution(model).output_size), model.width
     for number, num_blocks in enumerate(model.blocks, 1):
         width = model.width * 2 ** (number - 1)
         bottlenecks.append([])
@@ -127,18 +133,18 @@ def stages(model):
     return bottlenecks
 
 
-def bottleneck(name, num_inputs, width, stride, size):
-    """The Bottleneck of that name. `width`: outputs of its 3x3 convolution; `size`: height and width of its input."""
-    after, num_outputs = halved(size) if stride == 2 else size, EXPANSION * width
+def bottleneck(name: str, num_inputs: int, width: int, stride: int, size: int) -> Bottleneck:
+    """Returns a block whose 3x3 convolution has `width` outputs, and whose input has the height and width `size`."""
+    output_size, num_outputs = halved(size) if stride == 2 else size, EXPANSION * width
     convolutions = (
         Convolution(f"{name}.conv1", f"{name}.bn1", num_inputs, width, 1, 1, size),
-        Convolution(f"{name}.conv2", f"{name}.bn2", width, width, 3, stride, after),
-        Convolution(f"{name}.conv3", f"{name}.bn3", width, num_outputs, 1, 1, after),
+        Convolution(f"{name}.conv2", f"{name}.bn2", width, width, 3, stride, output_size),
+        Convolution(f"{name}.conv3", f"{name}.bn3", width, num_outputs, 1, 1, output_size),
     )
-    shortcut = Convolution(f"{name}.downsample.0", f"{name}.downsample.1", num_inputs, num_outputs, 1, stride, after)
+    shortcut = Convolution(f"{name}.downsample.0", f"{name}.downsample.1", num_inputs, num_outputs, 1, stride, output_size)
     return Bottleneck(name, convolutions, shortcut if stride == 2 or num_inputs != num_outputs else None)
 
 
-def num_features(model):
-    """The number of inputs of the last layer."""
+def num_features(model: ResNet50) -> int:
+    """Returns the number of inputs of the last layer."""
     return stages(model)[-1][-1].convolutions[-1].num_outputs

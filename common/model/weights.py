@@ -3,49 +3,50 @@
 import hashlib
 import math
 import zlib
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-# Of parameters, data and losses (common/model/conventions.py).
-DTYPES = {"fp32": np.float32, "fp64": np.float64, "bf16": np.float32, "tf32": np.float32}
+# The types of parameters, data and losses (common/model/conventions.py).
+DTYPES: dict[str, type[np.floating]] = {"fp32": np.float32, "fp64": np.float64, "bf16": np.float32, "tf32": np.float32}
 
 
 class Initial(NamedTuple):
-    """Shape and initialization of a parameter. Shapes as in PyTorch: OIHW, (out, in)."""
+    """Shape and initialization of a parameter. Shapes are PyTorch's: OIHW, (out, in)."""
 
     shape: tuple[int, ...]
     distribution: str
     scale: float
 
 
-def constant(shape, value=0.0):
+def constant(shape: tuple[int, ...], value: float = 0.0) -> Initial:
     return Initial(shape, "constant", value)
 
 
-def he_uniform(shape):
-    """Uniform within sqrt(6 / fan-in): He et al. 2015, arXiv:1502.01852, section 2.2."""
+def he_uniform(shape: tuple[int, ...]) -> Initial:
+    """Returns the uniform distribution within sqrt(6 / fan-in): He et al. 2015, arXiv:1502.01852, section 2.2."""
     return Initial(shape, "uniform", math.sqrt(6 / math.prod(shape[1:])))
 
 
-def xavier_uniform(shape):
-    """Uniform within sqrt(6 / (fan-in + fan-out)): Glorot and Bengio 2010, eq. 16."""
+def xavier_uniform(shape: tuple[int, ...]) -> Initial:
+    """Returns the uniform distribution within sqrt(6 / (fan-in + fan-out)): Glorot and Bengio 2010, eq. 16."""
     return Initial(shape, "uniform", math.sqrt(6 / sum(shape)))
 
 
-def normal(shape, deviation):
+def normal(shape: tuple[int, ...], deviation: float) -> Initial:
     return Initial(shape, "normal", deviation)
 
 
-def draw(parameters, seed, precision):
-    """{name: array} for {name: Initial}; each parameter has its own random stream.
+def draw(parameters: Mapping[str, Initial], seed: int, precision: str) -> dict[str, np.ndarray]:
+    """Draws the values of parameters by name. Each parameter has a random stream of its own.
 
-    Values are drawn in float64, so that fp32 is fp64 rounded.
+    Values are drawn in float64, so that those of fp32 are those of fp64, rounded.
     """
     return {name: _values(initial, name, seed).astype(DTYPES[precision]) for name, initial in parameters.items()}
 
 
-def _values(initial, name, seed):
+def _values(initial: Initial, name: str, seed: int) -> np.ndarray:
     if initial.distribution == "constant":
         return np.full(initial.shape, initial.scale)
     stream = np.random.default_rng([seed, zlib.crc32(name.encode())])
@@ -54,10 +55,10 @@ def _values(initial, name, seed):
     return stream.normal(0, initial.scale, initial.shape)
 
 
-def digest(state):
-    """SHA-256 of the names and bytes of {name: array}, independent of their order."""
-    total = hashlib.sha256()
+def digest(state: Mapping[str, np.ndarray]) -> bytes:
+    """Returns the SHA-256 of the names and bytes of arrays, independent of their order."""
+    sha256 = hashlib.sha256()
     for name in sorted(state):
-        total.update(name.encode())
-        total.update(np.ascontiguousarray(state[name]).data)
-    return total.digest()
+        sha256.update(name.encode())
+        sha256.update(np.ascontiguousarray(state[name]).data)
+    return sha256.digest()

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from common.model.families import Cnn, Decoder, EncoderDecoder, Model, ResNet50, parameters_of
+from common.model.weights import Initial
 
 
 class Workload(NamedTuple):
@@ -22,11 +23,14 @@ class Workload(NamedTuple):
     learning_rates: dict[str, float]
 
     @property
-    def parameters(self):
+    def parameters(self) -> dict[str, Initial]:
         return parameters_of(self.model)
 
-    def defaults(self, optimizer=None):
-        """{setting: its default value} for the settings whose default is the workload's; `optimizer`: the one that is asked for."""
+    def defaults(self, optimizer: str | None = None) -> dict[str, str | int | float | None]:
+        """Returns the defaults of the settings whose default is the workload's, by name.
+
+        The learning rate is that of `optimizer`, or of the workload's optimizer.
+        """
         return {
             "dataset": self.datasets[0],
             "batch_size": self.batch_size,
@@ -37,8 +41,8 @@ class Workload(NamedTuple):
             "learning_rate": self.learning_rates[optimizer or self.optimizer],
         }
 
-    def describe_default(self, name):
-        """The default of a setting in words: of the learning rate, that of each optimizer."""
+    def describe_default(self, name: str) -> str:
+        """Returns the default of a setting in words. The learning rate has one for each optimizer."""
         if name == "learning_rate":
             return ", ".join(f"{rate} for {optimizer}" for optimizer, rate in self.learning_rates.items())
         return str(self.defaults()[name])

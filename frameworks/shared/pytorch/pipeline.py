@@ -64,7 +64,7 @@ class Pipeline:
     def __init__(self, settings: Settings, module: nn.Module, device: torch.device, group: dist.ProcessGroup | None = None) -> None:
         self.model, self.device, self.group, self.name = workload_of(settings).model, device, group, settings.pipeline_schedule
         self.rank, self.num_ranks = dist.get_rank(group), dist.get_world_size(group)
-        self.num_microbatches = pipelining.num_microbatches(settings)
+        self.num_microbatches = pipelining.microbatches_of(settings)
         self.plan = pipelining.stages_of(self.model, self.name, self.num_ranks)
         # By their numbers in the plan.
         self.modules = {
@@ -103,7 +103,7 @@ class Pipeline:
             # What is in bfloat16 is sent in the type of the parameters, which changes no value.
             dtype = next(submodule.parameters()).dtype
             if before.rank != self.rank:
-                x = torch.empty(len(inputs), *parts[self.plan[number].start - 1].output_shape, dtype=dtype, device=self.device)
+                x = torch.empty(len(inputs), *parts[self.plan[number].start - 1].passed_shape, dtype=dtype, device=self.device)
                 dist.recv(x, group=self.group, group_src=before.rank)
             x = submodule(x)
             if after.rank != self.rank:

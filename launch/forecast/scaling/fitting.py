@@ -71,7 +71,7 @@ def fit(
     declaration = declaration_of(backend)
     if declaration.pipelined and declaration.model_parallel == "all":
         notes.append("Pipelines have the bubble of the formula and equal stages; what passes between stages takes no time.")
-        num = pipelining.num_microbatches(settings)
+        num = pipelining.microbatches_of(settings)
         compute = growth.pipelined(points, lambda num_ranks: pipelining.bubble_fraction(settings.pipeline_schedule, num_ranks, num))
         exchanges = ()
     else:
