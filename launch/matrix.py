@@ -240,7 +240,7 @@ def settings_of(matrix):
         paths["trace"] = str(Path(matrix.run.trace).absolute())
     # Compute nodes of one machine all have other host names, its file has one.
     has_file = matrix.run.machine is None and matrix.machine_file != Matrix.machine_file
-    machine = Path(matrix.machine_file).stem if has_file else records.machine_name(matrix.run)
+    machine = Path(matrix.machine_file).stem if has_file else records.machine_name(matrix.run.machine)
     return dataclasses.replace(settings, **paths, machine=machine)
 
 

@@ -5,7 +5,7 @@ its value in the records of before, which do not have it (common/record/reading.
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 from typing_extensions import TypedDict
 
@@ -13,7 +13,8 @@ from common.command_line import Bounds, Pattern
 from common.config import Settings
 
 # The version of the layout. A record of another version is refused.
-SCHEMA = 3
+Schema = Literal[3]
+(SCHEMA,) = get_args(Schema)
 # A list with this has one value for each rank.
 BY_RANK = "by rank"
 
@@ -36,7 +37,7 @@ CountsByRank = Annotated[list[FromZero], BY_RANK]
 
 
 class Closed:
-    """What has no key but those of its class."""
+    """A part of a record that has no key but those of its class."""
 
     __slots__ = ()
     # For pydantic, which reads records and generates the schema; a training process does not import it.
@@ -55,7 +56,7 @@ class Operation(Closed):
 
 
 class Library(TypedDict, total=False):
-    """What the report reads of a library's own words; there may be more."""
+    """The keys of a library that the report reads; there may be more."""
 
     rebuilt_bucket_sizes: Annotated[str, Pattern("([0-9]{1,15}(, ?[0-9]{1,15})*)?", "sizes with commas between them")]
     num_stages: FromOne
@@ -340,7 +341,7 @@ class Record(Closed):
 
     __pydantic_config__: ClassVar = Closed.__pydantic_config__ | {"title": "Record of one run"}
 
-    schema: Literal[SCHEMA] = SCHEMA
+    schema: Schema = SCHEMA
     """Version of this layout. Records of another version are not read."""
     status: Literal["started", "ok", "diverged", "failed", "timeout"] = "started"
     """State of the run. `ok`: the run completed, whether or not it reached the target. `diverged`: it ended with an epoch after which a

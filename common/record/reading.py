@@ -1,13 +1,13 @@
-"""Records are read here, by every program alike: a file that is no record is named with file and place, and left out."""
+"""Reads records, for every program: a file that is no record is left out and named, with the place of the mistake."""
 
 import dataclasses
 import functools
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -24,20 +24,20 @@ INCOMPLETE = ".json.part"
 
 
 class Damaged(NamedTuple):
-    """A file that is no record, or a folder that is not read, and the reason."""
+    """A file that is no record, or a folder that is not read, and the reason for it."""
 
     path: Path
     reason: str
 
 
 @functools.cache
-def adapter() -> TypeAdapter:
-    """pydantic's reader of records, which takes a tenth of a second to build."""
+def adapter() -> TypeAdapter[Record]:
+    """Builds pydantic's reader of records, which takes a tenth of a second."""
     return TypeAdapter(Record)
 
 
 def parsed(text: str | bytes) -> Record:
-    """The Record in a JSON text. Raises ValueError, with the place and in one line, where there is none."""
+    """Reads the Record in a JSON text. Raises ValueError, in one line and with the place of the mistake, for any other text."""
     try:
         values = json.loads(text, object_pairs_hook=_of_unique_keys)
         json.dumps(values, allow_nan=False)
@@ -47,8 +47,8 @@ def parsed(text: str | bytes) -> Record:
         raise ValueError(f"not JSON: {problem}") from None
     schema = values.get("schema") if isinstance(values, dict) else None
     if schema != SCHEMA or isinstance(schema, bool | float):
-        has = f"has schema {shortened(str(schema), 20)}; this version of Tandem reads {SCHEMA}"
-        raise ValueError("not a record: it has no schema" if schema is None else has)
+        of_another_version = f"has schema {shortened(str(schema), 20)}; this version of Tandem reads {SCHEMA}"
+        raise ValueError("not a record: it has no schema" if schema is None else of_another_version)
     try:
         # pydantic gives a key that is missing its default.
         record = adapter().validate_json(text)
@@ -60,7 +60,7 @@ def parsed(text: str | bytes) -> Record:
 
 
 def read(path: Path) -> Record:
-    """The Record in a file. Raises UserError where it is none."""
+    """Reads the Record in a file. Raises UserError where the file is no record."""
     record = _read(path)
     if isinstance(record, Damaged):
         raise UserError(f"{path}: {record.reason}; move it away, or give another folder with --results")
@@ -68,11 +68,13 @@ def read(path: Path) -> Record:
 
 
 def collect(paths: Sequence[Path]) -> tuple[list[Record], list[Damaged]]:
-    """The records of files and of folders, recursively, by name, and what is none. A file given twice is read once; a copy is damaged.
+    """Reads the records of files and of folders, recursively and by name. A file given twice is read once; a copy is damaged.
 
     Raises UserError where a path is missing.
     """
-    records_read, damaged, paths_by_run = [], [], {}
+    records_read: list[Record] = []
+    damaged: list[Damaged] = []
+    paths_by_run: dict[Hashable, Path] = {}
     # Path.resolve raises for a link to itself, which should be listed as damaged.
     for path in dict.fromkeys(Path(os.path.realpath(file)) for source in paths for file in files(source, damaged)):
         if path == SCHEMA_FILE:
@@ -91,16 +93,16 @@ def collect(paths: Sequence[Path]) -> tuple[list[Record], list[Damaged]]:
 
 
 def report_damaged(damaged: Sequence[Damaged]) -> None:
-    """Prints the first of what is left out, and how many others there are, in one line."""
+    """Prints the first of what is left out, and how many more there are, in one line."""
     if damaged:
-        others = f" (and {len(damaged) - 1} more, which launch.compare lists)" if len(damaged) > 1 else ""
-        print(printable(f"left out {damaged[0].path}: {damaged[0].reason}{others}"), file=sys.stderr)
+        num_more = f" (and {len(damaged) - 1} more, which launch.compare lists)" if len(damaged) > 1 else ""
+        print(printable(f"left out {damaged[0].path}: {damaged[0].reason}{num_more}"), file=sys.stderr)
 
 
 def files(source: Path, damaged: list[Damaged]) -> list[Path]:
-    """A file, or the files of a folder and its subfolders that may be records, by path; without hidden ones and folders of traces.
+    """Lists the files at a path that may be records, by path: in a folder and its subfolders, but for hidden ones and folders of traces.
 
-    Folders that are not read are added to `damaged`. Raises UserError where there is nothing.
+    Folders that are not read are added to `damaged`. Raises UserError where the path does not exist.
     """
     if not source.exists():
         raise UserError(f"{source} does not exist; give a record or a folder of records")
@@ -116,10 +118,9 @@ def files(source: Path, damaged: list[Damaged]) -> list[Path]:
     return sorted(paths)
 
 
-def _read(path):
-    """The Record in a file, or a Damaged."""
+def _read(path: Path) -> Record | Damaged:
     try:
-        # A pipe would be waited for.
+        # Opening a pipe would wait for its writer.
         if path.exists() and not path.is_file():
             return Damaged(path, "not a regular file")
         if path.name.endswith(INCOMPLETE):
@@ -131,13 +132,13 @@ def _read(path):
         return Damaged(path, printable(shortened(str(problem), 300)))
 
 
-def _identity(record):
-    """What identifies a run, whatever its file name: run_id and start, or the whole record where there is no run_id."""
+def _identity(record: Record) -> Hashable:
+    """Identifies a run, whatever its file name: by run_id and start, or by the whole record where there is no run_id."""
     run_id = record.settings.run_id
     return (run_id, record.started_at) if run_id else json.dumps(records.as_json(record), sort_keys=True)
 
 
-def _of_unique_keys(pairs):
+def _of_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]
@@ -145,8 +146,8 @@ def _of_unique_keys(pairs):
     return values
 
 
-def _first(invalid):
-    """The first mistake that pydantic has found, with its place and the value that stands there."""
+def _first(invalid: ValidationError) -> str:
+    """Describes the first mistake that pydantic has found, with its place and its value."""
     mistake = invalid.errors(include_url=False)[0]
     place = "/".join(map(str, mistake["loc"])) or "record"
     if mistake["type"] == "missing":

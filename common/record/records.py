@@ -11,9 +11,10 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from common import backends, config, durable
 from common.backends import ROOT
@@ -34,11 +35,13 @@ ENVIRONMENT = re.compile(
 VECTOR_FLAGS = re.compile(r"sse4_[12]|f16c|fma|avx\w*|amx_\w+|asimd\w*|sve\w*|sme\w*|bf16|i8mm|altivec|vsx")
 
 
-def new(backend: str, settings: config.Settings, ranks: Ranks, plan: BatchPlan, launch: dict, surroundings: dict) -> Record:
-    """The Record of a run at its start.
+def new(
+    backend: str, settings: config.Settings, ranks: Ranks, plan: BatchPlan, launch: Mapping[str, Any], surroundings: dict[str, Any]
+) -> Record:
+    """Makes the Record of a run at its start.
 
-    `launch`: `launcher`, `command` and `launched_at` (seconds since 1970) of the launch. `surroundings`: the `environment`, which is
-    needed only on the rank that writes the record.
+    `launch` has the `launcher` and the `command`. `surroundings`: the `environment`, which is needed only on the rank that writes the
+    record.
     """
     return Record(
         started_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -61,45 +64,47 @@ def new(backend: str, settings: config.Settings, ranks: Ranks, plan: BatchPlan, 
     )
 
 
-def as_json(record):
-    """The JSON object of a Record."""
+def as_json(record: Record) -> dict[str, Any]:
+    """Converts a Record to a JSON object."""
     return dataclasses.asdict(record) | {"settings": config.as_json(record.settings)}
 
 
-def folder(settings):
-    return settings.results / machine_name(settings)
+def folder(settings: config.Settings) -> Path:
+    """Names the folder of the records of a machine."""
+    return settings.results / machine_name(settings.machine)
 
 
-def trace_folder(settings):
-    """The folder of a run's traces, beside its record. The run must have a name."""
+def trace_folder(settings: config.Settings) -> Path:
+    """Names the folder of a run's traces, beside its record. The run must have a name."""
     return folder(settings) / f"{settings.run_id}{TRACES_END}"
 
 
-def make_trace_folder(settings, flag):
-    """Creates and returns the folder of a run's traces. Raises UserError without a run id: ranks would choose different names."""
+def make_trace_folder(settings: config.Settings, flag: str) -> Path:
+    """Creates the folder of a run's traces. Raises UserError without a run id: ranks would choose different names."""
     if settings.run_id is None:
         raise UserError(f"{flag} writes into a folder with the run's name; give one with --run-id")
     trace_folder(settings).mkdir(parents=True, exist_ok=True)
     return trace_folder(settings)
 
 
-def machine_name(settings):
+def machine_name(given: str | None) -> str:
+    """Names the machine: as given, else by its batch system, else by its host."""
     # The number of a job of PBS ends in the name of its server, which the nodes of a machine share.
     pbs_server = os.environ.get("PBS_JOBID", "").partition(".")[2]
-    return settings.machine or os.environ.get("SLURM_CLUSTER_NAME") or (pbs_server or socket.gethostname()).split(".")[0]
+    return given or os.environ.get("SLURM_CLUSTER_NAME") or (pbs_server or socket.gethostname()).split(".")[0]
 
 
-def new_stamp():
-    """The beginning of run names that no other has, also where several begin in one second, on whichever nodes."""
+def new_stamp() -> str:
+    """Makes a unique beginning of run names, also where several runs begin in the same second, on whichever nodes."""
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
 
 
-def run_name(backend, settings, num_ranks):
+def run_name(backend: str, settings: config.Settings, num_ranks: int) -> str:
     return settings.run_id or f"{new_stamp()}-{settings.workload}-{backend}-n{num_ranks}-s{settings.seed}"
 
 
-def update(record, values):
-    """Sets the keys of a Record that a measurement gives as {key: value}."""
+def update(record: Record, values: Mapping[str, object]) -> None:
+    """Sets the keys of a Record that a measurement gives."""
     for key, value in values.items():
         setattr(record, key, value)
 
@@ -110,50 +115,50 @@ def write(path: Path, record: Record) -> None:
 
 
 def text_of(record: Record) -> str:
-    """A Record as JSON with a line for each key. Numbers that are not finite become null."""
+    """Formats a Record as JSON with a line for each key. Numbers that are not finite become null."""
     finite = json.loads(json.dumps(as_json(record)), parse_constant=lambda _: None)
     return "{\n" + ",\n".join(f" {json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in finite.items()) + "\n}\n"
 
 
 def required() -> list[str]:
-    """The keys that a record has from its beginning, since they have no default."""
+    """Lists the keys that a record has from its beginning, since they have no default."""
     missing = dataclasses.MISSING
     return [field.name for field in dataclasses.fields(Record) if field.default is field.default_factory is missing]
 
 
-def expect_writable(path):
-    """Raises UserError if a folder of records cannot be made or written, as far as that shows without making it."""
+def expect_writable(path: Path) -> None:
+    """Raises UserError if a folder of records cannot be made or written, as far as that can be found out without making it."""
     existing = next(folder for folder in (path, *path.parents) if folder.exists())
     if not (existing.is_dir() and os.access(existing, os.W_OK)):
         reason = "Permission denied" if existing.is_dir() else f"{existing} is not a folder"
         raise UserError(f"cannot write records to {path} ({reason}); give another folder with --results")
 
 
-def make_folder(path, content="records", option="--results"):
+def make_folder(path: Path, content: str = "records", option: str = "--results") -> None:
     """Creates a folder and checks that it is writable. Raises UserError if it is not; `option` is the flag for another folder."""
     with writing(path, content, option):
         path.mkdir(parents=True, exist_ok=True)
-        # Under a name of its own, also where another node has a process of this number.
+        # Its name is unique, also where another node has a process with this ID.
         tempfile.TemporaryFile(dir=path).close()
 
 
 @contextlib.contextmanager
 def writing(path: Path, content: str = "records", option: str = "--results") -> Iterator[None]:
-    """Within this context what the system refuses in a folder is a UserError."""
+    """Within this context an error of the system in a folder becomes a UserError."""
     try:
         yield
     except OSError as error:
         raise UserError(f"cannot write {content} to {path} ({error.strerror}); give another folder with {option}") from None
 
 
-def instruction_sets():
-    """The processor's, by which libraries choose their kernels; None where they are not known."""
+def instruction_sets() -> list[str] | None:
+    """Lists the instruction sets of the processor, by which libraries choose their kernels; None where they are not known."""
     flags = _cpuinfo("flags|Features")
     return sorted(filter(VECTOR_FLAGS.fullmatch, flags.split())) if flags else None
 
 
-def environment():
-    """The `environment` of a record: versions, machine, commit, whitelisted variables."""
+def environment() -> dict[str, Any]:
+    """Collects the `environment` of a record: versions, machine, commit, whitelisted variables."""
     surroundings = Environment(
         python=platform.python_version(),
         packages=dict(_versions()),
@@ -162,7 +167,7 @@ def environment():
         os=platform.platform(),
         cpu=_cpuinfo("model name") or platform.processor() or platform.machine(),
         instruction_sets=instruction_sets(),
-        num_cores=binding.num_cores(range(os.cpu_count()), binding.core_of_threads()),
+        num_cores=binding.num_cores(range(os.cpu_count() or 1), binding.core_of_threads()),
         quota_cores=control_groups.quota_cores(),
         allocator_keeps=False,
         memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
@@ -173,32 +178,32 @@ def environment():
     return dataclasses.asdict(surroundings)
 
 
-def mpi_library():
-    """Name and version of the MPI library of this process, or None."""
+def mpi_library() -> str | None:
+    """Names the MPI library of this process with its version; None without MPI."""
     try:
         return mpi.loaded().Get_library_version().split("\n")[0].strip("\0 ")
     except (ImportError, RuntimeError):
         return None
 
 
-def _versions():
-    """(name, version) of the PACKAGES that are installed."""
+def _versions() -> Iterator[tuple[str, str]]:
+    """Yields the name and the version of those PACKAGES that are installed."""
     for name in PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
             yield name, version(name)
 
 
-def _cpuinfo(keys):
-    """What Linux tells of the first processor under one of the keys, a regular expression; None where it does not."""
+def _cpuinfo(keys: str) -> str | None:
+    """Reads a value of the first processor from /proc/cpuinfo; None where it is not there. `keys`: a regular expression."""
     try:
         match = re.search(rf"^(?:{keys})\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:
         return None
-    return match and match[1]
+    return match[1] if match else None
 
 
-def _git(*arguments):
-    """What git prints of this checkout; None where it fails or prints nothing."""
+def _git(*arguments: str) -> str | None:
+    """Runs git in this checkout and gives its output; None where it fails or prints nothing."""
     command = ["git", "--no-optional-locks", "-C", ROOT, *arguments]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() or None

@@ -1,4 +1,4 @@
-"""What a record's keys must be together, which the type of one key cannot express (common/record/definition.py)."""
+"""Rules for keys of a record together, which the type of a single key cannot express (common/record/definition.py)."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ from common.record.definition import BY_RANK, Record
 
 OF_COMPLETED = ("workload_digest", "num_nodes", "import_seconds", "init_seconds", "peak_memory_bytes", "in_sync")
 OF_TRAINED = ("samples_per_second", "losses", "samples_per_epoch", "samples_dropped_per_epoch", "samples_padded_per_epoch", "train_seconds")
-# Settings of which a run has a value, whatever was given; of a target it may have none.
+# Settings that have a value in every record, given or not. The target is not one of them, since a workload may have none.
 RESOLVED = (*(name for name in WORKLOADS["cnn"].defaults() if name != "target"), "learning_rate_factor", "machine")
 
 
 def problems(record: Record) -> Iterator[str]:
-    """A line, `key: problem`, for each rule that a record breaks."""
+    """Yields a line, `key: problem`, for each rule that a record breaks."""
     from_the_start = not record.resumed_after_epochs
     is_ok, has_target, reached = record.status == "ok", record.target is not None, record.reached is True
     required = (
@@ -48,7 +48,7 @@ def problems(record: Record) -> Iterator[str]:
 
 
 def _problems_by_rank(part: Any, num_ranks: int, place: str = "") -> Iterator[str]:
-    """Lists by rank of another length, of a record or of a part of it."""
+    """Yields a line for each list by rank that has the wrong length, in a record or in a part of it."""
     hints = get_type_hints(type(part), include_extras=True)
     for name, value in ((field.name, getattr(part, field.name)) for field in dataclasses.fields(part)):
         if dataclasses.is_dataclass(type(value)):

@@ -98,7 +98,7 @@ def begin(backend, requested, ranks, import_seconds, entered):
     degree = parallelism.degree(name, requested, ranks.size)
     settings = workloads.resolve(requested, degree)
     plan = workloads.batch_plan(settings, degree)
-    settings = dataclasses.replace(settings, machine=records.machine_name(settings))
+    settings = dataclasses.replace(settings, machine=records.machine_name(settings.machine))
     load = datasets.loader(settings, plan)
     launch = launch_of(backend, ranks)
     record = records.new(name, settings, ranks, plan, launch, records.environment() if ranks.rank == 0 else {})

@@ -58,7 +58,7 @@ class Output:
         environment = records.environment()
         return {
             "schema_version": SCHEMA_VERSION,
-            "machine": records.machine_name(self.options),
+            "machine": records.machine_name(self.options.machine),
             "num_ranks": self.ranks.size,
             "num_nodes": self.num_nodes,
             "oversubscribed": self.oversubscribed,

@@ -44,7 +44,7 @@ def run(options: Collectives) -> int:
     start = start_of(options, machine, launcher, arguments)
     argv = start.argv()
     # That of a matrix with the default folder of results, where ranks are on several nodes.
-    folder = records.ROOT / "results" / records.machine_name(options)
+    folder = records.ROOT / "results" / records.machine_name(options.machine)
     lock.path_of(folder, [start]).parent.mkdir(parents=True, exist_ok=True)
     with lock.held(folder, [start], options.share_machine):
         mark = f"collectives-{os.uname().nodename}-{os.getpid()}"

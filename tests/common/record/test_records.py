@@ -126,7 +126,7 @@ def test_the_machine_is_named_by_the_user_else_by_its_cluster_else_by_its_host(m
         monkeypatch.delenv(variable, raising=False)
         if value is not None:
             monkeypatch.setenv(variable, value)
-    assert records.machine_name(Settings(machine=machine)) == name
+    assert records.machine_name(machine) == name
 
 
 def test_a_folder_that_cannot_be_made_is_refused_and_one_that_can_is_made_when_asked_for_and_left_empty(tmp_path):
