@@ -1,4 +1,4 @@
-"""The lines of launch/run/check.py: each function of LINES yields (level, text) of its subject, from what is Seen.
+"""The lines of launch/run/check.py: each function of LINES yields those of its subject, from what is Seen of a matrix.
 
 The text of a problem ends in its remedy.
 """
@@ -10,6 +10,8 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from common import workloads
 from common.backends import ALL, declaration_of
@@ -22,10 +24,16 @@ from launch.launchers import allocation_end, commands, detect
 from launch.launchers.commands import LAUNCHERS, VENV_BIN
 from launch.report.words import ranks_of
 from launch.run import available, lock, room
+from launch.run.plan import Job
+from launch.run.seen import Level, Seen
 
-OK, NOTE, PROBLEM = "ok", "note", "problem"
+# Levels and texts.
+Lines = Iterator[tuple[Level, str]]
+OK: Level = "ok"
+NOTE: Level = "note"
+PROBLEM: Level = "problem"
 GB, MB = 1e9, 1e6
-# Of a run's record with its part of the page, and of the traces of a rank.
+# The sizes of a run's record with its part of the page, and of the traces of a rank.
 RECORD_BYTES, TRACE_BYTES, RECORD_FILES, TRACE_FILES = 1e6, 50e6, 2, 4
 OPEN_MPI = "Open MPI"
 ENVIRONMENT = str(VENV_BIN / "python")
@@ -35,11 +43,11 @@ REBUILD = "TANDEM_MPICC=/path/of/its/mpicc launch/setup.sh"
 ELSEWHERE = "make room, or give another folder with --results"
 
 
-def launcher(seen):
+def launcher(seen: Seen) -> Lines:
     if seen.launcher is None:
         yield PROBLEM, seen.choice
         return
-    name, executable = seen.launcher[:2]
+    name, executable = seen.launcher.name, seen.launcher.executable
     kind = LAUNCHERS[name]
     version = NUMBER.search(detect.output_of([executable, "--version"])) if kind.signatures else None
     yield OK, f"{name}{f' {version[0]}' if version else ''}, {executable}: {seen.choice}"
@@ -52,20 +60,21 @@ def launcher(seen):
         yield NOTE, f"ranks run on other nodes too: the lines below are of {socket.gethostname()}"
 
 
-def mpi(seen):
+def mpi(seen: Seen) -> Lines:
     if seen.launcher is None:
         return
     kind, of_mpi4py, library = LAUNCHERS[seen.launcher.name], seen.node["mpi"], seen.node["horovod"]
     if not kind.provides_mpi:
         yield OK, f"{seen.launcher.name} provides none, and backends that need it are left out"
         return
-    if error := of_mpi4py.get("error"):
+    if "error" in of_mpi4py:
         # Under Slurm ranks find each other without it.
         level = NOTE if kind.mpi_variable and not any(map(uses_mpi, seen.jobs)) else PROBLEM
-        yield level, f"mpi4py cannot be used ({error}); build it with the site's mpicc, run launch/setup.sh, or give --launcher torchrun"
+        remedy = "build it with the site's mpicc, run launch/setup.sh, or give --launcher torchrun"
+        yield level, f"mpi4py cannot be used ({of_mpi4py['error']}); {remedy}"
         return
     version, path = of_mpi4py["version"], of_mpi4py["path"]
-    if problem := of_mpi4py.get("problem"):
+    if problem := of_mpi4py["problem"]:
         remedy = "" if ";" in problem else "; see what the site's MPI needs, or give --launcher torchrun"
         yield PROBLEM, f"{version} ({path}) does not start: {problem}{remedy}"
     is_open_mpi = OPEN_MPI in version
@@ -85,14 +94,15 @@ def mpi(seen):
         yield OK, "Horovod loads the same library"
 
 
-def uses_mpi(job):
+def uses_mpi(job: Job) -> bool:
     return available.mpi_problem(job.backend, "torchrun") is not None
 
 
-def pmi(seen):
-    if seen.launcher is None or not LAUNCHERS[seen.launcher.name].mpi_variable or "error" in seen.node["mpi"]:
+def pmi(seen: Seen) -> Lines:
+    of_mpi4py = seen.node["mpi"]
+    if seen.launcher is None or not LAUNCHERS[seen.launcher.name].mpi_variable or "error" in of_mpi4py:
         return
-    version, offered = seen.node["mpi"]["version"], slurm.mpi_types()
+    version, offered = of_mpi4py["version"], slurm.mpi_types()
     spoken = detect.spoken_by(version)
     if seen.launcher.mpi in spoken and seen.launcher.mpi in offered:
         yield OK, f"srun --mpi={seen.launcher.mpi} of {', '.join(offered)}; {version} speaks {', '.join(spoken)}"
@@ -100,7 +110,7 @@ def pmi(seen):
         yield PROBLEM, f"{version} speaks {' and '.join(spoken)}; {slurm.advice(seen.launcher.mpi)}"
 
 
-def network(seen):
+def network(seen: Seen) -> Lines:
     variables = os.environ | (seen.launcher.variables if seen.launcher else {})
     interfaces = seen.node["interfaces"]
     for name in INTERFACES:
@@ -123,13 +133,14 @@ def network(seen):
         yield PROBLEM, f"the first node, {first}, has no address here ({problem.strerror}); correct host_suffix in the machine file"
 
 
-def backends(seen):
+def backends(seen: Seen) -> Lines:
     for reason in seen.stops:
         yield PROBLEM, reason if ";" in reason else f"{reason}; --dry-run prints the commands that would be started"
     for reason in dict.fromkeys(seen.reasons.values()):
         names = [name for name, its_reason in seen.reasons.items() if its_reason == reason]
         # Of a matrix of all, or of those by default, some are always left out.
-        is_usual = seen.requested == ALL or (seen.requested is None and reason == available.mpi_problem(names[0], seen.launcher.name))
+        lacks_mpi = seen.launcher is not None and reason == available.mpi_problem(names[0], seen.launcher.name)
+        is_usual = seen.requested == ALL or (seen.requested is None and lacks_mpi)
         remedy = "" if ";" in reason else "; leave it out of --backends, or run launch/setup.sh"
         yield NOTE if is_usual and seen.runnable else PROBLEM, f"skipped: {', '.join(names)}: {reason}{remedy}"
     names = dict.fromkeys(job.backend for job in seen.runnable)
@@ -138,7 +149,7 @@ def backends(seen):
         yield OK, f"{', '.join(names)}: {number}, --device {seen.runnable[0].settings.device}"
 
 
-def gpus(seen):
+def gpus(seen: Seen) -> Lines:
     num_gpus, device, requested = seen.node["num_gpus"], (seen.runnable or seen.jobs)[0].settings.device, seen.settings.device
     if num_gpus:
         models = ", ".join(dict.fromkeys(seen.node["gpu"]))
@@ -156,7 +167,7 @@ def gpus(seen):
         yield OK, "none, and none is expected"
 
 
-def cores(seen):
+def cores(seen: Seen) -> Lines:
     needed, total, allowed = cores_per_rank(seen.settings), seen.node["num_cores"], seen.node["num_cores_allowed"]
     quota_cores = seen.node["quota_cores"]
     limit = f", with the time of {quota_cores:g} by a CPU quota" if quota_cores else ""
@@ -169,11 +180,11 @@ def cores(seen):
     if sizes:
         listed = ", ".join(map(str, sorted(sizes)))
         remedy = "use fewer --threads, or more nodes by --ranks-per-node"
-        yield NOTE, f"oversubscribed at {listed} ranks, of which no speed-up is told; {remedy}"
+        yield NOTE, f"oversubscribed at {listed} ranks, where the report gives no speed-up; {remedy}"
 
 
-def memory(seen):
-    def needed(job):
+def memory(seen: Seen) -> Lines:
+    def needed(job: Job) -> float:
         settings = workloads.resolve(job.settings, job.degree)
         return memory_estimate.needed(job.backend, settings, job.num_ranks, job.ranks_per_node, settings.device)[1]
 
@@ -189,7 +200,7 @@ def memory(seen):
         yield seen.problem, f"{text}; use more nodes by --ranks-per-node, or a smaller workload"
 
 
-def shared(seen):
+def shared(seen: Seen) -> Lines:
     if seen.launcher is None or not LAUNCHERS[seen.launcher.name].provides_mpi or seen.node["shared_memory"] is None:
         return
     room, num_ranks = shared_memory.Room(*seen.node["shared_memory"]), max(job.ranks_per_node for job in seen.jobs)
@@ -200,7 +211,7 @@ def shared(seen):
         yield seen.problem, f"{text}; {shared_memory.REMEDY}"
 
 
-def results(seen):
+def results(seen: Seen) -> Lines:
     folder = records.folder(seen.settings)
     records.expect_writable(folder)
     try:
@@ -216,12 +227,12 @@ def results(seen):
     lock.expect_free(folder, seen.jobs, seen.shares_machine)
 
 
-def existing(folder):
-    """The folder, or the innermost of those above it that is there."""
+def existing(folder: Path) -> Path:
+    """Returns the folder, or the innermost folder above it that exists."""
     return next(path for path in (folder, *folder.parents) if path.exists())
 
 
-def disk(seen):
+def disk(seen: Seen) -> Lines:
     file_system = os.statvfs(existing(records.folder(seen.settings)))
     free_bytes, free_files = file_system.f_bavail * file_system.f_frsize, file_system.f_favail
     num_traced = sum(job.num_ranks for job in seen.jobs if job.settings.trace or job.settings.timeline)
@@ -236,7 +247,7 @@ def disk(seen):
         yield OK, f"{text}; quotas are not known here"
 
 
-def packages(seen):
+def packages(seen: Seen) -> Lines:
     pins, installed = pinned(), seen.node["packages"]
     # The build for GPUs has another name.
     differing = [
@@ -252,8 +263,8 @@ def packages(seen):
         yield NOTE, f"the site's Python differs from environment.yml: {', '.join(differing)}"
 
 
-def pinned():
-    """{package: version} of environment.yml."""
+def pinned() -> dict[str, str]:
+    """Returns the versions of packages in environment.yml."""
     text = (ROOT / "environment.yml").read_text()
     without_requirements = re.findall(r'TANDEM_(\w+)_VERSION: "(.*)"', text)
     return dict(re.findall(r"^ *- *([\w.-]+)==([^ #\n]+)", text, re.MULTILINE)) | {
@@ -261,7 +272,7 @@ def pinned():
     }
 
 
-def environment(seen):
+def environment(seen: Seen) -> Lines:
     if seen.python != ENVIRONMENT:
         yield NOTE, f"the ranks run in {seen.python}, which launch/setup.sh does not keep"
         return
@@ -271,7 +282,7 @@ def environment(seen):
     yield PROBLEM if process.returncode else OK, text + where
 
 
-LINES = {
+LINES: dict[str, Callable[[Seen], Lines]] = {
     "launcher": launcher, "MPI": mpi, "PMI": pmi, "network": network, "backends": backends, "GPUs": gpus, "cores": cores, "memory": memory,
     "/dev/shm": shared, "results": results, "disk": disk, "packages": packages, "environment": environment,
 }  # fmt: skip

@@ -1,4 +1,6 @@
-"""What a matrix checks of a node on which ranks run: python -m launch.run.node PRECISION BACKEND… prints it in the answers of available.py.
+"""Finds what a matrix checks on a node on which ranks run.
+
+python -m launch.run.node PRECISION BACKEND… prints it in the answers of launch/run/available.py.
 
 MPI is loaded in a process of its own, and Horovod's libraries are only resolved: where they do not fit together, importing them may kill.
 """
@@ -18,28 +20,26 @@ import pynvml
 
 from common.process import binding, control_groups, gpus, inherited, node_memory, shared_memory
 from common.record import records
+from common.record.records import ROOT
 from launch.run import available, failures
+from launch.run.answers import Mpi, Node, NoMpi
 
-MPI = """
-import json, mpi4py
-mpi4py.rc.initialize = False
-from mpi4py import MPI
-loaded = sorted({line.split()[-1] for line in open("/proc/self/maps") if "/libmpi" in line})
-version = MPI.Get_library_version().strip("\\0 \\n").partition("\\n")[0]
-print(json.dumps({"version": " ".join(version.split()), "path": (loaded or ["?"])[0]}), flush=True)
-MPI.Init()
-"""
+START_MPI = (sys.executable, "-m", "launch.run.start_mpi")
 INIT_SECONDS = 60
-# By which a launcher lets its ranks find each other: MPI is tried alone.
+# Variables by which a launcher lets its ranks find each other: MPI is tried alone.
 OF_LAUNCHER = ("PMI_", "PMIX_", "OMPI_", "PALS_", "SLURM_")
-# Not the library of MPI's C++ bindings, which some link too.
+# Some link the library of MPI's C++ bindings too, which is not this one.
 RESOLVED = re.compile(r"^\s*libmpi(?!\w*cxx)\w*\.so\S* => (not found|\S+)", re.MULTILINE)
 
 
-def facts():
-    """What the lines of launch/run/check.py are derived from."""
+def facts() -> Node:
+    """Returns what the lines of launch/run/check.py are derived from."""
     environment = records.environment()
-    return {name: environment[name] for name in ("host", "packages", "num_cores")} | {
+    num_gpus = gpus.count()
+    return {
+        "host": environment["host"],
+        "packages": environment["packages"],
+        "num_cores": environment["num_cores"],
         "num_cores_allowed": binding.num_cores(os.sched_getaffinity(0), binding.core_of_threads()),
         "ignored_variables": inherited.owned(os.environ),
         "quota_cores": control_groups.quota_cores(),
@@ -48,20 +48,18 @@ def facts():
         "mpi": of_mpi4py(),
         "shared_memory": shared_memory.room(),
         "horovod": of_horovod(),
-        "gpu": gpus.read_nvml(of_gpus, []) if (num_gpus := gpus.count()) else [],
+        "gpu": gpus.read_nvml(of_gpus, []) if num_gpus else [],
         "num_gpus": num_gpus or 0,
         "nccl": sorted({package.version for package in distributions() if (package.name or "").startswith("nvidia-nccl")}),
         "visible": {name: os.environ[name] for name in binding.VISIBLE_GPUS if name in os.environ},
     }
 
 
-def of_mpi4py():
-    """`version` and `path` of the MPI that mpi4py loads, and the `problem` with which it does not start; or the `error` of loading it."""
+def of_mpi4py() -> Mpi | NoMpi:
+    """Loads and starts the MPI of mpi4py."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(OF_LAUNCHER)}
     with tempfile.TemporaryFile("w+") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-c", MPI], env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
-        )
+        process = subprocess.Popen(START_MPI, cwd=ROOT, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
         try:
             status = process.wait(timeout=INIT_SECONDS)
         except subprocess.TimeoutExpired:
@@ -71,16 +69,16 @@ def of_mpi4py():
         output.seek(0)
         lines = output.read().splitlines()
     # Libraries of MPI print before it and after it.
-    loaded = next((json.loads(line) for line in lines if line.startswith('{"version"')), {})
-    if status == 0:
-        return loaded
+    mpi: Mpi | None = next((json.loads(line) for line in lines if line.startswith('{"version"')), None)
+    if mpi and status == 0:
+        return mpi
     reason = failures.reported(lines) or failures.last_line(lines) or f"it ended with exit status {status}"
-    return loaded | {"problem" if loaded else "error": reason}
+    return {**mpi, "problem": reason} if mpi else {"error": reason}
 
 
-def of_horovod():
-    """The path of Horovod's MPI library, or `not found`; None where Horovod is not installed, has no MPI or ldd is missing."""
-    if not (spec := find_spec("horovod")):
+def of_horovod() -> str | None:
+    """Returns the path of Horovod's MPI library, or `not found`; None where Horovod is not installed, has no MPI or ldd is missing."""
+    if not (spec := find_spec("horovod")) or not spec.origin:
         return None
     libraries = sorted(Path(spec.origin).parent.glob("*/mpi_lib*.so"))
     try:
@@ -90,8 +88,8 @@ def of_horovod():
     return next(iter(RESOLVED.findall(process.stdout)), None)
 
 
-def of_gpus():
-    """Model of each GPU and the version of the driver, from NVML."""
+def of_gpus() -> list[str]:
+    """Returns the model of each GPU and, last, the version of the driver, from NVML."""
     handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
     return [*map(pynvml.nvmlDeviceGetName, handles), f"driver {pynvml.nvmlSystemGetDriverVersion()}"]
 

@@ -56,7 +56,7 @@ def answering(around, monkeypatch):
     through = []
 
     def make(**answers):
-        def ask(names, job, launcher, through_launcher):
+        def ask(names, job, launcher, through_launcher, module):
             through.append(through_launcher)
             return {name: answers[name] for name in names}
 
